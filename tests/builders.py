@@ -36,7 +36,7 @@ from kfext.state.running.executor import Executor
 Raw = dict[str, Any]
 
 WITH_TEMPLATES = {name: kind for name, kind in KINDS.items() if not kind.rendered}
-"""The kinds of jobs that have their templates themselves."""
+"""The kinds of jobs with templates of their own."""
 
 ANY_SIZE: Raw = {"maxReplicas": 10_000, "maxRestarts": 100}
 """The elasticPolicy that lets workers of a PyTorchJob come and go."""
@@ -50,7 +50,7 @@ def moment(seconds: float) -> str:
 
 
 def discovery(*names: str) -> Raw:
-    """What an API server says of the group of training jobs, if it serves these resources."""
+    """An API server's list of the group of training jobs, if it serves these resources."""
     resources = [{"name": name, "namespaced": True} for name in names]
     return {"kind": "APIResourceList", "groupVersion": "kubeflow.org/v1", "resources": resources}
 
@@ -59,8 +59,8 @@ def requests(
     cpu: str | None = None, memory: str | None = None, gpus: int = 0, **more: str
 ) -> dict[str, str]:
     """A resource list."""
-    found = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None, **more}
-    return {name: amount for name, amount in found.items() if amount is not None}
+    result = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None, **more}
+    return {name: amount for name, amount in result.items() if amount is not None}
 
 
 def extended(amounts: dict[str, str]) -> dict[str, str]:
@@ -93,9 +93,9 @@ class JobBuilder:
     def group(
         self, type_: str, replicas: int = 1, *, spec: Raw | None = None, **amounts: Any
     ) -> Self:
-        """Each pod can use as much CPU as it requests; `cpu_limit` is another, empty for none.
+        """Each pod can use as much CPU as it requests; `cpu_limit` overrides it, empty for none.
 
-        Of extended resources a limit is stated too, as the API server wants it of pods.
+        Extended resources have a limit too, as the API server requires of pods.
         """
         limited, wanted_ports = amounts.pop("guaranteed", False), amounts.pop("ports", ())
         cpu_limit = amounts.pop("cpu_limit", amounts.get("cpu", ""))
@@ -134,7 +134,7 @@ class JobBuilder:
         return self
 
     def prioritized(self, priority_class: str) -> Self:
-        """Have all of its templates name a PriorityClass."""
+        """Name a PriorityClass in all templates."""
         for replica in self.raw["spec"][KINDS[self.raw["kind"]].replica_specs].values():
             replica["template"]["spec"]["priorityClassName"] = priority_class
         return self
@@ -187,7 +187,7 @@ class JobBuilder:
 
 
 def job(kind: str = "PyTorchJob", *, name: str = "train", uid: str = "uid-1") -> JobBuilder:
-    """A job without replicas, to be completed."""
+    """A job without replicas, to be extended."""
     return JobBuilder(kind, name, uid)
 
 
@@ -208,7 +208,7 @@ def raw_pod(
     uid: str = "",
     owned: bool = True,
 ) -> Raw:
-    """A pod as the training-operator makes it."""
+    """A pod as the training-operator creates it."""
     template, key = _template(of, type_), ReplicaKey(type_, index)
     pod_spec: Raw = {**deepcopy(template), **deepcopy(dict(spec or {}))}
     held = [*([names.GATE] if gated else []), *gates]
@@ -238,7 +238,7 @@ def raw_pod(
 
 
 def state_in(written: str | None) -> JobState:
-    """The state that a job of the uid in it finds in its annotation."""
+    """The state that a job with the uid in it reads from its annotation."""
     named = re.search(r'"uid": ?"([^"]+)"', written or "")
     annotations = {} if written is None else {names.STATE: written}
     return state_of(replace(job(uid=named[1] if named else "u").build(), annotations=annotations))
@@ -249,9 +249,9 @@ def pod(of: TrainingJob, type_: str, index: int, **more: Any) -> Pod:
     return parse_pod(raw_pod(of, type_, index, **more))
 
 
-def pods(of: TrainingJob, **more: Any) -> list[Pod]:
+def pods(job: TrainingJob, **more: Any) -> list[Pod]:
     """Every pod of a job, all in the same state."""
-    return [pod(of, key.type, key.index, **more) for key, _ in of.replicas()]
+    return [pod(job, key.type, key.index, **more) for key, _ in job.replicas()]
 
 
 def affinity_to(node_name: str) -> Raw:
@@ -260,9 +260,9 @@ def affinity_to(node_name: str) -> Raw:
     return {"nodeAffinity": {PINNED: {"nodeSelectorTerms": [{"matchFields": [name]}]}}}
 
 
-def _template(of: TrainingJob, type_: str) -> Raw:
-    """A pod spec that asks for what the job's template asks for."""
-    group = next(group for group in of.groups if group.type.lower() == type_)
+def _template(job: TrainingJob, type_: str) -> Raw:
+    """A pod spec with the requests of the job's template."""
+    group = next(group for group in job.groups if group.type.lower() == type_)
     amounts = {
         name: f"{amount}m" if name == "cpu" else str(amount)
         for name, amount in group.requests.items()
@@ -340,11 +340,11 @@ def _term(term: GangTerm) -> Raw:
 
 def ledger(*nodes: Node, used: Mapping[str, Mapping[str, str]] | None = None) -> Ledger:
     """A ledger of nodes, with one other pod on each node of `used`."""
-    made = Ledger(nodes)
+    ledger = Ledger(nodes)
     for name, amounts in (used or {}).items():
         taken = {**parse_resources(amounts), "pods": 1}
-        made.claim(("other", name), Claim(node=name, requests=taken))
-    return made
+        ledger.claim(("other", name), Claim(node=name, requests=taken))
+    return ledger
 
 
 def limits(
@@ -356,7 +356,7 @@ def limits(
     topology_keys: Iterable[str] = (),
     assumed_burst: int | None = None,
 ) -> Limits:
-    """Limits that allow everything but what is said."""
+    """Limits that allow everything except these arguments."""
     few = [] if max_nodes is None else [MaxNodes(max_nodes)]
     failed = frozenset(excluded)
     return Limits(
@@ -376,7 +376,7 @@ def situation_of(
     now: float = 1000.0,
     **more: Any,
 ) -> Situation:
-    """A situation with settings that are named one by one; its pods have waited as long as the job.
+    """A situation with settings given one by one; its pods have waited as long as the job.
 
     The settings of GPUs are read from the job.
     """

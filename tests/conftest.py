@@ -1,4 +1,4 @@
-"""Tests assert what is right, not how fast: a busy machine must not make one fail."""
+"""Tests assert results, not speed: a busy machine must not make a test fail."""
 
 import structlog
 from hypothesis import settings

@@ -1,4 +1,4 @@
-"""Small builders of what jobs that share GPUs are placed on."""
+"""Small builders of nodes and cards for jobs that share GPUs."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ USABLE = capacity(0, memory=MEMORY)[cards.lines_of(0)[cards.MEMORY]]
 
 
 def memory_of(needs: Iterable[CardNeed]) -> float:
-    """The MiB of a card that sharers need together, what a process takes at first included."""
+    """The MiB of a card that sharers need together, with the overhead of their processes."""
     return sum(
         USABLE * sharer.units / UNITS if sharer.memory is None else sharer.memory + CONTEXT
         for sharer in needs
@@ -26,14 +26,14 @@ def memory_of(needs: Iterable[CardNeed]) -> float:
 
 
 def plain_node(name: str, *, cards: int = 4, slots: int | None = None) -> Node:
-    """A node as Kubernetes shows it: GPUs, and the time of a slot for each unless `slots` says."""
+    """A node as Kubernetes shows it: GPUs, and the units of a slot for each, or `slots`."""
     time = {resource_of(slot): UNITS for slot in range(cards if slots is None else slots)}
     amounts = {"cpu": 64_000, "memory": 2**38, "pods": 110, names.NATIVE_GPU: cards}
     return Node(name, {**amounts, **time})
 
 
 def sharing_node(name: str, *, cards: int = 4, memory: int = MEMORY) -> Node:
-    """The same node as the ledger has it, with what only kfext counts."""
+    """The same node as in the ledger, with the resources that only kfext counts."""
     plain = plain_node(name, cards=cards)
     more = [capacity(slot, memory=memory) for slot in range(cards)]
     return Node(name, {**plain.allocatable, **{k: n for lines in more for k, n in lines.items()}})
@@ -42,8 +42,8 @@ def sharing_node(name: str, *, cards: int = 4, memory: int = MEMORY) -> Node:
 def slot(node: str, number: int = 0, *, card: str = "", **more: object) -> SharedGpu:
     """A slot as the agent reports it; with a card, it is reserved."""
     name = reservation_of(node, number)
-    found = {"reservation": f"uid-{name}" if card else "", "card": card, "memory": MEMORY}
-    return SharedGpu(node, number, **{**found, **more})  # type: ignore[arg-type]
+    result = {"reservation": f"uid-{name}" if card else "", "card": card, "memory": MEMORY}
+    return SharedGpu(node, number, **{**result, **more})  # type: ignore[arg-type]
 
 
 def reservation(node: str, number: int = 0, *, phase: str = "Running", uid: str = "") -> Pod:
@@ -64,7 +64,7 @@ def sharing(
     share: str = "0.5", *, replicas: int = 1, uid: str = "uid-1", **settings: str
 ) -> JobBuilder:
     """A job with workers that share GPUs; `settings` are by key without `gpu-`."""
-    made = job(uid=uid).worker(replicas, gpus=1).annotated(names.GPU_SHARE, share)
+    builder = job(uid=uid).worker(replicas, gpus=1).annotated(names.GPU_SHARE, share)
     for key, value in settings.items():
-        made.annotated(f"{names.DOMAIN}/gpu-{key.replace('_', '-')}", value)
-    return made
+        builder.annotated(f"{names.DOMAIN}/gpu-{key.replace('_', '-')}", value)
+    return builder

@@ -15,7 +15,7 @@ from kfext.names import ELASTIC, METRICS, NETWORK
 Object = dict[str, Any]
 
 ETCD_BYTES = 1_400_000
-"""Of JSON in one object: the limit of etcd is 1.5 MiB, and the API server adds defaults."""
+"""Bytes of JSON in one object: the limit of etcd is 1.5 MiB, and the API server adds defaults."""
 ANNOTATION_BYTES = 250_000
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -75,7 +75,7 @@ def _one(**fields: Any) -> list[Object]:
 
 
 def _made_elastic() -> Object:
-    """Return the job that costs most: its templates are compared, its script is parsed."""
+    """Return the most expensive job: its templates are compared, its script is parsed."""
     env = _many(lambda at: {"name": f"V{at}", "value": "v"}, each=32, of=ETCD_BYTES // 2 - 70_000)
     script = "a " * 2000 + "&& torchrun x " + "$A" * 6_000
     raw = job("worst", annotations={ELASTIC: "1-8"})
@@ -130,7 +130,7 @@ SPECS: Mapping[str, Callable[[], Object]] = {
     "a long argument": lambda: {"containers": _one(args=["-" * ETCD_BYTES])},
     "volumes": lambda: {"volumes": _many(lambda at: {"name": f"v{at}", "emptyDir": {}}, each=34)},
 }
-"""What is large -> the fields of a pod spec."""
+"""The large part -> the fields of a pod spec."""
 
 _REGEX = "stdout:(?P<value>x)(?i:" + "[ -~]" * 45 + ")"
 ANNOTATIONS: Mapping[str, Callable[[], Mapping[str, str]]] = {
@@ -146,11 +146,11 @@ ANNOTATIONS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "a long setting": lambda: {NETWORK: "pod".ljust(LONGEST_SETTING)},
     "an expression of metrics": lambda: {METRICS: _REGEX},
 }
-"""What is large -> the annotations of a job."""
+"""The large part -> the annotations of a job."""
 
 
 def jobs() -> Mapping[str, Callable[[], Object]]:
-    """Return what makes each job, by what is large in it."""
+    """Return the builder of each job, by its large part."""
     return {
         **{what: partial(_job_of, make) for what, make in SPECS.items()},
         **{what: partial(_annotated, make) for what, make in ANNOTATIONS.items()},
@@ -158,17 +158,17 @@ def jobs() -> Mapping[str, Callable[[], Object]]:
         "annotations of kfext in a template": lambda: _in_template("kfext.dev/", each=21),
         "replicas": partial(job, "worst", replicas=2**31 - 1),
         "as many replicas as kfext places": partial(job, "worst", replicas=10_000),
-        "what makes it elastic": _made_elastic,
+        "the parts that make it elastic": _made_elastic,
     }
 
 
 def pods() -> Mapping[str, Callable[[], Object]]:
-    """Return what makes each pod, by what is large in it."""
+    """Return the builder of each pod, by its large part."""
     return {what: partial(_pod_of, make) for what, make in SPECS.items()}
 
 
 def jobsets() -> Mapping[str, Callable[[], Object]]:
-    """Return what makes each JobSet, by what is large in it.
+    """Return the builder of each JobSet, by its large part.
 
     Any account that may create JobSets can name a TrainJob of its namespace as the owner.
     """
@@ -215,7 +215,7 @@ def _job_of(make: Callable[[], Any]) -> Object:
 
 
 def _in_template(prefix: str, *, each: int) -> Object:
-    """Return a job with as many annotations in a template: there the API server has no bound."""
+    """Return a job with these annotations in a template: there the API server has no bound."""
     raw = job("worst")
     template = raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"annotations": _keys(prefix, each=each)}

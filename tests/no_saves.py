@@ -1,7 +1,7 @@
-"""Lines that speak of checkpoints and after which no work is safe, by what they really say."""
+"""Lines about checkpoints after which no work is safe, by their real meaning."""
 
 NO_SAVES: dict[str, tuple[str, ...]] = {
-    "an old one": (
+    "an old checkpoint": (
         "steps since last saved checkpoint: 120",
         "Time since last saved checkpoint: 3512s",
         "newest saved checkpoint is step 100",
@@ -23,7 +23,7 @@ NO_SAVES: dict[str, tuple[str, ...]] = {
         "saved checkpoints: /ckpt/1.pt /ckpt/2.pt",
         "age_of_saved_checkpoint_seconds 3512",
     ),
-    "what is to come": (
+    "a future checkpoint": (
         "next checkpoint saved at step 2000",
         "saving checkpoint in 300 steps",
         "will have saved checkpoint at step 2000",
@@ -73,7 +73,7 @@ NO_SAVES: dict[str, tuple[str, ...]] = {
         "Nothing was saved at checkpoint 500",
         "disk full: saved checkpoint /ckpt/500.pt",
     ),
-    "a part": (
+    "a part of a checkpoint": (
         "checkpoint was saved partially",
         "saved checkpoint partially",
         "saved checkpoint shard 3 of 8",
@@ -114,7 +114,7 @@ NO_SAVES: dict[str, tuple[str, ...]] = {
         "Rank 1: Checkpoint is saved asynchronously to /ckpt/epoch_0 successfully.",
         "replica 2 saved checkpoint /ckpt/500.pt",
     ),
-    "only begun": (
+    "a save that only begins": (
         "=> saving checkpoint",
         "saving checkpoint to /ckpt",
         "Saving the new best model checkpoint...",
@@ -130,7 +130,7 @@ NO_SAVES: dict[str, tuple[str, ...]] = {
         "Saving a full checkpoint at last step, step 500.",
         "Saving checkpoint. This may take some time. Retrieving full model state dict...",
     ),
-    "in the background": (
+    "a save in the background": (
         "scheduled an async checkpoint save at iteration 9",
         "  [2026-01-01 12:00:00.000000] scheduled an async checkpoint save at iteration 9 to /ckpt",
         "Finished saving the checkpoint (or staging if async is enabled) in 2.50 seconds.",
@@ -148,7 +148,7 @@ NO_SAVES: dict[str, tuple[str, ...]] = {
         " hosts.",
         "[Nebula] all files for global_step9 are saved in tier1. It is ready to start persisting",
     ),
-    "something else is done with one": (
+    "another act on a checkpoint": (
         "verifying saved checkpoint",
         "uploading saved checkpoint to s3",
         "evaluating saved checkpoint step_100",
@@ -196,7 +196,7 @@ FAILING = (
     "Saving model checkpoint to /c/9",
     "could not write /c/9: quota exceeded, going on",
 )
-"""A save that begins and says that it has failed."""
+"""A save that begins and reports its failure."""
 ASYNCHRONOUS: dict[str, tuple[str, str, str]] = {
     "Megatron-LM --async-save": (
         "saving checkpoint at iteration 9 to /c",
@@ -244,7 +244,7 @@ ASYNCHRONOUS: dict[str, tuple[str, str, str]] = {
         " successfully.",
     ),
 }
-"""What is printed when a save begins, before the training goes on, and when it is complete."""
+"""The output when a save begins, before the training continues, and when it is complete."""
 
 BEFORE_ALL_RANKS: dict[str, tuple[str, str]] = {
     "DeepSpeed": (
@@ -262,4 +262,4 @@ BEFORE_ALL_RANKS: dict[str, tuple[str, str]] = {
         "Saved checkpoint at epoch 0 step 9 at folder /c",
     ),
 }
-"""What is printed when a save begins, and when the rank that prints has written its part."""
+"""The output when a save begins, and when the printing rank has written its part."""

@@ -1,4 +1,4 @@
-"""A well-formed and a malformed value of every setting, for tests that must know all of them."""
+"""A well-formed and a malformed value of every setting, for tests of all settings."""
 
 from kfext.core.settings.table import TABLE
 

@@ -34,7 +34,7 @@ PLAIN = JobSpec("train", "PyTorchJob", Style.GANG, 1.0, 3, Pace(1.0, 0.0, 0.0), 
 _LONGEST = 4000.0
 """Seconds of the model after which a path must have ended."""
 _SHARED_SECONDS = 60.0
-"""Seconds after which an agent knows what the neighbour of a busy job costs."""
+"""Seconds after which an agent knows the cost of a busy job's neighbour."""
 
 Call = tuple[Path, str]
 """The file of a function, and its name."""
@@ -66,13 +66,13 @@ def visited(act: Callable[[], object]) -> set[str]:
 
 
 def plain() -> set[str]:
-    of = Bed(PLAIN, policy=None, late_writes=False, a=4000, b=4000)
-    return visited(lambda: _until_pinned(of))
+    bed = Bed(PLAIN, policy=None, late_writes=False, a=4000, b=4000)
+    return visited(lambda: _until_pinned(bed))
 
 
 def elastic() -> set[str]:
-    of = Bed(LONG, GANG, policy=None, late_writes=False, a=4000)
-    return visited(lambda: _until(of, Rescale))
+    bed = Bed(LONG, GANG, policy=None, late_writes=False, a=4000)
+    return visited(lambda: _until(bed, Rescale))
 
 
 def resize() -> set[str]:
@@ -115,17 +115,19 @@ def _share() -> None:
         card.withdraw(name)
 
 
-def _until_pinned(of: Bed) -> None:
+def _until_pinned(bed: Bed) -> None:
     """The pods of a gang that is born pinned have their pins as they are created."""
-    while not any(live.pod.pinned_to for job in of.api.jobs.values() for live in job.pods.values()):
-        of.after(1)
-        assert of.clock.now < _LONGEST, "no pod is pinned"
+    while not any(
+        live.pod.pinned_to for job in bed.api.jobs.values() for live in job.pods.values()
+    ):
+        bed.after(1)
+        assert bed.clock.now < _LONGEST, "no pod is pinned"
 
 
-def _until(of: Bed, step: type[Step]) -> None:
-    while not any(isinstance(write.step, step) for write in of.driver.written):
-        of.after(1)
-        assert of.clock.now < _LONGEST, f"no {step.__name__}"
+def _until(bed: Bed, step: type[Step]) -> None:
+    while not any(isinstance(write.step, step) for write in bed.driver.written):
+        bed.after(1)
+        assert bed.clock.now < _LONGEST, f"no {step.__name__}"
 
 
 PATHS: Mapping[str, Callable[[], set[str]]] = {
@@ -142,7 +144,7 @@ def _room(path: str) -> str:
 
 
 def main() -> None:
-    """Print how many files each path visits, and in which rooms."""
+    """Print the number of files that each path visits, by room."""
     for path, trace in PATHS.items():
         files = trace()
         rooms = Counter(map(_room, files))

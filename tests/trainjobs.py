@@ -12,7 +12,7 @@ OURS = {"manager": "kfext.dev/manager"}
 
 
 def train_job(*, annotations: dict[str, str] | None = None, held: bool = False, **spec: Any) -> Raw:
-    """A TrainJob of the runtime for torch; `held`: as the webhook of kfext leaves it."""
+    """A TrainJob of the runtime for torch; `held`: after the webhook of kfext."""
     marks = {names.HELD: "true"} if held else {}
     if held:
         settings = {names.COLOCATION: "preferred", names.NETWORK: "pod"}

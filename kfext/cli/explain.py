@@ -52,7 +52,7 @@ _HISTORY: Columns = {
     "NODES": lambda line: (
         many_nodes(len(line["nodes"]) + line["moreNodes"])
         if line["moreNodes"]
-        else listed(line["nodes"], of="nodes")
+        else listed(line["nodes"], noun="nodes")
     ),
     "WHY": lambda line: line["why"],
 }
@@ -216,7 +216,7 @@ def explanation_lines(
     for label, words in condition_words(explanation):
         yield from entry(f"{label}:", words)
     if explanation["ahead"]:
-        yield from entry("ahead", listed(explanation["ahead"], of="jobs"))
+        yield from entry("ahead", listed(explanation["ahead"], noun="jobs"))
     yield from _pod_lines(explanation["pods"])
     changed = explanation["changed"]
     counts = [f"{len(phrases)} on {where}" for where, phrases in changed.items() if phrases]
@@ -244,7 +244,7 @@ def _headline(explanation: Mapping[str, Any]) -> str:
     nodes = sorted({pod["node"] for pod in explanation["pods"] if pod["node"]})
     if nodes or explanation["plannedNodes"]:
         where = "on" if nodes else "to be placed on"
-        title += f", {where} {listed(nodes or explanation['plannedNodes'], of='nodes')}"
+        title += f", {where} {listed(nodes or explanation['plannedNodes'], noun='nodes')}"
     return f"{title}, {explanation['network']} network" if explanation["network"] else title
 
 
@@ -257,7 +257,7 @@ def _pod_lines(pods: Sequence[Mapping[str, str]]) -> Iterator[str]:
         if pod["why"]:
             unbound.setdefault(pod["why"], []).append(pod["name"])
     if len(pods) > _MOST_ROWS:
-        rows = [(listed(members, of="pods"), *where) for where, members in alike.items()]
+        rows = [(listed(members, noun="pods"), *where) for where, members in alike.items()]
     else:
         rows = [(pod["name"], pod["node"], pod["state"]) for pod in pods]
     yield from table(("POD", "NODE", "STATUS"), rows, indent=2) if rows else ()
@@ -342,7 +342,7 @@ def _warnings(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
         if not (pod.finished or pod.deleting or pod.guaranteed)
     )
     if crowded := sorted(node for node, count in together.items() if count > 1):
-        shared = f"pods without a CPU limit share the CPU of {listed(crowded, of='nodes')}"
+        shared = f"pods without a CPU limit share the CPU of {listed(crowded, noun='nodes')}"
         if names.COLOCATION in job.annotations:
             yield (
                 f"{shared}, because {names.COLOCATION} is set on the job; without it, kfext puts "
@@ -399,7 +399,7 @@ def _template_changes(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Iterat
         if key in written and not by_user:
             yield f"{key}={written[key]}"
     if preferred := _preferred(template):
-        yield f"prefers {listed(preferred, of='nodes')} (affinity)"
+        yield f"prefers {listed(preferred, noun='nodes')} (affinity)"
 
 
 def _cpu_changes(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
@@ -411,7 +411,7 @@ def _cpu_changes(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
         if requested is not None and now is not None and owner_of(pod, state) is Owner.KFEXT:
             changed.setdefault((now, requested), []).append(pod.name)
     for (now, requested), pod_names in changed.items():
-        owners = listed(pod_names, of="pods")
+        owners = listed(pod_names, noun="pods")
         yield f"CPU of {owners}: {_amounts(now)}; by the job: {_amounts(requested)} ({names.STATE})"
 
 

@@ -95,7 +95,7 @@ def render_nodes(rows: Sequence[NodeRow], *, output: str) -> str:
     shown: Columns = {
         "NODE": lambda row: row.node.name,
         **{name.upper(): partial(_use, name) for name in (CPU, MEMORY, *sorted(scarce))},
-        "GANGS": lambda row: listed([title for title in row.taken if title], of="jobs"),
+        "GANGS": lambda row: listed([title for title in row.taken if title], noun="jobs"),
         "STATE": _state,
     }
     values = [asdict(row) for row in rows]

@@ -194,7 +194,8 @@ class _Live:
         elif self.plans.failure:
             yield note(f"the cluster does not answer, so this is old; {self.plans.failure}")
         if refused:
-            words = f"capacity is not shown in full, as you may not {listed(refused, of='rights')}"
+            rights = listed(refused, noun="rights")
+            words = f"capacity is not shown in full, as you may not {rights}"
             roles = f"ClusterRole and Role {names.CLUSTER_VIEW} have these rights"
             yield note(f"{words}; {roles}", *_CAPACITY)
         elif self._records.synced.is_set() and not len(self._records.store):

@@ -145,7 +145,7 @@ def _entry(known: Entry) -> dict[str, Any]:
         "what": known.what,
         "does": _DOES.get(known.what, ""),
         "workers": known.workers,
-        "nodes": listed([*known.nodes, *others], of="nodes"),
+        "nodes": listed([*known.nodes, *others], noun="nodes"),
         "why": known.why,
         "times": known.times,
     }

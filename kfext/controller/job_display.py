@@ -55,7 +55,7 @@ class JobDisplay:
         progress.silences.inherit(progress.followed(job.uid), before.moves, since=since)
         reported = progress.reported(job.uid)
         # The setting may have changed during the read.
-        reads = self._planner.settings.of(tracked).metrics.is_log
+        reads = self._planner.settings.settings_of(tracked).metrics.is_log
         if reported is not None and reads:
             self._plan_writer.show_progress(job, reported)
             if (verdict := stalled(reported.moves)) and not stalled(before.moves):
@@ -83,7 +83,7 @@ class JobDisplay:
 
     def _show(self, tracked: TrackedJob, phase: str, verdict: Verdict | None) -> None:
         plan = tracked.assumed or tracked.plan
-        settings = self._planner.settings.of(tracked)
+        settings = self._planner.settings.settings_of(tracked)
         facts = self._facts(tracked, phase, plan, settings)
         invalid = "; ".join(str(error) for error in settings.errors)
         status = status_of(

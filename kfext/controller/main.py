@@ -167,7 +167,7 @@ def _write_snapshot(controller: Controller, folder: Path | None) -> None:
         return
     path, now = folder / "snapshot.json", controller.now()
     try:
-        size = write_snapshot(path, snapshot_of(controller.planner, now), taken=now.wall)
+        size = write_snapshot(path, snapshot_of(controller.planner, now), at=now.wall)
     except OSError as error:
         _log.warning("no snapshot", why=str(error))
     else:

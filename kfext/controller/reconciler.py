@@ -129,7 +129,7 @@ class Reconciler:
         error = await self._attempt(step, self._writer.write_placeholder(step), name=step.name)
         final = _final(error) if error else ""
         at = self._monotonic()
-        self._planner.placeholders.finish(step, at, done=error is None, final=final)
+        self._planner.placeholders.finish(step, at, accepted=error is None, final=final)
         self._wake.set()
 
     async def _attempt(

@@ -262,7 +262,7 @@ def encode_status(
     return {
         "phase": status.phase,
         "nodes": list(status.nodes),
-        "nodeSummary": listed(status.nodes, of="nodes"),
+        "nodeSummary": listed(status.nodes, noun="nodes"),
         "places": [{"node": node, "pods": pods} for node, pods in status.facts.places.items()],
         "requests": dict(status.facts.requests),
         "workers": status.workers,

@@ -84,7 +84,7 @@ def _unmodelled(job: TrainingJob, pods: Collection[Pod]) -> Verdict | None:
         terms.update(constraints.unmodelled, constraints.volumes.unmodelled)
     if not terms:
         return None
-    message = f"its pods have {listed(sorted(terms), of='terms')}, which kfext does not model"
+    message = f"its pods have {listed(sorted(terms), noun='terms')}, which kfext does not model"
     return Verdict(REASON_UNMODELLED, message)
 
 

@@ -110,7 +110,7 @@ def differences(
     """
     job = as_written(job) if job.shares_gpus else job
     words = [_words(job, group, pods, plan=plan, eligible=eligible) for group in job.groups]
-    return listed([text for text in words if text], of="types")
+    return listed([text for text in words if text], noun="types")
 
 
 def _words(
@@ -130,9 +130,9 @@ def _words(
     if made.constraints.node_selector != group.constraints.node_selector:
         more.append("another nodeSelector")
     if made.constraints.devices != group.constraints.devices and not eligible:
-        more.append(f"no toleration for {listed(group.constraints.devices, of='resources')}")
+        more.append(f"no toleration for {listed(group.constraints.devices, noun='resources')}")
     more += _not_learnt(job, group, pods, plan)
-    return f"a {group.type.lower()} has {listed(more, of='differences')}" if more else ""
+    return f"a {group.type.lower()} has {listed(more, noun='differences')}" if more else ""
 
 
 def _not_learnt(
@@ -142,7 +142,7 @@ def _not_learnt(
     want, planned = group.constraints, _ports_of_plan(job, group, plan)
     all_have = [have for _, have in _readable(group, pods)]
     ports = {port for have in all_have for port in have.host_ports} - planned - {*want.host_ports}
-    numbers = listed([str(number) for _, number in sorted(ports)], of="ports")
+    numbers = listed([str(number) for _, number in sorted(ports)], noun="ports")
     tolerations = {*want.tolerations}
     words = {
         f"host port {numbers}": bool(ports),

@@ -43,17 +43,17 @@ def clock(seconds: float) -> str:
     return datetime.fromtimestamp(min(max(seconds, 0.0), _FAR), UTC).strftime("%H:%M:%S UTC")
 
 
-def listed(names: Sequence[str], *, of: str) -> str:
+def listed(names: Sequence[str], *, noun: str) -> str:
     """Return names as an English list: of more than three names, two and the number of others."""
     if len(names) <= 3:
         return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
-    return f"{names[0]}, {names[1]} and {len(names) - 2} more {of}"
+    return f"{names[0]}, {names[1]} and {len(names) - 2} more {noun}"
 
 
 def listed_with_others(jobs: Sequence[str], *, others: int) -> str:
     """Return names of jobs as an English list, with the number of jobs that must not be named."""
     unnamed = "1 job of another namespace" if others == 1 else f"{others} jobs of other namespaces"
-    parts = (listed(jobs, of="jobs"), unnamed if others else "")
+    parts = (listed(jobs, noun="jobs"), unnamed if others else "")
     return " and ".join(part for part in parts if part)
 
 

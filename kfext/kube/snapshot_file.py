@@ -28,14 +28,14 @@ class SnapshotFile:
     snapshot: Snapshot
 
 
-def encode_snapshot(snapshot: Snapshot, *, taken: float) -> bytes:
+def encode_snapshot(snapshot: Snapshot, *, at: float) -> bytes:
     """Return the content of a snapshot file."""
-    return msgspec.json.encode(SnapshotFile(__version__, taken, snapshot), enc_hook=_encoded)
+    return msgspec.json.encode(SnapshotFile(__version__, at, snapshot), enc_hook=_encoded)
 
 
-def write_snapshot(path: Path, snapshot: Snapshot, *, taken: float) -> int:
+def write_snapshot(path: Path, snapshot: Snapshot, *, at: float) -> int:
     """Write a snapshot as JSON, in place of an earlier file; return its size. Raises OSError."""
-    content = encode_snapshot(snapshot, taken=taken)
+    content = encode_snapshot(snapshot, at=at)
     unfinished = path.with_suffix(".part")
     unfinished.write_bytes(content)
     os.replace(unfinished, path)  # a reader never sees half of it

@@ -165,7 +165,7 @@ class Shared(Generic[T]):
         self._longest = longest
         self._known: dict[bytes, T] = {}
 
-    def of(self, text: bytes, decode: Callable[[bytes], T]) -> T:
+    def decoded(self, text: bytes, decode: Callable[[bytes], T]) -> T:
         """Return the value that `decode` returns for a text; equal texts share it."""
         cached = self._known.get(text)
         if cached is not None:
@@ -207,7 +207,7 @@ def decode_pod(raw: bytes) -> Pod:
     kind, _ = controller_of(fields["metadata"] or {})
     trainer = msgspec.json.encode(kind.container if kind else "")
     key = b"[" + b",".join((msgspec.json.encode(pod.spec), allocated, trainer)) + b"]"
-    return parse_pod(fields, demand=_demands.of(key, _demand))
+    return parse_pod(fields, demand=_demands.decoded(key, _demand))
 
 
 def _allocated(status: _PodStatus) -> bytes:

@@ -111,12 +111,12 @@ def bytes_of(annotations: object) -> int:
     return len("".join(chain.from_iterable(others)).encode(errors="replace"))
 
 
-def plan_excess(size: int, *, beside: int) -> str:
+def plan_excess(size: int, *, other_bytes: int) -> str:
     """Return the phrase that a plan of at least `size` bytes is too large, empty if it fits.
 
-    `beside`: the size in bytes of the job's other annotations.
+    `other_bytes`: the size in bytes of the job's other annotations.
     """
-    free = MOST_ANNOTATION_BYTES - beside - _STATE_BYTES
+    free = MOST_ANNOTATION_BYTES - other_bytes - _STATE_BYTES
     if size <= free:
         return ""
     return (
@@ -124,7 +124,7 @@ def plan_excess(size: int, *, beside: int) -> str:
     )
 
 
-def kept(annotations: Mapping[str, str]) -> Mapping[str, str]:
+def bounded(annotations: Mapping[str, str]) -> Mapping[str, str]:
     """Return kfext's annotations on an object, or only its marks if there are too many."""
     if len(annotations) <= MOST_ANNOTATIONS:
         return annotations

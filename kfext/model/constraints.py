@@ -120,13 +120,13 @@ class Constraints:
         """The terms about the pods of its job."""
         return self.apart + self.together
 
-    def of(self, namespace: str) -> Self:
+    def scoped(self, namespace: str) -> Self:
         """Return the constraints of a pod in a namespace."""
         if not self.gang_terms:
             return self
-        apart = tuple(term.of(namespace) for term in self.apart)
+        apart = tuple(term.scoped(namespace) for term in self.apart)
         return replace(
-            self, apart=apart, together=tuple(term.of(namespace) for term in self.together)
+            self, apart=apart, together=tuple(term.scoped(namespace) for term in self.together)
         )
 
     @property

@@ -35,7 +35,7 @@ class GangTerm:
         """Return whether it selects the pods of a replica type of the job, in lower case."""
         return not self.types or type_ in self.types
 
-    def of(self, namespace: str) -> Self:
+    def scoped(self, namespace: str) -> Self:
         """Return the term for a pod in a namespace."""
         return replace(self, namespace=namespace)
 

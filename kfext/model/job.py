@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kfext.model.bounds import bytes_of, job_excess, kept, kfext_annotations, name, pods_excess
+from kfext.model.bounds import bounded, bytes_of, job_excess, kfext_annotations, name, pods_excess
 from kfext.model.kinds.job_kind import JobKind, Rendezvous, Scaling
 from kfext.model.kinds.registered import KINDS
 from kfext.model.pod import ReplicaKey
@@ -221,7 +221,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
         groups=(),
-        annotations=kept(annotations),
+        annotations=bounded(annotations),
         labels={
             key: value for key, value in strings(metadata.get("labels")).items() if key in _LABELS
         },

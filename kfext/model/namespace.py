@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfext.model.bounds import kept, kfext_annotations
+from kfext.model.bounds import bounded, kfext_annotations
 from kfext.model.tolerant import mapping, strings, text
 from kfext.names import MANAGED
 
@@ -32,5 +32,5 @@ def parse_namespace(raw: Mapping[str, Any]) -> Namespace:
     return Namespace(
         name=text(metadata.get("name")),
         labels=strings(metadata.get("labels")),
-        annotations=kept(kfext_annotations(metadata.get("annotations"))),
+        annotations=bounded(kfext_annotations(metadata.get("annotations"))),
     )

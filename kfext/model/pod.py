@@ -195,7 +195,8 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         demand = parse_demand(spec, status, trainer=kind.container if kind else "")
     gated, node_name = demand.gated, intern(bounded_name(spec.get("nodeName")))
     namespace = intern(text(metadata.get("namespace")))
-    constraints, unschedulable = demand.constraints.of(namespace), intern(_unschedulable(status))
+    constraints = demand.constraints.scoped(namespace)
+    unschedulable = intern(_unschedulable(status))
     pinned_to = None if gated else constraints.pinned_to
     needed = gated or ((pinned_to or unschedulable) and not node_name)
     return Pod(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
-from kfext.model.bounds import MOST_REPLICA_TYPES, kept, kfext_annotations, name
+from kfext.model.bounds import MOST_REPLICA_TYPES, bounded, kfext_annotations, name
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.gpu import GpuShare, why_no_part
@@ -98,7 +98,7 @@ def parse_groups(
         created = kind.as_created(known, pod_spec, specs=specs)
         count, unstated = mapping(value).get("replicas"), int(known not in kind.none_by_default)
         restart = text(mapping(value).get("restartPolicy")) or kind.restart
-        requests, constraints = pod_requests(created), parse_constraints(created).of(namespace)
+        requests, constraints = pod_requests(created), parse_constraints(created).scoped(namespace)
         groups.append(
             ReplicaGroup(
                 type=known,
@@ -159,5 +159,5 @@ def template_settings(annotations: Sequence[Mapping[str, Any]]) -> Mapping[str, 
     """Return the kept annotations of kfext in the templates of a job."""
     settings: dict[str, str] = {}
     for written in annotations if len(annotations) <= MOST_REPLICA_TYPES else ():
-        settings |= kept(kfext_annotations(written))
+        settings |= bounded(kfext_annotations(written))
     return settings

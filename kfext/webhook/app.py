@@ -153,7 +153,7 @@ def _handler(
     async def handle(http: web.Request) -> web.Response:
         began = time.perf_counter()
         try:
-            async with bodies.of(http) as body:
+            async with bodies.read_body(http) as body:
                 began = time.perf_counter()
                 outcome, response = await _reviewed(route, body)
         except web.HTTPError as error:

@@ -58,7 +58,7 @@ class WatchedContext:
         """Return whether a controller is alive to handle the jobs that the webhook holds."""
         return self._lease.fresh(monotonic=time.monotonic())
 
-    async def of(self, namespace: str) -> ReviewContext | None:
+    async def context_of(self, namespace: str) -> ReviewContext | None:
         """Return the context of a review in a namespace, or None before it is known.
 
         The API server sends reviews only for managed namespaces. If kfext's copy of the namespace

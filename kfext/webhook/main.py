@@ -71,7 +71,7 @@ async def _serve(config: Config, *, client: Client, stop: asyncio.Event) -> None
         return f"not read yet: {missing}" if missing else None
 
     app = make_app(
-        watched.of,
+        watched.context_of,
         metrics,
         controller_alive=watched.controller_alive,
         authority=lambda: certificate.authority,

@@ -201,7 +201,7 @@ class Posts:
     def _handler(self, kind: JobKind) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
             try:
-                async with self._bodies.of(http) as body:
+                async with self._bodies.read_body(http) as body:
                     await self._receive(kind, http, body)
                     response = web.Response(body=body, content_type="application/json")
             except _Refusal as refusal:

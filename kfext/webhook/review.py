@@ -39,7 +39,7 @@ class Bodies:
         self._most = most
 
     @asynccontextmanager
-    async def of(self, http: web.Request) -> AsyncIterator[bytes]:
+    async def read_body(self, http: web.Request) -> AsyncIterator[bytes]:
         """Yield the body of a request; it counts towards `held` until the block ends.
 
         Raises HTTPBadRequest, HTTPRequestTimeout, HTTPRequestEntityTooLarge, HTTPServiceUnavailable

@@ -1,4 +1,4 @@
-"""The true API server that the adapters are tried on."""
+"""The true API server for tests of the adapters."""
 
 import os
 from collections.abc import Iterator

@@ -44,12 +44,12 @@ def written(groups: list[Object], folder: Path) -> Path:
     return path
 
 
-def test_it_reads_the_alerts(promtool: Promtool, tmp_path: Path) -> None:
+def test_promtool_reads_the_alerts(promtool: Promtool, tmp_path: Path) -> None:
     said = promtool("check", "rules", written(GROUPS, tmp_path))
     assert f"{len(ALERTS)} rules found" in said
 
 
-def test_it_reads_every_expression_of_the_board(promtool: Promtool, tmp_path: Path) -> None:
+def test_promtool_reads_every_expression_of_the_board(promtool: Promtool, tmp_path: Path) -> None:
     rules = []
     for number, of_panel in enumerate(expressions()):
         filled = of_panel

@@ -1,4 +1,4 @@
-"""kfext's own kinds on a true API server: what it takes, and what it refuses in which words."""
+"""kfext's own kinds on a true API server: accepted objects, and the wording of refusals."""
 
 import subprocess
 from functools import partial
@@ -118,7 +118,7 @@ def _cases(table: dict[str, list[Any]]) -> list[Any]:
 def _policy(*fields: tuple[str, Any]) -> Object:
     spec: Object = {}
     for field, value in fields:
-        # A setting may have a dot in its name; nothing else has.
+        # A setting may have a dot in its name; no other field may.
         top, *rest = field.split(".", 1 if field.startswith("settings.") else -1)
         *parents, last = [top, *rest]
         inner = spec
@@ -156,7 +156,7 @@ def _try(testbed: Testbed, policy: Object) -> None:
 
 
 @pytest.mark.parametrize("plural", PLURALS)
-def test_the_api_server_finds_nothing_wrong_with_the_schema(kinds: Testbed, plural: str) -> None:
+def test_the_api_server_accepts_the_schema(kinds: Testbed, plural: str) -> None:
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.kfext.dev"
     conditions = kinds.api.get(path)["status"]["conditions"]
     status = {condition["type"]: condition["status"] for condition in conditions}
@@ -175,7 +175,7 @@ def test_a_malformed_policy_is_refused_with_the_name_of_the_field(
 
 
 @pytest.mark.parametrize(("field", "value"), _cases(WELL_FORMED))
-def test_a_well_formed_policy_is_taken(kinds: Testbed, field: str, value: Any) -> None:
+def test_a_well_formed_policy_is_accepted(kinds: Testbed, field: str, value: Any) -> None:
     _try(kinds, _policy((field, value)))
 
 
@@ -192,7 +192,7 @@ def test_a_policy_without_a_weight_has_weight_zero(kinds: Testbed) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_sample_is_taken_as_it_stands(kinds: Testbed, name: str) -> None:
+def test_each_sample_is_accepted(kinds: Testbed, name: str) -> None:
     _kubectl(kinds, "apply", "--server-side", "--dry-run=server", "-f", str(SAMPLES[name]))
 
 
@@ -208,8 +208,8 @@ def test_the_status_of_a_plan_is_kept_whole_and_read_like_a_board(kinds: Testbed
         columns = ["NAME", "JOB", "PHASE", "STARTS", "NODES", "NETWORK", "REASON", "AGE"]
         assert header.split() == columns
         assert row.split()[:-1] == [name, "resnet", "Placed", "node-1", "pod", "Placed"]
-        found = _kubectl(kinds, "get", "tplan", "--field-selector=status.phase=Placed", "-oname")
-        assert found.split() == [f"trainingplan.kfext.dev/{name}"]
+        result = _kubectl(kinds, "get", "tplan", "--field-selector=status.phase=Placed", "-oname")
+        assert result.split() == [f"trainingplan.kfext.dev/{name}"]
     finally:
         kinds.api.delete(f"{path}/{name}")
 
@@ -217,9 +217,7 @@ def test_the_status_of_a_plan_is_kept_whole_and_read_like_a_board(kinds: Testbed
 @pytest.mark.parametrize(
     ("field", "value"), [("phase", "Lost"), ("network", "overlay"), ("workers", -1)]
 )
-def test_a_status_that_the_code_cannot_mean_is_refused(
-    kinds: Testbed, field: str, value: Any
-) -> None:
+def test_an_impossible_status_is_refused(kinds: Testbed, field: str, value: Any) -> None:
     plan = yaml.safe_load(SAMPLES["trainingplan"].read_text())
     plan["metadata"]["name"] = f"tried-{field}"
     path = "/apis/kfext.dev/v1alpha1/namespaces/default/trainingplans"
@@ -243,14 +241,14 @@ def test_the_status_of_a_slot_is_kept_whole_and_read_like_a_board(kinds: Testbed
         assert header.split() == columns
         card = slot["status"]["card"]
         assert row.split()[:-1] == [name, "node-1", "0", card, "true", "640"]
-        found = _kubectl(kinds, "get", "sgpu", "--field-selector=spec.node=node-1", "-oname")
-        assert found.split() == [f"sharedgpu.kfext.dev/{name}"]
+        result = _kubectl(kinds, "get", "sgpu", "--field-selector=spec.node=node-1", "-oname")
+        assert result.split() == [f"sharedgpu.kfext.dev/{name}"]
     finally:
         kinds.api.delete(f"{SLOTS}/{name}")
 
 
 @pytest.mark.parametrize(("field", "value"), [("node", "node-2"), ("slot", 1)])
-def test_a_slot_stays_the_one_that_it_is(kinds: Testbed, field: str, value: Any) -> None:
+def test_the_identity_of_a_slot_cannot_change(kinds: Testbed, field: str, value: Any) -> None:
     slot = yaml.safe_load(SAMPLES["sharedgpu"].read_text())
     slot["metadata"]["name"] = f"tried-{field}"
     try:
@@ -275,9 +273,7 @@ SHARER = {"podUID": "1", "namespace": "team", "pod": "train-0"}
         ("sharers", [{"pod": "train-0"}]),
     ],
 )
-def test_a_report_of_a_slot_that_nothing_can_mean_is_refused(
-    kinds: Testbed, field: str, value: Any
-) -> None:
+def test_an_impossible_report_of_a_slot_is_refused(kinds: Testbed, field: str, value: Any) -> None:
     slot = yaml.safe_load(SAMPLES["sharedgpu"].read_text())
     slot["metadata"]["name"] = "tried-status"
     try:

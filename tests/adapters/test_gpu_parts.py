@@ -51,10 +51,10 @@ def tenant(testbed: Testbed) -> Iterator[Kube]:
             "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}],
         }
     )
-    found = Kube(testbed, testbed.pki.client("tenant"))
-    until(lambda: tried(found, pod("probe", WHOLE)).ok, what="the tenant may make pods")
-    until(lambda: not tried(found, pod("probe", PART)).ok, what="the policies hold")
-    yield found
+    result = Kube(testbed, testbed.pki.client("tenant"))
+    until(lambda: tried(result, pod("probe", WHOLE)).ok, what="the tenant may make pods")
+    until(lambda: not tried(result, pod("probe", PART)).ok, what="the policies hold")
+    yield result
     for guard in guards:
         testbed.api.delete(testbed.api.path(guard))
 
@@ -65,11 +65,11 @@ def tried(kube: Kube, body: Object, path: str = PODS) -> Answer:
 
 MADE = {
     "a pod that asks for a whole GPU": (pod("a", WHOLE), True),
-    "a pod that asks for nothing": (pod("a", {}), True),
-    "one with a part of a GPU behind the gate": (pod("a", PART, schedulingGates=GATED), True),
-    "one without the gate": (pod("a", PART), False),
-    "one behind another gate": (pod("a", PART, schedulingGates=[{"name": "other"}]), False),
-    "one with an init container that asks for the part": (
+    "a pod without requests": (pod("a", {}), True),
+    "a pod with a part of a GPU behind the gate": (pod("a", PART, schedulingGates=GATED), True),
+    "a pod with a part without the gate": (pod("a", PART), False),
+    "a pod with a part, another gate": (pod("a", PART, schedulingGates=[{"name": "other"}]), False),
+    "a pod with an init container that requests the part": (
         pod("a", {}, initContainers=[container(PART, "init")]),
         False,
     ),
@@ -77,13 +77,13 @@ MADE = {
 
 
 @pytest.mark.parametrize(("body", "ok"), MADE.values(), ids=MADE)
-def test_which_pods_may_be_made(tenant: Kube, body: Object, *, ok: bool) -> None:
+def test_which_pods_may_be_created(tenant: Kube, body: Object, *, ok: bool) -> None:
     answer = tried(tenant, body)
     assert answer.ok == ok, answer.message
     assert ok or names.PARTS_POLICY in answer.message
 
 
-def test_nobody_makes_a_pod_with_terms(testbed: Testbed, tenant: Kube) -> None:
+def test_no_user_creates_a_pod_with_terms(testbed: Testbed, tenant: Kube) -> None:
     body = pod("a", PART, schedulingGates=GATED)
     body["metadata"]["annotations"] = {names.GPU_TERMS: "{}"}
     for kube in (tenant, Kube(testbed)):
@@ -108,11 +108,11 @@ def test_a_tenant_neither_opens_the_gate_nor_writes_the_terms(
     assert (answer.status, "only kfext may" in answer.message) == (403, True), answer.message
 
 
-def test_a_tenant_may_change_what_else_a_pod_has(tenant: Kube, gated: str) -> None:
+def test_a_tenant_may_change_other_fields_of_a_pod(tenant: Kube, gated: str) -> None:
     assert tenant.ask("PATCH", gated, {"metadata": {"labels": {"a": "b"}}}, kind=MERGE).ok
 
 
-def test_who_decides_opens_the_gate_in_the_patch_that_writes_the_terms(
+def test_a_client_with_the_verb_opens_the_gate_in_the_patch_that_writes_the_terms(
     testbed: Testbed, tenant: Kube, gated: str
 ) -> None:
     decides = Kube(testbed)
@@ -125,7 +125,7 @@ def test_who_decides_opens_the_gate_in_the_patch_that_writes_the_terms(
         assert tenant.ask("PATCH", gated, change, kind=MERGE).status == 403
 
 
-def test_the_priority_of_reservations_is_had_in_their_namespace_alone(
+def test_the_priority_of_reservations_is_allowed_only_in_their_namespace(
     testbed: Testbed, tenant: Kube
 ) -> None:
     body = pod("a", WHOLE, priorityClassName=names.RESERVATION_PRIORITY)

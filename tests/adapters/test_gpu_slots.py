@@ -40,23 +40,23 @@ def write(kube: Kube, node: str, **status: Any) -> Answer:
 
 @pytest.fixture(scope="module")
 def agents(testbed: Testbed) -> Iterator[dict[str, Kube]]:
-    """The agents of two nodes by their nodes, and by none what has a token without a pod."""
+    """The agents of two nodes by node, and by no node a client with a token without a pod."""
     things = [*crds(REPOSITORY), *filter(is_needed, component("gpu-sharing"))]
     for thing in things:
         testbed.api.apply(thing)
-    found = {}
+    result = {}
     for node in NODES:
         until(partial(is_there, testbed, node), what="the account may have pods")
         bound = {"kind": "Pod", "apiVersion": "v1", "name": f"agent-{node}"}
-        found[node] = Kube(testbed, token=token(testbed, {"boundObjectRef": bound}))
-    found[""] = Kube(testbed, token=token(testbed, {}))
+        result[node] = Kube(testbed, token=token(testbed, {"boundObjectRef": bound}))
+    result[""] = Kube(testbed, token=token(testbed, {}))
     admin = Kube(testbed)
     for node in NODES:
         assert write(admin, node).ok
     own, other = NODES
-    until(lambda: write(found[own], own).ok, what="the agents have their rights")
-    until(lambda: not write(found[own], other).ok, what="the policy holds")
-    yield found
+    until(lambda: write(result[own], own).ok, what="the agents have their rights")
+    until(lambda: not write(result[own], other).ok, what="the policy holds")
+    yield result
     for node in NODES:
         testbed.api.delete(f"{SLOTS}/slot-of-{node}")
         testbed.api.delete(f"{CORE}/pods/agent-{node}?gracePeriodSeconds=0")
@@ -66,7 +66,7 @@ def agents(testbed: Testbed) -> Iterator[dict[str, Kube]]:
 
 
 def is_there(testbed: Testbed, node: str) -> bool:
-    """Whether the pod of the agent of a node is there; it is made if it can be."""
+    """Whether the pod of the agent of a node exists; it is created if possible."""
     container = {"name": "a", "image": "none"}
     spec = {"nodeName": node, "serviceAccountName": names.AGENT, "containers": [container]}
     pod = {"metadata": {"name": f"agent-{node}"}, "spec": spec}
@@ -74,8 +74,8 @@ def is_there(testbed: Testbed, node: str) -> bool:
 
 
 def token(testbed: Testbed, spec: Object) -> str:
-    found: str = Kube(testbed).create(TOKENS, {"spec": spec})["status"]["token"]
-    return found
+    result: str = Kube(testbed).create(TOKENS, {"spec": spec})["status"]["token"]
+    return result
 
 
 WRITES: dict[str, tuple[str, str, str]] = {
@@ -87,20 +87,22 @@ WRITES: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.parametrize("status", [{}, {"healthy": False}], ids=["slot", "status"])
 @pytest.mark.parametrize(("agent", "node", "refusal"), WRITES.values(), ids=WRITES)
-def test_an_agent_writes_the_slots_of_its_node_alone(
+def test_an_agent_writes_only_the_slots_of_its_node(
     agents: dict[str, Kube], status: Object, agent: str, node: str, refusal: str
 ) -> None:
     answer = write(agents[agent], node, **status)
     assert (answer.status, refusal in answer.message) == (403 if refusal else 200, True)
 
 
-def test_it_makes_none_for_another_node(testbed: Testbed, agents: dict[str, Kube]) -> None:
+def test_an_agent_creates_no_slot_of_another_node(
+    testbed: Testbed, agents: dict[str, Kube]
+) -> None:
     testbed.api.delete(f"{SLOTS}/slot-of-node-b")
     assert write(agents["node-a"], "node-b").status == 403
     assert write(agents["node-b"], "node-b").status == 201
 
 
-def test_it_takes_over_none_of_another_node(agents: dict[str, Kube]) -> None:
+def test_an_agent_takes_over_no_slot_of_another_node(agents: dict[str, Kube]) -> None:
     path = f"{SLOTS}/slot-of-node-b?fieldManager=agent&force=true"
     body = slot("node-a")
     body["metadata"]["name"] = "slot-of-node-b"
@@ -108,5 +110,7 @@ def test_it_takes_over_none_of_another_node(agents: dict[str, Kube]) -> None:
     assert (answer.status, "node" in answer.message) == (422, True), "a slot never changes its node"
 
 
-def test_who_else_has_the_right_is_not_judged(testbed: Testbed, agents: dict[str, Kube]) -> None:
+def test_other_clients_with_the_right_may_write_slots(
+    testbed: Testbed, agents: dict[str, Kube]
+) -> None:
     assert write(Kube(testbed), "node-b", healthy=True).ok

@@ -1,4 +1,4 @@
-"""The manifests on a true API server, without the pods: does it take them, and twice."""
+"""The manifests on a true API server, without the pods: it accepts them, also twice."""
 
 import subprocess
 from pathlib import Path
@@ -12,11 +12,11 @@ MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 
 
 @pytest.mark.parametrize("overlay", ["default", "testbed"])
-def test_the_api_server_takes_every_object_of_the_install_without_a_warning(
+def test_the_api_server_accepts_every_object_of_the_install_without_a_warning(
     testbed: Testbed, overlay: str
 ) -> None:
-    # A dry run makes no namespace, so objects inside it would have none. The restricted Pod
-    # Security of the manifest is there for its warnings: a Deployment that breaks it gives one.
+    # A dry run creates no namespace for the objects inside it. The restricted Pod Security of
+    # the manifest matters for its warnings: a Deployment that violates it causes a warning.
     restricted = {"pod-security.kubernetes.io/warn": "restricted"}
     for name in (NAMESPACE, NEW_NODES_NAMESPACE):
         metadata = {"name": name, "labels": restricted}

@@ -1,4 +1,4 @@
-"""Which commits can be released, and that a commit gives the same files each time."""
+"""Which commits can be released, and reproducible builds of a commit."""
 
 import json
 import shutil
@@ -62,7 +62,7 @@ PROBLEMS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
         lambda folder: _git(folder, "switch", "--detach"),
         ["the branch is none, not main"],
     ),
-    "it was released": (
+    "it was released before": (
         lambda folder: _git(folder, "tag", f"v{__version__}"),
         [f"the tag v{__version__} exists"],
     ),
@@ -94,7 +94,7 @@ PROBLEMS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
 
 
 @pytest.mark.parametrize(("change", "problems"), PROBLEMS.values(), ids=PROBLEMS)
-def test_what_keeps_a_commit_from_being_a_release(
+def test_what_prevents_a_release_of_a_commit(
     repository: Path, change: Callable[[Path], None], problems: list[str]
 ) -> None:
     change(repository)

@@ -19,7 +19,7 @@ Open = Callable[..., Coroutine[Any, Any, Page]]
 
 
 MARKS = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-"""Of all tests here: they share a browser, and so a loop."""
+"""The mark of all tests here: they share a browser, and so a loop."""
 shared = partial(pytest_asyncio.fixture, loop_scope="session")
 
 
@@ -50,8 +50,8 @@ def shown() -> Shown:
 @shared()
 async def address(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     monkeypatch.setattr(ui_server, "_SECONDS", 0.1)
-    async with served(shown) as found:
-        yield found
+    async with served(shown) as result:
+        yield result
 
 
 @shared()

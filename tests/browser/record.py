@@ -1,8 +1,8 @@
-"""What the tests in a browser look at: the real planner and its display in a model cluster.
+"""The recording for tests in a browser: the real planner and its display in a model cluster.
 
     python -m tests.browser.record     # writes recorded.json.gz beside this file
 
-64 GPUs on 8 nodes, and jobs of five teams that ask for more, after an hour and a half.
+64 GPUs on 8 nodes, and jobs of five teams that request more, after an hour and a half.
 """
 
 import asyncio
@@ -47,14 +47,14 @@ NODE = NodeSize(cpu=96_000, gpus=8)
 
 
 class _Events:
-    """A recorder of events that keeps none."""
+    """A recorder of events that stores none."""
 
     def record(self, *_: Any, **__: Any) -> None:
         pass
 
 
 class _Writer(TrainingPlanWriter):
-    """Keeps what would be written."""
+    """Stores the writes."""
 
     def _want(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
         self._wanted[job.uid] = (job, status)
@@ -70,7 +70,7 @@ class _Writer(TrainingPlanWriter):
 
 
 def _world() -> World:
-    """Jobs on GPUs, with names and namespaces as people give them; some may be moved."""
+    """Jobs on GPUs, with names and namespaces as people choose them; some may be moved."""
     drawn = gpus(SEED, load=LOAD)
     jobs = [_named(spec, may_move=number % 2 == 0) for number, spec in enumerate(drawn.jobs)]
     return World(dict.fromkeys(drawn.nodes, NODE), tuple(jobs))
@@ -87,7 +87,7 @@ def _named(spec: JobSpec, *, may_move: bool) -> JobSpec:
 
 @dataclass
 class Recording:
-    """A model cluster, and what the controller would show of it."""
+    """A model cluster, and the controller's display of it."""
 
     cluster: Cluster
     writer: _Writer
@@ -121,7 +121,7 @@ class Recording:
                 self.writer.show_companion(tracked_.job, type_, shown)
 
     def at(self, second: float) -> dict[str, Any]:
-        """Return what the API server has at a second."""
+        """Return the objects of the API server at a second."""
         self.cluster.at(second)
         planner, now = self.cluster.planner, self.cluster.clock.wall
         forecaster = Forecaster(planner)

@@ -1,4 +1,4 @@
-"""A page on the recorded cluster, which a test changes as the cluster would change."""
+"""A page on the recorded cluster; a test changes it as the cluster would change."""
 
 import asyncio
 import gzip
@@ -22,7 +22,7 @@ SHARED = "node-8"
 
 @dataclass
 class Shown:
-    """What the API server has, by the uid of the job and by the name of the node."""
+    """The objects of the API server, by the uid of the job and by the name of the node."""
 
     at: float
     plans: dict[str, Raw]
@@ -50,7 +50,7 @@ class Shown:
         return next(uid for uid, raw in self.plans.items() if raw["spec"]["job"]["name"] == name)
 
     def source(self) -> Source:
-        """Return what the page reads."""
+        """Return the source of the page."""
         return Source(self._ready, self.jobs, self.state, self.explain)
 
     async def _ready(self) -> None:
@@ -87,10 +87,10 @@ class Shown:
 def recorded() -> Shown:
     """Return the recorded cluster, with a node of shared GPUs."""
     with gzip.open(RECORDED, "rt") as file:
-        found = json.load(file)
-    plans = {raw["spec"]["job"]["uid"]: raw for raw in found["plans"]}
-    nodes = {raw["metadata"]["name"]: raw for raw in found["nodes"]}
-    shown = Shown(found["at"], plans, nodes, capacity=found["capacity"])
+        content = json.load(file)
+    plans = {raw["spec"]["job"]["uid"]: raw for raw in content["plans"]}
+    nodes = {raw["metadata"]["name"]: raw for raw in content["nodes"]}
+    shown = Shown(content["at"], plans, nodes, capacity=content["capacity"])
     _share(shown, SHARED)
     return shown
 

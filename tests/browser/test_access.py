@@ -1,4 +1,4 @@
-"""The page for everyone: without a mouse, with a screen reader, in light and dark, on a laptop."""
+"""The page for everyone: by keyboard, with a screen reader, in light and dark, on a laptop."""
 
 import pytest
 from playwright.async_api import Page, expect
@@ -19,8 +19,8 @@ def place(shown: Shown, view: str) -> str:
     phase = {"job": "Placed", "waiting": "Queued"}.get(view)
     if phase is None:
         return view
-    found = (raw for raw in shown.plans.values() if raw["status"]["phase"] == phase)
-    raw = max(found, key=lambda raw: len(raw["status"]["history"]))
+    result = (raw for raw in shown.plans.values() if raw["status"]["phase"] == phase)
+    raw = max(result, key=lambda raw: len(raw["status"]["history"]))
     return f"job/{raw['metadata']['namespace']}/{raw['spec']['job']['name']}"
 
 
@@ -33,11 +33,11 @@ async def test_axe_finds_no_violation(shown: Shown, opened: Open, view: str, sch
         pytest.skip(str(missing))
     page = await opened(place(shown, view), color_scheme=scheme, bypass_csp=True)
     await page.evaluate(script)
-    found = await page.evaluate(
+    result = await page.evaluate(
         f"axe.run(document, {RULES}).then(({{violations}}) => violations.map(({{id, nodes}}) => "
         "[id, nodes.length, nodes[0].html.slice(0, 200), nodes[0].failureSummary]))"
     )
-    assert found == []
+    assert result == []
 
 
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=lambda size: str(size["width"]))
@@ -54,7 +54,7 @@ async def focused(page: Page) -> str:
     return str(await page.evaluate("document.activeElement.textContent.trim()"))
 
 
-async def test_a_keyboard_is_enough(shown: Shown, opened: Open) -> None:
+async def test_a_keyboard_is_sufficient(shown: Shown, opened: Open) -> None:
     page = await opened("cluster")
     await page.keyboard.press("Tab")
     assert await focused(page) == "Skip to the view"
@@ -86,7 +86,7 @@ async def test_the_choice_of_light_or_dark_is_remembered(opened: Open) -> None:
     assert await page.evaluate("document.documentElement.dataset.theme") == "light"
 
 
-async def test_hovering_shows_what_a_block_is_and_marks_its_job_on_all_nodes(
+async def test_hovering_explains_a_block_and_marks_its_job_on_all_nodes(
     shown: Shown, opened: Open
 ) -> None:
     page = await opened("cluster")
@@ -100,4 +100,4 @@ async def test_hovering_shows_what_a_block_is_and_marks_its_job_on_all_nodes(
     await expect(marked).to_have_count(places)
     shown.nodes["node-9"] = {"metadata": {"name": "node-9"}}
     await expect(page.locator("#map")).to_contain_text("node-9")
-    assert await marked.count() == places  # drawing what has changed keeps the marks
+    assert await marked.count() == places  # drawing changes keeps the marks

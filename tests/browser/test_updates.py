@@ -1,4 +1,4 @@
-"""The page while the cluster changes: what is new comes, and what the person does stays."""
+"""The page while the cluster changes: news appears, and the person's state stays."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ async def test_an_open_text_stays_open_and_a_selection_stays_selected(
     await expect(page.get_by_label("The job as text")).to_be_visible()
 
 
-async def test_each_change_makes_the_new_state_of_the_old(shown: Shown, opened: Open) -> None:
+async def test_each_change_turns_the_old_state_into_the_new(shown: Shown, opened: Open) -> None:
     page = await opened("cluster")
     before = shown.state()
     uids = list(shown.plans)
@@ -62,13 +62,11 @@ async def test_each_change_makes_the_new_state_of_the_old(shown: Shown, opened: 
     shown.at += 2
     after = shown.state()
     script = "async (args) => (await import('/base.js')).applied(...args)"
-    found = await page.evaluate(script, [before, change(before, after)])
-    assert found == json.loads(json.dumps(after))
+    result = await page.evaluate(script, [before, change(before, after)])
+    assert result == json.loads(json.dumps(after))
 
 
-async def test_a_page_that_the_cluster_leaves_says_how_old_it_is(
-    shown: Shown, opened: Open
-) -> None:
+async def test_a_page_without_the_cluster_shows_its_age(shown: Shown, opened: Open) -> None:
     page = await opened("cluster")
     shown.heard, shown.notes = shown.at - 75, ["the cluster does not answer"]
     await expect(page.get_by_text("The cluster does not answer")).to_be_visible()
@@ -78,14 +76,14 @@ async def test_a_page_that_the_cluster_leaves_says_how_old_it_is(
     await expect(page.get_by_text("The cluster does not answer")).to_have_count(0)
 
 
-async def test_the_ages_are_those_of_the_commands(opened: Open) -> None:
+async def test_ages_are_shown_as_by_the_commands(opened: Open) -> None:
     page = await opened("cluster")
     seconds = [0, 1, 59.9, 60, 119, 120, 3599, 7199, 7200, 86_400, 172_799, 172_800, 1e6]
     script = "async (all) => { const { age } = await import('/base.js'); return all.map(age); }"
     assert await page.evaluate(script, seconds) == [age(second) for second in seconds]
 
 
-async def test_a_hidden_page_reads_nothing_and_comes_back(shown: Shown, opened: Open) -> None:
+async def test_a_hidden_page_reads_nothing_and_resumes(shown: Shown, opened: Open) -> None:
     page = await opened("cluster")
     hide = (
         "(hidden) => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: "

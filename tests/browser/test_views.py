@@ -1,4 +1,4 @@
-"""What a person reads in each view, by roles and texts."""
+"""The content of each view, by roles and texts."""
 
 import re
 from typing import Any
@@ -25,8 +25,8 @@ def names_of(raws: list[dict[str, Any]]) -> set[str]:
 async def cells(page: Page, row: str, heading: str) -> list[str]:
     """Return the cells of the row of a job in the table below a heading."""
     section = page.locator("section", has=page.get_by_role("heading", name=heading))
-    found = section.get_by_role("row").filter(has=page.get_by_role("link", name=row, exact=True))
-    return await found.get_by_role("cell").all_inner_texts()
+    result = section.get_by_role("row").filter(has=page.get_by_role("link", name=row, exact=True))
+    return await result.get_by_role("cell").all_inner_texts()
 
 
 async def test_the_cluster_shows_each_node_and_each_job_on_it(shown: Shown, opened: Open) -> None:
@@ -139,7 +139,7 @@ async def test_an_ended_job_shows_when_it_ended_and_keeps_its_curve(
     await expect(page.get_by_role("img", name=re.compile(" from .* to "))).to_be_visible()
 
 
-async def test_what_a_training_plan_of_03_lacks_is_said(shown: Shown, opened: Open) -> None:
+async def test_missing_parts_of_a_training_plan_of_03_are_named(shown: Shown, opened: Open) -> None:
     old = plan("old", "ads", created=shown.at - 600)
     del old["status"]["places"]
     shown.plans = {"old": old | {"status": {**old["status"], "nodes": ["node-1"]}}}
@@ -152,14 +152,14 @@ async def test_what_a_training_plan_of_03_lacks_is_said(shown: Shown, opened: Op
     await expect(page.get_by_text("No history: the TrainingPlan was")).to_be_visible()
 
 
-async def test_a_job_that_is_gone_is_said_to_be_gone(opened: Open) -> None:
+async def test_a_deleted_job_is_shown_as_deleted(opened: Open) -> None:
     page = await opened("job/vision/never")
     await expect(
         page.get_by_text("There is no job never in vision, or you may not")
     ).to_be_visible()
 
 
-async def test_an_empty_cluster_is_said_to_be_empty(shown: Shown, opened: Open) -> None:
+async def test_an_empty_cluster_is_shown_as_empty(shown: Shown, opened: Open) -> None:
     shown.plans, shown.nodes, shown.cards, shown.capacity = {}, {}, [], ""
     page = await opened("cluster")
     await expect(page.get_by_role("heading", name="0 nodes")).to_be_visible()
@@ -199,7 +199,7 @@ async def test_a_cluster_of_many_nodes_has_a_tile_for_each(shown: Shown, opened:
     await expect(page.get_by_text("more-990", exact=True)).to_be_visible()
 
 
-async def test_a_long_list_says_what_it_leaves_out(shown: Shown, opened: Open) -> None:
+async def test_a_long_list_names_its_omissions(shown: Shown, opened: Open) -> None:
     many = (plan(f"job-{n}", phase="Queued", ahead=n, created=shown.at) for n in range(250))
     shown.plans = {raw["spec"]["job"]["uid"]: raw for raw in many}
     page = await opened("queue")
@@ -211,7 +211,7 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>owned()</script
 
 
 @pytest.mark.parametrize("view", ["cluster", "queue", "timeline", "job"])
-async def test_what_users_write_is_shown_as_text(shown: Shown, opened: Open, view: str) -> None:
+async def test_texts_of_users_are_shown_as_text(shown: Shown, opened: Open, view: str) -> None:
     entry = {"time": "1970-01-12T15:00:00Z", "what": HOSTILE, "why": HOSTILE, "workers": 1}
     progress = {"metric": HOSTILE, "value": 1.0, "step": 3}
     texts = {"message": HOSTILE, "reason": HOSTILE, "history": [{**entry, "nodes": [HOSTILE]}]}

@@ -1,7 +1,7 @@
 """The board for Grafana: `make generate` writes it into the component `monitoring`.
 
-It is plain JSON of four types of panels, so a package that makes such JSON would only be one more
-thing to install.
+It is plain JSON of four types of panels, so a package for such JSON would only be one more
+dependency.
 """
 
 import json
@@ -21,7 +21,7 @@ _IN_ROW = 24 // _WIDTH
 class Panel:
     """A panel.
 
-    `queries`: by what the legend says of a series, the expressions.
+    `queries`: the expressions, by the legend of their series.
     `repeat`: the variable with a panel for each value, if any: such a panel is the last of its row.
     """
 

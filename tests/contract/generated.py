@@ -1,4 +1,4 @@
-"""What is written from the settings, the policies, the CRDs, the commands and the metrics.
+"""Texts generated from the settings, the policies, the CRDs, the commands and the metrics.
 
 `make generate` runs it, and a test compares.
 
@@ -58,7 +58,7 @@ def docs() -> str:
 
 def parameters_schema() -> str:
     """The sections of the spec with parameters, for the CRD."""
-    found = {
+    result = {
         section: {
             "description": (type_.__doc__ or "").splitlines()[0],
             "type": "object",
@@ -72,16 +72,16 @@ def parameters_schema() -> str:
         }
         for section, type_ in SECTIONS.items()
     }
-    return textwrap.indent(_yaml(found), " " * 16)
+    return textwrap.indent(_yaml(result), " " * 16)
 
 
 def parameters_sample() -> str:
     """Every parameter with its default, or with an example without one."""
-    found = {
+    result = {
         section: {name: _written(row) for name, row in rows(type_).items()}
         for section, type_ in SECTIONS.items()
     }
-    return textwrap.indent(_yaml(found), " " * 2)
+    return textwrap.indent(_yaml(result), " " * 2)
 
 
 def _written(row: ParameterRow) -> Any:
@@ -93,12 +93,12 @@ def _written(row: ParameterRow) -> Any:
 
 def parameters_docs() -> str:
     """The table of the parameters."""
-    found = (
+    result = (
         f"| `{section}.{name}` | {_marked(row.default)} | {row.effect} |\n"
         for section, type_ in SECTIONS.items()
         for name, row in rows(type_).items()
     )
-    return "".join(["| parameter | Default | meaning |\n", "|---|---|---|\n", *found])
+    return "".join(["| parameter | Default | meaning |\n", "|---|---|---|\n", *result])
 
 
 def _marked(default: str) -> str:
@@ -169,12 +169,12 @@ GENERATED: dict[Path, tuple[str, dict[str, Callable[[], str]]]] = {
         },
     ),
 }
-"""File -> how its comments begin, and by source what is between its marks."""
+"""File -> how its comments begin, and by source the text between its marks."""
 FILES = (*GENERATED, BOARD)
 
 
 def generated(path: Path) -> str:
-    """Return what a file should be. Raises ValueError if it has no marks."""
+    """Return the generated text of a file. Raises ValueError if it has no marks."""
     if path == BOARD:
         return board()
     written = path.read_text()

@@ -1,4 +1,4 @@
-"""What the committed YAML says, as kubectl renders it."""
+"""The committed YAML, as kubectl renders it."""
 
 import functools
 import os
@@ -37,7 +37,7 @@ def render(folder: Path) -> tuple[Object, ...]:
 
 
 def with_components(root: Path, *folders: Path, base: Path = BASE) -> tuple[Object, ...]:
-    """Return what a kustomization and some components are together, in an overlay of a user's."""
+    """Return a kustomization with some components, rendered in a user's overlay."""
     (root / "kustomization.yaml").write_text(
         yaml.safe_dump(
             {
@@ -54,7 +54,7 @@ def with_components(root: Path, *folders: Path, base: Path = BASE) -> tuple[Obje
 
 @functools.cache
 def added(component: str) -> tuple[Object, ...]:
-    """Return the objects that a component adds to an overlay of a user's."""
+    """Return the objects that a component adds to a user's overlay."""
     with TemporaryDirectory() as folder:
         both = with_components(Path(folder).resolve(), MANIFESTS / "components" / component)
     of_base = {_identity(thing) for thing in render(BASE)}
@@ -80,8 +80,8 @@ def crd(plural: str) -> Object:
 def schema(plural: str) -> Object:
     """Return the schema of the only version of a CRD."""
     (version,) = crd(plural)["spec"]["versions"]
-    found: Object = version["schema"]["openAPIV3Schema"]
-    return found
+    result: Object = version["schema"]["openAPIV3Schema"]
+    return result
 
 
 def of_kind(kind: str, folder: Path = DEFAULT) -> list[Object]:
@@ -91,8 +91,8 @@ def of_kind(kind: str, folder: Path = DEFAULT) -> list[Object]:
 
 def named(kind: str, name: str, folder: Path = DEFAULT) -> Object:
     """Return one rendered object."""
-    (found,) = (thing for thing in of_kind(kind, folder) if thing["metadata"]["name"] == name)
-    return found
+    (result,) = (thing for thing in of_kind(kind, folder) if thing["metadata"]["name"] == name)
+    return result
 
 
 def pods(folder: Path = DEFAULT) -> Iterator[tuple[str, Object]]:

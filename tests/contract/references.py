@@ -87,7 +87,7 @@ FIGURES = {
         "seconds without a renewal of the Lease after which the webhook holds no new job"
     ),
 }
-"""Dotted constant, or field of a class with its default -> what it counts."""
+"""Dotted constant, or field of a class with its default -> its meaning."""
 
 
 def figures() -> str:

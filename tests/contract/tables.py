@@ -11,8 +11,8 @@ _QUOTED = re.compile(r"`([^`]+)`")
 
 def table(page: str, first: str) -> list[Row]:
     """Return the rows of the only table of a page with the title `first` on its first column."""
-    (found,) = (rows for rows in _tables(page) if next(iter(rows[0])) == first)
-    return found
+    (result,) = (rows for rows in _tables(page) if next(iter(rows[0])) == first)
+    return result
 
 
 def rows_of(page: str, first: str) -> list[Row]:
@@ -21,14 +21,14 @@ def rows_of(page: str, first: str) -> list[Row]:
 
 
 def quoted(cell: str) -> list[str]:
-    """Return what a cell has in backticks."""
+    """Return the texts in backticks of a cell."""
     return _QUOTED.findall(cell)
 
 
 def only(cell: str) -> str:
     """Return the only text in backticks of a cell."""
-    (found,) = quoted(cell)
-    return str(found)
+    (result,) = quoted(cell)
+    return str(result)
 
 
 def _tables(page: str) -> Iterator[list[Row]]:

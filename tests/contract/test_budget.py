@@ -1,7 +1,7 @@
 """Lines and terms are a budget: a feature may use it, and more has to replace something.
 
 A change that does not fit raises a number here, and a page of docs/decisions says in the same
-commit what it replaces and why the reader has to know more.
+commit what it replaces and why the reader needs more.
 """
 
 import re

@@ -19,7 +19,7 @@ HELPER = (REPOSITORY / "examples/checkpoints.py").read_text()
 
 
 class Job:
-    """A program with the helper; `time` is the clock that it sees, `answers` what kfext reads."""
+    """A program with the helper; `time` is its clock, `answers` are the lines that kfext reads."""
 
     def __init__(self, control: Path, printed: Callable[[], str]) -> None:
         self.control, self._printed = control, printed
@@ -44,12 +44,12 @@ def job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Job:
     return Job(control, lambda: capsys.readouterr().out)
 
 
-def test_it_says_at_its_start_that_it_listens(job: Job) -> None:
+def test_the_helper_states_at_its_start_that_it_listens(job: Job) -> None:
     assert job.answers() == [0]
     assert job.checkpoints.requested() == 0
 
 
-def test_it_says_so_again_after_a_minute_and_not_before(job: Job) -> None:
+def test_the_helper_repeats_it_after_a_minute_and_not_before(job: Job) -> None:
     job.answers()
     said = []
     for job.time in (6.0, 64.0, 65.0, 66.0, 125.0):
@@ -58,7 +58,7 @@ def test_it_says_so_again_after_a_minute_and_not_before(job: Job) -> None:
     assert said == [[], [], [0], [], [0]]
 
 
-def test_a_request_stands_until_it_is_answered(job: Job) -> None:
+def test_a_request_stays_until_it_is_answered(job: Job) -> None:
     job.asked(1)
     assert [job.checkpoints.requested() for _ in range(2)] == [1, 1]
     job.answers()
@@ -75,7 +75,7 @@ def test_each_request_has_its_answer(job: Job) -> None:
     assert job.answers() == [1, 2, LARGEST_ANSWER]
 
 
-def test_an_answer_is_read_behind_a_bar_that_has_not_ended_its_line(
+def test_an_answer_is_read_after_a_bar_without_a_line_end(
     job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job.answers()
@@ -85,12 +85,12 @@ def test_an_answer_is_read_behind_a_bar_that_has_not_ended_its_line(
 
 
 @pytest.mark.parametrize("written", ["x", "-1", "1.5", "\n", "1 2"])
-def test_what_is_no_number_is_no_request(job: Job, written: str) -> None:
+def test_a_malformed_number_is_no_request(job: Job, written: str) -> None:
     job.control.write_text(written)
     assert job.checkpoints.requested() == 0
 
 
-def test_without_the_file_it_says_nothing_and_stops_nothing(
+def test_without_the_file_the_helper_prints_nothing_and_stops_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = Job(tmp_path / "absent", lambda: capsys.readouterr().out)
@@ -98,7 +98,7 @@ def test_without_the_file_it_says_nothing_and_stops_nothing(
     assert job.answers() == []
 
 
-def test_it_reads_the_file_that_the_webhook_mounts() -> None:
+def test_the_helper_reads_the_file_that_the_webhook_mounts() -> None:
     assert f'control="{DIRECTORY}/{FILE}"' in HELPER
     assert f"`{DIRECTORY}/{FILE}`" in PAGE
     assert f"`{names.CHECKPOINT_REQUEST}: " in PAGE

@@ -68,7 +68,7 @@ def _walk(node: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mappin
 
 
 def _faults(node: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what makes a node of a schema non-structural, or lets it take anything."""
+    """Yield the faults that make a node of a schema non-structural or open."""
     free = node.get("x-kubernetes-int-or-string")
     if "type" not in node and not free:
         yield "has no type"
@@ -103,7 +103,7 @@ def test_a_crd_is_small_enough_for_a_client_side_apply(plural: str) -> None:
 
 
 @pytest.mark.parametrize("plural", PLURALS)
-def test_a_crd_is_of_our_group_and_version_with_status_as_a_subresource(plural: str) -> None:
+def test_a_crd_has_the_group_and_version_of_kfext_and_a_status_subresource(plural: str) -> None:
     spec = crd(plural)["spec"]
     (version,) = spec["versions"]
     assert crd(plural)["metadata"]["name"] == f"{plural}.{names.API_GROUP}"
@@ -173,15 +173,15 @@ def test_the_bounds_of_a_history_are_those_of_the_code() -> None:
     assert status["history"]["maxItems"] == MOST_ENTRIES
     assert (entry["nodes"]["maxItems"], entry["why"]["maxLength"]) == (MOST_NODES, LONGEST_WHY)
     assert status["curve"]["maxLength"] == LONGEST_CURVE
-    made = JobHistory().with_entry("Scaled", "why", at=1.0, workers=2, nodes=("a",))
+    history = JobHistory().with_entry("Scaled", "why", at=1.0, workers=2, nodes=("a",))
     for _ in range(2):
-        made = made.with_entry("Scaled", "why", at=2.0, workers=2, nodes=("a",))
-    (written,) = made.encode()["history"]
+        history = history.with_entry("Scaled", "why", at=2.0, workers=2, nodes=("a",))
+    (written,) = history.encode()["history"]
     assert written.keys() == entry.keys()
     assert {*status["history"]["items"]["required"]} == entry.keys() - {"times"}
 
 
-def test_every_reason_of_the_code_is_one_that_the_schema_takes() -> None:
+def test_the_schema_accepts_every_reason_of_the_code() -> None:
     reason = schema("trainingplans")["properties"]["status"]["properties"]["reason"]
     reasons = [getattr(names, name) for name in dir(names) if name.startswith("REASON_")]
     assert len(reasons) > 10
@@ -189,22 +189,22 @@ def test_every_reason_of_the_code_is_one_that_the_schema_takes() -> None:
 
 
 @pytest.mark.parametrize("key", [key for key in SETTINGS if "enum" in SETTINGS[key]])
-def test_every_word_that_the_schema_takes_is_one_that_the_code_understands(key: str) -> None:
+def test_the_code_understands_every_word_that_the_schema_accepts(key: str) -> None:
     for word in SETTINGS[key]["enum"]:
         assert parse_setting(f"{names.DOMAIN}/{key}", word, place=key) == word
 
 
 @given(text=st.from_regex(SETTINGS["elastic"]["pattern"], fullmatch=True))
-def test_every_range_that_the_schema_takes_is_one_that_the_code_understands(text: str) -> None:
+def test_the_code_understands_every_range_that_the_schema_accepts(text: str) -> None:
     assume(len(text) <= SETTINGS["elastic"]["maxLength"])
-    # What the CEL rule of the field says; tests/adapters runs the rule itself.
+    # The CEL rule of the field as an expression; tests/adapters runs the rule itself.
     minimum, _, maximum = text.partition("-")
     assume(text == "off" or int(minimum) <= int(maximum))
     parse_setting(names.ELASTIC, text, place="elastic")
 
 
 @pytest.mark.parametrize("text", ["stdout:loss=(?P<value>[0-9.]+)", "auto", "off"])
-def test_the_schema_takes_every_form_of_metrics_that_the_code_understands(text: str) -> None:
+def test_the_schema_accepts_every_form_of_metrics_that_the_code_understands(text: str) -> None:
     parse_setting(names.METRICS, text, place="metrics")
     assert re.fullmatch(SETTINGS["metrics"]["pattern"], text)
 
@@ -258,7 +258,7 @@ def test_the_default_of_a_parameter_is_within_its_bounds(policy: Policy) -> None
 
 
 @pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist"])
-def test_every_operator_of_a_selector_in_the_schema_is_one_that_the_code_knows(
+def test_the_code_knows_every_operator_of_a_selector_in_the_schema(
     operator: str,
 ) -> None:
     line = {"key": "team", "operator": operator, "values": ["a"]}
@@ -309,7 +309,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-def test_the_small_sample_policy_says_what_the_code_reads() -> None:
+def test_the_small_sample_policy_is_read_by_the_code() -> None:
     policy = parse_policy(read(CRDS / "samples" / "trainingpolicy.yaml"))
     assert (policy.name, policy.weight) == ("vision", 10)
     assert policy.selector.matches({"team": "vision"})
@@ -371,9 +371,9 @@ def test_the_bounds_of_a_slot_are_those_of_the_code() -> None:
 
 
 def _slot_with(**status: object) -> SharedGpu:
-    found = parse_shared_gpu({"spec": {"slot": 0}, "status": status})
-    assert found is not None
-    return found
+    parsed = parse_shared_gpu({"spec": {"slot": 0}, "status": status})
+    assert parsed is not None
+    return parsed
 
 
 BOUNDS = {
@@ -382,10 +382,10 @@ BOUNDS = {
     "integer": {"minimum"},
     "number": {"minimum"},
 }
-"""By type, what bounds a value; one of them does."""
+"""By type, the keywords that bound a value; one suffices."""
 
 
-def test_whatever_an_agent_writes_is_bounded() -> None:
+def test_all_reports_of_agents_are_bounded() -> None:
     written = {**SLOT["spec"]["properties"], **SLOT["status"]["properties"]}
     nodes = [child for node in written.values() for child in _walk(node)]
     assert len(nodes) > 20
@@ -397,7 +397,7 @@ def test_whatever_an_agent_writes_is_bounded() -> None:
     assert unbounded == []
 
 
-def test_whatever_an_agent_writes_is_in_the_schema() -> None:
+def test_all_reports_of_agents_are_in_the_schema() -> None:
     high = SharerReport("team", "a", high=True, share=0.7, busy=0.6, memory=2**30)
     low = SharerReport(
         *("team", "b"),
@@ -430,16 +430,16 @@ def test_node_and_number_of_a_slot_cannot_be_changed() -> None:
     assert SLOT["spec"]["required"] == ["node", "slot"]
 
 
-def test_the_sample_slot_is_what_the_controller_reads_it_as() -> None:
+def test_the_sample_slot_is_read_by_the_controller() -> None:
     raw = read(CRDS / "samples" / "sharedgpu.yaml")
-    found = parse_shared_gpu(raw)
-    assert found is not None
-    assert raw["metadata"]["name"] == reservation_of(found.node, found.slot)
-    assert (found.node, found.slot) == ("node-1", 0)
-    assert found.reservation
-    assert found.card
-    assert found.memory == 81559
-    assert (found.healthy, found.moved) == (True, False)
-    sharers = [(entry.busy, entry.loss, entry.gets) for entry in found.sharers]
+    parsed = parse_shared_gpu(raw)
+    assert parsed is not None
+    assert raw["metadata"]["name"] == reservation_of(parsed.node, parsed.slot)
+    assert (parsed.node, parsed.slot) == ("node-1", 0)
+    assert parsed.reservation
+    assert parsed.card
+    assert parsed.memory == 81559
+    assert (parsed.healthy, parsed.moved) == (True, False)
+    sharers = [(entry.busy, entry.loss, entry.gets) for entry in parsed.sharers]
     assert sharers == [(640, 20, None), (870, None, 310)]
     assert raw["status"].keys() == SLOT["status"]["properties"].keys() - {"trouble"}

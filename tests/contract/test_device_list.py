@@ -1,4 +1,4 @@
-"""What a container that shares a GPU gets, in the bytes that kubelet reads.
+"""The allocation of a container that shares a GPU, in the bytes that kubelet reads.
 
 The bytes were written by kubelet's own types: `pkg/apis/deviceplugin/v1beta1` of k8s.io/kubelet
 0.35.4. That a runtime acts on CDI names is not tested here: containerd 1.6 of the testbed has none.
@@ -58,7 +58,7 @@ def slots(root: Path, *, cdi: bool) -> Slots:
         count=2,
         sockets=cast(PodSockets, Folders()),
         hook=Path("/hook"),
-        given=root / "cards",
+        card_files=root / "cards",
         cdi=cdi,
     )
     made.take([RESERVED])
@@ -66,7 +66,7 @@ def slots(root: Path, *, cdi: bool) -> Slots:
 
 
 @pytest.mark.parametrize(("strategy", "want"), ANSWERS.items())
-async def test_a_container_gets_its_card_in_the_words_of_nvidia_s_device_plugin(
+async def test_a_container_gets_its_card_in_the_form_of_nvidia_s_device_plugin(
     strategy: str, want: str, tmp_path: Path
 ) -> None:
     kubelet = FakeKubelet(tmp_path)
@@ -76,16 +76,16 @@ async def test_a_container_gets_its_card_in_the_words_of_nvidia_s_device_plugin(
     running = asyncio.create_task(plugin.run())
     try:
         endpoint = (await kubelet.registered.get()).endpoint
-        found = await answer(kubelet, endpoint)
+        result = await answer(kubelet, endpoint)
     finally:
         running.cancel()
         await asyncio.wait([running])
         await kubelet.stop()
-    assert sorted(of_container(found)) == sorted(of_container(bytes.fromhex(want)))
+    assert sorted(of_container(result)) == sorted(of_container(bytes.fromhex(want)))
 
 
 async def answer(kubelet: FakeKubelet, endpoint: str) -> bytes:
-    """Return what the plugin answers as it is sent, to a container with 30 units of the slot."""
+    """Return the plugin's raw answer to a container with 30 units of the slot."""
     asked = PLUGIN["AllocateRequest"](container_requests=[{"devices_ids": units_of(SLOT)[:30]}])
     async with kubelet.channel(endpoint) as channel:
         allocate = channel.unary_unary("/v1beta1.DevicePlugin/Allocate")
@@ -110,7 +110,7 @@ def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def varint(message: bytes) -> tuple[int, bytes]:
-    """Return the number at the head of a message, and what is behind it."""
+    """Return the number at the head of a message, and the rest."""
     value = shift = 0
     for at, byte in enumerate(message):
         value |= (byte & 127) << shift
@@ -121,10 +121,10 @@ def varint(message: bytes) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("written", ["volume-mounts", "cdi-annotations,cdi-cri", "cdi", "envvar,"])
-def test_another_strategy_is_refused_with_those_that_there_are(
+def test_an_unknown_strategy_is_refused_with_the_known_strategies(
     written: str, tmp_path: Path
 ) -> None:
     stated = ["--node", "n", "--pod", "p", "--data-dir", str(tmp_path)]
-    found = CliRunner().invoke(agent, stated, env={"DEVICE_LIST_STRATEGY": written})
-    assert found.exit_code == 2
-    assert all(word in found.output for word in ("DEVICE_LIST_STRATEGY", *ANSWERS))
+    result = CliRunner().invoke(agent, stated, env={"DEVICE_LIST_STRATEGY": written})
+    assert result.exit_code == 2
+    assert all(word in result.output for word in ("DEVICE_LIST_STRATEGY", *ANSWERS))

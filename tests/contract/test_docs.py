@@ -1,4 +1,4 @@
-"""What docs/policies.md and its neighbours state, against the code that decides it."""
+"""The statements of docs/policies.md and related pages, against the code."""
 
 import re
 from pathlib import Path
@@ -34,7 +34,7 @@ def _with(parameter: str, value: object) -> TrainingPolicy:
     return parse_policy({"spec": {section: {name: value}}})
 
 
-def test_every_parameter_of_a_policy_has_one_row_and_every_row_is_one() -> None:
+def test_every_parameter_of_a_policy_has_one_row_and_every_row_one_parameter() -> None:
     in_schema = {
         f"{section}.{name}"
         for section in ("queue", "placement", "network")
@@ -51,7 +51,7 @@ def _documented(row: Row) -> Any:
 @pytest.mark.parametrize("parameter", PARAMETERS)
 def test_a_policy_with_a_default_of_the_table_is_the_built_in_policy(parameter: str) -> None:
     value = _documented(PARAMETERS[parameter])
-    if isinstance(value, str):  # the code takes the default in place of what is malformed
+    if isinstance(value, str):  # the code uses the default in place of a malformed value
         assert re.search(_schema_of(parameter).get("pattern", ""), value)
     assert _with(parameter, value) == TrainingPolicy()
 
@@ -105,11 +105,11 @@ REPORTS = [
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.name)
-def test_a_report_says_when_its_figures_were_recorded(report: Path) -> None:
+def test_a_report_states_when_its_figures_were_recorded(report: Path) -> None:
     assert re.search(r"^Recorded: 20\d\d-\d\d-\d\d\b", report.read_text(), re.MULTILINE)
 
 
-def test_the_page_on_performance_says_how_many_targets_are_missed() -> None:
+def test_the_page_on_performance_states_the_number_of_missed_targets() -> None:
     rows = [row for report in REPORTS for row in rows_of(f"docs/reports/{report.name}", "figure")]
     missed = sum("**MISS**" in row["measured"] for row in rows)
     said = re.sub(r"\s+", " ", (REPOSITORY / "docs/performance.md").read_text())

@@ -1,4 +1,4 @@
-"""A new member of a union or an enum is reported by mypy wherever code tells the members apart."""
+"""mypy reports a new member of a union or an enum wherever code distinguishes members."""
 
 import ast
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ MODULES = sorted(
 
 
 def is_open(match: ast.Match) -> bool:
-    """Whether only strings are told apart: the API may add strings, so no match can be complete."""
+    """Whether only strings are matched: the API may add strings, so no match can be complete."""
     patterns = [case.pattern for case in match.cases]
     flat = [
         pattern
@@ -55,7 +55,7 @@ def told_apart(test: ast.expr) -> str | None:
 
 
 def chains(tree: ast.AST) -> Iterator[ast.If]:
-    """Each `if` that tells members of one enum apart, and goes on with another in its `elif`."""
+    """Each `if` that tests for members of one enum, and continues in its `elif`."""
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.If)
@@ -78,7 +78,7 @@ def test_every_match_over_a_union_ends_in_assert_never(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_members_of_an_enum_are_told_apart_by_match_and_not_by_elif(module: str) -> None:
+def test_members_of_an_enum_are_distinguished_by_match_and_not_by_elif(module: str) -> None:
     assert [node.lineno for node in chains(ast.parse((ROOT / module).read_text()))] == []
 
 
@@ -93,6 +93,6 @@ def test_members_of_an_enum_are_told_apart_by_match_and_not_by_elif(module: str)
         ("match a:\n  case ('pod', b):\n    pass\n  case _:\n    pass", [False, False]),
     ],
 )
-def test_what_a_match_counts_as(code: str, wanted: list[bool]) -> None:
+def test_which_matches_count(code: str, wanted: list[bool]) -> None:
     (match,) = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Match))
     assert [is_open(match), ends_in_assert_never(match)] == wanted

@@ -10,7 +10,7 @@ from tests.contract.generated import FILES, generated
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_what_is_generated_is_up_to_date(path: Path) -> None:
+def test_each_generated_file_is_up_to_date(path: Path) -> None:
     assert path.read_text() == generated(path), "run make generate"
 
 

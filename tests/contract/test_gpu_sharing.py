@@ -16,12 +16,12 @@ POLICIES = (names.PARTS_POLICY, names.RESERVATION_PRIORITY)
 
 
 def _named(kind: str, name: str, things: Sequence[Object] | None = None) -> Object:
-    (found,) = (
+    (result,) = (
         thing
         for thing in things or added(COMPONENT)
         if (thing["kind"], thing["metadata"]["name"]) == (kind, name)
     )
-    return found
+    return result
 
 
 def _agent(things: Sequence[Object] | None = None) -> Object:
@@ -36,8 +36,8 @@ def _reservation() -> Object:
 
 def _container(template: Object) -> Object:
     (container,) = template["spec"]["containers"]
-    found: Object = container
-    return found
+    result: Object = container
+    return result
 
 
 def test_the_component_is_not_installed_by_default() -> None:
@@ -66,7 +66,7 @@ def test_the_namespace_takes_the_agent_and_is_not_managed_by_kfext() -> None:
 # --- the agent ----------------------------------------------------------------------------------
 
 
-def test_of_its_node_the_agent_has_three_folders_and_nothing_else() -> None:
+def test_the_agent_has_three_folders_of_its_node_and_nothing_else() -> None:
     spec = _agent()["spec"]
     assert not spec.keys() & {"hostPID", "hostNetwork", "hostIPC", "initContainers"}
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
@@ -75,7 +75,7 @@ def test_of_its_node_the_agent_has_three_folders_and_nothing_else() -> None:
         str(FOLDER),
         str(POD_RESOURCES_SOCKET.parent),
     ]
-    # kubelet mounts what the agent makes by the path on the node.
+    # kubelet mounts the agent's files by their path on the node.
     mounts = {mount["name"]: mount["mountPath"] for mount in _container(_agent())["volumeMounts"]}
     assert mounts == paths
 
@@ -150,7 +150,7 @@ def test_no_mesh_puts_a_sidecar_into_the_pods(template: Any) -> None:
     assert metadata["annotations"][names.ISTIO_INJECT] == "false"
 
 
-# --- what reserves GPUs -------------------------------------------------------------------------
+# --- reservations of GPUs -----------------------------------------------------------------------
 
 
 def test_a_reservation_takes_one_gpu_natively_and_next_to_nothing_else() -> None:
@@ -182,7 +182,7 @@ def test_a_reservation_exists_until_kubelet_has_its_gpu_back() -> None:
     assert _reservation()["spec"]["terminationGracePeriodSeconds"] > 0
 
 
-def test_what_the_controller_sets_is_not_in_the_template() -> None:
+def test_fields_that_the_controller_sets_are_not_in_the_template() -> None:
     template = _reservation()
     assert template["metadata"].keys() == {"labels", "annotations"}
     assert names.GPU_SLOT not in template["metadata"]["labels"]
@@ -190,11 +190,11 @@ def test_what_the_controller_sets_is_not_in_the_template() -> None:
 
 
 def test_no_pod_of_a_user_preempts_a_reservation_and_a_reservation_preempts_none() -> None:
-    found = _named("PriorityClass", names.RESERVATION_PRIORITY)
+    result = _named("PriorityClass", names.RESERVATION_PRIORITY)
     assert _reservation()["spec"]["priorityClassName"] == names.RESERVATION_PRIORITY
-    assert found["value"] == 1_000_000_000  # the highest that is not the system's
-    assert found["preemptionPolicy"] == "Never"
-    assert not found.get("globalDefault")
+    assert result["value"] == 1_000_000_000  # the highest that is not the system's
+    assert result["preemptionPolicy"] == "Never"
+    assert not result.get("globalDefault")
 
 
 # --- rights -------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def test_the_agent_reads_pods_and_its_node_and_writes_slots_only() -> None:
     }
 
 
-def test_the_controller_makes_pods_in_the_namespace_for_gpus_only() -> None:
+def test_the_controller_creates_pods_in_the_namespace_for_gpus_only() -> None:
     assert _rights("Role", "kfext-reservations") == {
         ("pods",): {"create"},
         ("podtemplates", names.RESERVATION_TEMPLATE): {"get"},
@@ -239,7 +239,7 @@ def test_each_role_is_bound_to_one_account(kind: str, name: str, account: tuple[
     assert _named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
 
 
-# --- who may have parts of GPUs -----------------------------------------------------------------
+# --- pods with parts of GPUs --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -258,7 +258,7 @@ def _parts() -> Object:
     return spec
 
 
-def test_of_all_pods_only_those_that_request_parts_of_gpus_are_judged() -> None:
+def test_only_pods_that_request_parts_of_gpus_are_judged() -> None:
     (condition,) = (item["expression"] for item in _parts()["matchConditions"])
     # Pods always have containers. All else may be absent, and an error would refuse the pod.
     for path in ("object.spec.containers", "object.spec.?initContainers.orValue([])"):
@@ -270,7 +270,7 @@ def test_of_all_pods_only_those_that_request_parts_of_gpus_are_judged() -> None:
     assert all(resource_of(slot).startswith(prefix) for slot in range(MOST_SLOTS))
 
 
-def test_such_pods_are_judged_when_they_are_made_and_whenever_they_change() -> None:
+def test_such_pods_are_judged_at_creation_and_at_every_change() -> None:
     (rule,) = _parts()["matchConstraints"]["resourceRules"]
     assert set(rule["operations"]) == {"CREATE", "UPDATE"}
     variables = {variable["name"]: variable["expression"] for variable in _parts()["variables"]}
@@ -286,7 +286,7 @@ def test_such_pods_are_judged_when_they_are_made_and_whenever_they_change() -> N
     )
 
 
-def test_who_opens_the_gate_or_writes_the_terms_has_the_verb_of_the_controller() -> None:
+def test_only_the_verb_of_the_controller_opens_the_gate_or_writes_the_terms() -> None:
     (guarded,) = (
         check["expression"]
         for check in _parts()["validations"]
@@ -311,7 +311,7 @@ def test_the_priority_of_reservations_is_for_their_namespace() -> None:
     assert validation["expression"] == f"request.namespace == '{names.GPU_NAMESPACE}'"
 
 
-# --- who writes slots ---------------------------------------------------------------------------
+# --- writers of slots ---------------------------------------------------------------------------
 
 
 def _slots() -> Object:
@@ -319,7 +319,7 @@ def _slots() -> Object:
     return spec
 
 
-def test_every_write_of_a_slot_by_an_agent_is_judged_and_none_of_others() -> None:
+def test_every_write_of_a_slot_by_an_agent_is_judged_and_no_other() -> None:
     assert _slots()["failurePolicy"] == "Fail"
     (judged,) = _slots()["matchConstraints"]["resourceRules"]
     written = {
@@ -341,9 +341,9 @@ def test_every_write_of_a_slot_by_an_agent_is_judged_and_none_of_others() -> Non
     assert binding == {"policyName": names.SLOTS_POLICY, "validationActions": ["Deny"]}
 
 
-def test_an_agent_is_known_by_the_node_of_its_token_and_one_without_writes_nothing() -> None:
+def test_an_agent_is_known_by_the_node_of_its_token_and_without_a_node_writes_nothing() -> None:
     (variable,) = _slots()["variables"]
-    # All of it may be absent, and an error would refuse the agent without a word on why.
+    # All of it may be absent, and an error would refuse the agent without a reason.
     key = "authentication.kubernetes.io/node-name"
     assert variable["expression"] == f"request.userInfo.?extra[?'{key}'][?0].orValue('')"
     known, own = (check["expression"] for check in _slots()["validations"])

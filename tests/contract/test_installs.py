@@ -1,4 +1,4 @@
-"""kfext installs beside the packages that its users have: docs/pipelines.md."""
+"""kfext installs beside its users' packages: docs/pipelines.md."""
 
 import importlib
 import json
@@ -41,8 +41,8 @@ TOGETHER = {
     "with the SDK of PyTorchJobs": ("kfp", ".[sdk]"),
     "with the SDK of TrainJobs": ("kfp", "kubeflow"),
     "both SDKs": ("kubeflow", ".[sdk]"),
-    "all three": ("kfp", "kubeflow", ".[sdk]"),
-    "what a node with GPUs needs": ("kfp", ".[agent]"),
+    "all three packages": ("kfp", "kubeflow", ".[sdk]"),
+    "the packages for a node with GPUs": ("kfp", ".[agent]"),
     "Katib": (KATIB, "."),
 }
 
@@ -53,7 +53,7 @@ def _range(package: str) -> SpecifierSet:
 
 
 @pytest.mark.parametrize("packages", TOGETHER.values(), ids=TOGETHER)
-def test_a_kubernetes_client_suits_all(packages: tuple[str, ...]) -> None:
+def test_one_kubernetes_client_suits_all(packages: tuple[str, ...]) -> None:
     suited = [
         client
         for client in CLIENTS
@@ -63,7 +63,7 @@ def test_a_kubernetes_client_suits_all(packages: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("suited", [OWN, OF_STEP], ids=["kfext", "a step"])
-def test_the_oldest_and_the_newest_client_suit(suited: SpecifierSet) -> None:
+def test_the_oldest_and_the_newest_client_suit_both(suited: SpecifierSet) -> None:
     assert (CLIENTS[0] in suited, CLIENTS[-1] in suited) == (True, True)
 
 
@@ -73,13 +73,13 @@ def test_a_step_installs_no_client_that_was_never_tried() -> None:
 
 
 @pytest.mark.parametrize("extra", ["sdk", "pipelines"])
-def test_the_versions_of_the_table_are_those_that_kfext_asks_for(extra: str) -> None:
+def test_the_versions_of_the_table_are_those_that_kfext_requires(extra: str) -> None:
     for requirement in EXTRAS[extra]:
         assert ROWS[requirement.name]["Version"] in requirement.specifier
 
 
 def test_an_older_kfp_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as 2.13, which pip takes beside Katib's SDK."""
+    """Such as 2.13, which pip chooses beside Katib's SDK."""
     older = ModuleType("kfp")
     older.dsl = ModuleType("kfp.dsl")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "kfp", older)
@@ -129,14 +129,14 @@ def test_kubeconfigs_and_steps_work_with_the_oldest_and_the_newest_client(
 @pytest.mark.long
 @pytest.mark.parametrize("packages", TOGETHER.values(), ids=TOGETHER)
 def test_pip_finds_versions_that_suit_all(tmp_path: Path, packages: tuple[str, ...]) -> None:
-    found = _resolved(tmp_path, *packages)
-    assert found is not None
-    assert found["kubernetes"] in OWN
+    result = _resolved(tmp_path, *packages)
+    assert result is not None
+    assert result["kubernetes"] in OWN
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("extra", ["sdk", "pipelines"])
-def test_the_newest_sdk_of_katib_has_no_solution_beside_what_kfext_needs(
+def test_the_newest_sdk_of_katib_has_no_solution_beside_the_requirements_of_kfext(
     tmp_path: Path, extra: str
 ) -> None:
     assert _resolved(tmp_path, KATIB, f".[{extra}]") is None

@@ -16,25 +16,25 @@ from tests.contract.manifests import CRDS, DEFAULT, render
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "kfext/model/kinds"
 SHARED = {"job_kind", "registered"}
-"""The modules of the folder that everything may import."""
+"""The modules of the folder that all code may import."""
 OUTSIDE = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "kfext").rglob("*.py")
     if not {FOLDER, ROOT / "kfext/pipelines"} & {*path.parents}
     if path != ROOT / "kfext/sim/jobs.py"
 )
-"""All modules that must not know one kind; the model of a cluster draws jobs of each kind, and the
+"""All modules that must not know a kind; the model of a cluster draws jobs of each kind, and the
 steps of pipelines submit jobs of two kinds, as their users do."""
 WITHIN = [word for kind in KINDS.values() for word in (kind.name, kind.plural, kind.replica_specs)]
 NAMED = re.compile("|".join(map(re.escape, WITHIN)), re.IGNORECASE)
-"""What names a kind wherever it stands in a text."""
+"""The names of a kind anywhere in a text."""
 WHOLE = {
     word
     for kind in KINDS.values()
     for word in (kind.container, kind.port)
     if word not in {"", "node"}
 }
-"""What names a kind if it is the whole text."""
+"""The names of a kind as a whole text."""
 OWNERS = {name for name, kind in KINDS.items() if not kind.rendered}
 """The kinds of jobs that control their pods themselves."""
 ABOUT_KINDS = {"kfext.model.kinds.job_kind", "kfext.model.kinds.registered", "kfext.model.job"}
@@ -52,8 +52,10 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 def adapters(tree: ast.AST) -> set[str]:
     """The modules about one kind that a module imports."""
-    found = (name.split(".") for name in imports(tree))
-    parts = {part[3] for part in found if part[:3] == ["kfext", "model", "kinds"] and len(part) > 3}
+    result = (name.split(".") for name in imports(tree))
+    parts = {
+        part[3] for part in result if part[:3] == ["kfext", "model", "kinds"] and len(part) > 3
+    }
     return parts & {path.stem for path in FOLDER.glob("*.py")} - SHARED
 
 
@@ -90,25 +92,25 @@ def is_none(node: ast.AST) -> bool:
 
 
 def compared(tree: ast.AST) -> list[str]:
-    """The comparisons of a kind with another; whether there is one, or it is known, is no such."""
+    """The comparisons of a kind with another; a test for None or for a known kind is none."""
     about = not ABOUT_KINDS.isdisjoint(imports(tree))
     is_one = functools.partial(is_kind, about_kinds=about)
-    found = []
+    results = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and not isinstance(node.ops[0], ast.In | ast.NotIn):
             sides = [node.left, *node.comparators]
             if any(map(is_one, sides)) and not any(map(is_none, sides)):
-                found.append(ast.unparse(node))
+                results.append(ast.unparse(node))
         elif isinstance(node, ast.Match) and is_one(node.subject):
-            found.append(ast.unparse(node.subject))
+            results.append(ast.unparse(node.subject))
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
             is_text = ast.unparse(node.args[1]).startswith("str")
-            found += [ast.unparse(node)] if is_one(node.args[0]) and not is_text else []
-    return found
+            results += [ast.unparse(node)] if is_one(node.args[0]) and not is_text else []
+    return results
 
 
 @pytest.mark.parametrize("module", OUTSIDE)
-def test_no_module_tells_kinds_apart(module: str) -> None:
+def test_no_module_distinguishes_kinds(module: str) -> None:
     tree = ast.parse((ROOT / module).read_text())
     if module.startswith("kfext/gpu/hook/"):
         return  # it runs in the processes of jobs, and speaks of frameworks
@@ -142,7 +144,7 @@ JOBS = "from kfext.model.job import TrainingJob\n"
         ("if kind == 'word': pass", [0, 0, 0]),
     ],
 )
-def test_what_counts_as_telling_kinds_apart(code: str, found: list[int]) -> None:
+def test_which_code_distinguishes_kinds(code: str, found: list[int]) -> None:
     tree = ast.parse(code)
     assert [len(adapters(tree)), len(named(tree)), len(compared(tree))] == found
 
@@ -152,21 +154,21 @@ def rules(group: str) -> Iterator[tuple[str, list[str]]]:
     for thing in render(DEFAULT):
         stack = [thing]
         while stack:
-            found = stack.pop()
-            if isinstance(found, list):
-                stack += found
-            elif isinstance(found, dict):
-                stack += found.values()
-                if group in (found.get("apiGroups") or ()):
+            result = stack.pop()
+            if isinstance(result, list):
+                stack += result
+            elif isinstance(result, dict):
+                stack += result.values()
+                if group in (result.get("apiGroups") or ()):
                     name = f"{thing['kind']} {thing['metadata']['name']}"
-                    yield name, found["resources"]
+                    yield name, result["resources"]
 
 
 @pytest.mark.parametrize("group", sorted({kind.group for kind in KINDS.values()}))
 def test_every_rule_about_jobs_names_the_resource_of_every_kind(group: str) -> None:
     plurals = {kind.plural for kind in KINDS.values() if kind.group == group}
-    found = [(who, {name.partition("/")[0] for name in names}) for who, names in rules(group)]
-    of_jobs = [rule for rule in found if rule[1] & plurals]
+    results = [(who, {name.partition("/")[0] for name in names}) for who, names in rules(group)]
+    of_jobs = [rule for rule in results if rule[1] & plurals]
     assert len(of_jobs) > 3
     assert [rule for rule in of_jobs if rule[1] != plurals] == []
 
@@ -174,19 +176,19 @@ def test_every_rule_about_jobs_names_the_resource_of_every_kind(group: str) -> N
 def conditions(thing: object) -> Iterator[str]:
     """All texts of a manifest that compare the kind of a pod's owner."""
     if isinstance(thing, dict):
-        yield from (found for value in thing.values() for found in conditions(value))
+        yield from (result for value in thing.values() for result in conditions(value))
     elif isinstance(thing, list):
-        yield from (found for value in thing for found in conditions(value))
+        yield from (result for value in thing for result in conditions(value))
     elif isinstance(thing, str) and "owner.kind" in thing:
         yield thing
 
 
 def test_every_condition_on_the_owner_of_a_pod_names_every_kind() -> None:
-    found = [condition for thing in render(DEFAULT) for condition in conditions(thing)]
-    assert len(found) >= 2
+    results = [condition for thing in render(DEFAULT) for condition in conditions(thing)]
+    assert len(results) >= 2
     lacking = [
         (kind, condition)
-        for condition in found
+        for condition in results
         for kind in OWNERS
         if not re.search(rf"owner\.kind in \[[^]]*'{kind}'", condition)
     ]
@@ -198,16 +200,16 @@ def selected(thing: object) -> Iterator[list[str]]:
     if isinstance(thing, dict):
         if thing.get("key") == OPERATOR_NAME:
             yield thing["values"]
-        yield from (found for value in thing.values() for found in selected(value))
+        yield from (result for value in thing.values() for result in selected(value))
     elif isinstance(thing, list):
-        yield from (found for value in thing for found in selected(value))
+        yield from (result for value in thing for result in selected(value))
 
 
 def test_every_selector_of_pods_names_the_operator_of_every_kind() -> None:
-    found = [values for thing in render(DEFAULT) for values in selected(thing)]
-    assert found
+    results = [values for thing in render(DEFAULT) for values in selected(thing)]
+    assert results
     wanted = {f"{name.lower()}-controller" for name in OWNERS}
-    assert [values for values in found if set(values) != wanted] == []
+    assert [values for values in results if set(values) != wanted] == []
 
 
 def test_a_training_plan_may_be_about_a_job_of_every_kind() -> None:

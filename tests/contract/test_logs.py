@@ -1,4 +1,4 @@
-"""Lines of training logs (see logs/README.md): what is recognised without a setting, and how."""
+"""Lines of training logs (see logs/README.md) that are recognised without a setting."""
 
 import math
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_value_and_step_are_recognised_without_a_setting(name: str) -> None:
 
 
 def counted(want: dict[str, Any], *, from_zero: bool) -> tuple[int | None, int | None]:
-    """Return the step of the training and its total for a line, None for what it does not state.
+    """Return the step of the training and its total for a line; None is not stated.
 
     In batches of epochs without a printed length, neither follows after the first epoch.
     """
@@ -98,18 +98,18 @@ def test_steps_are_counted_over_the_training(name: str) -> None:
         if number not in wanted:
             continue
         step, total = counted(wanted[number], from_zero=from_zero)
-        found = course.progress()
+        result = course.progress()
         if step is not None:
-            assert found.step == step, (number, found)
+            assert result.step == step, (number, result)
         if name not in STEP_ALONE:
-            assert found.total == total, (number, found)
+            assert result.total == total, (number, result)
         first = wanted[number].get("epoch") == (0 if from_zero else 1)
         if wanted[number].get("unit", "").endswith("of-epoch") and step is None and not first:
-            assert found.step in {None, wanted[number]["epoch"] + from_zero}, number
+            assert result.step in {None, wanted[number]["epoch"] + from_zero}, number
         elif "unit" in wanted[number]:
-            assert found.step is not None, number
-            assert found.step >= last, (number, found)
-            last = found.step
+            assert result.step is not None, number
+            assert result.step >= last, (number, result)
+            last = result.step
 
 
 @pytest.mark.parametrize("name", RECOGNISED)
@@ -133,10 +133,10 @@ def test_value_and_step_are_found_by_an_expression(name: str, expression: str) -
 
 
 @pytest.mark.parametrize("name", [name for name in SETS if name not in TRAINING])
-def test_where_nothing_trains_nothing_is_recognised(name: str) -> None:
+def test_nothing_is_recognised_without_a_training(name: str) -> None:
     table = Table()
-    found: list[Line] = [line for raw in lines_of(name) if (line := read_line(table.named(raw)))]
-    assert [line for line in found if line.measures] == []
+    results: list[Line] = [line for raw in lines_of(name) if (line := read_line(table.named(raw)))]
+    assert [line for line in results if line.measures] == []
 
 
 def test_most_of_the_sets_are_recognised() -> None:

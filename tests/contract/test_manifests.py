@@ -1,4 +1,4 @@
-"""What is installed: small rights, no surprises, and names that the code agrees with."""
+"""The installed objects: minimal rights, and the names of the code."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -46,14 +46,14 @@ CLUSTER_WIDE = {
     "ValidatingAdmissionPolicyBinding",
 }
 OF_THE_AUTOSCALER = {("Role", "kube-system"), ("RoleBinding", "kube-system")}
-"""Objects in a namespace that is not kfext's: the config map of the autoscaler is there."""
+"""Objects in a foreign namespace: the config map of the autoscaler is there."""
 
 
 def _webhooks() -> list[Object]:
-    found: list[Object] = []
+    results: list[Object] = []
     for name in (names.WEBHOOK_CONFIGURATION, names.FIRST_WEBHOOKS):
-        found += named("MutatingWebhookConfiguration", name)["webhooks"]
-    return found
+        results += named("MutatingWebhookConfiguration", name)["webhooks"]
+    return results
 
 
 def _containers() -> Iterator[tuple[str, Object]]:
@@ -76,7 +76,7 @@ def test_every_component_can_be_added_to_the_base(folder: Path, tmp_path: Path) 
     assert len(with_components(tmp_path, folder)) > len(render(BASE))
 
 
-def test_every_object_of_a_namespace_is_in_ours() -> None:
+def test_every_namespaced_object_is_in_the_namespace_of_kfext() -> None:
     elsewhere = [
         f"{thing['kind']} {thing['metadata']['name']}"
         for thing in render(DEFAULT)
@@ -87,12 +87,12 @@ def test_every_object_of_a_namespace_is_in_ours() -> None:
     assert elsewhere == []
 
 
-def test_our_namespace_admits_restricted_pods_only() -> None:
+def test_the_namespace_of_kfext_admits_restricted_pods_only() -> None:
     labels = named("Namespace", names.NAMESPACE)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_our_namespace_is_not_managed_by_kfext() -> None:
+def test_the_namespace_of_kfext_is_not_managed_by_kfext() -> None:
     assert names.MANAGED not in named("Namespace", names.NAMESPACE)["metadata"]["labels"]
 
 
@@ -121,7 +121,7 @@ def test_an_upgrade_ends_no_replica_before_its_successor_is_ready(name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["kfext-webhook", "kfext-controller"])
-def test_replicas_keep_apart_where_they_can(name: str) -> None:
+def test_replicas_are_spread_where_possible(name: str) -> None:
     (template,) = (pod for deployment, pod in pods() if deployment == name)
     (line,) = template["spec"]["topologySpreadConstraints"]
     assert line["topologyKey"] == "kubernetes.io/hostname"
@@ -132,7 +132,7 @@ def test_replicas_keep_apart_where_they_can(name: str) -> None:
     assert selected <= template["metadata"]["labels"].items()
 
 
-def test_a_leader_has_time_to_give_its_lease_back() -> None:
+def test_a_leader_has_time_to_release_its_lease() -> None:
     (template,) = (pod for name, pod in pods() if name == "kfext-controller")
     assert template["spec"]["terminationGracePeriodSeconds"] >= 30
 
@@ -176,7 +176,7 @@ def test_every_pod_runs_as_an_ordinary_user_under_the_default_seccomp_profile() 
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}, name
 
 
-def test_no_pod_uses_anything_of_its_node() -> None:
+def test_no_pod_uses_resources_of_its_host() -> None:
     for name, template in pods():
         spec = template["spec"]
         assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC", "nodeName"}, name
@@ -199,7 +199,7 @@ def test_every_container_is_probed_on_the_port_without_tls() -> None:
         assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}, name
 
 
-def test_no_mesh_puts_a_sidecar_into_our_pods() -> None:
+def test_no_mesh_puts_a_sidecar_into_pods_of_kfext() -> None:
     for name, template in pods():
         assert template["metadata"]["labels"][names.ISTIO_INJECT] == "false", name
         assert template["metadata"]["annotations"][names.ISTIO_INJECT] == "false", name
@@ -219,7 +219,7 @@ def test_one_replica_of_each_outlives_a_drain(name: str) -> None:
 
 
 SHARING = ("sharing-jobs", "sharing-pods", "sharing-trainjobs")
-"""The webhooks of what shares GPUs."""
+"""The webhooks of objects that share GPUs."""
 
 
 def _conditions(webhook: Object) -> dict[str, str]:
@@ -234,7 +234,7 @@ def _is_of_sharing(webhook: Object) -> bool:
     return str(webhook["name"]).split(".")[0] in SHARING
 
 
-def test_a_webhook_that_is_dead_or_slow_never_blocks_what_shares_no_gpu() -> None:
+def test_a_dead_or_slow_webhook_never_blocks_an_object_without_a_share() -> None:
     for webhook in _webhooks():
         if not _is_of_sharing(webhook):
             assert webhook["failurePolicy"] == "Ignore", webhook["name"]
@@ -242,7 +242,7 @@ def test_a_webhook_that_is_dead_or_slow_never_blocks_what_shares_no_gpu() -> Non
             assert "shares-no-gpu" in _conditions(webhook), webhook["name"]
 
 
-def test_what_shares_a_gpu_does_not_run_unreviewed() -> None:
+def test_an_object_that_shares_a_gpu_does_not_run_unreviewed() -> None:
     closed = [webhook for webhook in _webhooks() if _is_of_sharing(webhook)]
     assert len(closed) == len(SHARING)
     for webhook in closed:
@@ -256,7 +256,7 @@ def test_what_shares_a_gpu_does_not_run_unreviewed() -> None:
 
 
 @pytest.mark.parametrize("plural", ["jobs", "pods", "trainjobs"])
-def test_each_object_is_reviewed_by_one_of_two_webhooks_that_differ_in_nothing_else(
+def test_each_object_is_reviewed_by_one_of_two_otherwise_equal_webhooks(
     plural: str,
 ) -> None:
     by_name = {webhook["name"].split(".")[0]: webhook for webhook in _webhooks()}
@@ -281,7 +281,7 @@ def test_a_webhook_is_called_for_creations_only_and_has_no_side_effects() -> Non
         assert webhook["admissionReviewVersions"] == ["v1"], webhook["name"]
 
 
-def test_a_webhook_sees_managed_namespaces_only_and_never_the_system_or_ours() -> None:
+def test_a_webhook_sees_managed_namespaces_only_and_never_the_system_or_kfext() -> None:
     for webhook in _webhooks():
         selector = webhook["namespaceSelector"]
         assert selector["matchLabels"] == {names.MANAGED: "true"}, webhook["name"]
@@ -291,7 +291,7 @@ def test_a_webhook_sees_managed_namespaces_only_and_never_the_system_or_ours() -
         assert set(line["values"]) == {"kube-system", names.NAMESPACE}, webhook["name"]
 
 
-def test_each_webhook_takes_its_own_kinds_on_its_own_path() -> None:
+def test_each_webhook_has_its_own_kinds_on_its_own_path() -> None:
     seen = {
         webhook["name"]: (
             webhook["clientConfig"]["service"]["path"],
@@ -324,7 +324,7 @@ def test_the_webhooks_for_train_jobs_run_before_the_defaulter_of_trainer() -> No
     }
 
 
-def test_of_all_pods_only_those_that_the_operator_made_for_a_job_are_seen() -> None:
+def test_only_pods_that_the_operator_created_for_a_job_are_reviewed() -> None:
     of_pods = [webhook for webhook in _webhooks() if webhook["rules"][0]["resources"] == ["pods"]]
     *of_pods, of_jobsets = of_pods
     (line,) = of_jobsets["objectSelector"]["matchExpressions"]
@@ -392,12 +392,12 @@ def _rules() -> Iterator[tuple[str, Object]]:
 
 def _verbs(component: str, resource: str) -> dict[tuple[str, str], set[str]]:
     """Return what a component may do with a resource, per kind of role and resource name."""
-    found: dict[tuple[str, str], set[str]] = {}
+    results: dict[tuple[str, str], set[str]] = {}
     for where, rule in _rules():
         if where.split()[1] == f"kfext-{component}" and resource in rule["resources"]:
             for name in rule.get("resourceNames", [""]):
-                found.setdefault((where.split()[0], name), set()).update(rule["verbs"])
-    return found
+                results.setdefault((where.split()[0], name), set()).update(rule["verbs"])
+    return results
 
 
 def test_no_role_has_a_wildcard() -> None:
@@ -419,7 +419,7 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize("component", FORBIDDEN)
-def test_a_component_has_no_right_to_what_it_does_not_touch(component: str) -> None:
+def test_a_component_has_no_unused_right(component: str) -> None:
     reached = {r for r in FORBIDDEN[component] if _verbs(component, r)}
     assert reached == set()
 
@@ -428,7 +428,7 @@ FOLLOWS = {("ClusterRole", ""): {"list", "watch"}}
 
 
 class Right(NamedTuple):
-    """What a component may do with a resource."""
+    """The rights of a component on a resource."""
 
     resource: str
     want: dict[tuple[str, str], set[str]]
@@ -436,7 +436,7 @@ class Right(NamedTuple):
 
 
 RIGHTS: dict[str, Right] = {
-    "the webhook reads its CA only, in our namespace, and writes no Secret": Right(
+    "the webhook reads its CA only, in kfext's namespace, and writes no Secret": Right(
         "secrets", {("Role", names.CA_SECRET): {"get"}}, "webhook"
     ),
     "the webhook follows namespaces": Right("namespaces", FOLLOWS, "webhook"),
@@ -444,13 +444,13 @@ RIGHTS: dict[str, Right] = {
     "the webhook learns which pod a token is bound to": Right(
         "tokenreviews", {("ClusterRole", ""): {"create"}}, "webhook"
     ),
-    "the webhook writes what programs post into plans, and reads none": Right(
+    "the webhook writes posts into plans, and reads no plan": Right(
         "trainingplans/status", {("ClusterRole", ""): {"patch"}}, "webhook"
     ),
     "the webhook reads the controller's Lease only": Right(
         "leases", {("Role", names.LEASE): {"list", "watch"}}, "webhook"
     ),
-    "the controller writes the webhook's CA only, in our namespace": Right(
+    "the controller writes the webhook's CA only, in kfext's namespace": Right(
         "secrets", {("Role", names.CA_SECRET): {"get", "patch"}, ("Role", ""): {"create"}}
     ),
     "the controller writes the CA into the webhooks, and into no others": Right(
@@ -466,28 +466,28 @@ RIGHTS: dict[str, Right] = {
     "the controller sees whether that protection is bound": Right(
         "validatingadmissionpolicybindings", {("ClusterRole", names.MARKS_POLICY): {"get"}}
     ),
-    "the controller renews its own Lease only, in our namespace": Right(
+    "the controller renews its own Lease only, in kfext's namespace": Right(
         "leases", {("Role", names.LEASE): {"get", "patch"}, ("Role", ""): {"create"}}
     ),
-    "the controller patches jobs but neither makes nor deletes them": Right(
+    "the controller patches jobs but neither creates nor deletes them": Right(
         "pytorchjobs", {("ClusterRole", ""): {"list", "watch", "patch"}}
     ),
-    "the controller never makes a pod": Right(
+    "the controller never creates a pod": Right(
         "pods", {("ClusterRole", ""): {"list", "watch", "patch", "delete"}}
     ),
     "the controller changes no node": Right("nodes", FOLLOWS),
     "the controller reads quotas and changes none": Right("resourcequotas", FOLLOWS),
-    "the controller keeps the config maps of usage and of capacity, in our namespace": Right(
+    "the controller writes the config maps of usage and of capacity, in kfext's namespace": Right(
         "configmaps",
         {
             ("Role", names.USAGE_RECORD): {"get", "create", "patch"},
             ("Role", names.CAPACITY_RECORD): {"get", "create", "patch"},
         },
     ),
-    "whoever sees the whole cluster reads the capacity, and no other config map": Right(
+    "people who see the whole cluster read the capacity, and no other config map": Right(
         "configmaps", {("Role", names.CAPACITY_RECORD): {"get", "list", "watch"}}, "cluster-view"
     ),
-    "whoever sees the whole cluster changes no plan": Right(
+    "people who see the whole cluster change no plan": Right(
         "trainingplans", {("ClusterRole", ""): {"get", "list", "watch"}}, "cluster-view"
     ),
     "of other config maps the controller reads only the map that shows an autoscaler": Right(
@@ -501,7 +501,7 @@ RIGHTS: dict[str, Right] = {
     "the controller writes events, and reads why a pod could not be made": Right(
         "events", {("ClusterRole", ""): {"list", "create"}}
     ),
-    "the controller keeps the plans": Right(
+    "the controller creates and updates plans": Right(
         "trainingplans", {("ClusterRole", ""): {"list", "watch", "create", names.DECIDE}}
     ),
     "the controller writes the status of plans": Right(
@@ -509,26 +509,26 @@ RIGHTS: dict[str, Right] = {
     ),
     "the controller follows the slots of GPUs and writes none": Right("sharedgpus", FOLLOWS),
     "the controller reads policies": Right("trainingpolicies", FOLLOWS),
-    "whoever reads the logs of pods does nothing else to them": Right(
+    "the right to read logs of pods includes no other right": Right(
         "pods/log", {("ClusterRole", ""): {"get"}}, "pod-logs"
     ),
-    "whoever reads the metrics API lists them": Right(
+    "the right to the metrics API is to list": Right(
         "pods", {("ClusterRole", ""): {"list"}}, "pod-metrics"
     ),
-    "whoever resizes pods changes nothing else of them": Right(
+    "the right to resize pods includes no other change": Right(
         "pods/resize", {("ClusterRole", ""): {"patch"}}, "pod-resize"
     ),
 }
 
 
 @pytest.mark.parametrize("sentence", RIGHTS)
-def test_rights(sentence: str) -> None:
+def test_the_rights_of_each_component(sentence: str) -> None:
     right = RIGHTS[sentence]
     assert _verbs(right.component, right.resource) == right.want
 
 
 @pytest.mark.parametrize("kind", ["ClusterRoleBinding", "RoleBinding"])
-def test_each_binding_gives_a_role_that_exists_to_the_account_of_a_deployment(kind: str) -> None:
+def test_each_binding_binds_an_existing_role_to_the_account_of_a_deployment(kind: str) -> None:
     accounts = {template["spec"]["serviceAccountName"] for _, template in pods()}
     for binding in of_kind(kind):
         (subject,) = binding["subjects"]
@@ -539,26 +539,26 @@ def test_each_binding_gives_a_role_that_exists_to_the_account_of_a_deployment(ki
 
 
 DECIDED = {"new-nodes", "pod-logs", "pod-metrics", "pod-resize"}
-"""The components that give the controller a right."""
+"""The components that grant the controller a right."""
 
 
 def _bound(rendered: Iterable[Object]) -> dict[str, set[tuple[str, str]]]:
     """Return the roles of each account."""
-    found: dict[str, set[tuple[str, str]]] = {}
+    results: dict[str, set[tuple[str, str]]] = {}
     for thing in rendered:
         if thing["kind"].endswith("Binding") and "subjects" in thing:
             (subject,) = thing["subjects"]
             role = (thing["roleRef"]["kind"], thing["roleRef"]["name"])
-            found.setdefault(subject["name"], set()).add(role)
-    return found
+            results.setdefault(subject["name"], set()).add(role)
+    return results
 
 
-def test_the_base_gives_the_controller_no_right_that_an_administrator_decides() -> None:
+def test_the_base_grants_the_controller_no_right_that_an_administrator_decides() -> None:
     roles = {name for _, name in _bound(render(BASE))["kfext-controller"]}
     assert roles == {"kfext-controller", "kfext-controller-autoscaler"}
 
 
-def test_by_default_kfext_reads_what_jobs_show_and_changes_no_running_pod() -> None:
+def test_by_default_kfext_reads_progress_and_changes_no_running_pod() -> None:
     more = _bound(render(DEFAULT))["kfext-controller"] - _bound(render(BASE))["kfext-controller"]
     assert more == {
         ("ClusterRole", "kfext-pod-logs"),
@@ -568,9 +568,7 @@ def test_by_default_kfext_reads_what_jobs_show_and_changes_no_running_pod() -> N
 
 
 @pytest.mark.parametrize("name", sorted(DECIDED))
-def test_a_component_gives_the_controller_the_one_right_of_its_name(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_component_grants_the_controller_the_right_of_its_name(name: str, tmp_path: Path) -> None:
     rendered = with_components(tmp_path, MANIFESTS / "components" / name)
     before = _bound(render(BASE))["kfext-controller"]
     ((kind, role),) = _bound(rendered)["kfext-controller"] - before
@@ -588,7 +586,7 @@ def test_a_component_gives_the_controller_the_one_right_of_its_name(
         ("pod-resize", ["pods/resize"]),
     ],
 )
-def test_a_right_that_can_be_given_in_one_namespace_is_a_role_of_the_base(
+def test_a_right_that_can_be_granted_in_one_namespace_is_a_role_of_the_base(
     name: str, resources: list[str]
 ) -> None:
     (role,) = (
@@ -599,13 +597,13 @@ def test_a_right_that_can_be_given_in_one_namespace_is_a_role_of_the_base(
     assert [resource for rule in role["rules"] for resource in rule["resources"]] == resources
 
 
-def test_nobody_but_the_controller_may_write_its_marks() -> None:
+def test_only_the_controller_may_write_its_marks() -> None:
     holders = {where for where, rule in _rules() if names.DECIDE in rule["verbs"]}
     assert holders == {"ClusterRole kfext-controller"}
 
 
 @pytest.mark.parametrize("role", ["view", "edit"])
-def test_people_get_our_rights_with_the_roles_they_have(role: str) -> None:
+def test_people_get_the_rights_of_kfext_through_their_present_roles(role: str) -> None:
     labels = named("ClusterRole", f"kfext-{role}")["metadata"]["labels"]
     assert labels[f"rbac.authorization.k8s.io/aggregate-to-{role}"] == "true"
     assert labels[f"rbac.authorization.kubeflow.org/aggregate-to-kubeflow-{role}"] == "true"
@@ -616,7 +614,7 @@ def test_people_with_view_only_read() -> None:
         assert set(rule["verbs"]) == {"get", "list", "watch"}
 
 
-def test_people_see_the_whole_cluster_only_by_a_role_that_is_bound_to_them() -> None:
+def test_people_see_the_whole_cluster_only_by_a_bound_role() -> None:
     rules = named("ClusterRole", names.CLUSTER_VIEW)["rules"]
     resources = {resource for rule in rules for resource in rule["resources"]}
     assert resources == {"trainingplans", "sharedgpus", "nodes"}
@@ -626,7 +624,7 @@ def test_people_see_the_whole_cluster_only_by_a_role_that_is_bound_to_them() -> 
     assert names.CLUSTER_VIEW not in bound
 
 
-def test_nobody_edits_policies_through_a_role_of_a_namespace() -> None:
+def test_no_role_of_a_namespace_allows_edits_of_policies() -> None:
     rules = named("ClusterRole", "kfext-edit")["rules"]
     assert [rule for rule in rules if "trainingpolicies" in rule["resources"]] == []
     labels = named("ClusterRole", "kfext-policy-edit")["metadata"]["labels"]
@@ -649,7 +647,7 @@ def test_the_policy_judges_updates_of_jobs_in_every_namespace_and_fails_closed()
     assert binding == {"policyName": names.MARKS_POLICY, "validationActions": ["Deny"]}
 
 
-def test_the_policy_protects_every_mark_and_asks_for_the_verb_of_the_controller() -> None:
+def test_the_policy_protects_every_mark_and_requires_the_verb_of_the_controller() -> None:
     spec = named("ValidatingAdmissionPolicy", names.MARKS_POLICY)["spec"]
     (written,) = (item["expression"] for item in spec["variables"] if item["name"] == "written")
     (validation,) = spec["validations"]
@@ -660,7 +658,7 @@ def test_the_policy_protects_every_mark_and_asks_for_the_verb_of_the_controller(
     assert ".namespace(" not in validation["expression"]
 
 
-def test_the_policy_comes_after_the_role_that_the_controller_needs_under_it() -> None:
+def test_the_policy_is_applied_after_the_role_that_the_controller_needs() -> None:
     order = [(thing["kind"], thing["metadata"]["name"]) for thing in render(DEFAULT)]
     role = order.index(("ClusterRole", "kfext-controller"))
     assert role < order.index(("ClusterRoleBinding", "kfext-controller"))
@@ -675,7 +673,7 @@ def test_the_policy_comes_after_the_role_that_the_controller_needs_under_it() ->
 @pytest.mark.parametrize(
     ("name", "open_to_all"), [("kfext-webhook", {"https"}), ("kfext-controller", set())]
 )
-def test_only_reviews_come_from_anywhere(name: str, open_to_all: set[str]) -> None:
+def test_only_reviews_are_allowed_from_anywhere(name: str, open_to_all: set[str]) -> None:
     policy = named("NetworkPolicy", name)["spec"]
     labels = {deployment: pod["metadata"]["labels"].items() for deployment, pod in pods()}
     selected = policy["podSelector"]["matchLabels"].items()
@@ -721,7 +719,7 @@ def test_every_component_selects_pods_that_exist() -> None:
     assert all(wanted.items() <= have.items() for have in labels)
 
 
-def test_the_quota_component_leaves_room_for_an_upgrade() -> None:
+def test_the_quota_component_leaves_headroom_for_an_upgrade() -> None:
     quota = read(MANIFESTS / "components" / "priority-quota" / "resourcequota.yaml")["spec"]
     (line,) = quota["scopeSelector"]["matchExpressions"]
     replicas = sum(deployment["spec"]["replicas"] for deployment in of_kind("Deployment"))
@@ -743,11 +741,11 @@ def by_cert_manager(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str,
 
 def _command(rendered: dict[tuple[str, str], Object], part: str) -> list[str]:
     (container,) = rendered["Deployment", f"kfext-{part}"]["spec"]["template"]["spec"]["containers"]
-    found: list[str] = container["command"]
-    return found
+    results: list[str] = container["command"]
+    return results
 
 
-def test_cert_manager_issues_what_the_webhook_mounts_and_kfext_issues_nothing(
+def test_cert_manager_issues_the_mounted_certificate_and_kfext_issues_nothing(
     by_cert_manager: dict[tuple[str, str], Object],
 ) -> None:
     template = by_cert_manager["Deployment", "kfext-webhook"]["spec"]["template"]["spec"]
@@ -781,14 +779,14 @@ def test_the_api_servers_trust_the_certificate_of_cert_manager_for_the_service(
     assert posting.HOST in issued["spec"]["dnsNames"]
 
 
-def test_what_cert_manager_issues_ends_at_an_authority_that_keeps_its_key(
+def test_certificates_of_cert_manager_end_at_an_authority_that_keeps_its_key(
     by_cert_manager: dict[tuple[str, str], Object],
 ) -> None:
     def issuer_of(certificate: str) -> Object:
         named = by_cert_manager["Certificate", certificate]["spec"]["issuerRef"]
         assert named["group"] == "cert-manager.io"
-        found: Object = by_cert_manager[named["kind"], named["name"]]["spec"]
-        return found
+        result: Object = by_cert_manager[named["kind"], named["name"]]["spec"]
+        return result
 
     root = by_cert_manager["Certificate", "kfext-webhook-root"]["spec"]
     assert issuer_of("kfext-webhook") == {"ca": {"secretName": root["secretName"]}}

@@ -1,4 +1,4 @@
-"""The pages on installation, as the end-to-end tests type them in: one command a line."""
+"""The pages on installation, as the end-to-end tests run them: one command a line."""
 
 import subprocess
 

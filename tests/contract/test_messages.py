@@ -1,4 +1,4 @@
-"""What people read is short: at most 25 words to a clause, and clauses are set apart by "; "."""
+"""Messages are short: at most 25 words in a clause, and "; " separates clauses."""
 
 import ast
 import re

@@ -94,7 +94,7 @@ def test_an_alert_asks_for_label_values_that_exist(rule: Object) -> None:
 
 
 @pytest.mark.parametrize("rule", _rules(), ids=lambda rule: str(rule["alert"]))
-def test_an_alert_is_balanced_and_tells_what_to_do(rule: Object) -> None:
+def test_an_alert_is_balanced_and_states_what_to_do(rule: Object) -> None:
     assert rule["expr"].count("(") == rule["expr"].count(")")
     assert rule["labels"]["severity"] in {"critical", "warning"}
     assert rule["annotations"].keys() == {"summary", "description"}

@@ -10,7 +10,7 @@ from tests.contract.manifests import REPOSITORY
 MOST_WORDS, MOST_ALTOGETHER = 800, 28_000
 GENERATED = re.compile(r"<!-- generated from .*?<!-- end of what is generated -->", re.DOTALL)
 REPORTS = REPOSITORY / "docs" / "reports"
-"""May be longer, as their figures are kept; so may generated tables, and CHANGELOG.md."""
+"""Pages that may be longer, like generated tables and CHANGELOG.md: their figures are kept."""
 PAGES = [
     REPOSITORY / "README.md",
     REPOSITORY / "CONTRIBUTING.md",

@@ -26,7 +26,7 @@ def test_no_step_is_cached(task: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("component", SPEC["components"].values())
-def test_everything_that_is_set_on_a_step_is_passed_on(component: dict[str, Any]) -> None:
+def test_every_setting_of_a_step_is_passed_on(component: dict[str, Any]) -> None:
     fields = [passed["field"] for passed in component["taskConfigPassthroughs"]]
     assert sorted(fields) == [
         "ENV",

@@ -1,4 +1,4 @@
-"""Whatever a file of the repository refers to is in the repository."""
+"""References of files of the repository lead into the repository."""
 
 import ast
 import functools
@@ -30,12 +30,12 @@ ABSENT = {
     "notes on related work": r"(?<![\w/.-])reference/(?!(?:commands|crds|figures|metrics)\b)",
     "a numbered list of defects": r"\bdefects? [A-Z]\d",
 }
-"""What cannot be looked up -> how it was cited."""
+"""Unavailable source -> how it was cited."""
 
 FOREIGN = {
     *("manifests/base/", "manifests/overlays/kubeflow/"),  # of the training operator
     "manifests/overlays/kubeflow-platform/",  # of Trainer
-    "manifests/overlays/mine",  # the folder that a reader is to make
+    "manifests/overlays/mine",  # the folder that a reader creates
     "crds/kfext.dev_",  # the beginning of a name
     "docs/s",  # a rate in a log
     "e2e/bench/measured",  # written by benchmarks, and ignored by git
@@ -57,7 +57,7 @@ def _files(*folders: str) -> Iterator[Path]:
 
 @functools.cache
 def _lines(*folders: str) -> tuple[tuple[str, str], ...]:
-    """Return each line of the files, with where it stands."""
+    """Return each line of the files, with its place."""
     return tuple(
         (f"{path.relative_to(REPOSITORY)}:{number}", line)
         for path in _files(*folders)
@@ -86,7 +86,7 @@ def _exists(path: str) -> bool:
 
 
 def test_every_module_that_a_file_names_exists() -> None:
-    """Only of `kfext` and of what is prose: elsewhere `kfext` is also the name of a fixture."""
+    """Only in `kfext` and in prose: elsewhere `kfext` is also the name of a fixture."""
     missing = {
         f"{where} kfext.{dotted}"
         for where, line in _lines("kfext", "docs")

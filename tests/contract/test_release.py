@@ -21,7 +21,7 @@ LOCKED = {
     "requirements.lock": [*map(Requirement, PROJECT["dependencies"]), *EXTRAS["agent"]],
     "requirements-build.lock": [*map(Requirement, BACKEND)],
 }
-"""What the Dockerfile installs, by file -> what kfext asks for."""
+"""The packages in the Dockerfile, by file -> the requirements of kfext."""
 PIN = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
 
@@ -33,7 +33,7 @@ def test_every_file_that_states_a_version_states_the_same() -> None:
 
 
 @pytest.mark.parametrize("file", LOCKED)
-def test_a_lock_has_a_version_with_hashes_of_each_package_that_kfext_asks_for(file: str) -> None:
+def test_a_lock_has_a_version_with_hashes_of_each_package_that_kfext_requires(file: str) -> None:
     text = (REPOSITORY / file).read_text()
     pins = {canonicalize_name(name): version for name, version, _ in PIN.findall(text)}
     assert len(pins) == len(re.findall("^[^# ]", text, re.MULTILINE))
@@ -42,13 +42,13 @@ def test_a_lock_has_a_version_with_hashes_of_each_package_that_kfext_asks_for(fi
 
 
 @pytest.mark.parametrize("file", LOCKED)
-def test_a_lock_names_no_registry_and_is_what_the_image_installs(file: str) -> None:
+def test_a_lock_names_no_registry_and_the_image_installs_it(file: str) -> None:
     assert "://" not in (REPOSITORY / file).read_text()
     (line,) = (line for line in DOCKERFILE.splitlines() if line.endswith(f"--requirement {file}"))
     assert {"--require-hashes", "--only-binary=:all:"} <= {*line.split()}
 
 
-def test_every_file_that_the_image_copies_is_there_and_is_sent_to_the_builder() -> None:
+def test_every_file_that_the_image_copies_exists_and_is_sent_to_the_builder() -> None:
     copied = {
         name
         for line in re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)

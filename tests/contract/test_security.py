@@ -1,4 +1,4 @@
-"""What the pages say that a tenant cannot do: each line names the tests that show it."""
+"""The limits of tenants on the pages: each line names the tests that show it."""
 
 import functools
 import re
@@ -27,7 +27,7 @@ CANNOT = {
 
 
 @pytest.mark.parametrize("sentence", CANNOT)
-def test_what_a_tenant_cannot_do_names_tests_that_exist(sentence: str) -> None:
+def test_each_limit_of_a_tenant_names_existing_tests(sentence: str) -> None:
     shown_by = quoted(CANNOT[sentence]["shown by"])
     assert shown_by
     assert set(shown_by) - _tests() == set()

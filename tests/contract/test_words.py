@@ -1,4 +1,4 @@
-"""The text of the product is plain: the words below are out, in code, messages and pages."""
+"""The text of the product is plain: the words below are forbidden in code, messages and pages."""
 
 import ast
 import io
@@ -25,7 +25,7 @@ OUT = {
     r"(as|so) far as": "if, where",
     r"for ever": "forever, without end",
 }
-"""A phrase, as an expression that ignores line breaks and case, and what to write instead."""
+"""A phrase, as an expression that ignores line breaks and case, and the text to write instead."""
 
 ONE = "one as a variable"
 
@@ -36,7 +36,7 @@ _EXPRESSIONS = {
 }
 _IGNORED = {
     *("CHANGELOG.md", "tests/contract/test_words.py"),
-    "tests/unit/progress/blind.yaml",  # what other programs print
+    "tests/unit/progress/blind.yaml",  # output of other programs
 }
 _FOLDERS = ("kfext", "tests", "e2e", "docs", "manifests", "crds", "examples")
 FILES = [
@@ -109,7 +109,7 @@ def _page(source: str) -> Iterator[Text]:
 
 
 def _found(suffix: str, source: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the line of each phrase that is out, the phrase, and what to write instead."""
+    """Yield the line of each forbidden phrase, the phrase, and the text to write instead."""
     texts = {".py": _python, ".md": _page}.get(suffix, lambda text: iter([(1, text)]))
     for line, text in texts(source):
         for expression, instead in _EXPRESSIONS.items():
@@ -129,7 +129,7 @@ def found(path: Path) -> list[str]:
     ]
 
 
-def test_no_file_has_a_word_that_is_out() -> None:
+def test_no_file_has_a_forbidden_word() -> None:
     assert [line for path in FILES for line in found(path)] == []
 
 
@@ -147,7 +147,7 @@ def test_no_file_has_a_word_that_is_out() -> None:
         (".yaml", "a: 1 # those\n# that", [(1, "those that")]),
     ],
 )
-def test_what_counts_as_a_word_that_is_out(
+def test_which_words_count_as_forbidden(
     suffix: str, source: str, wanted: list[tuple[int, str]]
 ) -> None:
     assert [(line, phrase) for line, phrase, _ in _found(suffix, source)] == wanted

@@ -13,9 +13,9 @@ from tests.builders import node
 
 @pytest.fixture(autouse=True)
 def pages_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Close the pages that a test has made, or thousands of tests run out of descriptors.
+    """Close the pages that a test has created, or thousands of tests run out of descriptors.
 
-    Threads close what they make. A page that is still used must not close its number a second time.
+    Threads close their own pages. A used page must not close its number a second time.
     """
     held, init, close = dict[int, weakref.ref[Page]](), Page.__init__, Page.close
 
@@ -41,7 +41,7 @@ def pages_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def cluster() -> Cluster:
     """A mirror of two nodes."""
-    made = Cluster()
+    cluster = Cluster()
     for name in "ab":
-        made.observe_node(None, node(name, cpu="4"))
-    return made
+        cluster.observe_node(None, node(name, cpu="4"))
+    return cluster

@@ -54,7 +54,7 @@ json_values = st.recursive(
 
 
 def _odd(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Mostly what it should be, sometimes anything."""
+    """Mostly a well-formed value, sometimes anything."""
     return strategy | strategy | strategy | json_values
 
 

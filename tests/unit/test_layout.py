@@ -1,4 +1,4 @@
-"""Files are found by their names: no name stands twice, and each test is named after its file."""
+"""Files are found by their names: no name occurs twice, and each test is named after its file."""
 
 import ast
 from collections import Counter
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LAID_OUT = ("core", "gpu/rules", "state")
-"""The packages of kfext with tests that are laid out like them."""
+"""The packages of kfext with tests in the same layout."""
 
 ELSEWHERE: dict[str, str] = {
     "core/admission/hold": "unit/core/admission/test_new_job decides through it",
@@ -61,8 +61,8 @@ def modules(package: str) -> Iterator[tuple[str, Path]]:
 
 
 def defines_a_function(path: Path) -> bool:
-    found = ast.walk(ast.parse(path.read_text()))
-    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in found)
+    result = ast.walk(ast.parse(path.read_text()))
+    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in result)
 
 
 def namesakes(package: str) -> set[str]:
@@ -82,7 +82,7 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_no_name_of_a_file_stands_twice_in_core_and_state() -> None:
+def test_no_name_of_a_file_occurs_twice_in_core_and_state() -> None:
     rooms = (path for package in ("core", "state") for _, path in modules(package))
     times = Counter(path.stem for path in rooms if path.stem != "__init__")
     assert {name for name, number in times.items() if number > 1} - SEAMS - PARTS == set()

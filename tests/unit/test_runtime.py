@@ -23,7 +23,7 @@ runtime.configure_logs({level!r})
 
 
 def logged(code: str, *, level: str = "info", terminal: bool = False) -> str:
-    """What a program writes to stderr, which is a terminal or is not."""
+    """The output of a program on stderr, which may be a terminal."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(code=code, level=level, terminal=terminal)],
         capture_output=True,
@@ -35,7 +35,7 @@ def logged(code: str, *, level: str = "info", terminal: bool = False) -> str:
 
 
 def lines(code: str, *, level: str = "info") -> list[dict[str, Any]]:
-    """What a program logs where stderr is no terminal."""
+    """The log of a program where stderr is no terminal."""
     return [json.loads(line) for line in logged(code, level=level).splitlines()]
 
 
@@ -80,7 +80,7 @@ def test_a_traceback_shows_no_value(code: str, terminal: bool) -> None:
     assert "of a user" not in written
 
 
-def test_what_is_below_the_level_is_dropped() -> None:
+def test_events_below_the_level_are_dropped() -> None:
     code = "for log in (structlog.get_logger(), logging.getLogger('x')): log.info('no')"
     assert lines(code, level="warning") == []
 
@@ -120,7 +120,7 @@ async def get(url: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-async def test_probes_tell_the_truth_as_it_changes(served: tuple[Process, str]) -> None:
+async def test_probes_follow_the_health_of_the_process(served: tuple[Process, str]) -> None:
     process, url = served
     assert await get(f"{url}/readyz") == (503, "informers are not synced")
     assert await get(f"{url}/healthz") == (200, "ok")

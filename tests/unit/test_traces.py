@@ -1,4 +1,4 @@
-"""A plain job visits few files, and none of a feature that it does not ask for."""
+"""A plain job visits few files, and none of a feature that it does not request."""
 
 from tests import traces
 from tests.unit.gpu.test_plain_job import SEAMS

@@ -71,7 +71,9 @@ def mutate_job(raw: object, context: ReviewContext) -> ReviewResult:
         warnings=(
             *settings.warnings,
             *warnings(job, body, settings=settings, context=context, verdict=verdict),
-            *scaling_warnings(job, settings, verdict=verdict, made=made, why_fixed=why_fixed),
+            *scaling_warnings(
+                job, settings, verdict=verdict, made_elastic=made, why_fixed=why_fixed
+            ),
         ),
         verdicts=(
             verdict,

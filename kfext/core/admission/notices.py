@@ -88,12 +88,12 @@ def scaling_warnings(
     settings: Settings,
     *,
     verdict: Verdict,
-    made: MadeElastic | None,
+    made_elastic: MadeElastic | None,
     why_fixed: str,
 ) -> Iterator[str]:
     """Yield warnings about scaling that differs from the range of a job.
 
-    `made`: the job, if it was made elastic.
+    `made_elastic`: the job, if it was made elastic.
     `why_fixed`: the obstacle to making the job elastic, if any.
     """
     allowed = settings.elastic
@@ -101,12 +101,12 @@ def scaling_warnings(
         return
     if job.started_by or not handles(verdict):
         yield f"{names.ELASTIC} has no effect on this job: {verdict.message}"
-    elif made is not None:
-        if made.folded:
+    elif made_elastic is not None:
+        if made_elastic.folded:
             yield (
-                f"the {made.folded} of this job is its first worker now ({job.name}-worker-0), "
-                f"because {names.ELASTIC} makes it elastic; {names.ELASTIC}: off keeps it as "
-                f"submitted"
+                f"the {made_elastic.folded} of this job is its first worker now "
+                f"({job.name}-worker-0), because {names.ELASTIC} makes it elastic; "
+                f"{names.ELASTIC}: off keeps it as submitted"
             )
     elif why := why_fixed or why_ineligible(job, settings):
         yield f"{names.ELASTIC} has no effect on this job: {why}"

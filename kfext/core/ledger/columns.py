@@ -171,7 +171,7 @@ class Topology:
     def __init__(self) -> None:
         self._levels: dict[tuple[str, ...], tuple[Domains, ...]] = {}
 
-    def of(self, keys: tuple[str, ...], nodes: Sequence[Node | None]) -> tuple[Domains, ...]:
+    def domains(self, keys: tuple[str, ...], nodes: Sequence[Node | None]) -> tuple[Domains, ...]:
         """Return the domains of the rows on each level, the widest first.
 
         Two nodes are in one domain of a level if they have equal labels for its key and all wider
@@ -188,7 +188,7 @@ class Topology:
 
     def alone(self, key: str, nodes: Sequence[Node | None]) -> NDArray[np.bool_]:
         """Return a mask of the rows that share their value of a label with no other row."""
-        (numbers,) = self.of((key,), nodes)
+        (numbers,) = self.domains((key,), nodes)
         sizes = np.bincount(numbers + 1, minlength=1)
         sizes[0] = 1
         unique: NDArray[np.bool_] = sizes[numbers + 1] == 1

@@ -213,7 +213,9 @@ class Eligibility:
     def __init__(self) -> None:
         self._judged: dict[Constraints, Judged] = {}
 
-    def of(self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int) -> Judged:
+    def judge(
+        self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int
+    ) -> Judged:
         """Return the judgement of `width` rows; rows beyond the nodes are not eligible."""
         key = constraints
         if constraints.host_ports or constraints.gang_terms:

@@ -139,9 +139,9 @@ class Ledger:
         if heir is None or not heir.covers(claim):
             self._gain(row, free)
 
-    def hand_over(self, key: Hashable, to: Hashable) -> None:
-        """Drop the claim of `key` in favour of the claim of `to`."""
-        self.drop(key, heir=self._claims.get(to))
+    def hand_over(self, key: Hashable, heir: Hashable) -> None:
+        """Drop the claim of `key` in favour of the claim of `heir`."""
+        self.drop(key, heir=self._claims.get(heir))
 
     def claims(self) -> dict[Hashable, Claim]:
         """Return a copy of every claim."""
@@ -248,7 +248,7 @@ class Ledger:
 
     def eligible(self, constraints: Constraints) -> Mask:
         """Return a read-only mask of the rows that are eligible for a pod, whatever is free."""
-        mask = self._eligible.of(constraints, self.nodes, width=self._columns.width).mask
+        mask = self._eligible.judge(constraints, self.nodes, width=self._columns.width).mask
         possible: Mask = mask[: len(self.nodes)]
         if constraints.apart:
             possible = possible & self._topology.alone(HOSTNAME, self.nodes)
@@ -258,7 +258,7 @@ class Ledger:
 
     def excluded(self, constraints: Constraints) -> Mapping[Obstacle, int]:
         """Return the nodes that each obstacle excludes; a node counts only for its first."""
-        return self._eligible.of(constraints, self.nodes, width=self._columns.width).counts
+        return self._eligible.judge(constraints, self.nodes, width=self._columns.width).counts
 
     def rows_with_any(
         self, exclusive: Iterable[Exclusive], *, ignoring: Collection[Hashable] = ()
@@ -339,7 +339,7 @@ class Ledger:
 
     def domains(self, keys: tuple[str, ...]) -> tuple[Domains, ...]:
         """Return the topology domain of each row on each level of labels, the widest first."""
-        return self._topology.of(keys, self.nodes) if keys else ()
+        return self._topology.domains(keys, self.nodes) if keys else ()
 
     # --- private ----------------------------------------------------------------------------
 

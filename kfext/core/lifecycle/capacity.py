@@ -217,7 +217,9 @@ def _place(
 ) -> Assignment | Verdict:
     job, limits, context = situation.job, situation.limits, situation.context
     reserved = context.reservation.claims if context.reservation else (), context.reserved_for
-    return place(members_of(job), ledger, limits, ignoring=ignoring, weights=weights, kept=reserved)
+    return place(
+        members_of(job), ledger, limits, ignoring=ignoring, weights=weights, reserved=reserved
+    )
 
 
 def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:

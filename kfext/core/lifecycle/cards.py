@@ -220,7 +220,7 @@ def with_last_attempt(state: JobState, message: str, *, now: float) -> str:
 def with_parts(cards: CardView, message: str) -> str:
     """Return a message with the parts of GPUs of a job's pods, rounded to whole percent."""
     parts = [_part(gpu, sharer) for gpu, sharer in cards.parts]
-    return f"{message}; {listed(parts, of='parts')}" if parts else message
+    return f"{message}; {listed(parts, noun='parts')}" if parts else message
 
 
 def edited_shares(job: TrainingJob, plan: Plan | None) -> str:
@@ -293,7 +293,7 @@ def _back_to_queue(
 
 
 def _named(places: Iterable[Place]) -> str:
-    return listed([f"slot {slot} of {node}" for node, slot in places], of="slots")
+    return listed([f"slot {slot} of {node}" for node, slot in places], noun="slots")
 
 
 def _changes(has: GpuShare | None, wants: GpuShare | None) -> Iterator[tuple[str, str, str]]:

@@ -66,7 +66,7 @@ def forming_without_capacity(
         return None
     nodes = sorted({pod.home for pod in refused.values()})
     report = next(iter(refused.values())).unschedulable
-    message = f"other pods took the capacity on {listed(nodes, of='nodes')}"
+    message = f"other pods took the capacity on {listed(nodes, noun='nodes')}"
     late = Verdict(REASON_BIND_TIMEOUT, f"{message}; kube-scheduler reports: {report}")
     state = after_strike(situation, late, limit=situation.placement.bind_timeout)
     homes = {key: pod.home for key, pod in live.items() if pod.home and key not in refused}

@@ -102,9 +102,8 @@ def _on_host(
 ) -> Verdict:
     """Return the verdict that a job uses the host network, with its ports and caveats."""
     numbers = [str(number) for _, number in block(job, base)]
-    ports = (
-        f"port {numbers[0]} is" if len(numbers) == 1 else f"ports {listed(numbers, of='ports')} are"
-    )
+    several = f"ports {listed(numbers, noun='ports')} are"
+    ports = f"port {numbers[0]} is" if len(numbers) == 1 else several
     words = "its pods use the network of their nodes"
     words += f", where {ports} reserved for them" if numbers else ""
     needs = job.kind.across_nodes
@@ -113,7 +112,7 @@ def _on_host(
     ineffective = bypassed(job, requested.policies)
     if not ineffective:
         return Verdict(REASON_HOST_NETWORK, words)
-    policies = listed(ineffective, of="policies")
+    policies = listed(ineffective, noun="policies")
     message = f"{words}; NetworkPolicy {policies} does not apply there"
     return Verdict(REASON_NETWORK_POLICIES_BYPASSED, message)
 

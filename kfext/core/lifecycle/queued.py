@@ -224,7 +224,7 @@ def _why_not_searched(situation: Situation) -> Verdict | None:
         return Verdict(REASON_WAITING_FOR_OPERATOR, message)
     # A search for so many pods is slow, and each decision would repeat it.
     fewest = with_workers(job, situation.fewest_workers).pods
-    excess = plan_excess(PLAN_BYTES_PER_POD * fewest, beside=job.annotation_bytes)
+    excess = plan_excess(PLAN_BYTES_PER_POD * fewest, other_bytes=job.annotation_bytes)
     return Verdict(REASON_TOO_BIG, excess) if excess else None
 
 
@@ -240,7 +240,7 @@ def _planned(
     """Return the step that starts a job on its nodes, perhaps with preemption of other pods."""
     job = situation.job
     fewer = job.pods - len(assignment)
-    nodes = listed(sorted(set(assignment.values())), of="nodes")
+    nodes = listed(sorted(set(assignment.values())), noun="nodes")
     message = f"{pods(len(assignment))} {'goes' if len(assignment) == 1 else 'go'} to {nodes}"
     message += f", {fewer} fewer workers than requested" if fewer else ""
     spread = why_spread(
@@ -249,7 +249,7 @@ def _planned(
     message += f"; {spread}" if spread else ""
     message += "; pods of lower priority are preempted there" if after_preemption else ""
     if taints := unexpected(job, assignment, ledger):
-        message += f"; {EXPECTED} for {listed(taints, of='taints')}"
+        message += f"; {EXPECTED} for {listed(taints, noun='taints')}"
     slots: Slots | None = NO_SLOTS
     if job.shares_gpus:
         members = members_of(with_workers(job, workers_of(job) - fewer))
@@ -260,7 +260,7 @@ def _planned(
         return _keep_waiting(situation, NoFit(Verdict(REASON_NO_ROOM, refusal)), ledger)
     plan = situation.planned(assignment, port=port, why=message, slots=slots)
     size = len(plan.encode())
-    if unfit := plan_excess(size, beside=situation.job.annotation_bytes):
+    if unfit := plan_excess(size, other_bytes=situation.job.annotation_bytes):
         return _keep_waiting(situation, NoFit(Verdict(REASON_TOO_BIG, unfit)), ledger)
     requested = situation.host_network
     interfaces = requested.interfaces if requested and port else ()
@@ -444,7 +444,7 @@ def _unsafe(situation: Situation) -> Wait | None:
     ending = [pod for pod in situation.pods if job.kind.recreates or not pod.finished]
     if ending:
         count, nodes = len(ending), sorted({pod.node_name for pod in ending} - {""})
-        where = f" on {listed(nodes, of='nodes')}" if nodes else ""
+        where = f" on {listed(nodes, noun='nodes')}" if nodes else ""
         return _until_safe(f"{count} pods of the last start are still terminating{where}")
     if not state.suspended_at:
         return None  # it never had pods, so the operator counts none

@@ -256,9 +256,9 @@ def _placed_anew(
             # A pod that kube-scheduler never binds is deleted, and does not wait with the others.
             return _binding(situation, ledger, ungated)
         return gated_without_capacity(situation, answer, gated=gated.values(), some_run=bool(bound))
-    message = f"the pods go to {listed(sorted(set(answer.values())), of='nodes')}"
+    message = f"the pods go to {listed(sorted(set(answer.values())), noun='nodes')}"
     if failed := sorted(situation.failed_on):
-        message += f"; pods failed at their start on {listed(failed, of='nodes')}"
+        message += f"; pods failed at their start on {listed(failed, noun='nodes')}"
     # Pods keep their slots on any node; ended pods keep their nodes in the plan.
     port, slots = (plan.port, slots_of(job, plan)) if plan else (0, NO_SLOTS)
     ended = {key: plan.assignment[key] for key in slots if key not in answer} if plan else {}
@@ -320,7 +320,7 @@ def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
         if state != placed or situation.job.being_created:
             return SaveState(placed)
         nodes = sorted({pod.node_name for pod in live.values()})
-        message = f"{pods(total)} {'is' if total == 1 else 'are'} on {listed(nodes, of='nodes')}"
+        message = f"{pods(total)} {'is' if total == 1 else 'are'} on {listed(nodes, noun='nodes')}"
         message = with_parts(situation.cards, message) if situation.shares_gpus else message
         return Wait(PLACED, Verdict(REASON_PLACED, message))
     stuck = tuple(pod for pod in waiting if pod.pinned_to)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from kfext.model.bounds import kept, kfext_annotations, name
+from kfext.model.bounds import bounded, kfext_annotations, name
 from kfext.model.job import TrainingJob
 from kfext.model.replica_group import ReplicaGroup
 from kfext.names import DOMAIN
@@ -58,7 +58,7 @@ def _annotations(annotations: object) -> Any:
         return annotations
     readable = kfext_annotations(annotations)
     marks = (key for key in annotations if key.startswith(f"{DOMAIN}/"))
-    return kept({key: readable.get(key, "") for key in marks})
+    return bounded({key: readable.get(key, "") for key in marks})
 
 
 def _along(value: object, path: Sequence[str]) -> Any:

@@ -117,7 +117,7 @@ def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) ->
         if numbers and (taken := np.count_nonzero(mask & ~free)):
             which = "host port" if len(numbers) == 1 else "one of the host ports"
             return (
-                f"{which} {listed(numbers, of='ports')} is taken on {taken} of the eligible nodes"
+                f"{which} {listed(numbers, noun='ports')} is taken on {taken} of the eligible nodes"
             )
     return ""
 

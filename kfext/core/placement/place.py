@@ -32,13 +32,13 @@ def place(
     blamed: Collection[str] = (),
     ignoring: Collection[Hashable] = (),
     weights: Weights = DEFAULT,
-    kept: tuple[Collection[Hashable], str] = ((), ""),
+    reserved: tuple[Collection[Hashable], str] = ((), ""),
 ) -> Assignment | Verdict:
     """Return the node of every member, or the refusal of the gang.
 
     `bound`: members that stay on their nodes; the other members are placed near them.
     `ignoring`: claims of the gang itself, which count as free.
-    `kept`: claims for another job, and its name in a refusal.
+    `reserved`: claims for another job, and its name in a refusal.
     `weights`: the costs of divisions over several nodes.
 
     The result is deterministic: ties are broken by node name. Doubted nodes are used only if no
@@ -72,7 +72,7 @@ def place(
             rows = roomiest(tried, rows, free=free, cpu=cpu)
         return {**bound, **_named(moving, rows, ledger)}
     empty = replace(task, masks=allowed.possible, levels=())
-    claims, kept_for = kept
+    claims, kept_for = reserved
     idle = ledger.free(moving.resources, ignoring=(*ignoring, *claims)) if claims else free
     return no_place(
         moving,

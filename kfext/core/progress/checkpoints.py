@@ -211,7 +211,7 @@ _BEGUN = tuple((form, re.compile(form.begun)) for form in FORMS.values() if form
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class SaveBegun:
     """A save of `form` has begun; `save` identifies it, or is empty."""
 
     form: Form
@@ -220,7 +220,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """A checkpoint of `form` is complete; `save`: as in Begun, `message`: the line's message."""
+    """A checkpoint of `form` is complete; `save`: as in SaveBegun, `message`: of the line."""
 
     form: Form
     save: str
@@ -232,7 +232,7 @@ class Complete:
         return _NUMBERED.search(self.message) is not None
 
 
-Saving = Begun | Complete
+Saving = SaveBegun | Complete
 
 
 def answer_of(text: str) -> int | None:
@@ -263,7 +263,7 @@ def saving(text: str) -> Saving | None:
             return Complete(form, groups.get("save") or "", line[start:])
     for form, message in _BEGUN:
         if match := message.fullmatch(line, start):
-            return Begun(form, match.groupdict().get("save") or "")
+            return SaveBegun(form, match.groupdict().get("save") or "")
     return None
 
 
@@ -297,7 +297,7 @@ class CheckpointLog:
 
     def __init__(self) -> None:
         self.seen = Checkpoints()
-        self._begun: tuple[Begun, float, int | None] | None = None
+        self._begun: tuple[SaveBegun, float, int | None] | None = None
         self._early: tuple[Complete, float, int | None] | None = None
         self._last = ""
 
@@ -315,7 +315,7 @@ class CheckpointLog:
             return
         event = saving(line.text)
         match event:
-            case Begun():
+            case SaveBegun():
                 self._begun = event, at, step
             case Complete():
                 self._complete(event, at, step)

@@ -82,13 +82,13 @@ class Followed:
         *,
         now: Moment,
         source: str = "",
-        beside: Collection[str] = (),
+        neighbours: Collection[str] = (),
     ) -> list[Line]:
         """Read new lines, in the order printed; return the lines with measures.
 
         `source`: the uid of the pod that printed them. Another pod begins the training anew.
-        `beside`: the uids of the pods that run beside it. If all ranks print, lines of another rank
-            that are older than the last line are ignored.
+        `neighbours`: the uids of the pods that run beside it. If all ranks print, lines of another
+            rank that are older than the last line are ignored.
         """
         self.failures, self._failed = 0, None
         measured: list[Line] = []
@@ -96,7 +96,7 @@ class Followed:
         posts = self._by_posts = self.posts(now.monotonic)
         with self._judged_after(now):
             for printed in _newest(lines):
-                if not posts and self._source in beside and self._is_older(printed):
+                if not posts and self._source in neighbours and self._is_older(printed):
                     continue
                 text = printed.text if self.expression else self._table.named(printed.text)
                 line = None if posts else read_line(text, self.expression)
@@ -120,13 +120,13 @@ class Followed:
         return measured
 
     def add_posts(
-        self, posts: Iterable[Post], *, now: Moment, source: str, beside: Collection[str] = ()
+        self, posts: Iterable[Post], *, now: Moment, source: str, neighbours: Collection[str] = ()
     ) -> None:
         """Add the posts of a pod that are newer than the last line or post; see `read_lines`.
 
         While a pod posts, the posts of the pods that run beside it do not count.
         """
-        if self._source in beside and self.posts(now.monotonic):
+        if self._source in neighbours and self.posts(now.monotonic):
             return
         self._posted_at, self._by_posts = now.monotonic, True
         with self._judged_after(now):

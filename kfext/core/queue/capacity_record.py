@@ -21,7 +21,7 @@ _UNTIL_SECONDS = 60
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def capacity_record(ledger: Ledger, kept: Reservation | None) -> str:
+def capacity_record(ledger: Ledger, current: Reservation | None) -> str:
     """Return the capacity of each node, and the reservation, as JSON.
 
     {"nodes": {name: {"allocatable": {resource: number}, "free": {resource: number}}},
@@ -33,8 +33,8 @@ def capacity_record(ledger: Ledger, kept: Reservation | None) -> str:
     """
     resources = ledger.main_resources
     scarce: Mask = np.logical_or.reduce(ledger.allocatable(ledger.extended) > 0)
-    has, free = ledger.allocatable(resources).T.tolist(), _unclaimed(ledger, kept).T.tolist()
-    reservation = _ENCODE(_reservation(kept))
+    has, free = ledger.allocatable(resources).T.tolist(), _unclaimed(ledger, current).T.tolist()
+    reservation = _ENCODE(_reservation(current))
     remaining, nodes = MOST_BYTES - len(reservation), list[str]()
     rows = ((not scarce[row], node.name, row) for row, node in enumerate(ledger.nodes) if node)
     for _, name, row in sorted(rows):
@@ -49,21 +49,21 @@ def capacity_record(ledger: Ledger, kept: Reservation | None) -> str:
     return f'{{"nodes":{{{",".join(nodes)}}},"reservation":{reservation}}}'
 
 
-def _reservation(kept: Reservation | None) -> dict[str, object] | None:
-    if kept is None:
+def _reservation(current: Reservation | None) -> dict[str, object] | None:
+    if current is None:
         return None
-    known = not math.isinf(kept.until)
-    until = round(kept.until / _UNTIL_SECONDS) * _UNTIL_SECONDS if known else None
-    return {"nodes": kept.nodes, "until": until}
+    known = not math.isinf(current.until)
+    until = round(current.until / _UNTIL_SECONDS) * _UNTIL_SECONDS if known else None
+    return {"nodes": current.nodes, "until": until}
 
 
-def capacity_totals(ledger: Ledger, kept: Reservation | None) -> Iterator[tuple[str, str, int]]:
+def capacity_totals(ledger: Ledger, current: Reservation | None) -> Iterator[tuple[str, str, int]]:
     """Yield resource, state and amount over all nodes.
 
     The states are `used` (claimed), `reserved` (held by the reservation) and `free` (all other
     capacity of nodes that are neither cordoned nor drained).
     """
-    resources, unclaimed = ledger.main_resources, _unclaimed(ledger, kept)
+    resources, unclaimed = ledger.main_resources, _unclaimed(ledger, current)
     free = np.maximum(ledger.free(resources), 0)
     closed = [not node or node.unschedulable or node.drain is not None for node in ledger.nodes]
     used, reserved = ledger.allocatable(resources) - unclaimed, unclaimed - free
@@ -73,9 +73,9 @@ def capacity_totals(ledger: Ledger, kept: Reservation | None) -> Iterator[tuple[
             yield resource, state, number
 
 
-def _unclaimed(ledger: Ledger, kept: Reservation | None) -> Amounts:
+def _unclaimed(ledger: Ledger, current: Reservation | None) -> Amounts:
     """Return the free amounts without the reservation, shape (resources, rows)."""
-    ignoring = kept.claims if kept else ()
+    ignoring = current.claims if current else ()
     # Pods that are about to end may still exist, so claims may exceed the capacity of a node.
     unclaimed: Amounts = np.maximum(ledger.free(ledger.main_resources, ignoring=ignoring), 0)
     return unclaimed

@@ -50,11 +50,11 @@ class Reservation(Hold):
         return ends <= self.backfill_until
 
 
-def kept_claims(job_uid: str, kept: Mapping[str, Resources]) -> dict[Hashable, Claim]:
+def kept_claims(job_uid: str, amounts_by_node: Mapping[str, Resources]) -> dict[Hashable, Claim]:
     """Return the claims of a reservation with these amounts, by node."""
     return {
         ("reserved", node): Claim(node=node, requests=amounts, job=job_uid, kept=True)
-        for node, amounts in kept.items()
+        for node, amounts in amounts_by_node.items()
         if amounts
     }
 

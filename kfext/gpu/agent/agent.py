@@ -85,7 +85,7 @@ class Agent:
             count=count,
             sockets=self._sockets,
             hook=hook,
-            given=root / "cards",
+            card_files=root / "cards",
             cdi=cdi,
         )
         self._plugins = [
@@ -115,7 +115,7 @@ class Agent:
         if card is not None:
             return reserved(card, self._present, moved=moved)
         taken = set(self._slots.cards.values())
-        return empty(self._allocatable, self._present, taken=taken, moved=moved)
+        return empty(self._allocatable, self._present, occupied=taken, moved=moved)
 
     def liveness_problem(self) -> str | None:
         """Return the reason why a new process should replace this process, or None."""

@@ -195,7 +195,7 @@ class SharedCard:
         if current is not None:
             self._neighbours.meter.note(current)
         rulings = self._neighbours.rule(
-            {name: sharer.seen() for name, sharer in lows.items()}, now=now
+            {name: sharer.effects() for name, sharer in lows.items()}, now=now
         )
         for name, sharer in lows.items():
             sharer.take(rulings[name])

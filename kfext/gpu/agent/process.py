@@ -28,7 +28,7 @@ class Process:
         self.number = number
         self._peer = peer
         self._peer.setblocking(False)
-        self._own = Page.of(page)
+        self._own = Page.from_descriptor(page)
         self._page = self._own.words
         try:
             if self._page[words.LAYOUT] != words.VERSION:

@@ -7,7 +7,7 @@ from kfext.gpu.agent.report import Pod, SharerReport
 from kfext.gpu.hook import words
 from kfext.gpu.rules.loss import LONGEST_HELD
 from kfext.gpu.rules.measures import Profile, Reading, Recent, Throughput
-from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, OUTSTANDING, Ruling, Seen
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, OUTSTANDING, Effects, Ruling
 from kfext.gpu.rules.turns import Activity
 from kfext.model.gpu import UNITS, GpuShare
 from kfext.model.shared_gpu import (
@@ -208,10 +208,10 @@ class Sharer:
         else:
             self._throughput.note(read, alone=alone)
 
-    def seen(self) -> Seen:
+    def effects(self) -> Effects:
         """Return its effects on the high-priority job."""
         assert self.terms is not None
-        return Seen(
+        return Effects(
             self.terms.min_share,
             self.activity.used,
             self._intruded_now,

@@ -21,15 +21,15 @@ def reserved(card: str, present: Sequence[Card], *, moved: bool) -> SlotState:
 
 
 def empty(
-    offered: Collection[str], present: Sequence[Card], *, taken: Collection[str], moved: bool
+    offered: Collection[str], present: Sequence[Card], *, occupied: Collection[str], moved: bool
 ) -> SlotState:
     """Return the state of a slot without a card.
 
     `offered`: the ids of the cards that kubelet offers. While they are unknown (empty), any
-    card of the driver may be reserved for the slot. `taken`: the cards of other slots.
+    card of the driver may be reserved for the slot. `occupied`: the cards of other slots.
     """
     ids = sorted(offered) or [card.uuid for card in present]
-    free = [_card(device, present) for device in ids if device not in taken]
+    free = [_card(device, present) for device in ids if device not in occupied]
     healthy = [card.memory for card in free if not card.trouble]
     trouble = free[0].trouble if free and not healthy else ""
     return SlotState(min(healthy, default=0), trouble, moved)
@@ -59,7 +59,7 @@ units may be missing in an answer that was under way."""
 class Slots:
     """The card of each slot, and the units of each pod.
 
-    `hook`: the folder with the hook's files. `given`: a folder on the node with a file for each
+    `hook`: the folder with the hook's files. `card_files`: a node folder with a file for each
     slot that has sharers, with their card. `cdi`: whether kubelet receives the CDI name of the
     card; otherwise the container has a variable that NVIDIA's runtime reads.
     `cards`: the UUID of the card of each reserved slot. `sharers`: slot and pod, by the name of the
@@ -73,7 +73,7 @@ class Slots:
         count: int,
         sockets: PodSockets,
         hook: Path,
-        given: Path,
+        card_files: Path,
         cdi: bool = False,
     ) -> None:
         self.reservations = {
@@ -85,8 +85,8 @@ class Slots:
         self._cdi = cdi
         self._absent = dict.fromkeys(sockets.open_all(), 0)
         self._awaited = set(self._absent)  # folders with a pod that no answer has named yet
-        self._given = given
-        given.mkdir(parents=True, exist_ok=True)
+        self._card_files = card_files
+        card_files.mkdir(parents=True, exist_ok=True)
         self.cards: dict[int, str] = {}
         self.sharers: dict[str, tuple[int, Pod]] = {}
 
@@ -153,22 +153,22 @@ class Slots:
         used = self._awaited | self.sharers.keys()
         present = {self._slots[folder] for folder in used if folder in self._slots}
         for slot in {*self._slots.values()} - present:
-            (self._given / str(slot)).unlink(missing_ok=True)
+            (self._card_files / str(slot)).unlink(missing_ok=True)
 
     def _record_card(self, slot: int, card: str) -> None:
         """Record the card of the sharers of a slot. Raises RefusedError."""
         if self._recorded_card(slot) == card:
             return
         # In one step: an empty file would hide the sharers' card from the next agent.
-        written = self._given / f"{slot}.new"
+        written = self._card_files / f"{slot}.new"
         try:
             written.write_text(card)
-            written.replace(self._given / str(slot))
+            written.replace(self._card_files / str(slot))
         except OSError as error:
             raise RefusedError(f"the card of slot {slot} cannot be recorded: {error}") from error
 
     def _recorded_card(self, slot: int) -> str:
         try:
-            return (self._given / str(slot)).read_text()
+            return (self._card_files / str(slot)).read_text()
         except FileNotFoundError:
             return ""

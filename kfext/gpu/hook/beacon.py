@@ -68,15 +68,15 @@ class Beacon:
             self._set(busy=True)
         return self._begun
 
-    def end(self, marker: Marker, begun: int | None = None) -> None:
+    def end(self, marker: Marker, number: int | None = None) -> None:
         """Record that the job has submitted work up to a marker, perhaps for the last time.
 
-        `begun`: the number of the matching `begin`; by default the last.
+        `number`: the number of the matching `begin`; by default the last.
         """
         if self._markers.qsize() >= _QUEUED:
             with suppress(queue.Empty):
                 self._markers.get_nowait()
-        self._markers.put((self._begun if begun is None else begun, marker))
+        self._markers.put((self._begun if number is None else number, marker))
 
     def pause(self, marker: Marker) -> None:
         """Record that the job has submitted work up to a marker, and more will follow."""

@@ -54,7 +54,7 @@ class Page:
         return cls(memory, descriptor)
 
     @classmethod
-    def of(cls, descriptor: int) -> Page:
+    def from_descriptor(cls, descriptor: int) -> Page:
         """Return another process's page by its descriptor.
 
         Raises ValueError, and closes the descriptor, if the page has another size or could be
@@ -78,7 +78,7 @@ class Page:
 
 def words_of(descriptor: int) -> memoryview:
     """Return the words of another process's page and close its descriptor. Raises ValueError."""
-    page = Page.of(descriptor)
+    page = Page.from_descriptor(descriptor)
     page.close()
     return page.words
 

@@ -88,7 +88,7 @@ OUTSTANDING = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Effects:
     """A low-priority job since the last look, in seconds. `minimum`: the time that it should have.
 
     `waits`: it waits at its gate. `normalised`: its speed beside others / its speed alone.
@@ -142,7 +142,7 @@ class Neighbours:
         self._strikes.remove(name)
         self._shut.discard(name)
 
-    def rule(self, lows: Mapping[str, Seen], *, now: float) -> dict[str, Ruling]:
+    def rule(self, lows: Mapping[str, Effects], *, now: float) -> dict[str, Ruling]:
         """Return the ruling of each low-priority job."""
         meter = self.meter
         meter.held_back = all(seen.gives_way for seen in lows.values())
@@ -176,7 +176,7 @@ class Neighbours:
         meter.disturbed = any(seen.works for seen in lows.values() if seen.gives_way)
         return rulings
 
-    def _gains_nothing(self, lows: Mapping[str, Seen]) -> bool:
+    def _gains_nothing(self, lows: Mapping[str, Effects]) -> bool:
         """Return whether all jobs would end sooner in sequence: the sum of speeds is below 1."""
         loss = self.meter.loss
         parts = [seen.normalised for name, seen in lows.items() if name not in self._shut]

@@ -11,7 +11,7 @@ Source: trainer 2.3.0 pkg/apis/trainer/v1alpha1, pkg/runtime; jobset 0.12.0 api/
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kfext.model.bounds import MOST_REPLICA_TYPES, kept, kfext_annotations, name
+from kfext.model.bounds import MOST_REPLICA_TYPES, bounded, kfext_annotations, name
 from kfext.model.kinds.job_kind import (
     EVERY_TYPE,
     Env,
@@ -376,4 +376,4 @@ def _kept_of(entry: Raw) -> dict[str, Any]:
 
 
 def _metadata(holder: Raw) -> dict[str, Any]:
-    return {"metadata": {"annotations": dict(kept(kfext_annotations(_annotations(holder))))}}
+    return {"metadata": {"annotations": dict(bounded(kfext_annotations(_annotations(holder))))}}

@@ -168,7 +168,7 @@ class Forecaster:
     def _named(self, uids: Sequence[str], *, to: TrackedJob) -> str:
         """Return the names of the jobs in `uids` that exist, as the user of a job may see them."""
         jobs = self._planner.cluster.jobs
-        return named([jobs[uid].job for uid in uids if uid in jobs], to=to.job)
+        return named([jobs[uid].job for uid in uids if uid in jobs], viewer=to.job)
 
     def _expect(
         self, tracked: TrackedJob, start: float, behind: float, last: Start, *, now: float

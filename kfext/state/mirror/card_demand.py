@@ -34,7 +34,7 @@ class SeparatedJobs:
         self.record(job_uid, ())
         self._named_by.pop(job_uid, None)
 
-    def of(self, job_uid: str) -> AbstractSet[str]:
+    def separated_from(self, job_uid: str) -> AbstractSet[str]:
         """Return the jobs that a job must not share a GPU with; some of them may be gone."""
         return {*self._others.get(job_uid, ()), *self._named_by.get(job_uid, ())}
 
@@ -81,7 +81,7 @@ class CardDemand:
         """Return the uids of the jobs with plans that need a slot."""
         return [uid for uid, places in self.by_job.items() if place in places]
 
-    def of(self, job_uids: Iterable[str]) -> set[Place]:
+    def slots_of(self, job_uids: Iterable[str]) -> set[Place]:
         """Return the slots that the plans of some jobs need."""
         return {place for uid in job_uids for place in self.by_job.get(uid, ())}
 

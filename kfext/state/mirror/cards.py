@@ -193,7 +193,7 @@ class Cards:
 
     def shunned(self, job_uid: str) -> tuple[Place, ...]:
         """Return the slots of the jobs that a job must not share a card with."""
-        return tuple(sorted(self.demand.of(self.apart.of(job_uid) - {job_uid})))
+        return tuple(sorted(self.demand.slots_of(self.apart.separated_from(job_uid) - {job_uid})))
 
     # --- steps ----------------------------------------------------------------------------------
 

@@ -217,7 +217,7 @@ class ClaimTracker:
         """Drop the plan's claim for a pod that now has a claim of its own."""
         if pod.home and pod.replica is not None:
             uid = tracked.job.uid
-            self.holds.hand_over(uid, plan_key(uid, pod.replica), to=pod_key(pod.uid))
+            self.holds.hand_over(uid, plan_key(uid, pod.replica), heir=pod_key(pod.uid))
 
     def forget(self, tracked: TrackedJob, pods: Iterable[Pod]) -> None:
         """Forget a job that is gone; `pods` are its pods that still exist."""
@@ -280,7 +280,7 @@ class ClaimTracker:
                 planned = claim is not None and pod.home in {"", claim.node}
                 if planned and pod.replica and self._members.has_duplicate(pod):
                     if first is None:
-                        mates = self._members.of(pod.owner_uid, namespace=pod.namespace)
+                        mates = self._members.pods_of(pod.owner_uid, namespace=pod.namespace)
                         first = first_with_parts(mates)
                     planned = first.get(pod.replica, pod.uid) == pod.uid
                 tolerations = _tolerations(owner.job, pod.replica) if owner and pod.replica else ()

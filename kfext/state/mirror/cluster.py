@@ -125,7 +125,7 @@ class Cluster:
     def pods(self, job_uid: str) -> tuple[Pod, ...]:
         """Return the pods that the job controls, including terminating pods."""
         tracked = self.jobs.get(job_uid)
-        return self._members.of(job_uid, namespace=tracked.job.namespace) if tracked else ()
+        return self._members.pods_of(job_uid, namespace=tracked.job.namespace) if tracked else ()
 
     def members(self) -> tuple[Pod, ...]:
         """Return the pods of all jobs."""
@@ -220,7 +220,7 @@ class Cluster:
         if tracked is not None and new.is_of(tracked.job):
             self.record_job(as_rendered(tracked.job, new), tracked.raw)
         self._job_of[new.uid] = new.job_uid
-        for pod in self._members.of(new.uid, namespace=new.namespace):
+        for pod in self._members.pods_of(new.uid, namespace=new.namespace):
             self._members.remove(pod)
             self.observe_pod(None, pod)
 
@@ -247,7 +247,9 @@ class Cluster:
             marked.pop(uid, None)
         self._resized_jobs.discard(uid)
         self._follow_claims(uid, before=claims_of(tracked.job), now=frozenset())
-        self.claim_tracker.forget(tracked, self._members.of(uid, namespace=tracked.job.namespace))
+        self.claim_tracker.forget(
+            tracked, self._members.pods_of(uid, namespace=tracked.job.namespace)
+        )
         self.mark(uid)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:

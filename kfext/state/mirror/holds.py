@@ -58,11 +58,11 @@ class Holds:
             self._plans[uid] = hold
         self._claim(before, hold)
 
-    def hand_over(self, uid: str, key: Hashable, *, to: Hashable) -> None:
-        """Drop a claim of the plan of a job, if present; the claim `to` now has its capacity."""
+    def hand_over(self, uid: str, key: Hashable, *, heir: Hashable) -> None:
+        """Drop a claim of the plan of a job, if present; the claim `heir` now has its capacity."""
         hold = self._plans.get(uid)
         if hold is not None and hold.claims.pop(key, None) is not None:
-            self._ledger.hand_over(key, to=to)
+            self._ledger.hand_over(key, heir)
 
     # --- the reservation ------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class Holds:
         if self._claim(before, hold):
             self._freed()
 
-    def of(self, uid: str) -> Hold | None:
+    def hold_of(self, uid: str) -> Hold | None:
         """Return the hold of a job for its start, a rescue or a change."""
         return self._others.get(uid)
 

@@ -21,7 +21,7 @@ class Members:
         self._live: Counter[_Name] = Counter()
         self._present: Counter[_Name] = Counter()
 
-    def of(self, job_uid: str, *, namespace: str) -> tuple[Pod, ...]:
+    def pods_of(self, job_uid: str, *, namespace: str) -> tuple[Pod, ...]:
         """Return the pods of a job in a namespace."""
         return tuple(self._pods.get((namespace, job_uid), {}).values())
 

@@ -57,7 +57,7 @@ _Key = tuple[type, str]
 
 
 @dataclass(slots=True)
-class Asked:
+class PendingAsk:
     """The open ask of a job.
 
     `missing`: the members that are not bound, by the name of their placeholder; members that share
@@ -94,7 +94,7 @@ class Placeholders:
     def __init__(
         self, ledger: Ledger, jobs: Mapping[str, TrackedJob], changed: Callable[[str], None]
     ) -> None:
-        self.asked: dict[str, Asked] = {}
+        self.asked: dict[str, PendingAsk] = {}
         self.pods: dict[str, dict[str, Pod]] = {}
         self.version = 0
         self.limits_of: Callable[[TrackedJob], Limits]
@@ -171,7 +171,7 @@ class Placeholders:
             if self.asked.pop(uid, None) is not None:
                 self._recount(uid)
             return
-        asked = self.asked.setdefault(uid, Asked())
+        asked = self.asked.setdefault(uid, PendingAsk())
         asked.began = min(asked.began, ask.since)
         workers = ask.workers if job.suspend else 0
         missing, to_create = _missing(tracked, pods, workers=workers, preempts=preempts)
@@ -202,7 +202,7 @@ class Placeholders:
         self._recount(uid)
         self._changed(uid)
 
-    def _holds(self, pod: Pod, asked: Asked) -> bool:
+    def _holds(self, pod: Pod, asked: PendingAsk) -> bool:
         """Return whether a placeholder holds capacity for a member: its node can run the member."""
         member, row = asked.missing.get(pod.name), self._ledger.row(pod.node_name)
         if member is None or row is None or pod.deleting or pod.finished:
@@ -225,7 +225,7 @@ class Placeholders:
         claim = pod_claim(pod)
         return claim and replace(claim, priority=None)  # no job may preempt it
 
-    def _came(self, name: str, asked: Asked) -> bool:
+    def _came(self, name: str, asked: PendingAsk) -> bool:
         """Return whether a node was created since an ask began; an unknown node is new."""
         node = self._ledger.node(name)
         return bool(name) and (node is None or node.created >= math.floor(asked.began))
@@ -233,7 +233,7 @@ class Placeholders:
     def set_time(self, now: float) -> None:
         """Record the progress of the asks until now, in epoch seconds."""
         for asked in self.asked.values():
-            bound, came = len(asked.holding), self.came(asked)
+            bound, came = len(asked.holding), self.new_nodes(asked)
             if came and (bound > asked.bound or came > asked.came):
                 asked.progressed_at = now
             asked.bound, asked.came = max(bound, asked.bound), max(came, asked.came)
@@ -244,10 +244,10 @@ class Placeholders:
         """Return the names of the placeholders of a job that wait for a node."""
         return [name for name, pod in self.pods.get(uid, {}).items() if not pod.node_name]
 
-    def came(self, asked: Asked) -> int:
+    def new_nodes(self, ask: PendingAsk) -> int:
         """Return the number of new nodes with placeholders of an ask."""
-        nodes = {pod.node_name for pod in asked.holding}
-        return sum(self._came(name, asked) for name in nodes)
+        nodes = {pod.node_name for pod in ask.holding}
+        return sum(self._came(name, ask) for name in nodes)
 
     def is_complete(self, uid: str) -> bool:
         """Return whether placeholders hold capacity for every member without a node."""
@@ -302,13 +302,13 @@ class Placeholders:
                 self._retry_at[key] = math.inf
                 yield step
 
-    def finish(self, step: Ask | Withdraw, now: float, *, done: bool, final: str = "") -> None:
+    def finish(self, step: Ask | Withdraw, now: float, *, accepted: bool, final: str = "") -> None:
         """Record that a step was written, or has failed.
 
         `final`: the answer of the API server, if it would refuse the step again.
         """
         key, pause = _key(step), _CREATED_PAUSE
-        if done:
+        if accepted:
             self._failures.pop(key, None)
         else:
             failures = self._failures[key] = self._failures.get(key, 0) + 1

@@ -102,7 +102,7 @@ class SettingsSource:
         """Forget a deleted job."""
         self._cache.pop(uid, None)
 
-    def of(self, tracked: TrackedJob) -> Settings:
+    def settings_of(self, tracked: TrackedJob) -> Settings:
         """Return the settings of a job; they are resolved again only if a source has changed."""
         return self._cached(tracked)[0]
 

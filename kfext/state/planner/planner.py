@@ -103,10 +103,12 @@ class Planner:
         self.settings = SettingsSource()
         self.cluster = Cluster(wake=wake, managed=self.settings.is_managed)
         self.settings.follow(self.cluster.recount_namespace)
-        self.progress = JobsProgress(self.cluster, self.settings.of)
+        self.progress = JobsProgress(self.cluster, self.settings.settings_of)
         durations = durations or DurationEstimates(self.progress)
         self.queue = Queue(self.cluster, self.settings, durations)
-        self.companion = Companion(self.cluster, self.queue, self.progress, self.settings.of)
+        self.companion = Companion(
+            self.cluster, self.queue, self.progress, self.settings.settings_of
+        )
         self.starts = FailedStarts(self.cluster)
         self.cluster.claim_tracker.doubted = self.starts.doubted
         self.cards = self.cluster.claim_tracker.cards
@@ -326,7 +328,7 @@ class Planner:
             plan=tracked.plan,
             state=tracked.state,
             now=now.wall,
-            settings=self.settings.of(tracked),
+            settings=self.settings.settings_of(tracked),
             host_network=self.settings.host_network(tracked),
             clocks=self._clocks(tracked, now.monotonic),
             succeeded=frozenset(tracked.succeeded),

@@ -140,7 +140,7 @@ class JobsProgress:
             return
         others = (pod for pod in self._cluster.pods(read.uid) if pod.uid != read.pod.uid)
         beside = {pod.uid for pod in others if not pod.finished}
-        followed.read_lines(lines, now=now, source=read.pod.uid, beside=beside)
+        followed.read_lines(lines, now=now, source=read.pod.uid, neighbours=beside)
         self._printers.read(read.uid, read.pod, shown=not followed.fruitless)
         self._read[read.uid] = now.monotonic
         self.silences.observe(read.tracked, followed, now)
@@ -185,7 +185,7 @@ class JobsProgress:
             return None
         beside = {other.uid for other in pods if other.uid != pod and not other.finished}
         followed = self._followed.setdefault(uid, Followed(source.pattern))
-        followed.add_posts(posts, now=now, source=pod, beside=beside)
+        followed.add_posts(posts, now=now, source=pod, neighbours=beside)
         self.silences.observe(tracked, followed, now)
         return tracked
 

@@ -109,7 +109,7 @@ class Silences:
         trains = {type_.lower() for type_ in job.kind.trains}
         alike: dict[str, dict[str, Measured]] = {}
         for pod in pods:
-            if pod.replica and (measured := self._uses.of(pod.uid)):
+            if pod.replica and (measured := self._uses.use_of(pod.uid)):
                 work = "" if pod.replica.type in trains else pod.replica.type
                 alike.setdefault(work, {})[pod.uid] = measured
         for measures in alike.values():

@@ -47,7 +47,7 @@ class Uses:
                     last = Measured(use, number=last.number + 1 if last else 1)
                 self._measured[uid] = last
 
-    def of(self, uid: str) -> Measured | None:
+    def use_of(self, uid: str) -> Measured | None:
         """Return the use of a pod, or None for a pod without a measurement."""
         return self._measured.get(uid)
 

@@ -286,7 +286,7 @@ class CapacitySearch:
         `again`: whether all pods of the job would be created again.
         """
         tracked = job.tracked
-        quota = self._queue.quotas.of(tracked, self._cluster.classes)
+        quota = self._queue.quotas.view_of(tracked, self._cluster.classes)
         if not quota.quotas:
             return ""
         pods = () if again else self._cluster.pods(job.uid)

@@ -65,7 +65,7 @@ class Asks:
             possible=self.possible,
             wanted=sum(asked.pods.values()),
             bound=sum(asked.pods[pod.name] for pod in asked.holding),
-            came=self._placeholders.came(asked),
+            came=self._placeholders.new_nodes(asked),
             progressed_at=asked.progressed_at,
             refused=asked.refused,
             claims=self.usable_claims(tracked),

@@ -65,12 +65,16 @@ class Queue:
         self.autoscaler = False
         self.started_at = -math.inf
         self.quotas = Quotas(cluster)
-        self.asks = Asks(cluster, settings.of, self.key)
+        self.asks = Asks(cluster, settings.settings_of, self.key)
         self.reservations = ReservationManager(
-            cluster, settings.of, durations, limits=self.limits, usable=self.asks.usable_claims
+            cluster,
+            settings.settings_of,
+            durations,
+            limits=self.limits,
+            usable=self.asks.usable_claims,
         )
         self.durations = durations
-        self._settings = settings.of
+        self._settings = settings.settings_of
         self._cluster = cluster
         self._queued: dict[str, TrackedJob] = {}
         self._priorities: dict[str, tuple[TrainingJob, int]] = {}
@@ -315,7 +319,7 @@ class Queue:
             priority=priority.value,
             preempts=priority.preempts,
             reservation=kept,
-            reserved_for=named([holder.job] if holder else [], to=tracked.job) or "another job",
+            reserved_for=named([holder.job] if holder else [], viewer=tracked.job) or "another job",
             awaited=self._awaited(kept, to=tracked.job) if kept else "",
             estimated=kept is not None and self._is_estimated(kept),
             reservable_in=self.reservations.due_in(tracked, now=now),
@@ -325,7 +329,7 @@ class Queue:
             autoscaler=self.autoscaler,
             nodes=self.asks.view(tracked) if tracker.autoscaled else NO_NODES,
             held=self._cluster.holds.claims_of(job.uid),
-            quota=self.quotas.of(tracked, self._cluster.classes),
+            quota=self.quotas.view_of(tracked, self._cluster.classes),
             disturbed=((self._cluster.plain_pods or tracker.has_unpinned_pending(now)) and "pods")
             or (self.quotas.changes(job.namespace) and "quota")
             or "",
@@ -386,12 +390,12 @@ class Queue:
         if tracked.verdict is None or ahead is None:
             return tracked.verdict
         kept, nodes, awaited = self.reservations.current, "", ""
-        verdict, hold = tracked.verdict, self._cluster.holds.of(tracked.job.uid)
+        verdict, hold = tracked.verdict, self._cluster.holds.hold_of(tracked.job.uid)
         if hold is not None and (stopping := self._awaited(hold, to=tracked.job)):
             message = f"{stopping} {has(stopping)} to save and stop for it; {verdict.message}"
             verdict = Verdict(REASON_PREEMPTING, message)
         if kept is not None and self.reservations.holds(tracked):
-            nodes, awaited = listed(kept.nodes, of="nodes"), self._awaited(kept, to=tracked.job)
+            nodes, awaited = listed(kept.nodes, noun="nodes"), self._awaited(kept, to=tracked.job)
         behind = self.why_behind(tracked) if ahead else ""
         return in_line(
             verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited, behind=behind
@@ -408,7 +412,7 @@ class Queue:
     def _awaited(self, kept: Hold, *, to: TrainingJob) -> str:
         """Return the jobs that a hold waits for, as the users of `to` may see them."""
         awaited = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
-        return named([tracked.job for tracked in awaited if tracked], to=to)
+        return named([tracked.job for tracked in awaited if tracked], viewer=to)
 
 
 def _rounded(ahead: int) -> int:
@@ -416,10 +420,10 @@ def _rounded(ahead: int) -> int:
     return round(ahead / unit) * unit
 
 
-def named(jobs: Sequence[TrainingJob], *, to: TrainingJob) -> str:
-    """Return the names of jobs in the namespace of the job `to`, and the number of the others.
+def named(jobs: Sequence[TrainingJob], *, viewer: TrainingJob) -> str:
+    """Return the names of jobs in the namespace of the job `viewer`, and the number of the others.
 
     The users of a job may not be allowed to see other namespaces.
     """
-    visible = sorted(job.title for job in jobs if job.namespace == to.namespace)
+    visible = sorted(job.title for job in jobs if job.namespace == viewer.namespace)
     return listed_with_others(visible, others=len(jobs) - len(visible))

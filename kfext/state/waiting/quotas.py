@@ -92,7 +92,7 @@ class Quotas:
         """Return the namespaces that have a LimitRange."""
         return frozenset(self._ranges)
 
-    def of(self, tracked: TrackedJob, classes: Classes) -> QuotaView:
+    def view_of(self, tracked: TrackedJob, classes: Classes) -> QuotaView:
         """Return the quotas that apply to a job."""
         namespace = tracked.job.namespace
         quotas = self._quotas.get(namespace)

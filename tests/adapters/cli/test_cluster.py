@@ -43,7 +43,7 @@ def kfext(testbed: Testbed) -> Run:
 
 
 def queued(testbed: Testbed, namespace: str, name: str = "train") -> Raw:
-    """A job as the webhook leaves it: suspended and marked."""
+    """A job after the webhook: suspended and marked."""
     fields: dict[str, Any] = {"annotations": {names.HELD: "true"}, "run_policy": {"suspend": True}}
     specs = {"Master": replica(1), "Worker": replica(2)}
     raw = job(specs=specs, **fields)
@@ -53,7 +53,7 @@ def queued(testbed: Testbed, namespace: str, name: str = "train") -> Raw:
 
 
 def gated(testbed: Testbed, owner: Raw) -> str:
-    """A pod of a job, behind our gate and a foreign one; return its path."""
+    """A pod of a job, at kfext's gate and a foreign gate; return its path."""
     namespace = owner["metadata"]["namespace"]
     reference = {
         "apiVersion": "kubeflow.org/v1",
@@ -100,14 +100,14 @@ def test_release_leaves_a_job_suspended_that_a_person_has_suspended(
     assert testbed.api.get(path)["spec"]["runPolicy"]["suspend"] is True
 
 
-def test_release_takes_our_gate_only_from_pods_that_exist(
+def test_release_removes_the_gate_of_kfext_only_from_pods_that_exist(
     testbed: Testbed, namespace: str, kfext: Run
 ) -> None:
     path = gated(testbed, queued(testbed, namespace))
     done = kfext("release", "train", "-n", namespace)
     assert "pods ungated: 1\n" in done.stdout, done.stderr
-    found = [gate["name"] for gate in testbed.api.get(path)["spec"]["schedulingGates"]]
-    assert found == ["other.example/gate"]
+    results = [gate["name"] for gate in testbed.api.get(path)["spec"]["schedulingGates"]]
+    assert results == ["other.example/gate"]
 
 
 def test_a_second_release_changes_nothing(testbed: Testbed, namespace: str, kfext: Run) -> None:
@@ -122,7 +122,7 @@ def test_a_second_release_changes_nothing(testbed: Testbed, namespace: str, kfex
     assert after["metadata"]["annotations"] == before["metadata"]["annotations"]
 
 
-def test_release_all_frees_what_waits_and_nothing_else(
+def test_release_all_releases_waiting_jobs_and_nothing_else(
     testbed: Testbed, namespace: str, kfext: Run
 ) -> None:
     queued(testbed, namespace, "one")
@@ -140,7 +140,7 @@ def test_release_all_frees_what_waits_and_nothing_else(
     assert kfext("release", "--all", "-n", namespace).stdout == "no job waits for kfext\n"
 
 
-def test_explain_tells_of_a_queued_job(testbed: Testbed, namespace: str, kfext: Run) -> None:
+def test_explain_shows_a_queued_job(testbed: Testbed, namespace: str, kfext: Run) -> None:
     gated(testbed, queued(testbed, namespace))
     done = kfext("explain", "train", "-n", namespace)
     assert (done.returncode, done.stderr) == (0, "")
@@ -149,16 +149,14 @@ def test_explain_tells_of_a_queued_job(testbed: Testbed, namespace: str, kfext: 
     assert "changed  1 on the job; --changes lists them" in done.stdout
 
 
-def test_explain_speaks_json(testbed: Testbed, namespace: str, kfext: Run) -> None:
+def test_explain_prints_json(testbed: Testbed, namespace: str, kfext: Run) -> None:
     queued(testbed, namespace)
-    found = json.loads(kfext("explain", "train", "-n", namespace, "-o", "json").stdout)
-    assert (found["kind"], found["name"], found["phase"]) == ("PyTorchJob", "train", "Queued")
+    content = json.loads(kfext("explain", "train", "-n", namespace, "-o", "json").stdout)
+    assert (content["kind"], content["name"], content["phase"]) == ("PyTorchJob", "train", "Queued")
 
 
 @pytest.mark.parametrize("command", ["explain", "release"])
-def test_a_job_that_does_not_exist_is_told_in_one_line(
-    namespace: str, kfext: Run, command: str
-) -> None:
+def test_a_missing_job_is_reported_in_one_line(namespace: str, kfext: Run, command: str) -> None:
     done = kfext(command, "nothing", "-n", namespace)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (

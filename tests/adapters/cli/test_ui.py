@@ -1,4 +1,4 @@
-"""`kubectl kfext ui` on a true API server: what each person sees, and what happens to the page."""
+"""`kubectl kfext ui` on a true API server: the page of each person, and its changes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -74,7 +74,7 @@ def cluster(kinds: Testbed) -> Iterator[Testbed]:
     for name in TEAMS:
         api.delete(f"/api/v1/namespaces/{name}")
     api.delete("/api/v1/nodes/ui-node")
-    api.delete(paths.config_maps(names.NAMESPACE, names.CAPACITY_RECORD))  # others start without
+    api.delete(paths.config_maps(names.NAMESPACE, names.CAPACITY_RECORD))  # not for others
 
 
 def _may(kube: Kube, path: str) -> bool:
@@ -100,7 +100,7 @@ def bind(
 async def seen_by(
     kubeconfig: Path, *, namespace: str | None = None, all_namespaces: bool = False
 ) -> AsyncIterator[Source]:
-    """The page of a person with a kubeconfig, once it has read all."""
+    """The page of a person with a kubeconfig, once it has read everything."""
     options = ClusterOptions(namespace, None, kubeconfig)
     async with (
         options.connect() as client,
@@ -120,10 +120,10 @@ def person(bed: Testbed, tmp_path: Path, user: str) -> Path:
 
 
 def texts(state: State) -> str:
-    return "\n".join(found["text"] for found in state["notes"])
+    return "\n".join(result["text"] for result in state["notes"])
 
 
-async def test_an_administrator_sees_all(cluster: Testbed) -> None:
+async def test_an_administrator_sees_everything(cluster: Testbed) -> None:
     async with seen_by(cluster.kubeconfig) as live:
         state = live.state()
         assert len(state["jobs"]) == JOBS
@@ -133,7 +133,7 @@ async def test_an_administrator_sees_all(cluster: Testbed) -> None:
         assert "ui-node" in state["nodes"]
 
 
-async def test_a_person_with_view_in_a_namespace_sees_its_jobs_and_what_is_missing(
+async def test_a_person_with_view_in_a_namespace_sees_its_jobs_and_the_missing_rights(
     cluster: Testbed, tmp_path: Path
 ) -> None:
     async with seen_by(person(cluster, tmp_path, VIEWER)) as live:
@@ -147,7 +147,7 @@ async def test_a_person_with_view_in_a_namespace_sees_its_jobs_and_what_is_missi
         assert "does not answer" not in said
 
 
-async def test_a_person_with_the_role_of_the_page_sees_all(
+async def test_a_person_with_the_role_of_the_page_sees_everything(
     cluster: Testbed, tmp_path: Path
 ) -> None:
     async with seen_by(person(cluster, tmp_path, OBSERVER)) as live:
@@ -163,7 +163,7 @@ async def test_a_person_with_the_role_of_the_page_sees_all(
         ({"all_namespaces": True}, f"in all namespaces; ClusterRole {names.CLUSTER_VIEW} has"),
     ],
 )
-async def test_who_may_not_see_what_was_asked_for_reads_the_right_that_is_missing(
+async def test_a_person_without_rights_reads_the_missing_right(
     cluster: Testbed, tmp_path: Path, options: Any, want: str
 ) -> None:
     async with seen_by(person(cluster, tmp_path, VIEWER), **options) as live:
@@ -171,7 +171,7 @@ async def test_who_may_not_see_what_was_asked_for_reads_the_right_that_is_missin
         assert want in texts(live.state())
 
 
-async def test_what_changes_in_the_cluster_changes_on_the_page(cluster: Testbed) -> None:
+async def test_a_change_of_the_cluster_appears_on_the_page(cluster: Testbed) -> None:
     async with (
         seen_by(cluster.kubeconfig) as live,
         await Client.connect(cluster.kubeconfig) as client,
@@ -187,20 +187,20 @@ async def test_what_changes_in_the_cluster_changes_on_the_page(cluster: Testbed)
         assert len(live.state()["jobs"]) == JOBS
 
 
-async def test_while_the_api_server_is_away_the_page_says_how_old_it_is(cluster: Testbed) -> None:
+async def test_while_the_api_server_is_away_the_page_shows_its_age(cluster: Testbed) -> None:
     async with seen_by(cluster.kubeconfig) as live:
         restart = asyncio.create_task(asyncio.to_thread(cluster.restart_process, "kube-apiserver"))
         await until(lambda: "does not answer" in texts(live.state()), what="the note")
         state = live.state()
         assert state["heard"] < state["at"]
-        assert len(state["jobs"]) == JOBS  # as they were
+        assert len(state["jobs"]) == JOBS  # as before
         await restart
         await until(lambda: not live.state()["notes"], what="an answer")
         state = live.state()
         assert state["heard"] == state["at"]
 
 
-async def test_an_explanation_says_what_kubernetes_refuses(
+async def test_an_explanation_names_a_refusal_of_kubernetes(
     cluster: Testbed, tmp_path: Path
 ) -> None:
     async with seen_by(person(cluster, tmp_path, VIEWER)) as live:

@@ -1,4 +1,4 @@
-"""The server of `kubectl kfext ui`: whom it answers, its headers, and what it streams."""
+"""The server of `kubectl kfext ui`: its authorization, headers, and stream."""
 
 import asyncio
 import json
@@ -71,11 +71,11 @@ class Served:
 
 @asynccontextmanager
 async def serving(source: Shown) -> AsyncIterator[Served]:
-    found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve(source.source(), port=0, greet=found.set_result))
+    result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(serve(source.source(), port=0, greet=result.set_result))
     try:
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
-            yield Served(URL(await found), source, session)
+            yield Served(URL(await result), source, session)
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -139,7 +139,7 @@ HEADERS: dict[str, tuple[dict[str, str], int]] = {
 
 
 @pytest.mark.parametrize(("headers", "want"), HEADERS.values(), ids=HEADERS)
-async def test_a_request_comes_from_this_page_on_this_machine(
+async def test_only_requests_of_this_page_on_this_machine_are_answered(
     page: Served, headers: dict[str, str], want: int
 ) -> None:
     sent = {name: value.format(port=page.port) for name, value in headers.items()}
@@ -181,7 +181,7 @@ async def test_only_files_of_the_page_are_served(page: Served, path: str) -> Non
     assert (await page.session.get(url, cookies=cookie)).status == 404
 
 
-async def test_it_listens_on_this_machine_alone(page: Served) -> None:
+async def test_the_server_listens_only_on_this_machine(page: Served) -> None:
     assert page.address.host == "127.0.0.1"
     other = socket.gethostbyname(socket.gethostname())
     if not other.startswith("127."):
@@ -194,7 +194,7 @@ async def test_a_port_in_use_is_an_error(page: Served) -> None:
         await serve(Shown().source(), port=page.port, greet=print)
 
 
-# --- what it answers ----------------------------------------------------------------------------
+# --- answers ------------------------------------------------------------------------------------
 
 
 async def _next(stream: aiohttp.ClientResponse) -> tuple[str, Any]:
@@ -231,14 +231,14 @@ async def test_the_stream_begins_once_the_cluster_is_read() -> None:
         assert (await _next(await asked))[0] == "state"
 
 
-async def test_histories_and_details_are_those_of_the_jobs_that_are_asked_for(page: Served) -> None:
+async def test_histories_and_details_are_those_of_the_requested_jobs(page: Served) -> None:
     assert sorted(await (await page.get("/history")).json()) == ["1", "2"]
     assert await (await page.get("/history?id=2&id=7")).json() == {"2": []}
     details = await (await page.get("/details?id=1")).json()
     assert details == {"1": {"conditions": [], "curve": [], "history": []}}
 
 
-async def test_an_explanation_is_text_and_so_is_the_reason_for_none(page: Served) -> None:
+async def test_an_explanation_and_the_reason_for_none_are_text(page: Served) -> None:
     assert await (await page.get("/explain?id=1")).json() == {"1": ["job-1 [2J"]}
     assert await (await page.get("/explain?id=2")).json() == {
         "2": ["403 Forbidden: cannot get pods"]

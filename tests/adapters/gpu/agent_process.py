@@ -1,4 +1,4 @@
-"""The agent as a process, for a test that kills it: its kubelet and its pods are the test's.
+"""The agent as a process that a test may kill; its kubelet and its pods are the test's.
 
 python -m tests.adapters.gpu.agent_process FOLDER
 """
@@ -19,19 +19,19 @@ from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 NODE, CARD = "node-a", "GPU-1"
 ASKER = (GPU_NAMESPACE, "kfext-agent-1")
 PLUGINS, RESOURCES, TERMS = "plugins", "resources.sock", "terms.json"
-"""Below the folder: where plugins register, what tells who has what, and what each was promised."""
+"""Below the folder: the registration of plugins, the pod resources, and the promised terms."""
 
 
 class Cards:
-    """One card, which is well."""
+    """One healthy card."""
 
     def cards(self) -> list[Card]:
         return [Card(CARD, 16384)]
 
 
 def terms_of(folder: Path, pod: Pod) -> GpuShare | None:
-    found = json.loads((folder / TERMS).read_text()).get(pod[1])
-    return GpuShare(**found) if found else None
+    content = json.loads((folder / TERMS).read_text()).get(pod[1])
+    return GpuShare(**content) if content else None
 
 
 async def run(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A kubelet that knows plugins and nothing else. The real one is on the nodes of the testbed."""
+"""A kubelet with only device plugins. The real kubelet is on the nodes of the testbed."""
 
 import asyncio
 from pathlib import Path
@@ -42,7 +42,7 @@ class FakeKubelet:
         await self._server.stop(grace=None)
 
     def sees(self, endpoint: str) -> bool:
-        """Return whether the socket of a plugin is there."""
+        """Return whether the socket of a plugin exists."""
         return (self._folder / endpoint).exists()
 
     def channel(self, endpoint: str) -> grpc.aio.Channel:
@@ -55,7 +55,7 @@ class FakeKubelet:
 
 
 def listing(channel: grpc.aio.Channel) -> Any:
-    """Return the stream of what a plugin offers."""
+    """Return the stream of the devices of a plugin."""
     call = channel.unary_stream(
         "/v1beta1.DevicePlugin/ListAndWatch",
         request_serializer=PLUGIN["Empty"].SerializeToString,
@@ -65,7 +65,7 @@ def listing(channel: grpc.aio.Channel) -> Any:
 
 
 async def allocate(channel: grpc.aio.Channel, devices: list[str]) -> Any:
-    """Return what a plugin gives to one container with some devices."""
+    """Return the plugin's allocation of some devices to one container."""
     call = channel.unary_unary(
         "/v1beta1.DevicePlugin/Allocate",
         request_serializer=PLUGIN["AllocateRequest"].SerializeToString,

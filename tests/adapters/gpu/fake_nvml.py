@@ -25,7 +25,7 @@ class FakeCard:
 class FakeNvml:
     """Its cards, and the errors that they report, as UUID and number.
 
-    `lost`: of a card, with what NVML answers then.
+    `lost`: of a card, with NVML's answer.
     """
 
     present: list[FakeCard]

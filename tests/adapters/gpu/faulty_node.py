@@ -1,4 +1,4 @@
-"""A node on which a test kills what it likes: the agent and the jobs are true processes."""
+"""A node on which a test kills any process: the agent and the jobs are true processes."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ Process = subprocess.Popen[bytes]
 
 
 class FaultyNode:
-    """Its agent, its card, the jobs on it by name, and what kubelet says of them."""
+    """Its agent, its card, the jobs on it by name, and kubelet's records of them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -64,23 +64,23 @@ class FaultyNode:
             self.agent.wait()
 
     async def admit(self, role: str) -> None:
-        """Have kubelet give a pod its units, as soon as the agent has a card for the slot."""
+        """Let kubelet allocate a pod its units, as soon as the agent has a card for the slot."""
         async with asyncio.timeout(30):
             while True:
                 try:
                     async with self.kubelet.channel(ENDPOINT) as channel:
-                        (found,) = (await allocate(channel, UNITS[role])).container_responses
+                        (result,) = (await allocate(channel, UNITS[role])).container_responses
                     break
-                except grpc.aio.AioRpcError:  # it does not serve yet, or knows no card
+                except grpc.aio.AioRpcError:  # the agent does not serve yet, or knows no card
                     await asyncio.sleep(0.05)
-        (folder,) = (mount.host_path for mount in found.mounts if "sockets" in mount.host_path)
+        (folder,) = (mount.host_path for mount in result.mounts if "sockets" in mount.host_path)
         self._sockets[role] = f"{folder}/agent"
         self._held[role] = ("team", SLOT, UNITS[role])
         self._terms[role] = {"units": 50, "high": role == "high", "min_share": 0.0}
         self._tell()
 
     def run(self, role: str) -> Process:
-        """Have a pod that was admitted run its process."""
+        """Run the process of an admitted pod."""
         arguments = role, self._sockets[role], str(self._folder / "card")
         self.jobs[role] = self._run("tests.adapters.gpu.sharer_process", *arguments)
         return self.jobs[role]
@@ -90,7 +90,7 @@ class FaultyNode:
         self.jobs[role].wait()
 
     def end(self, role: str) -> None:
-        """Have kubelet forget a pod."""
+        """Let kubelet forget a pod."""
         del self._held[role]
 
     def folders(self) -> list[str]:
@@ -98,33 +98,28 @@ class FaultyNode:
         return sorted(file.name for file in (self._folder / "root" / "sockets").iterdir())
 
     def agent_descriptors(self) -> int:
-        """Return how many descriptors the agent has open."""
+        """Return the number of open descriptors of the agent."""
         return len(os.listdir(f"/proc/{self.agent.pid}/fd"))
 
     def counted(self, role: str, what: str = "kernels") -> int:
-        """Return what the card has counted of all processes of a job."""
+        """Return the card's count over all processes of a job."""
         clients = report(str(self._folder / "card"))["clients"]
         return sum(int(client[what]) for client in clients if client["name"] == role)
 
     async def goes_on(self, role: str, *, bursts: int = 10) -> None:
-        """Return when a job has begun as many more kernels."""
+        """Return when a job has begun this many more kernels."""
         wanted = self.counted(role) + bursts * BURST
         await until(lambda: self.counted(role) >= wanted)
 
     async def pace(self) -> float:
-        """Return how many kernels low begins for each one of high, from now on."""
+        """Return the kernels that low begins for each kernel of high, from now on."""
         low, high = self.counted("low"), self.counted("high")
         await self.goes_on("high")
         return (self.counted("low") - low) / (self.counted("high") - high)
 
-    def low_kernels(self) -> tuple[int, int]:
-        """Return the number of kernels that low began long after high had come, and of all."""
-        return self.counted("low", "late"), self.counted("low")
-
-    def late(self, *, since: tuple[int, int] = (0, 0)) -> float:
-        """Return the part of the kernels of low, since an earlier count, that it began late."""
-        late, kernels = self.low_kernels()
-        return (late - since[0]) / (kernels - since[1])
+    def late(self) -> float:
+        """Return the fraction of kernels that low began long after high had come."""
+        return self.counted("low", "late") / self.counted("low")
 
     def _tell(self) -> None:
         new = self._folder / "new"

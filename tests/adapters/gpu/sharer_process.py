@@ -24,7 +24,7 @@ _MILLISECOND = 0.001
 
 
 class Marker:
-    """A point that has been reached: each kernel is waited for."""
+    """A point that has been reached: each kernel is awaited."""
 
     def wait(self, expected: int | None = None) -> None:
         pass

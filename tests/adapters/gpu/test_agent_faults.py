@@ -1,6 +1,6 @@
 """Faults of the agent and of jobs, with all of them as processes on a card that the CPU plays.
 
-Kernels take a millisecond, so so many of them say that some time has passed at least.
+Kernels take a millisecond, so their number shows that a time has passed at least.
 """
 
 import signal
@@ -12,14 +12,14 @@ import pytest
 from tests.adapters.gpu.faulty_node import FaultyNode, until
 
 LEASE_BURSTS = 30
-"""For so many bursts the job of high priority needs longer than the agent's orders hold."""
+"""For this many bursts the job of high priority needs longer than the agent's orders last."""
 MOST_LATE = 0.02
 KILLS = 3
 
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[FaultyNode]:
-    """A node with a job of high priority, and one of low that gives way to it."""
+    """A node with a job of high priority, and a job of low priority that gives way to it."""
     made = FaultyNode(tmp_path)
     await made.start()
     try:
@@ -46,7 +46,7 @@ async def test_an_agent_that_hangs_leaves_low_priority_at_a_pace_of_its_own(
     assert node.late() <= MOST_LATE
 
 
-async def test_an_agent_that_is_killed_again_and_again_costs_high_priority_nothing(
+async def test_an_agent_that_is_killed_again_and_again_does_not_slow_high_priority(
     node: FaultyNode,
 ) -> None:
     for _ in range(KILLS):
@@ -63,7 +63,7 @@ async def test_an_agent_that_is_killed_again_and_again_costs_high_priority_nothi
     assert len(node.folders()) == 2
 
 
-async def test_a_job_that_is_killed_in_a_micro_step_leaves_nothing(node: FaultyNode) -> None:
+async def test_a_job_killed_in_a_micro_step_leaves_nothing_behind(node: FaultyNode) -> None:
     before = node.agent_descriptors()
     for _ in range(KILLS):
         node.kill("low")
@@ -77,7 +77,7 @@ async def test_a_job_that_is_killed_in_a_micro_step_leaves_nothing(node: FaultyN
     await until(lambda: len(node.folders()) == 1)
 
 
-async def test_a_job_of_high_priority_that_is_killed_keeps_nobody_waiting(
+async def test_a_killed_job_of_high_priority_keeps_no_job_waiting(
     node: FaultyNode,
 ) -> None:
     node.kill("high")
@@ -89,7 +89,7 @@ async def test_a_job_of_high_priority_that_is_killed_keeps_nobody_waiting(
     assert node.late(since=known) <= MOST_LATE
 
 
-async def test_a_kubelet_that_is_restarted_costs_nobody_anything(node: FaultyNode) -> None:
+async def test_a_restarted_kubelet_does_not_slow_any_job(node: FaultyNode) -> None:
     while not node.kubelet.registered.empty():
         node.kubelet.registered.get_nowait()
     await node.kubelet.stop()

@@ -25,7 +25,7 @@ class Played:
         seconds: float = 0.1,
         marked: float | None = None,
     ) -> None:
-        """Have a client give the card kernels, and then set a marker, perhaps later."""
+        """Let a client launch kernels on the card, and then set a marker, perhaps later."""
         if name not in self._clients:
             self._clients[name] = client(self._path, name)
             self._clients[name].setblocking(False)
@@ -35,7 +35,7 @@ class Played:
         self._clients[name].send(MARKER.pack(b"m", 1, at if marked is None else marked))
 
     def until(self, now: float) -> None:
-        """Have the card hear of all that it was given, and run until then."""
+        """Let the card read all messages, and run until then."""
         for peer in tuple(self._card._peers):
             self._card._hear(peer)
         self._card._advance(now)
@@ -48,9 +48,9 @@ class Played:
             return None
 
     def counted(self, name: str, *what: str) -> list[float]:
-        """Return what the card has counted of a client."""
-        (found,) = (entry for entry in self._card._clients.values() if entry.name == name)
-        return [getattr(found, figure) for figure in what]
+        """Return the card's count for a client."""
+        (result,) = (entry for entry in self._card._clients.values() if entry.name == name)
+        return [getattr(result, figure) for figure in what]
 
     def names(self) -> list[str]:
         """Return the names of its clients."""
@@ -107,11 +107,11 @@ def test_clients_take_turns_kernel_by_kernel(card: Played) -> None:
     assert card.reached("first") == pytest.approx(10.4)
 
 
-def test_it_counts_what_is_begun_beside_another(card: Played) -> None:
+def test_the_card_counts_kernels_begun_beside_another_client(card: Played) -> None:
     card.give("high", at=10.0, kernels=2, seconds=0.04)
     card.give("low", at=10.001, kernels=3, seconds=0.001)
     card.until(20.0)
-    # One is begun between the two of the other, and two when the other has gone.
+    # One begins between the two of the other client, and two when the other has gone.
     assert card.counted("low", "kernels", "beside") == [3, 1]
     assert card.counted("high", "kernels", "beside") == [2, 1]
 
@@ -119,13 +119,13 @@ def test_it_counts_what_is_begun_beside_another(card: Played) -> None:
 @pytest.mark.parametrize(
     ("came", "given", "late"),
     [
-        pytest.param(9.9, 10.15, 0, id="it came before the other, and the CPU held it up"),
+        pytest.param(9.9, 10.15, 0, id="it came before the other, and the CPU delayed it"),
         pytest.param(10.05, 10.15, 2, id="the other has had work since before it came"),
-        pytest.param(10.05, 10.35, 0, id="the work that it met has ended meanwhile"),
+        pytest.param(10.05, 10.35, 0, id="the present work has ended meanwhile"),
         pytest.param(None, 10.15, 2, id="it sets no marker, as a job without a gate"),
     ],
 )
-def test_a_micro_step_is_late_that_did_not_wait_for_the_work_it_met(
+def test_a_micro_step_is_late_if_it_did_not_wait_for_present_work(
     card: Played, came: float | None, given: float, late: int
 ) -> None:
     card.give("high", at=10.0, kernels=3, seconds=0.1)
@@ -136,7 +136,7 @@ def test_a_micro_step_is_late_that_did_not_wait_for_the_work_it_met(
     assert card.counted("low", "kernels", "late") == [2, late]
 
 
-def test_it_counts_the_micro_steps_between_markers_that_a_client_has_on_it_at_a_time(
+def test_the_card_counts_the_micro_steps_of_a_client_on_it_at_a_time(
     card: Played,
 ) -> None:
     for number in range(3):
@@ -153,7 +153,7 @@ def test_it_counts_the_micro_steps_between_markers_that_a_client_has_on_it_at_a_
     assert counted == {"gated": [2, 0], "native": [1, 0], "unbound": [3, 0]}
 
 
-def test_a_client_that_is_killed_within_a_kernel_costs_nobody_else_the_card(card: Played) -> None:
+def test_a_client_killed_within_a_kernel_does_not_block_the_card_for_others(card: Played) -> None:
     now = monotonic()
     card.give("killed", at=now, kernels=1, seconds=3600.0)
     card.give("other", at=now, kernels=1)

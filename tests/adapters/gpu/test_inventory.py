@@ -17,7 +17,7 @@ def library(monkeypatch: pytest.MonkeyPatch, *cards: FakeCard, starts: bool = Tr
 
 
 TROUBLES: dict[str, tuple[FakeCard, str]] = {
-    "a card that is well": (FakeCard("GPU-1"), ""),
+    "a healthy card": (FakeCard("GPU-1"), ""),
     "a card without MIG": (FakeCard("GPU-1", split=None), ""),
     "a card that reports no errors": (FakeCard("GPU-1", reports=False), ""),
     "a card without modes": (FakeCard("GPU-1", mode=None), ""),
@@ -47,12 +47,12 @@ def test_a_card_as_a_fake_of_nvml_shows_it(
     assert inventory.Nvml().cards() == [want]
 
 
-def test_a_card_may_have_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_may_report_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     library(monkeypatch, FakeCard("GPU-1", measured=False))
     assert inventory.Nvml().cards() == [Card("GPU-1", 16 * 1024)]
 
 
-def test_a_card_that_cannot_be_read_takes_no_sharers_and_the_others_do(
+def test_an_unreadable_card_takes_no_sharers_and_the_others_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     library(monkeypatch, FakeCard("GPU-1", unreadable=True), FakeCard("GPU-2"))
@@ -62,13 +62,13 @@ def test_a_card_that_cannot_be_read_takes_no_sharers_and_the_others_do(
 
 
 LOST = {
-    "without a word": ([], "the driver does not show it"),
+    "without an error": ([], "the driver does not show it"),
     "with an error": ([("GPU-1", 79)], "it reported Xid 79"),
 }
 
 
 @pytest.mark.parametrize(("errors", "trouble"), LOST.values(), ids=LOST)
-def test_a_card_that_is_lost_is_known_to_be_and_stays_out_and_hides_no_other(
+def test_a_lost_card_is_reported_and_excluded_and_hides_no_other(
     errors: list[tuple[str, int]], trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = library(monkeypatch, FakeCard("GPU-1"), FakeCard("GPU-2"))
@@ -85,9 +85,7 @@ def test_a_card_that_is_lost_is_known_to_be_and_stays_out_and_hides_no_other(
     "answer",
     [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_IRQ_ISSUE],
 )
-def test_an_agent_starts_beside_a_card_that_is_lost(
-    answer: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_starts_beside_a_lost_card(answer: int, monkeypatch: pytest.MonkeyPatch) -> None:
     library(monkeypatch, FakeCard("GPU-1", lost=answer), FakeCard("GPU-2"))
     assert [(card.uuid, card.trouble) for card in inventory.Nvml().cards()] == [
         ("GPU-2", ""),
@@ -96,16 +94,16 @@ def test_an_agent_starts_beside_a_card_that_is_lost(
 
 
 @pytest.mark.parametrize(("number", "trouble"), [(79, "it reported Xid 79"), (31, "")])
-def test_an_error_of_a_card_keeps_it_out_and_that_of_a_program_does_not(
+def test_an_error_of_a_card_excludes_it_and_an_error_of_a_program_does_not(
     number: int, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = library(monkeypatch, FakeCard("GPU-1"), FakeCard("GPU-2"))
     seen = inventory.Nvml()
     fake.errors.extend([("GPU-2", 43), ("GPU-2", number)])
     for _ in range(2):
-        found = seen.cards()
-        assert [card.trouble for card in found] == ["", trouble]
-        assert [card.errors for card in found] == [{}, {43: 1, number: 1}]
+        result = seen.cards()
+        assert [card.trouble for card in result] == ["", trouble]
+        assert [card.errors for card in result] == [{}, {43: 1, number: 1}]
 
 
 def test_a_node_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +113,7 @@ def test_a_node_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
         node_inventory()
 
 
-def test_cards_may_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cards_may_be_fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FAKE_INVENTORY, f"{__name__}:Played")
     assert node_inventory().cards() == [Card("GPU-played", 1)]
 

@@ -53,7 +53,7 @@ async def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 
 async def endpoint(kubelet: FakeKubelet) -> str:
-    """Return the socket of a plugin that has registered, and is still there.
+    """Return the socket of a plugin that has registered, and still exists.
 
     A kubelet that starts removes it, so that the plugin has to register again.
     """
@@ -66,19 +66,19 @@ async def endpoint(kubelet: FakeKubelet) -> str:
 
 
 @pytest.mark.usefixtures("plugin")
-async def test_a_container_gets_all_that_is_allocated_to_it(kubelet: FakeKubelet) -> None:
+async def test_a_container_gets_all_allocated_devices(kubelet: FakeKubelet) -> None:
     async with kubelet.channel(await endpoint(kubelet)) as channel:
-        (found,) = (await allocate(channel, ["a"])).container_responses
-    assert dict(found.envs) == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
-    (mount,) = found.mounts
+        (result,) = (await allocate(channel, ["a"])).container_responses
+    assert dict(result.envs) == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
+    (mount,) = result.mounts
     assert (mount.host_path, mount.container_path, mount.read_only) == (
         "/var/lib/kfext/a", "/kfext", True
     )  # fmt: skip
-    assert [device.name for device in found.cdi_devices] == ["nvidia.com/gpu=1"]
+    assert [device.name for device in result.cdi_devices] == ["nvidia.com/gpu=1"]
 
 
 @pytest.mark.usefixtures("plugin")
-async def test_what_must_not_be_is_refused_with_the_reason(kubelet: FakeKubelet) -> None:
+async def test_an_impossible_allocation_is_refused_with_the_reason(kubelet: FakeKubelet) -> None:
     async with kubelet.channel(await endpoint(kubelet)) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await allocate(channel, ["bad"])
@@ -102,7 +102,7 @@ async def test_devices_are_listed_now_and_whenever_they_change(
 
 
 @pytest.mark.usefixtures("plugin")
-async def test_it_registers_again_with_a_kubelet_that_was_restarted(kubelet: FakeKubelet) -> None:
+async def test_a_plugin_registers_again_with_a_restarted_kubelet(kubelet: FakeKubelet) -> None:
     await endpoint(kubelet)
     await kubelet.stop()
     await kubelet.start()
@@ -110,16 +110,14 @@ async def test_it_registers_again_with_a_kubelet_that_was_restarted(kubelet: Fak
         await allocate(channel, ["a"])
 
 
-async def test_it_waits_for_a_kubelet_that_is_not_there_yet(
-    tmp_path: Path, plugin: DevicePlugin
-) -> None:
+async def test_a_plugin_waits_for_a_missing_kubelet(tmp_path: Path, plugin: DevicePlugin) -> None:
     kubelet = FakeKubelet(tmp_path)
     await kubelet.start()
     await endpoint(kubelet)
     await kubelet.stop()
 
 
-async def test_no_socket_stays_whenever_it_is_cancelled(
+async def test_no_socket_remains_after_a_cancellation_at_any_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LOOK_SECONDS", 0.002)
@@ -134,7 +132,7 @@ async def test_no_socket_stays_whenever_it_is_cancelled(
         assert not (tmp_path / "kfext.dev-gpu-0.sock").exists()
 
 
-async def test_a_folder_in_which_it_cannot_listen_is_tried_again(
+async def test_a_folder_without_permission_to_listen_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LOOK_SECONDS", 0.02)
@@ -183,7 +181,7 @@ async def pod_resources(folder: Path, answers: dict[str, tuple[str, Any]]) -> As
     await server.stop(grace=None)
 
 
-async def test_what_each_container_has_is_read_from_kubelet(tmp_path: Path) -> None:
+async def test_the_devices_of_each_container_are_read_from_kubelet(tmp_path: Path) -> None:
     shares = one_by_one("kfext.dev/gpu-0", UNITS)
     cards = one_by_one("nvidia.com/gpu", ["GPU-1", "GPU-2"])
     pods = [
@@ -198,14 +196,14 @@ async def test_what_each_container_has_is_read_from_kubelet(tmp_path: Path) -> N
 
     answers = {"List": ("ListPodResources", {"pod_resources": pods})}
     async with pod_resources(tmp_path, answers) as socket:
-        found = await allocated_devices(lambda: {("team", "plain")}, socket)
-    assert found == [
+        result = await allocated_devices(lambda: {("team", "plain")}, socket)
+    assert result == [
         AllocatedDevices("team", "train", "a", "kfext.dev/gpu-0", frozenset(UNITS)),
         AllocatedDevices("team", "other", "b", "nvidia.com/gpu", frozenset({"GPU-1", "GPU-2"})),
     ]
 
 
-async def test_an_answer_without_a_pod_that_runs_is_not_all_that_there_is(tmp_path: Path) -> None:
+async def test_an_answer_without_a_running_pod_is_incomplete(tmp_path: Path) -> None:
     pods = [{"name": "agent", "namespace": "kfext-gpu"}]
     answers = {"List": ("ListPodResources", {"pod_resources": pods})}
     running = {("kfext-gpu", "agent"), ("team", "train")}
@@ -222,7 +220,7 @@ async def test_the_devices_of_a_resource_are_read_from_kubelet(tmp_path: Path) -
         assert await allocatable_devices("example.com/none", socket) == set()
 
 
-async def test_an_old_kubelet_does_not_say_which_there_are(tmp_path: Path) -> None:
+async def test_an_old_kubelet_does_not_list_devices(tmp_path: Path) -> None:
     async with pod_resources(tmp_path, {}) as socket:
         with pytest.raises(grpc.RpcError):
             await allocatable_devices("nvidia.com/gpu", socket)

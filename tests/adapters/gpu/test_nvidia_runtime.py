@@ -23,28 +23,28 @@ def made(config: Object) -> Object:
 
 
 @pytest.mark.parametrize("env", [{}, {VISIBLE: ""}, {VISIBLE: "void"}, {VISIBLE: "none"}], ids=str)
-def test_a_container_that_asks_for_no_gpu_is_left_alone(env: dict[str, str]) -> None:
+def test_a_container_without_a_gpu_request_is_not_changed(env: dict[str, str]) -> None:
     config = container(**env)
     assert made(config) == config
 
 
-def test_a_container_that_asks_gets_the_devices_and_the_libraries_of_the_driver() -> None:
-    found = made(container(**{VISIBLE: "GPU-1", "LD_LIBRARY_PATH": "/own"}))
-    linux = found["linux"]
+def test_a_container_with_a_gpu_request_gets_the_devices_and_the_driver_libraries() -> None:
+    result = made(container(**{VISIBLE: "GPU-1", "LD_LIBRARY_PATH": "/own"}))
+    linux = result["linux"]
     assert [device["path"] for device in linux["devices"]] == list(DEVICES)
     assert [rule["allow"] for rule in linux["resources"]["devices"]] == [False, True, True]
     assert linux["namespaces"] == []
     inside = "/run/nvidia/libraries"
-    assert [mount["destination"] for mount in found["mounts"]] == [
+    assert [mount["destination"] for mount in result["mounts"]] == [
         "/proc",
         f"{inside}/libcuda.so.1",
     ]
-    assert f"LD_LIBRARY_PATH={inside}:/own" in found["process"]["env"]
+    assert f"LD_LIBRARY_PATH={inside}:/own" in result["process"]["env"]
 
 
 def test_a_job_gets_the_folders_of_the_machine_that_it_names_and_cannot_write_to_them() -> None:
-    found = made(container(**{VISIBLE: "all", FOLDERS: "/opt:/usr"}))
-    given = {mount["destination"]: mount for mount in found["mounts"][2:]}
+    result = made(container(**{VISIBLE: "all", FOLDERS: "/opt:/usr"}))
+    given = {mount["destination"]: mount for mount in result["mounts"][2:]}
     assert given.keys() == {"/opt", "/usr"}
     assert all("ro" in mount["options"] for mount in given.values())
     assert given["/usr"]["source"] == "/usr"

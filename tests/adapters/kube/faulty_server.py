@@ -28,7 +28,7 @@ class FallSilent:
 
 
 Step = bytes | Refuse | HangUp | FallSilent | asyncio.Event
-"""A watch goes on from an Event when the test sets it."""
+"""A watch continues after an Event that the test sets."""
 
 
 def item(name: str, version: int) -> dict[str, Any]:
@@ -45,10 +45,10 @@ def page(*items: dict[str, Any], version: int, more: str = "") -> bytes:
 
 
 class FaultyServer:
-    """Answers reads and watches from two scripts, each request taking the next entry.
+    """Answers reads and watches from two scripts; each request uses the next entry.
 
     A watch is a list of steps; when its steps are used up it ends properly, and when the script is
-    used up a watch stays silent. `queries` has the queries of the watches that came in, and
+    used up a watch stays silent. `queries` has the queries of the received watches, and
     `read_queries` the queries of the other requests.
     """
 

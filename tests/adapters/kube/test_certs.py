@@ -1,4 +1,4 @@
-"""Certificates: rotation never breaks trust, and nothing is written without need."""
+"""Certificates: rotation never breaks trust, and writes happen only when needed."""
 
 import asyncio
 import base64
@@ -75,14 +75,14 @@ async def cluster(client: Client, home: str) -> AsyncIterator[Client]:
 
 
 async def ca_bundles(client: Client) -> list[bytes]:
-    found = await client.get(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
-    return [base64.b64decode(w["clientConfig"].get("caBundle", "")) for w in found["webhooks"]]
+    content = await client.get(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
+    return [base64.b64decode(w["clientConfig"].get("caBundle", "")) for w in content["webhooks"]]
 
 
 async def served(
     serving: ServingCertificate | MountedCertificate, trusted: bytes | None = None
 ) -> x509.Certificate:
-    """Return what a client is shown; with `trusted`, only if it accepts it for the Service."""
+    """Return the served certificate; with `trusted`, only if it is valid for the Service."""
     client = ssl.create_default_context(cadata=trusted.decode() if trusted else None)
     if trusted is None:  # certificates made for a later day
         client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
@@ -108,19 +108,21 @@ def issued(leaf: x509.Certificate, authority: bytes) -> bool:
 
 
 async def issued_and_trusted(issuer: Issuer) -> None:
-    """Have an issuer do all that there is to do."""
+    """Let an issuer do all pending work."""
     while await issuer.check():
         pass
 
 
 def _open_files() -> Iterator[str]:
-    """What the open descriptors of this process are."""
+    """The open descriptors of this process."""
     for link in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # the descriptor that reads the folder
             yield os.readlink(link)
 
 
-async def test_the_api_server_can_trust_what_is_served(cluster: Client, testbed: Testbed) -> None:
+async def test_the_api_server_trusts_the_served_certificate(
+    cluster: Client, testbed: Testbed
+) -> None:
     serving = ServingCertificate(cluster, extra_names=["127.0.0.1", "localhost"])
     await serving.check()
     assert not serving.ready.is_set(), "no authority was issued yet"
@@ -165,7 +167,7 @@ async def test_the_secret_is_written_only_after_the_api_servers_can_know_the_aut
     assert (await read_trust(cluster)).authority.certificate == announced
 
 
-async def test_an_issuer_that_is_overtaken_takes_the_authority_of_the_other(
+async def test_an_overtaken_issuer_adopts_the_authority_of_the_other(
     cluster: Client,
 ) -> None:
     issuer, other = Issuer(cluster), Issuer(cluster)
@@ -216,7 +218,7 @@ async def test_a_new_authority_is_trusted_before_it_is_used(cluster: Client) -> 
     assert not issued(await served(serving), old)
 
 
-async def test_an_issuer_that_dies_on_its_way_leaves_nothing_that_its_successor_cannot_undo(
+async def test_the_successor_of_a_dead_issuer_can_complete_its_work(
     cluster: Client,
 ) -> None:
     clock = Clock()
@@ -235,7 +237,7 @@ async def test_an_issuer_that_dies_on_its_way_leaves_nothing_that_its_successor_
     assert old.authority.certificate in trusted
 
 
-async def test_an_authority_that_ended_leaves_the_bundle(cluster: Client) -> None:
+async def test_an_expired_authority_leaves_the_bundle(cluster: Client) -> None:
     clock = Clock()
     issuer = Issuer(cluster, now=clock)
     await issued_and_trusted(issuer)
@@ -250,7 +252,7 @@ async def test_an_authority_that_ended_leaves_the_bundle(cluster: Client) -> Non
     assert set(await ca_bundles(cluster)) == {second.authority.certificate}
 
 
-async def test_a_deleted_secret_takes_no_trust_from_replicas_that_have_not_noticed(
+async def test_a_deleted_secret_does_not_break_trust_in_replicas_that_have_not_noticed(
     cluster: Client,
 ) -> None:
     issuer = Issuer(cluster)
@@ -307,7 +309,7 @@ async def test_a_leaf_is_renewed_after_two_thirds_of_its_week(cluster: Client) -
     assert (await served(serving)).serial_number != first
 
 
-async def test_without_a_webhook_configuration_the_server_is_ready_all_the_same(
+async def test_the_server_is_ready_even_without_a_webhook_configuration(
     cluster: Client,
 ) -> None:
     await cluster.delete(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
@@ -319,7 +321,7 @@ async def test_without_a_webhook_configuration_the_server_is_ready_all_the_same(
     assert serving.ready.is_set()
 
 
-async def test_what_somebody_else_wrote_as_the_bundle_is_put_right(cluster: Client) -> None:
+async def test_a_bundle_of_another_writer_is_corrected(cluster: Client) -> None:
     issuer = Issuer(cluster)
     await issued_and_trusted(issuer)
     right = await ca_bundles(cluster)
@@ -332,7 +334,7 @@ async def test_what_somebody_else_wrote_as_the_bundle_is_put_right(cluster: Clie
     assert await ca_bundles(cluster) == right
 
 
-def test_due_is_two_thirds_of_life() -> None:
+def test_a_certificate_is_due_after_two_thirds_of_its_life() -> None:
     authority = new_authority(now=START)
 
     assert not due(authority.certificate, now=START + timedelta(days=243))
@@ -340,7 +342,7 @@ def test_due_is_two_thirds_of_life() -> None:
     assert due(authority.certificate, now=START - timedelta(days=1)), "made by a clock ahead of it"
 
 
-def test_garbage_in_a_bundle_is_left_out_and_nothing_stands_twice() -> None:
+def test_garbage_and_duplicates_in_a_bundle_are_left_out() -> None:
     first, two = new_authority(now=START), new_authority(now=START + timedelta(days=1))
     others = b"garbage\n" + two.certificate + first.certificate + two.certificate + b"more"
 
@@ -356,13 +358,13 @@ def test_a_foreign_key_makes_a_pair_unusable() -> None:
 
 
 def mount(folder: Path, authority: Pair, *, crt: bytes = b"", key: bytes = b"") -> None:
-    """Write a new certificate, or something else in its place, as the kubelet mounts a Secret."""
+    """Write a new certificate, or other content, as the kubelet mounts a Secret."""
     leaf = new_leaf(authority, names=[SERVICE], now=START)
     (folder / "tls.crt").write_bytes(crt or leaf.certificate)
     (folder / "tls.key").write_bytes(key or leaf.key)
 
 
-async def test_a_mounted_certificate_is_served_and_so_is_the_one_that_follows_it(
+async def test_a_mounted_certificate_and_its_successor_are_served(
     tmp_path: Path,
 ) -> None:
     authority = new_authority(now=START)
@@ -384,7 +386,7 @@ async def test_a_mounted_certificate_is_served_and_so_is_the_one_that_follows_it
 
 
 @pytest.mark.parametrize("key", [b"garbage", new_authority(now=START).key])
-async def test_an_unusable_mounted_certificate_leaves_the_one_that_is_served(
+async def test_an_unusable_mounted_certificate_leaves_the_served_certificate(
     key: bytes, tmp_path: Path
 ) -> None:
     authority = new_authority(now=START)

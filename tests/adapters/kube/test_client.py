@@ -1,4 +1,4 @@
-"""The client against a true API server, and against faults on the way."""
+"""The client against a true API server, and against faults of the connection."""
 
 import asyncio
 import json
@@ -50,9 +50,9 @@ async def test_an_object_from_creation_to_deletion(client: Client, namespace: st
     await client.merge_patch(path, {"data": {"x": None, "z": "3"}})
     await client.apply(path, configmap("a", z="4"))
 
-    found = await client.get(path)
-    assert found["data"] == {"y": "2", "z": "4"}
-    await client.delete(path, uid=found["metadata"]["uid"], grace=0)
+    content = await client.get(path)
+    assert content["data"] == {"y": "2", "z": "4"}
+    await client.delete(path, uid=content["metadata"]["uid"], grace=0)
     with pytest.raises(errors.NotFound):
         await client.get(path)
 
@@ -65,9 +65,11 @@ async def test_lists_are_merged_by_their_keys(client: Client, namespace: str) ->
     version = {"resourceVersion": made["metadata"]["resourceVersion"]}
     wanted = {"metadata": version, "spec": {"containers": [{"name": "b", "image": "j"}]}}
 
-    found = await client.strategic_patch_as(paths.pods(namespace, "p"), wanted, decode=orjson.loads)
+    result = await client.strategic_patch_as(
+        paths.pods(namespace, "p"), wanted, decode=orjson.loads
+    )
 
-    assert [container["image"] for container in found["spec"]["containers"]] == ["i", "j"]
+    assert [container["image"] for container in result["spec"]["containers"]] == ["i", "j"]
     with pytest.raises(errors.Conflict):
         await client.strategic_patch_as(paths.pods(namespace, "p"), wanted, decode=orjson.loads)
 
@@ -79,11 +81,11 @@ async def test_apply_creates_what_is_absent(client: Client, namespace: str) -> N
 
 
 REFUSALS: dict[str, tuple[Act, type[errors.ApiError]]] = {
-    "an object that is not there": (
+    "a missing object": (
         lambda client, ns: client.get(configmaps(ns, "absent")),
         errors.NotFound,
     ),
-    "a name that is taken": (
+    "a name that is already in use": (
         lambda client, ns: client.create(configmaps(ns), configmap("here")),
         errors.Conflict,
     ),
@@ -167,9 +169,9 @@ async def test_a_list_has_all_pages(client: Client, namespace: str) -> None:
         *(client.create(configmaps(namespace), configmap(f"m-{i}")) for i in range(520))
     )
 
-    found = await client.list_all(configmaps(namespace), labelSelector="tried=yes")
+    result = await client.list_all(configmaps(namespace), labelSelector="tried=yes")
 
-    assert sorted(item["metadata"]["name"] for item in found) == sorted(
+    assert sorted(item["metadata"]["name"] for item in result) == sorted(
         f"m-{i}" for i in range(520)
     )
 
@@ -212,7 +214,7 @@ async def test_throttling_without_end_is_an_error(
         await faulty_client.get("/api/v1/nodes/a")
 
 
-async def test_a_refused_token_is_read_anew_once(faulty: FaultyServer) -> None:
+async def test_a_refused_token_is_read_again_once(faulty: FaultyServer) -> None:
     tokens = iter(["Bearer old", "Bearer new", "Bearer newer"])
     access = Access(server=faulty.url, tls=None, token=Token(lambda: next(tokens)))
     faulty.reads += [Refuse(401), b"{}", Refuse(401), Refuse(401)]
@@ -232,7 +234,7 @@ UNAVAILABLE: dict[str, bytes | Refuse] = {
 
 
 @pytest.mark.parametrize("answer", UNAVAILABLE.values(), ids=UNAVAILABLE.keys())
-async def test_a_server_in_trouble_is_unavailable(
+async def test_a_failing_server_is_unavailable(
     answer: bytes | Refuse, faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads.append(answer)
@@ -242,7 +244,7 @@ async def test_a_server_in_trouble_is_unavailable(
     assert len(faulty.read_queries) == 1, "a write would have been repeated"
 
 
-async def test_a_server_that_is_gone_is_unavailable() -> None:
+async def test_a_stopped_server_is_unavailable() -> None:
     seen: list[int] = []
     access = Access(server="http://127.0.0.1:9", tls=None, token=Token(lambda: ""))
     async with Client(access, observe=lambda *args: seen.append(args[2])) as client:
@@ -252,7 +254,7 @@ async def test_a_server_that_is_gone_is_unavailable() -> None:
     assert seen == [0]
 
 
-async def test_who_may_not_write_any_more_reads_only(
+async def test_a_client_that_may_no_longer_write_only_reads(
     testbed: Testbed, client: Client, namespace: str
 ) -> None:
     leading = True
@@ -278,7 +280,7 @@ async def test_who_may_not_write_any_more_reads_only(
     assert "b" not in [body["metadata"]["name"] for body in await client.list_all(path[:-2])]
 
 
-# --- pages: a page that is too large is asked for again with fewer objects -----------------------
+# --- pages: a page that is too large is requested again with fewer objects -----------------------
 
 
 def padded(name: str, size: int) -> dict[str, Any]:
@@ -291,7 +293,7 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_small_pages")
-async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(
+async def test_a_page_that_is_too_large_is_requested_with_fewer_objects(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads.extend(
@@ -302,10 +304,10 @@ async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(
             page(item("c", 1), version=1),
         ]
     )
-    found = [
+    results = [
         job["metadata"]["name"] async for job in faulty_client.objects(paths.jobs(KINDS["TFJob"]))
     ]
-    assert found == ["a", "b", "c"]
+    assert results == ["a", "b", "c"]
     asked = [(query["limit"], query.get("continue", "")) for query in faulty.read_queries]
     assert asked == [("500", ""), ("500", "after a"), ("125", "after a"), ("125", "after b")]
 
@@ -321,7 +323,7 @@ async def test_one_object_that_is_too_large_is_an_error(
 
 
 @pytest.mark.usefixtures("_small_pages")
-async def test_the_client_goes_on_after_an_answer_that_was_too_large(
+async def test_the_client_continues_after_an_answer_that_was_too_large(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads.extend([page(padded("a", 20_000), version=1), json.dumps({"a": 1}).encode()])
@@ -377,7 +379,7 @@ UNSERVED = {
 
 
 @pytest.mark.parametrize("body", UNSERVED.values(), ids=UNSERVED)
-def test_a_path_that_is_not_served_is_told_from_an_object_that_is_not_there(body: bytes) -> None:
+def test_a_path_that_is_not_served_differs_from_a_missing_object(body: bytes) -> None:
     error = error_of(404, body)
 
     assert type(error) is errors.NotServed

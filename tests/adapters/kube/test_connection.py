@@ -1,4 +1,4 @@
-"""Where the API server is and what it is shown, in a pod or by a kubeconfig."""
+"""The address of the API server and the credentials, in a pod or by a kubeconfig."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ import yaml
 from kfext.kube.connection import NoAccess, Token, from_kubeconfig, in_cluster, namespace_of
 
 
-async def test_a_token_is_read_anew_every_minute_and_when_refused() -> None:
+async def test_a_token_is_read_again_every_minute_and_when_refused() -> None:
     now, tokens = 0.0, iter(["one", "two", "three"])
     token = Token(lambda: next(tokens), monotonic=lambda: now)
 
@@ -24,13 +24,13 @@ async def test_a_token_is_read_anew_every_minute_and_when_refused() -> None:
     assert [header["Authorization"] for header in seen] == ["one", "one", "two", "three"]
 
 
-def test_a_missing_service_account_is_said(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_no_service_account_is_reported(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     with pytest.raises(NoAccess, match="service account"):
         in_cluster(folder=tmp_path)
 
 
-def test_a_missing_kubeconfig_is_said(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_missing_kubeconfig_is_reported(tmp_path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(NoAccess, match="absent"):
         from_kubeconfig(tmp_path / "absent")
 
@@ -44,11 +44,15 @@ contexts:
 - {name: here, context: {cluster: c, user: u, namespace: team-a}}
 - {name: bare, context: {cluster: c, user: u}}
 """
-CURRENT = {"none": "", "an empty one": 'current-context: ""', "a lost one": "current-context: gone"}
+CURRENT = {
+    "none": "",
+    "an empty one": 'current-context: ""',
+    "a missing one": "current-context: gone",
+}
 
 
 @pytest.mark.parametrize("current", CURRENT.values(), ids=CURRENT)
-def test_a_context_that_is_named_needs_no_current_one(tmp_path: Path, current: str) -> None:
+def test_a_named_context_needs_no_current_context(tmp_path: Path, current: str) -> None:
     path = tmp_path / "config"
     path.write_text(CONTEXTS + current)
     assert from_kubeconfig(path, context="here").server == "http://127.0.0.1:1"
@@ -65,7 +69,7 @@ def plugin(*command: str) -> dict[str, Any]:
 
 
 def printed(status: Any) -> str:
-    """Return what a program prints that gives a credential."""
+    """Return the output of a program that prints a credential."""
     asked = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
     return json.dumps({**asked, "status": status})
 
@@ -95,7 +99,7 @@ def kubeconfig_of(folder: Path, user: dict[str, Any]) -> Path:
 
 
 @pytest.mark.parametrize(("user", "want"), USERS.values(), ids=USERS)
-async def test_the_user_of_a_kubeconfig_is_shown(
+async def test_the_credential_of_a_kubeconfig_is_used(
     tmp_path: Path, user: dict[str, Any], want: str | None
 ) -> None:
     header = await from_kubeconfig(kubeconfig_of(tmp_path, user), context="here").token.header()
@@ -133,10 +137,10 @@ SILENT: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("user", "said"), SILENT.values(), ids=SILENT)
-def test_a_user_whose_credential_is_missing_is_not_taken_for_anonymous(
+def test_a_user_without_a_credential_does_not_become_anonymous(
     tmp_path: Path, user: dict[str, Any], said: str
 ) -> None:
-    """What a program prints where a token should be is not repeated: it may be a secret."""
+    """The output of a program in place of a token is not repeated: it may be a secret."""
     with pytest.raises(NoAccess, match=said) as raised:
         from_kubeconfig(kubeconfig_of(tmp_path, user), context="here")
     assert "secret" not in str(raised.value)
@@ -153,14 +157,14 @@ UNUSABLE = {
     "a certificate that is no base64": CONTEXTS.replace(
         '"http://127.0.0.1:1"', '"https://127.0.0.1:1", certificate-authority-data: "#"'
     ) + "current-context: here",
-    "a certificate that is none": CONTEXTS.replace(
+    "a malformed certificate": CONTEXTS.replace(
         '"http://127.0.0.1:1"', '"https://127.0.0.1:1", certificate-authority-data: "AAAA"'
     ) + "current-context: here",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("written", UNUSABLE.values(), ids=UNUSABLE)
-def test_a_kubeconfig_that_is_none_is_said(tmp_path: Path, written: str) -> None:
+def test_a_malformed_kubeconfig_is_reported(tmp_path: Path, written: str) -> None:
     path = tmp_path / "config"
     path.write_text(written)
     with pytest.raises(NoAccess, match="no usable kubeconfig"):

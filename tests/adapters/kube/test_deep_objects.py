@@ -1,4 +1,4 @@
-"""Objects as deep as the true API server takes them, which whoever may create one can make."""
+"""Objects of the largest depth that the true API server accepts, which any user can create."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from kfext.kube.informer import Informer
 from .conftest import until
 
 _AROUND = 20
-"""Levels of a list around the managedFields of its objects, and some to spare."""
+"""Levels of a list around the managedFields of its objects, with a margin."""
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def as_deep_as_the_api_server() -> Iterator[None]:
 
 
 def deep(name: str, *, levels: int = API_SERVER_DEPTH - _AROUND) -> bytes:
-    """Return a ConfigMap with so many levels of managedFields."""
+    """Return a ConfigMap with this many levels of managedFields."""
     fields = '{"f:a":' * levels + "{}" + "}" * levels
     entry = {"manager": "me", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
     entry |= {"time": "2026-01-01T00:00:00Z", "fieldsV1": "LEVELS"}
@@ -39,17 +39,17 @@ def deep(name: str, *, levels: int = API_SERVER_DEPTH - _AROUND) -> bytes:
 
 @pytest.fixture
 async def held(client: Client, namespace: str) -> str:
-    """The path of a collection with an object that is as deep as can be."""
+    """The path of a collection with an object of the largest depth."""
     path = paths.config_maps(namespace)
     await client.send(Request(verb="create", method="POST", path=path, body=deep("one")))
     return path
 
 
 @pytest.mark.usefixtures("as_deep_as_the_api_server")
-async def test_it_is_read_and_listed(client: Client, held: str) -> None:
-    found = await client.get(f"{held}/one")
-    assert found["metadata"]["managedFields"]
-    uid = found["metadata"]["uid"]
+async def test_a_deep_object_is_read_and_listed(client: Client, held: str) -> None:
+    content = await client.get(f"{held}/one")
+    assert content["metadata"]["managedFields"]
+    uid = content["metadata"]["uid"]
     assert uid in await client.uids(held)
     listed = [body["metadata"]["uid"] async for body in client.objects(held)]
     assert uid in listed
@@ -58,7 +58,7 @@ async def test_it_is_read_and_listed(client: Client, held: str) -> None:
 
 
 @pytest.mark.usefixtures("as_deep_as_the_api_server")
-async def test_an_informer_lists_and_follows_it(client: Client, namespace: str, held: str) -> None:
+async def test_an_informer_follows_a_deep_object(client: Client, namespace: str, held: str) -> None:
     followed = Informer(
         client, held, decode=lambda raw: str(msgspec.json.decode(raw)["metadata"]["name"])
     )
@@ -76,7 +76,7 @@ async def test_an_informer_lists_and_follows_it(client: Client, namespace: str, 
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_without_the_limit_an_informer_goes_on_and_tries_again(
+async def test_an_informer_without_the_limit_continues_and_tries_again(
     client: Client, held: str
 ) -> None:
     followed = Informer(client, held, decode=bytes.decode)

@@ -1,4 +1,4 @@
-"""Events: each said once, none in the way of the caller."""
+"""Events: each is sent once, and none blocks the caller."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ async def recording(client: Client) -> AsyncIterator[EventRecorder]:
 
 SEQUENCES = {
     "one sentence is one event": ([("NoRoom", "4 of 8")], [("NoRoom", "4 of 8")]),
-    "the same sentence is said once": (
+    "the same sentence is sent once": (
         [("NoRoom", "4 of 8"), ("NoRoom", "4 of 8")],
         [("NoRoom", "4 of 8")],
     ),
@@ -42,11 +42,11 @@ SEQUENCES = {
         [("NoRoom", "4 of 8"), ("NoRoom", "5 of 8")],
         [("NoRoom", "4 of 8")],
     ),
-    "a change of reason is said": (
+    "a change of reason is sent": (
         [("NoRoom", "4 of 8"), ("Placed", "on n1")],
         [("NoRoom", "4 of 8"), ("Placed", "on n1")],
     ),
-    "a return to an earlier reason is said if the sentence is new": (
+    "a return to an earlier reason is sent if the sentence is new": (
         [("NoRoom", "4 of 8"), ("Placed", "on n1"), ("NoRoom", "2 of 8")],
         [("NoRoom", "2 of 8"), ("NoRoom", "4 of 8"), ("Placed", "on n1")],
     ),
@@ -58,7 +58,7 @@ SEQUENCES = {
 
 
 @pytest.mark.parametrize(("said", "want"), SEQUENCES.values(), ids=SEQUENCES.keys())
-async def test_what_reaches_the_cluster(
+async def test_the_events_that_reach_the_cluster(
     said: list[tuple[str, str]], want: list[tuple[str, str]], client: Client, namespace: str
 ) -> None:
     async with recording(client) as recorder:
@@ -66,10 +66,10 @@ async def test_what_reaches_the_cluster(
             recorder.record(about(namespace), Verdict(reason, message), action="Waiting")
         await recorder.drain()
 
-    found = await client.list_all(paths.events(namespace))
-    assert sorted((event["reason"], event["note"]) for event in found) == want
+    result = await client.list_all(paths.events(namespace))
+    assert sorted((event["reason"], event["note"]) for event in result) == want
     assert recorder.dropped == 0
-    assert all(event["regarding"]["uid"] == "u-1" for event in found)
+    assert all(event["regarding"]["uid"] == "u-1" for event in result)
 
 
 async def test_a_new_process_does_not_repeat_the_old_one(client: Client, namespace: str) -> None:
@@ -82,7 +82,7 @@ async def test_a_new_process_does_not_repeat_the_old_one(client: Client, namespa
     assert recorder.dropped == 0
 
 
-async def test_what_was_said_is_not_even_sent_again(testbed: Testbed, namespace: str) -> None:
+async def test_a_repeated_event_is_not_even_sent(testbed: Testbed, namespace: str) -> None:
     sent: list[int] = []
     client = await Client.connect(
         testbed.kubeconfig, observe=lambda _verb, _what, status: sent.append(status)
@@ -106,11 +106,11 @@ async def test_two_jobs_may_have_the_same_reason(client: Client, namespace: str)
             )
         await recorder.drain()
 
-    found = await client.list_all(paths.events(namespace))
-    assert [event["type"] for event in found] == ["Warning", "Warning"]
+    result = await client.list_all(paths.events(namespace))
+    assert [event["type"] for event in result] == ["Warning", "Warning"]
 
 
-async def test_long_names_and_sentences_are_cut_to_what_the_api_takes(
+async def test_long_names_and_sentences_are_cut_to_the_limits_of_the_api(
     client: Client, namespace: str
 ) -> None:
     async with recording(client) as recorder:
@@ -145,9 +145,7 @@ async def test_an_event_that_cannot_be_encoded_is_dropped_and_the_next_is_writte
     assert len(await client.list_all(paths.events(namespace))) == 1
 
 
-async def test_a_failure_is_counted_and_the_next_occasion_taken(
-    client: Client, namespace: str
-) -> None:
+async def test_a_failure_is_counted_and_the_next_event_sent(client: Client, namespace: str) -> None:
     async with recording(client) as recorder:
         nowhere = about("no-such-namespace")
         recorder.record(nowhere, Verdict("NoRoom", "x"), action="Waiting")
@@ -161,7 +159,7 @@ async def test_a_failure_is_counted_and_the_next_occasion_taken(
     assert len(await client.list_all(paths.events(namespace))) == 1
 
 
-async def test_a_full_queue_drops_and_never_waits(client: Client, namespace: str) -> None:
+async def test_a_full_queue_drops_events_and_never_waits(client: Client, namespace: str) -> None:
     recorder = EventRecorder(client, reporter="kfext.dev/controller", instance="kfext-0")
 
     for number in range(1005):

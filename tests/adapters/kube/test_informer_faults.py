@@ -1,4 +1,4 @@
-"""Whatever the connection does, the informer ends up with what the server has."""
+"""After any faults of the connection the informer has the objects of the server."""
 
 import asyncio
 import json
@@ -105,11 +105,11 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-async def test_after_a_fault_the_copy_is_right_again(
+async def test_after_a_fault_the_copy_is_correct_again(
     fault: Fault, faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads += [page(item("a", 9), version=10), page(item("e", 29), version=30)]
-    # The last watch stays quiet only after it has spoken, so that silence does not repeat.
+    # The last watch is silent only after an event, so that silence does not repeat.
     faulty.watches += [fault.steps, [line("ADDED", item("b", 40)), FallSilent()]]
     changes: Changes = []
     followed = informer(faulty_client, changes, fault.silence_seconds)
@@ -125,7 +125,7 @@ async def test_after_a_fault_the_copy_is_right_again(
         relisted = fault.want_relists == 2
         assert (("a@9", None) in changes) is relisted
         assert ("e@29" in list(followed.store)) is relisted
-        # Replaying what was called leads to what is stored.
+        # A replay of the callbacks leads to the stored objects.
         replayed: set[str] = set()
         for old, new in changes:
             replayed -= {old}
@@ -146,7 +146,7 @@ LIST_FAULTS: dict[str, list[bytes | Refuse]] = {
 
 
 @pytest.mark.parametrize("answers", LIST_FAULTS.values(), ids=LIST_FAULTS.keys())
-async def test_a_failed_list_begins_anew_and_leaves_nothing_behind(
+async def test_a_failed_list_starts_again_and_leaves_nothing_behind(
     answers: list[bytes | Refuse], faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads += [
@@ -166,7 +166,7 @@ async def test_a_failed_list_begins_anew_and_leaves_nothing_behind(
         assert followed.metrics.failures == 1
 
 
-async def test_changes_are_told_once_and_with_what_they_replace(
+async def test_changes_are_reported_once_and_with_the_replaced_object(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads.append(page(item("a", 9), version=10))
@@ -195,7 +195,7 @@ async def test_changes_are_told_once_and_with_what_they_replace(
         assert followed.store.by_uid("uid-a") is None
 
 
-async def test_an_object_that_turns_odd_keeps_its_last_good_value(
+async def test_an_object_that_becomes_malformed_keeps_its_last_valid_value(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads.append(page(item("a", 9), version=10))
@@ -253,7 +253,7 @@ async def test_the_age_of_the_copy_counts_from_the_last_sign_of_life(
         assert followed.metrics.changes == 0
 
 
-async def test_a_collection_that_never_changes_is_not_taken_for_a_dead_server(
+async def test_a_collection_that_never_changes_does_not_seem_a_dead_server(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads.append(page(version=10))  # every watch stays silent, without even a bookmark
@@ -329,7 +329,7 @@ def test_lines_are_whole_however_they_arrive() -> None:
     ]
 
 
-def test_backoff_doubles_up_to_its_limit_and_begins_anew() -> None:
+def test_backoff_doubles_up_to_its_limit_and_starts_again() -> None:
     backoff = Backoff(first=1, longest=30)
 
     waits = [backoff.next() for _ in range(2000)]
@@ -342,7 +342,7 @@ def test_backoff_doubles_up_to_its_limit_and_begins_anew() -> None:
     assert backoff.next() <= 1
 
 
-async def test_a_copy_that_is_not_followed_says_why_until_the_server_answers_again(
+async def test_a_copy_that_is_not_followed_shows_the_reason_until_the_server_answers(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads.append(page(item("a", 9), version=10))

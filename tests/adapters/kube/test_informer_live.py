@@ -23,9 +23,7 @@ def decode(raw: bytes) -> str:
     return str(data.get("x", ""))
 
 
-async def test_what_happens_in_the_cluster_happens_in_the_copy(
-    client: Client, namespace: str
-) -> None:
+async def test_changes_of_the_cluster_reach_the_copy(client: Client, namespace: str) -> None:
     await asyncio.gather(
         *(client.create(configmaps(namespace), configmap(f"m-{i}", x="old")) for i in range(520))
     )
@@ -79,7 +77,7 @@ async def test_a_restart_of_the_api_server_is_survived(
         assert followed.metrics.failures > 0
 
 
-async def test_the_server_says_in_the_stream_that_history_is_gone(client: Client) -> None:
+async def test_the_server_reports_expired_history_in_the_stream(client: Client) -> None:
     lines = Lines()
     chunks = client.watch(
         paths.namespaces(), resource_version="1", server_seconds=5, silence_seconds=30
@@ -92,7 +90,7 @@ async def test_the_server_says_in_the_stream_that_history_is_gone(client: Client
     try:
         (change,) = await errors()
     except Gone:
-        return  # said by the HTTP status, which is as good
+        return  # by the HTTP status, which is as good
     assert change.type == "ERROR"
     assert isinstance(stream_error(bytes(change.object)), Gone)
 
@@ -144,9 +142,9 @@ async def test_pods_and_nodes_of_a_true_server_are_read(
         assert pod is not None
         assert pod.gated
         assert pod.requests == {"cpu": 250, "memory": 2**30, "pods": 1}
-        found = nodes.store.by_name(f"node-{namespace}")
-        assert found is not None
-        assert found.allocatable == {"cpu": 4000, "memory": 8 * 2**30, "pods": 110}
-        assert found.labels["zone"] == "a"
-        assert "k" in {taint.key for taint in found.taints}
+        result = nodes.store.by_name(f"node-{namespace}")
+        assert result is not None
+        assert result.allocatable == {"cpu": 4000, "memory": 8 * 2**30, "pods": 110}
+        assert result.labels["zone"] == "a"
+        assert "k" in {taint.key for taint in result.taints}
     await client.delete(paths.nodes(f"node-{namespace}"))

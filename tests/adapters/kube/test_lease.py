@@ -43,8 +43,8 @@ class Contest:
         return holder
 
     async def lease(self) -> dict[str, object]:
-        found = await self.client.get(paths.leases(self.namespace, "kfext-controller"))
-        spec: dict[str, object] = found["spec"]
+        content = await self.client.get(paths.leases(self.namespace, "kfext-controller"))
+        spec: dict[str, object] = content["spec"]
         return spec
 
     async def stop(self, identity: str) -> None:
@@ -62,7 +62,7 @@ async def contest(client: Client, namespace: str) -> AsyncIterator[Contest]:
     await asyncio.gather(*made.tasks.values(), return_exceptions=True)
 
 
-async def test_the_lease_says_which_nodes_are_suspect_until_they_are_not(
+async def test_the_lease_names_suspect_nodes_until_they_are_cleared(
     client: Client, namespace: str
 ) -> None:
     suspects = {f"node-{number}": "3 jobs failed here" for number in range(200)}
@@ -76,8 +76,8 @@ async def test_the_lease_says_which_nodes_are_suspect_until_they_are_not(
     )
 
     async def said() -> dict[str, str]:
-        found = await client.get(paths.leases(namespace, names.LEASE))
-        shown: dict[str, str] = json.loads(found["metadata"]["annotations"][names.SUSPECTS])
+        content = await client.get(paths.leases(namespace, names.LEASE))
+        shown: dict[str, str] = json.loads(content["metadata"]["annotations"][names.SUSPECTS])
         return shown
 
     task = asyncio.create_task(holder.run())
@@ -92,11 +92,11 @@ async def test_the_lease_says_which_nodes_are_suspect_until_they_are_not(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_of_many_candidates_one_holds_the_lease(contest: Contest) -> None:
+async def test_one_of_many_candidates_holds_the_lease(contest: Contest) -> None:
     holders = [contest.enter(f"c{i}", Timing(retry=0.05)) for i in range(5)]
 
     await until(lambda: any(h.held.is_set() for h in holders), what="a holder")
-    await asyncio.sleep(0.5)  # ten attempts of everybody
+    await asyncio.sleep(0.5)  # ten attempts of each candidate
 
     assert sum(h.held.is_set() for h in holders) == 1
     assert (await contest.lease())["leaseDurationSeconds"] == 15
@@ -137,7 +137,7 @@ async def test_a_lease_is_released_although_a_renewal_was_still_on_its_way(
     assert (await contest.lease())["holderIdentity"] == ""
 
 
-async def test_who_is_ill_loses_the_lease_and_who_is_well_gets_it(contest: Contest) -> None:
+async def test_an_unhealthy_leader_loses_the_lease_to_a_healthy_candidate(contest: Contest) -> None:
     first = contest.enter("first", Timing(duration=5, deadline=0.6, retry=0.05))
     await until(first.held.is_set, what="the first holds it")
     second = contest.enter("second")
@@ -151,7 +151,7 @@ async def test_who_is_ill_loses_the_lease_and_who_is_well_gets_it(contest: Conte
     assert (await contest.lease())["holderIdentity"] == "second"
 
 
-async def test_who_is_ill_does_not_acquire(contest: Contest) -> None:
+async def test_an_unhealthy_candidate_does_not_acquire(contest: Contest) -> None:
     contest.ill.add("first")
     first = contest.enter("first")
     await asyncio.sleep(0.3)
@@ -161,7 +161,7 @@ async def test_who_is_ill_does_not_acquire(contest: Contest) -> None:
     await until(first.held.is_set, what="the first holds it")
 
 
-async def test_a_lease_that_another_took_is_lost(contest: Contest) -> None:
+async def test_a_lease_taken_by_another_candidate_is_lost(contest: Contest) -> None:
     first = contest.enter("first", Timing(retry=0.05))
     await until(first.held.is_set, what="the first holds it")
 
@@ -172,7 +172,7 @@ async def test_a_lease_that_another_took_is_lost(contest: Contest) -> None:
         await asyncio.wait_for(contest.tasks["first"], 30)
 
 
-async def test_a_deleted_lease_is_made_again(contest: Contest) -> None:
+async def test_a_deleted_lease_is_recreated(contest: Contest) -> None:
     first = contest.enter("first", Timing(retry=0.05))
     await until(first.held.is_set, what="the first holds it")
 
@@ -181,8 +181,8 @@ async def test_a_deleted_lease_is_made_again(contest: Contest) -> None:
     await contest.client.delete(path)
     async with asyncio.timeout(30):
         while True:
-            found = await contest.client.list_all(paths.leases(contest.namespace))
-            if found and found[0]["metadata"]["uid"] != before["metadata"]["uid"]:
+            result = await contest.client.list_all(paths.leases(contest.namespace))
+            if result and result[0]["metadata"]["uid"] != before["metadata"]["uid"]:
                 break
             await asyncio.sleep(0.02)
 
@@ -216,7 +216,7 @@ async def test_a_lease_that_cannot_be_renewed_is_lost(
     assert len(faulty.read_queries) > 5, "it gave up at the first failure"
 
 
-async def test_a_renewal_without_an_answer_leaves_time_for_another_one(
+async def test_a_renewal_without_an_answer_leaves_time_for_another(
     contest: Contest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = contest.enter("me", Timing(duration=5, deadline=4.0, retry=0.05))
@@ -236,7 +236,7 @@ async def test_a_renewal_without_an_answer_leaves_time_for_another_one(
     assert holder.held.is_set()
 
 
-async def test_a_holder_that_stood_still_for_too_long_may_not_act_any_more(
+async def test_a_holder_that_was_suspended_for_too_long_may_no_longer_act(
     client: Client, namespace: str
 ) -> None:
     now = 1000.0
@@ -261,7 +261,7 @@ async def test_a_holder_that_stood_still_for_too_long_may_not_act_any_more(
     assert not holder.may_act()
 
 
-async def test_another_is_believed_by_our_own_clock_only(client: Client, namespace: str) -> None:
+async def test_another_holder_is_judged_by_the_local_clock(client: Client, namespace: str) -> None:
     spec = {
         "holderIdentity": "other",
         "leaseDurationSeconds": 15,
@@ -293,17 +293,17 @@ async def test_another_is_believed_by_our_own_clock_only(client: Client, namespa
         await task
 
 
-# What a webhook saw: (renewTime, wall clock, monotonic clock), then the clock at the question.
+# Observations of a webhook: (renewTime, wall clock, monotonic clock), then the clock at the check.
 SIGHTS: dict[str, tuple[list[tuple[float | None, float, float]], float, bool]] = {
     "no lease was ever seen": ([], 5, False),
     "there is no lease": ([(None, 1000, 5)], 5, False),
     "at first sight it was renewed just now": ([(1000, 1001, 5)], 5, True),
     "at first sight it was renewed long ago": ([(1000, 1031, 5)], 5, False),
-    "what was left at first sight has passed": ([(1000, 1020, 5)], 15.1, False),
-    "what was left at first sight has not passed": ([(1000, 1020, 5)], 14.9, True),
-    "our wall clock is behind": ([(1000, 900, 5)], 34.9, True),
-    "our wall clock is behind, and time passes": ([(1000, 900, 5)], 35.1, False),
-    "our wall clock is ahead, but we saw it renewed": (
+    "the time left at first sight has passed": ([(1000, 1020, 5)], 15.1, False),
+    "the time left at first sight has not passed": ([(1000, 1020, 5)], 14.9, True),
+    "the local wall clock is behind": ([(1000, 900, 5)], 34.9, True),
+    "the local wall clock is behind, and time passes": ([(1000, 900, 5)], 35.1, False),
+    "the local wall clock is ahead, but a renewal was seen": (
         [(1000, 9000, 5), (1002, 9002, 7)],
         36.9,
         True,
@@ -314,7 +314,7 @@ SIGHTS: dict[str, tuple[list[tuple[float | None, float, float]], float, bool]] =
         False,
     ),
     "it was deleted": ([(1000, 1000, 5), (None, 1001, 6)], 6, False),
-    "it was deleted and an old one came back": (
+    "it was deleted and an old lease was restored": (
         [(1000, 1000, 5), (None, 1001, 6), (900, 1002, 7)],
         7,
         False,
@@ -323,7 +323,7 @@ SIGHTS: dict[str, tuple[list[tuple[float | None, float, float]], float, bool]] =
 
 
 @pytest.mark.parametrize(("sights", "at", "want"), SIGHTS.values(), ids=SIGHTS.keys())
-def test_freshness(
+def test_whether_a_lease_is_fresh(
     sights: list[tuple[float | None, float, float]], *, at: float, want: bool
 ) -> None:
     watch = LeaseWatch()
@@ -342,5 +342,5 @@ def test_freshness(
         (b"[]", 0.0),
     ],
 )
-def test_renew_time(raw: bytes, want: float) -> None:
+def test_the_renew_time_is_parsed(raw: bytes, want: float) -> None:
     assert decode_lease(raw).renewed == want

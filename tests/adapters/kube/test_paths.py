@@ -34,7 +34,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize(("path", "want", "want_resource"), PATHS.values(), ids=PATHS.keys())
-def test_path(path: str, want: str, want_resource: str) -> None:
+def test_the_path_of_a_resource(path: str, want: str, want_resource: str) -> None:
     assert path == want
     assert paths.resource_of(path) == want_resource
 

@@ -1,4 +1,4 @@
-"""Each line of a log once, and the newest whatever a job prints."""
+"""Each line of a log is read once, and the newest lines whatever a job prints."""
 
 from typing import cast
 
@@ -57,12 +57,12 @@ async def test_of_many_new_lines_the_newest_are_read() -> None:
     assert kubelet.requests == 1
 
 
-async def test_of_long_lines_fewer_are_asked_for_until_the_newest_is_among_them() -> None:
+async def test_fewer_long_lines_are_requested_until_the_newest_is_among_them() -> None:
     kubelet = FakeKubelet()
     log = reader(kubelet)
     kubelet.write(*("x" * 16_384 + str(number) for number in range(300)))
-    found = await texts(log)
-    assert found[-1].endswith("299")
+    result = await texts(log)
+    assert result[-1].endswith("299")
     assert kubelet.requests <= 3
     kubelet.write(*("short" for _ in range(200)))
     for _ in range(6):
@@ -115,7 +115,7 @@ ANSWERS: dict[str, tuple[bytes, list[str]]] = {
 
 
 @pytest.mark.parametrize(("body", "want"), ANSWERS.values(), ids=ANSWERS)
-def test_what_lines_an_answer_has(body: bytes, want: list[str]) -> None:
+def test_the_lines_of_an_answer(body: bytes, want: list[str]) -> None:
     assert [line.text for line in lines_of(body)] == want
 
 
@@ -125,5 +125,5 @@ def test_the_time_of_a_line_is_that_of_its_zone() -> None:
 
 
 @given(st.binary(max_size=500))
-def test_no_answer_is_too_odd(body: bytes) -> None:
+def test_any_answer_is_read_without_an_error(body: bytes) -> None:
     assert newer(lines_of(body), "2026-11-22T10:00:00Z") is not None

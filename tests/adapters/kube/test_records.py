@@ -1,4 +1,4 @@
-"""The ConfigMaps of the leader on a true API server: who may write and read them, and how long."""
+"""The leader's ConfigMaps on a true API server: who may write and read them, and their size."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -59,7 +59,7 @@ async def refused(request: Awaitable[object]) -> bool:
     return False
 
 
-async def test_the_longest_capacity_is_written_and_read_by_those_who_have_the_named_right(
+async def test_the_longest_capacity_is_written_and_read_only_with_the_named_right(
     account: As,
 ) -> None:
     written = capacity_record(Ledger(large(9000, length=60)), None)

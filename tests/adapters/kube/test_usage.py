@@ -1,4 +1,4 @@
-"""CPU use of pods and nodes from the metrics API, and why it is not known."""
+"""CPU use of pods and nodes from the metrics API, and the reasons for unknown use."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def figures(name: str, cpu: str, *, at: str = "2026-11-22T10:00:30Z") -> dict[st
 
 
 def figures_of_node(cpu: object) -> dict[str, Any]:
-    """Return what the metrics API states of a node."""
+    """Return the item of the metrics API about a node."""
     usage = {"cpu": cpu, "memory": "1Gi"}
     return {"timestamp": "2026-11-22T10:00:30Z", "window": "15.5s", "usage": usage}
 
@@ -55,7 +55,7 @@ class FakeCluster:
 
     `metrics`: the items of each namespace, the HTTP status of a refusal, or a raw answer; another
     namespace is refused with `without`.
-    `of_nodes`: what the metrics API states of nodes by name; others are refused with `without`.
+    `of_nodes`: the items of the metrics API on nodes by name; others are refused with `without`.
     """
 
     def __init__(self) -> None:
@@ -71,15 +71,15 @@ class FakeCluster:
         if request.path.startswith("/apis/metrics.k8s.io/v1beta1/nodes/"):
             stated = self.of_nodes.get(request.path.split("/")[-1])
             return web.json_response(stated or {}, status=200 if stated else self.without)
-        found = self.metrics.get(request.path.split("/")[-2], self.without)
-        if isinstance(found, int):
-            return web.json_response({"message": "refused"}, status=found)
-        if isinstance(found, bytes):
-            return web.Response(body=found)
-        return web.json_response({"items": found})
+        content = self.metrics.get(request.path.split("/")[-2], self.without)
+        if isinstance(content, int):
+            return web.json_response({"message": "refused"}, status=content)
+        if isinstance(content, bytes):
+            return web.Response(body=content)
+        return web.json_response({"items": content})
 
     def count(self, part: str) -> int:
-        """Return how many requests had a part in their path."""
+        """Return the number of requests with a part in their path."""
         return sum(part in path for path in self.requested)
 
 
@@ -97,9 +97,9 @@ class Bed:
         return (await self.usage.read(of, nodes={*names})).nodes
 
     async def why(self, pod: Pod) -> Verdict:
-        found = (await self.read(pod))[pod.uid]
-        assert isinstance(found, Verdict), found
-        return found
+        result = (await self.read(pod))[pod.uid]
+        assert isinstance(result, Verdict), result
+        return result
 
 
 @pytest.fixture
@@ -121,10 +121,10 @@ def pod(name: str, *, node: str = "n1", uid: str = "", created: float = 0.0) -> 
 # --- pods and nodes -------------------------------------------------------------------------------
 
 
-async def test_the_metrics_api_is_asked_for_one_list_per_namespace(bed: Bed) -> None:
+async def test_one_list_per_namespace_is_requested_of_the_metrics_api(bed: Bed) -> None:
     bed.api.metrics = {"team": [figures("a", "200m"), figures("b", "50m"), figures("c", "1")]}
-    found = await bed.read(pod("a", node="n1"), pod("b", node="n2"))
-    assert found == {
+    content = await bed.read(pod("a", node="n1"), pod("b", node="n2"))
+    assert content == {
         "a": CpuUse(0.2, at=AT, window=15.5),
         "b": CpuUse(0.05, at=AT, window=15.5),
     }
@@ -134,13 +134,13 @@ async def test_the_metrics_api_is_asked_for_one_list_per_namespace(bed: Bed) -> 
 
 async def test_a_pod_without_figures_is_pending(bed: Bed) -> None:
     bed.api.metrics = {"team": [figures("b", "50m")]}
-    found = await bed.read(pod("a"), pod("b"))
-    assert isinstance(found["a"], Verdict)
-    assert found["a"].reason == names.REASON_CPU_USE_PENDING
-    assert found["b"] == CpuUse(0.05, at=AT, window=15.5)
+    content = await bed.read(pod("a"), pod("b"))
+    assert isinstance(content["a"], Verdict)
+    assert content["a"].reason == names.REASON_CPU_USE_PENDING
+    assert content["b"] == CpuUse(0.05, at=AT, window=15.5)
 
 
-async def test_figures_of_an_earlier_pod_of_the_same_name_are_not_those_of_the_new_one(
+async def test_figures_of_an_earlier_pod_of_the_same_name_do_not_count_for_the_new_pod(
     bed: Bed,
 ) -> None:
     bed.api.metrics = {"team": [figures("a", "200m")]}
@@ -149,25 +149,25 @@ async def test_figures_of_an_earlier_pod_of_the_same_name_are_not_those_of_the_n
     assert isinstance((await bed.read(pod("a", created=AT - 20)))["a"], CpuUse)
 
 
-async def test_a_pod_that_is_not_bound_is_pending_and_nothing_is_asked(bed: Bed) -> None:
+async def test_an_unbound_pod_is_pending_and_nothing_is_requested(bed: Bed) -> None:
     assert (await bed.why(pod("a", node=""))).reason == names.REASON_CPU_USE_PENDING
     assert bed.api.requested == []
 
 
-async def test_nothing_is_asked_for_no_pods(bed: Bed) -> None:
+async def test_nothing_is_requested_without_pods(bed: Bed) -> None:
     assert await bed.read() == {}
     assert bed.api.requested == []
 
 
-async def test_a_list_that_is_too_long_costs_its_own_namespace_alone(bed: Bed) -> None:
+async def test_a_list_that_is_too_long_affects_only_its_own_namespace(bed: Bed) -> None:
     bed.api.metrics = {"team": [figures("a", "200m")], "other": b" " * (4 * 2**20 + 1)}
-    found = await bed.read(pod("a"), Pod("other", "b", "b", node_name="n1"))
-    assert isinstance(found["a"], CpuUse)
-    assert isinstance(found["b"], Verdict)
-    assert "more than 4194304 bytes" in found["b"].message
+    content = await bed.read(pod("a"), Pod("other", "b", "b", node_name="n1"))
+    assert isinstance(content["a"], CpuUse)
+    assert isinstance(content["b"], Verdict)
+    assert "more than 4194304 bytes" in content["b"].message
 
 
-async def test_the_metrics_api_states_what_is_used_on_the_nodes_that_are_named(
+async def test_the_metrics_api_states_the_use_of_the_named_nodes(
     bed: Bed,
 ) -> None:
     bed.api.metrics = {"team": [figures("a", "200m"), figures("b", "50m")]}
@@ -180,25 +180,23 @@ async def test_the_metrics_api_states_what_is_used_on_the_nodes_that_are_named(
 
 
 @pytest.mark.parametrize("cpu", [None, "much", "-1", [3]])
-async def test_a_node_of_which_the_metrics_api_states_no_use_is_left_out(
-    bed: Bed, cpu: object
-) -> None:
+async def test_a_node_without_figures_is_left_out(bed: Bed, cpu: object) -> None:
     bed.api.metrics = {"team": [figures("a", "200m"), figures("b", "50m")]}
     bed.api.of_nodes = {"n1": figures_of_node(cpu), "n2": figures_of_node("1")}
-    found = await bed.nodes("n1", "n2", of=[pod("a", node="n1"), pod("b", node="n2")])
-    assert found == {"n2": CpuUse(1.0, at=AT, window=15.5)}
+    result = await bed.nodes("n1", "n2", of=[pod("a", node="n1"), pod("b", node="n2")])
+    assert result == {"n2": CpuUse(1.0, at=AT, window=15.5)}
 
 
-async def test_without_the_right_to_nodes_the_use_of_pods_is_known(bed: Bed) -> None:
+async def test_the_use_of_pods_is_known_without_the_right_to_nodes(bed: Bed) -> None:
     bed.api.metrics, bed.api.without = {"team": [figures("a", "200m")]}, 403
     for _ in range(3):
-        found = await bed.usage.read([pod("a")], nodes={"n1"})
-        assert isinstance(found.pods["a"], CpuUse)
-        assert found.nodes == {}
+        content = await bed.usage.read([pod("a")], nodes={"n1"})
+        assert isinstance(content.pods["a"], CpuUse)
+        assert content.nodes == {}
     assert bed.api.count("/nodes/") == 1  # in a minute
 
 
-async def test_a_metrics_api_that_is_not_there_is_asked_for_once_a_minute(bed: Bed) -> None:
+async def test_a_missing_metrics_api_is_requested_once_a_minute(bed: Bed) -> None:
     for _ in range(6):  # in 70 s
         why = await bed.why(pod("a"))
         assert why.reason == names.REASON_CPU_USE_UNAVAILABLE
@@ -207,20 +205,20 @@ async def test_a_metrics_api_that_is_not_there_is_asked_for_once_a_minute(bed: B
     assert bed.api.count("metrics.k8s.io") == 2
 
 
-async def test_a_namespace_without_the_right_has_the_reason_and_others_their_figures(
+async def test_a_namespace_without_the_right_has_the_reason_and_others_have_figures(
     bed: Bed,
 ) -> None:
     bed.api.metrics = {"team": [figures("a", "200m")], "other": 403}
-    found = await bed.read(pod("a"), Pod("other", "b", "b", node_name="n1"))
-    assert isinstance(found["a"], CpuUse)
-    assert found["b"] == Verdict(names.REASON_CPU_USE_FORBIDDEN, "metrics API: refused")
+    content = await bed.read(pod("a"), Pod("other", "b", "b", node_name="n1"))
+    assert isinstance(content["a"], CpuUse)
+    assert content["b"] == Verdict(names.REASON_CPU_USE_FORBIDDEN, "metrics API: refused")
 
 
-# --- however many names there are and whatever ails them, asking ends ---------------------------
+# --- requests for any number of failing names end -----------------------------------------------
 
 
 class Asked:
-    """Answers with the name, or fails as told; counts."""
+    """Answers with the name, or fails as set; counts."""
 
     def __init__(self) -> None:
         self.faults: dict[str, ApiError] = {}
@@ -265,15 +263,15 @@ FAULTS: dict[str, tuple[ApiError, str]] = {
 
 
 @pytest.mark.parametrize(("error", "reason"), FAULTS.values(), ids=FAULTS)
-async def test_a_fault_has_a_reason_and_costs_the_others_nothing(
+async def test_a_fault_has_a_reason_and_does_not_affect_others(
     asked: Asked, error: ApiError, reason: str
 ) -> None:
     asked.faults["b"] = error
-    found = await asked.asking().ask(["a", "b", "c"], asked)
-    assert found == {"a": "A", "b": Verdict(reason, "metrics API: no"), "c": "C"}
+    answer = await asked.asking().ask(["a", "b", "c"], asked)
+    assert answer == {"a": "A", "b": Verdict(reason, "metrics API: no"), "c": "C"}
 
 
-async def test_a_source_that_failed_is_left_alone_for_a_while(asked: Asked) -> None:
+async def test_a_failed_source_is_not_requested_for_a_while(asked: Asked) -> None:
     asked.faults["b"] = fault(Unavailable)
     of = asked.asking()
     first = await of.ask(["a", "b"], asked)
@@ -285,18 +283,18 @@ async def test_a_source_that_failed_is_left_alone_for_a_while(asked: Asked) -> N
     assert await of.ask(["a", "b"], asked) == {"a": "A", "b": "B"}
 
 
-async def test_few_are_asked_at_once(asked: Asked) -> None:
-    found = await asked.asking().ask(map(str, range(200)), asked)
-    assert len(found) == 200
+async def test_few_requests_run_at_once(asked: Asked) -> None:
+    answer = await asked.asking().ask(map(str, range(200)), asked)
+    assert len(answer) == 200
     assert asked.most == AT_ONCE
 
 
-async def test_what_does_not_exist_for_one_is_asked_of_few_others(asked: Asked) -> None:
+async def test_a_resource_missing_for_one_name_is_requested_for_few_others(asked: Asked) -> None:
     everywhere = [str(number) for number in range(200)]
     asked.faults = dict.fromkeys(everywhere, fault(NotServed, 404))
     of = asked.asking()
-    found = await of.ask(everywhere, asked)
-    assert {verdict.reason for verdict in found.values() if isinstance(verdict, Verdict)} == {
+    answer = await of.ask(everywhere, asked)
+    assert {verdict.reason for verdict in answer.values() if isinstance(verdict, Verdict)} == {
         names.REASON_CPU_USE_UNAVAILABLE
     }
     assert len(asked.names) <= AT_ONCE
@@ -304,54 +302,54 @@ async def test_what_does_not_exist_for_one_is_asked_of_few_others(asked: Asked) 
     assert "another" not in asked.names
 
 
-async def test_what_is_missing_for_one_node_is_asked_of_the_others(asked: Asked) -> None:
+async def test_a_resource_missing_for_one_node_is_requested_for_the_others(asked: Asked) -> None:
     asked.faults["a"] = fault(NotFound, 404)
     of = asked.asking()
     await of.ask(["a"], asked)
-    found = await of.ask(["a", "b"], asked)
-    assert found["b"] == "B"
+    answer = await of.ask(["a", "b"], asked)
+    assert answer["b"] == "B"
     assert asked.names == ["a", "b"]
 
 
-async def test_those_that_are_silent_do_not_keep_the_rest_from_being_asked(
+async def test_silent_sources_do_not_block_the_others(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usage, "ANSWER_SECONDS", 0.5)
     asked.silent = {f"hung-{number}" for number in range(AT_ONCE)}
-    found = await asked.asking().ask([*asked.silent, *map(str, range(50))], asked)
-    assert [found[str(number)] for number in range(50)] == list(map(str, range(50)))
-    reasons = {found[name].reason for name in asked.silent}  # type: ignore[union-attr]
+    answer = await asked.asking().ask([*asked.silent, *map(str, range(50))], asked)
+    assert [answer[str(number)] for number in range(50)] == list(map(str, range(50)))
+    reasons = {answer[name].reason for name in asked.silent}  # type: ignore[union-attr]
     assert reasons == {names.REASON_CPU_USE_UNAVAILABLE}
 
 
-async def test_when_too_many_are_silent_the_rest_is_asked_the_next_time(
+async def test_after_too_many_silent_sources_the_rest_is_requested_the_next_time(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked.silent = {f"hung-{number}" for number in range(200)}
     of = asked.asking()
     with monkeypatch.context() as patched:
         patched.setattr(usage, "ALL_SECONDS", 0.05)
-        found = await of.ask(asked.silent, asked)
-    assert found.keys() == asked.silent
+        answer = await of.ask(asked.silent, asked)
+    assert answer.keys() == asked.silent
     assert (len(asked.names), asked.under_way) == (AT_ONCE, 0)
     asked.silent = set()
-    again = await of.ask(found, asked)
-    assert again == {name: name.upper() for name in found}
+    again = await of.ask(answer, asked)
+    assert again == {name: name.upper() for name in answer}
 
 
 async def test_a_long_message_is_cut(asked: Asked) -> None:
     asked.faults["a"] = Unavailable(status=500, reason="", message="x" * 10_000)
-    found = (await asked.asking().ask(["a"], asked))["a"]
-    assert isinstance(found, Verdict)
-    assert len(found.message) < 250
+    result = (await asked.asking().ask(["a"], asked))["a"]
+    assert isinstance(result, Verdict)
+    assert len(result.message) < 250
 
 
-# --- what the metrics API states, whoever serves it ---------------------------------------------
+# --- statements of the metrics API, by any server -------------------------------------------------
 
 
 def beside(*pods: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of one pod with the containers of all."""
-    return pods[0] | {"containers": [found for pod in pods for found in pod["containers"]]}
+    return pods[0] | {"containers": [result for pod in pods for result in pod["containers"]]}
 
 
 def containers(*cpus: object, name: str = "pytorch") -> dict[str, Any]:
@@ -368,21 +366,21 @@ STATED: dict[str, tuple[dict[str, Any], float | None]] = {
     "a sidecar without figures": (beside(containers("200m"), containers(None, name="x")), 0.2),
     "a container without figures": (containers(None), None),
     "a container with odd figures": (containers("much"), None),
-    "a container that gives CPU back": (containers("-200m"), None),
+    "a container with negative CPU": (containers("-200m"), None),
     "no containers": (containers(), None),
     "containers null": (figures("a", "0") | {"containers": None}, None),
     "no time": (figures("a", "100m") | {"timestamp": None}, None),
-    "a time that is none": (figures("a", "100m", at="now"), None),
+    "a malformed time": (figures("a", "100m", at="now"), None),
     "no window": (figures("a", "100m") | {"window": ""}, None),
     "a window without length": (figures("a", "100m") | {"window": "0s"}, None),
 }
 
 
 @pytest.mark.parametrize(("item", "cores"), STATED.values(), ids=STATED)
-def test_what_a_list_states_of_a_pod(item: dict[str, Any], cores: float | None) -> None:
-    found = uses_of(json.dumps({"items": [item, figures("other", "1")]}).encode())
-    assert found.get("a") == (None if cores is None else CpuUse(cores, at=AT, window=15.5))
-    assert found["other"] == CpuUse(1.0, at=AT, window=15.5)
+def test_the_figures_of_a_pod_in_a_list(item: dict[str, Any], cores: float | None) -> None:
+    result = uses_of(json.dumps({"items": [item, figures("other", "1")]}).encode())
+    assert result.get("a") == (None if cores is None else CpuUse(cores, at=AT, window=15.5))
+    assert result["other"] == CpuUse(1.0, at=AT, window=15.5)
 
 
 @pytest.mark.parametrize("body", [b'{"items": null}', b"{}", b'{"items": []}'])
@@ -391,12 +389,12 @@ def test_a_list_may_be_empty(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[1", b'{"items": 1}', b'{"items": [{}]}', b"<html>"])
-def test_what_is_no_list_is_no_answer(body: bytes) -> None:
+def test_a_malformed_list_is_no_answer(body: bytes) -> None:
     with pytest.raises(Unavailable, match="not from the metrics API"):
         uses_of(body)
 
 
 @given(st.binary(max_size=300))
-def test_no_answer_is_too_odd(body: bytes) -> None:
+def test_any_answer_is_read_without_an_error(body: bytes) -> None:
     with suppress(Unavailable):
         uses_of(b'{"items": [' + body + b"]}")

@@ -1,4 +1,4 @@
-"""Slim decoding reads what the parsers of the model read, whatever the object looks like."""
+"""Slim decoding reads the same as the parsers of the model, for any object."""
 
 import copy
 import json
@@ -107,7 +107,7 @@ POD: dict[str, Any] = {
         "initContainerStatuses": [{"name": "side", "resources": {"requests": {"cpu": "300m"}}}],
     },
 }
-# Pod-level resources leave nothing to say of a container, so the pod above has no trainer.
+# Pod-level resources replace container resources, so the pod above has no trainer.
 RESIZED = copy.deepcopy(POD)
 del RESIZED["spec"]["resources"]
 GATED = copy.deepcopy(POD)
@@ -157,7 +157,7 @@ WHOLE = {"full": POD, "resized": RESIZED, "gated": GATED, "empty": {}, "{}": {"m
 
 
 @pytest.mark.parametrize("pod", WHOLE.values(), ids=WHOLE)
-def test_a_pod_is_read_as_the_model_reads_it(pod: dict[str, Any]) -> None:
+def test_a_pod_is_read_as_by_the_model(pod: dict[str, Any]) -> None:
     assert decode_pod(json.dumps(pod).encode()) == parse_pod(pod)
 
 
@@ -202,7 +202,7 @@ def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
     ),
     value=ODD,
 )
-def test_an_odd_field_changes_nothing_about_how_a_pod_is_read(
+def test_a_malformed_field_of_a_pod_is_read_as_by_the_model(
     at: tuple[Any, tuple[str | int, ...]], value: object
 ) -> None:
     odd = changed(*at, value)
@@ -211,7 +211,7 @@ def test_an_odd_field_changes_nothing_about_how_a_pod_is_read(
 
 
 @given(place=st.sampled_from(places(NODE)[1:]), value=ODD)
-def test_an_odd_field_changes_nothing_about_how_a_node_is_read(
+def test_a_malformed_field_of_a_node_is_read_as_by_the_model(
     place: tuple[str | int, ...], value: object
 ) -> None:
     odd = changed(NODE, place, value)
@@ -232,14 +232,14 @@ def test_equal_parts_of_different_objects_are_one_object() -> None:
     )
 
 
-def test_pods_that_differ_only_in_the_name_of_their_token_share_what_they_ask_for() -> None:
+def test_pods_that_differ_only_in_the_name_of_their_token_share_their_requests() -> None:
     pod = decode_pod(json.dumps(GATED).encode())
     renamed = changed(GATED, ("spec", "volumes", 0, "name"), "token-y")
 
     assert pod.constraints is decode_pod(json.dumps(renamed).encode()).constraints
 
 
-def test_pods_that_differ_only_in_their_node_share_what_they_ask_for() -> None:
+def test_pods_that_differ_only_in_their_node_share_their_requests() -> None:
     pod = decode_pod(json.dumps(POD).encode())
     other = decode_pod(json.dumps(changed(POD, ("spec", "nodeName"), "node-2")).encode())
 
@@ -256,14 +256,14 @@ def test_pods_of_equal_cpu_share_it() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b'"text"'])
-def test_what_is_no_object_is_refused_with_an_error_that_the_informer_skips(raw: bytes) -> None:
+def test_a_malformed_object_is_refused_with_an_error_that_the_informer_skips(raw: bytes) -> None:
     for decode in (decode_pod, decode_node):
         with pytest.raises((ValueError, TypeError)):
             decode(raw)
 
 
-def test_an_edited_limit_range_is_another_one() -> None:
-    """Else the informer would not report it, and what it refused would never be tried again."""
+def test_an_edited_limit_range_is_another_object() -> None:
+    """Else the informer would not report it, and refused jobs would never be tried again."""
     metadata = {"name": "l", "namespace": "team", "uid": "u"}
     first, second = (
         decode_limit_range(json.dumps({"metadata": {**metadata, "resourceVersion": v}}).encode())
@@ -273,13 +273,13 @@ def test_an_edited_limit_range_is_another_one() -> None:
     assert first != second
 
 
-# --- what operators render of jobs ---------------------------------------------------------------
+# --- objects that operators render from jobs ------------------------------------------------------
 
 MADE = jobset(replicated_job("first", pods=1), replicated_job(after={"first": "Complete"}))
 
 
 @given(at=st.sampled_from(places(MADE)[1:]), value=ODD)
-def test_an_odd_field_changes_nothing_about_how_a_jobset_is_read(
+def test_a_malformed_field_of_a_jobset_is_read_as_by_the_model(
     at: tuple[str | int, ...], value: object
 ) -> None:
     odd = changed(MADE, at, value)
@@ -302,7 +302,7 @@ LARGE: dict[str, list[Any]] = {
     "28,000 replicated jobs": [{"name": f"n{at}", "template": {}} for at in range(28_000)],
     "variables": [with_env(MOST_RENDERED)],
     "annotations of a template": [with_annotations(MOST_RENDERED)],
-    "jobs to come after": [{"name": "a", "dependsOn": [{"name": "x"}] * MOST_RENDERED}],
+    "many dependencies": [{"name": "a", "dependsOn": [{"name": "x"}] * MOST_RENDERED}],
 }
 
 
@@ -315,7 +315,7 @@ def test_a_jobset_with_too_many_values_is_not_read(replicated: list[Any]) -> Non
     assert f"values, more than the {MOST_RENDERED} that kfext handles" in made.templates.beyond
 
 
-def test_a_jobset_of_as_many_large_templates_as_are_allowed_is_read() -> None:
+def test_a_jobset_with_the_allowed_number_of_large_templates_is_read() -> None:
     made = decode_rendered(
         json.dumps(jobset(*[{**with_env(1000), "name": f"n{at}"} for at in range(16)])).encode()
     )
@@ -329,19 +329,19 @@ def test_a_jobset_of_as_many_large_templates_as_are_allowed_is_read() -> None:
 
 def test_equal_texts_are_decoded_once() -> None:
     cache: Shared[list[int]] = Shared()
-    assert cache.of(b"text", list) is cache.of(b"text", list)
+    assert cache.decoded(b"text", list) is cache.decoded(b"text", list)
 
 
-def test_the_texts_together_have_at_most_so_many_bytes_and_the_oldest_go() -> None:
+def test_the_cached_texts_have_a_bounded_size_and_the_oldest_are_dropped() -> None:
     cache: Shared[bytes] = Shared(most=100, longest=50)
     for number in range(1000):
-        cache.of(b"%08d" % number, bytes)
+        cache.decoded(b"%08d" % number, bytes)
         assert cache.bytes <= 100
-    assert cache.of(b"%08d" % 999, lambda text: b"decoded again") == b"00000999"
-    assert cache.of(b"%08d" % 0, lambda text: b"decoded again") == b"decoded again"
+    assert cache.decoded(b"%08d" % 999, lambda text: b"decoded again") == b"00000999"
+    assert cache.decoded(b"%08d" % 0, lambda text: b"decoded again") == b"decoded again"
 
 
-def test_a_long_text_is_not_kept() -> None:
+def test_a_long_text_is_not_cached() -> None:
     cache: Shared[int] = Shared(most=100, longest=50)
-    assert cache.of(b"x" * 51, len) == 51
+    assert cache.decoded(b"x" * 51, len) == 51
     assert cache.bytes == 0

@@ -1,4 +1,4 @@
-"""A pipeline with all that the components take, and how its golden file is written.
+"""A pipeline with all arguments of the components, and how its golden file is written.
 
 `python -m tests.adapters.pipelines.golden FILE`, where kfp is installed.
 """
@@ -11,7 +11,7 @@ from kfext.pipelines.components import command_of, pytorchjob, trainjob
 
 
 def train(rate: float, name: str) -> None:
-    """Stand for a training that is a function."""
+    """Stand in for a training function."""
     print(f"{name} trains with {rate}")  # noqa: T201
 
 

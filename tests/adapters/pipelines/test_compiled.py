@@ -73,7 +73,7 @@ IMPORTS = (
 
 
 @pytest.mark.parametrize(("written", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_is_wrong_is_refused_where_the_pipeline_is_written(
+def test_a_wrong_argument_is_refused_where_the_pipeline_is_written(
     python: Path, written: str, why: str
 ) -> None:
     done = subprocess.run(
@@ -112,7 +112,7 @@ OF_TASK: dict[str, Any] = {
 }
 
 
-def test_the_command_of_a_compiled_step_hands_the_job_what_was_set_on_the_step(
+def test_the_command_of_a_compiled_step_passes_the_settings_of_the_step_to_the_job(
     python: Path, tmp_path: Path
 ) -> None:
     """The back end of Kubeflow Pipelines fills `task_config`; kfp.local leaves it empty."""
@@ -132,7 +132,7 @@ def test_the_command_of_a_compiled_step_hands_the_job_what_was_set_on_the_step(
     assert api.job["metadata"]["annotations"] == {"kfext.dev/elastic": "1-4"}
     spec = api.job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     (container,) = spec["containers"]
-    found = {**spec, **container}
-    assert {key: found[key] for key in OF_TASK} == OF_TASK
+    result = {**spec, **container}
+    assert {key: result[key] for key in OF_TASK} == OF_TASK
     figures = json.loads((tmp_path / "output.json").read_text())["artifacts"]["metrics"]
     assert figures["artifacts"][0]["metadata"]["loss"] == 0.025

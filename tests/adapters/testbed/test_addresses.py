@@ -44,7 +44,7 @@ def test_parts_of_a_slot_lie_within_it_and_apart(slot: int) -> None:
     assert ipaddress.IPv4Address(addresses.kubernetes_service) == services[1]
 
 
-def test_claimed_slot_is_held_as_long_as_its_note_exists(
+def test_claimed_slot_is_held_as_long_as_its_record_exists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("e2e.testbed.addresses.routes", list)

@@ -9,7 +9,7 @@ from e2e.testbed.preflight import Unavailable
 
 
 class Machine:
-    """Folders in which a program may lie, and what its stand-in says of its version."""
+    """Folders that may have a program, and a stand-in that states its version."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.assets, self.cache, self.path = folder / "assets", folder / "cache", folder / "path"
@@ -60,7 +60,7 @@ def test_program_on_path_must_be_new_enough(
     assert binaries.find(name) == (program if accepted else None)
 
 
-def test_failed_build_leaves_no_program_and_says_why(
+def test_failed_build_leaves_no_program_and_gives_the_reason(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler = machine.path / "go"
@@ -78,7 +78,7 @@ def test_failed_build_leaves_no_program_and_says_why(
     assert left == [".lock"]
 
 
-def test_what_two_processes_need_at_once_is_built_once(machine: Machine) -> None:
+def test_a_program_that_two_processes_need_at_once_is_built_once(machine: Machine) -> None:
     compiler, built = machine.path / "go", machine.path / "built"
     compiler.write_text(
         "#!/bin/sh\n"
@@ -88,17 +88,17 @@ def test_what_two_processes_need_at_once_is_built_once(machine: Machine) -> None
     )
     compiler.chmod(0o755)
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(binaries.resolve, ["etcd", "etcd"]))
-    assert found[0] == found[1]
+        results = list(pool.map(binaries.resolve, ["etcd", "etcd"]))
+    assert results[0] == results[1]
     assert len(built.read_text().splitlines()) == 1
 
 
-def test_what_several_programs_are_made_of_has_one_version_and_is_compiled_once() -> None:
-    apart = {"etcd", "kubernetes"}  # they share little with the others
+def test_the_common_source_of_several_programs_has_one_version_and_is_compiled_once() -> None:
+    apart = {"etcd", "kubernetes"}  # they share little with other programs
     versions: dict[str, set[str]] = {}
     for source in {source for source in binaries.SOURCES.values() if source.module not in apart}:
         pinned = (source.folder / "go.mod").read_text()
         for module, version in re.findall(r"^\t?(?:require )?(\S+) (v\S+)", pinned, re.MULTILINE):
             versions.setdefault(module, set()).add(version)
-    assert {module: found for module, found in versions.items() if len(found) > 1} == {}
+    assert {module: result for module, result in versions.items() if len(result) > 1} == {}
     assert len(versions) > 100

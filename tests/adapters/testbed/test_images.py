@@ -9,7 +9,7 @@ from e2e.testbed.images.layers import (
 )
 
 
-def test_a_layer_is_made_once_for_the_same_inputs(
+def test_a_layer_is_built_once_for_the_same_inputs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KFEXT_CACHE", str(tmp_path))
@@ -42,7 +42,7 @@ def test_a_layer_that_could_not_be_filled_leaves_nothing_and_is_tried_again(
     assert Recipe("name", [], lambda folder: None).layer().path.exists()
 
 
-def test_keys_tell_where_one_input_ends_and_the_next_begins() -> None:
+def test_keys_separate_adjacent_inputs() -> None:
     assert key(["ab", "c"]) != key(["a", "bc"])
 
 
@@ -51,5 +51,5 @@ def test_inputs_are_files_by_name_and_content_without_compiled_ones(tmp_path: Pa
     (tmp_path / "code/__pycache__/a.pyc").write_bytes(b"")
     (tmp_path / "code/a.py").write_text("a")
     (tmp_path / "single").write_text("b")
-    found = files_below(tmp_path / "code", tmp_path / "single")
-    assert found == ["code/a.py", b"a", "single", b"b"]
+    result = files_below(tmp_path / "code", tmp_path / "single")
+    assert result == ["code/a.py", b"a", "single", b"b"]

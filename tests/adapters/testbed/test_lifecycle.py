@@ -16,7 +16,7 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"test-{uuid.uuid4().hex[:8]}"
 
 
-def test_down_needs_only_what_is_on_disk(name: str, tmp_path: Path) -> None:
+def test_down_needs_only_the_files_on_disk(name: str, tmp_path: Path) -> None:
     made = Testbed.create(name)
     started = process.start(["sleep", "60"], testbed=name, log=made.log("sleep"))
     assert lifecycle.down(name) is True
@@ -24,7 +24,7 @@ def test_down_needs_only_what_is_on_disk(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / name).exists()
 
 
-def test_down_ends_processes_whose_folder_is_gone(name: str, tmp_path: Path) -> None:
+def test_down_ends_processes_of_a_deleted_folder(name: str, tmp_path: Path) -> None:
     started = process.start(["sleep", "60"], testbed=name, log=tmp_path / "log")
     assert lifecycle.down(name) is True
     assert started.wait(5) != 0
@@ -33,7 +33,7 @@ def test_down_ends_processes_whose_folder_is_gone(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("kind", "named"), [("record", "link busy"), ("mount", "mount /somewhere")]
 )
-def test_what_resists_is_named_and_the_folder_stays_for_the_next_attempt(
+def test_a_resisting_process_is_named_and_the_folder_stays_for_the_next_attempt(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, named: str
 ) -> None:
     made = Testbed.create(name)
@@ -49,7 +49,7 @@ def test_what_resists_is_named_and_the_folder_stays_for_the_next_attempt(
     assert lifecycle.down(name) is True
 
 
-def test_killed_up_leaves_nothing_that_down_does_not_find(name: str, tmp_path: Path) -> None:
+def test_down_finds_all_remains_of_a_killed_up(name: str, tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
         "from e2e.testbed.cluster import Testbed\n"

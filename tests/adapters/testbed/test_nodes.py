@@ -1,4 +1,4 @@
-"""What real nodes get of the machine, and what is installed and shared for them."""
+"""The part of the machine for real nodes, and their installed and shared files."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_the_root_cgroup_is_never_touched(path: str) -> None:
         cgroups.remove_cgroup(path)
 
 
-def test_a_node_gets_its_own_databases_and_shares_what_nobody_changes(tmp_path: Path) -> None:
+def test_a_node_has_its_own_databases_and_shares_unchanged_files(tmp_path: Path) -> None:
     template, node = tmp_path / "template", tmp_path / "node"
     snapshots = "io.containerd.snapshotter.v1.overlayfs/snapshots"
     (template / snapshots / "1/fs").mkdir(parents=True)
@@ -50,7 +50,7 @@ def test_a_node_gets_its_own_databases_and_shares_what_nobody_changes(tmp_path: 
     assert [path.name for path in (template / snapshots).iterdir()] == ["1"]
 
 
-def test_a_template_made_from_a_template_does_not_depend_on_its_links(tmp_path: Path) -> None:
+def test_a_template_built_from_a_template_does_not_depend_on_its_links(tmp_path: Path) -> None:
     snapshots = "io.containerd.snapshotter.v1.overlayfs/snapshots"
     (tmp_path / "a" / snapshots / "1").mkdir(parents=True)
     fill_from_template(tmp_path / "a", tmp_path / "b")

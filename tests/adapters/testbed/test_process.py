@@ -9,7 +9,7 @@ import pytest
 
 from e2e.testbed import process
 
-# Says so once its signal handler is in place, so that no test is a race.
+# Reports once its signal handler is in place, so that no test is a race.
 _STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     "print('up', flush=True); time.sleep(60)"
@@ -41,13 +41,13 @@ def test_no_marked_process_survives(tmp_path: Path, name: str, code: str) -> Non
 
 
 @pytest.mark.parametrize("code", [_STUBBORN, _PARENT])
-def test_one_process_ends_whoever_started_it(tmp_path: Path, name: str, code: str) -> None:
+def test_a_single_process_ends_whoever_started_it(tmp_path: Path, name: str, code: str) -> None:
     started = _start(code, name, tmp_path / "x.log")
     beside = _start(_PARENT, name, tmp_path / "y.log")
     process.stop_marked(name, started.pid)
     assert started.wait(5) != 0
     assert beside.poll() is None
-    process.stop_marked(name, started.pid)  # it has ended, which is what is wanted
+    process.stop_marked(name, started.pid)  # it has ended, as wanted
 
 
 def test_process_of_another_testbed_is_left_alone(tmp_path: Path, name: str) -> None:

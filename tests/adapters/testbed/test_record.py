@@ -9,7 +9,7 @@ from e2e.testbed.record import Record, remove_empty_file
 
 @pytest.fixture
 def undone(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """What was undone, in order; an entry named "stuck" cannot be."""
+    """The undone entries, in order; an entry named "stuck" cannot be undone."""
     seen: list[tuple[str, ...]] = []
 
     def undo(*arguments: str) -> None:
@@ -41,13 +41,13 @@ def test_undo_is_newest_first_and_passes_over_a_line_cut_off(
     assert not path.exists()
 
 
-def test_entry_is_on_disk_before_the_thing_is_made(tmp_path: Path) -> None:
+def test_entry_is_on_disk_before_its_resource_is_created(tmp_path: Path) -> None:
     path = tmp_path / "record"
     Record(path).add("link", "a")
     assert json.loads(path.read_text()) == ["link", "a"]
 
 
-def test_what_resists_is_named_and_stays_on_record(
+def test_a_resisting_entry_is_named_and_stays_on_record(
     tmp_path: Path, undone: list[tuple[str, ...]]
 ) -> None:
     record = Record(tmp_path / "record")
@@ -64,7 +64,7 @@ def test_what_resists_is_named_and_stays_on_record(
         ("", False, []),
         ("key", False, ["a", "a/b", "a/b/file"]),  # another program's
         ("", True, ["a", "a/b", "a/b/other"]),
-        (None, False, []),  # gone already
+        (None, False, []),  # deleted already
         (None, True, ["a", "a/b", "a/b/other"]),
     ],
 )

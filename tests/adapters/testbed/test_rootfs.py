@@ -31,15 +31,15 @@ Signed-By: /etc/apt/keyrings/stranger.gpg
 NEAR = "http://near.example/debian"
 
 CASES: Mapping[str, tuple[Mapping[str, str], str]] = {
-    "as Debian's own containers have it": (
+    "as in Debian's own containers": (
         {"sources.list.d/debian.sources": f"{RELEASE}\n{SECURITY}"},
         NEAR,
     ),
-    "whatever stands first, the security archive is passed over": (
+    "the security archive is skipped, even if it is first": (
         {"sources.list.d/debian.sources": f"{SECURITY}\n \n{RELEASE}"},
         NEAR,
     ),
-    "the archive of another, signed by his key, is passed over": (
+    "another signed archive is skipped": (
         {"sources.list.d/a.sources": STRANGER, "sources.list.d/debian.sources": RELEASE},
         NEAR,
     ),

@@ -28,13 +28,13 @@ MANAGED = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), contro
 
 @dataclass
 class Known:
-    """What the webhook knows of the cluster; `error` is raised instead if set."""
+    """The webhook's knowledge of the cluster; `error` is raised instead if set."""
 
     context: ReviewContext | None = field(default_factory=lambda: MANAGED)
     alive: bool = True
     error: Exception | None = None
 
-    async def of(self, namespace: str) -> ReviewContext | None:
+    async def context_of(self, namespace: str) -> ReviewContext | None:
         if self.error:
             raise self.error
         return self.context
@@ -72,7 +72,7 @@ class Service:
         return response
 
     def count(self, *, kind: str, outcome: str) -> float:
-        """How many reviews ended so."""
+        """The number of reviews with this outcome."""
         labels = {"kind": kind, "outcome": outcome}
         name = "kfext_webhook_review_duration_seconds_count"
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
@@ -129,7 +129,9 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     known = Known()
     metrics = Metrics(synced=lambda: True, controller_alive=known.controller_alive)
     async with (
-        serving(make_app(known.of, metrics, controller_alive=known.controller_alive), tmp_path) as (
+        serving(
+            make_app(known.context_of, metrics, controller_alive=known.controller_alive), tmp_path
+        ) as (
             url,
             authority,
         ),

@@ -1,4 +1,4 @@
-"""`kfext webhook` as a process, and what a true API server has it review."""
+"""`kfext webhook` as a process, and its reviews for a true API server."""
 
 import asyncio
 import http.client
@@ -46,7 +46,7 @@ class Webhook:
     probe_port: int
     output: Path
     unready: str = ""
-    """What it said while nothing lacked but the authority."""
+    """Its probe while only the authority was missing."""
 
     def probe(self, path: str) -> tuple[int, str]:
         try:
@@ -89,7 +89,7 @@ def configuration(port: int) -> dict[str, Any]:
 
 
 async def issue(testbed: Testbed) -> None:
-    """Have the authority issued and trusted, as the controller does."""
+    """Issue the authority and make it trusted, as the controller does."""
     async with await Client.connect(testbed.kubeconfig) as client:
         issuer = Issuer(client)
         while await issuer.check():
@@ -115,16 +115,16 @@ def webhook(testbed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Itera
             ],
             stderr=log,
         )
-    found = Webhook(process, port, probe_port, output)
+    result = Webhook(process, port, probe_port, output)
     try:
         lacks = "no certificate yet"
-        until(lambda: lacks in found.probe("/readyz")[1] or process.poll(), what="it waits")
-        found.unready = found.probe("/readyz")[1]
+        until(lambda: lacks in result.probe("/readyz")[1] or process.poll(), what="it waits")
+        result.unready = result.probe("/readyz")[1]
         testbed.api.apply(configuration(port))
         asyncio.run(issue(testbed))
-        until(lambda: found.probe("/readyz")[0] == 200 or process.poll(), what="ready")
+        until(lambda: result.probe("/readyz")[0] == 200 or process.poll(), what="ready")
         assert process.poll() is None, output.read_text()
-        yield found
+        yield result
     finally:
         process.kill()
         process.wait()
@@ -164,7 +164,7 @@ def create_pod(testbed: Testbed, namespace: str, name: str, *, annotations: dict
 
 
 def review(webhook: Webhook) -> dict[str, str]:
-    """Send a review that is none, past the certificate; return the headers of the answer."""
+    """Send a malformed review, ignoring the certificate; return the headers of the answer."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=context, timeout=5)

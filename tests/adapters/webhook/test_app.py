@@ -1,4 +1,4 @@
-"""Reviews over real TLS: what is answered, and that nothing brings the process down."""
+"""Reviews over real TLS: the answers, and no request that ends the process."""
 
 import asyncio
 from dataclasses import replace
@@ -51,8 +51,8 @@ BAD: dict[str, tuple[bytes, int, str]] = {
 async def test_a_body_that_is_no_review_gets_4xx_with_a_reason(
     service: Service, path: str, body: bytes, *, status: int, reason: str
 ) -> None:
-    found, words = await service.post(path, body)
-    assert found == status
+    result, words = await service.post(path, body)
+    assert result == status
     assert reason in words.decode()
     assert service.count(kind=path.removeprefix("/mutate-"), outcome="rejected") == 1
     # The process is unharmed.
@@ -81,13 +81,13 @@ async def test_a_pod_is_gated(service: Service) -> None:
     assert service.count(kind="pod", outcome="patched") == 1
 
 
-async def test_what_needs_no_patch_gets_none(service: Service) -> None:
+async def test_an_object_without_need_of_a_patch_gets_none(service: Service) -> None:
     response = await service.review(POD, {"metadata": {}, "spec": {}})
     assert response == {"uid": "review-1", "allowed": True}
     assert service.count(kind="pod", outcome="unchanged") == 1
 
 
-async def test_a_malformed_setting_is_refused_in_words(service: Service) -> None:
+async def test_a_malformed_setting_is_refused_with_a_message(service: Service) -> None:
     response = await service.review(JOB, job(annotations={names.COLOCATION: "always"}))
     assert response["allowed"] is False
     assert "patch" not in response
@@ -99,7 +99,7 @@ async def test_a_malformed_setting_is_refused_in_words(service: Service) -> None
     assert service.count(kind="job", outcome="refused") == 1
 
 
-async def test_warnings_fit_what_the_api_server_passes_on(service: Service) -> None:
+async def test_warnings_fit_the_limits_of_the_api_server(service: Service) -> None:
     response = await service.review(JOB, job(annotations={"kfext.dev/" + "x" * 400: "1"}))
     assert response["allowed"]
     assert len(response["warnings"]) == 1
@@ -113,7 +113,7 @@ async def test_X1_dry_run_gets_the_same_answer(service: Service, path: str) -> N
 
 
 @pytest.mark.parametrize("path", [JOB, POD])
-async def test_X1_an_error_of_ours_admits_the_object_with_a_warning(
+async def test_X1_an_error_of_kfext_admits_the_object_with_a_warning(
     service: Service, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     service.known.error = ZeroDivisionError("planted")
@@ -190,7 +190,7 @@ def is_refused(response: Any) -> bool:
 
 
 @pytest.mark.parametrize("path", SHARING)
-async def test_what_shares_a_gpu_gets_its_patch_by_routes_of_its_own(
+async def test_an_object_that_shares_a_gpu_gets_its_patch_by_its_own_routes(
     service: Service, path: str
 ) -> None:
     service.known.alive = False
@@ -202,7 +202,7 @@ async def test_what_shares_a_gpu_gets_its_patch_by_routes_of_its_own(
 
 
 @pytest.mark.parametrize("path", SHARING)
-async def test_an_error_of_ours_refuses_what_shares_a_gpu_and_nothing_else(
+async def test_an_error_of_kfext_refuses_only_objects_that_share_a_gpu(
     service: Service, path: str
 ) -> None:
     service.known.error = ZeroDivisionError("planted")
@@ -223,7 +223,7 @@ async def test_a_job_that_shares_gpus_is_refused_while_the_cache_is_not_filled(
     assert (await service.review(JOB, sharing_job()))["allowed"] is True
 
 
-async def test_a_job_that_shares_gpus_is_refused_while_its_namespace_is_known_as_it_was(
+async def test_a_job_that_shares_gpus_is_refused_while_its_namespace_may_be_outdated(
     service: Service,
 ) -> None:
     service.known.context = replace(MANAGED, namespace=Namespace(""))
@@ -258,13 +258,13 @@ async def test_an_object_with_too_many_parts_is_refused_if_it_shares_a_gpu(
 async def test_a_body_that_is_no_review_admits_nothing(
     service: Service, path: str, body: bytes, *, status: int, reason: str
 ) -> None:
-    found, words = await service.post(path, body)
-    assert found == status  # the API server fails closed on it
+    result, words = await service.post(path, body)
+    assert result == status  # the API server fails closed on it
     assert reason in words.decode()
 
 
 @pytest.mark.parametrize("path", SHARING)
-async def test_what_cannot_be_admitted_is_refused_with_its_reason(
+async def test_an_inadmissible_object_is_refused_with_its_reason(
     service: Service, path: str
 ) -> None:
     two = {**LIMITED, "resources": {"limits": {names.NATIVE_GPU: "2"}}}

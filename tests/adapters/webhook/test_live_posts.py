@@ -53,7 +53,7 @@ def namespace(testbed: Testbed, namespaces: dict[str, str]) -> str:
 
 
 def pod_of(testbed: Testbed, namespace: str, job: str) -> Any:
-    """The pod of the master of a job, None before the operator has made it."""
+    """The pod of the master of a job, or None before the operator has created it."""
     pods = testbed.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
     named = (pod for pod in pods if pod["metadata"]["name"] == f"{job}-master-0")
     return next(named, None)
@@ -69,8 +69,8 @@ def token_of(testbed: Testbed, namespace: str, job: str, *, audience: str = AUDI
         "spec": {"audiences": [audience], "expirationSeconds": 3600, "boundObjectRef": bound},
     }
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
-    found: str = testbed.api.create(path, request)["status"]["token"]
-    return found
+    result: str = testbed.api.create(path, request)["status"]["token"]
+    return result
 
 
 def post(testbed: Testbed, webhook: Webhook, namespace: str, token: str) -> int:
@@ -94,21 +94,19 @@ def plan_of(testbed: Testbed, namespace: str) -> Any:
     return decode_training_plan(json.dumps(testbed.api.get(path)).encode())
 
 
-def test_what_a_pod_posts_stands_in_the_plan_of_its_job(
+def test_the_posts_of_a_pod_appear_in_the_plan_of_its_job(
     testbed: Testbed, webhook: Webhook, namespace: str
 ) -> None:
     token = token_of(testbed, namespace, "train")
     assert post(testbed, webhook, namespace, token) == 200
     until(lambda: plan_of(testbed, namespace).posted, what="the posts are written")
     posted = plan_of(testbed, namespace).posted
-    (found,) = posted.posts
+    (result,) = posted.posts
     assert posted.pod == pod_of(testbed, namespace, "train")["metadata"]["uid"]
-    assert found == Post(found.at, 10, 100, (("loss", 2.5),))
+    assert result == Post(result.at, 10, 100, (("loss", 2.5),))
 
 
-def test_the_tokens_of_others_are_refused(
-    testbed: Testbed, webhook: Webhook, namespace: str
-) -> None:
+def test_foreign_tokens_are_refused(testbed: Testbed, webhook: Webhook, namespace: str) -> None:
     others = {
         "of another job": token_of(testbed, namespace, "other"),
         "for another service": token_of(testbed, namespace, "train", audience="api"),
@@ -131,10 +129,10 @@ def test_a_pod_that_may_post_trusts_the_authority_of_the_webhook(
     assert env["KUBEFLOW_TRAINER_SERVER_URL"].endswith(path)
 
 
-def test_a_stop_of_the_process_writes_what_it_has_accepted(
+def test_a_stop_of_the_process_writes_the_accepted_posts(
     testbed: Testbed, webhook: Webhook, namespace: str
 ) -> None:
-    """The last of the module: the process is gone then."""
+    """The last test of the module: the process has ended then."""
     before = plan_of(testbed, namespace).posted
     assert post(testbed, webhook, namespace, token_of(testbed, namespace, "train")) == 200
     webhook.process.send_signal(signal.SIGTERM)

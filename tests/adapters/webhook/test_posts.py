@@ -1,4 +1,4 @@
-"""The endpoint at which the programs of jobs post their progress, over TLS."""
+"""The endpoint where the programs of jobs post their progress, over TLS."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ def account(
 
 @dataclass
 class Api:
-    """An API server that reviews tokens and keeps what is written."""
+    """An API server that reviews tokens and stores writes."""
 
     tokens: dict[str, dict[str, Any]] = field(default_factory=lambda: {"good": account()})
     reviews: list[Any] = field(default_factory=list)
@@ -144,7 +144,7 @@ NOT_OURS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("review", "path"), NOT_OURS.values(), ids=NOT_OURS)
-async def test_a_job_writes_its_own_progress_only(bed: Bed, review: Any, path: str) -> None:
+async def test_a_job_writes_only_its_own_progress(bed: Bed, review: Any, path: str) -> None:
     bed.api.tokens["theirs"] = review
     code, answer = await bed.post(path=path, token="theirs")
     assert (code, answer["reason"], answer["status"]) == (403, "Forbidden", "Failure")
@@ -175,7 +175,7 @@ MALFORMED: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize(("body", "want"), MALFORMED.values(), ids=MALFORMED)
-async def test_what_a_body_may_be(bed: Bed, body: bytes, want: int) -> None:
+async def test_which_bodies_are_accepted(bed: Bed, body: bytes, want: int) -> None:
     assert (await bed.post(body))[0] == want
 
 
@@ -188,7 +188,7 @@ async def test_a_token_is_reviewed_once_in_five_minutes(bed: Bed) -> None:
     assert len(bed.api.reviews) == 2
 
 
-async def test_the_tokens_of_strangers_are_reviewed_at_a_bounded_rate(bed: Bed) -> None:
+async def test_the_tokens_of_unknown_pods_are_reviewed_at_a_bounded_rate(bed: Bed) -> None:
     codes = []
     for number in range(30):
         bed.at[0] -= 1.0  # all in one second
@@ -196,7 +196,7 @@ async def test_the_tokens_of_strangers_are_reviewed_at_a_bounded_rate(bed: Bed) 
     assert (codes.count(403), codes.count(429)) == (20, 10)
 
 
-async def test_strangers_keep_no_pod_from_posting_that_posts_already(bed: Bed) -> None:
+async def test_unknown_pods_do_not_prevent_a_posting_pod_from_posting(bed: Bed) -> None:
     await bed.post()
     bed.at[0] += 300.0  # its token is to be reviewed again
     for number in range(30):
@@ -206,7 +206,7 @@ async def test_strangers_keep_no_pod_from_posting_that_posts_already(bed: Bed) -
     assert (await bed.post())[0] == 200
 
 
-async def test_pods_of_one_namespace_keep_none_of_another_from_posting_on(bed: Bed) -> None:
+async def test_pods_of_one_namespace_do_not_prevent_another_from_posting(bed: Bed) -> None:
     pods = [f"worker-{number}" for number in range(30)]
     for pod in pods:
         await post_of(bed, pod, job="large", namespace="many")
@@ -266,7 +266,7 @@ async def test_the_writes_of_many_jobs_are_spread_over_time(bed: Bed) -> None:
     assert writes == [ONE_TURN, 2 * ONE_TURN, 3 * ONE_TURN, 3 * ONE_TURN]
 
 
-async def test_a_job_of_many_pods_that_post_is_written_as_often_as_a_job_of_one(bed: Bed) -> None:
+async def test_a_job_of_many_posting_pods_is_written_as_often_as_a_job_of_one(bed: Bed) -> None:
     for number in range(3 * ONE_TURN):
         await post_of(bed, f"worker-{number}", job="large")
     for _ in range(4):
@@ -274,7 +274,7 @@ async def test_a_job_of_many_pods_that_post_is_written_as_often_as_a_job_of_one(
     assert jobs_written(bed) == ["team/large"]
 
 
-async def test_a_namespace_of_many_jobs_lets_others_be_written_in_between(bed: Bed) -> None:
+async def test_other_namespaces_are_written_between_those_of_many_jobs(bed: Bed) -> None:
     for number in range(3 * ONE_TURN):
         await post_of(bed, "worker-0", job=f"train{number}", namespace="many")
     await post_of(bed, "worker-0", job="one", namespace="few")
@@ -297,13 +297,16 @@ WHO_POSTS: dict[str, tuple[list[tuple[str, float]], str]] = {
     "the pod of the lower index": ([("worker-1", 0), ("worker-0", 0), ("worker-2", 0)], "worker-0"),
     "the master": ([("worker-0", 0), ("master-0", 0), ("worker-0", 0)], "master-0"),
     "by number, not by letter": ([("worker-10", 0), ("worker-9", 0)], "worker-9"),
-    "another once it has been silent": ([("worker-0", 0), ("worker-1", WRITE_SECONDS)], "worker-1"),
-    "it again, as it goes on": ([("worker-1", 0), ("worker-1", 29), ("worker-2", 2)], "worker-1"),
+    "another pod once that is silent": ([("worker-0", 0), ("worker-1", WRITE_SECONDS)], "worker-1"),
+    "the first, as it posts again": (
+        [("worker-1", 0), ("worker-1", 29), ("worker-2", 2)],
+        "worker-1",
+    ),
 }
 
 
 @pytest.mark.parametrize(("posts", "counts"), WHO_POSTS.values(), ids=WHO_POSTS)
-async def test_of_several_pods_of_a_job_the_likeliest_rank_0_counts(
+async def test_the_likeliest_rank_0_of_several_pods_counts(
     bed: Bed, posts: list[tuple[str, float]], counts: str
 ) -> None:
     for pod, later in posts:
@@ -313,7 +316,7 @@ async def test_of_several_pods_of_a_job_the_likeliest_rank_0_counts(
     assert [posted["pod"] for _, posted in bed.api.written] == [f"uid-train-{counts}"]
 
 
-async def test_a_pod_that_replaces_another_goes_on_at_once(bed: Bed) -> None:
+async def test_a_replacement_pod_may_post_at_once(bed: Bed) -> None:
     await post_of(bed, "worker-0", job="train", step=40)
     new = account("train-worker-0")
     new["user"]["extra"][UID] = ["uid-of-the-new"]
@@ -324,7 +327,7 @@ async def test_a_pod_that_replaces_another_goes_on_at_once(bed: Bed) -> None:
     assert (posted["pod"], [post["step"] for post in posted["posts"]]) == ("uid-of-the-new", [30])
 
 
-async def test_what_was_accepted_is_written_before_the_process_stops(bed: Bed) -> None:
+async def test_accepted_posts_are_written_before_the_process_stops(bed: Bed) -> None:
     writer = asyncio.create_task(bed.posts.run())
     await post_of(bed, "worker-0", job="train", step=1)
     await bed.api.wrote.wait()
@@ -341,7 +344,7 @@ async def test_what_was_accepted_is_written_before_the_process_stops(bed: Bed) -
     assert [[post["step"] for post in posts] for posts in steps] == [[1], [2]]
 
 
-async def test_a_write_that_the_stop_cuts_short_is_done_again(bed: Bed) -> None:
+async def test_a_write_that_the_stop_interrupts_is_repeated(bed: Bed) -> None:
     await post_of(bed, "worker-0", job="train")
     bed.api.hangs = True
     writer = asyncio.create_task(bed.posts.run())
@@ -380,7 +383,7 @@ async def test_the_end_of_a_training_is_written_once_the_api_server_is_back(bed:
     ]
 
 
-async def test_an_api_server_that_does_not_answer_is_said(bed: Bed) -> None:
+async def test_an_api_server_that_does_not_answer_is_reported(bed: Bed) -> None:
     bed.api.error = AWAY
     code, answer = await bed.post()
     assert (code, answer["code"]) == (503, 503)

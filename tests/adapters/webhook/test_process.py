@@ -10,7 +10,7 @@ from kfext import names
 from tests.adapters.webhook.running import Webhook, create, renew_lease, review, until
 
 
-def test_it_is_not_ready_before_the_controller_has_issued_its_authority(webhook: Webhook) -> None:
+def test_the_webhook_is_not_ready_before_its_authority_is_issued(webhook: Webhook) -> None:
     assert "no certificate yet: the controller issues its authority" in webhook.unready
 
 
@@ -33,7 +33,7 @@ def test_a_namespace_labelled_an_instant_ago_is_managed(testbed: Testbed, webhoo
         assert names.HELD in made["metadata"]["annotations"]
 
 
-def test_a_job_in_another_namespace_is_not_touched(
+def test_a_job_in_another_namespace_is_not_changed(
     testbed: Testbed, webhook: Webhook, namespaces: dict[str, str]
 ) -> None:
     made = create(testbed, namespaces["plain"], "plain")
@@ -51,7 +51,7 @@ def test_a_copied_manifest_brings_no_history(
     assert made["spec"]["runPolicy"]["suspend"] is True
 
 
-def test_a_malformed_setting_is_refused_in_words(
+def test_a_malformed_setting_is_refused_with_a_message(
     testbed: Testbed, webhook: Webhook, namespaces: dict[str, str]
 ) -> None:
     with pytest.raises(ApiError, match="'always' is not allowed; allowed: preferred, required"):
@@ -63,7 +63,7 @@ def test_the_certificate_names_the_service_too(webhook: Webhook) -> None:
     assert pem.startswith("-----BEGIN CERTIFICATE-----")
 
 
-def test_a_connection_is_kept_for_the_nextreview(webhook: Webhook) -> None:
+def test_a_connection_is_kept_for_the_next_review(webhook: Webhook) -> None:
     assert review(webhook).get("connection", "keep-alive") == "keep-alive"
 
 

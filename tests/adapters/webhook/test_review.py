@@ -1,4 +1,4 @@
-"""Whatever arrives on the port of the webhooks is answered, never with 500, and held briefly."""
+"""Any request on the webhooks' port is answered, never with 500, and held briefly."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ async def test_a_broken_request_is_answered_with_4xx_and_closed(
     assert (await service.review(POD, pod()))["patch"]
 
 
-async def test_bodies_that_stall_do_not_take_all_the_room_for_ever(service: Service) -> None:
+async def test_stalled_bodies_do_not_block_all_capacity_forever(service: Service) -> None:
     async with asyncio.TaskGroup() as tasks:
         for _ in range(20):
             tasks.create_task(_stall(service))
@@ -84,7 +84,7 @@ async def _stall(service: Service) -> None:
 
 
 class Slow:
-    """A request with a body that arrives as a test says."""
+    """A request with a body that arrives as the test decides."""
 
     def __init__(self, *chunks: bytes, then: BaseException | None = None) -> None:
         self.headers: dict[str, str] = {}
@@ -104,24 +104,24 @@ class Slow:
 
 async def read(bodies: Bodies, *chunks: bytes, **more: Any) -> bytes:
     request: Any = Slow(*chunks, **more)
-    async with bodies.of(request) as body:
+    async with bodies.read_body(request) as body:
         return body
 
 
-async def test_the_bodies_under_way_have_at_most_so_many_bytes_together() -> None:
+async def test_the_bodies_under_way_have_a_bounded_sum_of_bytes() -> None:
     bodies = Bodies(longest=60, most=100)
     first, other, third = (Slow(b"x" * 40), Slow(b"y" * 40), Slow(b"z" * 40))
-    async with bodies.of(first), bodies.of(other):  # type: ignore[arg-type]
+    async with bodies.read_body(first), bodies.read_body(other):  # type: ignore[arg-type]
         assert bodies.held == 80
         with pytest.raises(web.HTTPServiceUnavailable):
-            async with bodies.of(third):  # type: ignore[arg-type]
+            async with bodies.read_body(third):  # type: ignore[arg-type]
                 pass
         assert bodies.held == 80
     assert bodies.held == 0
     assert await read(bodies, b"z" * 40) == b"z" * 40
 
 
-async def test_nothing_stays_counted_of_a_body_that_breaks_or_is_too_long() -> None:
+async def test_a_broken_or_too_long_body_is_no_longer_counted() -> None:
     bodies = Bodies(longest=60, most=100)
     with pytest.raises(web.HTTPRequestEntityTooLarge):
         await read(bodies, b"x" * 50, b"x" * 50)

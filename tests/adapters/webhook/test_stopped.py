@@ -1,4 +1,4 @@
-"""What a true API server does while `kfext webhook` ends, and after it."""
+"""A true API server while `kfext webhook` ends, and after it."""
 
 import itertools
 import signal
@@ -20,7 +20,7 @@ def stopped(webhook: Webhook) -> Webhook:
     return webhook
 
 
-def test_sigterm_makes_it_unready_then_ends_it_in_order(stopped: Webhook) -> None:
+def test_sigterm_makes_the_webhook_unready_and_then_ends_it_in_order(stopped: Webhook) -> None:
     until(lambda: stopped.probe("/readyz")[0] in {503, 0}, what="not ready")
     with suppress(OSError):  # it may have ended on a busy machine
         assert review(stopped)["connection"] == "close"
@@ -53,7 +53,7 @@ WITHOUT_A_WEBHOOK = {
 
 @pytest.mark.parametrize("kind", ["job", "pod"])
 @pytest.mark.parametrize("case", WITHOUT_A_WEBHOOK.values(), ids=WITHOUT_A_WEBHOOK)
-def test_without_a_webhook_only_what_shares_a_gpu_is_refused(
+def test_without_a_webhook_only_objects_that_share_a_gpu_are_refused(
     testbed: Testbed,
     stopped: Webhook,
     namespaces: dict[str, str],

@@ -55,7 +55,7 @@ def _job(*conditions: str, pods: int = 2) -> dict[str, Any]:
     }
 
 
-def test_a_job_that_is_whole_late_held_its_room_in_part_until_then() -> None:
+def test_a_job_that_is_whole_late_held_part_of_its_capacity_until_then() -> None:
     story = Story(JOBS[0], submitted=1.0)
     story.see(_job("Created"), [_pod("a", "Pending"), _pod("b", "Pending")], now=2.0)
     story.see(_job("Running"), [_pod("a", "Running", "n1"), _pod("b", "Pending")], now=5.0)
@@ -76,7 +76,7 @@ def test_a_job_without_an_end_counts_until_the_patience_is_over() -> None:
     assert (story.training(99.0), story.held_in_part(99.0)) == (95.0, 95.0)
 
 
-def test_a_job_that_was_resized_is_whole_with_the_pods_that_it_is_to_have() -> None:
+def test_a_resized_job_is_whole_with_its_new_number_of_pods() -> None:
     story = Story(JOBS[0], submitted=0.0)
     story.see(_job("Running", pods=1), [_pod("a", "Running", "n1")], now=3.0)
     assert (story.whole, story.running) == (3.0, 1)

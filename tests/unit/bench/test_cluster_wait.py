@@ -64,9 +64,9 @@ def test_jobs_come_at_the_load(load: float) -> None:
 @pytest.mark.parametrize("link", ["10gbit", "25gbit", "1gbit", "200mbit"])
 def test_links_are_as_many_times_slower_as_waits_are_longer(link: str) -> None:
     bits = {"gbit": 1e9, "mbit": 1e6}[link[-4:]] * int(link[:-4])
-    found = slowed(link)
-    assert float(found.removesuffix("kbit")) * 1e3 * SLOWED == pytest.approx(bits, rel=1e-4)
-    assert burst(found) > 0
+    result = slowed(link)
+    assert float(result.removesuffix("kbit")) * 1e3 * SLOWED == pytest.approx(bits, rel=1e-4)
+    assert burst(result) > 0
     assert slowed("none") == "none"
 
 
@@ -74,7 +74,7 @@ _SMALL, _LARGE = FEW_WAITING[-1], FEW_WAITING[0]
 
 
 def outcome(arm: Arm, *, small: float, large: float) -> Outcome:
-    """Return a run of two jobs that took so many seconds, and used a tenth of their CPU."""
+    """Return a run of two jobs of these seconds that used a tenth of their CPU."""
     stories = [
         Story(job, 0.0, started=0.0, whole=0.0, ended=seconds, outcome="Succeeded")
         for job, seconds in ((_SMALL, small), (_LARGE, large))
@@ -100,12 +100,12 @@ def runs_at(load: float, *, large: float) -> timed.Runs:
 def row(text: str, *cells: str) -> str:
     """Return the only row with these in its first cells."""
     rows = [[cell.strip() for cell in line.split("|")[1:]] for line in text.splitlines()]
-    chosen = [found for found in rows if all(map(str.startswith, found, cells)) and found]
-    (only,) = [found for found in chosen if len(found) > len(cells)]
+    chosen = [result for result in rows if all(map(str.startswith, result, cells)) and result]
+    (only,) = [result for result in chosen if len(result) > len(cells)]
     return " | ".join(only)
 
 
-def test_a_figure_that_is_not_reached_is_a_miss_with_where_the_gain_begins() -> None:
+def test_a_missed_figure_shows_where_the_gain_begins() -> None:
     text = claims_table({**runs_at(0.5, large=198), **runs_at(0.8, large=100)})
     assert "timed wait" in text
     against_plain = row(text, "CMS-DL", ALONE.title, PLAIN.title)
@@ -122,6 +122,6 @@ def test_a_figure_that_is_reached_at_one_load_is_a_pass_there() -> None:
     assert "MB on" not in reserved
 
 
-def test_without_any_gain_it_begins_at_no_load() -> None:
+def test_without_any_gain_the_gain_begins_at_no_load() -> None:
     text = claims_table(runs_at(0.5, large=200))
     assert "at no load" in row(text, "DRAGON: elapsed")

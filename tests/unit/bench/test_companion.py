@@ -36,12 +36,12 @@ def containers(arrival: Arriving) -> dict[str, dict[str, Any]]:
 
 
 def container(arrival: Arriving) -> dict[str, Any]:
-    (found,) = containers(arrival).values()
-    return found
+    (result,) = containers(arrival).values()
+    return result
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_all_jobs_contend_for_what_none_of_them_has_requested(schedule: Schedule) -> None:
+def test_all_jobs_contend_for_cpu_that_none_has_requested(schedule: Schedule) -> None:
     for arrival in schedule.arrivals:
         resources = container(arrival)["resources"]
         assert resources["requests"]["cpu"] == "20m"
@@ -57,7 +57,7 @@ def test_a_schedule_is_the_same_each_time() -> None:
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, 0), (3, -65.1), (10, -87.6)])
-def test_the_bound_is_what_arithmetic_gives_the_favourite(count: int, expected: float) -> None:
+def test_the_bound_is_the_arithmetic_share_of_the_favourite(count: int, expected: float) -> None:
     assert bound(count) == pytest.approx(expected, abs=0.05)
 
 
@@ -93,7 +93,7 @@ def test_changes_are_of_pairs_of_one_repeat() -> None:
     assert changes["job-1"] == pytest.approx([10, 20, 10])
 
 
-def test_a_job_is_better_or_worse_only_beyond_what_two_equal_arms_differ() -> None:
+def test_a_job_is_better_or_worse_only_beyond_the_difference_of_two_equal_arms() -> None:
     assert noise(by_job(RUNS, AGAIN)) == pytest.approx(2)
     lines = arms_table(
         schedule("any", 4, works=[9], within=20, step_cpu=STEP_CPU), RUNS
@@ -119,7 +119,7 @@ def test_a_job_is_better_or_worse_only_beyond_what_two_equal_arms_differ() -> No
     assert cells["arithmetic: the favourite among 4"][1] == "-73 %"
 
 
-def test_kfext_is_asked_by_an_annotation_and_its_resizes_are_counted() -> None:
+def test_kfext_is_enabled_by_an_annotation_and_its_resizes_are_counted() -> None:
     arm = resizing()
     assert (arm.managed, arm.annotations) == (True, {"kfext.dev/resize": "cpu"})
     assert not Arm.managed
@@ -135,7 +135,7 @@ def test_kfext_is_asked_by_an_annotation_and_its_resizes_are_counted() -> None:
 
 
 class FakeController:
-    """Records what is done to it."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -171,10 +171,10 @@ def test_a_controller_is_killed_at_the_first_resize_after_the_last_job_has_come(
 )
 def test_the_limits_of_server_and_worker_add_up_to_the_same(schedule: Schedule) -> None:
     (arrival,) = schedule.arrivals
-    found = containers(arrival)
-    limits = {name: each["resources"]["limits"]["cpu"] for name, each in found.items()}
+    result = containers(arrival)
+    limits = {name: each["resources"]["limits"]["cpu"] for name, each in result.items()}
     assert sum(int(limit.removesuffix("m")) for limit in limits.values()) == 900
-    assert {each["resources"]["requests"]["cpu"] for each in found.values()} == {"20m"}
+    assert {each["resources"]["requests"]["cpu"] for each in result.values()} == {"20m"}
 
 
 def test_a_badly_split_job_takes_longer_for_a_step() -> None:
@@ -185,13 +185,13 @@ def test_a_badly_split_job_takes_longer_for_a_step() -> None:
     assert worker > 1.5 * well
 
 
-def test_overhead_is_what_the_steps_take_longer_not_the_job() -> None:
+def test_overhead_counts_the_longer_steps_and_not_the_longer_job() -> None:
     plain = [outcome(25), outcome(45)]  # the first 5 s are no training
     read = [outcome(25.2, cpu=20.2), outcome(45.4, cpu=20.2)]
     runs = {PLAIN: plain, AGAIN: plain, READ: read, OPEN: [outcome(25.4), outcome(45.6)]}
     lines = overhead_table(runs).splitlines()
-    found, opened = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines[-2:])
-    assert found[1:4] == [
+    result, opened = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines[-2:])
+    assert result[1:4] == [
         "+1.0 % (+1.0 to +1.0)",
         "+1.0 % (+1.0 to +1.0)",
         "+0.0 % (+0.0 to +0.0)",

@@ -43,7 +43,7 @@ def running(of: Job, workers: str, servers: str = "") -> Running:
 def after(
     now: float, free: Free, *, waiting: Sequence[Job] = (), runs: Sequence[Running] = ()
 ) -> list[Action]:
-    """Return what a pass does so many seconds after the controller has begun."""
+    """Return the acts of a pass this many seconds after the controller has begun."""
     return Dragon(began=0).run(free, waiting=waiting, running=runs, now=now)
 
 
@@ -59,12 +59,12 @@ def after(
             0,
             3,
             ("", "bba"),
-            id="else the node with room for most comes first",
+            id="else the node with the largest capacity comes first",
         ),
         pytest.param(
             nodes(100, 200, 100), 1, 2, ("a", "bb"), id="servers are packed before workers"
         ),
-        pytest.param(nodes(100, 0, 100), 0, 3, ("", "ac"), id="fewer if there is no more room"),
+        pytest.param(nodes(100, 0, 100), 0, 3, ("", "ac"), id="fewer if there is no more capacity"),
         # a holds a server and a worker, b two workers beside no server: a is not the best.
         pytest.param(
             nodes(200, 300), 1, 3, ("b", "bba"), id="the most of one group is counted in order"
@@ -88,17 +88,17 @@ GANG = job("gang", at=0.0, workers=(2, 2, 2))
 SINGLE = replace(GANG, least=1, asked=1, most=1)
 
 
-def test_a_pass_admits_only_the_first_job_that_has_room() -> None:
+def test_a_pass_admits_only_the_first_job_that_fits() -> None:
     big, small, late = (
         job("big", workers=(4, 4, 4)),
         job("small", workers=(1, 1, 1)),
         job("late", workers=(1, 1, 1)),
     )
-    found = after(10, nodes(200, 100), waiting=[big, small, late])
-    assert found == [Start(small, (), ("node-a",))]
+    result = after(10, nodes(200, 100), waiting=[big, small, late])
+    assert result == [Start(small, (), ("node-a",))]
 
 
-def test_a_job_starts_with_fewer_workers_than_it_asked_for_but_with_all_servers() -> None:
+def test_a_job_starts_with_fewer_workers_than_requested_but_with_all_servers() -> None:
     elastic = job("elastic", servers=1, workers=(1, 3, 5))
     assert after(0, nodes(100, 200), waiting=[elastic]) == [
         Start(elastic, ("node-a",), ("node-b", "node-b"))
@@ -114,12 +114,12 @@ def test_workers_are_taken_once_the_head_of_the_queue_has_waited_for_30_s() -> N
     ]
 
 
-def test_only_the_head_of_the_queue_is_looked_at() -> None:
+def test_only_the_head_of_the_queue_is_considered() -> None:
     young = replace(GANG, name="young", submitted=20.0)
     assert after(35, nodes(0, 0, 0), waiting=[young, GANG], runs=FULL) == []
 
 
-def test_the_job_that_runs_longest_gives_first_though_another_has_more_a_fault() -> None:
+def test_the_job_that_runs_longest_gives_first_although_another_has_more_a_fault() -> None:
     rich = running(job("rich", workers=(1, 5, 5)), "abcab")
     poor = running(job("poor", workers=(1, 2, 2)), "cc")
     assert after(30, nodes(0, 0, 0), waiting=[SINGLE], runs=[poor, rich]) == [
@@ -161,18 +161,18 @@ def test_workers_on_the_node_of_the_server_are_taken_last() -> None:
 
 def test_the_guard_forgets_the_server_of_the_job_that_waits_a_fault() -> None:
     needs_three = job("trained", servers=1, workers=(2, 2, 2))
-    # Room for two: its workers would fit, but not with the server.
-    found = after(30, nodes(0, 0, 0), waiting=[needs_three], runs=FULL)
-    assert found == [Shrink("old", frozenset({1, 2}))]
+    # Capacity for two: its workers would fit, but not with the server.
+    result = after(30, nodes(0, 0, 0), waiting=[needs_three], runs=FULL)
+    assert result == [Shrink("old", frozenset({1, 2}))]
 
 
-def test_nothing_is_taken_if_the_fewest_workers_have_room_already() -> None:
+def test_nothing_is_taken_if_the_fewest_workers_already_fit() -> None:
     needs_three = job("trained", servers=1, workers=(2, 2, 2))
     # Its server has none, and so it starves: the same fault.
     assert after(30, nodes(100, 100, 0), waiting=[needs_three], runs=FULL) == []
 
 
-def test_if_nothing_makes_room_for_the_head_no_other_job_is_admitted() -> None:
+def test_if_no_capacity_can_be_freed_for_the_head_no_other_job_is_admitted() -> None:
     huge = job("huge", workers=(9, 9, 9))
     small = job("small", workers=(1, 1, 1))
     assert after(29, nodes(100), waiting=[huge, small]) == [Start(small, (), ("node-a",))]
@@ -201,16 +201,16 @@ def test_running_jobs_fill_the_nodes_after_a_minute_without_action_one_by_one() 
     assert after(60, nodes(0, 0), runs=runs) == []
 
 
-def test_a_job_gets_more_than_it_may_have_if_the_first_node_is_full_a_fault() -> None:
+def test_a_job_gets_more_than_its_maximum_if_the_first_node_is_full_a_fault() -> None:
     runs = [running(job("one", workers=(1, 1, 3)), "a")]
     assert after(60, nodes(200, 200), runs=runs) == [Grow("one", ("node-a", "node-a"))]
     assert after(60, nodes(100, 200), runs=runs) == [Grow("one", ("node-a", "node-b", "node-b"))]
 
 
-def test_a_job_grows_whether_that_helps_or_not_and_though_another_waits_a_fault() -> None:
+def test_a_job_grows_whether_it_helps_or_not_and_although_another_waits_a_fault() -> None:
     fewest = replace(GANG, submitted=40.0)
-    found = after(60, nodes(100), waiting=[fewest], runs=[running(replace(OLD, most=9), "aab")])
-    assert found == [Grow("old", ("node-a",))]
+    result = after(60, nodes(100), waiting=[fewest], runs=[running(replace(OLD, most=9), "aab")])
+    assert result == [Grow("old", ("node-a",))]
 
 
 def test_nothing_grows_while_the_head_of_the_queue_starves() -> None:

@@ -43,16 +43,14 @@ def test_growth_is_progress_by_the_share_of_the_machine() -> None:
     assert growth(0.01, None) == growth(0.01, 0.0) == 0.0
 
 
-def test_growing_containers_get_their_part_of_all_growth_and_those_watched_keep_their_limit() -> (
+def test_growing_containers_get_their_share_of_growth_and_watched_containers_keep_their_limit() -> (
     None
 ):
     algorithm = Algorithm(0.03)
     assert algorithm.run({"a": 0.09, "b": 0.03, "c": 0.0}) == pytest.approx({"a": 0.75, "b": 0.25})
 
 
-def test_a_container_that_does_not_grow_for_two_rounds_gets_its_part_but_at_least_the_floor() -> (
-    None
-):
+def test_a_container_without_growth_for_two_rounds_gets_its_share_but_at_least_the_floor() -> None:
     algorithm = Algorithm(0.03)
     assert algorithm.run({"a": 0.08, "b": 0.02, "c": 0.0}) == pytest.approx({"a": 0.8})
     # b has 20 % of all growth, less than 1/(3+1).
@@ -77,7 +75,7 @@ def test_one_round_of_growth_takes_a_container_off_every_list() -> None:
     for _ in range(3):
         algorithm.run({"a": 0.09, "b": 0.0})
     assert algorithm.run({"a": 0.09, "b": 0.09}) == pytest.approx({"a": 0.5, "b": 0.5})
-    # It has to be watched for a round again.
+    # It must be watched for a round again.
     assert algorithm.run({"a": 0.09, "b": 0.0}) == pytest.approx({"a": 1.0})
 
 
@@ -96,7 +94,7 @@ def test_no_limit_changes_while_there_is_no_growth_at_all() -> None:
     assert algorithm.run({"a": 0.0, "b": 0.0}) == {"a": 1.0, "b": 1.0}
 
 
-def test_a_container_that_came_anew_under_a_name_is_on_no_list() -> None:
+def test_a_new_container_of_an_old_name_is_on_no_list() -> None:
     algorithm = Algorithm(0.03)
     for _ in range(2):
         algorithm.run({"a": 0.09, "b": 0.0})
@@ -106,13 +104,13 @@ def test_a_container_that_came_anew_under_a_name_is_on_no_list() -> None:
 
 def rounds(timer: Timer, running: dict[int, frozenset[str]], *, converged: bool) -> list[int]:
     """Return at which seconds rounds are due; `running` changes at the seconds of its keys."""
-    found, now_running = [], frozenset[str]()
+    results, now_running = [], frozenset[str]()
     for second in range(200):
         now_running = running.get(second, now_running)
         if timer.due(now_running, now=second):
-            found.append(second)
+            results.append(second)
             timer.ran(now_running, now=second, all_completing=converged)
-    return found
+    return results
 
 
 @pytest.mark.parametrize(
@@ -134,7 +132,7 @@ def rounds(timer: Timer, running: dict[int, frozenset[str]], *, converged: bool)
         ),
     ],
 )  # fmt: skip
-def test_rounds_come_each_interval_and_ever_more_seldom_once_all_have_converged(
+def test_rounds_are_due_at_each_interval_and_ever_more_seldom_once_all_have_converged(
     running: dict[int, frozenset[str]], converged: bool, expected: list[int]
 ) -> None:
     assert rounds(Timer(30, now=0), running, converged=converged) == expected

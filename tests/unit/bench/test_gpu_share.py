@@ -1,4 +1,4 @@
-"""The benchmark of GPU sharing: what is read of its jobs, what that comes to, and its runs."""
+"""The benchmark of GPU sharing: its readings, results, and runs."""
 
 import subprocess
 import sys
@@ -57,7 +57,7 @@ TRACES: dict[str, tuple[list[str], list[tuple[float, float]]]] = {
         [f"done {1 * MS} 0", f"pass {2 * MS}", f"done {6 * MS} {3 * MS}"],
         [(0.002, 0.004)],
     ),
-    "what has not ended yet is left out": ([f"done {1 * MS} 0", f"pass {2 * MS}"], []),
+    "a micro-step that has not ended is left out": ([f"done {1 * MS} 0", f"pass {2 * MS}"], []),
     "nothing": ([], []),
 }  # fmt: skip
 NATIVE, GATED = native(0.8), gated(0.8)
@@ -77,20 +77,20 @@ def test_no_step_is_counted_twice_and_none_is_lost(
     took: list[float], began: float, seconds: int
 ) -> None:
     ends = [sum(took[:count]) for count in range(len(took))]
-    found = rates(ends, began, began + seconds)
+    result = rates(ends, began, began + seconds)
     within = sum(began < end <= began + seconds for end in ends)
-    assert len(found) == seconds
-    assert abs(sum(found) - within) <= 1 + 1e-6
+    assert len(result) == seconds
+    assert abs(sum(result) - within) <= 1 + 1e-6
 
 
 @pytest.mark.parametrize(("trace", "expected"), TRACES.values(), ids=TRACES.keys())
-def test_when_the_card_had_work_of_low(
+def test_the_times_at_which_the_card_had_work_of_low(
     trace: list[str], expected: list[tuple[float, float]]
 ) -> None:
     assert work(trace) == [pytest.approx(span) for span in expected]
 
 
-def test_of_each_end_it_is_known_how_late_the_thread_that_blocks_has_seen_it() -> None:
+def test_the_delay_of_the_blocking_thread_is_known_for_each_end() -> None:
     true = [0.010 * number for number in range(1, 200)]
     late = [0.002 if number % 3 else 0.0001 for number in range(1, 200)]
     passed = [0.0, *(later - earlier for earlier, later in pairwise(true))]
@@ -99,12 +99,12 @@ def test_of_each_end_it_is_known_how_late_the_thread_that_blocks_has_seen_it() -
         f"done {int((end + delay) * 1e9)} {int(between * drift * 1e9)}"
         for end, delay, between in zip(true, late, passed, strict=True)
     ]
-    found, wakes = ends(trace)
-    assert found == pytest.approx([end + 0.0001 for end in true], abs=0.0002)
+    result, wakes = ends(trace)
+    assert result == pytest.approx([end + 0.0001 for end in true], abs=0.0002)
     assert wakes == pytest.approx([delay - 0.0001 for delay in late], abs=0.0002)
 
 
-def test_high_waits_until_low_has_nothing_left_if_it_had_anything() -> None:
+def test_high_waits_for_the_remaining_work_of_low() -> None:
     spans = [(1.0, 2.0), (3.0, 3.5)]
     assert latencies([0.5, 1.0, 1.75, 2.0, 2.5, 3.4, 9.0], spans) == pytest.approx(
         [0.0, 1.0, 0.25, 0.0, 0.0, 0.1, 0.0]
@@ -112,7 +112,7 @@ def test_high_waits_until_low_has_nothing_left_if_it_had_anything() -> None:
     assert latencies([1.0], []) == [0.0]
 
 
-def test_losses_are_the_same_up_to_a_step_or_they_are_not() -> None:
+def test_losses_are_equal_up_to_a_step_or_differ() -> None:
     losses = [float(number).hex() for number in range(3 * EVERY)]
     other = [*losses[: 2 * EVERY], (-1.0).hex(), *losses[2 * EVERY + 1 :]]
     longer, shorter = digests(losses), digests(losses[: EVERY + 1])
@@ -122,7 +122,7 @@ def test_losses_are_the_same_up_to_a_step_or_they_are_not() -> None:
     assert agreed([longer]) == (0, True)
 
 
-def test_an_interval_has_the_ratio_in_it_and_grows_with_what_repeats_differ_by() -> None:
+def test_an_interval_contains_the_ratio_and_grows_with_the_spread_of_repeats() -> None:
     steady = ratio([[4.0] * 10, [4.0] * 10], [[5.0] * 10, [5.0] * 10])
     assert (steady.value, steady.low, steady.high) == pytest.approx((0.8, 0.8, 0.8))
     noisy = ratio([[3.0] * 10, [5.0] * 10], [[5.0] * 10, [5.0] * 10])
@@ -137,7 +137,7 @@ def test_an_interval_has_the_ratio_in_it_and_grows_with_what_repeats_differ_by()
 @pytest.mark.parametrize(
     ("high", "low", "expected"), [(0.8, 1.0, 0.2), (0.5, 0.5, 1.0), (0.2, 0.5, 1.0)]
 )
-def test_low_can_have_what_high_leaves_and_no_more_than_it_had_alone(
+def test_low_can_have_the_time_that_high_leaves_and_no_more_than_alone(
     high: float, low: float, expected: float
 ) -> None:
     assert bound(high, low) == pytest.approx(expected)
@@ -172,7 +172,7 @@ def cells(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
 
 
-def test_a_row_has_what_high_loses_and_what_low_gets_of_what_is_left() -> None:
+def test_a_row_has_the_loss_of_high_and_the_share_of_low() -> None:
     runs = {**ALONE, NATIVE: [outcome(3.0, 4.0)] * 2, GATED: [outcome(4.96, 1.9)] * 2}
     without, gate = cells(shares_table("card", runs, 0.8, STEADY, 4.0))
     assert without[1:4] == ["40.0 (40.0 to 40.0)", "40.0 (40.0 to 40.0)", "2.00 (2.00 to 2.00)"]
@@ -187,7 +187,7 @@ def test_a_row_has_what_high_loses_and_what_low_gets_of_what_is_left() -> None:
     assert missed[14] == "<= 1 %: MISS; >= 0.85: MISS"
 
 
-def test_a_row_has_how_late_a_thread_wakes_that_blocks_and_one_that_polls() -> None:
+def test_a_row_has_the_delay_of_a_blocking_and_of_a_polling_thread() -> None:
     lines: list[dict[str, Any]] = [
         {"ms": 0.65, "blocks": [1750.2, 1800.0, 2000.0], "polls": [40.0, 60.0, 90.0]},
         {"gate_us": 12.0},
@@ -198,7 +198,7 @@ def test_a_row_has_how_late_a_thread_wakes_that_blocks_and_one_that_polls() -> N
     assert "a gate takes 12" in shown
 
 
-def test_a_row_has_what_a_cluster_showed_of_its_card() -> None:
+def test_a_row_has_the_figures_of_a_cluster_about_its_card() -> None:
     slot = {"status": {"card": "GPU-1"}}
     alone = SimpleNamespace(step=0.1, other=0.0, slot=slot, shown="high priority")
     gate = SimpleNamespace(step=0.101, other=None, slot=slot, shown="high priority, low priority")
@@ -254,7 +254,7 @@ async def test_the_agent_sees_when_high_becomes_busy_and_when_low_has_chosen_its
         await until(lambda: "high" not in {name for name, _ in agent._of_all()})
 
 
-def test_it_needs_nothing_of_the_agent_that_talks_to_kubelet_or_the_api_server() -> None:
+def test_the_benchmark_needs_no_part_of_the_agent_for_kubelet_or_the_api_server() -> None:
     hidden = f"import sys; sys.modules.update(dict.fromkeys({ABSENT!r}))"
     command = f"{hidden}; import e2e.bench.gpu_share.__main__"
     subprocess.run([sys.executable, "-c", command], check=True)

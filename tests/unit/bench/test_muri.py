@@ -61,7 +61,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("lines", "says"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_in_a_trace_is_said_with_file_and_line(
+def test_an_error_in_a_trace_is_reported_with_file_and_line(
     tmp_path: Path, lines: Sequence[str], says: str
 ) -> None:
     path = written(tmp_path / "trace.csv", *lines)
@@ -79,12 +79,12 @@ def test_a_file_that_is_missing_or_without_nodes_is_named(tmp_path: Path) -> Non
 
 
 TAKEN = {
-    "the first node with room": ([1, 2, 2], 2, [1, 0, 2]),
+    "the first node with capacity": ([1, 2, 2], 2, [1, 0, 2]),
     "a whole node": ([3, 4, 4], 4, [3, 0, 4]),
     "whole nodes": ([4, 1, 4, 4], 8, [0, 1, 0, 4]),
-    "a whole node and a part of the first other node with room": ([4, 1, 4], 6, [0, 1, 2]),
+    "a whole node and a part of the first other node with capacity": ([4, 1, 4], 6, [0, 1, 2]),
     "a part of a node that is not whole": ([2, 4, 4], 6, [0, 0, 4]),
-    "no room for a part": ([4, 1, 1], 6, None),
+    "no capacity for a part": ([4, 1, 1], 6, None),
     "GPUs that are scattered": ([3, 3], 4, None),
     "too few whole nodes": ([4, 3, 3], 8, None),
     "too few GPUs": ([1, 0], 2, None),
@@ -92,7 +92,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize(("free", "gpus", "after"), TAKEN.values(), ids=TAKEN)
-def test_a_job_takes_whole_nodes_and_then_a_part_of_the_first_node_with_room(
+def test_a_job_takes_whole_nodes_and_then_a_part_of_the_first_node_with_capacity(
     free: list[int], gpus: int, after: list[int] | None
 ) -> None:
     before = list(free)
@@ -106,7 +106,7 @@ SHORTEST: dict[str, tuple[Make, Cluster, Sequence[Job], dict[str, float]]] = {
     "a job with less to do stops another": (
         srtf, Cluster(1, 1), [job("a", 100), job("b", 10, at=10)], {"b": 20, "a": 110},
     ),
-    "what a job has done already counts": (
+    "the finished part of a job counts": (
         srtf, Cluster(1, 1), [job("a", 100), job("b", 10, at=95)], {"a": 100, "b": 110},
     ),
     "SRTF does not count GPUs": (srtf, Cluster(1, 2), PAIR, {"a": 50, "b": 110, "c": 110}),
@@ -116,7 +116,7 @@ SHORTEST: dict[str, tuple[Make, Cluster, Sequence[Job], dict[str, float]]] = {
         srtf, Cluster(2, 3), SCATTERED, {"a": 10, "b": 20, "c": 40, "d": 45},
     ),
     # At 10 a has done 5. At its end b has done 95 - 5.
-    "a decision costs each job that goes on a start, but not the job that ends": (
+    "a decision costs each continuing job a start, but not the job that ends": (
         srtf, Cluster(1, 2), [job("a", 100, start=5), job("b", 100, at=10, start=5)],
         {"a": 105, "b": 115},
     ),
@@ -133,7 +133,7 @@ SHORTEST: dict[str, tuple[Make, Cluster, Sequence[Job], dict[str, float]]] = {
 
 
 @pytest.mark.parametrize(("make", "cluster", "jobs", "expected"), SHORTEST.values(), ids=SHORTEST)
-def test_the_job_that_needs_least_goes_first(
+def test_the_job_with_the_least_remaining_work_goes_first(
     make: Make, cluster: Cluster, jobs: Sequence[Job], expected: dict[str, float]
 ) -> None:
     assert ends(make, cluster, *jobs) == pytest.approx(expected)
@@ -175,7 +175,7 @@ def test_a_job_that_never_fits_is_an_error(make: Make) -> None:
         ends(make, Cluster(2, 2), job("a", 10, gpus=8), job("b", 10))
 
 
-def test_figures_are_the_mean_the_last_end_and_the_job_above_99_percent() -> None:
+def test_figures_are_the_mean_the_last_end_and_the_99th_percentile() -> None:
     ended = [Ended(job("a", 1, at=7), 7 + seconds) for seconds in range(1, 201)]
     assert figures(ended) == Figures(mean=100.5, makespan=207, p99=199)
 

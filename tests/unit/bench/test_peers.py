@@ -1,4 +1,4 @@
-"""The comparison with Kueue: everybody gets the same jobs, and the tables say what was measured."""
+"""The comparison with Kueue: equal jobs, and tables of the measurements."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_the_runtime_of_a_train_job_is_patched_as_the_templates_of_other_jobs_ar
     assert list(metadata["annotations"].values()) == ["kubernetes.io/hostname"]
 
 
-def test_fillers_take_about_half_and_leave_few_nodes_empty_and_room_for_200_gangs() -> None:
+def test_fillers_take_about_half_and_leave_few_nodes_empty_and_capacity_for_200_gangs() -> None:
     pods = list(fillers(_NODES, gpus=_GPUS, seed=7))
     assert pods == list(fillers(_NODES, gpus=_GPUS, seed=7))
     per_node: dict[str, int] = {}
@@ -83,5 +83,5 @@ def _printed(**of_kfext: Any) -> str:
         ({}, "all CPU, kfext / Kueue: 1.00 (1.00-1.00) (< 1: MISS)"),
     ],
 )
-def test_the_words_follow_from_the_figures(changed: dict[str, Any], line: str) -> None:
+def test_the_text_follows_from_the_figures(changed: dict[str, Any], line: str) -> None:
     assert line in _printed(**changed)

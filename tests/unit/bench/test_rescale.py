@@ -1,4 +1,4 @@
-"""The benchmark of a rescale: its jobs, what is seen of a run, and how that is taken apart."""
+"""The benchmark of a rescale: its jobs, the observations of a run, and their analysis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ def pods_of(body: Object) -> list[Object]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
-def test_the_job_fills_the_nodes_and_can_give_what_the_gang_needs(case: Case) -> None:
+def test_the_job_fills_the_nodes_and_can_free_the_capacity_of_the_gang(case: Case) -> None:
     own, others = pods_of(case.manifest(PACE, Path("/any"))), pods_of(gang(PACE))
     node = cpu_budget(2, 4)
     for pod in (*own, *others):
@@ -40,7 +40,7 @@ def test_the_job_fills_the_nodes_and_can_give_what_the_gang_needs(case: Case) ->
 
 
 def pods(runs: int, *, comes: int = 0, ends: int = 0) -> tuple[Pod, ...]:
-    """Return workers that run, workers with the next indices that come, and workers that end."""
+    """Return running workers, new workers with the next indices, and ending workers."""
     states = [(True, False)] * runs + [(False, False)] * comes + [(True, True)] * ends
     return tuple(
         Pod(index, bound=True, runs=running, ends=ending)
@@ -49,14 +49,14 @@ def pods(runs: int, *, comes: int = 0, ends: int = 0) -> tuple[Pod, ...]:
 
 
 def run_of(changes: Mapping[int, Mapping[str, Any]], *, until: int) -> list[Sample]:
-    """Return a look each second; what changes at a second holds from then on, but for lines."""
+    """Return a look each second; a change holds from its second on, except lines."""
     now: dict[str, Any] = {"size": 4, "own": pods(4), "lines": ("step 1/9 loss=1",)}
-    found = []
+    results = []
     for second in range(until):
         new = changes.get(second, {})
         now |= new
-        found.append(Sample(float(second), **now))
-    return found
+        results.append(Sample(float(second), **now))
+    return results
 
 
 TORCH: dict[int, dict[str, Any]] = {
@@ -81,7 +81,7 @@ TORCH: dict[int, dict[str, Any]] = {
 """The gang comes at 10 and goes at 80."""
 
 
-def test_a_run_is_taken_apart() -> None:
+def test_the_phases_of_a_run() -> None:
     assert story(run_of(TORCH, until=170), came=10, went=80) == Story(
         Rescale(4, 2, 31, 3, 3, 13, 2, stood_still=19, usual=1),
         to_bind=2,
@@ -89,12 +89,12 @@ def test_a_run_is_taken_apart() -> None:
     )
 
 
-def test_training_may_go_on_before_the_pods_that_left_are_gone() -> None:
+def test_training_may_continue_before_the_removed_pods_are_deleted() -> None:
     changes = {**TORCH, 47: {}, 70: {"own": pods(2)}, 49: {}, 71: {"gang": GANG}}
-    found = story(run_of(changes, until=170), came=10, went=80)
-    assert (found.shrink.pods, found.shrink.rendezvous, found.shrink.first_step) == (26, 0, 0)
-    assert found.shrink.stood_still == 19
-    assert found.to_bind == 1
+    result = story(run_of(changes, until=170), came=10, went=80)
+    assert (result.shrink.pods, result.shrink.rendezvous, result.shrink.first_step) == (26, 0, 0)
+    assert result.shrink.stood_still == 19
+    assert result.to_bind == 1
 
 
 def test_workers_that_do_not_know_each_other_meet_nowhere() -> None:
@@ -107,21 +107,21 @@ def test_workers_that_do_not_know_each_other_meet_nowhere() -> None:
         100: {"size": 4, "own": pods(2, comes=2)},
         104: {"own": pods(4)},
     }
-    found = story(run_of(changes, until=120), came=10, went=60)
-    assert found.shrink == Rescale(4, 2, 30, 0, 2, 0, 0, stood_still=1, usual=1)
-    assert found.growth == Rescale(2, 4, 40, 0, 4, 0, 0, stood_still=1, usual=1)
+    result = story(run_of(changes, until=120), came=10, went=60)
+    assert result.shrink == Rescale(4, 2, 30, 0, 2, 0, 0, stood_still=1, usual=1)
+    assert result.growth == Rescale(2, 4, 40, 0, 4, 0, 0, stood_still=1, usual=1)
 
 
-def test_a_longer_pause_later_is_not_that_of_the_change_before() -> None:
+def test_a_later_longer_pause_does_not_belong_to_the_change() -> None:
     changes = {**TORCH, 158: {}, 159: {}, 190: TORCH[158], 191: TORCH[159]}
-    found = story(run_of(changes, until=200), came=10, went=80)
-    assert (found.shrink.stood_still, found.growth.stood_still) == (19, 37)
+    result = story(run_of(changes, until=200), came=10, went=80)
+    assert (result.shrink.stood_still, result.growth.stood_still) == (19, 37)
 
 
-def test_a_reason_that_is_still_shown_of_the_change_before_is_not_the_next() -> None:
+def test_a_reason_still_shown_of_the_last_change_does_not_count_for_the_next() -> None:
     changes = {**TORCH, 44: {**TORCH[44], "reason": "Rescaling"}, 90: {"reason": "Shrunk"}}
-    found = story(run_of(changes, until=170), came=10, went=80)
-    assert found.growth.idle == 65
+    result = story(run_of(changes, until=170), came=10, went=80)
+    assert result.growth.idle == 65
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,11 @@ def cells(text: str) -> list[list[str]]:
 
 
 def column(rows: Sequence[Sequence[str]], name: str) -> Sequence[str]:
-    (found,) = (row for row in rows if row[0] == name)
-    return found[1:]
+    (result,) = (row for row in rows if row[0] == name)
+    return result[1:]
 
 
-def test_a_pause_is_judged_by_what_torchrun_takes_by_itself() -> None:
+def test_a_pause_is_judged_by_the_time_of_torchrun_itself() -> None:
     judged = {(row[0], row[1].split(",")[0]): row[-1] for row in cells(pause_table(RUNS))}
     assert judged["torchrun", "in"] == "< 19 s: PASS"
     assert judged["torchrun", "out"] == "< 10 s: PASS"
@@ -172,7 +172,7 @@ def test_a_pause_is_judged_by_what_torchrun_takes_by_itself() -> None:
     assert judged["TFJob, dynamic workers", "in"] == ""
 
 
-def test_work_that_is_lost_and_a_loss_that_is_off_are_misses() -> None:
+def test_lost_work_and_a_different_loss_are_misses() -> None:
     rows = cells(work_table(RUNS))
     assert column(rows, "torchrun")[3:7] == ["== 0: PASS", "0.5000", "0.00 %", "<= 0.1 %: PASS"]
     assert column(rows, "torchrun, saves only when it likes")[3] == "== 0: MISS"
@@ -180,7 +180,7 @@ def test_work_that_is_lost_and_a_loss_that_is_off_are_misses() -> None:
     assert column(rows, "torchrun, undisturbed")[5:7] == ["", ""]
 
 
-def test_what_an_improvement_bought_is_the_median_of_pairs() -> None:
+def test_the_gain_of_an_improvement_is_the_median_of_pairs() -> None:
     rows = cells(bought_table(RUNS))
     assert [(row[1], row[-1]) for row in rows] == [("in", "26.0"), ("in", "5.0"), ("out", "5.0")]
     assert bought_table({"torchrun": RUNS["torchrun"]}).count("\n") == 3

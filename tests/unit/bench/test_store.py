@@ -1,4 +1,4 @@
-"""Runs that are interleaved: their order, and what is stored of them."""
+"""Interleaved runs: their order, and their stored results."""
 
 from e2e.bench.store import Interleaved, Store
 

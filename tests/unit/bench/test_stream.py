@@ -63,10 +63,10 @@ def test_jobs_come_at_the_same_times_in_each_run_in_the_first_half() -> None:
 
 def body_of(replicas: int, ended: str = "") -> Object:
     conditions = [{"type": ended, "status": "True"}] if ended else []
-    found = {"Master": {"replicas": 1}, "Worker": {"replicas": replicas - 1}}
+    result = {"Master": {"replicas": 1}, "Worker": {"replicas": replicas - 1}}
     return {
         "kind": "PyTorchJob",
-        "spec": {"pytorchReplicaSpecs": found},
+        "spec": {"pytorchReplicaSpecs": result},
         "status": {"conditions": conditions},
     }
 
@@ -132,18 +132,18 @@ def test_every_figure_is_compared_by_pairs_and_beside_what_was_published() -> No
         "against plain",
         "published",
     ]
-    found = {row[0]: row[1:] for row in rows}
-    assert found["CPU used %"][3:] == [
+    result = {row[0]: row[1:] for row in rows}
+    assert result["CPU used %"][3:] == [
         "50.0 (48.0-52.0)", "+25.0 % (+20.0 to +30.0)", "+20 to +30 %"
     ]  # fmt: skip
     # Means of 150, 155, 150 become 120, 127.5, 115.
-    assert found["elapsed s, mean"][3:] == [
+    assert result["elapsed s, mean"][3:] == [
         "120 (115-128)", "-20.0 % (-23.3 to -17.7)", "-65 %"
     ]  # fmt: skip
-    assert found["wait s, mean"][0] == "10 (10-10)"
-    assert found["not ended well"] == ["0 (0-1)", "0 (0-0)", "", "0 (0-0)", "", ""]
-    assert found["changes of size"][0] == "2 (2-2)"
-    assert found["repeated steps"][0] == "7 (7-7)"
+    assert result["wait s, mean"][0] == "10 (10-10)"
+    assert result["not ended well"] == ["0 (0-1)", "0 (0-0)", "", "0 (0-0)", "", ""]
+    assert result["changes of size"][0] == "2 (2-2)"
+    assert result["steps done again"][0] == "7 (7-7)"
 
 
 def test_the_best_and_the_worst_job_are_those_with_the_least_and_the_largest_median() -> None:

@@ -1,4 +1,4 @@
-"""FlowCon and SpeCon in the model: what they do with jobs of one thread on nodes of one CPU."""
+"""FlowCon and SpeCon in the model: jobs of one thread on nodes of one CPU."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -49,7 +49,7 @@ def test_flowcon_caps_a_job_that_has_converged_at_one_third_beside_another() -> 
     assert cluster.api.jobs["uid-flat"].training.share == pytest.approx(0.333, abs=0.001)
 
 
-def test_specon_moves_a_slow_job_once_and_it_goes_on_from_its_checkpoint() -> None:
+def test_specon_moves_a_slow_job_once_and_it_continues_from_its_checkpoint() -> None:
     cluster, rule = on_one_node(SpeCon, "fast", "flat")
     more = replace(FAST, name="more")
     rule.homes["uid-more"] = "node-0"

@@ -1,4 +1,4 @@
-"""What commands read of a cluster that does not serve all kinds of jobs."""
+"""Reads of commands from a cluster that does not serve all kinds of jobs."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -55,29 +55,29 @@ CLUSTER = cast(Client, FakeCluster(HERE.plural))
 EMPTY = cast(Client, FakeCluster("paddlejobs"))
 
 
-async def test_all_jobs_are_those_of_the_kinds_that_are_there() -> None:
-    found = await all_jobs(CLUSTER, namespace="", kind=None)
-    assert [(of.kind, of.name) for of, _ in found] == [(HERE, "train")]
+async def test_all_jobs_are_those_of_the_served_kinds() -> None:
+    result = await all_jobs(CLUSTER, namespace="", kind=None)
+    assert [(of.kind, of.name) for of, _ in result] == [(HERE, "train")]
 
 
-async def test_a_job_is_found_among_the_kinds_that_are_there() -> None:
-    found, _ = await find_job(CLUSTER, name="train", namespace="team", kind=None)
-    assert found.kind is HERE
+async def test_a_job_is_found_among_the_served_kinds() -> None:
+    result, _ = await find_job(CLUSTER, name="train", namespace="team", kind=None)
+    assert result.kind is HERE
     with pytest.raises(UserError, match=f"^there is no {HERE.name} 'other' in namespace 'team'"):
         await find_job(CLUSTER, name="other", namespace="team", kind=None)
 
 
-async def test_a_snapshot_has_the_jobs_of_the_kinds_that_are_there() -> None:
+async def test_a_snapshot_has_the_jobs_of_the_served_kinds() -> None:
     snapshot = await read_snapshot(CLUSTER, await kinds_in(CLUSTER))
     assert [of.kind for of in snapshot.jobs] == [HERE]
 
 
-async def test_the_kind_of_the_option_must_be_there() -> None:
+async def test_the_kind_of_the_option_must_be_served() -> None:
     with pytest.raises(UserError, match=f"^the cluster serves no {ABSENT.plural}; install the"):
         await all_jobs(CLUSTER, namespace="", kind=ABSENT.name)
 
 
-async def test_at_least_one_kind_must_be_there() -> None:
+async def test_at_least_one_kind_must_be_served() -> None:
     plurals = " or ".join(kind.plural for kind in KINDS.values())
     with pytest.raises(UserError, match=f"^the cluster serves no {plurals}; install the"):
         await find_job(EMPTY, name="train", namespace="team", kind=None)

@@ -49,12 +49,12 @@ MALFORMED: dict[str, tuple[str | bytes, str]] = {
         f"kind: PyTorchJob\nx: {'9' * 50}",
         f"{'9' * 40}... in line 2 is too large: an integer must be within 64 bits",
     ),
-    "a negative one": ("x: -9223372036854775809", "within 64 bits"),
-    "a text that is called a number": ("x: !!int nine", "nine in line 1 is no int"),
-    "nothing that is called a number": ("x: !!int ''", "in line 1 is no int"),
-    "a text that is called a truth": ("x: !!bool maybe", "maybe in line 1 is no bool"),
+    "a negative number": ("x: -9223372036854775809", "within 64 bits"),
+    "a text tagged as a number": ("x: !!int nine", "nine in line 1 is no int"),
+    "an empty value tagged as a number": ("x: !!int ''", "in line 1 is no int"),
+    "a text tagged as a truth value": ("x: !!bool maybe", "maybe in line 1 is no bool"),
     "a time without such a month": ("x: !!timestamp 2020-99-99", "2020-99-99 in line 1"),
-    "a word that is called a time": ("x: !!timestamp today", "today in line 1 is no timestamp"),
+    "a word tagged as a time": ("x: !!timestamp today", "today in line 1 is no timestamp"),
     "a number with base 60 beyond any float": (
         f"x: !!float {'59:' * 300}59.5",
         "in line 1 is no float",
@@ -71,7 +71,7 @@ MALFORMED: dict[str, tuple[str | bytes, str]] = {
     "very deep": ("[" * 20_000 + "]" * 20_000, "is not YAML"),
     "deep": ("[" * 2_000 + "]" * 2_000, "is not YAML"),
     "half of a pair": ('{"x": "\\ud800"}', "is not YAML"),
-    "no text": (b"\x80\x81", "is not YAML"),
+    "bytes that are no text": (b"\x80\x81", "is not YAML"),
     "nothing": ("", "contains no document"),
     "a List of no list": ("kind: List\nitems: {}", "items of a List is {}: it must be a list"),
 }
@@ -111,7 +111,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("document", "says"), FIELDS.values(), ids=FIELDS)
-def test_a_field_by_which_a_job_is_found_must_be_of_its_type(
+def test_a_field_that_identifies_a_job_must_be_of_its_type(
     document: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(UserError) as refused:
@@ -120,28 +120,26 @@ def test_a_field_by_which_a_job_is_found_must_be_of_its_type(
 
 
 @given(written=st.text(alphabet=st.sampled_from("ab01:-[]{},&*!<>? \n'\"|#%.x"), max_size=60))
-def test_whatever_a_file_holds_it_is_read_or_refused(written: str) -> None:
+def test_any_file_is_read_or_refused(written: str) -> None:
     with suppress(UserError):
         read(written)
 
 
 def shown(reviews: list[Reviewed], notes: list[str]) -> None:
-    """Everything that is printed of a review."""
+    """The whole output of a review."""
     assert all(isinstance(note, str) for note in notes)
     assert render_reviews(reviews, output="json")
 
 
 @given(json_values, st.sampled_from(["kind", "metadata", "spec", "apiVersion", "status"]))
-def test_whatever_a_field_of_a_job_is_the_job_is_rendered_or_refused(
-    value: Any, field: str
-) -> None:
+def test_a_job_with_any_field_is_rendered_or_refused(value: Any, field: str) -> None:
     with suppress(UserError):
         documents = read(yaml.safe_dump({**job(), field: value}))
         shown(*render(documents=documents, policies=[], namespace=None))
 
 
 @given(json_values)
-def test_whatever_a_policy_or_a_namespace_is_the_job_is_rendered_or_refused(value: Any) -> None:
+def test_a_job_with_any_policy_or_namespace_is_rendered_or_refused(value: Any) -> None:
     policy = {"kind": "TrainingPolicy", "metadata": value, "spec": value}
     namespace = {"kind": "Namespace", "metadata": {"labels": value, "annotations": value}}
     shown(*render(documents=[job()], policies=[policy], namespace=namespace))
@@ -154,7 +152,7 @@ HOME = Snapshot(
 
 
 @given(json_values, st.sampled_from(["kind", "metadata", "spec", "status"]))
-def test_whatever_a_field_of_a_job_is_it_is_forecast_or_refused(value: Any, field: str) -> None:
+def test_a_job_with_any_field_is_forecast_or_refused(value: Any, field: str) -> None:
     with suppress(UserError):
         (document,) = read(yaml.safe_dump({**job(), field: value}))
         if is_job(document):

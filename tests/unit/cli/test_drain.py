@@ -1,4 +1,4 @@
-"""`kubectl kfext drain` marks a node, tells which jobs remain and why, and undoes that."""
+"""`kubectl kfext drain` marks a node, lists the remaining jobs with reasons, and undoes that."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,8 +27,8 @@ MARKS: dict[str, tuple[Raw, bool | None, Raw]] = {
     "a drain": (node(), False, {"unschedulable": True, "taints": [DRAINED]}),
     "by force": (node(DRAINED), True, {"unschedulable": True, "taints": [FORCED]}),
     "beside other taints": (node(BUSY), False, {"unschedulable": True, "taints": [BUSY, DRAINED]}),
-    "taken back": (node(BUSY, FORCED), None, {"unschedulable": None, "taints": [BUSY]}),
-    "taken back from the last taint": (
+    "undone": (node(BUSY, FORCED), None, {"unschedulable": None, "taints": [BUSY]}),
+    "undone with the last taint": (
         node(DRAINED),
         None,
         {"unschedulable": None, "taints": None},
@@ -37,13 +37,13 @@ MARKS: dict[str, tuple[Raw, bool | None, Raw]] = {
 
 
 @pytest.mark.parametrize(("before", "by_force", "spec"), MARKS.values(), ids=MARKS)
-def test_what_the_command_writes_on_a_node(before: Raw, by_force: bool | None, spec: Raw) -> None:
+def test_the_marks_of_the_command_on_a_node(before: Raw, by_force: bool | None, spec: Raw) -> None:
     patch = marked(before, by_force=by_force)
     assert patch == {"metadata": {"resourceVersion": "7"}, "spec": spec}
 
 
 class FakeCluster:
-    """A node with jobs, which are gone after `stay` looks."""
+    """A node with jobs that are deleted after `stay` looks."""
 
     def __init__(self, *jobs: Any, stay: int = 99, conflicts: int = 0) -> None:
         self.jobs = list(jobs)
@@ -78,12 +78,12 @@ class FakeCluster:
 
 
 def placed(name: str, **settings: str) -> Any:
-    made = job(name=name, uid=name).worker(1)
-    plan = Plan(name, 1, dict.fromkeys((key for key, _ in made.build().replicas()), "a"))
-    made = made.annotated(names.PLAN, plan.encode())
+    builder = job(name=name, uid=name).worker(1)
+    plan = Plan(name, 1, dict.fromkeys((key for key, _ in builder.build().replicas()), "a"))
+    builder = builder.annotated(names.PLAN, plan.encode())
     for key, value in settings.items():
-        made = made.annotated(f"{names.DOMAIN}/{key}", value)
-    return made
+        builder = builder.annotated(f"{names.DOMAIN}/{key}", value)
+    return builder
 
 
 async def lines(cluster: FakeCluster, **options: Any) -> list[tuple[int, str]]:
@@ -99,14 +99,14 @@ INELIGIBLE = (
 )
 SAYS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "a job that opted in": ({"migrate": "checkpointed"}, {}, "it saves its work and leaves"),
-    "a job that did not": ({}, {}, INELIGIBLE),
-    "a job that did not, by force": ({}, {"force": True}, "it saves its work and leaves"),
+    "a job that did not opt in": ({}, {}, INELIGIBLE),
+    "a job that did not opt in, by force": ({}, {"force": True}, "it saves its work and leaves"),
     "a dry run": ({"preempt": "always"}, {"dry_run": True}, "it would save its work and leave"),
 }
 
 
 @pytest.mark.parametrize(("settings", "options", "said"), SAYS.values(), ids=SAYS)
-async def test_what_the_command_says_of_a_job(
+async def test_the_output_of_the_command_about_a_job(
     settings: dict[str, str], options: dict[str, Any], said: str
 ) -> None:
     cluster = FakeCluster(placed("train", **settings))

@@ -1,4 +1,4 @@
-"""What `kubectl kfext explain` says of a job, with and without its TrainingPlan."""
+"""The output of `kubectl kfext explain` about a job, with and without its TrainingPlan."""
 
 from collections.abc import Iterable
 from itertools import takewhile
@@ -25,9 +25,9 @@ NOW = 1_800_000_000.0
 
 
 def words(raw: Raw, *pods: Pod, status: dict[str, Any] | None = None, **options: bool) -> str:
-    found = parse_job(raw)
-    assert found is not None
-    explanation = explained(found, raw, status=status or {}, pods=pods, now=NOW)
+    parsed = parse_job(raw)
+    assert parsed is not None
+    explanation = explained(parsed, raw, status=status or {}, pods=pods, now=NOW)
     return text(explanation_lines(explanation, **options))
 
 
@@ -36,7 +36,7 @@ def text(lines: Iterable[str]) -> str:
 
 
 def listed(raw: Raw, *pods: Pod) -> list[str]:
-    """What was changed, a line each."""
+    """The changes, a line each."""
     lines = words(raw, *pods, all_changes=True).splitlines()
     at = next((at for at, line in enumerate(lines) if line.split() == ["ON", "CHANGE"]), len(lines))
     changes = takewhile(lambda line: not line.startswith("  warning"), lines[at + 1 :])
@@ -61,7 +61,7 @@ def ours(colocation: str = "preferred") -> Raw:
 
 SUSPENDED = {"suspend": True}
 PHASES: dict[str, tuple[Raw, list[Pod], str]] = {
-    "queued, and no controller tells why": (
+    "queued, and no controller reports a reason": (
         job(annotations=HELD, run_policy=SUSPENDED),
         [],
         "Queued",
@@ -74,7 +74,7 @@ PHASES: dict[str, tuple[Raw, list[Pod], str]] = {
     "placed": (ours(), [replica(i, node="n") for i in range(3)], "Placed"),
     "of a namespace that is not managed": (job(), [replica(0, node="n")], "not placed by kfext"),
     "colocation off": (ours("off"), [replica(0, node="n")], "not placed by kfext"),
-    "run by another": (job(run_policy={"managedBy": "o.dev/x"}), [], "not placed by kfext"),
+    "run by another system": (job(run_policy={"managedBy": "o.dev/x"}), [], "not placed by kfext"),
     "ended": (
         {**job(), "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}},
         [],
@@ -96,16 +96,16 @@ def test_a_job_that_is_being_deleted_has_finished_but_not_ended() -> None:
     assert headline.startswith("PyTorchJob team/train: Finished")
 
 
-def test_a_queued_job_without_a_plan_says_how_to_start_it_anyway() -> None:
-    found = words(job(annotations=HELD, run_policy=SUSPENDED))
-    assert "`kubectl kfext release -n team train`" in found
+def test_explain_says_how_to_start_a_queued_job_without_a_plan() -> None:
+    result = words(job(annotations=HELD, run_policy=SUSPENDED))
+    assert "`kubectl kfext release -n team train`" in result
 
 
-def test_a_caller_who_may_not_read_the_plan_is_told_that_and_not_to_release_the_job() -> None:
+def test_a_caller_without_the_right_to_the_plan_is_told_so_and_not_to_release_the_job() -> None:
     raw = job(annotations=HELD, run_policy=SUSPENDED)
-    found = parse_job(raw)
-    assert found is not None
-    said = text(explanation_lines(explained(found, raw, status=None, pods=(), now=NOW)))
+    parsed = parse_job(raw)
+    assert parsed is not None
+    said = text(explanation_lines(explained(parsed, raw, status=None, pods=(), now=NOW)))
     assert "you may not get trainingplans in namespace team" in said
     assert "release" not in said
 
@@ -133,20 +133,20 @@ def test_a_pod_that_is_being_deleted_ends() -> None:
 
 def test_the_reason_comes_from_the_plan() -> None:
     status = {"phase": "Queued", "reason": "NoRoom", "message": "3 pods need 6 cpu on one node"}
-    found = words(job(annotations=HELD, run_policy=SUSPENDED), status=status)
-    assert "why      NoRoom: 3 pods need 6 cpu on one node" in found
-    assert "changed  1 on the job; --changes lists them" in found
+    result = words(job(annotations=HELD, run_policy=SUSPENDED), status=status)
+    assert "why      NoRoom: 3 pods need 6 cpu on one node" in result
+    assert "changed  1 on the job; --changes lists them" in result
     want = "the job suspended when it was submitted, and waits to be placed (kfext.dev/held)"
     assert want in listed(job(annotations=HELD, run_policy=SUSPENDED))
 
 
-def test_it_tells_where_each_pod_is_in_rank_order() -> None:
+def test_explain_lists_the_nodes_of_pods_in_rank_order() -> None:
     places = {ReplicaKey("worker", 0): "node-b", ReplicaKey("worker", 1): "node-a"}
     plan = Plan(job_uid="u", generation=1, assignment=places).encode()
     raw = job(uid="u", annotations={names.PLAN: plan, **HELD})
-    found = words(raw, replica(10), replica(2, node="node-b"), replica(1, gates=GATE))
-    assert found.splitlines()[0] == "PyTorchJob team/train: Gated, on node-b, pod network"
-    assert found.splitlines()[1:5] == [
+    result = words(raw, replica(10), replica(2, node="node-b"), replica(1, gates=GATE))
+    assert result.splitlines()[0] == "PyTorchJob team/train: Gated, on node-b, pod network"
+    assert result.splitlines()[1:5] == [
         "  POD              NODE    STATUS",
         "  train-worker-1           gated",
         "  train-worker-2   node-b  Pending",
@@ -155,22 +155,22 @@ def test_it_tells_where_each_pod_is_in_rank_order() -> None:
     assert words(raw).splitlines()[0].endswith(": Planned, to be placed on node-a and node-b")
 
 
-def test_it_tells_what_was_changed() -> None:
+def test_explain_lists_the_changes() -> None:
     metadata = {"annotations": {names.COLOCATION: "required", "other": "x"}}
     raw = job(specs={"Worker": {"template": {"metadata": metadata}}})
     assert "  changed  1 on the templates; --changes lists them\n" in words(raw)
     assert listed(raw) == ["the templates Worker: kfext.dev/colocation=required"]
 
 
-def test_with_the_changes_it_tells_what_happened() -> None:
+def test_explain_with_changes_lists_the_history() -> None:
     at = {"time": written_time(NOW), "workers": 3, "nodes": ["a", "b"], "moreNodes": 0}
     entries = [
         {**at, "what": "Placed", "why": "all 3 pods are bound"},
         {**at, "what": "Scaled", "why": "idle room pays", "times": 4},
         {**at, "what": "Moved", "why": "\x1b[2J\nforged", "moreNodes": 2**40},
     ]
-    found = words(job(annotations=HELD), status={"history": entries}, all_changes=True)
-    told = [" ".join(line.split()) for line in found.splitlines()]
+    result = words(job(annotations=HELD), status={"history": entries}, all_changes=True)
+    told = [" ".join(line.split()) for line in result.splitlines()]
     assert told[told.index("TIME WHAT WORKERS NODES WHY") + 1 :][:3] == [
         f"{written_time(NOW)} Placed 3 a and b all 3 pods are bound",
         f"{written_time(NOW)} Scaled x4 3 a and b idle room pays",
@@ -180,7 +180,7 @@ def test_with_the_changes_it_tells_what_happened() -> None:
 
 
 @pytest.mark.parametrize(("workers", "shown"), [(8, True), (9, False)])
-def test_it_tells_that_an_elastic_job_was_made_smaller_and_not_edited_since(
+def test_explain_reports_an_elastic_job_that_was_scaled_down_and_not_edited_since(
     workers: int, *, shown: bool
 ) -> None:
     state = JobState(requested=12, assigned=8).encode(job_uid="u")
@@ -203,7 +203,7 @@ def resized(request: str, *, index: int = 0, limit: str = "1400m") -> Pod:
 def cpu_changed(
     *pods: Pod, limit: int | None = 1400, written: tuple[int, ...] = (370,)
 ) -> list[str]:
-    """What is listed of CPU, where kfext wrote the same requests to the first six workers."""
+    """The listed CPU, where kfext wrote the same requests to the first six workers."""
     sizes = tuple(PodCpu(request, limit) for request in written)
     state = CpuState(
         requested={"worker": PodCpu(20, limit)},
@@ -226,7 +226,7 @@ CPU_CHANGES: dict[str, tuple[list[str], list[str]]] = {
             "(kfext.dev/state)"
         ],
     ),
-    "alike ones together, in rank order": (
+    "equal requests together, in rank order": (
         cpu_changed(*(resized("370m", index=at) for at in (5, 1, 3, 0, 2))),
         [
             "CPU of train-worker-0, train-worker-1 and 3 more pods: request 370m, limit 1400m; "
@@ -237,18 +237,18 @@ CPU_CHANGES: dict[str, tuple[list[str], list[str]]] = {
         cpu_changed(resized("90m"), written=(370, 90)),
         [f"CPU of train-worker-0: request 90m, limit 1400m; {ASKED}"],
     ),
-    "not the job's own": (cpu_changed(resized("20m"), written=(20,)), []),
-    "not what another client wrote": (cpu_changed(resized("1")), []),
-    "not of a pod that kfext has not resized": (cpu_changed(resized("370m", index=7)), []),
+    "not the job's own request": (cpu_changed(resized("20m"), written=(20,)), []),
+    "not a request of another client": (cpu_changed(resized("1")), []),
+    "not a request that kfext has not changed": (cpu_changed(resized("370m", index=7)), []),
 }
 
 
 @pytest.mark.parametrize(("found", "want"), CPU_CHANGES.values(), ids=CPU_CHANGES)
-def test_it_tells_which_cpu_is_kfexts(found: list[str], want: list[str]) -> None:
+def test_explain_shows_which_cpu_is_set_by_kfext(found: list[str], want: list[str]) -> None:
     assert found == want
 
 
-def test_it_tells_which_nodes_a_template_prefers() -> None:
+def test_explain_lists_the_nodes_that_a_template_prefers() -> None:
     field = {"key": "metadata.name", "operator": "In", "values": ["node-a"]}
     term = {"weight": 100, "preference": {"matchFields": [field]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -256,20 +256,22 @@ def test_it_tells_which_nodes_a_template_prefers() -> None:
     assert listed(raw) == ["the templates Worker: prefers node-a (affinity)"]
 
 
-def test_it_tells_that_nothing_was_changed() -> None:
-    found = words(job())
-    assert "why      kfext does not place this job, for one of these reasons\n" in found
-    assert "           - its namespace was not labelled kfext.dev/managed=true when it was" in found
-    assert found.endswith("changed  nothing\n")
+def test_explain_reports_that_nothing_was_changed() -> None:
+    result = words(job())
+    assert "why      kfext does not place this job, for one of these reasons\n" in result
+    assert (
+        "           - its namespace was not labelled kfext.dev/managed=true when it was" in result
+    )
+    assert result.endswith("changed  nothing\n")
 
 
-def test_a_sentence_that_all_pods_share_is_said_once() -> None:
+def test_a_message_that_all_pods_share_is_printed_once() -> None:
     why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4"}
     pods = [
         parse_pod({**pod(name=f"p-{index}"), "status": {"conditions": [why]}}) for index in range(3)
     ]
-    found = words(ours(), *pods)
-    assert [line for line in found.splitlines() if "0/4" in line] == ["  unbound  3 pods: 0/4"]
+    result = words(ours(), *pods)
+    assert [line for line in result.splitlines() if "0/4" in line] == ["  unbound  3 pods: 0/4"]
 
 
 NODE = "gpu-node-7.example.org"
@@ -317,7 +319,7 @@ def condition(type_: str, message: str, **more: str) -> dict[str, str]:
     return {"type": type_, "status": "True", "reason": type_, "message": message, **more}
 
 
-def test_on_the_host_network_each_edit_of_a_pod_is_told_with_its_reason() -> None:
+def test_on_the_host_network_each_edit_of_a_pod_is_shown_with_its_reason() -> None:
     raw, pods = on_host()
     said = listed(raw, *pods)
     assert f"the templates Worker: {names.PORT_BASE}=20000" in said
@@ -326,7 +328,7 @@ def test_on_the_host_network_each_edit_of_a_pod_is_told_with_its_reason() -> Non
     assert edits[0] == "each pod hostNetwork is true, because pods are to communicate without " + (
         "the overlay"
     )
-    # What only torchrun's agents get is not said of others.
+    # Edits of torchrun's agents alone are not listed for others.
     assert (len(edits), "PET_RDZV_CONF" in str(edits)) == (6, False)
     agents = [line for line in listed(*on_host(rdzvBackend="c10d")[:1]) if "each pod" in line]
     assert (len(agents), "PET_RDZV_CONF" in str(agents)) == (8, True)
@@ -334,8 +336,8 @@ def test_on_the_host_network_each_edit_of_a_pod_is_told_with_its_reason() -> Non
 
 def test_a_running_job_of_four_pods_fits_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     raw, pods = on_host()
-    found = parse_job(raw)
-    assert found is not None
+    parsed = parse_job(raw)
+    assert parsed is not None
     why = "its pods use their node's network, with ports from 20000 on"
     status = {
         "phase": "Placed",
@@ -356,7 +358,7 @@ def test_a_running_job_of_four_pods_fits_a_screen(monkeypatch: pytest.MonkeyPatc
     }
 
     async def explanation(*_: Any, **__: Any) -> dict[str, Any]:
-        return explained(found, raw, status=status, pods=pods, now=NOW)
+        return explained(parsed, raw, status=status, pods=pods, now=NOW)
 
     monkeypatch.setattr("kfext.cli.explain._explanation", explanation)
     monkeypatch.setenv("COLUMNS", "20")
@@ -410,7 +412,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize(("raw", "on", "warned"), LIMITS.values(), ids=LIMITS)
-def test_who_shares_a_cpu_that_it_could_have_alone_is_warned(
+def test_a_job_that_shares_cpu_that_it_could_have_alone_gets_a_warning(
     raw: Raw, on: str, warned: bool
 ) -> None:
     pods = [replica(index, node=name) for index, name in enumerate(on)]
@@ -420,7 +422,7 @@ def test_who_shares_a_cpu_that_it_could_have_alone_is_warned(
     assert "warning" not in words(raw, *pods), "kfext does not place the job"
 
 
-def test_who_put_pods_without_a_cpu_limit_together_is_said() -> None:
+def test_the_source_that_colocates_pods_without_a_cpu_limit_is_named() -> None:
     raw = limited({"memory": "1Gi"})
     raw["metadata"]["annotations"] = {names.COLOCATION: "preferred"}
     pods = replica(0, node="n"), replica(1, node="n")
@@ -431,17 +433,17 @@ def test_who_put_pods_without_a_cpu_limit_together_is_said() -> None:
 
 def test_the_jobs_ahead_that_the_caller_may_see_are_named() -> None:
     raw = job(annotations=HELD, run_policy=SUSPENDED)
-    found = parse_job(raw)
-    assert found is not None
+    parsed = parse_job(raw)
+    assert parsed is not None
     ahead = [f"PyTorchJob other/{name}" for name in "abcd"]
-    explanation = explained(found, raw, status={}, pods=(), now=NOW, ahead=ahead)
+    explanation = explained(parsed, raw, status={}, pods=(), now=NOW, ahead=ahead)
     assert explanation["ahead"] == ahead
     line = "  ahead    PyTorchJob other/a, PyTorchJob other/b and 2 more jobs\n"
     assert line in text(explanation_lines(explanation))
     assert "  ahead " not in words(raw)
 
 
-def test_conditions_are_told_with_their_reasons_once() -> None:
+def test_conditions_are_shown_with_their_reasons_once() -> None:
     would = {"type": "Resized", "status": "False", "reason": "WouldMoveCpu", "message": "to 700m"}
     still = {"type": "Scaled", "status": "True", "reason": "StandsDown", "message": "a; b"}
     other = condition("HostNetwork", "port 20000 is reserved")
@@ -477,7 +479,7 @@ def test_the_progress_of_a_job_is_shown_where_its_trainingplan_has_it() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Suspended", "Finished"])
-def test_a_job_that_does_not_run_has_no_time_left_and_uses_nothing(phase: str) -> None:
+def test_a_job_that_does_not_run_has_no_remaining_time_and_no_use(phase: str) -> None:
     said = words(ours(), status={"phase": phase, "progress": PROGRESS})
     lines = [line for line in said.splitlines() if line.startswith("  progress")]
     assert lines == ["  progress loss 0.8, step 40 of 100 (12s ago)"]
@@ -485,13 +487,13 @@ def test_a_job_that_does_not_run_has_no_time_left_and_uses_nothing(phase: str) -
 
 def test_a_program_gets_the_progress_too() -> None:
     raw = ours()
-    found = parse_job(raw)
-    assert found is not None
-    explanation = explained(found, raw, status={"progress": PROGRESS}, pods=(), now=NOW)
+    parsed = parse_job(raw)
+    assert parsed is not None
+    explanation = explained(parsed, raw, status={"progress": PROGRESS}, pods=(), now=NOW)
     assert explanation["progress"]["totalSteps"] == 100
 
 
-def test_an_edit_that_waits_for_the_next_start_is_told() -> None:
+def test_an_edit_that_waits_for_the_next_start_is_shown() -> None:
     edited = {
         "type": names.REASON_SHARE_EDITED,
         "status": "True",
@@ -503,37 +505,35 @@ def test_an_edit_that_waits_for_the_next_start_is_told() -> None:
 
 
 @pytest.mark.parametrize("earlier", [False, True], ids=["its own", "of an earlier job"])
-async def test_the_plan_that_an_earlier_job_has_left_says_nothing_of_this_one(
-    *, earlier: bool
-) -> None:
-    found = parse_job(job())
-    assert found is not None
-    of = {"uid": "earlier" if earlier else found.uid}
+async def test_the_plan_of_an_earlier_job_does_not_count_for_this_job(*, earlier: bool) -> None:
+    parsed = parse_job(job())
+    assert parsed is not None
+    of = {"uid": "earlier" if earlier else parsed.uid}
 
     class FakeClient:
         async def get(self, _: str) -> Raw:
             return {"spec": {"job": of}, "status": {"phase": names.PLACED}}
 
-    status = await _plan_status(FakeClient(), found)  # type: ignore[arg-type]
+    status = await _plan_status(FakeClient(), parsed)  # type: ignore[arg-type]
     assert status == ({} if earlier else {"phase": names.PLACED})
 
 
 @pytest.mark.parametrize(("refusal", "want"), [(NotFound, {}), (Forbidden, None)])
-async def test_no_plan_and_a_plan_that_the_caller_may_not_read_are_told_apart(
+async def test_a_missing_plan_differs_from_a_plan_that_the_caller_may_not_read(
     refusal: type[ApiError], want: Any
 ) -> None:
-    found = parse_job(job())
-    assert found is not None
+    parsed = parse_job(job())
+    assert parsed is not None
 
     class FakeClient:
         async def get(self, _: str) -> Raw:
             raise refusal(status=0, reason="", message="")
 
-    assert await _plan_status(FakeClient(), found) == want  # type: ignore[arg-type]
+    assert await _plan_status(FakeClient(), parsed) == want  # type: ignore[arg-type]
 
 
 STARTS: dict[str, tuple[dict[str, Any], str]] = {
-    "when, and after which jobs": (
+    "the time, and the jobs before": (
         {
             "time": "2027-01-15T08:10:00Z",
             "earliest": "2027-01-15T08:08:00Z",
@@ -543,7 +543,7 @@ STARTS: dict[str, tuple[dict[str, Any], str]] = {
         "  starts   it should start between 08:08 and 08:15 UTC, most likely at 08:10\n"
         "           - after the end of PyTorchJob team/a\n",
     ),
-    "why that is not known": (
+    "the reason why the start is unknown": (
         {"unknown": "a quota of its namespace stops it"},
         "  starts   not known: a quota of its namespace stops it\n",
     ),
@@ -556,6 +556,6 @@ def test_a_queued_job_says_when_it_should_start(shown: dict[str, Any], want: str
     assert want in words(job(annotations=HELD, run_policy=SUSPENDED), status=status)
 
 
-def test_a_job_without_a_forecast_says_nothing_of_its_start() -> None:
+def test_a_job_without_a_forecast_shows_no_start() -> None:
     status = {"phase": "Queued", "reason": "NoRoom", "message": "full"}
     assert "starts" not in words(job(annotations=HELD, run_policy=SUSPENDED), status=status)

@@ -90,12 +90,12 @@ def test_cards_are_shown_with_their_sharers() -> None:
     ]
 
 
-def test_they_are_json_for_programs() -> None:
+def test_cards_are_json_for_programs() -> None:
     first, second, third = json.loads(render_gpus(CARDS, output="json"))
     assert (first["node"], first["slot"]) == ("a", 0)
     assert second["sharers"][1]["harvestPermille"] == 431
     assert third["healthy"] is False
 
 
-def test_a_cluster_that_shares_nothing_says_what_is_missing() -> None:
+def test_a_cluster_without_sharing_shows_what_is_missing() -> None:
     assert f"label nodes {names.GPU_SHARING}=true" in render_gpus([], output="text")

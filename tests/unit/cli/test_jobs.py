@@ -44,7 +44,7 @@ def listed(*, classes: dict[str, PriorityClass] | None) -> list[dict[str, object
     return queue_of([old, urgent.build(), runs], statuses=statuses, classes=classes, now=LATER)
 
 
-def test_only_what_waits_is_listed_in_the_order_that_the_controller_shows() -> None:
+def test_only_waiting_jobs_are_listed_in_the_order_of_the_controller() -> None:
     assert [line["name"] for line in waiting()] == ["urgent", "old"]
 
 
@@ -75,7 +75,7 @@ def test_the_queue_as_a_table() -> None:
     ]
 
 
-def test_of_an_elastic_job_the_queue_shows_what_it_needs_of_what_it_asks_for() -> None:
+def test_the_queue_shows_the_minimum_and_the_requested_size_of_an_elastic_job() -> None:
     wide = job("TFJob", name="wide", uid="9").ps(2).worker(12).held().created(0).build()
     status = {"phase": "Queued", "workers": 12, "minimumWorkers": 3}
     (line,) = queue_of([wide], statuses={"9": status}, classes=CLASSES, now=LATER)
@@ -95,13 +95,13 @@ def test_a_priority_has_all_of_its_digits() -> None:
     assert row.startswith("2000000001 high  60s")
 
 
-def test_in_one_namespace_no_place_in_the_queue_is_pretended() -> None:
+def test_no_position_is_shown_for_a_single_namespace() -> None:
     head, first, *_ = queue_lines(waiting(), namespace="team")
     assert head.startswith("PRIORITY")
     assert first.startswith("1000 high  60s")
 
 
-def test_without_the_classes_no_priority_is_pretended() -> None:
+def test_no_priority_is_shown_without_the_classes() -> None:
     urgent, old = listed(classes=None)
     assert (old["priority"], old["priorityClass"]) == (None, "")
     assert (urgent["priority"], urgent["priorityClass"]) == (None, "high")
@@ -109,7 +109,7 @@ def test_without_the_classes_no_priority_is_pretended() -> None:
     assert row.startswith("?         2h")
 
 
-def test_of_a_job_whose_jobset_may_not_be_read_nothing_is_pretended() -> None:
+def test_no_values_are_shown_for_a_job_with_an_unreadable_jobset() -> None:
     hidden = parse_job(train_job(held=True))
     assert hidden is not None
     low = job(name="low", uid="4").worker(1).held().created(0).prioritized("high").build()
@@ -177,7 +177,7 @@ ORDER = {
 
 
 @pytest.mark.parametrize(("sort", "want"), ORDER.items())
-def test_what_is_not_known_comes_last_whatever_the_order(sort: str, want: list[str]) -> None:
+def test_unknown_values_are_last_in_any_order(sort: str, want: list[str]) -> None:
     assert names(*ALL, sort=sort) == names(*reversed(ALL), sort=sort) == want
 
 
@@ -255,7 +255,7 @@ def test_without_a_job() -> None:
     assert text(namespace="team") == here
 
 
-def test_no_text_of_a_plan_writes_to_the_terminal_or_adds_a_line() -> None:
+def test_no_text_of_a_plan_controls_the_terminal_or_adds_a_line() -> None:
     harmful = plan("x", metric="\x1b]0;title\x07\x1b[2Jloss\nPyTorchJob other/job", growth=1.0)
     harmful["spec"]["job"]["name"] = "\x9b2Jx\u202e"
     head, line = text(harmful).splitlines()
@@ -273,7 +273,7 @@ ODD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_a_plan_that_kfext_does_not_write_is_listed_without_what_is_malformed(
+def test_a_foreign_plan_is_listed_without_its_malformed_parts(
     odd: dict[str, Any],
 ) -> None:
     assert [line["name"] for line in top_of([odd, FAST], sort="workers", now=NOW)] == ["fast", ""]

@@ -96,7 +96,7 @@ def test_the_options_of_a_service_are_its_configuration(
     assert (config.probe_port, getattr(config, field)) == (1, want)
 
 
-def test_an_error_is_one_line_that_writes_nothing_to_the_terminal(
+def test_an_error_is_one_line_that_does_not_control_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(**_: Any) -> None:

@@ -1,4 +1,4 @@
-"""`kubectl kfext nodes`: what each node has, which gangs take it, and which nodes are suspect."""
+"""`kubectl kfext nodes`: the capacity of each node, its gangs, and suspect nodes."""
 
 import json
 from typing import cast
@@ -33,7 +33,7 @@ def rows(suspects: dict[str, str] | None = None) -> tuple[NodeRow, ...]:
     return node_rows(cluster(), suspects, now=NOW)
 
 
-def test_a_node_shows_what_each_gang_takes_before_its_pods_exist_and_what_others_take() -> None:
+def test_a_node_shows_the_claims_of_gangs_before_their_pods_exist_and_other_claims() -> None:
     a, b = rows({})
     assert (a.node, a.taken, a.suspicion) == (NODES[1], {}, "")
     assert b.taken == {
@@ -42,7 +42,7 @@ def test_a_node_shows_what_each_gang_takes_before_its_pods_exist_and_what_others
     }
 
 
-def test_the_rows_are_a_table_of_what_is_taken_of_what_there_is() -> None:
+def test_the_rows_are_a_table_of_used_and_allocatable_amounts() -> None:
     lines = render_nodes(rows({"a": WHY}), output="text").splitlines()
     assert [line.split() for line in lines] == [
         ["NODE", "CPU", "MEMORY", "NVIDIA.COM/GPU", "GANGS", "STATE"],
@@ -85,12 +85,12 @@ LEASES: dict[str, tuple[Raw | ApiError, dict[str, str] | None]] = {
     "an edit made it malformed": (lease(**{names.SUSPECTS: "[1"}), {}),
     "the controller is older": (lease(), None),
     "the caller may not read it": (Forbidden(status=403, reason="Forbidden", message=""), None),
-    "there is none": (NotFound(status=404, reason="NotFound", message=""), None),
+    "there is no lease": (NotFound(status=404, reason="NotFound", message=""), None),
 }
 
 
 @pytest.mark.parametrize(("answer", "want"), LEASES.values(), ids=LEASES)
-async def test_what_the_lease_says_of_suspect_nodes(
+async def test_suspect_nodes_from_the_lease(
     answer: Raw | ApiError, want: dict[str, str] | None
 ) -> None:
     assert await _suspects(cast(Client, Server(answer))) == want
@@ -98,6 +98,6 @@ async def test_what_the_lease_says_of_suspect_nodes(
 
 def test_a_node_of_any_resource_has_a_column_for_it() -> None:
     other = Node("n", allocatable={"cpu": 1000, "memory": 2**30, "amd.com/gpu": 4})
-    found = node_rows(Snapshot(nodes=(other,)), {}, now=NOW)
-    head, line = render_nodes(found, output="text").splitlines()
+    result = node_rows(Snapshot(nodes=(other,)), {}, now=NOW)
+    head, line = render_nodes(result, output="text").splitlines()
     assert (head.split()[3], line.split()) == ("AMD.COM/GPU", ["n", "0/1", "0/1Gi", "0/4"])

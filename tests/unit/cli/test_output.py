@@ -1,4 +1,4 @@
-"""How the commands print what they found."""
+"""How the commands print their results."""
 
 import json
 import os
@@ -35,7 +35,7 @@ HARMFUL = {
 
 
 @pytest.mark.parametrize(("raw", "want"), HARMFUL.values(), ids=HARMFUL)
-def test_what_is_not_to_be_seen_becomes_a_space(raw: str, want: str) -> None:
+def test_a_harmful_character_becomes_a_space(raw: str, want: str) -> None:
     assert plain(raw) == want
     assert format_output({}, output="text", text=lambda: [raw]) == f"{want}\n"
 
@@ -81,7 +81,7 @@ def test_a_table_has_a_line_for_each_row_with_all_of_its_text(
 
 
 SCREENS = {
-    "room for all": ((80, 24), "HEAD\none\ntwo"),
+    "a screen for all lines": ((80, 24), "HEAD\none\ntwo"),
     "too few lines": ((80, 3), "HEAD\none"),
     "too few columns": ((2, 24), "HE\non\ntw"),
 }

@@ -1,4 +1,4 @@
-"""`kubectl kfext plan -f`: the controller's own decisions, on what the API server says."""
+"""`kubectl kfext plan -f`: the controller's own decisions, on the API server's objects."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,10 +35,10 @@ def snapshot(*nodes: Node, jobs: tuple[TrainingJob, ...] = (), **more: Any) -> S
     return Snapshot(nodes=nodes, jobs=jobs, **more)
 
 
-def document(made: JobBuilder) -> dict[str, Any]:
+def document(builder: JobBuilder) -> dict[str, Any]:
     """A manifest as a person writes it."""
-    kept = {key: made.raw["metadata"][key] for key in ("name", "annotations", "labels")}
-    return {**made.raw, "metadata": kept}
+    kept = {key: builder.raw["metadata"][key] for key in ("name", "annotations", "labels")}
+    return {**builder.raw, "metadata": kept}
 
 
 def runs(uid: str, on: str, *, workers: int, cpu: str = "1") -> TrainingJob:
@@ -49,36 +49,36 @@ def runs(uid: str, on: str, *, workers: int, cpu: str = "1") -> TrainingJob:
 
 
 def waits(uid: str, *, workers: int, created: float = 0, **more: Any) -> TrainingJob:
-    made = job(name=uid, uid=uid).worker(workers, cpu="1", **more).held()
-    return made.created(created).build()
+    builder = job(name=uid, uid=uid).worker(workers, cpu="1", **more).held()
+    return builder.created(created).build()
 
 
-def ask(of: Snapshot, made: JobBuilder) -> Answer:
-    return Forecast(of, now=NOW).submit(document(made), home="team")
+def ask(snapshot: Snapshot, builder: JobBuilder) -> Answer:
+    return Forecast(snapshot, now=NOW).submit(document(builder), home="team")
 
 
-def test_a_job_that_fits_would_start_and_where() -> None:
-    found = ask(snapshot(node("a", cpu="2"), node("b", cpu="4")), job().worker(3, cpu="1"))
-    assert found.outcome == "starts"
-    assert found.nodes == {f"train-worker-{index}": "b" for index in range(3)}
+def test_a_job_that_fits_would_start_with_its_nodes() -> None:
+    answer = ask(snapshot(node("a", cpu="2"), node("b", cpu="4")), job().worker(3, cpu="1"))
+    assert answer.outcome == "starts"
+    assert answer.nodes == {f"train-worker-{index}": "b" for index in range(3)}
 
 
-def test_a_started_job_holds_its_room_before_its_pods_exist() -> None:
+def test_a_started_job_holds_its_capacity_before_its_pods_exist() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=3),))
-    found = ask(of, job().worker(2, cpu="1"))
-    assert found.outcome == "waits"
-    assert found.reason == "NoRoom"
-    assert "1 cpu free, 1 cpu short" in found.message
+    answer = ask(of, job().worker(2, cpu="1"))
+    assert answer.outcome == "waits"
+    assert answer.reason == "NoRoom"
+    assert "1 cpu free, 1 cpu short" in answer.message
 
 
-def test_jobs_before_it_in_the_queue_take_their_room_first() -> None:
+def test_jobs_before_it_in_the_queue_take_their_capacity_first() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(waits("older", workers=3),))
-    found = ask(of, job().worker(2, cpu="1"))
-    assert found.outcome == "waits"
-    assert "it is first in the queue" in found.message  # the older one is about to start
+    answer = ask(of, job().worker(2, cpu="1"))
+    assert answer.outcome == "waits"
+    assert "it is first in the queue" in answer.message  # the older job is about to start
 
 
-def test_it_is_told_how_many_are_before_it() -> None:
+def test_the_answer_has_the_number_of_jobs_before_it() -> None:
     of = snapshot(
         node("a", cpu="4"),
         jobs=(runs("runs", "a", workers=4), waits("x", workers=1), waits("y", workers=1)),
@@ -86,12 +86,12 @@ def test_it_is_told_how_many_are_before_it() -> None:
     assert "2 jobs are ahead in the queue" in ask(of, job().worker(1, cpu="1")).message
 
 
-def test_room_kept_for_the_head_is_not_planned() -> None:
+def test_capacity_reserved_for_the_head_is_not_planned() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(runs("runs", "a", workers=3), waits("head", workers=4)))
-    found = ask(of, job().worker(1, cpu="1"))
-    assert (found.outcome, found.reason) == ("waits", "Reserved")
+    answer = ask(of, job().worker(1, cpu="1"))
+    assert (answer.outcome, answer.reason) == ("waits", "Reserved")
     assert (
-        "reserved for PyTorchJob team/head, which waits for PyTorchJob team/runs" in found.message
+        "reserved for PyTorchJob team/head, which waits for PyTorchJob team/runs" in answer.message
     )
 
 
@@ -118,7 +118,7 @@ def test_the_lengths_of_ended_jobs_count_from_the_first_answer_on(long: str) -> 
     assert answers == {f"{short}-9": "starts", f"{long}-9": "waits"}
 
 
-def test_a_job_that_is_released_at_once_is_not_said_to_wait() -> None:
+def test_a_job_that_is_released_at_once_is_not_reported_to_wait() -> None:
     at_once = {"metadata": {"name": "p"}, "spec": {"placement": {"releaseAfter": "0s"}}}
     of = snapshot(node("n", cpu="1"), policies=(parse_policy(at_once),))
     assert ask(of, job().worker(1, cpu="9")).outcome == "not-held"
@@ -141,16 +141,16 @@ def test_a_quota_counts() -> None:
         "status": {"hard": {"pods": "4"}, "used": {"pods": "3"}},
     }
     of = snapshot(node("a", cpu="8"), quotas=(parse_quota(quota),))
-    found = ask(of, job().worker(2, cpu="1"))
-    assert (found.outcome, found.reason) == ("waits", "QuotaExceeded")
+    answer = ask(of, job().worker(2, cpu="1"))
+    assert (answer.outcome, answer.reason) == ("waits", "QuotaExceeded")
 
 
 def test_settings_of_policies_and_namespaces_hold() -> None:
     policy = {"metadata": {"name": "p"}, "spec": {"settings": {"colocation": "required"}}}
     of = snapshot(node("a", cpu="2"), node("b", cpu="2"), policies=(parse_policy(policy),))
-    found = ask(of, job().worker(3, cpu="1"))
-    assert found.outcome == "waits"
-    assert "on one node" in found.message
+    answer = ask(of, job().worker(3, cpu="1"))
+    assert answer.outcome == "waits"
+    assert "on one node" in answer.message
 
 
 def test_policies_of_the_network_that_would_not_hold_are_named() -> None:
@@ -167,28 +167,28 @@ def test_policies_of_the_network_that_would_not_hold_are_named() -> None:
 ON_HOST = {"hostNetwork": True, "containers": [{"name": "pytorch"}]}
 
 
-def test_two_pods_on_the_host_network_of_their_own_never_share_a_node() -> None:
+def test_two_pods_with_host_networks_of_their_own_never_share_a_node() -> None:
     workers = job().worker(2, spec=ON_HOST)
-    found = ask(snapshot(node("a"), node("b")), workers)
-    assert sorted(found.nodes.values()) == ["a", "b"]
+    answer = ask(snapshot(node("a"), node("b")), workers)
+    assert sorted(answer.nodes.values()) == ["a", "b"]
     alone = ask(snapshot(node("a")), workers)
     assert (alone.outcome, alone.reason, alone.nodes) == ("waits", "TooBig", {})
     assert "2 of its pods want host port 23456, which a node has only once" in alone.message
 
 
 def test_ports_that_are_many_are_counted_as_ports() -> None:
-    made = job("TFJob").group("Chief").ps(1).worker(2).annotated(NETWORK, "host")
-    assert " and 2 more ports are reserved" in ask(snapshot(node("a")), made).message
+    builder = job("TFJob").group("Chief").ps(1).worker(2).annotated(NETWORK, "host")
+    assert " and 2 more ports are reserved" in ask(snapshot(node("a")), builder).message
 
 
 def test_in_a_namespace_that_is_not_managed_it_starts_as_on_plain_kubernetes() -> None:
     of = snapshot(node("a", cpu="1"), namespaces={"team": Namespace("team")})
-    found = ask(of, job().worker(3, cpu="1"))
-    assert (found.outcome, found.nodes) == ("not-held", {})
-    assert "not labelled kfext.dev/managed=true" in found.message
+    answer = ask(of, job().worker(3, cpu="1"))
+    assert (answer.outcome, answer.nodes) == ("not-held", {})
+    assert "not labelled kfext.dev/managed=true" in answer.message
 
 
-def test_the_second_of_a_file_is_planned_as_if_the_first_had_started() -> None:
+def test_the_second_job_of_a_file_is_planned_as_if_the_first_had_started() -> None:
     of = snapshot(node("a", cpu="4"))
     forecast = Forecast(of, now=NOW)
     first = forecast.submit(document(job(name="one").worker(3, cpu="1")), home="team")
@@ -196,7 +196,7 @@ def test_the_second_of_a_file_is_planned_as_if_the_first_had_started() -> None:
     assert (first.outcome, second.outcome) == ("starts", "waits")
 
 
-def test_what_admission_would_refuse_is_refused_with_the_same_words() -> None:
+def test_a_job_that_admission_would_refuse_is_refused_with_the_same_message() -> None:
     wrong = job().worker(1).annotated("kfext.dev/colocation", "perhaps")
     with pytest.raises(UserError, match="colocation"):
         ask(snapshot(node("a")), wrong)
@@ -209,20 +209,20 @@ UNDECIDED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("policy", "outcome", "why"), UNDECIDED.values(), ids=UNDECIDED)
-def test_a_job_that_kfext_does_not_start_is_not_said_to_start(
+def test_a_job_that_kfext_does_not_start_is_not_reported_to_start(
     policy: dict[str, Any], outcome: str, why: str
 ) -> None:
-    made = job().worker(1)
-    made.raw["spec"]["runPolicy"] = policy
-    found = ask(snapshot(node("a")), made)
-    assert found.outcome == outcome
-    assert why in found.message
+    builder = job().worker(1)
+    builder.raw["spec"]["runPolicy"] = policy
+    answer = ask(snapshot(node("a")), builder)
+    assert answer.outcome == outcome
+    assert why in answer.message
 
 
 IMPOSSIBLE: dict[str, tuple[dict[str, str], str]] = {
     "no name": ({"name": ""}, "no metadata.name"),
     "no such namespace": ({"name": "x", "namespace": "nowhere"}, "there is no namespace 'nowhere'"),
-    "a name that is taken": (
+    "a name that is in use": (
         {"name": "runs"},
         "exists already: see `kubectl kfext explain -n team",
     ),
@@ -230,7 +230,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("metadata", "words"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_what_could_not_be_created_is_no_answer(metadata: dict[str, str], words: str) -> None:
+def test_a_job_that_cannot_be_created_gets_an_error(metadata: dict[str, str], words: str) -> None:
     of = snapshot(node("a", cpu="4"), jobs=(runs("runs", "a", workers=1),))
     with pytest.raises(UserError, match=words):
         Forecast(of, now=NOW).submit(
@@ -238,15 +238,15 @@ def test_what_could_not_be_created_is_no_answer(metadata: dict[str, str], words:
         )
 
 
-def test_a_generated_name_is_shown_as_one() -> None:
+def test_a_generated_name_is_shown_as_generated() -> None:
     made = {**document(job().worker(1)), "metadata": {"generateName": "run-"}}
-    found = Forecast(snapshot(node("a")), now=NOW).submit(made, home="team")
-    assert found.job == "PyTorchJob team/run-xxxxx"
+    result = Forecast(snapshot(node("a")), now=NOW).submit(made, home="team")
+    assert result.job == "PyTorchJob team/run-xxxxx"
 
 
-def test_the_warnings_of_admission_are_told() -> None:
-    made = job().worker(1).annotated("kfext.dev/migrat", "checkpointed")
-    assert "warning: " in "".join(ask(snapshot(node("a")), made).warnings)
+def test_the_warnings_of_admission_are_shown() -> None:
+    builder = job().worker(1).annotated("kfext.dev/migrat", "checkpointed")
+    assert "warning: " in "".join(ask(snapshot(node("a")), builder).warnings)
 
 
 ANSWER = Answer("PyTorchJob team/a", "starts", "Planned", "1 pod goes to n; x", {"a-worker-0": "n"})
@@ -280,32 +280,32 @@ def test_a_job_with_more_replicas_than_kfext_places_is_answered_without_counting
 
     monkeypatch.setattr(TrainingJob, "replicas", count)
     huge = job().worker(2**31 - 1, cpu="1")
-    found = ask(snapshot(node("a", cpu="4")), huge)
-    assert found.outcome == "not-held"
-    assert f"{2**31 - 1} pods, more than the 10000" in found.message
+    answer = ask(snapshot(node("a", cpu="4")), huge)
+    assert answer.outcome == "not-held"
+    assert f"{2**31 - 1} pods, more than the 10000" in answer.message
     required = ask(snapshot(node("a", cpu="4")), huge.annotated(COLOCATION, "required"))
     assert required.outcome == "waits"
     assert "it stays suspended" in required.message
 
 
-def timed(of: Snapshot, progress: Mapping[str, Reported] | None = None) -> Answer:
-    forecast = Forecast(of, progress, now=NOW)
+def timed(snapshot: Snapshot, progress: Mapping[str, Reported] | None = None) -> Answer:
+    forecast = Forecast(snapshot, progress, now=NOW)
     submitted = forecast.submit(document(job().worker(1, cpu="1")), home="team")
     return forecast.with_starts([submitted])[0]
 
 
-def test_a_job_that_would_wait_is_told_when_it_should_start() -> None:
+def test_a_job_that_would_wait_has_an_expected_start() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=4),))
     shown = {"first": Reported(Progress(step=1, left=600.0))}
-    found = timed(of, shown)
-    assert found.starts.startswith("it should start between 00:")
-    assert found.starts.endswith("after the end of PyTorchJob team/first")
-    said = "\n".join(answer_lines([found]))
+    result = timed(of, shown)
+    assert result.starts.startswith("it should start between 00:")
+    assert result.starts.endswith("after the end of PyTorchJob team/first")
+    said = "\n".join(answer_lines([result]))
     assert "  starts   it should start between" in said
     assert timed(of).starts == "not known: the duration of PyTorchJob team/first is unknown"
 
 
-def test_a_job_that_starts_now_is_told_no_time() -> None:
+def test_a_job_that_starts_now_has_no_expected_start() -> None:
     assert timed(snapshot(node("a", cpu="4"))).starts == ""
 
 

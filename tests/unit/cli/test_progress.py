@@ -32,7 +32,7 @@ STATUSES: dict[str, tuple[dict[str, Any], bool]] = {
     "not resized": ({"conditions": [{"type": "Resized", "status": "False"}]}, False),
     "another condition": ({"conditions": [{"type": "Placed", "status": "True"}]}, False),
     "no conditions": ({}, False),
-    "what is malformed": ({"conditions": [7, {"type": ["Resized"], "status": {}}]}, False),
+    "malformed conditions": ({"conditions": [7, {"type": ["Resized"], "status": {}}]}, False),
 }
 
 
@@ -62,7 +62,7 @@ def found(**raw: Any) -> dict[str, Any]:
     return progress
 
 
-def test_all_of_it() -> None:
+def test_all_fields_of_progress() -> None:
     assert found(**FULL) == {
         "metric": "loss",
         "value": 0.8,
@@ -78,7 +78,7 @@ def test_all_of_it() -> None:
 
 
 @pytest.mark.parametrize("status", [{}, {"progress": {}}, {"progress": [1]}, {"progress": None}])
-def test_without_progress_there_is_none(status: dict[str, Any]) -> None:
+def test_a_status_without_progress_shows_none(status: dict[str, Any]) -> None:
     assert progress_in(status, now=NOW) is None
 
 
@@ -95,14 +95,14 @@ WRONG = {
     "a number in words": ("value", "0.5"),
     "not a number": ("value", float("nan")),
     "an infinite growth": ("growth", float("inf")),
-    "a truth": ("step", True),
+    "a truth value": ("step", True),
     "a step before the first": ("step", -1),
     "a part of a step": ("totalSteps", 1.5),
     "an unknown state": ("state", "Growing"),
     "a list": ("state", ["New"]),
-    "a quantity that is none": ("cpu", "all"),
+    "a malformed quantity": ("cpu", "all"),
     "a metric without a name": ("metric", "\x1b[2J\r\n"),
-    "a time that is none": ("time", "yesterday"),
+    "a malformed time": ("time", "yesterday"),
 }
 SHOWN_AS = {"cpu": "cpuCores", "time": "ageSeconds"}
 
@@ -177,25 +177,25 @@ def shown(*texts: str, expression: str = "", now: float = 1e12) -> dict[str, Any
     return recognised(JOB, POD, lines, expression=expression, now=now)
 
 
-def in_words(found: dict[str, Any]) -> str:
-    return "\n".join(log_lines(found))
+def in_words(results: dict[str, Any]) -> str:
+    return "\n".join(log_lines(results))
 
 
 TRAINING = ["starting", *(f"step {10 * n}/100 loss {1 - n / 20}" for n in range(5)), "saved"]
 
 
-def test_what_matched_and_the_series() -> None:
-    found = shown(*TRAINING)
-    assert (found["lines"], found["recognised"]) == (7, 5)
-    progress = found["progress"]
-    assert (progress["metric"], progress["value"], found["better"]) == ("loss", 0.8, "lower")
+def test_the_matched_lines_and_the_series() -> None:
+    result = shown(*TRAINING)
+    assert (result["lines"], result["recognised"]) == (7, 5)
+    progress = result["progress"]
+    assert (progress["metric"], progress["value"], result["better"]) == ("loss", 0.8, "lower")
     assert (progress["step"], progress["totalSteps"]) == (40, 100)
     assert (progress["stepsPerSecond"], progress["secondsLeft"]) == (10.0, 6)
-    assert [point["step"] for point in found["series"]] == [0, 10, 20, 30, 40]
-    assert found["series"][0]["metrics"] == {"loss": 1.0}
+    assert [point["step"] for point in result["series"]] == [0, 10, 20, 30, 40]
+    assert result["series"][0]["metrics"] == {"loss": 1.0}
 
 
-def test_words_for_a_person() -> None:
+def test_the_output_for_a_person() -> None:
     words = in_words(shown(*TRAINING))
     assert words.splitlines()[:3] == [
         "  log      5 of 7 lines of train-worker-0 (pytorch) recognised without a setting",
@@ -207,9 +207,9 @@ def test_words_for_a_person() -> None:
 
 
 def test_progress_is_that_of_the_last_half_minute_against_the_one_before() -> None:
-    found = shown(*(f"loss {2.0 if second < 30 else 1.5}" for second in range(60)))
-    assert found["gained"] == pytest.approx(0.25)
-    assert "last 30 s: 0.25 of the progress of the first" in in_words(found)
+    result = shown(*(f"loss {2.0 if second < 30 else 1.5}" for second in range(60)))
+    assert result["gained"] == pytest.approx(0.25)
+    assert "last 30 s: 0.25 of the progress of the first" in in_words(result)
 
 
 TABLES = {
@@ -220,40 +220,40 @@ TABLES = {
 
 
 @pytest.mark.parametrize("lines", TABLES.values(), ids=TABLES)
-def test_it_shows_what_the_controller_reads_in_a_table(lines: list[str]) -> None:
-    found, followed = shown(*lines), Followed()
+def test_rows_of_a_table_are_shown_as_the_controller_reads_them(lines: list[str]) -> None:
+    result, followed = shown(*lines), Followed()
     now = Moment(wall=NOW, monotonic=NOW)
     followed.read_lines([LogLine(at, line) for at, line in enumerate(lines)], now=now)
     progress = followed.reported().progress
-    assert (found["recognised"], found["progress"]["step"]) == (2, 20)
-    assert (found["progress"]["metric"], found["progress"]["value"]) == (progress.metric, 0.4)
+    assert (result["recognised"], result["progress"]["step"]) == (2, 20)
+    assert (result["progress"]["metric"], result["progress"]["value"]) == (progress.metric, 0.4)
     assert (progress.step, progress.value) == (20, 0.4)
 
 
-def test_of_a_log_without_progress_it_says_so() -> None:
+def test_a_log_without_progress_is_reported() -> None:
     words = in_words(shown("lr: 0.1", "done"))
     assert "0 of 2 lines" in words
     assert "try --regex" in words
 
 
-def test_an_expression_is_tried_in_place_of_what_kfext_recognises() -> None:
-    found = shown("badness is 3", "loss is 5", expression=r"badness is (?P<value>\d)")
-    assert (found["recognised"], found["progress"]["value"]) == (1, 3.0)
-    assert "by the expression" in in_words(found)
+def test_an_expression_replaces_the_recognised_forms() -> None:
+    result = shown("badness is 3", "loss is 5", expression=r"badness is (?P<value>\d)")
+    assert (result["recognised"], result["progress"]["value"]) == (1, 3.0)
+    assert "by the expression" in in_words(result)
 
 
 @pytest.mark.parametrize("word", ["nan", "inf"])
-def test_what_is_no_number_is_shown_as_such(word: str) -> None:
-    found = shown("loss: 1.0", f"loss: {word}")
-    assert found["diverged"]
-    assert found["series"][-1]["metrics"] == {"loss": None}
-    assert "the last value is not a number" in in_words(found)
-    assert "loss=not a number" in in_words(found)
-    numbers = [found["progress"]["value"], found["progress"]["stepsPerSecond"]]
+def test_a_value_that_is_no_number_is_shown_as_such(word: str) -> None:
+    result = shown("loss: 1.0", f"loss: {word}")
+    assert result["diverged"]
+    assert result["series"][-1]["metrics"] == {"loss": None}
+    assert "the last value is not a number" in in_words(result)
+    assert "loss=not a number" in in_words(result)
+    numbers = [result["progress"]["value"], result["progress"]["stepsPerSecond"]]
     assert all(number is None or math.isfinite(number) for number in numbers)
 
 
-async def test_of_a_trial_of_katib_the_log_of_its_collector_is_read() -> None:
+async def test_the_log_of_the_collector_is_read_for_a_trial_of_katib() -> None:
     class FakeClient:
         async def read(self, _: str, **query: str) -> bytes:
             assert query["container"] == "metrics-logger-and-collector"

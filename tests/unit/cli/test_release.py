@@ -48,8 +48,8 @@ class FakeCluster:
 
     async def get(self, path: str) -> Raw:
         if path.endswith("/b"):
-            made = job(name="b", uid="b").worker(1)
-            return (made.held() if self.held else made.resumed()).raw
+            builder = job(name="b", uid="b").worker(1)
+            return (builder.held() if self.held else builder.resumed()).raw
         return discovery("pytorchjobs", "tfjobs")
 
     async def list_all(self, path: str, **_: str) -> list[Raw]:
@@ -80,7 +80,7 @@ async def lines(cluster: FakeCluster) -> list[str]:
     return [line async for line in done]
 
 
-async def test_a_job_that_has_gone_meanwhile_stops_no_other() -> None:
+async def test_a_job_deleted_meanwhile_stops_no_other() -> None:
     cluster = FakeCluster(GONE)
     said = await lines(cluster)
     assert cluster.patched == ["a", "c"]
@@ -88,7 +88,7 @@ async def test_a_job_that_has_gone_meanwhile_stops_no_other() -> None:
 
 
 @pytest.mark.parametrize("error", [DENIED, BROKEN, INVALID], ids=["denied", "broken", "invalid"])
-async def test_what_could_not_be_released_is_said_once_all_were_tried(error: ApiError) -> None:
+async def test_failed_releases_are_reported_after_all_were_tried(error: ApiError) -> None:
     cluster = FakeCluster(error)
     with pytest.raises(
         UserError, match=rf"not all jobs were released: PyTorchJob team/b: .*{error.message}"
@@ -97,7 +97,7 @@ async def test_what_could_not_be_released_is_said_once_all_were_tried(error: Api
     assert cluster.patched == ["a", "c"]
 
 
-async def test_an_api_server_that_is_away_is_not_asked_for_each_job() -> None:
+async def test_an_unreachable_api_server_is_not_called_for_each_job() -> None:
     cluster = FakeCluster(AWAY)
     with pytest.raises(UserError, match="API server is unreachable: no other job was tried"):
         await lines(cluster)
@@ -111,7 +111,7 @@ async def test_a_job_that_was_started_meanwhile_is_not_released_with_those_that_
 
 
 @pytest.mark.parametrize("refuses", [1, 100], ids=["once", "always"])
-async def test_a_pod_that_could_not_be_ungated_is_tried_again_and_then_said(refuses: int) -> None:
+async def test_a_pod_that_cannot_be_ungated_is_retried_and_then_reported(refuses: int) -> None:
     cluster = FakeCluster(pods=[gated("whole", names.NATIVE_GPU)], refuses=refuses)
     if refuses == 1:
         assert (await lines(cluster))[0].endswith("pods ungated: 1")
@@ -137,7 +137,7 @@ def gated(name: str, resource: str) -> Raw:
     }
 
 
-async def test_of_its_gated_pods_those_with_parts_of_gpus_are_deleted() -> None:
+async def test_gated_pods_with_parts_of_gpus_are_deleted() -> None:
     pods = [gated("whole", names.NATIVE_GPU), gated("part", "kfext.dev/gpu-0")]
     cluster = FakeCluster(pods=pods)
     said = await lines(cluster)

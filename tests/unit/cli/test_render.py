@@ -51,14 +51,14 @@ def written(folder: Path, *documents: Any) -> str:
 CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 
 
-def test_the_patch_is_the_one_that_the_webhook_gives(kfext: Run, tmp_path: Path) -> None:
+def test_the_patch_is_that_of_the_webhook(kfext: Run, tmp_path: Path) -> None:
     result = kfext("render", "-f", written(tmp_path, job()), "-o", "patch")
     assert result.code == 0
     assert json.loads(result.out) == list(mutate_job(job(), CONTEXT).ops)
 
 
 @pytest.mark.parametrize(("output", "read"), [("yaml", yaml.safe_load), ("json", json.loads)])
-def test_the_job_is_the_one_that_the_api_server_would_store(
+def test_the_job_is_as_the_api_server_would_store_it(
     kfext: Run, tmp_path: Path, output: str, read: Callable[[str], Any]
 ) -> None:
     result = kfext("render", "-f", written(tmp_path, job()), "-o", output)
@@ -98,12 +98,12 @@ def test_a_notice_of_many_clauses_is_a_list(kfext: Run, tmp_path: Path) -> None:
     assert [line for line in lines if len(line.split()) > 28] == []
 
 
-def test_its_own_output_needs_no_patch(kfext: Run, tmp_path: Path) -> None:
+def test_rendered_output_needs_no_patch(kfext: Run, tmp_path: Path) -> None:
     once = kfext("render", "-f", written(tmp_path, job())).out
     assert kfext("render", "-f", "-", "-o", "patch", stdin=once).out == "[]\n"
 
 
-def test_many_documents_keep_their_order_and_others_are_left_as_they_are(
+def test_many_documents_keep_their_order_and_other_documents_are_unchanged(
     kfext: Run, tmp_path: Path
 ) -> None:
     other = {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"x": "y"}}
@@ -133,7 +133,7 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize(("text", "words", "code"), BAD_INPUT.values(), ids=BAD_INPUT)
-def test_bad_input_is_told_in_one_line(kfext: Run, text: str, words: str, code: int) -> None:
+def test_bad_input_is_reported_in_one_line(kfext: Run, text: str, words: str, code: int) -> None:
     result = kfext("render", "-f", "-", stdin=text)
     assert (result.code, result.out) == (code, "")
     assert words in result.err
@@ -152,8 +152,8 @@ USAGE = {
     "a file that does not exist": ["render", "-f", "/does/not/exist"],
     "an unknown output": ["render", "-f", "-", "-o", "xml"],
     "an unknown command": ["frobnicate"],
-    "release of nothing": ["release"],
-    "release of one and all": ["release", "x", "--all"],
+    "release without a job": ["release"],
+    "release of one job and all": ["release", "x", "--all"],
     "all namespaces for one job": ["release", "x", "-A"],
 }
 
@@ -179,7 +179,7 @@ def file(folder: Path, name: str, document: Any) -> str:
     return str(folder / name)
 
 
-def test_a_policy_and_a_namespace_take_part(kfext: Run, tmp_path: Path) -> None:
+def test_a_policy_and_a_namespace_apply(kfext: Run, tmp_path: Path) -> None:
     arguments = ["render", "-f", written(tmp_path, job())]
     policy = file(tmp_path, "policy", POLICY)
     assert "colocation required, from TrainingPolicy gold" in (
@@ -209,7 +209,7 @@ def test_a_namespace_that_is_not_managed_says_so(kfext: Run, tmp_path: Path) -> 
     assert yaml.safe_load(result.out) == job()
 
 
-def test_a_policy_file_that_holds_something_else_is_told(kfext: Run, tmp_path: Path) -> None:
+def test_a_policy_file_with_another_object_is_reported(kfext: Run, tmp_path: Path) -> None:
     policy = file(tmp_path, "policy", NAMESPACE)
     result = kfext("render", "-f", written(tmp_path, job()), "--policy", policy)
     assert (result.code, result.out) == (1, "")
@@ -222,7 +222,7 @@ def test_a_time_stays_a_string_as_for_kubectl(kfext: Run) -> None:
     assert json.loads(result.out)["status"] == {"startTime": "2026-11-21T10:00:00Z"}
 
 
-def test_no_cluster_is_one_line(
+def test_a_missing_cluster_is_reported_in_one_line(
     kfext: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

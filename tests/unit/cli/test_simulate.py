@@ -105,7 +105,7 @@ def test_the_help_names_all_scenarios() -> None:
         pytest.param(["small", "--nodes", "1x1m"], "small has its own nodes", id="nodes"),
     ],
 )
-def test_what_is_wrong_is_said(arguments: list[str], said: str) -> None:
+def test_an_error_is_described(arguments: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         CliRunner().invoke(simulate, arguments, catch_exceptions=False)
 
@@ -189,7 +189,7 @@ def test_a_large_file_is_refused(tmp_path: Path) -> None:
 
 
 def served(monkeypatch: pytest.MonkeyPatch, *jobs: Any) -> None:
-    """Have the command read these jobs, and a node of four cores."""
+    """Let the command read these jobs, and a node of four cores."""
 
     async def read_trace(_cluster: object) -> Trace:
         return trace_of(jobs, [node("a", cpu="4")])

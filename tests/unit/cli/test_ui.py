@@ -1,4 +1,4 @@
-"""`kubectl kfext ui`: what it says at its start, and what it shows of a snapshot."""
+"""`kubectl kfext ui`: its output at the start, and the page of a snapshot."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ OVER: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("connection", "want"), OVER.values(), ids=OVER)
-def test_over_ssh_it_prints_the_forward_to_type(
+def test_over_ssh_the_command_prints_the_forward_to_type(
     monkeypatch: pytest.MonkeyPatch, connection: str, want: str
 ) -> None:
     monkeypatch.setenv("SSH_CONNECTION", connection)
@@ -31,7 +31,7 @@ def test_over_ssh_it_prints_the_forward_to_type(
     assert (ADDRESS in first, second.endswith(f": {want}")) == (True, True)
 
 
-def test_on_the_machine_itself_it_prints_the_address_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ssh_only_the_address_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     assert _greeting(ADDRESS) == [f"kfext is at {ADDRESS}", "Ctrl-C ends it."]
 
@@ -51,7 +51,7 @@ def test_a_snapshot_shows_its_jobs_as_their_training_plans_would() -> None:
     assert (train["places"], train["requests"]["cpu"]) == ([["b", 2]], 1)
 
 
-async def test_a_snapshot_shows_what_is_free_and_says_what_it_is() -> None:
+async def test_a_snapshot_shows_free_capacity_and_that_it_is_a_snapshot() -> None:
     source = snapshot_source(SnapshotFile("0.4", NOW, cluster()))
     await source.ready()
     state = source.state()

@@ -1,4 +1,4 @@
-"""What the page shows of TrainingPlans, nodes and capacity, and what it is told of changes."""
+"""The state of the page from TrainingPlans, nodes and capacity, and its changes."""
 
 import json
 from typing import Any
@@ -102,41 +102,41 @@ PLACES: dict[str, tuple[Raw, list[list[Any]]]] = {
 
 
 @pytest.mark.parametrize(("status", "want"), PLACES.values(), ids=PLACES)
-def test_the_places_of_a_job(status: Raw, want: list[list[Any]]) -> None:
+def test_the_nodes_of_a_job(status: Raw, want: list[list[Any]]) -> None:
     assert view(**status).row["places"] == want
 
 
-def test_a_history_says_what_a_job_did_after_each_entry_and_counts_its_changes() -> None:
+def test_a_history_has_the_phase_after_each_entry_and_counts_changes() -> None:
     entry = {"time": written_time(NOW), "workers": 2, "nodes": ["a", "b"], "moreNodes": 3}
     history = [
         {**entry, "what": "Queued", "why": "1 cpu short"},
         {**entry, "what": "Scaled", "why": "", "times": 3},
         {**entry, "what": "Finished", "why": ""},
     ]
-    found = view(history=history, curve="100,1,0.5;200,,0.25;300,7,")
-    assert [known["does"] for known in found.history] == ["waits", "", "ended"]
-    assert found.history[0]["nodes"] == "a, b and 3 more nodes"
-    assert found.row["changes"] == 3
-    assert found.details["curve"] == [[100, 1, 0.5], [200, None, 0.25], [300, 7, None]]
+    result = view(history=history, curve="100,1,0.5;200,,0.25;300,7,")
+    assert [known["does"] for known in result.history] == ["waits", "", "ended"]
+    assert result.history[0]["nodes"] == "a, b and 3 more nodes"
+    assert result.row["changes"] == 3
+    assert result.details["curve"] == [[100, 1, 0.5], [200, None, 0.25], [300, 7, None]]
 
 
-def test_conditions_are_told_as_explain_tells_them() -> None:
+def test_conditions_are_shown_as_by_explain() -> None:
     condition = {"type": "Scaled", "status": "False", "reason": "StandsDown", "message": "no room"}
-    found = view(
+    result = view(
         message="as it is",
         conditions=[{**condition, "type": "Placed"} | {"message": "as it is"}, condition],
     )
-    assert found.details["conditions"] == [["Scaled False", "StandsDown: no room"]]
+    assert result.details["conditions"] == [["Scaled False", "StandsDown: no room"]]
 
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J\u202e\x00"
 
 
-def test_what_users_write_reaches_the_page_without_characters_that_hide_text() -> None:
+def test_texts_of_users_reach_the_page_without_characters_that_hide_text() -> None:
     raw = plan(HOSTILE, message=HOSTILE, progress={**PROGRESS, "metric": HOSTILE}, reason=HOSTILE)
     raw["status"]["history"] = [{"what": HOSTILE, "why": HOSTILE, "nodes": [HOSTILE]}]
-    found = job_view(raw, now=NOW)
-    written = json.dumps([found.row, found.details, found.history], ensure_ascii=False)
+    result = job_view(raw, now=NOW)
+    written = json.dumps([result.row, result.details, result.history], ensure_ascii=False)
     assert "onerror" in written  # as text
     assert all(char.isprintable() for char in written)
     assert "\\u" not in written
@@ -157,7 +157,7 @@ FIELDS = st.sampled_from(
 
 @example(status={"workers": -(2**63) - 1, "places": [{"node": "a", "pods": 2**64}], "ahead": 2**65})
 @given(status=st.dictionaries(FIELDS, JSON, max_size=6))
-def test_no_status_keeps_the_other_jobs_from_being_shown(status: Raw) -> None:
+def test_no_malformed_status_hides_the_other_jobs(status: Raw) -> None:
     raw = plan()
     raw["status"] = status
     assert orjson.dumps(shown(job_view(raw, now=NOW)))
@@ -166,7 +166,7 @@ def test_no_status_keeps_the_other_jobs_from_being_shown(status: Raw) -> None:
 # --- nodes and capacity -------------------------------------------------------------------------
 
 
-def test_a_node_shows_what_it_has_of_the_scarce_resource_and_what_is_free() -> None:
+def test_a_node_shows_the_capacity_of_the_scarce_resource_and_the_free_part() -> None:
     nodes = [node("a", cpu="4", gpus=8, cordoned=True), node("b", cpu="4")]
     capacity = Capacity(free={"a": {"cpu": 1500, GPU: 3}, "b": {"cpu": 1500}})
     state = shown(view(requests={GPU: "1"}), nodes=nodes, capacity=capacity)
@@ -176,7 +176,7 @@ def test_a_node_shows_what_it_has_of_the_scarce_resource_and_what_is_free() -> N
     assert (b["resource"], b["has"], b["free"], b["state"]) == ("cpu", 4, 1.5, "")
 
 
-def test_without_rights_on_nodes_those_of_the_jobs_are_shown_without_capacity() -> None:
+def test_without_rights_on_nodes_the_nodes_of_jobs_are_shown_without_capacity() -> None:
     state = shown(view(places=[{"node": "a", "pods": 2}], requests={GPU: "1", "cpu": "8"}))
     assert state["unit"] == GPU
     assert {name: (row["has"], row["free"]) for name, row in state["nodes"].items()} == {
@@ -187,8 +187,8 @@ def test_without_rights_on_nodes_those_of_the_jobs_are_shown_without_capacity() 
 UNITS: dict[str, tuple[Raw, Raw, str]] = {
     "CPU in a cluster without GPUs": ({"cpu": "1"}, {"cpu": 8}, "cpu"),
     "GPUs where there are GPUs, though no job asks": ({"cpu": "1"}, {"cpu": 8, GPU: 1}, GPU),
-    "what jobs ask for": ({"amd.com/gpu": "1"}, {GPU: 1, "amd.com/gpu": 1}, "amd.com/gpu"),
-    "not what no node has": ({"made.up/gpu": "9"}, {"cpu": 8}, "cpu"),
+    "the requested resource": ({"amd.com/gpu": "1"}, {GPU: 1, "amd.com/gpu": 1}, "amd.com/gpu"),
+    "not a resource that no node has": ({"made.up/gpu": "9"}, {"cpu": 8}, "cpu"),
     "not the slots of shared GPUs": ({"kfext.dev/gpu-0": "50"}, {"kfext.dev/gpu-0": 100}, "cpu"),
 }
 
@@ -202,7 +202,7 @@ def test_a_shared_gpu_names_the_jobs_of_its_sharers() -> None:
     raw = card("a", 1, sharers=[{**HIGH, "pod": "train-2-worker-0"}, {**HIGH, "namespace": "x"}])
     views = [job_view(plan(name, uid=name), now=NOW) for name in ("train", "train-2")]
     state = shown(*views, cards=[card_view(raw)], nodes=[node("a", cpu="4", gpus=8)])
-    ((first, second),) = [found["sharers"] for found in state["nodes"]["a"]["cards"]]
+    ((first, second),) = [result["sharers"] for result in state["nodes"]["a"]["cards"]]
     assert (first["job"], first["percent"], second["job"]) == ("train-2", 50, "")
     assert first["cells"]["share"] == "50 %"
 
@@ -248,11 +248,11 @@ STATES = st.fixed_dictionaries(
 
 
 @given(old=STATES, new=STATES)
-def test_a_change_makes_the_new_state_of_the_old(old: State, new: State) -> None:
+def test_a_change_turns_the_old_state_into_the_new_state(old: State, new: State) -> None:
     assert applied(old, change(old, new)) == new
 
 
-def test_a_change_has_what_has_changed_alone() -> None:
+def test_a_change_has_only_the_changed_parts() -> None:
     first, two = view(), job_view(plan("two", uid="2"), now=NOW)
     moved = job_view(plan("two", uid="2", phase="Queued"), now=NOW)
     news = change(shown(first, two), {**shown(first, moved), "at": NOW + 2})

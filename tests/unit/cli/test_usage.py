@@ -35,9 +35,9 @@ def test_a_clock_that_is_behind_shows_no_negative_age() -> None:
 
 
 def test_programs_get_parts_and_seconds() -> None:
-    found = json.loads(shown_usage(RECORD, output="json", now=1_000_130.0))
-    assert (found["ageSeconds"], found["halfLifeSeconds"]) == (130, DAY)
-    first = found["namespaces"][0]
+    content = json.loads(shown_usage(RECORD, output="json", now=1_000_130.0))
+    assert (content["ageSeconds"], content["halfLifeSeconds"]) == (130, DAY)
+    first = content["namespaces"][0]
     assert first == {"namespace": "team-b", **first, "weight": 1.0, "held": 0.75, "waiting": 12}
     assert abs(first["used"] - 0.413) < 1e-9
-    assert yaml.safe_load(shown_usage(RECORD, output="yaml", now=1_000_130.0)) == found
+    assert yaml.safe_load(shown_usage(RECORD, output="yaml", now=1_000_130.0)) == content

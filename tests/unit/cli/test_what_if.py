@@ -46,12 +46,12 @@ def starts(change: Change) -> dict[str, list[ExpectedStart | None]]:
 
 def waits_of(change: Change) -> dict[str, list[float | None]]:
     return {
-        name: [at.time - NOW if at and at.time else None for at in found]
-        for name, found in starts(change).items()
+        name: [at.time - NOW if at and at.time else None for at in result]
+        for name, result in starts(change).items()
     }
 
 
-def test_a_new_node_is_like_a_node_by_its_name() -> None:
+def test_a_new_node_copies_a_node_by_its_name() -> None:
     """It is not cordoned, even if that node is."""
     assert waits_of(Change(new=["1xa"]))["head"] == [pytest.approx(7200), 0]
     assert waits_of(Change(new=["2xb"]))["next"] == [None, 0]
@@ -60,8 +60,8 @@ def test_a_new_node_is_like_a_node_by_its_name() -> None:
 def test_a_new_node_has_labels_and_taints_but_its_own_name_and_state() -> None:
     taint = Taint("pool", "gpu")
     state = Taint("node.kubernetes.io/unschedulable"), Taint(DRAIN, "now", "PreferNoSchedule")
-    of = Snapshot(nodes=(replace(node("g", gpus=8, cordoned=True), taints=(taint, *state)),))
-    _, *new = Change(new=["2x8gpu", "1x8gpu"]).applied_to(of).nodes
+    snapshot = Snapshot(nodes=(replace(node("g", gpus=8, cordoned=True), taints=(taint, *state)),))
+    _, *new = Change(new=["2x8gpu", "1x8gpu"]).applied_to(snapshot).nodes
     assert len({made.name for made in new}) == 3
     assert [made.labels[HOSTNAME] for made in new] == [made.name for made in new]
     assert {(made.taints, made.unschedulable) for made in new} == {((taint,), False)}
@@ -71,7 +71,7 @@ def test_without_a_node_nothing_more_starts_there() -> None:
     assert waits_of(Change(without=["a"]))["head"] == [pytest.approx(7200), None]
 
 
-def test_a_policy_takes_the_place_of_the_policy_of_its_name() -> None:
+def test_a_policy_replaces_the_policy_of_its_name() -> None:
     released = {"metadata": {"name": "p"}, "spec": {"placement": {"releaseAfter": "0s"}}}
     change = Change(policies=[parse_policy(released)])
     assert change.applied_to(busy()).policies == (parse_policy(released),)
@@ -87,12 +87,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("change", "said"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said(change: Change, said: str) -> None:
+def test_an_error_is_described(change: Change, said: str) -> None:
     with pytest.raises(UserError, match=said):
         change.applied_to(busy())
 
 
-def test_what_a_person_reads() -> None:
+def test_the_output_for_a_person() -> None:
     rows = what_if(busy(), Change(new=["1xa"]), progress=HOURS, now=NOW)
     head, *lines = what_if_lines(rows)
     assert head.split() == ["JOB", "NOW", "THEN", "WHY"]
@@ -103,11 +103,11 @@ def test_what_a_person_reads() -> None:
 
 def run(tmp_path: Path, *arguments: str) -> Any:
     path = tmp_path / "snapshot.json"
-    write_snapshot(path, busy(), taken=NOW)
+    write_snapshot(path, busy(), at=NOW)
     return CliRunner().invoke(cli, ["plan", "--snapshot", str(path), *arguments])
 
 
-def test_the_command_takes_a_snapshot(tmp_path: Path) -> None:
+def test_the_command_accepts_a_snapshot(tmp_path: Path) -> None:
     result = run(tmp_path, "--with", "1xa", "-o", "json")
     assert result.exit_code == 0
     rows = {row["job"]: row["then"] for row in json.loads(result.stdout)}

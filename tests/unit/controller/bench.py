@@ -1,4 +1,4 @@
-"""A reconciler on a small cluster, with a writer and a display that keep what they get."""
+"""A reconciler on a small cluster, with a writer and a display that record their calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ async def done(entry: TrackedJob, step: Step) -> bool:
 
 
 def refusing(error: KfextError) -> Answer:
-    """Return what a writer answers when every write fails with that error."""
+    """Return an answer of a writer: every write fails with this error."""
 
     async def answer(entry: TrackedJob, step: Step) -> bool:
         raise error
@@ -36,7 +36,7 @@ def refusing(error: KfextError) -> Answer:
 
 
 class FakeWriter:
-    """Keeps the steps to be written; answers `answer`, and for cards raises `card_error`."""
+    """Records the steps to write; answers `answer`, and for cards raises `card_error`."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, Step]] = []
@@ -55,7 +55,7 @@ class FakeWriter:
 
 
 class FakeDisplay:
-    """Keeps what is to be shown of each job, and of the companion."""
+    """Records the phase and message of each job, and the conditions of the companion."""
 
     def __init__(self) -> None:
         self.reports: list[tuple[str, str | None, Verdict | None]] = []
@@ -97,8 +97,8 @@ class Bench:
             monotonic=lambda: self.now,
         )
 
-    def submit(self, made: JobBuilder) -> None:
-        self.cluster.observe_job(made.raw)
+    def submit(self, builder: JobBuilder) -> None:
+        self.cluster.observe_job(builder.raw)
 
     async def tick(self) -> None:
         """One turn of the loop, with all of its writes."""
@@ -118,7 +118,7 @@ def line(bench: Bench) -> Queue:
 
 
 def told(bench: Bench, uid: str) -> tuple[str, str]:
-    """Return the last reason and the last sentence that a job was told."""
+    """Return the last reason and the last message of a job."""
     verdicts = [why for of, phase, why in bench.reports if of == uid and phase == names.QUEUED]
     return verdicts[-1].reason, verdicts[-1].message  # type: ignore[union-attr]
 

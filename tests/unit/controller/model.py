@@ -1,7 +1,7 @@
 """A model of the cluster around the decision function, small enough for thousands of runs.
 
-Only the rules that decide about correctness are modelled: who creates, deletes and binds pods, in
-which small steps. The real parts are in the e2e tests; here every interleaving is tried.
+Only the rules that decide about correctness are modelled: who creates, deletes and binds pods, and
+in which small steps. The real parts are in the e2e tests; here every interleaving is tried.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,20 +40,20 @@ class FakeApi:
         self._known: dict[str, tuple[str | None, Any]] = {}
 
     def seen(self) -> TrainingJob:
-        found = self._parsed(self.job, parse_job)
-        assert found is not None
-        return found
+        parsed = self._parsed(self.job, parse_job)
+        assert parsed is not None
+        return parsed
 
     def pod_values(self) -> list[Pod]:
         return [self._parsed(raw, parse_pod) for raw in self.pods.values()]
 
     def _parsed(self, raw: Raw, parse: Callable[[Raw], Parsed]) -> Parsed:
-        """Return what an object says; each of its versions is read once."""
+        """Return the parsed object; each version is parsed once."""
         version, uid = raw["metadata"].get("resourceVersion"), raw["metadata"]["uid"]
         if uid not in self._known or self._known[uid][0] != version:
             self._known[uid] = version, parse(copied(raw))
-        found: Parsed = self._known[uid][1]
-        return found
+        result: Parsed = self._known[uid][1]
+        return result
 
     def stamp(self, raw: Raw) -> Raw:
         self.version += 1
@@ -79,7 +79,7 @@ class FakeApi:
             self.delete(pod.uid)
 
     def delete(self, uid: str) -> None:
-        """A bound pod takes its time to end; any other pod is gone at once."""
+        """A bound pod takes time to end; any other pod is removed at once."""
         if self.pods[uid]["spec"].get("nodeName"):
             self.stamp(self.pods[uid])["metadata"]["deletionTimestamp"] = moment(self.now)
         else:
@@ -99,7 +99,7 @@ class FakeOperator:
         self.failed = False
 
     def step(self) -> bool:
-        """Do one thing; return whether there was anything to do."""
+        """Take one action; return whether there was any."""
         api, job = self._api, self._api.seen()
         if job.finished:
             return False
@@ -169,7 +169,7 @@ class FakeKubelets:
         return False
 
     def steal(self, node: Node, cpu: str) -> bool:
-        """Bind a foreign pod to a node; return whether the node had the room."""
+        """Bind a foreign pod to a node; return whether the node had the capacity."""
         api = self._api
         millicores = int(cpu) * 1000
         if node.allocatable["cpu"] - api.load(node.name) < millicores:
@@ -188,9 +188,9 @@ class FakeKubelets:
 
 
 class ForgetfulController:
-    """The decisions of a controller that dies after every write, from what the API says alone.
+    """The decisions of a controller that dies after every write, from the API objects alone.
 
-    `born`: when it began last; it knows nothing of the time before.
+    `born`: when it last started; it knows nothing of the time before.
     """
 
     def __init__(self, api: FakeApi) -> None:

@@ -1,4 +1,4 @@
-"""Pods that are larger than their template: one start in vain, then the job waits as others do."""
+"""Pods larger than their template: after one failed start the job waits like any other."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -65,7 +65,7 @@ def api_of(amounts: Mapping[str, str], *, cpu: str, thief: str = "") -> Defaulti
 
 
 @pytest.mark.parametrize("amounts", [{}, {"cpu": "1"}], ids=["states nothing", "states less"])
-def test_a_job_that_admission_makes_too_big_is_started_once_and_then_released(
+def test_a_job_that_admission_makes_too_big_starts_once_and_is_then_released(
     amounts: Mapping[str, str],
 ) -> None:
     steps = [step for _, step in lived(api_of(amounts, cpu="4"), seconds=1800.0, until=Release)]
@@ -75,7 +75,7 @@ def test_a_job_that_admission_makes_too_big_is_started_once_and_then_released(
     assert steps[-1].verdict.reason == REASON_TOO_BIG  # type: ignore[union-attr]
 
 
-def test_a_job_that_has_no_room_waits_and_is_placed_when_there_is() -> None:
+def test_a_job_without_capacity_waits_and_is_placed_when_there_is_some() -> None:
     api = api_of({"cpu": "1"}, cpu="8", thief="4")
     steps = [step for _, step in lived(api, seconds=600.0)]
     assert sum(isinstance(step, Unsuspend) for step in steps) == 1
@@ -90,7 +90,7 @@ PORTS = [{"containerPort": 9100, "hostPort": 9100}]
 SIDECAR = {"initContainers": [{"name": "proxy", "restartPolicy": "Always", "ports": PORTS}]}
 
 
-def test_a_gang_with_pods_that_get_a_port_of_the_node_and_too_few_nodes_is_started_once() -> None:
+def test_a_gang_with_host_ports_from_admission_and_too_few_nodes_starts_once() -> None:
     nodes = [node(name, cpu="8") for name in "ab"]
     api = ChangingApi(job().worker(3, cpu="1").held().raw, nodes, changed=SIDECAR)
     steps = [step for _, step in lived(api, seconds=1800.0, until=Release)]

@@ -1,4 +1,4 @@
-"""A gang with pods that are pinned as they are created: when, and what becomes of it."""
+"""A gang with pods that are pinned at creation: when it happens, and how it goes on."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,9 +42,9 @@ def held(**spec: Any) -> JobBuilder:
     return job().worker(3, cpu="1", spec=spec).held()
 
 
-def gated_by(of: JobBuilder, **more: Any) -> str:
-    """Return why a job that starts waits at the gate; empty: it is born pinned."""
-    step = next_step(situation_of(job=of.build(), **{**CALM, **more}), TWO_NODES)
+def gated_by(builder: JobBuilder, **more: Any) -> str:
+    """Return why a starting job waits at the gate, empty for a job that is born pinned."""
+    step = next_step(situation_of(job=builder.build(), **{**CALM, **more}), TWO_NODES)
     assert isinstance(step, Unsuspend)
     return step.gated_by
 
@@ -68,7 +68,7 @@ NOT_BORN: dict[str, tuple[JobBuilder, dict[str, Any], str]] = {
 }
 
 
-def test_a_gang_is_born_pinned_where_nothing_else_can_take_its_room() -> None:
+def test_a_gang_is_born_pinned_where_nothing_else_can_take_its_capacity() -> None:
     assert gated_by(held()) == ""
 
 
@@ -107,21 +107,21 @@ def test_a_metric_counts(step: Step, *, being_created: bool, labels: dict[str, s
 
 
 def raw_after(raw: Raw, step: Step) -> Raw:
-    made = parse_job(raw)
-    assert made is not None
-    after: Raw = jsonpatch.apply_patch(raw, job_operations(step, raw, made) or [])
+    job = parse_job(raw)
+    assert job is not None
+    after: Raw = jsonpatch.apply_patch(raw, job_operations(step, raw, job) or [])
     return after
 
 
 def started() -> Raw:
-    """A job as the patch leaves it that starts it born pinned."""
+    """A job after the patch that starts it born pinned."""
     return raw_after(held().raw, Unsuspend(PLAN, WHY, gated_by=""))
 
 
 def parsed(raw: Raw) -> TrainingJob:
-    made = parse_job(raw)
-    assert made is not None
-    return made
+    job = parse_job(raw)
+    assert job is not None
+    return job
 
 
 def test_the_patch_that_starts_the_job_writes_the_places() -> None:
@@ -135,17 +135,17 @@ ENDS: dict[str, Step] = {
     "it is bound as a whole": SaveState(JobState()),
     "it gets another plan": Replan(plan("b", "b", "b", generation=2), WHY),
     "it is suspended": Suspend(JobState()),
-    "pods are deleted that were not bound": DeleteUnbound((), JobState()),
+    "unbound pods are deleted": DeleteUnbound((), JobState()),
     "it is released": Release((), WHY),
 }
 
 
 @pytest.mark.parametrize("step", ENDS.values(), ids=ENDS)
-def test_the_places_are_gone_once(step: Step) -> None:
+def test_the_places_are_removed_once(step: Step) -> None:
     assert not parsed(raw_after(started(), step)).being_created
 
 
-def test_a_later_start_behind_the_gate_has_none() -> None:
+def test_a_later_start_at_the_gate_has_no_places() -> None:
     suspended = raw_after(started(), Suspend(JobState()))
     stale = jsonpatch.apply_patch(
         suspended,
@@ -190,7 +190,7 @@ CREATED: dict[str, tuple[list[Pod], dict[str, Any], Callable[[Step], bool]]] = {
         {},
         lambda step: isinstance(step, Pin) and [node for _, node in step.pins] == ["a"],
     ),
-    "one is pinned where an earlier plan had it, by a stale copy of the operator": (
+    "one is pinned where an earlier plan placed it, by a stale copy of the operator": (
         [*BOUND, worker(2, pinned="b")],
         {"waited": 3.0},
         lambda step: isinstance(step, DeleteUnbound),
@@ -222,7 +222,7 @@ def test_a_gang_that_was_whole_trains_on_without_a_lost_pod() -> None:
     assert waits(PLACED)(next_step(situation, TWO_NODES))
 
 
-def test_a_person_who_suspends_it_gets_no_pods_at_the_old_places() -> None:
+def test_a_job_that_a_person_suspends_gets_no_pods_at_the_old_places() -> None:
     raw = started()
     raw["spec"]["runPolicy"]["suspend"] = True
     step = next_step(situation_of(job=parsed(raw), plan=PLAN), TWO_NODES)
@@ -230,7 +230,7 @@ def test_a_person_who_suspends_it_gets_no_pods_at_the_old_places() -> None:
     assert not parsed(raw_after(raw, step)).being_created
 
 
-def test_other_jobs_wait_for_its_missing_pods_although_members_run() -> None:
+def test_other_jobs_wait_for_the_missing_pods_of_a_gang_although_members_run() -> None:
     assert still_to_come(parsed(started()), BOUND) == 1
     whole = parsed(raw_after(started(), SaveState(JobState())))
     assert still_to_come(whole, BOUND) == 0

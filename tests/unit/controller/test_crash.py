@@ -1,4 +1,4 @@
-"""The controller dies after every single write and remembers nothing: the job still gets there."""
+"""The controller dies after every write and remembers nothing; the job is still placed."""
 
 from collections.abc import Callable
 
@@ -19,18 +19,18 @@ from tests.unit.controller.model import (
 
 ROUNDS = 1000
 LONG = 600.0
-"""Seconds without a change after which nothing is expected to happen by itself."""
+"""Seconds without a change after which no further change is expected."""
 
 
 class World:
-    """The parties that act on the job, and what must hold after each act."""
+    """The parties that act on the job, and the invariants after each act."""
 
     def __init__(self, *, kind: str, workers: int, cpus: list[int]) -> None:
-        made = job(kind).group(KINDS[kind].types[0], cpu="1").worker(workers, cpu="1")
-        made.held().condition("Suspended", since=0)
+        builder = job(kind).group(KINDS[kind].types[0], cpu="1").worker(workers, cpu="1")
+        builder.held().condition("Suspended", since=0)
         disk = {"ephemeral-storage": "1Ti"}
         nodes = [node(f"n{number}", cpu=str(cpu), **disk) for number, cpu in enumerate(cpus)]
-        self.api = FakeApi(made.raw, nodes)
+        self.api = FakeApi(builder.raw, nodes)
         self.operator = FakeOperator(self.api)
         self.kubelets = FakeKubelets(self.api)
         self.controller = ForgetfulController(self.api)
@@ -86,7 +86,7 @@ worlds = st.builds(
 @pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(world=worlds, data=st.data())
-def test_a_job_gets_placed_wherever_the_controller_dies(world: World, data: st.DataObject) -> None:
+def test_a_job_is_placed_wherever_the_controller_dies(world: World, data: st.DataObject) -> None:
     api = world.api
     actors = {
         "kfext writes": lambda: world.decide(skip=data.draw(st.integers(0, 3))),
@@ -111,14 +111,14 @@ def test_a_job_gets_placed_wherever_the_controller_dies(world: World, data: st.D
 @pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(world=worlds, data=st.data())
-def test_even_while_others_take_the_room(world: World, data: st.DataObject) -> None:
+def test_a_job_is_placed_while_others_take_capacity(world: World, data: st.DataObject) -> None:
     api = world.api
     actors: dict[str, Callable[[], object]] = {
         "kfext writes": lambda: world.decide(skip=data.draw(st.integers(0, 3))),
         "the operator acts": world.operator.step,
         "kube-scheduler binds": world.kubelets.bind,
         "a pod ends": world.kubelets.end,
-        "a thief takes room": lambda: world.kubelets.steal(
+        "a thief takes capacity": lambda: world.kubelets.steal(
             data.draw(st.sampled_from(api.nodes)), data.draw(st.sampled_from("123"))
         ),
     }
@@ -129,9 +129,9 @@ def test_even_while_others_take_the_room(world: World, data: st.DataObject) -> N
         world.check()
         api.now += data.draw(st.sampled_from([0.0, 1.0, 20.0]))
     world.settle()
-    # With room or without, no pod waits behind kfext's gate, or is pinned, while others run.
+    # With or without capacity, no pod waits at kfext's gate, or is pinned, while others run.
     assert world.phase() in {names.PLACED, names.PHASE_RELEASED, names.QUEUED}
-    for pod in api.pod_values():  # the thieves go; a job that waits for room must get it
+    for pod in api.pod_values():  # the thieves go; a job that waits for capacity must get it
         if not pod.owner_uid:
             del api.pods[pod.uid]
     world.settle()

@@ -1,4 +1,4 @@
-"""What pods of other namespaces may do: be seen, and no more than that."""
+"""Pods of other namespaces may be observed, and nothing more."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,12 +25,12 @@ ABSENT: dict[str, Any] = {"schedulerName": "none-such"}
 
 def foreign(uid: str = "foreign", **more: Any) -> Pod:
     """A pod of another namespace and of no job."""
-    of = job(name=uid, uid="other").worker(1, cpu="1").build()
-    return pod(replace(of, namespace="other"), "worker", 0, uid=uid, owned=False, **more)
+    training_job = job(name=uid, uid="other").worker(1, cpu="1").build()
+    return pod(replace(training_job, namespace="other"), "worker", 0, uid=uid, owned=False, **more)
 
 
 class Bed:
-    """A planner with one node, in which a new job can be started at any time."""
+    """A planner with one node that can start a new job at any time."""
 
     def __init__(self) -> None:
         self.planner, self.jobs = Planner(), 0
@@ -41,10 +41,10 @@ class Bed:
         self.planner.cluster.observe_pod(old, new)
 
     def start(self, at: float) -> str:
-        """Return why a job that starts now waits at the gate; empty: it is born pinned."""
+        """Return why a job that starts now waits at the gate, empty if it is born pinned."""
         self.jobs += 1
-        made = job(name=f"train{self.jobs}", uid=f"uid-{self.jobs}").worker(1, cpu="1").held()
-        self.planner.cluster.observe_job(made.raw)
+        builder = job(name=f"train{self.jobs}", uid=f"uid-{self.jobs}").worker(1, cpu="1").held()
+        self.planner.cluster.observe_job(builder.raw)
         ((_, step),) = self.planner.tick(Moment(wall=at, monotonic=at)).steps
         assert isinstance(step, Unsuspend)
         return step.gated_by
@@ -63,7 +63,7 @@ FOREIGN: dict[str, tuple[Pod, str]] = {
 
 
 @pytest.mark.parametrize(("seen", "gated_by"), FOREIGN.values(), ids=FOREIGN)
-def test_a_gang_waits_for_a_foreign_pod_for_a_time_only_which(seen: Pod, gated_by: str) -> None:
+def test_a_gang_waits_for_some_time_for_a_foreign_pod_that(seen: Pod, gated_by: str) -> None:
     bed = Bed()
     bed.see(seen)
     assert bed.start(1000.0) == gated_by
@@ -80,8 +80,8 @@ AGES: dict[str, tuple[Sequence[Change], float, str]] = {
         "pods",
     ),
     "the newest of several counts": ([(0, foreign("p")), (50, foreign("q"))], 61, "pods"),
-    "it counts no more once it is bound": ([(0, foreign()), (1, foreign(bound="a"))], 2, ""),
-    "though an older waits": ([(0, foreign("p")), (50, foreign("q", bound="a"))], 61, ""),
+    "it no longer counts once it is bound": ([(0, foreign()), (1, foreign(bound="a"))], 2, ""),
+    "although an older one waits": ([(0, foreign("p")), (50, foreign("q", bound="a"))], 61, ""),
 }
 
 
@@ -101,7 +101,7 @@ def stranger(**more: Any) -> Pod:
     return replace(worker(0, uid="stranger", **more), namespace="other")
 
 
-def test_a_pod_that_names_a_job_of_another_namespace_is_none_that_its_operator_created(
+def test_a_pod_that_names_a_job_of_another_namespace_does_not_count_as_created_by_its_operator(
     cluster: Cluster,
 ) -> None:
     cluster.observe_job(planned("a", "b").raw)
@@ -115,12 +115,12 @@ def test_a_pod_that_names_a_job_of_another_namespace_is_none_that_its_operator_c
     assert record.came == (ReplicaKey("worker", 0),)
 
 
-def test_it_claims_what_it_requests_and_not_what_the_user_of_the_job_wrote(
+def test_a_foreign_pod_claims_its_own_request_and_not_the_request_of_the_job(
     cluster: Cluster,
 ) -> None:
-    made = planned("b", "b").build()
+    job = planned("b", "b").build()
     cpu = CpuState({"worker": PodCpu(3000, None)}, {"worker-0": (PodCpu(1000, None),)})
-    cluster.record_job(made, planned("b", "b").raw)
+    cluster.record_job(job, planned("b", "b").raw)
     cluster.jobs["uid-1"].state = JobState(cpu=cpu)
     before = free(cluster, "a")
     cluster.observe_pod(None, replace(stranger(bound="a"), trainer=TrainerCpu(1000, None)))

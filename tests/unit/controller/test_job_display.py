@@ -1,4 +1,4 @@
-"""What a TrainingPlan shows of a job that was edited, and of what is also an event."""
+"""How a TrainingPlan shows an edited job, and which changes are also events."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ from tests.unit.sharing.stages import World, placed
 
 
 class FakePlanWriter:
-    """Keeps what is to be shown last."""
+    """Records the last status to show."""
 
     def __init__(self) -> None:
         self.status = TrainingPlanStatus()
@@ -67,7 +67,7 @@ class FakePlanWriter:
 
 
 def shown(world: World) -> TrainingPlanStatus:
-    """What the TrainingPlan of the only job shows now."""
+    """The present TrainingPlan of the only job."""
     writer: Any = FakePlanWriter()
     events: Any = None
     (tracked,) = world.planner.cluster.jobs.values()
@@ -77,7 +77,7 @@ def shown(world: World) -> TrainingPlanStatus:
 
 
 def edited(world: World) -> str:
-    """What condition ShareEdited of the only job says now."""
+    """The present condition ShareEdited of the only job."""
     condition = shown(world).conditions.get(names.REASON_SHARE_EDITED)
     return condition.verdict.message if condition else ""
 
@@ -100,7 +100,7 @@ def test_an_edited_share_is_shown_until_the_job_has_it() -> None:
 
 
 @pytest.mark.parametrize("source", ["log", "off"])
-def test_a_read_that_ends_after_the_log_is_read_no_more_shows_nothing(
+def test_a_read_that_ends_after_reading_has_stopped_shows_nothing(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, writer, events = placed(), FakePlanWriter(), cast(Any, None)
@@ -113,7 +113,7 @@ def test_a_read_that_ends_after_the_log_is_read_no_more_shows_nothing(
 
 
 class FakeEvents:
-    """Keeps what was recorded."""
+    """Records the events."""
 
     def __init__(self) -> None:
         self.recorded: list[dict[str, Any]] = []
@@ -139,8 +139,8 @@ REFUSALS: dict[str, tuple[str, str | None, list[dict[str, Any]]]] = {
         names.REASON_SCALE_REFUSED,
         [event(names.REASON_SCALE_REFUSED, "Rescale")],
     ),
-    "not what was done": (names.RESIZED, names.REASON_CPU_MOVED, []),
-    "not that nothing is to be shown": (names.RESIZED, None, []),
+    "not a completed change": (names.RESIZED, names.REASON_CPU_MOVED, []),
+    "not the lack of a condition": (names.RESIZED, None, []),
 }
 
 
@@ -167,14 +167,14 @@ READS: dict[str, tuple[list[Verdict], Verdict | None, list[Verdict]]] = {
     "it progresses": ([MOVES], None, []),
     "it is stalled": ([STALLED], None, [STALLED]),
     "it stays stalled, and a pod is named": ([STALLED, NAMED], None, [STALLED]),
-    "it goes on and stalls again": ([STALLED, MOVES, STALLED], None, [STALLED, STALLED]),
+    "it progresses and stalls again": ([STALLED, MOVES, STALLED], None, [STALLED, STALLED]),
     "its log cannot be read": ([UNREAD], None, []),
-    "an earlier controller has told it": ([NAMED], STALLED, []),
+    "an earlier controller has reported it": ([NAMED], STALLED, []),
 }
 
 
 @pytest.mark.parametrize(("reads", "shown", "events"), READS.values(), ids=READS)
-def test_a_stalled_job_is_told_once(
+def test_a_stalled_job_is_reported_once(
     reads: list[Verdict],
     shown: Verdict | None,
     events: list[Verdict],
@@ -192,7 +192,7 @@ def test_a_stalled_job_is_told_once(
     assert all(told["warning"] for told in recorder.recorded)
 
 
-def test_a_new_controller_counts_a_job_that_is_shown_as_stalled_and_tells_nothing() -> None:
+def test_a_new_controller_counts_a_job_that_is_shown_as_stalled_and_reports_nothing() -> None:
     world, writer, recorder = placed(), FakePlanWriter(), FakeEvents()
     writer.progress_shown = Reported(moves=STALLED)
     (tracked,) = world.planner.cluster.jobs.values()
@@ -230,12 +230,12 @@ STEPS: dict[str, tuple[str, Step, list[tuple[str, str, Sequence[str]]]]] = {
     "a request for a checkpoint": (names.MOVED, RequestCheckpoint((), 1, WHY), []),
     "a state": (names.SCALED, SaveState(JobState(), verdict=WHY), []),
     "a plan that is forgotten": (names.STOPPED, ForgetPlan(JobState()), []),
-    "a start that is given up, which its next phase tells": ("", Suspend(SAVED), []),
+    "an abandoned start, which its next phase shows": ("", Suspend(SAVED), []),
 }
 
 
 @pytest.mark.parametrize(("executor", "step", "want"), STEPS.values(), ids=STEPS)
-def test_what_changes_a_running_job_is_recorded_with_its_reason(
+def test_a_change_of_a_running_job_is_recorded_with_its_reason(
     executor: str, step: Step, want: list[tuple[str, str, Sequence[str]]]
 ) -> None:
     world, writer = placed(), FakePlanWriter()

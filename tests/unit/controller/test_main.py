@@ -1,4 +1,4 @@
-"""What the controller needs of a cluster, and when it ends because the cluster has changed."""
+"""The controller's requirements on a cluster, and when it ends because the cluster has changed."""
 
 from typing import Any, cast
 
@@ -71,7 +71,7 @@ async def test_without_any_kind_the_training_operator_is_missing() -> None:
 async def looks(
     monkeypatch: pytest.MonkeyPatch, *answers: list[str] | ApiError, start: list[str]
 ) -> tuple[str, int]:
-    """Why the controller ends, and how many answers it has not asked for."""
+    """Why the controller ends, and the number of unused answers."""
 
     async def sleep(_: float) -> None:
         if not client.left:
@@ -90,7 +90,7 @@ async def looks(
 @pytest.mark.parametrize(
     ("start", "later"), [(PLURALS[:1], PLURALS), (PLURALS, PLURALS[1:]), (PLURALS, [])]
 )
-async def test_a_kind_that_comes_or_goes_ends_the_process(
+async def test_a_kind_that_is_installed_or_removed_ends_the_process(
     monkeypatch: pytest.MonkeyPatch, start: list[str], later: list[str]
 ) -> None:
     why, left = await looks(monkeypatch, start, later, AWAY, later, later, start=start)

@@ -1,4 +1,4 @@
-"""What Prometheus gets of the watches, the events and the progress of jobs."""
+"""The metrics of the watches, the events and the progress of jobs."""
 
 import random
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ COUNTERS = {
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    """A client that is never asked for anything."""
+    """A client that is never called."""
     async with Client(Access(server="http://nowhere", tls=None, token=Token(str))) as unused:
         yield unused
 
@@ -43,7 +43,7 @@ def test_every_counter_of_an_informer_has_a_metric() -> None:
     assert {field.name for field in fields(Counters)} == COUNTERS.keys()
 
 
-async def test_the_counters_of_each_watch_are_read_when_they_are_asked_for(client: Client) -> None:
+async def test_the_counters_of_each_watch_are_read_at_each_scrape(client: Client) -> None:
     metrics = Metrics()
     nodes, pods = (
         Informer(client, path, decode=bytes.decode) for path in (paths.nodes(), paths.pods())
@@ -53,11 +53,11 @@ async def test_the_counters_of_each_watch_are_read_when_they_are_asked_for(clien
         setattr(nodes.metrics, field, number)
         setattr(pods.metrics, field, 10 * number)
     for resource, factor in {"nodes": 1, "pods": 10}.items():
-        found = [
+        results = [
             metrics.registry.get_sample_value(name, {"resource": resource})
             for name in COUNTERS.values()
         ]
-        assert found == [factor * number for number in range(1, len(COUNTERS) + 1)]
+        assert results == [factor * number for number in range(1, len(COUNTERS) + 1)]
 
 
 async def test_the_objects_of_each_watch_are_counted(client: Client) -> None:
@@ -151,7 +151,7 @@ def test_no_text_of_a_log_is_exported() -> None:
     assert "kfext_leading" not in text
 
 
-def test_of_many_jobs_the_newest_have_series_whatever_their_order() -> None:
+def test_among_many_jobs_the_newest_have_series_in_any_order() -> None:
     reports = [
         (replace(JOB, name=f"job-{at}", uid=f"u-{at}", created=float(at)), FULL)
         for at in range(MOST_JOBS + 50)
@@ -163,7 +163,7 @@ def test_of_many_jobs_the_newest_have_series_whatever_their_order() -> None:
         assert len(family.samples) == MOST_JOBS
 
 
-def test_of_jobs_that_were_created_together_the_same_jobs_are_shown_each_time() -> None:
+def test_among_jobs_created_together_the_same_jobs_are_shown_each_time() -> None:
     reports = [(replace(JOB, name=f"job-{at}", uid=f"u-{at}"), FULL) for at in range(MOST_JOBS + 1)]
     forward, backward = series(*reports), series(*reversed(reports))
     assert generate_latest(forward) == generate_latest(backward)
@@ -202,8 +202,8 @@ def test_the_usage_of_namespaces_is_shown_where_it_orders_the_queue() -> None:
 def labelled(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
     """The samples of a series by the values of their labels, without zeros."""
     samples = (each for family in metrics.registry.collect() for each in family.samples)
-    found = (each for each in samples if each.name == name and each.value)
-    return {tuple(each.labels.values()): each.value for each in found}
+    result = (each for each in samples if each.name == name and each.value)
+    return {tuple(each.labels.values()): each.value for each in result}
 
 
 async def test_waiting_jobs_are_counted_by_reason_in_words_of_kfext_alone(bench: Bench) -> None:

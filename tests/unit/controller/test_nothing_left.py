@@ -1,4 +1,4 @@
-"""The planner keeps nothing of namespaces, jobs, pods, nodes and claims that are gone."""
+"""The planner keeps nothing about deleted namespaces, jobs, pods, nodes and claims."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -56,7 +56,7 @@ def strings(of: object, path: str = "planner", seen: set[int] | None = None) -> 
 
 
 class Life:
-    """Objects of every kind with one name, which a planner sees come and go."""
+    """Objects of every kind with one name that a planner sees created and deleted."""
 
     def __init__(self, planner: Planner, name: str) -> None:
         cluster, queue, settings = planner.cluster, planner.queue, planner.settings
@@ -124,7 +124,7 @@ SIZE = len(Life(Planner(), "gone"))
     goes=st.permutations(range(SIZE)),
     ticks=st.sets(st.integers(0, 2 * SIZE)),
 )
-def test_nothing_is_left_of_what_came_and_went_in_any_order(
+def test_nothing_is_left_of_objects_that_were_created_and_deleted_in_any_order(
     comes: list[int], goes: list[int], ticks: set[int]
 ) -> None:
     planner = Planner()
@@ -141,14 +141,14 @@ def test_nothing_is_left_of_what_came_and_went_in_any_order(
     assert [text for text in strings(planner) if " = gone" in text] == []
 
 
-def test_what_is_still_there_is_found() -> None:
+def test_existing_objects_are_found() -> None:
     planner = Planner()
     life = Life(planner, "kept")
     for number in range(len(life)):
         life.come(number)
-    found = [text for text in strings(planner) if " = kept" in text]
+    results = [text for text in strings(planner) if " = kept" in text]
     kept = ("_quotas", "_ranges", "_network_policies", "namespaces", "jobs", "_row", "_claims")
-    missing = [name for name in kept if not any(name in text for text in found)]
+    missing = [name for name in kept if not any(name in text for text in results)]
     assert missing == []
 
 
@@ -163,7 +163,7 @@ def test_a_namespace_without_jobs_is_forgotten_before_the_next_tick() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 40])
-def test_a_namespace_that_comes_and_goes_often_keeps_nothing(times: int) -> None:
+def test_a_namespace_that_is_often_created_and_deleted_leaves_nothing(times: int) -> None:
     planner = Planner()
     for count in range(times):
         life = Life(planner, f"gone-{count}")

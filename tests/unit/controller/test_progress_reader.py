@@ -1,4 +1,4 @@
-"""The logs that the planner wants read: who reads them when, and what an error does."""
+"""The logs that the planner requests: who reads them when, and the effect of an error."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Set
@@ -57,7 +57,7 @@ class FakeKubelet:
 
 
 class FakeUsage:
-    """Pods use as many cores as is set, by uid."""
+    """The use of pods in cores, by uid."""
 
     def __init__(self) -> None:
         self.cores: dict[str, float] = {}
@@ -139,7 +139,7 @@ async def test_an_error_of_kfext_with_one_log_keeps_no_other_from_being_read(
     await bed.until(lambda: bed.shown == ["train"])
 
 
-async def test_what_the_log_of_a_job_shows_is_shown(bed: Bed) -> None:
+async def test_the_progress_in_the_log_of_a_job_is_shown(bed: Bed) -> None:
     bed.runs("train")
     await bed.until(lambda: bed.shown == ["train"])
     assert bed.kubelet.paths == [PATH]
@@ -181,7 +181,7 @@ async def test_why_a_log_cannot_be_read(bed: Bed, error: ApiError, reads: int, w
     assert "secret" not in str(reported.known)
 
 
-async def test_a_read_that_never_ends_is_given_up(
+async def test_a_read_that_never_ends_is_abandoned(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_READ_SECONDS", 0.001)
@@ -194,7 +194,7 @@ async def test_a_read_that_never_ends_is_given_up(
     assert bed.kubelet.at_once == 0
 
 
-async def test_so_many_logs_are_read_at_once_and_no_more(bed: Bed) -> None:
+async def test_only_a_bounded_number_of_logs_is_read_at_once(bed: Bed) -> None:
     for number in range(40):
         bed.runs(f"job-{number}")
     bed.kubelet.answered.clear()
@@ -206,7 +206,7 @@ async def test_so_many_logs_are_read_at_once_and_no_more(bed: Bed) -> None:
     assert bed.kubelet.most_at_once == MOST_AT_ONCE
 
 
-async def test_no_more_than_twenty_logs_are_begun_in_a_second(
+async def test_at_most_twenty_reads_begin_in_a_second(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PAUSE_SECONDS", HOUR)
@@ -230,7 +230,7 @@ async def test_the_log_of_a_pod_that_was_replaced_is_read_from_its_start(bed: Be
     assert bed.planner.progress._followed["uid-train"].fruitless == 0
 
 
-async def test_nothing_is_kept_of_a_job_that_is_gone(bed: Bed) -> None:
+async def test_nothing_is_kept_of_a_deleted_job(bed: Bed) -> None:
     bed.runs("train")
     await bed.until(lambda: len(bed.shown) == 1)
     bed.planner.cluster.forget_job("uid-train")
@@ -246,8 +246,8 @@ async def test_the_cpu_use_of_the_jobs_that_are_read_is_measured(
     bed.runs("other")
 
     def measured() -> list[float | str | None]:
-        found = [bed.planner.progress.reported(f"uid-{name}") for name in ("train", "other")]
-        shown = [reported for reported in found if reported is not None]
+        results = [bed.planner.progress.reported(f"uid-{name}") for name in ("train", "other")]
+        shown = [reported for reported in results if reported is not None]
         return [
             reported.unmeasured.reason if reported.unmeasured else reported.cpu
             for reported in shown
@@ -294,7 +294,7 @@ def test_new_posts_are_shown(
     assert bed.shown == ["train"] * shown
 
 
-async def test_posts_that_come_before_their_job_count(bed: Bed) -> None:
+async def test_posts_that_arrive_before_their_job_count(bed: Bed) -> None:
     bed.reader.observe(None, plan(posted(1)))
     bed.runs("train", metrics="push")
 
@@ -306,7 +306,7 @@ async def test_posts_that_come_before_their_job_count(bed: Bed) -> None:
     assert "train" in bed.shown
 
 
-def test_an_error_of_kfext_with_one_post_leaves_the_watch_going(
+def test_an_error_of_kfext_with_one_post_does_not_stop_the_watch(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bed.planner.progress, "post", lambda *args: 1 / 0)

@@ -1,4 +1,4 @@
-"""The queue as the loop sees it: order, kept room, shared verdicts, and what jobs are told."""
+"""The queue as the loop sees it: order, reserved capacity, shared verdicts, and messages."""
 
 from itertools import pairwise
 from typing import Any
@@ -29,7 +29,7 @@ from tests.unit.controller.bench import Bench, gang, line, running, told
 RESERVE_AFTER = 300.0
 
 
-async def test_D5_a_younger_job_does_not_take_what_is_kept_for_the_head(bench: Bench) -> None:
+async def test_D5_a_younger_job_does_not_take_reserved_capacity(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("b", cpu="1"))
     bench.submit(running("runs", "a", cpu="3"))  # one of four CPUs of node a is free
     bench.submit(
@@ -47,7 +47,7 @@ async def test_D5_a_younger_job_does_not_take_what_is_kept_for_the_head(bench: B
     kept = line(bench).reservations.current
     assert kept is not None
     assert (kept.job, kept.nodes, kept.waits_for) == ("head", ("a",), ("runs",))
-    assert bench.started() == ["young"]  # on node b, around what is kept
+    assert bench.started() == ["young"]  # on node b, beside the reservation
     reason, sentence = told(bench, "second")
     assert reason == REASON_RESERVED
     assert "reserved for PyTorchJob team/head, which waits for PyTorchJob team/runs" in sentence
@@ -55,7 +55,7 @@ async def test_D5_a_younger_job_does_not_take_what_is_kept_for_the_head(bench: B
     assert "it is first in the queue; a is reserved for it until PyTorchJob team/runs" in sentence
 
 
-async def test_a_job_that_is_not_first_is_told_what_decides_its_place(bench: Bench) -> None:
+async def test_a_job_that_is_not_first_shows_what_decides_its_place(bench: Bench) -> None:
     bench.submit(running("runs", "a", cpu="4"))
     for number, name in enumerate(("first", "second")):
         bench.submit(gang(name, created=10.0 * number))
@@ -66,12 +66,12 @@ async def test_a_job_that_is_not_first_is_told_what_decides_its_place(bench: Ben
     )
 
 
-def elsewhere(made: JobBuilder, namespace: str) -> JobBuilder:
-    made.raw["metadata"]["namespace"] = namespace
-    return made
+def elsewhere(builder: JobBuilder, namespace: str) -> JobBuilder:
+    builder.raw["metadata"]["namespace"] = namespace
+    return builder
 
 
-async def test_room_of_a_pool_is_kept_for_a_job_that_only_the_pool_would_hold(bench: Bench) -> None:
+async def test_capacity_of_a_pool_is_reserved_for_a_job_that_fits_only_there(bench: Bench) -> None:
     small, large = (
         node("a", cpu="1"),
         node("b", cpu="4", taints=[{"key": "dedicated", "effect": "NoSchedule"}]),
@@ -108,7 +108,7 @@ async def test_jobs_of_other_namespaces_are_counted_and_not_named(bench: Bench) 
     sentence = told(bench, "young")[1]
     assert "secret" not in sentence
     assert "for 1 job of another namespace, which waits for PyTorchJob team/runs and 1" in sentence
-    # A job of the same shape in another namespace reads its own names.
+    # A job of the same shape in another namespace is shown its own names.
     sentence = told(bench, "there")[1]
     assert "for PyTorchJob secret/head, which waits for PyTorchJob secret/other and 1" in sentence
     assert (
@@ -117,7 +117,7 @@ async def test_jobs_of_other_namespaces_are_counted_and_not_named(bench: Bench) 
     )
 
 
-async def test_a_job_known_to_end_in_time_starts_in_kept_room(bench: Bench) -> None:
+async def test_a_job_known_to_end_in_time_starts_in_reserved_capacity(bench: Bench) -> None:
     bench.submit(running("runs", "a", cpu="3", deadline=999))
     bench.submit(gang("head", cpu="1", workers=4))
     bench.now = RESERVE_AFTER
@@ -133,7 +133,7 @@ async def test_a_job_known_to_end_in_time_starts_in_kept_room(bench: Bench) -> N
     assert "activeDeadlineSeconds or its last runs end it before" in told(bench, "late")[1]
 
 
-async def test_the_head_starts_in_its_own_room_which_then_is_no_longer_kept(bench: Bench) -> None:
+async def test_the_head_starts_in_its_reservation_and_ends_it(bench: Bench) -> None:
     bench.submit(running("runs", "a", cpu="3"))
     bench.submit(gang("head", cpu="1", workers=4))
     bench.now = RESERVE_AFTER
@@ -146,7 +146,7 @@ async def test_the_head_starts_in_its_own_room_which_then_is_no_longer_kept(benc
     assert len(bench.cluster.ledger) == 0  # the writer of this test only says that it wrote
 
 
-async def test_a_job_of_higher_priority_is_not_kept_out(bench: Bench) -> None:
+async def test_a_reservation_does_not_exclude_a_job_of_higher_priority(bench: Bench) -> None:
     line(bench).observe_class(None, PriorityClass("high", 100, preempts=False))
     bench.submit(running("runs", "a", cpu="3"))
     bench.submit(gang("head", cpu="1", workers=4))
@@ -159,7 +159,7 @@ async def test_a_job_of_higher_priority_is_not_kept_out(bench: Bench) -> None:
     assert bench.started() == ["urgent"]
 
 
-async def test_a_successor_keeps_the_same_room(bench: Bench) -> None:
+async def test_a_new_controller_reserves_the_same_capacity(bench: Bench) -> None:
     other = Bench()
     for replica in (bench, other):
         replica.cluster.observe_node(None, node("b", cpu="4"))
@@ -181,7 +181,7 @@ async def test_a_successor_keeps_the_same_room(bench: Bench) -> None:
     assert bench.started() == other.started() == ["young"]
 
 
-async def test_a_job_that_its_quota_stops_keeps_no_room(bench: Bench) -> None:
+async def test_a_job_that_its_quota_stops_reserves_no_capacity(bench: Bench) -> None:
     bench.submit(running("runs", "a", cpu="3"))
     bench.submit(gang("head", cpu="1", workers=4))
     bench.now = RESERVE_AFTER
@@ -198,7 +198,7 @@ async def test_a_job_that_its_quota_stops_keeps_no_room(bench: Bench) -> None:
     assert bench.started() == ["young"]
 
 
-async def test_a_job_that_is_edited_to_need_more_waits_again_before_room_is_kept(
+async def test_a_job_that_is_edited_to_need_more_waits_again_for_a_reservation(
     bench: Bench,
 ) -> None:
     bench.cluster.observe_node(None, node("b", cpu="8"))
@@ -223,7 +223,7 @@ async def test_a_job_that_is_edited_to_need_more_waits_again_before_room_is_kept
     assert line(bench).reservations.current.nodes == ("b",)  # type: ignore[union-attr]
 
 
-async def test_room_is_kept_for_a_time_and_then_others_have_their_turn(bench: Bench) -> None:
+async def test_capacity_is_reserved_for_a_time_and_then_others_follow(bench: Bench) -> None:
     bench.submit(running("runs", "a", cpu="1"))
     bench.submit(gang("first", cpu="4", workers=1))
     bench.submit(gang("second", cpu="4", workers=1, created=1))
@@ -243,7 +243,7 @@ async def test_room_is_kept_for_a_time_and_then_others_have_their_turn(bench: Be
     assert holders == ["first", "second", "first", "second"]
 
 
-async def test_jobs_that_keep_coming_take_no_turn_from_a_job_that_has_had_a_reservation(
+async def test_a_stream_of_new_jobs_takes_no_turn_from_a_job_that_had_a_reservation(
     bench: Bench,
 ) -> None:
     runs = [f"runs-{number}" for number in range(4)]
@@ -278,8 +278,8 @@ async def test_jobs_that_keep_coming_take_no_turn_from_a_job_that_has_had_a_rese
     assert len(begun) < 15, "after the jobs that were due before, and some while room is collected"
 
 
-async def test_between_two_reservations_every_job_is_decided_on(bench: Bench) -> None:
-    """Large jobs do not keep room by handing it on from one to the next."""
+async def test_every_job_is_decided_on_between_two_reservations(bench: Bench) -> None:
+    """Large jobs do not reserve capacity forever by passing it from one to the next."""
     bench.submit(running("runs", "a", cpu="1"))
     for number in range(3):
         bench.submit(gang(f"large-{number}", cpu="4", workers=1, created=number))
@@ -332,14 +332,14 @@ def test_few_reservations_are_searched_in_one_tick_and_all_in_the_next_ones(
     bench.planner.tick(bench.reconciler.now())
     bench.now = RESERVE_AFTER
     bench.cluster.mark_queue()
-    found: list[int] = []
-    while not found or bench.planner.tick(bench.reconciler.now()).remainder:
-        found.append(len(searched))
+    results: list[int] = []
+    while not results or bench.planner.tick(bench.reconciler.now()).remainder:
+        results.append(len(searched))
     assert len(set(searched)) == len(searched) == 10
-    assert max(now - before for before, now in pairwise(found)) <= MOST_SEARCHES
+    assert max(now - before for before, now in pairwise(results)) <= MOST_SEARCHES
 
 
-async def test_jobs_of_equal_shape_share_one_verdict_until_room_comes_free(
+async def test_jobs_of_equal_shape_share_one_verdict_until_capacity_is_freed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
@@ -361,7 +361,7 @@ async def test_jobs_of_equal_shape_share_one_verdict_until_room_comes_free(
     bench.cluster.observe_node(None, node("b", cpu="1"))
     await _through(bench)
     assert sorted(asked)[-1] == 6
-    assert len(asked) > 2  # there is more room now, so they were asked anew
+    assert len(asked) > 2  # there is more capacity now, so they were checked again
 
 
 async def _through(bench: Bench) -> None:
@@ -370,7 +370,7 @@ async def _through(bench: Bench) -> None:
         await bench.tick()
 
 
-async def test_no_more_is_planned_while_the_operator_has_many_pods_to_create(bench: Bench) -> None:
+async def test_no_job_is_planned_while_the_operator_has_many_pods_to_create(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("b", cpu="2000"))
     bench.submit(running("big", "b", cpu="1", workers=500))
     bench.submit(gang("small", workers=1, created=5))
@@ -423,7 +423,7 @@ async def test_two_gangs_do_not_both_start_under_one_quota(bench: Bench) -> None
     assert told(bench, "second")[0] == REASON_QUOTA
 
 
-async def test_places_in_the_queue_are_told_exactly_at_its_head(bench: Bench) -> None:
+async def test_positions_in_the_queue_are_exact_at_its_head(bench: Bench) -> None:
     for number in range(30):
         bench.submit(gang(f"job-{number}", workers=5, created=number))
     await bench.tick()
@@ -435,7 +435,7 @@ async def test_places_in_the_queue_are_told_exactly_at_its_head(bench: Bench) ->
     bench.reports.clear()
     bench.cluster.forget_job("job-0")
     await bench.tick()
-    assert bench.reports == []  # places are told once a second at most
+    assert bench.reports == []  # positions are shown once a second at most
     assert bench.planner.next_alarm() == bench.now + 1
     bench.now += 1
     await bench.tick()
@@ -443,7 +443,7 @@ async def test_places_in_the_queue_are_told_exactly_at_its_head(bench: Bench) ->
     assert [of for of, _, _ in bench.reports if of == "job-29"] == []  # near enough
 
 
-async def test_far_back_in_the_queue_positions_are_round_and_true_to_a_tenth(bench: Bench) -> None:
+async def test_far_back_in_the_queue_positions_are_rounded_to_a_tenth(bench: Bench) -> None:
     for number in range(200):
         bench.submit(gang(f"job-{number}", workers=5, created=number))
     for gone in range(0, 60, 3):
@@ -479,7 +479,7 @@ async def test_a_new_order_moves_the_positions_that_are_shown(
     assert await shown() == [1, 0]
 
 
-async def test_a_job_goes_over_pods_of_lower_priority_outside_gangs_after_a_minute(
+async def test_a_job_preempts_pods_of_lower_priority_outside_gangs_after_a_minute(
     bench: Bench,
 ) -> None:
     line(bench).observe_class(None, PriorityClass("high", 100))
@@ -506,7 +506,7 @@ async def test_a_job_goes_over_pods_of_lower_priority_outside_gangs_after_a_minu
     assert [uid for uid, step in bench.writer.steps if isinstance(step, Release)] == []
 
 
-async def test_with_an_autoscaler_a_job_without_room_is_released_after_a_minute(
+async def test_with_an_autoscaler_a_job_without_capacity_is_released_after_a_minute(
     bench: Bench,
 ) -> None:
     line(bench).observe_autoscaler(present=True)

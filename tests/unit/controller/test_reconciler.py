@@ -26,7 +26,7 @@ from tests.unit.controller.bench import Bench, done, gang, refusing
 from tests.unit.controller.model import FakeApi
 
 
-async def test_what_is_being_written_already_counts(bench: Bench) -> None:
+async def test_a_step_that_is_being_written_already_counts(bench: Bench) -> None:
     async def slowly(entry: TrackedJob, step: Step) -> bool:
         bench.submit(gang("second"))
         await bench_tick_without_waiting()
@@ -42,7 +42,7 @@ async def test_what_is_being_written_already_counts(bench: Bench) -> None:
     assert bench.started() == ["first"]
 
 
-async def test_a_loop_that_stood_still_first_hears_the_events_of_that_time(
+async def test_a_loop_that_was_stopped_first_handles_the_events_of_that_time(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = asyncio.Event()
@@ -65,7 +65,7 @@ async def test_a_loop_that_stood_still_first_hears_the_events_of_that_time(
     loop.cancel()
 
 
-async def test_only_ticks_that_leave_nothing_to_decide_are_calm(bench: Bench) -> None:
+async def test_only_ticks_that_leave_no_decision_open_are_calm(bench: Bench) -> None:
     calm: list[float] = []
     bench.reconciler._calm = lambda now: calm.append(now.monotonic)
     for number in range(MOST_DECISIONS + 1):
@@ -76,7 +76,7 @@ async def test_only_ticks_that_leave_nothing_to_decide_are_calm(bench: Bench) ->
     assert calm == [2.0, 3.0]
 
 
-async def test_a_start_that_failed_once_keeps_its_room_and_is_tried_again(bench: Bench) -> None:
+async def test_a_start_that_failed_once_keeps_its_capacity_and_is_tried_again(bench: Bench) -> None:
     bench.writer.answer = refusing(Conflict(status=409, reason="Conflict", message="again"))
     bench.submit(gang("one"))
     await bench.tick()
@@ -85,7 +85,7 @@ async def test_a_start_that_failed_once_keeps_its_room_and_is_tried_again(bench:
     assert "one" in bench.planner.alarms
 
 
-async def test_a_start_that_failed_again_gives_its_room_back_and_is_tried_again(
+async def test_a_start_that_failed_again_releases_its_capacity_and_is_tried_again(
     bench: Bench,
 ) -> None:
     bench.writer.answer = refusing(Conflict(status=409, reason="Conflict", message="again"))
@@ -108,13 +108,13 @@ async def test_one_step_of_a_job_at_a_time(bench: Bench) -> None:
         return True
 
     bench.writer.answer = during
-    bench.submit(gang("one", workers=1))  # there is room for it twice
+    bench.submit(gang("one", workers=1))  # there is capacity for it twice
     await bench.tick()
     assert len(bench.writer.steps) == 1
     assert "one" in bench.cluster.changed, "to be decided on again, now that it is written"
 
 
-async def test_what_was_written_in_part_is_tried_again(bench: Bench) -> None:
+async def test_a_step_that_was_written_in_part_is_tried_again(bench: Bench) -> None:
     async def partly(entry: TrackedJob, step: Step) -> bool:
         return False
 
@@ -124,7 +124,7 @@ async def test_what_was_written_in_part_is_tried_again(bench: Bench) -> None:
     assert "one" in bench.planner.alarms
 
 
-async def test_a_job_that_goes_while_it_is_started_leaves_nothing(bench: Bench) -> None:
+async def test_a_job_that_is_deleted_while_it_is_started_leaves_nothing(bench: Bench) -> None:
     made = gang("one")
     api = FakeApi(made.raw, [])
 
@@ -142,7 +142,7 @@ async def test_a_job_that_goes_while_it_is_started_leaves_nothing(bench: Bench) 
     assert not bench.cluster.jobs
 
 
-async def test_hopeless_counts_from_when_it_became_so(bench: Bench) -> None:
+async def test_the_time_in_which_a_job_never_fits_counts_from_its_start(bench: Bench) -> None:
     bench.submit(gang("one", cpu="2"))
     await bench.tick()
     assert bench.reports[-1][2].reason == REASON_TOO_BIG  # type: ignore[union-attr]
@@ -156,7 +156,7 @@ async def test_hopeless_counts_from_when_it_became_so(bench: Bench) -> None:
     assert [type(step).__name__ for _, step in bench.writer.steps] == ["Release"]
 
 
-async def test_hope_in_between_starts_the_count_anew(bench: Bench) -> None:
+async def test_a_verdict_that_fits_in_between_restarts_the_count(bench: Bench) -> None:
     bench.submit(gang("big", cpu="2"))
     await bench.tick()
     bench.now = 30.0
@@ -191,7 +191,7 @@ async def _fail(entry: TrackedJob, step: Step) -> bool:
     return True
 
 
-async def test_an_error_of_kfext_in_a_write_stops_no_other_and_it_is_tried_again(
+async def test_an_error_of_kfext_in_a_write_stops_no_other_write_and_it_is_tried_again(
     bench: Bench,
 ) -> None:
     bench.writer.answer = _fail
@@ -226,7 +226,7 @@ async def test_an_error_of_kfext_about_one_job_stops_no_other(
         return real(tracked, *rest, **more)
 
     monkeypatch.setattr(owner, method, fails)
-    for created, uid in enumerate(("first", "second", "third")):  # there is room for one job
+    for created, uid in enumerate(("first", "second", "third")):  # there is capacity for one job
         bench.submit(gang(uid, created=created))
     await bench.tick()
     assert bench.started() == ["first"]
@@ -326,7 +326,7 @@ async def test_an_error_in_the_companion_does_not_keep_jobs_from_being_placed(be
     assert set(bench.started()) == {"one", "two"}
 
 
-async def test_the_companion_decides_once_no_decision_on_a_placement_is_left_over(
+async def test_the_companion_decides_once_no_decision_on_a_placement_is_pending(
     bench: Bench,
 ) -> None:
     companion = FakeCompanion(bench)
@@ -338,7 +338,7 @@ async def test_the_companion_decides_once_no_decision_on_a_placement_is_left_ove
     assert companion.requested == 1
 
 
-async def test_the_companion_has_a_turn_every_ten_seconds_whatever_is_left_to_decide(
+async def test_the_companion_has_a_turn_every_ten_seconds_even_if_decisions_are_pending(
     bench: Bench,
 ) -> None:
     companion = FakeCompanion(bench)
@@ -354,7 +354,7 @@ async def test_the_companion_has_a_turn_every_ten_seconds_whatever_is_left_to_de
     assert (asked[100], asked[-1]) == (1, 2)
 
 
-async def test_the_companion_has_its_turn_when_it_is_to_look_again(bench: Bench) -> None:
+async def test_the_companion_has_its_turn_when_its_next_look_is_due(bench: Bench) -> None:
     companion = FakeCompanion(bench)
     for number in range(MOST_DECISIONS + 1):
         bench.submit(gang(f"job-{number}", cpu="64"))
@@ -377,7 +377,7 @@ async def test_the_companion_has_its_turn_when_it_is_to_look_again(bench: Bench)
         ),
     ],
 )
-async def test_a_resize_that_fails_is_no_failure_of_the_placement(
+async def test_a_resize_that_fails_does_not_count_as_a_failed_placement(
     bench: Bench, error: KfextError, final: str
 ) -> None:
     companion = FakeCompanion(bench)
@@ -416,7 +416,7 @@ async def test_a_job_that_is_resized_is_decided_on_once_that_is_written(
 @pytest.mark.parametrize(
     "error", [Unavailable(status=503, reason="", message=""), KeyError("a bug")]
 )
-async def test_a_gpu_is_reserved_for_a_job_that_shares_it_and_tried_again_if_that_fails(
+async def test_a_gpu_is_reserved_for_a_job_that_shares_it_and_a_failure_is_retried(
     error: Exception,
 ) -> None:
     bench = Bench()

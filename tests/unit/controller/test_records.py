@@ -1,4 +1,4 @@
-"""The records in ConfigMaps: when they are read and written, and what faults leave of them."""
+"""The records in ConfigMaps: when they are read and written, and after faults."""
 
 from typing import Any
 
@@ -71,15 +71,15 @@ class Bench:
         return requests
 
 
-async def test_the_record_is_read_once_and_then_written_while_something_is_held() -> None:
+async def test_the_record_is_read_once_and_then_written_while_jobs_use_capacity() -> None:
     bench = Bench(STORED)
     bench.teams.runs("job", "a")
     assert await bench.keep(seconds=5) == ["get"]
     assert bench.teams.used("b") == pytest.approx(60.0, rel=0.01)
     assert await bench.keep(3) == ["apply"] * 3
-    found = decode_usage(bench.client.stored or "").namespaces
-    assert found["a"].used == pytest.approx(bench.teams.used("a"), rel=0.01)
-    assert found["b"].used == pytest.approx(bench.teams.used("b"), rel=0.01)
+    result = decode_usage(bench.client.stored or "").namespaces
+    assert result["a"].used == pytest.approx(bench.teams.used("a"), rel=0.01)
+    assert result["b"].used == pytest.approx(bench.teams.used("b"), rel=0.01)
 
 
 async def test_a_cluster_without_running_jobs_writes_nothing() -> None:
@@ -112,7 +112,7 @@ ERRORS: dict[str, ApiError] = {
 
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
-async def test_an_error_ends_nothing_and_never_overwrites_what_was_not_read(
+async def test_an_error_ends_nothing_and_never_overwrites_an_unread_record(
     error: ApiError,
 ) -> None:
     bench = Bench(STORED)
@@ -130,14 +130,14 @@ async def test_an_error_ends_nothing_and_never_overwrites_what_was_not_read(
 
 
 @pytest.mark.parametrize("stored", [None, "", "{", '{"namespaces": 7}'])
-async def test_a_lost_or_garbled_record_is_made_again(stored: str | None) -> None:
+async def test_a_lost_or_garbled_record_is_recreated(stored: str | None) -> None:
     bench = Bench(stored)
     bench.teams.runs("job", "a")
     assert await bench.keep(2) == ["get", "apply"]
     assert decode_usage(bench.client.stored or "").namespaces.keys() == {"a"}
 
 
-async def test_of_two_controllers_the_next_leader_goes_on_with_what_the_first_wrote() -> None:
+async def test_the_next_leader_continues_with_the_record_of_the_first() -> None:
     first = Bench()
     first.teams.runs("job", "a", since=first.teams.wall)
     await first.keep(4)
@@ -179,32 +179,32 @@ class Capacity:
 async def test_the_capacity_is_written_if_it_has_changed_and_an_idle_cluster_writes_nothing() -> (
     None
 ):
-    of = Capacity()
-    assert await of.look(3) == ["get", "apply"]
-    of.teams.runs("job", "a")
-    assert await of.look(3) == ["apply"]
-    of.teams.planner.cluster.observe_node(None, node("new", cpu="4"))
-    assert await of.look(3) == ["apply"]
-    assert of.client.stored == of.now
-    assert of.pause == 10.0
+    capacity = Capacity()
+    assert await capacity.look(3) == ["get", "apply"]
+    capacity.teams.runs("job", "a")
+    assert await capacity.look(3) == ["apply"]
+    capacity.teams.planner.cluster.observe_node(None, node("new", cpu="4"))
+    assert await capacity.look(3) == ["apply"]
+    assert capacity.client.stored == capacity.now
+    assert capacity.pause == 10.0
 
 
 async def test_a_change_of_the_ledger_that_no_record_shows_is_not_written() -> None:
-    of = Capacity()
-    await of.look()
-    known = of.teams.planner.cluster.ledger.gains
-    of.teams.planner.cluster.observe_node(None, node("n", cpu="10", memory="1Ti", pods=50))
-    assert of.teams.planner.cluster.ledger.gains > known
-    assert await of.look(3) == []
+    capacity = Capacity()
+    await capacity.look()
+    known = capacity.teams.planner.cluster.ledger.gains
+    capacity.teams.planner.cluster.observe_node(None, node("n", cpu="10", memory="1Ti", pods=50))
+    assert capacity.teams.planner.cluster.ledger.gains > known
+    assert await capacity.look(3) == []
 
 
-async def test_an_idle_cluster_does_not_even_make_the_record(
+async def test_an_idle_cluster_does_not_even_build_the_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    of = Capacity()
-    await of.look()
+    capacity = Capacity()
+    await capacity.look()
     monkeypatch.setattr(records, "capacity_record", None)
-    assert await of.look(3) == []
+    assert await capacity.look(3) == []
 
 
 async def test_the_next_leader_writes_nothing_if_nothing_has_changed() -> None:
@@ -217,29 +217,29 @@ async def test_the_next_leader_writes_nothing_if_nothing_has_changed() -> None:
 
 
 @pytest.mark.parametrize("stored", ["", "{", '{"nodes": {}}'])
-async def test_a_garbled_capacity_is_written_anew(stored: str) -> None:
-    of = Capacity(stored)
-    assert await of.look(2) == ["get", "apply"]
-    assert of.client.stored == of.now
+async def test_a_garbled_capacity_is_overwritten(stored: str) -> None:
+    capacity = Capacity(stored)
+    assert await capacity.look(2) == ["get", "apply"]
+    assert capacity.client.stored == capacity.now
 
 
 @pytest.mark.parametrize("arrives", [False, True])
 async def test_after_a_write_without_an_answer_the_capacity_is_written_again(arrives: bool) -> None:
-    of = Capacity()
-    await of.look()
-    of.teams.runs("job", "a")
-    of.client.error, of.client.arrives = ERRORS["no API server"], arrives
-    assert await of.look() == ["apply"]
-    assert of.pause == 10.0
-    of.client.error = None
-    assert await of.look(2) == ["apply"]
-    assert of.client.stored == of.now
+    capacity = Capacity()
+    await capacity.look()
+    capacity.teams.runs("job", "a")
+    capacity.client.error, capacity.client.arrives = ERRORS["no API server"], arrives
+    assert await capacity.look() == ["apply"]
+    assert capacity.pause == 10.0
+    capacity.client.error = None
+    assert await capacity.look(2) == ["apply"]
+    assert capacity.client.stored == capacity.now
 
 
-async def test_without_the_right_the_capacity_is_tried_every_five_minutes() -> None:
-    of = Capacity()
-    of.client.error = ERRORS["no right"]
-    assert await of.look() == ["get"]
-    assert of.pause == 300.0
-    of.client.error = None
-    assert await of.look() == ["get", "apply"]
+async def test_a_write_of_the_capacity_without_the_right_is_tried_every_five_minutes() -> None:
+    capacity = Capacity()
+    capacity.client.error = ERRORS["no right"]
+    assert await capacity.look() == ["get"]
+    assert capacity.pause == 300.0
+    capacity.client.error = None
+    assert await capacity.look() == ["get", "apply"]

@@ -1,4 +1,4 @@
-"""A gang that never gets its pods keeps no other job out, whatever others do."""
+"""A gang that never gets its pods blocks no other job, whatever other jobs do."""
 
 from copy import deepcopy
 from itertools import count
@@ -65,8 +65,8 @@ async def an_hour(bench: Bench, *, crash_every: float) -> None:
         bench.now += 5
 
 
-@pytest.mark.parametrize("crash_every", [NEVER, 25.0], ids=["all is quiet", "another job crashes"])
-async def test_a_gang_that_is_never_created_gives_its_capacity_back(
+@pytest.mark.parametrize("crash_every", [NEVER, 25.0], ids=["no change", "another job crashes"])
+async def test_a_gang_that_is_never_created_releases_its_capacity(
     bench: Bench, crash_every: float
 ) -> None:
     carried_out(
@@ -77,7 +77,7 @@ async def test_a_gang_that_is_never_created_gives_its_capacity_back(
     assert stopped(bench, "refused") > 1
 
 
-@pytest.mark.parametrize("crash_every", [NEVER, 25.0], ids=["all is quiet", "another job crashes"])
+@pytest.mark.parametrize("crash_every", [NEVER, 25.0], ids=["no change", "another job crashes"])
 async def test_600_refused_pods_do_not_close_the_queue_of_the_whole_cluster(
     bench: Bench, crash_every: float
 ) -> None:
@@ -90,7 +90,7 @@ async def test_600_refused_pods_do_not_close_the_queue_of_the_whole_cluster(
     assert stopped(bench, "refused") > 1
 
 
-async def test_nor_do_many_such_gangs_that_start_one_after_the_other(
+async def test_many_such_gangs_in_a_row_do_not_close_the_queue(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pod_backlog, "MOST_OUTSTANDING", 10)
@@ -110,7 +110,7 @@ def by_kueue(uid: str, *, workers: int) -> JobBuilder:
     return made.annotated("kfext.dev/plan", plan)
 
 
-async def test_nor_do_the_pods_of_a_job_that_only_kueue_may_stop(bench: Bench) -> None:
+async def test_pods_of_a_job_that_only_kueue_may_stop_do_not_close_the_queue(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("big", cpu="2000", pods=2000))
     bench.submit(by_kueue("kueue", workers=600))
     bench.submit(gang("good", workers=1, created=2))

@@ -1,4 +1,4 @@
-"""Writes that the API server refuses for good: a policy engine, or an object that is too large."""
+"""Writes that the API server refuses permanently: by a policy engine, or for their size."""
 
 from collections.abc import Callable
 
@@ -57,7 +57,7 @@ def whole(uid: str = "one") -> JobBuilder:
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_a_job_is_released_if_its_start_is_refused_for_good(
+async def test_a_job_is_released_if_its_start_is_refused_permanently(
     bench: Bench, error: Exception
 ) -> None:
     bench.writer.answer = refusing_only(error, Unsuspend)  # type: ignore[arg-type,assignment]
@@ -77,14 +77,14 @@ async def test_a_job_is_released_if_its_start_is_refused_for_good(
     ],
     ids=lambda error: f"{type(error).__name__} {error.status}",
 )
-async def test_what_passes_is_tried_until_it_has_passed(bench: Bench, error: ApiError) -> None:
+async def test_a_temporary_failure_is_retried(bench: Bench, error: ApiError) -> None:
     bench.writer.answer = refusing(error)
     bench.submit(gang("one"))
     await hours(bench, "one", number=0.5)
     assert names_of(bench) == {"Unsuspend"}
 
 
-async def test_what_is_refused_altogether_is_said_costs_little_and_keeps_no_capacity(
+async def test_a_permanent_refusal_is_shown_and_costs_little_and_keeps_no_capacity(
     bench: Bench,
 ) -> None:
     bench.writer.answer = refusing(TOO_LONG)
@@ -104,7 +104,7 @@ async def test_what_is_refused_altogether_is_said_costs_little_and_keeps_no_capa
     [(gang("one"), False, QUEUED), (whole(), True, GATED)],
     ids=["its start", "its pins"],
 )
-async def test_what_is_refused_is_said_at_once_and_not_only_when_it_is_given_up(
+async def test_a_refusal_is_shown_at_once_and_not_only_when_kfext_gives_up(
     bench: Bench, made: JobBuilder, gated: bool, phase: str
 ) -> None:
     bench.writer.answer = refusing(DENIED)
@@ -123,11 +123,9 @@ async def test_what_is_refused_is_said_at_once_and_not_only_when_it_is_given_up(
 @pytest.mark.parametrize(
     ("error", "gone"),
     [(Unavailable(status=0, reason="", message="no connection"), False), (DENIED, True)],
-    ids=["a failure that passes", "a job that is gone by then"],
+    ids=["a temporary failure", "a job deleted by then"],
 )
-async def test_what_is_not_said_of_a_failed_write(
-    bench: Bench, error: ApiError, gone: bool
-) -> None:
+async def test_which_failed_writes_are_not_shown(bench: Bench, error: ApiError, gone: bool) -> None:
     async def answer(_tracked: TrackedJob, _step: Step) -> bool:
         if gone:
             bench.cluster.forget_job("one")
@@ -139,7 +137,7 @@ async def test_what_is_not_said_of_a_failed_write(
     assert bench.reports == []
 
 
-async def test_a_gang_is_released_if_its_pins_are_refused_for_good(bench: Bench) -> None:
+async def test_a_gang_is_released_if_its_pins_are_refused_permanently(bench: Bench) -> None:
     bench.writer.answer = refusing_only(DENIED, Pin)  # type: ignore[assignment]
     bench.submit(whole())
     for gated_pod in pods(whole().build(), gated=True):
@@ -148,7 +146,7 @@ async def test_a_gang_is_released_if_its_pins_are_refused_for_good(bench: Bench)
     assert isinstance(bench.writer.steps[MOST_REFUSALS][1], Release)
 
 
-async def test_the_capacity_of_a_gang_that_nothing_can_be_written_for_goes_to_others(
+async def test_the_capacity_of_a_gang_without_possible_writes_goes_to_others(
     bench: Bench,
 ) -> None:
     bench.writer.answer = refusing_only(DENIED, Pin, Release, Ungate)  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Every job has its turn in its round, in the queue's order, whatever comes free and changes.
+"""Every job has its turn in its round, in the queue's order, whatever is freed or changed.
 
 The tests count ticks. A round decides on each of 1,000 jobs once, at most 64 in a tick, and
 searches for 200 reservations, at most four in a tick.
@@ -102,7 +102,7 @@ def crowd(bed: Bed, *, used: str = "60") -> None:
 
 CHURN: dict[str, tuple[str, str]] = {
     "that help no job": ("60", "10m"),
-    "after which a pod of each fits, and no gang": ("40", "10m"),
+    "after which one pod of each gang fits, and no gang": ("40", "10m"),
 }
 
 
@@ -121,7 +121,7 @@ def test_the_last_of_1000_jobs_starts_in_a_round_while_pods_end(
     assert ticks <= ROUND
 
 
-def test_room_that_comes_free_is_offered_to_no_job_that_it_cannot_help() -> None:
+def test_freed_capacity_is_offered_to_no_job_that_it_cannot_help() -> None:
     bed = Bed()
     crowd(bed)
     ending = ends(bed, cpu="10m", number=3)
@@ -148,7 +148,7 @@ def test_places_in_the_queue_are_shown_while_pods_end() -> None:
 # --- jobs that change -------------------------------------------------------------------------
 
 
-def test_jobs_that_are_edited_again_and_again_keep_no_job_behind_them_from_its_turn() -> None:
+def test_jobs_that_are_edited_again_and_again_delay_no_job_behind_them() -> None:
     bed = Bed()
     crowd(bed)
     bed.rest()
@@ -167,7 +167,7 @@ def test_jobs_that_are_edited_again_and_again_keep_no_job_behind_them_from_its_t
     assert bed.until(lambda: "small" in bed.started, each=edit, most=99) <= ROUND
 
 
-def test_jobs_that_run_and_change_keep_no_job_of_the_queue_from_its_turn() -> None:
+def test_running_jobs_that_change_delay_no_job_of_the_queue() -> None:
     bed = Bed()
     crowd(bed)
     bed.rest()
@@ -200,7 +200,7 @@ def test_a_job_that_runs_waits_for_no_round_of_the_queue() -> None:
 
 
 def small_bed() -> Bed:
-    """Two jobs that want what a pod has; the first of them was refused, the second comes next."""
+    """Two jobs that need a pod's capacity; the first was refused, the second is next."""
     bed = Bed(nodes=1, most=1)
     bed.cluster.observe_pod(None, alone("taken", "40"))
     bed.submit(
@@ -238,7 +238,7 @@ GAINS = (a_pod_ends, a_pod_shrinks, a_node_comes, a_node_grows)
 
 
 @pytest.mark.parametrize("gain", GAINS)
-def test_what_comes_free_in_a_round_is_offered_to_the_head_of_the_queue_first(
+def test_capacity_freed_in_a_round_is_offered_to_the_head_of_the_queue_first(
     gain: Callable[[Bed], None],
 ) -> None:
     bed = small_bed()
@@ -290,9 +290,7 @@ def test_a_job_that_waits_for_the_operator_goes_before_a_later_job_of_a_round() 
 # --- reservations -----------------------------------------------------------------------------
 
 
-def test_what_the_first_of_several_awaited_jobs_frees_is_kept_before_a_later_job_may_take_it() -> (
-    None
-):
+def test_capacity_that_the_first_awaited_job_frees_is_reserved_at_once() -> None:
     bed = Bed(nodes=1, at=LATE)
     bed.submit(*(running(name, "n0", cpu="32").created(9000) for name in ("one", "two")))
     bed.submit(
@@ -310,8 +308,8 @@ def test_what_the_first_of_several_awaited_jobs_frees_is_kept_before_a_later_job
     assert bed.started == ["due"]
 
 
-def test_the_first_job_that_room_can_be_kept_for_keeps_it_while_pods_end() -> None:
-    """The jobs before it wait for a node that no end of a job gives them."""
+def test_the_first_job_with_a_possible_reservation_keeps_it_while_pods_end() -> None:
+    """The jobs before it wait for a node that no end of a job frees."""
     bed = Bed(at=LATE)
     crowd(bed)
     bed.cluster.observe_node(None, node("own", cpu="9"))

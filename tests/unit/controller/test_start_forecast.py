@@ -1,4 +1,4 @@
-"""Forecasts beside the loop: in short turns, shown when they change, and never in its way."""
+"""Forecasts beside the loop: in short turns, shown when they change, never blocking the loop."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.unit.state.forecast.scene import NOW, Scene, runs, started, waits
 
 
 class FakeWriter:
-    """Keeps what is shown of each job."""
+    """Records the expected start of each job."""
 
     def __init__(self) -> None:
         self.shown: list[tuple[str, ExpectedStart | None]] = []
@@ -121,7 +121,7 @@ async def test_an_error_does_not_end_the_task(monkeypatch: Any) -> None:
     assert slept == [5.0, 5.0]
 
 
-def test_a_forecast_begins_with_a_tick_and_not_between_two() -> None:
+def test_a_forecast_begins_in_a_tick_and_not_between_two() -> None:
     turns = Turns(waiting())
     assert turns.forecast.turn() == 5.0
     assert turns.writer.shown == []
@@ -140,7 +140,7 @@ def test_an_error_at_its_beginning_ends_no_tick(monkeypatch: Any) -> None:
     assert ERRORS._value.get() == before + 1
 
 
-def test_starts_are_counted_by_how_they_were_expected() -> None:
+def test_starts_are_counted_by_the_accuracy_of_their_forecast() -> None:
     turns = Turns(waiting())
     turns.all()
     turns.scene.planner.cluster.observe_job(started("head").raw)

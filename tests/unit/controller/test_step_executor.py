@@ -1,4 +1,4 @@
-"""Steps of jobs and of cards, as the API server gets them."""
+"""Steps of jobs and of cards, as requests to the API server."""
 
 import asyncio
 import json
@@ -99,8 +99,8 @@ class FakeClient:
         self.fail(path)
 
     async def first(self, path: str, *, count: int, fieldSelector: str) -> list[Any]:  # noqa: N803
-        found = [event for event in self.events if event.get("of", "") in fieldSelector]
-        return found[:count]
+        results = [event for event in self.events if event.get("of", "") in fieldSelector]
+        return results[:count]
 
 
 class FakeEvents:
@@ -182,7 +182,7 @@ STEPS: dict[str, tuple[Step, list[str]]] = {
 
 
 @pytest.mark.parametrize(("step", "want"), STEPS.values(), ids=STEPS.keys())
-async def test_the_fewest_writes_the_job_first(bench: Bench, step: Step, want: list[str]) -> None:
+async def test_few_writes_with_the_job_first(bench: Bench, step: Step, want: list[str]) -> None:
     assert await bench.write(step)
     assert bench.verbs == want
 
@@ -193,7 +193,7 @@ async def test_a_step_that_is_not_known_is_never_reported_as_written(bench: Benc
     assert bench.verbs == []
 
 
-async def test_the_answer_is_known_at_once(bench: Bench) -> None:
+async def test_the_answer_is_applied_at_once(bench: Bench) -> None:
     await bench.write(Unsuspend(PLAN, Verdict(REASON_PLANNED, "m")))
     assert not bench.cluster.jobs["uid-1"].job.suspend
     await bench.write(Pin(tuple((pod, "a") for pod in GATED)))
@@ -201,10 +201,10 @@ async def test_the_answer_is_known_at_once(bench: Bench) -> None:
     assert bench.events.said == [(REASON_PLANNED, "m", False)]
 
 
-async def test_a_new_size_is_known_at_once_and_said_once(bench: Bench) -> None:
+async def test_a_new_size_is_applied_at_once_and_reported_once(bench: Bench) -> None:
     await bench.write(RESIZE)
-    found = [pod.trainer for pod in bench.cluster.pods("uid-1")]
-    assert [trainer.limit for trainer in found if trainer] == [150, 150]
+    results = [pod.trainer for pod in bench.cluster.pods("uid-1")]
+    assert [trainer.limit for trainer in results if trainer] == [150, 150]
     assert bench.events.said == [("R", "m", False)]
 
 
@@ -251,8 +251,8 @@ async def test_a_pod_that_changed_meanwhile_keeps_its_size_and_the_others_get_th
 ) -> None:
     bench.client.fail = failing(error, at="worker-0/resize")
     assert not await bench.write(RESIZE)
-    found = [pod.trainer for pod in bench.cluster.pods("uid-1")]
-    assert [trainer and trainer.limit for trainer in found] == [None, 150]
+    results = [pod.trainer for pod in bench.cluster.pods("uid-1")]
+    assert [trainer and trainer.limit for trainer in results] == [None, 150]
 
 
 @pytest.mark.parametrize("error", [Forbidden, NotServed])
@@ -265,14 +265,14 @@ async def test_a_resize_that_is_refused_is_raised_after_the_others_are_written(
     assert bench.verbs == ["patch job", "resize pod", "resize pod"]
 
 
-async def test_a_request_is_known_at_once_and_said_once(bench: Bench) -> None:
+async def test_a_request_is_applied_at_once_and_reported_once(bench: Bench) -> None:
     await bench.write(REQUEST)
     assert [pod.checkpoint_request for pod in bench.cluster.pods("uid-1")] == [3, 3]
     assert bench.events.said == [("R", "m", False)]
 
 
 @pytest.mark.parametrize("error", [NotFound, Conflict])
-async def test_a_pod_that_is_gone_is_not_asked_and_the_others_are(
+async def test_a_deleted_pod_gets_no_request_and_the_others_do(
     bench: Bench, error: type[ApiError]
 ) -> None:
     bench.client.fail = failing(error, at="worker-0")
@@ -280,7 +280,7 @@ async def test_a_pod_that_is_gone_is_not_asked_and_the_others_are(
     assert [pod.checkpoint_request for pod in bench.cluster.pods("uid-1")] == [0, 3]
 
 
-async def test_nothing_is_said_of_a_request_that_is_refused(bench: Bench) -> None:
+async def test_a_refused_request_is_not_reported(bench: Bench) -> None:
     bench.client.fail = failing(Forbidden, at="worker-0")
     with pytest.raises(Forbidden):
         await bench.write(REQUEST)
@@ -303,7 +303,7 @@ async def test_one_pod_that_changed_leaves_the_others_alone(
 
 
 @pytest.mark.parametrize("error", [Forbidden, Invalid])
-async def test_a_refusal_of_another_sort_is_raised_after_the_others_are_written(
+async def test_another_kind_of_refusal_is_raised_after_the_other_writes(
     bench: Bench, error: type[ApiError]
 ) -> None:
     bench.client.fail = failing(error, at="worker-0")
@@ -312,7 +312,7 @@ async def test_a_refusal_of_another_sort_is_raised_after_the_others_are_written(
     assert len(bench.client.requests) == 2
 
 
-async def test_nothing_is_deleted_or_said_if_the_job_could_not_be_patched(bench: Bench) -> None:
+async def test_nothing_is_deleted_or_reported_if_the_job_could_not_be_patched(bench: Bench) -> None:
     bench.client.fail = failing(Invalid, at="train")
     for step in (DeleteUnbound(STUCK, JobState()), Release(STUCK, Verdict("R", "m"))):
         with pytest.raises(Invalid):
@@ -329,7 +329,7 @@ async def test_the_operators_complaint_is_quoted(bench: Bench) -> None:
     assert warning
 
 
-async def test_of_a_train_job_the_complaint_of_a_batch_job_is_quoted(bench: Bench) -> None:
+async def test_for_a_train_job_the_complaint_of_its_batch_job_is_quoted(bench: Bench) -> None:
     bench.cluster.observe_job(train_job(held=True))
     bench.cluster.observe_rendered(None, parse_rendered(jobset()))
     denied = {"note": "denied the request", "of": "regarding.name=train-node-0,reason=FailedCreate"}
@@ -344,14 +344,14 @@ async def test_of_a_train_job_the_complaint_of_a_batch_job_is_quoted(bench: Benc
 TRIED, EARLIER = "0 of 2 pods exist", "an admission policy"
 BLAMED = {
     "the operator says why": (TRIED, "denied", "0 of 2 pods exist; the operator reports: denied"),
-    "it has nothing to complain of": (TRIED, "", ""),
-    "it complains on the pod network too": (EARLIER, "denied", EARLIER),
-    "it is away, and the network was refused before": (EARLIER, "", EARLIER),
+    "the operator has no complaint": (TRIED, "", ""),
+    "the operator complains on the pod network too": (EARLIER, "denied", EARLIER),
+    "the operator is down, and the network was refused before": (EARLIER, "", EARLIER),
 }
 
 
 @pytest.mark.parametrize(("before", "note", "after"), BLAMED.values(), ids=BLAMED)
-async def test_the_network_is_blamed_for_what_was_tried_there(
+async def test_the_network_is_blamed_for_failures_on_it(
     bench: Bench, before: str, note: str, after: str
 ) -> None:
     bench.client.events = [{"note": note}] if note else []
@@ -363,7 +363,7 @@ async def test_the_network_is_blamed_for_what_was_tried_there(
     assert state_in(stopped[STATE]).no_host_network == after
 
 
-async def test_an_answer_for_a_pod_that_is_gone_claims_nothing(bench: Bench) -> None:
+async def test_an_answer_for_a_deleted_pod_claims_nothing(bench: Bench) -> None:
     worker = pod(OF, "worker", 0, gated=True)
 
     def gone(path: str) -> None:
@@ -453,11 +453,11 @@ async def test_the_pod_is_recognised_as_a_reservation() -> None:
     await write_card(client, Reserve(("n", 2), ()))
     (body,) = client.created
     body["metadata"]["namespace"] = names.GPU_NAMESPACE
-    found = parse_pod(body)
-    assert (found.home, found.reserves, found.requests[names.NATIVE_GPU]) == ("n", 2, 1)
+    parsed = parse_pod(body)
+    assert (parsed.home, parsed.reserves, parsed.requests[names.NATIVE_GPU]) == ("n", 2, 1)
 
 
-async def test_a_gpu_is_given_back_by_the_uid_of_its_pod() -> None:
+async def test_a_gpu_is_released_by_the_uid_of_its_pod() -> None:
     client = CardClient()
     await write_card(client, Unreserve(("n", 2), GONE))
     assert client.deleted == [(f"{PODS}/{NAME}", GONE.uid)]
@@ -472,9 +472,7 @@ DONE: dict[str, tuple[Reserve | Unreserve, CardClient]] = {
 
 
 @pytest.mark.parametrize(("step", "client"), DONE.values(), ids=DONE)
-async def test_what_is_done_already_is_no_error(
-    step: Reserve | Unreserve, client: CardClient
-) -> None:
+async def test_a_completed_write_is_no_error(step: Reserve | Unreserve, client: CardClient) -> None:
     await write_card(client, step)
     assert (client.created, client.deleted) == ([], [])
 
@@ -489,7 +487,7 @@ FAILS: dict[str, tuple[Reserve | Unreserve, str, type[ApiError]]] = {
 
 
 @pytest.mark.parametrize(("step", "verb", "error"), FAILS.values(), ids=FAILS)
-async def test_other_errors_are_raised_so_that_it_is_tried_again(
+async def test_other_errors_are_raised_so_that_the_step_is_retried(
     step: Reserve | Unreserve, verb: str, error: type[ApiError]
 ) -> None:
     with pytest.raises(error):

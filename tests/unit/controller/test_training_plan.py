@@ -1,4 +1,4 @@
-"""The status of a TrainingPlan is read again as it was written."""
+"""A TrainingPlan's status is read back as it was written."""
 
 from dataclasses import replace
 from typing import Any
@@ -57,7 +57,7 @@ _shown = st.builds(
 
 
 @given(st.dictionaries(st.sampled_from(TYPES), _shown))
-def test_what_is_written_is_read_again(shown: dict[str, ConditionStatus]) -> None:
+def test_a_written_status_is_read_back(shown: dict[str, ConditionStatus]) -> None:
     written = {type_: as_written(condition) for type_, condition in shown.items()}
     status = TrainingPlanStatus(conditions=written)
     stored = orjson.loads(orjson.dumps(encode_status(status, {}, now=0.0)))
@@ -69,31 +69,31 @@ def test_what_is_written_is_read_again(shown: dict[str, ConditionStatus]) -> Non
     ("moves", "status"),
     [(STALLED, "False"), (Verdict(REASON_LOG_FORBIDDEN, "why"), "Unknown"), (None, "")],
 )
-def test_a_stalled_job_does_not_progress_and_of_a_log_that_is_not_read_this_is_unknown(
+def test_progress_is_false_for_a_stalled_job_and_unknown_for_an_unread_log(
     moves: Verdict | None, status: str
 ) -> None:
     shown = TrainingPlanStatus(progress=Reported(moves=moves, cpu=0.5))
     stored = encode_status(shown, {}, now=0.0)
-    found = {each["type"]: each["status"] for each in stored["conditions"]}
-    assert found.get(PROGRESSING, "") == status
+    result = {each["type"]: each["status"] for each in stored["conditions"]}
+    assert result.get(PROGRESSING, "") == status
     read = decode_training_plan(orjson.dumps({"status": stored}))
     assert read.status.progress is not None
     assert read.status.progress.moves == moves
 
 
-def test_a_condition_that_comes_back_has_the_time_at_which_it_came() -> None:
+def test_a_condition_that_is_set_again_has_the_time_of_that_change() -> None:
     transitions: dict[str, Transition] = {}
     times = []
     for now, moves in ((0.0, STALLED), (60.0, None), (120.0, STALLED), (180.0, STALLED)):
         status = TrainingPlanStatus(progress=Reported(moves=moves))
         stored = encode_status(status, transitions, now=now)
-        found = {each["type"]: each["lastTransitionTime"] for each in stored["conditions"]}
-        times.append(found.get(PROGRESSING, ""))
+        result = {each["type"]: each["lastTransitionTime"] for each in stored["conditions"]}
+        times.append(result.get(PROGRESSING, ""))
     assert times == [written_time(0.0), "", *[written_time(120.0)] * 2]
 
 
 @given(st.dictionaries(st.sampled_from(["type", "status", "reason", "message"]), json_values))
-def test_anything_else_is_read_without_an_error(raw: dict[str, Any]) -> None:
+def test_malformed_data_is_read_without_an_error(raw: dict[str, Any]) -> None:
     conditions = [raw, {**raw, "type": RESIZED}, {**raw, "type": SCALED}]
     decode_training_plan(msgspec.json.encode({"status": {"conditions": conditions, "posted": raw}}))
 
@@ -132,7 +132,7 @@ def test_when_only_the_texts_differ(
     )
 
 
-def test_what_the_webhook_writes_is_read_and_no_part_of_the_controllers_status() -> None:
+def test_the_field_of_the_webhook_is_read_and_is_no_part_of_the_controllers_status() -> None:
     posted = Posted("uid", (Post(1.7e9, 40, 100, (("loss", 0.5),)),))
     read = decode_training_plan(orjson.dumps({"status": {"posted": encode_posted(posted)}}))
     assert read.posted == posted
@@ -141,7 +141,7 @@ def test_what_the_webhook_writes_is_read_and_no_part_of_the_controllers_status()
 
 
 REQUESTS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
-    "the pod with devices, however much CPU others have": (
+    "the pod with devices, whatever CPU the others have": (
         job("TFJob").ps(1, cpu="32").worker(2, cpu="1500m", gpus=1),
         {"cpu": "1500m", "nvidia.com/gpu": "1"},
     ),
@@ -164,7 +164,7 @@ def test_the_requests_of_a_job_are_those_of_its_largest_pod(
     assert largest_requests(made.build()) == want
 
 
-def test_a_template_with_countless_resources_is_cut() -> None:
+def test_a_template_with_too_many_resources_is_cut() -> None:
     (group,) = job().worker(1).build().groups
     many = {f"team.example/{number}": 1 for number in range(100)} | {"x" * 1000: 1}
     requests = largest_requests(replace(job().build(), groups=(replace(group, requests=many),)))

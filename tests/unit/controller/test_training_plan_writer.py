@@ -99,11 +99,11 @@ def plan_writer(api: FakeApi) -> TrainingPlanWriter:
 
 
 async def showing(api: FakeApi, status: TrainingPlanStatus) -> TrainingPlanWriter:
-    """A writer that has been shown a status of the job, and has had a moment to write it."""
-    made = plan_writer(api)
-    made.show(JOB, status)
-    await run(made)
-    return made
+    """A writer after it got a status of the job and a moment to write it."""
+    writer = plan_writer(api)
+    writer.show(JOB, status)
+    await run(writer)
+    return writer
 
 
 async def run(made: TrainingPlanWriter, seconds: float = 0.05) -> None:
@@ -115,7 +115,7 @@ async def run(made: TrainingPlanWriter, seconds: float = 0.05) -> None:
         pass
 
 
-async def test_made_if_it_is_not_there(api: FakeApi) -> None:
+async def test_a_missing_plan_is_created(api: FakeApi) -> None:
     await showing(api, WAITS)
     plan = api.plans["pytorchjob-train"]
     assert plan["status"]["phase"] == QUEUED
@@ -124,18 +124,18 @@ async def test_made_if_it_is_not_there(api: FakeApi) -> None:
 
 
 async def test_nothing_is_written_twice(api: FakeApi) -> None:
-    made = await showing(api, WAITS)
+    writer = await showing(api, WAITS)
     before = api.patches
-    made.show(JOB, WAITS)
-    await run(made)
+    writer.show(JOB, WAITS)
+    await run(writer)
     assert api.patches == before
 
 
-async def test_only_the_newest_is_written(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, WAITS)
-    made.show(JOB, RUNS)
-    await run(made)
+async def test_only_the_newest_status_is_written(api: FakeApi) -> None:
+    writer = plan_writer(api)
+    writer.show(JOB, WAITS)
+    writer.show(JOB, RUNS)
+    await run(writer)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == PLACED
     assert api.patches == 1, "made first, since none was seen"
 
@@ -145,13 +145,13 @@ BINDS = status_of(JOB, phase=BINDING, verdict=Verdict("WaitingForBind", "1 of 2"
 
 
 async def test_a_job_that_starts_at_once_is_written_when_it_is_placed(api: FakeApi) -> None:
-    made = plan_writer(api)
+    writer = plan_writer(api)
     for status in (STARTS, BINDS, STARTS, BINDS):
-        made.show(JOB, status)
-        await run(made)
+        writer.show(JOB, status)
+        await run(writer)
     assert api.plans == {}
-    made.show(JOB, RUNS)
-    await run(made)
+    writer.show(JOB, RUNS)
+    await run(writer)
     assert (api.plans["pytorchjob-train"]["status"]["phase"], api.patches) == (PLACED, 1)
 
 
@@ -159,10 +159,10 @@ async def test_a_phase_that_lasts_is_written_although_a_gang_usually_leaves_it_s
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PASSING_SECONDS", 0.03)
-    made = plan_writer(api)
-    made.show(JOB, STARTS)
-    made.show(JOB, BINDS)
-    await run(made, 0.2)
+    writer = plan_writer(api)
+    writer.show(JOB, STARTS)
+    writer.show(JOB, BINDS)
+    await run(writer, 0.2)
     assert (api.plans["pytorchjob-train"]["status"]["phase"], api.patches) == (BINDING, 1)
 
 
@@ -187,11 +187,11 @@ async def test_new_words_that_wait_do_not_hold_up_the_next_phase(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PASSING_SECONDS", 0.01)
-    made = await showing(api, WAITS)
+    writer = await showing(api, WAITS)
     monkeypatch.setattr(module, "_SAME_SECONDS", 1000.0)
-    made.show(JOB, replace(WAITS, message="fuller"))
-    made.show(JOB, BINDS)
-    await run(made)
+    writer.show(JOB, replace(WAITS, message="fuller"))
+    writer.show(JOB, BINDS)
+    await run(writer)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == BINDING
 
 
@@ -204,72 +204,72 @@ async def test_an_error_of_kfext_with_one_job_keeps_no_other_from_being_written(
         return encode_status(status, *rest, **more)
 
     monkeypatch.setattr(f"{module.__name__}.encode_status", fails)
-    made = plan_writer(api)
-    made.show(JOB, WAITS)
-    made.show(replace(JOB, uid="uid-2", name="other"), RUNS)
-    await run(made)
+    writer = plan_writer(api)
+    writer.show(JOB, WAITS)
+    writer.show(replace(JOB, uid="uid-2", name="other"), RUNS)
+    await run(writer)
     assert api.plans["pytorchjob-other"]["status"]["phase"] == PLACED
     assert "status" not in api.plans.get("pytorchjob-train", {})
 
 
 @pytest.mark.parametrize("refuses", [AWAY, NO_SUCH_KIND], ids=["away", "its kind was removed"])
-async def test_what_could_not_be_written_is_written_later(api: FakeApi, refuses: ApiError) -> None:
-    made = plan_writer(api)
+async def test_a_failed_write_is_repeated_later(api: FakeApi, refuses: ApiError) -> None:
+    writer = plan_writer(api)
     api.refuses = refuses
-    made.show(JOB, WAITS)
-    await run(made)
+    writer.show(JOB, WAITS)
+    await run(writer)
     assert not api.plans
     api.refuses = None
-    await run(made, 0.1)
+    await run(writer, 0.1)
     assert api.plans
 
 
-async def test_a_plan_that_a_person_deleted_is_made_again(api: FakeApi) -> None:
-    made = await showing(api, WAITS)
+async def test_a_plan_that_a_person_deleted_is_recreated(api: FakeApi) -> None:
+    writer = await showing(api, WAITS)
     written = decode_training_plan(json.dumps(api.plans.pop("pytorchjob-train")).encode())
-    made.observe(None, written)
-    made.observe(written, None)
-    await run(made)
+    writer.observe(None, written)
+    writer.observe(written, None)
+    await run(writer)
     assert api.plans
 
 
-def test_nothing_is_kept_of_a_plan_that_named_another_job_before_it_was_gone(api: FakeApi) -> None:
-    made = plan_writer(api)
+def test_nothing_is_kept_of_a_deleted_plan_that_named_another_job(api: FakeApi) -> None:
+    writer = plan_writer(api)
     transitions = {"Resized": Transition(holds=True, since="1970-01-01T00:00:00Z")}
     named = [WrittenTrainingPlan(f"uid-{count}", WAITS, transitions) for count in range(3)]
     for old, new in pairwise([None, *named, None]):
-        made.observe(old, new)
-    assert (made._written, made._transitions) == ({}, {})
+        writer.observe(old, new)
+    assert (writer._written, writer._transitions) == ({}, {})
 
 
 async def test_the_plan_of_a_deleted_namesake_does_not_count(api: FakeApi) -> None:
     api.plans["pytorchjob-train"] = {"spec": {"job": {"uid": "uid-0"}}, "metadata": {}}
-    made = await showing(api, WAITS)
+    writer = await showing(api, WAITS)
     del api.plans["pytorchjob-train"]  # the garbage collector comes
-    await run(made)
+    await run(writer)
     assert api.plans["pytorchjob-train"]["spec"]["job"]["uid"] == "uid-1"
 
 
-async def test_a_plan_that_can_never_be_written_costs_few_writes(api: FakeApi) -> None:
+async def test_a_plan_that_can_never_be_written_causes_few_writes(api: FakeApi) -> None:
     api.plans["pytorchjob-train"] = {"spec": {"job": {"uid": "orphaned"}}, "metadata": {}}
-    made = plan_writer(api)
-    made.show(JOB, WAITS)
-    await run(made, 0.3)
+    writer = plan_writer(api)
+    writer.show(JOB, WAITS)
+    await run(writer, 0.3)
     assert 2 <= api.patches <= 10, "at 1, 2, 4... ms, instead of each ms"
 
 
-async def test_an_api_server_that_was_away_is_asked_as_promptly_as_before(api: FakeApi) -> None:
-    made = plan_writer(api)
+async def test_an_api_server_that_was_down_is_called_as_promptly_as_before(api: FakeApi) -> None:
+    writer = plan_writer(api)
     api.refuses = AWAY
-    made.show(JOB, WAITS)
-    await run(made)
-    assert made._calm_seconds(JOB.uid) == module._CALM_SECONDS
+    writer.show(JOB, WAITS)
+    await run(writer)
+    assert writer._calm_seconds(JOB.uid) == module._CALM_SECONDS
     api.refuses = None
-    await run(made, 0.2)
+    await run(writer, 0.2)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
     for status in (RUNS, WAITS, RUNS):
-        made.show(JOB, status)
-        await run(made, 0.02)
+        writer.show(JOB, status)
+        await run(writer, 0.02)
         assert api.plans["pytorchjob-train"]["status"]["phase"] == status.phase
 
 
@@ -279,15 +279,15 @@ async def test_a_plan_that_kfext_made_before_a_restart_is_written(api: FakeApi) 
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
 
 
-async def test_a_job_that_is_gone_is_written_no_more(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, WAITS)
-    made.forget(JOB.uid)
-    await run(made)
+async def test_a_deleted_job_is_no_longer_written(api: FakeApi) -> None:
+    writer = plan_writer(api)
+    writer.show(JOB, WAITS)
+    writer.forget(JOB.uid)
+    await run(writer)
     assert not api.plans
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_a_written_plan_is_read_back() -> None:
     written = {
         "spec": {"job": {"uid": "u"}},
         "status": {
@@ -312,14 +312,14 @@ EDITED = status_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=(
     [(SPOILT, "SettingsInvalid"), (EDITED, "ShareEdited")],
     ids=["spoilt", "edit"],
 )
-async def test_an_edit_without_effect_is_a_condition_until_it_is_mended(
+async def test_an_edit_without_effect_is_a_condition_until_it_is_corrected(
     api: FakeApi, view: TrainingPlanStatus, type_: str
 ) -> None:
-    made = plan_writer(api)
+    writer = plan_writer(api)
     seen = []
     for now in (view, WAITS):
-        made.show(JOB, now)
-        await run(made)
+        writer.show(JOB, now)
+        await run(writer)
         plan = api.plans["pytorchjob-train"]
         seen.append(
             [(condition["type"], condition["status"]) for condition in plan["status"]["conditions"]]
@@ -332,12 +332,12 @@ async def test_an_edit_without_effect_is_a_condition_until_it_is_mended(
     ]
 
 
-async def test_why_a_job_was_placed_as_it_is_stays_once_it_is_placed(api: FakeApi) -> None:
-    made = plan_writer(api)
+async def test_the_reason_of_a_placement_stays_once_the_job_is_placed(api: FakeApi) -> None:
+    writer = plan_writer(api)
     why = "5 pods go to a, 3 workers fewer than asked for"
     placed = status_of(JOB, phase=PLACED, verdict=None, nodes=("a",), planned=why)
-    made.show(JOB, placed)
-    await run(made)
+    writer.show(JOB, placed)
+    await run(writer)
     plan = api.plans["pytorchjob-train"]
     (planned,) = (
         condition for condition in plan["status"]["conditions"] if condition["type"] == "Planned"
@@ -374,14 +374,14 @@ def progress(step: int, *, known: Verdict = RECOGNISED, **more: Any) -> Reported
 async def test_progress_is_shown_beside_the_phase_and_stays_when_that_changes(
     api: FakeApi,
 ) -> None:
-    made = plan_writer(api)
-    made.show_progress(JOB, progress(1))  # its phase comes first
-    made.show(JOB, WAITS)
-    await run(made)
+    writer = plan_writer(api)
+    writer.show_progress(JOB, progress(1))  # its phase comes first
+    writer.show(JOB, WAITS)
+    await run(writer)
     assert api.plans["pytorchjob-train"]["status"]["progress"] is None
-    made.show_progress(JOB, progress(1000))
-    made.show(JOB, RUNS)
-    await run(made)
+    writer.show_progress(JOB, progress(1000))
+    writer.show(JOB, RUNS)
+    await run(writer)
     status = api.plans["pytorchjob-train"]["status"]
     assert (status["phase"], status["progress"]["step"]) == (PLACED, 1000)
     (known,) = [
@@ -401,16 +401,16 @@ async def test_progress_is_shown_beside_the_phase_and_stays_when_that_changes(
         pytest.param([(progress(1000, state=GrowthState.NEW))], 2, id="a state"),
     ],
 )
-async def test_progress_is_written_again_only_if_a_person_would_see_it(
+async def test_progress_is_written_again_only_if_a_person_would_see_the_change(
     api: FakeApi, later: list[Reported], writes: int
 ) -> None:
-    made = plan_writer(api)
-    made.show(JOB, RUNS)
-    made.show_progress(JOB, progress(1000))
-    await run(made)
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
+    writer.show_progress(JOB, progress(1000))
+    await run(writer)
     for reported in later:
-        made.show_progress(JOB, reported)
-        await run(made)
+        writer.show_progress(JOB, reported)
+        await run(writer)
     assert api.patches == writes
     assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] >= 1000
 
@@ -418,28 +418,28 @@ async def test_progress_is_written_again_only_if_a_person_would_see_it(
 @pytest.mark.parametrize(
     ("then", "steps"), [(RUNS, [100]), (SPOILT, [100, 500])], ids=["alone", "beside other news"]
 )
-async def test_progress_waits_after_a_write_but_not_when_there_is_other_news(
+async def test_progress_waits_after_a_write_unless_there_is_other_news(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch, then: TrainingPlanStatus, steps: list[int]
 ) -> None:
     monkeypatch.setattr(module, "_SAME_SECONDS", 1000.0)
-    made = plan_writer(api)
-    made.show(JOB, RUNS)
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
     for step in range(1, 6):
-        made.show_progress(JOB, progress(100 * step))
-        await run(made)
-    made.show(JOB, then)
-    await run(made)
+        writer.show_progress(JOB, progress(100 * step))
+        await run(writer)
+    writer.show(JOB, then)
+    await run(writer)
     assert api.patches == len(steps)
     assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] == steps[-1]
 
 
-async def test_progress_that_had_to_wait_is_written_by_itself(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, RUNS)
+async def test_delayed_progress_is_written_by_itself(api: FakeApi) -> None:
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
     for step in range(1, 6):
-        made.show_progress(JOB, progress(100 * step))
-        await run(made, 0.01)
-    await run(made, 0.5)
+        writer.show_progress(JOB, progress(100 * step))
+        await run(writer, 0.01)
+    await run(writer, 0.5)
     assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] == 500
 
 
@@ -461,12 +461,12 @@ async def test_progress_outlives_a_restart_of_the_controller(api: FakeApi) -> No
 
 
 async def test_progress_is_hidden_where_it_is_opted_out(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, RUNS)
-    made.show_progress(JOB, progress(1))
-    await run(made)
-    made.show_progress(JOB, None)
-    await run(made)
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
+    writer.show_progress(JOB, progress(1))
+    await run(writer)
+    writer.show_progress(JOB, None)
+    await run(writer)
     status = api.plans["pytorchjob-train"]["status"]
     assert (status["progress"], status["curve"]) == (None, "")
     assert PROGRESS_KNOWN not in {condition["type"] for condition in status["conditions"]}
@@ -492,21 +492,21 @@ def resized(api: FakeApi) -> list[tuple[str, str, str, str]]:
     ]
 
 
-async def test_what_the_companion_does_is_a_condition_while_the_job_has_opted_in(
+async def test_the_act_of_the_companion_is_a_condition_while_the_job_has_opted_in(
     api: FakeApi,
 ) -> None:
-    made = plan_writer(api)
-    made.show_companion(JOB, RESIZED, WOULD)  # its phase comes first
-    made.show(JOB, RUNS)
-    await run(made)
+    writer = plan_writer(api)
+    writer.show_companion(JOB, RESIZED, WOULD)  # its phase comes first
+    writer.show(JOB, RUNS)
+    await run(writer)
     assert resized(api) == []
-    found = []
+    results = []
     for api.seconds, shown in ((60.0, WOULD), (120.0, RAISED), (180.0, BACK), (240.0, None)):
-        made.show_companion(JOB, RESIZED, shown)
-        await run(made)
-        found.append(resized(api))
+        writer.show_companion(JOB, RESIZED, shown)
+        await run(writer)
+        results.append(resized(api))
     start = "1970-01-01T00:0"
-    assert found == [
+    assert results == [
         [("False", REASON_WOULD_MOVE, "700m of 1400m", f"{start}1:00Z")],
         [("True", REASON_CPU_MOVED, "700m of 1400m", f"{start}2:00Z")],
         [("False", REASON_CPU_RESTORED, "no pod needs it", f"{start}3:00Z")],
@@ -517,12 +517,12 @@ async def test_what_the_companion_does_is_a_condition_while_the_job_has_opted_in
 async def test_the_time_of_the_companions_condition_changes_only_with_the_status(
     api: FakeApi,
 ) -> None:
-    made = plan_writer(api)
-    made.show(JOB, RUNS)
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
     times = []
     for api.seconds, shown in ((60.0, WOULD), (120.0, BACK)):
-        made.show_companion(JOB, RESIZED, shown)
-        await run(made)
+        writer.show_companion(JOB, RESIZED, shown)
+        await run(writer)
         times += [since for *_, since in resized(api)]
     assert times == ["1970-01-01T00:01:00Z"] * 2
 
@@ -530,17 +530,17 @@ async def test_the_time_of_the_companions_condition_changes_only_with_the_status
 async def test_the_companions_condition_stays_beside_other_phases_and_progress(
     api: FakeApi,
 ) -> None:
-    made = plan_writer(api)
-    made.show(JOB, RUNS)
-    made.show_companion(JOB, RESIZED, RAISED)
-    made.show_progress(JOB, progress(1))
-    made.show(JOB, WAITS, keeping={RESIZED})
-    await run(made)
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
+    writer.show_companion(JOB, RESIZED, RAISED)
+    writer.show_progress(JOB, progress(1))
+    writer.show(JOB, WAITS, keeping={RESIZED})
+    await run(writer)
     assert [status for status, *_ in resized(api)] == ["True"]
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
 
 
-async def test_the_companions_last_words_outlive_a_restart_of_the_controller(api: FakeApi) -> None:
+async def test_the_last_message_of_the_companion_outlives_a_restart(api: FakeApi) -> None:
     first = plan_writer(api)
     first.show(JOB, RUNS)
     first.show_companion(JOB, RESIZED, RAISED)
@@ -558,27 +558,27 @@ async def test_the_companions_last_words_outlive_a_restart_of_the_controller(api
     assert resized(api) == [], "the job does not ask for changes any more"
 
 
-async def test_new_words_of_the_companion_alone_wait_for_their_turn(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, RUNS)
-    made.show_companion(JOB, RESIZED, RAISED)
-    await run(made)
-    before = made._refreshes.qsize(), made._news.qsize()
-    made.show_companion(
+async def test_a_new_message_of_the_companion_alone_waits_for_its_turn(api: FakeApi) -> None:
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
+    writer.show_companion(JOB, RESIZED, RAISED)
+    await run(writer)
+    before = writer._refreshes.qsize(), writer._news.qsize()
+    writer.show_companion(
         JOB, RESIZED, ConditionStatus(holds=True, verdict=Verdict(REASON_CPU_MOVED, "650m"))
     )
-    assert (made._refreshes.qsize(), made._news.qsize()) == (before[0] + 1, before[1])
-    made.show_companion(JOB, RESIZED, BACK)
-    assert made._news.qsize() == before[1] + 1
+    assert (writer._refreshes.qsize(), writer._news.qsize()) == (before[0] + 1, before[1])
+    writer.show_companion(JOB, RESIZED, BACK)
+    assert writer._news.qsize() == before[1] + 1
 
 
-async def test_words_that_are_too_long_are_cut_and_written_once(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, RUNS)
+async def test_a_message_that_is_too_long_is_cut_and_written_once(api: FakeApi) -> None:
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
     long = ConditionStatus(holds=True, verdict=Verdict(REASON_CPU_MOVED, "x" * 2000))
     for _ in range(2):
-        made.show_companion(JOB, RESIZED, long)
-        await run(made)
+        writer.show_companion(JOB, RESIZED, long)
+        await run(writer)
     assert [len(words) for _, _, words, _ in resized(api)] == [1024]
     raw = api.plans["pytorchjob-train"]
     successor = plan_writer(api)
@@ -594,17 +594,17 @@ STALLED = Reported(cpu=0.5, moves=Verdict(REASON_STALLED, "no counter has moved 
 
 @pytest.mark.parametrize(("phase", "kept"), [(PLACED, True), (GATED, True), (SUSPENDED, False)])
 async def test_a_job_is_stalled_while_its_pods_run(api: FakeApi, phase: str, kept: bool) -> None:
-    made = await showing(api, RUNS)
-    made.show_progress(JOB, STALLED)
-    made.show(JOB, replace(RUNS, phase=phase))
-    assert made.progress(JOB).moves == (STALLED.moves if kept else None)
+    writer = await showing(api, RUNS)
+    writer.show_progress(JOB, STALLED)
+    writer.show(JOB, replace(RUNS, phase=phase))
+    assert writer.progress(JOB).moves == (STALLED.moves if kept else None)
 
 
-async def test_a_new_controller_goes_on_with_a_shown_stall_and_writes_nothing(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, RUNS)
-    made.show_progress(JOB, STALLED)
-    await run(made)
+async def test_a_new_controller_keeps_a_shown_stall_and_writes_nothing(api: FakeApi) -> None:
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
+    writer.show_progress(JOB, STALLED)
+    await run(writer)
     before = api.patches
     again = plan_writer(api)
     again.observe(None, decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode()))
@@ -623,25 +623,25 @@ def starts(api: FakeApi) -> Any:
 
 
 async def test_an_expected_start_is_shown_while_the_job_is_queued(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show_expected(JOB, SOON)  # its phase comes first
-    made.show(JOB, WAITS)
-    await run(made)
+    writer = plan_writer(api)
+    writer.show_expected(JOB, SOON)  # its phase comes first
+    writer.show(JOB, WAITS)
+    await run(writer)
     assert starts(api) is None
-    made.show_expected(JOB, SOON)
-    made.show(JOB, replace(WAITS, message="fuller"))
-    await run(made)
+    writer.show_expected(JOB, SOON)
+    writer.show(JOB, replace(WAITS, message="fuller"))
+    await run(writer)
     assert (starts(api)["time"], starts(api)["after"]) == ("2027-01-15T08:10:00Z", SOON.after)
-    made.show(JOB, RUNS)
-    made.show_expected(JOB, SOON)
-    await run(made)
+    writer.show(JOB, RUNS)
+    writer.show_expected(JOB, SOON)
+    await run(writer)
     assert starts(api) is None
 
 
 async def test_an_expected_start_outlives_a_restart_of_the_controller(api: FakeApi) -> None:
-    made = await showing(api, WAITS)
-    made.show_expected(JOB, SOON)
-    await run(made)
+    writer = await showing(api, WAITS)
+    writer.show_expected(JOB, SOON)
+    await run(writer)
     before = api.patches
     again = plan_writer(api)
     again.observe(None, decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode()))
@@ -662,16 +662,16 @@ def points(api: FakeApi) -> list[str]:
     return curve.split(";")
 
 
-async def test_phases_and_changes_are_told_with_their_times_and_reasons(api: FakeApi) -> None:
-    made = plan_writer(api)
+async def test_phases_and_changes_are_recorded_with_their_times_and_reasons(api: FakeApi) -> None:
+    writer = plan_writer(api)
     planned = replace(STARTS, conditions={PLANNED: PLANNED_TO_A})
     for api.seconds, status in ((0.0, WAITS), (60.0, planned), (61.0, BINDS), (62.0, RUNS)):
-        made.show(JOB, status)
+        writer.show(JOB, status)
     api.seconds = 100.0
-    made.record(JOB, SCALED, "2 workers become 3: idle room pays", nodes=("a", "b"))
+    writer.record(JOB, SCALED, "2 workers become 3: idle room pays", nodes=("a", "b"))
     for api.seconds, status in ((100.0, planned), (120.0, BINDS), (121.0, RUNS)):
-        made.show(JOB, status)
-    await run(made)
+        writer.show(JOB, status)
+    await run(writer)
     assert told(api) == [
         ("00:00:00", QUEUED, "full"),
         ("00:01:00", PLANNED, "2 pods go to a"),
@@ -684,83 +684,83 @@ async def test_phases_and_changes_are_told_with_their_times_and_reasons(api: Fak
 PLANNED_TO_A = ConditionStatus(True, Verdict("Planned", "1970-01-01T00:01:00Z: 2 pods go to a"))
 
 
-async def test_new_pods_that_do_not_come_soon_are_told(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, RUNS)
-    made.record(JOB, SCALED, "grows", nodes=("a",))
+async def test_new_pods_that_are_not_created_soon_are_recorded(api: FakeApi) -> None:
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
+    writer.record(JOB, SCALED, "grows", nodes=("a",))
     for api.seconds, status in ((1.0, STARTS), (90.0, BINDS), (300.0, RUNS)):
-        made.show(JOB, status)
-    await run(made)
+        writer.show(JOB, status)
+    await run(writer)
     kinds = [(at, what) for at, what, _ in told(api)]
     assert kinds[2:] == [("00:01:30", PLANNED), ("00:05:00", PLACED)]
 
 
-async def test_a_new_reason_to_wait_is_told_and_other_numbers_are_not(api: FakeApi) -> None:
-    made = plan_writer(api)
+async def test_a_new_reason_to_wait_is_recorded_and_new_numbers_are_not(api: FakeApi) -> None:
+    writer = plan_writer(api)
     behind = status_of(JOB, phase=QUEUED, verdict=Verdict("Reserved", "kept"), nodes=())
     for status in (WAITS, replace(WAITS, message="fuller"), behind, behind, WAITS):
-        made.show(JOB, status)
-    await run(made)
+        writer.show(JOB, status)
+    await run(writer)
     assert [why for _, _, why in told(api)] == ["full", "kept", "full"]
 
 
 async def test_history_and_curve_cost_no_write(api: FakeApi) -> None:
-    """The same is shown with and without entries and points between: as many patches are sent."""
+    """With or without entries and points in between, the same number of patches is sent."""
     writes = []
     for more in (False, True):
         api.plans, api.patches = {}, 0
-        made = plan_writer(api)
+        writer = plan_writer(api)
         for step, status in enumerate((WAITS, RUNS, RUNS, SPOILT, RUNS)):
             api.seconds += 10.0
-            made.show(JOB, status)
-            made.show_progress(JOB, progress(1000 + step // 2))
-            await run(made)
+            writer.show(JOB, status)
+            writer.show_progress(JOB, progress(1000 + step // 2))
+            await run(writer)
             if more:
-                made.record(JOB, RESIZED, f"change {step}", nodes=("a",))
-                made.show_progress(JOB, progress(1005 + step))
-                made.show(JOB, replace(status, facts=Facts({"a": step + 1})))
-                await run(made)
+                writer.record(JOB, RESIZED, f"change {step}", nodes=("a",))
+                writer.show_progress(JOB, progress(1005 + step))
+                writer.show(JOB, replace(status, facts=Facts({"a": step + 1})))
+                await run(writer)
         writes.append(api.patches)
     assert writes[0] == writes[1] == 4
     assert "change 3" in {why for _, _, why in told(api)}, "the last patch had the change before it"
     assert len(points(api)) > 1
 
 
-async def test_the_curve_has_what_the_written_numbers_leave_out(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, RUNS)
+async def test_the_curve_has_points_that_the_written_numbers_leave_out(api: FakeApi) -> None:
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
     for api.seconds, step in ((10.0, 1000), (20.0, 1001), (30.0, 1001), (40.0, 1002)):
-        made.show_progress(JOB, progress(step))
-        await run(made)
-    made.show_progress(JOB, Reported())  # nothing known since a restart
-    made.show(JOB, SPOILT)
-    await run(made)
+        writer.show_progress(JOB, progress(step))
+        await run(writer)
+    writer.show_progress(JOB, Reported())  # nothing known since a restart
+    writer.show(JOB, SPOILT)
+    await run(writer)
     assert points(api) == ["10,1000,0.5", "20,1001,0.5", "40,1002,0.5"]
 
 
-async def test_the_values_of_another_metric_leave_the_curve(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, RUNS)
+async def test_the_values_of_a_former_metric_leave_the_curve(api: FakeApi) -> None:
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
     for api.seconds, metric in ((10.0, "loss"), (20.0, "loss"), (30.0, "accuracy")):
         step = int(1000 * api.seconds)
-        made.show_progress(JOB, Reported(Progress(metric, value=api.seconds, step=step, at=1.0)))
-        await run(made)
+        writer.show_progress(JOB, Reported(Progress(metric, value=api.seconds, step=step, at=1.0)))
+        await run(writer)
     assert points(api) == ["10,10000,", "20,20000,", "30,30000,30.0"]
 
 
 def successor_of(api: FakeApi) -> TrainingPlanWriter:
     """A new controller that has read the TrainingPlan."""
-    made = plan_writer(api)
-    made.observe(None, decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode()))
-    return made
+    writer = plan_writer(api)
+    writer.observe(None, decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode()))
+    return writer
 
 
-async def test_a_new_controller_goes_on_with_the_history_and_writes_nothing(api: FakeApi) -> None:
-    made = await showing(api, RUNS)
-    made.record(JOB, RESIZED, "it would end first", nodes=("a",))
+async def test_a_new_controller_continues_with_the_history_and_writes_nothing(api: FakeApi) -> None:
+    writer = await showing(api, RUNS)
+    writer.record(JOB, RESIZED, "it would end first", nodes=("a",))
     api.seconds = 10.0
-    made.show_progress(JOB, progress(1000))
-    await run(made)
+    writer.show_progress(JOB, progress(1000))
+    await run(writer)
     before = told(api), points(api), api.patches
     successor = successor_of(api)
     api.seconds = 60.0
@@ -775,52 +775,52 @@ async def test_a_new_controller_goes_on_with_the_history_and_writes_nothing(api:
 
 
 async def test_a_standby_keeps_the_newest_history_and_the_leader_its_own(api: FakeApi) -> None:
-    made = await showing(api, WAITS)
+    writer = await showing(api, WAITS)
     standby = successor_of(api)
     old = decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode())
-    made.show(JOB, RUNS)
-    await run(made)
+    writer.show(JOB, RUNS)
+    await run(writer)
     new = decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode())
     standby.observe(old, new)
     assert standby._histories[JOB.uid].phase == PLACED
-    made.record(JOB, RESIZED, "newer than its last patch", nodes=())
-    made.observe(old, new)
-    assert made._histories[JOB.uid].entries[-1].what == RESIZED
+    writer.record(JOB, RESIZED, "newer than its last patch", nodes=())
+    writer.observe(old, new)
+    assert writer._histories[JOB.uid].entries[-1].what == RESIZED
 
 
 async def test_a_deleted_training_plan_loses_its_history_and_knows_its_phase(api: FakeApi) -> None:
-    made = await showing(api, WAITS)
+    writer = await showing(api, WAITS)
     api.seconds = 60.0
-    made.show(JOB, RUNS)
-    await run(made)
+    writer.show(JOB, RUNS)
+    await run(writer)
     written = decode_training_plan(json.dumps(api.plans.pop("pytorchjob-train")).encode())
-    made.observe(None, written)
-    made.observe(written, None)
-    await run(made)
+    writer.observe(None, written)
+    writer.observe(written, None)
+    await run(writer)
     assert told(api) == []
     api.seconds = 600.0
-    made.show(JOB, RUNS)
-    made.show(JOB, SPOILT)
-    await run(made)
+    writer.show(JOB, RUNS)
+    writer.show(JOB, SPOILT)
+    await run(writer)
     assert [(at, what) for at, what, _ in told(api)] == [
         ("00:01:00", PLACED),
         ("00:10:00", QUEUED),
     ]
 
 
-async def test_a_resource_that_a_job_no_longer_requests_goes(api: FakeApi) -> None:
-    made = await showing(api, replace(WAITS, facts=Facts(requests={"cpu": "1", "gpu": "1"})))
-    made.show(JOB, replace(RUNS, facts=Facts(requests={"cpu": "2"})))
-    await run(made)
+async def test_a_resource_that_a_job_no_longer_requests_is_removed(api: FakeApi) -> None:
+    writer = await showing(api, replace(WAITS, facts=Facts(requests={"cpu": "1", "gpu": "1"})))
+    writer.show(JOB, replace(RUNS, facts=Facts(requests={"cpu": "2"})))
+    await run(writer)
     requests = api.plans["pytorchjob-train"]["status"]["requests"]
     assert requests == {"cpu": "2", "gpu": None}, "null removes it"
 
 
-def test_the_history_of_a_job_that_is_gone_is_forgotten(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.record(JOB, RESIZED, "it would end first", nodes=())
-    made.forget(JOB.uid)
-    assert made._histories == {}
+def test_the_history_of_a_deleted_job_is_forgotten(api: FakeApi) -> None:
+    writer = plan_writer(api)
+    writer.record(JOB, RESIZED, "it would end first", nodes=())
+    writer.forget(JOB.uid)
+    assert writer._histories == {}
 
 
 async def test_a_training_plan_has_at_most_8_kb(api: FakeApi) -> None:
@@ -840,15 +840,15 @@ async def test_a_training_plan_has_at_most_8_kb(api: FakeApi) -> None:
         conditions=conditions,
         facts=facts,
     )
-    made = plan_writer(api)
-    made.show(JOB, status)
+    writer = plan_writer(api)
+    writer.show(JOB, status)
     for number in range(2 * MOST_POINTS):
         api.seconds += 600.0
         loss = 1 / (number + 3)
         reported = Progress("eval_loss", value=loss, step=1000 * number, total=10**6, at=1.0)
-        made.show_progress(JOB, Reported(reported, known=RECOGNISED))
-        made.record(
+        writer.show_progress(JOB, Reported(reported, known=RECOGNISED))
+        writer.record(
             JOB, (SCALED, RESIZED, QUEUED)[number % 3], f"{number}: {sentence}", nodes=nodes
         )
-    await run(made)
+    await run(writer)
     assert 6_000 < len(json.dumps(api.plans["pytorchjob-train"], separators=(",", ":"))) <= 8192

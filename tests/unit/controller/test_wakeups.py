@@ -1,4 +1,4 @@
-"""Nothing that can start waits unseen, and nothing that waits spins."""
+"""No job that can start waits unnoticed, and no waiting job spins."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ async def test_a_new_version_of_a_job_is_decided_on_at_once_after_a_refusal(benc
     assert len(bench.writer.steps) == 2
 
 
-async def test_pods_that_a_running_gang_has_lost_keep_no_job_waiting(bench: Bench) -> None:
+async def test_lost_pods_of_a_running_gang_keep_no_job_waiting(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("big", cpu="2000"))
     made = running("lost", "big", cpu="1", workers=600)
     bench.submit(made)
@@ -85,7 +85,7 @@ async def test_a_quota_that_was_counted_twice_for_a_moment_is_checked_again(benc
     assert set(bench.started()) == {"second"}
 
 
-async def test_a_limit_range_that_comes_is_noticed(bench: Bench) -> None:
+async def test_a_new_limit_range_is_noticed(bench: Bench) -> None:
     quotas = line(bench).quotas
     quotas.observe_quota(None, quota(0, **{"limits.memory": "100Gi"}))
     bench.submit(gang("one"))
@@ -107,7 +107,7 @@ def test_the_end_of_an_exclusion_is_waited_for_and_no_job_is_released_before() -
     assert step.again <= 300
 
 
-async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_its_room(
+async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_a_reservation(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -131,7 +131,7 @@ async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_its_room(
     assert len(asked) <= 3
 
 
-async def test_a_reservation_leaves_a_node_that_goes(bench: Bench) -> None:
+async def test_a_reservation_leaves_a_removed_node(bench: Bench) -> None:
     for name in "bc":
         bench.cluster.observe_node(None, node(name, cpu="4"))
     for name in "abc":
@@ -145,7 +145,7 @@ async def test_a_reservation_leaves_a_node_that_goes(bench: Bench) -> None:
     assert kept not in line(bench).reservations.current.nodes  # type: ignore[union-attr]
 
 
-async def test_the_reason_follows_a_node_that_goes(bench: Bench) -> None:
+async def test_the_reason_changes_when_a_node_is_removed(bench: Bench) -> None:
     big: Node = node("big", cpu="16")
     bench.cluster.observe_node(None, big)
     bench.submit(running("runs", "big", cpu="9"))
@@ -171,7 +171,7 @@ async def test_a_job_that_waited_for_the_operator_goes_before_a_later_job(bench:
     assert bench.started() == []
 
 
-async def test_the_head_keeps_its_room_while_the_operator_is_busy(bench: Bench) -> None:
+async def test_the_head_keeps_its_capacity_while_the_operator_is_busy(bench: Bench) -> None:
     bench.submit(running("runs", "a", cpu="3"))
     bench.submit(gang("head", workers=4))
     bench.now = LATE
@@ -214,7 +214,7 @@ async def test_a_reservation_learns_when_a_job_ends(bench: Bench) -> None:
     assert line(bench).reservations.current.until == 2001  # type: ignore[union-attr]
 
 
-def test_a_standby_keeps_nothing_of_jobs_that_are_gone() -> None:
+def test_a_standby_keeps_nothing_of_deleted_jobs() -> None:
     cluster = Cluster()
     cluster.observe_node(None, node("a"))
     for number in range(50):

@@ -1,4 +1,4 @@
-"""kopf's settings and handlers, and the lists that find what kopf misses."""
+"""kopf's settings and handlers, and the lists that find changes that kopf misses."""
 
 from collections.abc import AsyncIterator, Collection
 from dataclasses import fields
@@ -30,13 +30,13 @@ from tests.builders import Raw, job
 KINDS = tuple(registered.KINDS.values())
 
 
-def test_a_stream_that_brings_nothing_is_opened_anew_before_a_mirror_counts_as_too_old() -> None:
+def test_a_stream_without_events_is_reopened_before_a_mirror_counts_as_too_old() -> None:
     watching = operator_settings().watching
     assert "inactivity_timeout" in {field.name for field in fields(watching)}, "kopf knows it"
     assert watching.inactivity_timeout + (watching.connect_timeout or 0.0) < _STALE_SECONDS
 
 
-def test_a_request_that_fails_is_tried_again_without_end_and_less_and_less_often() -> None:
+def test_a_failed_request_is_retried_without_end_and_ever_less_often() -> None:
     pauses = operator_settings().networking.error_backoffs
     for _ in range(2):  # each request begins with the shortest
         tried = list(islice(pauses, 100))  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def test_a_request_that_fails_is_tried_again_without_end_and_less_and_less_often
         assert all(15.0 <= pause <= 30.0 for pause in tried[10:])
 
 
-async def test_a_login_that_does_not_help_is_made_again_after_ever_longer_pauses(
+async def test_a_login_that_does_not_help_is_repeated_after_ever_longer_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slept: list[float] = []
@@ -89,7 +89,7 @@ async def take(planner: Planner, event: Raw) -> None:
     await on_job(event=event)
 
 
-async def test_a_job_is_registered_and_its_spec_goes_from_the_event() -> None:
+async def test_a_job_is_registered_and_its_spec_is_removed_from_the_event() -> None:
     planner = Planner()
     event: Raw = {"type": None, "object": job().worker(3, cpu="1").held().raw}
     await take(planner, event)
@@ -146,16 +146,16 @@ def client() -> FakeClient:
 
 @pytest.fixture
 async def planner(client: FakeClient) -> Planner:
-    made = Planner()
-    made.settings.observe_namespace(None, Namespace("team", {MANAGED: "true"}))
-    await read_all(cast(Client, client), made, KINDS)
-    return made
+    planner = Planner()
+    planner.settings.observe_namespace(None, Namespace("team", {MANAGED: "true"}))
+    await read_all(cast(Client, client), planner, KINDS)
+    return planner
 
 
 def bind_timeout(planner: Planner) -> float:
-    of = parse_job(job(uid="any").worker(1, cpu="1").raw)
-    assert of is not None
-    return planner.settings.resolve(of)[0].placement.bind_timeout
+    training_job = parse_job(job(uid="any").worker(1, cpu="1").raw)
+    assert training_job is not None
+    return planner.settings.resolve(training_job)[0].placement.bind_timeout
 
 
 async def forget(client: FakeClient, planner: Planner) -> None:
@@ -186,28 +186,28 @@ async def test_a_kind_that_the_cluster_does_not_serve_is_neither_watched_nor_lis
 async def test_an_error_of_kfext_with_one_object_leaves_all_others_registered(
     client: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Planner()
-    observe = made.cluster.observe_job
+    planner = Planner()
+    observe = planner.cluster.observe_job
 
     def fails(raw: Raw) -> None:
         if raw["metadata"]["uid"] == "stays":
             raise KeyError("a bug")
         observe(raw)
 
-    monkeypatch.setattr(made.cluster, "observe_job", fails)
+    monkeypatch.setattr(planner.cluster, "observe_job", fails)
     before = ERRORS._value.get()
-    await read_all(cast(Client, client), made, KINDS)
-    assert made.cluster.jobs.keys() == {"goes"}
+    await read_all(cast(Client, client), planner, KINDS)
+    assert planner.cluster.jobs.keys() == {"goes"}
     assert ERRORS._value.get() == before + 1
 
 
-async def test_a_job_that_is_gone_is_forgotten(client: FakeClient, planner: Planner) -> None:
+async def test_a_deleted_job_is_forgotten_by_a_list(client: FakeClient, planner: Planner) -> None:
     del client.listed[paths.jobs(registered.KINDS["PyTorchJob"])][1]
     await forget(client, planner)
     assert planner.cluster.jobs.keys() == {"stays"}
 
 
-async def test_a_policy_that_is_gone_is_forgotten_and_the_queue_is_decided_on(
+async def test_a_deleted_policy_is_forgotten_and_the_queue_is_decided_on(
     client: FakeClient, planner: Planner
 ) -> None:
     planner.cluster.changed.clear()

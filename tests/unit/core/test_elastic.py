@@ -1,4 +1,4 @@
-"""With how many workers an elastic job starts."""
+"""The number of workers at the start of an elastic job."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,9 +26,9 @@ def torch(workers: int, **policy: int) -> JobBuilder:
 
 
 def dynamic(workers: int) -> JobBuilder:
-    made = job("TFJob").ps(1, cpu="1").group("Chief", 1, cpu="1").worker(workers, cpu="1").held()
-    made.raw["spec"]["enableDynamicWorker"] = True
-    return made
+    builder = job("TFJob").ps(1, cpu="1").group("Chief", 1, cpu="1").worker(workers, cpu="1").held()
+    builder.raw["spec"]["enableDynamicWorker"] = True
+    return builder
 
 
 FEWEST: Mapping[str, tuple[JobBuilder, Range | None, int]] = {
@@ -36,10 +36,10 @@ FEWEST: Mapping[str, tuple[JobBuilder, Range | None, int]] = {
     "at least what the job itself needs": (torch(8, minReplicas=5), Range(3, 8), 5),
     "a chief counts as one of the training pods, a PS does not": (dynamic(6), Range(3, 8), 2),
     "one worker at least": (dynamic(6), Range(1, 8), 1),
-    "never more than it asked for": (torch(2), Range(4, 8), 2),
+    "never more than its requested size": (torch(2), Range(4, 8), 2),
     "all without the setting": (torch(8), None, 8),
     "all of a job that cannot run with fewer": (job().worker(8).held(), Range(3, 8), 8),
-    "a TFJob, as its pods get the number when they start": (
+    "a TFJob with pods that read the number when they start": (
         job("TFJob").ps(1).worker(8).held(),
         Range(3, 8),
         3,
@@ -67,7 +67,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize(("state", "want"), ASKED.values(), ids=ASKED)
-def test_the_workers_that_the_user_asks_for(state: JobState, want: int) -> None:
+def test_the_requested_size(state: JobState, want: int) -> None:
     assert requested_workers(torch(3).build(), state) == want
 
 
@@ -82,12 +82,12 @@ CASES: dict[str, tuple[TrainingJob, str]] = {
     ),
     "it has no workers": (job("TFJob").group("Chief").ps(1).build(), "no workers"),
     "torchrun may not restart its workers": (torchrun(maxRestarts=0), "maxRestarts"),
-    "it is unset how often torchrun may": (torchrun(maxRestarts=None), "maxRestarts"),
+    "the number of torchrun's restarts is unset": (torchrun(maxRestarts=None), "maxRestarts"),
 }
 
 
 @pytest.mark.parametrize(("of", "why"), CASES.values(), ids=CASES)
-def test_a_job_is_left_alone_if(of: TrainingJob, why: str) -> None:
+def test_a_job_is_ineligible_if(of: TrainingJob, why: str) -> None:
     assert why in why_not_scaled(of)
 
 
@@ -100,7 +100,7 @@ ELASTIC = {
 
 
 @pytest.mark.parametrize("of", ELASTIC.values(), ids=ELASTIC)
-def test_D6_any_other_is_scaled(of: TrainingJob) -> None:
+def test_D6_any_other_job_is_scaled(of: TrainingJob) -> None:
     assert why_not_scaled(of) == ""
 
 
@@ -115,5 +115,5 @@ NOT_ELASTIC: dict[str, tuple[TrainingJob, str]] = {
 
 
 @pytest.mark.parametrize(("of", "why"), NOT_ELASTIC.values(), ids=NOT_ELASTIC)
-def test_D6_a_job_that_is_not_elastic_is_left_alone(of: TrainingJob, why: str) -> None:
+def test_D6_a_job_that_is_not_elastic_is_not_scaled(of: TrainingJob, why: str) -> None:
     assert why in why_not_scaled(of)

@@ -1,4 +1,4 @@
-"""Whether kfext may choose the nodes of a job, and the step of a job that it must not place."""
+"""Whether kfext may place a job, and the next step of a job that it must not place."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -56,7 +56,7 @@ NAMED: dict[str, tuple[JobBuilder, str]] = {
         job().master().worker(3, spec=DEVICES),
         "its pods have resourceClaims, which",
     ),
-    "a part of a GPU that is asked for by name": (
+    "a part of a GPU that is requested by name": (
         job().group("Worker", **PART),
         "its pods have requests for kfext.dev/gpu-1, which",
     ),
@@ -71,10 +71,10 @@ NAMED: dict[str, tuple[JobBuilder, str]] = {
 def test_a_job_with_a_term_that_kfext_does_not_model_is_not_placed(
     of: JobBuilder, want: str
 ) -> None:
-    found = not_placed(of.build())
-    assert found is not None
-    assert found.reason == REASON_UNMODELLED
-    assert found.message.startswith(want)
+    result = not_placed(of.build())
+    assert result is not None
+    assert result.reason == REASON_UNMODELLED
+    assert result.message.startswith(want)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_other_jobs_are_placed(of: JobBuilder) -> None:
 def test_a_term_that_admission_gave_a_pod_counts_while_it_is_gated(
     more: dict[str, Any], *, counts: bool
 ) -> None:
-    of = job().worker(2).build()
-    pods = [pod(of, "worker", 0), pod(of, "worker", 1, spec=APART, **more)]
-    assert (not_placed(of, pods) is not None) is counts
+    training_job = job().worker(2).build()
+    pods = [pod(training_job, "worker", 0), pod(training_job, "worker", 1, spec=APART, **more)]
+    assert (not_placed(training_job, pods) is not None) is counts
 
 
 ALL, OF_WORKERS = GangTerm("train"), GangTerm("train", ("worker",))
@@ -119,7 +119,7 @@ WITHIN: dict[str, tuple[JobBuilder, bool]] = {
         False,
     ),
     "it selects another job": (job().worker(3, spec=apart(GangTerm("other"))), False),
-    "a type as it is not on the label": (
+    "a type in a spelling unlike the label": (
         job().worker(3, spec=apart(GangTerm("train", ("Worker",)))),
         False,
     ),
@@ -127,12 +127,12 @@ WITHIN: dict[str, tuple[JobBuilder, bool]] = {
 
 
 @pytest.mark.parametrize(("of", "within"), WITHIN.values(), ids=WITHIN)
-def test_anti_affinity_is_modelled_if_just_the_pods_that_it_selects_have_it(
+def test_anti_affinity_is_modelled_if_it_is_on_exactly_the_pods_that_it_selects(
     of: JobBuilder, *, within: bool
 ) -> None:
-    made = of.build()
-    assert (not_placed(made) is None) is within
-    assert (not_placed(made, pods(made, gated=True)) is None) is within
+    job = of.build()
+    assert (not_placed(job) is None) is within
+    assert (not_placed(job, pods(job, gated=True)) is None) is within
 
 
 ON_ONE_NODE = together(ALL)
@@ -160,18 +160,18 @@ TOGETHER: dict[str, tuple[JobBuilder, bool]] = {
 def test_affinity_is_modelled_if_it_is_between_all_pods_of_the_job(
     of: JobBuilder, *, within: bool
 ) -> None:
-    made = of.build()
-    for found in (not_placed(made), not_placed(made, pods(made, gated=True))):
-        assert (found is None) is within
-        assert found is None or found.message.startswith("its pods have required podAffinity, ")
+    job = of.build()
+    for result in (not_placed(job), not_placed(job, pods(job, gated=True))):
+        assert (result is None) is within
+        assert result is None or result.message.startswith("its pods have required podAffinity, ")
 
 
 @pytest.mark.parametrize("spec", [{"affinity": {}}, together(OF_WORKERS)], ids=["gone", "another"])
 def test_affinity_that_admission_changed_is_not_modelled(spec: Raw) -> None:
-    made = job().worker(3, spec=ON_ONE_NODE).build()
-    found = not_placed(made, [pod(made, "worker", 0, gated=True, spec=spec)])
-    assert found is not None
-    assert "required podAffinity" in found.message
+    training_job = job().worker(3, spec=ON_ONE_NODE).build()
+    result = not_placed(training_job, [pod(training_job, "worker", 0, gated=True, spec=spec)])
+    assert result is not None
+    assert "required podAffinity" in result.message
 
 
 @pytest.mark.parametrize(
@@ -184,25 +184,25 @@ def test_affinity_that_admission_changed_is_not_modelled(spec: Raw) -> None:
     ids=["added", "removed", "changed"],
 )
 def test_anti_affinity_that_admission_changed_is_not_modelled(of: JobBuilder, spec: Raw) -> None:
-    made = of.build()
-    found = not_placed(made, [pod(made, "worker", 0, gated=True, spec=spec)])
-    assert found is not None
-    assert "required podAntiAffinity" in found.message
+    training_job = of.build()
+    result = not_placed(training_job, [pod(training_job, "worker", 0, gated=True, spec=spec)])
+    assert result is not None
+    assert "required podAntiAffinity" in result.message
 
 
 def claiming(volumes: VolumeConstraints) -> TrainingJob:
-    made = job().worker(2).build()
-    (group,) = made.groups
+    training_job = job().worker(2).build()
+    (group,) = training_job.groups
     return replace(
-        made,
+        training_job,
         groups=(replace(group, constraints=replace(group.constraints, volumes=volumes)),),
     )
 
 
 def test_a_volume_claim_that_is_not_modelled_counts_as_a_term() -> None:
-    found = not_placed(claiming(VolumeConstraints(unmodelled=("volume claim data, odd",))))
-    assert found is not None
-    assert "volume claim data, odd" in found.message
+    result = not_placed(claiming(VolumeConstraints(unmodelled=("volume claim data, odd",))))
+    assert result is not None
+    assert "volume claim data, odd" in result.message
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ def test_a_volume_claim_that_is_not_modelled_counts_as_a_term() -> None:
     ],
 )
 def test_a_job_waits_for_claims_that_are_not_bound(pending: tuple[str, ...], want: str) -> None:
-    found = unbound(claiming(VolumeConstraints(pending=pending)))
-    assert found is not None
-    assert (found.reason, found.message) == (REASON_WAITING_FOR_VOLUME, want)
+    result = unbound(claiming(VolumeConstraints(pending=pending)))
+    assert result is not None
+    assert (result.reason, result.message) == (REASON_WAITING_FOR_VOLUME, want)
 
 
 def test_a_job_whose_claims_are_bound_waits_for_none() -> None:
@@ -230,11 +230,11 @@ def spread() -> JobBuilder:
     return job().worker(3, cpu="1", spec=SPREAD)
 
 
-def gated(of: JobBuilder, *, some: int = 3) -> list[Any]:
+def gated(builder: JobBuilder, *, some: int = 3) -> list[Any]:
     """Pods behind the gate, with the term in the last of them."""
-    made = of.build()
-    plain = [pod(made, "worker", number, gated=True) for number in range(some - 1)]
-    return [*plain, pod(made, "worker", some - 1, gated=True, spec=SPREAD)]
+    job = builder.build()
+    plain = [pod(job, "worker", number, gated=True) for number in range(some - 1)]
+    return [*plain, pod(job, "worker", some - 1, gated=True, spec=SPREAD)]
 
 
 def says(*words: str) -> Callable[[Any], bool]:
@@ -247,13 +247,13 @@ def says(*words: str) -> Callable[[Any], bool]:
 
 
 HELD: dict[str, Case] = {
-    "it is released at once, whether it would fit or not": Case(
+    "released at once, whether it would fit or not": Case(
         Release, spread().held(), on=full(), check=says("topologySpreadConstraints")
     ),
-    "also a job that backs off, since no wait would help it": Case(
+    "a job that backs off too, since waiting would not help": Case(
         Release, spread().held(), state=JobState(retry_at=NOW + 100)
     ),
-    "a required one stays suspended and says why": Case(
+    "a required job stays suspended with the reason": Case(
         Wait,
         spread().held(),
         more={"colocation": "required"},
@@ -263,7 +263,7 @@ HELD: dict[str, Case] = {
             and "required, so it stays suspended" in step.verdict.message
         ),
     ),
-    "a required one stays suspended after its pods alone had the term three times": held(
+    "a required job stays suspended after its pods alone had the term three times": held(
         Wait,
         state=JobState(strikes=3, reason=REASON_UNMODELLED, message="its pods have a term"),
         more={"colocation": "required"},
@@ -273,10 +273,10 @@ HELD: dict[str, Case] = {
             and step.verdict.message.startswith("its pods have a term; colocation is required")
         ),
     ),
-    "the same job is released once it is no longer required": held(
+    "such a job is released once it is no longer required": held(
         Release, state=JobState(strikes=3, reason=REASON_UNMODELLED, message="its pods have a term")
     ),
-    "a required one is tried again after its pods had the term twice: the next may lack it": held(
+    "a required job is tried again after two starts with the term: the next may lack it": held(
         Unsuspend,
         state=JobState(strikes=2, reason=REASON_UNMODELLED),
         more={"colocation": "required"},
@@ -299,7 +299,7 @@ HELD: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", HELD.values(), ids=HELD)
-def test_a_held_job_with_an_unmodelled_term(case: Case) -> None:
+def test_the_next_step_of_a_held_job_with_an_unmodelled_term(case: Case) -> None:
     decide(case)
 
 
@@ -321,7 +321,7 @@ BEHIND_THE_GATE: dict[str, Case] = {
     ),
     "at once, before the other pods exist": begun(Release, gated(three(), some=2)),
     "a job that a person resumed": Case(Release, three().resumed(), gated(three())),
-    "a required one is suspended for some time": begun(
+    "a required job is suspended for some time": begun(
         Suspend,
         gated(three()),
         more={"colocation": "required"},
@@ -358,18 +358,18 @@ NEVER_HELD: dict[str, Case] = {
             and step.verdict.message.endswith("it runs as on plain Kubernetes")
         ),
     ),
-    "none where colocation is off": Case(
+    "no report where colocation is off": Case(
         Wait, spread().resumed(), more={"colocation": "off"}, check=phase(None)
     ),
-    "none in a namespace that did not opt in": Case(
+    "no report in a namespace that did not opt in": Case(
         Wait, spread().resumed(), more={"managed": False}, check=phase(None)
     ),
-    "none for a job without such a term": Case(Wait, three().resumed(), check=phase(None)),
+    "no report for a job without such a term": Case(Wait, three().resumed(), check=phase(None)),
 }
 
 
 @pytest.mark.parametrize("case", NEVER_HELD.values(), ids=NEVER_HELD)
-def test_the_report_on_a_job_that_kfext_left_alone(case: Case) -> None:
+def test_the_report_on_a_job_that_kfext_does_not_handle(case: Case) -> None:
     decide(case)
 
 
@@ -382,10 +382,10 @@ PENDING = VolumeConstraints(pending=("data",))
 
 def step_with(volumes: VolumeConstraints, *, running: bool = False, **more: Any) -> Step:
     """The next step of a job with claims that mean `volumes`: held, or running behind the gate."""
-    made = three().build()
-    (group,) = made.groups
+    job = three().build()
+    (group,) = job.groups
     constraints = replace(group.constraints, claims=("data",), volumes=volumes)
-    of = replace(made, suspend=not running, groups=(replace(group, constraints=constraints),))
+    of = replace(job, suspend=not running, groups=(replace(group, constraints=constraints),))
     if not running:
         of = replace(of, annotations={HELD_MARK: "true"})
     members = tuple(workers(gated=True)) if running else ()
@@ -394,19 +394,19 @@ def step_with(volumes: VolumeConstraints, *, running: bool = False, **more: Any)
     return next_step(situation, TWO_NODES)
 
 
-def test_a_job_goes_where_its_bound_volume_can_be_used() -> None:
+def test_a_job_is_placed_where_its_bound_volume_can_be_used() -> None:
     step = step_with(VolumeConstraints(terms=(ON_B,)))
     assert isinstance(step, Unsuspend)
     assert set(step.plan.assignment.values()) == {"b"}
 
 
-def test_a_job_whose_claim_needs_a_pod_with_a_node_is_released_at_once() -> None:
+def test_a_job_with_a_claim_that_needs_a_pod_with_a_node_is_released_at_once() -> None:
     step = step_with(LATE)
     assert isinstance(step, Release)
     assert says("volume claim data, which waits")(step)
 
 
-def test_a_job_waits_for_a_claim_that_is_bound_without_it_for_a_minute() -> None:
+def test_a_job_waits_for_a_minute_for_a_claim_that_is_bound_without_it() -> None:
     step = step_with(PENDING)
     assert isinstance(step, Wait)
     assert phase(QUEUED, REASON_WAITING_FOR_VOLUME)(step)
@@ -414,7 +414,7 @@ def test_a_job_waits_for_a_claim_that_is_bound_without_it_for_a_minute() -> None
     assert isinstance(step_with(PENDING, never_fits=RELEASE_SECONDS), Release)
 
 
-def test_a_required_job_waits_for_its_claim_without_an_end() -> None:
+def test_a_required_job_waits_for_its_claim_without_a_bound() -> None:
     step = step_with(PENDING, never_fits=9e9, colocation="required")
     assert isinstance(step, Wait)
     assert phase(QUEUED, REASON_WAITING_FOR_VOLUME)(step)
@@ -451,7 +451,7 @@ BEYOND: dict[str, Case] = {
     "a held job with a template beyond a bound is released at once": Case(
         Release, heavy().held(), check=handed_off("the Worker template has 65 tolerations")
     ),
-    "a required one stays suspended and says why": Case(
+    "a required job stays suspended with the reason": Case(
         Wait,
         heavy().held(),
         more=REQUIRED,
@@ -460,31 +460,31 @@ BEYOND: dict[str, Case] = {
             and "required, so it stays suspended" in step.verdict.message
         ),
     ),
-    "a job that backs off does not wait for the end of it": Case(
+    "a job that backs off does not wait for its end": Case(
         Release, huge().held(), state=JobState(retry_at=NOW + 60), check=handed_off("pods")
     ),
-    "gated pods of a running one are let go": Case(
+    "gated pods of a running job are ungated": Case(
         Release, heavy().resumed(), [worker(0, gated=True)], check=handed_off("tolerations")
     ),
-    "gated pods of a job edited to 2^31-1 replicas too": Case(
+    "gated pods of a job edited to 2^31-1 replicas are ungated": Case(
         Release, huge().resumed(), [worker(0, gated=True)], plan("a"), check=handed_off("pods")
     ),
-    "a pod that admission made too large is let go with its gang": begun(
+    "a pod that admission made too large is ungated with its gang": begun(
         Release,
         [worker(0, gated=True, spec=TOLERATIONS), worker(1, gated=True)],
         check=handed_off("a pod has 65 tolerations"),
     ),
-    "a required one with gated pods is suspended for some time": Case(
+    "a required job with gated pods is suspended for some time": Case(
         Suspend,
         heavy().resumed(),
         [worker(0, gated=True)],
         more=REQUIRED,
         check=stopped(REASON_HANDS_OFF, 1),
     ),
-    "a job that runs already goes on": Case(
+    "a job that runs already continues": Case(
         Wait, huge().resumed(), [worker(0, bound="a")], plan("a"), check=lambda step: step.phase
     ),
-    "the TrainingPlan of a job that was never held says why": Case(
+    "the TrainingPlan of a job that was never held shows the reason": Case(
         Wait,
         huge().resumed(),
         [worker(0, bound="a")],
@@ -494,7 +494,7 @@ BEYOND: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", BEYOND.values(), ids=BEYOND)
-def test_a_job_beyond_a_bound(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_step_of_a_job_beyond_a_bound(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     def count(self: TrainingJob) -> None:
         raise AssertionError("its replicas are counted one by one")
 
@@ -518,10 +518,10 @@ def commanded(*words: str) -> JobBuilder:
 
 
 def meshed(at: str, value: str, key: str = names.ISTIO_INJECT, **more: Raw) -> JobBuilder:
-    made = job().master().worker(2)
-    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    builder = job().master().worker(2)
+    template = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {at: {key: value}, **more}
-    return made
+    return builder
 
 
 DECLINED = {names.ISTIO_INJECT: "false"}
@@ -536,22 +536,23 @@ ON_HOST_NETWORK = {
     "the operator's own port": (ported(3, OPERATORS), {}),
     "another port, of one pod": (ported(1, METRICS), {}),
     "Pod Security privileged": (job().master(), {PSS: "privileged"}),
-    "Istio is told to stay away": (meshed("annotations", "false"), {}),
-    "by label, which Istio prefers": (meshed("annotations", "true", labels=DECLINED), {}),
-    "of all revisions": (
+    "Istio is excluded": (meshed("annotations", "false"), {}),
+    "Istio is excluded by its preferred label": (
+        meshed("annotations", "true", labels=DECLINED),
+        {},
+    ),
+    "Istio is excluded for all revisions": (
         meshed("labels", "canary", "istio.io/rev", annotations=DECLINED),
         {},
     ),
-    "Linkerd too": (meshed("annotations", "disabled", "linkerd.io/inject"), {}),
-    "the ambient mesh too": (meshed("labels", "none", "istio.io/dataplane-mode"), {}),
+    "Linkerd is excluded": (meshed("annotations", "disabled", "linkerd.io/inject"), {}),
+    "the ambient mesh is excluded": (meshed("labels", "none", "istio.io/dataplane-mode"), {}),
     "torchrun without an address": (commanded("torchrun", "--nproc_per_node=2", "train.py"), {}),
 }
 
 
 @pytest.mark.parametrize(("made", "labels"), ON_HOST_NETWORK.values(), ids=ON_HOST_NETWORK)
-def test_nothing_speaks_against_the_host_network(
-    made: JobBuilder, labels: Mapping[str, str]
-) -> None:
+def test_a_job_that_may_use_the_host_network(made: JobBuilder, labels: Mapping[str, str]) -> None:
     assert why_no_host_network(made.build(), labels) == ""
 
 
@@ -568,7 +569,7 @@ ON_POD_NETWORK = {
             {"name": "MASTER_PORT", "value": "29500"}]}]}),
         {}, "itself sets",
     ),
-    "workers that are not told where to meet": (job().worker(2), {}, "neither a Master"),
+    "workers without a meeting point": (job().worker(2), {}, "neither a Master"),
     "Pod Security baseline": (job().worker(2), {PSS: "baseline"}, "Pod Security baseline"),
     "Pod Security restricted": (job().worker(2), {PSS: "restricted"}, "Pod Security restricted"),
     "Kueue": (job().worker(2).queued_by_kueue(), {}, "Kueue"),
@@ -578,7 +579,7 @@ ON_POD_NETWORK = {
     "a port that two pods declare": (ported(2, METRICS), {}, "2 pods declare port 9090"),
     "Istio by label": (meshed("labels", "true"), {}, "Istio"),
     "Istio by annotation": (meshed("annotations", "true"), {}, "Istio"),
-    "Istio in another of its words": (meshed("annotations", "Yes"), {}, "Istio"),
+    "Istio by another value": (meshed("annotations", "Yes"), {}, "Istio"),
     "Istio by revision": (meshed("labels", "canary", "istio.io/rev"), {}, "Istio"),
     "Istio's ambient mesh": (
         meshed("labels", "ambient", "istio.io/dataplane-mode"), {}, "Istio",
@@ -600,16 +601,16 @@ def test_what_keeps_a_job_from_the_host_network(
     assert why in why_no_host_network(made.build(), labels)
 
 
-def test_a_sidecars_port_counts_and_an_init_containers_does_not() -> None:
+def test_the_port_of_a_sidecar_counts_and_that_of_an_init_container_does_not() -> None:
     sidecar = {"name": "logs", "restartPolicy": "Always", "ports": [METRICS]}
     first = {"name": "fetch", "ports": [METRICS]}
-    made = job().master().worker(2, spec={"initContainers": [sidecar]})
-    assert "9090" in why_no_host_network(made.build(), {})
-    made = job().master().worker(2, spec={"initContainers": [first]})
-    assert why_no_host_network(made.build(), {}) == ""
+    builder = job().master().worker(2, spec={"initContainers": [sidecar]})
+    assert "9090" in why_no_host_network(builder.build(), {})
+    builder = job().master().worker(2, spec={"initContainers": [first]})
+    assert why_no_host_network(builder.build(), {}) == ""
 
 
-def test_a_job_beyond_a_bound_has_its_own_network() -> None:
+def test_a_job_beyond_a_bound_uses_the_pod_network() -> None:
     assert "pods, more than the 10000" in why_no_host_network(
         job().master().worker(2**31 - 1).build(), {}
     )

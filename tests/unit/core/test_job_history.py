@@ -29,11 +29,11 @@ Told = tuple[str, float, int]
 
 
 def history(*told: Told, why: str = "", nodes: tuple[str, ...] = ()) -> JobHistory:
-    made, at = JobHistory(), 0.0
+    history, at = JobHistory(), 0.0
     for number, (what, after, workers) in enumerate(told):
         at += after
-        made = made.with_entry(what, why or str(number), at=at, workers=workers, nodes=nodes)
-    return made
+        history = history.with_entry(what, why or str(number), at=at, workers=workers, nodes=nodes)
+    return history
 
 
 def read_back(made: JobHistory) -> JobHistory:
@@ -72,7 +72,7 @@ FULL = [("Placed", 0.0, 0), *(("Scaled", 100.0, number) for number in range(1, M
 CYCLE = [(what, 100.0, 2) for _ in range(MOST_ENTRIES) for what in ("Stopped", "Queued", "Placed")]
 
 
-def test_of_two_neighbours_of_one_kind_the_closest_become_one_once_it_is_full() -> None:
+def test_in_a_full_history_the_closest_neighbours_of_one_kind_become_one() -> None:
     assert all(entry.times == 1 for entry in history(*FULL).entries)
     short = [*FULL[:10], ("Scaled", 7.0, 90), *FULL[10:]]
     entries = history(*short).entries
@@ -82,7 +82,7 @@ def test_of_two_neighbours_of_one_kind_the_closest_become_one_once_it_is_full() 
     assert len(entries) == MOST_ENTRIES
 
 
-def test_neighbours_become_one_before_anything_between_two_entries_goes() -> None:
+def test_neighbours_become_one_before_an_entry_between_others_is_dropped() -> None:
     stops = [("Stopped", 1.0, 2), ("Queued", 1.0, 2), ("Placed", 1.0, 2)]
     grows = [("Scaled", 1000.0, number) for number in range(MOST_ENTRIES - 4)]
     entries = history(*stops, *stops, *grows).entries
@@ -90,7 +90,7 @@ def test_neighbours_become_one_before_anything_between_two_entries_goes() -> Non
     assert sum(entry.times for entry in entries) == 6 + len(grows) > len(entries)
 
 
-def test_no_phase_seems_longer_for_what_is_left_out() -> None:
+def test_no_phase_seems_longer_through_what_is_left_out() -> None:
     """A phase that ended is never drawn to the end of a phase that was left out."""
     entries = history(*CYCLE).entries
     assert len(entries) <= MOST_ENTRIES
@@ -103,7 +103,7 @@ def test_no_phase_seems_longer_for_what_is_left_out() -> None:
     assert {(entry.what, entry.at) for entry in entries} <= begins
 
 
-def test_names_of_nodes_go_before_entries_and_stay_on_the_last() -> None:
+def test_names_of_nodes_are_dropped_before_entries_and_stay_on_the_last() -> None:
     nodes = tuple(f"gpu-pool-a-{number:04}.internal" for number in range(10))
     made = history(*[("Scaled", 60.0, number) for number in range(12)], nodes=nodes)
     assert [entry.times for entry in made.entries] == [1] * 12
@@ -111,18 +111,18 @@ def test_names_of_nodes_go_before_entries_and_stay_on_the_last() -> None:
     assert (made.entries[-1].nodes, made.entries[-1].more_nodes) == (nodes[:MOST_NODES], 2)
 
 
-def test_what_is_said_again_counts() -> None:
+def test_a_repeated_entry_is_counted() -> None:
     twice = [("Resized", 10.0, 2), ("Resized", 5.0, 2)]
     (entry,) = history(*twice, why="it would end first").entries
     assert (entry.at, entry.times) == (10.0, 2)
     assert len(history(*twice).entries) == 2, "another reason"
 
 
-def test_what_the_entry_before_says_is_left_out() -> None:
-    made = JobHistory()
+def test_a_clause_of_the_previous_entry_is_left_out() -> None:
+    history = JobHistory()
     for what, why in (("Moved", "b has room"), ("Queued", "b has room; 2 pods still end")):
-        made = made.with_entry(what, why, at=1.0, workers=2, nodes=())
-    assert [entry.why for entry in made.entries] == ["b has room", "2 pods still end"]
+        history = history.with_entry(what, why, at=1.0, workers=2, nodes=())
+    assert [entry.why for entry in history.entries] == ["b has room", "2 pods still end"]
 
 
 WHYS: dict[str, tuple[str, str]] = {
@@ -144,7 +144,7 @@ def test_a_clock_that_was_set_back_changes_no_order() -> None:
     assert [entry.at for entry in made.entries] == [100.0, 100.0, 100.0]
 
 
-def test_the_last_phase_is_known_whatever_changed_since() -> None:
+def test_the_last_phase_is_known_after_any_later_changes() -> None:
     assert history(("Queued", 1.0, 2), ("Placed", 1.0, 2), ("Scaled", 1.0, 3)).phase == "Placed"
     assert JobHistory().phase == ""
 
@@ -164,16 +164,16 @@ _point = st.tuples(
 def test_a_curve_is_bounded_with_growing_times_and_exact_ends(
     reported: list[tuple[float, int | None, float | None]],
 ) -> None:
-    made, at, kept = JobHistory(), 1_700_000_000.0, list[tuple[int | None, float | None]]()
+    history, at, kept = JobHistory(), 1_700_000_000.0, list[tuple[int | None, float | None]]()
     for after, step, value in reported:
         at += after
-        made = made.with_point(at, step, value)
+        history = history.with_point(at, step, value)
         known = value if value is not None and abs(value) < float("inf") else None
         if (step, known) not in {(None, None), kept[-1] if kept else None}:
             kept.append((step, known))
-    points = decode_curve(made.curve)
+    points = decode_curve(history.curve)
     assert len(points) == min(len(kept), MOST_POINTS)
-    assert len(made.curve) <= LONGEST_CURVE
+    assert len(history.curve) <= LONGEST_CURVE
     times = [point.at for point in points]
     assert times == sorted(set(times))
     if points:
@@ -181,28 +181,28 @@ def test_a_curve_is_bounded_with_growing_times_and_exact_ends(
     reports = ((step, rounded(value)) for step, value in kept)
     # Each point is a report, in the order of the reports.
     assert all((step, rounded(value)) in reports for _, step, value in points)
-    assert read_back(made) == made
+    assert read_back(history) == history
 
 
 @pytest.mark.parametrize("number", [65, 100, 1000, 5000])
 def test_a_thinned_curve_is_spread_over_the_whole_life(number: int) -> None:
-    made = JobHistory()
+    history = JobHistory()
     for second in range(number):
-        made = made.with_point(10.0 * second, second, 1.0)
-    times = [point.at for point in decode_curve(made.curve)]
+        history = history.with_point(10.0 * second, second, 1.0)
+    times = [point.at for point in decode_curve(history.curve)]
     gaps = [later - earlier for earlier, later in pairwise(times)]
     assert max(gaps) <= 2 * 10.0 * number / MOST_POINTS
     assert (times[0], times[-1]) == (0, 10 * (number - 1))
 
 
-def test_another_metric_leaves_the_steps() -> None:
-    made = JobHistory().with_point(10.0, 1, 0.5).with_point(20.0, None, 0.4)
-    changed = made.with_point(30.0, 3, 0.3).without_values()
+def test_another_metric_keeps_the_steps() -> None:
+    history = JobHistory().with_point(10.0, 1, 0.5).with_point(20.0, None, 0.4)
+    changed = history.with_point(30.0, 3, 0.3).without_values()
     assert decode_curve(changed.curve) == [(10, 1, None), (30, 3, None)]
 
 
 @given(history=json_values, curve=json_values | st.text(max_size=50), entries=st.lists(json_values))
-def test_anything_else_is_read_without_an_error(history: Any, curve: Any, entries: Any) -> None:
+def test_malformed_data_is_read_without_an_error(history: Any, curve: Any, entries: Any) -> None:
     for written in (history, entries, [dict.fromkeys(Entry.__slots__, history)]):
         made = decode_history(written, curve).with_point(1.0, 1, 1.0)
         read = made.with_entry("Placed", "", at=1.0, workers=1, nodes=())

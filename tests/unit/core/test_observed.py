@@ -1,4 +1,4 @@
-"""What admission makes of pods is learnt from pods, and planned with."""
+"""kfext learns from pods how admission changes them, and plans with it."""
 
 import json
 from collections.abc import Mapping
@@ -24,16 +24,16 @@ LISTENS = {"initContainers": [
 
 
 def made(spec: Raw | None = None, *, cpu: str = "1", gated: bool = True) -> list[Pod]:
-    """The pods as admission leaves them."""
+    """The pods after admission."""
     resources = {"requests": {"cpu": cpu, "nvidia.com/gpu": "1"}}
     changed = {"containers": [{"resources": resources}], **TOLERATED, **(spec or {})}
     return pods(OF.build(), gated=gated, spec=changed)
 
 
 def learnt(*seen: Pod, plan: Plan | None = None) -> JobState:
-    """The state after these pods were seen, once it was written and read."""
-    found = observed(OF.build(), seen, JobState(), plan=plan)
-    return state_in(JobState(observed=found).encode(job_uid="u"))
+    """The state after these pods were seen, written and read back."""
+    result = observed(OF.build(), seen, JobState(), plan=plan)
+    return state_in(JobState(observed=result).encode(job_uid="u"))
 
 
 CHANGED: dict[str, tuple[list[Pod], Mapping[str, Any], str]] = {
@@ -95,7 +95,7 @@ def test_tolerations_that_admission_added_are_planned_with(
     assert again == state.observed
 
 
-def test_a_toleration_that_admission_adds_no_more_is_not_planned_with_any_more() -> None:
+def test_a_toleration_that_admission_no_longer_adds_is_no_longer_planned_with() -> None:
     first = learnt(*made({"tolerations": [*GPUS, POOL]}))
     known = as_observed(OF.build(), first)
     second = JobState(observed=observed(known, made(), first, plan=None))
@@ -106,19 +106,19 @@ WITH_POOL = ledger(node("a", gpus=8), node("b", gpus=8, taints=[POOL]))
 
 
 def test_tolerations_are_expected_of_pods_that_were_never_seen_under_their_template() -> None:
-    of, other = OF.build(), job().worker(2, cpu="2", gpus=1).resumed().build()
-    plain = JobState(observed=observed(of, made(), JobState(), plan=None, unchanged=True))
-    for unseen, state in ((of, JobState()), (other, plain)):
-        found = expecting_tolerations(unseen, state, WITH_POOL)
-        assert found is not None
-        assert [group.constraints.expects_tolerations for group in found.groups] == [True]
-    assert expecting_tolerations(of, plain, WITH_POOL) is None
-    assert expecting_tolerations(of, JobState(), ledger(node("a", gpus=8))) is None
-    assert as_observed(of, plain) == of
+    training_job, other = OF.build(), job().worker(2, cpu="2", gpus=1).resumed().build()
+    plain = JobState(observed=observed(training_job, made(), JobState(), plan=None, unchanged=True))
+    for unseen, state in ((training_job, JobState()), (other, plain)):
+        result = expecting_tolerations(unseen, state, WITH_POOL)
+        assert result is not None
+        assert [group.constraints.expects_tolerations for group in result.groups] == [True]
+    assert expecting_tolerations(training_job, plain, WITH_POOL) is None
+    assert expecting_tolerations(training_job, JobState(), ledger(node("a", gpus=8))) is None
+    assert as_observed(training_job, plain) == training_job
 
 
 @pytest.mark.parametrize(("seen", "want", "words"), CHANGED.values(), ids=CHANGED)
-def test_a_job_is_planned_as_its_pods_were_seen(
+def test_a_job_is_planned_with_its_pods_as_observed(
     seen: list[Pod], want: Mapping[str, Any], words: str
 ) -> None:
     assert differences(OF.build(), seen, plan=None, eligible=False) == words
@@ -130,7 +130,7 @@ def test_a_job_is_planned_as_its_pods_were_seen(
             assert getattr(group.constraints, key) == value
 
 
-def test_quotas_count_what_its_pods_were_seen_to_request() -> None:
+def test_quotas_count_the_observed_requests_of_its_pods() -> None:
     plain = job().worker(4, cpu_limit="3").resumed().build()
     large = pods(
         plain, gated=True, spec={"containers": [{"resources": {"requests": {"cpu": "1"}}}]}
@@ -146,7 +146,7 @@ def test_quotas_count_what_its_pods_were_seen_to_request() -> None:
     assert not group.charge.best_effort
 
 
-def test_pods_like_their_template_teach_nothing() -> None:
+def test_pods_equal_to_their_template_add_nothing() -> None:
     assert differences(OF.build(), made(), plan=None, eligible=False) == ""
     assert learnt(*made()) == JobState()
 
@@ -155,11 +155,11 @@ def test_a_missing_toleration_is_no_difference_where_a_node_is_eligible() -> Non
     assert differences(OF.build(), made({"tolerations": []}), plan=None, eligible=True) == ""
 
 
-def test_only_pods_behind_the_gate_show_what_they_require() -> None:
+def test_only_gated_pods_show_their_requirements() -> None:
     assert learnt(*made({"nodeSelector": {"pool": "x"}}, gated=False)) == JobState()
 
 
-def test_a_pod_beyond_a_bound_shows_nothing_as_it_was_not_read() -> None:
+def test_a_pod_beyond_a_bound_is_not_read_and_shows_nothing() -> None:
     (observed, _) = made(cpu="3")
     assert observed.constraints is not None
     beyond = replace(observed, constraints=replace(observed.constraints, excess="30000 containers"))
@@ -172,14 +172,14 @@ def test_the_largest_pod_of_a_type_counts() -> None:
     assert seen.observed["worker"].requests["cpu"] == 3000
 
 
-def test_what_was_seen_is_planned_with_once_and_for_all() -> None:
+def test_an_observation_is_planned_with_permanently() -> None:
     state = learnt(*made(cpu="3"))
     once = as_observed(OF.build(), state)
     assert as_observed(once, state) == once
     assert differences(once, made(cpu="3"), plan=None, eligible=True) == ""
 
 
-def test_what_was_learnt_first_is_kept_when_more_is_learnt() -> None:
+def test_the_first_observation_stays_when_more_is_observed() -> None:
     first = learnt(*made({"tolerations": [], **LISTENS}))
     known = as_observed(OF.build(), first)
     second = observed(known, made({"tolerations": [], **LISTENS}, cpu="3"), first, plan=None)
@@ -196,14 +196,14 @@ def test_ports_that_only_some_pods_of_a_type_have_are_not_planned_with() -> None
 
 def test_the_ports_that_kfext_gave_to_pods_are_no_difference() -> None:
     container = {"name": "pytorch", "ports": [{"name": "own", "containerPort": 8080}]}
-    of = job().master(spec={"containers": [container]}).resumed().build()
+    training_job = job().master(spec={"containers": [container]}).resumed().build()
     ports = [{"containerPort": number} for number in (8080, 20000)]
     on_host = {"hostNetwork": True, "containers": [{"name": "pytorch", "ports": ports}]}
-    pods = [pod(of, "master", 0, gated=True, spec=on_host)]
-    plan = Plan(of.uid, 1, {ReplicaKey("master", 0): "a"}, port=20000)
-    assert differences(of, pods, plan=plan, eligible=True) == ""
-    assert observed(of, pods, JobState(), plan=plan) == {}
-    assert observed(of, pods, JobState(), plan=None) != {}
+    pods = [pod(training_job, "master", 0, gated=True, spec=on_host)]
+    plan = Plan(training_job.uid, 1, {ReplicaKey("master", 0): "a"}, port=20000)
+    assert differences(training_job, pods, plan=plan, eligible=True) == ""
+    assert observed(training_job, pods, JobState(), plan=plan) == {}
+    assert observed(training_job, pods, JobState(), plan=None) != {}
 
 
 NOT_LEARNT: dict[str, tuple[Raw, str]] = {
@@ -213,7 +213,7 @@ NOT_LEARNT: dict[str, tuple[Raw, str]] = {
         }}}},
         "a worker has another node affinity",
     ),
-    "a toleration was taken away": (
+    "a toleration was removed": (
         {"tolerations": []},
         "a worker has fewer tolerations",
     ),
@@ -225,13 +225,15 @@ NOT_LEARNT: dict[str, tuple[Raw, str]] = {
 
 
 @pytest.mark.parametrize(("spec", "words"), NOT_LEARNT.values(), ids=NOT_LEARNT)
-def test_other_differences_are_said_and_not_kept(spec: Raw, words: str) -> None:
+def test_other_differences_are_reported_and_not_stored(spec: Raw, words: str) -> None:
     made = job().worker(2, cpu="1", spec={"tolerations": [{"key": "team"}]}).resumed()
-    of = made.build()
+    training_job = made.build()
     template = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}
-    seen = pods(of, gated=True, spec={**template, "tolerations": [{"key": "team"}], **spec})
-    assert differences(of, seen, plan=None, eligible=True) == words
-    assert observed(of, seen, JobState(), plan=None) == {}
+    seen = pods(
+        training_job, gated=True, spec={**template, "tolerations": [{"key": "team"}], **spec}
+    )
+    assert differences(training_job, seen, plan=None, eligible=True) == words
+    assert observed(training_job, seen, JobState(), plan=None) == {}
 
 
 def test_a_template_that_is_edited_counts_again() -> None:
@@ -240,14 +242,16 @@ def test_a_template_that_is_edited_counts_again() -> None:
     assert as_observed(edited, state) == edited
 
 
-def test_other_types_are_as_their_templates_say() -> None:
-    of = job("TFJob").ps(1, cpu="1").worker(1, cpu="1").resumed().build()
-    large = pod(of, "worker", 0, gated=True, spec={"overhead": {"cpu": "1"}})
-    found = observed(of, [large, pod(of, "ps", 0, gated=True)], JobState(), plan=None)
-    assert set(found) == {"worker"}
+def test_other_types_follow_their_templates() -> None:
+    training_job = job("TFJob").ps(1, cpu="1").worker(1, cpu="1").resumed().build()
+    large = pod(training_job, "worker", 0, gated=True, spec={"overhead": {"cpu": "1"}})
+    result = observed(
+        training_job, [large, pod(training_job, "ps", 0, gated=True)], JobState(), plan=None
+    )
+    assert set(result) == {"worker"}
 
 
-def test_what_is_too_long_to_remember_is_not_remembered() -> None:
+def test_an_observation_too_long_to_store_is_not_stored() -> None:
     names = {f"example.com/{'x' * 50}-{number}": "1" for number in range(40)}
     seen = made({"containers": [{"resources": {"requests": names}}]})
     known = {"worker": ObservedPods(template=1, requests={"cpu": 1, "pods": 1})}

@@ -56,16 +56,16 @@ LISTS: dict[str, tuple[list[str], str]] = {
 
 @pytest.mark.parametrize(("names", "want"), LISTS.values(), ids=LISTS)
 def test_a_list_of_names(names: list[str], want: str) -> None:
-    assert listed(names, of="nodes") == want
+    assert listed(names, noun="nodes") == want
 
 
-def test_what_there_are_more_of_is_said() -> None:
-    assert listed("abcd", of="policies").endswith("2 more policies")
+def test_the_message_counts_the_omitted_names() -> None:
+    assert listed("abcd", noun="policies").endswith("2 more policies")
 
 
 @given(st.lists(st.from_regex(r"[a-z]{1,9}-[0-9]", fullmatch=True), unique=True))
-def test_at_most_three_names_are_said_and_the_others_counted(names: list[str]) -> None:
-    words = listed(names, of="nodes").replace(",", "").split()
+def test_at_most_three_names_are_listed_and_the_others_counted(names: list[str]) -> None:
+    words = listed(names, noun="nodes").replace(",", "").split()
     said = [word for word in words if word in names]
     others = [int(word) for word in words if word.isdecimal()]
     assert len(said) <= 3
@@ -76,10 +76,10 @@ def test_at_most_three_names_are_said_and_the_others_counted(names: list[str]) -
 OTHERS: dict[str, tuple[list[str], int, str, str]] = {
     "no job": ([], 0, "", "has"),
     "own jobs alone": (["a", "b"], 0, "a and b", "have"),
-    "one of another namespace": ([], 1, "1 job of another namespace", "has"),
+    "one job of another namespace": ([], 1, "1 job of another namespace", "has"),
     "ten of other namespaces": ([], 10, "10 jobs of other namespaces", "have"),
-    "an own one and others": (["a"], 2, "a and 2 jobs of other namespaces", "have"),
-    "an own one alone": (["a"], 0, "a", "has"),
+    "an own job and others": (["a"], 2, "a and 2 jobs of other namespaces", "have"),
+    "an own job alone": (["a"], 0, "a", "has"),
 }
 
 

@@ -1,4 +1,4 @@
-"""What the demo claims holds of a round exactly if the round shows it, on busy machines too."""
+"""A claim of the demo holds for a round exactly if the round shows it, on busy machines too."""
 
 import pytest
 
@@ -75,14 +75,14 @@ def a_round(
 
 
 @pytest.mark.parametrize(("plain", "kfext", "said"), CHANGES.values(), ids=CHANGES.keys())
-def test_a_speed_is_told_where_it_is_more_than_noise(
+def test_a_speed_is_claimed_where_it_exceeds_the_noise(
     plain: tuple[float, ...], kfext: tuple[float, ...], said: str
 ) -> None:
     assert change(plain, kfext) == said
 
 
 @pytest.mark.parametrize(("second", "ended", "holds"), PLACES.values(), ids=PLACES.keys())
-def test_jobs_are_together_where_each_is_on_one_node_and_has_ended(
+def test_jobs_are_colocated_where_each_is_on_one_node_and_has_ended(
     second: str, ended: tuple[str, ...], *, holds: bool
 ) -> None:
     pods = (pod("ddp", "master-0"), pod("ddp", "worker-0", node=second))
@@ -90,7 +90,7 @@ def test_jobs_are_together_where_each_is_on_one_node_and_has_ended(
 
 
 @pytest.mark.parametrize(("second", "usual", "sent", "holds"), LINKS.values(), ids=LINKS.keys())
-def test_the_link_is_spared_where_a_tenth_of_the_bytes_is_left(
+def test_the_link_is_spared_where_at_most_a_tenth_of_the_bytes_remains(
     second: str, usual: float, sent: float, *, holds: bool
 ) -> None:
     pods = (pod("ddp", "master-0"), pod("ddp", "worker-0", node=second))
@@ -99,7 +99,7 @@ def test_the_link_is_spared_where_a_tenth_of_the_bytes_is_left(
 
 
 @pytest.mark.parametrize(("first", "second", "over", "holds"), TURNS.values(), ids=TURNS.keys())
-def test_gangs_run_one_after_the_other_where_they_do(
+def test_gangs_run_in_sequence_where_each_ends_before_the_next(
     first: tuple[int, int], second: tuple[int, int], over: tuple[str, ...], *, holds: bool
 ) -> None:
     pods = [

@@ -25,9 +25,9 @@ SEAMS = (
     *("core/admission/gpu", "core/ledger/cards", "core/lifecycle/cards"),
     *("model/gpu", "model/shared_gpu", "state/mirror/card_demand", "state/mirror/cards"),
 )
-"""The modules that make GPU sharing part of the house."""
+"""The modules that connect GPU sharing to the rest of kfext."""
 OF_ALL_PLANNERS = {"SeparatedJobs.__init__", "CardDemand.__init__", "Cards.__init__"}
-"""What a planner makes at its start, whatever comes."""
+"""The functions that a planner calls at its start in any case."""
 CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 
 
@@ -43,10 +43,10 @@ def of_gpu_sharing(calls: set[Call]) -> set[str]:
     return {name for name in named() if name.split()[-1] not in OF_ALL_PLANNERS}
 
 
-def create(made: JobBuilder) -> JobBuilder:
+def create(builder: JobBuilder) -> JobBuilder:
     """The job webhook admits a job."""
-    made.raw = jsonpatch.apply_patch(made.raw, list(mutate_job(made.raw, CONTEXT).ops))
-    return made
+    builder.raw = jsonpatch.apply_patch(builder.raw, list(mutate_job(builder.raw, CONTEXT).ops))
+    return builder
 
 
 STRANGER = {"kind": "Pod", "metadata": {"namespace": "other", "name": "p", "uid": "p"}, "spec": {}}
@@ -63,7 +63,7 @@ def run(world: World, *, gated: bool = False) -> None:
         planner.cluster.observe_pod(None, parse_pod(STRANGER))
 
     def work() -> None:
-        """What the controller does beside the steps of jobs."""
+        """The other work of the controller."""
         assert not list(planner.card_steps(world.now))
         assert planner.next_alarm() > world.now
 
@@ -109,7 +109,7 @@ def test_a_plain_job_goes_from_creation_to_its_end_without_gpu_sharing(*, gated:
     assert of_gpu_sharing(calls) == set()
 
 
-def test_so_it_does_where_others_may_share_gpus() -> None:
+def test_a_plain_job_runs_without_gpu_sharing_where_others_may_share_gpus() -> None:
     world = World(create(plain()))
     assert of_gpu_sharing(executed(lambda: run(world))) == set()
 

@@ -1,4 +1,4 @@
-"""Which gangs count as half: bound in part for longer than a swap takes, and never whole before."""
+"""Which gangs count as half: partly bound for longer than a swap, and never whole before."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_a_gang_is_half_while_some_of_its_pods_are_bound_and_others_are_not(
 
 
 @pytest.mark.parametrize("manifest", JOBS.values(), ids=JOBS)
-def test_a_start_is_when_a_job_is_suspended_no_more(manifest: Object) -> None:
+def test_a_start_is_the_end_of_a_suspension(manifest: Object) -> None:
     waits = {"suspend": True} if manifest["kind"] == TRAIN_JOB else {"runPolicy": {"suspend": True}}
     gang = Gang("gang")
     for at, spec in enumerate([waits, {}, waits, {}]):

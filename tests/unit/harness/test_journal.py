@@ -1,4 +1,4 @@
-"""When an elastic training went on from where, read from what it has printed."""
+"""The restarts of an elastic training and their steps, read from its output."""
 
 from e2e.harness.journal import Resumed, answers, redone, resumes, worlds
 
@@ -16,16 +16,16 @@ LINES = [
 ]
 
 
-def test_each_start_is_told_with_what_had_been_saved() -> None:
+def test_each_start_has_the_last_save_before_it() -> None:
     assert resumes(LINES) == [Resumed(0, 4, 0), Resumed(7, 2, 7), Resumed(7, 4, 20)]
     assert worlds(LINES) == [4, 2, 4]
 
 
-def test_a_start_from_before_what_was_saved_has_lost_steps() -> None:
+def test_a_start_from_before_the_last_save_has_lost_steps() -> None:
     assert [start.kept for start in resumes(LINES)] == [True, True, False]
 
 
-def test_that_requests_are_answered_is_no_answer() -> None:
+def test_a_statement_that_requests_are_answered_is_no_answer() -> None:
     assert answers(LINES) == [3]
 
 
@@ -33,8 +33,8 @@ def test_workers_that_do_not_know_each_other_have_no_world() -> None:
     assert resumes(["resumed at step 12"]) == [Resumed(12, 0, 0)]
 
 
-def test_steps_that_are_done_again_are_those_since_the_one_it_went_on_from() -> None:
-    # From 10 back to 7, and from 7 to 7; what came before the last line that was printed is lost.
+def test_repeated_steps_are_those_since_the_step_of_the_restart() -> None:
+    # From 10 back to 7, and from 7 to 7; steps after the last printed line are unknown.
     assert redone(LINES) == 3
     assert redone([*LINES, "step 30/100 loss=1", "resumed at step 20"]) == 13
     assert redone(["resumed at step 40 with world 1", "step 45/100 loss=1"]) == 0

@@ -34,7 +34,7 @@ def feed(step: int) -> Batch:
     return np.array([step]), np.array([step])
 
 
-def test_every_step_is_printed_in_a_form_that_is_recognised(
+def test_every_step_is_printed_in_a_recognised_form(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     train(Counting(), feed, steps=3)
@@ -51,7 +51,7 @@ def test_every_step_is_printed_in_a_form_that_is_recognised(
     ]
 
 
-def test_a_training_that_was_killed_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_training_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
     killed = Counting(ends_at=7)
     with pytest.raises(KeyboardInterrupt):
         train(killed, feed, steps=10, checkpoints=tmp_path, every=3)

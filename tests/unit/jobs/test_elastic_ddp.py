@@ -1,4 +1,4 @@
-"""The elastic training: its samples, its slices, its checkpoints, and what it answers."""
+"""The elastic training: its samples, slices, checkpoints, and answers."""
 
 import json
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from kfext.core.progress.lines import read_line
 
 @dataclass
 class Counting:
-    """A rank that only remembers what it was given."""
+    """A rank that only records its samples."""
 
     rank: int = 0
     world: int = 1
@@ -73,10 +73,10 @@ def test_the_slices_of_all_ranks_are_the_batch(batch: int, world: int) -> None:
 
 
 @given(step=st.integers(1, 10**6), batch=st.integers(1, 2 * SAMPLES))
-def test_a_step_has_the_same_samples_whenever_it_is_done(step: int, batch: int) -> None:
-    found = samples(step, batch)
-    assert len(found) == batch
-    assert np.array_equal(found, samples(step, batch))
+def test_a_step_has_the_same_samples_at_any_time(step: int, batch: int) -> None:
+    result = samples(step, batch)
+    assert len(result) == batch
+    assert np.array_equal(result, samples(step, batch))
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
@@ -98,7 +98,7 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def test_a_training_that_was_killed_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_training_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(Counting(ends_at=7), tmp_path)
     again = Counting(world=3)
@@ -118,8 +118,12 @@ def test_a_request_is_answered_once_after_the_checkpoint(tmp_path: Path) -> None
     assert newest(tmp_path) == 1
 
 
-def test_every_step_is_printed_in_a_form_that_is_recognised(tmp_path: Path) -> None:
+def test_every_step_is_printed_in_a_recognised_form(tmp_path: Path) -> None:
     read = [read_line(line) for line in run(Counting(), tmp_path, steps=3, every=100)]
     # The totals at the end are one more line, with the step of the last one.
-    found = [line for line in read if line and line.measures][:-1]
-    assert [(line.position.step, line.position.steps) for line in found] == [(1, 3), (2, 3), (3, 3)]
+    result = [line for line in read if line and line.measures][:-1]
+    assert [(line.position.step, line.position.steps) for line in result] == [
+        (1, 3),
+        (2, 3),
+        (3, 3),
+    ]

@@ -63,7 +63,7 @@ async def test_an_api_server_that_does_not_answer_is_not_one_without_kinds() -> 
 
 
 def schemas(**fields: Raw) -> Raw:
-    """What an API server says of TrainJobs with these fields in their spec."""
+    """The API server's schema of TrainJobs with these fields in their spec."""
     kind = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "kind": "TrainJob"}
     schema = {
         "x-kubernetes-group-version-kind": [kind],

@@ -1,4 +1,4 @@
-"""What a controller writes on SIGUSR1 is what `kfext plan --snapshot` decides on."""
+"""A controller writes a snapshot on SIGUSR1, and `kfext plan --snapshot` decides on it."""
 
 from pathlib import Path
 
@@ -37,21 +37,21 @@ spec:
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_what_is_written_is_read_back(tmp_path: Path, data: st.DataObject) -> None:
+def test_a_written_snapshot_is_read_back(tmp_path: Path, data: st.DataObject) -> None:
     history = History(data)
     for act in (*CROWDED, *data.draw(st.lists(st.sampled_from(ACTS), max_size=20))):
         act(history)
     wrote = snapshot_of(history.planner, history.moment)
     path = tmp_path / "snapshot.json"
-    assert write_snapshot(path, wrote, taken=7.0) == path.stat().st_size
-    found = read_snapshot_file(path.read_bytes(), name="snapshot.json")
-    assert (found.snapshot, found.taken) == (wrote, 7.0)
-    assert all(job.kind is KINDS[job.kind.name] for job in found.snapshot.jobs)
+    assert write_snapshot(path, wrote, at=7.0) == path.stat().st_size
+    result = read_snapshot_file(path.read_bytes(), name="snapshot.json")
+    assert (result.snapshot, result.taken) == (wrote, 7.0)
+    assert all(job.kind is KINDS[job.kind.name] for job in result.snapshot.jobs)
     assert [file.name for file in tmp_path.iterdir()] == ["snapshot.json"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1", b'{"kfext": 1}'], ids=repr)
-def test_what_is_no_snapshot_is_refused_with_its_name(content: bytes) -> None:
+def test_a_file_that_is_no_snapshot_is_refused_with_its_name(content: bytes) -> None:
     with pytest.raises(UserError, match=r"case\.json is not a snapshot of kfext"):
         read_snapshot_file(content, name="case.json")
 
@@ -62,7 +62,7 @@ def taken(tmp_path: Path) -> Path:
     waits = job(name="big", uid="big").worker(6, cpu="1").held().build()
     path = tmp_path / "snapshot.json"
     write_snapshot(
-        path, Snapshot(nodes=(node("a", cpu="4"),), jobs=(waits,), namespaces=TEAM), taken=100.0
+        path, Snapshot(nodes=(node("a", cpu="4"),), jobs=(waits,), namespaces=TEAM), at=100.0
     )
     return path
 
@@ -84,14 +84,14 @@ def test_without_jobs_the_queue_of_the_snapshot_is_shown(taken: Path) -> None:
     assert "TooBig" in ran.output
 
 
-def test_without_either_the_usage_is_shown() -> None:
+def test_without_jobs_and_queue_the_usage_is_shown() -> None:
     ran = CliRunner().invoke(cli, ["plan"])
     assert ran.exit_code == 2
     assert "--snapshot" in ran.output
 
 
 @pytest.mark.parametrize("taken", [-1.0, 1e13, 1e300])
-def test_a_snapshot_of_no_time_that_the_api_has_is_refused(taken: float) -> None:
-    content = encode_snapshot(Snapshot(), taken=taken)
+def test_a_snapshot_with_an_impossible_time_is_refused(taken: float) -> None:
+    content = encode_snapshot(Snapshot(), at=taken)
     with pytest.raises(UserError, match=r"case\.json: taken is .*: it must be epoch seconds"):
         read_snapshot_file(content, name="case.json")

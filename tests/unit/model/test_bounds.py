@@ -1,4 +1,4 @@
-"""What is kept of annotations and requests, and that counting costs no more for larger objects."""
+"""The stored parts of annotations and requests; counting costs no more for larger objects."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ from kfext.model.bounds import (
     MOST_PODS,
     MOST_REPLICA_TYPES,
     MOST_RESOURCES,
+    bounded,
     bytes_of,
     few,
     job_excess,
-    kept,
     kfext_annotations,
     parts,
     plan_excess,
@@ -41,41 +41,41 @@ PARTS: dict[str, tuple[Any, int]] = {
     "values inside values": ({"a": [1, 2], "b": {"c": None}}, 5),
     "a short text is one value": (["x" * 63], 1),
     "a long text weighs more": (["x" * 640], 11),
-    "a long key too": ({"k" * 128: 1}, 3),
+    "a long key weighs more": ({"k" * 128: 1}, 3),
 }
 
 
 @pytest.mark.parametrize(("value", "want"), PARTS.values(), ids=PARTS)
-def test_parts(value: Any, want: int) -> None:
+def test_the_parts_of_a_value(value: Any, want: int) -> None:
     assert parts(value, most=100) == want
 
 
 @given(json_values, st.integers(1, 20))
 def test_counting_ends_beyond_the_bound_and_is_exact_within(value: Any, most: int) -> None:
     exact = parts(value, most=10**9)
-    found = parts(value, most=most)
-    assert (found == exact) if exact <= most else (found > most)
+    result = parts(value, most=most)
+    assert (result == exact) if exact <= most else (result > most)
 
 
-def test_what_is_too_long_is_not_read() -> None:
+def test_a_text_that_is_too_long_is_not_read() -> None:
     assert parts(Unread([0] * 101), most=100) == 101
     assert parts([Unread([0] * 60), Unread([0] * 60)], most=10) > 10
 
 
 def test_only_annotations_of_kfext_are_kept_and_cut_where_they_are_too_long_for_a_setting() -> None:
     written = {"mine": "1", names.METRICS: "x" * 5000, names.PLAN: "p" * 5000, 3: "4"}
-    found = kfext_annotations(written)
-    assert found == {names.METRICS: "x" * (LONGEST_SETTING + 1), names.PLAN: "p" * 5000}
+    result = kfext_annotations(written)
+    assert result == {names.METRICS: "x" * (LONGEST_SETTING + 1), names.PLAN: "p" * 5000}
 
 
-def test_of_too_many_annotations_only_those_are_kept_that_decide_whether_it_is_let_go() -> None:
+def test_of_too_many_annotations_only_those_that_decide_the_release_are_kept() -> None:
     marks = {names.HELD: "true", names.COLOCATION: "required"}
     few_ = {**marks, names.NETWORK: "host"}
-    assert kept(few_) == few_
-    assert kept({**UNKNOWN, **few_}) == marks
-    found = kfext_annotations({**UNKNOWN, **few_, names.PLAN: "{}"})
-    assert job_excess({}, found) == f"more than {MOST_ANNOTATIONS} annotations of kfext"
-    assert kept(found) == {**marks, names.PLAN: "{}"}
+    assert bounded(few_) == few_
+    assert bounded({**UNKNOWN, **few_}) == marks
+    result = kfext_annotations({**UNKNOWN, **few_, names.PLAN: "{}"})
+    assert job_excess({}, result) == f"more than {MOST_ANNOTATIONS} annotations of kfext"
+    assert bounded(result) == {**marks, names.PLAN: "{}"}
 
 
 class Once(dict[Any, Any]):
@@ -102,19 +102,19 @@ def test_a_job_with_too_many_types_is_beyond_a_bound() -> None:
 
 
 @pytest.mark.parametrize(("pods", "beyond"), [(MOST_PODS, False), (2**31 - 1, True)])
-def test_pods(pods: int, *, beyond: bool) -> None:
+def test_the_size_of_pods(pods: int, *, beyond: bool) -> None:
     assert bool(pods_excess(pods)) is beyond
 
 
 def test_requests_with_many_names_keep_the_native_ones() -> None:
     invented = {f"x.y/{number:05}": 1 for number in range(30_000)}
-    found = few({**invented, "cpu": 5, "memory": 6, "pods": 1})
-    assert len(found) == MOST_RESOURCES
-    assert {"cpu": 5, "memory": 6, "pods": 1}.items() <= found.items()
+    result = few({**invented, "cpu": 5, "memory": 6, "pods": 1})
+    assert len(result) == MOST_RESOURCES
+    assert {"cpu": 5, "memory": 6, "pods": 1}.items() <= result.items()
     assert few({"cpu": 5}) == {"cpu": 5}
 
 
-def test_annotations_are_measured_as_the_api_server_does() -> None:
+def test_annotations_are_measured_as_by_the_api_server() -> None:
     assert bytes_of({"ä": "öö", "b": "", names.PLAN: "x" * 99, "c": 3}) == 2 + 4 + 1
 
 
@@ -122,10 +122,10 @@ ROOMS = {
     "a small plan": (500, 0, True),
     "a plan as large as the annotations may be": (MOST_ANNOTATION_BYTES, 0, False),
     "a plan beside large annotations of the user": (50_000, 210_000, False),
-    "annotations that leave no room": (10, MOST_ANNOTATION_BYTES, False),
+    "annotations that leave no space": (10, MOST_ANNOTATION_BYTES, False),
 }
 
 
 @pytest.mark.parametrize(("size", "beside", "fits"), ROOMS.values(), ids=ROOMS)
 def test_a_plan_must_fit_into_the_annotations(size: int, beside: int, *, fits: bool) -> None:
-    assert (plan_excess(size, beside=beside) == "") is fits
+    assert (plan_excess(size, other_bytes=beside) == "") is fits

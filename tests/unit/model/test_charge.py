@@ -1,4 +1,4 @@
-"""What a pod charges to quotas, in the words of quotas."""
+"""The charge of a pod to quotas, in the names of quotas."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def asks(limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any
 
 ONE = {"pods": 1, "count/pods": 1}
 USAGE: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
-    "a pod that asks for nothing is still a pod": (pod({}), ONE),
+    "a pod without requests is still a pod": (pod({}), ONE),
     "a request goes by two names": (
         pod(asks(cpu="500m")),
         {**ONE, "cpu": 500, "requests.cpu": 500},
@@ -64,7 +64,7 @@ USAGE: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
         pod({"resources": {"limits": {"hugepages-2Mi": "4Mi"}}}),
         {**ONE, "hugepages-2Mi": 4 * 2**20, "requests.hugepages-2Mi": 4 * 2**20},
     ),
-    "overhead comes on top of requests, and of limits that there are": (
+    "overhead comes on top of requests, and of existing limits": (
         pod(asks({"cpu": "1"}, memory="1Gi"), overhead={"cpu": "100m", "memory": "1Gi"}),
         {
             **ONE,
@@ -103,7 +103,7 @@ UNSTATED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("spec", "want"), UNSTATED.values(), ids=UNSTATED)
-def test_what_is_left_out(spec: dict[str, Any], want: tuple[str, ...]) -> None:
+def test_which_requests_are_not_stated(spec: dict[str, Any], want: tuple[str, ...]) -> None:
     assert pod_charge(spec).unstated == want
 
 
@@ -129,7 +129,10 @@ SCOPES: dict[str, tuple[dict[str, Any], PodCharge]] = {
         pod(asks(cpu="1"), activeDeadlineSeconds=60),
         PodCharge(terminating=True),
     ),
-    "no deadline does not": (pod(asks(cpu="1"), activeDeadlineSeconds=None), PodCharge()),
+    "no deadline, so not terminating": (
+        pod(asks(cpu="1"), activeDeadlineSeconds=None),
+        PodCharge(),
+    ),
     "its priority class": (
         pod(asks(cpu="1"), priorityClassName="high"),
         PodCharge(priority_class="high"),
@@ -151,7 +154,7 @@ SCOPES: dict[str, tuple[dict[str, Any], PodCharge]] = {
 
 
 @pytest.mark.parametrize(("spec", "want"), SCOPES.values(), ids=SCOPES)
-def test_what_decides_the_scope(spec: dict[str, Any], want: PodCharge) -> None:
+def test_the_scopes_of_a_pod(spec: dict[str, Any], want: PodCharge) -> None:
     charge = pod_charge(spec)
     for field in ("best_effort", "terminating", "cross_namespace_affinity", "priority_class"):
         assert getattr(charge, field) == getattr(want, field), field

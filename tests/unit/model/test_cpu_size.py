@@ -41,18 +41,18 @@ CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
         TrainerCpu(0, 2000),
     ),
     "memory alone": (trainer(resources={"limits": {"memory": "1Gi"}}), {}, TrainerCpu(0, None)),
-    "what the kubelet has set": (
+    "the values that the kubelet has set": (
         trainer(resources=FULL), given("700m"), TrainerCpu(250, 1500, given=700, allocated=250)
     ),
     "a kubelet that has set no limit": (
         trainer(resources=FULL), given(None), TrainerCpu(250, 1500, allocated=250)
     ),
-    "what the kubelet has allocated": (
+    "the request that the kubelet has allocated": (
         trainer(resources=FULL),
         {"containerStatuses": [{"name": "pytorch", "allocatedResources": {"cpu": "370m"}}]},
         TrainerCpu(250, 1500, allocated=370),
     ),
-    "what another container was given": (
+    "the values of another container": (
         trainer(resources=FULL), given("700m", name="sidecar"), TrainerCpu(250, 1500)
     ),
     "a resize restarts it": (
@@ -72,7 +72,7 @@ CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
         {},
         TrainerCpu(250, 1500, beside=50),
     ),
-    "nothing that trains": (trainer("main", resources=FULL), {}, None),
+    "no training container": (trainer("main", resources=FULL), {}, None),
     "a sidecar with the name of another kind's training container": (
         {"containers": [{"name": "tensorflow"}, {"name": "pytorch", "resources": FULL}]}, {},
         TrainerCpu(250, 1500),
@@ -92,7 +92,7 @@ CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
 
 
 @pytest.mark.parametrize(("spec", "status", "want"), CPU.values(), ids=CPU)
-def test_the_cpu_of_what_trains(spec: Raw, status: Raw, want: TrainerCpu | None) -> None:
+def test_the_cpu_of_the_training_container(spec: Raw, status: Raw, want: TrainerCpu | None) -> None:
     assert trainer_cpu(spec, status, container="pytorch") == want
     assert parse_pod({**pod(), "spec": spec, "status": status}).trainer == want
     assert parse_pod({"spec": spec, "status": status}).trainer is None, "a pod of no job"
@@ -104,14 +104,14 @@ def test_a_pod_is_read_by_the_kind_of_its_own_job(kind: JobKind) -> None:
     containers = [{"name": other.container, "resources": FULL} for other in KINDS.values()]
     for container in containers:
         spec = {"containers": [container]}
-        found = parse_pod(pod(ownerReferences=[owner], spec=spec)).trainer
+        result = parse_pod(pod(ownerReferences=[owner], spec=spec)).trainer
         trains = container["name"] == kind.container
-        assert found == (TrainerCpu(250, 1500) if trains else None)
+        assert result == (TrainerCpu(250, 1500) if trains else None)
     all_of_them = parse_pod(pod(ownerReferences=[owner], spec={"containers": containers}))
     assert all_of_them.trainer == TrainerCpu(250, 1500, beside=250 * (len(KINDS) - 1))
 
 
-def test_of_a_pod_beyond_the_bounds_the_cpu_is_not_read() -> None:
+def test_the_cpu_of_a_pod_beyond_the_bounds_is_not_read() -> None:
     spec = trainer(resources=FULL) | {"tolerations": [{"operator": "Exists"}] * 65}
     assert parse_pod({"spec": spec}).trainer is None
 
@@ -134,8 +134,8 @@ PENDING, IN_PROGRESS = "of PodResizePending", "of PodResizeInProgress"
 PROBLEMS: dict[str, tuple[Raw, Verdict | None]] = {
     "no conditions": ({}, None),
     "conditions of other kinds": (conditions(READY), None),
-    "the node has no room now": (conditions(READY, DEFERRED), Verdict("Deferred", PENDING)),
-    "the node never has room": (conditions(INFEASIBLE), Verdict("Infeasible", PENDING)),
+    "the node has no capacity now": (conditions(READY, DEFERRED), Verdict("Deferred", PENDING)),
+    "the node never has capacity": (conditions(INFEASIBLE), Verdict("Infeasible", PENDING)),
     "a condition of no kind": (
         {"conditions": [{"type": ["PodResizePending"], "reason": "Deferred"}]}, None
     ),
@@ -151,15 +151,15 @@ PROBLEMS: dict[str, tuple[Raw, Verdict | None]] = {
 
 
 @pytest.mark.parametrize(("status", "want"), PROBLEMS.values(), ids=PROBLEMS)
-def test_why_a_resize_is_not_carried_out(status: Raw, want: Verdict | None) -> None:
+def test_the_reason_why_a_resize_is_not_carried_out(status: Raw, want: Verdict | None) -> None:
     assert resize_problem(status) == want
     assert parse_pod({"status": status}).resize_problem == want
 
 
 def test_a_long_message_about_a_resize_is_cut() -> None:
     (condition,) = conditions(DEFERRED)["conditions"]
-    found = resize_problem({"conditions": [condition | {"message": "x" * 100_000}]})
-    assert found == Verdict("Deferred", "x" * 512)
+    result = resize_problem({"conditions": [condition | {"message": "x" * 100_000}]})
+    assert result == Verdict("Deferred", "x" * 512)
 
 
 QOS: dict[str, tuple[Raw, QoS]] = {

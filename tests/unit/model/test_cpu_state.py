@@ -1,4 +1,4 @@
-"""What is remembered of resizes reads back as it was written, and is bounded."""
+"""The stored state of resizes reads back as written, and is bounded."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ cpu_states = st.builds(
 
 
 @given(cpu_states)
-def test_it_reads_back_as_it_was_written(state: CpuState) -> None:
+def test_the_state_reads_back_as_it_was_written(state: CpuState) -> None:
     assert decode_cpu(json.loads(json.dumps(state.encode()))) == state
 
 
@@ -39,15 +39,15 @@ def test_it_reads_back_as_it_was_written(state: CpuState) -> None:
     ["asked", "written", "by", "rests"],
     st.dictionaries(st.sampled_from(["worker", "0", "-1"]), json_values) | json_values,
 )))  # fmt: skip
-def test_whatever_is_written_can_be_read(raw: Any) -> None:
-    found = decode_cpu(raw if isinstance(raw, dict) else {})
-    assert isinstance(hash((*found.written.values(), *found.requested.values())), int)
+def test_any_written_state_can_be_read(raw: Any) -> None:
+    result = decode_cpu(raw if isinstance(raw, dict) else {})
+    assert isinstance(hash((*result.written.values(), *result.requested.values())), int)
 
 
 WRITTEN = {"worker": {"0": [[370], [20, 1400]]}}
 DAMAGED: dict[str, tuple[dict[str, Any], CpuState]] = {
     "nothing": ({}, CpuState()),
-    "what kfext writes": (
+    "a state that kfext writes": (
         {"asked": {"worker": [20]}, "written": WRITTEN},
         CpuState(
             {"worker": PodCpu(20, None)}, {"worker-0": (PodCpu(370, None), PodCpu(20, 1400))}
@@ -68,11 +68,11 @@ DAMAGED: dict[str, tuple[dict[str, Any], CpuState]] = {
 
 
 @pytest.mark.parametrize(("raw", "want"), DAMAGED.values(), ids=DAMAGED)
-def test_what_is_damaged_is_left_out(raw: dict[str, Any], want: CpuState) -> None:
+def test_damaged_parts_are_left_out(raw: dict[str, Any], want: CpuState) -> None:
     assert decode_cpu(raw) == want
 
 
-def test_an_empty_one_is_written_as_nothing() -> None:
+def test_an_empty_state_is_not_written() -> None:
     assert CpuState().encode() == {}
 
 
@@ -81,8 +81,8 @@ def test_pods_and_policies_beyond_the_bounds_are_not_written() -> None:
         written={f"worker-{index}": (PodCpu(100, None),) for index in range(1000)},
         disabled={f"policy-{number}": "why" for number in range(100)},
     )
-    found = decode_cpu(many.encode())
-    assert (len(found.written), len(found.disabled)) == (MOST_RESIZED, 8)
+    result = decode_cpu(many.encode())
+    assert (len(result.written), len(result.disabled)) == (MOST_RESIZED, 8)
 
 
 def test_a_reason_is_cut_to_what_fits() -> None:
@@ -95,7 +95,7 @@ def test_a_reason_is_cut_to_what_fits() -> None:
     assert cut("short", most=64) == "short"
 
 
-def test_without_its_pods_a_job_keeps_what_rests() -> None:
+def test_a_job_without_its_pods_keeps_its_disabled_policies() -> None:
     state = CpuState(
         requested={"worker": PodCpu(20, None)},
         written={"worker-0": (PodCpu(700, None),)},

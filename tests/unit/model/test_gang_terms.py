@@ -1,4 +1,4 @@
-"""Which terms of a pod speak of the pods of its own job alone."""
+"""Which terms of a pod select only pods of its own job."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ def among(key: str, *values: str, operator: str = "In") -> dict[str, Any]:
 WORKERS = {"matchLabels": {JOB_NAME: "train", REPLICA_TYPE: "worker"}}
 MODELLED: Mapping[str, tuple[dict[str, Any], tuple[GangTerm, ...]]] = {
     "no affinity": ({}, ()),
-    "none that is required": (spec(), ()),
+    "no required affinity": (spec(), ()),
     "all pods of a job": (spec(term()), (GangTerm("train"),)),
     "the same by an expression": (
         spec(term({"matchExpressions": [among(JOB_NAME, "train")]})),
@@ -59,14 +59,14 @@ def test_affinity_and_anti_affinity_between_the_pods_of_a_job_are_read(
 
 BEYOND: Mapping[str, dict[str, Any]] = {
     "labels of the user, which other pods may bear": term({"matchLabels": {"app": "train"}}),
-    "such a label beside": term({"matchLabels": {JOB_NAME: "train", "app": "train"}}),
+    "a user's label beside the job's": term({"matchLabels": {JOB_NAME: "train", "app": "train"}}),
     "every pod": term({}),
     "no pod": {"topologyKey": HOSTNAME},
     "pods of any job": term({"matchLabels": {REPLICA_TYPE: "worker"}}),
     "pods of two jobs": term({"matchExpressions": [among(JOB_NAME, "train", "other")]}),
     "pods of no job": term({"matchExpressions": [among(JOB_NAME)]}),
     "pods of other jobs": term({"matchExpressions": [among(JOB_NAME, "train", operator="NotIn")]}),
-    "a label that is there twice": term({**OWN, "matchExpressions": [among(JOB_NAME, "other")]}),
+    "a duplicate label": term({**OWN, "matchExpressions": [among(JOB_NAME, "other")]}),
     "a label without a text": term({"matchLabels": {JOB_NAME: "train", REPLICA_TYPE: 7}}),
     "a name that is too long": term({"matchLabels": {JOB_NAME: "x" * 254}}),
     "more than labels": term({**OWN, "matchFields": []}),
@@ -84,7 +84,7 @@ BEYOND: Mapping[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("beyond", BEYOND.values(), ids=BEYOND)
-def test_a_term_that_may_speak_of_other_pods_or_domains_is_not(beyond: dict[str, Any]) -> None:
+def test_a_term_on_other_pods_or_domains_is_not_modelled(beyond: dict[str, Any]) -> None:
     for of in (spec(beyond), spec(term(), beyond)):
         assert (affinity(of), anti_affinity(of)) == (None, None)
 
@@ -95,14 +95,14 @@ def test_more_terms_than_a_job_has_types_are_not_read() -> None:
     assert anti_affinity(spec(*many[:16])) is not None
 
 
-def test_one_kind_of_terms_is_not_taken_for_the_other() -> None:
+def test_affinity_and_anti_affinity_are_not_confused() -> None:
     none: dict[str, Any] = {"podAffinity": {REQUIRED: []}}
     of = {"affinity": {**spec(term())["affinity"], **none}}
     assert (affinity(of), anti_affinity(of)) == ((), (GangTerm("train"),))
 
 
 @given(value=json_values)
-def test_whatever_stands_there_nothing_is_raised(value: object) -> None:
+def test_malformed_terms_raise_no_error(value: object) -> None:
     for of in (
         {"affinity": value},
         {"affinity": {"podAntiAffinity": value}},

@@ -39,7 +39,7 @@ shares = st.builds(
 
 
 @given(needs, st.booleans())
-def test_a_resource_says_what_it_counts(of: CardNeed, whole: bool) -> None:
+def test_a_resource_name_shows_what_it_counts(of: CardNeed, whole: bool) -> None:
     assert counted(CardsFor(of, whole).name) == CardsFor(of, whole)
 
 
@@ -56,13 +56,13 @@ def test_terms_read_back_as_they_were_written(share: GpuShare) -> None:
     assert decode_share(encode_share(replace(share, busy=400))) == share, "it was not promised"
 
 
-def test_terms_of_an_earlier_version_read_back_without_what_has_gone() -> None:
+def test_terms_of_an_earlier_version_read_back_without_removed_fields() -> None:
     written = {**encode_share(GpuShare(50, high=True)), "limit": 80, "gated": False}
     assert decode_share(written) == GpuShare(50, high=True)
 
 
 @given(json_values)
-def test_anything_else_is_no_terms(written: object) -> None:
+def test_malformed_terms_are_no_terms(written: object) -> None:
     assert decode_share(written) is None
 
 
@@ -77,7 +77,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("written", BAD.values(), ids=BAD)
-def test_terms_that_cannot_be_are_none(written: object) -> None:
+def test_impossible_terms_are_no_terms(written: object) -> None:
     assert decode_share(written) is None
 
 
@@ -87,7 +87,7 @@ def test_low_priority_needs_time_beside_high() -> None:
     assert GpuShare(50, memory=2**20 + 1).need.memory == 2
 
 
-def test_who_uses_less_of_a_card_needs_less_time_for_the_same_part_of_its_speed() -> None:
+def test_a_job_that_uses_less_of_a_card_needs_less_time_for_the_same_part_of_its_speed() -> None:
     assert GpuShare(50, busy=500).need.idle == 100
     assert GpuShare(50, busy=501).need.idle == 101
     assert GpuShare(50, busy=0).need.idle == 0
@@ -111,7 +111,7 @@ def test_other_resources_are_no_slots(resource: str) -> None:
     assert slot_of(resource) is None
 
 
-def test_a_reservation_has_the_same_name_whoever_makes_it() -> None:
+def test_a_reservation_has_the_same_name_whoever_creates_it() -> None:
     assert reservation_of("node-a", 0) == reservation_of("node-a", 0)
     names = {reservation_of(node, slot) for node in ("node-a", "node-b") for slot in range(8)}
     assert len(names) == 16

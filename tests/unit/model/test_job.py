@@ -21,16 +21,16 @@ TYPES = {
 
 @pytest.mark.parametrize(("kind", "keys", "want"), TYPES.values(), ids=TYPES)
 def test_replica_types(kind: str, keys: list[str], want: list[str]) -> None:
-    found = parse_job(job(kind, specs={key: replica(1) for key in keys}))
-    assert found is not None
-    assert [group.type for group in found.groups] == want
-    assert sorted(group.key for group in found.groups) == sorted(
+    parsed = parse_job(job(kind, specs={key: replica(1) for key in keys}))
+    assert parsed is not None
+    assert [group.type for group in parsed.groups] == want
+    assert sorted(group.key for group in parsed.groups) == sorted(
         key for key in keys if key.lower() in map(str.lower, want)
     )
 
 
 REPLICAS = {
-    "unset is one, as the operator has it": (None, 1),
+    "unset is one, as for the operator": (None, 1),
     "zero": (0, 0),
     "five hundred": (500, 500),
     "a text": ("3", 1),
@@ -42,24 +42,24 @@ REPLICAS = {
 
 @pytest.mark.parametrize(("written", "want"), REPLICAS.values(), ids=REPLICAS)
 def test_number_of_replicas(written: Any, want: int) -> None:
-    found = parse_job(job(specs={"Worker": replica(written)}))
-    assert found is not None
-    assert found.pods == want == len(list(found.replicas()))
+    parsed = parse_job(job(specs={"Worker": replica(written)}))
+    assert parsed is not None
+    assert parsed.pods == want == len(list(parsed.replicas()))
 
 
 def test_replicas_come_in_rank_order() -> None:
-    found = parse_job(job())
-    assert found is not None
-    keys = [(key.type, key.index) for key, _ in found.replicas()]
+    parsed = parse_job(job())
+    assert parsed is not None
+    keys = [(key.type, key.index) for key, _ in parsed.replicas()]
     assert keys == [("master", 0), ("worker", 0), ("worker", 1)]
 
 
 def test_requests_are_those_of_all_pods() -> None:
     requests = {"requests": {"cpu": "500m", "nvidia.com/gpu": 1}}
     containers = [{"name": "pytorch", "resources": requests}]
-    found = parse_job(job(specs={"Worker": replica(3, containers=containers)}))
-    assert found is not None
-    assert found.requests == {"cpu": 1500, "nvidia.com/gpu": 3, "pods": 3}
+    parsed = parse_job(job(specs={"Worker": replica(3, containers=containers)}))
+    assert parsed is not None
+    assert parsed.requests == {"cpu": 1500, "nvidia.com/gpu": 3, "pods": 3}
 
 
 def owned_by(kind: str, api_version: str, *, controller: object = True) -> dict[str, Any]:
@@ -93,12 +93,12 @@ OWNERS = {
 
 
 @pytest.mark.parametrize(("metadata", "policy", "operator", "starts"), OWNERS.values(), ids=OWNERS)
-def test_who_runs_the_job(
+def test_the_system_that_runs_a_job(
     metadata: dict[str, Any], policy: dict[str, Any], *, operator: bool, starts: str
 ) -> None:
-    found = parse_job(job(run_policy=policy, **metadata))
-    assert found is not None
-    assert (found.run_by_operator, found.started_by) == (operator, starts)
+    parsed = parse_job(job(run_policy=policy, **metadata))
+    assert parsed is not None
+    assert (parsed.run_by_operator, parsed.started_by) == (operator, starts)
 
 
 def test_another_kind_is_no_training_job() -> None:
@@ -108,16 +108,16 @@ def test_another_kind_is_no_training_job() -> None:
 def test_a_template_expects_tolerations_for_the_extended_resources_that_it_requests() -> None:
     limits = {"cpu": "1", "nvidia.com/gpu": "1", "rdma/hca": "1", "x.kubernetes.io/y": "1"}
     container = {"name": "pytorch", "resources": {"limits": limits}}
-    found = parse_job(job(specs={"Worker": replica(1, containers=[container])}))
-    assert found is not None
-    assert found.groups[0].constraints.devices == ("nvidia.com/gpu", "rdma/hca")
+    parsed = parse_job(job(specs={"Worker": replica(1, containers=[container])}))
+    assert parsed is not None
+    assert parsed.groups[0].constraints.devices == ("nvidia.com/gpu", "rdma/hca")
 
 
 def test_the_number_of_a_template_changes_with_what_it_requires_of_a_node() -> None:
     def number(**spec: Any) -> int:
-        found = parse_job(job(specs={"Worker": replica(1, **spec)}))
-        assert found is not None
-        return found.groups[0].template
+        parsed = parse_job(job(specs={"Worker": replica(1, **spec)}))
+        assert parsed is not None
+        return parsed.groups[0].template
 
     assert number() == number(hostNetwork=True, containers=[{"ports": [{"containerPort": 1}]}])
     assert number() != number(nodeSelector={"pool": "x"})
@@ -133,11 +133,11 @@ RESTARTS = {
 
 
 @pytest.mark.parametrize(("kind", "policy", "want"), RESTARTS.values(), ids=RESTARTS)
-def test_who_replaces_pods_that_failed(kind: str, policy: str | None, want: bool) -> None:
+def test_when_failed_pods_are_replaced(kind: str, policy: str | None, want: bool) -> None:
     worker = replica(1) | ({"restartPolicy": policy} if policy else {})
-    found = parse_job(job(kind, specs={"Worker": worker}))
-    assert found is not None
-    assert found.groups[0].restarts is want
+    parsed = parse_job(job(kind, specs={"Worker": worker}))
+    assert parsed is not None
+    assert parsed.groups[0].restarts is want
 
 
 FAILS = {
@@ -154,26 +154,26 @@ FAILS = {
 @pytest.mark.parametrize(("kind", "policy", "want"), FAILS.values(), ids=FAILS)
 def test_which_pods_fail_their_job(kind: str, policy: object, want: bool) -> None:
     worker = replica(1) | ({"restartPolicy": policy} if policy else {})
-    found = parse_job(job(kind, specs={"Worker": worker}))
-    assert found is not None
-    assert found.groups[0].fails is want
+    parsed = parse_job(job(kind, specs={"Worker": worker}))
+    assert parsed is not None
+    assert parsed.groups[0].fails is want
 
 
 GRACES: dict[str, tuple[object, int]] = {
     "Kubernetes' default": (None, 30),
-    "its own": (5, 5),
+    "its own grace period": (5, 5),
     "none": (0, 0),
     "below none": (-1, 30),
     "a truth value": (True, 30),
     "no number": ("5", 30),
-    "no day is longer": (10**400, 86_400),
+    "longer than a day": (10**400, 86_400),
 }
 
 
 @pytest.mark.parametrize(("written", "want"), GRACES.values(), ids=GRACES)
-def test_how_long_its_pods_have_to_end(written: object, want: int) -> None:
+def test_the_grace_period_of_its_pods(written: object, want: int) -> None:
     worker = replica(1)
     worker["template"]["spec"]["terminationGracePeriodSeconds"] = written
-    found = parse_job(job(specs={"Worker": worker}))
-    assert found is not None
-    assert found.groups[0].grace == want
+    parsed = parse_job(job(specs={"Worker": worker}))
+    assert parsed is not None
+    assert parsed.groups[0].grace == want

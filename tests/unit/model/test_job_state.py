@@ -65,14 +65,14 @@ def test_a_state_never_exceeds_4_KiB(excluded: dict[str, float], message: str, r
     assert state_in(written).reason == reason
 
 
-def test_what_has_to_go_is_the_exclusion_that_ends_first() -> None:
+def test_the_exclusion_that_ends_first_is_dropped_first() -> None:
     excluded = {f"{i:050}": float(i + 1) for i in range(100)}
     kept = state_in(JobState(excluded=excluded).encode(job_uid=UID)).excluded
     assert 0 < len(kept) < 100
     assert min(kept.values()) > max(excluded[node] for node in excluded.keys() - kept.keys())
 
 
-def test_of_the_jobs_that_it_left_the_last_stay() -> None:
+def test_the_last_of_the_jobs_that_it_left_stay() -> None:
     apart = tuple(f"0a1b2c3d-0000-4000-8000-{number:012}" for number in range(MOST_APART + 9))
     assert state_in(JobState(apart=apart).encode(job_uid=UID)).apart == apart[9:]
     crowded = JobState(apart=apart, settings={"kfext.dev/metrics": "x" * 1500}, cpu=RESIZED)
@@ -100,7 +100,7 @@ RESIZED = CpuState(
     by=frozenset({"resize", "shift"}),
     disabled={f"policy-{number}": "it is left alone, since " * 8 for number in range(8)},
 )
-"""As much as can be remembered of resizes."""
+"""The largest state of resizes."""
 SCALED = ScaleState(
     before=10_000,
     changed_at=1_700_000_000.123,
@@ -111,10 +111,10 @@ SCALED = ScaleState(
     speeds={9_000 + size: 1234.5 for size in range(MOST_SPEEDS)},
     disabled="it is left alone, since " * 8,
 )
-"""As much as can be remembered of sizes."""
+"""The largest state of sizes."""
 
 
-def test_what_is_known_of_resizes_stays_whatever_else_has_to_go() -> None:
+def test_the_state_of_resizes_stays_whatever_else_is_dropped() -> None:
     crowded = JobState(
         strikes=3,
         excluded={f"{i:050}": float(i + 1) for i in range(100)},
@@ -132,14 +132,14 @@ def test_what_is_known_of_resizes_stays_whatever_else_has_to_go() -> None:
     )
     written = crowded.encode(job_uid=UID)
     assert len(written.encode()) <= LIMIT
-    found = state_in(written)
-    assert (found.cpu.requested, found.cpu.written) == (RESIZED.requested, RESIZED.written)
-    assert found.cpu.disabled.keys() == RESIZED.disabled.keys()
-    assert found.settings == crowded.settings
-    assert found.no_host_network.startswith("nn")
+    result = state_in(written)
+    assert (result.cpu.requested, result.cpu.written) == (RESIZED.requested, RESIZED.written)
+    assert result.cpu.disabled.keys() == RESIZED.disabled.keys()
+    assert result.settings == crowded.settings
+    assert result.no_host_network.startswith("nn")
 
 
-def test_beside_what_is_known_of_resizes_a_usual_state_is_kept_whole() -> None:
+def test_a_usual_state_fits_beside_the_state_of_resizes() -> None:
     usual = JobState(
         strikes=1,
         excluded={"node-1": 1.7e9},
@@ -164,9 +164,7 @@ BUSY: dict[str, tuple[object, dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("written", "want"), BUSY.values(), ids=BUSY)
-def test_what_cannot_have_been_measured_is_not_remembered(
-    written: object, want: dict[str, int]
-) -> None:
+def test_an_impossible_measurement_is_not_stored(written: object, want: dict[str, int]) -> None:
     assert state_in(json.dumps({"uid": "u", "busy": written})).busy == want
 
 
@@ -184,17 +182,17 @@ WRITTEN: dict[str, tuple[dict[str, str], int]] = {
     "without a uid, beside the plan of this job": ({STATE: UNNAMED, PLAN: PLANNED}, 0),
     "without a uid, alone": ({STATE: UNNAMED}, 0),
     "with a uid that is no text": ({STATE: '{"uid":null,"strikes":2}', PLAN: PLANNED}, 0),
-    "longer than any that kfext writes": ({STATE: MINE + " " * LIMIT}, 0),
+    "longer than any state of kfext": ({STATE: MINE + " " * LIMIT}, 0),
     "none": ({}, 0),
 }
 
 
 @pytest.mark.parametrize(("annotations", "strikes"), WRITTEN.values(), ids=WRITTEN)
-def test_a_state_is_believed_only_if_it_is_known_to_be_of_the_job(
+def test_a_state_counts_only_if_it_is_known_to_be_of_the_job(
     annotations: dict[str, str], strikes: int
 ) -> None:
-    found = state_of(replace(job().build(), annotations=annotations))
-    assert found == JobState(strikes=strikes)
+    result = state_of(replace(job().build(), annotations=annotations))
+    assert result == JobState(strikes=strikes)
 
 
 def test_a_job_without_a_uid_has_no_state() -> None:

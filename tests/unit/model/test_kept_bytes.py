@@ -1,4 +1,4 @@
-"""What is kept of the largest objects that the API server accepts: little, whatever is large."""
+"""Of the largest objects that the API server accepts little is stored."""
 
 import gc
 import tracemalloc
@@ -15,13 +15,13 @@ from tests import largest_objects
 from tests.largest_objects import Object
 
 JOB_BYTES = 100_000
-"""Of one job in the mirror; an ordinary one has a tenth."""
+"""Bytes of one job in the mirror; an ordinary job has a tenth."""
 POD_BYTES = 40_000
 
 
 def kept_bytes(take: Callable[[], object]) -> int:
     """The memory that is still in use after a function, while its result is kept."""
-    gc.freeze()  # what was there before need not be looked through
+    gc.freeze()  # earlier allocations need not be searched
     tracemalloc.start()
     result = take()
     gc.collect()
@@ -48,7 +48,7 @@ def as_stored(raw: Object, uid: str = "uid-1") -> bytes:
 
 
 @pytest.mark.parametrize("what", largest_objects.jobs())
-def test_of_a_large_job_little_is_kept(what: str) -> None:
+def test_little_is_kept_of_a_large_job(what: str) -> None:
     written = as_stored(largest_objects.jobs()[what]())
 
     def take() -> Cluster:
@@ -60,14 +60,14 @@ def test_of_a_large_job_little_is_kept(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", largest_objects.jobsets())
-def test_of_a_large_jobset_little_is_kept(what: str) -> None:
+def test_little_is_kept_of_a_large_jobset(what: str) -> None:
     written = as_stored(largest_objects.jobsets()[what]())
     assert keeps_less_than(JOB_BYTES, lambda: decode_rendered(written))
 
 
 @pytest.mark.parametrize("gated", [False, True], ids=["running", "gated"])
 @pytest.mark.parametrize("what", largest_objects.pods())
-def test_of_a_large_pod_little_is_kept(what: str, *, gated: bool) -> None:
+def test_little_is_kept_of_a_large_pod(what: str, *, gated: bool) -> None:
     raw = largest_objects.pods()[what]()
     if gated:
         raw["spec"]["schedulingGates"] = [{"name": names.GATE}]

@@ -15,9 +15,9 @@ from tests.unit.objects import json_values
 
 
 def managed_by(system: str) -> JobBuilder:
-    made = job().worker(2)
-    made.raw["spec"]["runPolicy"]["managedBy"] = system
-    return made
+    builder = job().worker(2)
+    builder.raw["spec"]["runPolicy"]["managedBy"] = system
+    return builder
 
 
 types = st.sampled_from(["master", "worker", "ps"])
@@ -60,8 +60,8 @@ def written(**fields: object) -> str:
 
 
 NOT_OURS: dict[str, str] = {
-    "a generation that is none": written(generation=0),
-    "a generation beyond all counting": written(generation=2**31),
+    "a malformed generation": written(generation=0),
+    "a generation that is too large": written(generation=2**31),
     "more replicas than a gang has": written(replicas={"worker": [0] * (MOST_PODS + 1)}),
     "more replicas in several types": written(
         replicas={"worker": [0] * MOST_PODS, "ps": [0], "chief": []}
@@ -77,7 +77,7 @@ def test_a_plan_that_kfext_does_not_write_is_ignored(text: str) -> None:
     assert decode_plan(text, job_uid="uid-1") is None
 
 
-def test_the_length_of_a_plan_is_looked_at_before_it_is_decoded(
+def test_the_length_of_a_plan_is_checked_before_it_is_decoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(json, "loads", lambda text: pytest.fail("was decoded"))
@@ -95,7 +95,7 @@ BELIEVED: dict[str, tuple[JobBuilder, bool]] = {
 
 
 @pytest.mark.parametrize(("made", "want"), BELIEVED.values(), ids=BELIEVED)
-def test_whose_plan_is_believed(made: JobBuilder, want: bool) -> None:
+def test_which_jobs_have_plans_that_count(made: JobBuilder, want: bool) -> None:
     assert (plan_of(made.annotated(PLAN, written()).build()) is not None) == want
 
 
@@ -121,7 +121,7 @@ def test_a_plan_of_500_replicas_is_small() -> None:
 TERMS = {"units": 50}
 WORKER = ReplicaKey("worker", 0)
 SLOTS: dict[str, tuple[dict[str, object], dict[ReplicaKey, int]]] = {
-    "as kfext writes them": ({"slots": {"worker": [3]}, "shares": {"worker": TERMS}}, {WORKER: 3}),
+    "as written by kfext": ({"slots": {"worker": [3]}, "shares": {"worker": TERMS}}, {WORKER: 3}),
     "none": ({"slots": {"worker": [-1]}, "shares": {"worker": TERMS}}, {}),
     "beyond the last slot": ({"slots": {"worker": [64]}, "shares": {"worker": TERMS}}, {}),
     "of a replica without a node": (
@@ -129,7 +129,7 @@ SLOTS: dict[str, tuple[dict[str, object], dict[ReplicaKey, int]]] = {
         {WORKER: 3},
     ),
     "of a type without terms": ({"slots": {"worker": [3]}, "shares": {"ps": TERMS}}, {}),
-    "with terms that cannot be": (
+    "with impossible terms": (
         {"slots": {"worker": [3]}, "shares": {"worker": {"units": 101}}},
         {},
     ),
@@ -158,13 +158,13 @@ def test_no_more_terms_are_read_than_a_job_has_types() -> None:
 
 
 @given(slots=json_values, terms=json_values)
-def test_slots_and_terms_that_are_anything_leave_the_places(slots: object, terms: object) -> None:
+def test_malformed_slots_and_terms_leave_the_places_unchanged(slots: object, terms: object) -> None:
     plan = decode_plan(written(slots=slots, shares=terms), job_uid="uid-1")
     assert plan is not None
     assert (plan.assignment, plan.slots, plan.shares) == ({WORKER: "a"}, {}, {})
 
 
-def test_a_plan_that_shares_nothing_is_written_as_before() -> None:
+def test_a_plan_without_shares_has_no_field_of_shares() -> None:
     places = {WORKER: "a"}
     assert set(json.loads(Plan("u", 1, places).encode())) == {
         *("uid", "generation", "nodes", "replicas")

@@ -25,7 +25,7 @@ PINS = {
         affinity({"matchFields": [HERE]}, {"matchExpressions": [ZONE], "matchFields": [HERE]}),
         "node-1",
     ),
-    "one term leaves another way": (
+    "one term allows other nodes": (
         affinity({"matchFields": [HERE]}, {"matchExpressions": [ZONE]}),
         None,
     ),
@@ -42,12 +42,12 @@ def test_where_a_pod_is_pinned(spec: dict[str, Any], want: str | None) -> None:
     assert parse_pod(pod(spec=spec)).pinned_to == want
 
 
-def test_a_gated_pod_keeps_what_the_pin_must_be_merged_with() -> None:
+def test_a_gated_pod_keeps_the_affinity_that_a_pin_is_merged_with() -> None:
     spec = {"schedulingGates": [{"name": names.GATE}], **affinity({"matchFields": [HERE]})}
-    found = parse_pod(pod(spec=spec))
-    assert found.gated
-    assert found.pinned_to is None
-    assert found.affinity == spec["affinity"]
+    parsed = parse_pod(pod(spec=spec))
+    assert parsed.gated
+    assert parsed.pinned_to is None
+    assert parsed.affinity == spec["affinity"]
 
 
 LABELS = {
@@ -71,8 +71,8 @@ LABELS = {
 
 @pytest.mark.parametrize(("labels", "want"), LABELS.values(), ids=LABELS)
 def test_which_replica_a_pod_is(labels: dict[str, str], want: ReplicaKey | None) -> None:
-    found = parse_pod(pod(labels={names.JOB_NAME: "train", **labels}))
-    assert found.replica == want
+    parsed = parse_pod(pod(labels={names.JOB_NAME: "train", **labels}))
+    assert parsed.replica == want
 
 
 OWNERS = {
@@ -84,7 +84,7 @@ OWNERS = {
 
 
 @pytest.mark.parametrize(("owners", "want"), OWNERS.values(), ids=OWNERS)
-def test_whose_pod_it_is(owners: list[dict[str, Any]], want: str) -> None:
+def test_the_owner_of_a_pod(owners: list[dict[str, Any]], want: str) -> None:
     references = [{**owner, "kind": "PyTorchJob", "uid": "u"} for owner in owners]
     assert parse_pod(pod(ownerReferences=references)).owner_uid == want
 
@@ -95,7 +95,7 @@ REQUESTS = {
     "a number": ({names.CHECKPOINT_REQUEST: "12"}, 12),
     "the largest": ({names.CHECKPOINT_REQUEST: "1000000000"}, 10**9),
     "larger": ({names.CHECKPOINT_REQUEST: "1000000001"}, 0),
-    "a number that would take long to read": ({names.CHECKPOINT_REQUEST: "9" * 200_000}, 0),
+    "a number that is too long to read": ({names.CHECKPOINT_REQUEST: "9" * 200_000}, 0),
     "a negative number": ({names.CHECKPOINT_REQUEST: "-1"}, 0),
     "other digits": ({names.CHECKPOINT_REQUEST: "\u0661"}, 0),
     "a text": ({names.CHECKPOINT_REQUEST: "x"}, 0),
@@ -105,7 +105,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize(("annotations", "want"), REQUESTS.values(), ids=REQUESTS)
-def test_which_checkpoint_its_job_was_asked_for(annotations: Any, want: int) -> None:
+def test_the_number_of_the_last_checkpoint_request(annotations: Any, want: int) -> None:
     assert parse_pod(pod(annotations=annotations)).checkpoint_request == want
 
 
@@ -138,10 +138,10 @@ def test_only_pods_of_kfext_reserve_gpus(namespace: str, labels: Any, want: int 
 TERMS: dict[str, tuple[Any, GpuShare | None]] = {
     "no annotation": ({}, None),
     "terms": ({names.GPU_TERMS: '{"units":50,"high":true}'}, GpuShare(50, high=True)),
-    "terms that cannot be": ({names.GPU_TERMS: '{"units":0}'}, None),
+    "impossible terms": ({names.GPU_TERMS: '{"units":0}'}, None),
     "no JSON": ({names.GPU_TERMS: "{"}, None),
     "brackets without end": ({names.GPU_TERMS: "[" * 200_000}, None),
-    "terms that would take long to read": (
+    "terms that are too long to read": (
         {names.GPU_TERMS: '{"units":50}' + " " * 200_000},
         None,
     ),
@@ -149,5 +149,5 @@ TERMS: dict[str, tuple[Any, GpuShare | None]] = {
 
 
 @pytest.mark.parametrize(("annotations", "want"), TERMS.values(), ids=TERMS)
-def test_on_which_terms_it_shares_a_gpu(annotations: Any, want: GpuShare | None) -> None:
+def test_the_terms_on_which_a_pod_shares_a_gpu(annotations: Any, want: GpuShare | None) -> None:
     assert parse_pod(pod(annotations=annotations)).share == want

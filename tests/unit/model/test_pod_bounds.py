@@ -1,4 +1,4 @@
-"""Every bound of a pod or template: at it the pod is handled, beyond it a reason says why not."""
+"""The bounds of pods and templates: kfext handles a pod at a bound, and gives a reason beyond."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ TERMS = "terms of node affinity and topology spread"
 
 
 class Bound(NamedTuple):
-    """A pod with as many of something as `most`, which counts as `what`."""
+    """A pod with `most` parts, which count as `what`."""
 
     make: Make
     most: int = bounds.MOST_VALUES
@@ -108,11 +108,11 @@ BOUNDS: dict[str, Bound] = {
 @pytest.mark.parametrize(("make", "most", "what"), BOUNDS.values(), ids=BOUNDS)
 def test_at_a_bound_a_pod_is_handled_and_beyond_it_is_not(what: str, most: int, make: Make) -> None:
     assert pod_excess(make(most)) == ""
-    found = pod_excess(make(most + 1))
-    assert what in found
-    number, _, _ = found.partition(" ")
+    result = pod_excess(make(most + 1))
+    assert what in result
+    number, _, _ = result.partition(" ")
     assert int(number) > most
-    assert "that kfext handles" in found
+    assert "that kfext handles" in result
 
 
 TEMPLATES: dict[str, tuple[Raw, str]] = {
@@ -129,7 +129,7 @@ def test_the_metadata_of_a_template_has_bounds_too(metadata: Raw, want: str) -> 
     assert want in template_excess({"metadata": metadata})
 
 
-def test_what_is_in_the_spec_of_a_template_counts() -> None:
+def test_the_spec_of_a_template_counts() -> None:
     assert f"1001 {VALUES}" in template_excess({"spec": {"containers": containers(1001)}})
     assert template_excess({"metadata": {"annotations": {"mine": "x" * 10**6}}, "spec": {}}) == ""
 
@@ -163,7 +163,7 @@ def test_a_pod_beyond_a_bound_still_takes_what_it_requests() -> None:
     assert pod.affinity == {}
 
 
-def test_of_a_list_with_many_amounts_only_as_many_are_read_as_are_kept(
+def test_only_the_kept_number_of_amounts_in_a_list_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[str] = []
@@ -246,7 +246,7 @@ Path = tuple[str | int, ...]
 
 
 def paths_in(value: Any, at: Path = ()) -> Iterator[Path]:
-    """Yield where in a JSON value each other value is."""
+    """Yield the paths of the values inside a JSON value."""
     if at:
         yield at
     if isinstance(value, dict | list):
@@ -273,9 +273,7 @@ def replaced(value: Any, at: Path) -> Any:
 
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("at", list(paths_in(FULL)), ids=lambda at: ".".join(map(str, at)))
-def test_whatever_a_user_makes_large_in_a_pod_little_is_kept_of_it(
-    at: Path, *, gated: bool
-) -> None:
+def test_little_is_kept_of_a_pod_whatever_a_user_makes_large(at: Path, *, gated: bool) -> None:
     spec = replaced(FULL, at)
     if gated:
         spec = {**spec, "schedulingGates": [*spec["schedulingGates"], {"name": names.GATE}]}
@@ -285,7 +283,7 @@ def test_whatever_a_user_makes_large_in_a_pod_little_is_kept_of_it(
 
 
 @pytest.mark.parametrize("at", list(paths_in(FULL)), ids=lambda at: ".".join(map(str, at)))
-def test_whatever_a_user_makes_large_in_a_job_little_is_kept_of_it(at: Path) -> None:
+def test_little_is_kept_of_a_job_whatever_a_user_makes_large(at: Path) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": replaced(FULL, at)}
     worker = {"replicas": 2, "template": template}
     raw = {

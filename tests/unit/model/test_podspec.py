@@ -43,7 +43,7 @@ REQUESTS = {
         },
         6000,
     ),
-    "a sidecar started later is not there yet": (
+    "a sidecar started later does not count yet": (
         {
             "containers": [container("1")],
             "initContainers": [container("4"), container("2", **SIDECAR)],
@@ -71,7 +71,7 @@ REQUESTS = {
         },
         250,
     ),
-    "a pod-level limit is none if the containers request some": (
+    "a pod-level limit is no request if a container requests some": (
         {"containers": [container("1")], "resources": {"limits": {"cpu": "4"}}},
         1000,
     ),
@@ -146,11 +146,11 @@ def test_overhead_makes_no_limit_where_there_is_none() -> None:
 
 CPU_LIMITS: dict[str, tuple[dict[str, Any], int | None]] = {
     "containers add up": ({"containers": [container(limit="1"), container(limit="2")]}, 3000),
-    "one container without a limit may use all": (
+    "one container without a limit may use all CPU": (
         {"containers": [container(limit="1"), container("2")]},
         None,
     ),
-    "a sidecar without a limit too": (
+    "a sidecar without a limit may use all CPU": (
         {"containers": [container(limit="1")], "initContainers": [container(**SIDECAR)]},
         None,
     ),
@@ -194,7 +194,7 @@ def test_extended_resources_huge_pages_and_local_disk_are_resources_like_others(
 FULL = {"cpu": "1", "memory": "1Gi"}
 CLASSES = {
     "requests equal limits": ({"requests": FULL, "limits": FULL}, True),
-    "the same amount in other words": (
+    "the same amount in another form": (
         {"requests": {"cpu": "1000m", "memory": "1024Mi"}, "limits": FULL},
         True,
     ),
@@ -277,7 +277,7 @@ init_containers = st.lists(
 
 
 @given(containers, init_containers)
-def test_a_pod_requests_the_most_that_it_ever_runs_at_once(
+def test_a_pod_requests_the_most_that_ever_runs_at_once(
     main: list[dict[str, Any]], inits: list[dict[str, Any]]
 ) -> None:
     def cpu(container: dict[str, Any]) -> int:

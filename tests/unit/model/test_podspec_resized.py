@@ -1,4 +1,4 @@
-"""What counts while a pod is resized in place."""
+"""The requests that count while a pod is resized in place."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ ONE = {"containers": [container("main", "2")]}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
     "no status yet": (ONE, {}, 2000),
     "all are equal": (ONE, {"containerStatuses": [allocated("main", "2")]}, 2000),
-    "it shrinks, and the node still has it": (
+    "it shrinks, and the old request is still allocated": (
         ONE,
         {"containerStatuses": [allocated("main", "3")]},
         3000,

@@ -12,7 +12,7 @@ def policy(name: str, *, weight: int = 0, selector: Any = None) -> TrainingPolic
 
 
 CHOICES = {
-    "none: the built-in one": ([], ""),
+    "none: the built-in policy": ([], ""),
     "the highest weight": ([policy("a", weight=1), policy("b", weight=5)], "b"),
     "the first name among equals": ([policy("b"), policy("a")], "a"),
     "only policies that select the namespace": (
@@ -24,12 +24,12 @@ CHOICES = {
 
 
 @pytest.mark.parametrize(("policies", "want"), CHOICES.values(), ids=CHOICES)
-def test_which_policy_holds(policies: list[TrainingPolicy], want: str) -> None:
+def test_which_policy_applies(policies: list[TrainingPolicy], want: str) -> None:
     assert policy_for(policies, {"team": "blue"}).name == want
 
 
 SELECTORS = {
-    "an empty one selects everything": ({}, True),
+    "an empty selector selects everything": ({}, True),
     "equal label": ({"matchLabels": {"team": "blue"}}, True),
     "other label": ({"matchLabels": {"team": "red"}}, False),
     "one of": ({"matchExpressions": [{"key": "team", "operator": "In", "values": ["blue"]}]}, True),
@@ -42,7 +42,7 @@ SELECTORS = {
         True,
     ),
     "there": ({"matchExpressions": [{"key": "team", "operator": "Exists"}]}, True),
-    "not there": ({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False),
+    "an absent label": ({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False),
     "an unknown operator selects nothing": (
         {"matchExpressions": [{"key": "team", "operator": "Like"}]},
         False,
@@ -111,10 +111,10 @@ def test_settings_get_the_full_annotation_keys() -> None:
 
 CHOICES_OF_THE_COMPANION: dict[str, tuple[Any, PolicyChoice]] = {
     "empty": ({}, PolicyChoice(Mode.ACT)),
-    "only shown": ({"mode": "observe"}, PolicyChoice(Mode.OBSERVE)),
-    "not at all": ({"mode": "off"}, PolicyChoice(Mode.OFF)),
+    "observe": ({"mode": "observe"}, PolicyChoice(Mode.OBSERVE)),
+    "off": ({"mode": "off"}, PolicyChoice(Mode.OFF)),
     "a mode of a later version": ({"mode": "dream"}, PolicyChoice(Mode.OFF)),
-    "a mode that is no word": ({"mode": ["act"]}, PolicyChoice(Mode.OFF)),
+    "a malformed mode": ({"mode": ["act"]}, PolicyChoice(Mode.OFF)),
     "parameters": (
         {"parameters": {"budget": 0.1, "interval": 60}},
         PolicyChoice(parameters={"budget": 0.1, "interval": 60.0}),
@@ -123,14 +123,14 @@ CHOICES_OF_THE_COMPANION: dict[str, tuple[Any, PolicyChoice]] = {
         {"parameters": {"a": "1", "b": True, "c": float("nan"), "d": 10**400, "e": None}},
         PolicyChoice(),
     ),
-    "nothing that can be read": ("act", PolicyChoice()),
+    "unreadable values": ("act", PolicyChoice()),
 }
 
 
 @pytest.mark.parametrize(
     ("written", "want"), CHOICES_OF_THE_COMPANION.values(), ids=CHOICES_OF_THE_COMPANION
 )
-def test_how_a_policy_of_the_companion_is_to_run(written: Any, want: PolicyChoice) -> None:
+def test_the_mode_of_a_policy_of_the_companion(written: Any, want: PolicyChoice) -> None:
     assert parse_policy({"spec": {"companion": {"resize": written}}}).companion == {"resize": want}
 
 
@@ -156,14 +156,14 @@ def test_whether_pods_may_be_born_pinned(written: Any, want: bool) -> None:
 
 
 MODES: dict[str, tuple[Any, Mode]] = {
-    "by itself": (None, Mode.OBSERVE),
-    "with a parameter alone": ({"parameters": {"wait": 60}}, Mode.OBSERVE),
-    "as its administrator says": ({"mode": "act"}, Mode.ACT),
+    "by default": (None, Mode.OBSERVE),
+    "with only a parameter": ({"parameters": {"wait": 60}}, Mode.OBSERVE),
+    "with the mode of its administrator": ({"mode": "act"}, Mode.ACT),
 }
 
 
 @pytest.mark.parametrize(("written", "want"), MODES.values(), ids=MODES)
-def test_a_policy_that_stops_jobs_only_observes_by_itself(written: Any, want: Mode) -> None:
+def test_a_policy_that_stops_jobs_only_observes_by_default(written: Any, want: Mode) -> None:
     spec = {"companion": {"preempt": written} if written else {}}
     chosen = parse_policy({"spec": spec}).companion
     assert Settings(companion=chosen).choice("preempt", Mode.ACT).mode is want

@@ -37,15 +37,15 @@ def test_an_exponent_is_a_power_of_ten(whole: int, power: int, letter: str) -> N
 
 
 @given(st.integers(min_value=-(10**12), max_value=10**12))
-def test_a_plain_number_means_itself(number: int) -> None:
+def test_a_plain_number_is_its_own_value(number: int) -> None:
     assert parse_quantity(number) == number
 
 
 @given(whole=decimals, unit=st.sampled_from([*SCALE]))
 def test_amounts_are_rounded_up_and_stay_within_64_bits(whole: int, unit: str) -> None:
     exact = whole * Fraction(SCALE[unit])
-    found = amount("memory", f"{whole}{unit}")
-    assert found == min(2**63 - 1, -(-exact.numerator // exact.denominator))
+    result = amount("memory", f"{whole}{unit}")
+    assert result == min(2**63 - 1, -(-exact.numerator // exact.denominator))
 
 
 @given(st.lists(resources))
@@ -79,7 +79,7 @@ NOT_QUANTITIES = {
 
 
 @pytest.mark.parametrize("value", NOT_QUANTITIES.values(), ids=NOT_QUANTITIES)
-def test_what_is_no_quantity_is_refused_and_left_out_of_resources(value: object) -> None:
+def test_a_malformed_quantity_is_refused_and_left_out_of_resources(value: object) -> None:
     with pytest.raises(QuantityError):
         parse_quantity(value)
     assert parse_resources({"cpu": value, "memory": "1Ki"}) == {"memory": 1024}
@@ -101,7 +101,7 @@ AMOUNTS = {
     "half a byte is rounded up": ("memory", "500m", 1),
     "a signed number": ("memory", "+2k", 2000),
     "a point without digits behind it": ("memory", "2.", 2),
-    "an exponent that no machine has": ("memory", "1e9999999", 2**63 - 1),
+    "an absurd exponent": ("memory", "1e9999999", 2**63 - 1),
 }
 
 

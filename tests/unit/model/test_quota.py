@@ -62,7 +62,7 @@ def test_scopes_and_selectors_are_rules_alike() -> None:
     )
 
 
-def test_with_more_scopes_than_its_bound_a_quota_covers_all() -> None:
+def test_a_quota_with_too_many_scopes_covers_all_pods() -> None:
     rules = [{"scopeName": "PriorityClass", "operator": "Exists"}] * (MOST_VALUES + 1)
     quota = parse_quota({"spec": {"scopeSelector": {"matchExpressions": rules}}})
     assert quota.rules == ()
@@ -104,7 +104,7 @@ COVERS: dict[str, tuple[ScopeRule, PodCharge, str, bool]] = {
     "In, another class": (class_rule("In", "low"), HIGH, "", False),
     "In, no class": (class_rule("In", "low"), NO_CLASS, "", False),
     "In, the class given by default": (class_rule("In", "low"), NO_CLASS, "low", True),
-    "its own class goes before the default": (class_rule("In", "low"), HIGH, "low", False),
+    "its own class precedes the default": (class_rule("In", "low"), HIGH, "low", False),
     "NotIn": (class_rule("NotIn", "low"), HIGH, "", True),
     "NotIn, listed": (class_rule("NotIn", "high"), HIGH, "", False),
     "NotIn, no class": (class_rule("NotIn", "high"), NO_CLASS, "", True),
@@ -124,12 +124,12 @@ def test_which_pods_a_rule_covers(
     assert rule.covers(charge, default_class=default_class) is want
 
 
-def test_a_quota_that_allows_more_now_has_no_more_room_than_before() -> None:
+def test_whether_a_quota_allows_more_than_before() -> None:
     before = Quota("team", "q", {"cpu": 8, "pods": 4}, {"cpu": 6, "pods": 1})
     now = Quota("team", "q", {"cpu": 9, "pods": 3, "services": 2}, {"cpu": 5, "pods": 2})
-    found = now.tightened(before)
-    assert found.hard == {"cpu": 8, "pods": 3, "services": 2}
-    assert found.used == {"cpu": 6, "pods": 2}
+    result = now.tightened(before)
+    assert result.hard == {"cpu": 8, "pods": 3, "services": 2}
+    assert result.used == {"cpu": 6, "pods": 2}
     assert now.tightened(None) is now
 
 

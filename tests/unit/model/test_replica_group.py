@@ -1,4 +1,4 @@
-"""What the operator makes of the replicas of one type, beyond what their template says."""
+"""Additions of the operator to the replicas of one type, beyond their template."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ HOST_PORTS: dict[str, tuple[JobKind, Spec, list[int]]] = {
     ),
     "on the pod network": (PYTORCH, on_host(trainer(METRICS), host=False), []),
     "without a container": (PYTORCH, on_host(), []),
-    "with a malformed one": (PYTORCH, {"hostNetwork": True, "containers": ["x"]}, [23456]),
+    "with a malformed container": (PYTORCH, {"hostNetwork": True, "containers": ["x"]}, [23456]),
 }
 
 
@@ -52,7 +52,7 @@ def test_the_port_that_the_operator_declares_is_a_port_of_the_node(
         kind, {"Worker": {"template": {"spec": spec}}}, namespace="team", shares_gpus=False
     )
     assert group.constraints.host_ports == tuple(("TCP", number) for number in want)
-    # Only what the user wrote is in the way of `network: host`.
+    # Only the user's own fields prevent `network: host`.
     assert ("TCP", 23456) not in group.networking.ports
 
 
@@ -65,11 +65,11 @@ def test_the_port_that_the_operator_declares_is_a_port_of_the_node(
         (("Master",), [(0, 0)]),
     ],
 )
-def test_a_worker_beside_a_master_requests_what_its_init_container_requests(
+def test_a_worker_beside_a_master_counts_the_request_of_its_init_container(
     types: tuple[str, ...], want: list[tuple[int, int]]
 ) -> None:
     specs = {type_: {"template": {"spec": {"containers": [trainer()]}}} for type_ in types}
     groups = parse_groups(PYTORCH, specs, namespace="team", shares_gpus=False)
-    found = [group.requests for group in groups]
-    assert [(asks.get(CPU, 0), asks.get(MEMORY, 0)) for asks in found] == want
+    results = [group.requests for group in groups]
+    assert [(asks.get(CPU, 0), asks.get(MEMORY, 0)) for asks in results] == want
     assert [group.charge.best_effort for group in groups] == [cpu == 0 for cpu, _ in want]

@@ -1,4 +1,4 @@
-"""Which pod is a replica, if any user may label pods."""
+"""Which pod counts as a replica, although any user may label pods."""
 
 from dataclasses import replace
 from itertools import permutations
@@ -24,12 +24,12 @@ CASES: dict[str, tuple[tuple[Pod, ...], str, str]] = {
         "a",
         "b",
     ),
-    "one has no replica": ((replace(STRAY, replica=None), REAL), "b", ""),
+    "one pod has no replica": ((replace(STRAY, replica=None), REAL), "b", ""),
 }
 
 
 @pytest.mark.parametrize(("pods", "member", "holder"), CASES.values(), ids=CASES)
-def test_the_oldest_that_has_a_node_is_the_replica_in_whatever_order_they_are_seen(
+def test_the_oldest_pod_with_a_node_is_the_replica_in_any_order(
     pods: tuple[Pod, ...], member: str, holder: str
 ) -> None:
     for order in permutations(pods):

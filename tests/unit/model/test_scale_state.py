@@ -1,4 +1,4 @@
-"""What is remembered of sizes reads back as it was written, and is bounded."""
+"""The stored state of sizes reads back as written, and is bounded."""
 
 import json
 from typing import Any
@@ -42,7 +42,7 @@ stop_states = st.builds(
 
 
 @given(scale_states)
-def test_it_reads_back_as_it_was_written(state: ScaleState) -> None:
+def test_the_state_reads_back_as_it_was_written(state: ScaleState) -> None:
     assert decode_scale(json.loads(json.dumps(state.encode()))) == state
 
 
@@ -52,26 +52,26 @@ def test_a_stop_reads_back_as_it_was_written(state: StopState) -> None:
 
 
 @given(json_values)
-def test_whatever_is_written_can_be_read(raw: Any) -> None:
+def test_any_written_state_can_be_read(raw: Any) -> None:
     decode_scale(raw if isinstance(raw, dict) else {"speeds": raw})
     decode_stop(raw if isinstance(raw, dict) else {"nodes": raw, "for": raw})
 
 
 DAMAGED: dict[str, tuple[dict[str, Any], ScaleState]] = {
     "nothing": ({}, ScaleState()),
-    "what kfext writes": (
+    "a state that kfext writes": (
         {"before": 4, "cause": "guard", "speeds": {"2": 1.5}},
         ScaleState(before=4, cause="guard", speeds={2: 1.5}),
     ),
     "a size that is no number": ({"speeds": {"two": 1.0, "2": 1.0}}, ScaleState(speeds={2: 1.0})),
-    "a speed that is none": ({"speeds": {"1": 0, "2": -1.0, "3": True}}, ScaleState()),
+    "a malformed speed": ({"speeds": {"1": 0, "2": -1.0, "3": True}}, ScaleState()),
     "a size without an end": ({"before": float("inf"), "largest": 1e99}, ScaleState()),
     "a negative size": ({"failed": -3}, ScaleState()),
 }
 
 
 @pytest.mark.parametrize(("raw", "want"), DAMAGED.values(), ids=DAMAGED)
-def test_what_is_damaged_is_left_out(raw: dict[str, Any], want: ScaleState) -> None:
+def test_damaged_parts_are_left_out(raw: dict[str, Any], want: ScaleState) -> None:
     assert decode_scale(raw) == want
 
 

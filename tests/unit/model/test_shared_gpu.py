@@ -1,4 +1,4 @@
-"""What an agent reports of a slot, read from whatever is there."""
+"""The report of an agent about a slot, read from any object."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ def raw(spec: Raw | None = None, **status: Any) -> Raw:
 
 
 def parsed(**status: Any) -> SharedGpu:
-    found = parse_shared_gpu(raw(**status))
-    assert found is not None
-    return found
+    parsed = parse_shared_gpu(raw(**status))
+    assert parsed is not None
+    return parsed
 
 
-def test_all_that_an_agent_reports() -> None:
+def test_a_full_report_of_an_agent() -> None:
     sharers = [
         {"podUID": "a", "evict": True, "strikes": 3, "busyPermille": 450},
         {"podUID": "b", "evict": False, "lossPermille": 12, "harvestPermille": 2000},
@@ -36,7 +36,7 @@ def test_all_that_an_agent_reports() -> None:
         {"podUID": "f", "coarseMillis": 42, "guaranteeInfeasible": "true"},
         {"podUID": "g", "guaranteeInfeasible": True},
     ]
-    found = parsed(
+    result = parsed(
         reservation="uid",
         card="GPU-1",
         memoryMiB=16384,
@@ -45,7 +45,7 @@ def test_all_that_an_agent_reports() -> None:
         moved=True,
         sharers=sharers,
     )
-    assert found == SharedGpu(
+    assert result == SharedGpu(
         "n",
         1,
         reservation="uid",
@@ -66,12 +66,12 @@ def test_all_that_an_agent_reports() -> None:
     )
 
 
-def test_a_slot_of_which_nothing_is_reported_yet() -> None:
+def test_a_slot_without_a_report() -> None:
     assert parsed() == SharedGpu("n", 1)
 
 
 @pytest.mark.parametrize("slot", [-1, MOST_SLOTS, True, 1.0, "1", None, [], 10**30])
-def test_a_slot_that_no_node_has_is_none(slot: object) -> None:
+def test_an_impossible_slot_is_ignored(slot: object) -> None:
     assert parse_shared_gpu(raw({"slot": slot})) is None
 
 
@@ -80,10 +80,10 @@ ODD: dict[str, tuple[str, object, object]] = {
     "negative memory": ("memory", -1, 0),
     "memory beyond all cards": ("memory", 2**32 + 1, 0),
     "memory as a text": ("memory", "16384", 0),
-    "health that is unknown": ("healthy", None, True),
+    "unknown health": ("healthy", None, True),
     "health as a text": ("healthy", "false", True),
-    "a trouble that is none": ("trouble", {"a": 1}, ""),
-    "a trouble that is longer than any": ("trouble", "x" * 300, "x" * 256),
+    "a malformed problem": ("trouble", {"a": 1}, ""),
+    "a problem that is too long": ("trouble", "x" * 300, "x" * 256),
     "moved as a text": ("moved", "true", False),
     "a card that is a number": ("card", 7, ""),
 }
@@ -99,13 +99,13 @@ BUSY: dict[str, tuple[object, int | None]] = {
 
 
 @pytest.mark.parametrize(("written", "want"), BUSY.values(), ids=BUSY)
-def test_a_part_that_cannot_be_is_unknown(written: object, want: int | None) -> None:
+def test_an_impossible_part_is_unknown(written: object, want: int | None) -> None:
     (sharer,) = parsed(sharers=[{"busyPermille": written}]).sharers
     assert sharer.busy == want
 
 
 @pytest.mark.parametrize(("field", "written", "want"), ODD.values(), ids=ODD)
-def test_what_cannot_be_counts_as_unknown(field: str, written: object, want: object) -> None:
+def test_an_impossible_value_counts_as_unknown(field: str, written: object, want: object) -> None:
     assert getattr(parsed(**{FIELDS.get(field, field): written}), field) == want
 
 
@@ -126,9 +126,9 @@ status = st.dictionaries(
     | json_values,
     status=status | json_values,
 )
-def test_anything_is_read_or_is_none_of_ours(metadata: Any, spec: Any, status: Any) -> None:
-    found = parse_shared_gpu({"metadata": metadata, "spec": spec, "status": status})
-    if found is not None:
-        assert 0 <= found.slot < MOST_SLOTS
-        assert found.memory >= 0
-        assert all(isinstance(word, str) for word in (found.node, found.card))
+def test_any_object_is_read_or_ignored(metadata: Any, spec: Any, status: Any) -> None:
+    parsed = parse_shared_gpu({"metadata": metadata, "spec": spec, "status": status})
+    if parsed is not None:
+        assert 0 <= parsed.slot < MOST_SLOTS
+        assert parsed.memory >= 0
+        assert all(isinstance(word, str) for word in (parsed.node, parsed.card))

@@ -1,4 +1,4 @@
-"""Whatever an object looks like, reading it gives a value and never an error."""
+"""Reading an object of any form gives a value and never an error."""
 
 from collections.abc import Callable
 from typing import Any

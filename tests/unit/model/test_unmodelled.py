@@ -1,4 +1,4 @@
-"""Which terms of a pod spec only kube-scheduler understands."""
+"""Which terms of a pod spec only kube-scheduler models."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ JUDGED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "claims of devices": ({"resourceClaims": [{"name": "card"}]}, ("resourceClaims",)),
     "a gang of kube-scheduler's own": ({"workloadRef": {"name": "w"}}, ("workloadRef",)),
-    "the same in later versions": (
+    "a gang of kube-scheduler's own in later versions": (
         {"schedulingGroup": {"podGroupName": "g"}},
         ("schedulingGroup",),
     ),

@@ -1,4 +1,4 @@
-"""What is read of claims, volumes and storage classes."""
+"""The fields read from claims, volumes and storage classes."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ CLAIMS: dict[str, tuple[Raw, VolumeClaim]] = {
         {"metadata": NAMED, "spec": {"volumeName": "disk"}},
         VolumeClaim("team", "data", volume="disk"),
     ),
-    "one of a storage class": (
+    "a claim of a storage class": (
         {"metadata": NAMED, "spec": {"storageClassName": "fast"}},
         VolumeClaim("team", "data", storage_class="fast"),
     ),
@@ -44,7 +44,7 @@ CLAIMS: dict[str, tuple[Raw, VolumeClaim]] = {
         },
         VolumeClaim("team", "data", storage_class="old"),
     ),
-    "one for one pod at a time": (
+    "a claim for one pod at a time": (
         {"metadata": NAMED, "spec": {"accessModes": ["ReadWriteOncePod"]}},
         VolumeClaim("team", "data", one_pod=True),
     ),
@@ -52,7 +52,7 @@ CLAIMS: dict[str, tuple[Raw, VolumeClaim]] = {
 
 
 @pytest.mark.parametrize(("raw", "want"), CLAIMS.values(), ids=CLAIMS)
-def test_a_claim(raw: Raw, want: VolumeClaim) -> None:
+def test_a_claim_is_read(raw: Raw, want: VolumeClaim) -> None:
     assert parse_volume_claim(raw) == want
 
 
@@ -78,7 +78,7 @@ VOLUMES: dict[str, tuple[Raw, Volume]] = {
 
 
 @pytest.mark.parametrize(("raw", "want"), VOLUMES.values(), ids=VOLUMES)
-def test_a_volume(raw: Raw, want: Volume) -> None:
+def test_a_volume_is_read(raw: Raw, want: Volume) -> None:
     assert parse_volume(raw) == want
 
 
@@ -86,7 +86,7 @@ def test_a_volume(raw: Raw, want: Volume) -> None:
     ("mode", "delayed"),
     [("WaitForFirstConsumer", True), ("Immediate", False), (None, False)],
 )
-def test_a_storage_class(mode: str | None, *, delayed: bool) -> None:
+def test_a_storage_class_is_read(mode: str | None, *, delayed: bool) -> None:
     raw = {"metadata": {"name": "fast"}, "volumeBindingMode": mode}
     assert parse_storage_class(raw) == StorageClass("fast", delayed=delayed)
 

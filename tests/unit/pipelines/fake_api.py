@@ -30,14 +30,14 @@ def placed(step: int, **more: Any) -> Raw:
 
 @dataclass
 class FakeApi:
-    """`moves`: the conditions of the job and the status of its TrainingPlan, look by look.
+    """`moves`: for each look the conditions of the job and the status of its TrainingPlan.
 
     `refusal`: the message of the admission webhook, which refuses all jobs with it.
-    `job`: the job that is there; None without one.
+    `job`: the existing job, or None.
     `outages`: how many of the next requests fail.
-    `fails`, `lost`: the next request of these methods is not done, or done without an answer.
+    `fails`, `lost`: the next request of these methods fails, or succeeds without an answer.
     `made`: the uids of the jobs that were created.
-    `pods`: the pods of steps by name. `runtime`: the ClusterTrainingRuntime that there is.
+    `pods`: the pods of steps by name. `runtime`: the existing ClusterTrainingRuntime.
     """
 
     moves: Sequence[tuple[list[Raw], Raw]]

@@ -1,4 +1,4 @@
-"""What a pipeline step does with its training job, and what it prints meanwhile."""
+"""How a pipeline step runs its training job, and what it prints meanwhile."""
 
 import builtins
 import dis
@@ -68,7 +68,7 @@ def job_of(task: Any = NOTHING, replicas: int = 2, **more: Any) -> Raw:
 
 
 def globals_of(code: CodeType) -> Iterator[str]:
-    """Yield the names that a function looks up outside, and the functions inside it."""
+    """Yield the global names of a function, and its inner functions."""
     for instruction in dis.get_instructions(code):
         if instruction.opname == "LOAD_GLOBAL":
             yield instruction.argval
@@ -86,7 +86,7 @@ def test_the_functions_are_complete_in_a_step() -> None:
     assert {name for made in FUNCTIONS for name in globals_of(made.__code__)} <= there
 
 
-def test_a_command_is_as_its_author_wrote_it_where_kfp_local_has_changed_it(
+def test_a_command_that_kfp_local_has_changed_is_restored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.executable", "/tmp/v/bin/python")
@@ -96,7 +96,7 @@ def test_a_command_is_as_its_author_wrote_it_where_kfp_local_has_changed_it(
     assert as_written(["/tmp/v/bin/python", "a.py"]) == ["/tmp/v/bin/python", "a.py"]
 
 
-def test_a_pytorchjob_gets_what_is_set_on_the_step() -> None:
+def test_a_pytorchjob_gets_the_settings_of_the_step() -> None:
     specs = job_of(OF_STEP, replicas=3)["spec"]["pytorchReplicaSpecs"]
     assert {type_: replica["replicas"] for type_, replica in specs.items()} == {
         "Master": 1,
@@ -112,7 +112,7 @@ def test_a_pytorchjob_gets_what_is_set_on_the_step() -> None:
     )
 
 
-def test_a_job_of_a_step_without_settings_states_nothing_of_them() -> None:
+def test_a_job_of_a_step_without_settings_states_none() -> None:
     spec = job_of(replicas=1)["spec"]
     assert spec["pytorchReplicaSpecs"] == {
         "Master": {
@@ -129,7 +129,7 @@ def test_a_job_of_a_step_without_settings_states_nothing_of_them() -> None:
     assert job_of(processes=2)["spec"]["nprocPerNode"] == "2"
 
 
-def test_a_trainjob_gets_what_is_set_on_the_step_where_trainer_accepts_it() -> None:
+def test_a_trainjob_gets_the_settings_of_the_step_that_trainer_accepts() -> None:
     given: dict[str, Any] = {"replicas": 2, "processes": 0, "runtime": "torch-distributed"}
     spec = trainjob_of(CONTAINER, task=OF_STEP, **given)["spec"]
     assert spec["trainer"] == {
@@ -164,7 +164,7 @@ RUNTIMES: dict[str, tuple[Raw, list[str]]] = {
 
 
 @pytest.mark.parametrize(("runtime", "want"), RUNTIMES.values(), ids=RUNTIMES)
-def test_what_is_set_on_the_step_is_for_all_that_trains_in_a_runtime(
+def test_the_settings_of_the_step_go_to_all_training_pods_of_a_runtime(
     runtime: Raw, want: list[str]
 ) -> None:
     given: dict[str, Any] = {"replicas": 2, "processes": 0, "runtime": "deepspeed-distributed"}
@@ -179,7 +179,7 @@ def name_of(job: Raw, *, run: str = "run-1", task: str = "train", **settings: st
     return str(named(job, settings, run=run, task=task)["metadata"]["name"])
 
 
-def test_only_a_retry_has_the_name_of_a_job() -> None:
+def test_only_a_retry_has_the_same_name_of_the_job() -> None:
     name = name_of(job_of())
     others = [
         name_of(job_of(), run="run-2"),
@@ -223,7 +223,7 @@ LINES: dict[str, tuple[list[Raw], Raw, str]] = {
 
 
 @pytest.mark.parametrize(("conditions", "status", "want"), LINES.values(), ids=LINES)
-def test_what_is_printed_of_a_job(conditions: list[Raw], status: Raw, want: str) -> None:
+def test_the_printed_line_about_a_job(conditions: list[Raw], status: Raw, want: str) -> None:
     looks = [(0.0, {"status": {"conditions": conditions}}, {"status": status})]
     assert list(lines_of(looks)) == [want]
 
@@ -242,7 +242,7 @@ def test_a_line_is_printed_once_a_minute_and_when_the_reason_changes() -> None:
     ]
 
 
-def test_a_job_that_was_deleted_fails_the_step_with_what_was_last_known() -> None:
+def test_a_deleted_job_fails_the_step_with_its_last_known_state() -> None:
     looks: list[tuple[float, Raw, Raw]] = [
         (0.0, {"status": {}}, {"status": queued(1)}),
         (1.0, {}, {}),
@@ -341,7 +341,7 @@ def test_a_step_waits_longer_than_the_600_seconds_of_the_sdks(begin: Begin) -> N
     assert step.now > 2900
 
 
-def test_a_retry_adopts_the_job_and_holds_it_too(
+def test_a_retry_adopts_the_job_and_owns_it_too(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = begin((ENDED, placed(40)))
@@ -400,7 +400,7 @@ def test_a_job_that_is_not_owned_has_no_owner(begin: Begin) -> None:
     ("signalled", "raised"),
     [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)],
 )
-def test_a_step_that_is_stopped_takes_its_own_job_with_it(
+def test_a_stopped_step_deletes_its_own_job(
     begin: Begin,
     monkeypatch: pytest.MonkeyPatch,
     signalled: signal.Signals,
@@ -418,7 +418,7 @@ def test_a_step_that_is_stopped_takes_its_own_job_with_it(
     assert (step.api.job is None) is owned
 
 
-def test_a_step_that_is_stopped_leaves_the_job_that_a_retry_has_adopted(
+def test_a_stopped_step_keeps_the_job_that_a_retry_has_adopted(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = begin((RUNS, queued(1)))
@@ -455,7 +455,7 @@ AWAY: dict[str, tuple[int | None, int, str]] = {
 
 
 @pytest.mark.parametrize(("attempt", "requests", "said"), AWAY.values(), ids=AWAY)
-def test_a_step_gives_its_job_up_after_ten_minutes_without_an_answer(
+def test_a_step_gives_up_after_ten_minutes_without_an_answer(
     begin: Begin,
     capsys: pytest.CaptureFixture[str],
     attempt: int | None,
@@ -513,7 +513,7 @@ def test_a_retry_adopts_the_job_although_its_first_try_fails(
     assert step.owners == ["one", "two"]
 
 
-def test_a_retry_does_not_delete_the_job_that_another_has_put_in_place_of_a_failed_job(
+def test_a_retry_does_not_delete_a_job_that_replaced_a_failed_job(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = begin((FAILED, placed(10)))
@@ -555,7 +555,7 @@ def told_to_end(
 
 
 @pytest.mark.parametrize("fails", ["GET", "DELETE"])
-def test_a_step_that_is_told_to_end_takes_its_job_with_it_although_a_request_fails(
+def test_a_step_told_to_end_deletes_its_job_although_a_request_fails(
     begin: Begin, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     step = begin((RUNS, queued(1)))
@@ -565,8 +565,8 @@ def test_a_step_that_is_told_to_end_takes_its_job_with_it_although_a_request_fai
 
 ENDS: dict[str, tuple[int | None, bool, bool]] = {
     "a drained step leaves its job to its retry": (0, True, True),
-    "a drained step without a retry takes its job with it": (None, True, False),
-    "a step with a retry takes its job with it if the run is terminated": (0, False, False),
+    "a drained step without a retry deletes its job": (None, True, False),
+    "a step with a retry deletes its job if the run is terminated": (0, False, False),
 }
 
 
@@ -584,7 +584,7 @@ def test_a_step_is_told_to_end(
     assert (step.api.job is not None) is left
 
 
-def test_a_retry_goes_on_with_the_job_of_a_drained_step_whose_pod_is_gone(
+def test_a_retry_continues_with_the_job_of_a_drained_step_without_a_pod(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The garbage collector deletes an object once all of its owners are gone."""
@@ -614,7 +614,7 @@ def test_a_run_that_is_terminated_after_a_retry_ends_its_job(
     assert step.api.job is None
 
 
-def test_the_launcher_of_an_mpi_runtime_gets_what_is_set_on_the_step(begin: Begin) -> None:
+def test_the_launcher_of_an_mpi_runtime_gets_the_settings_of_the_step(begin: Begin) -> None:
     step = begin((ENDED, placed(40)))
     given: dict[str, Any] = {"replicas": 2, "processes": 0, "runtime": "deepspeed-distributed"}
     step.job = trainjob_of(CONTAINER, task=OF_STEP, **given)

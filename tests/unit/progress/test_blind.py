@@ -1,4 +1,4 @@
-"""The reader over logs whole, with labels by authors who had not seen it."""
+"""The reader on whole logs, with labels by authors who had not seen it."""
 
 import math
 from pathlib import Path
@@ -21,9 +21,9 @@ FEWEST_RIGHT = 429
 
 
 def test_few_logs_are_read_wrong() -> None:
-    found = {log["name"]: said for log in LOGS if (said := wrong(log, read(log)))}
-    assert len(found) <= MOST_WRONG, found
-    steps = [name for name, said in found.items() if not said[0].startswith("measure")]
+    result = {log["name"]: said for log in LOGS if (said := wrong(log, read(log)))}
+    assert len(result) <= MOST_WRONG, result
+    steps = [name for name, said in result.items() if not said[0].startswith("measure")]
     assert len(steps) <= MOST_WRONG_STEPS, steps
 
 

@@ -1,4 +1,4 @@
-"""Logs in the forms of many frameworks: what is read is right or not known, and never wrong."""
+"""Logs in the forms of many frameworks: readings are right or unknown, and never wrong."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -63,25 +63,25 @@ def read(lines: Sequence[str]) -> Course:
 
 def judged(case: Case, course: Course) -> dict[str, Judgement]:
     """How each part is read: a wrong position, end, measure or restart is wrong."""
-    found = course.progress()
-    value = (case.measures or {}).get(found.metric)
-    measure = NOT_KNOWN if not found.metric else RIGHT if value == found.value else WRONG
-    if case.measures is None and not found.metric:
+    result = course.progress()
+    value = (case.measures or {}).get(result.metric)
+    measure = NOT_KNOWN if not result.metric else RIGHT if value == result.value else WRONG
+    if case.measures is None and not result.metric:
         measure = RIGHT
-    position = (found.step, found.total)
+    position = (result.step, result.total)
     step, total = case.epoch if position == tuple(case.epoch) else (case.position, case.total)
     return {
-        "position": _judged(found.step, step),
-        "total": _judged(found.total, total),
+        "position": _judged(result.step, step),
+        "total": _judged(result.total, total),
         "measure": measure,
         "restarts": RIGHT if course.restarts == case.restarts else WRONG,
     }
 
 
-def _judged(found: int | None, want: int | None) -> Judgement:
-    if found == want:
+def _judged(result: int | None, want: int | None) -> Judgement:
+    if result == want:
         return RIGHT
-    return NOT_KNOWN if found is None else WRONG
+    return NOT_KNOWN if result is None else WRONG
 
 
 def verdict(case: Case) -> Judgement:

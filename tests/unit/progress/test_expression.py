@@ -1,4 +1,4 @@
-"""What a user's expression finds in a line."""
+"""The values that a user's expression finds in a line."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ CASES: dict[str, tuple[str, str, Line | None]] = {
     "no match": (PLAIN, "accuracy=0.5", None),
     "no number": (ANY, "loss is small", None),
     "a value without a word": (r"^(?P<value>\d+)$", "17", found("value", 17)),
-    "too long a step": (r"(?P<step>\d+): (?P<value>\d)", "1" * 99 + ": 5", found("value", 5)),
+    "a long step": (r"(?P<step>\d+): (?P<value>\d)", "1" * 99 + ": 5", found("value", 5)),
 }
 
 

@@ -1,4 +1,4 @@
-"""The reader over logs that were gathered without a look at it: right, not known, or wrong."""
+"""The reader on logs gathered independently of it: right, unknown, or wrong."""
 
 import math
 from collections import Counter
@@ -18,7 +18,7 @@ LOGS: list[Log] = yaml.load(
 )
 _BEGAN, _SECONDS_A_LINE = 1000.0, 5.0
 FEWEST_RIGHT = 175
-"""Of 255; the others say too little for a reading, or say it in a way that may mean two things."""
+"""Of 255; the others show too little for a reading, or are ambiguous."""
 
 
 def read(log: Log) -> Followed:
@@ -33,23 +33,23 @@ def read(log: Log) -> Followed:
 
 
 def wrong(log: Log, followed: Followed) -> list[str]:
-    """Return what is shown and no careful person would read."""
+    """Return the shown values that no careful person would read."""
     progress = followed.reported().progress
     steps, ends = zip(*log["positions"], strict=True)
-    found = []
+    results = []
     if progress.step is not None and progress.step not in steps:
-        found.append(f"step {progress.step}")
+        results.append(f"step {progress.step}")
     if progress.total is not None and progress.total not in ends:
-        found.append(f"total {progress.total}")
+        results.append(f"total {progress.total}")
     if progress.metric and progress.value is not None and not _is_measure(log, progress):
-        found.append(f"measure {progress.metric}={progress.value}")
+        results.append(f"measure {progress.metric}={progress.value}")
     if followed.course.restarts > log["restarts"]:
-        found.append(f"restarts {followed.course.restarts}")
-    return found
+        results.append(f"restarts {followed.course.restarts}")
+    return results
 
 
 def is_known(log: Log, followed: Followed) -> bool:
-    """Return whether everything that the log tells is shown."""
+    """Return whether everything in the log is shown."""
     progress = followed.reported().progress
     steps, ends = zip(*log["positions"], strict=True)
     return (

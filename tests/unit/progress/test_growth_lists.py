@@ -14,7 +14,7 @@ UNKNOWN = [None, math.nan, math.inf, -math.inf]
 
 EFFICIENCIES = {
     "a tenth of the way on half of a node": (0.1, 0.5, 0.2),
-    "the same on a whole node": (0.1, 1.0, 0.1),
+    "a tenth of the way on a whole node": (0.1, 1.0, 0.1),
     "a share below the floor counts as the floor": (0.1, 0.01, 2.0),
     "no use at all counts as the floor": (0.1, 0.0, 2.0),
     "no progress": (0.0, 0.5, 0.0),
@@ -32,7 +32,7 @@ SHARES: dict[str, tuple[list[float | None], float]] = {
     "before a share is known it is the whole node": ([None], 0.1),
     "a known share": ([0.5], 0.2),
     "the last known share holds while none is known": ([0.5, None, math.nan], 0.2),
-    "a new one replaces it": ([0.5, None, 0.25], 0.4),
+    "a new share replaces it": ([0.5, None, 0.25], 0.4),
 }
 
 
@@ -60,9 +60,9 @@ WALKS: dict[str, tuple[list[float | None], GrowthState]] = {
     "it stays where it is while below": ([0.1, *[0.001] * 9], COMPLETING),
     "exactly at the threshold it grows": ([1.0, 0.03], NEW),
     "just below the threshold it does not": ([1.0, 0.0299], WATCHING),
-    "back from Watching at once": ([0.1, 0.001, 0.05], NEW),
-    "back from Completing at once": ([0.1, 0.001, 0.001, 0.05], NEW),
-    "again one list at a time after it was back": ([0.1, 0.001, 0.05, 0.001], WATCHING),
+    "from Watching back to New at once": ([0.1, 0.001, 0.05], NEW),
+    "from Completing back to New at once": ([0.1, 0.001, 0.001, 0.05], NEW),
+    "one list at a time after it was back in New": ([0.1, 0.001, 0.05, 0.001], WATCHING),
     "its best so far counts, not its last": ([0.01, 0.1, 0.05, 0.0029], WATCHING),
     "small steps grow where the best was small": ([0.001, 0.001], NEW),
     "a job that has never grown": ([0.0, 0.0], COMPLETING),
@@ -86,7 +86,7 @@ def test_F2_a_job_moves_between_the_lists(progress: list[float | None], want: Gr
 def test_S1_the_list_is_the_number_of_intervals_below_in_a_row(
     progress: list[float | None], alpha: float
 ) -> None:
-    """Read from the whole series at once: intervals without a value count for nothing."""
+    """Read from the whole series at once: intervals without a value do not count."""
     followed = GrowthList(alpha)
     for value in progress:
         followed.add_interval(value, 1.0)
@@ -99,7 +99,7 @@ def test_S1_the_list_is_the_number_of_intervals_below_in_a_row(
 
 
 @given(st.lists(st.floats(0, 1), max_size=20), st.sampled_from(UNKNOWN), st.floats(0, 1))
-def test_S1_what_is_not_known_moves_a_job_nowhere(
+def test_S1_an_unknown_value_moves_a_job_to_no_other_list(
     progress: list[float], unknown: float | None, share: float
 ) -> None:
     followed = GrowthList()

@@ -11,45 +11,45 @@ from kfext.core.progress.course import SLOTS, Mean, Windows
 
 
 def test_a_window_has_the_mean_and_the_error_of_its_values() -> None:
-    made, values = Windows(30.0), [1.0, 2.0, 4.0, 8.0, 16.0]
+    windows, values = Windows(30.0), [1.0, 2.0, 4.0, 8.0, 16.0]
     for number, value in enumerate(values):
-        made.add(30.0 + 5 * number, value)
-    found = made.mean(59.9)
-    assert found is not None
-    assert found.count == 5
-    assert found.value == pytest.approx(fmean(values))
-    assert found.error == pytest.approx(stdev(values) / math.sqrt(5))
-    assert made.mean(29.9) is None
-    assert made.first == pytest.approx(fmean(values))
+        windows.add(30.0 + 5 * number, value)
+    result = windows.mean(59.9)
+    assert result is not None
+    assert result.count == 5
+    assert result.value == pytest.approx(fmean(values))
+    assert result.error == pytest.approx(stdev(values) / math.sqrt(5))
+    assert windows.mean(29.9) is None
+    assert windows.first == pytest.approx(fmean(values))
 
 
 def test_the_first_window_stays_the_first() -> None:
-    made = Windows(30.0)
+    windows = Windows(30.0)
     for at in range(0, 300, 10):
-        made.add(at, 10.0 - at / 30)
-    assert made.first == pytest.approx(fmean([10.0, 10.0 - 1 / 3, 10.0 - 2 / 3]))
+        windows.add(at, 10.0 - at / 30)
+    assert windows.first == pytest.approx(fmean([10.0, 10.0 - 1 / 3, 10.0 - 2 / 3]))
 
 
-def test_values_by_another_clock_compare_with_none_and_the_first_window_stays() -> None:
-    made = Windows(30.0)
-    made.add(1000.0, 8.0)
-    made.forget()
-    assert made.mean(1000.0) is None
-    made.add(100.0, 2.0)
-    assert (made.mean(100.0), made.first) == (Mean(2.0, 0.0, 1), 8.0)
+def test_values_of_another_clock_are_not_compared_and_the_first_window_stays() -> None:
+    windows = Windows(30.0)
+    windows.add(1000.0, 8.0)
+    windows.forget()
+    assert windows.mean(1000.0) is None
+    windows.add(100.0, 2.0)
+    assert (windows.mean(100.0), windows.first) == (Mean(2.0, 0.0, 1), 8.0)
 
 
 @given(st.lists(st.sampled_from([math.nan, math.inf, -math.inf, 1e31, -1e300, 1.0]), max_size=30))
-def test_what_is_no_number_is_left_out(values: list[float]) -> None:
-    made = Windows(30.0)
+def test_a_value_that_is_no_number_is_left_out(values: list[float]) -> None:
+    windows = Windows(30.0)
     for value in values:
-        made.add(0.0, value)
-    found = made.mean(0.0)
-    assert (found.count if found else 0) == values.count(1.0)
+        windows.add(0.0, value)
+    result = windows.mean(0.0)
+    assert (result.count if result else 0) == values.count(1.0)
 
 
 def test_a_million_values_keep_no_more_than_ten() -> None:
-    made = Windows(30.0)
+    windows = Windows(30.0)
     for number in range(100_000):
-        made.add(number / 100, 1.0)
-    assert len(made._slots) <= 3 * SLOTS
+        windows.add(number / 100, 1.0)
+    assert len(windows._slots) <= 3 * SLOTS

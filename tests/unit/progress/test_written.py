@@ -1,4 +1,4 @@
-"""What is written of a job's progress is read again as it was."""
+"""The written progress of a job is read back unchanged."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ _reported = st.builds(
 
 
 @given(_reported)
-def test_what_is_written_is_read_again(reported: Reported) -> None:
+def test_written_progress_is_read_back(reported: Reported) -> None:
     written = as_written(reported)
     stored = orjson.loads(orjson.dumps(encode_progress(written)))
     conditions = {
@@ -65,7 +65,7 @@ def test_what_is_written_is_read_again(reported: Reported) -> None:
 @given(
     json_values | st.dictionaries(st.sampled_from(["value", "cpu", "time", "state"]), json_values)
 )
-def test_anything_else_is_read_without_an_error(raw: Any) -> None:
+def test_malformed_data_is_read_without_an_error(raw: Any) -> None:
     decode_progress(raw, {})
 
 
@@ -81,7 +81,7 @@ def test_anything_else_is_read_without_an_error(raw: Any) -> None:
         pytest.param("1", id="a number in words"),
     ],
 )
-def test_a_number_that_nobody_can_mean_counts_as_absent(name: str, odd: object) -> None:
+def test_an_impossible_number_counts_as_absent(name: str, odd: object) -> None:
     usual = {"metric": "loss", "value": 1, "step": 1, "secondsLeft": 1, "growth": 1}
     rest = {key: value for key, value in usual.items() if key != name}
     assert decode_progress({**usual, name: odd}, {}) == decode_progress(rest, {})

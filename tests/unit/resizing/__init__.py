@@ -1,1 +1,1 @@
-"""The companion in virtual time: ten jobs on a node, and what becomes of them."""
+"""The companion in virtual time, with ten jobs on a node."""

@@ -1,4 +1,4 @@
-"""Jobs that share the CPU of one node, what people do to them, and what kfext shows of them."""
+"""Jobs that share the CPU of one node, acts of people, and the status that kfext shows."""
 
 from collections.abc import Iterator
 from typing import Any, Self
@@ -38,8 +38,8 @@ def trainer(
 ) -> JobSpec:
     """A job of one worker that can use a node of `size` millicores.
 
-    `converges`: core-seconds in which its loss halves. `pace`: its steps a second, whatever CPU it
-    gets; they follow its CPU if unset. `takes`: its work in core-seconds, which its log shows.
+    `converges`: core-seconds in which its loss halves. `pace`: its steps a second, regardless of
+    its CPU; they follow its CPU if unset. `takes`: its work in core-seconds, which its log shows.
     """
     wanted: dict[str, Any] = {
         "kind": TENSORFLOW,
@@ -62,7 +62,7 @@ def trainer(
 
 
 class CpuBed(Bed):
-    """A node on which jobs arrive when a test submits them, and each write is prompt."""
+    """A node on which jobs arrive when the test submits them, and writes are immediate."""
 
     def __init__(self, policy: TrainingPolicy | None = None, *, size: int = SIZE) -> None:
         super().__init__(policy=policy, late_writes=False, a=size)
@@ -79,7 +79,7 @@ class CpuBed(Bed):
             super().at(min(second, following))
         return self
 
-    # --- what is seen -----------------------------------------------------------------------------
+    # --- observations -----------------------------------------------------------------------------
 
     @property
     def present(self) -> list[str]:
@@ -114,14 +114,14 @@ class CpuBed(Bed):
         return [(job, step) for job, step in steps if isinstance(step, Resize)]
 
     def shown(self, name: str) -> ConditionStatus | None:
-        """What is shown of the CPU of a job."""
+        """The shown condition on the CPU of a job."""
         return self.driver.shown.get((name, names.RESIZED))
 
     def reason(self, name: str) -> str:
         shown = self.shown(name)
         return shown.verdict.reason if shown else ""
 
-    # --- what people do ---------------------------------------------------------------------------
+    # --- acts of people ---------------------------------------------------------------------------
 
     def opt(self, name: str, value: str, key: str = names.RESIZE) -> None:
         self.annotate(key, value, name)
@@ -134,7 +134,7 @@ class CpuBed(Bed):
         self.api.resize_pod(live.pod, patch)
 
     def replace_pod(self, name: str, key: ReplicaKey = WORKER) -> None:
-        """Make a pod anew as the operator does, as the user wrote it."""
+        """Recreate a pod as the operator does, with the user's CPU."""
         self.api.remove_pod(self.pod(name, key))
         while key not in self.job(name).pods:
             self.after(1)
@@ -152,14 +152,14 @@ class CpuBed(Bed):
 LIMIT = 400
 """The millicores of the limit of each of its pods."""
 IDLE = 20
-"""What its server uses."""
+"""The millicores that its server uses."""
 SERVER = ReplicaKey("ps", 0)
 
 
 class SplitJob(CpuBed):
-    """A job alone on its node: its server idles, and its worker uses what it may.
+    """A job alone on its node: its server idles, and its worker uses all it may.
 
-    `guaranteed`: whether its pods are. `waits`: millicores of a job in the queue, 0 for none.
+    `guaranteed`: the class of its pods. `waits`: millicores of a job in the queue, 0 for none.
     """
 
     def __init__(self, *, guaranteed: bool = False, waits: int = 0) -> None:

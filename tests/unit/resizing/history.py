@@ -1,4 +1,4 @@
-"""Random lives of jobs while kfext moves their CPU, and what must hold after every round.
+"""Random histories of jobs while kfext moves their CPU, with invariants after every round.
 
 Users opt in and out and resize pods by hand, pods are replaced, kubelets and the API server refuse,
 and controllers die between the patch of a job and the write to its pod.
@@ -34,7 +34,7 @@ ERRORS: dict[str, ApiError | None] = {
 
 
 class CpuHistory(CpuBed):
-    """A node and what happens there.
+    """A node with its jobs.
 
     `without`: the request of each pod without kfext. `off`: since when a job has opted out.
     `left_alone`: the jobs that another client resized after kfext, until that is forgotten.
@@ -162,7 +162,7 @@ class CpuHistory(CpuBed):
         present = [name for name in sorted(self.present) if self.running(name)]
         return self.draw.draw(st.sampled_from(present), "job") if present else ""
 
-    # --- what must hold ---------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------
 
     def rounds(self, number: int) -> None:
         for _ in range(number):

@@ -1,6 +1,6 @@
-"""Ten jobs that come and go on a node of one CPU, in virtual time: with the companion and without.
+"""Ten jobs that come and go on a node of one CPU, in virtual time, with and without companion.
 
-Each job shows how far it is. The use of a pod is known up to 20 s later, each at another time.
+Each job shows its progress. The use of a pod is known up to 20 s later, each at another time.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The companion drives resize on a node of trainings: what is written, restored and shown."""
+"""The companion runs resize on a shared node: writes, restores and conditions."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +32,7 @@ FORBIDDEN = 'cannot patch resource "pods/resize" in API group ""'
 BEYOND = "maximum cpu usage per Container is 1, but request is 1226m"
 ASKED = 20
 RAISED = ASKED + int(0.9 * (SIZE - 3 * ASKED))
-"""What the favourite of three jobs requests: nine tenths of what is free."""
+"""The request of the favourite of three jobs: nine tenths of the free CPU."""
 
 
 def contended(policy: TrainingPolicy | None = None, *, resize: str = "cpu") -> CpuBed:
@@ -45,7 +45,7 @@ def contended(policy: TrainingPolicy | None = None, *, resize: str = "cpu") -> C
 
 
 def favoured() -> CpuBed:
-    """The same after the favourite has been raised, and all of them are known."""
+    """The same once the favourite has been raised and all jobs are known."""
     bed = contended().after(200)
     assert requests(bed) == {"long": ASKED, "longer": ASKED, "short": RAISED}
     return bed
@@ -65,7 +65,7 @@ def later(bed: CpuBed, seconds: float) -> Moment:
 
 
 def refusing(why: str) -> Callable[[LivePod], Verdict | None]:
-    """Kubelets that allocate no request but the user's."""
+    """Kubelets that allocate only the user's request."""
 
     def problem(live: LivePod) -> Verdict | None:
         request = live.pod.trainer.request if live.pod.trainer else ASKED
@@ -103,7 +103,7 @@ def test_the_job_that_would_end_first_gets_the_cpu_and_no_other_pod_is_written()
     assert {name for name, step in bed.resized[-1:] if step.sizes} == {"short"}
 
 
-def test_what_was_done_is_shown_as_long_as_it_stands_and_since_when() -> None:
+def test_a_change_is_shown_with_its_time_as_long_as_it_stands() -> None:
     bed = favoured().after(300)
     shown = bed.shown("short")
     assert shown is not None
@@ -130,7 +130,7 @@ def test_cpu_goes_to_the_next_job_before_the_next_look() -> None:
     assert {tracked.job.name for tracked, _ in steps} == {"long"}
 
 
-def test_a_job_alone_on_its_node_is_left_as_it_is() -> None:
+def test_a_job_alone_on_its_node_is_unchanged() -> None:
     bed = CpuBed()
     bed.add("alone", takes=9000.0)
     assert not bed.after(600).resized
@@ -145,14 +145,14 @@ def test_the_last_job_on_a_node_gets_its_request_back() -> None:
 
 
 @pytest.mark.parametrize("resize", ["off", "observe"])
-def test_nothing_is_written_of_jobs_that_did_not_opt_in(resize: str) -> None:
+def test_nothing_is_written_to_jobs_that_did_not_opt_in(resize: str) -> None:
     assert not contended(resize=resize).after(600).resized
 
 
 @pytest.mark.parametrize(
     ("rule", "resize"), [(None, "observe"), (policy(resize=Mode.OBSERVE), "cpu")]
 )
-def test_what_would_be_done_is_shown_and_not_done(rule: TrainingPolicy | None, resize: str) -> None:
+def test_a_dry_run_is_shown_and_not_carried_out(rule: TrainingPolicy | None, resize: str) -> None:
     bed = contended(rule, resize=resize).after(200)
     shown = bed.shown("short")
     assert shown is not None
@@ -177,7 +177,7 @@ def full(bed: CpuBed | None = None) -> CpuBed:
     return bed
 
 
-def test_where_the_node_is_full_requests_shift_and_their_sum_stays() -> None:
+def test_on_a_full_node_requests_shift_and_their_sum_stays() -> None:
     bed = full()
     bed.add("other", cpu=SIZE // 4, resize="")
     sums = set()
@@ -189,7 +189,7 @@ def test_where_the_node_is_full_requests_shift_and_their_sum_stays() -> None:
     assert requests(bed) == {**others, "short": 3 * (SIZE // 4) - 20}
 
 
-def test_what_gave_way_is_restored_when_the_favourite_ends() -> None:
+def test_lowered_requests_are_restored_when_the_favourite_ends() -> None:
     bed = full().after(300)
     bed.finish("short")
     bed.after(100)
@@ -198,7 +198,7 @@ def test_what_gave_way_is_restored_when_the_favourite_ends() -> None:
     assert requests(bed.after(100)) == {"longer": SIZE // 4}
 
 
-# --- room for other pods --------------------------------------------------------------------------
+# --- capacity for other pods ----------------------------------------------------------------------
 
 
 def test_the_ledger_counts_what_the_user_wrote() -> None:
@@ -226,7 +226,7 @@ def refuse(bed: CpuBed, **fields: Any) -> None:
     bed.planner.cluster.observe_pod(None, replace(waits, **fields))
 
 
-def test_a_raise_is_given_back_for_a_foreign_pod_that_is_unschedulable() -> None:
+def test_a_raise_is_reverted_for_an_unschedulable_foreign_pod() -> None:
     bed = favoured()
     refuse(bed, requests={"cpu": 600, "pods": 1})
     assert requests(bed.after(2 * ROUND))["short"] == ASKED
@@ -235,7 +235,7 @@ def test_a_raise_is_given_back_for_a_foreign_pod_that_is_unschedulable() -> None
     assert requests(bed.after(80))["short"] == RAISED, "it lacks something else"
 
 
-def test_a_pod_that_fits_nowhere_does_not_keep_requests_from_being_raised() -> None:
+def test_a_pod_that_fits_nowhere_does_not_prevent_raises() -> None:
     bed = CpuBed()
     bed.add("long", takes=4000.0)
     bed.after(5)
@@ -258,16 +258,16 @@ def test_a_raise_keeps_a_tenth_of_a_quota_free() -> None:
     assert sum(requests(bed).values()) <= 900
 
 
-def test_beside_an_autoscaler_requests_only_shift() -> None:
+def test_with_an_autoscaler_requests_only_shift() -> None:
     bed = contended()
     bed.planner.queue.observe_autoscaler(present=True)
     assert requests(bed.after(300)) == {"long": 10, "longer": 10, "short": 40}
 
 
-# --- giving back ----------------------------------------------------------------------------------
+# --- restoring ------------------------------------------------------------------------------------
 
 
-def test_off_gives_back_at_the_next_look_and_leaves_no_note() -> None:
+def test_off_restores_at_the_next_look_and_leaves_no_record() -> None:
     bed = favoured()
     bed.opt("short", "off")
     bed.after(ROUND)
@@ -277,7 +277,7 @@ def test_off_gives_back_at_the_next_look_and_leaves_no_note() -> None:
     assert bed.shown("short") is None
 
 
-def test_an_error_of_kfext_leaves_all_as_it_is_and_is_reported(
+def test_an_error_of_kfext_changes_nothing_and_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fails(*_: object, **__: object) -> None:
@@ -295,18 +295,16 @@ def test_an_error_of_kfext_leaves_all_as_it_is_and_is_reported(
         assert bed.after(10).request("short") == ASKED
 
 
-@pytest.mark.parametrize(
-    "part", ["whether it is watched", "what is seen of it", "what it does next"]
-)
+@pytest.mark.parametrize("part", ["whether it is followed", "its signals", "its next change"])
 def test_an_error_of_kfext_with_one_job_leaves_that_job_out(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bed = contended().after(1)
     cpu = executor_of(bed.planner, CpuExecutor)
     owner, method = {
-        "whether it is watched": (cpu, "follows"),
-        "what is seen of it": (cpu._signals, "signal_of"),
-        "what it does next": (cpu._stages, "advance"),
+        "whether it is followed": (cpu, "follows"),
+        "its signals": (cpu._signals, "signal_of"),
+        "its next change": (cpu._stages, "advance"),
     }[part]
     real = getattr(owner, method)
 
@@ -340,7 +338,7 @@ def test_an_error_of_kfext_with_cpu_loses_no_change_of_size(
     assert [str(error) for _, error in companion.failures] == ["'a bug'"]
 
 
-def test_observe_gives_back_and_goes_on_to_show() -> None:
+def test_observe_restores_and_continues_to_show() -> None:
     bed = favoured()
     bed.opt("short", "observe")
     bed.after(ROUND)
@@ -349,7 +347,7 @@ def test_observe_gives_back_and_goes_on_to_show() -> None:
 
 
 @pytest.mark.parametrize("how", ["the namespace loses its label", "the policy is switched off"])
-def test_everything_is_given_back_if(how: str) -> None:
+def test_everything_is_restored_if(how: str) -> None:
     bed = favoured()
     if how == "the namespace loses its label":
         bed.manage("false")
@@ -360,7 +358,7 @@ def test_everything_is_given_back_if(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["it ends", "it opts out, and its request is put back"])
-def test_what_is_shown_of_a_job_that_is_left_alone_while_no_controller_runs_goes(how: str) -> None:
+def test_the_condition_of_a_job_that_opts_out_while_no_controller_runs_is_removed(how: str) -> None:
     bed = favoured()
     if how == "it ends":
         bed.operator.end(bed.job("short"))
@@ -374,7 +372,7 @@ def test_what_is_shown_of_a_job_that_is_left_alone_while_no_controller_runs_goes
     assert bed.shown("short") is None
 
 
-def test_a_raise_does_not_stay_for_good_if_the_use_is_not_read_any_more() -> None:
+def test_a_raise_does_not_stay_forever_if_the_use_is_no_longer_read() -> None:
     bed = favoured()
     bed.opt("short", "off", key=names.METRICS)
     bed.after(600)
@@ -382,7 +380,7 @@ def test_a_raise_does_not_stay_for_good_if_the_use_is_not_read_any_more() -> Non
 
 
 @pytest.mark.parametrize("by_hand", [777, ASKED], ids=["another", "the user's"])
-def test_a_request_that_another_client_wrote_stays_and_the_job_is_left_alone(by_hand: int) -> None:
+def test_a_request_that_another_client_wrote_stays_and_resize_is_disabled(by_hand: int) -> None:
     bed = favoured()
     bed.size_by_hand("short", request=by_hand)
     bed.after(300)
@@ -390,7 +388,7 @@ def test_a_request_that_another_client_wrote_stays_and_the_job_is_left_alone(by_
     assert bed.reason("short") == names.REASON_RESTS
 
 
-def test_a_pod_that_is_made_anew_after_off_and_on_is_no_hand_of_others() -> None:
+def test_a_pod_recreated_after_off_and_on_does_not_count_as_a_foreign_change() -> None:
     bed = favoured()
     bed.opt("short", "off")
     bed.after(60)
@@ -419,7 +417,7 @@ def hang(bed: CpuBed, name: str) -> None:
     bed.job(name).training._become(Doing.IDLE)
 
 
-def test_a_favourite_that_falls_silent_beyond_its_end_makes_way() -> None:
+def test_a_favourite_that_falls_silent_beyond_its_end_is_replaced() -> None:
     bed = favoured()
     hang(bed, "short")
     assert requests(bed.after(300))["short"] == RAISED
@@ -436,7 +434,7 @@ def test_a_new_controller_gives_a_favourite_that_does_not_step_300_s() -> None:
     assert requests(bed.after(60))["short"] == ASKED
 
 
-def test_with_a_dead_controller_the_favourite_ends_and_no_cpu_idles() -> None:
+def test_the_favourite_ends_without_a_controller_and_no_cpu_idles() -> None:
     bed = contended().after(200)
     assert bed.request("short") == RAISED
     live = bed.driver
@@ -464,7 +462,7 @@ class Dead:
         pass
 
 
-def test_a_size_that_was_recorded_and_never_written_is_no_hand_of_others() -> None:
+def test_a_size_recorded_but_never_written_does_not_count_as_a_foreign_change() -> None:
     bed = favoured()
     name, step = bed.resized[-1]
     (pod, _), noted = step.sizes[0], step.state
@@ -492,7 +490,7 @@ def edit_a_limit_range(bed: CpuBed) -> None:
 
 
 @pytest.mark.parametrize("change", [loosen_a_quota, remove_a_limit_range, edit_a_limit_range])
-def test_F6_what_the_api_server_refuses_is_not_tried_again_before_what_refused_it_changes(
+def test_F6_a_refused_size_is_not_retried_before_its_cause_changes(
     change: Callable[[CpuBed], None],
 ) -> None:
     bed = contended()
@@ -507,7 +505,7 @@ def test_F6_what_the_api_server_refuses_is_not_tried_again_before_what_refused_i
     assert bed.reason("short") == names.REASON_CPU_MOVED
 
 
-def test_F6_without_the_right_it_is_tried_seldom() -> None:
+def test_F6_without_the_right_a_resize_is_tried_seldom() -> None:
     bed = contended()
     tried = refuse_resizes(bed, FORBIDDEN)
     bed.after(600)
@@ -519,12 +517,12 @@ def test_F6_without_the_right_it_is_tried_seldom() -> None:
 @pytest.mark.parametrize(
     ("why", "disabled"),
     [
-        pytest.param("Infeasible", True, id="what can never be is given up"),
-        pytest.param("Deferred", False, id="what is deferred is tried again"),
-        pytest.param("Error", False, id="so is what failed"),
+        pytest.param("Infeasible", True, id="an infeasible resize is given up"),
+        pytest.param("Deferred", False, id="a deferred resize is tried again"),
+        pytest.param("Error", False, id="a failed resize is tried again"),
     ],
 )
-def test_F6_what_a_kubelet_does_not_set_is_restored(why: str, *, disabled: bool) -> None:
+def test_F6_a_size_that_a_kubelet_does_not_set_is_restored(why: str, *, disabled: bool) -> None:
     bed = contended()
     bed.faults.resize = refusing(why)
     bed.after(150)
@@ -536,7 +534,7 @@ def test_F6_what_a_kubelet_does_not_set_is_restored(why: str, *, disabled: bool)
     assert (requests(bed)["short"] == ASKED) is disabled
 
 
-def test_F6_a_guaranteed_pod_is_left_alone_with_the_reason() -> None:
+def test_F6_a_guaranteed_pod_is_not_resized_with_the_reason() -> None:
     bed = CpuBed()
     bed.add("old", takes=900.0, limit=20, guaranteed=True)
     assert not bed.after(300).resized
@@ -546,7 +544,7 @@ def test_F6_a_guaranteed_pod_is_left_alone_with_the_reason() -> None:
     assert "ineligible for resize: its pod of type worker is Guaranteed" in shown.verdict.message
 
 
-def test_a_job_without_a_read_log_is_left_alone_with_the_reason() -> None:
+def test_a_job_without_a_read_log_is_not_resized_with_the_reason() -> None:
     bed = CpuBed()
     bed.add("silent")
     bed.opt("silent", "off", key=names.METRICS)
@@ -556,7 +554,7 @@ def test_a_job_without_a_read_log_is_left_alone_with_the_reason() -> None:
     assert "kfext.dev/metrics is off" in shown.verdict.message
 
 
-def test_a_job_without_a_known_trainer_is_left_alone_with_the_reason() -> None:
+def test_a_job_without_a_known_trainer_is_not_resized_with_the_reason() -> None:
     bed = SplitJob()
     for live in bed.job().pods.values():
         odd = replace(live.pod, trainer=None, resource_version="999")
@@ -567,7 +565,7 @@ def test_a_job_without_a_known_trainer_is_left_alone_with_the_reason() -> None:
     assert "the training container is unknown" in shown.verdict.message
 
 
-def test_a_job_is_not_touched_while_a_pod_of_it_is_missing() -> None:
+def test_a_job_is_not_resized_while_one_of_its_pods_is_missing() -> None:
     bed = contended().after(ROUND)
     pod = bed.pod("short").pod
     bed.planner.cluster.observe_pod(pod, replace(pod, phase="Pending", resource_version="999"))
@@ -579,7 +577,7 @@ def test_a_job_is_not_touched_while_a_pod_of_it_is_missing() -> None:
 
 
 def shrunk() -> SplitJob:
-    """The server has been restricted, and the worker is to get what that had."""
+    """The server has been lowered, and the worker is to get the difference."""
     bed = SplitJob()
     while not bed.written():
         bed.after(1)
@@ -587,7 +585,7 @@ def shrunk() -> SplitJob:
     return bed
 
 
-def test_a_pod_gets_its_limit_back_when_another_pod_of_the_job_does_not_come_back() -> None:
+def test_a_pod_gets_its_limit_back_when_another_pod_is_not_recreated() -> None:
     bed = shrunk().after(ROUND)
     bed.api.mark_deleted(bed.pod("train"))  # on a node that does not answer
     bed.after(200)
@@ -596,7 +594,7 @@ def test_a_pod_gets_its_limit_back_when_another_pod_of_the_job_does_not_come_bac
     assert bed.limits()["ps"] == LIMIT
 
 
-def test_a_job_that_opts_out_between_two_stages_is_written_one_step_at_a_time() -> None:
+def test_a_job_that_opts_out_between_two_stages_is_restored_one_step_at_a_time() -> None:
     bed = shrunk()
     bed.annotate(names.RESIZE, "off")
     for _ in range(30):
@@ -606,7 +604,7 @@ def test_a_job_that_opts_out_between_two_stages_is_written_one_step_at_a_time() 
     assert bed.limits() == {"worker": LIMIT, "ps": LIMIT}
 
 
-def test_what_was_written_before_a_refusal_is_given_back_and_not_tried_again() -> None:
+def test_a_stage_before_a_refusal_is_restored_and_not_tried_again() -> None:
     bed = shrunk()
     refuse_resizes(bed, BEYOND, above=LIMIT)
     bed.after(100)

@@ -32,13 +32,13 @@ def contended() -> CpuBed:
 
 
 def scale(bed: CpuBed, mode: Mode) -> None:
-    """Let sizes change as soon as there is room, or be only shown."""
+    """Let sizes change as soon as there is capacity, or only be shown."""
     choice = PolicyChoice(mode, {"idle": 0.0, "rest": 0.0})
     bed.planner.settings.observe_policy(TrainingPolicy("p", companion={"scale": choice}))
 
 
 def rounds_until(bed: CpuBed, holds: Callable[[], bool]) -> int:
-    """Return after how many rounds something holds; at least one round passes."""
+    """Return the rounds until a condition holds; at least one round passes."""
     for number in range(1, MOST_ROUNDS):
         bed.after(ROUND)
         if holds():
@@ -58,7 +58,7 @@ def changes_cpu(bed: CpuBed) -> bool:
 
 
 def in_the_middle_of_a_change_of_size() -> CpuBed:
-    """Both could begin at one look."""
+    """Both changes could begin at one look."""
     first = contended()
     at = rounds_until(first, lambda: changes_cpu(first))
     bed = contended()
@@ -70,7 +70,7 @@ def in_the_middle_of_a_change_of_size() -> CpuBed:
     return bed
 
 
-def test_X2_where_both_could_begin_it_is_the_size_and_the_cpu_waits_for_its_end() -> None:
+def test_X2_where_both_could_begin_the_size_changes_first() -> None:
     bed = in_the_middle_of_a_change_of_size()
     assert changes_size(bed)
     while changes_size(bed):
@@ -91,7 +91,7 @@ def test_X2_while_the_cpu_of_a_job_is_changed_its_size_stays() -> None:
     rounds_until(bed, lambda: changes_size(bed))
 
 
-def test_X2_what_was_raised_is_given_back_whatever_else_is_under_way() -> None:
+def test_X2_a_raise_is_reverted_whatever_else_is_under_way() -> None:
     bed = contended()
     rounds_until(bed, lambda: changes_cpu(bed))
     scale(bed, Mode.ACT)

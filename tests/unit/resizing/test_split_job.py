@@ -1,4 +1,4 @@
-"""A job that moves CPU from its server to its worker, whatever dies meanwhile, in virtual time."""
+"""A job that moves CPU from its server to its worker despite faults, in virtual time."""
 
 from collections.abc import Callable
 
@@ -75,7 +75,7 @@ def test_cpu_moves_again_and_none_is_lost(
     assert not bed.tracked("train").state.cpu.disabled
 
 
-def test_what_was_written_before_the_worker_went_is_restored_at_the_next_look() -> None:
+def test_changes_before_the_worker_is_lost_are_restored_at_the_next_look() -> None:
     bed = begun(writes=1)
     the_worker_is_made_anew(bed)
     assert bed.after(20).limits() == {"worker": LIMIT, "ps": LIMIT}
@@ -84,16 +84,16 @@ def test_what_was_written_before_the_worker_went_is_restored_at_the_next_look() 
 # --- Guaranteed pods: their requests move too -----------------------------------------------------
 
 BEYOND_FREE = SIZE - 2 * LIMIT + 50
-"""Millicores that are free only while the server has given what the worker does not have yet."""
+"""Millicores that are free only between the stages of server and worker."""
 
 
-def test_no_other_job_takes_what_one_pod_gave_for_another() -> None:
+def test_no_other_job_takes_cpu_that_moves_between_two_pods() -> None:
     bed = SplitJob(guaranteed=True, waits=BEYOND_FREE).after(300)
     assert bed.limits() == SHIFTED
     assert not list(bed.started())
 
 
-def test_nor_after_a_restart_between_two_stages() -> None:
+def test_no_other_job_takes_such_cpu_after_a_restart_between_two_stages() -> None:
     bed = SplitJob(guaranteed=True, waits=BEYOND_FREE)
     while not bed.written():
         bed.after(1)
@@ -102,14 +102,14 @@ def test_nor_after_a_restart_between_two_stages() -> None:
     assert not list(bed.started())
 
 
-def test_what_is_given_back_waits_for_no_other_job() -> None:
+def test_a_restore_waits_for_no_other_job() -> None:
     bed = SplitJob(guaranteed=True, waits=BEYOND_FREE).after(300)
     bed.annotate(names.RESIZE, "off")
     assert bed.after(100).limits() == {"worker": LIMIT, "ps": LIMIT}
     assert not list(bed.started())
 
 
-def test_what_has_ended_keeps_nothing() -> None:
+def test_an_ended_operation_holds_no_capacity() -> None:
     bed = SplitJob(guaranteed=True, waits=BEYOND_FREE)
     while not bed.written():
         bed.after(1)
@@ -118,7 +118,7 @@ def test_what_has_ended_keeps_nothing() -> None:
     assert list(bed.after(1).started()) == ["waits"]
 
 
-def test_a_pod_that_is_made_anew_finds_what_it_requests() -> None:
+def test_a_recreated_pod_finds_its_requested_cpu() -> None:
     bed = SplitJob(guaranteed=True).after(300)
     before, server = len(bed.resized), bed.pod("train", SERVER)
     assert server.pod.requests[CPU] == 50
@@ -145,7 +145,7 @@ def test_a_pod_that_is_made_anew_finds_what_it_requests() -> None:
     acts=st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 12)), max_size=6),
     guaranteed=st.booleans(),
 )
-def test_after_any_faults_the_sum_is_the_users_and_off_restores_each(
+def test_after_any_faults_the_sum_is_that_of_the_user_and_off_restores_each_pod(
     acts: list[tuple[Callable[[SplitJob], None], int]], *, guaranteed: bool
 ) -> None:
     bed = SplitJob(guaranteed=guaranteed, waits=BEYOND_FREE)

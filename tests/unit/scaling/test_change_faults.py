@@ -1,4 +1,4 @@
-"""Changes of size with a part that never comes, is refused, or is lost."""
+"""Changes of size with missing, refused, or lost parts."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,53 +18,55 @@ from tests.unit.sim.bed import GANG, LONG, Bed, resizes, scaled_bed, sizes
 REFUSAL = "admission webhook says no"
 
 
-def said(of: Bed) -> tuple[str, str]:
-    """Return the reason and the message that are shown of the job."""
-    found = of.driver.shown["train", names.SCALED]
-    assert found is not None
-    return found.verdict.reason, found.verdict.message
+def said(bed: Bed) -> tuple[str, str]:
+    """Return the shown reason and message of the job."""
+    result = bed.driver.shown["train", names.SCALED]
+    assert result is not None
+    return result.verdict.reason, result.verdict.message
 
 
 def regrown() -> Bed:
-    """A job that gave workers to a gang, and is just told to have them again."""
-    of = until_changed(scaled_bed(LONG, GANG), times=2)
-    while size_record(followed(of)).phase is not Phase.SETTLING:
-        of.at(of.clock.now + 0.5)
-    assert sizes(of) == [2, 4]
-    return of
+    """A job that gave workers to a gang, and has just been scaled up again."""
+    bed = until_changed(scaled_bed(LONG, GANG), times=2)
+    while size_record(followed(bed)).phase is not Phase.SETTLING:
+        bed.at(bed.clock.now + 0.5)
+    assert sizes(bed) == [2, 4]
+    return bed
 
 
-def test_a_job_that_never_saves_does_not_get_back_what_it_gave_and_says_why() -> None:
-    of = until_changed(scaled_bed(LONG, GANG))
-    of.job().training.spec = replace(LONG, answers=5000.0)
-    while not of.job("gang").job.finished:
-        of.at(of.clock.now + 1)
-    began = of.clock.now
-    of.at(began + 300)
+def test_a_job_that_never_saves_does_not_regain_its_workers_and_shows_the_reason() -> None:
+    bed = until_changed(scaled_bed(LONG, GANG))
+    bed.job().training.spec = replace(LONG, answers=5000.0)
+    while not bed.job("gang").job.finished:
+        bed.at(bed.clock.now + 1)
+    began = bed.clock.now
+    bed.at(began + 300)
     asked = [
         write
-        for write in of.driver.written
+        for write in bed.driver.written
         if isinstance(write.step, RequestCheckpoint) and write.at > began
     ]
-    assert (sizes(of), len(asked), any_rescaled(of)) == ([2], 1, False)
-    reason, message = said(of)
+    assert (sizes(bed), len(asked), any_rescaled(bed)) == ([2], 1, False)
+    reason, message = said(bed)
     assert reason == names.REASON_AWAITS_CHECKPOINT
     assert message == "it saved no checkpoint within 120 s; nothing was changed"
 
 
-def test_a_job_that_ends_while_its_new_pods_come_leaves_its_room_to_others() -> None:
+def test_a_job_that_ends_while_its_new_pods_start_leaves_its_capacity_to_others() -> None:
     following = replace(GANG, name="next", arrives=500.0, workers=4)
-    of = until_changed(scaled_bed(LONG, GANG, following), times=2)
-    assert size_record(followed(of)).phase is Phase.SETTLING
-    ended = of.clock.now
-    of.operator.end(of.job())
-    of.at(600)
-    assert [write for write in of.driver.written if write.job == "train" and write.at > ended] == []
-    assert not any_rescaled(of)
-    assert of.job("next").training.began is not None
+    bed = until_changed(scaled_bed(LONG, GANG, following), times=2)
+    assert size_record(followed(bed)).phase is Phase.SETTLING
+    ended = bed.clock.now
+    bed.operator.end(bed.job())
+    bed.at(600)
+    assert [
+        write for write in bed.driver.written if write.job == "train" and write.at > ended
+    ] == []
+    assert not any_rescaled(bed)
+    assert bed.job("next").training.began is not None
 
 
-def test_growth_is_taken_back_if_a_new_quota_refuses_its_pods_until_the_quota_allows_it() -> None:
+def test_growth_is_reverted_while_a_new_quota_refuses_its_pods() -> None:
     of = regrown()
     full = Quota("team", "tight", hard={"pods": 2}, used={"pods": 2})
     of.faults.creates = lambda _job, key: key.index < 2
@@ -81,49 +83,49 @@ def test_growth_is_taken_back_if_a_new_quota_refuses_its_pods_until_the_quota_al
     assert (sizes(of), of.job().training.workers) == ([2, 4, 2, 4], 4)
 
 
-def refuse_sizes(of: Bed) -> list[float]:
-    """Refuse each other size of a job; return the seconds of the refusals."""
+def refuse_sizes(bed: Bed) -> list[float]:
+    """Refuse any other size of a job; return the seconds of the refusals."""
     refused: list[float] = []
 
     def refusal(_uid: str, change: Any) -> ApiError | None:
         if not resizes(change):
             return None
-        refused.append(of.clock.now)
+        refused.append(bed.clock.now)
         return Forbidden(status=403, reason="Forbidden", message=REFUSAL)
 
-    of.faults.refusal = refusal
+    bed.faults.refusal = refusal
     return refused
 
 
 def test_a_size_that_the_api_server_refuses_is_named_and_tried_again_after_a_pause() -> None:
-    of = scaled_bed(replace(LONG, steps=20000), GANG).at(100)
-    refused = refuse_sizes(of)
-    of.at(400)
+    bed = scaled_bed(replace(LONG, steps=20000), GANG).at(100)
+    refused = refuse_sizes(bed)
+    bed.at(400)
     assert len(refused) == 1
-    assert said(of) == (names.REASON_SCALE_REFUSED, REFUSAL)
-    assert of.job().workers == 4
-    of.faults.refusal = lambda _uid, _change: None
-    of.at(refused[0] + 300)
-    assert of.job("gang").training.began is None
-    of.at(refused[0] + 360)
-    assert of.job().workers == 2
-    assert of.job("gang").training.began is not None
+    assert said(bed) == (names.REASON_SCALE_REFUSED, REFUSAL)
+    assert bed.job().workers == 4
+    bed.faults.refusal = lambda _uid, _change: None
+    bed.at(refused[0] + 300)
+    assert bed.job("gang").training.began is None
+    bed.at(refused[0] + 360)
+    assert bed.job().workers == 2
+    assert bed.job("gang").training.began is not None
 
 
-LOST = {"while workers go": 1, "while workers come": 2}
+LOST = {"while workers are removed": 1, "while workers are added": 2}
 
 
 @pytest.mark.parametrize("times", LOST.values(), ids=LOST)
-def test_a_pod_that_is_lost_after_the_write_is_replaced_and_the_change_goes_on(times: int) -> None:
-    of = until_changed(scaled_bed(LONG, GANG), times=times)
-    lost = of.job().pods[ReplicaKey("worker", 1)]
-    of.api.remove_pod(lost)
-    of.at(of.clock.now + 60)
-    assert of.job().pods[ReplicaKey("worker", 1)].pod.uid != lost.pod.uid
-    assert of.job().training.workers == of.job().workers == sizes(of)[times - 1]
-    assert not any_rescaled(of)
-    of.at(1500)
-    assert (sizes(of), of.job().training.lost_all) == ([2, 4], 0)
+def test_a_pod_lost_after_the_write_is_replaced_and_the_change_continues(times: int) -> None:
+    bed = until_changed(scaled_bed(LONG, GANG), times=times)
+    lost = bed.job().pods[ReplicaKey("worker", 1)]
+    bed.api.remove_pod(lost)
+    bed.at(bed.clock.now + 60)
+    assert bed.job().pods[ReplicaKey("worker", 1)].pod.uid != lost.pod.uid
+    assert bed.job().training.workers == bed.job().workers == sizes(bed)[times - 1]
+    assert not any_rescaled(bed)
+    bed.at(1500)
+    assert (sizes(bed), bed.job().training.lost_all) == ([2, 4], 0)
     assert not [
-        write for write in of.driver.written if isinstance(write.step, Rescale) and write.refused
+        write for write in bed.driver.written if isinstance(write.step, Rescale) and write.refused
     ]

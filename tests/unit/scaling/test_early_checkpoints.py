@@ -1,4 +1,4 @@
-"""A change of a job waits for all ranks if one rank says that its checkpoint is complete."""
+"""A change of a job waits for all ranks if one rank reports a complete checkpoint."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -21,71 +21,71 @@ def shrunk(*, gang_steps: int) -> Bed:
     return until_changed(scaled_bed(ENDLESS, replace(GANG, steps=gang_steps)))
 
 
-def without_a_controller(of: Bed, workers: int) -> Bed:
+def without_a_controller(bed: Bed, workers: int) -> Bed:
     """Set the number of workers by hand between two controllers."""
-    of.scale(workers)
-    of.restart()
-    return of.at(of.clock.now + 20)
+    bed.scale(workers)
+    bed.restart()
+    return bed.at(bed.clock.now + 20)
 
 
 @pytest.mark.parametrize(
-    "after", [1.0, 400.0], ids=["its pods were still to go", "it had run since"]
+    "after", [1.0, 400.0], ids=["its pods were still to be deleted", "it had run since"]
 )
-def test_an_edit_of_a_size_that_kfext_gave_counts_although_no_controller_was_there(
+def test_an_edit_of_a_size_counts_although_no_controller_ran(
     after: float,
 ) -> None:
-    of = shrunk(gang_steps=2000)
-    without_a_controller(of.at(of.clock.now + after), 3)
-    assert LEFT_ALONE in followed(of).tracked.state.scale.disabled
+    bed = shrunk(gang_steps=2000)
+    without_a_controller(bed.at(bed.clock.now + after), 3)
+    assert LEFT_ALONE in followed(bed).tracked.state.scale.disabled
 
 
-def test_a_job_that_was_edited_while_no_controller_was_there_is_not_scaled_again() -> None:
-    of = shrunk(gang_steps=100)
-    without_a_controller(of.at(of.clock.now + 30), 3)
-    of.at(of.clock.now + 600)
-    assert of.job("gang").job.finished
-    assert (sizes(of), of.job().workers) == ([2], 3)
+def test_a_job_edited_while_no_controller_ran_is_not_scaled_again() -> None:
+    bed = shrunk(gang_steps=100)
+    without_a_controller(bed.at(bed.clock.now + 30), 3)
+    bed.at(bed.clock.now + 600)
+    assert bed.job("gang").job.finished
+    assert (sizes(bed), bed.job().workers) == ([2], 3)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_size_that_is_set_while_a_person_has_stopped_the_job_is_the_new_wish(
+def test_a_size_set_while_a_person_has_stopped_the_job_is_the_requested_size(
     *, restarts: bool
 ) -> None:
-    of = shrunk(gang_steps=100).at(150)
-    of.suspend()
-    of.at(of.clock.now + 20)
-    of.scale(3)
+    bed = shrunk(gang_steps=100).at(150)
+    bed.suspend()
+    bed.at(bed.clock.now + 20)
+    bed.scale(3)
     if restarts:
-        of.restart()
-    of.at(of.clock.now + 20)
-    of.suspend(suspend=False)
-    of.at(of.clock.now + 60)
-    of.scale(2)
-    of.at(of.clock.now + 600)
-    assert (of.job("gang").job.finished, of.job().workers) == (True, 2)
-    assert LEFT_ALONE in followed(of).tracked.state.scale.disabled
+        bed.restart()
+    bed.at(bed.clock.now + 20)
+    bed.suspend(suspend=False)
+    bed.at(bed.clock.now + 60)
+    bed.scale(2)
+    bed.at(bed.clock.now + 600)
+    assert (bed.job("gang").job.finished, bed.job().workers) == (True, 2)
+    assert LEFT_ALONE in followed(bed).tracked.state.scale.disabled
 
 
 GROWING = replace(LONG, workers=2, bounds=(1, 6), pace=Pace(0.1, 0.5, 0.05), steps=20000)
-"""Its growth brings nothing, so kfext would take it back after its trial."""
+"""Its growth gains nothing, so kfext would revert it after the trial."""
 
 
 @pytest.mark.parametrize(
     "after", [1.0, 60.0, 300.0], ids=["at once", "after a minute", "after five minutes"]
 )
 @pytest.mark.parametrize("unseen", [False, True], ids=["seen before", "seen by the next alone"])
-def test_growth_that_a_person_overruled_is_not_taken_back_by_the_next_controller(
+def test_growth_that_a_person_overruled_is_not_reverted_by_the_next_controller(
     after: float, *, unseen: bool
 ) -> None:
-    of = until_changed(scaled_bed(GROWING, cpu=8000))
-    of.at(of.clock.now + after)
-    given = sizes(of)
-    of.scale(5)
+    bed = until_changed(scaled_bed(GROWING, cpu=8000))
+    bed.at(bed.clock.now + after)
+    given = sizes(bed)
+    bed.scale(5)
     if not unseen:
-        of.at(of.clock.now + 20)
-    of.restart()
-    of.at(of.clock.now + 900)
-    assert (sizes(of), of.job().workers) == (given, 5)
+        bed.at(bed.clock.now + 20)
+    bed.restart()
+    bed.at(bed.clock.now + 900)
+    assert (sizes(bed), bed.job().workers) == (given, 5)
 
 
 REQUIRED = replace(LONG, bounds=(1, 8), steps=20000)
@@ -94,28 +94,28 @@ SCALERS = {"a person, once": 1, "an autoscaler, again and again": 10}
 
 @pytest.mark.parametrize("times", SCALERS.values(), ids=SCALERS)
 @pytest.mark.parametrize("elastic", ["off", "1-8"])
-def test_a_required_job_that_is_scaled_up_trains_on_until_there_is_room(
+def test_a_required_job_that_is_scaled_up_trains_on_until_there_is_capacity(
     elastic: str, times: int
 ) -> None:
-    of = Bed(REQUIRED, policy=None, a=4000).at(6)
-    of.annotate(names.COLOCATION, "required")
-    of.annotate(names.ELASTIC, elastic)
-    of.at(60)
+    bed = Bed(REQUIRED, policy=None, a=4000).at(6)
+    bed.annotate(names.COLOCATION, "required")
+    bed.annotate(names.ELASTIC, elastic)
+    bed.at(60)
     for _ in range(times):
-        of.scale(8)
-        of.at(of.clock.now + 600 / times)
-    assert not any(isinstance(write.step, Suspend) for write in of.driver.written)
-    assert [live.pod.node_name for live in of.job().pods.values()].count("a") == 4
-    of.planner.cluster.observe_node(node("a", cpu="4"), node("a", cpu="6"))
-    of.kubelets.nodes["a"] = NodeSize(6000)
-    of.at(of.clock.now + 60)
-    assert [live.pod.phase for live in of.job().pods.values()].count("Running") == 6
+        bed.scale(8)
+        bed.at(bed.clock.now + 600 / times)
+    assert not any(isinstance(write.step, Suspend) for write in bed.driver.written)
+    assert [live.pod.node_name for live in bed.job().pods.values()].count("a") == 4
+    bed.planner.cluster.observe_node(node("a", cpu="4"), node("a", cpu="6"))
+    bed.kubelets.nodes["a"] = NodeSize(6000)
+    bed.at(bed.clock.now + 60)
+    assert [live.pod.phase for live in bed.job().pods.values()].count("Running") == 6
 
 
-def test_an_edit_of_a_job_that_kfext_has_not_changed_is_no_reason_to_leave_it_alone() -> None:
-    of = scaled_bed(ENDLESS).at(60)
-    without_a_controller(of, 3)
-    assert followed(of).tracked.state.scale.disabled == ""
+def test_an_edit_of_a_job_that_kfext_has_not_changed_disables_nothing() -> None:
+    bed = scaled_bed(ENDLESS).at(60)
+    without_a_controller(bed, 3)
+    assert followed(bed).tracked.state.scale.disabled == ""
 
 
 def started_short() -> Bed:
@@ -124,25 +124,25 @@ def started_short() -> Bed:
     return scaled_bed(other, replace(job, bounds=(1, 4)), cpu=5000)
 
 
-def test_nothing_is_recorded_of_an_edit_where_the_policy_is_off() -> None:
-    of = started_short().at(115)
-    assert of.job().workers == 2
-    of.planner.settings.observe_policy(WITHOUT)
-    of.at(of.clock.now + 10)
-    of.driver.written.clear()
-    of.scale(3)
-    of.at(of.clock.now + 20)
-    assert [write.step for write in of.driver.written if isinstance(write.step, SaveState)] == []
+def test_an_edit_is_not_recorded_where_the_policy_is_off() -> None:
+    bed = started_short().at(115)
+    assert bed.job().workers == 2
+    bed.planner.settings.observe_policy(WITHOUT)
+    bed.at(bed.clock.now + 10)
+    bed.driver.written.clear()
+    bed.scale(3)
+    bed.at(bed.clock.now + 20)
+    assert [write.step for write in bed.driver.written if isinstance(write.step, SaveState)] == []
 
 
-def test_an_edit_after_opting_out_is_no_reason_to_leave_a_job_alone_that_opts_in() -> None:
-    of = started_short().at(115)
-    assert of.job().workers == 2
-    of.annotate(names.ELASTIC, "off")
-    of.at(of.clock.now + 10)
-    of.scale(3)
-    of.at(of.clock.now + 20)
-    of.annotate(names.ELASTIC, "1-4")
-    of.at(of.clock.now + 10)
-    without_a_controller(of, 2)
-    assert followed(of).tracked.state.scale.disabled == ""
+def test_an_edit_while_opted_out_disables_nothing_after_opting_in() -> None:
+    bed = started_short().at(115)
+    assert bed.job().workers == 2
+    bed.annotate(names.ELASTIC, "off")
+    bed.at(bed.clock.now + 10)
+    bed.scale(3)
+    bed.at(bed.clock.now + 20)
+    bed.annotate(names.ELASTIC, "1-4")
+    bed.at(bed.clock.now + 10)
+    without_a_controller(bed, 2)
+    assert followed(bed).tracked.state.scale.disabled == ""

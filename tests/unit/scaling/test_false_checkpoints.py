@@ -1,4 +1,4 @@
-"""Jobs that never save lose no work to a job that waits, whatever they print of checkpoints."""
+"""Jobs that never save lose no work to a waiting job, whatever they print about checkpoints."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from tests.no_saves import ASYNCHRONOUS, FAILING, NO_SAVES
 from tests.unit.sim.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
 
 STARVED = replace(GANG, arrives=600.0, steps=200)
-"""Waits for room that only the training job can give, and kfext asks that job at once."""
+"""Waits for capacity that only the training job can free; kfext asks that job at once."""
 SPECS: dict[str, JobSpec] = {
     "PyTorchJob": replace(LONG, saving=Saving.NEVER, steps=10**6),
     "TFJob": replace(ANEW, saving=Saving.NEVER, steps=10**6),
@@ -29,34 +29,34 @@ LOGS: dict[str, Sequence[str]] = {
 
 
 def printing(spec: JobSpec, lines: Sequence[str]) -> Bed:
-    """Let a job train for 1,000 s that prints a step and the next of the lines every 5 s."""
-    of = scaled_bed(spec, STARVED)
+    """Let a job train for 1,000 s; it prints a step and the next of the lines every 5 s."""
+    bed = scaled_bed(spec, STARVED)
     printed = 0
     for second in range(30, 1000, 5):
-        training = of.at(float(second)).job().training
+        training = bed.at(float(second)).job().training
         if training.began is not None:
-            training.lines.append(LogLine(of.clock.wall, lines[printed % len(lines)]))
+            training.lines.append(LogLine(bed.clock.wall, lines[printed % len(lines)]))
             printed += 1
     assert printed > len(lines)
-    return of
+    return bed
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("lines", LOGS.values(), ids=LOGS)
 def test_no_work_is_lost_by_a_line_that_is_no_save(spec: JobSpec, lines: Sequence[str]) -> None:
-    of = printing(spec, lines)
-    assert (of.job().training.lost, sizes(of)) == (0, [])
+    bed = printing(spec, lines)
+    assert (bed.job().training.lost, sizes(bed)) == (0, [])
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_the_job_that_waits_would_get_its_room_by_a_line_that_is_a_save(spec: JobSpec) -> None:
-    of = printing(spec, ["saved checkpoint /c/5.pt"])
-    assert sizes(of)
-    assert of.job().training.lost > 0
+def test_the_waiting_job_would_get_its_capacity_by_a_line_that_is_a_save(spec: JobSpec) -> None:
+    bed = printing(spec, ["saved checkpoint /c/5.pt"])
+    assert sizes(bed)
+    assert bed.job().training.lost > 0
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_a_save_that_took_a_minute_in_the_background_makes_nothing_safe(spec: JobSpec) -> None:
     begun, between, complete = ASYNCHRONOUS["Megatron-LM --async-save"]
-    of = printing(spec, [begun, between, *["writing"] * 10, complete])
-    assert (of.job().training.lost, sizes(of)) == (0, [])
+    bed = printing(spec, [begun, between, *["writing"] * 10, complete])
+    assert (bed.job().training.lost, sizes(bed)) == (0, [])

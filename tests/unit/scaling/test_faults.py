@@ -1,4 +1,4 @@
-"""Faults while the size of a job is changed: the change ends, and holds no other job up."""
+"""Faults while the size of a job is changed: the change ends, and delays no other job."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -46,334 +46,338 @@ from tests.unit.sim.bed import (
 )
 
 
-def sizes_of(of: Bed) -> SizeExecutor:
-    return executor_of(of.planner, SizeExecutor)
+def sizes_of(bed: Bed) -> SizeExecutor:
+    return executor_of(bed.planner, SizeExecutor)
 
 
-def any_rescaled(of: Bed) -> bool:
-    return any(size_record(job).operation is not None for job in sizes_of(of).jobs.values())
+def any_rescaled(bed: Bed) -> bool:
+    return any(size_record(job).operation is not None for job in sizes_of(bed).jobs.values())
 
 
-def followed(of: Bed, name: str = "train") -> RunningJob:
-    return sizes_of(of).jobs[f"uid-{name}"]
+def followed(bed: Bed, name: str = "train") -> RunningJob:
+    return sizes_of(bed).jobs[f"uid-{name}"]
 
 
-def until_changed(of: Bed, *, times: int = 1) -> Bed:
-    """Run until a job has been given another size so often."""
-    while len(sizes(of)) < times:
-        of.at(of.clock.now + 1)
-        assert of.clock.now < 1000
-    return of
+def until_changed(bed: Bed, *, times: int = 1) -> Bed:
+    """Run until the size of a job has changed this often."""
+    while len(sizes(bed)) < times:
+        bed.at(bed.clock.now + 1)
+        assert bed.clock.now < 1000
+    return bed
 
 
 def test_the_loop_never_spins_while_a_size_is_changed() -> None:
-    of = scaled_bed(replace(LONG, answers=60.0), GANG)
+    bed = scaled_bed(replace(LONG, answers=60.0), GANG)
     past: list[float] = []
 
     def look() -> None:
-        if of.planner.companion.next_look() <= of.driver.moment.monotonic:
-            past.append(of.clock.now)
+        if bed.planner.companion.next_look() <= bed.driver.moment.monotonic:
+            past.append(bed.clock.now)
 
-    of.on_second.append(look)
-    of.at(300)
-    assert sizes(of) == [2]
+    bed.on_second.append(look)
+    bed.at(300)
+    assert sizes(bed) == [2]
     assert past == []
 
 
 def test_a_job_that_starts_with_fewer_workers_was_not_edited_by_a_person() -> None:
     first = replace(GANG, name="first", arrives=1.0, steps=100)
     other = replace(GANG, workers=1, arrives=20.0, steps=400)
-    of = scaled_bed(replace(PERIODIC, bounds=(3, 4)), first, other).at(30)
-    assert of.job().job.suspend
-    of.at(100)
-    assert of.job().workers == 3
-    of.at(1500)
-    assert sizes(of) == [4]
-    assert followed(of).tracked.state.scale.disabled == ""
+    bed = scaled_bed(replace(PERIODIC, bounds=(3, 4)), first, other).at(30)
+    assert bed.job().job.suspend
+    bed.at(100)
+    assert bed.job().workers == 3
+    bed.at(1500)
+    assert sizes(bed) == [4]
+    assert followed(bed).tracked.state.scale.disabled == ""
 
 
-def test_two_jobs_never_grow_into_the_same_room() -> None:
+def test_two_jobs_never_grow_into_the_same_capacity() -> None:
     first = replace(GANG, name="first", arrives=1.0, workers=1, steps=300)
     early = replace(PERIODIC, name="one", every=10, steps=20000)
     two = replace(early, name="two", arrives=6.0)
-    of = scaled_bed(first, early, two, cpu=5000).at(900)
-    assert sorted([sizes(of, "one"), sizes(of, "two")], key=len) == [[], [2, 3]]
+    bed = scaled_bed(first, early, two, cpu=5000).at(900)
+    assert sorted([sizes(bed, "one"), sizes(bed, "two")], key=len) == [[], [2, 3]]
 
 
 MOMENTS = {
     "while a checkpoint is awaited": (replace(LONG, answers=20.0), Phase.SAVING),
-    "while pods come or go": (LONG, Phase.SETTLING),
+    "while pods are added or removed": (LONG, Phase.SETTLING),
     "before the first step": (LONG, Phase.MEASURING),
 }
 
 
-def until(of: Bed, phase: Phase) -> Bed:
-    of.at(100)
-    while size_record(followed(of)).phase is not phase:
-        of.at(of.clock.now + 0.5)
-        assert of.clock.now < 1000
-    return of
+def until(bed: Bed, phase: Phase) -> Bed:
+    bed.at(100)
+    while size_record(followed(bed)).phase is not phase:
+        bed.at(bed.clock.now + 0.5)
+        assert bed.clock.now < 1000
+    return bed
 
 
 @pytest.mark.parametrize(("giver", "phase"), MOMENTS.values(), ids=MOMENTS)
-def test_a_job_that_a_person_suspends_holds_up_no_growth_of_others(
+def test_a_job_that_a_person_suspends_delays_no_growth_of_others(
     giver: JobSpec, phase: Phase
 ) -> None:
-    of = until(scaled_bed(giver, GANG), phase)
-    of.suspend()
-    of.at(of.clock.now + 10)
-    assert not any_rescaled(of)
+    bed = until(scaled_bed(giver, GANG), phase)
+    bed.suspend()
+    bed.at(bed.clock.now + 10)
+    assert not any_rescaled(bed)
 
 
-def test_an_autoscaler_that_comes_while_a_checkpoint_is_awaited_has_the_job_for_itself() -> None:
-    of = until(scaled_bed(replace(LONG, answers=20.0), GANG), Phase.SAVING)
-    of.write("train", "spec", "elasticPolicy", "metrics", value=[{"type": "Resource"}])
-    of.at(of.clock.now + 200)
-    assert sizes(of) == []
-    found = of.driver.shown["train", names.SCALED]
-    assert found is not None
-    assert found.verdict.reason == names.REASON_STANDS_DOWN
+def test_an_autoscaler_added_while_a_checkpoint_is_awaited_takes_over_the_job() -> None:
+    bed = until(scaled_bed(replace(LONG, answers=20.0), GANG), Phase.SAVING)
+    bed.write("train", "spec", "elasticPolicy", "metrics", value=[{"type": "Resource"}])
+    bed.at(bed.clock.now + 200)
+    assert sizes(bed) == []
+    result = bed.driver.shown["train", names.SCALED]
+    assert result is not None
+    assert result.verdict.reason == names.REASON_STANDS_DOWN
 
 
-def test_a_job_without_a_readable_log_holds_up_no_growth_of_others(
+def test_a_job_without_a_readable_log_delays_no_growth_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    of = until(scaled_bed(LONG, GANG), Phase.MEASURING)
-    progress = of.planner.progress
+    bed = until(scaled_bed(LONG, GANG), Phase.MEASURING)
+    progress = bed.planner.progress
     why = Verdict(names.REASON_LOG_FORBIDDEN, "it may not be read")
     monkeypatch.setattr(progress, "read_lines", lambda read, _, now: progress.fail(read, why, now))
-    of.at(of.clock.now + 500)
-    assert size_record(followed(of)).phase is not Phase.MEASURING
-    assert not [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
+    bed.at(bed.clock.now + 500)
+    assert size_record(followed(bed)).phase is not Phase.MEASURING
+    assert not [write for write in bed.driver.written if isinstance(write.step, RestartWorkers)]
 
 
-def test_nothing_is_shown_of_a_job_in_a_namespace_that_is_not_managed_any_more() -> None:
-    of = until_changed(scaled_bed(LONG, GANG))
-    of.at(of.clock.now + 60)
-    of.planner.settings.observe_namespace(TEAM, Namespace("team"))
-    of.at(of.clock.now + 20)
-    assert of.driver.shown["train", names.SCALED] is None
+def test_nothing_is_shown_of_a_job_in_a_namespace_that_is_no_longer_managed() -> None:
+    bed = until_changed(scaled_bed(LONG, GANG))
+    bed.at(bed.clock.now + 60)
+    bed.planner.settings.observe_namespace(TEAM, Namespace("team"))
+    bed.at(bed.clock.now + 20)
+    assert bed.driver.shown["train", names.SCALED] is None
 
 
-def test_a_job_that_prints_seldom_holds_up_no_growth_of_others() -> None:
+def test_a_job_that_prints_seldom_delays_no_growth_of_others() -> None:
     other = replace(LONG, name="other", bounds=(2, 2), workers=2)
-    of = until(scaled_bed(LONG, other, GANG, cpu=6000), Phase.MEASURING)
-    of.planner.progress.followed(of.job().uid).pause = 36_000.0
-    of.job().training.hang()
-    of.at(of.clock.now + 300)
-    assert size_record(followed(of)).phase is Phase.MEASURING
-    assert of.driver.moment.monotonic - sizes_of(of)._scale._quiet_since >= 60
+    bed = until(scaled_bed(LONG, other, GANG, cpu=6000), Phase.MEASURING)
+    bed.planner.progress.followed(bed.job().uid).pause = 36_000.0
+    bed.job().training.hang()
+    bed.at(bed.clock.now + 300)
+    assert size_record(followed(bed)).phase is Phase.MEASURING
+    assert bed.driver.moment.monotonic - sizes_of(bed)._scale._quiet_since >= 60
 
 
-def test_jobs_that_save_too_seldom_do_not_keep_others_from_making_room() -> None:
+def test_jobs_that_save_too_seldom_do_not_prevent_others_from_giving_workers() -> None:
     """Four jobs come before the job that answers; each may take as long as an answer."""
     rare = replace(PERIODIC, bounds=(1, 4), every=4000, steps=20_000)
     seldom = [replace(rare, name=f"seldom-{at}") for at in range(4)]
     answers = replace(LONG, name="answers", workers=2, bounds=(1, 2), steps=20_000)
     late = replace(GANG, workers=1, arrives=1050.0)
-    of = scaled_bed(*seldom, answers, late, cpu=18_000).at(1750)
-    assert sizes(of, "answers")[:1] == [1]
-    assert not any(sizes(of, spec.name) for spec in seldom)
-    assert of.job("gang").job.finished
+    bed = scaled_bed(*seldom, answers, late, cpu=18_000).at(1750)
+    assert sizes(bed, "answers")[:1] == [1]
+    assert not any(sizes(bed, spec.name) for spec in seldom)
+    assert bed.job("gang").job.finished
 
 
-def test_a_job_that_is_edited_again_and_again_does_not_keep_others_from_regrowing() -> None:
+def test_a_job_that_is_edited_again_and_again_does_not_prevent_others_from_regrowing() -> None:
     rigid = replace(GANG, name="rigid", arrives=5.0, workers=3, steps=20_000)
     loop = replace(GANG, name="loop", workers=5, arrives=160.0)
-    of = until_changed(scaled_bed(LONG, rigid, GANG, loop, cpu=8000)).at(170)
+    bed = until_changed(scaled_bed(LONG, rigid, GANG, loop, cpu=8000)).at(170)
     for at in range(20):
-        of.at(of.clock.now + 45)
-        of.scale(6 - at % 2, "loop")
-    assert of.job("gang").job.finished
-    assert of.job("loop").job.suspend
-    assert of.job().workers == LONG.workers
+        bed.at(bed.clock.now + 45)
+        bed.scale(6 - at % 2, "loop")
+    assert bed.job("gang").job.finished
+    assert bed.job("loop").job.suspend
+    assert bed.job().workers == LONG.workers
 
 
-def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_a_hanging_job() -> None:
-    of = until(scaled_bed(LONG, GANG), Phase.MEASURING)
-    of.faults.closed.add("a")
-    of.api.remove_pod(of.job().pods[ReplicaKey("worker", 1)])
-    of.job().training.hang()
-    of.at(of.clock.now + 500)
-    assert not any_rescaled(of)
-    assert not [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
+def test_a_job_that_loses_a_pod_before_its_first_step_does_not_count_as_hanging() -> None:
+    bed = until(scaled_bed(LONG, GANG), Phase.MEASURING)
+    bed.faults.closed.add("a")
+    bed.api.remove_pod(bed.job().pods[ReplicaKey("worker", 1)])
+    bed.job().training.hang()
+    bed.at(bed.clock.now + 500)
+    assert not any_rescaled(bed)
+    assert not [write for write in bed.driver.written if isinstance(write.step, RestartWorkers)]
 
 
 LOST = {
     "the node of the workers that stay": (1, 0),
-    "the node of the workers that leave, where the waiting job is to go": (1, 3),
-    "the node of the workers that come": (2, 3),
+    "the node of the leaving workers, where the waiting job is to start": (1, 3),
+    "the node of the new workers": (2, 3),
 }
 
 
-def home_of(of: Bed, index: int) -> str:
+def home_of(bed: Bed, index: int) -> str:
     """Return the node of a worker, empty if it has none yet."""
-    live = of.job().pods.get(ReplicaKey("worker", index))
+    live = bed.job().pods.get(ReplicaKey("worker", index))
     return live.pod.node_name if live else ""
 
 
 @pytest.mark.parametrize(("change", "index"), LOST.values(), ids=LOST)
-def test_a_node_that_is_lost_while_pods_come_or_go_costs_no_job_more_than_its_time(
-    change: int, index: int
-) -> None:
-    of = until_changed(Bed(LONG, GANG, policy=None, a=2000, b=2000), times=change)
-    while not (home := home_of(of, index)):
-        of.at(of.clock.now + 1)
-    assert size_record(followed(of)).phase is Phase.SETTLING
-    of.lose(home)
-    of.at(of.clock.now + 400)
-    assert home not in {home_of(of, index) for index in range(LONG.workers)}
-    assert not any_rescaled(of)
-    of.regain(home)
-    of.at(1800)
-    assert of.job("gang").job.finished
-    assert (of.job().workers, of.job().training.workers, size_record(followed(of)).operation) == (
+def test_a_node_lost_during_a_change_costs_no_job_more_than_time(change: int, index: int) -> None:
+    bed = until_changed(Bed(LONG, GANG, policy=None, a=2000, b=2000), times=change)
+    while not (home := home_of(bed, index)):
+        bed.at(bed.clock.now + 1)
+    assert size_record(followed(bed)).phase is Phase.SETTLING
+    bed.lose(home)
+    bed.at(bed.clock.now + 400)
+    assert home not in {home_of(bed, index) for index in range(LONG.workers)}
+    assert not any_rescaled(bed)
+    bed.regain(home)
+    bed.at(1800)
+    assert bed.job("gang").job.finished
+    assert (
+        bed.job().workers,
+        bed.job().training.workers,
+        size_record(followed(bed)).operation,
+    ) == (
         4,
         4,
         None,
     )
-    assert not of.job().job.released
-    assert not of.job().job.has("Failed")
-    assert of.job().training.lost_all == 0
+    assert not bed.job().job.released
+    assert not bed.job().job.has("Failed")
+    assert bed.job().training.lost_all == 0
 
 
-def test_a_person_may_have_a_job_scaled_again_that_was_left_alone() -> None:
-    of = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
-    of.at(of.clock.now + 30)
-    of.scale(2)
-    of.at(of.clock.now + 60)
-    assert followed(of).tracked.state.scale.disabled
-    of.annotate(names.ELASTIC, "off")
-    of.at(of.clock.now + 10)
-    of.annotate(names.ELASTIC, "2-4")
-    of.at(of.clock.now + 10)
-    assert not followed(of).tracked.state.scale.disabled
+def test_a_person_may_enable_scaling_again_for_a_disabled_job() -> None:
+    bed = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
+    bed.at(bed.clock.now + 30)
+    bed.scale(2)
+    bed.at(bed.clock.now + 60)
+    assert followed(bed).tracked.state.scale.disabled
+    bed.annotate(names.ELASTIC, "off")
+    bed.at(bed.clock.now + 10)
+    bed.annotate(names.ELASTIC, "2-4")
+    bed.at(bed.clock.now + 10)
+    assert not followed(bed).tracked.state.scale.disabled
 
 
-def test_an_edit_by_a_person_counts_although_its_note_is_refused_at_first() -> None:
-    of = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
-    of.at(of.clock.now + 30)
-    refuse(of, lambda uid, change: "~1state" in str(change))
-    of.scale(2)
-    of.at(of.clock.now + 60)
-    assert any(step.refused for step in of.driver.written)
-    assert followed(of).tracked.state.scale.disabled
+def test_an_edit_by_a_person_counts_although_its_record_is_refused_at_first() -> None:
+    bed = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
+    bed.at(bed.clock.now + 30)
+    refuse(bed, lambda uid, change: "~1state" in str(change))
+    bed.scale(2)
+    bed.at(bed.clock.now + 60)
+    assert any(step.refused for step in bed.driver.written)
+    assert followed(bed).tracked.state.scale.disabled
 
 
-def test_a_giver_whose_size_is_always_refused_costs_the_other_giver_ever_less() -> None:
+def test_a_donor_with_a_size_that_is_always_refused_costs_the_other_donor_ever_less() -> None:
     giver = replace(LONG, name="one", workers=2, bounds=(1, 2), steps=40_000)
     two = replace(giver, name="two", arrives=6.0)
-    of = scaled_bed(giver, two, GANG)
+    bed = scaled_bed(giver, two, GANG)
     denied = Forbidden(status=403, reason="Forbidden", message="denied by a policy")
-    of.faults.refusal = lambda uid, change: denied if uid == "uid-two" and resizes(change) else None
-    of.at(3000)
-    assert sizes(of, "one").count(1) <= 4
+    bed.faults.refusal = lambda uid, change: (
+        denied if uid == "uid-two" and resizes(change) else None
+    )
+    bed.at(3000)
+    assert sizes(bed, "one").count(1) <= 4
 
 
-def test_a_note_that_is_always_refused_is_not_repeated_without_a_pause() -> None:
-    of = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
-    of.at(of.clock.now + 30)
+def test_a_record_that_is_always_refused_is_not_repeated_without_a_pause() -> None:
+    bed = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
+    bed.at(bed.clock.now + 30)
     denied = Forbidden(status=403, reason="Forbidden", message="denied by a policy")
-    of.faults.refusal = lambda _uid, change: denied if "rests" in str(change) else None
-    of.scale(2)
-    of.at(of.clock.now + 650)
-    assert sum(write.refused for write in of.driver.written) == 3
+    bed.faults.refusal = lambda _uid, change: denied if "rests" in str(change) else None
+    bed.scale(2)
+    bed.at(bed.clock.now + 650)
+    assert sum(write.refused for write in bed.driver.written) == 3
 
 
 def test_a_request_for_a_checkpoint_that_is_refused_is_not_repeated_without_a_pause() -> None:
-    of = scaled_bed(LONG, GANG).at(100)
-    of.faults.refusal = lambda _uid, change: CONFLICT if "checkpoint" in str(change) else None
-    of.at(260)
-    asked = [write for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
+    bed = scaled_bed(LONG, GANG).at(100)
+    bed.faults.refusal = lambda _uid, change: CONFLICT if "checkpoint" in str(change) else None
+    bed.at(260)
+    asked = [write for write in bed.driver.written if isinstance(write.step, RequestCheckpoint)]
     assert 1 < len(asked) < 30
 
 
-def test_a_job_that_is_released_while_it_waits_to_start_smaller_has_its_own_size() -> None:
-    of = until_changed(scaled_bed(ANEW, GANG))
-    of.annotate(names.COLOCATION, "off")
-    of.at(of.clock.now + 60)
-    assert (of.job().job.released, of.job().workers) == (True, 3)
+def test_a_job_released_while_it_waits_to_start_short_has_its_requested_size() -> None:
+    bed = until_changed(scaled_bed(ANEW, GANG))
+    bed.annotate(names.COLOCATION, "off")
+    bed.at(bed.clock.now + 60)
+    assert (bed.job().job.released, bed.job().workers) == (True, 3)
 
 
-def test_another_controller_keeps_the_room_of_a_job_that_was_stopped_for_its_size() -> None:
+def test_a_new_controller_keeps_the_hold_of_a_job_that_was_stopped_for_its_size() -> None:
     small = replace(GANG, name="small", workers=1, arrives=101.0, steps=5000)
-    of = until_changed(scaled_bed(ANEW, GANG, small))
-    of.restart()
-    of.at(of.clock.now + 30)
-    assert not of.job().job.suspend
-    assert of.job("small").job.suspend
+    bed = until_changed(scaled_bed(ANEW, GANG, small))
+    bed.restart()
+    bed.at(bed.clock.now + 30)
+    assert not bed.job().job.suspend
+    assert bed.job("small").job.suspend
 
 
-def until_promised(of: Bed) -> Bed:
-    while not of.planner.cluster.holds.holders():
-        of.at(of.clock.now + 0.5)
-        assert of.clock.now < 1000
-    return of
+def until_promised(bed: Bed) -> Bed:
+    while not bed.planner.cluster.holds.holders():
+        bed.at(bed.clock.now + 0.5)
+        assert bed.clock.now < 1000
+    return bed
 
 
-def test_a_size_that_is_refused_keeps_no_job_waiting_for_what_was_promised() -> None:
+def test_a_refused_size_keeps_no_job_waiting_for_promised_capacity() -> None:
     two = replace(LONG, name="two", workers=2, bounds=(1, 2), arrives=6.0)
-    of = scaled_bed(replace(two, name="one", arrives=5.0), two, GANG).at(100)
-    refuse(of, lambda uid, change: uid == "uid-two" and resizes(change))
-    of.at(260)
-    assert any(write.refused for write in of.driver.written if write.job == "two")
-    assert of.job("gang").training.began is not None
+    bed = scaled_bed(replace(two, name="one", arrives=5.0), two, GANG).at(100)
+    refuse(bed, lambda uid, change: uid == "uid-two" and resizes(change))
+    bed.at(260)
+    assert any(write.refused for write in bed.driver.written if write.job == "two")
+    assert bed.job("gang").training.began is not None
 
 
 def test_nothing_stays_promised_to_a_job_that_is_released() -> None:
-    of = until_promised(scaled_bed(replace(LONG, grace=60.0), GANG))
-    of.annotate(names.COLOCATION, "off", name="gang")
-    of.at(of.clock.now + 10)
-    assert of.job("gang").job.released
-    assert of.planner.cluster.holds.holders() == ()
+    bed = until_promised(scaled_bed(replace(LONG, grace=60.0), GANG))
+    bed.annotate(names.COLOCATION, "off", name="gang")
+    bed.at(bed.clock.now + 10)
+    assert bed.job("gang").job.released
+    assert bed.planner.cluster.holds.holders() == ()
 
 
-def test_nothing_stays_promised_to_a_job_that_needs_more_by_now() -> None:
-    of = until_promised(scaled_bed(replace(LONG, grace=20.0), GANG))
-    of.scale(3, "gang")
-    of.at(of.clock.now + 60)
-    assert of.job("gang").job.suspend
-    assert of.planner.cluster.holds.holders() == ()
+def test_nothing_stays_promised_to_a_job_that_now_needs_more() -> None:
+    bed = until_promised(scaled_bed(replace(LONG, grace=20.0), GANG))
+    bed.scale(3, "gang")
+    bed.at(bed.clock.now + 60)
+    assert bed.job("gang").job.suspend
+    assert bed.planner.cluster.holds.holders() == ()
 
 
-def test_growth_that_found_room_only_in_part_waits_for_no_checkpoint_to_be_taken_back() -> None:
-    of = Bed(replace(LONG, answers=100.0), GANG, policy=None, a=3000, b=1000).at(101)
-    while of.job("gang").training.began is None:
-        of.at(of.clock.now + 1)
-    of.faults.closed.add("b")
-    of.at(900)
-    assert sizes(of)[:3] == [2, 4, 3]
-    assert not of.job().job.released
+def test_growth_with_only_partial_capacity_is_reverted_without_a_checkpoint() -> None:
+    bed = Bed(replace(LONG, answers=100.0), GANG, policy=None, a=3000, b=1000).at(101)
+    while bed.job("gang").training.began is None:
+        bed.at(bed.clock.now + 1)
+    bed.faults.closed.add("b")
+    bed.at(900)
+    assert sizes(bed)[:3] == [2, 4, 3]
+    assert not bed.job().job.released
 
 
 def test_a_new_controller_does_not_count_its_absence_as_a_pause_of_the_training() -> None:
-    of = until_changed(scaled_bed(PERIODIC, replace(GANG, steps=5000)))
-    of.at(of.clock.now + 120)
-    assert followed(of).restart.pause > 0
-    of.restart()
-    of.at(of.clock.now + 60)
-    running = followed(of)
+    bed = until_changed(scaled_bed(PERIODIC, replace(GANG, steps=5000)))
+    bed.at(bed.clock.now + 120)
+    assert followed(bed).restart.pause > 0
+    bed.restart()
+    bed.at(bed.clock.now + 60)
+    running = followed(bed)
     assert 0 < running.restart.pause == running.tracked.state.scale.pause
 
 
-def test_a_pod_that_is_lost_before_growth_is_taken_back_ends_the_change() -> None:
+def test_a_pod_lost_before_growth_is_reverted_ends_the_change() -> None:
     giver = replace(ANEW, workers=1, saving=Saving.ON_REQUEST, answers=40.0, grace=60.0)
-    of = scaled_bed(replace(giver, pace=Pace(0.1, 0.5, 0.05)))
-    of.at(100)
-    while not (under_way := size_record(followed(of)).operation) or (
+    bed = scaled_bed(replace(giver, pace=Pace(0.1, 0.5, 0.05)))
+    bed.at(100)
+    while not (under_way := size_record(followed(bed)).operation) or (
         under_way.change.cause is not Cause.TAKE_BACK
     ):
-        of.at(of.clock.now + 0.5)
-        assert of.clock.now < 1000
-    of.at(of.clock.now + 38)
-    of.kubelets.delete(of.job().pods[ReplicaKey("ps", 0)])
-    of.job().training.lines.append(LogLine(of.clock.wall, "kfext.checkpoint 99"))
-    of.at(of.clock.now + 1)
+        bed.at(bed.clock.now + 0.5)
+        assert bed.clock.now < 1000
+    bed.at(bed.clock.now + 38)
+    bed.kubelets.delete(bed.job().pods[ReplicaKey("ps", 0)])
+    bed.job().training.lines.append(LogLine(bed.clock.wall, "kfext.checkpoint 99"))
+    bed.at(bed.clock.now + 1)
     # The lost server ends the job; a look may already have forgotten it.
-    assert [job for job in sizes_of(of).jobs.values() if size_record(job).operation] == []
+    assert [job for job in sizes_of(bed).jobs.values() if size_record(job).operation] == []
 
 
-def test_room_is_not_looked_for_beyond_what_a_job_could_grow_to(
+def test_capacity_is_not_searched_for_beyond_the_possible_growth_of_a_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     largest: list[int] = []
@@ -383,11 +387,11 @@ def test_room_is_not_looked_for_beyond_what_a_job_could_grow_to(
         return place(members, *rest, **kept)
 
     dynamic = replace(SERVERS, workers=3, steps=8000, saving=Saving.PERIODIC, every=20)
-    of = scaled_bed(dynamic, cpu=40000).at(20)
-    of.annotate(names.ELASTIC, "2-10000")
+    bed = scaled_bed(dynamic, cpu=40000).at(20)
+    bed.annotate(names.ELASTIC, "2-10000")
     monkeypatch.setattr(capacity_search, "place", watched)
-    of.at(100)
-    assert sizes(of) == [4]
+    bed.at(100)
+    assert sizes(bed) == [4]
     assert max(largest) <= 2 * 4 + 1
 
 
@@ -398,55 +402,55 @@ def test_only_a_few_jobs_of_a_policy_that_observes_are_searched_for_in_a_turn(
         replace(PERIODIC, name=f"job-{number}", workers=1, bounds=(1, 2), steps=100000)
         for number in range(40)
     ]
-    of = scaled_bed(*jobs, cpu=100_000)
+    bed = scaled_bed(*jobs, cpu=100_000)
     choice = PolicyChoice(Mode.OBSERVE)
-    of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
-    of.at(60)
+    bed.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
+    bed.at(60)
     looked: list[float] = []
     grown = CapacitySearch.grown_places
 
     def watched(*rest: Any, **kept: Any) -> Any:
-        looked.append(of.clock.now)
+        looked.append(bed.clock.now)
         return grown(*rest, **kept)
 
     monkeypatch.setattr(CapacitySearch, "grown_places", watched)
-    of.at(120)
+    bed.at(120)
     assert max(Counter(looked).values()) <= MOST_LOOKED
     for spec in jobs:
-        shown = followed(of, spec.name).shown[names.SCALED]
+        shown = followed(bed, spec.name).shown[names.SCALED]
         assert shown is not None
         assert shown.verdict.reason == names.REASON_WOULD_SCALE
 
 
-def failures_of(of: Bed) -> list[tuple[str, Exception]]:
-    """Return what will hold the errors of kfext with the names of their jobs."""
-    of.driver.failures = []
-    return of.driver.failures
+def failures_of(bed: Bed) -> list[tuple[str, Exception]]:
+    """Return a list that will hold kfext's errors with the names of their jobs."""
+    bed.driver.failures = []
+    return bed.driver.failures
 
 
-def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
+def test_an_error_about_a_waiting_job_keeps_no_other_from_being_scaled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waiting_places = CapacitySearch.waiting_places
 
     def broken(room: CapacitySearch, tracked: TrackedJob, *rest: Any, **kept: Any) -> Any:
-        if of.clock.now > broken_from:
+        if bed.clock.now > broken_from:
             raise ZeroDivisionError
         return waiting_places(room, tracked, *rest, **kept)
 
     broken_from = 103.0
-    of = scaled_bed(replace(LONG, answers=30.0), GANG)
+    bed = scaled_bed(replace(LONG, answers=30.0), GANG)
     monkeypatch.setattr(CapacitySearch, "waiting_places", broken)
-    failures = failures_of(of)
-    of.at(115)
+    failures = failures_of(bed)
+    bed.at(115)
     assert {name for name, _ in failures} == {"gang"}
     broken_from = 1000.0
-    of.at(125)
+    bed.at(125)
     failures.clear()
-    assert size_record(followed(of)).phase is Phase.SAVING
+    assert size_record(followed(bed)).phase is Phase.SAVING
     broken_from = 125.0
-    of.at(175)
-    assert ({name for name, _ in failures}, size_record(followed(of)).phase) == ({"train"}, None)
+    bed.at(175)
+    assert ({name for name, _ in failures}, size_record(followed(bed)).phase) == ({"train"}, None)
 
 
 BROKEN = {
@@ -470,48 +474,48 @@ def test_an_error_about_one_job_keeps_no_other_from_growing(
 
     monkeypatch.setattr(where, broken, fails)
     dynamic = replace(SERVERS, steps=8000)
-    of = scaled_bed(dynamic, replace(dynamic, name="other", arrives=6.0), cpu=12_000)
-    failures = failures_of(of)
-    of.at(300)
+    bed = scaled_bed(dynamic, replace(dynamic, name="other", arrives=6.0), cpu=12_000)
+    failures = failures_of(bed)
+    bed.at(300)
     assert {name for name, _ in failures} == {"train"}
-    assert sizes(of, "other")
+    assert sizes(bed, "other")
 
 
 @pytest.mark.parametrize("answers", range(1, 11))
-def test_no_other_job_starts_in_the_room_of_a_job_that_is_stopped_for_another_size(
+def test_no_other_job_starts_in_the_capacity_of_a_job_that_is_stopped_for_another_size(
     answers: int,
 ) -> None:
     # In some of these cases the size is written in the second of a look at all jobs.
     anew = replace(ANEW, saving=Saving.ON_REQUEST, answers=float(answers))
-    of = scaled_bed(anew, GANG, replace(GANG, name="late", arrives=110.0))
-    while not sizes(of):
-        of.at(of.clock.now + 1)
-    of.at(of.clock.now + 40)
-    assert of.job("gang").training.began is not None
-    assert not of.job().job.suspend
-    assert of.job("late").job.suspend
+    bed = scaled_bed(anew, GANG, replace(GANG, name="late", arrives=110.0))
+    while not sizes(bed):
+        bed.at(bed.clock.now + 1)
+    bed.at(bed.clock.now + 40)
+    assert bed.job("gang").training.began is not None
+    assert not bed.job().job.suspend
+    assert bed.job("late").job.suspend
 
 
-def test_of_two_jobs_that_give_the_job_that_saved_first_saves_again() -> None:
+def test_of_two_donors_the_job_that_saved_first_saves_again() -> None:
     quick = replace(LONG, name="quick", answers=2.0)
     slow = replace(LONG, name="slow", arrives=6.0, answers=80.0)
-    of = scaled_bed(quick, slow, replace(GANG, workers=4, steps=1000), cpu=8000).at(400)
-    assert (sizes(of, "quick"), sizes(of, "slow")) == ([2], [2])
+    bed = scaled_bed(quick, slow, replace(GANG, workers=4, steps=1000), cpu=8000).at(400)
+    assert (sizes(bed, "quick"), sizes(bed, "slow")) == ([2], [2])
     asked = Counter(
-        write.job for write in of.driver.written if isinstance(write.step, RequestCheckpoint)
+        write.job for write in bed.driver.written if isinstance(write.step, RequestCheckpoint)
     )
     assert asked == {"quick": 2, "slow": 1}
-    assert of.job("quick").training.lost < 30  # of one step a second and worker
+    assert bed.job("quick").training.lost < 30  # of one step a second and worker
 
 
 def test_the_guard_looks_again_once_a_node_is_allowed_again() -> None:
     other = replace(GANG, name="other", arrives=6.0, steps=8000)
-    of = Bed(PERIODIC, other, GANG, policy=None, a=4000, b=2000).at(104)
-    gang = of.planner.cluster.jobs["uid-gang"]
-    until = of.clock.wall + 60
+    bed = Bed(PERIODIC, other, GANG, policy=None, a=4000, b=2000).at(104)
+    gang = bed.planner.cluster.jobs["uid-gang"]
+    until = bed.clock.wall + 60
     state = replace(gang.state, excluded={"a": until}).encode(job_uid="uid-gang")
-    of.annotate(names.STATE, state, name="gang")
-    of.at(150)
-    assert sizes(of) == []
-    of.at(220)
-    assert sizes(of) == [2]
+    bed.annotate(names.STATE, state, name="gang")
+    bed.at(150)
+    assert sizes(bed) == []
+    bed.at(220)
+    assert sizes(bed) == [2]

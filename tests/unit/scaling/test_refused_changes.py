@@ -1,4 +1,4 @@
-"""Changes of size with a write that is refused or unanswered, or with a controller that is new."""
+"""Changes of size with a refused or unanswered write, or with a new controller."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,63 +25,63 @@ def starts(uid: str, change: Any) -> bool:
 
 
 def stopped_to_grow() -> Bed:
-    """A job that is just stopped to get back its workers, beside jobs that would take its room."""
-    of = until_changed(scaled_bed(replace(ANEW, steps=20_000), GANG), times=2)
+    """A job just stopped to regain its workers, beside jobs that would take its capacity."""
+    bed = until_changed(scaled_bed(replace(ANEW, steps=20_000), GANG), times=2)
     for number in range(2):
-        of.submit(replace(ENDLESS, name=f"late-{number}", arrives=of.clock.now))
-    return of
+        bed.submit(replace(ENDLESS, name=f"late-{number}", arrives=bed.clock.now))
+    return bed
 
 
 def test_a_new_controller_does_not_replace_workers_that_trained_after_their_change() -> None:
-    of = until_changed(scaled_bed(replace(LONG, steps=60_000), replace(GANG, steps=60_000)))
-    of.at(of.clock.now + 400)
-    training = of.job().training
+    bed = until_changed(scaled_bed(replace(LONG, steps=60_000), replace(GANG, steps=60_000)))
+    bed.at(bed.clock.now + 400)
+    training = bed.job().training
     training._print_at += 250  # it validates its model, and prints nothing
-    of.at(of.clock.now + 20)
-    of.restart()
-    read = of.clock.wall - 60
+    bed.at(bed.clock.now + 20)
+    bed.restart()
+    read = bed.clock.wall - 60
     training.lines = [
         LogLine(read + 2 * number, f"step {int(training.done) - 200 + 4 * number}/60000 loss=1.0")
         for number in range(10)
     ]
     lost = training.lost
-    of.at(of.clock.now + 400)
-    assert (training.lost, any_rescaled(of)) == (lost, False)
+    bed.at(bed.clock.now + 400)
+    assert (training.lost, any_rescaled(bed)) == (lost, False)
 
 
 @pytest.mark.parametrize("error", [CONFLICT, DENIED], ids=["a conflict", "a refusal"])
-def test_workers_without_a_place_are_taken_back_although_a_write_was_refused(
+def test_workers_without_a_node_are_removed_although_a_write_was_refused(
     error: ApiError,
 ) -> None:
     gives = replace(LONG, answers=20.0, steps=60_000)
-    of = Bed(gives, GANG, policy=None, a=3000, b=1000).at(101)
-    while of.job("gang").training.began is None:
-        of.at(of.clock.now + 1)
-    of.faults.closed.add("b")
-    until_changed(of, times=2)  # it grows on a node that no pod gets
-    refused = refuse(of, lambda uid, change: uid == "uid-train" and resizes(change), error)
-    of.at(of.clock.now + 500)
-    job = of.job()
+    bed = Bed(gives, GANG, policy=None, a=3000, b=1000).at(101)
+    while bed.job("gang").training.began is None:
+        bed.at(bed.clock.now + 1)
+    bed.faults.closed.add("b")
+    until_changed(bed, times=2)  # it grows on a node that no pod gets
+    refused = refuse(bed, lambda uid, change: uid == "uid-train" and resizes(change), error)
+    bed.at(bed.clock.now + 500)
+    job = bed.job()
     assert (len(refused), job.workers, job.training.workers, job.job.released) == (1, 3, 3, False)
 
 
-def test_a_new_controller_keeps_the_room_of_a_job_that_was_stopped_to_grow() -> None:
-    of = stopped_to_grow()
-    of.restart()
-    of.after(20)
-    assert (of.job().job.suspend, of.job().workers) == (False, 3)
+def test_a_new_controller_keeps_the_hold_of_a_job_that_was_stopped_to_grow() -> None:
+    bed = stopped_to_grow()
+    bed.restart()
+    bed.after(20)
+    assert (bed.job().job.suspend, bed.job().workers) == (False, 3)
 
 
-def test_a_stopped_job_keeps_its_room_if_the_answer_to_the_write_is_lost() -> None:
-    of = until_changed(scaled_bed(replace(ANEW, steps=20_000), GANG))
-    of.faults.loses = lambda uid, change: uid == "uid-train" and resizes(change)
-    while not (of.job().job.suspend and of.job().workers == 3):
-        of.at(of.clock.now + 1)
-    of.faults.loses = lambda _uid, _change: False
+def test_a_stopped_job_keeps_its_hold_if_the_answer_to_the_write_is_lost() -> None:
+    bed = until_changed(scaled_bed(replace(ANEW, steps=20_000), GANG))
+    bed.faults.loses = lambda uid, change: uid == "uid-train" and resizes(change)
+    while not (bed.job().job.suspend and bed.job().workers == 3):
+        bed.at(bed.clock.now + 1)
+    bed.faults.loses = lambda _uid, _change: False
     for number in range(2):
-        of.submit(replace(ENDLESS, name=f"late-{number}", arrives=of.clock.now))
-    of.after(20)
-    assert (of.job().job.suspend, of.job().workers) == (False, 3)
+        bed.submit(replace(ENDLESS, name=f"late-{number}", arrives=bed.clock.now))
+    bed.after(20)
+    assert (bed.job().job.suspend, bed.job().workers) == (False, 3)
 
 
 @pytest.mark.parametrize(
@@ -89,31 +89,31 @@ def test_a_stopped_job_keeps_its_room_if_the_answer_to_the_write_is_lost() -> No
     [(CONFLICT, 2), (DENIED, 1), (INVALID, 1)],
     ids=["two conflicts", "a refusal", "a failed test"],
 )
-def test_a_stopped_job_keeps_its_room_if_its_start_is_refused(error: ApiError, times: int) -> None:
-    of = stopped_to_grow()
-    refused = refuse(of, starts, error, times=times)
-    of.after(60)
-    assert (len(refused), of.job().job.suspend) == (times, False)
+def test_a_stopped_job_keeps_its_hold_if_its_start_is_refused(error: ApiError, times: int) -> None:
+    bed = stopped_to_grow()
+    refused = refuse(bed, starts, error, times=times)
+    bed.after(60)
+    assert (len(refused), bed.job().job.suspend) == (times, False)
 
 
-def test_a_stopped_job_claims_its_room_only_once_when_it_has_started() -> None:
-    of = stopped_to_grow()
-    while of.job().job.suspend:
-        of.after(0.5)
-    of.after(1)
-    assert of.planner.cluster.holds.holders() == ()
+def test_a_stopped_job_claims_its_capacity_only_once_when_it_has_started() -> None:
+    bed = stopped_to_grow()
+    while bed.job().job.suspend:
+        bed.after(0.5)
+    bed.after(1)
+    assert bed.planner.cluster.holds.holders() == ()
 
 
 def test_workers_that_hang_are_replaced_although_a_write_was_refused() -> None:
-    of = scaled_bed(replace(LONG, steps=30_000), replace(GANG, steps=300)).at(100)
-    of.job().training.hang()
-    until_changed(of)
-    changed = of.clock.now
-    of.at(changed + 30)
-    of.job().training._hangs = False  # new processes do not hang
+    bed = scaled_bed(replace(LONG, steps=30_000), replace(GANG, steps=300)).at(100)
+    bed.job().training.hang()
+    until_changed(bed)
+    changed = bed.clock.now
+    bed.at(changed + 30)
+    bed.job().training._hangs = False  # new processes do not hang
     refused = refuse(
-        of, lambda uid, _change: of.clock.now > changed + 60 and uid == "uid-train", INVALID
+        bed, lambda uid, _change: bed.clock.now > changed + 60 and uid == "uid-train", INVALID
     )
-    of.at(changed + 600)
+    bed.at(changed + 600)
     assert len(refused) == 1
-    assert sizes(of) == [2, 4], "it trains, and got its workers back"
+    assert sizes(bed) == [2, 4], "it trains, and got its workers back"

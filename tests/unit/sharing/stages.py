@@ -1,4 +1,4 @@
-"""A world of a job that shares a GPU, and the stages of the job that a test goes on with.
+"""A world of a job that shares a GPU, and stages of the job where a test begins.
 
 In each stage the world has one job of high priority, and a node of two cards.
 """
@@ -30,9 +30,9 @@ FIRST = ReplicaKey("worker", 0)
 
 
 class World:
-    """One job, a node of two cards, and an operator and an agent that act when they are told.
+    """One job, a node of two cards, and an operator and an agent that act when the test calls them.
 
-    `slots`: how many slots of the node the agent has reported.
+    `slots`: the number of slots of the node that the agent has reported.
     """
 
     def __init__(self, made: JobBuilder, *, slots: int = 2) -> None:
@@ -56,7 +56,7 @@ class World:
         self.planner.cluster.observe_job(deepcopy(self.raw))
 
     def step(self) -> Step | None:
-        """Decide, write what the step writes, and return it."""
+        """Decide, write the step, and return it."""
         tick = self.planner.tick(self.moment)
         assert not tick.failures
         if not tick.steps:
@@ -121,12 +121,12 @@ class World:
             cluster.observe_card(None, slot(node, number, card=f"GPU-{number}"))
 
 
-def admitted(made: JobBuilder) -> JobBuilder:
-    """Return a job as the job webhook leaves it: held, with its settings on the templates."""
-    annotations = {**made.raw["metadata"]["annotations"], names.COLOCATION: "preferred"}
-    for replica in made.raw["spec"]["pytorchReplicaSpecs"].values():
+def admitted(builder: JobBuilder) -> JobBuilder:
+    """Return a job after the job webhook: held, with its settings on the templates."""
+    annotations = {**builder.raw["metadata"]["annotations"], names.COLOCATION: "preferred"}
+    for replica in builder.raw["spec"]["pytorchReplicaSpecs"].values():
         replica["template"]["metadata"] = {"annotations": dict(annotations)}
-    return made.held()
+    return builder.held()
 
 
 def started(replicas: int = 1, **settings: str) -> World:
@@ -195,7 +195,7 @@ def remove(world: World, index: int = 0) -> None:
 
 
 def end(world: World) -> None:
-    """Remove the last pod, and with it all that the job had."""
+    """Remove the last pod, and with it all claims of the job."""
     remove(world)
     tracked = world.planner.cluster.jobs.get("uid-1")
     if tracked and tracked.plan and tracked.job.suspend:
@@ -223,7 +223,7 @@ def stopped_by_a_person() -> World:
 
 
 def deleted() -> World:
-    """A job that is gone, but not its pod."""
+    """A deleted job with a remaining pod."""
     world = placed()
     world.planner.cluster.forget_job("uid-1")
     terminate(world)
@@ -240,7 +240,7 @@ def released() -> World:
 
 
 def opted_out() -> World:
-    """A job that runs in a namespace that is not managed any more."""
+    """A job that runs in a namespace that is no longer managed."""
     world = placed()
     world.planner.settings.observe_namespace(TEAM, Namespace("team"))
     return world
@@ -272,14 +272,14 @@ def submit(world: World, uid: str, *, share: str = "0.5", **settings: str) -> No
 
 
 def decided(world: World) -> dict[str, Step]:
-    """Return what the planner does now, by the uid of the job."""
+    """Return the planner's present steps, by the uid of the job."""
     tick = world.planner.tick(world.moment)
     assert not tick.failures
     return {tracked.job.uid: step for tracked, step in tick.steps}
 
 
 def restart(world: World) -> None:
-    """Let another planner take over, which sees the same objects."""
+    """Let another planner take over that sees the same objects."""
     old, new = world.planner, Planner()
     for namespace in old.settings.namespaces.values():
         new.settings.observe_namespace(None, namespace)

@@ -19,12 +19,12 @@ from tests.unit.state.history import History, made
 
 def promised(history: History) -> dict[tuple[str, int], list[GpuShare]]:
     """Return the shares of each slot: of pods until they end, and of plans before them."""
-    found: dict[tuple[str, int], list[GpuShare]] = {}
+    results: dict[tuple[str, int], list[GpuShare]] = {}
     having = set()
     for pod in map(parse_pod, history.pods.values()):
         if pod.share and pod.home and not pod.finished:
             at = next(at for name in pod.requests if (at := slot_of(name)) is not None)
-            found.setdefault((pod.home, at), []).append(pod.share)
+            results.setdefault((pod.home, at), []).append(pod.share)
             having.add((pod.owner_uid, pod.replica))
     for uid, tracked in history.planner.cluster.jobs.items():
         plan = tracked.assumed or tracked.plan
@@ -33,8 +33,8 @@ def promised(history: History) -> dict[tuple[str, int], list[GpuShare]]:
         claimed = history.planner.cluster.holds.plan(uid)
         for key, at in plan.slots.items():
             if card_key(uid, key) in claimed and (uid, key) not in having:
-                found.setdefault((plan.assignment[key], at), []).append(plan.shares[key.type])
-    return found
+                results.setdefault((plan.assignment[key], at), []).append(plan.shares[key.type])
+    return results
 
 
 class Sharing(History):
@@ -57,7 +57,7 @@ small = st.fixed_dictionaries(
     {
         "workers": st.integers(1, 2),
         "gpu": st.sampled_from(["low", "high", "high", "whole"]),
-        # Two of the larger fit a card only if neither its reserve nor what a process needs counts.
+        # Two of the larger fit a card only without its reserve and the overhead of processes.
         "memory": st.sampled_from(["", "", "7Gi", "8Gi"]),
     }
 )
@@ -107,20 +107,20 @@ class Measured(Sharing):
         self.put_job(raw)
 
     def busy(self) -> dict[str, float]:
-        """Return the part of the time in which each job counts as busy."""
+        """Return the fraction of time in which each job counts as busy."""
         jobs = self.planner.cluster.jobs
         return {uid: tracked.state.busy.get("worker", 1000) / 1000 for uid, tracked in jobs.items()}
 
     def there(self) -> dict[tuple[str, int], dict[str, GpuShare]]:
         """Return the jobs that have plans for each slot."""
-        found: dict[tuple[str, int], dict[str, GpuShare]] = {}
+        results: dict[tuple[str, int], dict[str, GpuShare]] = {}
         for uid, tracked in self.planner.cluster.jobs.items():
             plan = tracked.assumed or tracked.plan
             if plan is None or not self.planner.cluster.holds.plan(uid):
                 continue
             for key, at in plan.slots.items():
-                found.setdefault((plan.assignment[key], at), {})[uid] = plan.shares[key.type]
-        return found
+                results.setdefault((plan.assignment[key], at), {})[uid] = plan.shares[key.type]
+        return results
 
 
 MEASURING = (

@@ -52,7 +52,7 @@ def test_a_job_that_was_resumed_by_hand_goes_back_to_the_queue() -> None:
     assert isinstance(world.step(), Suspend)
 
 
-def test_a_gpu_that_is_not_reserved_in_time_sends_the_job_elsewhere() -> None:
+def test_a_job_moves_if_its_gpu_is_not_reserved_in_time() -> None:
     world = started()
     world.create()
     assert world.reason() == names.REASON_WAITING_FOR_CARD
@@ -76,8 +76,8 @@ def test_two_replicas_wait_for_two_cards() -> None:
 
 
 CHANGES = {
-    "another part than was planned": "90@0",
-    "another slot than was planned": "50@1",
+    "another part than planned": "90@0",
+    "another slot than planned": "50@1",
 }
 
 
@@ -108,7 +108,7 @@ def placed() -> World:
 REPORTS = {
     "it has another card now": ({"card": "GPU-9", "moved": True}, names.REASON_CARD_LOST),
     "its card is unhealthy": ({"card": "GPU-0", "healthy": False}, names.REASON_CARD_LOST),
-    "it is to leave": (
+    "it must leave": (
         {"card": "GPU-0", "sharers": (CardSharer("pod-0", evict=True),)},
         names.REASON_EVICTED,
     ),
@@ -116,7 +116,7 @@ REPORTS = {
 
 
 @pytest.mark.parametrize(("report", "reason"), REPORTS.values(), ids=REPORTS)
-def test_what_the_agent_reports_stops_a_job(report: dict[str, Any], reason: str) -> None:
+def test_a_report_of_the_agent_stops_a_job(report: dict[str, Any], reason: str) -> None:
     world = placed()
     world.planner.cluster.observe_card(None, slot("n", 0, **report))
     step = world.step()
@@ -124,7 +124,7 @@ def test_what_the_agent_reports_stops_a_job(report: dict[str, Any], reason: str)
     assert step.state.reason == reason
 
 
-def test_a_job_shows_what_it_has_and_what_that_costs() -> None:
+def test_a_job_shows_its_shares_and_their_cost() -> None:
     world = placed()
     sharers = (CardSharer("pod-0", loss=14), CardSharer("another's", gets=400))
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", sharers=sharers))
@@ -156,7 +156,7 @@ REASONS: dict[str, tuple[CardSharer, str]] = {
 
 
 @pytest.mark.parametrize(("sharer", "part"), REASONS.values(), ids=REASONS)
-def test_a_job_shows_why_it_has_what_it_has(sharer: CardSharer, part: str) -> None:
+def test_a_job_shows_the_reason_of_its_shares(sharer: CardSharer, part: str) -> None:
     world = placed()
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", sharers=(sharer,)))
     assert world.step() is None
@@ -209,7 +209,7 @@ def test_a_start_by_a_person_counts_as_the_next_start(
         assert isinstance(step, SaveState), "the job has what it asks for now"
 
 
-def test_G4_a_shared_gpu_is_never_free_for_others_and_comes_back() -> None:
+def test_G4_a_shared_gpu_is_never_free_for_others_and_is_returned() -> None:
     world = started()
     ledger = world.planner.cluster.ledger
 
@@ -253,7 +253,7 @@ def test_two_jobs_share_one_card() -> None:
     assert job_operations(step, tracked.raw, tracked.job) is not None
 
 
-def test_whole_gpus_are_not_touched() -> None:
+def test_whole_gpus_are_unchanged() -> None:
     world = World(admitted(job().worker(1, gpus=1)))
     step = world.step()
     assert isinstance(step, Unsuspend)

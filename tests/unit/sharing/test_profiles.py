@@ -1,4 +1,4 @@
-"""A low job goes beside a high job only if that leaves its minimum, by what was measured."""
+"""A low job goes beside a high job only if high leaves its minimum, by measurements."""
 
 from copy import deepcopy
 
@@ -13,7 +13,7 @@ from tests.unit.sharing.stages import OTHERS, World, admitted, decided, placed, 
 
 
 def reports(world: World, **sharer: object) -> None:
-    """Report something of the pod of high priority as the agent does, and write what follows."""
+    """Report on the pod of high priority as the agent does, and write the next step."""
     sharers = (CardSharer("pod-0", **sharer),)  # type: ignore[arg-type]
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", sharers=sharers))
     while isinstance(world.step(), SaveState):
@@ -56,10 +56,10 @@ def test_low_goes_only_where_high_leaves_its_minimum(
     assert starts_beside(world, remembered=low) is starts
 
 
-def test_what_was_measured_outlives_the_controller_and_the_pod() -> None:
+def test_measurements_outlive_the_controller_and_the_pod() -> None:
     world = placed()
     reports(world, busy=500)
-    reports(world)  # another pod; nothing is measured of it yet
+    reports(world)  # another pod without a measurement yet
     restart(world)
     assert world.step() is None
     assert starts_beside(world)
@@ -72,7 +72,7 @@ def test_a_job_that_is_no_longer_measured_counts_as_busy_all_the_time() -> None:
     assert not starts_beside(world)
 
 
-def test_the_last_pod_of_a_job_that_is_gone_counts_as_busy_all_the_time() -> None:
+def test_the_last_pod_of_a_deleted_job_counts_as_busy_all_the_time() -> None:
     world = placed()
     reports(world, busy=500)
     world.planner.cluster.forget_job("uid-1")

@@ -20,10 +20,10 @@ LONG = 301.0
 """Longer than reserveAfter."""
 
 
-def arrives(world: World, uid: str, made: JobBuilder) -> None:
+def arrives(world: World, uid: str, builder: JobBuilder) -> None:
     """Admit a job of another team now."""
     world.planner.settings.observe_namespace(None, OTHERS)
-    raw = admitted(made.created(world.now)).raw
+    raw = admitted(builder.created(world.now)).raw
     raw["metadata"] |= {"namespace": OTHERS.name, "name": uid, "uid": uid}
     world.planner.cluster.observe_job(deepcopy(raw))
 
@@ -40,7 +40,7 @@ def waits(world: World, uid: str) -> str:
 
 
 def head_waits(world: World, uid: str) -> None:
-    """Let a job wait so long that room is kept for it."""
+    """Let a job wait until capacity is reserved for it."""
     assert starts(world) == set()
     world.now += LONG
     assert starts(world) == set()
@@ -50,7 +50,7 @@ def head_waits(world: World, uid: str) -> None:
 
 
 def ends(world: World) -> None:
-    """End the first job, and give its GPU back."""
+    """End the first job, and release its GPU."""
     world.pods["pod-0"]["status"] = {"phase": "Succeeded"}
     metadata = world.pods["pod-0"]["metadata"]
     metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 10)
@@ -90,7 +90,7 @@ def test_D5_no_job_takes_a_gpu_that_a_job_with_parts_waits_for() -> None:
     assert world.planner.queue.reservations.current is None
 
 
-def test_before_room_is_kept_others_start() -> None:
+def test_other_jobs_start_before_capacity_is_reserved() -> None:
     world = placed()
     arrives(world, "head", job().worker(1, gpus=2))
     assert starts(world) == set()
@@ -98,7 +98,7 @@ def test_before_room_is_kept_others_start() -> None:
     assert starts(world) == {"young"}
 
 
-def test_a_job_that_had_to_leave_a_card_goes_to_another_of_its_node() -> None:
+def test_a_job_that_had_to_leave_a_card_uses_another_card_of_its_node() -> None:
     world = placed()
     arrives(world, "low", sharing("0.2", min_share="0"))
     (step,) = decided(world).values()
@@ -128,16 +128,16 @@ def test_a_job_is_not_placed_beside_a_job_that_had_to_leave_it() -> None:
     assert set(step.plan.slots.values()) == {0}, "the low job never had to leave it"
 
 
-def test_nothing_is_remembered_of_jobs_that_are_gone() -> None:
+def test_nothing_is_remembered_of_deleted_jobs() -> None:
     state = JobState(apart=("high",)).encode(job_uid="uid-1")
     world = World(admitted(sharing("0.2", min_share="0").annotated(names.STATE, state)))
     apart = world.planner.cluster.claim_tracker.cards.apart
-    assert apart.of("high") == {"uid-1"}
+    assert apart.separated_from("high") == {"uid-1"}
     world.planner.cluster.forget_job("uid-1")
-    assert apart.of("high") == set()
+    assert apart.separated_from("high") == set()
 
 
-def test_a_card_that_another_job_opened_is_not_kept_twice() -> None:
+def test_a_card_that_another_job_opened_is_not_reserved_twice() -> None:
     world = World(admitted(job().worker(1, cpu="40")))
     world.step()
     head = sharing("0.5", replicas=0, priority="high").worker(1, cpu="32", gpus=1)
@@ -157,7 +157,9 @@ def test_no_job_takes_the_card_that_is_promised_to_a_job() -> None:
     arrives(world, "waits", sharing("0.6", priority="high"))
     assert starts(world) == set()
     waiting, gone = planner.cluster.jobs["waits"], list(planner.cluster.holds.plan("gives"))
-    room = CapacitySearch(planner.cluster, planner.queue, planner.settings.of, lambda _: 5.0)
+    room = CapacitySearch(
+        planner.cluster, planner.queue, planner.settings.settings_of, lambda _: 5.0
+    )
     assert room.waiting_places(waiting, 1, now=world.now) is None
     places = room.waiting_places(waiting, 1, now=world.now, gone=gone)
     assert places == Places({FIRST: "n"}, {FIRST: 1})

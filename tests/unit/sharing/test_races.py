@@ -1,4 +1,4 @@
-"""Cards at a bad moment: no pod ever runs on a card that is not accounted for."""
+"""Cards in races: no pod ever runs on a card that is not accounted for."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,10 +52,10 @@ def due(world: World) -> list[Reserve | Unreserve]:
     return list(world.planner.card_steps(world.now))
 
 
-# --- who gets a card ------------------------------------------------------------------------------
+# --- which job gets a card ------------------------------------------------------------------------
 
 
-def test_jobs_that_are_decided_on_together_do_not_get_the_same_card() -> None:
+def test_jobs_decided_on_together_do_not_get_the_same_card() -> None:
     world = planned()
     for uid in ("uid-2", "uid-3"):
         submit(world, uid, priority="high")
@@ -80,7 +80,7 @@ def test_a_pod_has_its_part_until_it_has_ended(
     assert started_on(world) == {"uid-3": 0}
 
 
-def test_a_resume_by_hand_does_not_bring_a_promise_back() -> None:
+def test_a_resume_by_hand_does_not_restore_a_promise() -> None:
     world = STAGES["stopped by a person"]()
     for uid in ("uid-2", "uid-3"):
         submit(world, uid, priority="high")
@@ -96,7 +96,7 @@ def test_a_resume_by_hand_does_not_bring_a_promise_back() -> None:
     assert step.state.reason == names.REASON_SHARE_REFUSED
 
 
-def test_a_pod_that_has_ended_but_is_not_gone_has_no_part() -> None:
+def test_an_ended_pod_that_still_exists_has_no_part() -> None:
     world = STAGES["deleted"]()
     submit(world, "uid-2", priority="high")
     submit(world, "uid-3", priority="high")
@@ -175,7 +175,7 @@ def lose_the_node(world: World) -> None:
 
 
 @pytest.mark.parametrize("workers", [2, 1], ids=["as many as planned", "fewer by an edit"])
-def test_a_worker_is_planned_anew_although_another_worker_has_no_place_any_more(
+def test_a_worker_is_planned_again_although_another_worker_has_lost_its_place(
     workers: int,
 ) -> None:
     world = two_placed_and_one_ended()
@@ -193,7 +193,7 @@ def test_a_worker_is_planned_anew_although_another_worker_has_no_place_any_more(
     assert len(step.plan.slots) == workers
 
 
-def test_a_job_goes_on_when_the_card_of_a_worker_that_has_ended_is_in_trouble() -> None:
+def test_a_job_continues_when_the_card_of_an_ended_worker_has_a_problem() -> None:
     world = two_placed_and_one_ended()
     ill = slot("n", 0, card="GPU-0", healthy=False, trouble="it fell off the bus")
     world.planner.cluster.observe_card(None, ill)
@@ -203,7 +203,7 @@ def test_a_job_goes_on_when_the_card_of_a_worker_that_has_ended_is_in_trouble() 
     assert isinstance(world.step(), Suspend)
 
 
-def test_a_pod_that_is_bound_elsewhere_than_planned_counts_where_it_is() -> None:
+def test_a_pod_bound_elsewhere_than_planned_counts_on_its_node() -> None:
     world = reserved()
     assert isinstance(world.step(), Pin)
     cluster = world.planner.cluster
@@ -223,7 +223,7 @@ def test_a_pod_that_is_bound_elsewhere_than_planned_counts_where_it_is() -> None
 # --- the pods that reserve cards ------------------------------------------------------------------
 
 
-def test_a_reservation_that_is_deleted_by_hand_is_made_again_before_any_job_starts() -> None:
+def test_a_reservation_deleted_by_hand_is_recreated_before_any_job_starts() -> None:
     world = reserved()
     assert due(world) == []
     world.planner.cluster.observe_pod(reservation("n", 0), None)
@@ -247,7 +247,7 @@ def test_no_job_starts_on_a_card_while_its_reservation_ends(fields: dict[str, ob
     assert due(world) == ([] if pod.deleting else [Unreserve(HERE, pod)])
 
 
-def test_a_reservation_that_is_lost_while_a_job_runs_is_made_again_and_the_job_runs_on() -> None:
+def test_a_reservation_lost_while_a_job_runs_is_recreated_and_the_job_runs_on() -> None:
     world = placed()
     assert due(world) == []
     world.planner.cluster.observe_pod(reservation("n", 0), None)
@@ -258,7 +258,7 @@ def test_a_reservation_that_is_lost_while_a_job_runs_is_made_again_and_the_job_r
 
 @pytest.mark.parametrize("after", [lambda world: None, restart], ids=["as it was", "a restart"])
 @pytest.mark.parametrize("made", HELD.values(), ids=HELD)
-def test_so_is_the_reservation_of_a_pod_that_no_plan_counts(
+def test_a_lost_reservation_of_a_pod_without_a_plan_is_recreated(
     made: Callable[[], World], after: Callable[[World], None]
 ) -> None:
     world = made()
@@ -275,7 +275,7 @@ def test_so_is_the_reservation_of_a_pod_that_no_plan_counts(
 
 
 def lose_reservation(world: World) -> None:
-    """Let the pod that reserves a GPU be deleted by hand, and made again."""
+    """Delete the pod that reserves a GPU by hand, and recreate it."""
     world.planner.cluster.observe_pod(reservation("n", 0), None)
     world.planner.cluster.observe_card(None, slot("n", 0))
     assert decided(world) == {}
@@ -284,12 +284,12 @@ def lose_reservation(world: World) -> None:
 
 
 def reserve_anew(world: World, uid: str) -> None:
-    """Give the pod the card of the pod before it, as kubelet does, and report the card."""
+    """Give the pod the card of the previous pod, as kubelet does, and report the card."""
     show_reservation(world, uid=uid)
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", reservation=uid))
 
 
-def test_a_card_that_cannot_be_had_again_is_not_used_for_longer_than_a_bind_may_take() -> None:
+def test_a_card_that_cannot_be_reserved_again_is_used_no_longer_than_a_bind_may_take() -> None:
     world = placed()
     lose_reservation(world)
     pending = show_reservation(world, uid="second", node_name="", pinned_to="n", phase="Pending")
@@ -306,7 +306,7 @@ def test_a_card_that_cannot_be_had_again_is_not_used_for_longer_than_a_bind_may_
     assert due(world) == [Unreserve(HERE, pending)], "nothing waits for the GPU any more"
 
 
-def test_reservations_that_are_lost_for_a_while_cost_a_job_nothing_however_often() -> None:
+def test_temporarily_lost_reservations_cost_a_job_nothing_however_often() -> None:
     world = placed()
     for number in range(5):
         lose_reservation(world)
@@ -320,7 +320,7 @@ def test_reservations_that_are_lost_for_a_while_cost_a_job_nothing_however_often
         assert decided(world) == {}
 
 
-def test_the_next_controller_counts_anew_for_how_long_a_card_is_not_reserved() -> None:
+def test_the_next_controller_restarts_the_count_of_an_unreserved_card() -> None:
     world = placed()
     lose_reservation(world)
     world.now += 59
@@ -332,7 +332,7 @@ def test_the_next_controller_counts_anew_for_how_long_a_card_is_not_reserved() -
     assert isinstance(decided(world)["uid-1"], Suspend)
 
 
-def test_the_end_of_a_reservation_that_is_seen_late_is_not_the_end_of_the_next() -> None:
+def test_a_late_end_of_a_reservation_is_not_the_end_of_the_next() -> None:
     world = reserved()
     second = show_reservation(world, uid="second")
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", reservation="second"))
@@ -350,7 +350,7 @@ def test_a_card_is_reserved_until_the_last_pod_of_a_job_that_was_deleted_has_gon
     assert due(world) == [Unreserve(HERE, reservation("n", 0))]
 
 
-def test_a_job_that_goes_while_its_card_is_being_reserved_leaves_nothing() -> None:
+def test_a_job_deleted_while_its_card_is_being_reserved_leaves_nothing() -> None:
     world = gated()
     (step,) = due(world)
     world.planner.cluster.forget_job("uid-1")
@@ -363,7 +363,7 @@ def test_a_job_that_goes_while_its_card_is_being_reserved_leaves_nothing() -> No
     assert free(world) == 2
 
 
-def test_what_failed_and_is_not_needed_any_more_wakes_no_job() -> None:
+def test_a_failed_reservation_that_is_no_longer_needed_wakes_no_job() -> None:
     world = gated()
     (step,) = due(world)
     world.planner.cards.finish(step, world.now)
@@ -372,7 +372,7 @@ def test_what_failed_and_is_not_needed_any_more_wakes_no_job() -> None:
     assert not world.planner.cards.pending
 
 
-def test_what_was_done_is_not_done_again_before_it_can_have_been_seen() -> None:
+def test_a_completed_step_is_not_repeated_before_it_can_have_been_seen() -> None:
     world = gated()
     (step,) = due(world)
     world.planner.cards.finish(step, world.now)
@@ -382,10 +382,10 @@ def test_what_was_done_is_not_done_again_before_it_can_have_been_seen() -> None:
     assert due(world) == [step], "nothing came of it"
 
 
-# --- what agents report, and nodes ----------------------------------------------------------------
+# --- reports of agents, and nodes -----------------------------------------------------------------
 
 
-def test_a_slot_that_is_not_reported_any_more_gets_no_job_and_stops_no_job() -> None:
+def test_a_slot_that_is_no_longer_reported_gets_no_job_and_stops_no_job() -> None:
     world = placed()
     for number in range(2):
         world.planner.cluster.observe_card(slot("n", number), None)
@@ -401,7 +401,7 @@ def test_pods_wait_while_their_slot_is_not_reported() -> None:
     assert not isinstance(world.step(), Pin)
 
 
-def test_a_node_that_goes_and_comes_back_has_the_same_cards_taken() -> None:
+def test_a_node_that_returns_has_the_same_cards_in_use() -> None:
     world = placed()
     node = plain_node("n", cards=2)
     before = world.planner.cluster.ledger.claims()
@@ -416,7 +416,7 @@ def test_a_node_that_goes_and_comes_back_has_the_same_cards_taken() -> None:
     assert before.items() <= after.items()
 
 
-def test_nothing_is_reserved_on_a_node_that_is_gone() -> None:
+def test_nothing_is_reserved_on_a_removed_node() -> None:
     world = planned()
     node = plain_node("n", cards=2)
     (step,) = due(world)
@@ -432,7 +432,7 @@ def test_nothing_is_reserved_on_a_node_that_is_gone() -> None:
 # --- a gang ---------------------------------------------------------------------------------------
 
 
-def test_a_pod_that_replaces_a_lost_one_gets_the_slot_of_the_lost_pod() -> None:
+def test_a_replacement_gets_the_slot_of_the_lost_pod() -> None:
     world = two_placed()
     remove(world, 1)
     assert due(world) == [], "the plan keeps the card"

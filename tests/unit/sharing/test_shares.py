@@ -1,4 +1,4 @@
-"""The share of a GPU that each replica is promised, why it cannot be, and edits of it."""
+"""The share of a GPU that each replica is promised, obstacles, and edits."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ from tests.gpu_builders import sharing
 SHARES: dict[str, tuple[JobBuilder, dict[str, GpuShare]]] = {
     "nothing is set": (job().worker(2, gpus=1), {}),
     "half a GPU for each worker": (sharing("0.5", replicas=2), {"worker": GpuShare(50)}),
-    "each type that asks for one GPU": (
+    "each type that requests one GPU": (
         sharing("0.5").master(gpus=1),
         {"master": GpuShare(50), "worker": GpuShare(50)},
     ),
-    "a type that asks for no GPU": (sharing("0.5").master(cpu="1"), {"worker": GpuShare(50)}),
-    "a type that asks for two": (
+    "a type that requests no GPU": (sharing("0.5").master(cpu="1"), {"worker": GpuShare(50)}),
+    "a type that requests two": (
         sharing("0.5").master(gpus=2),
         {"worker": GpuShare(50)},
     ),
@@ -46,7 +46,7 @@ def test_the_shares_of_a_job(made: JobBuilder, want: dict[str, GpuShare]) -> Non
     assert seen.shares_gpus == bool(want)
 
 
-def test_a_job_that_shares_requests_cards_instead_of_gpus() -> None:
+def test_a_sharing_job_requests_cards_instead_of_gpus() -> None:
     seen = as_sharing(sharing("0.5", replicas=2).suspended().build(), None)
     (group,) = seen.groups
     assert names.NATIVE_GPU not in group.requests
@@ -56,8 +56,8 @@ def test_a_job_that_shares_requests_cards_instead_of_gpus() -> None:
 
 
 def test_cards_and_whole_gpus_are_counted_together_too() -> None:
-    made = job("TFJob").worker(gpus=1).ps(gpus=3).annotated(names.GPU_SHARE, "0.5")
-    groups = {group.type: group for group in as_sharing(made.suspended().build(), None).groups}
+    builder = job("TFJob").worker(gpus=1).ps(gpus=3).annotated(names.GPU_SHARE, "0.5")
+    groups = {group.type: group for group in as_sharing(builder.suspended().build(), None).groups}
     counts = {
         type_: sorted(n for name, n in group.requests.items() if counted(name))
         for type_, group in groups.items()
@@ -65,7 +65,7 @@ def test_cards_and_whole_gpus_are_counted_together_too() -> None:
     assert counts == {"Worker": [1, 1], "PS": [3]}
 
 
-def test_while_a_job_runs_what_was_planned_counts() -> None:
+def test_the_planned_share_counts_while_a_job_runs() -> None:
     plan = Plan("uid-1", 1, shares={"worker": GpuShare(30)}, slots={ReplicaKey("worker", 0): 0})
     edited = sharing("0.9").build()
     assert as_sharing(edited, plan).groups[0].share == GpuShare(30)
@@ -76,12 +76,12 @@ def test_a_released_job_has_whole_gpus() -> None:
     assert not as_sharing(sharing("0.5").suspended().released().build(), None).shares_gpus
 
 
-def test_a_pod_with_a_part_was_to_have_a_gpu() -> None:
+def test_a_pod_with_a_part_would_otherwise_have_a_gpu() -> None:
     assert as_template({"cpu": 1, "kfext.dev/gpu-0": 50}) == {"cpu": 1, names.NATIVE_GPU: 1}
 
 
 @given(st.integers(1, 100))
-def test_what_admission_accepts_is_the_same_once_it_was_written_in_a_plan(units: int) -> None:
+def test_terms_that_admission_accepts_are_the_same_after_a_plan(units: int) -> None:
     written = {names.GPU_SHARE: f"{units / 100:g}"}
     share = resolve(written, {}, TrainingPolicy(name="none")).share
     assert share == GpuShare(units)
@@ -140,14 +140,14 @@ EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
 }
 
 
-def said(made: JobBuilder, plan: Plan | None) -> str:
-    for spec in made.raw["spec"]["pytorchReplicaSpecs"].values():
+def said(builder: JobBuilder, plan: Plan | None) -> str:
+    for spec in builder.raw["spec"]["pytorchReplicaSpecs"].values():
         spec["template"]["metadata"] = {"annotations": {names.GPU_SHARE: "0.5"}}
-    return edited_shares(as_sharing(made.build(), plan), plan)
+    return edited_shares(as_sharing(builder.build(), plan), plan)
 
 
 @pytest.mark.parametrize(("has", "made", "want"), EDITS.values(), ids=EDITS)
-def test_what_was_edited(has: dict[str, GpuShare], made: JobBuilder, want: list[str]) -> None:
+def test_which_edit_is_shown(has: dict[str, GpuShare], made: JobBuilder, want: list[str]) -> None:
     end = ["edits hold from the next start"] if want else []
     assert said(made, Plan("uid-1", 1, shares=has)) == "; ".join([*want, *end])
 
@@ -167,7 +167,7 @@ NOT_RUNNING: dict[str, tuple[JobBuilder, Plan | None]] = {
 
 
 @pytest.mark.parametrize(("made", "plan"), NOT_RUNNING.values(), ids=NOT_RUNNING)
-def test_nothing_is_said_of_a_job_that_does_not_run(made: JobBuilder, plan: Plan | None) -> None:
+def test_no_edit_is_shown_of_a_job_that_does_not_run(made: JobBuilder, plan: Plan | None) -> None:
     assert said(made, plan) == ""
 
 
@@ -189,11 +189,11 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
         job().annotated(names.GPU_SHARE, "0.5").worker(gpus=2),
         "the Worker template asks for nvidia.com/gpu: 2 in limits and 2 in requests; allowed: ",
     ),
-    "it was edited to have none": (
+    "it was edited to have no GPU": (
         job().annotated(names.GPU_SHARE, "0.5").worker(),
         "the job has no GPUs",
     ),
-    "it was edited to ask for a part itself": (
+    "it was edited to request a part itself": (
         job().annotated(names.GPU_SHARE, "0.5").worker(gpus=1, **PART),
         "the Worker template asks for kfext.dev/gpu-1 itself",
     ),
@@ -205,8 +205,8 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
 
 
 @pytest.mark.parametrize(("made", "why"), JOBS.values(), ids=JOBS)
-def test_why_a_job_cannot_share_gpus(made: JobBuilder, why: str) -> None:
-    found = as_sharing(made.suspended().build(), None)
-    said = why_unshareable(found, resolve(found.annotations, {}, TrainingPolicy()))
+def test_the_reason_why_a_job_cannot_share_gpus(made: JobBuilder, why: str) -> None:
+    result = as_sharing(made.suspended().build(), None)
+    said = why_unshareable(result, resolve(result.annotations, {}, TrainingPolicy()))
     assert said.startswith(why)
     assert bool(said) == bool(why)

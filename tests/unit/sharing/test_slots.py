@@ -16,45 +16,45 @@ FIRST, SECOND = ReplicaKey("worker", 0), ReplicaKey("worker", 1)
 LIMITS = limits()
 
 
-def members(made: JobBuilder) -> list[Member]:
-    return members_of(as_sharing(made.suspended().build(), None))
+def members(builder: JobBuilder) -> list[Member]:
+    return members_of(as_sharing(builder.suspended().build(), None))
 
 
 def ledger(*names: str, cards: int = 1) -> Ledger:
     return Ledger([sharing_node(name, cards=cards) for name in names])
 
 
-def taken(on: Ledger, node: str, share: GpuShare, *, slot: int = 0) -> None:
+def taken(capacity: Ledger, node: str, share: GpuShare, *, slot: int = 0) -> None:
     """Let a job have a part of a card."""
-    on.claim(("pod", node, slot), Claim(node, taken_by(share.need, slot)))
-    on.claim(("reserved", node, slot), Claim(node, taken_by_reservation(slot)))
+    capacity.claim(("pod", node, slot), Claim(node, taken_by(share.need, slot)))
+    capacity.claim(("reserved", node, slot), Claim(node, taken_by_reservation(slot)))
 
 
 def test_a_share_goes_where_it_fills_a_card() -> None:
-    on = ledger("a", "b", "c")
-    taken(on, "b", GpuShare(50))
-    found = place(members(sharing("0.5")), on, LIMITS)
-    assert found == {FIRST: "b"}
-    assert slots_for(members(sharing("0.5")), found, on) == {FIRST: 0}
+    capacity = ledger("a", "b", "c")
+    taken(capacity, "b", GpuShare(50))
+    placement = place(members(sharing("0.5")), capacity, LIMITS)
+    assert placement == {FIRST: "b"}
+    assert slots_for(members(sharing("0.5")), placement, capacity) == {FIRST: 0}
 
 
 def test_replicas_of_one_job_are_never_on_one_card() -> None:
-    on = ledger("a", cards=2)
+    capacity = ledger("a", cards=2)
     wanted = members(sharing("0.2", replicas=2))
-    found = place(wanted, on, LIMITS)
-    assert found == {FIRST: "a", SECOND: "a"}
-    assert slots_for(wanted, found, on) == {FIRST: 0, SECOND: 1}
-    refused = place(members(sharing("0.2", replicas=3)), on, LIMITS)
+    placement = place(wanted, capacity, LIMITS)
+    assert placement == {FIRST: "a", SECOND: "a"}
+    assert slots_for(wanted, placement, capacity) == {FIRST: 0, SECOND: 1}
+    refused = place(members(sharing("0.2", replicas=3)), capacity, LIMITS)
     assert isinstance(refused, Verdict)
     assert "GPU shares of 0.2 " in refused.message
 
 
 def test_one_gpu_is_not_both_shared_and_whole() -> None:
     alone = sharing("0.5").master(gpus=2)
-    on = ledger("a", cards=3)
-    found = place(members(alone), on, LIMITS)
-    assert not isinstance(found, Verdict)
-    assert slots_for(members(alone), found, on) == {FIRST: 0}
+    capacity = ledger("a", cards=3)
+    placement = place(members(alone), capacity, LIMITS)
+    assert not isinstance(placement, Verdict)
+    assert slots_for(members(alone), placement, capacity) == {FIRST: 0}
     assert isinstance(place(members(alone), ledger("a", cards=2), LIMITS), Verdict)
 
 
@@ -64,24 +64,24 @@ def test_a_job_that_shares_nothing_needs_no_slot() -> None:
 
 
 def test_a_job_goes_to_another_card_of_a_node_where_a_card_is_closed_to_it() -> None:
-    on, wanted = ledger("a", cards=2), members(sharing("0.5"))
-    taken(on, "a", GpuShare(50))
-    assert slots_for(wanted, {FIRST: "a"}, on) == {FIRST: 0}
+    capacity, wanted = ledger("a", cards=2), members(sharing("0.5"))
+    taken(capacity, "a", GpuShare(50))
+    assert slots_for(wanted, {FIRST: "a"}, capacity) == {FIRST: 0}
     closed = [("a", 0), ("gone", 1)]
-    found = place(wanted, on, limits(closed=closed))
-    assert found == {FIRST: "a"}
-    assert slots_for(wanted, found, on, closed=closed) == {FIRST: 1}
-    assert slots_for(wanted, found, on) == {FIRST: 0}, "the ledger is as it was"
+    placement = place(wanted, capacity, limits(closed=closed))
+    assert placement == {FIRST: "a"}
+    assert slots_for(wanted, placement, capacity, closed=closed) == {FIRST: 1}
+    assert slots_for(wanted, placement, capacity) == {FIRST: 0}, "the ledger is as it was"
     for fits, slot in ((True, 1), (False, 0)):
         (member,) = wanted
         card = CardNeed(50, slot=slot)
         there = replace(member, card=card, requests={**uncounted(member.requests), card.name: 1})
-        assert still_fits([there], on, limits(closed=closed), assignment=found) is fits
+        assert still_fits([there], capacity, limits(closed=closed), assignment=placement) is fits
     both = [("a", 0), ("a", 1)]
-    assert isinstance(place(wanted, on, limits(closed=both)), Verdict)
+    assert isinstance(place(wanted, capacity, limits(closed=both)), Verdict)
 
 
-def test_of_a_node_the_slot_of_a_waiting_member_is_kept() -> None:
+def test_the_slot_of_a_waiting_member_stays_reserved() -> None:
     (member,) = members(sharing("0.5"))
     assert member.card is not None
     kept = kept_requests(member.requests, member.card, 1)

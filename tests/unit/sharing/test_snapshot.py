@@ -1,4 +1,4 @@
-"""A planner that is made from a snapshot, or from the objects, goes on where jobs share GPUs."""
+"""A planner built from a snapshot, or from the objects, continues where jobs share GPUs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ from tests.unit.sharing.stages import STAGES, World, decided, placed, restart, s
 
 def taken(world: World) -> Snapshot:
     """A snapshot that went through a file."""
-    content = encode_snapshot(snapshot_of(world.planner, world.moment), taken=world.now)
+    content = encode_snapshot(snapshot_of(world.planner, world.moment), at=world.now)
     return read_snapshot_file(content, name="snapshot").snapshot
 
 
@@ -37,15 +37,15 @@ def test_a_planner_from_a_snapshot_decides_the_same(made: Callable[[], World]) -
     assert ledgers[0] == ledgers[1]
 
 
-def test_it_knows_for_how_long_a_card_was_not_reserved() -> None:
+def test_a_planner_from_a_snapshot_knows_how_long_a_card_was_unreserved() -> None:
     world = placed()
     world.planner.cluster.observe_pod(reservation("n", 0), None)
     assert decided(world) == {}
     world.now += 50
     copied = planner_of(taken(world), world.moment)
     world.now += 10
-    (found,) = outlooks(copied, world.moment).values()
-    assert isinstance(found.step, Suspend)
+    (result,) = outlooks(copied, world.moment).values()
+    assert isinstance(result.step, Suspend)
 
 
 @pytest.mark.parametrize("made", STAGES.values(), ids=STAGES)
@@ -67,7 +67,7 @@ def test_a_controller_that_starts_finds_everything_in_the_objects(
 
 
 @pytest.mark.parametrize("made", STAGES.values(), ids=STAGES)
-def test_it_decides_the_same_then(made: Callable[[], World]) -> None:
+def test_a_new_controller_decides_the_same(made: Callable[[], World]) -> None:
     world, successor = made(), made()
     restart(successor)
     assert outlooks(successor.planner, world.moment) == outlooks(world.planner, world.moment)
@@ -96,8 +96,11 @@ ASKED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(("raw", "want"), ASKED.values(), ids=ASKED)
 def test_plan_answers_for_parts_of_gpus(raw: Any, want: str) -> None:
     world = placed()
-    found = Forecast(taken(world), now=world.now).submit(raw, home="team")
-    assert (found.outcome, set(found.nodes.values())) == (want, {"n"} if want == STARTS else set())
+    result = Forecast(taken(world), now=world.now).submit(raw, home="team")
+    assert (result.outcome, set(result.nodes.values())) == (
+        want,
+        {"n"} if want == STARTS else set(),
+    )
 
 
 def test_plan_refuses_what_admission_refuses() -> None:

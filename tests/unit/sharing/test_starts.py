@@ -1,4 +1,4 @@
-"""When jobs should start on GPUs that are shared, and where they start after a failed start."""
+"""Expected starts of jobs on shared GPUs, and their nodes after a failed start."""
 
 import pytest
 
@@ -18,7 +18,7 @@ WAITS: dict[str, tuple[JobBuilder, float | None, str]] = {
 
 
 @pytest.mark.parametrize(("made", "seconds", "unknown"), WAITS.values(), ids=WAITS)
-def test_a_job_should_start_when_a_shared_gpu_comes_free(
+def test_a_job_should_start_when_a_shared_gpu_is_freed(
     made: JobBuilder, seconds: float | None, unknown: str
 ) -> None:
     world = placed()
@@ -28,9 +28,9 @@ def test_a_job_should_start_when_a_shared_gpu_comes_free(
     assert starts(world) == set()
     forecaster = Forecaster(world.planner)
     list(forecaster.forecast(world.moment))
-    found = forecaster.expected("head")
-    assert found is not None
-    assert (found.time and found.time - world.now, found.unknown) == (seconds, unknown)
+    result = forecaster.expected("head")
+    assert result is not None
+    assert (result.time and result.time - world.now, result.unknown) == (seconds, unknown)
 
 
 def test_a_job_that_shares_a_gpu_leaves_a_node_that_failed_its_start() -> None:

@@ -23,13 +23,13 @@ def show_second_pod(world: World) -> None:
 
 
 def taken(world: World) -> dict[str, int]:
-    """Return all that is claimed on the node."""
+    """Return all claims on the node."""
     claims = world.planner.cluster.ledger.claims_on(["n"])
     return dict(sum((Counter(claim.requests) for claim in claims), Counter()))
 
 
 def with_priority(world: World) -> int:
-    """Return how many claims on the first card are of high priority."""
+    """Return the number of high-priority claims on the first card."""
     return taken(world)["card 0 high"]
 
 
@@ -42,7 +42,7 @@ def test_a_second_pod_of_a_replica_gets_nothing() -> None:
     assert world.pods["pod-9"]["spec"]["schedulingGates"]
 
 
-def test_beside_a_pod_that_is_slow_to_end_a_second_pod_gets_a_part_of_its_own() -> None:
+def test_a_second_pod_beside_a_slowly_ending_pod_gets_its_own_part() -> None:
     world = placed()
     terminate(world)
     show_second_pod(world)

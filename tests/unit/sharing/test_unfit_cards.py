@@ -21,21 +21,21 @@ HOURS = 2
 
 
 def agent_that_forgets(*, reserved: bool, met: bool) -> SharedGpu:
-    """What is reported of the slot by an agent that kubelet does not tell which cards it has."""
+    """The slot reported by an agent that does not learn its cards from kubelet."""
     if reserved:
         return slot("n", 0, card="GPU-0::1", healthy=False, trouble=SEVERAL)
     return slot("n", 0)
 
 
 def agent_that_learns(*, reserved: bool, met: bool) -> SharedGpu:
-    """The same by an agent that knows it from the first card that it has seen."""
+    """The slot reported by an agent that knows them from the first card that it has seen."""
     if met and not reserved:
         return slot("n", 0, healthy=False, trouble=SEVERAL)
     return agent_that_forgets(reserved=reserved, met=met)
 
 
 def agent_that_knows(*, reserved: bool, met: bool) -> SharedGpu:
-    """The same by an agent that kubelet tells before any card is reserved."""
+    """The slot reported by an agent that knows them before any card is reserved."""
     return agent_that_learns(reserved=reserved, met=True)
 
 
@@ -55,7 +55,7 @@ class Replicated(World):
         card = self._agent(reserved=bool(self._held()), met=self.reserved > 0)
         cluster, known = self.planner.cluster, self.planner.cluster.ledger.node("n")
         cluster.observe_card(None, card)
-        time = {resource_of(0): UNITS} if card.healthy else {}  # kubelet counts none in trouble
+        time = {resource_of(0): UNITS} if card.healthy else {}  # kubelet reports no problem
         plain = {NATIVE_GPU: 1, "cpu": 64_000, "memory": 2**38, "pods": 110}
         cluster.observe_node(known, Node("n", {**plain, **time}))
 
@@ -63,7 +63,7 @@ class Replicated(World):
         return list(self.planner.cluster.claim_tracker.cards.reserved.values())
 
     def second(self) -> Step | None:
-        """Pass a second, in which operator, kubelet and agent do all that they can."""
+        """Pass a second, in which operator, kubelet and agent act."""
         self.now += 1
         step = self.step()
         if isinstance(step, Unsuspend):
@@ -97,12 +97,12 @@ class Replicated(World):
 
 
 AGENTS: dict[str, tuple[Agent, int]] = {
-    "the agent forgets what it has seen": (
+    "the agent forgets the cards that it has seen": (
         agent_that_forgets,
         HOURS * 3600 // int(EXCLUDED_SECONDS),
     ),
-    "it learns": (agent_that_learns, 1),
-    "it knows beforehand": (agent_that_knows, 0),
+    "the agent learns the cards": (agent_that_learns, 1),
+    "the agent knows the cards beforehand": (agent_that_knows, 0),
 }
 
 

@@ -32,18 +32,18 @@ def planned(slots: dict[int, int], units: int = 50) -> Plan:
 
 
 @given(written=st.text("05@,x\u0661", max_size=12), index=st.integers(0, 3))
-def test_anything_else_is_no_part_or_a_possible_part(written: str, index: int) -> None:
+def test_a_malformed_part_is_no_part_or_a_possible_part(written: str, index: int) -> None:
     part = part_of(written, index)
     assert part is None or (0 < part[0] <= 100 and 0 <= part[1] < MOST_SLOTS)
 
 
 def made(annotations: Raw, template: Raw) -> JobBuilder:
     """A held job that shares GPUs, with these annotations on itself and on its template."""
-    found = sharing().worker(2, gpus=1).held()
-    found.raw["metadata"]["annotations"] = {names.HELD: "true", **annotations}
-    spec = found.raw["spec"]["pytorchReplicaSpecs"]["Worker"]
+    result = sharing().worker(2, gpus=1).held()
+    result.raw["metadata"]["annotations"] = {names.HELD: "true", **annotations}
+    spec = result.raw["spec"]["pytorchReplicaSpecs"]["Worker"]
     spec["template"]["metadata"] = {"annotations": template}
-    return found
+    return result
 
 
 def parsed(raw: Raw) -> TrainingJob:
@@ -94,11 +94,11 @@ EDITS: dict[str, tuple[Raw, Raw, Raw]] = {
 
 
 @pytest.mark.parametrize(("annotations", "template", "want"), EDITS.values(), ids=EDITS)
-def test_a_start_writes_what_holds_now_into_the_templates(
+def test_a_start_writes_the_present_settings_into_the_templates(
     annotations: Raw, template: Raw, want: Raw
 ) -> None:
-    found = started(made(annotations, template).raw, planned({0: 0, 1: 1}))
-    assert found == {**want, **PARTS}
+    result = started(made(annotations, template).raw, planned({0: 0, 1: 1}))
+    assert result == {**want, **PARTS}
 
 
 def test_a_start_without_parts_leaves_none_behind() -> None:
@@ -109,14 +109,14 @@ def test_a_start_without_parts_leaves_none_behind() -> None:
 def test_a_type_without_a_share_gets_no_parts() -> None:
     raw = sharing().master(gpus=2).held().raw
     after = jsonpatch.apply_patch(deepcopy(raw), unsuspend_patch(raw, parsed(raw), planned({0: 0})))
-    found = {
+    result = {
         type_: spec["template"]["metadata"]["annotations"].get(names.GPU_SLOTS)
         for type_, spec in after["spec"]["pytorchReplicaSpecs"].items()
     }
-    assert found == {"Worker": "50@0", "Master": None}
+    assert result == {"Worker": "50@0", "Master": None}
 
 
-def test_a_job_that_is_suspended_has_no_parts_left() -> None:
+def test_a_suspended_job_has_no_parts_left() -> None:
     raw = made(SHARE, {**SHARE, **PARTS}).raw
     raw["spec"]["runPolicy"]["suspend"] = False
     after = jsonpatch.apply_patch(deepcopy(raw), suspend_patch(raw, parsed(raw), JobState()))

@@ -1,4 +1,4 @@
-"""A model cluster that a test stops at any second, to change things by hand."""
+"""A model cluster that a test stops at any second to change objects."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +28,7 @@ LONG = replace(TORCHRUN, workers=4, bounds=(2, 4), steps=8000, saving=Saving.ON_
 PERIODIC = replace(LONG, saving=Saving.PERIODIC, every=20)
 DYNAMIC = replace(SERVERS, workers=3, bounds=(1, 3), steps=8000)
 ANEW = replace(DYNAMIC, style=Style.GANG, saving=Saving.PERIODIC, every=20)
-"""A TFJob that has to start anew to change its size."""
+"""A TFJob that must restart to change its size."""
 GANG = JobSpec("gang", "PyTorchJob", Style.GANG, 100.0, 2, Pace(1.0, 0.0, 0.0), 100, deadline=600)
 WITHOUT = TrainingPolicy("without", companion={"scale": PolicyChoice(Mode.OFF)})
 """The policy under which no running job changes its size."""
@@ -36,7 +36,7 @@ CONFLICT = Conflict(status=409, reason="Conflict", message="it has changed")
 
 
 class Bed(Cluster):
-    """A cluster that stops at any second, so that a test can change jobs by hand."""
+    """A cluster that stops at any second, so that a test can change jobs."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Bed(Cluster):
         self.faults.closed.discard(name)
 
     def restart(self) -> None:
-        """Replace the controller by a new one, which knows only what the API server stores."""
+        """Replace the controller; the next knows only the API server's objects."""
         self.driver.planner = self.planner = Planner(wake=self._wake)
         self._show_world()
         self.api.show_to(self.planner)
@@ -99,18 +99,18 @@ class Bed(Cluster):
 
 
 def refuse(
-    of: Bed, chosen: Callable[[str, Any], bool], error: ApiError = CONFLICT, *, times: int = 1
+    bed: Bed, chosen: Callable[[str, Any], bool], error: ApiError = CONFLICT, *, times: int = 1
 ) -> list[float]:
-    """Refuse the next writes that are chosen by uid and patch; return the times, as they come."""
+    """Refuse the next writes chosen by uid and patch; return their times as they occur."""
     refused: list[float] = []
 
     def refusal(uid: str, change: Any) -> ApiError | None:
         if len(refused) == times or not chosen(uid, change):
             return None
-        refused.append(of.clock.now)
+        refused.append(bed.clock.now)
         return error
 
-    of.faults.refusal = refusal
+    bed.faults.refusal = refusal
     return refused
 
 
@@ -126,9 +126,9 @@ def scaled_bed(*jobs: JobSpec, cpu: int = 4000) -> Bed:
     return Bed(*jobs, policy=None, a=cpu)
 
 
-def sizes(of: Bed, name: str = "train") -> list[int]:
+def sizes(bed: Bed, name: str = "train") -> list[int]:
     """The sizes that kfext has given a job, in order."""
-    steps = [write.step for write in of.driver.written if write.job == name and not write.refused]
+    steps = [write.step for write in bed.driver.written if write.job == name and not write.refused]
     return [
         step.workers
         for step in steps

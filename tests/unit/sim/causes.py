@@ -1,4 +1,4 @@
-"""Why a job ended later than without the policy."""
+"""The cause why a job ended later than without the policy."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -10,7 +10,7 @@ _WAITED = "it waited longer for its first step"
 
 
 class Cause(StrEnum):
-    """Where most of the added time went; of the time before the first step, what came first."""
+    """The cause of most of the added time; before the first step, the first cause."""
 
     KEPT = f"{_WAITED}: room was made for an earlier job"
     GROWN = f"{_WAITED}: another job had grown"
@@ -25,7 +25,7 @@ class Cause(StrEnum):
 def why_later(
     ended: Ended, without: Ended, changes: Sequence[Change], *, waited: Cause = Cause.ORDER
 ) -> Cause:
-    """Return where most of the time went that a job lost.
+    """Return the cause of most of the time that a job lost.
 
     `changes`: of this job; `waited`: why it waited longer, if it did.
     """

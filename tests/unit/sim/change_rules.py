@@ -1,4 +1,4 @@
-"""What must hold of each change of a size: whom it helps, and when and how far jobs grow."""
+"""Invariants of each change of a size: the jobs that it helps, and when and how far jobs grow."""
 
 import math
 from collections import deque
@@ -19,9 +19,9 @@ IDLE = 10.0
 CEILING = 0.97
 """The part of all CPU that is requested at most where a job has more than it asked for."""
 _LATE = 4.0
-"""Seconds from a decision to its write; the decision does not know what happens in them."""
+"""Seconds from a decision to its write; the decision does not know events in between."""
 _SAVES = 120.0
-"""Seconds that a job has to save its work in between, unless it goes on through a change."""
+"""Seconds in which a job can save its work, unless it continues through a change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class ChangeRules:
 
     def _growth(self, live: LiveJob, number: _Number) -> Iterator[str]:
         if number.workers <= live.spec.workers and not state_of(live.job).scale.largest:
-            return  # it had shown no step, and gets what it asked for at once
+            return  # it had shown no step, and gets its requested size at once
         saves = 0.0 if live.spec.style is Style.SERVERS else _SAVES
         acts = [*(at for at in self._acts if at < number.at), number.at]
         if not any(
@@ -95,7 +95,7 @@ class ChangeRules:
             if since <= at and until >= at - _LATE
         )
 
-    # --- what is seen ---------------------------------------------------------------------------
+    # --- observations ---------------------------------------------------------------------------
 
     def _observe(self, live: LiveJob) -> None:
         name, now = live.spec.name, self._cluster.clock.now

@@ -1,4 +1,4 @@
-"""What goes wrong in a model cluster: a test sets it, and the cluster meets it."""
+"""Faults in a model cluster: a test sets them, and the cluster has them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ def inject(cluster: Cluster, *, restart: Callable[[], None]) -> Faults:
 
 
 class _FaultyApi:
-    """The API server as the controller meets it."""
+    """The API server with the faults that the controller sees."""
 
     def __init__(self, api: ApiServer, faults: Faults, restart: Callable[[], None]) -> None:
         self._api = api

@@ -24,7 +24,7 @@ DELAY, EMPTY_SECONDS = 20.0, 30.0
 
 @dataclass(slots=True)
 class Market:
-    """What the autoscaler can buy, and what goes wrong.
+    """The nodes that the autoscaler can add, and its faults.
 
     `size`: of every new node. `most`: how many there may be at once. `delays`: the seconds from the
     launch of each next machine to its node, DELAY after the last; infinity: it never joins.
@@ -38,7 +38,7 @@ class Market:
 class GrowingBed(Bed):
     """A cluster with an autoscaler, which sees the placeholders of kfext and no other pods.
 
-    `placeholders`: by name. `claimed`: what rivals have taken, by node. `added`: the names of all
+    `placeholders`: by name. `claimed`: the claims of rivals, by node. `added`: the names of all
     nodes that it has added. `asks`: how many placeholders were created.
     """
 
@@ -70,7 +70,7 @@ class GrowingBed(Bed):
         for pod in self.placeholders.values():
             self.planner.cluster.observe_pod(None, pod)
 
-    # --- what kfext writes ------------------------------------------------------------------------
+    # --- writes of kfext --------------------------------------------------------------------------
 
     def _turn(self) -> None:
         planner, at = self.planner, self.driver.moment.monotonic
@@ -82,7 +82,7 @@ class GrowingBed(Bed):
                     self.drop(pod.name)
                 case _:
                     assert_never(step)
-            planner.placeholders.finish(step, at, done=True)
+            planner.placeholders.finish(step, at, accepted=True)
         self._schedule()
         self._launch()
         self._consolidate()
@@ -116,7 +116,7 @@ class GrowingBed(Bed):
     # --- kube-scheduler ---------------------------------------------------------------------------
 
     def free(self, name: str) -> Counter[str]:
-        """Return what pods and placeholders leave of a node."""
+        """Return the capacity of a node that pods and placeholders leave free."""
         size = self.kubelets.nodes[name]
         left = Counter({"cpu": size.cpu, "memory": size.memory, "nvidia.com/gpu": size.gpus})
         left.subtract({key: n for key, n in self.kubelets.used[name].items() if key in left})
@@ -125,7 +125,7 @@ class GrowingBed(Bed):
         return left
 
     def take(self, name: str, *, cpu: int) -> None:
-        """Bind a pod of others to a node, over the placeholders there."""
+        """Bind a foreign pod to a node, preempting the placeholders there."""
         amounts = {"cpu": cpu, "pods": 1}
         self.kubelets.used[name].update(amounts)
         pod = Pod("others", f"rival-{name}", f"uid-rival-{name}", node_name=name, requests=amounts)
@@ -196,7 +196,7 @@ class GrowingBed(Bed):
                 self.remove(name)
 
     def remove(self, name: str) -> None:
-        """Remove a node and what is on it."""
+        """Remove a node and its pods."""
         pods = [live for job in self.jobs for live in job.pods.values()]
         for live in [live for live in pods if live.pod.node_name == name]:
             self.api.mark_deleted(live)
@@ -207,12 +207,12 @@ class GrowingBed(Bed):
         self.planner.cluster.observe_node(self._node(name), None)
         self.kubelets.remove_node(name)
 
-    # --- what a test asks -------------------------------------------------------------------------
+    # --- questions of tests -----------------------------------------------------------------------
 
     def bound(self, name: str = "train") -> int:
-        """Return how many pods of a job are bound."""
-        found = self.api.jobs.get(f"uid-{name}")
-        return sum(bool(live.pod.node_name) for live in found.pods.values()) if found else 0
+        """Return the number of bound pods of a job."""
+        content = self.api.jobs.get(f"uid-{name}")
+        return sum(bool(live.pod.node_name) for live in content.pods.values()) if content else 0
 
     def reason(self, name: str = "train") -> str:
         """Return why a job waits."""

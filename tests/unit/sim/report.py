@@ -23,7 +23,7 @@ _CHUNK = 10
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A small world under kfext and under gang; `late`: the jobs that took much longer, and why."""
+    """A small world under kfext and under gang; `late`: why jobs took much longer."""
 
     kfext: Run
     gang: Run
@@ -87,16 +87,16 @@ def looks(seeds: Iterable[int], *, processes: int) -> Iterator[Seed]:
         yield from pool.imap(look, seeds, chunksize=_CHUNK)
 
 
-def report(found: Sequence[Seed]) -> Iterator[str]:
+def report(result: Sequence[Seed]) -> Iterator[str]:
     """Yield the lines of the report."""
-    figures = row(KFEXT, [seed.kfext for seed in found], [seed.gang for seed in found])
+    figures = row(KFEXT, [seed.kfext for seed in result], [seed.gang for seed in result])
     yield from (f"{name}: {value}" for name, value in asdict(figures).items())
-    late = [job for seed in found for job in seed.late]
+    late = [job for seed in result for job in seed.late]
     yield f"{len(late)} jobs took over {LATE - 1:.0%} longer, because of each:"
     for cause, count in Counter(cause for _, cause in late).most_common():
         yield f"  {count:5} {cause}"
     yield from (f"  {sentence}: {cause}" for sentence, cause in late)
-    broken = [sentence for seed in found for sentence in seed.broken]
+    broken = [sentence for seed in result for sentence in seed.broken]
     yield f"{len(broken)} rules broken"
     yield from broken
 

@@ -1,4 +1,4 @@
-"""What must hold in a model cluster at every second, whatever a policy decides."""
+"""Invariants of a model cluster at every second, whatever a policy decides."""
 
 import math
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from kfext.state.running.cpu.shift import SHIFT
 from tests.unit.sim.change_rules import ChangeRules
 
 REST = 60.0
-"""Seconds between two changes of the size of one job; only an undoing may follow sooner."""
+"""Seconds between two changes of one job's size; only a revert may follow sooner."""
 FREE_CHANGES, SECONDS_PER_CHANGE = 2, 120.0
 """A job of some length changes its size at most so often, and once more in each such time."""
 MOST_TURNS = 4
-"""How often a job may turn from growing to shrinking or back."""
+"""How often a job may switch between growing and shrinking."""
 HEAD_SECONDS = 45.0
-"""How long the head of the queue may wait after another job has started: the pods that make room
-for it have up to 30 s to end."""
+"""How long the head of the queue may wait after another job has started: the pods that free its
+capacity have up to 30 s to end."""
 UNSEEN = 5.0
 """Seconds after the line of its first step in which a job may still pass for a job without steps.
 It trains on until its new workers have started."""
@@ -39,7 +39,7 @@ write."""
 class Change:
     """A change of the number of workers of a job that runs, or ran.
 
-    `undoes`: it takes back the change before it, which took nothing back itself.
+    `undoes`: it reverts the previous change, which is no revert itself.
     `head`: the first job of the queue at that time, `behind`: the other jobs of the queue.
     """
 
@@ -52,7 +52,7 @@ class Change:
 
     @property
     def gives(self) -> bool:
-        """Whether the change makes room for another job."""
+        """Whether the change frees capacity for another job."""
         return self.after < self.before and not self.undoes
 
 
@@ -104,7 +104,7 @@ class Rules:
         if live.job.has("Failed"):
             self._say(live, f"failed: {self.cluster.operator.failed}")
         if live.job.finished:
-            self._promised = None  # room came from elsewhere
+            self._promised = None  # capacity was freed elsewhere
         if live.job.suspend or live.job.finished:
             return
         size, name = live.workers, live.spec.name
@@ -129,18 +129,18 @@ class Rules:
         undoes = last is not None and not last.undoes and last.before == after
         waiting = self._waiting()
         kept = self.cluster.planner.cluster.holds.holders()
-        # Room is made for the first that waits, or for the next if capacity is reserved for it.
+        # Capacity is freed for the first waiting job, or the next if the first has a reservation.
         served = [number for number, name in enumerate(waiting) if f"uid-{name}" in kept]
         at = served[0] if served else 0
         head = waiting[at] if waiting else ""
         now = self.cluster.clock.now
         change = Change(now, before, after, undoes, head, frozenset(waiting[at + 1 :]))
         known.append(change)
-        # What it has beyond its wish it gives at once.
+        # It gives workers beyond its requested size at once.
         gives_more = after < before and after >= live.spec.workers + live.spec.leaders
         if last is not None and now - last.at < REST and not (undoes or gives_more):
             self._say(live, f"went from {before} to {after} {now - last.at:g} s after a change")
-        # Before its first step it may get what it asked for at once.
+        # Before its first step it may get its requested size at once.
         largest = live.training.largest
         asked = 0 if state_of(live.job).scale.largest else live.spec.workers
         most = max(2 * largest, asked)
@@ -156,7 +156,7 @@ class Rules:
     # --- the queue ------------------------------------------------------------------------------
 
     def _waiting(self) -> list[str]:
-        """Return the jobs that wait for room, in the order in which they are to start."""
+        """Return the jobs that wait for capacity, in the order in which they are to start."""
         waiting = [
             live for live in self.cluster.jobs if live.job.in_queue and live.training.began is None
         ]
@@ -165,9 +165,9 @@ class Rules:
         return [live.spec.name for live in waiting]
 
     def _check_order(self, live: LiveJob) -> None:
-        """Check that no job from behind the head starts in the room that was made for the head.
+        """Check that no job behind the head starts in the capacity freed for the head.
 
-        A job may start in the rest of that room, or a moment earlier; then the head follows.
+        A job may start in the rest of that capacity, or a moment earlier; then the head follows.
         """
         promised, name = self._promised, live.spec.name
         if promised is None or name in self._sizes:

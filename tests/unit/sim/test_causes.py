@@ -1,4 +1,4 @@
-"""Why a job ended later than without the policy."""
+"""The cause why a job ended later than without the policy."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ GROWS = replace(GIVES, before=4, after=5)
         pytest.param(
             replace(LATER, trained=380.0), [GROWS], Cause.TRIED, id="it grew and was no faster"
         ),
-        pytest.param(replace(LATER, trained=380.0), [], Cause.CROWDED, id="it was left as it was"),
+        pytest.param(replace(LATER, trained=380.0), [], Cause.CROWDED, id="it was not changed"),
     ],
 )
 def test_why_a_job_ended_100_seconds_later(
@@ -44,20 +44,20 @@ def change(at: float, before: int, after: int, *, behind: str = "", undoes: bool
 
 
 DUE, BEGAN = 100.0, 200.0
-"""When the job that waits would have begun without the policy, and when it began."""
+"""The start of the waiting job without the policy, and its actual start."""
 WAITS = {
-    "room was made for a job before it": ([change(90, 4, 2, behind="train")], Cause.KEPT),
-    "room was made after it began": ([change(201, 4, 2, behind="train")], Cause.ORDER),
-    "room was made for it": ([change(90, 4, 2)], Cause.ORDER),
-    "growth was taken back before it": (
+    "capacity was freed for an earlier job": ([change(90, 4, 2, behind="train")], Cause.KEPT),
+    "capacity was freed after it began": ([change(201, 4, 2, behind="train")], Cause.ORDER),
+    "capacity was freed for it": ([change(90, 4, 2)], Cause.ORDER),
+    "growth was reverted before it": (
         [change(80, 5, 4, behind="train", undoes=True)],
         Cause.ORDER,
     ),
-    "another had grown": ([change(90, 4, 5)], Cause.GROWN),
-    "another grew when it was due": ([change(150, 4, 5)], Cause.GROWN),
-    "another had grown and shrunk again": ([change(80, 4, 5), change(99, 5, 4)], Cause.ORDER),
-    "another got back what it had given": ([change(90, 2, 4)], Cause.ORDER),
-    "another grew after it began": ([change(201, 4, 5)], Cause.ORDER),
+    "another job had grown": ([change(90, 4, 5)], Cause.GROWN),
+    "another job grew when it was due": ([change(150, 4, 5)], Cause.GROWN),
+    "another job had grown and shrunk again": ([change(80, 4, 5), change(99, 5, 4)], Cause.ORDER),
+    "another job regained its workers": ([change(90, 2, 4)], Cause.ORDER),
+    "another job grew after it began": ([change(201, 4, 5)], Cause.ORDER),
 }
 
 
@@ -69,7 +69,7 @@ def test_why_a_job_began_100_seconds_later(changes: list[Change], cause: Cause) 
     )
 
 
-def test_growth_of_its_own_is_no_reason_to_wait() -> None:
+def test_its_own_growth_is_no_reason_to_wait() -> None:
     mine = {"train": [change(90, 4, 5)]}
     assert why_waited("train", mine, requested={"train": 4}, due=DUE, until=BEGAN) is Cause.ORDER
 

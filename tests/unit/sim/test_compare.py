@@ -25,16 +25,16 @@ def a_run(*elapsed: float, jobs: int = 2, makespan: float = 400.0) -> Run:
 
 
 def test_figures_of_an_arm() -> None:
-    found = row("arm", [a_run(110, 330), a_run(100, 100)], [a_run(100, 200), a_run(100, 100)])
-    assert (found.seeds, found.unended) == (2, 0)
-    assert found.mean == 160
-    assert found.against == pytest.approx(160 / 125 - 1)
-    assert found.by_seed == pytest.approx((220 / 150 + 1) / 2 - 1)
-    assert (found.low, found.high) == pytest.approx((0.0, 220 / 150 - 1))
-    assert found.stretch == pytest.approx(1.6)
-    assert found.stretch_p99 == 3.3
-    assert (found.late, found.worst) == (0.25, 1.65)  # 110 / 100 is not later by over 10 %
-    assert (found.makespan, found.utilisation, found.changes) == (400, 0.5, 0.5)
+    result = row("arm", [a_run(110, 330), a_run(100, 100)], [a_run(100, 200), a_run(100, 100)])
+    assert (result.seeds, result.unended) == (2, 0)
+    assert result.mean == 160
+    assert result.against == pytest.approx(160 / 125 - 1)
+    assert result.by_seed == pytest.approx((220 / 150 + 1) / 2 - 1)
+    assert (result.low, result.high) == pytest.approx((0.0, 220 / 150 - 1))
+    assert result.stretch == pytest.approx(1.6)
+    assert result.stretch_p99 == 3.3
+    assert (result.late, result.worst) == (0.25, 1.65)  # 110 / 100 is not later by over 10 %
+    assert (result.makespan, result.utilisation, result.changes) == (400, 0.5, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_figures_of_an_arm() -> None:
 def test_a_seed_that_cannot_be_compared_is_counted_and_left_out(
     runs: list[Run], others: list[Run], unended: int
 ) -> None:
-    found = row("arm", [*runs, a_run(50, 50)], [*others, a_run(100, 100)])
-    assert (found.seeds, found.unended) == (2, unended)
-    assert (found.mean, found.against) == (50, -0.5)
+    result = row("arm", [*runs, a_run(50, 50)], [*others, a_run(100, 100)])
+    assert (result.seeds, result.unended) == (2, unended)
+    assert (result.mean, result.against) == (50, -0.5)
     alone = row("arm", runs, others)
     assert math.isnan(alone.mean)
     assert math.isnan(alone.late)
@@ -65,7 +65,7 @@ def test_a_change_of_size_counts_once_the_job_has_begun() -> None:
     assert kfext.jobs["gang"].elapsed < gang.jobs["gang"].elapsed
 
 
-def test_luck_alone_is_the_row_of_the_arm_that_all_are_compared_with() -> None:
+def test_the_row_of_the_baseline_shows_luck_alone() -> None:
     world = World({"a": NodeSize(3000)}, (SERVERS, replace(SERVERS, name="other")))
     rows = compare((GANG, PLAIN), range(4), run_of(ARMS, lambda _seed: world))
     assert [row.arm for row in rows] == [GANG, PLAIN]
@@ -73,7 +73,7 @@ def test_luck_alone_is_the_row_of_the_arm_that_all_are_compared_with() -> None:
     assert rows[0].unended == 0
 
 
-def test_what_is_done_of_a_run_is_told_part_by_part() -> None:
+def test_the_progress_of_a_run_is_reported_part_by_part() -> None:
     told: list[int] = []
     run(ARMS[GANG], WORLD, luck=0, on_parts=told.append)
     assert told == [PARTS // 2, PARTS // 2]

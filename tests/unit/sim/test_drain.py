@@ -1,4 +1,4 @@
-"""Nodes that are drained: which gangs leave, where they go, and what faults leave of it."""
+"""Nodes that are drained: which gangs leave, where they go, and after faults."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,40 +26,40 @@ def bed(*jobs: JobSpec, **nodes: int) -> Bed:
 
 
 def drain(
-    of: Bed, name: str, *, by_force: bool = False, off: bool = False, cordons: bool = True
+    bed: Bed, name: str, *, by_force: bool = False, off: bool = False, cordons: bool = True
 ) -> None:
-    """Set what the command sets on a node, or take it back."""
-    before = node(name, of.world.nodes[name])
+    """Set the marks of the command on a node, or remove them."""
+    before = node(name, bed.world.nodes[name])
     taint = Taint(names.DRAIN, names.DRAIN_BY_FORCE if by_force else "", "PreferNoSchedule")
     after = before if off else replace(before, unschedulable=cordons, taints=(taint,))
-    of.planner.cluster.observe_node(before, after)
+    bed.planner.cluster.observe_node(before, after)
 
 
-def nodes_of(of: Bed, name: str = "train") -> list[str]:
-    return sorted({live.pod.node_name for live in of.job(name).pods.values()})
+def nodes_of(bed: Bed, name: str = "train") -> list[str]:
+    return sorted({live.pod.node_name for live in bed.job(name).pods.values()})
 
 
-def home(of: Bed, name: str = "train") -> str:
-    (found,) = nodes_of(of, name)
-    return found
+def home(bed: Bed, name: str = "train") -> str:
+    (result,) = nodes_of(bed, name)
+    return result
 
 
 stops = partial(stopped, reason=names.REASON_DRAINED)
 """Returns the names of the jobs that were stopped by a drain, in order."""
 
 
-def shown(of: Bed, name: str = "train") -> str:
-    status = of.driver.shown.get((name, names.STOPPED))
+def shown(bed: Bed, name: str = "train") -> str:
+    status = bed.driver.shown.get((name, names.STOPPED))
     return f"{status.verdict.reason}: {status.verdict.message}" if status else ""
 
 
-def trains(of: Bed, name: str = "train") -> bool:
-    return of.job(name).training.doing is Doing.TRAINS
+def trains(bed: Bed, name: str = "train") -> bool:
+    return bed.job(name).training.doing is Doing.TRAINS
 
 
-def away(of: Bed, before: str, name: str = "train") -> bool:
-    """Whether a job trains again, and not on a node."""
-    return bool(stops(of)) and trains(of, name) and before not in nodes_of(of, name)
+def away(bed: Bed, before: str, name: str = "train") -> bool:
+    """Whether a job trains again, away from a node."""
+    return bool(stops(bed)) and trains(bed, name) and before not in nodes_of(bed, name)
 
 
 LEAVE: dict[str, dict[str, Any]] = {
@@ -95,15 +95,15 @@ def test_a_gang_saves_again_if_it_saved_shortly_before_the_drain() -> None:
     assert training.saved == before + 60
 
 
-def test_a_gang_without_room_elsewhere_waits_until_the_node_is_back() -> None:
-    of = bed(a=4000).at(100)
-    drain(of, "a")
-    until(of, stops)
-    assert (of.after(400).job().job.suspend, of.job().pods) == (True, {})
-    assert shown(of).startswith("Drained: a is drained; it continues from step")
-    drain(of, "a", off=True)
-    until(of, trains)
-    assert (stops(of), home(of)) == (["train"], "a")
+def test_a_gang_without_capacity_elsewhere_waits_until_the_node_is_back() -> None:
+    cluster = bed(a=4000).at(100)
+    drain(cluster, "a")
+    until(cluster, stops)
+    assert (cluster.after(400).job().job.suspend, cluster.job().pods) == (True, {})
+    assert shown(cluster).startswith("Drained: a is drained; it continues from step")
+    drain(cluster, "a", off=True)
+    until(cluster, trains)
+    assert (stops(cluster), home(cluster)) == (["train"], "a")
 
 
 def test_a_gang_on_two_nodes_leaves_the_drained_node_as_a_whole() -> None:
@@ -134,7 +134,7 @@ STAYS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "why"), STAYS.values(), ids=STAYS)
-def test_a_gang_stays_and_tells_why_until_the_drain_is_by_force(
+def test_a_gang_stays_with_a_shown_reason_until_the_drain_is_forced(
     changes: dict[str, Any], why: str
 ) -> None:
     of = bed(replace(MOVES, **changes)).at(100)
@@ -147,41 +147,41 @@ def test_a_gang_stays_and_tells_why_until_the_drain_is_by_force(
 
 
 def test_a_job_that_Kueue_manages_is_only_reported() -> None:
-    of = bed().at(100)
-    of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"})
-    drain(of, home(of), by_force=True)
-    assert stops(of.at(300)) == []
-    assert "Kueue manages it: stop it there" in shown(of)
+    cluster = bed().at(100)
+    cluster.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"})
+    drain(cluster, home(cluster), by_force=True)
+    assert stops(cluster.at(300)) == []
+    assert "Kueue manages it: stop it there" in shown(cluster)
 
 
-def test_a_drain_that_is_taken_back_before_the_answer_changes_nothing() -> None:
-    of = bed(replace(MOVES, answers=60.0)).at(100)
-    before = home(of)
-    drain(of, before)
-    of.after(30)
-    drain(of, before, off=True)
-    assert (stops(of.at(300)), nodes_of(of)) == ([], [before])
-    assert of.job().training.lost == 0
+def test_a_drain_that_is_undone_before_the_answer_changes_nothing() -> None:
+    cluster = bed(replace(MOVES, answers=60.0)).at(100)
+    before = home(cluster)
+    drain(cluster, before)
+    cluster.after(30)
+    drain(cluster, before, off=True)
+    assert (stops(cluster.at(300)), nodes_of(cluster)) == ([], [before])
+    assert cluster.job().training.lost == 0
 
 
-def user_releases(of: Bed) -> None:
-    of.annotate(names.RELEASED, "a person")
+def user_releases(bed: Bed) -> None:
+    bed.annotate(names.RELEASED, "a person")
 
 
-def user_takes_over(of: Bed) -> None:
-    of.annotate(names.HELD, None)
+def user_takes_over(bed: Bed) -> None:
+    bed.annotate(names.HELD, None)
 
 
 @pytest.mark.parametrize("event", [user_releases, user_takes_over])
-def test_the_room_elsewhere_is_free_once_its_user_decides_on_the_job(
+def test_the_capacity_elsewhere_is_free_once_the_user_decides_on_the_job(
     event: Callable[[Bed], None],
 ) -> None:
-    of = bed(replace(MOVES, grace=30.0)).at(100)
-    drain(of, home(of))
-    until(of, stops)
-    assert of.planner.cluster.holds.holders()
-    event(of)
-    assert of.after(60).planner.cluster.holds.holders() == ()
+    cluster = bed(replace(MOVES, grace=30.0)).at(100)
+    drain(cluster, home(cluster))
+    until(cluster, stops)
+    assert cluster.planner.cluster.holds.holders()
+    event(cluster)
+    assert cluster.after(60).planner.cluster.holds.holders() == ()
 
 
 def test_a_gang_with_a_pod_that_has_ended_leaves_by_force() -> None:
@@ -195,20 +195,20 @@ def test_a_gang_with_a_pod_that_has_ended_leaves_by_force() -> None:
 
 
 def test_a_gang_that_waits_for_drained_nodes_is_not_released() -> None:
-    of = Bed(MOVES, replace(URGENT, priority="", arrives=50.0), policy=None, a=4000).at(60)
-    drain(of, "a")
-    of.after(300)
+    bed = Bed(MOVES, replace(URGENT, priority="", arrives=50.0), policy=None, a=4000).at(60)
+    drain(bed, "a")
+    bed.after(300)
     for name in ("train", "urgent"):
-        assert of.job(name).job.suspend, name
-        assert not of.job(name).job.released, name
-    drain(of, "a", off=True)
-    until(of, trains)
+        assert bed.job(name).job.suspend, name
+        assert not bed.job(name).job.released, name
+    drain(bed, "a", off=True)
+    until(bed, trains)
 
 
-def restart(of: Bed) -> None:
+def restart(bed: Bed) -> None:
     """Replace the controller; the node is still drained."""
-    of.restart()
-    drain(of, "a")
+    bed.restart()
+    drain(bed, "a")
 
 
 FAULTS: dict[str, tuple[Callable[[Bed], Any], Callable[[Bed], None]]] = {
@@ -219,7 +219,7 @@ FAULTS: dict[str, tuple[Callable[[Bed], Any], Callable[[Bed], None]]] = {
 
 
 @pytest.mark.parametrize(("when", "fault"), FAULTS.values(), ids=FAULTS)
-def test_the_drain_goes_on(when: Callable[[Bed], Any], fault: Callable[[Bed], None]) -> None:
+def test_a_drain_survives_a_fault(when: Callable[[Bed], Any], fault: Callable[[Bed], None]) -> None:
     of = bed(a=4000, b=4000, c=4000).at(100)
     assert home(of) == "a"
     drain(of, "a")
@@ -230,7 +230,7 @@ def test_the_drain_goes_on(when: Callable[[Bed], Any], fault: Callable[[Bed], No
     assert not of.operator.failed
 
 
-def test_no_job_takes_the_room_that_a_leaving_job_goes_to() -> None:
+def test_no_job_takes_the_capacity_that_a_leaving_job_moves_to() -> None:
     of = bed(replace(MOVES, grace=60.0)).at(100)
     before = home(of)
     drain(of, before)

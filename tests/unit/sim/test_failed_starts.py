@@ -1,4 +1,4 @@
-"""A node that fails pods at their start: where the jobs go next, and what faults leave of it."""
+"""A node that fails pods at their start: the next nodes of the jobs, and faults."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,31 +24,31 @@ def bed(
     nodes: str = "ab",
     fails: Callable[[LivePod], bool] = lambda live: True,
 ) -> tuple[Bed, list[str]]:
-    """A cluster with bad nodes; the list has the names of the failed pods, as they come."""
-    of = Bed(*(jobs or (JOB,)), policy=WITHOUT, late_writes=True, **dict.fromkeys(nodes, 8000))
+    """A cluster with bad nodes; the list has the names of the failed pods, in order."""
+    bed = Bed(*(jobs or (JOB,)), policy=WITHOUT, late_writes=True, **dict.fromkeys(nodes, 8000))
     failed: list[str] = []
 
     def fail(live: LivePod) -> None:
-        if of.api.stores(live) and live.runs:
+        if bed.api.stores(live) and live.runs:
             failed.append(live.pod.name)
-            of.api.set_phase(live, "Failed")
-            of.clock.after(1.0, lambda: of.api.remove_pod(live))  # the operator
+            bed.api.set_phase(live, "Failed")
+            bed.clock.after(1.0, lambda: bed.api.remove_pod(live))  # the operator
 
     def look(live: LivePod) -> None:
         if live.runs and live.pod.node_name in bad and fails(live):
-            of.clock.after(3.0, lambda: fail(live))
+            bed.clock.after(3.0, lambda: fail(live))
 
-    of.api.on_pod.append(look)
-    return of.at(6), failed
+    bed.api.on_pod.append(look)
+    return bed.at(6), failed
 
 
-def trains_away(of: Bed, name: str = "gang") -> bool:
-    pods = of.job(name).pods.values()
+def trains_away(bed: Bed, name: str = "gang") -> bool:
+    pods = bed.job(name).pods.values()
     return bool(pods) and all(live.runs and live.pod.node_name != BAD for live in pods)
 
 
-def written(of: Bed, kind: type[Any]) -> list[Any]:
-    return [each.step for each in of.driver.written if isinstance(each.step, kind)]
+def written(bed: Bed, kind: type[Any]) -> list[Any]:
+    return [each.step for each in bed.driver.written if isinstance(each.step, kind)]
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -95,7 +95,7 @@ def test_a_gang_leaves_the_node_again_after_the_controller_was_killed_between() 
     assert len(failed) <= 2 * JOB.workers
 
 
-def test_jobs_of_a_namespace_get_a_node_last_after_three_of_them_were_cured_elsewhere() -> None:
+def test_jobs_of_a_namespace_get_a_node_last_after_three_were_cured_elsewhere() -> None:
     jobs = [
         replace(JOB, name=name, arrives=400.0 * number, steps=60)
         for number, name in enumerate(["gang", "alpha", "beta", "gamma"])

@@ -23,12 +23,12 @@ class NoEvents:
         """Record nothing."""
 
 
-def recorded(of: Bed, monkeypatch: pytest.MonkeyPatch) -> TrainingPlanWriter:
-    """Show what the planner decides and writes as the controller does; nothing is sent."""
-    writer = TrainingPlanWriter(client=cast(Any, None), wall=lambda: of.clock.wall)
+def recorded(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> TrainingPlanWriter:
+    """Record the planner's decisions and writes as the controller does; nothing is sent."""
+    writer = TrainingPlanWriter(client=cast(Any, None), wall=lambda: bed.clock.wall)
     monkeypatch.setattr(writer, "_enqueue", lambda uid: None)
-    display = JobDisplay(of.planner, writer, cast(Any, NoEvents()))
-    tick, finish = of.planner.tick, of.planner.finish
+    display = JobDisplay(bed.planner, writer, cast(Any, NoEvents()))
+    tick, finish = bed.planner.tick, bed.planner.finish
 
     def ticked(now: Moment) -> Tick:
         decided = tick(now)
@@ -38,11 +38,11 @@ def recorded(of: Bed, monkeypatch: pytest.MonkeyPatch) -> TrainingPlanWriter:
 
     def finished(tracked: TrackedJob, now: Moment, **outcome: Any) -> Report | None:
         if outcome["complete"] and not outcome["refused"]:
-            display.record(tracked, of.driver.written[-1].step)
+            display.record(tracked, bed.driver.written[-1].step)
         return finish(tracked, now, **outcome)
 
-    monkeypatch.setattr(of.planner, "tick", ticked)
-    monkeypatch.setattr(of.planner, "finish", finished)
+    monkeypatch.setattr(bed.planner, "tick", ticked)
+    monkeypatch.setattr(bed.planner, "finish", finished)
     return writer
 
 
@@ -54,10 +54,10 @@ def kinds(told: tuple[Entry, ...]) -> list[str]:
     return [entry.what for entry in told if entry.what != "Queued"]
 
 
-def test_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = spread_bed()
-    writer = recorded(of, monkeypatch)
-    of.at(300)
+def test_the_history_of_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed = spread_bed()
+    writer = recorded(bed, monkeypatch)
+    bed.at(300)
     told = entries(writer)
     assert kinds(told) == ["Planned", "Placed", "Moved", "Planned", "Placed"]
     placed = [entry.nodes for entry in told if entry.what == "Placed"]
@@ -67,20 +67,20 @@ def test_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
     assert moved.why
 
 
-def test_a_stop_for_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = PreemptBed(VICTIM, URGENT)
-    writer = recorded(of, monkeypatch)
-    of.at(400)
+def test_the_history_of_a_stop_for_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed = PreemptBed(VICTIM, URGENT)
+    writer = recorded(bed, monkeypatch)
+    bed.at(400)
     assert kinds(entries(writer))[:3] == ["Planned", "Placed", "Stopped"]
     assert kinds(entries(writer, "urgent"))[:2] == ["Planned", "Placed"]
     waits = [entry.why for entry in entries(writer, "urgent") if entry.what == "Queued"]
     assert len(set(waits)) == len(waits) > 0
 
 
-def test_workers_that_go_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = scaled_bed(LONG, replace(GANG, arrives=200.0))
-    writer = recorded(of, monkeypatch)
-    of.at(1200)
+def test_the_history_of_removed_and_restored_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed = scaled_bed(LONG, replace(GANG, arrives=200.0))
+    writer = recorded(bed, monkeypatch)
+    bed.at(1200)
     told = entries(writer)
     changes = [entry.workers for entry in told if entry.what == "Scaled"]
     assert changes == [2, 4]

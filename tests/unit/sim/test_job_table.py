@@ -1,4 +1,4 @@
-"""A CSV of jobs becomes a world, or the user reads what is wrong and what is right."""
+"""A CSV of jobs becomes a world, or the user reads the error and the right form."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def read(*lines: str, head: str = HEAD, nodes: str = "2x4000m") -> World:
     return read_world("\n".join([head, *lines]), name="jobs.csv", nodes=nodes)
 
 
-def test_a_job_of_each_style() -> None:
+def test_a_job_of_each_kind() -> None:
     world = read(
         "wide,60,PyTorchJob,4,,2,8,500,600",
         "servers,0,TFJob,2,1,1,4,,300",
@@ -57,8 +57,8 @@ def test_few_columns_are_enough() -> None:
 WRONG = {
     "a column": ("name,workers,second", [], "lacks the column 'seconds'"),
     "another column": (f"{HEAD},cards", [], "an unknown column 'cards'; the columns are name"),
-    "what is not CSV": (HEAD, ["a" * 140_000], "jobs.csv, line 1 is not CSV: field larger"),
-    "what is not CSV in the head": (f"{HEAD},{'a' * 140_000}", [], "line 0 is not CSV: field"),
+    "a file that is not CSV": (HEAD, ["a" * 140_000], "jobs.csv, line 1 is not CSV: field larger"),
+    "a head that is not CSV": (f"{HEAD},{'a' * 140_000}", [], "line 0 is not CSV: field"),
     "a column twice": ("name,workers,workers,seconds", ["a,2,4,60"], "two columns 'workers'"),
     "no jobs": (HEAD, [], "no jobs"),
     "a name": (HEAD, ["A_b,0,,1,,,,,60"], "line 2: name 'A_b' is not a DNS label"),
@@ -80,8 +80,8 @@ WRONG = {
         "servers 1 is for a TFJob, not",
     ),
     "half a range": (HEAD, ["a,0,,2,,1,,,60"], "min 1 and max None must both be set"),
-    "a range without the wish": (HEAD, ["a,0,,4,,1,2,,60"], "min <= workers (4) <= max"),
-    "more pods than room": (
+    "a range without the requested size": (HEAD, ["a,0,,4,,1,2,,60"], "min <= workers (4) <= max"),
+    "more pods than capacity": (
         HEAD,
         ["a,0,,9,,,,,60"],
         "9 pods of 1000m, and the nodes hold 8: add",
@@ -97,7 +97,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("head", "lines", "said"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said(head: str, lines: list[str], said: str) -> None:
+def test_an_error_is_described(head: str, lines: list[str], said: str) -> None:
     with pytest.raises(UserError) as caught:
         read(*lines, head=head)
     assert said in str(caught.value)

@@ -1,4 +1,4 @@
-"""The model itself: what a change of the pods of a job costs it, and who gets which cores."""
+"""The model itself: the cost of a change of pods, and the cores of each job."""
 
 import math
 from dataclasses import replace
@@ -27,17 +27,19 @@ def test_a_job_alone_takes_its_start_and_its_steps(spec: JobSpec) -> None:
 @pytest.mark.parametrize(
     ("spec", "lost"),
     [
-        pytest.param(TORCHRUN, True, id="workers that meet anew lose all without a checkpoint"),
+        pytest.param(
+            TORCHRUN, True, id="workers that restart lose everything without a checkpoint"
+        ),
         pytest.param(
             replace(TORCHRUN, saving=Saving.PERIODIC, every=11),
             False,
-            id="with checkpoints they lose what came after the last",
+            id="with checkpoints they lose the work since the last",
         ),
         pytest.param(SERVERS, False, id="workers of servers lose nothing"),
     ],
 )
 @pytest.mark.parametrize("to", [1, 3], ids=["fewer", "more"])
-def test_what_a_change_of_size_costs(spec: JobSpec, to: int, *, lost: bool) -> None:
+def test_the_cost_of_a_change_of_size(spec: JobSpec, to: int, *, lost: bool) -> None:
     bed = Bed(spec).at(100)
     before = bed.job().training.done
     assert before > 100
@@ -52,7 +54,7 @@ def test_what_a_change_of_size_costs(spec: JobSpec, to: int, *, lost: bool) -> N
     assert not bed.operator.failed
 
 
-def test_a_job_that_is_suspended_goes_on_from_its_last_checkpoint() -> None:
+def test_a_suspended_job_continues_from_its_last_checkpoint() -> None:
     bed = Bed(replace(STATIC, saving=Saving.PERIODIC, every=50)).at(200)
     bed.suspend()
     bed.at(230)
@@ -65,14 +67,14 @@ def test_a_job_that_is_suspended_goes_on_from_its_last_checkpoint() -> None:
     assert not bed.operator.failed
 
 
-def test_a_static_tf_job_fails_if_a_pod_of_it_ends_while_it_is_to_run() -> None:
+def test_a_static_tfjob_fails_if_one_of_its_pods_ends_early() -> None:
     bed = Bed(STATIC).at(100)
     bed.kubelets.delete(bed.job().pods[ReplicaKey("worker", 1)])
     bed.run()
     assert bed.operator.failed
 
 
-def test_a_pod_that_is_deleted_is_made_again_and_placed_where_it_was() -> None:
+def test_a_deleted_pod_is_recreated_and_placed_where_it_was() -> None:
     bed = Bed(TORCHRUN, a=2000, b=1000).at(100)
     key = ReplicaKey("worker", 1)
     first = bed.job().pods[key].pod
@@ -96,17 +98,17 @@ def test_gpus_on_two_nodes_train_more_slowly_than_on_one() -> None:
     ("saving", "answered"),
     [
         pytest.param(Saving.ON_REQUEST, True, id="a job that listens saves its work and answers"),
-        pytest.param(Saving.NEVER, False, id="a job that does not listen goes on"),
+        pytest.param(Saving.NEVER, False, id="a job that does not listen continues"),
     ],
 )
-def test_a_request_for_a_checkpoint(saving: Saving, *, answered: bool) -> None:
+def test_the_answer_to_a_request_for_a_checkpoint(saving: Saving, *, answered: bool) -> None:
     bed = Bed(replace(TORCHRUN, saving=saving)).at(100)
     bed.ask(7)
     bed.at(110)
     assert (bed.job().training.saved > 100) is answered
 
 
-def test_what_a_job_prints_is_read() -> None:
+def test_the_output_of_a_job_is_read() -> None:
     spec = replace(TORCHRUN, saving=Saving.PERIODIC, every=100)
     bed = Bed(spec).at(100)
     reported = bed.planner.progress.reported(spec.uid)
@@ -115,7 +117,7 @@ def test_what_a_job_prints_is_read() -> None:
     assert reported.progress.rate == pytest.approx(2.0, rel=0.1)
 
 
-def test_jobs_that_wait_start_in_order_as_room_is_freed() -> None:
+def test_waiting_jobs_start_in_order_as_capacity_is_freed() -> None:
     names = ("first", "second", "third")
     rigid = replace(MASTER, workers=3, steps=400)
     bed = Bed(*(replace(rigid, name=name, arrives=5.0 + at) for at, name in enumerate(names)),
@@ -140,7 +142,7 @@ def test_a_job_uses_the_cores_that_its_neighbours_leave() -> None:
     ("weights", "most", "want"),
     [
         pytest.param([1, 1], [9, 9], [5.0, 5.0], id="equal weights get the same"),
-        pytest.param([1, 3], [9, 9], [2.5, 7.5], id="others get it by weight"),
+        pytest.param([1, 3], [9, 9], [2.5, 7.5], id="the rest is shared by weight"),
         pytest.param([1, 1], [2, 9], [2.0, 8.0], id="a job gets what the other cannot use"),
         pytest.param([1, 1], [2, 3], [2.0, 3.0], id="no job gets more than it can use"),
     ],

@@ -1,4 +1,4 @@
-"""A limit of the settings on single nodes holds in every decision that gives a job a node."""
+"""A limit of the settings on single nodes holds in every decision about a node."""
 
 from dataclasses import replace
 
@@ -22,22 +22,22 @@ def nodes(of: Bed, name: str) -> set[str]:
     return {live.pod.node_name for live in of.job(name).pods.values()}
 
 
-def test_a_start_keeps_it_and_the_gang_is_not_born_pinned() -> None:
-    of = Bed(GANG, policy=None, a=8000, b=2000).at(110)
-    assert nodes(of, "gang") == {"b"}
-    starts = [write.step for write in of.driver.written if isinstance(write.step, Unsuspend)]
+def test_a_start_respects_the_limit_and_the_gang_is_not_born_pinned() -> None:
+    bed = Bed(GANG, policy=None, a=8000, b=2000).at(110)
+    assert nodes(bed, "gang") == {"b"}
+    starts = [write.step for write in bed.driver.written if isinstance(write.step, Unsuspend)]
     assert [start.gated_by for start in starts] == ["limit"]
 
 
-def test_a_reservation_keeps_it() -> None:
+def test_a_reservation_respects_the_limit() -> None:
     first = replace(GANG, name="first", arrives=5.0, steps=5000)
-    of = Bed(first, GANG, policy=None, a=8000, b=2000).at(500)
-    kept = of.planner.queue.reservations.current
+    bed = Bed(first, GANG, policy=None, a=8000, b=2000).at(500)
+    kept = bed.planner.queue.reservations.current
     assert kept is not None
     assert (kept.job, kept.nodes) == ("uid-gang", ("b",))
 
 
-def test_growth_keeps_it() -> None:
+def test_growth_respects_the_limit() -> None:
     growing = replace(LONG, workers=2, bounds=(2, 8))
-    of = Bed(growing, policy=None, a=8000, b=4000).at(600)
-    assert (of.job().workers, nodes(of, "train")) == (4, {"b"})
+    bed = Bed(growing, policy=None, a=8000, b=4000).at(600)
+    assert (bed.job().workers, nodes(bed, "train")) == (4, {"b"})

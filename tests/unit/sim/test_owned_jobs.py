@@ -1,4 +1,4 @@
-"""A job that belongs to a controller which counts its pods: it has pods from its start on."""
+"""A job of a controller that counts its pods has pods from its start on."""
 
 from dataclasses import replace
 
@@ -30,12 +30,12 @@ class Owned(Bed):
         return live
 
 
-def written(of: Bed) -> list[type]:
-    return [type(write.step) for write in of.driver.written if write.job == "train"]
+def written(bed: Bed) -> list[type]:
+    return [type(write.step) for write in bed.driver.written if write.job == "train"]
 
 
-@pytest.mark.parametrize("until", [60, 10**6], ids=["room comes", "no room comes"])
-def test_it_has_its_pods_and_is_never_suspended(until: int) -> None:
+@pytest.mark.parametrize("until", [60, 10**6], ids=["capacity is freed", "no capacity is freed"])
+def test_an_owned_job_has_its_pods_and_is_never_suspended(until: int) -> None:
     of = Owned(replace(LOW, steps=until), OWNED, a=2000)
     for at in range(20, 400, 10):
         job = of.at(at).job()

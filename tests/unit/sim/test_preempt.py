@@ -1,4 +1,4 @@
-"""Jobs that stop for a job of higher priority: when, which, and what faults leave of it."""
+"""Jobs that stop for a job of higher priority: when, which, and after faults."""
 
 import math
 from collections import Counter
@@ -69,40 +69,40 @@ class PreemptBed(Bed):
             self.planner.queue.observe_class(None, known)
 
 
-def until(of: Bed, when: Callable[[Bed], Any], *, most: float = LATER) -> Bed:
-    while not when(of):
-        of.after(1)
-        assert of.clock.now < most, "it never happened"
-    return of
+def until(bed: Bed, when: Callable[[Bed], Any], *, most: float = LATER) -> Bed:
+    while not when(bed):
+        bed.after(1)
+        assert bed.clock.now < most, "it never happened"
+    return bed
 
 
-def stops(of: Bed, reason: str = names.REASON_STOPPED) -> list[str]:
-    """The names of the jobs that were stopped for a reason, in order; by default for others."""
+def stops(bed: Bed, reason: str = names.REASON_STOPPED) -> list[str]:
+    """The names of the jobs stopped for a reason, in order; by default for another job."""
     return [
         write.job
-        for write in of.driver.written
+        for write in bed.driver.written
         if isinstance(write.step, Suspend) and write.step.state.reason == reason
         if not write.refused
     ]
 
 
-def asked(of: Bed) -> list[str]:
-    return [write.job for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
+def asked(bed: Bed) -> list[str]:
+    return [write.job for write in bed.driver.written if isinstance(write.step, RequestCheckpoint)]
 
 
-def shown(of: Bed, name: str = "train") -> str:
-    status = of.driver.shown.get((name, names.STOPPED))
+def shown(bed: Bed, name: str = "train") -> str:
+    status = bed.driver.shown.get((name, names.STOPPED))
     return status.verdict.reason if status else ""
 
 
-def runs(of: Bed, name: str) -> bool:
-    return f"uid-{name}" in of.api.jobs and not of.job(name).job.suspend
+def runs(bed: Bed, name: str) -> bool:
+    return f"uid-{name}" in bed.api.jobs and not bed.job(name).job.suspend
 
 
-def check(of: Bed) -> None:
-    """Nothing is held any more, and no job failed."""
-    assert of.planner.cluster.holds.holders() == ()
-    assert not of.operator.failed
+def check(bed: Bed) -> None:
+    """No hold remains, and no job failed."""
+    assert bed.planner.cluster.holds.holders() == ()
+    assert not bed.operator.failed
 
 
 def test_a_job_of_higher_priority_starts_once_another_has_saved_its_work_and_stopped() -> None:
@@ -158,7 +158,7 @@ STAYS: dict[str, Case] = {
         {"a": 6000},
         "MayBeStopped",
     ),
-    "if there would be enough room, but on the wrong nodes": (
+    "if there would be enough capacity, but on the wrong nodes": (
         (
             *(replace(HALF, name=name) for name in ("train", "train-b")),
             *(replace(HALF, name=name, preempt="", arrives=6.0) for name in ("other", "other-b")),
@@ -168,7 +168,7 @@ STAYS: dict[str, Case] = {
         {"a": 4000, "b": 4000},
         "MayBeStopped",
     ),
-    "for a job with enough room": ((VICTIM, URGENT), ACT, {"a": 4000, "b": 4000}, "MayBeStopped"),
+    "for a job that fits": ((VICTIM, URGENT), ACT, {"a": 4000, "b": 4000}, "MayBeStopped"),
 }
 
 
@@ -176,25 +176,25 @@ STAYS: dict[str, Case] = {
 def test_no_job_is_stopped(
     jobs: tuple[JobSpec, ...], policy: TrainingPolicy, nodes: dict[str, int], reason: str
 ) -> None:
-    of = PreemptBed(*jobs, policy=policy, **nodes).at(250)
-    assert (stops(of), asked(of), shown(of)) == ([], [], reason)
+    bed = PreemptBed(*jobs, policy=policy, **nodes).at(250)
+    assert (stops(bed), asked(bed), shown(bed)) == ([], [], reason)
 
 
 def test_no_job_is_stopped_for_pods_of_its_own_priority_whatever_their_leader_has() -> None:
-    of = PreemptBed(VICTIM, URGENT)
-    of.at(101)
-    edit_class("", "Worker")(of)
-    of.at(400)
-    assert (stops(of), runs(of, "urgent")) == ([], False)
+    bed = PreemptBed(VICTIM, URGENT)
+    bed.at(101)
+    edit_class("", "Worker")(bed)
+    bed.at(400)
+    assert (stops(bed), runs(bed, "urgent")) == ([], False)
 
 
-def test_the_first_of_the_queue_is_looked_at_however_many_jobs_wait() -> None:
+def test_the_first_of_the_queue_is_checked_however_many_jobs_wait() -> None:
     fills = replace(VICTIM, name="fills", arrives=1.0, preempt="", saving=Saving.NEVER)
     small = replace(URGENT, arrives=60.0, workers=0, priority="")
     many = [replace(small, name=f"small{number}", cpu=900 + number % 9) for number in range(100)]
-    of = PreemptBed(fills, VICTIM, *many, URGENT, a=4000, b=4000)
-    until(of.at(100), asked)
-    assert of.clock.now <= 100 + WAIT + 10
+    bed = PreemptBed(fills, VICTIM, *many, URGENT, a=4000, b=4000)
+    until(bed.at(100), asked)
+    assert bed.clock.now <= 100 + WAIT + 10
 
 
 def test_jobs_of_one_shape_are_searched_for_once_until_capacity_changes(
@@ -202,8 +202,8 @@ def test_jobs_of_one_shape_are_searched_for_once_until_capacity_changes(
 ) -> None:
     other = replace(HALF, name="other", preempt="")
     many = (replace(URGENT, name=f"urgent{number}") for number in range(12))
-    of = PreemptBed(HALF, other, *many)
-    of.at(100 + WAIT + 30)
+    bed = PreemptBed(HALF, other, *many)
+    bed.at(100 + WAIT + 30)
     searches: list[str] = []
     search = StopSearch.places
 
@@ -212,22 +212,22 @@ def test_jobs_of_one_shape_are_searched_for_once_until_capacity_changes(
         return search(found, waiting, *rest, now=now)
 
     monkeypatch.setattr(StopSearch, "places", counted)
-    of.after(60)
-    assert (searches, stops(of)) == ([], [])
+    bed.after(60)
+    assert (searches, stops(bed)) == ([], [])
 
 
 def test_a_stopped_job_is_never_released_however_long_it_waits() -> None:
     policy = replace(ACT, placement=Placement(release_after=300.0))
-    of = PreemptBed(VICTIM, replace(URGENT, steps=2400), policy=policy)
-    until(of, stops)
-    of.after(500)
-    assert (runs(of, "train"), of.job().job.released) == (False, False)
+    bed = PreemptBed(VICTIM, replace(URGENT, steps=2400), policy=policy)
+    until(bed, stops)
+    bed.after(500)
+    assert (runs(bed, "train"), bed.job().job.released) == (False, False)
 
 
-def test_no_job_is_stopped_for_a_job_that_a_quota_keeps_back() -> None:
-    of = PreemptBed(VICTIM, URGENT)
-    limited(of, pods=4)
-    assert stops(of.at(250)) == []
+def test_no_job_is_stopped_for_a_job_that_a_quota_blocks() -> None:
+    bed = PreemptBed(VICTIM, URGENT)
+    limited(bed, pods=4)
+    assert stops(bed.at(250)) == []
 
 
 def two(first: dict[str, Any], second: dict[str, Any], **urgent: Any) -> PreemptBed:
@@ -241,7 +241,7 @@ def two(first: dict[str, Any], second: dict[str, Any], **urgent: Any) -> Preempt
 
 CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "lower priority first": ({}, {"priority": "low"}, ["second"]),
-    "a job with a checkpoint before a job of lower priority without": (
+    "a job with a checkpoint before a job of lower priority without one": (
         {"preempt": "always", "saving": Saving.NEVER, "priority": "low"},
         {},
         ["second"],
@@ -268,7 +268,7 @@ def test_the_cheapest_jobs_stop(
     assert stops(of) == chosen
 
 
-def test_jobs_that_answer_after_unlike_times_save_at_the_same_time() -> None:
+def test_jobs_that_answer_at_different_speeds_save_at_the_same_time() -> None:
     each = [
         replace(VICTIM, name=f"v{number}", leaders=1, workers=workers, answers=answers)
         for number, (answers, workers) in enumerate(((5.0, 0), (60.0, 0), (110.0, 1)))
@@ -294,12 +294,12 @@ def test_two_jobs_stop_together_after_the_slower_has_saved() -> None:
     check(of)
 
 
-def test_a_job_that_saves_by_itself_is_waited_for() -> None:
-    of = PreemptBed(replace(VICTIM, saving=Saving.PERIODIC, every=240), URGENT)
-    until(of, stops)
-    assert asked(of) == []
-    assert of.job().training.done - of.job().training.saved <= 40
-    counts = of.planner.companion.preempted
+def test_a_job_that_saves_by_itself_is_awaited() -> None:
+    bed = PreemptBed(replace(VICTIM, saving=Saving.PERIODIC, every=240), URGENT)
+    until(bed, stops)
+    assert asked(bed) == []
+    assert bed.job().training.done - bed.job().training.saved <= 40
+    counts = bed.planner.companion.preempted
     assert (dict(counts.asked), counts.work <= 10.0) == ({"answered": 1}, True)
 
 
@@ -319,10 +319,10 @@ LATE: dict[str, tuple[str, list[str], dict[str, int]]] = {
 
 @pytest.mark.parametrize(("opted", "stopped", "counted"), LATE.values(), ids=LATE)
 def test_an_answer_is_late(opted: str, stopped: list[str], counted: dict[str, int]) -> None:
-    of = PreemptBed(replace(VICTIM, answers=200.0, preempt=opted), URGENT).at(290)
-    assert (stops(of), dict(of.planner.companion.preempted.asked)) == (stopped, counted)
-    assert runs(of, "urgent") is bool(stopped)
-    check(of)
+    bed = PreemptBed(replace(VICTIM, answers=200.0, preempt=opted), URGENT).at(290)
+    assert (stops(bed), dict(bed.planner.companion.preempted.asked)) == (stopped, counted)
+    assert runs(bed, "urgent") is bool(stopped)
+    check(bed)
 
 
 def test_the_next_jobs_are_asked_if_the_first_do_not_answer() -> None:
@@ -333,14 +333,14 @@ def test_the_next_jobs_are_asked_if_the_first_do_not_answer() -> None:
 
 
 def test_an_answer_before_the_request_counts_for_no_later_request() -> None:
-    of = PreemptBed(VICTIM, URGENT).at(60)
-    of.ask(7)
-    until(of, stops)
-    assert of.job().training.done - of.job().training.saved <= 15
-    assert asked(of) == ["train"]
+    bed = PreemptBed(VICTIM, URGENT).at(60)
+    bed.ask(7)
+    until(bed, stops)
+    assert bed.job().training.done - bed.job().training.saved <= 15
+    assert asked(bed) == ["train"]
 
 
-def test_no_third_job_takes_the_room_while_two_jobs_end_60_s_apart() -> None:
+def test_no_third_job_takes_the_capacity_while_two_jobs_end_60_s_apart() -> None:
     of = two({"grace": 60.0}, {})
     third = replace(URGENT, name="third", arrives=140.0, workers=1, leaders=1)
     of.clock.after(140.0, lambda: of.submit(third))
@@ -349,7 +349,7 @@ def test_no_third_job_takes_the_room_while_two_jobs_end_60_s_apart() -> None:
     check(of)
 
 
-def test_two_jobs_of_higher_priority_never_stop_for_the_same_room() -> None:
+def test_jobs_never_stop_for_two_jobs_in_the_same_capacity() -> None:
     of = two({}, {}, workers=1, leaders=1)
     of.clock.after(101.0, lambda: of.submit(replace(URGENT, name="also", workers=1, leaders=1)))
     until(of, lambda of: runs(of, "urgent") and runs(of, "also"))
@@ -357,7 +357,7 @@ def test_two_jobs_of_higher_priority_never_stop_for_the_same_room() -> None:
     check(of)
 
 
-def test_a_job_rests_after_each_stop_and_longer_each_time() -> None:
+def test_a_job_has_a_pause_after_each_stop_and_longer_each_time() -> None:
     urgent = (replace(URGENT, name=f"urgent-{n}", arrives=100.0 + 300 * n) for n in range(10))
     written = PreemptBed(VICTIM, *urgent).at(3300).driver.written
     at = [write.at for write in written if isinstance(write.step, Suspend)]
@@ -366,25 +366,25 @@ def test_a_job_rests_after_each_stop_and_longer_each_time() -> None:
     assert at[2] - at[1] >= 1200
 
 
-def finish(of: Bed) -> None:
-    of.operator.end(of.job())
+def finish(bed: Bed) -> None:
+    bed.operator.end(bed.job())
 
 
-def delete_urgent(of: Bed) -> None:
-    of.api.delete_job(of.job("urgent"))
+def delete_urgent(bed: Bed) -> None:
+    bed.api.delete_job(bed.job("urgent"))
 
 
-def grow_urgent(of: Bed) -> None:
-    of.scale(30, "urgent")
+def grow_urgent(bed: Bed) -> None:
+    bed.scale(30, "urgent")
 
 
-def take_room(of: Bed) -> None:
+def take_room(bed: Bed) -> None:
     """Let a foreign pod take a part of the node."""
-    of.planner.cluster.observe_pod(None, FOREIGN)
+    bed.planner.cluster.observe_pod(None, FOREIGN)
 
 
-def lose_class(of: Bed) -> None:
-    of.planner.queue.observe_class(CLASSES[1], None)
+def lose_class(bed: Bed) -> None:
+    bed.planner.queue.observe_class(CLASSES[1], None)
 
 
 def edit_class(name: str, *groups: str) -> Callable[[Bed], None]:
@@ -398,27 +398,27 @@ def edit_class(name: str, *groups: str) -> Callable[[Bed], None]:
     return edit
 
 
-def keep_back(of: Bed) -> None:
-    limited(of, pods=2)
+def keep_back(bed: Bed) -> None:
+    limited(bed, pods=2)
 
 
-def lack_volume(of: Bed) -> None:
+def lack_volume(bed: Bed) -> None:
     """Let the workers of the waiting job mount a volume claim that does not exist."""
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]
     spec = "spec", "pytorchReplicaSpecs", "Worker", "template", "spec"
-    of.write("urgent", *spec, "volumes", value=volumes)
+    bed.write("urgent", *spec, "volumes", value=volumes)
 
 
 AFTER: dict[str, tuple[Callable[[Bed], None], Callable[[Bed], Any], list[str], str]] = {
     "a victim that ends while it is asked": (finish, asked, [], "urgent"),
     "the waiting job is deleted while others are asked": (delete_urgent, asked, [], "train"),
     "the waiting job is edited larger while others are asked": (grow_urgent, asked, [], "train"),
-    "a foreign pod takes the room while others are asked": (take_room, asked, [], "train"),
+    "a foreign pod takes the capacity while others are asked": (take_room, asked, [], "train"),
     "its class is deleted while others are asked": (lose_class, asked, [], "train"),
     "its class is lowered while others are asked": (edit_class("low"), asked, [], "train"),
     "its workers get a lower class meanwhile": (edit_class("", "Worker"), asked, [], "train"),
-    "its class stops to preempt while others are asked": (edit_class("calm"), asked, [], "train"),
-    "a quota keeps it back while others are asked": (keep_back, asked, [], "train"),
+    "its class stops preempting while others are asked": (edit_class("calm"), asked, [], "train"),
+    "a quota blocks it while others are asked": (keep_back, asked, [], "train"),
     "it lacks a volume while others are asked": (lack_volume, asked, [], "train"),
     "Kueue takes a victim over while it is asked": (
         lambda of: of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"}),
@@ -426,23 +426,23 @@ AFTER: dict[str, tuple[Callable[[Bed], None], Callable[[Bed], Any], list[str], s
         [],
         "train",
     ),
-    "a quota keeps it back after the stop": (keep_back, stops, ["train"], ""),
+    "a quota blocks it after the stop": (keep_back, stops, ["train"], ""),
     "the node of a victim is lost while it is asked": (lambda of: of.lose("a"), asked, [], ""),
     "the waiting job is deleted after the stop": (delete_urgent, stops, ["train"], "train"),
-    "a foreign pod takes the room after the stop": (take_room, stops, ["train"], ""),
+    "a foreign pod takes the capacity after the stop": (take_room, stops, ["train"], ""),
 }
 
 
 @pytest.mark.parametrize(("event", "when", "stopped", "runner"), AFTER.values(), ids=AFTER)
-def test_what_happens_meanwhile(
+def test_an_event_during_a_preemption(
     event: Callable[[Bed], None], when: Callable[[Bed], Any], stopped: list[str], runner: str
 ) -> None:
-    of = PreemptBed(VICTIM, URGENT)
-    until(of, when)
-    event(of)
-    of.after(60)
-    assert (stops(of), not runner or runs(of, runner)) == (stopped, True)
-    check(of)
+    bed = PreemptBed(VICTIM, URGENT)
+    until(bed, when)
+    event(bed)
+    bed.after(60)
+    assert (stops(bed), not runner or runs(bed, runner)) == (stopped, True)
+    check(bed)
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob", "TFJob"])
@@ -462,7 +462,7 @@ def test_a_controller_dies_after_each_write(kind: str, write: int) -> None:
     check(of)
 
 
-def test_a_new_controller_holds_the_room_from_its_first_decision_on() -> None:
+def test_a_new_controller_keeps_the_hold_from_its_first_decision_on() -> None:
     of = two({}, {"grace": 60.0})
     until(of, lambda of: len(stops(of)) == 2 and not of.job("first").pods)
     of.submit(replace(URGENT, name="third", workers=1, priority="", arrives=of.clock.now))
@@ -471,7 +471,7 @@ def test_a_new_controller_holds_the_room_from_its_first_decision_on() -> None:
     assert not runs(of, "third")
 
 
-def test_elastic_jobs_give_workers_before_a_job_stops_however_long_they_take_to_save() -> None:
+def test_elastic_jobs_give_workers_before_a_job_stops_however_long_their_save() -> None:
     train = replace(VICTIM, leaders=0, workers=2)
     elastic = replace(train, name="elastic", style=Style.TORCHRUN, bounds=(1, 2), answers=60.0)
     elastic = replace(elastic, preempt="")
@@ -489,11 +489,11 @@ def test_a_refused_stop_is_shown_and_the_next_jobs_stop() -> None:
     check(of)
 
 
-def test_the_waiting_job_tells_which_jobs_of_its_namespace_stop_for_it() -> None:
-    of = PreemptBed(VICTIM, URGENT)
-    until(of, asked)
-    of.after(1)
-    sentence = of.planner.queue.shown_verdict(of.planner.cluster.jobs["uid-urgent"])
+def test_the_waiting_job_shows_which_jobs_of_its_namespace_stop_for_it() -> None:
+    bed = PreemptBed(VICTIM, URGENT)
+    until(bed, asked)
+    bed.after(1)
+    sentence = bed.planner.queue.shown_verdict(bed.planner.cluster.jobs["uid-urgent"])
     assert sentence is not None
     assert sentence.reason == names.REASON_PREEMPTING
     assert sentence.message.startswith("PyTorchJob team/train has to save and stop for it; ")
@@ -572,8 +572,8 @@ def worlds(draw: st.DrawFn) -> tuple[JobSpec, ...]:
 @given(jobs=worlds())
 @settings(max_examples=15)
 def test_the_rules_of_preemption_hold_in_random_clusters(jobs: tuple[JobSpec, ...]) -> None:
-    of = PreemptBed(*jobs, a=4000, b=4000)
-    watch = Watch(of)
-    of.run()
-    assert (watch.broken, of.operator.failed, of.over) == ([], {}, True)
-    assert of.planner.cluster.holds.holders() == ()
+    bed = PreemptBed(*jobs, a=4000, b=4000)
+    watch = Watch(bed)
+    bed.run()
+    assert (watch.broken, bed.operator.failed, bed.over) == ([], {}, True)
+    assert bed.planner.cluster.holds.holders() == ()

@@ -18,7 +18,7 @@ from tests.unit.sim.rules import Rules
 _BLOCK, _BLOCKS = 30, 4
 _WORLDS = 75
 _LATE, _RATIO_P99, _STRETCH_P99 = 0.10, 3.0, 12.0
-"""What no block of worlds exceeds: jobs later than under gang by over 10 %, 99th percentiles."""
+"""Limits for any block of worlds: jobs over 10 % later than under gang, 99th percentiles."""
 
 
 @pytest.mark.histories
@@ -35,12 +35,12 @@ def test_the_rules_hold_in_random_clusters(block: int) -> None:
 def test_jobs_end_sooner_than_without_the_companion_and_few_end_later(block: int) -> None:
     first = block * _WORLDS
     runs = run_of(ARMS, random_world)
-    (found,) = compare([KFEXT], range(first, first + _WORLDS), runs, against=GANG)
-    assert found.unended == 0
-    assert found.against < 0
-    assert found.late < _LATE
-    assert found.ratio_p99 < _RATIO_P99
-    assert found.stretch_p99 < _STRETCH_P99
+    (result,) = compare([KFEXT], range(first, first + _WORLDS), runs, against=GANG)
+    assert result.unended == 0
+    assert result.against < 0
+    assert result.late < _LATE
+    assert result.ratio_p99 < _RATIO_P99
+    assert result.stretch_p99 < _STRETCH_P99
 
 
 @pytest.mark.histories
@@ -60,8 +60,8 @@ def test_a_seed_is_always_the_same_cluster() -> None:
 
 @pytest.mark.long
 def test_ten_thousand_clusters(request: pytest.FixtureRequest) -> None:
-    found = list(looks(range(SEEDS), processes=os.cpu_count() or 1))
+    results = list(looks(range(SEEDS), processes=os.cpu_count() or 1))
     terminal = request.config.get_terminal_writer()
-    for line in report(found):
+    for line in report(results):
         terminal.line(line)
-    assert [sentence for seed in found for sentence in seed.broken] == []
+    assert [sentence for seed in results for sentence in seed.broken] == []

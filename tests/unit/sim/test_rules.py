@@ -1,4 +1,4 @@
-"""Each rule of the model is broken once, by hand."""
+"""Each rule of the model is broken once, on purpose."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,9 +54,9 @@ def loses(type_: str) -> Callable[[Bed], None]:
             id="above twice the largest",
         ),
         pytest.param(
-            SAVES, scales(3, 5, every=30.0), "went from 3 to 5 30 s after a change", id="no rest"
+            SAVES, scales(3, 5, every=30.0), "went from 3 to 5 30 s after a change", id="no pause"
         ),
-        pytest.param(SAVES, scales(5, 4, every=30.0), None, id="what is undone needs no rest"),
+        pytest.param(SAVES, scales(5, 4, every=30.0), None, id="a revert needs no pause"),
         pytest.param(
             replace(SAVES, steps=8000),
             scales(*[3, 4] * 15, every=61.0),
@@ -121,15 +121,15 @@ def test_a_job_that_never_ends_is_reported() -> None:
 @pytest.mark.parametrize(
     ("needs", "said"),
     [
-        pytest.param(1, [], id="the head of the queue gets the room that was made"),
+        pytest.param(1, [], id="the head of the queue gets the freed capacity"),
         pytest.param(
             2,
             ["seed 0, 148 s: behind started at 103 s in the room that was made for head"],
-            id="a job behind it does not get the room, however well it fits",
+            id="a job behind it does not get that capacity, however well it fits",
         ),
     ],
 )
-def test_room_is_made_for_the_head_of_the_queue(needs: int, said: list[str]) -> None:
+def test_capacity_is_freed_for_the_head_of_the_queue(needs: int, said: list[str]) -> None:
     bed = Bed(FILLS, replace(HEAD, workers=needs), BEHIND, a=4000)
     rules = Rules(bed)
     bed.at(100).scale(2)
@@ -164,7 +164,7 @@ def test_room_is_made_for_the_head_of_the_queue(needs: int, said: list[str]) -> 
         ),
     ],
 )
-def test_a_job_gives(giver: JobSpec, waits: JobSpec, said: list[str]) -> None:
+def test_when_a_job_gives_workers(giver: JobSpec, waits: JobSpec, said: list[str]) -> None:
     bed = Bed(giver, replace(waits, workers=1), a=4000)
     rules = Rules(bed)
     bed.at(100).scale(2)
@@ -190,7 +190,7 @@ EARLY = "train grew without 10 s in which nothing started or changed"
         pytest.param(replace(SERVERS, cpu=1900), 100, [], id="to all cores but a few percent"),
     ],
 )
-def test_a_job_grows(grows: JobSpec, second: float, said: list[str]) -> None:
+def test_when_a_job_grows(grows: JobSpec, second: float, said: list[str]) -> None:
     later = replace(HEAD, arrives=180.0, workers=1)
     bed = Bed(replace(grows, steps=9000, saving=Saving.PERIODIC, every=10), later, a=8000)
     rules = Rules(bed)

@@ -17,14 +17,14 @@ ONLY_RESIZE = "only-resize"
 
 @pytest.mark.parametrize(("world", "sooner"), [("node-3", 0.10), ("node-10", 0.27)])
 def test_the_mean_job_ends_sooner_and_none_later(world: str, sooner: float) -> None:
-    """Fair sojourn promises that no job ends later if its length is known from its start.
+    """Fair sojourn guarantees that no job ends later if its length is known from its start.
 
     Lengths are known some seconds late, and the favourite changes with the looks of the companion.
     """
-    (found,) = compare([ONLY_RESIZE], range(5), run_of(ARMS, WORLDS[world]))
-    assert found.unended == 0
-    assert found.against < -sooner
-    assert found.worst < 1.02
+    (result,) = compare([ONLY_RESIZE], range(5), run_of(ARMS, WORLDS[world]))
+    assert result.unended == 0
+    assert result.against < -sooner
+    assert result.worst < 1.02
 
 
 def test_a_favourite_is_known_before_its_use_is_measured() -> None:

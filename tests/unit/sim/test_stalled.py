@@ -1,4 +1,4 @@
-"""Stalled jobs that are restarted: which jobs, where they go on, and what faults leave of it."""
+"""Stalled jobs that are restarted: which jobs, their next nodes, and faults."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ from tests.unit.sim.test_preempt import URGENT, PreemptBed, until
 from tests.unit.sim.test_preempt import stops as stopped
 
 FACTOR = 0.1
-"""On all times of the rule: two hours are twelve minutes."""
+"""The scale of all times of the rule: two hours are twelve minutes."""
 SAVES = replace(MOVES, saving=Saving.PERIODIC, every=60)
 OLD = 1000.0
 """The second of the hang: the job is no new job by then."""
@@ -40,25 +40,25 @@ def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(stall, name, stall.Rule(rule.times, *times))
 
 
-def stalls(of: Bed, *, setting: str = "restart", name: str = "train") -> Bed:
-    """Have the training hang at OLD in all pods, while these run on."""
-    of.annotate(names.STALLED, setting, name)
-    return hang(of.at(OLD), name)
+def stalls(bed: Bed, *, setting: str = "restart", name: str = "train") -> Bed:
+    """Let the training hang at OLD in all pods, which run on."""
+    bed.annotate(names.STALLED, setting, name)
+    return hang(bed.at(OLD), name)
 
 
-def hang(of: Bed, name: str = "train") -> Bed:
-    of.job(name).training._become(Doing.IDLE)
-    return of
+def hang(bed: Bed, name: str = "train") -> Bed:
+    bed.job(name).training._become(Doing.IDLE)
+    return bed
 
 
-def again(of: Bed, name: str = "train") -> bool:
+def again(bed: Bed, name: str = "train") -> bool:
     """Whether a job was stopped and trains again."""
-    return bool(stops(of)) and trains(of, name)
+    return bool(stops(bed)) and trains(bed, name)
 
 
-def check(of: Bed) -> None:
-    assert of.planner.cluster.holds.holders() == ()
-    assert not of.operator.failed
+def check(bed: Bed) -> None:
+    assert bed.planner.cluster.holds.holders() == ()
+    assert not bed.operator.failed
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -87,12 +87,12 @@ def test_a_stalled_job_that_opted_in_starts_again_from_its_checkpoint(
     assert of.job().job.suspend is False
 
 
-def restarts_at(of: Bed) -> float:
-    (at,) = [w.at for w in of.driver.written if isinstance(w.step, Suspend) and w.at > OLD]
+def restarts_at(bed: Bed) -> float:
+    (at,) = [w.at for w in bed.driver.written if isinstance(w.step, Suspend) and w.at > OLD]
     return at
 
 
-def test_it_is_shown_first_and_restarted_after_half_an_hour() -> None:
+def test_a_stall_is_shown_first_and_the_job_restarted_after_half_an_hour() -> None:
     of = stalls(bed(SAVES).at(100))
     until(of, lambda of: of.planner.progress.stalled, most=LATER)
     shown = of.clock.now
@@ -103,30 +103,30 @@ def test_it_is_shown_first_and_restarted_after_half_an_hour() -> None:
 
 
 STAYS: dict[str, tuple[dict[str, Any], str]] = {
-    "only asks to be told": ({}, "report"),
-    "does not say that it resumes": ({"migrate": ""}, "restart"),
+    "only asks for a report": ({}, "report"),
+    "does not state that it resumes": ({"migrate": ""}, "restart"),
     "has shown no checkpoint": ({"saving": Saving.NEVER}, "restart"),
 }
 
 
 @pytest.mark.parametrize(("changes", "setting"), STAYS.values(), ids=STAYS)
 def test_a_stalled_job_is_only_reported(changes: dict[str, Any], setting: str) -> None:
-    of = stalls(bed(replace(SAVES, **changes)).at(100), setting=setting)
-    assert (stops(of.at(OLD + 900)), of.planner.progress.stalled) == ([], 1)
+    cluster = stalls(bed(replace(SAVES, **changes)).at(100), setting=setting)
+    assert (stops(cluster.at(OLD + 900)), cluster.planner.progress.stalled) == ([], 1)
 
 
 def test_a_job_that_Kueue_manages_is_only_reported() -> None:
-    of = bed(SAVES).at(100)
-    of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"})
-    stalls(of)
-    assert (stops(of.at(OLD + 900)), of.planner.progress.stalled) == ([], 1)
+    cluster = bed(SAVES).at(100)
+    cluster.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"})
+    stalls(cluster)
+    assert (stops(cluster.at(OLD + 900)), cluster.planner.progress.stalled) == ([], 1)
 
 
 def test_a_job_with_a_pod_that_has_ended_is_only_reported() -> None:
-    of = stalls(bed(SAVES).at(100))
-    (live,) = [live for live in of.job().pods.values() if is_third(live)]
-    of.api.set_phase(live, "Succeeded")
-    assert (stops(of.at(OLD + 900)), of.planner.progress.stalled) == ([], 1)
+    cluster = stalls(bed(SAVES).at(100))
+    (live,) = [live for live in cluster.job().pods.values() if is_third(live)]
+    cluster.api.set_phase(live, "Succeeded")
+    assert (stops(cluster.at(OLD + 900)), cluster.planner.progress.stalled) == ([], 1)
 
 
 def stops_for_another(of: Bed) -> None:
@@ -154,65 +154,65 @@ def test_a_job_is_restarted_twice_at_most(between: Callable[[Bed], None]) -> Non
     assert of.planner.progress.stalled == 1
 
 
-# --- where it goes on -----------------------------------------------------------------------------
+# --- the next nodes -------------------------------------------------------------------------------
 
 
-def uses(of: Bed, odd: Callable[[LivePod], bool]) -> None:
-    """Have some pods use half of the CPU of the others."""
+def uses(bed: Bed, odd: Callable[[LivePod], bool]) -> None:
+    """Let some pods use half of the CPU of the others."""
 
     def use(live: LivePod) -> CpuUse:
-        return CpuUse(0.5 if odd(live) else 1.0, at=of.clock.wall, window=30.0)
+        return CpuUse(0.5 if odd(live) else 1.0, at=bed.clock.wall, window=30.0)
 
-    of.driver.measure = use
+    bed.driver.measure = use
 
 
 def is_third(live: LivePod) -> bool:
     return live.key.type == "worker" and live.key.index == 2
 
 
-def third(of: Bed) -> str:
-    (live,) = [live for live in of.job().pods.values() if is_third(live)]
+def third(bed: Bed) -> str:
+    (live,) = [live for live in bed.job().pods.values() if is_third(live)]
     return live.pod.node_name
 
 
 LARGE = replace(SAVES, cpu=2000, uses=2000)
 
 
-def test_it_goes_on_without_the_node_of_the_pod_that_differs() -> None:
-    of = bed(LARGE, a=4000, b=4000, c=4000).at(100)
-    before = third(of)
-    uses(of, is_third)
-    until(stalls(of), again, most=LATER)
-    assert (stops(of), before in nodes_of(of)) == (["train"], False)
-    (state,) = [w.step.state for w in of.driver.written if isinstance(w.step, Suspend)][-1:]
+def test_a_job_restarts_without_the_node_of_the_pod_that_differs() -> None:
+    cluster = bed(LARGE, a=4000, b=4000, c=4000).at(100)
+    before = third(cluster)
+    uses(cluster, is_third)
+    until(stalls(cluster), again, most=LATER)
+    assert (stops(cluster), before in nodes_of(cluster)) == (["train"], False)
+    (state,) = [w.step.state for w in cluster.driver.written if isinstance(w.step, Suspend)][-1:]
     assert f"train-worker-2 on {before} uses 0.5 CPUs" in state.message
     assert "it continues from step" in state.message
-    check(of)
+    check(cluster)
 
 
-def test_it_goes_on_where_it_was_if_there_is_no_other_room() -> None:
-    of = bed(LARGE, a=4000, b=4000).at(100)
-    before = nodes_of(of)
-    uses(of, is_third)
-    until(stalls(of), again, most=LATER)
-    assert (stops(of), nodes_of(of)) == (["train"], before)
+def test_a_job_restarts_on_its_nodes_if_there_is_no_other_capacity() -> None:
+    cluster = bed(LARGE, a=4000, b=4000).at(100)
+    before = nodes_of(cluster)
+    uses(cluster, is_third)
+    until(stalls(cluster), again, most=LATER)
+    assert (stops(cluster), nodes_of(cluster)) == (["train"], before)
 
 
-def test_no_other_job_takes_its_room_while_its_pods_end() -> None:
-    of = bed(replace(SAVES, grace=60.0), a=4000).at(100)
-    until(stalls(of), stops, most=LATER)
-    of.submit(replace(URGENT, name="late", arrives=of.clock.now, priority=""))
-    until(of, again, most=LATER)
-    assert of.job("late").job.suspend
+def test_no_other_job_takes_the_capacity_of_a_stalled_job_while_its_pods_end() -> None:
+    cluster = bed(replace(SAVES, grace=60.0), a=4000).at(100)
+    until(stalls(cluster), stops, most=LATER)
+    cluster.submit(replace(URGENT, name="late", arrives=cluster.clock.now, priority=""))
+    until(cluster, again, most=LATER)
+    assert cluster.job("late").job.suspend
 
 
 # --- faults ---------------------------------------------------------------------------------------
 
 
-def dies(of: Bed) -> None:
+def dies(bed: Bed) -> None:
     """Replace the controller; the next one reads the last lines of the log once more."""
-    training = of.job().training
-    of.restart()
+    training = bed.job().training
+    bed.restart()
     training._print(OLD, training._progress(training.done))
     training._print(OLD, f"saved checkpoint to out/step-{training.saved}.pt")
 
@@ -238,39 +238,41 @@ FAULTS: dict[str, tuple[Callable[[Bed], Any], Callable[[Bed], Any]]] = {
 
 
 @pytest.mark.parametrize(("when", "fault"), FAULTS.values(), ids=FAULTS)
-def test_the_restart_goes_on(when: Callable[[Bed], Any], fault: Callable[[Bed], Any]) -> None:
-    of = stalls(bed(SAVES).at(100))
-    until(of, when, most=LATER)
-    fault(of)
-    until(of, again, most=LATER)
-    assert stops(of.after(300)) == ["train"]
-    check(of)
+def test_a_restart_survives_a_fault(
+    when: Callable[[Bed], Any], fault: Callable[[Bed], Any]
+) -> None:
+    cluster = stalls(bed(SAVES).at(100))
+    until(cluster, when, most=LATER)
+    fault(cluster)
+    until(cluster, again, most=LATER)
+    assert stops(cluster.after(300)) == ["train"]
+    check(cluster)
 
 
-def user_suspends(of: Bed) -> None:
-    of.annotate(names.HELD, None)
+def user_suspends(bed: Bed) -> None:
+    bed.annotate(names.HELD, None)
 
 
-def test_the_room_is_free_once_its_user_takes_over() -> None:
-    of = bed(replace(SAVES, grace=30.0)).at(100)
-    until(stalls(of), stops, most=LATER)
-    assert of.planner.cluster.holds.holders()
-    user_suspends(of)
-    assert of.after(60).planner.cluster.holds.holders() == ()
+def test_the_capacity_is_free_once_the_user_takes_over() -> None:
+    cluster = bed(replace(SAVES, grace=30.0)).at(100)
+    until(stalls(cluster), stops, most=LATER)
+    assert cluster.planner.cluster.holds.holders()
+    user_suspends(cluster)
+    assert cluster.after(60).planner.cluster.holds.holders() == ()
 
 
 def test_a_job_that_trains_again_before_the_restart_is_left_alone() -> None:
-    of = stalls(bed(SAVES).at(100)).at(OLD + 150)
-    training = of.job().training
+    cluster = stalls(bed(SAVES).at(100)).at(OLD + 150)
+    training = cluster.job().training
     training._become(Doing.TRAINS)
-    training._print_at = of.clock.now
-    assert stops(of.after(400)) == []
+    training._print_at = cluster.clock.now
+    assert stops(cluster.after(400)) == []
 
 
 OTHER: JobSpec = replace(SAVES, name="other", cpu=500, uses=500)
 
 
 def test_a_job_beside_a_stalled_job_runs_on() -> None:
-    of = bed(replace(SAVES, cpu=500, uses=500), OTHER).at(100)
-    until(stalls(of), again, most=LATER)
-    assert (stops(of), of.job("other").training.lost) == (["train"], 0)
+    cluster = bed(replace(SAVES, cpu=500, uses=500), OTHER).at(100)
+    until(stalls(cluster), again, most=LATER)
+    assert (stops(cluster), cluster.job("other").training.lost) == (["train"], 0)

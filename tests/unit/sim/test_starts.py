@@ -27,43 +27,43 @@ def test_forecasts_change_no_decision(arm: str, monkeypatch: pytest.MonkeyPatch)
         assert plain.run().driver.written == twin.run().driver.written
 
 
-def test_a_forecast_in_a_model_cluster_comes_true() -> None:
+def test_a_forecast_in_a_model_cluster_is_correct() -> None:
     scores = Bed(FIRST, HEAD, SMALL).forecast().run().starts
     assert len(scores) >= 2
     assert all(score.error < 60 for score in scores)
 
 
-def forecast(of: Bed) -> Forecaster:
-    found = Forecaster(of.planner)
-    assert found.due(of.driver.moment)
-    list(found.forecast(of.driver.moment))
-    return found
+def forecast(bed: Bed) -> Forecaster:
+    result = Forecaster(bed.planner)
+    assert result.due(bed.driver.moment)
+    list(result.forecast(bed.driver.moment))
+    return result
 
 
 @pytest.mark.parametrize("second", range(50, 200, 50))
 def test_a_controller_that_is_killed_loses_scores_alone(second: int) -> None:
     """The next controller has the same forecast as soon as it has read a log."""
-    of = Bed(FIRST, HEAD, SMALL).at(second + 40)
-    before = forecast(of).expected(HEAD.uid)
-    of.restart()
-    of.after(40)
-    after = forecast(of).expected(HEAD.uid)
+    bed = Bed(FIRST, HEAD, SMALL).at(second + 40)
+    before = forecast(bed).expected(HEAD.uid)
+    bed.restart()
+    bed.after(40)
+    after = forecast(bed).expected(HEAD.uid)
     assert before is not None
     assert after is not None
     assert before.time == pytest.approx(after.time, abs=30)
 
 
 def test_a_controller_that_is_killed_in_a_forecast_leaves_nothing() -> None:
-    of = Bed(FIRST, HEAD, SMALL).at(200)
-    parts = Forecaster(of.planner).forecast(of.driver.moment)
+    bed = Bed(FIRST, HEAD, SMALL).at(200)
+    parts = Forecaster(bed.planner).forecast(bed.driver.moment)
     next(parts)
-    of.restart()
-    of.run()
-    assert of.over
+    bed.restart()
+    bed.run()
+    assert bed.over
 
 
-def test_a_forecast_uses_no_part_of_the_planner() -> None:
-    of = Bed(FIRST, HEAD, SMALL).at(200)
-    before = outset_of(of.planner, of.driver.moment)
-    forecast(of)
-    assert outset_of(of.planner, of.driver.moment) == before
+def test_a_forecast_shares_no_part_of_the_planner() -> None:
+    bed = Bed(FIRST, HEAD, SMALL).at(200)
+    before = outset_of(bed.planner, bed.driver.moment)
+    forecast(bed)
+    assert outset_of(bed.planner, bed.driver.moment) == before

@@ -21,9 +21,9 @@ def made(number: int, *, created: float = 0.0, name: str = "train") -> JobBuilde
     return of.master(cpu="2", memory="4Gi").worker(1, cpu="1", memory="8Gi", gpus=1)
 
 
-def ended(of: JobBuilder, *, started: float, at: float, how: str = "Succeeded") -> TrainingJob:
-    of.raw["status"] = {"startTime": moment(started)}
-    return of.condition(how, since=at).build()
+def ended(builder: JobBuilder, *, started: float, at: float, how: str = "Succeeded") -> TrainingJob:
+    builder.raw["status"] = {"startTime": moment(started)}
+    return builder.condition(how, since=at).build()
 
 
 NODES = [
@@ -34,7 +34,7 @@ NODES = [
 ]
 
 
-def test_a_trace_has_ended_jobs_and_others_of_their_series() -> None:
+def test_a_trace_has_ended_jobs_and_other_jobs_of_their_series() -> None:
     first = ended(made(1, created=1000), started=1100, at=1400)
     failed = ended(made(2, created=1060), started=1100, at=1200, how="Failed")
     waiting, other = made(3, created=4600).build(), made(1, created=1010, name="other").build()

@@ -23,7 +23,7 @@ def test_each_job_fits_the_empty_nodes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in LOADS if not name.startswith("gpu")])
-def test_the_work_that_comes_is_the_load_of_the_name(name: str) -> None:
+def test_the_submitted_work_is_the_load_in_the_name(name: str) -> None:
     loads = []
     for seed in range(30):
         world = WORLDS[name](seed)

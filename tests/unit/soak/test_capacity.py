@@ -1,4 +1,4 @@
-"""What the soak asks of a cluster in which nothing happens any more."""
+"""The invariants of the soak for a cluster without changes."""
 
 import pytest
 
@@ -11,7 +11,7 @@ GATED = (pod(0, node="n1"), pod(1, gates=(GATE,)))
 JOBS = {
     "all pods are bound": (job(plan=["n1", "n1"]), PLACED, view(), True),
     "the job waits with a reason": (job(suspend=True, held=True), (), view("job", "Queued"), True),
-    "a survivor waits for room beside the others": (
+    "a survivor waits for capacity beside the others": (
         job(plan=["n1", "n1"]),
         GATED,
         view("job", "Gated", reason="NoRoom"),
@@ -35,7 +35,7 @@ JOBS = {
         view("job", "Placed", reason="TooBig"),
         False,
     ),
-    "a pod that came while the webhook was down waits for kube-scheduler": (
+    "a pod created while the webhook was down waits for kube-scheduler": (
         job(plan=["n1", "n1"]),
         (pod(0, node="n1"), pod(1)),
         view("job", "Gated", reason="WaitingForBind"),
@@ -57,15 +57,17 @@ JOBS = {
 
 
 @pytest.mark.parametrize(("job", "pods", "view", "settled"), JOBS.values(), ids=JOBS.keys())
-def test_settled(job: Raw, pods: tuple[Raw, ...], view: Raw, settled: bool) -> None:
+def test_when_a_cluster_is_settled(
+    job: Raw, pods: tuple[Raw, ...], view: Raw, settled: bool
+) -> None:
     assert (unsettled(cluster(jobs=(job,), pods=pods, views=(view,))) == []) is settled
 
 
 CLAIMS = {
-    "one of each pod with a node and each replica without": (2, 0, True),
-    "one more, for no pod": (3, 0, False),
-    "one more, kept for the head of the queue": (3, 1, True),
-    "one less: a pod that takes its room unseen": (1, 1, False),
+    "a claim of each pod with a node and each replica without": (2, 0, True),
+    "an extra claim, for no pod": (3, 0, False),
+    "an extra claim, for the head of the queue": (3, 1, True),
+    "a missing claim: a pod takes capacity unseen": (1, 1, False),
     "no answer": (-1, -1, False),
 }
 

@@ -1,4 +1,4 @@
-"""What pods ask for, counted by the soak's checker as Kubernetes counts it."""
+"""The requests of pods, counted by the soak's checker as Kubernetes counts them."""
 
 from fractions import Fraction
 from typing import Any

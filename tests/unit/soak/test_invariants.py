@@ -16,13 +16,13 @@ OURS = (facts.GATE,)
 LONG = 1000.0
 GRANTED = {
     "it is not granted": ("1", []),
-    "it is granted all the same": ("65", ["overcommitted"]),
+    "it is granted anyway": ("65", ["overcommitted"]),
 }
 OFTEN = Counter({"resize": 20, "submit": 20})
 
 
 def gang(**options: Any) -> dict[str, tuple[Raw, ...]]:
-    """Two workers on one node, as planned and as told; `options` replace parts of it."""
+    """Two workers on one node, as planned and as shown; `options` replace parts of it."""
     whole = {
         "nodes": (node("n1"), node("n2")),
         "jobs": (job(plan=["n1", "n1"]),),
@@ -33,7 +33,7 @@ def gang(**options: Any) -> dict[str, tuple[Raw, ...]]:
 
 
 def queued(**options: Any) -> dict[str, tuple[Raw, ...]]:
-    """A job of two workers that waits for room which is not there."""
+    """A job of two workers that waits for missing capacity."""
     full = pod(9, job="other", node="n1", gpus=8)
     whole = {
         "nodes": (node("n1"), node("n2", unschedulable=True)),
@@ -47,7 +47,7 @@ def queued(**options: Any) -> dict[str, tuple[Raw, ...]]:
 HEALTHY = {
     "a gang on one node": gang(),
     "a job that waits because the nodes are full": queued(),
-    "a job that waits while there is room that its namespace's quota denies it": queued(
+    "a job that waits while its namespace's quota denies it free capacity": queued(
         pods=(), quotas=({"metadata": {"namespace": "team"}},)
     ),
     "a job that its own deadline ended": gang(
@@ -59,7 +59,7 @@ HEALTHY = {
     )
     | {"jobs": ({**job(suspend=True), "metadata": {
         **job()["metadata"], "annotations": {facts.BY_PERSON: facts.SUSPENDED}}},)},
-    "pods that have ended take no room": gang(
+    "pods that have ended take no capacity": gang(
         pods=(
             pod(0, node="n1"),
             pod(1, node="n1"),
@@ -70,7 +70,7 @@ HEALTHY = {
 
 
 @pytest.mark.parametrize("objects", HEALTHY.values(), ids=HEALTHY.keys())
-def test_what_may_last_for_ever(objects: dict[str, tuple[Raw, ...]]) -> None:
+def test_which_states_may_last_forever(objects: dict[str, tuple[Raw, ...]]) -> None:
     checker = Checker(Limits(bind=5, create=5))
     for at in (0.0, LONG, 2 * LONG):
         assert checker.look(cluster(at=at, **objects)) == []
@@ -85,15 +85,15 @@ BROKEN = {
         "overpromised",
         gang(pods=(pod(0, node="n1"), pod(1, pinned="n1"), pod(5, job="", node="n1", gpus=7))),
     ),
-    "two plans promise the same room": (
+    "two plans promise the same capacity": (
         "double_booked",
         gang(
             jobs=(job(plan=["n1", "n1"]), job("late", plan=["n1"], size=1, gpus=7)),
             views=(view("job", "Placed", "n1"), view("late", "Planned")),
         ),
     ),
-    "a job waits though a node could take all of it": ("idle_room", queued(pods=())),
-    "a job waits for room that a forged plan claims for another operator's job": (
+    "a job waits although it fits one node": ("idle_room", queued(pods=())),
+    "a job waits for capacity that a forged plan claims for another operator's job": (
         "idle_room",
         queued(
             pods=(),
@@ -103,7 +103,7 @@ BROKEN = {
             ),
         ),
     ),
-    "a pod runs elsewhere than where it is pinned": (
+    "a pod runs on another node than its pin": (
         "elsewhere",
         gang(
             pods=(pod(0, node="n1"), pod(1, node="n2", pinned="n1")),
@@ -129,7 +129,7 @@ BROKEN = {
             views=(view("job", "Gated", reason="NoRoom"),),
         ),
     ),
-    "a pod is pinned to a node that is gone": (
+    "a pod is pinned to a removed node": (
         "unbound",
         gang(
             pods=(pod(0, pinned="n9"), pod(1, pinned="n9")),
@@ -145,7 +145,7 @@ BROKEN = {
         "held_unasked",
         queued(namespaces=(namespace(managed=False),)),
     ),
-    "the operator creates no more pods, and the room stays reserved": (
+    "the operator creates no more pods, and the capacity stays reserved": (
         "never_created",
         gang(pods=(pod(0, gates=OURS),), views=(view("job", "Planned", reason="WaitingForPods"),)),
     ),
@@ -153,16 +153,16 @@ BROKEN = {
         "gated_in_silence",
         gang(pods=(pod(0, gates=OURS), pod(1, gates=OURS)), views=()),
     ),
-    "a pod is gated and its job is gone": (
+    "a pod of a deleted job is gated": (
         "gated_in_silence",
         gang(pods=(pod(0, job="gone", gates=OURS),), jobs=(), views=()),
     ),
     "a job is held without a reason": ("queued_in_silence", queued(views=())),
-    "a job is told to be placed on a node where it is not": (
+    "a job is shown as placed on a node where it is not": (
         "misreported",
         gang(views=(view("job", "Placed", "n2"),)),
     ),
-    "a job failed for no reason of its own": (
+    "a job failed without its own fault": (
         "failed",
         gang(jobs=(job(conditions={"Failed": "1 Worker replica(s) failed"}),), pods=()),
     ),
@@ -191,7 +191,7 @@ def test_every_rule_has_a_case() -> None:
     assert tested == {rule.name for rule in Checker(Limits(bind=5, create=5)).rules}
 
 
-def test_what_is_mended_in_time_counts_from_the_start_again() -> None:
+def test_a_violation_that_ends_in_time_starts_a_new_count() -> None:
     checker, limits = Checker(Limits(bind=5, create=5)), Limits(bind=5, create=5)
     half = gang(pods=(pod(0, node="n1"), pod(1, gates=OURS)), views=(view("job", "Gated"),))
     for at in (0.0, limits.gang - 1):
@@ -201,7 +201,7 @@ def test_what_is_mended_in_time_counts_from_the_start_again() -> None:
         assert not checker.look(cluster(at=at, **half))
 
 
-def test_a_gang_that_ran_whole_and_lost_a_member_waits_only_while_there_is_no_room() -> None:
+def test_a_gang_that_ran_whole_and_lost_a_member_waits_only_while_there_is_no_capacity() -> None:
     checker = Checker(Limits(bind=5, create=5))
     checker.look(cluster(at=0.0, **gang()))
     survivors = gang(
@@ -216,13 +216,13 @@ def test_a_gang_that_ran_whole_and_lost_a_member_waits_only_while_there_is_no_ro
 
 
 @pytest.mark.parametrize(("has", "rules"), GRANTED.values(), ids=GRANTED.keys())
-def test_more_cpu_asked_for_in_place_than_a_node_has(has: str, rules: list[str]) -> None:
+def test_more_cpu_requested_in_place_than_a_node_has(has: str, rules: list[str]) -> None:
     grown = pod(0, node="n1")
     grown["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "65"
     told = {"name": "pytorch", "resources": {"requests": {"cpu": has}}}
     grown["status"]["containerStatuses"] = [told]
-    found = Checker(Limits(bind=5, create=5)).look(cluster(at=0.0, **gang(pods=(grown,))))
-    assert [violation.rule for violation in found] == rules
+    result = Checker(Limits(bind=5, create=5)).look(cluster(at=0.0, **gang(pods=(grown,))))
+    assert [violation.rule for violation in result] == rules
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the soak's checker makes of what it saw before."""
+"""The memory of the soak's checker."""
 
 import pytest
 
@@ -58,17 +58,17 @@ def judged(*looks: tuple[float, tuple[Raw, ...], tuple[Raw, ...]]) -> set[str]:
 MANAGED = (namespace(),)
 
 
-def test_once_they_are_not_refused_its_time_begins() -> None:
+def test_the_time_of_a_gang_begins_once_its_pods_are_not_refused() -> None:
     looks = ((0.0, REFUSING, WAITS), (100.0, REFUSING, WAITS), (101.0, MANAGED, WAITS))
     assert "half_held" not in judged(*looks, (101 + LIMITS.gang - 1, MANAGED, WAITS))
     assert "half_held" in judged(*looks, (101 + LIMITS.gang, MANAGED, WAITS))
 
 
-def test_it_may_not_say_so_where_nothing_was_refused() -> None:
+def test_a_job_must_not_report_a_refusal_without_one() -> None:
     assert "half_held" in judged((0, MANAGED, REFUSED), (LIMITS.gang, MANAGED, REFUSED))
 
 
-def test_a_job_waits_for_as_much_as_its_pods_asked_for_when_there_were_any() -> None:
+def test_a_job_waits_for_the_requests_of_its_last_pods() -> None:
     checker = Checker(LIMITS)
     made = (pod(0, gpus=6, gates=(facts.GATE,)), pod(1, gpus=6, gates=(facts.GATE,)))
     running, waiting = job(plan=["n1", "n1"]), job(held=True, suspend=True)

@@ -1,4 +1,4 @@
-"""What the soak says of kfext's processes."""
+"""The report of a soak on kfext's processes."""
 
 import os
 
@@ -10,7 +10,7 @@ FIRST, SECOND = 11, 22
 
 
 def changed(leadership: Leadership, *, at: float) -> Leadership:
-    """Have the Lease go from one process to another."""
+    """Move the Lease from one process to another."""
     leadership.see(SECOND, at=at)
     return leadership
 
@@ -22,7 +22,7 @@ def leadership() -> Leadership:
     return made
 
 
-def test_a_leader_that_nothing_befell_keeps_its_lease(leadership: Leadership) -> None:
+def test_a_leader_without_a_fault_keeps_its_lease(leadership: Leadership) -> None:
     leadership.see(FIRST, at=1.0)
     leadership.see(None, at=2.0)
     leadership.see(FIRST, at=3.0)
@@ -30,8 +30,8 @@ def test_a_leader_that_nothing_befell_keeps_its_lease(leadership: Leadership) ->
     assert len(changed(leadership, at=4.0).unasked) == 1
 
 
-def test_one_that_was_killed_loses_it(leadership: Leadership) -> None:
-    leadership.record_fault(FIRST)
+def test_a_leader_that_was_killed_loses_its_lease(leadership: Leadership) -> None:
+    leadership.befall(FIRST)
     leadership.see(None, at=6.0)
     assert (changed(leadership, at=500.0).changes, leadership.unasked) == (1, [])
 
@@ -42,8 +42,8 @@ def test_a_pause_long_ago_explains_nothing(leadership: Leadership) -> None:
     assert len(changed(leadership, at=41.0).unasked) == 1
 
 
-def test_a_successor_that_comes_late_does_not_make_a_loss_unasked(leadership: Leadership) -> None:
-    leadership.record_fault(FIRST)
+def test_a_late_successor_does_not_make_a_loss_unexpected(leadership: Leadership) -> None:
+    leadership.befall(FIRST)
     leadership.resume(FIRST, at=10.0)
     leadership.see(None, at=12.0)
     leadership.see(None, at=60.0)

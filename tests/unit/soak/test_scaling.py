@@ -1,4 +1,4 @@
-"""What the soak's checker makes of jobs with a number of workers that changes."""
+"""The soak's checker on jobs with a changing number of workers."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ RULES = {
 NODES = (node("n1"),)
 SAVED = {
     "a moment ago": (99.0, 1.0, set()),
-    "before its work of a while": (70.0, 1.0, {"work_lost"}),
+    "before a while of work": (70.0, 1.0, {"work_lost"}),
     "between two looks that were far apart": (70.0, 40.0, set()),
 }
 LATER = HEEDED_SECONDS + 1
@@ -29,21 +29,21 @@ OUT: dict[str, dict[str, Any]] = {
 OFF: dict[str, Any] = {"elastic": "off"}
 EDITED: tuple[tuple[int, dict[str, Any]], ...] = ((4, {}), (2, {}), (3, {"by_hand": 3}))
 EDITS = {
-    "kfext leaves it at that": (EDITED, set()),
+    "kfext changes nothing more": (EDITED, set()),
     "kfext changes it again": ((*EDITED, (4, {"by_hand": 3})), {"wish_overruled"}),
 }
 FAR: dict[str, Any] = {"elastic": "1-9"}
 GROWTH = {
-    "to twice of what it had": ((3, FAR), (6, FAR), set()),
-    "beyond that": ((3, FAR), (7, FAR), {"grown_too_far"}),
+    "to twice its size": ((3, FAR), (6, FAR), set()),
+    "beyond twice its size": ((3, FAR), (7, FAR), {"grown_too_far"}),
 }
 SERVERS = {
-    "they stay as many": ((1, False), set()),
-    "one goes": ((0, False), {"servers_resized"}),
+    "their number stays": ((1, False), set()),
+    "one is removed": ((0, False), {"servers_resized"}),
 }
 SAID = {
-    "it is said why": ({"type": "Scaled", "reason": "Shrunk", "message": "so it is"}, False),
-    "there is no sentence": ({"type": "Scaled", "reason": "Shrunk", "message": ""}, True),
+    "the reason is shown": ({"type": "Scaled", "reason": "Shrunk", "message": "so it is"}, False),
+    "no message is shown": ({"type": "Scaled", "reason": "Shrunk", "message": ""}, True),
 }
 
 
@@ -103,7 +103,7 @@ ABCD = pods("a", "b", "c", "d")
 SHRUNK = ((0.0, sized(4), ABCD), (1.0, sized(2), ABCD))
 SIZES = {
     "kfext takes workers that the job can do without": (SHRUNK, set()),
-    "kfext takes more than that": (((0, sized(4), ()), (1, sized(1), ())), {"out_of_range"}),
+    "kfext takes too many workers": (((0, sized(4), ()), (1, sized(1), ())), {"out_of_range"}),
     "kfext gives it more than it allows": (
         ((0, sized(4), ()), (1, sized(5), ())),
         {"out_of_range"},
@@ -125,8 +125,8 @@ def test_a_size_that_a_job_allows_or_a_person_wrote(
 
 STAYING = {
     "the workers that it keeps stay": (pods("a", "b"), sized(2), "", set()),
-    "one of those is another pod now": (pods("a", "new"), sized(2), "", {"replaced"}),
-    "its node's end took one": (pods("a"), sized(2), "DeletionByTaintManager", set()),
+    "one kept worker is another pod now": (pods("a", "new"), sized(2), "", {"replaced"}),
+    "a kept worker was lost with its node": (pods("a"), sized(2), "DeletionByTaintManager", set()),
 }
 
 
@@ -167,7 +167,7 @@ def test_a_job_is_interrupted_after_a_checkpoint_only(
 
 
 @pytest.mark.parametrize("out", OUT.values(), ids=OUT)
-def test_a_size_that_is_nobodys_wish(out: dict[str, Any]) -> None:
+def test_a_size_that_no_user_requested(out: dict[str, Any]) -> None:
     looks = [(0.0, sized(4, **out), ()), (LATER, sized(3, **out), ())]
     assert judged(*looks) == {"scaled_unasked"}
 
@@ -179,7 +179,7 @@ def test_a_size_in_a_namespace_that_is_not_opted_in() -> None:
     assert {violation.rule for violation in checker.violations} == {"scaled_unasked"}
 
 
-def test_a_job_that_opts_out_gets_back_what_it_was_submitted_with() -> None:
+def test_a_job_that_opts_out_regains_its_submitted_size() -> None:
     sizes: tuple[tuple[int, dict[str, Any]], ...] = ((4, {}), (2, {}), (2, OFF), (4, OFF))
     looks = [(number * LATER, sized(n, **more), ()) for number, (n, more) in enumerate(sizes)]
     assert judged(*looks) == set()
@@ -194,7 +194,7 @@ def test_an_edit_of_a_size_by_a_person(
 
 
 @pytest.mark.parametrize(("before", "after", "broken"), GROWTH.values(), ids=GROWTH)
-def test_growth(
+def test_the_growth_of_a_job(
     before: tuple[int, dict[str, Any]], after: tuple[int, dict[str, Any]], broken: set[str]
 ) -> None:
     both = {**before[1], **after[1]}
@@ -222,7 +222,7 @@ def silent(first: Raw, last: Raw, *conditions: dict[str, str]) -> bool:
 
 
 @pytest.mark.parametrize(("condition", "wrong"), SAID.values(), ids=SAID)
-def test_what_is_said_of_another_size_than_people_want(
+def test_the_message_about_a_size_that_is_not_the_requested_size(
     condition: dict[str, str], *, wrong: bool
 ) -> None:
     assert silent(sized(4), sized(2), condition) is wrong

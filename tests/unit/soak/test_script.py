@@ -1,4 +1,4 @@
-"""The soak's script depends on its dice alone, and speaks of what is there."""
+"""The soak's script depends only on its seed, and names only existing objects."""
 
 import random
 from itertools import islice
@@ -26,7 +26,7 @@ def test_one_seed_is_one_sequence() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_kind_of_action_comes_and_somebody_carries_it_out(seed: int) -> None:
+def test_every_kind_of_action_occurs_and_is_carried_out(seed: int) -> None:
     names = {action.name for action in actions(seed)}
     actors = (ClusterActions, Upsets, PodActions, Tenants, ProcessFaults)
     assert all(sum(hasattr(actor, name) for actor in actors) == 1 for name in names)

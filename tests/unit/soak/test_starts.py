@@ -1,4 +1,4 @@
-"""What a soak says of expected starts."""
+"""The report of a soak on expected starts."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def cluster(*gangs: Gang) -> Cluster:
     return Cluster(at=0.0, nodes={}, pods=(), gangs={each.uid: each for each in gangs})
 
 
-def test_a_soak_says_how_good_expected_starts_were() -> None:
+def test_a_soak_reports_the_accuracy_of_expected_starts() -> None:
     starts = Starts()
     waiting = gang("first", SHOWN), gang("second", {"unknown": "why"}), gang("third")
     starts.look(cluster(*waiting), now=NOW)

@@ -1,4 +1,4 @@
-"""What the soak's checker makes of jobs that are stopped, of drained nodes, and of placeholders."""
+"""The soak's checker on stopped jobs, drained nodes, and placeholders."""
 
 import json
 from collections import Counter
@@ -90,7 +90,7 @@ STOPS: dict[str, tuple[set[str], set[str]]] = {
         ),
         {"stopped_without_cause"},
     ),
-    "for nothing": (stop(running(**IN), stopped(**IN)), {"stopped_without_cause"}),
+    "for no job": (stop(running(**IN), stopped(**IN)), {"stopped_without_cause"}),
     "off a drained node": (
         stop(running(**IN), stopped(**IN), nodes=(drained(), node("n2"))),
         set(),
@@ -112,7 +112,7 @@ STOPS: dict[str, tuple[set[str], set[str]]] = {
         ),
         set(),
     ),
-    "to start anew with fewer workers": (
+    "to restart with fewer workers": (
         stop(running(elastic="1-2"), job(size=1, held=True, suspend=True, elastic="1-2")),
         set(),
     ),
@@ -249,7 +249,7 @@ ASKS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 @pytest.mark.parametrize(("objects", "rules"), ASKS.values(), ids=ASKS)
-def test_placeholders(objects: dict[str, Any], rules: set[str]) -> None:
+def test_the_placeholders_of_a_job(objects: dict[str, Any], rules: set[str]) -> None:
     assert checked((0.0, objects), (LONG, objects)) == rules
 
 
@@ -275,7 +275,7 @@ def test_a_job_that_asks_may_not_leave_a_node_idle(
     assert ("idle_room" in {violation.rule for violation in checker.violations}) is idle
 
 
-def test_what_a_job_gets_that_others_stop_for_is_not_idle() -> None:
+def test_capacity_of_a_job_that_others_stop_for_is_not_idle() -> None:
     checker = Checker(LIMITS)
     views = (view("job", "Queued", reason="NoRoom"), view("first", "Queued", reason="Preempting"))
     for at in (0.0, LONG):

@@ -1,4 +1,4 @@
-"""What tenants forge in a soak is worth forging: only who wrote it speaks against it."""
+"""Forgeries of tenants in a soak are plausible: only their author shows the forgery."""
 
 import json
 

@@ -29,9 +29,9 @@ def free(cluster: Cluster, where: str) -> int:
 
 
 def changed(cluster: Cluster) -> set[str]:
-    """Take the jobs to decide on again, if all that came free may help every waiting job."""
+    """Return the jobs to decide on again, if all freed capacity may help every waiting job."""
     cluster.settle(0.0)
-    found, cluster.changed = cluster.changed, set()
+    result, cluster.changed = cluster.changed, set()
     waiting = {uid for uid, tracked in cluster.jobs.items() if tracked.waiting}
     offer = cluster.offer()
-    return found | (waiting if offer.resumed or offer.rows else set())
+    return result | (waiting if offer.resumed or offer.rows else set())

@@ -1,4 +1,4 @@
-"""A controller's life in random steps, on a model of the API server that is small enough to see.
+"""A controller's life in random steps, on a small model of the API server.
 
 The planner is the real one. Jobs, pods and nodes change as people, the operator and kube-scheduler
 change them; steps are written at once, later, in part, or are refused.
@@ -110,7 +110,7 @@ def sharing_node(name: str, *, cpu: str, cordoned: bool = False) -> Node:
 
 
 class History:
-    """The planner, the objects that it sees, and the writes that it waits for."""
+    """The planner, its objects, and its pending writes."""
 
     def __init__(self, draw: st.DataObject) -> None:
         self.draw = draw
@@ -135,13 +135,13 @@ class History:
 
     @property
     def moment(self) -> Moment:
-        """Return the present; the two clocks have nothing to do with each other."""
+        """Return the present; the two clocks are independent."""
         return Moment(wall=self.now, monotonic=self.now - 700.0)
 
     # --- kfext ------------------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """Kill the controller; its successor reads everything anew."""
+        """Kill the controller; its successor reads everything again."""
         self.planner, self.writes = Planner(most=self.draw.draw(st.sampled_from([1, 2, 64]))), []
         planner = self.planner
         for priority_class in self.classes.values():
@@ -169,7 +169,7 @@ class History:
         assert not tick.failures, tick.failures
 
     def end_round(self) -> None:
-        """Decide until nothing is left; a job that was not decided on again had no reason to be."""
+        """Decide until no decision is open; a job that was not decided on again had no reason."""
         tick = self.planner.tick(self.moment)
         self.writes += tick.steps
         while tick.remainder:
@@ -236,7 +236,7 @@ class History:
     def _some(self, of: dict[str, Raw]) -> str | None:
         return self.draw.draw(st.sampled_from(sorted(of)), label="which") if of else None
 
-    # --- what people, the operator, kube-scheduler and the cloud do -------------------------------
+    # --- acts of people, the operator, kube-scheduler and the cloud -------------------------------
 
     def submit(self) -> None:
         self.count += 1
@@ -245,7 +245,7 @@ class History:
         self.put_job(made(name, uid=name, created=self.now, **fields).raw)
 
     def edit(self) -> None:
-        """A person edits an annotation, well or badly, or takes it away."""
+        """A person edits an annotation, well or badly, or removes it."""
         if (uid := self._some(self.jobs)) is None:
             return
         raw = copied(self.jobs[uid])
@@ -285,7 +285,7 @@ class History:
                     self.remove_pod(pod_uid)
 
     def delete_before_its_pods(self) -> None:
-        """A job goes, and its pods go on for their grace period."""
+        """A job is deleted, and its pods run on for their grace period."""
         if uid := self._some(self.jobs):
             del self.jobs[uid]
             self.planner.cluster.forget_job(uid)
@@ -313,10 +313,10 @@ class History:
         self._create_pods(uid, most=self.draw.draw(st.integers(1, 5), label="pods"))
 
     def _create_pods(self, uid: str, *, most: int) -> None:
-        of = parse_job(self.jobs[uid])
-        assert of is not None
+        job = parse_job(self.jobs[uid])
+        assert job is not None
         mine = [pod_uid for pod_uid in self.pods if parse_pod(self.pods[pod_uid]).owner_uid == uid]
-        if of.suspend:
+        if job.suspend:
             for pod_uid in mine:
                 self.remove_pod(pod_uid)
             raw = copied(self.jobs[uid])
@@ -327,21 +327,21 @@ class History:
             }
             raw["status"] = {"conditions": [since]}
             self.put_job(raw)
-        elif not of.finished:
+        elif not job.finished:
             present = {parse_pod(self.pods[pod_uid]).replica for pod_uid in mine}
-            missing = [key for key, _ in of.replicas() if key not in present]
+            missing = [key for key, _ in job.replicas() if key not in present]
             for key in missing[:most]:
                 self.count += 1
                 uid, spec = f"p-{self.count}", self.assigned
-                made = raw_pod(of, key.type, key.index, gated=not of.released, uid=uid, spec=spec)
-                template = self.jobs[of.uid]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+                made = raw_pod(job, key.type, key.index, gated=not job.released, uid=uid, spec=spec)
+                template = self.jobs[job.uid]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
                 made["metadata"]["annotations"] = dict(template["metadata"]["annotations"])
-                part = gpu_part(of.kind, made["metadata"], made["spec"])
+                part = gpu_part(job.kind, made["metadata"], made["spec"])
                 if not part.refusal:
                     self.put_pod({**made, "spec": part.spec})
 
     def bind(self) -> None:
-        """kube-scheduler binds a pod that is not gated any more."""
+        """kube-scheduler binds a pod that is no longer gated."""
         loose = {
             uid: raw
             for uid, raw in self.pods.items()
@@ -353,7 +353,7 @@ class History:
             self.put_pod(raw)
 
     def reserve(self) -> None:
-        """GPUs are reserved and given back as kfext wants it, and the agents report that."""
+        """GPUs are reserved and released as kfext requests, and the agents report it."""
         at = self.moment.monotonic
         for step in list(self.planner.card_steps(at)):
             if isinstance(step, Unreserve):
@@ -404,7 +404,7 @@ class History:
                 self._report(place, sharers=sharers)
 
     def measure(self) -> None:
-        """The agents have measured how much of their cards the sharers use."""
+        """The agents have measured the use of their cards."""
         busy = self.draw.draw(st.sampled_from([100, 400, 900]), label="busy")
         sharers = tuple(CardSharer(uid, busy=busy) for uid in sorted(self.pods))
         for place in self.cards:
@@ -417,7 +417,7 @@ class History:
             self.remove_pod(uid)
 
     def promise(self) -> None:
-        """The companion keeps a node for a job that waits, as others are about to make room."""
+        """The companion holds a node for a waiting job, as others are about to free capacity."""
         waiting = {
             uid: raw for uid, raw in self.jobs.items() if self.planner.cluster.jobs[uid].waiting
         }
@@ -483,12 +483,12 @@ class History:
         self.assigned = {} if self.assigned else {"overhead": {"cpu": "1"}}
 
     def change_claim(self) -> None:
-        """The claim that some jobs use is made, is bound, or goes."""
+        """The claim of some jobs is created, is bound, or is deleted."""
         old, self.claim = self.claim, self.draw.draw(st.sampled_from(CLAIMS), label="claim")
         self.planner.cluster.volumes.observe_claim(old, self.claim)
 
     def change_volume(self) -> None:
-        """The volume of that claim comes, moves, or goes."""
+        """The volume of that claim is created, moves, or is deleted."""
         old, self.volume = self.volume, self.draw.draw(st.sampled_from(VOLUMES), label="volume")
         self.planner.cluster.volumes.observe_volume(old, self.volume)
 
@@ -510,7 +510,7 @@ class History:
         self.planner.cluster.mark_queue()
 
     def change_class(self) -> None:
-        """A PriorityClass goes, or comes back."""
+        """A PriorityClass is deleted, or created again."""
         name = self.draw.draw(st.sampled_from(sorted(CLASSES)))
         old = self.classes.pop(name, None)
         if old is None:
@@ -518,7 +518,7 @@ class History:
         self.planner.queue.observe_class(old, self.classes.get(name))
 
     def go_on(self) -> None:
-        """All goes well for a while: what is decided is written, and the operator keeps up."""
+        """A time without faults: decisions are written, and the operator keeps up."""
         for _ in range(3):
             self.tick()
             while self.writes:

@@ -1,4 +1,4 @@
-"""A job of two workers that run, as the companion follows it; writes are made by hand."""
+"""A job of two running workers, as the companion follows it; the test makes writes."""
 
 from dataclasses import replace
 
@@ -84,8 +84,8 @@ class TwoWorkers:
 
     def take(self, state: CpuState) -> None:
         """Record the CPU of the job on it."""
-        made = self.made.annotated(STATE, JobState(cpu=state).encode(job_uid="uid-1"))
-        self.cluster.record_job(made.build(), made.raw)
+        builder = self.made.annotated(STATE, JobState(cpu=state).encode(job_uid="uid-1"))
+        self.cluster.record_job(builder.build(), builder.raw)
 
     def refuse(self, final: str = "", *, at: float = 0.0) -> None:
         self.resizing.finish(self.job, complete=False, final=final, now=at)

@@ -1,4 +1,4 @@
-"""What kfext reads of a TrainJob, its JobSet and its pods, and what it writes on new ones."""
+"""The fields that kfext reads and writes on a TrainJob, its JobSet and its pods."""
 
 from dataclasses import replace
 from typing import Any
@@ -42,10 +42,10 @@ SETTINGS = {names.COLOCATION: "preferred", names.NETWORK: "pod"}
 
 def read(raw: Raw | None = None, made: Raw | None = None) -> TrainingJob:
     """The job with its JobSet."""
-    of = parse_job(raw or train_job(held=True))
-    assert of is not None
+    job = parse_job(raw or train_job(held=True))
+    assert job is not None
     rendered = parse_rendered(made or jobset())
-    return as_rendered(of, rendered) if rendered else of
+    return as_rendered(job, rendered) if rendered else job
 
 
 def patched(raw: Raw, operations: list[Raw]) -> Raw:
@@ -55,15 +55,15 @@ def patched(raw: Raw, operations: list[Raw]) -> Raw:
 
 def entry(raw: Raw) -> Raw:
     (ours,) = [item for item in raw["spec"]["runtimePatches"] if item["manager"] == OURS["manager"]]
-    found: Raw = ours["trainingRuntimeSpec"]["template"]
-    return found
+    result: Raw = ours["trainingRuntimeSpec"]["template"]
+    return result
 
 
 def of_pods(raw: Raw, name: str = "node") -> dict[str, str]:
     """The annotations that kfext's entry gives to the pods of a replicated job."""
     jobs = {item["name"]: item for item in entry(raw)["spec"]["replicatedJobs"]}
-    found: dict[str, str] = jobs[name]["template"]["spec"]["template"]["metadata"]["annotations"]
-    return found
+    results: dict[str, str] = jobs[name]["template"]["spec"]["template"]["metadata"]["annotations"]
+    return results
 
 
 # --- reading ---
@@ -74,20 +74,20 @@ def test_the_templates_are_those_of_the_jobset() -> None:
         replicated_job("dataset-initializer", pods=1, torch=False),
         replicated_job(pods=2, after={"dataset-initializer": "Complete"}),
     ]
-    found = read(made=jobset(*stages))
-    assert [(group.type, group.replicas, group.after) for group in found.groups] == [
+    content = read(made=jobset(*stages))
+    assert [(group.type, group.replicas, group.after) for group in content.groups] == [
         ("dataset-initializer", 1, ()),
         ("node", 2, ("dataset-initializer",)),
     ]
-    assert (found.pods, found.training_pods) == (3, 2)
-    assert found.requests["cpu"] == 3000
+    assert (content.pods, content.training_pods) == (3, 2)
+    assert content.requests["cpu"] == 3000
     assert read(train_job(), jobset(namespace="other")).groups == ()
 
 
-def test_replicated_jobs_in_order_depend_on_the_one_before() -> None:
+def test_replicated_jobs_in_order_depend_on_the_previous_one() -> None:
     stages = [replicated_job(name, torch=False) for name in ("first", "second", "third")]
-    found = read(made=jobset(*stages, in_order=True))
-    assert [group.after for group in found.groups] == [(), ("first",), ("second",)]
+    content = read(made=jobset(*stages, in_order=True))
+    assert [group.after for group in content.groups] == [(), ("first",), ("second",)]
 
 
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
@@ -114,7 +114,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("metadata", FORGED.values(), ids=FORGED)
-def test_a_jobset_that_trainer_did_not_render_gives_no_templates(metadata: Raw) -> None:
+def test_a_jobset_that_trainer_did_not_render_has_no_templates(metadata: Raw) -> None:
     made = jobset()
     made["metadata"] |= metadata
     assert read(made=made).groups == ()
@@ -141,10 +141,10 @@ class Unread(dict[str, Any]):
         raise AssertionError("it was read")
 
 
-def test_of_too_many_replicated_jobs_no_more_are_read_than_are_allowed() -> None:
+def test_only_the_allowed_number_of_replicated_jobs_is_read() -> None:
     many = [replicated_job(f"job-{n}") for n in range(17)]
-    found = KINDS["TrainJob"].templates({"replicatedJobs": [*many, *([Unread()] * 28_000)]})
-    assert len(found) == 17
+    result = KINDS["TrainJob"].templates({"replicatedJobs": [*many, *([Unread()] * 28_000)]})
+    assert len(result) == 17
 
 
 ODD: list[Any] = [
@@ -169,7 +169,7 @@ STATUS = {
 }
 
 
-def test_the_one_service_of_its_jobset_is_there_before_a_quota_is_asked() -> None:
+def test_the_service_of_a_jobset_exists_before_a_quota_is_checked() -> None:
     none_left = parse_quota(
         {
             "metadata": {"namespace": "team", "name": "limit"},
@@ -182,19 +182,19 @@ def test_the_one_service_of_its_jobset_is_there_before_a_quota_is_asked() -> Non
     assert refusal.message == "the job needs 2 pods, but quota team/limit allows only 1 in all"
 
 
-def test_the_status_of_a_job_is_read_as_that_of_other_kinds() -> None:
+def test_the_status_of_a_trainjob_is_read_like_that_of_other_kinds() -> None:
     raw = {**train_job(activeDeadlineSeconds=7200), "status": STATUS}
-    found = read(raw)
-    assert (found.run_seconds, found.deadline) == (3600.0, 7200.0)
-    assert found.finished
-    assert found.has("Running")
-    assert found.run_by_operator
+    content = read(raw)
+    assert (content.run_seconds, content.deadline) == (3600.0, 7200.0)
+    assert content.finished
+    assert content.has("Running")
+    assert content.run_by_operator
     assert not read(train_job(managedBy="kueue.x-k8s.io/multikueue")).run_by_operator
 
 
 def test_a_pod_names_its_job_by_the_jobset() -> None:
-    found = parse_pod(trainer_pod(1))
-    assert (found.owner_uid, found.replica) == (JOBSET_UID, NODE_1)
+    parsed = parse_pod(trainer_pod(1))
+    assert (parsed.owner_uid, parsed.replica) == (JOBSET_UID, NODE_1)
     of_a_later_job = trainer_pod(1)
     of_a_later_job["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"] = "1"
     assert parse_pod(of_a_later_job).replica is None
@@ -272,11 +272,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("annotations", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_work_is_refused(annotations: dict[str, str], why: str) -> None:
+def test_an_impossible_setting_is_refused(annotations: dict[str, str], why: str) -> None:
     assert why in mutate_job(train_job(annotations=annotations), CONTEXT).refusal
 
 
-def test_a_range_of_sizes_has_no_effect_and_the_reason_is_told() -> None:
+def test_a_range_of_sizes_has_no_effect_and_the_reason_is_shown() -> None:
     (warning,) = mutate_job(train_job(annotations={names.ELASTIC: "1-4"}), CONTEXT).warnings
     assert "the number of nodes of a TrainJob cannot change once it is created" in warning
 
@@ -299,7 +299,7 @@ def test_one_patch_resumes_the_job_and_gives_its_pods_the_plan() -> None:
         patched(moved, operations)
 
 
-def test_the_next_start_overwrites_what_jobset_would_keep() -> None:
+def test_the_next_start_overwrites_fields_that_jobset_would_keep() -> None:
     raw = train_job(held=True)
     started = patched(raw, unsuspend_patch(raw, read(raw), replace(PLAN, port=20001)))
     running = read(started)
@@ -310,7 +310,7 @@ def test_the_next_start_overwrites_what_jobset_would_keep() -> None:
     assert of_pods(again) == {**SETTINGS, names.PLAN_GENERATION: "2", names.PORT_BASE: ""}
 
 
-def test_a_release_resumes_and_only_the_templates_of_a_started_job_change() -> None:
+def test_a_release_resumes_the_job_and_changes_templates_only_after_a_start() -> None:
     raw = train_job(held=True)
     after = patched(raw, user_release_patch(raw, read(raw)))
     assert after["spec"] == {**raw["spec"], "suspend": False}
@@ -321,7 +321,7 @@ def test_a_release_resumes_and_only_the_templates_of_a_started_job_change() -> N
     assert (left[names.PORT_BASE], names.RELEASED in left) == ("", True)
 
 
-def test_what_is_kept_of_a_job_gives_the_same_patches_and_is_small() -> None:
+def test_the_stored_parts_of_a_job_make_the_same_patches_and_are_small() -> None:
     raw = train_job(held=True)
     raw["spec"]["runtimePatches"].append(
         {"manager": "x/y", "trainingRuntimeSpec": {"a": "b" * 10**6}}
@@ -361,7 +361,7 @@ def test_a_pod_on_the_host_network_meets_at_the_port_of_its_job(
     assert [port["containerPort"] for port in container.get("ports", [])] == ports
 
 
-def test_an_overwritten_port_is_none() -> None:
+def test_an_overwritten_port_does_not_count() -> None:
     raw = trainer_pod(0, annotations={**SETTINGS, names.PORT_BASE: ""})
     assert host_network(KINDS["TrainJob"], raw["metadata"], raw["spec"]) == []
 

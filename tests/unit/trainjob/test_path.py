@@ -59,9 +59,9 @@ class World:
         raw = trainer_pod(index, **more)
         raw["metadata"]["resourceVersion"] = str(len(self.pods) + self.version + 100)
         self.version += 1
-        found = parse_pod(raw)
-        self.planner.cluster.observe_pod(self.pods.get(found.uid), found)
-        self.pods[found.uid] = found
+        parsed = parse_pod(raw)
+        self.planner.cluster.observe_pod(self.pods.get(parsed.uid), parsed)
+        self.pods[parsed.uid] = parsed
 
     def both(self, **more: Any) -> None:
         """Show the two pods of the job."""
@@ -88,8 +88,8 @@ class World:
         return step
 
     def condition(self, type_: str, status: str = "True") -> None:
-        found = {"type": type_, "status": status, "lastTransitionTime": moment(self.now)}
-        self.show({**self.raw, "status": {"conditions": [found]}})
+        result = {"type": type_, "status": status, "lastTransitionTime": moment(self.now)}
+        self.show({**self.raw, "status": {"conditions": [result]}})
 
 
 def started(*replicated: Raw, in_order: bool = False, **more: Any) -> World:
@@ -140,7 +140,7 @@ def test_a_job_is_placed_once_all_its_pods_exist() -> None:
     assert world.planner.cluster.jobs[JOB_UID].phase == names.PLACED
 
 
-def test_pods_that_are_seen_before_their_jobset_are_those_of_the_job() -> None:
+def test_pods_seen_before_their_jobset_belong_to_the_job() -> None:
     world = World(train_job(held=True))
     world.pod(0, gated=True)
     assert world.planner.cluster.pods(JOB_UID) == ()
@@ -160,7 +160,7 @@ IN_ORDER = (replicated_job("node", torch=False), replicated_job("launcher", pods
 
 
 @pytest.mark.parametrize("in_order", [False, True], ids=["dependsOn", "startupPolicy InOrder"])
-def test_pods_of_a_later_stage_keep_no_other_pod_at_the_gate_and_have_their_room(
+def test_pods_of_a_later_stage_delay_no_other_pod_and_have_their_capacity(
     in_order: bool,
 ) -> None:
     world = started(*(IN_ORDER if in_order else STAGES), in_order=in_order, cpu="3")
@@ -184,7 +184,7 @@ def test_pods_of_a_later_stage_keep_no_other_pod_at_the_gate_and_have_their_room
     assert list(pinned(world).values()) == ["n0"]
 
 
-def test_pods_that_are_not_bound_in_time_are_not_deleted_but_the_job_is_suspended() -> None:
+def test_the_job_is_suspended_for_pods_that_are_not_bound_in_time() -> None:
     world = started(nodes=2)
     world.both(gated=True)
     homes = set(pinned(world).values())
@@ -223,7 +223,7 @@ def test_after_three_attempts_the_job_is_released_from_the_queue() -> None:
 
 
 def without_all_pods(world: World, *, came: int, note: str = "") -> list[Step | None]:
-    """The last steps of four starts in which only the first pods of three come."""
+    """The last steps of four starts in which only the first of three pods are created."""
     steps: list[Step | None] = []
     for _ in range(4):
         for index in range(came):
@@ -260,7 +260,7 @@ UNKNOWN: dict[str, tuple[int, str, list[type[Step]]]] = {
 
 
 @pytest.mark.parametrize(("came", "note", "want"), UNKNOWN.values(), ids=UNKNOWN)
-def test_a_job_is_released_where_its_pods_may_come_without_kfext(
+def test_a_job_is_released_where_its_pods_may_be_created_without_kfext(
     came: int, note: str, want: list[type[Step]]
 ) -> None:
     world = started(THREE)
@@ -271,7 +271,7 @@ def test_a_job_is_released_where_its_pods_may_come_without_kfext(
         assert names.RELEASED in str(entry), "the next pods are not gated"
 
 
-def test_a_failed_pod_beside_its_successor_is_none_of_the_gang() -> None:
+def test_a_failed_pod_beside_its_successor_is_no_member_of_the_gang() -> None:
     world = started()
     world.both(gated=True)
     pinned(world)
@@ -286,7 +286,7 @@ def test_a_failed_pod_beside_its_successor_is_none_of_the_gang() -> None:
     assert [pod.name for pod in claims.pinned()] == ["train-node-0-1-later"]
 
 
-def test_a_restart_of_the_jobset_gates_the_gang_anew_under_its_plan() -> None:
+def test_a_restart_of_the_jobset_gates_the_gang_again_under_its_plan() -> None:
     world = started()
     world.both(gated=True)
     pinned(world)
@@ -342,7 +342,7 @@ def test_a_job_that_another_client_suspended_gets_the_mark_once(
     assert not isinstance(step, Wait), "its pods are planned from the pods"
 
 
-def test_a_job_of_kueue_is_never_suspended_by_kfext_nor_are_its_pods_deleted() -> None:
+def test_kfext_never_suspends_a_job_of_kueue_nor_deletes_its_pods() -> None:
     world = started()
     world.both(gated=True)
     pinned(world)
@@ -375,8 +375,8 @@ def test_a_job_in_a_file_is_planned_from_its_runtime() -> None:
         namespaces={"team": Namespace("team", {names.MANAGED: "true"})},
     )
     sources = {(str(RUNTIME["kind"]), "", "torch-distributed"): RUNTIME}
-    found = Forecast(snapshot, now=1.0).submit(train_job(), home="team", sources=sources)
-    assert (found.outcome, {*found.nodes}) == ("starts", {"train-node-0-0", "train-node-0-1"})
+    result = Forecast(snapshot, now=1.0).submit(train_job(), home="team", sources=sources)
+    assert (result.outcome, {*result.nodes}) == ("starts", {"train-node-0-0", "train-node-0-1"})
     here = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "b"}}}
     jobs = [{"name": "node", "template": {"spec": {"template": here}}}]
     patch = {
@@ -384,15 +384,15 @@ def test_a_job_in_a_file_is_planned_from_its_runtime() -> None:
         "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
     }
     steered = train_job(runtimePatches=[patch])
-    found = Forecast(snapshot, now=1.0).submit(steered, home="team", sources=sources)
-    assert set(found.nodes.values()) == {"b"}
+    result = Forecast(snapshot, now=1.0).submit(steered, home="team", sources=sources)
+    assert set(result.nodes.values()) == {"b"}
     with pytest.raises(
         UserError, match="ClusterTrainingRuntime 'torch-distributed', which does not"
     ):
         Forecast(snapshot, now=1.0).submit(train_job(), home="team")
 
 
-def test_what_a_patch_says_of_places_is_merged_with_the_runtime() -> None:
+def test_places_in_a_patch_are_merged_with_the_runtime() -> None:
     runtime = copy.deepcopy(RUNTIME)
     (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]  # type: ignore[index]
     replicated["template"]["spec"]["template"]["spec"]["nodeSelector"] = {
@@ -412,14 +412,14 @@ def test_what_a_patch_says_of_places_is_merged_with_the_runtime() -> None:
 
 MPI = {
     "the launcher trains too": (True, 4, {"launcher": 1, "node": 3}),
-    "with one node": (True, 1, {"launcher": 1, "node": 1}),
+    "the launcher trains too, with one node": (True, 1, {"launcher": 1, "node": 1}),
     "the launcher only launches": (False, 4, {"launcher": 1, "node": 4}),
     "as the runtime has it": (False, None, {"launcher": 1, "node": 2}),
 }
 
 
 @pytest.mark.parametrize(("as_node", "asked", "want"), MPI.values(), ids=MPI)
-def test_with_mpi_the_number_of_nodes_is_not_of_the_launcher(
+def test_with_mpi_the_number_of_nodes_does_not_count_the_launcher(
     *, as_node: bool, asked: int | None, want: dict[str, int]
 ) -> None:
     def replicated(name: str, nodes: int, **labels: str) -> dict[str, Any]:
@@ -446,15 +446,15 @@ def test_with_mpi_the_number_of_nodes_is_not_of_the_launcher(
     assert (container["resources"]["requests"] == {"cpu": "2"}) is as_node
 
 
-def test_the_runtime_is_that_of_the_namespace_of_the_job_and_the_file_comes_first() -> None:
+def test_the_runtime_is_that_of_the_jobs_namespace_and_a_file_comes_first() -> None:
     def runtime(namespace: str | None) -> dict[str, Any]:
         metadata = {"name": "torch"} | ({"namespace": namespace} if namespace else {})
         return {"kind": "TrainingRuntime", "metadata": metadata}
 
     reference = {"kind": "TrainingRuntime", "name": "torch"}
     jobs = [train_job(runtimeRef=reference) for _ in range(3)]
-    for found, namespace in zip(jobs, ("a", "b", "c"), strict=True):
-        found["metadata"]["namespace"] = namespace
+    for result, namespace in zip(jobs, ("a", "b", "c"), strict=True):
+        result["metadata"]["namespace"] = namespace
     here, there = runtime(None), runtime("b")
     sources = sources_in([here, *jobs, there], jobs, home="a")
     assert sources == {

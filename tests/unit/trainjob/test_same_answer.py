@@ -24,7 +24,7 @@ NODES = (node("a", cpu="8", gpus=2), node("b", cpu="8"))
 
 
 class Answer(NamedTuple):
-    """What becomes of a job, and the reason if kfext does not place it."""
+    """The fate of a job, and the reason if kfext does not place it."""
 
     fate: str
     reason: str = ""
@@ -47,7 +47,7 @@ def devices(amounts: dict[str, str]) -> Raw:
 HANDS_OFF = Answer(LEFT, names.REASON_HANDS_OFF)
 TOO_BIG = Answer(STAYS, names.REASON_TOO_BIG)
 CASES = {
-    "nothing keeps kfext from it": Case({}, Answer(PLACED), Answer(PLACED)),
+    "no obstacle": Case({}, Answer(PLACED), Answer(PLACED)),
     "another scheduler places its pods": Case(
         {"schedulerName": "kai-scheduler"}, HANDS_OFF, HANDS_OFF
     ),
@@ -67,7 +67,7 @@ CASES = {
     "a resource that no node lists, beside one of its domain that nodes list (HAMi)": Case(
         devices({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}), HANDS_OFF, HANDS_OFF, True
     ),
-    "a resource alone that no node lists: nodes still to come may": Case(
+    "a resource alone that no node lists: later nodes may": Case(
         devices({"nvidia.com/mig-1g.5gb": "1"}), TOO_BIG, TOO_BIG, True
     ),
     "a resource of another domain that no node lists, for the same reason": Case(
@@ -86,12 +86,12 @@ def shown(step: Step | None) -> Answer:
 
 
 def at_admission(case: Case, colocation: str) -> Answer:
-    made = job().worker(2, cpu="1", spec=case.spec).annotated(names.COLOCATION, colocation)
+    builder = job().worker(2, cpu="1", spec=case.spec).annotated(names.COLOCATION, colocation)
     context = ReviewContext(namespace=TEAM, controller_alive=True)
-    found: Verdict = mutate_job(made.raw, context).verdicts[0]
-    if found.reason != names.REASON_HELD:
-        return Answer(LEFT, found.reason)
-    why = case.required.reason if "kfext does not place it" in found.message else ""
+    result: Verdict = mutate_job(builder.raw, context).verdicts[0]
+    if result.reason != names.REASON_HELD:
+        return Answer(LEFT, result.reason)
+    why = case.required.reason if "kfext does not place it" in result.message else ""
     return Answer(STAYS, why) if why else Answer(PLACED)
 
 
@@ -108,15 +108,15 @@ def once_rendered(case: Case, colocation: str) -> Answer:
 def planned(document: Raw, *sources: Raw) -> Answer:
     forecast = Forecast(Snapshot(nodes=NODES, namespaces={"team": TEAM}), now=1.0)
     known = sources_in([*sources], [document], home="team")
-    found = forecast.submit(document, home="team", sources=known)
+    result = forecast.submit(document, home="team", sources=known)
     fates = {"starts": PLACED, "not-held": LEFT, "waits": STAYS}
-    return Answer(fates[found.outcome], "" if found.outcome == "starts" else found.reason)
+    return Answer(fates[result.outcome], "" if result.outcome == "starts" else result.reason)
 
 
 def as_planned(case: Case, colocation: str) -> Answer:
-    made = job().worker(2, cpu="1", spec=case.spec).annotated(names.COLOCATION, colocation)
-    metadata = {key: made.raw["metadata"][key] for key in ("name", "annotations")}
-    return planned({**made.raw, "metadata": metadata})
+    builder = job().worker(2, cpu="1", spec=case.spec).annotated(names.COLOCATION, colocation)
+    metadata = {key: builder.raw["metadata"][key] for key in ("name", "annotations")}
+    return planned({**builder.raw, "metadata": metadata})
 
 
 def as_planned_from_its_runtime(case: Case, colocation: str) -> Answer:
@@ -139,10 +139,14 @@ def test_the_answer_is_the_same_at_every_moment(case: Case, moment: Any, colocat
     assert moment(case, colocation) == want
 
 
-def test_a_resource_whose_device_plugin_restarts_is_still_one_of_nodes() -> None:
+def test_a_resource_with_a_restarting_device_plugin_still_counts_as_a_resource_of_nodes() -> None:
     both = {"nvidia.com/gpu": "2", "nvidia.com/memory": "9"}
-    on = ledger(node("a", cpu="8", **both))
-    on.set_node(node("a", cpu="8", gpus=2))
-    made = job().worker(2, spec=devices({"nvidia.com/gpu": "1", "nvidia.com/memory": "1"})).build()
-    assert not_placed(made, on_nodes=on.resources) is None
-    assert not_placed(made, on_nodes=ledger(node("a", cpu="8", gpus=2)).resources) is not None
+    capacity = ledger(node("a", cpu="8", **both))
+    capacity.set_node(node("a", cpu="8", gpus=2))
+    training_job = (
+        job().worker(2, spec=devices({"nvidia.com/gpu": "1", "nvidia.com/memory": "1"})).build()
+    )
+    assert not_placed(training_job, on_nodes=capacity.resources) is None
+    assert (
+        not_placed(training_job, on_nodes=ledger(node("a", cpu="8", gpus=2)).resources) is not None
+    )

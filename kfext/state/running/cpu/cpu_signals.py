@@ -137,7 +137,7 @@ class CpuSignals:
         tracked, cpu, uses = job.tracked, record_of(job), self._progress.uses
         pods, reported = self._cluster.pods(job.uid), self._progress.reported(job.uid)
         cpu.unfit = why_no_resize(tracked.job, live_pods(pods), tracked.state.cpu)
-        measured = {pod.uid: seen.use for pod in live_pods(pods) if (seen := uses.of(pod.uid))}
+        measured = {pod.uid: seen.use for pod in live_pods(pods) if (seen := uses.use_of(pod.uid))}
         for uid, use in (measured or self._assumed(pods, now)).items():
             cpu.work.measure(uid, use, assumed=not measured)
         if reported is not None:
@@ -232,7 +232,7 @@ def signals_of(
     others = dict.fromkeys(nodes, 0)
     counted = {pod_key(uid) for uid in uids}
     for pod in measured:
-        use = uses.of(pod.uid)
+        use = uses.use_of(pod.uid)
         if use is not None and pod.node_name in nodes and pod.uid not in uids:
             others[pod.node_name] += use.millicores
             counted.add(pod_key(pod.uid))
@@ -293,14 +293,14 @@ def job_signal(
         whole=is_whole(job.tracked, pods),
         remaining=remaining,
         followed=followed,
-        done=cpu.work.done(reported.progress) if reported else 0.0,
+        done=cpu.work.completed(reported.progress) if reported else 0.0,
         unread=cpu.unread,
     )
     return replace(signal, young=now - signal.began < EARLY_SECONDS)
 
 
 def _pod_signal(pod: Pod, trainer: TrainerCpu, state: CpuState, uses: Uses) -> PodSignal:
-    use = uses.of(pod.uid)
+    use = uses.use_of(pod.uid)
     # A value that another client has set is the new requested value.
     requested = None if owner_of(pod, state) is Owner.OTHER else requested_of(pod, state)
     return PodSignal(

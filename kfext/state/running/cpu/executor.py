@@ -225,7 +225,7 @@ class CpuExecutor(Executor):
                 here,
                 pods=pods,
                 state=state,
-                seen=cpu.seen,
+                observed=cpu.seen,
                 chosen=cpu_policies(running),
                 undo=cpu.undo,
             )

@@ -135,7 +135,7 @@ class Work:
         steps = max(0, progress.total - progress.step)
         return steps * self._each if steps else 0.0
 
-    def done(self, progress: Progress) -> float:
+    def completed(self, progress: Progress) -> float:
         """Return the core-seconds of the job's completed steps, 0 while unknown.
 
         Its measured use is the minimum, as its steps may begin at 1 again in each epoch.

@@ -136,4 +136,4 @@ def cpu_policies(job: RunningJob) -> dict[str, PolicyChoice]:
 
 def all_measured(pods: tuple[Pod, ...], uses: Uses) -> bool:
     """Return whether the CPU use of all pods is known."""
-    return all(uses.of(pod.uid) for pod in live_pods(pods))
+    return all(uses.use_of(pod.uid) for pod in live_pods(pods))

@@ -156,7 +156,7 @@ def _reason(job: JobSignal, nodes: Collection[_Node], sizes: Collection[Size]) -
 
 def _why(job: JobSignal, nodes: Collection[_Node]) -> str:
     shared = [node for node in nodes if len(node.contest.jobs) > 1]
-    names = listed([node.contest.node for node in shared], of="nodes")
+    names = listed([node.contest.node for node in shared], noun="nodes")
     if not shared:
         return "no other job shares its nodes"
     jobs = {other.uid: other for node in shared for other in node.contest.jobs}

@@ -30,16 +30,16 @@ def owner_of(pod: Pod, state: CpuState) -> Owner:
     return Owner.KFEXT if cpu in _written(pod, state) else Owner.OTHER
 
 
-def changed_by_others(pod: Pod, state: CpuState, *, seen: PodCpu | None) -> bool:
+def changed_by_others(pod: Pod, state: CpuState, *, observed: PodCpu | None) -> bool:
     """Return whether another client has changed the CPU of a pod since kfext wrote it.
 
-    `seen`: the last CPU of kfext's, if it was observed on the pod. Otherwise the pod may have the
+    `observed`: the last CPU of kfext's that was seen on the pod. Otherwise the pod may have the
     user's CPU because kfext's write never arrived.
     """
     requested, cpu = requested_of(pod, state), cpu_of(pod)
     if requested is None or cpu is None:
         return False
-    put_back = seen is not None and cpu == requested != seen == last_written(pod, state)
+    put_back = observed is not None and cpu == requested != observed == last_written(pod, state)
     return put_back or owner_of(pod, state) is Owner.OTHER
 
 
@@ -57,14 +57,14 @@ def with_sizes(
     state: CpuState,
     sizes: Iterable[tuple[Pod, CpuSize]],
     *,
-    by: frozenset[str],
+    policies: frozenset[str],
     pods: Iterable[Pod] = (),
 ) -> CpuState:
     """Return the state to write before new sizes.
 
     A write may be lost with the controller, or take effect although its answer was lost. So the
     present CPU of a pod and the CPU of the last attempt also count as kfext's.
-    `by`: the policies that account for all of kfext's sizes. `pods`: all pods of the job.
+    `policies`: the policies that account for all of kfext's sizes. `pods`: all pods of the job.
     """
     sizes = tuple(sizes)
     types = {pod.replica.type for pod, _ in sizes if pod.replica}
@@ -85,7 +85,7 @@ def with_sizes(
         new = PodCpu(cpu.request if request is None else request, limit or cpu.limit)
         kfexts = dict.fromkeys((new, *present, *_written(pod, state)))
         written[_name(pod)] = tuple(kfexts)[:REMEMBERED]
-    return replace(state, requested=requested, written=written, by=by)
+    return replace(state, requested=requested, written=written, by=policies)
 
 
 def last_written(pod: Pod, state: CpuState) -> PodCpu | None:
@@ -110,17 +110,17 @@ def restoring(
     *,
     pods: Sequence[Pod],
     state: CpuState,
-    seen: Mapping[str, PodCpu],
+    observed: Mapping[str, PodCpu],
     chosen: Mapping[str, PolicyChoice],
     undo: tuple[str, Verdict] | None,
 ) -> Proposal | None:
     """Return the proposal to restore sizes of a job, or None.
 
-    `seen`: as in CpuRecord. `chosen`: the policies that the user and the administrator allow.
+    `observed`: as in CpuRecord. `chosen`: the policies that the user and the administrator allow.
     `undo`: the policy of an incomplete change, and why it is incomplete.
     """
     changed = next(
-        (pod for pod in pods if changed_by_others(pod, state, seen=seen.get(pod.uid))), None
+        (pod for pod in pods if changed_by_others(pod, state, observed=observed.get(pod.uid))), None
     )
     if changed is not None and chosen and not chosen.keys() <= state.disabled.keys():
         reason = f"another client changed the CPU of pod {changed.name}; kfext leaves it unchanged"

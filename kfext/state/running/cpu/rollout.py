@@ -150,7 +150,7 @@ class ResizeRollout:
             return None
         proposal = operation.proposal
         cpu = replace(
-            with_sizes(before, sizes, by=operation.by, pods=pods.values()),
+            with_sizes(before, sizes, policies=operation.by, pods=pods.values()),
             disabled={**before.disabled, **dict.fromkeys(proposal.disabled, proposal.reason)},
         )
         reason = names.REASON_CPU_RESTORED if operation.restores else names.REASON_CPU_MOVED
@@ -193,7 +193,7 @@ class ResizeRollout:
         return live_pods(self._cluster.pods(job.uid))
 
     def _measured(self, pod: Pod) -> int:
-        measured = self._uses.of(pod.uid)
+        measured = self._uses.use_of(pod.uid)
         return measured.number if measured else 0
 
 
@@ -205,4 +205,4 @@ def _is_changed(pod: Pod, operation: ResizeOperation, job: RunningJob) -> bool:
     state = job.tracked.state.cpu
     if operation.restores:
         return owner_of(pod, state) is Owner.OTHER
-    return changed_by_others(pod, state, seen=record_of(job).seen.get(pod.uid))
+    return changed_by_others(pod, state, observed=record_of(job).seen.get(pod.uid))

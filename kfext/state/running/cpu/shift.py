@@ -88,7 +88,7 @@ def _proposal(job: JobSignal) -> Proposal | None:
         policy=SHIFT.name,
         job=job.uid,
         change=PodSizes(in_stages(job, sizes)),
-        reason=f"{why}: {listed(moved, of='pods')}",
+        reason=f"{why}: {listed(moved, noun='pods')}",
         measure=measure if favours else None,
     )
 

@@ -104,7 +104,7 @@ def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str
     """Return the reason that no policy may change the CPU of a job's pods, or empty."""
     if why := why_managed(job):
         return why
-    unlike = len(with_sizes(state, ((pod, CpuSize()) for pod in pods), by=frozenset()).unlike)
+    unlike = len(with_sizes(state, ((pod, CpuSize()) for pod in pods), policies=frozenset()).unlike)
     if len(pods) + unlike > MOST_RESIZED:
         varied = f", {unlike} of them with their own CPU" if unlike else ""
         limit = f"at most {MOST_RESIZED}, where a pod with its own CPU counts twice"

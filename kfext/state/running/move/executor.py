@@ -241,7 +241,7 @@ class MoveExecutor(Executor):
         return move_or_stay(
             job.uid,
             now=homes,
-            to=(self._better(job, now=now.wall) or {}).values(),
+            better=(self._better(job, now=now.wall) or {}).values(),
             remaining=self._remaining(job, now=now.wall),
             cost=self._cost(job, now=now.wall),
             speed=MIGRATE.parameter(self.running.settings_of(job.tracked), "spreadSpeed"),

@@ -62,25 +62,25 @@ def move_or_stay(
     job: str,
     *,
     now: Collection[str],
-    to: Collection[str],
+    better: Collection[str],
     remaining: float | None,
     cost: float,
     speed: float,
 ) -> Proposal | Verdict:
     """Return the proposal to move a job to fewer nodes, or the reason to stay.
 
-    `now`: the nodes of its pods. `to`: better nodes, empty without capacity.
+    `now`: the nodes of its pods. `better`: better nodes, empty without capacity.
     `remaining`: the seconds to its end at its present speed, or None. `cost`: the seconds that a
     move costs. `speed`: as SPREAD_SPEED.
     """
-    are = f"its pods are on {listed(sorted(set(now)), of='nodes')}"
-    if not to:
+    are = f"its pods are on {listed(sorted(set(now)), noun='nodes')}"
+    if not better:
         return Verdict(names.REASON_STAYS, f"{are}; no better nodes have capacity for all of them")
     if remaining is None:
         message = f"{are}; its remaining time is unknown, so a move may not pay"
         return Verdict(names.REASON_STAYS, message)
     saves = remaining * (1 - speed)
-    goes = listed(sorted(set(to)), of="nodes")
+    goes = listed(sorted(set(better)), noun="nodes")
     gain = f"saves about {saves:.0f} s and costs about {cost:.0f} s"
     if saves <= MARGIN * cost:
         message = f"{are}; a move to {goes} {gain}, and must save {MARGIN:g} times its cost"

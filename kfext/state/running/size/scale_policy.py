@@ -228,7 +228,7 @@ class ScaleProposals:
         """Release the holds for rescues and new sizes that are of no use to their jobs."""
         holds = self._cluster.holds
         for uid in holds.holders():
-            hold, tracked = holds.of(uid), self._cluster.jobs.get(uid)
+            hold, tracked = holds.hold_of(uid), self._cluster.jobs.get(uid)
             if tracked is None or hold is None or hold.kind not in {HoldKind.RESCUE, HoldKind.SIZE}:
                 continue
             if self._is_in_vain(tracked):

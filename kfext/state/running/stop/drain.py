@@ -76,7 +76,7 @@ class Drains:
 
     def keeps_hold(self, job: RunningJob) -> bool:
         """Return whether a job leaves its nodes, with capacity on hold elsewhere."""
-        return self.leaves(job) and self._cluster.holds.of(job.uid) is not None
+        return self.leaves(job) and self._cluster.holds.hold_of(job.uid) is not None
 
     def why_ineligible(self, job: RunningJob, *, now: float) -> Verdict | None:
         """Return the reason that a job cannot leave its drained node for now, or None."""
@@ -194,7 +194,7 @@ class Drains:
 
     def end(self, job: RunningJob) -> None:
         """End the stop of a job, and release its hold."""
-        drained, hold = self.leaves(job), self._cluster.holds.of(job.uid)
+        drained, hold = self.leaves(job), self._cluster.holds.hold_of(job.uid)
         self._stops.end(job)
         if drained and hold is not None and hold.kind is HoldKind.MOVE:
             self._cluster.holds.release(job.uid)

@@ -202,7 +202,7 @@ class StopExecutor(Executor):
             ),
             restart=expected_restart(job),
             stops=job.tracked.state.stop.count,
-            size=slots(job.tracked.job, of=waiting.job),
+            size=slots(job.tracked.job, waiting=waiting.job),
         )
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:

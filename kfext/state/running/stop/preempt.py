@@ -78,7 +78,7 @@ def may_preempt(tracked: TrackedJob, settings: Settings, cluster: Cluster, *, no
         return False
     if ask is not None and ask.is_open and now - past(ask.since, now=now) < NEW_NODES_SECONDS:
         return False
-    if job.excess or job.shares_gpus or cluster.holds.of(job.uid) is not None:
+    if job.excess or job.shares_gpus or cluster.holds.hold_of(job.uid) is not None:
         return False
     waited = tracked.waits(now) >= PREEMPT.parameter(settings, "wait")
     return waited and preempting_class(job, cluster.classes).preempts

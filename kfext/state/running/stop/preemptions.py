@@ -175,7 +175,7 @@ class Preemptions:
             self._check(preemption, uid, now)
         jobs = self._victims(preemption)
         places = self._places(preemption, waiting, now=now.wall)
-        if places is not None and self._cluster.holds.of(waiting.job.uid) is None:
+        if places is not None and self._cluster.holds.hold_of(waiting.job.uid) is None:
             self._hold(waiting, places, preemption, now=now.wall)
         if not jobs:
             fits = places is not None and self._permits(waiting, ())
@@ -290,7 +290,7 @@ class Preemptions:
         for job in self._victims(preemption):
             self._stops.end(job)
         uid, holds = preemption.waiting, self._cluster.holds
-        if (hold := holds.of(uid)) is not None and hold.kind is HoldKind.PREEMPT:
+        if (hold := holds.hold_of(uid)) is not None and hold.kind is HoldKind.PREEMPT:
             holds.release(uid)
             self._cluster.mark(uid)
         self._pauses = {key: at for key, at in self._pauses.items() if key in self._cluster.jobs}

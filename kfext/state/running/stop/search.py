@@ -49,7 +49,7 @@ class StopSearch:
 
         `settings`: the settings of the waiting job. `gone`: the uids of its present victims.
         """
-        wanted = by_cost(victims, needed=slots(waiting.job, of=waiting.job))
+        wanted = by_cost(victims, needed=slots(waiting.job, waiting=waiting.job))
         uids = frozenset(victim.uid for victim in wanted)
         if self._version != self._capacity.version:
             self._in_vain.clear()

@@ -54,9 +54,9 @@ def by_cost(victims: Iterable[Victim], *, needed: float) -> list[Victim]:
     return sorted(victims, key=rank)
 
 
-def slots(job: TrainingJob, *, of: TrainingJob) -> float:
-    """Return the slots of a job: GPUs if the job `of` needs GPUs, else cores, at least 1."""
-    resource = NATIVE_GPU if of.requests.get(NATIVE_GPU) else CPU
+def slots(job: TrainingJob, *, waiting: TrainingJob) -> float:
+    """Return the slots of a job: GPUs if the job `waiting` needs GPUs, else cores, at least 1."""
+    resource = NATIVE_GPU if waiting.requests.get(NATIVE_GPU) else CPU
     amount = job.requests.get(resource, 0)
     return max(1.0, amount / 1000 if resource == CPU else float(amount))
 

@@ -1,4 +1,4 @@
-"""kfext's rows beside the times of published schedulers, and effects that are compared in shape."""
+"""kfext's rows beside the times of published schedulers, and effects compared in shape."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -43,7 +43,7 @@ def test_a_row_of_kfext_is_compared_with_published_times(
     def published(arm: str, _number: int) -> Mapping[str, float] | None:
         return {"job-0": 200.0, "job-1": 1000.0} if arm == "theirs" else None
 
-    found = rows(
+    result = rows(
         "Title",
         lambda _number: world,
         ("theirs", "gang"),
@@ -52,7 +52,7 @@ def test_a_row_of_kfext_is_compared_with_published_times(
         against="theirs",
         modules=(),
     )
-    title, _, head, _, theirs, gang = found.splitlines()
+    title, _, head, _, theirs, gang = result.splitlines()
     assert title == "### Title, against theirs"
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in (head, theirs, gang)]
     assert dict(zip(cells[0], cells[1], strict=True)) == {

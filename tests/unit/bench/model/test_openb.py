@@ -32,14 +32,14 @@ def whole(gpus: int = 1, *, cpu: int = 1000, types: str = "") -> Pod:
 HALF = part(500)
 PLAIN = Pod(1000, 10, 0, 0)
 Present = Sequence[tuple[Pod, int, Sequence[int]]]
-"""Pods that are there already: each with its row and its GPUs."""
+"""Pods that exist already: each with its row and its GPUs."""
 
 
 def cluster(nodes: Sequence[Node], present: Present = ()) -> Cluster:
-    made = Cluster(nodes)
+    cluster = Cluster(nodes)
     for pod, row, gpus in present:
-        made.take(pod, (row, gpus))
-    return made
+        cluster.take(pod, (row, gpus))
+    return cluster
 
 
 # --- the cluster --------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ FITS: dict[str, tuple[Sequence[Node], Present, Pod, list[int]]] = {
 
 
 @pytest.mark.parametrize(("nodes", "present", "pod", "want"), FITS.values(), ids=FITS)
-def test_the_nodes_that_have_room(
+def test_the_nodes_that_have_capacity(
     nodes: Sequence[Node], present: Present, pod: Pod, want: list[int]
 ) -> None:
     assert cluster(nodes, present).fitting(pod).tolist() == want
@@ -78,7 +78,7 @@ PLACES: dict[str, tuple[scores.Score, Sequence[Node], Present, Pod, Place | None
         HALF,
         (0, [2]),
     ),
-    "BestFit: no room": (scores.best_fit, [node(1)], [], whole(2), None),
+    "BestFit: no capacity": (scores.best_fit, [node(1)], [], whole(2), None),
     "DotProd: the node with the least in common": (
         scores.dot_product,
         [node(8), node(8)],
@@ -136,12 +136,12 @@ def test_where_a_scheduler_by_scores_puts_a_pod(
     assert scores.by(score)(cluster(nodes, present), pod) == want
 
 
-def test_the_random_scheduler_uses_all_nodes_and_gpus_with_room() -> None:
+def test_the_random_scheduler_uses_all_nodes_and_gpus_with_capacity() -> None:
     place = scores.at_random(np.random.default_rng(0))
-    on = cluster([node(1), node(2), node(1)], [(part(600), 0, [0])])
-    found = [place(on, HALF) for _ in range(50)]
-    assert {(at[0], *at[1]) for at in found if at} == {(1, 0), (1, 1), (2, 0)}
-    assert place(on, whole(3)) is None
+    capacity = cluster([node(1), node(2), node(1)], [(part(600), 0, [0])])
+    results = [place(capacity, HALF) for _ in range(50)]
+    assert {(at[0], *at[1]) for at in results if at} == {(1, 0), (1, 1), (2, 0)}
+    assert place(capacity, whole(3)) is None
 
 
 # --- fragmentation and FGD ----------------------------------------------------------------------
@@ -162,9 +162,9 @@ USELESS: dict[str, tuple[Sequence[Pod], Node, Present, float]] = {
 def test_the_useless_part_of_the_gpus_of_a_node(
     typical: Sequence[Pod], on: Node, present: Present, want: float
 ) -> None:
-    made = cluster([on], present)
-    of = Typical(typical, made.models)
-    assert of.fragmented(made.cpu, made.gpu, made.model).tolist() == [want]
+    gpus = cluster([on], present)
+    of = Typical(typical, gpus.models)
+    assert of.fragmented(gpus.cpu, gpus.gpu, gpus.model).tolist() == [want]
 
 
 GRADIENT: dict[str, tuple[Sequence[Node], Present, Pod, Place | None]] = {
@@ -182,7 +182,7 @@ GRADIENT: dict[str, tuple[Sequence[Node], Present, Pod, Place | None]] = {
         (1, []),
     ),
     "the first of equal nodes": ([node(2), node(2)], [], whole(2), (0, [0, 1])),
-    "no room": ([node(2)], [], whole(3), None),
+    "no capacity": ([node(2)], [], whole(3), None),
 }
 
 
@@ -190,18 +190,18 @@ GRADIENT: dict[str, tuple[Sequence[Node], Present, Pod, Place | None]] = {
 def test_where_fgd_puts_a_pod(
     nodes: Sequence[Node], present: Present, pod: Pod, want: Place | None
 ) -> None:
-    on = cluster(nodes, present)
-    assert FGD(Typical([whole(), whole(2), HALF], on.models))(on, pod) == want
+    capacity = cluster(nodes, present)
+    assert FGD(Typical([whole(), whole(2), HALF], capacity.models))(capacity, pod) == want
 
 
-def test_fgd_scores_a_node_anew_after_a_pod_came() -> None:
-    on = cluster([node(2), node(2)])
-    place = FGD(Typical([whole(), whole(2), HALF], on.models))
-    assert place(on, HALF) == (0, [0])
-    on.take(whole(2), (0, [0, 1]))
-    assert place(on, HALF) == (1, [0])
-    on.take(HALF, (1, [1]))
-    assert place(on, HALF) == (1, [1])
+def test_fgd_scores_a_node_again_after_a_new_pod() -> None:
+    capacity = cluster([node(2), node(2)])
+    place = FGD(Typical([whole(), whole(2), HALF], capacity.models))
+    assert place(capacity, HALF) == (0, [0])
+    capacity.take(whole(2), (0, [0, 1]))
+    assert place(capacity, HALF) == (1, [0])
+    capacity.take(HALF, (1, [1]))
+    assert place(capacity, HALF) == (1, [1])
 
 
 # --- a run --------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_a_seed_is_one_run_and_another_seed_is_another() -> None:
     assert first.pods != other.pods
 
 
-def test_what_is_allocated_and_fragmented_at_a_load() -> None:
+def test_allocation_and_fragmentation_at_a_load() -> None:
     run = Draw(1, [node(2)], [HALF, whole(), whole(), HALF])
     course = fill(
         run, scores.by(scores.best_fit), typical=Typical([whole()], ["T4"]), loads=(25, 75)
@@ -257,13 +257,13 @@ PLACED: dict[str, tuple[Sequence[Node], Sequence[Pod], list[Place | None]]] = {
 def test_where_kfext_puts_pods(
     nodes: Sequence[Node], pods: Sequence[Pod], want: list[Place | None]
 ) -> None:
-    on, place, found = Cluster(nodes), ByKfext(nodes), []
+    on, place, results = Cluster(nodes), ByKfext(nodes), []
     for pod in pods:
         at = place(on, pod)
-        found.append(at)
+        results.append(at)
         if at is not None:
             on.take(pod, at)
-    assert found == want
+    assert results == want
 
 
 def test_a_part_finer_than_a_hundredth_is_rounded_up() -> None:
@@ -294,7 +294,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_the_files_say(folder: Path) -> None:
+def test_the_contents_of_the_files(folder: Path) -> None:
     assert read_nodes(folder) == [Node("a", 64_000, 1000, 2, "T4")]
     assert read_pods(folder, "default") == [Pod(1000, 10, 1, 500, "T4|P100")]
     more = FIGURES + "openb_pod_list_default,06-FGD,43,92\nopenb_pod_list_other,06-FGD,43,1\n"

@@ -57,7 +57,7 @@ TIMES = StepTimes(
         pytest.param((3, 3, 2, 2, 2, 2), 10, 24 / 2 + 30 * 5 / 12 + 90 / 12 + 1, id="in triangles"),
     ],
 )  # fmt: skip
-def test_a_step_is_linear_between_what_was_measured(
+def test_a_step_is_linear_between_measurements(
     placement: Placement, local: int, expected: float
 ) -> None:
     assert float(TIMES.of(placement, local).step) == pytest.approx(expected, nan_ok=True)
@@ -135,7 +135,7 @@ def test_only_the_last_pass_waits_for_gradients() -> None:
 
 
 class Script:
-    """Gives one job the allocation of each tick."""
+    """Allocates to one job in each tick."""
 
     def __init__(self, *allocations: Allocation) -> None:
         self._allocations = [*allocations]
@@ -166,8 +166,8 @@ def test_time_passes_in_ticks(submitted: int, allocations: list[Allocation], exp
 
 def allocated(scheduler: Scheduler, *jobs: Job, now: int = 6000) -> dict[str, Allocation]:
     """Return the allocations of the jobs that train."""
-    found = scheduler.allocate(jobs, now=now)
-    return {name: allocation for name, allocation in found.items() if allocation}
+    result = scheduler.allocate(jobs, now=now)
+    return {name: allocation for name, allocation in result.items() if allocation}
 
 
 def whole(*nodes: int) -> Allocation:
@@ -230,7 +230,7 @@ def test_the_second_queue_of_tiresias_is_in_the_order_of_demotion() -> None:
         ),
         pytest.param(
             [job("a", application=model(SINGLE, steps={2: 0.5}))], {"a": (0,)},
-            id="ncf is held to one GPU",
+            id="ncf is limited to one GPU",
         ),
         pytest.param(
             [job("a", batch=20, application=model(steps={1: 9, 2: 5, 3: 4}))], {"a": (0, 0)},
@@ -238,22 +238,22 @@ def test_the_second_queue_of_tiresias_is_in_the_order_of_demotion() -> None:
         ),
     ],
 )  # fmt: skip
-def test_optimus_gives_gpus_that_save_time(
+def test_optimus_allocates_gpus_that_save_time(
     jobs: list[Job], expected: dict[str, Allocation]
 ) -> None:
     assert allocated(Optimus(), *jobs) == expected
 
 
-def test_optimus_gives_a_gpu_where_it_cuts_most_remaining_time() -> None:
+def test_optimus_allocates_a_gpu_where_it_cuts_most_remaining_time() -> None:
     steps = {1: 3, 2: 2, 3: 1.5, 4: 1.25}
     others = [job(f"other-{number}") for number in range(60)]
     long = job("long", application=model(steps=steps, ends=(100.0, 900.0)))
     short = job("short", application=model(steps=steps, ends=(800.0, 900.0)))
-    found = allocated(Optimus(), *others, long, short)
-    assert (len(found["long"]), len(found["short"])) == (3, 1)
+    result = allocated(Optimus(), *others, long, short)
+    assert (len(result["long"]), len(result["short"])) == (3, 1)
     long.epoch = 1
-    found = allocated(Optimus(), *others, long, short)
-    assert (len(found["long"]), len(found["short"])) == (1, 3)
+    result = allocated(Optimus(), *others, long, short)
+    assert (len(result["long"]), len(result["short"])) == (1, 3)
 
 
 NOISY = model(noisy=True)
@@ -279,31 +279,34 @@ NOISY = model(noisy=True)
         ),
         pytest.param(
             [job("a", 1, (5,), application=model(SINGLE, noisy=True))], 600, {"a": (5,)},
-            id="ncf is held to one GPU",
+            id="ncf is limited to one GPU",
         ),
     ],
 )  # fmt: skip
-def test_the_elastic_scheduler_gives_gpus_that_add_speed(
+def test_the_elastic_scheduler_allocates_gpus_that_add_speed(
     jobs: list[Job], now: int, expected: dict[str, Allocation]
 ) -> None:
     assert allocated(Elastic(), *jobs, now=now) == expected
 
 
-def test_the_elastic_scheduler_gives_gpus_to_a_slow_job_although_a_fast_job_gains_more() -> None:
+def test_the_elastic_scheduler_serves_a_slow_job_although_a_fast_job_gains_more() -> None:
     fast = job("fast", 32, whole(*range(8)), application=NOISY)
     slow = job("slow", 8, whole(8, 9), application=model(noisy=True, steps={12: 1.3, 16: 1.5}))
-    found = allocated(Elastic(), fast, slow)
-    assert {name: len(allocation) for name, allocation in found.items()} == {"fast": 48, "slow": 16}
+    result = allocated(Elastic(), fast, slow)
+    assert {name: len(allocation) for name, allocation in result.items()} == {
+        "fast": 48,
+        "slow": 16,
+    }
 
 
-def test_the_elastic_scheduler_takes_gpus_for_a_job_that_waits() -> None:
+def test_the_elastic_scheduler_takes_gpus_for_a_waiting_job() -> None:
     holders = [
         job(f"holder-{number}", 16, whole(*range(4 * number, 4 * number + 4)), application=NOISY)
         for number in range(4)
     ]
-    found = allocated(Elastic(), *holders, job("late", application=NOISY))
-    assert len(found["late"]) == 1
-    assert sorted(len(found[holder.name]) for holder in holders) == [12, 16, 16, 16]
+    result = allocated(Elastic(), *holders, job("late", application=NOISY))
+    assert len(result["late"]) == 1
+    assert sorted(len(result[holder.name]) for holder in holders) == [12, 16, 16, 16]
 
 
 def folder(data: Path, *, optimus: float = 190.0) -> Path:
@@ -334,9 +337,9 @@ def folder(data: Path, *, optimus: float = 190.0) -> Path:
     return data
 
 
-def test_the_tables_say_what_agrees(tmp_path: Path) -> None:
-    found = measure(folder(tmp_path, optimus=380.0), quick=True)
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in found.splitlines()]
+def test_the_tables_show_the_agreement(tmp_path: Path) -> None:
+    result = measure(folder(tmp_path, optimus=380.0), quick=True)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.splitlines()]
     assert [[*row[:5], row[-1]] for row in rows if row and row[-1] in ("PASS", "MISS")] == [
         ["tiresias", "1.0", "mean s, workload-6", "190.0", "190.0", "PASS"],
         ["tiresias", "1.0", "jobs of workload-6 that agree", "1", "1", "PASS"],

@@ -1,4 +1,4 @@
-"""What a run of the simulator takes, by its size."""
+"""The cost of a run of the simulator, by its size."""
 
 import pytest
 

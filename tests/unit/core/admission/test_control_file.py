@@ -1,4 +1,4 @@
-"""The file in which a job reads that kfext asks for a checkpoint."""
+"""The file that shows a job kfext's checkpoint requests."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def edited(annotations: Any, given: Raw) -> Raw:
             spec(volumes=[DATA], volumeMounts=[AT_DATA]),
             [DATA, VOLUME],
             [AT_DATA, MOUNT],
-            id="others are kept and stand first",
+            id="others are kept and come first",
         ),
     ],
 )
@@ -98,24 +98,24 @@ LEFT_ALONE: dict[str, Raw] = {
     "nothing": {},
     "mounts are a text": spec(volumeMounts="x"),
     "volumes are a text": spec(volumes="x"),
-    "its own mount in the place": mounted("/etc/kfext"),
-    "its own mount in the place, written otherwise": mounted("//etc//kfext/"),
+    "its own mount at this path": mounted("/etc/kfext"),
+    "its own mount at this path, in another spelling": mounted("//etc//kfext/"),
     "its own mount of the file": mounted("/etc/kfext/control"),
-    "a mount around it, perhaps read-only": mounted("/etc"),
+    "a mount above it, perhaps read-only": mounted("/etc"),
     "a mount of the root": mounted("/"),
-    "a mount of the root, by a way around": mounted("/data/.."),
+    "a mount of the root, in another spelling": mounted("/data/.."),
     "a volume of that name": spec(volumes=[{"name": "kfext-control", "emptyDir": {}}]),
     "as many values as a pod may have": spec(volumes=[DATA] * (MOST_VALUES - 1)),
-    "our own output": edited(ELASTIC, spec()),
+    "kfext's own output": edited(ELASTIC, spec()),
 }
 
 
 @pytest.mark.parametrize("given", LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_what_is_in_the_place_of_the_file_is_left_alone(given: Raw) -> None:
+def test_whatever_occupies_the_path_of_the_file_is_left_alone(given: Raw) -> None:
     assert control_file(KINDS["PyTorchJob"], {"annotations": ELASTIC}, given) == (given, [])
 
 
-def test_a_directory_with_a_name_like_it_is_another() -> None:
+def test_a_directory_with_a_similar_name_is_another() -> None:
     assert edited(ELASTIC, mounted("/etc/kfext-data"))["volumes"] == [VOLUME]
 
 
@@ -133,7 +133,7 @@ def test_any_pod_gets_a_valid_patch_and_a_second_review_none(
 
 @pytest.mark.parametrize("alive", [True, False])
 @pytest.mark.parametrize("annotations", [ELASTIC, RELEASED], ids=["held", "released"])
-def test_the_pod_webhook_adds_it_whether_or_not_the_pod_is_gated(
+def test_the_pod_webhook_adds_the_file_whether_or_not_the_pod_is_gated(
     annotations: Raw, alive: bool
 ) -> None:
     raw = pod(annotations=annotations)
@@ -162,22 +162,22 @@ def annotated(setting: str, value: str) -> Namespace:
 
 POLICY = TrainingPolicy("team", settings={names.ELASTIC: "1-4"})
 FROM: dict[str, tuple[Raw, Raw, bool]] = {
-    "of a policy": ({}, {"policies": (POLICY,)}, True),
-    "of the namespace": ({}, {"namespace": annotated(names.ELASTIC, "1-4")}, True),
-    "of the namespace, to be moved": (
+    "set by a policy": ({}, {"policies": (POLICY,)}, True),
+    "set by the namespace": ({}, {"namespace": annotated(names.ELASTIC, "1-4")}, True),
+    "set by the namespace, to be moved": (
         {},
         {"namespace": annotated(names.MIGRATE, "checkpointed")},
         True,
     ),
-    "of the job, against the policy": ({names.ELASTIC: "off"}, {"policies": (POLICY,)}, False),
-    "of no place": ({}, {}, False),
+    "set by the job, against the policy": ({names.ELASTIC: "off"}, {"policies": (POLICY,)}, False),
+    "set nowhere": ({}, {}, False),
 }
 
 
 @pytest.mark.parametrize("kind", WITH_TEMPLATES)
 @pytest.mark.parametrize(("own", "given", "want"), FROM.values(), ids=FROM)
 @pytest.mark.parametrize("copied", [False, True], ids=["new", "with settings of another job"])
-def test_a_setting_brings_the_file_wherever_it_is_written(
+def test_a_setting_adds_the_file_wherever_it_is_written(
     kind: str, own: Raw, given: Raw, *, want: bool, copied: bool
 ) -> None:
     raw = job(kind, annotations=own)

@@ -1,4 +1,4 @@
-"""Jobs and pods that share GPUs: which are refused, and what a pod gets in place of a whole GPU."""
+"""Jobs and pods that share GPUs: which are refused, and the part that replaces a whole GPU."""
 
 import subprocess
 from copy import deepcopy
@@ -40,7 +40,7 @@ def of_gpus(gpus: int, **container: Any) -> Raw:
 
 
 def amounts(**stated: Any) -> Raw:
-    """A container that states limits and requests of GPUs by themselves."""
+    """A container with separate limits and requests of GPUs."""
     resources = {kind: {names.NATIVE_GPU: number} for kind, number in stated.items()}
     return {"name": "pytorch", "resources": resources}
 
@@ -97,7 +97,7 @@ REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
         workers(SHARE, containers=[{"name": "pytorch"}], resources=amounts(limits=1)["resources"]),
         "asks for nvidia.com/gpu at the level of the pod; allowed: ",
     ),
-    "it asks for a part by its name": (
+    "it requests a part by its name": (
         workers(SHARE, containers=[of_gpus(1), PART]),
         "asks for kfext.dev/gpu-1 itself",
     ),
@@ -109,7 +109,7 @@ REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
         workers(SHARE, resourceClaims=[{"name": "card", "resourceClaimName": "card"}]),
         "has resourceClaims",
     ),
-    "it says itself which GPUs it sees": (
+    "it sets its visible GPUs itself": (
         workers(SHARE, containers=[of_gpus(1, env=[CARDS])]),
         "NVIDIA_VISIBLE_DEVICES",
     ),
@@ -136,7 +136,7 @@ def test_a_job_that_cannot_share_gpus_is_refused(raw: Raw, why: str) -> None:
     assert [verdict.reason for verdict in mutation.verdicts] == [names.REASON_SHARE_REFUSED]
 
 
-def test_a_job_that_names_its_node_is_told_what_is_allowed_instead() -> None:
+def test_the_refusal_of_a_job_that_names_its_node_names_the_alternative() -> None:
     refusal = mutate_job(workers(SHARE, nodeName="n"), CONTEXT).refusal
     for part in ("Worker template", "nodeName: 'n'", "allowed: ", "e.g. nodeSelector"):
         assert part in refusal
@@ -164,11 +164,11 @@ ALLOWED: dict[str, tuple[Raw, ReviewContext]] = {
         workers(SHARE, containers=[amounts(limits="1000m", requests=1.0)]),
         CONTEXT,
     ),
-    "an init container that asks for none": (
+    "an init container that requests none": (
         workers(SHARE, initContainers=[of_gpus(0, name="first")]),
         CONTEXT,
     ),
-    "a container without a GPU says which it sees": (
+    "a container without a GPU sets its visible GPUs": (
         workers(SHARE, containers=[of_gpus(1), {"name": "side", "env": [CARDS]}]),
         CONTEXT,
     ),
@@ -193,7 +193,7 @@ def test_other_jobs_are_held_until_they_have_their_parts(raw: Raw, context: Revi
     assert (again.ops, again.refusal) == ((), "")
 
 
-def test_a_released_job_may_state_anything_and_its_pods_get_whole_gpus() -> None:
+def test_a_released_job_may_state_anything_and_its_pods_have_whole_gpus() -> None:
     raw = workers({**SHARE, names.RELEASED: "ByUser"}, gpus=2)
     mutation = mutate_job(raw, CONTEXT)
     assert not mutation.refusal
@@ -237,11 +237,11 @@ COPIED = {
 
 
 @pytest.mark.parametrize("stated", [{}, SHARE], ids=["nothing", "another share"])
-def test_templates_say_what_the_job_says_and_nothing_of_a_part_it_has_not(stated: Raw) -> None:
+def test_templates_state_the_settings_of_the_job_and_no_part_that_it_lacks(stated: Raw) -> None:
     raw = workers(stated, metadata={"annotations": COPIED})
     after = jsonpatch.apply_patch(raw, list(mutate_job(raw, CONTEXT).ops))
-    found = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
-    assert {key: value for key, value in found.items() if "gpu" in key} == stated
+    result = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
+    assert {key: value for key, value in result.items() if "gpu" in key} == stated
 
 
 # --- the part of a pod ----------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def sharer(
 
 
 def part_of(raw: Raw) -> Part:
-    """The part; its operations make its spec, and a second look adds none."""
+    """The part; its operations make its spec, and a second review adds none."""
     before = deepcopy(raw)
     part = gpu_part(KIND, raw["metadata"], raw["spec"])
     assert raw == before
@@ -310,10 +310,10 @@ def test_a_trial_that_katib_has_changed_gets_its_part_beside_the_collector() -> 
     assert collector == changed["containers"][1]
 
 
-def test_nothing_is_stated_that_was_not() -> None:
+def test_no_new_limit_or_request_is_stated() -> None:
     only = {"name": "pytorch", "resources": {"limits": {GPU: "1"}}}
-    found = part_of(sharer(containers=[only])).spec["containers"][0]["resources"]
-    assert found == {"limits": {"kfext.dev/gpu-0": "50"}}
+    result = part_of(sharer(containers=[only])).spec["containers"][0]["resources"]
+    assert result == {"limits": {"kfext.dev/gpu-0": "50"}}
 
 
 def test_each_replica_gets_the_part_that_was_planned_for_it() -> None:
@@ -349,14 +349,14 @@ UNTOUCHED: dict[str, Raw] = {
 
 
 @pytest.mark.parametrize("raw", UNTOUCHED.values(), ids=UNTOUCHED)
-def test_other_pods_are_left_as_they_are_but_for_the_gate(raw: Raw) -> None:
+def test_other_pods_are_unchanged_but_for_the_gate(raw: Raw) -> None:
     mutation = mutate_pod(raw, controller_alive=True)
     assert not mutation.refusal
     after = jsonpatch.apply_patch(raw, list(mutation.ops))["spec"]
     assert {key: field for key, field in after.items() if key != "schedulingGates"} == raw["spec"]
 
 
-def test_a_container_that_asks_for_none_is_not_one_more() -> None:
+def test_a_container_that_requests_no_gpu_does_not_count() -> None:
     assert limits_in(sharer(containers=[limited("0"), limited()]))[0][GPU] == "0"
 
 
@@ -368,28 +368,28 @@ REFUSED: dict[str, tuple[Raw, str]] = {
         "it has an init container that asks for a GPU",
     ),
     "it claims devices by DRA": (sharer(resourceClaims=[{"name": "x"}]), "it has resourceClaims"),
-    "it asks for a part itself too": (
+    "it requests a part itself too": (
         sharer(containers=[limited(), {"resources": {"limits": {"kfext.dev/gpu-3": "50"}}}]),
         "it asks for kfext.dev/gpu-3 itself",
     ),
-    "it says itself which GPUs it sees": (
+    "it sets its visible GPUs itself": (
         sharer(containers=[limited(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])]),
         "it sets NVIDIA_VISIBLE_DEVICES",
     ),
     "its job has no plan": (sharer({names.GPU_SLOTS: ""}), "has not placed"),
     "it is not in the plan": (sharer(index="2"), "has not placed"),
-    "its index is none": (sharer(index="-1"), "has not placed"),
-    "its index is beyond all": (sharer(index="9" * 5000), "has not placed"),
+    "its index is malformed": (sharer(index="-1"), "has not placed"),
+    "its index is too large": (sharer(index="9" * 5000), "has not placed"),
     "its part is no number": (sharer({names.GPU_SLOTS: "half@0"}), "has not placed"),
     "its part has no slot": (sharer({names.GPU_SLOTS: "50"}), "has not placed"),
-    "its part is nothing": (sharer({names.GPU_SLOTS: "0@0"}), "has not placed"),
+    "its part is zero": (sharer({names.GPU_SLOTS: "0@0"}), "has not placed"),
     "its part is more than a GPU": (sharer({names.GPU_SLOTS: "101@0"}), "has not placed"),
-    "its slot is beyond all": (sharer({names.GPU_SLOTS: "50@64"}), "has not placed"),
+    "its slot is too large": (sharer({names.GPU_SLOTS: "50@64"}), "has not placed"),
 }
 
 
 @pytest.mark.parametrize(("raw", "why"), REFUSED.values(), ids=REFUSED)
-def test_a_pod_that_nothing_would_account_for_is_refused(raw: Raw, why: str) -> None:
+def test_a_pod_that_would_not_be_accounted_for_is_refused(raw: Raw, why: str) -> None:
     part = part_of(raw)
     assert why in part.refusal
     assert (part.spec, part.operations) == (raw["spec"], ())
@@ -406,7 +406,7 @@ HOOKED: dict[str, tuple[Raw, str]] = {
 
 
 @pytest.mark.parametrize(("annotations", "want"), HOOKED.values(), ids=HOOKED)
-def test_its_container_gives_way(annotations: Raw, want: str) -> None:
+def test_its_container_is_hooked(annotations: Raw, want: str) -> None:
     spec = part_of(sharer(annotations)).spec
     env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
     assert env["KFEXT_GPU_PRIORITY"] == want
@@ -527,11 +527,11 @@ def with_hook(spec: Raw) -> Raw:
 LITERAL: dict[str, tuple[list[Raw], list[Raw]]] = {
     "a path": ([path("/app")], [path("/kfext/hook:/app"), PRIORITY]),
     "several paths": ([path("/a:/b")], [path("/kfext/hook:/a:/b"), PRIORITY]),
-    "an empty one, which is not the working directory": (
+    "an empty path, which is not the working directory": (
         [path("")],
         [path("/kfext/hook"), PRIORITY],
     ),
-    "between variables, and one refers to it": (
+    "between variables, and a variable refers to it": (
         [BEFORE, path("$(A)"), AFTER],
         [BEFORE, path("/kfext/hook:$(A)"), AFTER, PRIORITY],
     ),
@@ -539,29 +539,29 @@ LITERAL: dict[str, tuple[list[Raw], list[Raw]]] = {
 
 
 @pytest.mark.parametrize(("env", "want"), LITERAL.values(), ids=LITERAL)
-def test_a_path_that_the_pod_states_stays_behind_ours(env: list[Raw], want: list[Raw]) -> None:
+def test_a_path_of_the_pod_follows_the_path_of_kfext(env: list[Raw], want: list[Raw]) -> None:
     assert with_hook({"containers": [container(env=env)]}) == {
         "containers": [container(env=want)],
     }
 
 
-def test_the_last_of_several_counts_as_for_the_kubelet() -> None:
-    (found,) = with_hook({"containers": [container(env=[path("/a"), path("/b")])]})["containers"]
-    assert found["env"][-2:] == [path("/kfext/hook:/b"), PRIORITY]
+def test_the_last_of_several_values_counts_as_for_the_kubelet() -> None:
+    (result,) = with_hook({"containers": [container(env=[path("/a"), path("/b")])]})["containers"]
+    assert result["env"][-2:] == [path("/kfext/hook:/b"), PRIORITY]
 
 
 @pytest.mark.parametrize("env", [None, [BEFORE], [FROM_MAP, AFTER]], ids=["no", "other", "its own"])
-def test_a_shell_puts_the_hook_before_what_is_not_known_here_and_becomes_the_command(
+def test_a_shell_puts_the_hook_before_an_unknown_path_and_becomes_the_command(
     env: list[Raw] | None,
 ) -> None:
     stated = {"env": env} if env else {}
     given = container(command=["torchrun", "a b"], args=["$x"], **stated)
     spec = with_hook({"containers": [given]})
-    (found,) = spec.pop("containers")
+    (result,) = spec.pop("containers")
     assert spec == {}, "it has no init container"
-    command = found.pop("command")
+    command = result.pop("command")
     del given["command"]
-    assert found == {**given, "env": [*(env or []), PRIORITY]}
+    assert result == {**given, "env": [*(env or []), PRIORITY]}
     assert command[:3] == ["/kfext/hook/busybox", "sh", "-c"]
     assert command[4:] == ["torchrun", "a b"]
 
@@ -569,7 +569,7 @@ def test_a_shell_puts_the_hook_before_what_is_not_known_here_and_becomes_the_com
 PATHS = {"unset": ({}, "/kfext/hook"), "set": ({"PYTHONPATH": "/a:/b"}, "/kfext/hook:/a:/b")}
 
 
-def test_a_command_without_a_folder_is_the_one_of_the_image(tmp_path: Path) -> None:
+def test_a_command_without_a_folder_is_found_in_the_image(tmp_path: Path) -> None:
     own = tmp_path / "tool"
     own.write_text('#!/bin/sh\necho "own $1"\n')
     own.chmod(0o755)
@@ -583,13 +583,13 @@ def test_a_command_without_a_folder_is_the_one_of_the_image(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("environment", "want"), PATHS.values(), ids=PATHS)
-def test_what_the_shell_becomes_has_the_path_and_its_arguments(
+def test_the_command_of_the_shell_has_the_path_and_its_arguments(
     environment: dict[str, str], want: str
 ) -> None:
     says = 'echo "$PYTHONPATH"; printf "%s\\n" "$@"'
     given = container(command=["/bin/sh", "-c", says, "sh", "a b"], args=["$c"])
-    (found,) = with_hook({"containers": [given]})["containers"]
-    command = ["/bin/sh", *found["command"][2:], *found["args"]]
+    (result,) = with_hook({"containers": [given]})["containers"]
+    command = ["/bin/sh", *result["command"][2:], *result["args"]]
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert said.stdout.splitlines() == [want, "a b", "$c"]
 
@@ -602,7 +602,7 @@ UNKNOWN: dict[str, tuple[Any, list[Raw]]] = {
 
 
 @pytest.mark.parametrize(("env", "want"), UNKNOWN.values(), ids=UNKNOWN)
-def test_where_the_image_has_the_command_the_path_is_written_down_in_the_pod(
+def test_the_path_is_written_into_the_pod_if_the_image_has_the_command(
     env: Any, want: list[Raw]
 ) -> None:
     copied = {
@@ -626,7 +626,7 @@ def test_where_the_image_has_the_command_the_path_is_written_down_in_the_pod(
     assert command[3] == 'printf %s "$PYTHONPATH" > /kfext/recorded/pythonpath'
 
 
-def test_what_is_there_already_stays_and_comes_first() -> None:
+def test_existing_entries_stay_and_come_first() -> None:
     mine, first = {"name": "data", "mountPath": "/data"}, {"name": "first"}
     spec = with_hook(
         {

@@ -54,16 +54,16 @@ def admitted(raw: Raw, context: ReviewContext = CONTEXT) -> Raw:
 
 
 def parsed(raw: Raw) -> TrainingJob:
-    found = parse_job(raw)
-    assert found is not None
-    return found
+    parsed = parse_job(raw)
+    assert parsed is not None
+    return parsed
 
 
 def verdict(raw: Raw, context: ReviewContext = CONTEXT) -> str:
-    found = [
+    results = [
         verdict for verdict in mutate_job(raw, context).verdicts if verdict.reason == "MadeElastic"
     ]
-    return found[0].message if found else ""
+    return results[0].message if results else ""
 
 
 MADE: dict[str, tuple[Raw, int]] = {
@@ -88,12 +88,12 @@ MADE: dict[str, tuple[Raw, int]] = {
 @pytest.mark.parametrize(("raw", "pods"), MADE.values(), ids=MADE)
 def test_an_elastic_job_has_workers_alone_and_meets_at_the_first(raw: Raw, pods: int) -> None:
     after = admitted(raw)
-    found = parsed(after)
-    assert [(group.key, group.replicas) for group in found.groups] == [("Worker", pods)]
-    assert found.scaling.elastic
-    assert found.rendezvous.dynamic
-    assert found.rendezvous.at_worker
-    assert not found.rendezvous.obstacle
+    result = parsed(after)
+    assert [(group.key, group.replicas) for group in result.groups] == [("Worker", pods)]
+    assert result.scaling.elastic
+    assert result.rendezvous.dynamic
+    assert result.rendezvous.at_worker
+    assert not result.rendezvous.obstacle
     low, _, high = raw["metadata"]["annotations"][names.ELASTIC].partition("-")
     sizes = {"minReplicas": int(low), "maxReplicas": int(high)}
     assert after["spec"]["elasticPolicy"] == POLICY | sizes
@@ -109,7 +109,7 @@ def test_the_job_is_held_and_its_templates_are_edited_where_they_are_now() -> No
         assert after["spec"]["runPolicy"]["suspend"] is True
 
 
-def test_nothing_but_the_policy_and_the_number_of_workers_is_new() -> None:
+def test_only_the_policy_and_the_number_of_workers_change() -> None:
     raw = elastic(
         {"Master": one(1, nodeSelector={"a": "b"}), "Worker": one(2, nodeSelector={"a": "b"})}
     )
@@ -124,7 +124,7 @@ def test_nothing_but_the_policy_and_the_number_of_workers_is_new() -> None:
     assert after["spec"].keys() - raw["spec"].keys() == {"elasticPolicy", "runPolicy"}
 
 
-def test_what_was_done_and_how_to_prevent_it_is_reported() -> None:
+def test_the_change_and_how_to_prevent_it_are_reported() -> None:
     mutation = mutate_job(elastic(), CONTEXT)
     message = verdict(elastic())
     for part in ("torchrun's own rendezvous", "2 to 8 workers", "Master", "from the job", "off"):
@@ -133,7 +133,7 @@ def test_what_was_done_and_how_to_prevent_it_is_reported() -> None:
     assert "Master of this job is its first worker now (train-worker-0)" in warning
 
 
-def test_without_a_master_there_is_nothing_to_be_surprised_at() -> None:
+def test_a_job_without_a_master_gets_no_warning() -> None:
     raw = elastic({"Worker": one(3)})
     assert mutate_job(raw, CONTEXT).warnings == ()
     assert "Master" not in verdict(raw)
@@ -180,7 +180,7 @@ LEFT: dict[str, tuple[Raw, ReviewContext, str]] = {
     ),
     "another spelling": (elastic({"worker": one(3)}), CONTEXT, "another spelling"),
     "a type twice": (elastic({"Worker": one(2), "worker": one(2)}), CONTEXT, "another spelling"),
-    "a number that is none": (
+    "a malformed number": (
         elastic({"Master": one(1), "Worker": {**one(2), "replicas": "2"}}), CONTEXT, "is malformed"
     ),
     "no trainer": (elastic({"Worker": one(2, containers=[SIDE])}), CONTEXT, "no container"),
@@ -238,13 +238,13 @@ QUIET: dict[str, Raw] = {
 
 
 @pytest.mark.parametrize("raw", QUIET.values(), ids=QUIET)
-def test_a_job_that_is_not_to_be_made_elastic_is_left_without_a_word(raw: Raw) -> None:
+def test_a_job_that_is_not_to_be_made_elastic_gets_no_message(raw: Raw) -> None:
     mutation = mutate_job(raw, CONTEXT)
     assert mutation.warnings == ()
     assert not any("elasticPolicy" in op["path"] for op in mutation.ops)
 
 
-def test_a_default_of_the_namespace_opts_in_and_the_job_out() -> None:
+def test_the_namespace_opts_a_job_in_by_default_and_the_job_opts_out() -> None:
     context = replace(
         CONTEXT, namespace=Namespace("", CONTEXT.namespace.labels, {names.ELASTIC: "2-8"})
     )
@@ -252,12 +252,12 @@ def test_a_default_of_the_namespace_opts_in_and_the_job_out() -> None:
     assert not verdict(elastic(allowed="off"), context)
 
 
-def test_a_term_on_the_master_is_one_that_kfext_models_otherwise() -> None:
+def test_a_term_on_the_master_is_modelled_without_the_master() -> None:
     raw = elastic({"Master": one(1, **apart(OF_MASTERS))}, allowed="off")
     assert mutate_job(raw, CONTEXT).verdicts[0].reason == names.REASON_HELD
 
 
-def test_a_job_beyond_a_bound_stays_as_it_is_though_it_is_held() -> None:
+def test_a_job_beyond_a_bound_is_held_but_not_changed() -> None:
     raw = elastic(
         {"Worker": one(2, tolerations=[{}] * 65)}, annotations={names.COLOCATION: "required"}
     )
@@ -266,17 +266,17 @@ def test_a_job_beyond_a_bound_stays_as_it_is_though_it_is_held() -> None:
 
 
 def test_the_largest_job_is_made_elastic_like_any_other() -> None:
-    raw = largest_objects.jobs()["what makes it elastic"]()
+    raw = largest_objects.jobs()["the parts that make it elastic"]()
     assert verdict(raw)
 
 
-def test_marks_of_another_job_are_not_reported_because_a_master_went() -> None:
+def test_marks_of_another_job_are_not_reported_because_a_master_was_removed() -> None:
     raw = elastic(annotations={names.HELD: "true"}, run_policy={"suspend": True})
     reasons = [verdict.reason for verdict in mutate_job(raw, CONTEXT).verdicts]
     assert reasons == [names.REASON_HELD, names.REASON_MADE_ELASTIC, names.REASON_TEMPLATES_EDITED]
 
 
-def test_such_a_job_may_use_the_network_of_its_nodes() -> None:
+def test_a_job_made_elastic_may_use_the_network_of_its_nodes() -> None:
     after = admitted(elastic(annotations={names.NETWORK: "host"}))
     assert why_no_host_network(parsed(after), CONTEXT.namespace.labels) == ""
 

@@ -101,11 +101,11 @@ LEFT_ALONE: dict[str, Left] = {
     "a person suspended it": Left(
         job(run_policy={"suspend": True}), names.REASON_SUSPENDED_BY_USER
     ),
-    "Kueue has it": Left(job(labels={names.KUEUE_QUEUE: "q"}), names.REASON_NOT_HELD),
-    "a controller has it that may count its pods": Left(
+    "Kueue manages it": Left(job(labels={names.KUEUE_QUEUE: "q"}), names.REASON_NOT_HELD),
+    "it belongs to a controller that may count its pods": Left(
         job(ownerReferences=[WRAPPER]), names.REASON_NOT_HELD
     ),
-    "such a controller made it of a copied manifest": Left(
+    "such a controller created it from a copied manifest": Left(
         job(ownerReferences=[WRAPPER], annotations={names.HELD: "true"}), names.REASON_NOT_HELD
     ),
     "another system runs it": Left(job(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})),
@@ -142,7 +142,7 @@ LEFT_ALONE: dict[str, Left] = {
 
 
 @pytest.mark.parametrize(("raw", "reason", "context"), LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_hands_off(raw: Raw, context: ReviewContext, reason: str) -> None:
+def test_a_job_that_kfext_does_not_hold(raw: Raw, context: ReviewContext, reason: str) -> None:
     mutation = mutate_job(raw, context)
     after = admitted(raw, context)
     assert mutation.verdicts[0].reason == reason
@@ -155,7 +155,7 @@ UNTOUCHED = [key for key, case in LEFT_ALONE.items() if case.reason == names.REA
 
 
 @pytest.mark.parametrize("case", UNTOUCHED)
-def test_a_job_that_is_not_ours_is_not_touched_at_all(case: str) -> None:
+def test_a_job_that_kfext_does_not_handle_is_not_changed(case: str) -> None:
     raw, _, context = LEFT_ALONE[case]
     assert mutate_job(raw, context).ops == ()
 
@@ -166,14 +166,14 @@ def test_colocation_off_reaches_the_pods_which_the_other_webhook_would_gate() ->
 
 
 def test_a_release_reaches_the_pods_which_the_other_webhook_would_gate() -> None:
-    # A copy of a job that was let go of while it ran on the host network bears that one's ports.
+    # A copy of a job that was released on the host network has the ports of that job.
     brought = {"annotations": {names.PORT_BASE: "20000", names.INTERFACES: "ib0"}}
     specs = {"Worker": replica(2, metadata=brought)}
     for template in templates(admitted(job(annotations={names.RELEASED: "NoRoom"}, specs=specs))):
         assert template["metadata"] == {"annotations": {names.RELEASED: "NoRoom"}}
 
 
-def test_no_pod_of_a_job_that_kfext_cannot_place_is_gated_whatever_its_own_template() -> None:
+def test_no_pod_of_a_job_that_kfext_cannot_place_is_gated_whatever_its_template() -> None:
     specs = {"Master": replica(1), "Worker": replica(1, resourceClaims=DEVICES)}
     for template in templates(admitted(job(specs=specs))):
         assert template["metadata"]["annotations"][names.RELEASED] == names.REASON_UNMODELLED
@@ -204,14 +204,14 @@ MARKS = {names.HELD: "true", names.PLAN: "{}", names.STATE: "{}"}
 
 
 @pytest.mark.parametrize(("raw", "reason", "context"), LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_marks_of_a_copied_manifest_are_removed_also_when_hands_off(
+def test_marks_of_a_copied_manifest_are_removed_also_if_the_job_is_not_held(
     raw: Raw, context: ReviewContext, reason: str
 ) -> None:
     raw = copy.deepcopy(raw)
     raw["metadata"].setdefault("annotations", {}).update(MARKS)
     left = admitted(raw, context)["metadata"]["annotations"].keys() & MARKS.keys()
     if reason == names.REASON_SUSPENDED_BY_USER:
-        assert left == {names.HELD}  # the mark says that the suspend is not the person's
+        assert left == {names.HELD}  # the mark shows that no person suspended it
     elif context.namespace.managed:
         assert not left
     else:
@@ -265,10 +265,10 @@ ISTIO: dict[str, tuple[Raw, bool]] = {
 
 
 @pytest.mark.parametrize(("metadata", "stated"), ISTIO.values(), ids=ISTIO)
-def test_what_a_template_says_of_a_sidecar_stays_as_it_is(metadata: Raw, *, stated: bool) -> None:
+def test_the_sidecar_settings_of_a_template_stay(metadata: Raw, *, stated: bool) -> None:
     after = admitted(job(specs={"Worker": replica(1, metadata=metadata)}))
-    found = templates(after)[0]["metadata"]
-    values = {at: found.get(at, {}).get(names.ISTIO_INJECT) for at in ("labels", "annotations")}
+    result = templates(after)[0]["metadata"]
+    values = {at: result.get(at, {}).get(names.ISTIO_INJECT) for at in ("labels", "annotations")}
     if stated:
         assert values == {at: metadata.get(at, {}).get(names.ISTIO_INJECT) for at in values}
     else:
@@ -292,7 +292,7 @@ PARENTS = {
 
 
 @pytest.mark.parametrize("raw", PARENTS.values(), ids=PARENTS)
-def test_missing_parents_are_made(raw: Raw) -> None:
+def test_missing_parents_are_created(raw: Raw) -> None:
     assert held(admitted(raw))
 
 
@@ -366,7 +366,7 @@ def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(
 @example({"kind": "TrainJob", "spec": {"runtimePatches": [{"manager": []}]}})
 @example({"kind": "TrainJob", "spec": {"suspend": 1}})
 @given(odd_jobs)
-def test_every_operation_of_a_patch_that_writes_is_needed(raw: Raw) -> None:
+def test_every_write_operation_of_a_patch_is_necessary(raw: Raw) -> None:
     ops = list(mutate_job(raw, CONTEXT).ops)
 
     def patched(some: list[Operation]) -> str:
@@ -380,16 +380,16 @@ def test_every_operation_of_a_patch_that_writes_is_needed(raw: Raw) -> None:
 @given(odd_jobs)
 def test_only_jobs_without_another_owner_are_ever_held(raw: Raw) -> None:
     after = jsonpatch.apply_patch(raw, list(mutate_job(raw, CONTEXT).ops))
-    found = parse_job(after)
-    assert found is not None
-    if names.HELD not in found.annotations or mutate_job(raw, CONTEXT).refusal:
+    parsed = parse_job(after)
+    assert parsed is not None
+    if names.HELD not in parsed.annotations or mutate_job(raw, CONTEXT).refusal:
         return
     if mutate_job(raw, CONTEXT).ops:
-        assert found.suspend
-        assert found.run_by_operator
-        assert not found.started_by
-        assert not found.released
-        assert found.pods or found.kind.rendered
+        assert parsed.suspend
+        assert parsed.run_by_operator
+        assert not parsed.started_by
+        assert not parsed.released
+        assert parsed.pods or parsed.kind.rendered
 
 
 def test_a_job_of_500_replicas_and_half_a_megabyte_takes_the_same_patch() -> None:
@@ -409,7 +409,7 @@ def test_a_job_of_500_replicas_and_half_a_megabyte_takes_the_same_patch() -> Non
     ]
 
 
-def test_the_ports_of_a_copied_manifest_are_not_taken_over() -> None:
+def test_the_ports_of_a_copied_manifest_are_not_kept() -> None:
     raw = job(specs={"Worker": replica(2, metadata={"annotations": {names.PORT_BASE: "20000"}})})
     (template,) = templates(admitted(raw))
     assert names.PORT_BASE not in template["metadata"]["annotations"]

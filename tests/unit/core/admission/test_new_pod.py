@@ -36,7 +36,7 @@ GATED = {
         pod(spec={"schedulingGates": [FOREIGN]}),
         [FOREIGN, GATE],
     ),
-    "a job controls it besides an owner that does not": (
+    "a job controls it beside an owner that does not": (
         pod(ownerReferences=[{"kind": "Other", "controller": False}, OWNER]),
         [GATE],
     ),
@@ -182,11 +182,11 @@ def spec(**container: Any) -> Raw:
         pytest.param(spec(env=[]), [SET], id="an empty list"),
         pytest.param(spec(env=[OTHER]), [OTHER, SET], id="others are kept"),
         pytest.param(spec(env=[OWN, OTHER]), [OWN, OTHER], id="the user's value is kept"),
-        pytest.param(spec(env=[FROM]), [FROM], id="wherever that comes from"),
+        pytest.param(spec(env=[FROM]), [FROM], id="from any source"),
         pytest.param(spec(env="x"), "x", id="what the API server will refuse"),
     ],
 )
-def test_it_is_set_where_it_is_unset(given: Raw, want: Any) -> None:
+def test_the_variable_is_set_where_it_is_unset(given: Raw, want: Any) -> None:
     changed, operations = unbuffered(KINDS["TFJob"], given)
     patched = jsonpatch.apply_patch({"spec": given}, operations)["spec"]
     assert patched == changed
@@ -202,18 +202,18 @@ def test_it_is_set_where_it_is_unset(given: Raw, want: Any) -> None:
         pytest.param({"containers": [None, {"name": "main"}]}, id="no training container"),
     ],
 )
-def test_nothing_else_is_changed(given: Raw) -> None:
+def test_pods_without_a_trainer_are_not_changed(given: Raw) -> None:
     assert unbuffered(KINDS["TFJob"], given) == (given, [])
 
 
-def test_the_operator_sets_it_for_a_pytorchjob() -> None:
+def test_the_operator_sets_the_variable_for_a_pytorchjob() -> None:
     given = {"containers": [{"name": "pytorch"}]}
     assert unbuffered(KINDS["PyTorchJob"], given) == (given, [])
 
 
 @pytest.mark.parametrize("alive", [True, False])
 @pytest.mark.parametrize("base", ["", "20000"])
-def test_it_stands_beside_what_the_network_of_the_node_needs(alive: bool, base: str) -> None:
+def test_the_variable_is_set_beside_those_of_the_host_network(alive: bool, base: str) -> None:
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "uid": "u", "controller": True}
     config = '{"cluster": {"worker": ["train-worker-0.team.svc:2222"]}, "task": {"type": "worker"}}'
     raw = pod(

@@ -1,4 +1,4 @@
-"""What the review of a job says to whoever sent it."""
+"""The warnings in the review of a job."""
 
 from dataclasses import replace
 
@@ -119,7 +119,7 @@ SCALED = {
         scaled("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "metrics": [{}]}),
         "has no effect on this job: a HorizontalPodAutoscaler scales it",
     ),
-    "a PyTorchJob without a look for checkpoints": (
+    "a PyTorchJob without watched checkpoints": (
         scaled("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE, metrics="off"),
         "kfext.dev/metrics is off, so kfext sees no checkpoint",
     ),
@@ -127,7 +127,7 @@ SCALED = {
         scaled("PyTorchJob", {"Worker": fixed(3)}, elasticPolicy=ANY_SIZE),
         "its command line starts torchrun with --nnodes=3",
     ),
-    "a PyTorchJob with one and a Master": (
+    "a PyTorchJob with a number in its command and a Master": (
         scaled("PyTorchJob", {"Master": replica(1), **WORKERS}, elasticPolicy={}),
         "has no effect on this job: its Master fixes",
     ),
@@ -146,7 +146,7 @@ SCALED = {
         "is 2-8, but the elasticPolicy of this job allows 1-6 workers",
     ),
     "a TFJob with dynamic workers": (scaled("TFJob", WITH_PS, enableDynamicWorker=True), ""),
-    "a TFJob without": (scaled("TFJob", WITH_PS), "restarts all pods of this job"),
+    "a TFJob without dynamic workers": (scaled("TFJob", WITH_PS), "restarts all pods of this job"),
     "a TFJob without PS": (
         scaled("TFJob", WORKERS, enableDynamicWorker=True),
         "restarts all pods of this job",
@@ -160,7 +160,7 @@ SCALED = {
 
 
 @pytest.mark.parametrize(("raw", "want"), SCALED.values(), ids=SCALED)
-def test_how_scaling_differs_from_what_the_range_promises_is_a_warning(raw: Raw, want: str) -> None:
+def test_a_range_that_scaling_cannot_use_is_a_warning(raw: Raw, want: str) -> None:
     warnings = mutate_job(raw, CONTEXT).warnings
     assert len(warnings) == bool(want)
     assert all(want in warning for warning in warnings)
@@ -170,16 +170,14 @@ def test_a_job_that_did_not_opt_in_is_not_warned_about_scaling() -> None:
     assert mutate_job(job("TFJob", specs=WORKERS), CONTEXT).warnings == ()
 
 
-def test_a_template_that_says_what_the_job_says_is_no_surprise() -> None:
+def test_a_template_that_agrees_with_the_job_causes_no_warning() -> None:
     written = {names.COLOCATION: "required"}
     specs = {"Worker": replica(1, metadata={"annotations": written})}
     assert mutate_job(job(annotations=written, specs=specs), CONTEXT).warnings == ()
 
 
 @pytest.mark.parametrize(("raw", "context", "want"), WARNED.values(), ids=WARNED)
-def test_what_would_surprise_the_user_is_a_warning(
-    raw: Raw, context: ReviewContext, want: str
-) -> None:
+def test_an_unexpected_effect_is_a_warning(raw: Raw, context: ReviewContext, want: str) -> None:
     warnings = mutate_job(raw, context).warnings
     assert len(warnings) == 1
     assert want in warnings[0]
@@ -208,7 +206,7 @@ CROWDS: dict[str, tuple[str, Raw, bool]] = {
 
 
 @pytest.mark.parametrize(("said", "specs", "warned"), CROWDS.values(), ids=CROWDS)
-def test_a_word_on_colocation_that_may_crowd_pods_is_a_warning(
+def test_a_colocation_setting_that_may_crowd_pods_is_a_warning(
     said: str, specs: Raw, warned: bool
 ) -> None:
     raw = job(specs=specs, annotations={names.COLOCATION: said} if said else {})
@@ -220,7 +218,7 @@ def test_a_word_on_colocation_that_may_crowd_pods_is_a_warning(
     assert all(want in warning for warning in crowded)
 
 
-def test_a_word_of_the_namespace_on_colocation_crowds_nobody() -> None:
+def test_a_colocation_setting_of_the_namespace_causes_no_warning() -> None:
     context = replace(
         CONTEXT, namespace=Namespace("", CONTEXT.namespace.labels, {names.COLOCATION: "preferred"})
     )
@@ -257,13 +255,13 @@ def test_without_a_controller_a_job_that_shares_gpus_is_told_that_it_waits() -> 
     assert "does not answer: it shares GPUs, so it stays suspended" in said
 
 
-def test_without_a_controller_nobody_gives_ports() -> None:
+def test_without_a_controller_a_job_gets_no_ports() -> None:
     away, without = mutate_job(job(annotations=HOST), ALONE).warnings
     assert "does not answer" in away
     assert "only a job that kfext starts" in without
 
 
-def test_a_job_that_asks_for_the_host_network_is_told_what_becomes_of_it() -> None:
+def test_the_network_of_a_job_that_requests_the_host_network_is_reported() -> None:
     mutation = mutate_job(job(annotations=HOST), CONTEXT)
     assert mutation.warnings == ()
     (said,) = [
@@ -273,7 +271,7 @@ def test_a_job_that_asks_for_the_host_network_is_told_what_becomes_of_it() -> No
 
 
 @pytest.mark.parametrize(("more", "labels", "why"), KEPT.values(), ids=KEPT)
-def test_a_job_that_will_not_have_it_is_told_at_once(
+def test_a_job_that_cannot_have_the_host_network_is_told_at_once(
     more: dict[str, str], labels: dict[str, str], why: str
 ) -> None:
     context = replace(CONTEXT, namespace=Namespace("", {**CONTEXT.namespace.labels, **labels}))
@@ -286,7 +284,7 @@ def reasons(raw: Raw) -> dict[str, str]:
     return {verdict.reason: verdict.message for verdict in mutate_job(raw, CONTEXT).verdicts}
 
 
-def test_what_was_written_into_the_templates_is_told() -> None:
+def test_changes_of_the_templates_are_reported() -> None:
     message = reasons(job(annotations={names.COLOCATION: "required"}))[
         names.REASON_TEMPLATES_EDITED
     ]
@@ -295,16 +293,16 @@ def test_what_was_written_into_the_templates_is_told() -> None:
     assert "network pod" in message
 
 
-def test_templates_are_counted_not_what_is_written_into_each() -> None:
+def test_templates_are_counted_instead_of_their_changes() -> None:
     specs = {"Worker": replica(3, metadata={"labels": {"a": "b"}, "annotations": {"a": "b"}})}
     assert reasons(job(specs=specs))[names.REASON_TEMPLATES_EDITED].startswith("1 templates")
 
 
-def test_a_job_that_is_left_alone_is_not_told_of_its_templates() -> None:
+def test_no_changed_templates_are_reported_for_a_job_that_is_left_alone() -> None:
     assert names.REASON_TEMPLATES_EDITED not in reasons(job(specs={}))
 
 
-def test_marks_of_another_job_that_were_taken_away_are_named() -> None:
+def test_removed_marks_of_another_job_are_named() -> None:
     brought = {names.PLAN: "{}", names.STATE: "{}"}
     message = reasons(job(annotations=brought))[names.REASON_COPIED_MARKS_REMOVED]
     assert names.PLAN in message
@@ -312,7 +310,7 @@ def test_marks_of_another_job_that_were_taken_away_are_named() -> None:
     assert names.HELD not in message
 
 
-def test_a_template_of_another_job_alone_bears_no_marks() -> None:
+def test_a_template_copied_from_another_job_has_no_marks() -> None:
     copied = replica(2, metadata={"annotations": {names.PORT_BASE: "20000"}})
     assert names.REASON_COPIED_MARKS_REMOVED not in reasons(job(specs={"Worker": copied}))
     assert names.REASON_COPIED_MARKS_REMOVED not in reasons(job())
@@ -419,7 +417,7 @@ SAID: dict[str, tuple[Raw, ReviewContext, str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("raw", "context", "verdict", "warnings"), SAID.values(), ids=SAID)
-def test_verdict_and_warnings_say_the_same(
+def test_verdict_and_warnings_agree(
     raw: Raw, context: ReviewContext, verdict: str, warnings: list[str]
 ) -> None:
     mutation = mutate_job(raw, context)
@@ -431,7 +429,7 @@ def test_verdict_and_warnings_say_the_same(
 @pytest.mark.parametrize("alive", [True, False])
 @pytest.mark.parametrize("setting", [{}, REQUIRED, SHARE])
 @pytest.mark.parametrize("spec", UNPLACED.values(), ids=UNPLACED)
-def test_a_job_that_is_said_to_run_is_not_held(spec: Raw, setting: Raw, *, alive: bool) -> None:
+def test_a_job_that_is_reported_to_run_is_not_held(spec: Raw, setting: Raw, *, alive: bool) -> None:
     mutation = mutate_job(job(specs=spec, annotations=setting), CONTEXT if alive else ALONE)
     held = mutation.verdicts[0].reason == names.REASON_HELD
     told = "; ".join(mutation.warnings)

@@ -1,4 +1,4 @@
-"""What a pod gets to post its progress."""
+"""The changes of a pod that lets it post its progress."""
 
 import asyncio
 import subprocess
@@ -55,7 +55,7 @@ def test_the_training_container_has_the_variables_of_kubeflow_trainer() -> None:
     assert URL == "KUBEFLOW_TRAINER_SERVER_URL"
 
 
-def test_it_has_a_token_of_the_pod_and_the_authority_from_the_annotation() -> None:
+def test_the_pod_has_a_token_of_its_own_and_the_authority_from_the_annotation() -> None:
     patched = edited(spec(volumes=[MINE], volumeMounts=[AT_MINE]))
     mine, projected, link = patched["spec"]["volumes"]
     token, authority = projected["projected"]["sources"]
@@ -91,8 +91,8 @@ LEFT_ALONE: dict[str, Raw] = {
     "a liveness probe, which a container has once": spec(livenessProbe={"exec": {}}),
     "it posts elsewhere": spec(env=[{"name": URL, "value": "https://mine"}]),
     "a volume of that name": spec(volumes=[{"name": "kfext-progress", "emptyDir": {}}]),
-    "a mount in the place": spec(volumeMounts=[{"name": "mine", "mountPath": "/var/run/kfext"}]),
-    "a mount around it": spec(volumeMounts=[{"name": "mine", "mountPath": "/var/run"}]),
+    "a mount at this path": spec(volumeMounts=[{"name": "mine", "mountPath": "/var/run/kfext"}]),
+    "a mount above it": spec(volumeMounts=[{"name": "mine", "mountPath": "/var/run"}]),
     "mounts are a text": spec(volumeMounts="x"),
     "variables are a text": spec(env="x"),
     "volumes are a text": spec(volumes="x"),
@@ -101,7 +101,7 @@ LEFT_ALONE: dict[str, Raw] = {
 
 
 @pytest.mark.parametrize("given", LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_what_is_in_the_place_is_left_alone(given: Raw) -> None:
+def test_whatever_occupies_the_path_is_left_alone(given: Raw) -> None:
     assert edited(given)["spec"] == given
 
 
@@ -115,7 +115,7 @@ def test_any_pod_gets_a_valid_patch_and_a_second_review_none(
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_the_pod_webhook_adds_it_for_each_kind(kind: JobKind) -> None:
+def test_the_pod_webhook_adds_the_token_for_each_kind(kind: JobKind) -> None:
     type_ = kind.rank_zero[-1].lower()
     owner = {"apiVersion": kind.api_version, "kind": kind.name, "uid": "u", "controller": True}
     labels = dict(kind.pod_labels("train", type_, 0, types=[type_]))

@@ -9,12 +9,12 @@ LABELS: dict[str, tuple[Mapping[str, str], bool]] = {
     "opted in": ({MANAGED: "true"}, True),
     "opted out": ({MANAGED: "false"}, False),
     "in another spelling": ({MANAGED: "True"}, False),
-    "nothing was said": ({}, False),
+    "no label": ({}, False),
 }
 
 
 @pytest.mark.parametrize(("labels", "want"), LABELS.values(), ids=LABELS)
-def test_a_namespace_is_managed_once_an_administrator_says_so(
+def test_a_namespace_is_managed_once_an_administrator_labels_it(
     labels: Mapping[str, str], want: bool
 ) -> None:
     assert Namespace("", labels).managed is want

@@ -1,4 +1,4 @@
-"""Which cards take a part of a GPU, and what is counted of each."""
+"""Which cards can host a part of a GPU, and how each is counted."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ from tests.gpu_builders import MEMORY, USABLE, memory_of, sharing_node
 TIME_OF, MEMORY_OF, UNSIZED_OF, HIGH_OF, IDLE_OF, RESERVED_OF = lines_of(3)
 TAKEN: dict[str, tuple[CardNeed, Resources]] = {
     "its time, and as much of the memory": (CardNeed(50), {TIME_OF: 50, UNSIZED_OF: 50}),
-    "memory that it states, and what its process takes": (
+    "memory that it states, and the overhead of its process": (
         CardNeed(50, memory=900),
         {TIME_OF: 50, MEMORY_OF: 900 + CONTEXT},
     ),
@@ -45,20 +45,20 @@ TAKEN: dict[str, tuple[CardNeed, Resources]] = {
 
 
 @pytest.mark.parametrize(("need", "want"), TAKEN.values(), ids=TAKEN)
-def test_what_a_replica_takes_of_a_slot(need: CardNeed, want: Resources) -> None:
+def test_the_claim_of_a_replica_on_a_slot(need: CardNeed, want: Resources) -> None:
     assert taken_by(need, 3) == want
     assert has_priority(taken_by(need, 3), 3) == need.high
     assert not has_priority(taken_by(need, 3), 2)
 
 
-def test_one_of_high_priority_takes_the_time_in_which_it_is_busy() -> None:
+def test_a_replica_of_high_priority_takes_the_time_in_which_it_is_busy() -> None:
     high = CardNeed(50, high=True)
     assert taken_by(high, 3, busy=400) == {**taken_by(high, 3), IDLE_OF: 400}
 
 
 KEPT: dict[str, tuple[CardNeed, Resources]] = {
-    "what it will take": (CardNeed(50), {}),
-    "the place of high priority, if that might leave it too little": (
+    "its later claim": (CardNeed(50), {}),
+    "the place of high priority, if such a job might leave it too little": (
         CardNeed(50, idle=200),
         {HIGH_OF: 1},
     ),
@@ -67,16 +67,16 @@ KEPT: dict[str, tuple[CardNeed, Resources]] = {
 
 
 @pytest.mark.parametrize(("need", "more"), KEPT.values(), ids=KEPT)
-def test_what_is_kept_of_a_slot_for_a_replica_that_waits(need: CardNeed, more: Resources) -> None:
+def test_the_reservation_of_a_slot_for_a_waiting_replica(need: CardNeed, more: Resources) -> None:
     assert kept_for(need, 3) == {**taken_by(need, 3), **more}
 
 
-def test_who_reserves_a_gpu_has_no_part_of_it() -> None:
+def test_a_pod_that_reserves_a_gpu_has_no_part_of_it() -> None:
     assert slots_in({**taken_by(CardNeed(50), 3), **taken_by(CardNeed(10), 5), "cpu": 1}) == {3, 5}
     assert slots_in(taken_by_reservation(3)) == set()
 
 
-def test_a_card_has_what_its_sharers_can_take() -> None:
+def test_the_size_of_a_card_is_the_sum_that_sharers_can_take() -> None:
     has = capacity(3, memory=100_000)
     assert has == {MEMORY_OF: 97_000, UNSIZED_OF: 100, HIGH_OF: 1, IDLE_OF: 1000, RESERVED_OF: 1}
     assert taken_by_reservation(3) == {NATIVE_GPU: 1, RESERVED_OF: 1}
@@ -91,40 +91,40 @@ def test_only_the_time_of_a_slot_is_a_resource_of_kubernetes() -> None:
 HALF, HIGH = GpuShare(50).need, GpuShare(50, high=True).need
 BIG = GpuShare(10, memory=12 * 2**30).need
 Present = Sequence[tuple[int, CardNeed]]
-"""Who has parts of the cards already: slot and need."""
+"""The present parts of the cards: slot and need."""
 
 
 def ledger(present: Present = (), *, whole: int = 0, cards: int = 2) -> Ledger:
     """A node of two cards; each slot with a sharer is reserved, `whole` GPUs are taken natively."""
-    made = Ledger([sharing_node("n", cards=cards)])
+    ledger = Ledger([sharing_node("n", cards=cards)])
     for number, (slot, need) in enumerate(present):
-        made.claim(("pod", number), Claim("n", taken_by(need, slot)))
-        made.claim(("reserved", slot), Claim("n", taken_by_reservation(slot)))
-    made.claim("natively", Claim("n", {NATIVE_GPU: whole}))
-    return made
+        ledger.claim(("pod", number), Claim("n", taken_by(need, slot)))
+        ledger.claim(("reserved", slot), Claim("n", taken_by_reservation(slot)))
+    ledger.claim("natively", Claim("n", {NATIVE_GPU: whole}))
+    return ledger
 
 
 COUNTS: dict[str, tuple[Present, int, CardNeed, int]] = {
-    "an empty node has as many as it has GPUs": ([], 0, HALF, 2),
-    "GPUs that others take whole are not shared": ([], 1, HALF, 1),
-    "a half is left of a card with one": ([(0, HALF)], 1, HALF, 1),
+    "an empty node has a card for each GPU": ([], 0, HALF, 2),
+    "GPUs in whole use are not shared": ([], 1, HALF, 1),
+    "a card with a half has another half": ([(0, HALF)], 1, HALF, 1),
     "two halves fill a card": ([(0, HALF), (0, HALF)], 1, HALF, 0),
-    "a share that is larger than what is left": ([(0, HALF)], 1, GpuShare(60).need, 0),
-    "only one of high priority on a card": ([(0, HIGH)], 1, HIGH, 0),
+    "a share that is larger than the rest": ([(0, HALF)], 1, GpuShare(60).need, 0),
+    "only one job of high priority on a card": ([(0, HIGH)], 1, HIGH, 0),
     "no job of low priority beside a job without a profile": ([(0, HIGH)], 1, HALF, 0),
-    "but a job that asks for no time beside it": (
+    "a job that requests no time beside a job without a profile": (
         [(0, HIGH)],
         1,
         GpuShare(50, min_share=0).need,
         1,
     ),
-    "one of high priority beside one of low": ([(0, HALF)], 1, HIGH, 1),
+    "a job of high priority beside a job of low priority": ([(0, HALF)], 1, HIGH, 1),
     "memory for two, and not for three": ([(0, BIG)], 1, BIG, 0),
-    "memory beside who has a part of all of it": ([(0, HALF)], 1, BIG, 0),
-    "a part of the memory that others leave": ([(0, BIG)], 1, HALF, 0),
-    "a small part of it": ([(0, BIG)], 1, GpuShare(10).need, 1),
-    "a slot that must be it": ([(0, HALF)], 0, replace(HALF, slot=0), 1),
-    "a slot that is full": ([(0, HALF), (0, HALF)], 0, replace(HALF, slot=0), 0),
+    "memory beside a job with a part of all memory": ([(0, HALF)], 1, BIG, 0),
+    "a part of the free memory": ([(0, BIG)], 1, HALF, 0),
+    "a small part of the free memory": ([(0, BIG)], 1, GpuShare(10).need, 1),
+    "one given slot": ([(0, HALF)], 0, replace(HALF, slot=0), 1),
+    "one given slot that is full": ([(0, HALF), (0, HALF)], 0, replace(HALF, slot=0), 0),
 }
 
 
@@ -140,17 +140,17 @@ def test_an_empty_cluster_would_have_a_card_for_each_gpu() -> None:
     assert full.allocatable([HALF.name]).tolist() == [[2]]
 
 
-def test_what_is_ignored_counts_as_free() -> None:
-    on = ledger([(0, HALF), (0, HALF)], whole=1)
-    assert on.free([HALF.name], ignoring=[("pod", 1)]).tolist() == [[1]]
+def test_ignored_claims_count_as_free() -> None:
+    capacity = ledger([(0, HALF), (0, HALF)], whole=1)
+    assert capacity.free([HALF.name], ignoring=[("pod", 1)]).tolist() == [[1]]
 
 
-def test_a_slot_that_no_agent_has_reported_takes_nobody() -> None:
+def test_a_slot_without_a_report_of_an_agent_hosts_no_job() -> None:
     node = Node("n", {NATIVE_GPU: 2, resource_of(0): 100, resource_of(1): 100})
     assert Ledger([node]).free([HALF.name, HIGH.name]).tolist() == [[0], [0]]
 
 
-def test_a_card_that_is_unhealthy_takes_nobody() -> None:
+def test_an_unhealthy_card_hosts_no_job() -> None:
     node = sharing_node("n", cards=1)
     sick = Node("n", {name: n for name, n in node.allocatable.items() if name != resource_of(0)})
     assert Ledger([sick]).free([HALF.name]).tolist() == [[0]]
@@ -168,32 +168,32 @@ BESIDE: dict[str, tuple[int | None, int | None, int]] = {
 
 
 @pytest.mark.parametrize(("high", "low", "want"), BESIDE.values(), ids=BESIDE)
-def test_low_goes_beside_high_where_that_one_leaves_enough(
+def test_low_goes_beside_high_where_high_leaves_enough(
     high: int | None, low: int | None, want: int
 ) -> None:
-    on = Ledger([sharing_node("n", cards=1)])
+    capacity = Ledger([sharing_node("n", cards=1)])
     busy = GpuShare(50, high=True, busy=high)
-    on.claim("high", part_claim(busy, 0, "n", job="high"))
-    on.claim("reservation", Claim("n", taken_by_reservation(0)))
-    assert on.free([GpuShare(50, busy=low).need.name]).tolist() == [[want]]
+    capacity.claim("high", part_claim(busy, 0, "n", job="high"))
+    capacity.claim("reservation", Claim("n", taken_by_reservation(0)))
+    assert capacity.free([GpuShare(50, busy=low).need.name]).tolist() == [[want]]
 
 
 def test_the_minimums_of_those_beside_high_count_together() -> None:
-    on = Ledger([sharing_node("n", cards=1)])
-    on.claim("high", part_claim(GpuShare(50, high=True, busy=100), 0, "n", job="high"))
-    on.claim("reservation", Claim("n", taken_by_reservation(0)))
-    assert on.free([GpuShare(20).need.name]).tolist() == [[1]]
-    on.claim("low", Claim("n", taken_by(GpuShare(20, min_share=0.8).need, 0)))
-    assert on.free([GpuShare(20).need.name]).tolist() == [[0]]
+    capacity = Ledger([sharing_node("n", cards=1)])
+    capacity.claim("high", part_claim(GpuShare(50, high=True, busy=100), 0, "n", job="high"))
+    capacity.claim("reservation", Claim("n", taken_by_reservation(0)))
+    assert capacity.free([GpuShare(20).need.name]).tolist() == [[1]]
+    capacity.claim("low", Claim("n", taken_by(GpuShare(20, min_share=0.8).need, 0)))
+    assert capacity.free([GpuShare(20).need.name]).tolist() == [[0]]
 
 
 CHOICES: dict[str, tuple[Present, Sequence[CardNeed], int, list[int] | None]] = {
     "a card that it fills": ([(1, HALF)], [HALF], 0, [1]),
     "the first of equal ones": ([], [HALF], 0, [0]),
-    "two of one job go apart": ([(1, HALF)], [HALF, HALF], 0, [1, 0]),
-    "no more than there are GPUs left": ([(1, HALF)], [HALF, HALF], 1, None),
-    "who can go only there comes first": ([(0, HALF)], [HALF, replace(HIGH, slot=0)], 0, [1, 0]),
-    "the slot that a pod has": ([], [replace(HALF, slot=1)], 0, [1]),
+    "two replicas of one job use two cards": ([(1, HALF)], [HALF, HALF], 0, [1, 0]),
+    "no more than the remaining GPUs": ([(1, HALF)], [HALF, HALF], 1, None),
+    "the least flexible comes first": ([(0, HALF)], [HALF, replace(HIGH, slot=0)], 0, [1, 0]),
+    "the slot of a pod": ([], [replace(HALF, slot=1)], 0, [1]),
 }
 
 
@@ -222,27 +222,27 @@ needs = st.builds(
 @settings(max_examples=1000)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), needs), max_size=30))
 def test_G2_a_card_is_never_promised_twice(events: list[tuple[bool, int, CardNeed]]) -> None:
-    """Replicas come and go at random; each is where `choose` puts it."""
-    on, here = ledger(cards=3), dict[int, tuple[int, CardNeed]]()
+    """Replicas come and go at random; `choose` places each."""
+    capacity, here = ledger(cards=3), dict[int, tuple[int, CardNeed]]()
     for comes, key, need in events:
         if not comes or key in here:
             here.pop(key, None)
-            on.drop(key)
+            capacity.drop(key)
             continue
-        chosen = on.cards().choose(0, [need])
-        assert (chosen is None) == (on.free([need.name])[0, 0] == 0)
+        chosen = capacity.cards().choose(0, [need])
+        assert (chosen is None) == (capacity.free([need.name])[0, 0] == 0)
         if chosen is not None:
             here[key] = (chosen[0], need)
-            on.claim(key, Claim("n", taken_by(need, chosen[0])))
+            capacity.claim(key, Claim("n", taken_by(need, chosen[0])))
         for slot in range(3):
             sharers = [need for at, need in here.values() if at == slot]
             units = sum(sharer.units for sharer in sharers)
             assert units <= 100
             assert sum(sharer.high for sharer in sharers) <= 1
             assert memory_of(sharers) <= USABLE < MEMORY
-            on.drop(("slot", slot))
+            capacity.drop(("slot", slot))
             if sharers:
-                on.claim(("slot", slot), Claim("n", taken_by_reservation(slot)))
+                capacity.claim(("slot", slot), Claim("n", taken_by_reservation(slot)))
 
 
 profiles = st.builds(
@@ -258,18 +258,18 @@ profiles = st.builds(
 def test_low_never_goes_where_by_the_profiles_its_minimum_does_not_fit(
     events: list[tuple[int, GpuShare | None]],
 ) -> None:
-    """Sharers come, go, and are measured anew; a sharer without a measurement counts as 1."""
-    on, here = ledger(cards=2), dict[int, tuple[int, GpuShare]]()
+    """Sharers come, go, and are measured again; a sharer without a measurement counts as 1."""
+    capacity, here = ledger(cards=2), dict[int, tuple[int, GpuShare]]()
     for key, event in events:
         slot, share = here.get(key, (None, event))
         if event is None or share is None:
             here.pop(key, None)
-            on.drop(key)
+            capacity.drop(key)
             continue
-        if slot is not None:  # it is measured anew
+        if slot is not None:  # it is measured again
             share = replace(share, busy=event.busy)
         else:
-            chosen = on.cards().choose(0, [share.need])
+            chosen = capacity.cards().choose(0, [share.need])
             if chosen is None:
                 continue
             slot = chosen[0]
@@ -277,7 +277,7 @@ def test_low_never_goes_where_by_the_profiles_its_minimum_does_not_fit(
             _assert_fits(share, beside)
         here[key] = slot, share
         taken = {**part_claim(share, slot, "n", job="").requests, resource_of(slot): share.units}
-        on.claim(key, Claim("n", taken))
+        capacity.claim(key, Claim("n", taken))
 
 
 def _assert_fits(low: GpuShare, beside: Sequence[GpuShare]) -> None:
@@ -298,19 +298,19 @@ def _assert_fits(low: GpuShare, beside: Sequence[GpuShare]) -> None:
     replicas=st.integers(1, 3),
     whole=st.integers(0, 2),
 )
-def test_a_choice_is_found_exactly_if_enough_cards_will_do(
+def test_a_choice_is_found_exactly_if_enough_cards_fit(
     present: Present, need: CardNeed, replicas: int, whole: int
 ) -> None:
     """Against trying every order."""
-    on, wanted = ledger(present, whole=whole, cards=3), [need] * replicas
-    enough = replicas <= on.free([need.name])[0, 0]
-    assert (on.cards().choose(0, wanted) is not None) == enough
-    assert enough == _can_be_done(on, wanted)
+    capacity, wanted = ledger(present, whole=whole, cards=3), [need] * replicas
+    enough = replicas <= capacity.free([need.name])[0, 0]
+    assert (capacity.cards().choose(0, wanted) is not None) == enough
+    assert enough == _can_be_done(capacity, wanted)
 
 
-def _can_be_done(on: Ledger, wanted: list[CardNeed]) -> bool:
+def _can_be_done(capacity: Ledger, wanted: list[CardNeed]) -> bool:
     possible = [
-        {slot for slot in range(3) if on.free([replace(need, slot=slot).name])[0, 0]}
+        {slot for slot in range(3) if capacity.free([replace(need, slot=slot).name])[0, 0]}
         for need in wanted
     ]
     unreserved = {
@@ -318,11 +318,11 @@ def _can_be_done(on: Ledger, wanted: list[CardNeed]) -> bool:
         for slot in range(3)
         if not any(
             resource == f"card {slot} reserved"
-            for claim in on.claims().values()
+            for claim in capacity.claims().values()
             for resource in claim.requests
         )
     }
-    left = int(on.free([NATIVE_GPU])[0, 0])
+    left = int(capacity.free([NATIVE_GPU])[0, 0])
     for slots in permutations(range(3), len(wanted)):
         able = all(slot in able for slot, able in zip(slots, possible, strict=True))
         if able and len(unreserved.intersection(slots)) <= max(left, 0):

@@ -1,4 +1,4 @@
-"""Claims by key and by node, and what leaves with a tier of them."""
+"""Claims by key and by node, and a ledger without some tiers of claims."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ COVERS: dict[str, tuple[Claim, bool]] = {
     "the same": (EARLIER, True),
     "more of everything": (Claim("a", {"cpu": 3, "memory": 9}, (HTTP, DNS)), True),
     "a resource besides": (Claim("a", {"cpu": 2, "memory": 5, "gpu": 1}, (HTTP,)), True),
-    "its owner does not matter": (Claim("a", EARLIER.requests, (HTTP,), "job", 7), True),
+    "another owner": (Claim("a", EARLIER.requests, (HTTP,), "job", 7), True),
     "less of one resource": (Claim("a", {"cpu": 2, "memory": 4}, (HTTP,)), False),
     "a resource is missing": (Claim("a", {"cpu": 2}, (HTTP,)), False),
     "a port is missing": (Claim("a", EARLIER.requests), False),
@@ -30,7 +30,7 @@ COVERS: dict[str, tuple[Claim, bool]] = {
 
 
 @pytest.mark.parametrize(("claim", "want"), COVERS.values(), ids=COVERS)
-def test_which_claim_takes_at_least_what_an_earlier_one_took(claim: Claim, want: bool) -> None:
+def test_which_claim_covers_an_earlier_claim(claim: Claim, want: bool) -> None:
     assert claim.covers(EARLIER) is want
 
 
@@ -51,7 +51,7 @@ changes = st.lists(st.tuples(st.integers(0, 5), st.none() | some_claims), max_si
 
 
 def after(done: list[tuple[int, Claim | None]]) -> tuple[Claims, dict[int, Claim]]:
-    """The claims once each key was given a claim or, with None, none; and a plain table of them."""
+    """The claims after each key got a claim or, with None, none; and a plain table of them."""
     claims, table = Claims(), dict[int, Claim]()
     for key, claim in done:
         if key in table:
@@ -63,7 +63,7 @@ def after(done: list[tuple[int, Claim | None]]) -> tuple[Claims, dict[int, Claim
 
 
 def agrees(claims: Claims, table: dict[int, Claim], ignoring: set[int]) -> bool:
-    """Whether every way to look claims up finds what a scan of the table finds."""
+    """Whether every lookup of claims agrees with a scan of the table."""
 
     def scan(alone: Exclusive | None = None, node: str = "") -> list[Claim]:
         return [
@@ -103,7 +103,7 @@ def test_a_claim_with_two_of_the_ports_is_found_once() -> None:
     assert len(claims.with_any([HTTP, DNS])) == 1
 
 
-def test_who_has_no_claim_cannot_lose_one() -> None:
+def test_an_absent_claim_cannot_be_removed() -> None:
     with pytest.raises(KeyError):
         Claims().remove("absent")
 
@@ -113,7 +113,7 @@ def test_who_has_no_claim_cannot_lose_one() -> None:
     [Claim("a", {}, gang_terms=(TRAIN, TRAIN)), Claim("a", {}, (HTTP, HTTP))],
     ids=["a term as affinity and as anti-affinity", "a port on two addresses of the node"],
 )
-def test_what_a_pod_has_twice_is_removed_once(claim: Claim) -> None:
+def test_a_duplicate_term_of_a_pod_is_removed_once(claim: Claim) -> None:
     claims = Claims()
     claims.add("key", claim)
     assert claims.with_any(claim.exclusive) == [claim]
@@ -163,45 +163,47 @@ def test_the_tier_of_a_claim() -> None:
 def test_a_ledger_without_some_tiers_is_one_on_which_they_never_were(
     acts: Sequence[tuple[object, ...]], leaves: str
 ) -> None:
-    on, leave = Ledger([node(name) for name in "abc"]), LEAVES[leaves]
+    capacity, leave = Ledger([node(name) for name in "abc"]), LEAVES[leaves]
     for act in acts:
         match act:
             case ("claim", key, Claim() as claim):
-                on.claim(key, claim)
+                capacity.claim(key, claim)
             case ("drop", key):
-                on.drop(key)
+                capacity.drop(key)
             case ("come", str(name), str(device)):
-                on.set_node(node(name, **({device: "9"} if device else {})))
+                capacity.set_node(node(name, **({device: "9"} if device else {})))
             case ("go", str(name)):
-                on.remove_node(name)
-    want = Ledger(known for known in on.nodes if known is not None)
-    for key, claim in on.claims().items():
+                capacity.remove_node(name)
+    want = Ledger(known for known in capacity.nodes if known is not None)
+    for key, claim in capacity.claims().items():
         if not leave(tier_of(claim)):
             want.claim(key, claim)
-    left = on.without(leave)
-    # A ledger goes on to count what no node has any more; another has never heard of it.
+    left = capacity.without(leave)
+    # A ledger still counts a resource that no node has any more; a new ledger does not know it.
     counted = sorted(
         {name for known in want.nodes if known is not None for name in known.allocatable}
     )
-    assert on.would_free(leave) == (len(want) < len(on))
+    assert capacity.would_free(leave) == (len(want) < len(capacity))
     for wanted in want.nodes:
         assert wanted is not None
-        for found, expected in (
+        for result, expected in (
             (left.free(counted), want.free(counted)),
             (left.scored_load(), want.scored_load()),
         ):
             row, other = left.row(wanted.name), want.row(wanted.name)
-            assert (found[:, row] == expected[:, other]).all()
+            assert (result[:, row] == expected[:, other]).all()
 
 
 @pytest.mark.parametrize("pods", [10, 1000])
-def test_leaving_some_out_looks_at_no_claim(pods: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    on = Ledger([node(name) for name in "abc"])
+def test_leaving_tiers_out_reads_no_claim(pods: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    capacity = Ledger([node(name) for name in "abc"])
     for number in range(pods):
-        on.claim(number, Claim("abc"[number % 3], {"cpu": 1}, job="uid" if number % 2 else ""))
+        capacity.claim(
+            number, Claim("abc"[number % 3], {"cpu": 1}, job="uid" if number % 2 else "")
+        )
     looked: list[Claim] = []
     monkeypatch.setattr(ledger_module, "tier_of", looked.append)
-    left = on.without(lambda tier: tier.of_job)
-    assert left.free(["cpu"]).sum() < on.allocatable(["cpu"]).sum()
-    assert on.would_free(lambda tier: tier.of_job)
+    left = capacity.without(lambda tier: tier.of_job)
+    assert left.free(["cpu"]).sum() < capacity.allocatable(["cpu"]).sum()
+    assert capacity.would_free(lambda tier: tier.of_job)
     assert looked == []

@@ -31,14 +31,14 @@ PODS: dict[str, tuple[Mapping[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize(("state", "want"), PODS.values(), ids=PODS)
-def test_a_pod_takes_room_from_its_pin_to_its_end(
+def test_a_pod_takes_capacity_from_its_pin_to_its_end(
     state: Mapping[str, Any], want: str | None
 ) -> None:
     claim = pod_claim(pod(THREE.build(), "worker", 0, **state))
     assert (claim and claim.node) == want
 
 
-def test_a_pod_claims_what_it_says_itself_with_its_ports_and_priority() -> None:
+def test_a_pod_claims_its_own_requests_with_its_ports_and_priority() -> None:
     container = {"resources": {"requests": {"cpu": "2"}}, "ports": [{"hostPort": 80}]}
     spec = {"containers": [container], "priority": 7}
     claim = pod_claim(pod(THREE.build(), "worker", 0, bound="a", spec=spec))
@@ -46,19 +46,19 @@ def test_a_pod_claims_what_it_says_itself_with_its_ports_and_priority() -> None:
 
 
 def test_a_pod_that_must_be_apart_claims_that_in_its_namespace_and_so_does_its_plan() -> None:
-    made = job().worker(2, spec=apart(GangTerm("train"))).resumed().build()
+    training_job = job().worker(2, spec=apart(GangTerm("train"))).resumed().build()
     want = (GangTerm("train", namespace="team"),)
-    claim = pod_claim(pod(made, "worker", 0, bound="a"))
+    claim = pod_claim(pod(training_job, "worker", 0, bound="a"))
     assert claim is not None
     assert claim.gang_terms == want
-    gated = [pod(made, "worker", 0, gated=True)]
-    claims = plan_claims(made, planned("a", "b"), gated).values()
+    gated = [pod(training_job, "worker", 0, gated=True)]
+    claims = plan_claims(training_job, planned("a", "b"), gated).values()
     assert [claim.gang_terms for claim in claims] == [want, want]
 
 
-def test_a_pod_of_nobody_claims_for_no_job() -> None:
-    made = job().worker(1, spec=apart(GangTerm("train"))).build()
-    claim = pod_claim(pod(made, "worker", 0, bound="a", owned=False))
+def test_a_pod_without_an_owner_claims_for_no_job() -> None:
+    training_job = job().worker(1, spec=apart(GangTerm("train"))).build()
+    claim = pod_claim(pod(training_job, "worker", 0, bound="a", owned=False))
     assert claim is not None
     assert (claim.job, claim.gang_terms) == ("", ())
 
@@ -82,11 +82,11 @@ PLANNED: dict[str, tuple[JobBuilder, Plan | None, list[Mapping[str, Any]], int]]
     "a pod that is pinned claims for itself": (THREE, ON_A, [{"pinned": "a"}], 2),
     "a pod that is bound claims for itself": (THREE, ON_A, [{"bound": "b"}], 2),
     "a pod that has ended needs no successor": (THREE, ON_A, [{"phase": "Succeeded"}], 2),
-    "a pod that ends will have one": (THREE, ON_A, [{"bound": "a", "deleting": True}], 3),
+    "a terminating pod has a successor": (THREE, ON_A, [{"bound": "a", "deleting": True}], 3),
     "a pod that failed, and is to be replaced": (THREE, ON_A, [FAILED], 3),
     "a pod that failed, and is not replaced": (restarting("Never"), ON_A, [FAILED], 2),
     "a pod that failed, and may be replaced": (restarting("ExitCode"), ON_A, [FAILED], 3),
-    "a pod that failed of a kind that replaces none unless told to": (
+    "a pod that failed, of a kind that replaces none by default": (
         job("TFJob").worker(3, cpu="1").resumed(),
         ON_A,
         [FAILED],
@@ -98,17 +98,17 @@ PLANNED: dict[str, tuple[JobBuilder, Plan | None, list[Mapping[str, Any]], int]]
     "suspended": (job().worker(3).suspended(), ON_A, [], 0),
     "succeeded": (job().worker(3).resumed().condition("Succeeded"), ON_A, [], 0),
     "being deleted": (job().worker(3).resumed().deleting(), ON_A, [], 0),
-    "let go": (job().worker(3).resumed().released(), ON_A, [], 0),
+    "released": (job().worker(3).resumed().released(), ON_A, [], 0),
 }
 
 
 @pytest.mark.parametrize(("made", "plan", "states", "want"), PLANNED.values(), ids=PLANNED)
-def test_a_plan_holds_room_for_pods_that_do_not_claim_it_yet(
+def test_a_plan_holds_capacity_for_pods_that_do_not_claim_it_yet(
     made: JobBuilder, plan: Plan | None, states: list[Mapping[str, Any]], want: int
 ) -> None:
-    of = made.build()
-    there = [pod(of, "worker", index, **state) for index, state in enumerate(states)]
-    assert len(plan_claims(of, plan, there)) == want
+    job = made.build()
+    there = [pod(job, "worker", index, **state) for index, state in enumerate(states)]
+    assert len(plan_claims(job, plan, there)) == want
 
 
 LAPSED: dict[str, tuple[JobBuilder, list[Mapping[str, Any]], int]] = {
@@ -126,25 +126,25 @@ LAPSED: dict[str, tuple[JobBuilder, list[Mapping[str, Any]], int]] = {
 
 
 @pytest.mark.parametrize(("made", "states", "want"), LAPSED.values(), ids=LAPSED)
-def test_a_plan_that_has_lapsed_claims_only_for_pods_that_kfext_holds_back(
+def test_a_lapsed_plan_claims_only_for_gated_pods(
     made: JobBuilder, states: list[Mapping[str, Any]], want: int
 ) -> None:
-    of = made.build()
-    there = [pod(of, "worker", index, **state) for index, state in enumerate(states)]
-    assert len(plan_claims(of, ON_A, there)) == 3
-    assert len(plan_claims(of, ON_A, there, lapsed=True)) == want
+    job = made.build()
+    there = [pod(job, "worker", index, **state) for index, state in enumerate(states)]
+    assert len(plan_claims(job, ON_A, there)) == 3
+    assert len(plan_claims(job, ON_A, there, lapsed=True)) == want
 
 
-def test_a_planned_replica_claims_what_its_pod_asks_for_else_what_its_template_does() -> None:
-    of = THREE.build()
+def test_a_planned_replica_claims_the_request_of_its_pod_else_that_of_its_template() -> None:
+    job = THREE.build()
     larger = pod(
-        of,
+        job,
         "worker",
         0,
         gated=True,
         spec={"containers": [{"resources": {"requests": {"cpu": "5"}}}]},
     )
-    claims = plan_claims(of, planned("a", "b"), [larger], priority=4)
+    claims = plan_claims(job, planned("a", "b"), [larger], priority=4)
     assert list(claims.values()) == [
         Claim("a", {"cpu": 5000, "pods": 1}, job="uid-1", priority=4),
         Claim("b", {"cpu": 1000, "pods": 1}, job="uid-1", priority=4),
@@ -161,18 +161,18 @@ PLAN = Plan(
 )
 
 
-def ports_held(of: JobBuilder, **state: object) -> int:
-    made = of.build()
-    claims = plan_claims(made, PLAN, pods(made, bound="a", **state))
+def ports_held(builder: JobBuilder, **state: object) -> int:
+    job = builder.build()
+    claims = plan_claims(job, PLAN, pods(job, bound="a", **state))
     return sum(bool(claim.host_ports) for claim in claims.values())
 
 
 def test_a_planned_pod_holds_the_ports_that_it_declares_itself() -> None:
     container = {"name": "pytorch", "ports": [{"containerPort": 9090}]}
-    made = job().master(spec={"containers": [container]}).build()
+    training_job = job().master(spec={"containers": [container]}).build()
     plan = Plan("uid-1", 1, {ReplicaKey("master", 0): "a"}, port=20000)
     held_ports = {
-        port for claim in plan_claims(made, plan, ()).values() for port in claim.host_ports
+        port for claim in plan_claims(training_job, plan, ()).values() for port in claim.host_ports
     }
     assert held_ports == {("TCP", 9090), ("TCP", 20000)}
 
@@ -194,13 +194,13 @@ MOVED = CpuState(
 CLAIMED: dict[str, tuple[TrainerCpu, int, CpuState, int]] = {
     "as written without a change": (TrainerCpu(100, None), 150, MOVED, 150),
     "as written while a raise stands": (TrainerCpu(370, None), 420, MOVED, 150),
-    "as written while it gives way": (TrainerCpu(10, None), 60, MOVED, 150),
-    "as written until the kubelet has taken a raise back": (
+    "as written while it is lowered": (TrainerCpu(10, None), 60, MOVED, 150),
+    "as written until the kubelet has reverted a raise": (
         TrainerCpu(100, None, allocated=370), 420, MOVED, 150
     ),
-    "what an init container requests": (TrainerCpu(370, None, beside=300), 370, MOVED, 300),
-    "what another client wrote": (TrainerCpu(500, None), 550, MOVED, 550),
-    "what it requests without a record": (TrainerCpu(370, None), 420, CpuState(), 420),
+    "the request of an init container": (TrainerCpu(370, None, beside=300), 370, MOVED, 300),
+    "the request that another client wrote": (TrainerCpu(500, None), 550, MOVED, 550),
+    "its own request without a record": (TrainerCpu(370, None), 420, CpuState(), 420),
 }  # fmt: skip
 
 

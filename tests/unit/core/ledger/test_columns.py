@@ -1,4 +1,4 @@
-"""The numbers of the ledger: what is booked is what is taken, and topology domains."""
+"""The numbers of the ledger: booked amounts, and topology domains."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ def columns(there: list[dict[str, int]], booked: list[tuple[int, dict[str, int]]
 
 
 def numbers(of: Columns) -> list[list[list[int]]]:
-    """All that columns say of their rows."""
+    """All numbers of columns."""
     return [
         of.free(RESOURCES, ROWS).tolist(),
         of.allocatable(RESOURCES, ROWS).tolist(),
@@ -37,7 +37,7 @@ def numbers(of: Columns) -> list[list[list[int]]]:
 
 
 @given(there=st.lists(amounts, min_size=ROWS, max_size=ROWS), booked=bookings)
-def test_free_is_what_there_is_less_what_is_booked_and_nothing_of_what_no_row_has(
+def test_free_is_the_allocatable_less_the_booked_amount_and_zero_where_no_row_has_any(
     there: list[dict[str, int]], booked: list[tuple[int, dict[str, int]]]
 ) -> None:
     free = columns(there, booked).free(RESOURCES, ROWS)
@@ -57,76 +57,76 @@ def test_free_is_what_there_is_less_what_is_booked_and_nothing_of_what_no_row_ha
     more=bookings,
     data=st.data(),
 )
-def test_what_is_booked_and_taken_back_leaves_no_trace(
+def test_a_booking_that_is_removed_leaves_no_trace(
     there: list[dict[str, int]],
     booked: list[tuple[int, dict[str, int]]],
     more: list[tuple[int, dict[str, int]]],
     data: st.DataObject,
 ) -> None:
-    made = columns(there, booked)
-    before = numbers(made)
+    ledger = columns(there, booked)
+    before = numbers(ledger)
     for row, requests in more:
-        made.book(row, requests, +1)
+        ledger.book(row, requests, +1)
     for row, requests in data.draw(st.permutations(more)):
-        made.book(row, requests, -1)
-    assert numbers(made) == before
+        ledger.book(row, requests, -1)
+    assert numbers(ledger) == before
 
 
 @given(booked=bookings, more=bookings)
-def test_what_is_booked_on_a_copy_changes_nothing_here(
+def test_a_booking_on_a_copy_leaves_the_original_unchanged(
     booked: list[tuple[int, dict[str, int]]], more: list[tuple[int, dict[str, int]]]
 ) -> None:
-    made = columns([{"cpu": 5}] * ROWS, booked)
-    before, copied = numbers(made), made.copy()
+    ledger = columns([{"cpu": 5}] * ROWS, booked)
+    before, copied = numbers(ledger), ledger.copy()
     assert numbers(copied) == before
     for row, requests in more:
         copied.book(row, requests, +1)
-    assert numbers(made) == before
+    assert numbers(ledger) == before
     assert numbers(copied) == numbers(columns([{"cpu": 5}] * ROWS, [*booked, *more]))
 
 
-def test_resources_that_only_a_copy_has_seen_are_none_here() -> None:
-    made, many = columns([{"cpu": 5}], []), {f"example.com/{number}": 1 for number in range(9)}
-    made.copy().book(0, many, +1)
-    assert not made.free(["example.com/8"], 1).any()
+def test_resources_that_only_a_copy_knows_are_unknown_to_the_original() -> None:
+    ledger, many = columns([{"cpu": 5}], []), {f"example.com/{number}": 1 for number in range(9)}
+    ledger.copy().book(0, many, +1)
+    assert not ledger.free(["example.com/8"], 1).any()
 
 
-def test_names_that_users_invent_are_not_counted() -> None:
-    made, invented = columns([{"cpu": 5}], []), {f"x.y/{number}": 1 for number in range(30_000)}
-    known = set(made.resources)
-    made.book(0, invented, +1)
-    assert not made.free(invented, 1).any()
-    assert not made.allocatable(invented, 1).any()
-    assert set(made.resources) == known
+def test_invented_names_of_resources_are_not_counted() -> None:
+    ledger, invented = columns([{"cpu": 5}], []), {f"x.y/{number}": 1 for number in range(30_000)}
+    known = set(ledger.resources)
+    ledger.book(0, invented, +1)
+    assert not ledger.free(invented, 1).any()
+    assert not ledger.allocatable(invented, 1).any()
+    assert set(ledger.resources) == known
 
 
-def test_more_rows_keep_what_is_said_of_the_first() -> None:
-    made = columns([{"cpu": 4}, {"cpu": 8}], [(1, {"cpu": 3})])
-    before, width = numbers(made), made.width
-    made.widen()
-    assert made.width > width
-    assert numbers(made) == before
-    assert not made.free(RESOURCES, made.width)[:, ROWS:].any()
-    made.book(made.width - 1, {"pods": 1}, +1)
-    assert made.scored_load(made.width)[:, -1].tolist() == list(ASSUMED.values())
+def test_more_rows_keep_the_numbers_of_the_first_rows() -> None:
+    ledger = columns([{"cpu": 4}, {"cpu": 8}], [(1, {"cpu": 3})])
+    before, width = numbers(ledger), ledger.width
+    ledger.widen()
+    assert ledger.width > width
+    assert numbers(ledger) == before
+    assert not ledger.free(RESOURCES, ledger.width)[:, ROWS:].any()
+    ledger.book(ledger.width - 1, {"pods": 1}, +1)
+    assert ledger.scored_load(ledger.width)[:, -1].tolist() == list(ASSUMED.values())
 
 
 def test_a_row_that_is_cleared_is_empty_and_the_others_stay() -> None:
-    made = columns([{"cpu": 4}, {"cpu": 8}], [(0, {"memory": 3}), (1, {"cpu": 3})])
-    made.clear(0)
-    assert numbers(made) == numbers(columns([{}, {"cpu": 8}], [(1, {"cpu": 3})]))
+    ledger = columns([{"cpu": 4}, {"cpu": 8}], [(0, {"memory": 3}), (1, {"cpu": 3})])
+    ledger.clear(0)
+    assert numbers(ledger) == numbers(columns([{}, {"cpu": 8}], [(1, {"cpu": 3})]))
 
 
-def test_new_amounts_of_a_node_take_the_place_of_all_earlier_ones() -> None:
-    made = columns([{"cpu": 4, "nvidia.com/gpu": 8}], [])
-    made.set_allocatable(0, {"cpu": 6})
-    assert made.allocatable(("cpu", "nvidia.com/gpu"), 1).tolist() == [[6], [0]]
+def test_new_amounts_of_a_node_replace_all_earlier_amounts() -> None:
+    ledger = columns([{"cpu": 4, "nvidia.com/gpu": 8}], [])
+    ledger.set_allocatable(0, {"cpu": 6})
+    assert ledger.allocatable(("cpu", "nvidia.com/gpu"), 1).tolist() == [[6], [0]]
 
 
-def test_a_pod_without_requests_weighs_what_is_assumed_and_takes_nothing() -> None:
-    made = columns([{"cpu": 4}], [(0, {"pods": 1})])
-    assert made.scored_load(1).ravel().tolist() == list(ASSUMED.values())
-    assert made.free(["cpu", "memory"], 1).ravel().tolist() == [4, 0]
+def test_a_pod_without_requests_has_an_assumed_weight_and_takes_nothing() -> None:
+    ledger = columns([{"cpu": 4}], [(0, {"pods": 1})])
+    assert ledger.scored_load(1).ravel().tolist() == list(ASSUMED.values())
+    assert ledger.free(["cpu", "memory"], 1).ravel().tolist() == [4, 0]
 
 
 def test_ports_alone_weigh_nothing_in_scores() -> None:
@@ -137,18 +137,18 @@ def test_ports_alone_weigh_nothing_in_scores() -> None:
 
 def test_a_node_with_more_resources_than_there_are_columns() -> None:
     many = {f"example.com/{number}": number + 1 for number in range(40)}
-    made = Ledger([Node("n", many)])
-    assert list(made.free(list(many))[:, 0]) == list(many.values())
+    ledger = Ledger([Node("n", many)])
+    assert list(ledger.free(list(many))[:, 0]) == list(many.values())
 
 
-def test_amounts_beyond_64_bits_never_turn_into_free_room() -> None:
-    made = ledger(node("n"))
+def test_amounts_beyond_64_bits_never_become_free_capacity() -> None:
+    capacity = ledger(node("n"))
     for number in range(3):
-        made.claim(number, Claim("n", {"cpu": 2**70, "memory": 2**63 - 1}))
-    assert (made.free(["cpu", "memory"]) < 0).all()
+        capacity.claim(number, Claim("n", {"cpu": 2**70, "memory": 2**63 - 1}))
+    assert (capacity.free(["cpu", "memory"]) < 0).all()
     for number in range(3):
-        made.drop(number)
-    assert made.free(["cpu"])[0, 0] == 32_000
+        capacity.drop(number)
+    assert capacity.free(["cpu"])[0, 0] == 32_000
     assert LARGEST * 1000 < 2**63
 
 
@@ -170,7 +170,7 @@ DOMAINS: dict[str, tuple[list[Labels], list[int], list[int]]] = {
         [1, 0],
     ),
     "a node without a rack is in a zone only": ([{"zone": "a"}], [0], [-1]),
-    "a rack without a zone is one of its own": (
+    "a rack without a zone is its own domain": (
         [{"rack": "1"}, {"zone": "a", "rack": "1"}],
         [-1, 0],
         [0, 1],
@@ -188,42 +188,42 @@ def nodes(labels: list[Labels]) -> list[Node | None]:
 def test_nodes_share_a_domain_that_agree_on_its_label_and_on_all_wider_ones(
     labels: list[Labels], zones: list[int], racks: list[int]
 ) -> None:
-    found = Topology().of(LEVELS, nodes(labels))
-    assert [level.tolist() for level in found] == [zones, racks]
+    result = Topology().domains(LEVELS, nodes(labels))
+    assert [level.tolist() for level in result] == [zones, racks]
 
 
 def test_without_keys_there_is_no_level() -> None:
-    assert Topology().of((), nodes([{"zone": "a"}])) == ()
+    assert Topology().domains((), nodes([{"zone": "a"}])) == ()
 
 
-def test_labels_are_read_anew_once_they_are_forgotten() -> None:
+def test_labels_are_read_again_once_they_are_forgotten() -> None:
     topology = Topology()
-    topology.of(("zone",), nodes([{"zone": "a"}, {"zone": "b"}]))
+    topology.domains(("zone",), nodes([{"zone": "a"}, {"zone": "b"}]))
     topology.forget()
-    (zones,) = topology.of(("zone",), nodes([{"zone": "a"}, {"zone": "a"}]))
+    (zones,) = topology.domains(("zone",), nodes([{"zone": "a"}, {"zone": "a"}]))
     assert zones.tolist() == [0, 0]
 
 
-def test_as_many_lists_of_keys_as_policies_have_are_answered_each_by_itself() -> None:
+def test_each_list_of_topology_keys_has_its_own_levels() -> None:
     topology, labels = Topology(), {f"k{number}": "x" for number in range(0, 40, 2)}
     for number in (*range(40), *range(40)):
-        (level,) = topology.of((f"k{number}",), nodes([labels]))
+        (level,) = topology.domains((f"k{number}",), nodes([labels]))
         assert level.tolist() == [-1 if number % 2 else 0]
 
 
 def test_a_ledger_numbers_domains_by_their_labels_whatever_the_order_of_nodes() -> None:
     made = [Node(name, labels={"zone": zone}) for name, zone in ("az", "by", "cz")]
     for order in (made, made[::-1]):
-        on = Ledger(order)
-        (zones,) = on.domains(("zone",))
-        by_name = {known.name: int(zones[on.row(known.name) or 0]) for known in made}
+        capacity = Ledger(order)
+        (zones,) = capacity.domains(("zone",))
+        by_name = {known.name: int(zones[capacity.row(known.name) or 0]) for known in made}
         assert by_name == {"a": 1, "b": 0, "c": 1}
 
 
 ALONE: dict[str, tuple[list[Labels], list[bool]]] = {
     "no node": ([], []),
     "two nodes with values of their own": ([{"host": "a"}, {"host": "b"}], [True, True]),
-    "two of three with one value": (
+    "two of three nodes with one value": (
         [{"host": "a"}, {"host": "b"}, {"host": "a"}],
         [False, True, False],
     ),

@@ -91,7 +91,7 @@ AFFINITY: dict[str, tuple[dict[str, Any], bool]] = {
     "a field, another name": (field("In", "gpu-1"), False),
     "a field, NotIn": (field("NotIn", "gpu-1"), True),
     "a field, NotIn this name": (field("NotIn", "plain"), False),
-    "a field with an operator that fields have not": (field("Exists"), False),
+    "a field with an operator that fields do not have": (field("Exists"), False),
     "a field that nodes do not have": (field("In", "plain", key="metadata.uid"), False),
     "requirements of one term are ANDed": (
         affinity({"matchExpressions": [line("zone", "In", "a"), line("rack", "Exists")]}),
@@ -143,7 +143,7 @@ TOLERATIONS: dict[str, tuple[dict[str, str], bool]] = {
         {"key": "team", "value": "vision", "effect": "NoSchedule"},
         True,
     ),
-    "Equal said aloud": ({"key": "team", "operator": "Equal", "value": "vision"}, True),
+    "an explicit Equal": ({"key": "team", "operator": "Equal", "value": "vision"}, True),
     "no effect means every effect": ({"key": "team", "value": "vision"}, True),
     "another effect": ({"key": "team", "value": "vision", "effect": "NoExecute"}, False),
     "another value": ({"key": "team", "value": "speech"}, False),
@@ -201,18 +201,18 @@ def test_cordon(tolerations: list[dict[str, str]], want: Misfit | None) -> None:
 NAMED: dict[str, tuple[dict[str, Any], dict[str, Any], Obstacle | None]] = {
     "its node": ({}, {}, None),
     "another node": ({"nodeName": "b"}, {}, Misfit.NODE_NAME),
-    "a cordon is kube-scheduler's affair": ({}, {"cordoned": True}, None),
-    "so is a taint that keeps new pods away": (
+    "a cordon is left to kube-scheduler": ({}, {"cordoned": True}, None),
+    "a taint against new pods is left to kube-scheduler": (
         {},
         {"taints": [{"key": "team", "effect": "NoSchedule"}]},
         None,
     ),
-    "a taint that drives pods away does so here too": (
+    "a taint that evicts pods excludes the pod": (
         {},
         {"taints": [{"key": "team", "effect": "NoExecute"}]},
         Taint("team", effect="NoExecute"),
     ),
-    "the kubelet asks for the labels": ({"nodeSelector": {"rack": "1"}}, {}, ("rack", "1")),
+    "the kubelet checks the labels": ({"nodeSelector": {"rack": "1"}}, {}, ("rack", "1")),
 }
 
 
@@ -232,7 +232,7 @@ TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 DEVICES: dict[str, tuple[tuple[str, ...], dict[str, str], bool]] = {
     "a taint named after what the pod requests": (("nvidia.com/gpu",), TAINT, True),
     "a taint named after something else": (("amd.com/gpu",), TAINT, False),
-    "it evicts what runs": (
+    "a taint that evicts running pods": (
         ("nvidia.com/gpu",),
         {**TAINT, "effect": "NoExecute"},
         False,
@@ -280,12 +280,12 @@ def test_admission_adds_a_toleration_for_the_taint_of_an_extended_resource(
 
 
 VOLUMES: dict[str, tuple[tuple[tuple[str, ...], ...], bool]] = {
-    "a volume that this zone has": ((("a",),), True),
-    "a volume that another zone has": ((("b",),), False),
-    "a volume that both zones have": ((("b", "a"),), True),
+    "a volume in this zone": ((("a",),), True),
+    "a volume in another zone": ((("b",),), False),
+    "a volume in both zones": ((("b", "a"),), True),
     "two volumes of this zone": ((("a",), ("a", "b")), True),
     "two volumes of different zones": ((("a",), ("b",)), False),
-    "a volume without any place": (((),), False),
+    "a volume in no zone": (((),), False),
 }
 
 
@@ -329,7 +329,7 @@ WORDS: dict[str, tuple[Obstacle, int, str]] = {
 
 
 @pytest.mark.parametrize(("obstacle", "nodes", "want"), WORDS.values(), ids=WORDS)
-def test_what_excludes_nodes_in_words(obstacle: Obstacle, nodes: int, want: str) -> None:
+def test_the_words_for_an_exclusion_of_nodes(obstacle: Obstacle, nodes: int, want: str) -> None:
     assert in_words(obstacle, number=nodes, pods="the pods") == want
 
 
@@ -348,20 +348,20 @@ def made(row: int, zone: str | None) -> Node | None:
     at_first=st.lists(zones, max_size=WIDTH),
     changes=st.lists(st.tuples(st.integers(0, WIDTH - 1), zones), max_size=6),
 )
-def test_a_mask_says_what_each_node_says_however_often_nodes_change(
+def test_a_mask_agrees_with_each_node_however_often_nodes_change(
     at_first: list[str | None], changes: list[tuple[int, str | None]]
 ) -> None:
     nodes = [made(row, zone) for row, zone in enumerate(at_first)]
     eligibility = Eligibility()
     kinds = (ANYWHERE, IN_A, ON_1)
     for constraints in kinds:
-        eligibility.of(constraints, nodes, width=WIDTH)
+        eligibility.judge(constraints, nodes, width=WIDTH)
     nodes += [None] * (WIDTH - len(nodes))
     for row, zone in changes:
         nodes[row] = made(row, zone)
         eligibility.set(row, nodes[row])
     for constraints in kinds:
-        judged = eligibility.of(constraints, nodes, width=WIDTH)
+        judged = eligibility.judge(constraints, nodes, width=WIDTH)
         assert judged.mask.tolist() == [
             node is not None and why_not(constraints, node) is None for node in nodes
         ]
@@ -371,35 +371,36 @@ def test_a_mask_says_what_each_node_says_however_often_nodes_change(
         assert all(judged.counts.values()), "what excludes no node any more is forgotten"
 
 
-def test_what_is_exclusive_is_not_part_of_the_question() -> None:
+def test_exclusive_terms_do_not_affect_eligibility() -> None:
     eligibility, nodes = Eligibility(), [Node("n0")]
     alone = Constraints(host_ports=(("TCP", 80),), apart=(GangTerm("train"),))
-    found = eligibility.of(alone, nodes, width=WIDTH)
-    assert found is eligibility.of(ANYWHERE, nodes, width=WIDTH)
+    result = eligibility.judge(alone, nodes, width=WIDTH)
+    assert result is eligibility.judge(ANYWHERE, nodes, width=WIDTH)
 
 
-def test_rows_beyond_the_nodes_are_not_possible() -> None:
+def test_rows_beyond_the_nodes_are_not_eligible() -> None:
     eligibility = Eligibility()
     assert (
-        eligibility.of(ANYWHERE, [Node("n0"), None], width=4).mask.tolist() == [True] + [False] * 3
+        eligibility.judge(ANYWHERE, [Node("n0"), None], width=4).mask.tolist()
+        == [True] + [False] * 3
     )
 
 
 def test_more_rows_keep_the_verdicts_of_the_first() -> None:
     eligibility, nodes = Eligibility(), [Node("n0"), Node("n1")]
-    eligibility.of(ON_1, nodes, width=2)
+    eligibility.judge(ON_1, nodes, width=2)
     eligibility.widen(4)
-    assert eligibility.of(ON_1, nodes, width=4).mask.tolist() == [False, True, False, False]
+    assert eligibility.judge(ON_1, nodes, width=4).mask.tolist() == [False, True, False, False]
     eligibility.set(3, Node("n1"))
-    assert eligibility.of(ON_1, nodes, width=4).mask.tolist() == [False, True, False, True]
+    assert eligibility.judge(ON_1, nodes, width=4).mask.tolist() == [False, True, False, True]
 
 
 def test_the_memory_for_constraints_has_a_bound() -> None:
-    made = ledger(node("n", labels={"k": "7"}))
+    capacity = ledger(node("n", labels={"k": "7"}))
     for number in range(2000):
-        possible = made.eligible(Constraints(node_selector=(("k", str(number)),)))
+        possible = capacity.eligible(Constraints(node_selector=(("k", str(number)),)))
         assert possible[0] == (number == 7)
-    assert len(made._eligible._judged) <= 256
+    assert len(capacity._eligible._judged) <= 256
 
 
 def pinned(cpu: str = "1", **spec: Any) -> Pod:
@@ -413,7 +414,7 @@ A = node("a", cpu="4")
 TAINTED = node("a", cpu="4", taints=[{"key": "team", "value": "x", "effect": "NoSchedule"}])
 NEVER: dict[str, tuple[Pod, Node | None]] = {
     "larger than its node": (pinned("5"), A),
-    "a device that its node has not": (pinned(overhead={"nvidia.com/gpu": "1"}), A),
+    "a device that its node lacks": (pinned(overhead={"nvidia.com/gpu": "1"}), A),
     "a gate of another system": (pinned(schedulingGates=[{"name": "example.com/g"}]), A),
     "another scheduler": (pinned(schedulerName="volcano"), A),
     "a selector that its node does not match": (pinned(nodeSelector={"no": "where"}), A),

@@ -24,7 +24,7 @@ ZONE_A = Constraints(node_selector=(("zone", "a"),))
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Claims and nodes come and go in any order; the ledger always says what a recount says."""
+    """Claims and nodes come and go in any order; the ledger always agrees with a recount."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,33 +155,33 @@ TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_a_claim_on_a_node_that_comes_later_counts_when_it_comes() -> None:
-    made = ledger(used={"late": {"cpu": "3"}})
-    made.set_node(node("late", cpu="4"))
-    assert made.free(["cpu"])[0, 0] == 1000
+def test_a_claim_on_a_later_node_counts_once_the_node_exists() -> None:
+    capacity = ledger(used={"late": {"cpu": "3"}})
+    capacity.set_node(node("late", cpu="4"))
+    assert capacity.free(["cpu"])[0, 0] == 1000
 
 
-def test_a_resource_that_comes_with_a_later_node_counts_for_the_claims_that_are_there() -> None:
-    made = ledger(node("a"), used={"a": {"example/x": "2"}})
-    assert made.free(["example/x"])[0, 0] == 0
-    made.set_node(node("b", **{"example/x": "5"}))
-    made.set_node(node("a", **{"example/x": "3"}))
-    assert made.free(["example/x"])[0].tolist() == [1, 5]
+def test_a_resource_of_a_later_node_counts_for_existing_claims() -> None:
+    capacity = ledger(node("a"), used={"a": {"example/x": "2"}})
+    assert capacity.free(["example/x"])[0, 0] == 0
+    capacity.set_node(node("b", **{"example/x": "5"}))
+    capacity.set_node(node("a", **{"example/x": "3"}))
+    assert capacity.free(["example/x"])[0].tolist() == [1, 5]
 
 
-def test_a_claim_that_is_ignored_frees_nothing_that_no_node_has() -> None:
-    made = ledger(node("a"), used={"a": {"example/x": "2"}})
-    assert made.free(["example/x"], ignoring=[("other", "a")])[0, 0] == 0
+def test_an_ignored_claim_frees_no_resource_that_no_node_has() -> None:
+    capacity = ledger(node("a"), used={"a": {"example/x": "2"}})
+    assert capacity.free(["example/x"], ignoring=[("other", "a")])[0, 0] == 0
 
 
-def test_a_node_that_comes_back_has_its_claims() -> None:
-    made = ledger(node("n", cpu="4"), used={"n": {"cpu": "3"}})
-    made.remove_node("n")
-    made.set_node(node("other", cpu="4"))
-    made.set_node(node("n", cpu="4"))
-    free = made.free(["cpu"])
-    assert free[0, made.row("n")] == 1000
-    assert free[0, made.row("other")] == 4000
+def test_a_node_that_returns_has_its_claims() -> None:
+    capacity = ledger(node("n", cpu="4"), used={"n": {"cpu": "3"}})
+    capacity.remove_node("n")
+    capacity.set_node(node("other", cpu="4"))
+    capacity.set_node(node("n", cpu="4"))
+    free = capacity.free(["cpu"])
+    assert free[0, capacity.row("n")] == 1000
+    assert free[0, capacity.row("other")] == 4000
 
 
 OLD = Claim("n", {"cpu": 2000})
@@ -192,85 +192,89 @@ GAINS: dict[str, tuple[Callable[[Ledger], object], bool]] = {
     "a claim shrinks": (lambda on: on.claim("old", Claim("n", {"cpu": 1})), True),
     "a claim moves to another node": (lambda on: on.claim("old", Claim("m", OLD.requests)), True),
     "a claim is dropped": (lambda on: on.drop("old"), True),
-    "there was no claim to drop": (lambda on: on.drop("absent"), False),
+    "no claim is dropped": (lambda on: on.drop("absent"), False),
     "a claim passes to a claim that covers it": (lambda on: on.hand_over("old", "heir"), False),
     "a claim passes to a smaller claim": (lambda on: on.hand_over("heir", "old"), True),
     "a claim passes to an absent claim": (lambda on: on.hand_over("old", "absent"), True),
-    "there is no claim to pass on": (lambda on: on.hand_over("absent", "heir"), False),
+    "no claim is passed on": (lambda on: on.hand_over("absent", "heir"), False),
     "a node comes": (lambda on: on.set_node(node("new")), True),
     "a node goes": (lambda on: on.remove_node("n"), True),
     "a node is cordoned": (lambda on: on.set_node(node("n", cpu="8", cordoned=True)), True),
-    "a node has more to give": (lambda on: on.set_node(node("n", cpu="9")), True),
-    "a slot of a node has a trouble": (
+    "a node has more allocatable": (lambda on: on.set_node(node("n", cpu="9")), True),
+    "a slot of a node has a problem": (
         lambda on: on.set_node(replace(node("n", cpu="8"), troubles=("it is split by MIG",))),
         True,
     ),
-    "a node is seen again as it was": (lambda on: on.set_node(node("n", cpu="8")), False),
-    "a node goes that was not there": (lambda on: on.remove_node("absent"), False),
+    "a node is seen again unchanged": (lambda on: on.set_node(node("n", cpu="8")), False),
+    "an unknown node goes": (lambda on: on.remove_node("absent"), False),
 }
 
 
 @pytest.mark.parametrize(("change", "want"), GAINS.values(), ids=GAINS)
-def test_what_may_end_a_refusal_is_counted(change: Callable[[Ledger], object], want: bool) -> None:
-    on = ledger(node("n", cpu="8"), node("m"))
-    on.claim("old", OLD)
-    on.claim("heir", Claim("n", {"cpu": 4000}))
-    before = on.gains
-    change(on)
-    assert (on.gains > before) is want
+def test_changes_that_may_end_a_refusal_count(
+    change: Callable[[Ledger], object], want: bool
+) -> None:
+    capacity = ledger(node("n", cpu="8"), node("m"))
+    capacity.claim("old", OLD)
+    capacity.claim("heir", Claim("n", {"cpu": 4000}))
+    before = capacity.gains
+    change(capacity)
+    assert (capacity.gains > before) is want
 
 
-def test_who_hands_over_leaves_the_room_to_the_heir() -> None:
-    on = ledger(node("n", cpu="8"))
-    on.claim("plan", Claim("n", {"cpu": 2000}))
-    on.claim("pod", Claim("n", {"cpu": 2000}))
-    on.hand_over("plan", "pod")
-    assert on.free(["cpu"])[0, 0] == 6000
-    assert on.claims().keys() == {"pod"}
+def test_a_claim_that_is_handed_over_leaves_its_capacity_to_the_receiver() -> None:
+    capacity = ledger(node("n", cpu="8"))
+    capacity.claim("plan", Claim("n", {"cpu": 2000}))
+    capacity.claim("pod", Claim("n", {"cpu": 2000}))
+    capacity.hand_over("plan", "pod")
+    assert capacity.free(["cpu"])[0, 0] == 6000
+    assert capacity.claims().keys() == {"pod"}
 
 
-def test_without_those_that_leave_there_is_their_room_and_only_in_the_copy() -> None:
-    on = ledger(node("n", cpu="8"))
-    on.claim("stays", Claim("n", {"cpu": 1000}, (("TCP", 80),)))
-    on.claim("leaves", Claim("n", {"cpu": 2000}, (("TCP", 81),), job="uid"))
-    left = on.without(lambda tier: tier.of_job)
-    assert (left.free(["cpu"])[0, 0], on.free(["cpu"])[0, 0]) == (7000, 5000)
+def test_a_copy_without_some_claims_has_their_capacity_and_the_original_does_not() -> None:
+    capacity = ledger(node("n", cpu="8"))
+    capacity.claim("stays", Claim("n", {"cpu": 1000}, (("TCP", 80),)))
+    capacity.claim("leaves", Claim("n", {"cpu": 2000}, (("TCP", 81),), job="uid"))
+    left = capacity.without(lambda tier: tier.of_job)
+    assert (left.free(["cpu"])[0, 0], capacity.free(["cpu"])[0, 0]) == (7000, 5000)
     assert (left.rows_with_any([("TCP", 81)]), left.rows_with_any([("TCP", 80)])) == ([], [0])
     assert [claim.requests["cpu"] for claim in left.claims_on("n")] == [1000]
     assert left.free(["cpu"], ignoring=["stays", "leaves"])[0, 0] == 8000
-    assert len(on) == 2
+    assert len(capacity) == 2
 
 
-def test_that_anybody_would_leave_is_known_without_a_look_at_the_claims() -> None:
-    on = ledger(node("n", cpu="8"))
-    assert not on.would_free(lambda tier: True)
-    on.claim("low", Claim("n", {"cpu": 1000}, priority=1))
-    assert on.would_free(lambda tier: tier.priority == 1)
-    on.claim("low", Claim("n", {"cpu": 1000}, priority=2))
-    assert not on.would_free(lambda tier: tier.priority == 1)
-    on.drop("low")
-    assert not on.would_free(lambda tier: True)
+def test_whether_any_claim_has_a_tier_is_known_without_reading_the_claims() -> None:
+    capacity = ledger(node("n", cpu="8"))
+    assert not capacity.would_free(lambda tier: True)
+    capacity.claim("low", Claim("n", {"cpu": 1000}, priority=1))
+    assert capacity.would_free(lambda tier: tier.priority == 1)
+    capacity.claim("low", Claim("n", {"cpu": 1000}, priority=2))
+    assert not capacity.would_free(lambda tier: tier.priority == 1)
+    capacity.drop("low")
+    assert not capacity.would_free(lambda tier: True)
 
 
 def test_claims_are_found_by_their_nodes() -> None:
-    on = ledger(node("a"), node("b"), used={"a": {"cpu": "1"}, "b": {"cpu": "2"}})
-    assert [claim.requests["cpu"] for claim in on.claims_on("ba")] == [2000, 1000]
-    assert on.claims_on("a", ignoring=[("other", "a")]) == []
+    capacity = ledger(node("a"), node("b"), used={"a": {"cpu": "1"}, "b": {"cpu": "2"}})
+    assert [claim.requests["cpu"] for claim in capacity.claims_on("ba")] == [2000, 1000]
+    assert capacity.claims_on("a", ignoring=[("other", "a")]) == []
 
 
-def test_claims_that_are_one_object_count_once_for_each_key() -> None:
-    made = ledger(node("a", cpu="8"), node("b", cpu="8"))
+def test_an_object_that_is_the_claim_of_several_keys_counts_for_each_key() -> None:
+    capacity = ledger(node("a", cpu="8"), node("b", cpu="8"))
     shared, other = Claim("a", {"cpu": 1000}, priority=5), Claim("b", {"cpu": 500})
-    made.claim("held", other)
-    made.claim_all({"one": shared, "two": shared, "three": shared, "held": shared, "last": other})
-    assert list(made.free(("cpu",))[0]) == [4000, 7500]
-    assert made.without(lambda tier: tier.priority == 5).free(("cpu",))[0][0] == 8000
+    capacity.claim("held", other)
+    capacity.claim_all(
+        {"one": shared, "two": shared, "three": shared, "held": shared, "last": other}
+    )
+    assert list(capacity.free(("cpu",))[0]) == [4000, 7500]
+    assert capacity.without(lambda tier: tier.priority == 5).free(("cpu",))[0][0] == 8000
     for key in ("one", "two", "three"):
-        made.drop(key)
-    assert made.would_free(lambda tier: tier.priority == 5)
-    made.drop("held")
-    assert list(made.free(("cpu",))[0]) == [8000, 7500]
-    assert not made.would_free(lambda tier: tier.priority == 5)
+        capacity.drop(key)
+    assert capacity.would_free(lambda tier: tier.priority == 5)
+    capacity.drop("held")
+    assert list(capacity.free(("cpu",))[0]) == [8000, 7500]
+    assert not capacity.would_free(lambda tier: tier.priority == 5)
 
 
 LABELLED = replace(node("a", cpu="8"), labels={"zone": "x"})
@@ -293,11 +297,11 @@ def offered(floor: Ledger, name: str = "a") -> int:
 
 @pytest.fixture
 def floor() -> Ledger:
-    """A node of eight CPUs with three taken; that is on offer."""
-    made = Ledger([node("a", cpu="8")])
-    made.claim("old", claim(3))
-    made.offer()
-    return made
+    """A node of eight CPUs, three in use; the other five are on offer."""
+    ledger = Ledger([node("a", cpu="8")])
+    ledger.claim("old", claim(3))
+    ledger.offer()
+    return ledger
 
 
 Act = Callable[[Ledger], object]
@@ -334,8 +338,8 @@ CHANGES: dict[str, tuple[tuple[Act, ...], int, int]] = {
     "the node grows": ((shown(node("a", cpu="10")),), 5, 7),
     "the node shrinks": ((shown(node("a", cpu="6")),), 3, 3),
     "the node is another node": ((shown(LABELLED),), 0, 5),
-    "what comes free is taken": ((dropped("old"), claimed("new", claim(7))), 1, 1),
-    "what comes free is taken and comes free": (
+    "freed capacity is taken": ((dropped("old"), claimed("new", claim(7))), 1, 1),
+    "freed capacity is taken and freed again": (
         (dropped("old"), claimed("new", claim(6)), dropped("new")),
         2,
         8,
@@ -344,7 +348,7 @@ CHANGES: dict[str, tuple[tuple[Act, ...], int, int]] = {
 
 
 @pytest.mark.parametrize(("changes", "before", "after"), CHANGES.values(), ids=CHANGES)
-def test_of_a_node_is_offered(
+def test_which_capacity_of_a_node_is_offered(
     floor: Ledger, changes: tuple[Act, ...], before: int, after: int
 ) -> None:
     for change in changes:
@@ -355,20 +359,20 @@ def test_of_a_node_is_offered(
     assert offered(floor) == after
 
 
-def test_a_node_that_comes_is_offered_with_all_that_it_has_next(floor: Ledger) -> None:
+def test_a_new_node_is_offered_with_all_its_capacity_next(floor: Ledger) -> None:
     floor.set_node(node("b", cpu="4", gpus=2))
     assert (offered(floor, "b"), free(floor, "b")) == (0, 4)
     assert floor.offer() == [1]
     assert offered(floor, "b") == 4
 
 
-def test_a_node_that_goes_leaves_nothing_to_offer(floor: Ledger) -> None:
+def test_a_removed_node_leaves_nothing_to_offer(floor: Ledger) -> None:
     floor.drop("old")
     floor.remove_node("a")
     assert floor.offer() == []
 
 
-def test_what_is_offered_without_some_claims_is_without_what_was_withheld(floor: Ledger) -> None:
+def test_the_offer_without_some_claims_lacks_withheld_capacity(floor: Ledger) -> None:
     floor.claim("job", Claim("a", {"cpu": 2000}, job="uid"))
     floor.drop("old")
     assert free(floor.offered()) == 3
@@ -386,7 +390,7 @@ ACTS = st.one_of(
 
 
 @given(acts=st.lists(ACTS, max_size=30))
-def test_what_is_offered_only_shrinks_and_is_never_more_than_what_is_free(
+def test_the_offer_only_shrinks_and_never_exceeds_the_free_capacity(
     acts: list[tuple[Any, ...]],
 ) -> None:
     floor = Ledger([node("a", cpu="8"), node("b", cpu="4")])

@@ -38,7 +38,7 @@ OFFSETS = {
         job().worker(2).elastic(),
         {"worker-0": 0, "worker-1": 0},
     ),
-    "workers of neither kind meet at an unknown place": (job().worker(2), {}),
+    "workers of neither kind meet at an unknown point": (job().worker(2), {}),
     "elastic workers that meet at a host outside": (
         job().worker(2).elastic(rdzvHost="etcd.example"),
         {"worker-0": 0, "worker-1": 0},
@@ -54,14 +54,14 @@ OFFSETS = {
 
 
 @pytest.mark.parametrize(("made", "want"), OFFSETS.values(), ids=OFFSETS)
-def test_who_declares_which_offset(made: JobBuilder, want: dict[str, int]) -> None:
+def test_which_replica_declares_which_offset(made: JobBuilder, want: dict[str, int]) -> None:
     assert {
         f"{key.type}-{key.index}": offset for key, offset in offsets(made.build()).items()
     } == want
 
 
 @given(st.integers(0, 9), st.integers(1, 9), st.booleans())
-def test_no_two_replicas_have_one_slot_and_more_workers_move_nobody(
+def test_no_two_replicas_have_one_slot_and_more_workers_move_no_replica(
     servers: int, workers: int, chief: bool
 ) -> None:
     def made(count: int) -> dict[ReplicaKey, int]:
@@ -83,7 +83,7 @@ def held(*numbers: int, on: str = "a") -> Claim:
     return Claim(node=on, requests={}, host_ports=tuple(("TCP", number) for number in numbers))
 
 
-def test_a_port_is_not_given_again_on_the_node_of_who_listens_there() -> None:
+def test_a_port_is_not_allocated_again_on_a_node_with_a_listener() -> None:
     books = ledger(node("a"), node("b"))
     first = free_base(TFJOB, APART, books, ports=RANGE)
     assert first is not None
@@ -96,16 +96,16 @@ def test_a_port_is_not_given_again_on_the_node_of_who_listens_there() -> None:
 MASTER = {ReplicaKey("master", 0): "a", ReplicaKey("worker", 0): "a"}
 
 
-def test_every_port_of_the_range_is_found_at_last_and_none_beyond() -> None:
-    books, made = ledger(node("a")), job().master().worker(1)
+def test_every_port_of_the_range_is_found_and_none_beyond() -> None:
+    books, builder = ledger(node("a")), job().master().worker(1)
     given_out = set()
     for number in range(5):
-        base = free_base(made.build(), MASTER, books, ports=(20000, 20004))
+        base = free_base(builder.build(), MASTER, books, ports=(20000, 20004))
         assert base is not None
         given_out.add(base)
         books.claim(number, held(base))
     assert given_out == set(range(20000, 20005))
-    assert free_base(made.build(), MASTER, books, ports=(20000, 20004)) is None
+    assert free_base(builder.build(), MASTER, books, ports=(20000, 20004)) is None
 
 
 def test_a_range_that_is_too_small_for_the_job_has_no_base() -> None:
@@ -113,11 +113,11 @@ def test_a_range_that_is_too_small_for_the_job_has_no_base() -> None:
     assert free_base(TFJOB, APART, ledger(node("a")), ports=(20000, 20005)) == 20000
 
 
-def test_a_port_that_the_job_declares_itself_is_not_given_to_it() -> None:
+def test_a_port_that_the_job_declares_itself_is_not_allocated_to_it() -> None:
     container = {"name": "pytorch", "ports": [{"containerPort": 20000}]}
-    made = job().master(spec={"containers": [container]}).build()
-    assert free_base(made, MASTER, ledger(node("a")), ports=(20000, 20000)) is None
-    assert free_base(made, MASTER, ledger(node("a")), ports=(20000, 20001)) == 20001
+    training_job = job().master(spec={"containers": [container]}).build()
+    assert free_base(training_job, MASTER, ledger(node("a")), ports=(20000, 20000)) is None
+    assert free_base(training_job, MASTER, ledger(node("a")), ports=(20000, 20001)) == 20001
 
 
 def test_an_udp_port_of_the_same_number_is_another_port() -> None:
@@ -136,7 +136,7 @@ def test_two_jobs_begin_to_search_at_different_ports() -> None:
 PLAN = Plan("uid-1", 1, APART, port=20000)
 
 
-def test_a_plan_holds_each_port_where_it_is_listened_on() -> None:
+def test_a_plan_claims_each_port_where_a_replica_listens_on_it() -> None:
     claims = port_claims(TFJOB, PLAN).values()
     assert {(claim.node, claim.host_ports) for claim in claims} == {
         ("a", (("TCP", 20003), ("TCP", 20004))),
@@ -149,7 +149,7 @@ def test_the_ports_of_a_plan_are_counted_by_the_plan_however_many_replicas_the_j
     assert port_claims(edited, PLAN) == port_claims(TFJOB, PLAN)
 
 
-def test_a_replica_that_was_scaled_away_has_no_port() -> None:
+def test_a_replica_that_was_scaled_down_has_no_port() -> None:
     edited = job("TFJob").ps(1).worker(1).build()
     claims = port_claims(edited, PLAN).values()
     assert {(claim.node, claim.host_ports) for claim in claims} == {
@@ -167,14 +167,14 @@ LARGER = job("TFJob").ps(1).worker(3)  # the new worker has slot 6, behind the b
 GROWN = {**APART, ReplicaKey("worker", 2): "b"}
 JOINS: dict[str, tuple[JobBuilder, dict[str, Claim], bool]] = {
     "the port behind the block is free": (LARGER, {}, True),
-    "another pod has it where the new worker goes": (LARGER, {"x": held(20006, on="b")}, False),
+    "another pod has it on the node of the new worker": (LARGER, {"x": held(20006, on="b")}, False),
     "another pod has it on another node": (LARGER, {"x": held(20006, on="a")}, True),
-    "the job has it still, from when it was larger": (
+    "the job still has it from a larger size": (
         LARGER,
         {"x": replace(held(20006, on="b"), job="uid-1")},
         True,
     ),
-    "with another server the workers would have other ports": (
+    "another server would change the ports of the workers": (
         job("TFJob").ps(2).worker(3),
         {},
         False,
@@ -193,7 +193,7 @@ def test_a_job_grows_within_its_block_of_ports(
     assert ports_available(TFJOB, larger.build(), PLAN, places=GROWN, ledger=books) is joins
 
 
-def test_a_worker_that_torchrun_is_given_needs_the_first_port_on_its_node() -> None:
+def test_an_added_torchrun_worker_needs_the_first_port_on_its_node() -> None:
     (two, three) = (job().worker(n).elastic(rdzvBackend="c10d").build() for n in (2, 3))
     on = {ReplicaKey("worker", index): name for index, name in enumerate("abc")}
     plan = replace(PLAN, assignment={key: on[key] for key, _ in two.replicas()})
@@ -203,26 +203,26 @@ def test_a_worker_that_torchrun_is_given_needs_the_first_port_on_its_node() -> N
     assert not ports_available(two, three, plan, places=on, ledger=books)
 
 
-def test_on_the_host_network_a_declared_port_is_one_of_the_node() -> None:
+def test_on_the_host_network_a_declared_port_is_a_port_of_the_node() -> None:
     ports = [
         {"name": "metrics", "containerPort": 9090},
         {"name": "pytorchjob-port", "containerPort": 23456},
     ]
-    made = job().master().worker(spec={"containers": [{"name": "pytorch", "ports": ports}]})
-    _, group = with_host_ports(made.build()).groups
+    builder = job().master().worker(spec={"containers": [{"name": "pytorch", "ports": ports}]})
+    _, group = with_host_ports(builder.build()).groups
     assert group.constraints.host_ports == (("TCP", 9090),)
 
 
-def test_a_port_of_the_node_that_a_pod_has_anyway_stays_one() -> None:
-    made = job().worker(
+def test_a_host_port_that_a_pod_has_anyway_stays_a_port_of_the_node() -> None:
+    builder = job().worker(
         spec={"containers": [{"name": "pytorch", "ports": [{"containerPort": 80}]}]}
     )
-    (group,) = made.build().groups
+    (group,) = builder.build().groups
     learnt = replace(group, constraints=replace(group.constraints, host_ports=(("TCP", 9100),)))
-    (group,) = with_host_ports(replace(made.build(), groups=(learnt,))).groups
+    (group,) = with_host_ports(replace(builder.build(), groups=(learnt,))).groups
     assert group.constraints.host_ports == (("TCP", 80), ("TCP", 9100))
 
 
-def test_a_job_without_other_ports_is_placed_as_it_is() -> None:
-    made = job().master().worker(2).build()
-    assert with_host_ports(made) == made
+def test_a_job_without_other_ports_is_placed_unchanged() -> None:
+    training_job = job().master().worker(2).build()
+    assert with_host_ports(training_job) == training_job

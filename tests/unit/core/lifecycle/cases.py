@@ -1,4 +1,4 @@
-"""What the cases of the lifecycle are made of: a job of three workers, plans, and checks."""
+"""Parts of lifecycle cases: a job of three workers, plans, and checks."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -58,7 +58,7 @@ def worker(index: int, **more: Any) -> Pod:
 
 @dataclass(frozen=True)
 class Case:
-    """`want` is the class of the step, `check` what else must hold of it."""
+    """`want` is the class of the step; `check` asserts more about it."""
 
     want: type[Step]
     of: JobBuilder
@@ -81,7 +81,7 @@ def held(want: type[Step], **more: Any) -> Case:
 def begun(
     want: type[Step], pods: Iterable[Pod] = (), *, plan: Plan | None = ON_A, **more: Any
 ) -> Case:
-    """A gang that was started under a plan, on node a unless another plan is given."""
+    """A gang that was started under a plan, on node a by default."""
     return Case(want, three().resumed(), pods, plan, **more)
 
 
@@ -132,7 +132,7 @@ def was_suspended(since: float = NOW - 90) -> JobBuilder:
 
 
 def kept(until: float = NOW + 60) -> Reservation:
-    """Two CPUs of node a that are kept for another job."""
+    """Two CPUs of node a that are reserved for another job."""
     claims: dict[Hashable, Claim] = {("reserved", "a"): Claim("a", {"cpu": 2000}, job="head")}
     return Reservation(
         job="head",
@@ -146,8 +146,8 @@ def kept(until: float = NOW + 60) -> Reservation:
 
 
 def with_kept_room(*, used: str = "0") -> Ledger:
-    """Node a of four CPUs; two are kept, and some may be used."""
-    on = ledger(node("a", cpu="4"), used={"a": {"cpu": used}})
+    """Node a of four CPUs; two are reserved, and some may be used."""
+    capacity = ledger(node("a", cpu="4"), used={"a": {"cpu": used}})
     for key, claim in kept().claims.items():
-        on.claim(key, claim)
-    return on
+        capacity.claim(key, claim)
+    return capacity

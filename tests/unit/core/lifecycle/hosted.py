@@ -1,4 +1,4 @@
-"""Jobs that ask for the host network: a job in the queue, and a running job with its pods."""
+"""Jobs that request the host network: one in the queue, one running with its pods."""
 
 from typing import Any
 
@@ -21,10 +21,10 @@ ON_HOST: Raw = {"hostNetwork": True}
 
 
 def step_of(
-    of: TrainingJob, on: Ledger, *, wish: HostNetworkRequest | None = WISH, **more: Any
+    job: TrainingJob, capacity: Ledger, *, wish: HostNetworkRequest | None = WISH, **more: Any
 ) -> Step:
     fields = {"pods": (), "plan": None, "state": JobState(), "now": NOW, **more}
-    return next_step(situation_of(job=of, host_network=wish, **fields), on)
+    return next_step(situation_of(job=job, host_network=wish, **fields), capacity)
 
 
 def one_node() -> Ledger:
@@ -39,17 +39,17 @@ def planned(port: int = 20000, on: str = "a") -> Plan:
     return Plan("uid-1", 1, {ReplicaKey("worker", n): on for n in range(3)}, port=port)
 
 
-def gang(of: TrainingJob, *, missed: int = 0) -> tuple[Pod, ...]:
-    """Three pods behind the gate, on the host network; the last `missed` came past the webhook."""
+def gang(job: TrainingJob, *, missed: int = 0) -> tuple[Pod, ...]:
+    """Three pods at the gate, on the host network; the webhook missed the last `missed`."""
     return tuple(
-        pod(of, "worker", n, gated=n < 3 - missed, bound="" if n < 3 - missed else "a",
+        pod(job, "worker", n, gated=n < 3 - missed, bound="" if n < 3 - missed else "a",
             spec=ON_HOST if n < 3 - missed else None)
         for n in range(3)
     )  # fmt: skip
 
 
-def books_of(of: TrainingJob, plan: Plan) -> Ledger:
+def books_of(job: TrainingJob, plan: Plan) -> Ledger:
     books = ledger(node("a", cpu="4"), node("b", cpu="4"))
-    for key, claim in plan_claims(of, plan, ()).items():
+    for key, claim in plan_claims(job, plan, ()).items():
         books.claim(key, claim)
     return books

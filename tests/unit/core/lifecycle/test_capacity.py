@@ -1,4 +1,4 @@
-"""Where there is room for a queued job, and where not."""
+"""Where a queued job finds capacity, and where it does not."""
 
 import math
 from collections.abc import Mapping
@@ -61,24 +61,24 @@ def in_pool(step: Any) -> object:
 
 
 DEDICATED: dict[str, Case] = {
-    "only a pool holds the job, and its pods were never seen: one start shows": held(
+    "only a tainted pool fits the job, and its pods were never seen: one start shows": held(
         Unsuspend, on=POOL, check=in_pool
     ),
-    "also if colocation is required": held(
+    "only a tainted pool fits the job, and colocation is required": held(
         Unsuspend, on=POOL, more={"colocation": "required"}, check=in_pool
     ),
-    "seen under another template": held(Unsuspend, state=STALE, on=POOL, check=in_pool),
+    "its pods had another template": held(Unsuspend, state=STALE, on=POOL, check=in_pool),
     "its pods were seen without the toleration": held(
         Wait, state=SEEN, on=POOL, check=phase(QUEUED, REASON_TOO_BIG)
     ),
-    "other nodes hold it, but not now: it waits for these": held(
+    "it fits other nodes, which are full: it waits for them": held(
         Wait,
         on=ledger(
             node("pool", cpu="4", taints=TAINT), node("b", cpu="4"), used={"b": {"cpu": "4"}}
         ),
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
-    "the pool is full: it waits for room there and is not released": held(
+    "the pool is full: it waits for capacity there and is not released": held(
         Wait,
         on=ledger(node("pool", cpu="4", taints=TAINT), SMALL, used={"pool": {"cpu": "4"}}),
         more={"waited": 9e9, "never_fits": 9e9},
@@ -92,13 +92,13 @@ DEDICATED: dict[str, Case] = {
         on=ledger(node("pool", cpu="2", taints=TAINT)),
         check=phase(QUEUED, REASON_NO_ELIGIBLE_NODE),
     ),
-    "its nodes are only excluded for a while": held(
+    "its nodes are excluded only temporarily": held(
         Wait,
         state=JobState(excluded={"b": NOW + 60}),
         on=ledger(node("pool", cpu="4", taints=TAINT), node("b", cpu="4")),
         check=phase(QUEUED, REASON_NO_ELIGIBLE_NODE),
     ),
-    "a node that is not ready is no pool": held(
+    "a node that is not ready counts as no pool": held(
         Wait,
         on=ledger(
             node(
@@ -113,18 +113,18 @@ DEDICATED: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", DEDICATED.values(), ids=DEDICATED.keys())
-def test_a_job_that_only_a_tainted_pool_holds(case: Case) -> None:
+def test_a_job_that_fits_only_a_tainted_pool(case: Case) -> None:
     decide(case)
 
 
 ROOM: dict[str, Case] = {
-    "required waits where preferred takes two nodes": held(
+    "required colocation waits where preferred colocation uses two nodes": held(
         Wait,
         on=ledger(node("a", cpu="2"), node("b", cpu="4"), used={"b": {"cpu": "2"}}),
         more={"colocation": "required"},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
-    "preferred takes two nodes": held(
+    "preferred colocation uses two nodes": held(
         Unsuspend,
         on=ledger(node("a", cpu="2"), node("b", cpu="4"), used={"b": {"cpu": "2"}}),
         check=lambda step: step.plan.nodes == ("a", "b"),
@@ -134,14 +134,14 @@ ROOM: dict[str, Case] = {
         job().worker(3, spec={"nodeSelector": {"zone": "x"}}).held(),
         check=phase(QUEUED, REASON_NO_ELIGIBLE_NODE),
     ),
-    "more replicas than can ever be planned: answered at once": Case(
+    "more replicas than kfext can plan: rejected at once": Case(
         Release,
         job().worker(2**31 - 1, cpu="1").held(),
         check=lambda step: (
             step.verdict.reason == REASON_HANDS_OFF and "2147483647" in step.verdict.message
         ),
     ),
-    "room is kept for another, until then": held(
+    "capacity is reserved for another job, until a known time": held(
         Wait,
         on=with_kept_room(),
         more={
@@ -156,7 +156,7 @@ ROOM: dict[str, Case] = {
             and "00:17:40 UTC" in step.verdict.message
         ),
     ),
-    "room is kept for another, until an unknown time": held(
+    "capacity is reserved for another job, until an unknown time": held(
         Wait,
         on=with_kept_room(),
         more={"context": QueueContext(reservation=kept(math.inf), reserved_for="the head")},
@@ -166,7 +166,7 @@ ROOM: dict[str, Case] = {
             and "is unknown (no deadline, no progress)" in step.verdict.message
         ),
     ),
-    "room is kept for another, and would not do either": held(
+    "capacity is reserved for another job, and would not suffice": held(
         Wait,
         on=with_kept_room(used="2"),
         more={"context": QueueContext(reservation=kept(), reserved_for="the head")},
@@ -175,57 +175,57 @@ ROOM: dict[str, Case] = {
             and "2 cpu (kept for the head) free, 3 cpu short" in step.verdict.message
         ),
     ),
-    "room is kept for another who comes later": held(
+    "capacity is reserved for a job later in the queue": held(
         Unsuspend,
         on=with_kept_room(),
         more={"context": QueueContext(reservation=kept(), ahead=True)},
         check=moved_to("a", "a", "a"),
     ),
-    "no room, not even in what is kept for the job": held(
+    "no capacity, not even in the job's own reservation": held(
         Wait,
         on=with_kept_room(used="2"),
         more={"context": QueueContext(reservation=kept(), ahead=True)},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
-    "around what is kept": Case(
+    "the job fits beside the reservation": Case(
         Unsuspend,
         job().worker(2, cpu="1").held(),
         on=with_kept_room(),
         more={"context": QueueContext(reservation=kept())},
         check=moved_to("a", "a"),
     ),
-    "the topology of the policy counts": Case(
+    "the policy's topology decides": Case(
         Unsuspend,
         job().worker(2, cpu="3").held(),
         on=RACKS,
         more={"placement": Placement(topology_keys=("rack",))},
         check=moved_to("b", "c"),
     ),
-    "and without it names do": Case(
+    "without a topology, names decide": Case(
         Unsuspend, job().worker(2, cpu="3").held(), on=RACKS, check=moved_to("a", "b")
     ),
-    "little is assumed of pods without requests": Case(
+    "pods without requests are assumed to use little": Case(
         Unsuspend,
         job().worker(1).held(),
         on=LITTLE_AND_LARGE,
         more={"placement": Placement(assumed_burst=0)},
         check=moved_to("little"),
     ),
-    "a node that did not take the pods is avoided": held(
+    "a node that failed to bind the pods is avoided": held(
         Unsuspend, state=JobState(excluded={"a": NOW + 1}), check=moved_to("b", "b", "b")
     ),
-    "a node is tried again after its time": held(
+    "an avoided node is tried again after its time": held(
         Unsuspend, state=JobState(excluded={"a": NOW}), check=moved_to("a", "a", "a")
     ),
 }
 
 
 @pytest.mark.parametrize("case", ROOM.values(), ids=ROOM.keys())
-def test_where_there_is_room(case: Case) -> None:
+def test_where_there_is_capacity(case: Case) -> None:
     decide(case)
 
 
-def test_C2_a_start_on_more_nodes_than_it_must_says_why() -> None:
+def test_C2_a_start_on_more_nodes_than_needed_gives_the_reason() -> None:
     room = ledger(node("a", cpu="7"), node("b", cpu="5"), node("c", cpu="4"), node("d", cpu="4"))
     held = job().worker(12, cpu="1").held().build()
     step = next_step(Situation(held, (), None, JobState(), NOW), room)
@@ -236,17 +236,17 @@ def test_C2_a_start_on_more_nodes_than_it_must_says_why() -> None:
 
 STARTS: Mapping[str, tuple[int, Range | None, int]] = {
     "all workers if they fit": (8, Range(2, 8), 8),
-    "the most that fits": (5, Range(2, 8), 5),
+    "as many as fit": (5, Range(2, 8), 5),
     "its minimum": (2, Range(2, 8), 2),
-    "not at all below its minimum": (1, Range(2, 8), 0),
-    "not at all without the setting": (5, None, 0),
+    "not below its minimum": (1, Range(2, 8), 0),
+    "not short without the setting": (5, None, 0),
 }
 
 
 @pytest.mark.parametrize(("cpus", "allowed", "want"), STARTS.values(), ids=STARTS.keys())
 def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int) -> None:
-    of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
-    situation = situation_of(of, (), None, JobState(), NOW, elastic=allowed)
+    training_job = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
+    situation = situation_of(training_job, (), None, JobState(), NOW, elastic=allowed)
     step = next_step(situation, ledger(node("a", cpu=str(cpus))))
     if want:
         assert isinstance(step, Unsuspend)
@@ -261,8 +261,8 @@ def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int)
         assert step.verdict.message.startswith(needs)
 
 
-def test_no_estimate_of_others_keeps_an_elastic_job_waiting_without_end() -> None:
-    """A job with progress that always says that it ends now, beside one of equal shape."""
+def test_no_estimate_of_other_jobs_keeps_an_elastic_job_waiting_forever() -> None:
+    """The progress of a job always shows that it ends now, beside a job of equal shape."""
     of, places, no_fits = job().worker(8, cpu="1").held(), ledger(node("a", cpu="8")), NoFitCache()
     places.claim("other", Claim("a", {"cpu": 4000}, job="other"))
 
@@ -287,18 +287,18 @@ def test_no_estimate_of_others_keeps_an_elastic_job_waiting_without_end() -> Non
 def torchrun(*options: str, **policy: Any) -> JobBuilder:
     """Eight workers that torchrun starts; a field of the elasticPolicy that is None is unset."""
     written = {name: value for name, value in (ANY_SIZE | policy).items() if value is not None}
-    made = job().worker(8, cpu="1").held().elastic(**written)
-    (container,) = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"][
+    builder = job().worker(8, cpu="1").held().elastic(**written)
+    (container,) = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"][
         "containers"
     ]
     container |= {"name": "pytorch", "command": ["torchrun", *options, "train.py"]}
-    return made
+    return builder
 
 
 def of_tensorflow(**spec: Any) -> JobBuilder:
-    made = job("TFJob").ps(0).worker(8, cpu="1").held()
-    made.raw["spec"] |= spec
-    return made
+    builder = job("TFJob").ps(0).worker(8, cpu="1").held()
+    builder.raw["spec"] |= spec
+    return builder
 
 
 def by_policy(mode: Mode) -> Raw:
@@ -307,7 +307,7 @@ def by_policy(mode: Mode) -> Raw:
 
 OFF = {"metrics": MetricsSource("off")}
 CHOSEN: dict[str, tuple[JobBuilder, Raw, int]] = {
-    "torchrun that leaves their number open": (torchrun(), {}, 5),
+    "torchrun with an open number of agents": (torchrun(), {}, 5),
     "a range of its own": (torchrun("--nnodes=1:8"), {}, 5),
     "at least the range of its own": (torchrun("--nnodes=6:8"), {}, 0),
     "a number of its own": (torchrun("--nnodes=8"), {}, 0),
@@ -320,15 +320,15 @@ CHOSEN: dict[str, tuple[JobBuilder, Raw, int]] = {
     "a policy that is off": (torchrun(), by_policy(Mode.OFF), 0),
     "a policy that acts": (torchrun(), by_policy(Mode.ACT), 5),
     "an autoscaler of the cluster": (torchrun(), {"context": QueueContext(autoscaler=True)}, 5),
-    "checkpoints that are not looked for": (torchrun(), OFF, 0),
-    "a TFJob that starts anew at a checkpoint": (of_tensorflow(), {}, 5),
-    "a TFJob without a look for checkpoints": (of_tensorflow(), OFF, 0),
+    "checkpoints that kfext does not watch": (torchrun(), OFF, 0),
+    "a TFJob that restarts from a checkpoint": (of_tensorflow(), {}, 5),
+    "a TFJob without watched checkpoints": (of_tensorflow(), OFF, 0),
     "a policy that observes a TFJob": (of_tensorflow(), by_policy(Mode.OBSERVE), 0),
 }
 
 
 @pytest.mark.parametrize(("of", "more", "want"), CHOSEN.values(), ids=CHOSEN)
-def test_a_job_starts_with_fewer_only_if_kfext_can_give_it_the_others_later(
+def test_a_job_starts_short_only_if_kfext_can_add_the_other_workers_later(
     of: JobBuilder, more: Raw, want: int
 ) -> None:
     situation = situation_of(of.build(), (), None, JobState(), NOW, elastic=Range(1, 8), **more)
@@ -337,7 +337,7 @@ def test_a_job_starts_with_fewer_only_if_kfext_can_give_it_the_others_later(
     assert started == want, step
 
 
-def test_of_more_nodes_than_it_must_two_need_no_reason() -> None:
+def test_more_nodes_than_needed_need_no_reason_for_one_more() -> None:
     step = next_step(Situation(three().held().build(), (), None, JobState(), NOW), RACKS)
     assert isinstance(step, Unsuspend)
     assert "instead of" not in step.verdict.message
@@ -355,7 +355,7 @@ def apart(*, colocation: str = "", source: str = "job", cpus: str = "7") -> Unsu
     return step
 
 
-def test_pods_that_can_use_more_than_one_node_has_are_apart_and_the_plan_says_why() -> None:
+def test_pods_that_can_use_more_than_one_node_has_are_spread_and_the_plan_says_why() -> None:
     step = apart()
     assert step.plan.nodes == ("a", "b")
     why = "2 nodes with 1 pod each instead of 1 with 2 pods each, because each pod can use 4 CPUs "
@@ -365,10 +365,10 @@ def test_pods_that_can_use_more_than_one_node_has_are_apart_and_the_plan_says_wh
 
 
 NODES: dict[str, tuple[dict[str, str], int]] = {
-    "enough for both": ({"cpus": "8"}, 1),
-    "together by a word on the job": ({"colocation": "preferred"}, 1),
-    "that word on the namespace": ({"colocation": "preferred", "source": "namespace"}, 2),
-    "one node, whoever says so": ({"colocation": "required", "source": "namespace"}, 1),
+    "one node has enough for both": ({"cpus": "8"}, 1),
+    "the job colocates them": ({"colocation": "preferred"}, 1),
+    "the namespace colocates them": ({"colocation": "preferred", "source": "namespace"}, 2),
+    "required colocation, by any source": ({"colocation": "required", "source": "namespace"}, 1),
 }
 
 
@@ -379,29 +379,29 @@ def test_on_how_many_nodes_pods_without_a_cpu_limit_start(case: dict[str, str], 
     assert ("can use" in step.verdict.message) is (want > 1)
 
 
-def test_an_elastic_job_gets_no_fewer_workers_for_what_they_can_use() -> None:
-    of = job().worker(8, cpu="1", cpu_limit="").held().elastic(**ANY_SIZE).build()
-    situation = situation_of(of, (), None, JobState(), NOW, elastic=Range(2, 8))
+def test_an_elastic_job_gets_no_fewer_workers_so_that_each_can_use_more() -> None:
+    training_job = job().worker(8, cpu="1", cpu_limit="").held().elastic(**ANY_SIZE).build()
+    situation = situation_of(training_job, (), None, JobState(), NOW, elastic=Range(2, 8))
     step = next_step(situation, ledger(node("a", cpu="8")))
     assert isinstance(step, Unsuspend)
     assert len(step.plan.assignment) == 8
 
 
-def test_ports_of_the_host_that_keep_pods_apart_are_not_taken_for_what_they_can_use() -> None:
-    made = job().master(cpu="1", cpu_limit="").held()
-    specs = made.raw["spec"]["pytorchReplicaSpecs"]
+def test_pods_that_host_ports_keep_apart_are_not_said_to_be_spread_for_cpu() -> None:
+    builder = job().master(cpu="1", cpu_limit="").held()
+    specs = builder.raw["spec"]["pytorchReplicaSpecs"]
     (container,) = specs["Master"]["template"]["spec"]["containers"]
     container["ports"] = [{"containerPort": 80}]
     specs["Worker"] = specs["Master"]
     requested = HostNetworkRequest(ports=(20000, 29999))
-    situation = Situation(made.build(), (), None, JobState(), NOW, host_network=requested)
+    situation = Situation(builder.build(), (), None, JobState(), NOW, host_network=requested)
     step = next_step(situation, ledger(node("a", cpu="8"), node("b", cpu="8")))
     assert isinstance(step, Unsuspend)
     assert (len(step.plan.nodes), step.plan.port > 0) == (2, True)
     assert "can use" not in step.verdict.message
 
 
-# --- in the place of others -------------------------------------------------------------------
+# --- preemption -------------------------------------------------------------------------------
 
 PREEMPT: dict[str, tuple[QueueContext, list[int | None], bool]] = {
     "pods of lower priority": (QueueContext(priority=10, preempts=True), [5, 5], True),
@@ -417,17 +417,19 @@ PREEMPT: dict[str, tuple[QueueContext, list[int | None], bool]] = {
 
 
 @pytest.mark.parametrize(("context", "priorities", "want"), PREEMPT.values(), ids=PREEMPT)
-def test_whether_a_job_would_have_the_place_of_others_is_known(
+def test_whether_a_job_could_preempt_pods_for_capacity(
     context: QueueContext, priorities: list[int | None], want: bool
 ) -> None:
-    on = ledger(node("a", cpu="4"))
+    capacity = ledger(node("a", cpu="4"))
     for number, priority in enumerate(priorities):
-        on.claim(number, Claim("a", {"cpu": 2000, "pods": 1}, priority=priority))
-    of = job().worker(4, cpu="1").held().build()
-    found = find_place(Situation(of, (), None, JobState(), NOW, context=context), on, NoFitCache())
-    assert isinstance(found, NoFit)
-    assert found.verdict.reason == REASON_NO_ROOM
-    assert (found.after_preemption is not None) is want
+        capacity.claim(number, Claim("a", {"cpu": 2000, "pods": 1}, priority=priority))
+    training_job = job().worker(4, cpu="1").held().build()
+    placement = find_place(
+        Situation(training_job, (), None, JobState(), NOW, context=context), capacity, NoFitCache()
+    )
+    assert isinstance(placement, NoFit)
+    assert placement.verdict.reason == REASON_NO_ROOM
+    assert (placement.after_preemption is not None) is want
 
 
 # --- one verdict for jobs of one shape --------------------------------------------------------
@@ -435,39 +437,41 @@ def test_whether_a_job_would_have_the_place_of_others_is_known(
 WAITS = Situation(three().held().build(), (), None, JobState(), NOW)
 OWN_QUESTION: dict[str, Situation] = {
     "only one node will do": replace(WAITS, settings=Settings(colocation=Colocation.REQUIRED)),
-    "a node is out of the question": replace(WAITS, state=JobState(excluded={"a": NOW + 1})),
+    "a node is excluded": replace(WAITS, state=JobState(excluded={"a": NOW + 1})),
     "another topology": replace(
         WAITS, settings=Settings(placement=Placement(topology_keys=("rack",)))
     ),
-    "what its pods can use counts otherwise": replace(
+    "another CPU use is assumed of its pods": replace(
         WAITS, settings=Settings(placement=Placement(assumed_burst=1))
     ),
-    "kept room is open to it": replace(WAITS, context=QueueContext(reservation=kept(), ahead=True)),
-    "fewer workers will do": replace(
+    "a reservation is open to it": replace(
+        WAITS, context=QueueContext(reservation=kept(), ahead=True)
+    ),
+    "fewer workers suffice": replace(
         WAITS,
         job=three().elastic(**ANY_SIZE).held().build(),
         settings=Settings(elastic=Range(1, 3)),
     ),
-    "others would make room for it": replace(
+    "pods could be preempted for it": replace(
         WAITS, context=QueueContext(priority=5, preempts=True)
     ),
     "more workers": replace(WAITS, job=job().worker(4, cpu="1").held().build()),
 }
 
 
-def test_a_job_is_not_asked_about_again_whose_shape_was_refused() -> None:
-    on, no_fits = full(), NoFitCache()
-    first = find_place(WAITS, on, no_fits)
+def test_a_job_with_a_refused_shape_is_not_searched_for_again() -> None:
+    capacity, no_fits = full(), NoFitCache()
+    first = find_place(WAITS, capacity, no_fits)
     other = replace(WAITS, job=job(uid="other").worker(3, cpu="1").held().build())
     assert isinstance(first, NoFit)
-    assert find_place(other, on, no_fits) is first
-    on.drop(("other", "a"))
-    assert not isinstance(find_place(other, on, no_fits), NoFit)
+    assert find_place(other, capacity, no_fits) is first
+    capacity.drop(("other", "a"))
+    assert not isinstance(find_place(other, capacity, no_fits), NoFit)
 
 
 @pytest.mark.parametrize("other", OWN_QUESTION.values(), ids=OWN_QUESTION)
-def test_a_job_that_asks_for_something_else_is_asked_about(other: Situation) -> None:
-    on, no_fits = full(), NoFitCache()
-    first = find_place(WAITS, on, no_fits)
+def test_a_job_with_another_request_is_searched_for(other: Situation) -> None:
+    capacity, no_fits = full(), NoFitCache()
+    first = find_place(WAITS, capacity, no_fits)
     assert isinstance(first, NoFit)
-    assert find_place(other, on, no_fits) is not first
+    assert find_place(other, capacity, no_fits) is not first

@@ -1,4 +1,4 @@
-"""What a job that shares GPUs waits for, and what stops it."""
+"""Why a job that shares GPUs waits, and why it is stopped."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,12 +41,12 @@ PLAN = Plan(
 NO_SLOTS = replace(PLAN, slots={})
 
 
-def running(made: JobBuilder, plan: Plan | None = PLAN, **more: Any) -> Situation:
+def running(builder: JobBuilder, plan: Plan | None = PLAN, **more: Any) -> Situation:
     """A job that is not suspended, as the planner sees it; its settings are on its templates."""
-    for spec in made.raw["spec"]["pytorchReplicaSpecs"].values():
-        annotations = dict(made.raw["metadata"]["annotations"])
+    for spec in builder.raw["spec"]["pytorchReplicaSpecs"].values():
+        annotations = dict(builder.raw["metadata"]["annotations"])
         spec["template"]["metadata"] = {"annotations": annotations}
-    return situation_of(as_sharing(made.build(), plan), plan=plan, now=NOW, **more)
+    return situation_of(as_sharing(builder.build(), plan), plan=plan, now=NOW, **more)
 
 
 def gang() -> JobBuilder:
@@ -69,28 +69,28 @@ NEEDS_NONE: dict[str, Situation] = {
     "it shares none": running(job().worker(1, gpus=1), None),
     "it has its parts": running(gang()),
     "Kueue started it with its parts": running(gang().queued_by_kueue()),
-    "other parts were asked for while it runs": running(edited(), pods=[BOUND]),
-    "other parts were asked for while its pod is on its way": running(
+    "its share was edited while it runs": running(edited(), pods=[BOUND]),
+    "its share was edited before its pod is bound": running(
         edited(), pods=[replace(BOUND, node_name="", pinned_to="n")]
     ),
-    "other parts were asked for, and Kueue starts it": running(edited().queued_by_kueue()),
+    "its share was edited, and Kueue starts it": running(edited().queued_by_kueue()),
     "no replica shares any": running(sharing(replicas=0, priority="high").master(), NO_SLOTS),
 }
 
 
 @pytest.mark.parametrize("situation", NEEDS_NONE.values(), ids=NEEDS_NONE)
-def test_a_job_that_has_its_parts_or_needs_none_goes_on(situation: Situation) -> None:
+def test_a_job_that_has_its_parts_or_needs_none_continues(situation: Situation) -> None:
     assert without_share(situation) is None
 
 
-def test_a_job_whose_share_was_edited_before_it_started_is_placed_anew() -> None:
+def test_a_job_with_a_share_edited_before_its_start_is_placed_again() -> None:
     for pods in ((), GANG):
         step = without_share(running(edited(), pods=pods))
         message = stopped(step, names.REASON_SHARE_EDITED, excluded=False)
         assert message.startswith("kfext.dev/gpu-share of worker is 0.5 and was edited to 0.6")
 
 
-def test_replicas_whose_slots_have_one_number_are_not_sent_to_one_node() -> None:
+def test_replicas_with_slots_of_one_number_do_not_go_to_one_node() -> None:
     plan = replace(PLAN, assignment={KEYS[0]: "n", KEYS[1]: "gone"}, slots=dict.fromkeys(KEYS, 0))
     pods = (part(0, slot=0, units=50), part(1, slot=0, units=30))
     step = running_step(running(gang(), plan, pods=pods), Ledger([sharing_node("n")]))
@@ -122,7 +122,7 @@ SUSPENDED: dict[str, tuple[Plan | None, tuple[Pod, ...], type[Step]]] = {
 
 @pytest.mark.parametrize("managed", [True, False], ids=["opted in", "opted out"])
 @pytest.mark.parametrize(("plan", "pods", "want"), SUSPENDED.values(), ids=SUSPENDED)
-def test_a_promise_of_parts_ends_when_somebody_else_has_suspended_the_job(
+def test_a_promise_of_parts_ends_when_another_client_suspends_the_job(
     plan: Plan | None, pods: tuple[Pod, ...], want: type[Step], *, managed: bool
 ) -> None:
     situation = running(gang().suspended(), plan, pods=pods, managed=managed)
@@ -132,7 +132,7 @@ def test_a_promise_of_parts_ends_when_somebody_else_has_suspended_the_job(
         assert (step.state.generation, step.state.suspended_at) == (PLAN.generation, NOW)
 
 
-def test_where_that_promise_cannot_be_removed_the_job_is_left_to_its_user() -> None:
+def test_a_job_with_a_promise_that_cannot_be_removed_is_left_to_its_user() -> None:
     shares_no_more = job().worker(2, gpus=1).suspended()
     refused = {ForgetPlan.__name__: Refused("denied", 100.0)}
     step = next_step(running(shares_no_more, refused=refused), Ledger([sharing_node("n")]))
@@ -142,20 +142,20 @@ def test_where_that_promise_cannot_be_removed_the_job_is_left_to_its_user() -> N
     assert step.verdict.reason == names.REASON_WRITE_REFUSED
 
 
-def test_a_job_that_kueue_started_without_them_waits_and_says_why() -> None:
+def test_a_job_that_kueue_started_without_parts_waits_with_the_reason() -> None:
     step = next_step(running(gang().queued_by_kueue(), None), Ledger([sharing_node("n")]))
     assert isinstance(step, Wait)
     assert (step.phase, step.verdict) == (names.SUSPENDED, KUEUE)
 
 
 BY_KUEUE: dict[str, tuple[JobBuilder, dict[str, Any], str | None, str]] = {
-    "its label came before kfext's webhook": (
+    "it was labelled before kfext's webhook": (
         gang().suspended(),
         {},
         names.SUSPENDED,
         KUEUE.reason,
     ),
-    "its label came after it": (gang().held(), {}, names.SUSPENDED, KUEUE.reason),
+    "it was labelled after kfext's webhook": (gang().held(), {}, names.SUSPENDED, KUEUE.reason),
     "the namespace did not opt in: not kfext's to show": (
         gang().suspended(),
         {"managed": False},
@@ -172,7 +172,7 @@ BY_KUEUE: dict[str, tuple[JobBuilder, dict[str, Any], str | None, str]] = {
 
 
 @pytest.mark.parametrize(("made", "more", "phase", "reason"), BY_KUEUE.values(), ids=BY_KUEUE)
-def test_a_job_in_the_queue_of_kueue_is_told_before_it_costs_quota(
+def test_a_job_in_a_kueue_queue_shows_the_problem_before_it_uses_quota(
     made: JobBuilder, more: dict[str, Any], phase: str | None, reason: str
 ) -> None:
     queued = as_sharing(made.queued_by_kueue().build(), None)
@@ -192,7 +192,7 @@ EDITED: dict[str, tuple[JobBuilder, str]] = {
 
 
 @pytest.mark.parametrize(("made", "why"), EDITED.values(), ids=EDITED)
-def test_a_job_that_was_edited_so_that_it_cannot_share_gpus_waits_for_another_edit(
+def test_a_job_edited_so_that_it_cannot_share_gpus_waits_for_another_edit(
     made: JobBuilder, why: str
 ) -> None:
     queued = as_sharing(made.suspended().held().build(), None)
@@ -205,8 +205,8 @@ def test_a_job_that_was_edited_so_that_it_cannot_share_gpus_waits_for_another_ed
 
 LOST = (("n", 0),)
 STOPS: dict[str, tuple[CardView, str, str]] = {
-    "it is to leave": (CardView(evicted=LOST), names.REASON_EVICTED, "slot 0 of n"),
-    "its card is another": (CardView(lost=LOST), names.REASON_CARD_LOST, "slot 0 of n"),
+    "it must leave": (CardView(evicted=LOST), names.REASON_EVICTED, "slot 0 of n"),
+    "it has another card": (CardView(lost=LOST), names.REASON_CARD_LOST, "slot 0 of n"),
     "both": (CardView(evicted=LOST, lost=(("n", 1),)), names.REASON_EVICTED, "slot 0 of n"),
 }
 
@@ -221,7 +221,7 @@ def stopped(step: Step | None, reason: str, *, excluded: bool) -> str:
 
 
 @pytest.mark.parametrize(("cards", "reason", "where"), STOPS.values(), ids=STOPS)
-def test_a_job_stops_where_it_must_not_go_on(cards: CardView, reason: str, where: str) -> None:
+def test_a_job_stops_where_it_must_not_continue(cards: CardView, reason: str, where: str) -> None:
     bound = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
     step = without_card(running(gang(), cards=cards, pods=[bound]))
     assert where in stopped(step, reason, excluded=False)
@@ -233,15 +233,15 @@ TROUBLES: dict[str, tuple[CardView, str]] = {
         CardView(lost=LOST, troubles={LOST[0]: MIG}),
         f"slot 0 of n cannot be shared: {MIG}",
     ),
-    "two in one trouble": (
+    "two cards with one problem": (
         CardView(lost=(*LOST, ("n", 1)), troubles={LOST[0]: MIG, ("n", 1): MIG}),
         f"slot 0 of n and slot 1 of n cannot be shared: {MIG}",
     ),
-    "two in two": (
+    "two cards with two problems": (
         CardView(lost=(*LOST, ("n", 1)), troubles={LOST[0]: MIG, ("n", 1): XID}),
         f"slot 0 of n cannot be shared: {MIG}; slot 1 of n cannot be shared: {XID}",
     ),
-    "and another that it did not use": (
+    "also a card that it did not use": (
         CardView(lost=(*LOST, ("n", 1)), troubles={LOST[0]: MIG}),
         f"slot 0 of n cannot be shared: {MIG}; the GPU of slot 1 of n is not the GPU that it used",
     ),
@@ -249,7 +249,7 @@ TROUBLES: dict[str, tuple[CardView, str]] = {
 
 
 @pytest.mark.parametrize(("cards", "message"), TROUBLES.values(), ids=TROUBLES)
-def test_why_a_card_cannot_be_shared_is_said(cards: CardView, message: str) -> None:
+def test_the_reason_why_a_card_cannot_be_shared_is_shown(cards: CardView, message: str) -> None:
     bound = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
     step = next_step(running(gang(), cards=cards, pods=[bound]), Ledger([sharing_node("n")]))
     assert stopped(step, names.REASON_CARD_LOST, excluded=False) == message
@@ -259,7 +259,7 @@ BEFORE: dict[str, tuple[Pod, ...]] = {"no pod exists": (), "all pods wait": GANG
 
 
 @pytest.mark.parametrize("pods", BEFORE.values(), ids=BEFORE)
-def test_a_start_on_a_card_that_cannot_be_shared_fails_and_is_not_tried_again_at_once(
+def test_a_start_on_a_card_that_cannot_be_shared_fails_and_is_retried_only_later(
     pods: tuple[Pod, ...],
 ) -> None:
     cards = CardView(unready=LOST, lost=LOST, troubles={LOST[0]: MIG})
@@ -269,13 +269,13 @@ def test_a_start_on_a_card_that_cannot_be_shared_fails_and_is_not_tried_again_at
     assert (step.state.strikes, step.state.retry_at) == (1, NOW + 15)
 
 
-def test_a_job_whose_pods_have_ended_is_not_stopped_for_its_card() -> None:
+def test_a_job_with_ended_pods_is_not_stopped_for_its_card() -> None:
     ended = replace(pod(sharing().build(), "worker", 0, bound="n"), phase="Succeeded")
     cards = CardView(lost=LOST, troubles={LOST[0]: MIG})
     assert without_card(running(gang(), cards=cards, pods=[ended])) is None
 
 
-def test_a_job_remembers_beside_which_others_it_had_to_leave() -> None:
+def test_a_job_remembers_the_jobs_that_it_had_to_leave() -> None:
     state = JobState(apart=("uid-8", "uid-9"))
     cards = CardView(evicted=LOST, rivals=("uid-7", "uid-9"))
     step = without_card(running(gang(), state=state, cards=cards))
@@ -288,18 +288,18 @@ def test_a_job_remembers_beside_which_others_it_had_to_leave() -> None:
 BOUND = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
 UNRESERVED: dict[str, dict[str, Any]] = {
     "the agent has not seen its reservation": {"cards": CardView(unready=LOST)},
-    "its reservation has just gone": {"unreserved": {LOST[0]: 59.0}},
-    "two were lost one after the other": {"unreserved": {LOST[0]: 30.0, ("n", 1): 59.0}},
-    "no pod of it has a GPU yet": {"unreserved": {LOST[0]: 600.0}, "pods": GANG},
+    "its reservation was just deleted": {"unreserved": {LOST[0]: 59.0}},
+    "two reservations were lost in turn": {"unreserved": {LOST[0]: 30.0, ("n", 1): 59.0}},
+    "none of its pods has a GPU yet": {"unreserved": {LOST[0]: 600.0}, "pods": GANG},
 }
 
 
 @pytest.mark.parametrize("known", UNRESERVED.values(), ids=UNRESERVED)
-def test_a_job_goes_on_while_its_cards_may_be_as_they_were(known: dict[str, Any]) -> None:
+def test_a_job_continues_while_its_cards_may_be_unchanged(known: dict[str, Any]) -> None:
     assert without_card(running(gang(), **{"pods": [BOUND], **known})) is None
 
 
-def test_but_not_longer_on_a_card_that_is_not_reserved_than_for_a_bind() -> None:
+def test_a_job_stays_on_an_unreserved_card_no_longer_than_for_a_bind() -> None:
     unreserved = {("m", 1): 59.0, LOST[0]: 60.0}
     step = without_card(running(gang(), pods=[BOUND], unreserved=unreserved))
     message = stopped(step, names.REASON_CARD_LOST, excluded=True)
@@ -308,7 +308,7 @@ def test_but_not_longer_on_a_card_that_is_not_reserved_than_for_a_bind() -> None
     assert "slot 1 of m" not in message
 
 
-def test_it_is_looked_at_again_by_then() -> None:
+def test_a_job_on_an_unreserved_card_is_checked_again_in_time() -> None:
     bound = [pod(sharing(replicas=2).build(), "worker", index, bound="n") for index in range(2)]
     situation = running(gang(), pods=bound, unreserved={LOST[0]: 20.0, ("n", 1): 50.0})
     step = running_step(situation, Ledger([sharing_node("n")]))
@@ -317,7 +317,7 @@ def test_it_is_looked_at_again_by_then() -> None:
 
 
 @pytest.mark.parametrize(("strikes", "backoff"), [(0, 15), (1, 30), (9, 300)], ids=str)
-def test_it_backs_off_longer_each_time(strikes: int, backoff: int) -> None:
+def test_a_job_that_leaves_a_card_backs_off_longer_each_time(strikes: int, backoff: int) -> None:
     state = JobState(strikes=strikes, excluded={"other": NOW + 9})
     step = without_card(running(gang(), state=state, cards=CardView(evicted=LOST)))
     assert isinstance(step, Suspend)
@@ -326,7 +326,7 @@ def test_it_backs_off_longer_each_time(strikes: int, backoff: int) -> None:
 
 
 @pytest.mark.parametrize(("rivals", "backoff"), [(0, 15), (1, 30), (4, 240), (20, 300)], ids=str)
-def test_a_job_that_leaves_one_after_the_other_backs_off_longer_although_it_was_bound(
+def test_a_job_that_leaves_card_after_card_backs_off_longer_although_it_was_bound(
     rivals: int, backoff: int
 ) -> None:
     state = JobState(apart=tuple(f"uid-{number}" for number in range(rivals)))
@@ -340,7 +340,7 @@ def test_a_gang_starts_once_its_gpus_are_reserved() -> None:
     assert before_cards(running(gang(), pods=GANG), GANG) is None
 
 
-def test_until_then_it_waits_for_the_agent() -> None:
+def test_a_gang_without_reserved_gpus_waits_for_the_agent() -> None:
     situation = running(gang(), pods=GANG, cards=CardView(unready=LOST), waited=20.0)
     step = before_cards(situation, GANG)
     assert isinstance(step, Wait)
@@ -350,13 +350,13 @@ def test_until_then_it_waits_for_the_agent() -> None:
     assert step.again == situation.placement.bind_timeout - 20.0
 
 
-def test_but_not_longer_than_for_a_bind() -> None:
+def test_a_gang_waits_for_the_agent_no_longer_than_for_a_bind() -> None:
     situation = running(gang(), pods=GANG, cards=CardView(unready=LOST), waited=60.0)
     message = stopped(before_cards(situation, GANG), names.REASON_CARD_TIMEOUT, excluded=True)
     assert "none within 60 s" in message
 
 
-def test_a_pod_that_was_behind_the_gate_for_long_waits_as_long_once_it_has_a_place() -> None:
+def test_a_pod_that_was_long_at_the_gate_has_the_full_bind_timeout_once_it_has_a_place() -> None:
     situation = running(gang(), pods=GANG, cards=CardView(unready=LOST), waited=400.0)
     step = before_cards(replace(situation, clocks=replace(situation.clocks, waited=1.0)), GANG)
     assert isinstance(step, Wait)
@@ -375,30 +375,30 @@ ODD: dict[str, Callable[[], Pod]] = {
 
 
 @pytest.mark.parametrize("made", ODD.values(), ids=ODD)
-def test_pods_with_another_part_than_was_planned_do_not_start(made: Callable[[], Pod]) -> None:
+def test_pods_with_another_part_than_planned_do_not_start(made: Callable[[], Pod]) -> None:
     gated = (part(0), made())
     step = before_cards(running(gang(), pods=gated), gated)
     message = stopped(step, names.REASON_SHARE_REFUSED, excluded=False)
     assert message == "1 pod with another part of a GPU than planned"
 
 
-def test_pods_of_a_job_without_parts_are_not_looked_at() -> None:
-    made = job().worker(1, gpus=1)
-    gated = [pod(made.build(), "worker", 0, gated=True)]
-    assert before_cards(running(made, replace(NO_SLOTS, shares={})), gated) is None
+def test_pods_of_a_job_without_parts_are_not_checked() -> None:
+    builder = job().worker(1, gpus=1)
+    gated = [pod(builder.build(), "worker", 0, gated=True)]
+    assert before_cards(running(builder, replace(NO_SLOTS, shares={})), gated) is None
 
 
 MEASURED: dict[str, tuple[dict[str, int], list[dict[str, Any]], dict[str, int]]] = {
     "no replica is measured": ({}, [{}, {}], {}),
-    "one is not measured yet": ({}, [{"busy": 300}, {}], {}),
-    "the busiest counts": ({}, [{"busy": 300}, {"busy": 700}], {"worker": 700}),
+    "one replica is not measured yet": ({}, [{"busy": 300}, {}], {}),
+    "the busiest replica counts": ({}, [{"busy": 300}, {"busy": 700}], {"worker": 700}),
     "not measured again yet after a restart": ({"worker": 500}, [{}, {}], {"worker": 500}),
     "no agent shows them": ({"worker": 500}, [], {"worker": 500}),
     "more": ({"worker": 500}, [{"busy": 510}, {"busy": 0}], {"worker": 510}),
     "a little less": ({"worker": 500}, [{"busy": 451}, {"busy": 0}], {"worker": 500}),
     "clearly less": ({"worker": 500}, [{"busy": 450}, {"busy": 0}], {"worker": 450}),
-    "one is not heard of": ({"worker": 500}, [{"busy": 500}, {"unhooked": "HookFailed"}], {}),
-    "what is known of other types stays": (
+    "one does not report": ({"worker": 500}, [{"busy": 500}, {"unhooked": "HookFailed"}], {}),
+    "the record of other types stays": (
         {"ps": 1},
         [{"busy": 2}, {"busy": 2}],
         {"ps": 1, "worker": 2},
@@ -407,7 +407,7 @@ MEASURED: dict[str, tuple[dict[str, int], list[dict[str, Any]], dict[str, int]]]
 
 
 @pytest.mark.parametrize(("before", "shown", "want"), MEASURED.values(), ids=MEASURED)
-def test_what_is_remembered_of_the_use_of_gpus(
+def test_the_remembered_use_of_gpus(
     before: dict[str, int], shown: list[dict[str, Any]], want: dict[str, int]
 ) -> None:
     pods = tuple(replace(part(index), uid=f"pod-{index}") for index in range(2))
@@ -415,20 +415,20 @@ def test_what_is_remembered_of_the_use_of_gpus(
         (slot("n", at), CardSharer(f"pod-{at}", **shares)) for at, shares in enumerate(shown)
     )
     view, state = CardView(parts=parts), JobState(busy=before)
-    found = measured(running(gang(), pods=pods, cards=view, state=state))
-    assert found == want
-    again = replace(state, busy=found)
+    result = measured(running(gang(), pods=pods, cards=view, state=state))
+    assert result == want
+    again = replace(state, busy=result)
     assert measured(running(gang(), pods=pods, cards=view, state=again)) == want
 
 
-def test_a_pod_that_ends_says_nothing_of_the_use_of_gpus() -> None:
+def test_a_pod_that_ends_leaves_the_use_of_gpus_unknown() -> None:
     ends = replace(part(0), uid="pod-0", deleting=True)
     parts = ((slot("n"), CardSharer("pod-0", busy=300)),)
     view = CardView(parts=parts)
     assert measured(running(gang(), pods=(ends,), cards=view)) == {}
 
 
-def test_pods_with_parts_of_gpus_are_deleted_where_others_pass_the_gate() -> None:
+def test_pods_with_parts_of_gpus_are_deleted_where_other_pods_are_ungated() -> None:
     whole = pod(job().worker(gpus=1).build(), "worker", 0, gated=True)
     assert ungated(JobState(), [whole]) == Ungate((whole,))
     step = ungated(JobState(), [part(0), whole])

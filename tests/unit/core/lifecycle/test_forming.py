@@ -52,30 +52,30 @@ REFUSED = [worker(0, bound="a"), worker(1, bound="a"), worker(2, pinned="a", uns
 def taken(pods: list[Pod], **used: str) -> Ledger:
     """Nodes a and b of four CPUs with these pods; other pods use so much of each."""
     amounts = {name: {"cpu": cpu} for name, cpu in used.items()}
-    on = ledger(node("a", cpu="4"), node("b", cpu="4"), used=amounts)
+    capacity = ledger(node("a", cpu="4"), node("b", cpu="4"), used=amounts)
     for pod in pods:
         if pod.home:
-            on.claim(pod_key(pod.uid), Claim(pod.home, pod.requests, job="uid-1"))
-    return on
+            capacity.claim(pod_key(pod.uid), Claim(pod.home, pod.requests, job="uid-1"))
+    return capacity
 
 
 def refused(want: type, state: JobState = FORMING, *, a: str, b: str, **more: object) -> Case:
     """Two members run on node a, and kube-scheduler has no capacity for the third."""
     kind = str(more.pop("kind", "PyTorchJob"))
     check = more.pop("check", bool)
-    on = taken(REFUSED, a=a, b=b)
-    of = three(kind).resumed()
+    capacity = taken(REFUSED, a=a, b=b)
+    job = three(kind).resumed()
     if more.pop("kueue", False):
-        of = of.queued_by_kueue()
-    return Case(want, of, REFUSED, plan("a", "a", "a"), state, on, check, more)  # type: ignore[arg-type]
+        job = job.queued_by_kueue()
+    return Case(want, job, REFUSED, plan("a", "a", "a"), state, capacity, check, more)  # type: ignore[arg-type]
 
 
 def gated_rest(want: type, state: JobState, **more: object) -> Case:
     """One member runs, two wait at the gate, and other pods have the rest of both nodes."""
     members = [worker(0, bound="a"), *workers(gated=True)[1:]]
-    on, check = taken(members, a="3", b="4"), more.pop("check", bool)
-    of = three().resumed()
-    return Case(want, of, members, plan("a", "a", "a"), state, on, check, more)  # type: ignore[arg-type]
+    capacity, check = taken(members, a="3", b="4"), more.pop("check", bool)
+    job = three().resumed()
+    return Case(want, job, members, plan("a", "a", "a"), state, capacity, check, more)  # type: ignore[arg-type]
 
 
 LOSES_ITS_ROOM: dict[str, Case] = {
@@ -92,7 +92,7 @@ LOSES_ITS_ROOM: dict[str, Case] = {
             ),
         )
     ),
-    "it runs, as its leader does: it keeps its place in the queue": replace(
+    "the leader and a member run: the gang keeps its place in the queue": replace(
         refused(Suspend, a="2", b="4", check=lambda step: step.state.queued_since == NOW - 20),
         of=three().resumed().condition("Running"),
     ),
@@ -156,9 +156,9 @@ def test_a_gang_that_was_never_whole(case: Case) -> None:
 
 def complete(want: type, state: JobState = FORMING, *, left: int = 3, **more: object) -> Case:
     """All pods of the gang wait at the gate; `left` pods of other jobs are about to be bound."""
-    of, check = three().resumed(), more.pop("check", bool)
+    job, check = three().resumed(), more.pop("check", bool)
     more["context"] = QueueContext(plain_pods=left)
-    return Case(want, of, workers(gated=True), plan("a", "a", "a"), state, taken([]), check, more)  # type: ignore[arg-type]
+    return Case(want, job, workers(gated=True), plan("a", "a", "a"), state, taken([]), check, more)  # type: ignore[arg-type]
 
 
 BESIDE_OTHERS: dict[str, Case] = {
@@ -171,8 +171,8 @@ BESIDE_OTHERS: dict[str, Case] = {
             and "3 pods of jobs that kfext does not place" in step.verdict.message
         ),
     ),
-    "no such pod is in sight": complete(Pin, left=0, waited=1.0),
-    "they take too long": complete(Pin, waited=5.0),
+    "no such pod exists": complete(Pin, left=0, waited=1.0),
+    "such pods take too long": complete(Pin, waited=5.0),
     "the gang was whole before": complete(Pin, WHOLE, waited=1.0),
 }
 
@@ -187,10 +187,10 @@ def stopped_thrice(reason: str) -> JobState:
 
 
 AFTERWARDS: dict[str, Case] = {
-    "three times its pods were not bound: the whole job is released from the queue": Case(
+    "its pods were not bound three times: the whole job is released from the queue": Case(
         Release, was_suspended(), state=stopped_thrice(REASON_BIND_TIMEOUT)
     ),
-    "three times other pods took its capacity: it waits for its turn like any job": Case(
+    "other pods took its capacity three times: it waits for its turn like any job": Case(
         Unsuspend, was_suspended(), state=stopped_thrice(REASON_NO_ROOM)
     ),
 }

@@ -1,4 +1,4 @@
-"""The network of a job: the host network if the job asks for it, and back to the pod network."""
+"""The network of a job: the host network on request, and back to the pod network."""
 
 import re
 from collections.abc import Mapping
@@ -48,74 +48,74 @@ from tests.unit.core.lifecycle.hosted import (
 
 
 def test_a_job_starts_on_the_host_network_with_ports_of_its_own() -> None:
-    found = step_of(IN_QUEUE, one_node())
-    assert isinstance(found, Unsuspend)
-    assert PORTS[0] <= found.plan.port <= PORTS[1]
-    assert found.network is not None
-    assert found.network.reason == REASON_HOST_NETWORK
-    assert found.interfaces == ("ib0",)
+    step = step_of(IN_QUEUE, one_node())
+    assert isinstance(step, Unsuspend)
+    assert PORTS[0] <= step.plan.port <= PORTS[1]
+    assert step.network is not None
+    assert step.network.reason == REASON_HOST_NETWORK
+    assert step.interfaces == ("ib0",)
 
 
 def test_network_policies_that_stop_applying_are_named() -> None:
     wish = HostNetworkRequest(PORTS, policies=(NetworkPolicy("team", "deny-all"),))
-    found = step_of(IN_QUEUE, one_node(), wish=wish)
-    assert isinstance(found, Unsuspend)
-    assert found.plan.port
-    assert found.network is not None
-    assert found.network.reason == REASON_NETWORK_POLICIES_BYPASSED
-    assert "deny-all" in found.network.message
+    step = step_of(IN_QUEUE, one_node(), wish=wish)
+    assert isinstance(step, Unsuspend)
+    assert step.plan.port
+    assert step.network is not None
+    assert step.network.reason == REASON_NETWORK_POLICIES_BYPASSED
+    assert "deny-all" in step.network.message
 
 
-def test_who_does_not_ask_gets_no_port() -> None:
-    found = step_of(IN_QUEUE, one_node(), wish=None)
-    assert isinstance(found, Unsuspend)
-    assert (found.plan.port, found.network, found.interfaces) == (0, None, ())
+def test_a_job_that_requests_no_host_network_gets_no_port() -> None:
+    step = step_of(IN_QUEUE, one_node(), wish=None)
+    assert isinstance(step, Unsuspend)
+    assert (step.plan.port, step.network, step.interfaces) == (0, None, ())
 
 
-def refused(found: Step) -> str:
+def refused(result: Step) -> str:
     """Return why a job that starts does so on the pod network."""
-    assert isinstance(found, Unsuspend)
-    assert (found.plan.port, found.interfaces) == (0, ())
-    assert found.network is not None
-    assert found.network.reason == REASON_POD_NETWORK
-    return found.network.message
+    assert isinstance(result, Unsuspend)
+    assert (result.plan.port, result.interfaces) == (0, ())
+    assert result.network is not None
+    assert result.network.reason == REASON_POD_NETWORK
+    return result.network.message
 
 
-def test_an_obstacle_costs_a_job_the_host_network_but_not_its_place() -> None:
+def test_an_obstacle_keeps_a_job_off_the_host_network_but_not_off_its_nodes() -> None:
     assert (
         refused(step_of(IN_QUEUE, one_node(), wish=HostNetworkRequest(PORTS, obstacle="no way")))
         == "no way"
     )
 
 
-def test_a_job_that_was_refused_there_is_not_tried_there_again() -> None:
+def test_a_job_that_the_host_network_refused_does_not_try_it_again() -> None:
     state = JobState(no_host_network="refused before")
     assert refused(step_of(IN_QUEUE, one_node(), state=state)) == "refused before"
 
 
-def test_elastic_workers_have_the_host_network_only_with_a_node_each() -> None:
-    made = job().worker(2, cpu="2").held().elastic(rdzvBackend="c10d")
-    assert "two agents" in refused(step_of(made.build(), one_node()))
-    found = step_of(made.build(), ledger(node("a", cpu="2"), node("b", cpu="2")))
-    assert isinstance(found, Unsuspend)
-    assert found.plan.port
+def test_elastic_workers_use_the_host_network_only_on_a_node_each() -> None:
+    builder = job().worker(2, cpu="2").held().elastic(rdzvBackend="c10d")
+    assert "two agents" in refused(step_of(builder.build(), one_node()))
+    step = step_of(builder.build(), ledger(node("a", cpu="2"), node("b", cpu="2")))
+    assert isinstance(step, Unsuspend)
+    assert step.plan.port
 
 
-def test_without_a_free_port_the_job_does_not_wait_for_one() -> None:
+def test_a_job_does_not_wait_for_a_free_port() -> None:
     books = one_node()
     taken = tuple(("TCP", number) for number in range(PORTS[0], PORTS[1] + 1))
     books.claim("others", Claim(node="a", requests={}, host_ports=taken))
     assert "20000-20009" in refused(step_of(IN_QUEUE, books))
 
 
-def test_a_job_whose_own_port_is_taken_everywhere_has_its_own_network() -> None:
+def test_a_job_with_a_port_that_is_taken_everywhere_uses_the_pod_network() -> None:
     container = {"name": "pytorch", "ports": [{"containerPort": 9090}]}
-    made = job().master(spec={"containers": [container]}).held().build()
-    assert isinstance(found := step_of(made, one_node()), Unsuspend)
-    assert found.plan.port
+    training_job = job().master(spec={"containers": [container]}).held().build()
+    assert isinstance(step := step_of(training_job, one_node()), Unsuspend)
+    assert step.plan.port
     books = one_node()
     books.claim("other", Claim(node="a", requests={}, host_ports=(("TCP", 9090),)))
-    assert "no place with its ports" in refused(step_of(made, books))
+    assert "no place with its ports" in refused(step_of(training_job, books))
 
 
 THEIRS: dict[str, tuple[JobBuilder, str]] = {
@@ -128,19 +128,19 @@ THEIRS: dict[str, tuple[JobBuilder, str]] = {
 
 
 @pytest.mark.parametrize(("made", "want"), THEIRS.values(), ids=THEIRS)
-def test_a_job_is_told_its_ports(made: JobBuilder, want: str) -> None:
-    found = step_of(made.held().build(), one_node())
-    assert isinstance(found, Unsuspend)
-    assert found.network is not None
-    assert re.search(want, found.network.message)
+def test_a_job_is_shown_its_ports(made: JobBuilder, want: str) -> None:
+    step = step_of(made.held().build(), one_node())
+    assert isinstance(step, Unsuspend)
+    assert step.network is not None
+    assert re.search(want, step.network.message)
 
 
-def test_a_job_that_listens_nowhere_is_told_of_no_port() -> None:
-    found = step_of(job().worker(2).elastic(rdzvBackend="etcd").held().build(), one_node())
-    assert isinstance(found, Unsuspend)
-    assert found.network is not None
-    assert found.network.reason == REASON_HOST_NETWORK
-    assert "theirs" not in found.network.message
+def test_a_job_that_listens_nowhere_is_shown_no_port() -> None:
+    step = step_of(job().worker(2).elastic(rdzvBackend="etcd").held().build(), one_node())
+    assert isinstance(step, Unsuspend)
+    assert step.network is not None
+    assert step.network.reason == REASON_HOST_NETWORK
+    assert "theirs" not in step.network.message
 
 
 @pytest.mark.parametrize(
@@ -151,95 +151,95 @@ def test_a_job_that_listens_nowhere_is_told_of_no_port() -> None:
     ],
     ids=["a TFJob does not use Gloo", "Gloo is told its interface"],
 )
-def test_who_does_not_need_the_names_of_nodes_is_not_told_so(
+def test_a_job_that_needs_no_node_names_is_told_nothing_of_gloo(
     made: JobBuilder, wish: HostNetworkRequest
 ) -> None:
-    on = ledger(node("a", cpu="2"), node("b", cpu="2"))
-    found = step_of(made.held().build(), on, wish=wish)
-    assert isinstance(found, Unsuspend)
-    assert len(found.plan.nodes) == 2
-    assert found.network is not None
-    assert "Gloo" not in found.network.message
+    capacity = ledger(node("a", cpu="2"), node("b", cpu="2"))
+    step = step_of(made.held().build(), capacity, wish=wish)
+    assert isinstance(step, Unsuspend)
+    assert len(step.plan.nodes) == 2
+    assert step.network is not None
+    assert "Gloo" not in step.network.message
 
 
-def test_between_nodes_a_job_without_interfaces_is_told_what_gloo_needs() -> None:
+def test_a_job_on_several_nodes_without_interfaces_is_told_the_requirement_of_gloo() -> None:
     two = ledger(node("a", cpu="2"), node("b", cpu="2"))
     for on, needs_names in ((one_node(), False), (two, True)):
-        found = step_of(IN_QUEUE, on, wish=HostNetworkRequest(PORTS))
-        assert isinstance(found, Unsuspend)
-        assert found.network is not None
-        assert ("Gloo" in found.network.message) is needs_names
+        step = step_of(IN_QUEUE, on, wish=HostNetworkRequest(PORTS))
+        assert isinstance(step, Unsuspend)
+        assert step.network is not None
+        assert ("Gloo" in step.network.message) is needs_names
 
 
 # --- back to the pod network ---
 
 
-def test_a_job_that_is_let_go_while_it_waits_is_told_that_it_loses_the_host_network() -> None:
+def test_a_job_released_while_it_waits_is_told_that_it_loses_the_host_network() -> None:
     released = step_of(IN_QUEUE, one_node(), colocation="off")
     assert isinstance(released, Release)
     assert "own network" in released.verdict.message
 
 
-def test_who_could_not_have_had_it_loses_nothing() -> None:
+def test_a_job_that_could_not_use_the_host_network_loses_nothing() -> None:
     wish = HostNetworkRequest(PORTS, obstacle="no way")
     released = step_of(IN_QUEUE, one_node(), wish=wish, colocation="off")
     assert isinstance(released, Release)
     assert "own network" not in released.verdict.message
 
 
-def test_pods_that_are_never_created_on_the_host_network_are_tried_on_the_pod_network() -> None:
-    of = started()
-    found = step_of(of, one_node(), plan=planned(), waited=60.0, quiet=60.0)
-    assert isinstance(found, Suspend)
-    assert "0 of 3 pods exist" in found.state.no_host_network
-    assert found.state.strikes == 1
+def test_a_job_with_pods_that_are_never_created_on_the_host_network_tries_the_pod_network() -> None:
+    job = started()
+    step = step_of(job, one_node(), plan=planned(), waited=60.0, quiet=60.0)
+    assert isinstance(step, Suspend)
+    assert "0 of 3 pods exist" in step.state.no_host_network
+    assert step.state.strikes == 1
     after = step_of(
-        of, one_node(), plan=planned(port=0), state=found.state, waited=60.0, quiet=60.0
+        job, one_node(), plan=planned(port=0), state=step.state, waited=60.0, quiet=60.0
     )
     assert isinstance(after, Suspend)
     assert after.state.strikes == 2
-    assert after.state.no_host_network == found.state.no_host_network
+    assert after.state.no_host_network == step.state.no_host_network
 
 
-def test_a_tfjob_whose_pods_were_told_different_addresses_is_made_again() -> None:
-    of, plan = started("TFJob"), planned()
-    found = step_of(of, books_of(of, plan), plan=plan, pods=gang(of, missed=1))
-    assert isinstance(found, Suspend)
-    assert "webhook" in found.state.no_host_network
+def test_a_tfjob_of_pods_with_different_addresses_is_recreated() -> None:
+    job, plan = started("TFJob"), planned()
+    step = step_of(job, books_of(job, plan), plan=plan, pods=gang(job, missed=1))
+    assert isinstance(step, Suspend)
+    assert "webhook" in step.state.no_host_network
 
 
-def test_so_is_one_that_runs_and_of_which_a_replaced_pod_was_missed() -> None:
-    of = started("TFJob")
-    runs = tuple(pod(of, "worker", n, bound="a", spec=ON_HOST if n else None) for n in range(3))
-    assert isinstance(step_of(of, one_node(), plan=planned(), pods=runs), Suspend)
+def test_a_running_tfjob_with_a_replaced_pod_that_was_missed_is_recreated() -> None:
+    job = started("TFJob")
+    runs = tuple(pod(job, "worker", n, bound="a", spec=ON_HOST if n else None) for n in range(3))
+    assert isinstance(step_of(job, one_node(), plan=planned(), pods=runs), Suspend)
 
 
-def test_a_pod_that_has_ended_on_the_other_network_is_no_reason_to_begin_anew() -> None:
-    of = started("TFJob")
-    ended = pod(of, "worker", 0, bound="a", phase="Succeeded")
-    run = [pod(of, "worker", n, bound="a", spec=ON_HOST) for n in (1, 2)]
-    assert isinstance(step_of(of, one_node(), plan=planned(), pods=(ended, *run)), Wait)
+def test_a_pod_that_ended_on_the_other_network_causes_no_restart() -> None:
+    job = started("TFJob")
+    ended = pod(job, "worker", 0, bound="a", phase="Succeeded")
+    run = [pod(job, "worker", n, bound="a", spec=ON_HOST) for n in (1, 2)]
+    assert isinstance(step_of(job, one_node(), plan=planned(), pods=(ended, *run)), Wait)
 
 
-def test_what_was_told_different_addresses_is_made_again_at_once() -> None:
-    of, plan = started("TFJob"), planned()
+def test_pods_with_different_addresses_are_recreated_at_once() -> None:
+    job, plan = started("TFJob"), planned()
     state = JobState(strikes=1, retry_at=NOW + 60)
-    found = step_of(of, books_of(of, plan), plan=plan, pods=gang(of, missed=1), state=state)
-    assert isinstance(found, Suspend)
-    assert (found.state.retry_at, found.state.strikes) == (0.0, 1)
+    step = step_of(job, books_of(job, plan), plan=plan, pods=gang(job, missed=1), state=state)
+    assert isinstance(step, Suspend)
+    assert (step.state.retry_at, step.state.strikes) == (0.0, 1)
 
 
-def test_a_tfjob_of_which_the_user_put_a_part_on_the_host_network_is_none_of_ours() -> None:
-    of, plan = started("TFJob"), planned(port=0)
-    found = step_of(of, books_of(of, plan), wish=None, plan=plan, pods=gang(of, missed=1))
-    assert isinstance(found, Pin)
+def test_a_tfjob_with_a_users_host_network_in_one_part_is_left_alone() -> None:
+    job, plan = started("TFJob"), planned(port=0)
+    step = step_of(job, books_of(job, plan), wish=None, plan=plan, pods=gang(job, missed=1))
+    assert isinstance(step, Pin)
 
 
-def test_a_job_that_kueue_starts_is_told_once_why_it_has_its_own_network() -> None:
-    of = job().worker(3, cpu="1").resumed().queued_by_kueue().build()
-    waiting = tuple(pod(of, "worker", n, gated=True) for n in range(3))
+def test_a_job_that_kueue_starts_is_told_once_why_it_uses_the_pod_network() -> None:
+    training_job = job().worker(3, cpu="1").resumed().queued_by_kueue().build()
+    waiting = tuple(pod(training_job, "worker", n, gated=True) for n in range(3))
     wish = HostNetworkRequest(PORTS, obstacle="Kueue decides")
-    first = step_of(of, one_node(), wish=wish, pods=waiting)
+    first = step_of(training_job, one_node(), wish=wish, pods=waiting)
     assert isinstance(first, Replan)
     assert first.network is not None
     assert first.network.reason == REASON_POD_NETWORK
@@ -247,26 +247,26 @@ def test_a_job_that_kueue_starts_is_told_once_why_it_has_its_own_network() -> No
     books = one_node()
     books.claim("thief", Claim(node="a", requests={"cpu": 4000}))
     books.set_node(node("b", cpu="4"))
-    again = step_of(of, books, wish=wish, plan=first.plan, pods=waiting)
+    again = step_of(training_job, books, wish=wish, plan=first.plan, pods=waiting)
     assert isinstance(again, Replan)
     assert again.network is None
 
 
-def test_a_pytorchjob_whose_pods_are_on_two_networks_goes_on() -> None:
-    of, plan = started(), planned()
-    books = books_of(of, plan)
-    assert isinstance(step_of(of, books, plan=plan, pods=gang(of, missed=1)), Pin)
+def test_a_pytorchjob_with_pods_on_two_networks_continues() -> None:
+    job, plan = started(), planned()
+    books = books_of(job, plan)
+    assert isinstance(step_of(job, books, plan=plan, pods=gang(job, missed=1)), Pin)
 
 
-# --- what a job is told of its network ---
+# --- messages about the network ---
 
 
 ITS_PLAN = Plan("u", 1, port=20007)
 WAITS, GONE = job().master().held(), job().master().annotated(names.RELEASED, "NoRoom")
 TOLD = {
-    "it was not asked for": (None, WAITS, None, JobState(), ""),
-    "nothing speaks against it yet": (WISH, WAITS, None, JobState(), ""),
-    "it is so": (WISH, WAITS, ITS_PLAN, JobState(), "ports from 20007 on"),
+    "not requested": (None, WAITS, None, JobState(), ""),
+    "no obstacle yet": (WISH, WAITS, None, JobState(), ""),
+    "in use": (WISH, WAITS, ITS_PLAN, JobState(), "ports from 20007 on"),
     "an obstacle": (
         HostNetworkRequest((1, 2), obstacle="no way"),
         WAITS,
@@ -275,13 +275,13 @@ TOLD = {
         "network: no way",
     ),
     "refused before": (WISH, WAITS, None, JobState(no_host_network="tried"), "network: tried"),
-    "it has none": (WISH, WAITS, Plan("u", 1), JobState(), "without ports on the host"),
-    "it was released while it waited": (WISH, GONE, None, JobState(), "released it"),
+    "no host network": (WISH, WAITS, Plan("u", 1), JobState(), "without ports on the host"),
+    "released while the job waited": (WISH, GONE, None, JobState(), "released it"),
 }
 
 
 @pytest.mark.parametrize(("wish", "made", "plan", "state", "want"), TOLD.values(), ids=TOLD)
-def test_a_job_is_told_its_network(
+def test_the_message_about_the_network(
     wish: HostNetworkRequest | None,
     made: JobBuilder,
     plan: Plan | None,
@@ -294,21 +294,26 @@ def test_a_job_is_told_its_network(
 
 
 def test_pods_that_the_webhook_missed_are_counted() -> None:
-    of = job().worker(2).resumed().build()
-    pods = [pod(of, "worker", 0, spec={"hostNetwork": True}), pod(of, "worker", 1)]
-    assert "1 of 2 pods have their own network" in why_network(WISH, of, ITS_PLAN, JobState(), pods)
+    training_job = job().worker(2).resumed().build()
+    pods = [
+        pod(training_job, "worker", 0, spec={"hostNetwork": True}),
+        pod(training_job, "worker", 1),
+    ]
+    assert "1 of 2 pods have their own network" in why_network(
+        WISH, training_job, ITS_PLAN, JobState(), pods
+    )
 
 
 APART = {ReplicaKey("worker", n): node for n, node in enumerate("ab")}
 AGENTS: dict[str, tuple[JobBuilder, Assignment, bool]] = {
     "two agents on one node": (job().worker(2).elastic(), dict.fromkeys(APART, "a"), True),
     "two agents on two nodes": (job().worker(2).elastic(), APART, False),
-    "two workers that are no agents": (job().master().worker(2), dict.fromkeys(APART, "a"), False),
+    "two workers that are not agents": (job().master().worker(2), dict.fromkeys(APART, "a"), False),
 }
 
 
 @pytest.mark.parametrize(("made", "places", "alike"), AGENTS.values(), ids=AGENTS)
-def test_agents_of_torchrun_on_one_node_take_each_other_for_themselves(
+def test_agents_of_torchrun_on_one_node_mistake_each_other_for_themselves(
     made: JobBuilder, places: Assignment, alike: bool
 ) -> None:
     assert bool(agents_indistinguishable(made.build(), places)) is alike
@@ -323,21 +328,21 @@ SELECTORS = {
     ),
     "a later worker": ({"matchLabels": {names.REPLICA_INDEX: "1"}}, True),
     "a worker that the job does not have": ({"matchLabels": {names.REPLICA_INDEX: "9"}}, False),
-    "a label that only other pods have": ({"matchLabels": {"app": "web"}}, False),
-    "a line that excludes it": (
+    "a label of other pods only": ({"matchLabels": {"app": "web"}}, False),
+    "a requirement that excludes it": (
         {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False,
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("selector", "selects"), SELECTORS.values(), ids=SELECTORS)
-def test_network_policies_that_select_the_pods_are_known(selector: Raw, selects: bool) -> None:
-    made = job().worker(2)
-    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+def test_which_network_policies_select_the_pods(selector: Raw, selects: bool) -> None:
+    builder = job().worker(2)
+    template = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"labels": {"team": "vision"}}
     raw = {"metadata": {"namespace": "team", "name": "deny"}, "spec": {"podSelector": selector}}
-    found = bypassed(made.build(), [parse_network_policy(raw)])
-    assert found == (["deny"] if selects else [])
+    result = bypassed(builder.build(), [parse_network_policy(raw)])
+    assert result == (["deny"] if selects else [])
 
 
 def policies(*selectors: Raw) -> list[NetworkPolicy]:
@@ -371,16 +376,18 @@ selectors = st.one_of(
 
 
 @given(chosen=st.lists(selectors, min_size=1, max_size=3), workers=st.integers(0, 5))
-def test_the_policies_that_select_a_pod_are_those_that_select_one_of_all(
+def test_the_policies_of_a_job_are_those_that_select_any_of_its_pods(
     chosen: list[Raw], workers: int
 ) -> None:
-    of = job().master().worker(workers).build()
+    training_job = job().master().worker(workers).build()
     want = [
         policy.name
         for policy in policies(*chosen)
-        if any(policy.pods.matches(pod_labels(of, key)) for key, _ in of.replicas())
+        if any(
+            policy.pods.matches(pod_labels(training_job, key)) for key, _ in training_job.replicas()
+        )
     ]
-    assert bypassed(of, policies(*chosen)) == sorted(want)
+    assert bypassed(training_job, policies(*chosen)) == sorted(want)
 
 
 @pytest.mark.parametrize(
@@ -392,7 +399,7 @@ def test_the_policies_that_select_a_pod_are_those_that_select_one_of_all(
         ),
     ],
 )
-def test_a_large_job_with_many_policies_is_compared_a_bounded_number_of_times_and_once_it_starts(
+def test_a_large_job_with_many_policies_is_compared_a_bounded_number_of_times_when_it_starts(
     selector: Raw, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared = 0
@@ -404,14 +411,14 @@ def test_a_large_job_with_many_policies_is_compared_a_bounded_number_of_times_an
         return matches(self, labels)
 
     monkeypatch.setattr(LabelSelector, "matches", counted)
-    of = job().master().worker(9_999).build()
-    found = host_network_request(
-        of,
+    training_job = job().master().worker(9_999).build()
+    result = host_network_request(
+        training_job,
         Settings(network="host"),
         namespace_labels={},
         network_policies=policies(*[selector] * 1000),
     )
-    assert found is not None
+    assert result is not None
     assert compared == 0
-    bypassed(of, found.policies)
+    bypassed(training_job, result.policies)
     assert 0 < compared <= most

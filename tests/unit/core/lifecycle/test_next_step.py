@@ -1,4 +1,4 @@
-"""A job that has ended, is run by others, was let go, or is in a namespace that is not managed."""
+"""A job that ended, was released, is run by another system, or is in an unmanaged namespace."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +41,7 @@ ENDS: dict[str, Case] = {
         plan("a", "a", "a"),
         check=phase(FINISHED),
     ),
-    "succeeded, and a replaced pod waits at our gate": Case(
+    "succeeded, and a replaced pod waits at kfext's gate": Case(
         DeleteUnbound,
         three().resumed().condition("Succeeded"),
         [*workers(bound="a")[:2], worker(2, gated=True)],
@@ -66,7 +66,7 @@ ENDS: dict[str, Case] = {
         check=lambda step: step.phase == FINISHED and step.again == 50.0,
         more={"waited": 10.0},
     ),
-    "ended, and where its pods wait is the user's wish": Case(
+    "ended, and its pods wait where the user wants them": Case(
         Wait,
         job().worker(3, spec={"affinity": affinity_to("a")}).resumed().condition("Failed"),
         pods(job().worker(3, spec={"affinity": affinity_to("a")}).build(), pinned="a"),
@@ -74,10 +74,10 @@ ENDS: dict[str, Case] = {
         check=phase(FINISHED),
         more={"waited": 60.0},
     ),
-    "ended, and never was kfext's": Case(
+    "ended, and kfext never handled it": Case(
         Wait, three().resumed().condition("Succeeded"), workers(bound="a"), check=phase(None)
     ),
-    "ended, and so have the pods that were pinned": Case(
+    "ended, and its pinned pods ended too": Case(
         Wait,
         three().resumed().condition("Failed"),
         [worker(0, pinned="a", phase="Failed")],
@@ -85,7 +85,7 @@ ENDS: dict[str, Case] = {
         check=lambda step: step.phase == FINISHED and step.again is None,
         more={"waited": 60.0},
     ),
-    "being deleted with pods that were pinned: they go with it": Case(
+    "being deleted with pinned pods: they are deleted with it": Case(
         Wait,
         three().resumed().deleting(),
         workers(pinned="a"),
@@ -104,14 +104,14 @@ ENDS: dict[str, Case] = {
     "another system runs it": held(
         Wait, more={"managed_by": "kueue.x-k8s.io/multikueue"}, check=phase(None)
     ),
-    "released, pods behind our gate": Case(
+    "released, with pods at kfext's gate": Case(
         Ungate,
         three().resumed().released(),
         [*workers(gated=True)[:2], worker(2, gated=True, deleting=True)],
         check=lambda step: len(step.pods) == 2,
     ),
     "released": Case(Wait, three().resumed().released(), workers(), check=phase(PHASE_RELEASED)),
-    "released: why is said": Case(
+    "released: the reason is shown": Case(
         Wait,
         three().resumed().released(),
         workers(),
@@ -122,7 +122,7 @@ ENDS: dict[str, Case] = {
             and "no scheduler bound it" in step.verdict.message
         ),
     ),
-    "released by a user, who cannot take an older message away": Case(
+    "released by a user, with an older message": Case(
         Wait,
         three().resumed().released(),
         workers(),
@@ -146,14 +146,14 @@ ENDS: dict[str, Case] = {
         check=lambda step: phase(PHASE_RELEASED)(step) and step.again is None,
     ),
     "released while suspended": Case(Wait, three().held().released(), check=phase(PHASE_RELEASED)),
-    "released, we died before its stuck pods were deleted: they have their time": Case(
+    "released, the controller died before its stuck pods were deleted: they have their time": Case(
         Wait,
         three().resumed().released(),
         workers(pinned="a"),
         more={"waited": 59.0},
         check=lambda step: phase(PHASE_RELEASED)(step) and step.again == 1.0,
     ),
-    "released, we died before its stuck pods were deleted": Case(
+    "released, the controller died before its stuck pods were deleted": Case(
         Release,
         three().resumed().released(),
         [worker(0, bound="a"), *workers(pinned="a")[1:]],
@@ -171,11 +171,11 @@ ENDS: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", ENDS.values(), ids=ENDS.keys())
-def test_what_has_ended_or_was_let_go(case: Case) -> None:
+def test_a_job_that_has_ended_or_was_released(case: Case) -> None:
     decide(case)
 
 
-def test_deciding_twice_changes_nothing() -> None:
+def test_a_second_decision_changes_nothing() -> None:
     before = TWO_NODES.claims()
     situation = Situation(three().held().build(), (), None, JobState(), NOW)
     assert next_step(situation, TWO_NODES) == next_step(situation, TWO_NODES)
@@ -209,7 +209,7 @@ CASES: dict[str, tuple[JobBuilder, Sequence[Pod], type]] = {
 
 
 @pytest.mark.parametrize(("made", "pods", "want"), CASES.values(), ids=CASES)
-def test_what_bears_our_marks_is_let_go_and_nothing_is_planned(
+def test_a_job_with_kfexts_marks_is_released_and_not_planned(
     made: JobBuilder, pods: Sequence[Pod], want: type
 ) -> None:
     of = situation_of(made.build(), tuple(pods), plan("a", "a", "a"), managed=False, waited=60.0)
@@ -223,32 +223,32 @@ def test_what_bears_our_marks_is_let_go_and_nothing_is_planned(
 
 
 def short(*, elastic: bool, kueue: bool = False) -> JobBuilder:
-    """A job of three workers that runs with two, as there was no room for more."""
+    """A job of three workers that runs with two for want of capacity."""
     made = job().worker(2, cpu="1").resumed()
     made = made.elastic(**ANY_SIZE) if elastic else made
     return made.queued_by_kueue() if kueue else made
 
 
 TAKEN: dict[str, tuple[JobBuilder, type]] = {
-    "a job that can take it up": (short(elastic=True), Release),
-    "a job that cannot": (short(elastic=False), Wait),
+    "a job that can scale up": (short(elastic=True), Release),
+    "a job that cannot scale up": (short(elastic=False), Wait),
     "a job that Kueue started": (short(elastic=True, kueue=True), Wait),
 }
 
 
 @pytest.mark.parametrize(("made", "want"), TAKEN.values(), ids=TAKEN)
-def test_what_was_taken_from_a_job_is_given_back(made: JobBuilder, want: type) -> None:
-    of = made.build()
+def test_workers_that_were_removed_from_a_job_are_restored(made: JobBuilder, want: type) -> None:
+    job = made.build()
     state = JobState(requested=3, assigned=2)
-    found = situation_of(
-        of, tuple(pods(of, bound="a")), plan("a", "a"), state, managed=False, waited=60.0
+    result = situation_of(
+        job, tuple(pods(job, bound="a")), plan("a", "a"), state, managed=False, waited=60.0
     )
-    assert type(next_step(found, TWO_NODES)) is want
-    early = replace(found, clocks=Clocks(waited=0.0))
+    assert type(next_step(result, TWO_NODES)) is want
+    early = replace(result, clocks=Clocks(waited=0.0))
     assert isinstance(next_step(early, TWO_NODES), Wait)
 
 
-def test_a_namespace_that_was_just_opted_in_may_not_be_known_yet() -> None:
+def test_a_namespace_that_was_just_opted_in_may_be_unknown_yet() -> None:
     early = situation_of(three().held().build(), managed=False, waited=0.0)
     step = next_step(early, TWO_NODES)
     assert step == Wait(None, again=NOTICE_SECONDS)

@@ -74,13 +74,13 @@ def not_created(
     confirmed: bool = False,
     **more: Any,
 ) -> Case:
-    """`some` of three pods came at the third start; `message` is of the start before."""
-    of = three().resumed()
-    of = of.condition("Suspended", status="False") if confirmed else of
+    """`some` of three pods were created at the third start; `message` is of the start before."""
+    job = three().resumed()
+    job = job.condition("Suspended", status="False") if confirmed else job
     state = JobState(strikes=2, reason=REASON_CREATE_TIMEOUT, message=message)
     more = {"waited": 30.0, "quiet": 30.0, **more}
     pods = workers(gated=True)[:some]
-    return Case(want, of, pods, plan("a", "a", "a"), state, check=check, more=more)
+    return Case(want, job, pods, plan("a", "a", "a"), state, check=check, more=more)
 
 
 def blames_a_policy(step: Any) -> bool:
@@ -101,7 +101,7 @@ NOT_CREATED: dict[str, Case] = {
     "a policy denies some pods: a release would start half of the gang": not_created(
         Suspend, DENIED, stopped(REASON_CREATE_TIMEOUT, 3), some=2
     ),
-    "some pods came, and the operator knows no stages": not_created(
+    "some pods were created, and the operator knows no stages": not_created(
         Suspend, "2 of 3 pods exist", stopped(REASON_CREATE_TIMEOUT, 3), some=2, confirmed=True
     ),
     "a policy denies all pods of a required job": not_created(
@@ -116,7 +116,7 @@ def test_the_third_start_without_all_pods(case: Case) -> None:
 
 
 STRIKES: dict[str, Case] = {
-    "a member does not come back, one runs and one is held back: a strike": begun(
+    "a lost member is not recreated, one runs and one is gated: a strike": begun(
         SaveState,
         [worker(0, bound="a"), worker(1, gated=True)],
         more={"waited": 30.0, "quiet": 30.0},
@@ -125,7 +125,7 @@ STRIKES: dict[str, Case] = {
             and "2 of 3 pods exist" in step.state.message
         ),
     ),
-    "the third time: the pod held back is let go": begun(
+    "the third time: the gated pod is ungated": begun(
         Release,
         [worker(0, bound="a"), worker(1, gated=True)],
         state=JobState(strikes=2, retry_at=NOW),
@@ -139,27 +139,25 @@ STRIKES: dict[str, Case] = {
         more={"waited": 90.0, "quiet": 90.0, "colocation": "required"},
         check=stopped(REASON_CREATE_TIMEOUT, 3),
     ),
-    "one runs, no room for the rest, for bindTimeout: a strike": rest_without_room(
+    "one runs, no capacity for the rest, for bindTimeout: a strike": rest_without_room(
         SaveState,
         JobState(),
         check=lambda step: (step.state.strikes, step.state.retry_at) == (1, NOW + 60),
         waited=60.0,
     ),
-    "one runs, no room for the rest, and the last strike is not bindTimeout ago: it does not count "
-    "twice": rest_without_room(
+    "one runs, no capacity for the rest, soon after the last strike: no strike": rest_without_room(
         Wait,
         JobState(strikes=1, retry_at=NOW + 1),
         check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 1.0,
         waited=9e9,
     ),
-    "one runs, no room for the rest, and the clock was set back an hour: the wait is no longer for "
-    "it": rest_without_room(
+    "one runs, no capacity for the rest, the clock was set back: a new wait": rest_without_room(
         SaveState,
         JobState(strikes=1, retry_at=NOW + 3600),
         check=lambda step: step.state.strikes == 2,
         waited=60.0,
     ),
-    "one runs, no room for the rest, for the third time: the rest is left to kube-scheduler": (
+    "one runs, no capacity for the rest, for the third time: the rest is left to kube-scheduler": (
         rest_without_room(
             Release,
             JobState(strikes=2, retry_at=NOW),
@@ -171,14 +169,14 @@ STRIKES: dict[str, Case] = {
             waited=180.0,
         )
     ),
-    "one runs, no room for the rest, for the third time, required: stopped": rest_without_room(
+    "one runs, no capacity for the rest, for the third time, required: stopped": rest_without_room(
         Suspend,
         JobState(strikes=2, retry_at=NOW),
         check=stopped(REASON_NO_ROOM, 3),
         waited=180.0,
         colocation="required",
     ),
-    "no room for the rest of a required job that Kueue started: never stopped by us": Case(
+    "no capacity for the rest of a required job that Kueue started: kfext never stops it": Case(
         Wait,
         three().resumed().queued_by_kueue(),
         [worker(0, bound="b"), *workers(gated=True)[1:]],
@@ -188,7 +186,7 @@ STRIKES: dict[str, Case] = {
         more={"waited": 9e9, "colocation": "required"},
         check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again is None,
     ),
-    "no room for a preferred job that Kueue started, for the third time: let go": Case(
+    "no capacity for a preferred job that Kueue started, for the third time: released": Case(
         Release,
         three().resumed().queued_by_kueue(),
         workers(gated=True),
@@ -197,7 +195,7 @@ STRIKES: dict[str, Case] = {
         more={"waited": 60.0},
         check=lambda step: step.verdict.reason == REASON_NO_ROOM,
     ),
-    "the last strike is not bindTimeout ago: it does not count twice": begun(
+    "the last strike is less than bindTimeout ago: no second strike": begun(
         Wait,
         workers(pinned="a"),
         state=JobState(strikes=1, retry_at=NOW + 60),
@@ -218,14 +216,14 @@ STRIKES: dict[str, Case] = {
         more={"waited": 60.0, "colocation": "required"},
         check=stopped(REASON_BIND_TIMEOUT, 3),
     ),
-    "the third failure of a required job that was resized: stopped, and the sizes go": begun(
+    "the third failure of a resized, required job: stopped, and the sizes are dropped": begun(
         Suspend,
         workers(pinned="a"),
         state=JobState(strikes=2, cpu=RESIZED),
         more={"waited": 60.0, "colocation": "required"},
         check=lambda step: step.state.cpu == CpuState(disabled=RESIZED.disabled),
     ),
-    "the third failure of a required job that Kueue started: never stopped by us": Case(
+    "the third failure of a required job that Kueue started: kfext never stops it": Case(
         DeleteUnbound,
         three().resumed().queued_by_kueue(),
         workers(pinned="a"),
@@ -241,21 +239,19 @@ def test_every_wait_has_an_end(case: Case) -> None:
     decide(case)
 
 
-def test_a_required_gang_without_room_for_its_rest_does_not_back_off_from_what_is_foreseen() -> (
-    None
-):
-    on = ledger(node("a", cpu="2"), node("b", cpu="4"))
+def test_a_required_gang_with_an_expected_lack_of_capacity_does_not_back_off() -> None:
+    capacity = ledger(node("a", cpu="2"), node("b", cpu="4"))
     members = [worker(0, bound="a"), worker(1, bound="a"), worker(2, gated=True)]
     state = JobState(strikes=2, retry_at=NOW - 1, reason=REASON_NO_ROOM, message="no room")
     claims = {
         ("pod", pod.uid): Claim("a", pod.requests, job="uid-1") for pod in members if pod.node_name
     }
     for key, claim in claims.items():
-        on.claim(key, claim)
+        capacity.claim(key, claim)
     situation = situation_of(
         RUNNING, tuple(members), plan("a", "a", "a"), state, NOW, colocation="required", waited=61
     )
-    step = next_step(situation, on)
+    step = next_step(situation, capacity)
     assert isinstance(step, Suspend)
     assert step.state.retry_at == 0.0
 
@@ -264,7 +260,7 @@ LARGER = workers(gated=True, spec={"containers": [{"resources": {"requests": {"c
 TAINT = {"key": "dedicated", "value": "team", "effect": "NoSchedule"}
 POOL = ledger(node("a", cpu="4", taints=[TAINT]))
 WITHOUT_ROOM: dict[str, Case] = {
-    "its pods are larger than their template, and there is no room for them": Case(
+    "its pods are larger than their template, and no node has capacity for them": Case(
         Suspend,
         three().resumed().created(NOW - 70),
         LARGER,
@@ -290,7 +286,7 @@ WITHOUT_ROOM: dict[str, Case] = {
             and "no toleration for nvidia.com/gpu" in step.state.message
         ),
     ),
-    "no node is eligible for its pods, as admission added no toleration: that is remembered": Case(
+    "no node is eligible for its pods, as admission added no toleration: kfext remembers it": Case(
         Suspend,
         three().resumed().created(NOW - 70),
         workers(gated=True),
@@ -316,7 +312,7 @@ WITHOUT_ROOM: dict[str, Case] = {
         more={"colocation": "required"},
         check=lambda step: stopped(REASON_TOO_BIG, 3)(step) and step.state.retry_at == NOW + 60,
     ),
-    "the room is gone everywhere, of a job that ran before": Case(
+    "no node has capacity any more, for a job that ran before": Case(
         Suspend,
         three().resumed().created(NOW - 70).condition("Running"),
         workers(gated=True),
@@ -324,14 +320,14 @@ WITHOUT_ROOM: dict[str, Case] = {
         on=full(),
         check=lambda step: step.state.queued_since == 0.0,
     ),
-    "there is none, of a job that its user resumed late: it waits from now on": Case(
+    "no node has capacity, for a job that its user resumed late: it waits from now on": Case(
         Suspend,
         three().resumed().created(NOW - 900),
         workers(gated=True),
         on=full(),
         check=lambda step: step.state.queued_since == 0.0,
     ),
-    "there is none, of a job that ran after its release": Case(
+    "no node has capacity, for a job that ran after its release": Case(
         Suspend,
         three().resumed().created(NOW - 900).condition("Running"),
         workers(gated=True),
@@ -339,7 +335,7 @@ WITHOUT_ROOM: dict[str, Case] = {
         on=full(),
         check=lambda step: step.state.queued_since == 0.0,
     ),
-    "there is none, of a job that its user resumed late, and that was placed before": Case(
+    "no node has capacity, for a job that its user resumed late, and that was placed before": Case(
         Suspend,
         three().resumed().created(NOW - 900),
         workers(gated=True),
@@ -351,7 +347,7 @@ WITHOUT_ROOM: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", WITHOUT_ROOM.values(), ids=WITHOUT_ROOM.keys())
-def test_a_gang_whose_pods_find_no_room(case: Case) -> None:
+def test_a_gang_with_pods_that_find_no_capacity(case: Case) -> None:
     decide(case)
 
 
@@ -416,13 +412,13 @@ GATES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", GATES.values(), ids=GATES.keys())
-def test_the_wait_for_another_systems_gate_has_an_end(case: Case) -> None:
+def test_the_wait_for_the_gate_of_another_system_has_an_end(case: Case) -> None:
     decide(case)
 
 
 OURS, KUEUE = three().resumed(), three().resumed().queued_by_kueue()
 CASES: dict[str, tuple[JobBuilder, Sequence[Pod], float]] = {
-    "its pods are being created, and kfext suspends it if they do not come": (OURS, [], math.inf),
+    "its pods are being created, and kfext suspends it if they are not": (OURS, [], math.inf),
     "its pods are gated": (OURS, workers(gated=True), math.inf),
     "its pods are pinned, and kfext deletes them if they are not bound": (
         OURS,

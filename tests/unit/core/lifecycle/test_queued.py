@@ -1,4 +1,4 @@
-"""A job that kfext holds suspended, and when it may be resumed."""
+"""A job that kfext holds suspended, and when kfext may resume it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -58,10 +58,10 @@ from tests.unit.core.lifecycle.cases import (
 
 def preemptible(*more: Claim) -> Ledger:
     """A node of four CPUs that are all used, but by pods of priority 0."""
-    on = ledger(node("a", cpu="4"))
+    capacity = ledger(node("a", cpu="4"))
     for number, claim in enumerate((Claim("a", {"cpu": 4000, "pods": 1}, priority=0), *more)):
-        on.claim(("low", number), claim)
-    return on
+        capacity.claim(("low", number), claim)
+    return capacity
 
 
 def suspended(
@@ -72,7 +72,7 @@ def suspended(
     state: JobState | None = None,
     **more: Any,
 ) -> Case:
-    """A gang that kfext has stopped; `since`: when the operator said that it is suspended."""
+    """A gang that kfext has stopped; `since`: when the operator reported that it is suspended."""
     return Case(want, was_suspended(since), pods, state=state or stop_state(), **more)
 
 
@@ -88,16 +88,16 @@ NO_PODS = {
 }
 QUEUE: dict[str, Case] = {
     "suspended by a person: respected": Case(Wait, three().suspended(), check=phase(SUSPENDED)),
-    "suspended by a person while it ran under our plan: respected": Case(
+    "suspended by a person while it ran under kfext's plan: respected": Case(
         Wait, three().suspended(), workers(bound="a"), plan("a", "a", "a"), check=phase(SUSPENDED)
     ),
-    "suspended in a namespace that did not opt in: not kfext's to show": Case(
+    "suspended in a namespace that did not opt in: kfext shows nothing": Case(
         Wait, three().suspended(), more={"managed": False}, check=phase(None)
     ),
-    "suspended by a person, with colocation off: not kfext's to show": Case(
+    "suspended by a person, with colocation off: kfext shows nothing": Case(
         Wait, three().suspended(), more={"colocation": Colocation.OFF}, check=phase(None)
     ),
-    "suspended by a person after the namespace was opted out: still kfext's to show": Case(
+    "suspended by a person after the namespace was opted out: kfext still shows it": Case(
         Wait,
         three().suspended(),
         plan=plan("a", "a", "a"),
@@ -110,7 +110,7 @@ QUEUE: dict[str, Case] = {
         state=JobState(requested=5, assigned=3),
         check=lambda step: (step.workers, step.state.requested, step.state.assigned) == (5, 0, 0),
     ),
-    "such a job with pods that are still there": Case(
+    "such a job with remaining pods": Case(
         Wait,
         three().suspended().queued_by_kueue(),
         [worker(0, bound="a")],
@@ -120,7 +120,7 @@ QUEUE: dict[str, Case] = {
     "a person has stopped such a job": Case(
         Wait, three().suspended(), state=JobState(requested=5, assigned=3), check=phase(SUSPENDED)
     ),
-    "a person has stopped a job with CPU of kfext: new pods have what the user writes": Case(
+    "a person has stopped a job with CPU set by kfext: new pods have the user's CPU": Case(
         SaveState,
         three().suspended(),
         state=JobState(cpu=RESIZED),
@@ -133,7 +133,7 @@ QUEUE: dict[str, Case] = {
         state=JobState(cpu=RESIZED),
         check=phase(SUSPENDED),
     ),
-    "a person has stopped a job that a policy leaves alone": Case(
+    "a person has stopped a job with a disabled policy": Case(
         Wait,
         three().suspended(),
         state=JobState(cpu=CpuState(disabled=RESIZED.disabled)),
@@ -143,19 +143,19 @@ QUEUE: dict[str, Case] = {
     "held, but Kueue's webhook claimed it after kfext's": Case(
         Wait, three().held().queued_by_kueue(), check=phase(SUSPENDED)
     ),
-    "there is room": held(Unsuspend, check=moved_to("a", "a", "a")),
-    "a later start counts on from the last plan": held(
+    "there is capacity": held(Unsuspend, check=moved_to("a", "a", "a")),
+    "a later start has the number after the last plan": held(
         Unsuspend,
         plan=plan("a", "a", "a", generation=4),
         check=lambda step: step.plan.generation == 5,
     ),
-    "a start after a stop counts on from the plan that the stop took away": held(
+    "a start after a stop has the number after the removed plan": held(
         Unsuspend, state=JobState(generation=4), check=lambda step: step.plan.generation == 5
     ),
-    "colocation was switched off in the queue": held(
+    "colocation was switched off while the job is queued": held(
         Release, more={"colocation": "off"}, check=lambda step: not step.pods
     ),
-    "no room: waits without an end for what runs": held(
+    "no capacity: waits for running jobs without a bound": held(
         Wait,
         on=full(),
         more={"never_fits": 0.0},
@@ -165,21 +165,21 @@ QUEUE: dict[str, Case] = {
             and "released" not in step.verdict.message
         ),
     ),
-    "no room, and the policy has a bound that is not over": Case(
+    "no capacity, within the policy's bound": Case(
         Wait,
         three().held().created(NOW - 89),
         on=full(),
         more={"placement": Placement(release_after=90.0)},
         check=lambda step: phase(QUEUED, REASON_NO_ROOM)(step) and step.again == 1.0,
     ),
-    "no room, and the policy's bound is over": Case(
+    "no capacity, beyond the policy's bound": Case(
         Release,
         three().held().created(NOW - 90),
         on=full(),
         more={"placement": Placement(release_after=90.0)},
         check=lambda step: step.verdict.reason == REASON_NO_ROOM,
     ),
-    "the bound of the policy counts from the last stop": Case(
+    "the policy's bound counts from the last stop": Case(
         Wait,
         was_suspended().created(0),
         state=stop_state(),
@@ -187,7 +187,7 @@ QUEUE: dict[str, Case] = {
         more={"placement": Placement(release_after=101.0)},
         check=lambda step: step.again == 1.0,
     ),
-    "too big: told at once, released after a minute": Case(
+    "too big: shown at once, released after a minute": Case(
         Wait,
         job().worker(3, cpu="3").held(),
         check=lambda step: (
@@ -202,7 +202,7 @@ QUEUE: dict[str, Case] = {
         more={"never_fits": 60.0},
         check=lambda step: step.verdict.reason == REASON_TOO_BIG,
     ),
-    "queued for long, too big only since a moment ago: not released yet": Case(
+    "queued for long, too big for a moment only: not released yet": Case(
         Wait,
         job().worker(3, cpu="3").held().created(0),
         more={"never_fits": 5.0},
@@ -225,14 +225,14 @@ QUEUE: dict[str, Case] = {
         more={"colocation": "required", "placement": Placement(release_after=1.0)},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
-    "the operator has many pods of others to create": held(
+    "the operator has many other pods to create": held(
         Wait,
         more={"context": QueueContext(crowded=500)},
         check=lambda step: (
             phase(QUEUED, REASON_WAITING_FOR_OPERATOR)(step) and "500" in step.verdict.message
         ),
     ),
-    "the operator has many pods of others to create, and the policy's bound is over": Case(
+    "the operator has many other pods to create, beyond the policy's bound": Case(
         Release,
         three().held().created(NOW - 90),
         more={
@@ -241,7 +241,7 @@ QUEUE: dict[str, Case] = {
         },
         check=lambda step: step.verdict.reason == REASON_WAITING_FOR_OPERATOR,
     ),
-    "no room, and pods of lower priority outside gangs: they are preempted after a minute": Case(
+    "no capacity, and pods of lower priority outside gangs: preempted after a minute": Case(
         Wait,
         three().held().created(NOW - 20),
         on=preemptible(),
@@ -252,21 +252,21 @@ QUEUE: dict[str, Case] = {
             and "preempted for it after 60 s" in step.verdict.message
         ),
     ),
-    "no room for a minute, and pods of lower priority outside gangs: it goes over them": Case(
+    "no capacity for a minute, and pods of lower priority outside gangs: it preempts them": Case(
         Unsuspend,
         three().held().created(NOW - 60),
         on=preemptible(),
         more={"context": QueueContext(priority=5, preempts=True)},
         check=lambda step: step.plan.nodes == ("a",) and step.gated_by == "others",
     ),
-    "no room beside a gang of lower priority: kube-scheduler might break it, so it waits": Case(
+    "no capacity beside a gang of lower priority: kube-scheduler might break it, so it waits": Case(
         Wait,
         three().held().created(NOW - 60),
         on=preemptible(Claim("a", {"pods": 1}, priority=0, job="gang")),
         more={"context": QueueContext(priority=5, preempts=True)},
         check=lambda step: phase(QUEUED, REASON_NO_ROOM)(step) and step.again is None,
     ),
-    "no room, and an autoscaler may add nodes: released after a minute": Case(
+    "no capacity, and an autoscaler may add nodes: released after a minute": Case(
         Wait,
         three().held().created(NOW - 59),
         on=full(),
@@ -277,7 +277,7 @@ QUEUE: dict[str, Case] = {
             and "autoscaler" in step.verdict.message
         ),
     ),
-    "no room for a minute, and an autoscaler may add nodes: released": Case(
+    "no capacity for a minute, and an autoscaler may add nodes: released": Case(
         Release,
         three().held().created(NOW - 60),
         on=full(),
@@ -292,7 +292,7 @@ QUEUE: dict[str, Case] = {
             phase(QUEUED, REASON_QUOTA)(step) and "autoscaler" not in step.verdict.message
         ),
     ),
-    "nor where the capacity is there and reserved": Case(
+    "nor where the capacity exists but is reserved": Case(
         Wait,
         three().held().created(0),
         on=with_kept_room(),
@@ -306,7 +306,7 @@ QUEUE: dict[str, Case] = {
         more={"context": QueueContext(autoscaler=True), "placement": Placement(release_after=90.0)},
         check=lambda step: step.again == 30.0,
     ),
-    "it backs off after a start without room: it does not count as a job that waits for room": held(
+    "it backs off after a start without capacity: it does not count as waiting for capacity": held(
         Wait,
         state=JobState(strikes=2, reason=REASON_NO_ROOM, message="why", retry_at=NOW + 60),
         check=phase(QUEUED, REASON_BACKING_OFF),
@@ -318,13 +318,13 @@ QUEUE: dict[str, Case] = {
         more={"context": QueueContext(autoscaler=True), "colocation": "required"},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
-    "no room: checked again when room is to be kept for it": held(
+    "no capacity: checked again when capacity is to be reserved for it": held(
         Wait,
         on=full(),
         more={"context": QueueContext(reservable_in=200.0)},
         check=lambda step: phase(QUEUED, REASON_NO_ROOM)(step) and step.again == 200.0,
     ),
-    "no room, with a bound: checked again when room is to be kept, if that is before": Case(
+    "no capacity, with a bound: checked again when capacity is to be reserved, if sooner": Case(
         Wait,
         three().held().created(NOW - 100),
         on=full(),
@@ -334,14 +334,14 @@ QUEUE: dict[str, Case] = {
         },
         check=lambda step: step.again == 200.0,
     ),
-    "no room without a node that did not take it: checked again when that is over": Case(
+    "no capacity but on an excluded node: checked again when the exclusion ends": Case(
         Wait,
         three().held().created(0),
         on=ledger(node("a", cpu="4"), node("b", cpu="4"), used={"b": {"cpu": "2"}}),
         state=JobState(excluded={"a": NOW + 50, "gone": NOW - 1}),
         check=lambda step: phase(QUEUED, REASON_NO_ROOM)(step) and step.again == 50.0,
     ),
-    "too big only without a node that did not take it: not released": Case(
+    "too big but for an excluded node: not released": Case(
         Wait,
         job().worker(3, cpu="3").held(),
         on=ledger(node("a", cpu="16"), node("b", cpu="4")),
@@ -354,7 +354,7 @@ QUEUE: dict[str, Case] = {
         state=stop_state(retry_at=NOW + 7, reason=REASON_CREATE_TIMEOUT, message="quota"),
         check=lambda step: phase(QUEUED, REASON_CREATE_TIMEOUT)(step) and step.again == 7.0,
     ),
-    "a back-off, and the policy's bound ends before it": Case(
+    "a back-off that outlasts the policy's bound": Case(
         Wait,
         was_suspended().created(NOW - 95),
         state=stop_state(
@@ -363,7 +363,7 @@ QUEUE: dict[str, Case] = {
         more={"placement": Placement(release_after=100.0)},
         check=lambda step: phase(QUEUED, REASON_CREATE_TIMEOUT)(step) and step.again == 5.0,
     ),
-    "a back-off, and the policy's bound is over": suspended(
+    "a back-off, beyond the policy's bound": suspended(
         Release,
         state=stop_state(retry_at=NOW + 7, reason=REASON_CREATE_TIMEOUT, message="quota"),
         more={"placement": Placement(release_after=100.0)},
@@ -371,7 +371,7 @@ QUEUE: dict[str, Case] = {
             step.verdict.reason == REASON_CREATE_TIMEOUT and "quota" in step.verdict.message
         ),
     ),
-    "a back-off of a required job, and the policy's bound is over": suspended(
+    "a back-off of a required job, beyond the policy's bound": suspended(
         Wait,
         state=stop_state(retry_at=NOW + 7, reason=REASON_CREATE_TIMEOUT, message="quota"),
         more={"placement": Placement(release_after=100.0), "colocation": "required"},
@@ -421,9 +421,9 @@ def quota(hard: Mapping[str, str], used: Mapping[str, str] | None = None, **spec
 
 ONE_POD = {PodCharge(usage=(("pods", 1),)): 3}
 QUOTAS: dict[str, tuple[QuotaView, bool]] = {
-    "room for all": (QuotaView((quota({"pods": "5"}, {"pods": "2"}),)), False),
+    "the quota allows all pods": (QuotaView((quota({"pods": "5"}, {"pods": "2"}),)), False),
     "one pod short": (QuotaView((quota({"pods": "5"}, {"pods": "3"}),)), True),
-    "what was started before has it": (
+    "a job that started before uses it": (
         QuotaView((quota({"pods": "5"}),), pending=ONE_POD),
         True,
     ),
@@ -432,8 +432,8 @@ QUOTAS: dict[str, tuple[QuotaView, bool]] = {
 
 @pytest.mark.parametrize(("quota", "stops"), QUOTAS.values(), ids=QUOTAS)
 def test_a_job_waits_for_the_quotas_of_its_namespace(quota: QuotaView, stops: bool) -> None:
-    of = three().held().build()
-    situation = Situation(of, (), None, JobState(), NOW, context=QueueContext(quota=quota))
+    job = three().held().build()
+    situation = Situation(job, (), None, JobState(), NOW, context=QueueContext(quota=quota))
     step = next_step(situation, TWO_NODES)
     if stops:
         assert isinstance(step, Wait)
@@ -443,10 +443,12 @@ def test_a_job_waits_for_the_quotas_of_its_namespace(quota: QuotaView, stops: bo
         assert isinstance(step, Unsuspend)
 
 
-def test_an_elastic_job_is_told_what_keeps_the_fewest_of_its_workers_from_starting() -> None:
-    of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
+def test_an_elastic_job_shows_what_keeps_its_fewest_workers_from_starting() -> None:
+    training_job = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
     context = QueueContext(quota=QuotaView((quota({"pods": "5"}, {"pods": "4"}),)))
-    situation = situation_of(of, (), None, JobState(), NOW, context=context, elastic=Range(3, 8))
+    situation = situation_of(
+        training_job, (), None, JobState(), NOW, context=context, elastic=Range(3, 8)
+    )
     step = next_step(situation, TWO_NODES)
     assert isinstance(step, Wait)
     assert step.verdict is not None
@@ -454,11 +456,11 @@ def test_an_elastic_job_is_told_what_keeps_the_fewest_of_its_workers_from_starti
     assert "the job needs 3, 2 short" in step.verdict.message
 
 
-def test_a_quota_that_does_not_hold_all_workers_makes_an_elastic_job_start_short() -> None:
+def test_a_quota_too_small_for_all_workers_makes_an_elastic_job_start_short() -> None:
     context = QueueContext(quota=QuotaView((quota({"pods": "5"}, {"pods": "1"}),)))
     room = ledger(node("a", cpu="8"))
-    of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
-    situation = Situation(of, (), None, JobState(), NOW, context=context)
+    training_job = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
+    situation = Situation(training_job, (), None, JobState(), NOW, context=context)
     step = next_step(replace(situation, settings=Settings(elastic=Range(2, 8))), room)
     assert isinstance(step, Unsuspend)
     assert len(step.plan.assignment) == 4
@@ -479,13 +481,13 @@ def test_a_quota_that_does_not_hold_all_workers_makes_an_elastic_job_start_short
 def test_a_stopped_job_that_kfext_may_not_scale_any_more_loses_growth(
     elastic: Range | None, state: JobState, want: int | None
 ) -> None:
-    of = job().worker(3, cpu="1").held().elastic(**ANY_SIZE).build()
-    step = next_step(situation_of(of, (), None, state, NOW, elastic=elastic), TWO_NODES)
+    training_job = job().worker(3, cpu="1").held().elastic(**ANY_SIZE).build()
+    step = next_step(situation_of(training_job, (), None, state, NOW, elastic=elastic), TWO_NODES)
     assert (step.workers if isinstance(step, SaveState) else None) == want
 
 
 def test_a_job_that_a_quota_shrinks_waits_for_the_workers_that_the_quota_allows() -> None:
-    of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
+    training_job = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
     room = ledger(node("a", cpu="8"))
     room.claim("other", Claim("a", {"cpu": 4000}, job="other"))
     context = QueueContext(
@@ -493,14 +495,16 @@ def test_a_job_that_a_quota_shrinks_waits_for_the_workers_that_the_quota_allows(
         length=lambda: 300.0,
         ends=lambda: {"other": NOW + 100},
     )
-    situation = situation_of(of, (), None, JobState(), NOW, context=context, elastic=Range(2, 8))
+    situation = situation_of(
+        training_job, (), None, JobState(), NOW, context=context, elastic=Range(2, 8)
+    )
     step = next_step(situation, room)
     assert isinstance(step, Wait)
     # With four of six workers the job takes 450 s, and all six start in 100 s.
     assert step.again == 100.0
 
 
-def test_a_quota_is_asked_about_a_few_sizes_of_an_elastic_job_only(
+def test_a_quota_is_checked_for_a_few_sizes_of_an_elastic_job_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
@@ -512,17 +516,17 @@ def test_a_quota_is_asked_about_a_few_sizes_of_an_elastic_job_only(
 
     monkeypatch.setattr(QuotaView, "shortage", counted)
     context = QueueContext(quota=QuotaView((quota({"pods": "7"}),)))
-    of = job().worker(10_000, cpu="1").elastic(**ANY_SIZE).held().build()
-    situation = situation_of(of, elastic=Range(1, 10_000), context=context)
+    training_job = job().worker(10_000, cpu="1").elastic(**ANY_SIZE).held().build()
+    situation = situation_of(training_job, elastic=Range(1, 10_000), context=context)
     step = next_step(situation, ledger(node("a", cpu="64")))
     assert isinstance(step, Unsuspend)
     assert len(step.plan.assignment) == 7
     assert len(asked) < 20
 
 
-def test_a_plan_that_does_not_fit_into_the_annotations_is_not_made() -> None:
-    of = job().worker(3, cpu="1").held().annotated("mine", "x" * 256_000).build()
-    step = next_step(situation_of(of), ledger(node("a")))
+def test_a_plan_too_large_for_the_annotations_is_not_made() -> None:
+    training_job = job().worker(3, cpu="1").held().annotated("mine", "x" * 256_000).build()
+    step = next_step(situation_of(training_job), ledger(node("a")))
     assert isinstance(step, Wait)
     assert step.verdict is not None
     assert step.verdict.reason == REASON_TOO_BIG
@@ -530,7 +534,7 @@ def test_a_plan_that_does_not_fit_into_the_annotations_is_not_made() -> None:
 
 
 RESUME: dict[str, Case] = {
-    "stopped for a cause and not yet safe to resume: the cause is said first": suspended(
+    "stopped for a reason and not yet safe to resume: the reason is shown first": suspended(
         Wait,
         workers(deleting=True),
         state=stop_state(message="exceeded quota"),
@@ -548,10 +552,10 @@ RESUME: dict[str, Case] = {
     "pods of the last start have not begun to end": suspended(
         Wait, workers(bound="a"), check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND)
     ),
-    "the operator has said nothing yet": held(
+    "the operator has reported nothing yet": held(
         Wait, state=stop_state(), check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND)
     ),
-    "the operator still says that it runs": Case(
+    "the operator still reports that it runs": Case(
         Wait,
         three().held().condition("Suspended", status="False", since=NOW - 1),
         state=stop_state(),
@@ -562,22 +566,22 @@ RESUME: dict[str, Case] = {
             and "30 s after its last pod" in step.verdict.message
         ),
     ),
-    "the operator says without end that it runs, as 1.8.0 does of a job with a ttl: resumed": Case(
+    "the operator reports forever that it runs, as 1.8.0 does for a job with a ttl: resumed": Case(
         Unsuspend,
         three().held().condition("Suspended", status="False", since=NOW - 1),
         state=stop_state(),
         more={"waited": 30.0},
     ),
-    "the operator never says anything: resumed": held(
+    "the operator never reports anything: resumed": held(
         Unsuspend, state=stop_state(), more={"waited": 30.0}
     ),
-    "the operator says nothing, and the last pod went a moment ago": held(
+    "the operator reports nothing, and the last pod was removed a moment ago": held(
         Wait,
         state=stop_state(),
         more={"waited": 9e9, "settled": 20.0},
         check=lambda step: step.again == 10.0,
     ),
-    "the operator says nothing, and pods are there": Case(
+    "the operator reports nothing, and pods exist": Case(
         Wait,
         three().held(),
         workers(deleting=True),
@@ -585,35 +589,35 @@ RESUME: dict[str, Case] = {
         more={"waited": 9e9},
         check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
     ),
-    "pods of the last start do not end: the message names the nodes": suspended(
+    "pods of the last start do not terminate: the message names the nodes": suspended(
         Wait,
         [*workers(bound="b", deleting=True)[:2], worker(2, bound="a", deleting=True)],
         check=lambda step: step.verdict.message.endswith("terminating on a and b"),
     ),
     "it never had pods": held(Unsuspend),
-    "the operator has said nothing for a while": suspended(
+    "the operator has reported nothing for a while": suspended(
         Wait, since=NOW - 101, more={"waited": 20.0}, check=lambda step: step.again == 10.0
     ),
-    "the operator's word is older than our suspend": suspended(
+    "the operator's report is older than kfext's suspend": suspended(
         Wait,
         since=NOW - 101,
         check=lambda step: phase(QUEUED, REASON_WAITING_FOR_SUSPEND)(step) and step.again == 30.0,
     ),
-    "the operator never saw the resume, so it has nothing new to say": suspended(
+    "the operator never saw the resume, so it reports nothing new": suspended(
         Unsuspend, since=NOW - 500, more={"waited": 30.0}
     ),
-    "its word within the same second counts": suspended(
+    "its report within the same second counts": suspended(
         Unsuspend, since=NOW - 100, state=JobState(suspended_at=NOW - 100 + 0.9)
     ),
-    "the operator's word is not two seconds old": suspended(
+    "the operator's report is less than two seconds old": suspended(
         Wait,
         since=NOW - 1,
         check=lambda step: phase(QUEUED, REASON_WAITING_FOR_SUSPEND)(step) and step.again == 1.0,
     ),
-    "the last pod went less than two seconds ago": suspended(
+    "the last pod was removed less than two seconds ago": suspended(
         Wait, more={"settled": 0.5}, check=lambda step: step.again == 1.5
     ),
-    "all is quiet": suspended(Unsuspend, more={"settled": 2.0}),
+    "nothing changes any more": suspended(Unsuspend, more={"settled": 2.0}),
     "the operator's clock is an hour ahead": suspended(
         Unsuspend, since=NOW + 3600, more={"settled": 2.0}
     ),

@@ -1,4 +1,4 @@
-"""What the API server refuses for good does not hold up the job, nor others."""
+"""A write that the API server refuses permanently holds up no job."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -79,7 +79,7 @@ REFUSED: dict[str, Case] = {
     "to unsuspend it, and colocation is required": held(
         Wait, more=refusing("Unsuspend", **REQUIRED), check=waits(QUEUED, words="never released")
     ),
-    "to unsuspend it, and there is no room now": held(
+    "to unsuspend it, and there is no capacity now": held(
         Wait, on=full(), more=refusing("Unsuspend"), check=phase(QUEUED)
     ),
     "to pin its pods: released": begun(Release, workers(gated=True), more=refusing("Pin")),
@@ -92,7 +92,7 @@ REFUSED: dict[str, Case] = {
     "any write": begun(
         Wait, workers(gated=True), more=refusing("Pin", "Release", "Ungate"), check=waits(GATED)
     ),
-    "to stop it for want of pods: it is not placed": begun(
+    "to stop it for lack of pods: it is not placed": begun(
         Wait, more=refusing("Suspend", **REQUIRED, waited=90.0, quiet=90.0), check=waits(PLANNED)
     ),
     "to pin its pods, and colocation is required: stopped": begun(
@@ -127,10 +127,10 @@ REFUSED: dict[str, Case] = {
         more=refusing("DeleteUnbound", waited=60.0),
         check=lambda step: len(step.pods) == 3,
     ),
-    "to note that it was resumed by hand, with pods at the gate: released": Case(
+    "to record that it was resumed by hand, with pods at the gate: released": Case(
         Release, three().held().resumed(), workers(gated=True), more=refusing("SaveState")
     ),
-    "to note the state of a job that runs: it runs on": Case(
+    "to record the state of a running job: it runs on": Case(
         Wait,
         three().held().resumed(),
         workers(bound="a"),
@@ -156,7 +156,7 @@ REFUSED: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_refused_for_good(case: Case) -> None:
+def test_a_write_that_is_refused_permanently(case: Case) -> None:
     decide(case)
 
 
@@ -179,30 +179,30 @@ GOES_ON: dict[str, tuple[Step, str]] = {
 
 @pytest.mark.parametrize("members", [workers(bound="a"), workers(gated=True)], ids=["", "gated"])
 @pytest.mark.parametrize(("step", "deed"), GOES_ON.values(), ids=GOES_ON)
-def test_a_job_that_cannot_be_changed_while_it_runs_runs_on(
+def test_a_running_job_that_cannot_be_changed_runs_on(
     step: Step, deed: str, members: list[Pod]
 ) -> None:
     job = three().resumed().build()
     refused = {type(step).__name__: Refused("denied by policy", 200.0)}
     situation = situation_of(job, tuple(members), plan("a", "a", "a"), refused=refused)
-    found = instead_of(situation, step)
-    assert isinstance(found, Wait)
-    assert found.verdict is not None
-    assert f"refuses {deed}: denied by policy" in found.verdict.message
+    result = instead_of(situation, step)
+    assert isinstance(result, Wait)
+    assert result.verdict is not None
+    assert f"refuses {deed}: denied by policy" in result.verdict.message
 
 
 def test_every_step_that_writes_can_be_refused() -> None:
     assert {*STEP_DESCRIPTIONS, Wait.__name__} == {step.__name__ for step in Step.__args__}
 
 
-def test_a_job_waits_for_its_own_reason_if_only_the_record_of_its_settings_is_refused() -> None:
-    made = three().held()
-    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+def test_a_job_shows_its_own_reason_if_only_the_record_of_its_settings_is_refused() -> None:
+    builder = three().held()
+    template = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"annotations": {"kfext.dev/colocation": "preferred"}}
     more = refusing("SaveState", stated={"kfext.dev/network": "host"})
-    decide(Case(Wait, made, on=full(), more=more, check=phase(QUEUED, REASON_NO_ROOM)))
+    decide(Case(Wait, builder, on=full(), more=more, check=phase(QUEUED, REASON_NO_ROOM)))
 
 
-def test_nothing_is_said_while_a_note_is_refused() -> None:
+def test_no_message_is_written_while_a_record_is_refused() -> None:
     shown = while_refused(three().held().build(), (), SaveState.__name__, "denied")
     assert shown is None

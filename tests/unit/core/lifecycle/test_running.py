@@ -72,7 +72,7 @@ BARRIER: dict[str, Case] = {
         workers(gated=True),
         check=lambda step: step.state == JobState(),
     ),
-    "no plan, no gate: not kfext's": Case(Wait, three().resumed(), workers(), check=phase(None)),
+    "no plan, no gate: not handled": Case(Wait, three().resumed(), workers(), check=phase(None)),
     "no pod yet": begun(Wait, check=lambda step: phase(PLANNED)(step) and step.again == 30.0),
     "some pods": begun(
         Wait,
@@ -98,23 +98,23 @@ BARRIER: dict[str, Case] = {
         more={"waited": 9e9, "quiet": 9e9},
         check=lambda step: phase(PLANNED)(step) and step.again is None,
     ),
-    "a stop keeps the number of the plan that it takes away": begun(
+    "a stop keeps the number of the plan that it removes": begun(
         Suspend,
         workers(gated=True)[:2],
         plan=plan("a", "a", "a", generation=7),
         more={"waited": 30.0, "quiet": 30.0},
         check=lambda step: step.state.generation == 7,
     ),
-    "a member does not come back, others run, and nothing is held back": begun(
+    "a lost member is not recreated, others run, and no pod is gated": begun(
         Wait,
         workers(bound="a")[:2],
         more={"waited": 9e9, "quiet": 9e9},
         check=lambda step: phase(PLACED)(step) and step.again is None,
     ),
-    "one of two lost members is back, behind the gate": begun(
+    "one of two lost members is recreated, at the gate": begun(
         Wait, [worker(0, bound="a"), worker(1, gated=True)], check=phase(GATED)
     ),
-    "all are there and the plan holds": begun(
+    "all pods exist and the plan still fits": begun(
         Pin,
         workers(gated=True),
         plan=plan("b", "a", "a"),
@@ -128,7 +128,7 @@ BARRIER: dict[str, Case] = {
         [*workers(gated=True), pod(RUNNING, "worker", 3, gated=True)],
         check=lambda step: len(step.pins) == 3,
     ),
-    "a pod beyond the replicas does not stand in for a missing one": begun(
+    "a pod beyond the replicas does not replace a missing pod": begun(
         Wait,
         [*workers(gated=True)[:2], pod(RUNNING, "worker", 3, gated=True)],
         check=phase(PLANNED),
@@ -138,13 +138,13 @@ BARRIER: dict[str, Case] = {
         [*workers(gated=True)[:2], worker(2, gated=True, gates=["other/gate"])],
         check=phase(GATED, REASON_FOREIGN_GATE),
     ),
-    "the planned node is full by now": begun(
+    "the planned node has become full": begun(
         Replan,
         workers(gated=True),
         on=ledger(node("a", cpu="4"), node("b", cpu="4"), used={"a": {"cpu": "2"}}),
         check=lambda step: moved_to("b", "b", "b")(step) and step.plan.generation == 2,
     ),
-    "the planned node is gone": begun(
+    "the planned node was removed": begun(
         Replan,
         workers(gated=True),
         plan=plan("gone", "gone", "gone"),
@@ -165,7 +165,7 @@ BARRIER: dict[str, Case] = {
             and step.verdict.message == "the pods go to b; pods failed at their start on a"
         ),
     ),
-    "its start failed on the planned node, and no other has room: a new plan for the same": begun(
+    "its start failed on the planned node, and no other has capacity: a new plan for it": begun(
         Replan,
         workers(gated=True),
         on=ledger(node("a", cpu="4")),
@@ -178,13 +178,13 @@ BARRIER: dict[str, Case] = {
     "a pod failed at its start on the planned node, where others run: it joins them": begun(
         Pin, [*workers(bound="a", phase="Running")[:2], worker(2, gated=True)], more=FAILED_ON_A
     ),
-    "it failed there twice, and another node has room: it goes there": begun(
+    "it failed there twice, and another node has capacity: it goes there": begun(
         Replan,
         [*workers(bound="a", phase="Running")[:2], worker(2, gated=True)],
         more={**FAILED_ON_A, "blamed": frozenset("a")},
         check=moved_to("a", "a", "b"),
     ),
-    "it failed there twice, and no other node has room: a new plan for the same": begun(
+    "it failed there twice, and no other node has capacity: a new plan for it": begun(
         Replan,
         [*workers(bound="a", phase="Running")[:2], worker(2, gated=True)],
         on=ledger(node("a", cpu="4")),
@@ -199,17 +199,17 @@ BARRIER: dict[str, Case] = {
         more=FAILED_ON_A,
         check=lambda step: step.state == JobState(),
     ),
-    "the room is gone everywhere": begun(
+    "no node has capacity any more": begun(
         Suspend, workers(gated=True), on=full(), check=stopped(REASON_NO_ROOM, 0)
     ),
-    "the room is gone, of a job that Kueue started": Case(
+    "no node has capacity any more, for a job that Kueue started": Case(
         Wait,
         three().resumed().queued_by_kueue(),
         workers(gated=True),
         on=full(),
         check=phase(GATED, REASON_NO_ROOM),
     ),
-    "required, and the room is in pieces": begun(
+    "required, and the capacity is fragmented": begun(
         Suspend,
         workers(gated=True),
         on=ledger(
@@ -218,20 +218,20 @@ BARRIER: dict[str, Case] = {
         more={"colocation": "required"},
         check=stopped(REASON_NO_ROOM, 0),
     ),
-    "the room is gone everywhere after a back-off: tried again at once": begun(
+    "no node has capacity any more after a back-off: tried again at once": begun(
         Suspend,
         workers(gated=True),
         state=JobState(strikes=1, retry_at=NOW + 60),
         on=full(),
         check=lambda step: (step.state.strikes, step.state.retry_at) == (1, 0.0),
     ),
-    "the room is kept for another by now: who runs already goes first": begun(
+    "its capacity has been reserved for another job: the running job goes first": begun(
         Pin,
         workers(gated=True),
         on=with_kept_room(),
         more={"context": QueueContext(reservation=kept())},
     ),
-    "a member that has ended draws no pod": Case(
+    "a member that has ended attracts no pod": Case(
         Replan,
         three().resumed(),
         [worker(0, bound="b", phase="Succeeded"), *workers(gated=True)[1:]],
@@ -254,18 +254,18 @@ BARRIER: dict[str, Case] = {
     "started by Kueue: planned from the pods": Case(
         Replan, three().resumed().queued_by_kueue(), workers(gated=True), check=moved_to(*"aaa")
     ),
-    "half of the gang came ungated and was bound: a fact": Case(
+    "half of the gang was created ungated and is bound: it stays there": Case(
         Replan,
         three().resumed(),
         [worker(0, bound="b"), *workers(gated=True)[1:]],
         check=moved_to("b", "b", "b"),
     ),
-    "half of the gang came ungated and is not bound, the plan holds": begun(
+    "half of the gang was created ungated and is not bound, the plan still fits": begun(
         Pin,
         [worker(0), *workers(gated=True)[1:]],
         check=lambda step: [to for _, to in step.pins] == ["a", "a"],
     ),
-    "half of the gang came ungated and is not bound, the room is gone: first see where it goes": (
+    "half of the gang was created ungated, the capacity is gone: kfext awaits its nodes": (
         begun(
             Wait,
             [worker(0), *workers(gated=True)[1:]],
@@ -274,27 +274,27 @@ BARRIER: dict[str, Case] = {
             check=lambda step: phase(GATED)(step) and step.again == 40.0,
         )
     ),
-    "half of the gang came ungated and is never bound: the rest is not held forever": begun(
+    "half of the gang was created ungated and is never bound: the rest is not held forever": begun(
         Replan,
         [worker(0), *workers(gated=True)[1:]],
         plan=plan("gone", "gone", "gone"),
         more={"waited": 60.0},
         check=lambda step: len(step.plan.assignment) == 2,
     ),
-    "half of the pins were written when we died": begun(
+    "the controller died when half of the pins were written": begun(
         Pin,
         [worker(0, pinned="b"), *workers(gated=True)[1:]],
         plan=plan("b", "b", "b"),
         check=lambda step: [(p.replica.index, to) for p, to in step.pins] == [(1, "b"), (2, "b")],
     ),
-    "half of the pins are written, the room for the rest is gone: nothing is stopped": begun(
+    "half of the pins are written, no capacity for the rest: nothing is stopped": begun(
         Wait,
         [worker(0, bound="b"), *workers(gated=True)[1:]],
         plan=plan("b", "b", "b"),
         on=full(),
         check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 60.0,
     ),
-    "a member is never bound, and there is no room for the rest: it goes first": begun(
+    "a member is never bound, and the rest has no capacity: that member moves first": begun(
         DeleteUnbound,
         [worker(0, pinned="b"), *workers(gated=True)[1:]],
         plan=plan("b", "gone", "gone"),
@@ -302,7 +302,7 @@ BARRIER: dict[str, Case] = {
         more={"waited": 60.0},
         check=lambda step: [p.replica.index for p in step.pods] == [0],
     ),
-    "a member is not bound yet, and there is no room for the rest": begun(
+    "a member is not bound yet, and there is no capacity for the rest": begun(
         Wait,
         [worker(0, pinned="b"), *workers(gated=True)[1:]],
         plan=plan("b", "gone", "gone"),
@@ -310,13 +310,13 @@ BARRIER: dict[str, Case] = {
         more={"waited": 20.0},
         check=lambda step: phase(BINDING)(step) and step.again == 40.0,
     ),
-    "a member of a running gang came back: next to the survivors": begun(
+    "a member of a running gang is recreated: it goes next to the survivors": begun(
         Replan,
         [worker(0, bound="b"), worker(1, bound="b"), worker(2, gated=True)],
         plan=plan("b", "b", "gone"),
         check=moved_to("b", "b", "b"),
     ),
-    "a pod asks for more than its template since admission": begun(
+    "admission gave a pod a larger request than its template": begun(
         Replan,
         [
             *workers(gated=True)[:2],
@@ -332,7 +332,7 @@ BARRIER: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", BARRIER.values(), ids=BARRIER.keys())
-def test_all_pods_go_at_once(case: Case) -> None:
+def test_all_pods_are_pinned_together(case: Case) -> None:
     decide(case)
 
 
@@ -349,14 +349,14 @@ BINDS: dict[str, Case] = {
         [*workers(bound="a")[:2], worker(2, bound="a", phase="Succeeded")],
         check=phase(PLACED),
     ),
-    "all bound after failed attempts: forgotten": begun(
+    "all bound after failed attempts: the attempts are forgotten": begun(
         SaveState,
         workers(bound="b"),
         plan=plan("b", "b", "b"),
         state=JobState(strikes=2, excluded={"a": NOW + 9}, suspended_at=5.0, generation=3),
         check=lambda step: step.state == JobState(suspended_at=5.0, generation=3),
     ),
-    "one is not bound in time: moved, the bound ones stay": begun(
+    "one pod is not bound in time: moved, the bound pods stay": begun(
         DeleteUnbound,
         [*workers(bound="a")[:2], worker(2, pinned="a", unschedulable="no volume here")],
         more={"waited": 60.0},
@@ -368,36 +368,36 @@ BINDS: dict[str, Case] = {
             and "no volume here" in step.state.message
         ),
     ),
-    "one is not bound in time, while another member comes and goes": begun(
+    "one pod is not bound in time, while another member is recreated again and again": begun(
         DeleteUnbound,
         [*workers(bound="a")[:2], worker(2, pinned="a")],
         more={"waited": 1.0, "unbound": {worker(2).uid: 60.0}},
         check=lambda step: [p.replica.index for p in step.pods] == [2],
     ),
-    "one is pinned a moment ago, and nothing else changed for long": begun(
+    "one pod was pinned a moment ago, and nothing else changed for long": begun(
         Wait,
         [*workers(bound="a")[:2], worker(2, pinned="a")],
         more={"waited": 9e9, "unbound": {worker(2).uid: 50.0}},
         check=lambda step: phase(BINDING)(step) and step.again == 10.0,
     ),
-    "one is not bound in time, as another before: both nodes are avoided": begun(
+    "one pod is not bound in time, like another before: both nodes are avoided": begun(
         DeleteUnbound,
         [*workers(bound="a")[:2], worker(2, pinned="a")],
         state=JobState(strikes=1, excluded={"c": NOW + 9}),
         more={"waited": 60.0},
         check=lambda step: step.state.excluded == {"c": NOW + 9, "a": NOW + 300},
     ),
-    "one has ended that was pinned to a node that is avoided: it stays": begun(
+    "a pod ended on a node that is now avoided: it stays": begun(
         Wait,
         [worker(0, pinned="a", phase="Failed"), *workers(pinned="b")[1:]],
         plan=plan("a", "b", "b"),
         state=JobState(excluded={"a": NOW + 9}),
         check=phase(BINDING),
     ),
-    "a pod without a pin is kube-scheduler's business": begun(
+    "a pod without a pin is left to kube-scheduler": begun(
         Wait, workers(), more={"waited": 9e9}, check=phase(BINDING)
     ),
-    "two are pinned as an earlier plan said: deleted at once, and no strike": begun(
+    "two pods are pinned by an earlier plan: deleted at once, and no strike": begun(
         DeleteUnbound,
         [worker(0, bound="b"), worker(1, pinned="a"), worker(2, pinned="a")],
         plan=plan("b", "b", "b", generation=2),
@@ -410,32 +410,32 @@ BINDS: dict[str, Case] = {
             and "earlier plan" in step.state.message
         ),
     ),
-    "pinned as an earlier plan said, or by a plan that we are about to see": begun(
+    "pinned by an earlier plan, or by a plan that kfext is about to see": begun(
         Wait,
         workers(pinned="a"),
         plan=plan("b", "b", "b", generation=2),
         more={"waited": 1.5},
         check=lambda step: phase(BINDING)(step) and step.again == 0.5,
     ),
-    "bound where an earlier plan said: a fact": begun(
+    "bound where an earlier plan placed it: it stays there": begun(
         Wait,
         [worker(0, bound="a"), *workers(bound="b")[1:]],
         plan=plan("b", "b", "b", generation=2),
         check=phase(PLACED),
     ),
-    "one of a required job is not bound in time: its node stays in question": begun(
+    "one pod of a required job is not bound in time: its node stays a candidate": begun(
         DeleteUnbound,
         [*workers(bound="a")[:2], worker(2, pinned="a")],
         more={"waited": 60.0, "colocation": "required"},
         check=lambda step: step.state.strikes == 1 and step.state.excluded == {},
     ),
-    "none of a required job is bound in time: another node": begun(
+    "no pod of a required job is bound in time: another node": begun(
         DeleteUnbound,
         workers(pinned="a"),
         more={"waited": 60.0, "colocation": "required"},
         check=lambda step: step.state.excluded == {"a": NOW + 300},
     ),
-    "one of a required job is not bound for the third time: all of it goes to another node": begun(
+    "one pod of a required job is not bound for the third time: the job moves": begun(
         Suspend,
         [*workers(bound="a")[:2], worker(2, pinned="a")],
         state=JobState(strikes=2, excluded={"c": NOW + 9}),
@@ -466,21 +466,21 @@ def test_only_a_job_on_few_nodes_keeps_a_node_where_members_run(
     )
 
 
-def test_a_plan_does_not_stand_in_its_own_way() -> None:
+def test_a_plan_does_not_block_itself() -> None:
     own = plan("a", "a", "a")
-    on = ledger(node("a", cpu="3"))
+    capacity = ledger(node("a", cpu="3"))
     for key, claim in plan_claims(RUNNING, own, workers(gated=True)).items():
-        on.claim(key, claim)
-    step = next_step(Situation(RUNNING, tuple(workers(gated=True)), own, JobState(), NOW), on)
+        capacity.claim(key, claim)
+    step = next_step(Situation(RUNNING, tuple(workers(gated=True)), own, JobState(), NOW), capacity)
     assert isinstance(step, Pin)
     cordoned = JobState(excluded={"b": NOW + 1})
-    on.set_node(node("b", cpu="3"))
-    step = next_step(Situation(RUNNING, tuple(workers(gated=True)), None, cordoned, NOW), on)
+    capacity.set_node(node("b", cpu="3"))
+    step = next_step(Situation(RUNNING, tuple(workers(gated=True)), None, cordoned, NOW), capacity)
     assert isinstance(step, Replan)
     assert step.plan.nodes == ("a",)
 
 
-def test_what_an_eviction_has_left_over_is_evicted_before_the_rest_is_planned() -> None:
+def test_the_rest_of_an_eviction_is_evicted_before_a_new_plan() -> None:
     state = JobState(strikes=1, excluded={"a": NOW + 300}, retry_at=NOW + 60)
     members = [worker(0, pinned="a"), worker(1, gated=True), worker(2, gated=True)]
     situation = Situation(RUNNING, tuple(members), plan("a", "a", "a"), state, NOW)
@@ -498,13 +498,13 @@ def test_a_pod_that_was_bound_after_all_to_an_excluded_node_stays() -> None:
 # --- on the host network ----------------------------------------------------------------------
 
 
-def agents(of: TrainingJob, *, bound: str = "") -> tuple[Pod, ...]:
+def agents(job: TrainingJob, *, bound: str = "") -> tuple[Pod, ...]:
     """Two workers on the host network, with the port that both declare; the first may run."""
     container = {"resources": {"requests": {"cpu": "2"}}, "ports": [{"containerPort": 20000}]}
     spec = {**ON_HOST, "containers": [container]}
     return (
-        pod(of, "worker", 0, gated=not bound, bound=bound, spec=spec),
-        pod(of, "worker", 1, gated=True, spec=spec),
+        pod(job, "worker", 0, gated=not bound, bound=bound, spec=spec),
+        pod(job, "worker", 1, gated=True, spec=spec),
     )
 
 
@@ -512,9 +512,9 @@ ELASTIC = job().worker(2, cpu="2").resumed().elastic(rdzvBackend="c10d")
 APART = Plan("uid-1", 1, {ReplicaKey("worker", n): on for n, on in enumerate("ab")}, port=20000)
 
 
-def with_agents(books: Ledger, of: TrainingJob, pods: tuple[Pod, ...]) -> Ledger:
+def with_agents(books: Ledger, job: TrainingJob, pods: tuple[Pod, ...]) -> Ledger:
     """The books once these pods and the plan are in them."""
-    for key, claim in plan_claims(of, APART, pods).items():
+    for key, claim in plan_claims(job, APART, pods).items():
         books.claim(key, claim)
     for placed in pods:
         if taken := pod_claim(placed):
@@ -525,45 +525,45 @@ def with_agents(books: Ledger, of: TrainingJob, pods: tuple[Pod, ...]) -> Ledger
 def test_elastic_workers_are_not_brought_together_once_they_have_started_on_the_host_network() -> (
     None
 ):
-    of = ELASTIC.build()
-    books = with_agents(ledger(node("a", cpu="4"), node("b", cpu="2")), of, agents(of))
+    job = ELASTIC.build()
+    books = with_agents(ledger(node("a", cpu="4"), node("b", cpu="2")), job, agents(job))
     books.claim("thief", Claim(node="b", requests={"cpu": 2000}))
-    assert isinstance(step_of(of, books, plan=APART, pods=agents(of)), Suspend)
+    assert isinstance(step_of(job, books, plan=APART, pods=agents(job)), Suspend)
 
 
 def test_a_replaced_elastic_worker_on_the_host_network_goes_to_a_node_of_its_own() -> None:
-    of = ELASTIC.build()
-    pods = agents(of, bound="a")
+    job = ELASTIC.build()
+    pods = agents(job, bound="a")
     nodes = ledger(node("a", cpu="8"), node("b", cpu="2"), node("c", cpu="2"))
-    books = with_agents(nodes, of, pods)
+    books = with_agents(nodes, job, pods)
     books.claim("thief", Claim(node="b", requests={"cpu": 2000}))
-    found = step_of(of, books, plan=APART, pods=pods)
-    assert isinstance(found, Replan)
-    assert found.plan.assignment[ReplicaKey("worker", 1)] == "c"
+    step = step_of(job, books, plan=APART, pods=pods)
+    assert isinstance(step, Replan)
+    assert step.plan.assignment[ReplicaKey("worker", 1)] == "c"
 
 
-def test_a_gang_is_not_kept_out_by_its_own_ports() -> None:
-    of, plan = started("TFJob"), planned()
+def test_a_gang_is_not_excluded_by_its_own_ports() -> None:
+    job, plan = started("TFJob"), planned()
     listening = [
-        pod(of, "worker", n, gated=True, spec={
+        pod(job, "worker", n, gated=True, spec={
             **ON_HOST,
             "containers": [{"resources": {"requests": {"cpu": "1"}},
                             "ports": [{"containerPort": number}]}],
         })
-        for n, (_, number) in enumerate(block(of, plan.port))
+        for n, (_, number) in enumerate(block(job, plan.port))
     ]  # fmt: skip
-    found = step_of(of, books_of(of, plan), plan=plan, pods=tuple(listening))
-    assert isinstance(found, Pin)
+    step = step_of(job, books_of(job, plan), plan=plan, pods=tuple(listening))
+    assert isinstance(step, Pin)
 
 
-def test_a_gang_that_goes_elsewhere_keeps_its_ports() -> None:
-    of, plan = started(), planned()
-    books = books_of(of, plan)
+def test_a_gang_that_moves_keeps_its_ports() -> None:
+    job, plan = started(), planned()
+    books = books_of(job, plan)
     books.claim("thief", Claim(node="a", requests={"cpu": 4000}))
-    found = step_of(of, books, plan=plan, pods=gang(of))
-    assert isinstance(found, Replan)
-    assert found.plan.nodes == ("b",)
-    assert found.plan.port == plan.port
+    step = step_of(job, books, plan=plan, pods=gang(job))
+    assert isinstance(step, Replan)
+    assert step.plan.nodes == ("b",)
+    assert step.plan.port == plan.port
 
 
 HIGH = {"priority": 100}
@@ -586,17 +586,17 @@ TURNS: dict[str, Case] = {
             [pod.name for pod, _ in step.pins] == ["train-worker-1", "train-worker-2"]
         ),
     ),
-    "the others wait until those are bound": begun(
+    "members of lower priority wait until those are bound": begun(
         Wait,
         [worker(0, gated=True), high(1, bound="a"), high(2, pinned="a")],
         check=lambda step: phase(BINDING)(step) and step.again == 60.0,
     ),
-    "and are pinned then": begun(
+    "members of lower priority are pinned then": begun(
         Pin,
         [worker(0, gated=True), high(1, bound="a"), high(2, bound="a")],
         check=lambda step: [pod.name for pod, _ in step.pins] == ["train-worker-0"],
     ),
-    "one of lower priority that is not bound keeps none waiting": begun(
+    "an unbound member of lower priority keeps no other waiting": begun(
         Pin,
         [high(0, gated=True), worker(1, pinned="a"), worker(2, bound="a")],
         check=lambda step: [pod.name for pod, _ in step.pins] == ["train-worker-0"],
@@ -611,5 +611,5 @@ TURNS: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", TURNS.values(), ids=TURNS)
-def test_turns(case: Case) -> None:
+def test_members_are_pinned_by_priority(case: Case) -> None:
     decide(case)

@@ -1,4 +1,4 @@
-"""What a situation says of itself."""
+"""Questions that a situation answers about itself."""
 
 import math
 from collections.abc import Mapping
@@ -19,24 +19,24 @@ QUEUED = Situation(three().held().build(), (), None, JobState(), NOW)
 
 
 def ending(within: int) -> JobBuilder:
-    made = three().held()
-    made.raw["spec"]["runPolicy"]["activeDeadlineSeconds"] = within
-    return made
+    builder = three().held()
+    builder.raw["spec"]["runPolicy"]["activeDeadlineSeconds"] = within
+    return builder
 
 
 KEPT = kept(until=NOW + 60)
 OPEN: dict[str, tuple[JobBuilder, QueueContext, bool]] = {
-    "nothing is kept": (three().held(), QueueContext(), False),
-    "who comes after the head": (three().held(), QueueContext(reservation=KEPT), False),
-    "the head, and who comes before it": (
+    "no reservation": (three().held(), QueueContext(), False),
+    "a job after the head": (three().held(), QueueContext(reservation=KEPT), False),
+    "the head, and a job before it": (
         three().held(),
         QueueContext(reservation=KEPT, ahead=True),
         True,
     ),
-    "who runs already": (three().resumed(), QueueContext(reservation=KEPT), True),
-    "who ends in time": (ending(60), QueueContext(reservation=KEPT), True),
-    "who ends too late": (ending(61), QueueContext(reservation=KEPT), False),
-    "who ends, but it is not known until when it is kept": (
+    "a running job": (three().resumed(), QueueContext(reservation=KEPT), True),
+    "a job that ends in time": (ending(60), QueueContext(reservation=KEPT), True),
+    "a job that ends too late": (ending(61), QueueContext(reservation=KEPT), False),
+    "a job with an end, while the reservation has no known end": (
         ending(1),
         QueueContext(reservation=kept(until=math.inf)),
         False,
@@ -45,11 +45,11 @@ OPEN: dict[str, tuple[JobBuilder, QueueContext, bool]] = {
 
 
 @pytest.mark.parametrize(("made", "context", "want"), OPEN.values(), ids=OPEN)
-def test_whom_kept_room_does_not_keep_out(
+def test_which_jobs_a_reservation_admits(
     made: JobBuilder, context: QueueContext, want: bool
 ) -> None:
-    found = replace(QUEUED, job=made.build(), context=context).usable_claims
-    assert found == (tuple(KEPT.claims) if want else ())
+    result = replace(QUEUED, job=made.build(), context=context).usable_claims
+    assert result == (tuple(KEPT.claims) if want else ())
 
 
 OLD = three().created(NOW - 50)
@@ -57,13 +57,13 @@ HOUR = 3600.0
 IN_LINE: dict[str, tuple[JobBuilder, JobState, float]] = {
     "since it was created": (OLD, JobState(), 50.0),
     "since it was last suspended": (OLD, JobState(suspended_at=NOW - 20), 20.0),
-    "what was tried in vain costs no place in the queue": (
+    "a failed attempt costs no place in the queue": (
         OLD,
         JobState(suspended_at=NOW - 20, queued_since=NOW - 50),
         50.0,
     ),
     "suspended within the same second": (OLD, JobState(suspended_at=NOW + 0.5), 0.0),
-    "suspended by a clock that was ahead: since the operator confirmed that": (
+    "suspended by a clock that was ahead: since the operator confirmed it": (
         three().created(NOW - 50).condition("Suspended", since=NOW - 15),
         JobState(suspended_at=NOW + HOUR),
         15.0,
@@ -91,23 +91,23 @@ def test_how_long_it_has_been_in_the_queue(of: JobBuilder, state: JobState, want
     assert replace(QUEUED, job=of.build(), state=state, clocks=Clocks(waited=7.0)).in_line == want
 
 
-def test_a_node_is_out_of_the_question_until_its_time_is_over() -> None:
+def test_a_node_is_excluded_until_its_time_is_over() -> None:
     ends = {"a": NOW - 1, "b": NOW, "c": NOW + 1, "by a clock a day ahead": NOW + 86400}
     assert replace(QUEUED, state=JobState(excluded=ends)).excluded == ("c",)
 
 
 @pytest.mark.parametrize("colocation", Colocation)
 def test_only_a_required_job_must_be_on_one_node(colocation: Colocation) -> None:
-    found = replace(QUEUED, settings=Settings(colocation=colocation))
-    assert found.limits.max_nodes == (1 if colocation == "required" else None)
-    assert found.never_released is (colocation == "required")
+    result = replace(QUEUED, settings=Settings(colocation=colocation))
+    assert result.limits.max_nodes == (1 if colocation == "required" else None)
+    assert result.never_released is (colocation == "required")
 
 
 GENERATIONS: dict[str, tuple[Mapping[str, Any], int]] = {
     "before the first plan": ({}, 0),
     "under a plan": ({"plan": plan("a", generation=3)}, 3),
-    "after a plan that was taken off": ({"state": JobState(generation=4)}, 4),
-    "under a plan after others": (
+    "after a plan that was removed": ({"state": JobState(generation=4)}, 4),
+    "under a plan after earlier plans": (
         {"plan": plan("a", generation=5), "state": JobState(generation=4)},
         5,
     ),
@@ -119,7 +119,7 @@ GENERATIONS: dict[str, tuple[Mapping[str, Any], int]] = {
 
 
 @pytest.mark.parametrize(("more", "want"), GENERATIONS.values(), ids=GENERATIONS)
-def test_plans_are_numbered_and_none_twice(more: Mapping[str, Any], want: int) -> None:
+def test_no_two_plans_have_one_number(more: Mapping[str, Any], want: int) -> None:
     situation = replace(QUEUED, **more)
     following = situation.planned({ReplicaKey("worker", 0): "b"}, port=20000, why="more")
     assert situation.generation == want
@@ -127,7 +127,7 @@ def test_plans_are_numbered_and_none_twice(more: Mapping[str, Any], want: int) -
     assert (following.job_uid, following.port) == ("uid-1", 20000)
 
 
-def test_backing_off_doubles_up_to_five_minutes() -> None:
+def test_the_back_off_doubles_up_to_five_minutes() -> None:
     waits = []
     for strikes in range(7):
         state = JobState(strikes=strikes)

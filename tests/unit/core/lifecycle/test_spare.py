@@ -1,4 +1,4 @@
-"""A gang that runs is never stopped because other pods of it have no place."""
+"""A running gang is never stopped because more of its pods find no node."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ LONG_AGO = {"waited": 9e9, "quiet": 9e9}
 
 
 def room(cpus: int) -> Ledger:
-    """Node a with that many free CPUs: four pods of the gang are on it."""
+    """Node a with this many free CPUs and four pods of the gang."""
     return ledger(node("a", cpu=str(4 + cpus)), used={"a": {"cpu": "4"}})
 
 
@@ -48,7 +48,7 @@ def dynamic(workers: int = 8) -> JobBuilder:
 
 
 def of(
-    made: JobBuilder,
+    builder: JobBuilder,
     *,
     runs: Iterable[int] = range(4),
     gated: Iterable[int] = (),
@@ -56,17 +56,17 @@ def of(
     **more: Any,
 ) -> list[Pod]:
     """Workers of a job: some run on node a, some are behind the gate, some are pinned there."""
-    found = made.build()
+    result = builder.build()
     return [
-        *(pod(found, "worker", n, bound="a", phase="Running") for n in runs),
-        *(pod(found, "worker", n, gated=True, **more) for n in gated),
-        *(pod(found, "worker", n, pinned="a") for n in pinned),
+        *(pod(result, "worker", n, bound="a", phase="Running") for n in runs),
+        *(pod(result, "worker", n, gated=True, **more) for n in gated),
+        *(pod(result, "worker", n, pinned="a") for n in pinned),
     ]
 
 
 @dataclass(frozen=True)
 class Case:
-    """`want` is the class of the step, `check` what else must hold of it."""
+    """`want` is the class of the step; `check` asserts more about it."""
 
     want: type[Step]
     made: JobBuilder
@@ -100,17 +100,17 @@ LATE = replace(plan(*"aaaaaaaa"), late=frozenset(ReplicaKey("worker", n) for n i
 RESTS = JobState(strikes=3, retry_at=NOW + 60, reason=REASON_BIND_TIMEOUT, message="not bound")
 HUGE = replace(EIGHT.build(), groups=(replace(EIGHT.build().groups[0], replicas=2**31 - 1),))
 SCALED: dict[str, Case] = {
-    "it is scaled up, and there is no room": Case(
+    "it is scaled up, and there is no capacity": Case(
         Wait, EIGHT, of(EIGHT, gated=range(4, 8)), state=TWICE, check=waits(REASON_NO_ROOM, 4)
     ),
-    "some of the others have room": Case(
+    "some of the new pods have capacity": Case(
         Replan,
         EIGHT,
         of(EIGHT, gated=range(4, 8)),
         room(2),
         check=placed(*range(6), late=(4, 5)),
     ),
-    "pods that have room are let through": Case(
+    "pods with capacity are ungated": Case(
         Pin,
         EIGHT,
         of(EIGHT, gated=range(4, 8)),
@@ -118,33 +118,33 @@ SCALED: dict[str, Case] = {
         plan(*"aaaaaa"),
         check=lambda step: [pin.replica.index for pin, _ in step.pins] == [4, 5],
     ),
-    "the rest goes on waiting": Case(
+    "the other pods continue to wait": Case(
         Wait, EIGHT, of(EIGHT, runs=range(6), gated=(6, 7)), check=waits(REASON_NO_ROOM, 2)
     ),
-    "the operator creates them": Case(
+    "the operator creates the new pods": Case(
         Wait,
         EIGHT,
         of(EIGHT, gated=(4, 5)),
         more={"waited": 9e9, "quiet": 20.0},
         check=lambda step: step.again == 10.0,
     ),
-    "it cannot create all of them": Case(
+    "the operator cannot create all of the new pods": Case(
         Wait, EIGHT, of(EIGHT, gated=(4, 5)), state=TWICE, check=waits(REASON_NO_ROOM, 2)
     ),
-    "it cannot create all of them, and the others have room": Case(
+    "the operator cannot create all of the new pods, and the others have capacity": Case(
         Replan,
         EIGHT,
         of(EIGHT, gated=(4, 5)),
         room(2),
         check=placed(*range(6), late=(4, 5)),
     ),
-    "it cannot create any": Case(
+    "the operator cannot create any new pod": Case(
         Wait,
         EIGHT,
         of(EIGHT),
         check=lambda step: (step.phase, step.verdict.reason) == (PLACED, REASON_WAITING_FOR_PODS),
     ),
-    "another system holds them": Case(
+    "another system gates the new pods": Case(
         Wait,
         EIGHT,
         of(EIGHT, gated=range(4, 8), gates=["other/gate"]),
@@ -152,7 +152,7 @@ SCALED: dict[str, Case] = {
         state=TWICE,
         check=waits(REASON_FOREIGN_GATE, 4, again=60.0),
     ),
-    "another system holds some of them": Case(
+    "another system gates some of the new pods": Case(
         Replan,
         EIGHT,
         [
@@ -162,14 +162,14 @@ SCALED: dict[str, Case] = {
         room(4),
         check=placed(*range(4), 6, 7, late=(6, 7)),
     ),
-    "admission gives them a term that kfext does not model": Case(
+    "admission gives the new pods a term that kfext does not model": Case(
         Wait,
         EIGHT,
         of(EIGHT, gated=range(4, 8), spec={"resourceClaims": [{"name": "x"}]}),
         room(4),
         check=waits(REASON_UNMODELLED, 4, again=15.0),
     ),
-    "kube-scheduler binds none of them": Case(
+    "kube-scheduler binds none of the new pods": Case(
         DeleteUnbound,
         EIGHT,
         of(EIGHT, pinned=range(4, 8)),
@@ -180,7 +180,7 @@ SCALED: dict[str, Case] = {
             and step.state.retry_at > NOW
         ),
     ),
-    "they rest after that": Case(
+    "the new pods pause after that": Case(
         Wait,
         EIGHT,
         of(EIGHT, gated=range(4, 8)),
@@ -189,13 +189,13 @@ SCALED: dict[str, Case] = {
         RESTS,
         check=waits(REASON_BIND_TIMEOUT, 4, again=60.0),
     ),
-    "and are tried again": Case(
+    "the new pods are tried again after the pause": Case(
         Pin, EIGHT, of(EIGHT, gated=range(4, 8)), room(4), LATE, replace(RESTS, retry_at=NOW)
     ),
     "a job that is scaled though its workers cannot take part with others": Case(
         Wait, fixed(), of(fixed(), gated=range(4, 8)), state=TWICE, check=waits(REASON_NO_ROOM, 4)
     ),
-    "its new workers come late": Case(
+    "its new workers are created late": Case(
         Replan,
         fixed(),
         of(fixed(), gated=range(4, 8)),
@@ -222,13 +222,13 @@ LOST: dict[str, Case] = {
         Wait, torchrun(4), of(torchrun(4), runs=(0, 1, 2), gated=[3]), state=TWICE,
         check=waits(REASON_NO_ROOM, 1),
     ),
-    "so many of them that the others cannot train": Case(
+    "so many workers of torchrun that the others cannot train": Case(
         Suspend,
         torchrun(4, minReplicas=3),
         of(torchrun(4, minReplicas=3), runs=(0, 1), gated=(2, 3)),
         state=TWICE,
     ),
-    "the worker that they meet at": Case(
+    "the worker where the others meet": Case(
         Suspend, torchrun(4), of(torchrun(4), runs=(1, 2, 3), gated=[0]), state=TWICE
     ),
     "a worker of a gang of a fixed size": Case(
@@ -237,7 +237,7 @@ LOST: dict[str, Case] = {
     "a worker of such a gang that was scaled up": Case(
         Suspend, fixed(), of(fixed(), runs=(0, 1, 2), gated=(3, 4, 5, 6, 7)), state=TWICE
     ),
-    "a worker with room, where the others have none": Case(
+    "a worker with capacity, where the others have none": Case(
         Replan,
         fixed(),
         of(fixed(), runs=(0, 1, 2), gated=(3, 4, 5, 6, 7)),
@@ -269,7 +269,7 @@ LOST: dict[str, Case] = {
         check=placed(*range(4), late=[3]),
         more={**LONG_AGO, "succeeded": frozenset({ReplicaKey("worker", 3)})},
     ),
-    "it waits, once that is recorded": Case(
+    "it waits, once the success is recorded": Case(
         Wait,
         fixed(4),
         of(fixed(4), runs=(0, 1, 2), gated=[3]),
@@ -282,7 +282,7 @@ LOST: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", (SCALED | LOST).values(), ids=SCALED | LOST)
-def test_what_becomes_of_a_gang_that_runs(case: Case) -> None:
+def test_the_next_step_of_a_running_gang(case: Case) -> None:
     situation = situation_of(
         case.made.build(),
         tuple(case.pods),
@@ -297,7 +297,7 @@ def test_what_becomes_of_a_gang_that_runs(case: Case) -> None:
     assert case.check(step), step
 
 
-def test_a_gang_that_is_scaled_beyond_all_bounds_trains_on() -> None:
+def test_a_gang_scaled_beyond_all_bounds_trains_on() -> None:
     pods = of(EIGHT, gated=range(4, 8))
     step = next_step(
         situation_of(HUGE, tuple(pods), None, JobState(), NOW, colocation="required"), FULL
@@ -307,5 +307,5 @@ def test_a_gang_that_is_scaled_beyond_all_bounds_trains_on() -> None:
     assert (step.phase, step.verdict.reason) == (PLACED, REASON_HANDS_OFF)
 
 
-def test_what_came_late_is_kept_with_the_plan() -> None:
+def test_pods_that_were_created_late_are_kept_with_the_plan() -> None:
     assert decode_plan(LATE.encode(), job_uid="uid-1") == LATE

@@ -1,4 +1,4 @@
-"""Patches made from the kept parts of a job equal the patches made from the whole job."""
+"""Patches from the stored parts of a job equal the patches from the whole job."""
 
 from collections.abc import Callable
 
@@ -36,9 +36,9 @@ PATCHES: dict[str, Patch] = {
 }
 
 
-def made(patch: Patch, raw: Raw, of: TrainingJob) -> object:
+def made(patch: Patch, raw: Raw, job: TrainingJob) -> object:
     try:
-        return patch(raw, of)
+        return patch(raw, job)
     except (Unpatchable, KeyError) as error:  # a job that is not held cannot be unsuspended
         return type(error)
 
@@ -46,9 +46,9 @@ def made(patch: Patch, raw: Raw, of: TrainingJob) -> object:
 @pytest.mark.parametrize("patch", PATCHES.values(), ids=PATCHES)
 @given(raw=odd_jobs)
 def test_the_patches_of_any_job_are_the_same(patch: Patch, raw: Raw) -> None:
-    of = parse_job(raw)
-    if of is not None:
-        assert made(patch, basis(raw, of), of) == made(patch, raw, of)
+    job = parse_job(raw)
+    if job is not None:
+        assert made(patch, basis(raw, job), job) == made(patch, raw, job)
 
 
 @pytest.mark.parametrize("patch", PATCHES.values(), ids=PATCHES)
@@ -59,6 +59,6 @@ def test_the_patches_of_an_ordinary_job_are_the_same(patch: Patch) -> None:
         "affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}},
     }
     made_of = job().master(spec=spec).worker(4, spec=spec).held().elastic(rdzvPort=29400)
-    raw, of = made_of.raw, made_of.build()
-    assert patch(basis(raw, of), of) == patch(raw, of)
-    assert "x" * 99 not in str(basis(raw, of))
+    raw, training_job = made_of.raw, made_of.build()
+    assert patch(basis(raw, training_job), training_job) == patch(raw, training_job)
+    assert "x" * 99 not in str(basis(raw, training_job))

@@ -56,9 +56,9 @@ def created(
 
 def admitted(raw: Raw, *, alive: bool = True) -> Raw:
     before = deepcopy(raw)
-    found: Raw = jsonpatch.apply_patch(raw, list(mutate_pod(raw, controller_alive=alive).ops))
+    result: Raw = jsonpatch.apply_patch(raw, list(mutate_pod(raw, controller_alive=alive).ops))
     assert raw == before
-    return found
+    return result
 
 
 def env_of(pod: Raw) -> dict[str, Any]:
@@ -92,19 +92,19 @@ LISTENERS = {
     "the master": ("master", 0, [], [BASE]),
     "no worker": ("worker", 0, AT_MASTER, []),
     "no later worker": ("worker", 1, AT_MASTER, []),
-    "no worker that is told nothing": ("worker", 0, [], []),
+    "no worker without addresses": ("worker", 0, [], []),
     "an agent of torchrun": ("worker", 1, [{"name": "PET_RDZV_BACKEND", "value": "c10d"}], [BASE]),
     "an agent that meets others in etcd": (
         "worker", 1, [{"name": "PET_RDZV_BACKEND", "value": "etcd-v2"}], [BASE],
     ),
-    "no worker that has its identity from etcd": (
+    "no worker with an identity from etcd": (
         "worker", 0, [{"name": "PET_RDZV_BACKEND", "value": "etcd"}], [],
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("type_", "index", "env", "want"), LISTENERS.values(), ids=LISTENERS)
-def test_a_port_stays_declared_where_no_two_may_share_it(
+def test_a_port_stays_declared_where_no_two_pods_may_share_it(
     type_: str, index: int, env: list[Raw], want: list[int]
 ) -> None:
     assert host_ports(admitted(created(DDP, type_, index, env=env))) == want
@@ -116,20 +116,20 @@ def test_ports_of_the_user_stay_beside_it() -> None:
     assert host_ports(admitted(raw)) == [9090]
 
 
-def test_a_container_without_ports_gets_none_for_nobody() -> None:
+def test_a_container_that_nobody_connects_to_gets_no_port() -> None:
     raw = created(DDP, "worker", 0, env=AT_MASTER)
     del raw["spec"]["containers"][0]["ports"]
     assert "ports" not in admitted(raw)["spec"]["containers"][0]
 
 
-def test_processes_are_told_the_address_and_the_node() -> None:
+def test_processes_get_the_address_and_the_node() -> None:
     env = env_of(admitted(created(DDP, "worker", 0, env=AT_MASTER)))
     assert env["PET_LOCAL_ADDR"] == {"fieldRef": {"fieldPath": "status.podIP"}}
     assert env["NCCL_HOSTID"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
     assert "GLOO_SOCKET_IFNAME" not in env
 
 
-def test_what_the_user_has_set_is_not_set_again() -> None:
+def test_a_variable_of_the_user_is_not_set_again() -> None:
     own = [*AT_MASTER, {"name": "PET_LOCAL_ADDR", "value": "10.0.0.1"}]
     raw = created(DDP, "worker", 0, env=own)
     raw["metadata"]["annotations"][names.INTERFACES] = "eth1"
@@ -157,14 +157,14 @@ HOSTS = {
     "the others do not": (1, meeting(), "is_host=0"),
     "the user's configuration stays": (0, meeting(conf="timeout=9"), "timeout=9,is_host=1"),
     "a full name is the same host": (0, meeting("train-worker-0.team.svc"), "is_host=1"),
-    "who says it himself is left alone": (0, meeting(conf="is_host=0"), "is_host=0"),
+    "a user's own statement stays": (0, meeting(conf="is_host=0"), "is_host=0"),
     "etcd has a host of its own": (0, meeting(backend="etcd"), None),
-    "another host is not kfext's": (0, meeting("elsewhere"), None),
+    "kfext leaves another host alone": (0, meeting("elsewhere"), None),
 }
 
 
 @pytest.mark.parametrize(("index", "env", "want"), HOSTS.values(), ids=HOSTS)
-def test_who_hosts_the_rendezvous_is_said_not_guessed(
+def test_the_host_of_the_rendezvous_is_stated_not_guessed(
     index: int, env: list[Raw], want: str | None
 ) -> None:
     assert env_of(admitted(created(DDP, "worker", index, env=env))).get("PET_RDZV_CONF") == want
@@ -195,21 +195,21 @@ def cluster_in(pod: Raw) -> Any:
 
 
 @pytest.mark.parametrize(("type_", "index"), [(key.type, key.index) for key, _ in TF.replicas()])
-def test_every_replica_is_told_the_same_addresses_and_listens_on_its_own(
+def test_every_replica_gets_the_same_addresses_and_listens_on_its_own(
     type_: str, index: int
 ) -> None:
     pod = admitted(created(TF, type_, index, env=told(FULL)))
     want = offsets(TF)
     assert cluster_in(pod) == {
-        kind: [address(kind, n, BASE + offset) for n, offset in enumerate(found)]
+        kind: [address(kind, n, BASE + offset) for n, offset in enumerate(results)]
         for kind in FULL
-        if (found := [offset for key, offset in want.items() if key.type == kind])
+        if (results := [offset for key, offset in want.items() if key.type == kind])
     }
     own = [BASE + offset for key, offset in want.items() if (key.type, key.index) == (type_, index)]
     assert host_ports(pod) == own
 
 
-def test_the_sparse_form_says_the_same_of_those_it_names() -> None:
+def test_the_sparse_form_has_the_same_addresses_as_the_full_form() -> None:
     worker = {"worker": {"1": address("worker", 1)}, "ps": FULL["ps"]}
     server = {"ps": [address("ps", 1)], "worker": {}}
     full = cluster_in(admitted(created(TF, "worker", 1, env=told(FULL))))
@@ -219,7 +219,7 @@ def test_the_sparse_form_says_the_same_of_those_it_names() -> None:
     assert of_server == {"ps": [full["ps"][1]], "worker": {}}
 
 
-def test_a_damaged_tf_config_before_the_operators_own_costs_nothing() -> None:
+def test_a_damaged_tf_config_before_that_of_the_operator_does_no_harm() -> None:
     env = [{"name": "TF_CONFIG", "value": "{"}, *told(FULL)]
     pod = admitted(created(TF, "worker", 1, env=env))
     assert cluster_in(pod)["worker"][1] == address("worker", 1, BASE + 6)
@@ -247,7 +247,7 @@ def test_a_single_replica_listens_to_nobody() -> None:
     assert host_ports(admitted(created(TF, "worker", 0))) == []
 
 
-def test_without_a_controller_the_network_is_set_up_all_the_same() -> None:
+def test_the_network_is_set_up_without_a_controller_too() -> None:
     spec = admitted(created(DDP, "worker", 0, env=AT_MASTER), alive=False)["spec"]
     assert spec["hostNetwork"] is True
     assert "schedulingGates" not in spec
@@ -269,7 +269,7 @@ def test_without_a_base_the_pod_keeps_its_own_network(base: str | None) -> None:
 
 
 @given(odd_pods, st.sampled_from(["PyTorchJob", "TFJob"]))
-def test_odd_pods_are_never_left_half_edited(raw: Raw, kind: str) -> None:
+def test_malformed_pods_are_never_half_edited(raw: Raw, kind: str) -> None:
     owner = {"apiVersion": "kubeflow.org/v1", "kind": kind, "uid": "u", "controller": True}
     if isinstance(raw, dict) and isinstance(raw.get("metadata"), dict):
         raw["metadata"]["ownerReferences"] = [owner]
@@ -292,8 +292,8 @@ def training(*ports: Raw, container: str = "pytorch") -> Raw:
     return {"containers": [{"name": "logger"}, main]}
 
 
-def started(made: JobBuilder, *, port: int = 20000) -> Raw:
-    raw = made.held().raw
+def started(builder: JobBuilder, *, port: int = 20000) -> Raw:
+    raw = builder.held().raw
     parsed = parse_job(raw)
     assert parsed is not None
     plan = Plan(parsed.uid, 1, {ReplicaKey("worker", 0): "a"}, port=port)
@@ -320,13 +320,13 @@ DECLARED = {
 
 
 @pytest.mark.parametrize(("ports", "want"), DECLARED.values(), ids=DECLARED)
-def test_the_operator_is_told_the_port_by_its_own_name(
+def test_the_operator_finds_the_port_by_the_name_that_it_expects(
     ports: tuple[Raw, ...], want: list[tuple[str, int]]
 ) -> None:
     after = started(job().master(spec=training(*ports)).worker(1, spec=training(*ports)))
     for type_ in ("Master", "Worker"):
-        found = port_of(after, type_)
-        assert [(port["name"], port["containerPort"]) for port in found] == want
+        result = port_of(after, type_)
+        assert [(port["name"], port["containerPort"]) for port in result] == want
     assert "ports" not in template(after)["spec"]["containers"][0]
 
 
@@ -335,24 +335,24 @@ def test_on_the_pod_network_no_port_is_written() -> None:
 
 
 def test_elastic_workers_meet_on_the_port_of_the_job() -> None:
-    made = job().worker(2, spec=training()).elastic(rdzvBackend="c10d", rdzvPort=29400)
-    after = started(made)
+    builder = job().worker(2, spec=training()).elastic(rdzvBackend="c10d", rdzvPort=29400)
+    after = started(builder)
     assert port_of(after, "Worker")[0]["containerPort"] == 20000
     assert after["spec"]["elasticPolicy"]["rdzvPort"] == 20000
 
 
-def test_a_rendezvous_outside_the_job_is_left_alone() -> None:
+def test_a_rendezvous_outside_the_job_is_not_changed() -> None:
     policy = {"rdzvBackend": "etcd", "rdzvHost": "etcd.example", "rdzvPort": 2379}
-    made = job().worker(2, spec=training()).elastic(**policy)
-    assert started(made)["spec"]["elasticPolicy"] == policy
+    builder = job().worker(2, spec=training()).elastic(**policy)
+    assert started(builder)["spec"]["elasticPolicy"] == policy
 
 
 def test_the_ports_of_a_tfjob_are_left_to_its_pods() -> None:
-    made = job("TFJob").ps(1, spec=training(container="tensorflow")).worker(1)
-    assert port_of(started(made), "PS") is None
+    builder = job("TFJob").ps(1, spec=training(container="tensorflow")).worker(1)
+    assert port_of(started(builder), "PS") is None
 
 
-def test_the_patch_fails_if_the_containers_have_changed_places() -> None:
+def test_the_patch_fails_if_the_containers_changed_places() -> None:
     raw = job().worker(1, spec=training(PORT)).held().raw
     parsed = parse_job(raw)
     assert parsed is not None

@@ -58,13 +58,13 @@ def a_plan(*nodes: str, uid: str = "uid-1", generation: int = 1) -> Plan:
 
 
 def parsed(raw: Raw) -> TrainingJob:
-    made = parse_job(raw)
-    assert made is not None
-    return made
+    job = parse_job(raw)
+    assert job is not None
+    return job
 
 
 def applied(operations: list[Operation], raw: Raw) -> Raw:
-    """What the API server makes of it."""
+    """The object after the API server has applied the patch."""
     result: Raw = jsonpatch.apply_patch(deepcopy(raw), operations)
     return result
 
@@ -74,22 +74,22 @@ def started(raw: Raw, plan: Plan, *, state: JobState | None = None) -> Raw:
 
 
 def template(raw: Raw, type_: str = "Worker") -> Raw:
-    found: Raw = raw["spec"]["pytorchReplicaSpecs"][type_]["template"]
-    return found
+    result: Raw = raw["spec"]["pytorchReplicaSpecs"][type_]["template"]
+    return result
 
 
 def leaning(raw: Raw) -> list[Raw]:
-    found: list[Raw] = template(raw)["spec"]["affinity"]["nodeAffinity"][PREFERRED]
-    return found
+    results: list[Raw] = template(raw)["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+    return results
 
 
-def test_start_unsuspends_under_the_plan_and_lets_go_of_the_mark() -> None:
+def test_start_unsuspends_under_the_plan_and_removes_the_mark() -> None:
     raw = gang().held().raw
     after = started(raw, a_plan("a", "b"))
-    found = parsed(after)
-    assert not found.suspend
-    assert not found.held, "a suspend from now on is a person's"
-    assert decode_plan(found.annotations[names.PLAN], job_uid="uid-1") == a_plan("a", "b")
+    result = parsed(after)
+    assert not result.suspend
+    assert not result.held, "a suspend from now on is a person's"
+    assert decode_plan(result.annotations[names.PLAN], job_uid="uid-1") == a_plan("a", "b")
     for type_ in ("Master", "Worker"):
         metadata = template(after, type_)["metadata"]
         assert metadata["annotations"][names.PLAN_GENERATION] == "1"
@@ -119,7 +119,7 @@ MEANWHILE = {
     "resumed by a person": _resumed,
     "deleted and created again": _recreated,
     "scaled": _scaled,
-    "suspended by a person, who took our mark away": _taken_over,
+    "suspended by a person, who removed kfext's mark": _taken_over,
 }
 
 
@@ -134,22 +134,22 @@ def test_start_is_all_or_nothing(change: Any) -> None:
 
 @pytest.mark.parametrize("change", [_recreated, _scaled], ids=["created again", "scaled"])
 @pytest.mark.parametrize("patch", ["amend", "stop", "forget", "rescale", "release", "remember"])
-def test_every_patch_tests_what_it_rests_on(patch: str, change: Any) -> None:
+def test_every_patch_tests_its_preconditions(patch: str, change: Any) -> None:
     raw = gang().resumed().raw
-    found = parsed(raw)
+    result = parsed(raw)
     operations = {
-        "amend": lambda: replan_patch(raw, found, a_plan("a", "b", generation=2)),
-        "stop": lambda: suspend_patch(raw, found, JobState(strikes=1)),
-        "forget": lambda: forget_plan_patch(raw, found, JobState(generation=1)),
+        "amend": lambda: replan_patch(raw, result, a_plan("a", "b", generation=2)),
+        "stop": lambda: suspend_patch(raw, result, JobState(strikes=1)),
+        "forget": lambda: forget_plan_patch(raw, result, JobState(generation=1)),
         "rescale": lambda: rescale_patch(
             raw,
-            found,
+            result,
             a_plan("a", generation=2),
             workers=1,
             state=JobState(requested=2, assigned=1),
         ),
-        "release": lambda: release_patch(raw, found, RELEASE),
-        "remember": lambda: save_state_patch(raw, found, JobState(strikes=1)),
+        "release": lambda: release_patch(raw, result, RELEASE),
+        "remember": lambda: save_state_patch(raw, result, JobState(strikes=1)),
     }[patch]()
     assert applied(operations, raw) != raw
     change(raw)
@@ -157,7 +157,7 @@ def test_every_patch_tests_what_it_rests_on(patch: str, change: Any) -> None:
         applied(operations, raw)
 
 
-def test_a_job_that_a_person_resumed_and_suspends_again_is_hers() -> None:
+def test_a_job_that_a_person_resumed_and_suspends_again_stays_suspended() -> None:
     raw = gang().held().resumed().raw
     raw = applied(save_state_patch(raw, parsed(raw), JobState()), raw)
     raw["spec"]["runPolicy"]["suspend"] = True
@@ -169,7 +169,7 @@ def test_a_state_that_is_saved_in_the_queue_leaves_the_job_held() -> None:
     assert parsed(applied(save_state_patch(raw, parsed(raw), JobState(strikes=1)), raw)).held
 
 
-def test_the_operators_status_writes_do_not_get_in_the_way() -> None:
+def test_status_writes_of_the_operator_do_not_conflict() -> None:
     raw = gang().held().raw
     operations = unsuspend_patch(raw, parsed(raw), a_plan("a", "b"))
     raw["metadata"]["resourceVersion"] = "99"
@@ -194,9 +194,11 @@ def test_replicas_that_the_operator_defaults(replicas: Any) -> None:
 AFFINITIES: dict[str, Raw] = {
     "required": affinity_to("x"),
     "preferred nodes": {"nodeAffinity": {PREFERRED: [ZONE]}},
-    "preferred by name, but not as we say it": {"nodeAffinity": {PREFERRED: [ANY_NODE_BUT]}},
+    "preferred by name, in another form": {"nodeAffinity": {PREFERRED: [ANY_NODE_BUT]}},
     "preferred by name, but two nodes at once": {"nodeAffinity": {PREFERRED: [by_name("x", "y")]}},
-    "preferred by name, but less": {"nodeAffinity": {PREFERRED: [{**by_name("x"), "weight": 99}]}},
+    "preferred by name, at less weight": {
+        "nodeAffinity": {PREFERRED: [{**by_name("x"), "weight": 99}]}
+    },
     "pods": {"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": {}}]}},
     "anti": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
     "all": {
@@ -230,7 +232,7 @@ def test_a_users_affinity_is_never_lost(affinity: Raw) -> None:
         assert contains(template(after)["spec"]["affinity"], affinity)
 
 
-def test_a_new_plan_replaces_what_the_last_one_preferred_and_nothing_else() -> None:
+def test_a_new_plan_replaces_the_preference_of_the_last_plan_and_nothing_else() -> None:
     raw = started(with_affinity({"nodeAffinity": {PREFERRED: [ZONE]}}).raw, a_plan("a", "b"))
     stopped = applied(suspend_patch(raw, parsed(raw), JobState(strikes=1)), raw)
     after = started(stopped, a_plan("b", "c", generation=2))
@@ -241,30 +243,30 @@ def test_a_new_plan_replaces_what_the_last_one_preferred_and_nothing_else() -> N
     ]
 
 
-def test_stop_suspends_marks_and_forgets_the_plan() -> None:
+def test_stop_suspends_and_marks_the_job_and_removes_the_plan() -> None:
     raw = started(gang().held().raw, a_plan("a", "b"))
     state = JobState(strikes=2, suspended_at=7.0, reason="R", message="M")
-    found = parsed(applied(suspend_patch(raw, parsed(raw), state), raw))
-    assert found.suspend
-    assert found.held
-    assert names.PLAN not in found.annotations
-    assert state_in(found.annotations[names.STATE]) == state
+    result = parsed(applied(suspend_patch(raw, parsed(raw), state), raw))
+    assert result.suspend
+    assert result.held
+    assert names.PLAN not in result.annotations
+    assert state_in(result.annotations[names.STATE]) == state
 
 
-def test_a_job_whose_plan_is_forgotten_has_no_part_of_it_and_stays_theirs_to_resume() -> None:
+def test_a_job_without_its_plan_keeps_no_part_of_it_and_its_owner_may_resume_it() -> None:
     raw = started(gang().held().raw, replace(a_plan("a", "b"), port=20000))
     raw["spec"]["runPolicy"]["suspend"] = True
     state = JobState(generation=1)
     after = applied(forget_plan_patch(raw, parsed(raw), state), raw)
-    found = parsed(after)
-    assert found.suspend
-    assert not found.held
-    assert names.PLAN not in found.annotations
+    result = parsed(after)
+    assert result.suspend
+    assert not result.held
+    assert names.PLAN not in result.annotations
     assert names.PORT_BASE not in str(after["spec"])
-    assert state_in(found.annotations[names.STATE]) == state
+    assert state_in(result.annotations[names.STATE]) == state
 
 
-def test_a_plan_is_not_forgotten_of_a_job_that_was_resumed_meanwhile() -> None:
+def test_the_plan_of_a_job_that_was_resumed_meanwhile_stays() -> None:
     raw = started(gang().held().raw, a_plan("a", "b"))
     raw["spec"]["runPolicy"]["suspend"] = True
     operations = forget_plan_patch(raw, parsed(raw), JobState(generation=1))
@@ -273,7 +275,7 @@ def test_a_plan_is_not_forgotten_of_a_job_that_was_resumed_meanwhile() -> None:
         applied(operations, raw)
 
 
-def test_stop_takes_the_ports_of_the_host_network_away() -> None:
+def test_stop_removes_the_ports_of_the_host_network() -> None:
     hosted = replace(a_plan("a", "b"), port=20000)
     raw = started(gang().held().raw, hosted)
     after = applied(suspend_patch(raw, parsed(raw), JobState()), raw)
@@ -281,22 +283,22 @@ def test_stop_takes_the_ports_of_the_host_network_away() -> None:
     assert names.PORT_BASE not in str(after["spec"])
 
 
-def test_stop_of_a_job_that_never_said_whether_it_is_suspended() -> None:
+def test_stop_of_a_job_that_never_stated_whether_it_is_suspended() -> None:
     raw = gang().raw
     del raw["spec"]["runPolicy"]
-    found = parsed(applied(suspend_patch(raw, parsed(raw), JobState()), raw))
-    assert found.suspend
-    assert found.held
+    result = parsed(applied(suspend_patch(raw, parsed(raw), JobState()), raw))
+    assert result.suspend
+    assert result.held
 
 
 def test_release_lets_the_job_start_and_its_pods_prefer_each_other() -> None:
     raw = gang().held().annotated(names.PLAN, "{}").raw
     after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
-    found = parsed(after)
-    assert found.released
-    assert not found.suspend
-    assert not found.held
-    assert names.PLAN not in found.annotations
+    result = parsed(after)
+    assert result.released
+    assert not result.suspend
+    assert not result.held
+    assert names.PLAN not in result.annotations
     for type_ in ("Master", "Worker"):
         made = template(after, type_)
         assert made["metadata"]["annotations"][names.RELEASED] == names.REASON_TOO_BIG
@@ -305,13 +307,13 @@ def test_release_lets_the_job_start_and_its_pods_prefer_each_other() -> None:
         assert term["podAffinityTerm"]["topologyKey"] == names.HOSTNAME
 
 
-def test_release_takes_the_preference_for_planned_nodes_away() -> None:
+def test_release_removes_the_preference_for_planned_nodes() -> None:
     raw = started(with_affinity({"nodeAffinity": {PREFERRED: [ZONE]}}).raw, a_plan("a", "b"))
     after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
     assert leaning(after) == [ZONE]
 
 
-def test_release_remembers_why_and_adds_nothing_to_what_a_template_lacks() -> None:
+def test_release_records_the_reason_and_adds_nothing_to_templates() -> None:
     raw = gang().held().raw
     after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
     assert state_in(after["metadata"]["annotations"][names.STATE]).message == "too big"
@@ -320,10 +322,10 @@ def test_release_remembers_why_and_adds_nothing_to_what_a_template_lacks() -> No
 
 @pytest.mark.parametrize("before", [None, JobState(requested=12, message="not bound in time")])
 def test_a_user_who_releases_a_job_writes_no_mark(before: JobState | None) -> None:
-    made = gang().held().annotated(names.PLAN, "{}")
+    builder = gang().held().annotated(names.PLAN, "{}")
     if before:
-        made.annotated(names.STATE, before.encode(job_uid="uid-1"))
-    raw = made.raw
+        builder.annotated(names.STATE, before.encode(job_uid="uid-1"))
+    raw = builder.raw
     after = applied(user_release_patch(raw, parsed(raw)), raw)
     marks, earlier = after["metadata"]["annotations"], raw["metadata"]["annotations"]
     assert marks[names.RELEASED] == names.REASON_RELEASED_BY_USER
@@ -347,18 +349,18 @@ def test_every_state_that_is_written_names_its_job() -> None:
         assert state_of(parsed(applied(patch, raw))) != JobState()
 
 
-def test_release_twice_changes_nothing_more() -> None:
+def test_a_second_release_changes_nothing() -> None:
     raw = gang().held().raw
     once = applied(release_patch(raw, parsed(raw), RELEASE), raw)
     assert applied(release_patch(once, parsed(once), RELEASE), once) == once
 
 
-def test_release_leaves_a_persons_suspend_alone() -> None:
+def test_release_leaves_the_suspend_of_a_person_alone() -> None:
     raw = gang().suspended().raw
     assert parsed(applied(release_patch(raw, parsed(raw), RELEASE), raw)).suspend
 
 
-def test_release_of_what_kueue_runs_touches_neither_suspend_nor_templates() -> None:
+def test_release_of_a_kueue_job_touches_neither_suspend_nor_templates() -> None:
     raw = gang().held().queued_by_kueue().raw
     after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
     assert after["spec"] == raw["spec"]
@@ -373,7 +375,7 @@ def test_replica_types_in_any_case(key: str) -> None:
     assert names.PLAN_GENERATION in template(after, key)["metadata"]["annotations"]
 
 
-def test_remember_twice_writes_once() -> None:
+def test_the_same_record_is_written_once() -> None:
     raw = gang().resumed().raw
     once = applied(save_state_patch(raw, parsed(raw), JobState(strikes=1)), raw)
     again = save_state_patch(once, parsed(once), JobState(strikes=1))
@@ -387,10 +389,10 @@ def torch(workers: int) -> Raw:
     return job().worker(workers, cpu="1").held().elastic().raw
 
 
-def test_a_job_that_starts_short_is_made_so_small_and_remembered_as_short() -> None:
+def test_a_job_that_starts_short_is_scaled_down_and_recorded_as_short() -> None:
     raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(requested=8, assigned=5))
-    found = parsed(raw)
-    assert (found.suspend, workers_of(found)) == (False, 5)
+    result = parsed(raw)
+    assert (result.suspend, workers_of(result)) == (False, 5)
     assert state_in(raw["metadata"]["annotations"][names.STATE]).requested == 8
 
 
@@ -399,13 +401,13 @@ def test_a_job_that_starts_whole_is_not_short() -> None:
     assert names.STATE not in raw["metadata"]["annotations"]
 
 
-def test_a_short_job_that_is_stopped_asks_for_all_of_its_workers_again() -> None:
+def test_a_short_job_that_is_stopped_requests_all_of_its_workers_again() -> None:
     raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(requested=8, assigned=5))
-    found = parsed(raw)
+    result = parsed(raw)
     state = state_in(raw["metadata"]["annotations"][names.STATE])
-    stopped = applied(suspend_patch(raw, found, state), raw)
-    found = parsed(stopped)
-    assert (found.suspend, workers_of(found)) == (True, 8)
+    stopped = applied(suspend_patch(raw, result, state), raw)
+    result = parsed(stopped)
+    assert (result.suspend, workers_of(result)) == (True, 8)
     assert state_in(stopped["metadata"]["annotations"][names.STATE]).requested == 0
 
 
@@ -419,30 +421,30 @@ def test_a_person_who_resizes_a_short_job_is_not_overruled_when_it_stops() -> No
 
 
 def of_tensorflow(workers: int, *, dynamic: bool) -> Raw:
-    made = job("TFJob").ps(1).worker(workers).held()
-    made.raw["spec"]["enableDynamicWorker"] = dynamic
-    return made.raw
+    builder = job("TFJob").ps(1).worker(workers).held()
+    builder.raw["spec"]["enableDynamicWorker"] = dynamic
+    return builder.raw
 
 
 SHORT, GROWN = JobState(requested=4, assigned=3), JobState(requested=4, assigned=6)
 LET_GO: dict[str, tuple[Raw, JobState, bool, int]] = {
-    "torchrun takes more workers in": (torch(3), SHORT, True, 4),
-    "so do parameter servers with dynamic workers": (
+    "torchrun admits more workers": (torch(3), SHORT, True, 4),
+    "parameter servers with dynamic workers admit more": (
         of_tensorflow(3, dynamic=True), SHORT, True, 4
     ),
-    "workers that know all others do not": (of_tensorflow(3, dynamic=False), SHORT, True, 3),
-    "they are made anew where none runs": (of_tensorflow(3, dynamic=False), SHORT, False, 4),
-    "so are workers of torchrun": (torch(3), SHORT, False, 4),
-    "a worker that runs is not taken": (torch(6), GROWN, True, 6),
-    "a worker that does not run is": (torch(6), GROWN, False, 4),
+    "workers that know all others admit none": (of_tensorflow(3, dynamic=False), SHORT, True, 3),
+    "they start again where none runs": (of_tensorflow(3, dynamic=False), SHORT, False, 4),
+    "workers of torchrun start again where none runs": (torch(3), SHORT, False, 4),
+    "a running worker is not removed": (torch(6), GROWN, True, 6),
+    "a worker that does not run is removed": (torch(6), GROWN, False, 4),
     "what another client has set is kept": (torch(2), SHORT, True, 2),
-    "a job of its own size keeps that": (torch(3), JobState(), True, 3),
+    "a job at its requested size keeps it": (torch(3), JobState(), True, 3),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("by_user", [False, True], ids=["by kfext", "by its user"])
 @pytest.mark.parametrize(("raw", "state", "runs", "want"), LET_GO.values(), ids=LET_GO)
-def test_a_released_job_has_what_it_asked_for(
+def test_a_released_job_has_its_requested_size(
     raw: Raw, state: JobState, *, runs: bool, want: int, by_user: bool
 ) -> None:
     raw = deepcopy(raw)
@@ -451,8 +453,8 @@ def test_a_released_job_has_what_it_asked_for(
     if runs:
         del annotations[names.HELD]
         raw["spec"]["runPolicy"]["suspend"] = False
-    found = parsed(raw)
-    patch = user_release_patch(raw, found) if by_user else release_patch(raw, found, RELEASE)
+    result = parsed(raw)
+    patch = user_release_patch(raw, result) if by_user else release_patch(raw, result, RELEASE)
     after = parsed(applied(patch, raw))
     assert (after.released, after.suspend, workers_of(after)) == (True, False, want)
     if want == state.requested:
@@ -480,7 +482,7 @@ def test_on_the_pod_network_templates_bear_neither() -> None:
     assert annotations.keys() == {names.PLAN_GENERATION}
 
 
-def test_a_later_plan_for_the_pod_network_takes_the_base_back() -> None:
+def test_a_later_plan_for_the_pod_network_removes_the_base() -> None:
     raw = started(gang().held().raw, ON_HOST)
     raw["spec"]["runPolicy"]["suspend"] = True
     raw["metadata"]["annotations"][names.HELD] = "true"
@@ -489,7 +491,7 @@ def test_a_later_plan_for_the_pod_network_takes_the_base_back() -> None:
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_release_takes_the_base_back_unless_pods_may_be_there_already(runs: bool) -> None:
+def test_release_removes_the_base_unless_pods_may_exist_already(runs: bool) -> None:
     raw = started(gang().held().raw, ON_HOST)
     raw["spec"]["runPolicy"]["suspend"] = not runs
     after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
@@ -506,19 +508,19 @@ def test_templates_prefer_few_nodes_or_none() -> None:
     assert "affinity" not in template(started(raw, a_plan(*nodes)))["spec"]
 
 
-def test_a_preference_for_few_nodes_goes_with_a_plan_for_many() -> None:
+def test_a_plan_for_many_nodes_removes_a_preference_for_few() -> None:
     raw = with_affinity({"nodeAffinity": {PREFERRED: [ZONE, by_name("old")]}}).raw
     after = started(raw, a_plan(*(f"n{number}" for number in range(17))))
     assert leaning(after) == [ZONE]
 
 
-def test_the_largest_gang_is_started_by_a_patch_that_the_api_server_takes() -> None:
+def test_the_largest_gang_starts_by_a_patch_that_the_api_server_accepts() -> None:
     raw = job().worker(MOST_PODS, cpu="1").held().raw
     places = {ReplicaKey("worker", at): f"gpu-node-{at % 5000:05}" for at in range(MOST_PODS)}
     plan = Plan("uid-1", 1, places)
     patch = unsuspend_patch(raw, parsed(raw), plan)
     written = len(plan.encode())
-    assert plan_excess(written, beside=0) == ""
+    assert plan_excess(written, other_bytes=0) == ""
     assert len(json.dumps(patch)) < 1.5 * written
     assert len(json.dumps(template(applied(patch, raw)))) < 1000
 
@@ -526,16 +528,16 @@ def test_the_largest_gang_is_started_by_a_patch_that_the_api_server_takes() -> N
 def test_D6_another_size_is_one_patch_of_workers_plan_and_state() -> None:
     raw = job().master().worker(3).resumed().raw
     plan, state = a_plan("a", "b", generation=2), JobState(requested=3, assigned=1)
-    found = applied(rescale_patch(raw, parsed(raw), plan, workers=1, state=state), raw)
-    assert decode_plan(found["metadata"]["annotations"][names.PLAN], job_uid="uid-1") == plan
-    assert state_of(parsed(found)) == state
-    found["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
-    assert found["spec"] == raw["spec"]
+    result = applied(rescale_patch(raw, parsed(raw), plan, workers=1, state=state), raw)
+    assert decode_plan(result["metadata"]["annotations"][names.PLAN], job_uid="uid-1") == plan
+    assert state_of(parsed(result)) == state
+    result["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
+    assert result["spec"] == raw["spec"]
 
 
-def test_D6_a_job_that_is_suspended_to_be_resized_keeps_what_it_asked_for() -> None:
+def test_D6_a_job_suspended_to_be_resized_keeps_its_requested_size() -> None:
     raw = job("TFJob").ps(1).worker(3).resumed().raw
     state = JobState(requested=3, assigned=2)
-    found = parsed(applied(suspend_patch(raw, parsed(raw), state, workers=2), raw))
-    assert (found.suspend, found.held, workers_of(found)) == (True, True, 2)
-    assert state_of(found) == state
+    result = parsed(applied(suspend_patch(raw, parsed(raw), state, workers=2), raw))
+    assert (result.suspend, result.held, workers_of(result)) == (True, True, 2)
+    assert state_of(result) == state

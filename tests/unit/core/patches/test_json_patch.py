@@ -33,7 +33,7 @@ def merged(document: Any, wanted: Any) -> Any:
 
 
 @given(document=documents, wanted=st.dictionaries(members, changes))
-def test_a_patch_brings_about_what_is_wanted_and_no_more(
+def test_a_patch_makes_the_wanted_changes_and_no_more(
     document: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
     before = copy.deepcopy(document)
@@ -85,7 +85,7 @@ def test_a_parent_of_another_type_is_not_overwritten(parent: object) -> None:
 RAW: dict[str, Any] = {"a": {"b/c": 1, "list": [1, 2, 3]}, "n": None}
 PATCHES: dict[str, Operation] = {
     "a member is added": {"op": "add", "path": "/a/new", "value": {"x": 1}},
-    "a member that is there is replaced by add": {"op": "add", "path": "/a/b~1c", "value": 2},
+    "an existing member is replaced by add": {"op": "add", "path": "/a/b~1c", "value": 2},
     "an item is inserted": {"op": "add", "path": "/a/list/1", "value": 9},
     "an item is appended": {"op": "add", "path": "/a/list/-", "value": 9},
     "a member is replaced": {"op": "replace", "path": "/a/b~1c", "value": 2},
@@ -93,20 +93,20 @@ PATCHES: dict[str, Operation] = {
     "a member is removed": {"op": "remove", "path": "/a/b~1c"},
     "an item is removed": {"op": "remove", "path": "/a/list/0"},
     "a member is moved": {"op": "move", "from": "/a/b~1c", "path": "/a/moved"},
-    "what is moved is absent": {"op": "move", "from": "/a/x", "path": "/a/moved"},
+    "the source of a move is absent": {"op": "move", "from": "/a/x", "path": "/a/moved"},
     "a test holds": {"op": "test", "path": "/a/b~1c", "value": 1},
     "a test of null holds": {"op": "test", "path": "/n", "value": None},
     "a test fails": {"op": "test", "path": "/a/b~1c", "value": 2},
     "a test of a member that is absent fails": {"op": "test", "path": "/a/x", "value": None},
     "a parent is absent": {"op": "add", "path": "/x/y", "value": 1},
-    "what is replaced is absent": {"op": "replace", "path": "/a/x", "value": 1},
-    "what is removed is absent": {"op": "remove", "path": "/a/x"},
+    "the target of a replace is absent": {"op": "replace", "path": "/a/x", "value": 1},
+    "the target of a remove is absent": {"op": "remove", "path": "/a/x"},
     "an item is absent": {"op": "remove", "path": "/a/list/3"},
 }
 
 
 @pytest.mark.parametrize("operation", PATCHES.values(), ids=PATCHES)
-def test_a_patch_does_what_jsonpatch_does(operation: Operation) -> None:
+def test_a_patch_has_the_result_of_jsonpatch(operation: Operation) -> None:
     before = {"a": {"b/c": 1, "list": [1, 2, 3]}, "n": None}
     try:
         want = jsonpatch.apply_patch(RAW, [operation])

@@ -40,14 +40,14 @@ def pinned(raw: Raw, where: str = "a") -> Raw:
 
 
 def terms_of(raw: Raw) -> list[Raw]:
-    found: list[Raw] = raw["spec"]["affinity"]["nodeAffinity"][PINNED]["nodeSelectorTerms"]
-    return found
+    results: list[Raw] = raw["spec"]["affinity"]["nodeAffinity"][PINNED]["nodeSelectorTerms"]
+    return results
 
 
 CASES: dict[str, tuple[Raw | None, list[Raw]]] = {
     "no affinity": (None, [{"matchFields": [HERE]}]),
     "empty affinity": ({}, [{"matchFields": [HERE]}]),
-    "affinity of another sort": (ANTI, [{"matchFields": [HERE]}]),
+    "affinity of another kind": (ANTI, [{"matchFields": [HERE]}]),
     "empty node affinity": ({"nodeAffinity": {}}, [{"matchFields": [HERE]}]),
     "preferred node affinity only": (
         {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 9}]}},
@@ -86,9 +86,9 @@ def test_pin(affinity: Raw | None, want_terms: list[Raw]) -> None:
     after = pinned(before)
     assert terms_of(after) == want_terms
     assert not after["spec"]["schedulingGates"]
-    found = parse_pod(after)
-    assert found.home == "a" or {} in want_terms or {"matchExpressions": []} in want_terms
-    assert not found.gated
+    parsed = parse_pod(after)
+    assert parsed.home == "a" or {} in want_terms or {"matchExpressions": []} in want_terms
+    assert not parsed.gated
 
 
 @pytest.mark.parametrize(("affinity", "_"), CASES.values(), ids=CASES.keys())
@@ -145,14 +145,14 @@ def test_pin_obeys_the_rules_and_means_that_node_only(terms: list[Raw]) -> None:
 
 MEANWHILE: dict[str, Any] = {
     "another pod of that name": lambda raw: raw["metadata"].update(uid="other"),
-    "our gate is gone": lambda raw: raw["spec"].pop("schedulingGates"),
-    "the gates changed places": lambda raw: raw["spec"]["schedulingGates"].reverse(),
+    "kfext's gate is gone": lambda raw: raw["spec"].pop("schedulingGates"),
+    "the gates changed their order": lambda raw: raw["spec"]["schedulingGates"].reverse(),
 }
 
 
 @pytest.mark.parametrize("change", MEANWHILE.values(), ids=MEANWHILE.keys())
 @pytest.mark.parametrize("write", [lambda body: pin(body, "a"), ungate], ids=["pin", "ungate"])
-def test_nothing_is_written_on_what_has_changed(write: Any, change: Any) -> None:
+def test_nothing_is_written_to_a_pod_that_has_changed(write: Any, change: Any) -> None:
     raw = gated(None, gates=("other/gate",))
     operations = write(parse_pod(raw))
     change(raw)
@@ -160,7 +160,7 @@ def test_nothing_is_written_on_what_has_changed(write: Any, change: Any) -> None
         jsonpatch.apply_patch(raw, operations)
 
 
-def test_ungate_removes_our_gate_and_nothing_else() -> None:
+def test_ungate_removes_the_gate_of_kfext_and_nothing_else() -> None:
     raw = gated(required({"matchExpressions": [ZONE]}), gates=("other/gate",))
     after = jsonpatch.apply_patch(deepcopy(raw), ungate(parse_pod(raw)))
     assert after["spec"].pop("schedulingGates") == [{"name": "other/gate"}]
@@ -168,7 +168,7 @@ def test_ungate_removes_our_gate_and_nothing_else() -> None:
     assert after == raw
 
 
-def test_our_gate_is_found_among_others() -> None:
+def test_the_gate_of_kfext_is_found_among_others() -> None:
     raw = gated(None)
     raw["spec"]["schedulingGates"] = [{"name": "x/y"}, {"name": names.GATE}, {"name": "z/w"}]
     after = pinned(raw)
@@ -185,14 +185,14 @@ POD = pod(job().worker(cpu="1").build(), "worker", 0, version=7)
 SIZES: dict[str, tuple[TrainerCpu | None, CpuSize, dict[str, Any]]] = {
     "the limit alone": (TrainerCpu(20, None), CpuSize(150), {"limits": {"cpu": "150m"}}),
     "whole cores": (TrainerCpu(20, 900), CpuSize(2000), {"limits": {"cpu": "2000m"}}),
-    "the request with it": (
+    "the limit and the request": (
         TrainerCpu(900, 900), CpuSize(500, 500),
         {"limits": {"cpu": "500m"}, "requests": {"cpu": "500m"}},
     ),
-    "of a pod that requests none, which stays so": (
+    "of a pod that requests none and still requests none": (
         TrainerCpu(0, None), CpuSize(500), {"limits": {"cpu": "500m"}, "requests": {"cpu": "0m"}}
     ),
-    "of a pod that is not known to train": (None, CpuSize(500), {"limits": {"cpu": "500m"}}),
+    "of a pod without a known trainer": (None, CpuSize(500), {"limits": {"cpu": "500m"}}),
 }  # fmt: skip
 
 
@@ -205,7 +205,7 @@ def test_only_the_cpu_of_the_container_that_trains_is_written(
     }
 
 
-def test_a_pod_that_was_edited_or_replaced_meanwhile_is_a_conflict() -> None:
+def test_an_edited_or_replaced_pod_is_a_conflict() -> None:
     body = resize(POD, CpuSize(150), container="pytorch")
     assert body["metadata"] == {"resourceVersion": "7"}
 
@@ -213,7 +213,7 @@ def test_a_pod_that_was_edited_or_replaced_meanwhile_is_a_conflict() -> None:
 ASKED = names.CHECKPOINT_REQUEST
 BEFORE: dict[str, tuple[Any, dict[str, str]]] = {
     "no annotations": (None, {ASKED: "3"}),
-    "empty ones, which the API server drops": ({}, {ASKED: "3"}),
+    "empty annotations, which the API server drops": ({}, {ASKED: "3"}),
     "others": ({"a": "b"}, {"a": "b", ASKED: "3"}),
     "an earlier request": ({ASKED: "2"}, {ASKED: "3"}),
 }
@@ -235,7 +235,7 @@ def test_the_number_is_written_and_nothing_else(annotations: Any, want: dict[str
 
 
 @pytest.mark.parametrize("annotations", [None, {"a": "b"}], ids=["without", "with annotations"])
-def test_another_pod_of_the_same_name_is_not_asked(annotations: Any) -> None:
+def test_another_pod_of_the_same_name_gets_no_request(annotations: Any) -> None:
     operations = request_patch(parse_pod(running(annotations)), 3)
     other = running(annotations)
     other["metadata"]["uid"] = "another"
@@ -243,7 +243,7 @@ def test_another_pod_of_the_same_name_is_not_asked(annotations: Any) -> None:
         jsonpatch.apply_patch(other, operations)
 
 
-def test_annotations_that_came_meanwhile_are_not_lost() -> None:
+def test_annotations_that_were_added_meanwhile_are_not_lost() -> None:
     operations = request_patch(parse_pod(running(None)), 3)
     now = running({"a": "b"})
     now["metadata"]["resourceVersion"] = "2"

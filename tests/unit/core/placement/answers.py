@@ -1,4 +1,4 @@
-"""Clusters and gangs to ask the solver about, and what it answered."""
+"""Clusters and gangs for the solver, and its answers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,24 +21,30 @@ from tests.builders import JobBuilder, ledger, limits, node
 GPU = "nvidia.com/gpu"
 
 Group = tuple[Resources, tuple[Exclusive, ...], int]
-"""What each of some members requests, what is exclusive to it, and how many they are."""
+"""The request of each member, its exclusive terms, and the number of members."""
 
 
-def nodes_of(found: Assignment | Verdict) -> list[str]:
+def nodes_of(result: Assignment | Verdict) -> list[str]:
     """The node of each member in rank order."""
-    assert not isinstance(found, Verdict), found
-    return list(found.values())
+    assert not isinstance(result, Verdict), result
+    return list(result.values())
 
 
-def verdict_of(found: Assignment | Verdict) -> Verdict:
-    assert isinstance(found, Verdict), found
-    return found
+def verdict_of(result: Assignment | Verdict) -> Verdict:
+    assert isinstance(result, Verdict), result
+    return result
 
 
 def placed(
-    of: JobBuilder, on: Ledger, *, max_nodes: int | None = None, weights: Weights = DEFAULT
+    builder: JobBuilder,
+    capacity: Ledger,
+    *,
+    max_nodes: int | None = None,
+    weights: Weights = DEFAULT,
 ) -> list[str]:
-    return nodes_of(place(of.members(), on, limits(max_nodes=max_nodes), weights=weights))
+    return nodes_of(
+        place(builder.members(), capacity, limits(max_nodes=max_nodes), weights=weights)
+    )
 
 
 def gpus(capacity: Mapping[str, int]) -> Ledger:
@@ -74,7 +80,7 @@ def by_position(rows: Rows) -> NDArray[np.int64]:
 
 
 def holds(pool: Pool, gang: Gang, spots: Rows) -> bool:
-    """Whether the members have room at these positions of a pool; at -1 is who has no place."""
+    """Whether the members fit at these positions of a pool; -1 means no place."""
     left = pool.free.copy()
     taken: set[tuple[int, Exclusive]] = set()
     start = 0
@@ -87,5 +93,5 @@ def holds(pool: Pool, gang: Gang, spots: Rows) -> bool:
                 left[:, spot] -= batch.requests
                 taken |= wanted
         start += batch.count
-    # Others may have taken more than there is of what no pod here requests.
+    # A resource that no pod here requests may be overcommitted.
     return start == len(spots) and bool(((left >= 0) | (left == pool.free)).all())

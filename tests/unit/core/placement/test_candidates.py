@@ -21,11 +21,11 @@ GANGS: dict[type[Limit], tuple[Limit, int]] = {
     Excluded: (Excluded(frozenset("a")), 1),
     MaxNodes: (MaxNodes(1), 2),
 }
-"""A limit of each kind, and how many pods of 5 of 8 GPUs it concerns on the nodes a and b."""
+"""A limit of each kind, and how many pods it concerns on nodes a and b."""
 
 
 def answers(number: int, within: Limits) -> dict[str, Any]:
-    """What each user says of a gang that would go to a, or to a and b."""
+    """The answer of each user for a gang that would go to a, or to a and b."""
     members = members_of(job(uid="head").worker(number, gpus=5).build())
     placed = place(members, cluster(FREE, gpus=8), within)
     planned = {member.key: home for member, home in zip(members, "ab", strict=False)}
@@ -58,5 +58,5 @@ def test_every_kind_of_limit_is_tried_and_the_limits_of_settings_are_among_them(
     assert of_settings <= GANGS.keys()
 
 
-def test_a_node_that_no_limit_shuts_is_allowed() -> None:
+def test_a_node_that_no_limit_excludes_is_allowed() -> None:
     assert answers(1, limits())["place"] == {"a"}

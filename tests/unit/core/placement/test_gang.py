@@ -46,9 +46,7 @@ BATCHES: dict[str, tuple[JobBuilder, list[int]]] = {
 
 
 @pytest.mark.parametrize(("made", "want"), BATCHES.values(), ids=BATCHES)
-def test_members_in_a_row_that_ask_for_the_same_are_one_batch(
-    made: JobBuilder, want: list[int]
-) -> None:
+def test_adjacent_members_with_one_request_are_one_batch(made: JobBuilder, want: list[int]) -> None:
     assert [batch.count for batch in gang(made.members()).batches] == want
 
 
@@ -56,7 +54,7 @@ requests = st.dictionaries(st.sampled_from(["cpu", "gpu", "pods"]), st.integers(
 
 
 @given(st.lists(st.tuples(requests, st.just(()), st.integers(1, 3)), max_size=4))
-def test_batches_and_totals_say_what_the_members_say(
+def test_batches_and_totals_agree_with_the_members(
     groups: list[tuple[dict[str, int], tuple[()], int]],
 ) -> None:
     asked = members_in(groups)
@@ -107,7 +105,7 @@ ONE_EACH: dict[str, tuple[JobBuilder, int]] = {
         job().master(spec=apart(GangTerm("train"))).worker(3, spec=apart(GangTerm("train"))),
         4,
     ),
-    "two types, each by itself": (
+    "two types, each with its own term": (
         job("TFJob")
         .ps(2, spec=apart(GangTerm("train", ("ps",))))
         .worker(3, spec=apart(GangTerm("train", ("worker",)))),
@@ -117,12 +115,12 @@ ONE_EACH: dict[str, tuple[JobBuilder, int]] = {
 
 
 @pytest.mark.parametrize(("made", "want"), ONE_EACH.values(), ids=ONE_EACH)
-def test_pods_with_a_common_term_need_a_node_each(made: JobBuilder, want: int) -> None:
+def test_pods_with_a_common_anti_affinity_need_a_node_each(made: JobBuilder, want: int) -> None:
     assert gang(made.members()).max_anti_affine == want
     assert gang(made.members()).apart is (want > 1)
 
 
-def test_one_member_that_may_burst_makes_the_gang_one_that_may() -> None:
+def test_a_gang_may_burst_if_one_member_may() -> None:
     limited = job().worker(2, cpu="1", memory="1Gi", guaranteed=True)
     assert gang(limited.members()).guaranteed
     assert not gang(limited.master(cpu="1", memory="1Gi").members()).guaranteed
@@ -130,19 +128,19 @@ def test_one_member_that_may_burst_makes_the_gang_one_that_may() -> None:
 
 LARGER = {"containers": [{"resources": {"requests": {"cpu": "5"}}}], "nodeSelector": {"zone": "a"}}
 ASKS: dict[str, tuple[list[Mapping[str, Any]], list[int]]] = {
-    "no pod: what the template says": ([], [1000, 1000]),
-    "a pod behind the gate: what it says": ([{"gated": True, "spec": LARGER}], [5000, 1000]),
-    "a pod that has passed it: what the template says": ([{"spec": LARGER}], [1000, 1000]),
+    "no pod: the request of the template": ([], [1000, 1000]),
+    "a gated pod: its own request": ([{"gated": True, "spec": LARGER}], [5000, 1000]),
+    "an ungated pod: the request of the template": ([{"spec": LARGER}], [1000, 1000]),
     "a pod beyond the replicas: nothing": ([{"gated": True}] * 3, [1000, 1000]),
 }
 
 
 @pytest.mark.parametrize(("pods", "want"), ASKS.values(), ids=ASKS)
-def test_who_asks_for_what(pods: list[Mapping[str, Any]], want: list[int]) -> None:
-    of = job().worker(2, cpu="1").build()
-    there = [pod(of, "worker", index, **state) for index, state in enumerate(pods)]
-    members = members_of(of, there)
-    assert [member.key for member in members] == [key for key, _ in of.replicas()]
+def test_the_request_of_each_member(pods: list[Mapping[str, Any]], want: list[int]) -> None:
+    training_job = job().worker(2, cpu="1").build()
+    there = [pod(training_job, "worker", index, **state) for index, state in enumerate(pods)]
+    members = members_of(training_job, there)
+    assert [member.key for member in members] == [key for key, _ in training_job.replicas()]
     assert [member.requests["cpu"] for member in members] == want
     limits = [None if cpus == 5000 else cpus for cpus in want]
     assert [member.cpu_limit for member in members] == limits
@@ -170,7 +168,7 @@ SET: dict[str, tuple[Limits, object]] = {
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Limits)])
-def test_each_limit_comes_from_somewhere_and_changes_the_key(name: str) -> None:
+def test_each_limit_has_a_source_and_changes_the_key(name: str) -> None:
     limits, want = SET[name]
     assert getattr(limits, name) == want
     assert limits != NOTHING
@@ -197,12 +195,12 @@ REQUIRED = limits_of(Settings(colocation=Colocation.REQUIRED), excluded=())
 ALLOWED: dict[str, tuple[Limits, list[str], bool]] = {
     "anywhere": (NOTHING, ["a", "b"], True),
     "one node, if required": (REQUIRED, ["a", "a"], True),
-    "not two, if one is required": (REQUIRED, ["a", "b"], False),
+    "not two, if a single node is required": (REQUIRED, ["a", "b"], False),
     "as many as are allowed": (limits(max_nodes=2), ["a", "b", "a"], True),
     "no more": (limits(max_nodes=2), ["a", "b", "c"], False),
 }
 
 
 @pytest.mark.parametrize(("limits", "nodes", "want"), ALLOWED.values(), ids=ALLOWED)
-def test_which_nodes_a_whole_gang_may_have(limits: Limits, nodes: list[str], want: bool) -> None:
+def test_how_many_nodes_a_whole_gang_may_have(limits: Limits, nodes: list[str], want: bool) -> None:
     assert limits.allow(nodes) is want

@@ -20,29 +20,31 @@ from tests.gpu_builders import plain_node, sharing, sharing_node
 from tests.unit.core.placement.answers import GPU, verdict_of
 
 
-def test_required_with_pods_that_want_one_host_port_has_no_place() -> None:
-    on = ledger(node("a"), node("b"))
-    verdict = verdict_of(place(job().worker(2, ports=[80]).members(), on, limits(max_nodes=1)))
+def test_required_colocation_of_pods_with_one_host_port_has_no_place() -> None:
+    capacity = ledger(node("a"), node("b"))
+    verdict = verdict_of(
+        place(job().worker(2, ports=[80]).members(), capacity, limits(max_nodes=1))
+    )
     assert verdict.reason == REASON_TOO_BIG
     want = "2 of its pods want host port 80, which a node has only once"
     assert want in verdict.message
-    # Also where pods may be apart, and others hold the port beside.
-    on.claim("a", Claim("a", {}, host_ports=(("TCP", 80),)))
-    verdict = verdict_of(place(job().worker(3, ports=[80]).members(), on, limits()))
+    # Also where pods may be spread, and other pods hold the port.
+    capacity.claim("a", Claim("a", {}, host_ports=(("TCP", 80),)))
+    verdict = verdict_of(place(job().worker(3, ports=[80]).members(), capacity, limits()))
     assert verdict.reason == REASON_TOO_BIG
     assert want.replace("2", "3") in verdict.message
 
 
 TAKEN: dict[str, tuple[JobBuilder, str]] = {
-    "the single port of its pods": (
+    "the only port of its pods": (
         job().worker(2, ports=[80]),
         "host port 80 is taken on 2 of the eligible nodes",
     ),
-    "one of several": (
+    "one of several ports": (
         job().worker(2, ports=[80, 81]),
         "one of the host ports 80 and 81 is taken on 2 of the eligible nodes",
     ),
-    "too little of a resource is said first": (
+    "a short resource is named first": (
         job().worker(2, cpu="7", ports=[80]),
         "12 cpu free, 2 cpu short",
     ),
@@ -51,10 +53,10 @@ TAKEN: dict[str, tuple[JobBuilder, str]] = {
 
 @pytest.mark.parametrize(("made", "why"), TAKEN.values(), ids=TAKEN)
 def test_a_host_port_that_other_pods_hold_is_named(made: JobBuilder, why: str) -> None:
-    on = ledger(*(node(name, cpu="8") for name in "abc"))
+    capacity = ledger(*(node(name, cpu="8") for name in "abc"))
     for name in "ab":
-        on.claim(name, Claim(node=name, requests={"cpu": 6000}, host_ports=(("TCP", 80),)))
-    verdict = verdict_of(place(made.members(), on, limits()))
+        capacity.claim(name, Claim(node=name, requests={"cpu": 6000}, host_ports=(("TCP", 80),)))
+    verdict = verdict_of(place(made.members(), capacity, limits()))
     assert verdict.reason == REASON_NO_ROOM
     assert verdict.message.split("; ")[1] == why
 
@@ -63,15 +65,15 @@ TRAIN = apart(GangTerm("train"))
 EACH = "by its anti-affinity, 3 of its pods need a node each"
 
 
-def test_required_with_pods_that_must_be_apart_has_no_place() -> None:
-    on = ledger(node("a", cpu="1"), node("b"), node("c"))
+def test_required_colocation_of_pods_that_must_be_apart_has_no_place() -> None:
+    capacity = ledger(node("a", cpu="1"), node("b"), node("c"))
     of = job().master(cpu="1", spec=TRAIN).worker(2, cpu="1", spec=TRAIN).members()
-    verdict = verdict_of(place(of, on, limits(max_nodes=1)))
+    verdict = verdict_of(place(of, capacity, limits(max_nodes=1)))
     assert verdict.reason == REASON_TOO_BIG
     assert EACH in verdict.message
-    # Also beside a shortage; its end would not help.
-    on = ledger(node("a", cpu="2"))
-    verdict = verdict_of(place(of, on, limits(max_nodes=1)))
+    # Also while a resource is short; more of it would not help.
+    capacity = ledger(node("a", cpu="2"))
+    verdict = verdict_of(place(of, capacity, limits(max_nodes=1)))
     assert numbers(r"(\d) cpu short", verdict.message) == (1,)
     assert EACH in verdict.message
 
@@ -82,39 +84,39 @@ def test_fewer_nodes_than_pods_that_must_be_apart_are_named() -> None:
     assert verdict.reason == REASON_TOO_BIG
     assert numbers(r"(\d) of (\d) nodes are eligible", verdict.message) == (2, 2)
     assert EACH in verdict.message
-    on = ledger(*(node(name) for name in "abc"), used={"c": {"cpu": "32"}})
-    verdict = verdict_of(place(of, on, limits()))
+    capacity = ledger(*(node(name) for name in "abc"), used={"c": {"cpu": "32"}})
+    verdict = verdict_of(place(of, capacity, limits()))
     assert verdict.reason == REASON_NO_ROOM
     assert EACH in verdict.message
 
 
-def test_a_pod_that_must_be_apart_from_another_is_not_said_to_lack_a_port() -> None:
-    on = ledger(node("a"))
+def test_a_pod_that_must_be_apart_from_another_is_not_reported_to_lack_a_port() -> None:
+    capacity = ledger(node("a"))
     claim = Claim("a", {}, gang_terms=(GangTerm("train", namespace="team"),))
-    on.claim("before", claim)
-    verdict = verdict_of(place(job().worker(1, cpu="1", spec=TRAIN).members(), on, limits()))
+    capacity.claim("before", claim)
+    verdict = verdict_of(place(job().worker(1, cpu="1", spec=TRAIN).members(), capacity, limits()))
     assert verdict.reason == REASON_NO_ROOM
     assert "host port" not in verdict.message
 
 
 def test_one_type_without_a_possible_node_is_named() -> None:
-    on = ledger(node("a"), node("b"))
-    made = job().master(cpu="1").worker(3, cpu="1", spec={"nodeSelector": {"pool": "gpu"}})
-    verdict = verdict_of(place(made.members(), on, limits()))
+    capacity = ledger(node("a"), node("b"))
+    builder = job().master(cpu="1").worker(3, cpu="1", spec={"nodeSelector": {"pool": "gpu"}})
+    verdict = verdict_of(place(builder.members(), capacity, limits()))
     assert verdict.reason == REASON_NO_ELIGIBLE_NODE
     assert "none of 2 nodes" in verdict.message
     assert "3 of 4 pods" in verdict.message
 
 
 def numbers(pattern: str, message: str) -> tuple[float, ...]:
-    found = re.search(pattern, message)
-    assert found, message
-    return tuple(float(number) for number in found.groups())
+    placement = re.search(pattern, message)
+    assert placement, message
+    return tuple(float(number) for number in placement.groups())
 
 
-def test_a_shortage_says_how_much_is_free_and_how_much_is_short() -> None:
-    on = ledger(node("a", gpus=4), node("b", gpus=4), used={"a": {GPU: "3"}})
-    verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, limits()))
+def test_a_shortage_states_the_free_and_the_missing_amount() -> None:
+    capacity = ledger(node("a", gpus=4), node("b", gpus=4), used={"a": {GPU: "3"}})
+    verdict = verdict_of(place(job().worker(7, gpus=1).members(), capacity, limits()))
     assert verdict.reason == REASON_NO_ROOM
     assert numbers(r"(\d+) of (\d+) nodes are eligible", verdict.message) == (2, 2)
     assert numbers(r"(\d+) nvidia.com/gpu free, (\d+) nvidia.com/gpu short", verdict.message) == (
@@ -123,35 +125,35 @@ def test_a_shortage_says_how_much_is_free_and_how_much_is_short() -> None:
     )
 
 
-def test_required_says_what_the_freest_node_has() -> None:
-    on = ledger(node("a", gpus=4), node("b", gpus=8), used={"b": {GPU: "3"}})
-    verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, limits(max_nodes=1)))
+def test_required_colocation_states_the_free_capacity_of_the_freest_node() -> None:
+    capacity = ledger(node("a", gpus=4), node("b", gpus=8), used={"b": {GPU: "3"}})
+    verdict = verdict_of(place(job().worker(7, gpus=1).members(), capacity, limits(max_nodes=1)))
     assert verdict.reason == REASON_NO_ROOM
     assert numbers(r"freest node has (\d+) nvidia.com/gpu, (\d+)", verdict.message) == (5, 2)
 
 
-def test_a_limit_on_the_nodes_is_named_and_says_what_the_freest_nodes_have() -> None:
-    on = ledger(*(node(name, gpus=3) for name in "abc"), used={"c": {GPU: "1"}})
-    verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, limits(max_nodes=2)))
+def test_a_limit_on_the_nodes_is_named_with_the_free_capacity_of_the_freest_nodes() -> None:
+    capacity = ledger(*(node(name, gpus=3) for name in "abc"), used={"c": {GPU: "1"}})
+    verdict = verdict_of(place(job().worker(7, gpus=1).members(), capacity, limits(max_nodes=2)))
     assert verdict.reason == REASON_TOO_BIG
     assert f"on at most 2 nodes; the freest 2 nodes have 6 {GPU}, 1 {GPU} short" in verdict.message
-    verdict = verdict_of(place(job().worker(9, gpus=1).members(), on, limits(max_nodes=4)))
+    verdict = verdict_of(place(job().worker(9, gpus=1).members(), capacity, limits(max_nodes=4)))
     assert f"on at most 4 nodes; 8 {GPU} free, 1 {GPU} short" in verdict.message
 
 
 def test_a_pod_that_is_too_large_for_every_node() -> None:
-    on = ledger(node("a", gpus=4), node("b", gpus=4))
-    verdict = verdict_of(place(job().worker(gpus=6).members(), on, limits()))
+    capacity = ledger(node("a", gpus=4), node("b", gpus=4))
+    verdict = verdict_of(place(job().worker(gpus=6).members(), capacity, limits()))
     assert verdict.reason == REASON_TOO_BIG
     assert numbers(r"one pod needs (\d+) .* has (\d+)", verdict.message) == (6, 4)
 
 
-def test_no_possible_node_says_what_excludes_how_many() -> None:
+def test_a_message_without_a_possible_node_counts_the_nodes_of_each_exclusion() -> None:
     taint = {"key": "team", "effect": "NoSchedule"}
-    on = ledger(node("a", taints=[taint]), node("b", taints=[taint]), node("c", cordoned=True),
-                node("d"))  # fmt: skip
-    found = place(job().worker(cpu="1").members(), on, limits(excluded=["d"]))
-    verdict = verdict_of(found)
+    tainted = (node("a", taints=[taint]), node("b", taints=[taint]))
+    capacity = ledger(*tainted, node("c", cordoned=True), node("d"))
+    placement = place(job().worker(cpu="1").members(), capacity, limits(excluded=["d"]))
+    verdict = verdict_of(placement)
     assert verdict.reason == REASON_NO_ELIGIBLE_NODE
     assert "none of 4 nodes" in verdict.message
     assert verdict.message.split("; ") == [
@@ -167,11 +169,11 @@ def test_an_empty_cluster() -> None:
     assert verdict == Verdict(REASON_NO_ELIGIBLE_NODE, "the cluster has no nodes")
 
 
-def test_some_eligible_nodes_do_not_hide_what_excludes_the_others() -> None:
+def test_eligible_nodes_do_not_hide_the_exclusions_of_the_others() -> None:
     fake = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
-    on = ledger(*(node(f"fake-{number}", taints=[fake]) for number in range(20)),
+    capacity = ledger(*(node(f"fake-{number}", taints=[fake]) for number in range(20)),
                 node("a", cpu="2"), node("b", cpu="2"))  # fmt: skip
-    message = verdict_of(place(job().worker(5, cpu="1").members(), on, limits())).message
+    message = verdict_of(place(job().worker(5, cpu="1").members(), capacity, limits())).message
     assert message.split("; ") == [
         "5 pods need 5 cpu together",
         "4 cpu free, 1 cpu short",
@@ -181,32 +183,32 @@ def test_some_eligible_nodes_do_not_hide_what_excludes_the_others() -> None:
     ]
 
 
-def test_what_excludes_nodes_for_some_of_the_pods_is_said_of_these() -> None:
-    on = ledger(node("a", cpu="1"), node("b", cpu="1", labels={"pool": "gpu"}))
-    made = job().master(cpu="1").worker(3, cpu="1", spec={"nodeSelector": {"pool": "gpu"}})
-    message = verdict_of(place(made.members(), on, limits())).message
+def test_an_exclusion_for_some_of_the_pods_names_these_pods() -> None:
+    capacity = ledger(node("a", cpu="1"), node("b", cpu="1", labels={"pool": "gpu"}))
+    builder = job().master(cpu="1").worker(3, cpu="1", spec={"nodeSelector": {"pool": "gpu"}})
+    message = verdict_of(place(builder.members(), capacity, limits())).message
     assert message.split("; ")[-2:] == [
         "1 of 2 nodes is eligible for 3 of 4 pods",
         "1 node does not have label pool=gpu, which nodeSelector requires",
     ]
 
 
-def test_pods_that_must_be_apart_need_hosts_with_a_name_of_their_own() -> None:
-    on = ledger(node("a"), node("b", labels={"kubernetes.io/hostname": "a"}))
-    message = verdict_of(place(job().worker(2, spec=TRAIN).members(), on, limits())).message
+def test_pods_that_must_be_apart_need_hosts_with_different_names() -> None:
+    capacity = ledger(node("a"), node("b", labels={"kubernetes.io/hostname": "a"}))
+    message = verdict_of(place(job().worker(2, spec=TRAIN).members(), capacity, limits())).message
     assert "none of 2 nodes is eligible; 2 nodes without a kubernetes.io/hostname label" in message
 
 
 def test_no_more_than_three_causes_are_named_the_most_frequent_first() -> None:
     taints = {"a": 1, "b": 2, "c": 3, "d": 4}
-    on = ledger(
+    capacity = ledger(
         *(
             node(f"{key}{number}", taints=[{"key": key, "effect": "NoSchedule"}])
             for key, count in taints.items()
             for number in range(count)
         )
     )
-    message = verdict_of(place(job().worker().members(), on, limits())).message
+    message = verdict_of(place(job().worker().members(), capacity, limits())).message
     assert re.findall(r"(\d) nodes have taint (\w)", message) == [
         ("4", "d"),
         ("3", "c"),
@@ -214,8 +216,8 @@ def test_no_more_than_three_causes_are_named_the_most_frequent_first() -> None:
     ]
     assert message.endswith("; 1 more node is excluded")
     avoid = replace(limits(), on_nodes=(Excluded(frozenset({"free"})),))
-    on.set_node(node("free"))
-    message = verdict_of(place(job().worker().members(), on, avoid)).message
+    capacity.set_node(node("free"))
+    message = verdict_of(place(job().worker().members(), capacity, avoid)).message
     assert "1 node left out after failed attempts" in message
 
 
@@ -227,31 +229,31 @@ IN_PIECES: dict[str, tuple[JobBuilder, int | None, str]] = {
 
 
 @pytest.mark.parametrize(("made", "max_nodes", "why"), IN_PIECES.values(), ids=IN_PIECES)
-def test_where_each_resource_by_itself_would_do(
+def test_a_message_where_each_resource_alone_would_suffice(
     made: JobBuilder, max_nodes: int | None, why: str
 ) -> None:
-    on = ledger(node("a", cpu="7", gpus=1), node("b", cpu="2", gpus=3))
-    assert why in verdict_of(place(made.members(), on, limits(max_nodes=max_nodes))).message
+    capacity = ledger(node("a", cpu="7", gpus=1), node("b", cpu="2", gpus=3))
+    assert why in verdict_of(place(made.members(), capacity, limits(max_nodes=max_nodes))).message
 
 
 EVER: dict[str, tuple[int, str]] = {
-    "what others use comes free one day": (8, REASON_NO_ROOM),
-    "what no node has does not": (9, REASON_TOO_BIG),
+    "used capacity is freed one day": (8, REASON_NO_ROOM),
+    "capacity that no node has is never free": (9, REASON_TOO_BIG),
 }
 
 
 @pytest.mark.parametrize(("pods", "want"), EVER.values(), ids=EVER)
-def test_whether_the_empty_cluster_would_hold_it_is_said(pods: int, want: str) -> None:
-    on = ledger(node("a", gpus=8), used={"a": {GPU: "1"}})
-    verdict = verdict_of(place(job().worker(pods, gpus=1).members(), on, limits()))
+def test_the_message_says_whether_an_empty_cluster_would_suffice(pods: int, want: str) -> None:
+    capacity = ledger(node("a", gpus=8), used={"a": {GPU: "1"}})
+    verdict = verdict_of(place(job().worker(pods, gpus=1).members(), capacity, limits()))
     assert verdict.reason == want
     assert ("even if the nodes were empty" in verdict.message) is (want == REASON_TOO_BIG)
 
 
-def test_a_single_pod_says_what_it_needs_of_how_many_nodes() -> None:
-    on = ledger(node("a", gpus=8), node("b", gpus=1, labels={"pool": "x"}))
-    made = job().worker(1, gpus=2, cpu="1", spec={"nodeSelector": {"pool": "x"}})
-    message = verdict_of(place(made.members(), on, limits())).message
+def test_the_message_of_a_single_pod_states_its_request_and_the_nodes() -> None:
+    capacity = ledger(node("a", gpus=8), node("b", gpus=1, labels={"pool": "x"}))
+    builder = job().worker(1, gpus=2, cpu="1", spec={"nodeSelector": {"pool": "x"}})
+    message = verdict_of(place(builder.members(), capacity, limits())).message
     assert message.startswith("1 pod needs 1 cpu, 2 nvidia.com/gpu; ")
     assert numbers(r"(\d) of (\d) nodes is eligible", message) == (1, 2)
     assert numbers(r"(\d) nvidia.com/gpu free, (\d)", message) == (1, 1)
@@ -259,49 +261,58 @@ def test_a_single_pod_says_what_it_needs_of_how_many_nodes() -> None:
 
 FIRST = "PyTorchJob team/first"
 KEPT: dict[str, tuple[int, int, int | None, str]] = {
-    "all that is free": (6, 8, None, f"6 {GPU} (kept for {FIRST}) free, 8 {GPU} short"),
-    "some of it": (4, 8, None, f"6 {GPU} (4 {GPU} kept for {FIRST}) free, 6 {GPU} short"),
-    "on one node": (6, 8, 1, f"the freest node has 4 {GPU} (kept for {FIRST}), 8 {GPU} short"),
+    "all free GPUs": (6, 8, None, f"6 {GPU} (kept for {FIRST}) free, 8 {GPU} short"),
+    "some free GPUs": (4, 8, None, f"6 {GPU} (4 {GPU} kept for {FIRST}) free, 6 {GPU} short"),
+    "the free GPUs of one node": (
+        6,
+        8,
+        1,
+        f"the freest node has 4 {GPU} (kept for {FIRST}), 8 {GPU} short",
+    ),
     "nothing": (0, 8, None, f"; 6 {GPU} free, 2 {GPU} short"),
 }
 
 
 @pytest.mark.parametrize(("kept", "pods", "max_nodes", "want"), KEPT.values(), ids=KEPT)
-def test_what_is_kept_for_another_job_is_named_and_not_called_taken(
+def test_reserved_capacity_is_named_and_not_called_used(
     kept: int, pods: int, max_nodes: int | None, want: str
 ) -> None:
-    on = ledger(node("a", gpus=4), node("b", gpus=4), used={"b": {GPU: "2"}})
+    capacity = ledger(node("a", gpus=4), node("b", gpus=4), used={"b": {GPU: "2"}})
     for name, free in (("a", 4), ("b", 2)):
         if held := min(kept, free):
-            on.claim(("reserved", name), Claim(name, {GPU: held}, job="first", kept=True))
+            capacity.claim(("reserved", name), Claim(name, {GPU: held}, job="first", kept=True))
         kept -= held
-    found = place(
-        *(job().worker(pods, gpus=1).members(), on, limits(max_nodes=max_nodes)),
-        kept=([("reserved", "a"), ("reserved", "b")], FIRST),
+    placement = place(
+        *(job().worker(pods, gpus=1).members(), capacity, limits(max_nodes=max_nodes)),
+        reserved=([("reserved", "a"), ("reserved", "b")], FIRST),
     )
-    assert want in verdict_of(found).message
+    assert want in verdict_of(placement).message
 
 
-def test_a_pod_that_fits_only_where_capacity_is_kept_is_told_so() -> None:
-    on = ledger(node("a", gpus=4), node("b", gpus=2))
-    on.claim("reserved", Claim("a", {GPU: 3}, job="first", kept=True))
-    found = place(job().worker(2, gpus=3).members(), on, limits(), kept=(["reserved"], FIRST))
-    assert f"6 {GPU} (3 {GPU} kept for {FIRST}) free" in verdict_of(found).message
-    found = place(job().worker(1, gpus=3).members(), on, limits(), kept=(["reserved"], FIRST))
+def test_the_message_of_a_pod_that_fits_only_reserved_capacity_says_so() -> None:
+    capacity = ledger(node("a", gpus=4), node("b", gpus=2))
+    capacity.claim("reserved", Claim("a", {GPU: 3}, job="first", kept=True))
+    placement = place(
+        job().worker(2, gpus=3).members(), capacity, limits(), reserved=(["reserved"], FIRST)
+    )
+    assert f"6 {GPU} (3 {GPU} kept for {FIRST}) free" in verdict_of(placement).message
+    placement = place(
+        job().worker(1, gpus=3).members(), capacity, limits(), reserved=(["reserved"], FIRST)
+    )
     has = f"the freest node has 4 {GPU} (2 {GPU} kept for {FIRST})"
-    assert f"one pod needs 3 {GPU}, {has}" in verdict_of(found).message
+    assert f"one pod needs 3 {GPU}, {has}" in verdict_of(placement).message
 
 
 MIG, SEVERAL = "it is split by MIG", "NVIDIA's device plugin allocates it to several pods at once"
 LAME = replace(plain_node("a", cards=3), troubles=(SEVERAL, MIG, SEVERAL))
 
 
-def as_shared(made: JobBuilder) -> list[Member]:
-    return members_of(as_sharing(made.suspended().build(), None))
+def as_shared(builder: JobBuilder) -> list[Member]:
+    return members_of(as_sharing(builder.suspended().build(), None))
 
 
 SHARES: dict[str, tuple[JobBuilder, str]] = {
-    "one, with memory": (
+    "one card, with memory": (
         sharing("0.3", memory="16Gi"),
         "1 pod needs 1 GPU share of 0.3 (16Gi, 0.2 beside high priority); "
         "0 GPU shares of 0.3 (16Gi, 0.2 beside high priority) free, "
@@ -316,20 +327,20 @@ SHARES: dict[str, tuple[JobBuilder, str]] = {
 
 
 @pytest.mark.parametrize(("made", "want"), SHARES.values(), ids=SHARES)
-def test_a_share_is_told_in_the_words_of_its_user(made: JobBuilder, want: str) -> None:
+def test_a_share_is_named_in_the_words_of_its_user(made: JobBuilder, want: str) -> None:
     full = Ledger([sharing_node("b", cards=1)])
     full.claim("whole", Claim("b", {GPU: 1}))
     assert verdict_of(place(as_shared(made), full, limits())).message.startswith(want)
 
 
-def test_why_cards_cannot_be_shared_is_said_where_they_are_short() -> None:
+def test_a_shortage_of_cards_names_why_cards_cannot_be_shared() -> None:
     members = as_shared(sharing("0.5"))
     verdict = verdict_of(place(members, Ledger([LAME]), limits()))
     said = f"2 slots cannot be shared: {SEVERAL}; 1 slot cannot be shared: {MIG}"
     assert said in verdict.message
 
 
-def test_nodes_that_have_gpus_by_dra_alone_are_told_from_full_ones() -> None:
+def test_nodes_with_gpus_by_dra_alone_are_not_called_full() -> None:
     bare = {name: n for name, n in sharing_node("b").allocatable.items() if name != GPU}
     members = as_shared(sharing("0.5"))
     verdict = verdict_of(place(members, Ledger([Node("b", bare), node("c")]), limits()))
@@ -352,6 +363,6 @@ OTHERS: dict[str, JobBuilder] = {
 
 
 @pytest.mark.parametrize("made", OTHERS.values(), ids=OTHERS)
-def test_nobody_else_is_told(made: JobBuilder) -> None:
+def test_no_other_job_gets_that_message(made: JobBuilder) -> None:
     verdict = verdict_of(place(as_shared(made), Ledger([LAME]), limits()))
     assert "cannot be shared" not in verdict.message

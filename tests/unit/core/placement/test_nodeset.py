@@ -26,21 +26,21 @@ from tests.unit.core.placement.racks import KEYS, Where, cluster
 
 
 def test_C1_whole_job_on_one_node_although_others_can_hold_a_part() -> None:
-    # Pod by pod, with affinity to the first, the job would start on a node with too little room:
+    # Pod by pod, with affinity to the first, the job would start on a node that is too small:
     # `a` and `b` are the best for one pod by every measure, and hold only three of four.
-    on = ledger(
+    capacity = ledger(
         node("a", gpus=3), node("b", gpus=3), node("c", gpus=8), used={"c": {GPU: "4", "cpu": "20"}}
     )
     four = job().master(gpus=1).worker(replicas=3, gpus=1)
-    assert placed(four, on) == ["c"] * 4
-    required = place(four.members(), on, limits(max_nodes=1))
+    assert placed(four, capacity) == ["c"] * 4
+    required = place(four.members(), capacity, limits(max_nodes=1))
     assert not isinstance(required, Verdict)
     assert set(required.values()) == {"c"}
 
 
-def test_C1_of_several_nodes_that_hold_the_job_all_pods_take_the_same() -> None:
-    on = ledger(*(node(name, cpu="8") for name in "abcd"))
-    assert len(set(placed(job().master(cpu="1").worker(replicas=3, cpu="1"), on))) == 1
+def test_C1_of_several_nodes_that_fit_the_job_all_pods_use_the_same() -> None:
+    capacity = ledger(*(node(name, cpu="8") for name in "abcd"))
+    assert len(set(placed(job().master(cpu="1").worker(replicas=3, cpu="1"), capacity))) == 1
 
 
 # --- C2: the smallest good set of nodes -------------------------------------------------------
@@ -51,25 +51,27 @@ SETS: dict[str, tuple[Mapping[str, int], int, list[int]]] = {
     "balanced before lopsided": ({"a": 10, "b": 2, "c": 6}, 12, [6, 6]),
     "lopsided where two nodes are not enough otherwise": ({"a": 10, "b": 2}, 12, [10, 2]),
     "balanced before fewest": ({"a": 7, "b": 5, "c": 4, "d": 4}, 12, [4, 4, 4]),
-    "balanced over twice the fewest": ({"a": 9, "b": 4, "c": 3, "d": 3}, 12, [3, 3, 3, 3]),
+    "balanced over twice the fewest nodes": ({"a": 9, "b": 4, "c": 3, "d": 3}, 12, [3, 3, 3, 3]),
     "never over more than twice the fewest": (
         {"a": 7, "b": 5, **dict.fromkeys("cdefgh", 2)},
         12,
         [7, 5],
     ),
-    "no more nodes for one in fifty": ({"a": 51, "b": 49, "c": 34, "d": 33}, 100, [51, 49]),
+    "no extra node for one pod in fifty": ({"a": 51, "b": 49, "c": 34, "d": 33}, 100, [51, 49]),
     "as even as the number allows": (dict.fromkeys("abcd", 3), 10, [3, 3, 2, 2]),
     "as even as the nodes allow": ({"a": 6, "b": 5, "c": 2}, 12, [5, 5, 2]),
     "as many as it takes": ({"a": 1, "b": 1, "c": 1}, 3, [1, 1, 1]),
-    "the roomiest of many small ones": ({"a": 1, "b": 3, "c": 1, "d": 3}, 6, [3, 3]),
+    "the largest of many small nodes": ({"a": 1, "b": 3, "c": 1, "d": 3}, 6, [3, 3]),
 }
 
 
 @pytest.mark.parametrize(("capacity", "pods", "want_shares"), SETS.values(), ids=SETS.keys())
 def test_C2_node_sets(capacity: Mapping[str, int], pods: int, want_shares: list[int]) -> None:
-    found = placed(job().worker(pods, gpus=1), gpus(capacity))
-    assert list(Counter(found).values()) == want_shares, "in rank order, the smallest share last"
-    changes = sum(node != other for node, other in pairwise(found))
+    placement = placed(job().worker(pods, gpus=1), gpus(capacity))
+    assert list(Counter(placement).values()) == want_shares, (
+        "in rank order, the smallest share last"
+    )
+    changes = sum(node != other for node, other in pairwise(placement))
     assert changes == len(want_shares) - 1, "consecutive ranks stay together"
 
 
@@ -79,9 +81,9 @@ def test_C2_sizes_go_from_the_fewest_nodes_to_twice_as_many_the_cheapest_first()
     assert (np.diff(prices) > 0).all()
 
 
-def test_C2_an_even_share_goes_to_the_node_with_the_least_room_for_it() -> None:
-    on = gpus({"a": 8, "b": 5, "c": 4, "d": 3})
-    assert placed(job().worker(9, gpus=1), on) == ["b"] * 5 + ["c"] * 4
+def test_C2_an_even_share_goes_to_the_node_where_it_fits_most_tightly() -> None:
+    capacity = gpus({"a": 8, "b": 5, "c": 4, "d": 3})
+    assert placed(job().worker(9, gpus=1), capacity) == ["b"] * 5 + ["c"] * 4
 
 
 @settings(deadline=None)
@@ -93,14 +95,14 @@ def test_C2_an_even_share_goes_to_the_node_with_the_least_room_for_it() -> None:
 def test_C2_more_nodes_than_the_fewest_only_for_balance_and_at_most_twice(
     capacity: list[int], pods: int, size: int
 ) -> None:
-    found = place(job().worker(pods, gpus=size).members(), numbered(capacity), limits())
+    placement = place(job().worker(pods, gpus=size).members(), numbered(capacity), limits())
     holds = sorted((count // size for count in capacity), reverse=True)
     minimum = next((n for n in range(1, len(holds) + 1) if sum(holds[:n]) >= pods), None)
     if minimum is None:
-        assert isinstance(found, Verdict)
+        assert isinstance(placement, Verdict)
         return
-    assert not isinstance(found, Verdict)
-    shares = Counter(found.values()).values()
+    assert not isinstance(placement, Verdict)
+    shares = Counter(placement.values()).values()
     assert minimum <= len(shares) <= 2 * minimum
     if len(shares) > minimum:
         lowest = next(
@@ -110,31 +112,31 @@ def test_C2_more_nodes_than_the_fewest_only_for_balance_and_at_most_twice(
         assert max(shares) < lowest
 
 
-# --- D2: who sits where -----------------------------------------------------------------------
+# --- D2: which pods share a node --------------------------------------------------------------
 
 
 def test_D2_one_node_first_then_workers_beside_their_parameter_servers() -> None:
-    made = job("TFJob").ps(2, cpu="1").worker(6, gpus=1)
-    assert set(placed(made, gpus({"a": 4, "b": 8}))) == {"b"}
-    found = placed(made, gpus({"a": 4, "b": 4}))
-    assert len({*found[:2]}) == 1
-    assert found[0] in found[2:]
+    builder = job("TFJob").ps(2, cpu="1").worker(6, gpus=1)
+    assert set(placed(builder, gpus({"a": 4, "b": 8}))) == {"b"}
+    placement = placed(builder, gpus({"a": 4, "b": 4}))
+    assert len({*placement[:2]}) == 1
+    assert placement[0] in placement[2:]
 
 
 def test_D2_the_master_sits_with_the_larger_share_of_its_workers() -> None:
-    found = placed(job().master(gpus=1).worker(6, gpus=1), gpus({"a": 4, "b": 4}))
-    assert Counter(found)[found[0]] == 4
+    placement = placed(job().master(gpus=1).worker(6, gpus=1), gpus({"a": 4, "b": 4}))
+    assert Counter(placement)[placement[0]] == 4
 
 
 def test_D2_the_highest_workers_sit_last_so_that_scale_in_frees_whole_nodes() -> None:
-    found = placed(job().worker(11, gpus=1), gpus({"c": 6, "a": 4, "b": 1}))
-    assert found == ["c"] * 6 + ["a"] * 4 + ["b"]
+    placement = placed(job().worker(11, gpus=1), gpus({"c": 6, "a": 4, "b": 1}))
+    assert placement == ["c"] * 6 + ["a"] * 4 + ["b"]
 
 
-def placed_near(pods: int, on: Ledger, keys: tuple[str, ...] = KEYS) -> list[str]:
-    found = place(job().worker(pods, gpus=1).members(), on, limits(topology_keys=keys))
-    assert not isinstance(found, Verdict), found
-    return list(found.values())
+def placed_near(pods: int, capacity: Ledger, keys: tuple[str, ...] = KEYS) -> list[str]:
+    placement = place(job().worker(pods, gpus=1).members(), capacity, limits(topology_keys=keys))
+    assert not isinstance(placement, Verdict), placement
+    return list(placement.values())
 
 
 NEAR: dict[str, tuple[Mapping[str, Where], int, str]] = {
@@ -157,53 +159,52 @@ NEAR: dict[str, tuple[Mapping[str, Where], int, str]] = {
         {"a": ("y", "1", 4), "b": ("z", "1", 4), "c": ("z", "2", 4)}, 8, "bc"),
     "racks of one name in two zones are two racks": (
         {"a": ("y", "1", 4), "b": ("z", "1", 4), "c": ("z", "2", 3), "d": ("z", "2", 5)}, 8, "cd"),
-    "as few racks of a zone as hold it": (
+    "as few racks of a zone as fit it": (
         {"a": ("z", "1", 3), "b": ("z", "2", 3), "c": ("z", "2", 3), "d": ("z", "3", 3),
          "e": ("z", "3", 2)}, 11, "bcde"),
-    "as few zones as hold it": (
+    "as few zones as fit it": (
         {"a": ("x", "1", 3), "b": ("y", "1", 5), "c": ("z", "1", 5)}, 9, "bc"),
     "not a rack of many small nodes instead of two large ones": (
         {**dict.fromkeys("abcdefgh", ("z", "1", 1)), "i": ("z", "2", 4), "j": ("z", "3", 4)},
         8, "ij"),
-    "nor are more of them taken for balance than twice those": (
+    "nor more small nodes for balance than twice the large ones": (
         {"f": ("", "", 5), **dict.fromkeys("abc", ("y", "", 1)), "d": ("y", "", 3),
          "e": ("y", "", 6)}, 11, "abde"),
     "nodes without labels are in no domain": (
         {"a": ("", "", 4), "b": ("", "", 4), "c": ("z", "1", 4), "d": ("z", "1", 5)}, 8, "cd"),
-    "nodes without labels are used if it takes them": (
+    "nodes without labels are used if necessary": (
         {"a": ("", "", 4), "b": ("z", "1", 4)}, 8, "ab"),
     "no labels at all": ({"a": ("", "", 4), "b": ("", "", 4)}, 8, "ab"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("nodes", "pods", "want"), NEAR.values(), ids=NEAR.keys())
-def test_which_nodes(nodes: Mapping[str, Where], pods: int, want: str) -> None:
+def test_which_nodes_a_gang_gets(nodes: Mapping[str, Where], pods: int, want: str) -> None:
     assert set(placed_near(pods, cluster(nodes))) == set(want)
 
 
-def test_without_keys_the_labels_say_nothing() -> None:
-    on = cluster({"a": ("y", "1", 4), "b": ("z", "1", 4), "c": ("z", "1", 5)})
-    assert set(placed_near(8, on)) == {"b", "c"}
-    assert set(placed_near(8, on, ())) == {"a", "b"}
+def test_without_keys_the_labels_mean_nothing() -> None:
+    capacity = cluster({"a": ("y", "1", 4), "b": ("z", "1", 4), "c": ("z", "1", 5)})
+    assert set(placed_near(8, capacity)) == {"b", "c"}
+    assert set(placed_near(8, capacity, ())) == {"a", "b"}
 
 
 def test_ranks_of_one_rack_come_in_one_piece_the_larger_first() -> None:
-    on = cluster({"a": ("z", "1", 2), "b": ("z", "2", 2), "c": ("z", "1", 2), "d": ("z", "2", 2),
-                  "e": ("z", "2", 2)})  # fmt: skip
-    racks = [{"a": "1", "c": "1"}.get(name, "2") for name in placed_near(10, on)]
+    capacity = cluster({name: ("z", "1" if name in "ac" else "2", 2) for name in "abcde"})
+    racks = [{"a": "1", "c": "1"}.get(name, "2") for name in placed_near(10, capacity)]
     assert racks == ["2"] * 6 + ["1"] * 4
 
 
 def test_new_labels_count_at_once() -> None:
-    on = cluster({"a": ("z", "1", 4), "b": ("z", "2", 4), "c": ("z", "2", 4)})
-    assert set(placed_near(8, on)) == {"b", "c"}
+    capacity = cluster({"a": ("z", "1", 4), "b": ("z", "2", 4), "c": ("z", "2", 4)})
+    assert set(placed_near(8, capacity)) == {"b", "c"}
     for name, rack in (("a", "2"), ("c", "1")):
-        on.set_node(node(name, gpus=4, labels={"zone": "z", "rack": rack}))
-    assert set(placed_near(8, on)) == {"a", "b"}
-    on.remove_node("a")
-    assert set(placed_near(8, on)) == {"b", "c"}
-    on.set_node(node("d", gpus=4, labels={"zone": "z", "rack": "1"}))
-    assert set(placed_near(8, on)) == {"c", "d"}
+        capacity.set_node(node(name, gpus=4, labels={"zone": "z", "rack": rack}))
+    assert set(placed_near(8, capacity)) == {"a", "b"}
+    capacity.remove_node("a")
+    assert set(placed_near(8, capacity)) == {"b", "c"}
+    capacity.set_node(node("d", gpus=4, labels={"zone": "z", "rack": "1"}))
+    assert set(placed_near(8, capacity)) == {"c", "d"}
 
 
 # --- invariants -------------------------------------------------------------------------------
@@ -217,24 +218,24 @@ some_nodes = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(nodes=some_nodes, pods=st.integers(1, 16), seed=st.integers(0, 9), home=st.integers(0, 9))
-def test_topology_never_costs_the_place_nor_more_than_twice_the_nodes_nor_overcommits(
+def test_topology_never_costs_a_placement_nor_more_than_twice_the_nodes_nor_overcommits(
     nodes: list[Where], pods: int, seed: int, home: int
 ) -> None:
     made = {f"n{number}": where for number, where in enumerate(nodes)}
     members = job().worker(pods, gpus=1).members()
-    found = place(members, cluster(made), limits(topology_keys=KEYS))
+    placement = place(members, cluster(made), limits(topology_keys=KEYS))
     capacity = sorted((count for *_, count in nodes), reverse=True)
     if sum(capacity) < pods:
-        assert isinstance(found, Verdict)
+        assert isinstance(placement, Verdict)
         return
-    assert not isinstance(found, Verdict)
-    taken = {name: list(found.values()).count(name) for name in made}
+    assert not isinstance(placement, Verdict)
+    taken = {name: list(placement.values()).count(name) for name in made}
     assert all(taken[name] <= made[name][2] for name in made)
     minimum = next(n for n in range(1, len(capacity) + 1) if sum(capacity[:n]) >= pods)
-    assert len(set(found.values())) <= 2 * minimum
+    assert len(set(placement.values())) <= 2 * minimum
     turned = random.Random(seed).sample(sorted(made), len(made))
     shuffled = cluster({name: made[name] for name in turned})
-    assert place(members, shuffled, limits(topology_keys=KEYS)) == found
+    assert place(members, shuffled, limits(topology_keys=KEYS)) == placement
     bound = {ReplicaKey("worker", 0): f"n{home}"}
     shuffled.claim("bound", Claim(f"n{home}", {"pods": 1}))
     beside = place(members, shuffled, limits(topology_keys=KEYS), bound=bound)
@@ -245,15 +246,15 @@ def test_topology_never_costs_the_place_nor_more_than_twice_the_nodes_nor_overco
 
 @settings(max_examples=200, deadline=None)
 @given(nodes=some_nodes, pods=st.integers(1, 16), max_nodes=st.integers(1, 4))
-def test_equal_pods_have_a_place_if_as_many_nodes_as_they_may_use_hold_them(
+def test_equal_pods_have_a_place_if_the_allowed_number_of_nodes_fits_them(
     nodes: list[Where], pods: int, max_nodes: int
 ) -> None:
     on = cluster({f"n{number}": where for number, where in enumerate(nodes)})
     within = limits(max_nodes=max_nodes, topology_keys=KEYS)
-    found = place(job().worker(pods, gpus=1).members(), on, within)
+    placement = place(job().worker(pods, gpus=1).members(), on, within)
     capacity = sorted((count for *_, count in nodes), reverse=True)
-    assert isinstance(found, Verdict) is (sum(capacity[:max_nodes]) < pods)
-    assert isinstance(found, Verdict) or within.allow(found.values())
+    assert isinstance(placement, Verdict) is (sum(capacity[:max_nodes]) < pods)
+    assert isinstance(placement, Verdict) or within.allow(placement.values())
 
 
 def test_a_policy_names_the_keys_and_empty_ones_are_left_out() -> None:

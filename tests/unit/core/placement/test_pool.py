@@ -51,14 +51,14 @@ groups = st.lists(
 
 
 @given(nodes=nodes_of_pool, groups=groups)
-def test_each_node_holds_as_many_members_of_a_batch_as_it_says(
+def test_each_node_fits_as_many_members_of_a_batch_as_the_pool_says(
     nodes: list[tuple[int, int, bool, bool]],
     groups: list[tuple[dict[str, int], tuple[tuple[str, int], ...], int]],
 ) -> None:
     asked = gang(members_in(groups))
     free = np.array([[cpus, gpus] for cpus, gpus, *_ in nodes], dtype=np.int64).reshape(-1, 2).T
     usable = [np.array([node[2 + number] for node in nodes], dtype=np.bool_) for number in (0, 1)]
-    found = pool(asked, free=free, masks=usable[: len(asked.batches)])
+    result = pool(asked, free=free, masks=usable[: len(asked.batches)])
 
     def most(row: int, number: int) -> int:
         batch = asked.batches[number]
@@ -77,16 +77,16 @@ def test_each_node_holds_as_many_members_of_a_batch_as_it_says(
     batches = range(len(asked.batches))
     want = [[most(row, number) for row in range(len(nodes))] for number in batches]
     for number in batches:
-        assert found.holds[number].tolist() == [want[number][row] for row in found.rows]
+        assert result.holds[number].tolist() == [want[number][row] for row in result.rows]
     # No row is left out that holds a member of any batch, nor says that it holds fewer.
-    capacity = dict(zip(found.rows.tolist(), found.capacity.tolist(), strict=True))
+    capacity = dict(zip(result.rows.tolist(), result.capacity.tolist(), strict=True))
     for row in range(len(nodes)):
         assert capacity.get(row, 0) >= max(want[number][row] for number in batches)
         if len(batches) == 1:
             assert capacity.get(row, 0) == want[0][row]
 
 
-def test_a_part_of_a_pool_says_of_its_rows_what_the_whole_said() -> None:
+def test_a_part_of_a_pool_agrees_with_the_whole_about_its_rows() -> None:
     asked = gang(members_in([({"cpu": 1}, (), 4), ({"cpu": 2}, HTTP, 2)]))
     free = np.array([[3, 0, 4, 8]])
     usable = [np.array([True, True, True, False]), np.array([True, True, False, True])]
@@ -100,7 +100,7 @@ def test_a_part_of_a_pool_says_of_its_rows_what_the_whole_said() -> None:
     assert part.capacity.tolist() == [5, 3]  # of two with the port, one
 
 
-def test_a_pool_does_not_hold_a_gang_that_is_too_many_or_of_which_one_batch_is() -> None:
+def test_a_pool_does_not_fit_a_gang_or_a_batch_that_is_too_large() -> None:
     asked = gang(members_in([({"cpu": 1}, (), 3), ({"cpu": 1}, HTTP, 2)]))
     two = [np.array([True, True])] * 2
     assert pool(asked, free=np.array([[9, 9]]), masks=two).may_hold(asked)
@@ -111,12 +111,12 @@ def test_a_pool_does_not_hold_a_gang_that_is_too_many_or_of_which_one_batch_is()
 def test_amounts_near_64_bits_do_not_overflow() -> None:
     asked = gang(members_in([({"memory": 2**60}, (), 3000)]))
     free = np.array([[LARGEST, LARGEST - 1]])
-    found = pool(asked, free=free, masks=[np.array([True, True])])
-    assert (found.rows.tolist(), found.capacity.tolist()) == ([0], [1])
+    result = pool(asked, free=free, masks=[np.array([True, True])])
+    assert (result.rows.tolist(), result.capacity.tolist()) == ([0], [1])
 
 
 def cpus(free: Sequence[int], groups: Sequence[Group]) -> Pool:
-    """Nodes with so many CPUs for these members, all of them possible for all."""
+    """Nodes with these CPUs for these members; each node is eligible for all."""
     asked = gang(members_in(groups))
     masks = [np.ones(len(free), dtype=np.bool_)] * len(asked.batches)
     return pool(asked, free=np.array([free]), masks=masks)
@@ -133,9 +133,9 @@ def twos(count: int) -> Group:
 FILLS: dict[str, tuple[list[int], list[Group], int | list[int], list[int] | None]] = {
     "one node": ([4], [ones(3)], 9, [0, 0, 0]),
     "one after the other": ([2, 2, 2], [ones(5)], 9, [0, 0, 1, 1, 2]),
-    "at most so many on each": ([9, 9], [ones(4)], 2, [0, 0, 1, 1]),
-    "at most as many as each may have": ([9, 9], [ones(4)], [1, 3], [0, 1, 1, 1]),
-    "the next batch goes on where the last one ended": (
+    "at most this many on each": ([9, 9], [ones(4)], 2, [0, 0, 1, 1]),
+    "at most the limit of each node": ([9, 9], [ones(4)], [1, 3], [0, 1, 1, 1]),
+    "the next batch continues where the last ended": (
         [3, 3],
         [ones(2), twos(1), ones(1)],
         9,
@@ -145,8 +145,8 @@ FILLS: dict[str, tuple[list[int], list[Group], int | list[int], list[int] | None
     "too many": ([2, 2], [ones(5)], 9, None),
     "too large": ([3, 3], [twos(3)], 9, None),
     "the limits are too low": ([9, 9], [ones(5)], 2, None),
-    "a port is there once on a node": ([9, 9], [({"cpu": 1}, HTTP, 2)], 9, [0, 1]),
-    "nor may two batches have it": (
+    "a node has a port once": ([9, 9], [({"cpu": 1}, HTTP, 2)], 9, [0, 1]),
+    "two batches cannot share the port": (
         [9, 9],
         [({"cpu": 1}, HTTP, 1), ({"cpu": 2}, HTTP, 1)],
         9,
@@ -160,22 +160,22 @@ def test_nodes_take_turns(
     free: list[int], groups: list[Group], limit: int | list[int], want: list[int] | None
 ) -> None:
     most = limit if isinstance(limit, int) else np.array(limit)
-    found = fill(gang(members_in(groups)), cpus(free, groups), limit=most)
-    assert (None if found is None else found.tolist()) == want
+    result = fill(gang(members_in(groups)), cpus(free, groups), limit=most)
+    assert (None if result is None else result.tolist()) == want
 
 
 def test_in_an_order_of_batches_each_begins_at_the_first_node() -> None:
     groups = [ones(2), twos(1)]
-    found = fill(gang(members_in(groups)), cpus([3, 9], groups), limit=9, order=[1, 0])
-    assert found is not None
-    assert found.tolist() == [0, 1, 0]
+    result = fill(gang(members_in(groups)), cpus([3, 9], groups), limit=9, order=[1, 0])
+    assert result is not None
+    assert result.tolist() == [0, 1, 0]
 
 
-def test_who_does_not_fit_may_be_left_out() -> None:
+def test_a_member_that_does_not_fit_may_be_left_out() -> None:
     groups = [ones(1), twos(3)]
-    found = fill(gang(members_in(groups)), cpus([3, 3], groups), limit=9, partly=True)
-    assert found is not None
-    assert found.tolist() == [0, 0, 1, -1]
+    result = fill(gang(members_in(groups)), cpus([3, 3], groups), limit=9, partly=True)
+    assert result is not None
+    assert result.tolist() == [0, 0, 1, -1]
 
 
 nodes_to_fill = st.lists(
@@ -205,26 +205,26 @@ def test_no_node_takes_more_than_its_limit_or_than_is_free(
     asked, place = gang(members_in(groups)), some_pool(nodes, groups)
     order = data.draw(st.just([]) | st.permutations(range(len(asked.batches))))
     for partly in (False, True):
-        found = fill(asked, place, limit=limit, order=order, partly=partly)
-        if found is None:
+        result = fill(asked, place, limit=limit, order=order, partly=partly)
+        if result is None:
             assert not partly
             continue
-        assert holds(place, asked, found)
-        assert np.bincount(found[found >= 0], minlength=1).max() <= limit
-        assert partly or (found >= 0).all()
+        assert holds(place, asked, result)
+        assert np.bincount(result[result >= 0], minlength=1).max() <= limit
+        assert partly or (result >= 0).all()
 
 
 def test_a_large_member_behind_a_small_one_has_its_node_by_size() -> None:
     groups = [({"cpu": 4}, (), 1), ({"cpu": 10}, (), 1)]
     asked, place = gang(members_in(groups)), cpus([10, 4], groups)
     assert fill(asked, place, limit=9) is None
-    found = decreasing(asked, place, ranking=by_position)
-    assert [spots.tolist() for spots in found] == [[1, 0]] * len(found)
-    assert found
+    result = decreasing(asked, place, ranking=by_position)
+    assert [spots.tolist() for spots in result] == [[1, 0]] * len(result)
+    assert result
 
 
 @given(nodes=nodes_to_fill, groups=groups_of_members)
-def test_every_packing_by_size_has_room(
+def test_every_packing_by_size_fits(
     nodes: list[tuple[int, int, bool]], groups: list[Group]
 ) -> None:
     asked, place = gang(members_in(groups)), some_pool(nodes, groups)
@@ -235,7 +235,7 @@ def test_every_packing_by_size_has_room(
 
 
 def first_fit_decreasing(sizes_to_pack: Sequence[int], capacity: Sequence[int]) -> int | None:
-    """How many bins first-fit-decreasing takes, the roomiest first, or None for a failure."""
+    """The number of bins that first-fit-decreasing uses, the largest first; None for a failure."""
     left = sorted(capacity, reverse=True)
     used = set()
     for size in sorted(sizes_to_pack, reverse=True):
@@ -261,37 +261,37 @@ def test_C2_more_nodes_than_first_fit_decreasing_only_for_balance_and_at_most_tw
     made = job("TFJob")
     for type_, (size, count) in zip(("Chief", "PS", "Worker"), groups, strict=False):
         made.group(type_, count, gpus=size)
-    on = numbered(capacity)
-    assert len(set(placed(made, on))) <= 2 * want
-    assert len(set(placed(made, on, weights=Weights(doubling=1e6)))) <= want
+    nodes = numbered(capacity)
+    assert len(set(placed(made, nodes))) <= 2 * want
+    assert len(set(placed(made, nodes, weights=Weights(doubling=1e6)))) <= want
 
 
 def test_C2_a_place_that_only_a_search_finds() -> None:
-    on = ledger(node("a", cpu="7", gpus=6), node("b", cpu="4", gpus=6))
-    made = job("TFJob").group("Chief", 2, cpu="1", gpus=1).ps(3, cpu="3").worker(3, gpus=2)
-    assert set(placed(made, on)) == {"a", "b"}
+    capacity = ledger(node("a", cpu="7", gpus=6), node("b", cpu="4", gpus=6))
+    builder = job("TFJob").group("Chief", 2, cpu="1", gpus=1).ps(3, cpu="3").worker(3, gpus=2)
+    assert set(placed(builder, capacity)) == {"a", "b"}
 
 
-def test_a_search_that_would_take_for_ever_is_given_up() -> None:
+def test_a_search_that_would_take_forever_is_given_up() -> None:
     # A node holds one large pod. There are 19 large pods of three sizes for 18 unlike nodes; trying
     # them all takes longer than any user waits.
-    on = ledger(*(node(f"n{number:02}", cpu=f"{1000 + number}m") for number in range(18)))
-    made = job("TFJob").group("Chief", 1, cpu="509m").ps(9, cpu="510m").worker(9, cpu="520m")
-    made.group("Evaluator", 9, cpu="400m")
-    assert isinstance(place(made.members(), on, limits()), Verdict)
+    capacity = ledger(*(node(f"n{number:02}", cpu=f"{1000 + number}m") for number in range(18)))
+    builder = job("TFJob").group("Chief", 1, cpu="509m").ps(9, cpu="510m").worker(9, cpu="520m")
+    builder.group("Evaluator", 9, cpu="400m")
+    assert isinstance(place(builder.members(), capacity, limits()), Verdict)
 
 
 def unlike_in_pairs() -> JobBuilder:
-    """No two of its pods fit a node, as each two want more of something than there is."""
+    """No two of its pods fit a node, as any two exceed one of its resources."""
     large: dict[str, Any] = {"ephemeral-storage": "520Gi"}
-    made = job("TFJob").worker(40, cpu="33", memory="133Gi").ps(40, cpu="33", **large)
-    return made.group("Evaluator", 40, memory="133Gi", **large)
+    builder = job("TFJob").worker(40, cpu="33", memory="133Gi").ps(40, cpu="33", **large)
+    return builder.group("Evaluator", 40, memory="133Gi", **large)
 
 
 def workers_apart() -> JobBuilder:
     """Each worker wants a node without another worker."""
-    made = job("TFJob").worker(60, cpu="1", memory="1Gi", spec=apart(APART))
-    return made.ps(60, cpu="500m", memory="1Gi")
+    builder = job("TFJob").worker(60, cpu="1", memory="1Gi", spec=apart(APART))
+    return builder.ps(60, cpu="500m", memory="1Gi")
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def workers_apart() -> JobBuilder:
         pytest.param(workers_apart(), False, id="it is known that it takes a node for each"),
     ],
 )
-def test_all_sizes_that_are_searched_have_one_bound(
+def test_all_searched_sizes_share_one_bound(
     made: JobBuilder, *, searches: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[_Search] = []
@@ -314,10 +314,10 @@ def test_all_sizes_that_are_searched_have_one_bound(
     monkeypatch.setattr(pooling, "_Search", Counted)
     large = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti"}
     racks = [f"rack-{number // 130}" for number in range(650)]
-    on = ledger(
+    capacity = ledger(
         *(node(f"n{number:03}", labels={"rack": of}, **large) for number, of in enumerate(racks))
     )
-    assert not isinstance(place(made.members(), on, limits(topology_keys=["rack"])), Verdict)
+    assert not isinstance(place(made.members(), capacity, limits(topology_keys=["rack"])), Verdict)
     steps = [search.steps for search in begun]
     assert (max(steps, default=0) > 0) is searches
     assert sum(steps) <= 2 * (_STEPS + _DEPTH), "one for all racks, and one for all nodes"
@@ -329,7 +329,7 @@ exclusive = st.sampled_from([(), (), (), (("TCP", 80),), (APART,)])
 
 
 def fewest_of_all(asked: Sequence[Member], nodes: Sequence[Node]) -> int | None:
-    """The fewest nodes of any assignment at all, or None without an assignment."""
+    """The fewest nodes of any assignment; None without an assignment."""
     if not asked:
         return 0
     best: int | None = None
@@ -380,12 +380,12 @@ def test_C2_unlike_members_find_a_place_if_there_is_one_on_at_most_twice_the_few
     made = [Node(f"n{number}", amounts) for number, amounts in enumerate(nodes)]
     asked = members_in(groups)
     fewest = fewest_of_all(asked, made)
-    found = place(asked, Ledger(made), limits())
+    placement = place(asked, Ledger(made), limits())
     if fewest is None:
-        assert isinstance(found, Verdict)
+        assert isinstance(placement, Verdict)
     else:
-        assert not isinstance(found, Verdict), found
-        assert len(set(found.values())) <= 2 * fewest
+        assert not isinstance(placement, Verdict), placement
+        assert len(set(placement.values())) <= 2 * fewest
 
 
 @settings(max_examples=150, deadline=None)
@@ -398,7 +398,7 @@ def test_C2_unlike_members_find_a_place_if_there_is_one_on_at_most_twice_the_few
     groups=st.lists(st.tuples(sizes, exclusive, st.integers(1, 3)), min_size=1, max_size=3),
     most=st.integers(1, 4),
 )
-def test_a_search_finds_a_place_on_so_many_nodes_exactly_if_there_is_one(
+def test_a_search_finds_a_place_on_a_number_of_nodes_exactly_if_there_is_one(
     nodes: list[dict[str, int]], groups: list[Group], most: int
 ) -> None:
     asked = gang(members_in(groups))
@@ -406,28 +406,28 @@ def test_a_search_finds_a_place_on_so_many_nodes_exactly_if_there_is_one(
     anywhere = [np.ones(len(nodes), dtype=np.bool_)] * len(asked.batches)
     where = pool(asked, free=free, masks=anywhere)
     assume(where.may_hold(asked))
-    found = searched(asked, where, ranking=by_position, sizes=[most])
+    result = searched(asked, where, ranking=by_position, sizes=[most])
     fewest = fewest_of_all(
         asked.members, [Node(f"n{number}", node) for number, node in enumerate(nodes)]
     )
-    assert (found is not None) == (fewest is not None and fewest <= most)
-    if found is not None:
-        assert holds(where, asked, found)
-        assert len(set(found.tolist())) <= most
+    assert (result is not None) == (fewest is not None and fewest <= most)
+    if result is not None:
+        assert holds(where, asked, result)
+        assert len(set(result.tolist())) <= most
 
 
 def test_a_search_keeps_to_the_nodes_that_each_batch_may_use() -> None:
     asked = gang(members_in([({"cpu": 1}, (), 1), ({"cpu": 2}, (), 1)]))
     masks = [np.array([False, True]), np.array([True, True])]
     where = pool(asked, free=np.array([[3, 2]]), masks=masks)
-    found = searched(asked, where, ranking=by_position)
-    assert found is not None
-    assert found.tolist() == [1, 0]
+    result = searched(asked, where, ranking=by_position)
+    assert result is not None
+    assert result.tolist() == [1, 0]
 
 
 def test_a_search_uses_nodes_that_are_alike() -> None:
     asked = gang(members_in([({"cpu": 2}, (), 3)]))
     where = pool(asked, free=np.array([[3, 3, 3]]), masks=[np.ones(3, dtype=np.bool_)])
-    found = searched(asked, where, ranking=by_position)
-    assert found is not None
-    assert found.tolist() == [0, 1, 2]
+    result = searched(asked, where, ranking=by_position)
+    assert result is not None
+    assert result.tolist() == [0, 1, 2]

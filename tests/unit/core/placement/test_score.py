@@ -1,4 +1,4 @@
-"""Which node is better than another, and which division."""
+"""Which node and which division of a gang is better."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -61,18 +61,18 @@ CHOICES: dict[str, tuple[JobBuilder, Mapping[str, Mapping[str, str]], str]] = {
 
 
 @pytest.mark.parametrize(("made", "used", "want_node"), CHOICES.values(), ids=CHOICES.keys())
-def test_which_node(
+def test_which_node_a_pod_gets(
     made: JobBuilder, used: Mapping[str, Mapping[str, str]], want_node: str
 ) -> None:
-    on = ledger(*(node(name, gpus=8) for name in "cab"), used=used)
-    assert set(placed(made, on)) == {want_node}
+    capacity = ledger(*(node(name, gpus=8) for name in "cab"), used=used)
+    assert set(placed(made, capacity)) == {want_node}
 
 
-def test_a_part_that_harms_all_nodes_alike_goes_where_the_fewest_gpus_are_free() -> None:
-    on = Ledger([sharing_node("a"), sharing_node("b")])
-    on.claim("whole", Claim("b", {GPU: 1, "cpu": 40_000}))
+def test_a_pod_that_affects_all_nodes_alike_goes_where_the_fewest_gpus_are_free() -> None:
+    capacity = Ledger([sharing_node("a"), sharing_node("b")])
+    capacity.claim("whole", Claim("b", {GPU: 1, "cpu": 40_000}))
     members = members_of(as_sharing(sharing("0.5").suspended().build(), None))
-    assert nodes_of(place(members, on, limits())) == ["b"]
+    assert nodes_of(place(members, capacity, limits())) == ["b"]
 
 
 @given(st.lists(st.tuples(st.integers(2, 16), st.integers(0, 16)), min_size=2, max_size=6))
@@ -81,37 +81,37 @@ def test_F5_a_new_job_never_goes_to_the_fullest_node_if_it_fits_an_emptier_node(
 ) -> None:
     """FlowCon's manager places by reported contention; kfext by the CPU that is requested."""
     names = [f"n{number}" for number in range(len(sizes))]
-    on = ledger(
+    capacity = ledger(
         *(node(name, cpu=str(cpu)) for name, (cpu, _) in zip(names, sizes, strict=True)),
         # A pod without a request would count as 100m.
         used={
             name: {"cpu": str(used)} for name, (_, used) in zip(names, sizes, strict=True) if used
         },
     )
-    made = job().worker(1, cpu="1")
+    builder = job().worker(1, cpu="1")
     fits = {
         name: (used + 1) / cpu
         for name, (cpu, used) in zip(names, sizes, strict=True)
         if used + 1 <= cpu
     }
     if fits:
-        (chosen,) = placed(made, on)
+        (chosen,) = placed(builder, capacity)
         assert fits[chosen] == min(fits.values())
 
 
 def test_the_tightest_fit_is_by_what_would_be_left() -> None:
-    on = ledger(
+    capacity = ledger(
         node("four", gpus=4), node("eight", gpus=8), used={"four": {GPU: "1"}, "eight": {GPU: "3"}}
     )
-    assert set(placed(job().worker(2, gpus=1), on)) == {"four"}
+    assert set(placed(job().worker(2, gpus=1), capacity)) == {"four"}
 
 
 def test_jobs_without_requests_do_not_crowd_one_node() -> None:
-    on = ledger(*(node(name, cpu="4", memory="8Gi") for name in "abcde"))
+    capacity = ledger(*(node(name, cpu="4", memory="8Gi") for name in "abcde"))
     for number in range(10):
-        for index, where in enumerate(placed(job().worker(3), on)):
-            on.claim((number, index), Claim(where, {"pods": 1}))
-    assert Counter(claim.node for claim in on.claims().values()) == dict.fromkeys("abcde", 6)
+        for index, where in enumerate(placed(job().worker(3), capacity)):
+            capacity.claim((number, index), Claim(where, {"pods": 1}))
+    assert Counter(claim.node for claim in capacity.claims().values()) == dict.fromkeys("abcde", 6)
 
 
 @given(
@@ -119,15 +119,15 @@ def test_jobs_without_requests_do_not_crowd_one_node() -> None:
     gpus=st.integers(0, 2),
     data=st.data(),
 )
-def test_no_two_nodes_rank_alike_and_each_ranks_as_it_does_among_others(
+def test_no_two_nodes_have_one_rank_and_a_rank_does_not_depend_on_other_nodes(
     used: list[int], gpus: int, data: st.DataObject
 ) -> None:
     names = [f"n{number}" for number in range(len(used))]
-    on = ledger(
+    capacity = ledger(
         *(node(name, gpus=8) for name in names),
         used={name: {"cpu": str(cpus)} for name, cpus in zip(names, used, strict=True)},
     )
-    ranks = ranking(gang(job().worker(2, gpus=gpus).members()), on)
+    ranks = ranking(gang(job().worker(2, gpus=gpus).members()), capacity)
     rows = np.arange(len(used))
     some = np.array(data.draw(st.lists(st.sampled_from(rows.tolist()), min_size=1, unique=True)))
     assert len(set(ranks(rows).tolist())) == len(used)
@@ -160,8 +160,8 @@ def fitted() -> Weights:
     units = [Weights(*row) for row in np.eye(4)]
     measured = list(STEP_SECONDS)
     terms = [[*(cost(shares, unit) for unit in units), 1.0] for shares in measured]
-    found, *_ = np.linalg.lstsq(np.array(terms), np.array(list(STEP_SECONDS.values())), rcond=None)
-    return Weights(*found[:4].tolist())
+    result, *_ = np.linalg.lstsq(np.array(terms), np.array(list(STEP_SECONDS.values())), rcond=None)
+    return Weights(*result[:4].tolist())
 
 
 ORDERS = {
@@ -172,7 +172,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
-def test_C2_weights_fitted_to_measured_steps_give_the_measured_order_back(
+def test_C2_weights_fitted_to_measured_steps_reproduce_the_measured_order(
     order: list[tuple[int, ...]],
 ) -> None:
     assert all(STEP_SECONDS[division] < STEP_SECONDS[other] for division, other in pairwise(order))
@@ -181,13 +181,13 @@ def test_C2_weights_fitted_to_measured_steps_give_the_measured_order_back(
     assert len(set(prices)) == len(prices)
 
 
-def test_C2_with_the_fitted_weights_the_solver_takes_what_was_measured_as_faster() -> None:
-    on = ledger(*(node(name, gpus=2) for name in "abcd"))
+def test_C2_with_the_fitted_weights_the_solver_prefers_the_placement_measured_as_faster() -> None:
+    capacity = ledger(*(node(name, gpus=2) for name in "abcd"))
     members = job().worker(4, gpus=1).members()
     for weights, nodes in ((fitted(), 4), (DEFAULT, 2)):
-        found = place(members, on, limits(), weights=weights)
-        assert not isinstance(found, Verdict)
-        assert len(set(found.values())) == nodes
+        placement = place(members, capacity, limits(), weights=weights)
+        assert not isinstance(placement, Verdict)
+        assert len(set(placement.values())) == nodes
 
 
 BETTER = {
@@ -197,7 +197,7 @@ BETTER = {
     "balanced over twice the nodes": ((3, 3, 3, 3), (7, 5)),
     "the fewest of the balanced": ((2, 2), (1, 1, 1, 1)),
     "a small difference is no reason for more nodes": ((51, 49), (25, 25, 25, 25)),
-    "equal but for one is balanced": ((7, 6), (5, 4, 4)),
+    "equal but for one pod is balanced": ((7, 6), (5, 4, 4)),
 }
 
 
@@ -206,7 +206,7 @@ def test_which_division_is_better(better: tuple[int, ...], other: tuple[int, ...
     assert cost(better) < cost(other)
 
 
-def test_sharing_a_link_costs_what_its_weight_says() -> None:
+def test_a_shared_link_costs_its_weight() -> None:
     only = Weights(crossing=0.0, doubling=0.0, lopsided=0.0, sharing=1.0)
     assert (cost((2, 2, 2, 2), only), cost((4, 4), only)) == (1.0, 2.0)
 
@@ -235,7 +235,7 @@ def test_even_shares_fit_and_no_other_division_has_a_smaller_largest_share(
 
 
 @given(capacity=rooms, share=st.floats(0.01, 1))
-def test_the_largest_share_is_that_of_the_even_division_for_every_number_of_nodes(
+def test_the_largest_share_is_that_of_the_even_division_for_any_number_of_nodes(
     capacity: list[int], share: float
 ) -> None:
     ordered, count = np.array(sorted(capacity, reverse=True)), max(1, round(sum(capacity) * share))
@@ -244,7 +244,7 @@ def test_the_largest_share_is_that_of_the_even_division_for_every_number_of_node
     assert fullest(ordered, count, sizes).tolist() == want
 
 
-def test_what_is_said_of_more_nodes() -> None:
+def test_the_message_about_more_nodes() -> None:
     assert instead([4, 4], [7, 1]) == ""
     assert instead([1, 1, 1], [2, 1]) == (
         "3 nodes with 1 pod each instead of 2 with 1 to 2 pods each, "

@@ -1,4 +1,4 @@
-"""Bound members draw the others, and pods go where they can use more CPU."""
+"""Bound members attract the others, and pods go where they can use more CPU."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,33 +32,36 @@ def key(index: int) -> ReplicaKey:
 
 
 BESIDE: dict[str, tuple[Mapping[str, str], Mapping[ReplicaKey, str], dict[int, str]]] = {
-    "one home with room": ({"a": "20"}, {key(0): "a"}, {1: "a", 2: "a"}),
-    "one home without room": ({"a": "32"}, {key(0): "a"}, {1: "b", 2: "b"}),
-    "two homes, room on the fuller": (
+    "one home with capacity": ({"a": "20"}, {key(0): "a"}, {1: "a", 2: "a"}),
+    "one home without capacity": ({"a": "32"}, {key(0): "a"}, {1: "b", 2: "b"}),
+    "two homes, capacity on the fuller": (
         {"a": "30", "b": "32"},
         {key(0): "a", key(1): "b"},
         {2: "a"},
     ),
-    "a home that is gone": ({}, {key(0): "gone"}, {1: "a", 2: "a"}),
+    "a home that was removed": ({}, {key(0): "gone"}, {1: "a", 2: "a"}),
 }
 
 
 @pytest.mark.parametrize(("used", "bound", "want"), BESIDE.values(), ids=BESIDE.keys())
-def test_others_go_beside_bound_members(
+def test_members_go_beside_bound_members(
     used: Mapping[str, str], bound: Mapping[ReplicaKey, str], want: dict[int, str]
 ) -> None:
-    on = ledger(*map(node, "abc"), used={name: {"cpu": cpu} for name, cpu in used.items()})
-    found = place(job().worker(3, cpu="1").members(), on, limits(), bound=bound)
-    assert found == {**bound, **{key(index): where for index, where in want.items()}}
+    capacity = ledger(*map(node, "abc"), used={name: {"cpu": cpu} for name, cpu in used.items()})
+    placement = place(job().worker(3, cpu="1").members(), capacity, limits(), bound=bound)
+    assert placement == {**bound, **{key(index): where for index, where in want.items()}}
 
 
-def test_required_stays_with_its_bound_members_or_waits() -> None:
-    on = ledger(node("a"), node("b"), used={"a": {"cpu": "32"}})
+def test_a_required_gang_stays_with_its_bound_members_or_waits() -> None:
+    capacity = ledger(node("a"), node("b"), used={"a": {"cpu": "32"}})
     members = job().worker(2, cpu="1").members()
-    found = place(members, on, limits(max_nodes=1), bound={key(0): "a"})
-    assert verdict_of(found).reason == REASON_NO_ROOM
-    on.drop(("other", "a"))
-    assert nodes_of(place(members, on, limits(max_nodes=1), bound={key(0): "a"})) == ["a", "a"]
+    placement = place(members, capacity, limits(max_nodes=1), bound={key(0): "a"})
+    assert verdict_of(placement).reason == REASON_NO_ROOM
+    capacity.drop(("other", "a"))
+    assert nodes_of(place(members, capacity, limits(max_nodes=1), bound={key(0): "a"})) == [
+        "a",
+        "a",
+    ]
 
 
 NEAR: dict[str, tuple[Mapping[str, Where], Mapping[int, str], int, str]] = {
@@ -71,48 +74,53 @@ NEAR: dict[str, tuple[Mapping[str, Where], Mapping[int, str], int, str]] = {
     "a rack of any of them": (
         {"a": ("z", "1", 0), "b": ("y", "2", 0), "c": ("z", "9", 8), "d": ("y", "2", 2)},
         {0: "a", 1: "b"}, 4, "dd"),
-    "as many as fit the same node, not all on another": (
+    "as many as fit on the same node, not all on another": (
         {"a": ("z", "1", 2), "b": ("z", "1", 3)}, {0: "a"}, 4, "aab"),
-    "together beside them if that is more even": (
+    "together beside the bound members if that is more even": (
         {"a": ("z", "1", 3), "b": ("z", "1", 4)}, {0: "a", 1: "a", 2: "a", 3: "a"}, 8, "bbbb"),
     "a home without labels is near no pod": (
         {"a": ("", "", 0), "b": ("", "", 8), "c": ("z", "1", 4)}, {0: "a"}, 3, "cc"),
-    "a home that is gone draws no pod": (
+    "a removed home attracts no pod": (
         {"b": ("z", "1", 8), "c": ("z", "1", 9)}, {0: "gone"}, 3, "bb"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("nodes", "bound", "pods", "want"), NEAR.values(), ids=NEAR.keys())
-def test_others_go_as_near_to_bound_members_as_can_be(
+def test_members_go_as_near_to_bound_members_as_possible(
     nodes: Mapping[str, Where], bound: Mapping[int, str], pods: int, want: str
 ) -> None:
     homes = {key(index): where for index, where in bound.items()}
-    found = place(
+    placement = place(
         job().worker(pods, gpus=1).members(),
         cluster(nodes),
         limits(topology_keys=KEYS),
         bound=homes,
     )
-    assert not isinstance(found, Verdict), found
-    assert "".join(where for spot, where in found.items() if spot not in homes) == want
+    assert not isinstance(placement, Verdict), placement
+    assert "".join(where for spot, where in placement.items() if spot not in homes) == want
 
 
-def test_unlike_members_that_no_home_holds_in_whole_share_it() -> None:
-    on = cluster({"a": ("z", "1", 3), "b": ("z", "1", 8)})
+def test_unlike_members_that_fit_no_home_in_whole_share_it() -> None:
+    capacity = cluster({"a": ("z", "1", 3), "b": ("z", "1", 8)})
     members = job("TFJob").ps(2, gpus=2).worker(2, gpus=1).members()
     bound = {ReplicaKey("ps", 0): "a"}
-    found = place(members, on, limits(topology_keys=KEYS), bound=bound)
-    assert not isinstance(found, Verdict)
-    assert found[ReplicaKey("ps", 1)] == "a"
-    assert found[key(0)] == "a"
-    assert found[key(1)] == "b"
+    placement = place(members, capacity, limits(topology_keys=KEYS), bound=bound)
+    assert not isinstance(placement, Verdict)
+    assert placement[ReplicaKey("ps", 1)] == "a"
+    assert placement[key(0)] == "a"
+    assert placement[key(1)] == "b"
 
 
-def test_required_whose_bound_members_are_apart_already_fills_their_nodes() -> None:
-    on = ledger(node("a", gpus=1), node("b", gpus=1), node("c", gpus=8))
+def test_a_required_gang_with_spread_bound_members_fills_their_nodes() -> None:
+    capacity = ledger(node("a", gpus=1), node("b", gpus=1), node("c", gpus=8))
     members = job().worker(4, gpus=1).members()
     bound = {key(0): "a", key(1): "b"}
-    assert nodes_of(place(members, on, limits(max_nodes=1), bound=bound)) == ["a", "b", "a", "b"]
+    assert nodes_of(place(members, capacity, limits(max_nodes=1), bound=bound)) == [
+        "a",
+        "b",
+        "a",
+        "b",
+    ]
 
 
 LIMITED: dict[str, tuple[Mapping[str, Where], str, int, str]] = {
@@ -129,44 +137,44 @@ LIMITED: dict[str, tuple[Mapping[str, Where], str, int, str]] = {
     "on the homes, if they are more than the job may use": (
         {"a": ("z", "1", 0), "b": ("z", "1", 1), "c": ("z", "1", 1), "d": ("z", "1", 8)}, "abc", 5,
         "abcbc"),
-    "on the homes with the most of it before the others": (
+    "on the homes with most of the job before the others": (
         {"a": ("z", "1", 8), "b": ("z", "1", 1), "c": ("z", "1", 1), "d": ("z", "1", 8)}, "abbcc",
         7, "abbccbc"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("nodes", "homes", "pods", "want"), LIMITED.values(), ids=LIMITED)
-def test_others_go_where_a_job_that_may_use_two_nodes_may_be(
+def test_members_stay_within_the_two_nodes_that_the_job_may_use(
     nodes: Mapping[str, Where], homes: str, pods: int, want: str
 ) -> None:
     bound = {key(index): name for index, name in enumerate(homes)}
     within = limits(max_nodes=2, topology_keys=KEYS)
-    found = place(job().worker(pods, gpus=1).members(), cluster(nodes), within, bound=bound)
-    assert ("" if isinstance(found, Verdict) else "".join(nodes_of(found))) == want
+    placement = place(job().worker(pods, gpus=1).members(), cluster(nodes), within, bound=bound)
+    assert ("" if isinstance(placement, Verdict) else "".join(nodes_of(placement))) == want
 
 
-def test_members_that_want_one_host_port_are_not_put_on_one_node_that_has_room() -> None:
-    on = ledger(node("a", cpu="9"), node("b", cpu="1"))
-    assert sorted(placed(job().worker(2, cpu="1", ports=[80]), on)) == ["a", "b"]
+def test_members_with_one_host_port_do_not_share_one_node_that_has_capacity() -> None:
+    capacity = ledger(node("a", cpu="9"), node("b", cpu="1"))
+    assert sorted(placed(job().worker(2, cpu="1", ports=[80]), capacity)) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
     ("cpu", "to"),
     [
         pytest.param("9", "a", id="where most of it is"),
-        pytest.param("7", "b", id="where some of it is, if there is no room"),
+        pytest.param("7", "b", id="where some of it is, if there is no capacity"),
     ],
 )
-def test_a_member_of_a_job_that_is_to_be_on_one_node_goes(cpu: str, to: str) -> None:
-    made = job().worker(4, cpu="3").build()
+def test_a_member_of_a_job_on_one_node_goes(cpu: str, to: str) -> None:
+    training_job = job().worker(4, cpu="3").build()
     bound = {ReplicaKey("worker", index): on for index, on in enumerate("aab")}
     on = ledger(node("a", cpu=cpu), node("b", cpu="6"), node("c", cpu="30"))
     for key, name in bound.items():
-        claim = pod_claim(pod(made, "worker", key.index, bound=name))
+        claim = pod_claim(pod(training_job, "worker", key.index, bound=name))
         assert claim is not None
         on.claim(key, claim)
-    found = place(members_of(made), on, limits(max_nodes=1), bound=bound)
-    assert found == {**bound, ReplicaKey("worker", 3): to}
+    placement = place(members_of(training_job), on, limits(max_nodes=1), bound=bound)
+    assert placement == {**bound, ReplicaKey("worker", 3): to}
 
 
 CASES: dict[str, tuple[JobBuilder, list[int]]] = {
@@ -175,7 +183,7 @@ CASES: dict[str, tuple[JobBuilder, list[int]]] = {
     "nothing requested, the same": (job().worker(), [4000]),
     "its request, if that is more": (job().worker(cpu="6", cpu_limit=""), [6000]),
     "its request, if that is the limit": (job().worker(cpu="1"), [1000]),
-    "each for itself": (
+    "each pod for itself": (
         job().master(cpu="1").worker(2, cpu="1", cpu_limit=""),
         [1000, 4000, 4000],
     ),
@@ -206,13 +214,13 @@ def pair(cpu: str = "300m", *, cpu_limit: str = "") -> JobBuilder:
 # --- which nodes ------------------------------------------------------------------------------
 
 CHOICES: dict[str, tuple[JobBuilder, Mapping[str, str], str]] = {
-    "one node that has for all what each can use": (pair(), {"a": "7", "b": "8"}, "bb"),
-    "no node has: a node for each": (pair(), {"a": "7", "b": "7"}, "ab"),
+    "one node has what each can use": (pair(), {"a": "7", "b": "8"}, "bb"),
+    "no node has enough: a node for each": (pair(), {"a": "7", "b": "7"}, "ab"),
     "a limit counts instead": (pair(cpu_limit="3"), {"a": "7", "b": "7"}, "aa"),
     "a limit beyond what is assumed": (pair(cpu_limit="6"), {"a": "10", "b": "10"}, "ab"),
     "requests that are the limits": (pair("2", cpu_limit="2"), {"a": "4", "b": "4"}, "aa"),
     "requests beyond what is assumed": (pair("5"), {"a": "10", "b": "9"}, "aa"),
-    "no node has what one can use: where each gets most": (
+    "no node has what a pod can use: where each gets most": (
         pair(),
         {"a": "700m", "b": "700m"},
         "ab",
@@ -222,25 +230,25 @@ CHOICES: dict[str, tuple[JobBuilder, Mapping[str, str], str]] = {
         {"a": "700m", "b": "700m"},
         "ab",
     ),
-    "the two that have most": (pair(), {"a": "1", "b": "3", "c": "2"}, "bc"),
+    "the two nodes with the most CPU": (pair(), {"a": "1", "b": "3", "c": "2"}, "bc"),
     "as few to a node as there are nodes for": (
         job().worker(5, cpu="100m", cpu_limit=""),
         {"a": "7", "b": "7", "c": "7"},
         "aabbc",
     ),
-    "no more nodes than it takes": (
+    "no more nodes than needed": (
         job().worker(4, cpu="100m", cpu_limit=""),
         {"a": "9", "b": "9", "c": "9", "d": "9"},
         "aabb",
     ),
-    "one node is all there is": (pair(), {"a": "1"}, "aa"),
+    "there is only one node": (pair(), {"a": "1"}, "aa"),
     "a master with a limit beside workers without": (
         job().master(cpu="1").worker(2, cpu="1", cpu_limit=""),
         {"a": "9", "b": "9"},
         "aaa",
     ),
     "a pod without any requests": (job().worker(2), {"a": "7", "b": "7"}, "ab"),
-    "GPUs: where they are": (
+    "GPUs: where the GPUs are": (
         job().worker(2, cpu="1", gpus=1, cpu_limit=""),
         {"a": "4", "b": "4"},
         "aa",
@@ -249,49 +257,49 @@ CHOICES: dict[str, tuple[JobBuilder, Mapping[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("made", "cpu", "want"), CHOICES.values(), ids=CHOICES)
-def test_where_pods_go_that_can_use_more_than_they_request(
+def test_which_nodes_pods_get_that_can_use_more_than_they_request(
     made: JobBuilder, cpu: Mapping[str, str], want: str
 ) -> None:
-    on = ledger(*(node(name, cpu=amount, gpus=8) for name, amount in cpu.items()))
-    assert sorted(nodes_of(place(made.members(), on, BURST))) == list(want)
+    capacity = ledger(*(node(name, cpu=amount, gpus=8) for name, amount in cpu.items()))
+    assert sorted(nodes_of(place(made.members(), capacity, BURST))) == list(want)
 
 
 def test_one_pod_goes_to_the_node_that_gives_it_most() -> None:
     """By the share that is allocated alone, the small node would be better."""
-    on = ledger(node("small", cpu="2"), node("large", cpu="8"), used={"large": {"cpu": "5"}})
+    capacity = ledger(node("small", cpu="2"), node("large", cpu="8"), used={"large": {"cpu": "5"}})
     members = job().worker(1, cpu="1", cpu_limit="").members()
-    assert nodes_of(place(members, on, limits())) == ["small"]
-    assert nodes_of(place(members, on, BURST)) == ["large"]
+    assert nodes_of(place(members, capacity, limits())) == ["small"]
+    assert nodes_of(place(members, capacity, BURST)) == ["large"]
 
 
-def test_of_pods_that_request_equally_much_each_counts_with_its_own_limit() -> None:
-    on = ledger(node("a", cpu="8"), node("b", cpu="18"), used={"b": {"cpu": "9"}})
+def test_pods_of_one_request_count_with_their_own_limits() -> None:
+    capacity = ledger(node("a", cpu="8"), node("b", cpu="18"), used={"b": {"cpu": "9"}})
     made = job().master(cpu="1").worker(2, cpu="1", cpu_limit="").members()
-    assert nodes_of(place(made, on, limits())) == ["a", "a", "a"]
-    assert nodes_of(place(made, on, BURST)) == ["b", "b", "b"]
+    assert nodes_of(place(made, capacity, limits())) == ["a", "a", "a"]
+    assert nodes_of(place(made, capacity, BURST)) == ["b", "b", "b"]
 
 
-def test_a_placement_that_gives_all_pods_what_they_can_use_is_not_compared_with_others(
+def test_a_placement_with_all_that_pods_can_use_is_not_compared_with_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = []
     monkeypatch.setattr(solving, "solve", lambda task, free: asked.append(task))
-    on = ledger(node("a", cpu="8"), node("b", cpu="7"))
-    assert nodes_of(place(pair().members(), on, BURST)) == ["a", "a"]
+    capacity = ledger(node("a", cpu="8"), node("b", cpu="7"))
+    assert nodes_of(place(pair().members(), capacity, BURST)) == ["a", "a"]
     assert asked == []
-    on.claim("other", Claim("a", {"cpu": 1000}))
-    place(pair().members(), on, BURST)
+    capacity.claim("other", Claim("a", {"cpu": 1000}))
+    place(pair().members(), capacity, BURST)
     assert len(asked) > 0
 
 
-def test_no_last_resort_is_taken_for_what_unlike_pods_can_use(
+def test_no_last_resort_is_used_for_what_unlike_pods_can_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     searches = []
     monkeypatch.setattr(nodeset, "searched", lambda *of, **more: searches.append(of))
-    on = ledger(node("a", cpu="5"), node("b", cpu="5"))
+    capacity = ledger(node("a", cpu="5"), node("b", cpu="5"))
     members = job("TFJob").ps(2, cpu="2").worker(2, cpu="1", cpu_limit="").members()
-    assert len(set(nodes_of(place(members, on, BURST)))) == 2
+    assert len(set(nodes_of(place(members, capacity, BURST)))) == 2
     assert searches == []
 
 
@@ -303,93 +311,95 @@ LEVELS: dict[str, tuple[int, list[int]]] = {
 
 
 @pytest.mark.parametrize(("level", "want"), LEVELS.values(), ids=LEVELS)
-def test_each_takes_what_it_can_use_and_at_least_its_request(level: int, want: list[int]) -> None:
+def test_each_pod_uses_all_it_can_and_at_least_its_request(level: int, want: list[int]) -> None:
     use = Use(requested=np.array([1000, 3000, 1000]), usable=np.array([4000, 3000, 1000]))
     assert use.at(level).tolist() == want
 
 
-def test_what_others_request_is_not_free() -> None:
-    on = ledger(node("a", cpu="9"), node("b", cpu="9"), used={"a": {"cpu": "2"}})
-    assert nodes_of(place(pair().members(), on, BURST)) == ["b", "b"]
-    on.claim("more", Claim("b", {"cpu": 2000}))
-    assert sorted(nodes_of(place(pair().members(), on, BURST))) == ["a", "b"]
+def test_the_requests_of_other_pods_are_not_free() -> None:
+    capacity = ledger(node("a", cpu="9"), node("b", cpu="9"), used={"a": {"cpu": "2"}})
+    assert nodes_of(place(pair().members(), capacity, BURST)) == ["b", "b"]
+    capacity.claim("more", Claim("b", {"cpu": 2000}))
+    assert sorted(nodes_of(place(pair().members(), capacity, BURST))) == ["a", "b"]
 
 
-def test_all_other_resources_must_be_there_too() -> None:
-    on = ledger(node("a", cpu="8", memory="1Gi"), node("b", cpu="4"))
+def test_all_other_resources_must_suffice_too() -> None:
+    capacity = ledger(node("a", cpu="8", memory="1Gi"), node("b", cpu="4"))
     members = job().worker(2, cpu="100m", memory="1Gi", cpu_limit="").members()
-    assert sorted(nodes_of(place(members, on, BURST))) == ["a", "b"]
+    assert sorted(nodes_of(place(members, capacity, BURST))) == ["a", "b"]
 
 
-def test_where_one_node_is_required_it_is_the_one_that_gives_most() -> None:
-    on = ledger(node("a", cpu="3"), node("b", cpu="16"), used={"b": {"cpu": "11"}})
+def test_a_required_single_node_is_the_node_that_gives_most() -> None:
+    capacity = ledger(node("a", cpu="3"), node("b", cpu="16"), used={"b": {"cpu": "11"}})
     required = limits(max_nodes=1, assumed_burst=4000)
-    assert nodes_of(place(pair().members(), on, limits(max_nodes=1))) == ["a", "a"]
-    assert nodes_of(place(pair().members(), on, required)) == ["b", "b"]
+    assert nodes_of(place(pair().members(), capacity, limits(max_nodes=1))) == ["a", "a"]
+    assert nodes_of(place(pair().members(), capacity, required)) == ["b", "b"]
 
 
 BOUND: dict[str, tuple[Mapping[str, str], str]] = {
     "enough for both": ({"a": "8", "b": "9"}, "a"),
     "not enough for both": ({"a": "7", "b": "7"}, "b"),
-    "not enough, but nowhere more": ({"a": "7", "b": "1"}, "a"),
+    "not enough, but no node has more": ({"a": "7", "b": "1"}, "a"),
 }
 
 
 @pytest.mark.parametrize(("cpu", "want"), BOUND.values(), ids=BOUND)
-def test_what_a_bound_member_can_use_is_left_to_it(cpu: Mapping[str, str], want: str) -> None:
-    on = ledger(*(node(name, cpu=amount) for name, amount in cpu.items()))
+def test_a_bound_member_keeps_what_it_can_use(cpu: Mapping[str, str], want: str) -> None:
+    capacity = ledger(*(node(name, cpu=amount) for name, amount in cpu.items()))
     first, second = pair().members()
-    on.claim("first", Claim("a", first.requests))
-    found = place([first, second], on, BURST, bound={first.key: "a"})
-    assert nodes_of(found) == ["a", want]
+    capacity.claim("first", Claim("a", first.requests))
+    placement = place([first, second], capacity, BURST, bound={first.key: "a"})
+    assert nodes_of(placement) == ["a", want]
 
 
 def test_a_bound_member_with_a_gpu_says_that_gpus_do_the_work() -> None:
-    on = ledger(node("a", cpu="2", gpus=1), node("b", cpu="8"))
+    capacity = ledger(node("a", cpu="2", gpus=1), node("b", cpu="8"))
     first, second = job().master(cpu="1", gpus=1).worker(1, cpu="1", cpu_limit="").members()
-    assert nodes_of(place([first, second], on, BURST, bound={first.key: "a"})) == ["a", "a"]
+    assert nodes_of(place([first, second], capacity, BURST, bound={first.key: "a"})) == ["a", "a"]
 
 
 def test_absurd_amounts_of_cpu_do_no_harm() -> None:
-    on = ledger(*(node(name, cpu="4Pi", pods=9999) for name in "ab"))
+    capacity = ledger(*(node(name, cpu="4Pi", pods=9999) for name in "ab"))
     for cpu_limit in ("1000Ei", ""):
         members = job().worker(5000, cpu="1", cpu_limit=cpu_limit).members()
-        found = nodes_of(place(members, on, limits(assumed_burst=2**80)))
-        assert set(found) == {"a", "b"}
+        result = nodes_of(place(members, capacity, limits(assumed_burst=2**80)))
+        assert set(result) == {"a", "b"}
 
 
 # --- always -----------------------------------------------------------------------------------
 
 
-def least_cpu(found: Assignment, members: Sequence[Member], on: Ledger, *, assumed: int) -> int:
+def least_cpu(
+    result: Assignment, members: Sequence[Member], capacity: Ledger, *, assumed: int
+) -> int:
     """The most that every member can have where it is, unless it can use less."""
     usable = usable_cpu(members, assumed=assumed)
 
     def has(level: int) -> bool:
-        taken = dict.fromkeys(found.values(), 0)
+        taken = dict.fromkeys(result.values(), 0)
         for member, most in zip(members, usable, strict=True):
-            taken[found[member.key]] += max(member.requests.get("cpu", 0), min(most, level))
-        free = on.free(["cpu"])[0]
-        return all(amount <= free[on.row(name)] for name, amount in taken.items() if amount)
+            taken[result[member.key]] += max(member.requests.get("cpu", 0), min(most, level))
+        free = capacity.free(["cpu"])[0]
+        return all(amount <= free[capacity.row(name)] for name, amount in taken.items() if amount)
 
     return max(level for level in range(max(usable) + 1) if level == 0 or has(level))
 
 
 @settings(max_examples=300, deadline=None)
 @given(nodes=some_nodes, gang=some_members, assumed=st.integers(0, 8), max_nodes=node_limits)
-def test_no_gang_is_refused_or_gets_less_because_of_what_it_can_use(
+def test_no_gang_is_refused_or_gets_less_for_what_it_can_use(
     nodes: list[Node], gang: list[Member], assumed: int, max_nodes: int | None
 ) -> None:
-    on = Ledger(nodes)
-    by_requests = place(gang, on, limits(max_nodes=max_nodes))
-    found = place(gang, on, limits(max_nodes=max_nodes, assumed_burst=assumed))
+    capacity = Ledger(nodes)
+    by_requests = place(gang, capacity, limits(max_nodes=max_nodes))
+    placement = place(gang, capacity, limits(max_nodes=max_nodes, assumed_burst=assumed))
     if isinstance(by_requests, Verdict) or not can_burst(gang, assumed=assumed):
-        assert found == by_requests
+        assert placement == by_requests
         return
-    assert not isinstance(found, Verdict)
-    event("other nodes" if found != by_requests else "the same nodes")
-    before = least_cpu(by_requests, gang, on, assumed=assumed)
-    assert least_cpu(found, gang, on, assumed=assumed) >= before
+    assert not isinstance(placement, Verdict)
+    event("other nodes" if placement != by_requests else "the same nodes")
+    before = least_cpu(by_requests, gang, capacity, assumed=assumed)
+    assert least_cpu(placement, gang, capacity, assumed=assumed) >= before
 
 
 @settings(max_examples=300, deadline=None)
@@ -399,17 +409,19 @@ def test_no_gang_is_refused_or_gets_less_because_of_what_it_can_use(
     requested=st.integers(0, 3),
     usable=st.integers(1, 8),
 )
-def test_equal_pods_get_the_most_that_there_is_for_each(
+def test_equal_pods_each_get_the_most_that_is_available(
     free: list[int], pods: int, requested: int, usable: int
 ) -> None:
-    on = Ledger(Node(f"n{number}", {"cpu": cpu, "pods": 9}) for number, cpu in enumerate(free))
+    capacity = Ledger(
+        Node(f"n{number}", {"cpu": cpu, "pods": 9}) for number, cpu in enumerate(free)
+    )
     requests = {"cpu": requested, "pods": 1} if requested else {"pods": 1}
     gang = [
         Member(ReplicaKey("worker", index), requests, Constraints(), False, usable)
         for index in range(pods)
     ]
-    found = place(gang, on, limits(assumed_burst=0))
-    if isinstance(found, Verdict):
+    placement = place(gang, capacity, limits(assumed_burst=0))
+    if isinstance(placement, Verdict):
         return
 
     def holds(level: int) -> int:
@@ -417,20 +429,20 @@ def test_equal_pods_get_the_most_that_there_is_for_each(
         return sum(min(cpu // each, 9) if each else 9 for cpu in free)
 
     most = max(level for level in range(usable + 1) if level == 0 or holds(level) >= pods)
-    assert least_cpu(found, gang, on, assumed=0) == max(most, requested)
+    assert least_cpu(placement, gang, capacity, assumed=0) == max(most, requested)
     if any(cpu >= pods * max(requested, usable) for cpu in free):
-        assert len(set(found.values())) == 1
+        assert len(set(placement.values())) == 1
 
 
 # --- in words ---------------------------------------------------------------------------------
 
 WORDS: dict[str, tuple[JobBuilder, bool, str]] = {
-    "one node would do": (
+    "one node would suffice": (
         pair(),
         True,
         "each pod can use 4 CPUs and no node has 8 free for them",
     ),
-    "several would do": (pair(), False, "each pod can use 4 CPUs"),
+    "several nodes would suffice": (pair(), False, "each pod can use 4 CPUs"),
     "unlike pods": (
         job().master(cpu="500m").worker(2, cpu="1", cpu_limit="2"),
         True,
@@ -440,5 +452,5 @@ WORDS: dict[str, tuple[JobBuilder, bool, str]] = {
 
 
 @pytest.mark.parametrize(("made", "one_node", "want"), WORDS.values(), ids=WORDS)
-def test_why_pods_are_apart(made: JobBuilder, one_node: bool, want: str) -> None:
+def test_why_pods_are_spread(made: JobBuilder, one_node: bool, want: str) -> None:
     assert in_words(made.members(), assumed=4000, one_node=one_node) == want

@@ -1,4 +1,4 @@
-"""What a line says of a checkpoint, and what a log has shown of checkpoints."""
+"""The statement of a line about a checkpoint, and the checkpoints that a log has shown."""
 
 from itertools import pairwise
 from string import ascii_letters
@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from kfext.core.progress.checkpoints import (
     FORMS,
     LARGEST_ANSWER,
-    Begun,
     CheckpointLog,
     Checkpoints,
     Complete,
     Form,
     Place,
+    SaveBegun,
     answer_of,
     saving,
     tells_failure,
@@ -41,7 +41,7 @@ ANSWERS: dict[str, tuple[str, int | None]] = {
     "a fraction": ("kfext.checkpoint 1.5", None),
     "digits of another script": ("kfext.checkpoint \u0663", None),
     "no number": ("kfext.checkpoint", None),
-    "more behind it": ("kfext.checkpoint 3 done", None),
+    "more text after it": ("kfext.checkpoint 3 done", None),
     "a longer name": ("my.kfext.checkpoint 3", None),
     "other letters": ("kfextxcheckpoint 3", None),
     "overwritten": ("kfext.checkpoint 3\rloss 0.5", None),
@@ -86,9 +86,7 @@ WORDS = st.text(alphabet=ascii_letters + "()!%", min_size=1, max_size=12)
 @example(word="last", end=": ")
 @example(word="uploader", end=" - ")
 @settings(max_examples=20)
-def test_a_form_counts_as_a_whole_message_only(
-    form: Form, example: str, word: str, end: str
-) -> None:
+def test_a_form_matches_only_a_whole_message(form: Form, example: str, word: str, end: str) -> None:
     assume(word not in LEVELS_AND_LOGGERS)
     lines = (f"{word}{end}{example}", f"INFO - {word}{end}{example}", f"{example}{end}{word}")
     assert [saving(line) for line in lines] == [None] * len(lines)
@@ -132,7 +130,7 @@ def test_no_two_forms_are_of_one_framework_or_one_message() -> None:
 @pytest.mark.parametrize(("begun", "between", "complete"), ASYNCHRONOUS.values(), ids=ASYNCHRONOUS)
 def test_a_save_in_the_background_begins_and_ends(begun: str, between: str, complete: str) -> None:
     first, last = saving(begun), saving(complete)
-    assert isinstance(first, Begun)
+    assert isinstance(first, SaveBegun)
     assert saving(between) is None
     assert isinstance(last, Complete)
     assert first.form is last.form
@@ -141,16 +139,16 @@ def test_a_save_in_the_background_begins_and_ends(begun: str, between: str, comp
 
 def test_every_form_with_a_begin_has_a_sequence() -> None:
     pairs = [saving(begun) for begun, *_ in (*ASYNCHRONOUS.values(), *BEFORE_ALL_RANKS.values())]
-    pairs.append(saving("Saving the checkpoint."))  # torchtitan stands still meanwhile
+    pairs.append(saving("Saving the checkpoint."))  # torchtitan is paused meanwhile
     assert {said.form for said in pairs if said} == {form for form in FORMS.values() if form.begun}
 
 
 UNCLEAR = "Finished saving the checkpoint in 2.50 seconds."
-"""Counts after its begin only, which is for tests/unit/core/progress/test_checkpoints.py."""
+"""Counts after its begin only; for tests/unit/core/progress/test_checkpoints.py."""
 LINES = [line for lines in NO_SAVES.values() for line in lines if line != UNCLEAR]
 
 
-def test_many_lines_that_are_no_saves_are_looked_at() -> None:
+def test_many_lines_that_are_no_saves_are_tested() -> None:
     assert len(set(LINES)) > 150
 
 
@@ -173,7 +171,7 @@ FAILURES: dict[str, tuple[str, bool]] = {
 
 
 @pytest.mark.parametrize(("line", "want"), FAILURES.values(), ids=FAILURES)
-def test_whether_a_line_tells_of_a_failure(line: str, want: bool) -> None:
+def test_whether_a_line_reports_a_failure(line: str, want: bool) -> None:
     assert tells_failure(line) is want
 
 
@@ -187,7 +185,7 @@ def test_the_page_names_the_messages_with_which_background_saves_begin() -> None
     assert begins.keys() == {name for name, form in FORMS.items() if form.begun}
     for framework, cell in begins.items():
         said = saving(only(cell))
-        assert isinstance(said, Begun)
+        assert isinstance(said, SaveBegun)
         assert said.form is FORMS[framework]
 
 
@@ -198,7 +196,7 @@ def test_the_page_names_lines_that_are_no_saves() -> None:
 
 
 @given(st.text(alphabet="savingedcheckpoint .:/0\r\x1b[", max_size=300))
-def test_any_line_has_an_answer(line: str) -> None:
+def test_any_line_is_read_without_an_error(line: str) -> None:
     assert saving(line) is None or "saved checkpoint" in visible(line)
     answer = answer_of(line)
     assert answer is None or 0 <= answer <= LARGEST_ANSWER
@@ -208,7 +206,7 @@ def test_any_line_has_an_answer(line: str) -> None:
     "piece",
     ["checkpoint 0", "checkpoint " + "1." * 50, "saved the ", "epoch 1, ", "[INFO] ", "0/", "a.b:"],
 )
-def test_of_a_long_line_only_the_end_is_looked_at(piece: str) -> None:
+def test_only_the_end_of_a_long_line_is_read(piece: str) -> None:
     assert saving("saved checkpoint /c/5.pt" + piece * 100_000) is None
     assert isinstance(saving(piece * 100_000 + "\rsaved checkpoint /c/5.pt"), Complete)
 
@@ -227,7 +225,7 @@ LISTENS, ANSWER = "kfext.checkpoint 0", "kfext.checkpoint 4"
 
 
 def shown(*events: str, now: float = NOW) -> Checkpoints:
-    """What a log has shown after these lines: line n is of second n, at step 10 n."""
+    """The checkpoints shown by these lines: line n is of second n, at step 10 n."""
     log = CheckpointLog()
     for number, event in enumerate(events, 1):
         if event == RESTART:
@@ -238,7 +236,7 @@ def shown(*events: str, now: float = NOW) -> Checkpoints:
 
 
 def shown_at(*steps_and_lines: int | str) -> Checkpoints:
-    """What a log has shown: each line is a second later, and a number is the step from there on."""
+    """The checkpoints shown: each line is a second later; a number sets the step from there on."""
     log, step = CheckpointLog(), None
     for at, said in enumerate(steps_and_lines, 1):
         if isinstance(said, int):
@@ -271,7 +269,7 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
         Checkpoints(2, 20),
     ),
     "begun, and failed": ((BEGUN, FAILED, PROGRESS), Checkpoints()),
-    "begun, failed, and said to be finished after later steps": (
+    "begun, failed, and reported as finished after later steps": (
         (BEGUN, PROGRESS, FAILED, FINISHED.replace("15", "9")),
         Checkpoints(),
     ),
@@ -279,7 +277,7 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
     "complete, and a failure of something else": ((COMPLETE, FAILED), Checkpoints(1, 10)),
     "finished, and no later step was shown": ((PROGRESS, OTHER_FINISHED), Checkpoints(2, 20)),
     "finished, and its begin was not seen": ((PROGRESS, FINISHED), Checkpoints()),
-    "finished, and its begin was another framework's": (
+    "finished, and the begin was another framework's": (
         ("Saving checkpoint at step: 15", PROGRESS, FINISHED),
         Checkpoints(),
     ),
@@ -304,14 +302,14 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
     "two": ((COMPLETE, PROGRESS, COMPLETE), Checkpoints(3, 30)),
     "it listens": ((LISTENS,), Checkpoints(answered=0)),
     "an answer is a complete checkpoint": ((ANSWER,), Checkpoints(1, 10, 4)),
-    "it listens on after its answer": ((ANSWER, LISTENS), Checkpoints(1, 10, 4)),
+    "it listens again after its answer": ((ANSWER, LISTENS), Checkpoints(1, 10, 4)),
     "an answer with a smaller number": ((ANSWER, "kfext.checkpoint 2"), Checkpoints(2, 20, 4)),
-    "it listens while one is written": ((BEGUN, LISTENS, FINISHED), Checkpoints(1, 10, 0)),
+    "it listens while a checkpoint is written": ((BEGUN, LISTENS, FINISHED), Checkpoints(1, 10, 0)),
 }
 
 
 @pytest.mark.parametrize(("events", "want"), SEEN.values(), ids=SEEN)
-def test_what_the_lines_show(events: tuple[str, ...], want: Checkpoints) -> None:
+def test_the_checkpoints_that_lines_show(events: tuple[str, ...], want: Checkpoints) -> None:
     assert shown(*events) == want
 
 
@@ -337,7 +335,7 @@ BARRIER: dict[str, tuple[tuple[int | str, ...], Checkpoints]] = {
 
 @pytest.mark.parametrize(("begun", "written"), BEFORE_ALL_RANKS.values(), ids=BEFORE_ALL_RANKS)
 @pytest.mark.parametrize(("events", "want"), BARRIER.values(), ids=BARRIER)
-def test_what_one_rank_has_written_is_a_checkpoint_once_all_ranks_go_on(
+def test_a_save_of_one_rank_is_a_checkpoint_once_all_ranks_continue(
     begun: str, written: str, events: tuple[int | str, ...], want: Checkpoints
 ) -> None:
     lines = {"begun": begun, "written": written}
@@ -362,7 +360,7 @@ def test_a_save_that_says_that_it_failed_shows_no_checkpoint() -> None:
 
 
 @pytest.mark.parametrize(("begun", "between", "complete"), ASYNCHRONOUS.values(), ids=ASYNCHRONOUS)
-def test_a_save_in_the_background_is_complete_when_a_line_says_so(
+def test_a_save_in_the_background_is_complete_when_a_line_reports_it(
     begun: str, between: str, complete: str
 ) -> None:
     going_on = (begun, between, PROGRESS, PROGRESS)
@@ -400,7 +398,7 @@ EVENTS = st.sampled_from(
 
 
 @given(st.lists(EVENTS, max_size=12))
-def test_what_was_shown_is_never_taken_back(events: list[str]) -> None:
+def test_a_shown_checkpoint_is_never_withdrawn(events: list[str]) -> None:
     history = [shown(*events[:number]) for number in range(len(events) + 1)]
     for before, after in pairwise(history):
         assert (after.saved or 0) >= (before.saved or 0)

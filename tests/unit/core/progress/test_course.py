@@ -1,4 +1,4 @@
-"""Which measure is followed, where the training is, how fast it goes, and whether it grows."""
+"""The followed measure, the position of the training, its rate, and its growth."""
 
 import math
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def course(*lines: tuple[float, str], now: float = 1e9) -> Course:
     return made
 
 
-def test_a_job_that_reports_steps_and_a_total_has_a_rate_and_a_time_left() -> None:
+def test_a_job_that_reports_steps_and_a_total_has_a_rate_and_a_remaining_time() -> None:
     followed = course(
         *((100.0 + step, f"step {step}/100 loss {5 - step / 50}") for step in range(0, 60, 10))
     )
@@ -33,19 +33,19 @@ def test_a_job_that_reports_steps_and_a_total_has_a_rate_and_a_time_left() -> No
     assert followed.better is Better.LOWER
 
 
-def test_a_job_that_reports_nothing_has_nothing() -> None:
+def test_a_job_that_reports_nothing_has_no_progress() -> None:
     followed = course((1.0, "starting"), (2.0, "lr: 0.1"))
     assert followed.progress() == Progress()
     assert followed.better is None
 
 
-def test_steps_without_a_measure_give_neither_a_step_nor_a_rate() -> None:
+def test_steps_without_a_measure_show_neither_a_step_nor_a_rate() -> None:
     bars = [(float(at), f" {at}%|##  | {at}/100 [00:05<01:40,  9.5it/s]") for at in range(10, 50)]
     assert course(*bars).progress() == Progress()
     assert course(*bars, (60.0, "loss: 1")).progress().step == 49
 
 
-def test_the_best_measure_is_followed_from_when_it_is_seen() -> None:
+def test_the_best_measure_is_followed_once_it_is_printed() -> None:
     followed = course((1.0, "val_loss: 9"), (2.0, "loss: 5"), (3.0, "val_loss: 8"))
     assert (followed.progress().metric, followed.progress().value) == ("loss", 5.0)
     assert followed.windows.first == 5.0
@@ -55,12 +55,12 @@ ASIDE = {
     "an evaluation with a measure of its own": "epoch 1 step 0/10 eval_loss: 2",
     "a summary of the epoch": "====> Epoch: 1 Average loss: 2",
     "an evaluation that names itself ahead": "Test: [0/10]  Loss: 2",
-    "more about the same step": "Loss: 0.9",
+    "another line about the same step": "Loss: 0.9",
 }
 
 
 @pytest.mark.parametrize("raw", ASIDE.values(), ids=ASIDE)
-def test_lines_between_those_of_the_training_are_no_restart(raw: str) -> None:
+def test_other_lines_between_lines_of_the_training_are_no_restart(raw: str) -> None:
     steps = ((10.0 + step, f"step {step}/100 Loss: 1") for step in (10, 20))
     followed = course(*steps, (30.5, "step 20, lr = 0.1"), (31.0, raw))
     assert (followed.restarts, followed.step) == (0, 20)
@@ -74,7 +74,7 @@ def test_an_evaluation_before_the_training_is_no_step_of_it() -> None:
     assert followed.progress().rate == 1.0
 
 
-def test_steps_go_on_where_another_measure_states_them() -> None:
+def test_steps_continue_where_another_measure_states_them() -> None:
     lines = [(float(step), f"step {step}/1000 accuracy=0.{step}") for step in (10, 20)]
     followed = course(*lines, (20.5, "loss=0.52"), (30.0, "step 30/1000 accuracy=0.3"))
     assert (followed.step, followed.progress().at) == (30, 20.5)
@@ -102,7 +102,7 @@ def test_a_training_has_diverged_since_its_restart_at_most() -> None:
     assert course(*before, (3.0, "step 10 loss nan")).diverged_since == 3.0
 
 
-def test_after_a_restart_the_rate_is_counted_anew() -> None:
+def test_after_a_restart_the_rate_starts_again() -> None:
     before = [(float(at), f"step {10 * at} loss 1") for at in range(20)]
     after = [(20.0 + at, f"step {100 + at} loss 1") for at in range(5)]
     followed = course(*before, *after)
@@ -110,7 +110,7 @@ def test_after_a_restart_the_rate_is_counted_anew() -> None:
     assert followed.progress().rate == pytest.approx(1.0)
 
 
-def test_a_clock_that_jumps_brings_no_line_from_the_future_and_none_before_the_last() -> None:
+def test_a_clock_that_jumps_adds_no_line_in_the_future_or_before_the_last() -> None:
     followed = course(
         (10.0, "step 1 loss 1"), (9e8, "step 2 loss 1"), (12.0, "step 3 loss 1"), now=20.0
     )
@@ -159,9 +159,9 @@ def test_a_clock_that_jumps_makes_no_job_faster(
         line = read_line(f"step {time}/1000 loss 1")
         assert line is not None
         followed.read_line(line, at=printed(time), now=reads(time - time % 10 + 10))
-    found = followed.progress()
-    assert found.rate == (None if want is None else pytest.approx(want, rel=0.05))
-    assert found.left == (None if want is None else pytest.approx(871 / want, rel=0.05))
+    result = followed.progress()
+    assert result.rate == (None if want is None else pytest.approx(want, rel=0.05))
+    assert result.left == (None if want is None else pytest.approx(871 / want, rel=0.05))
 
 
 ODD = [
@@ -174,25 +174,25 @@ ODD = [
 
 @given(st.lists(st.tuples(st.floats(-1e12, 1e12), st.sampled_from(ODD)), max_size=60))
 def test_whatever_a_job_prints_its_numbers_are_numbers(lines: list[tuple[float, str]]) -> None:
-    found = course(*lines, now=1000.0).progress()
-    for number in (found.value, found.rate, found.left, found.at):
+    result = course(*lines, now=1000.0).progress()
+    for number in (result.value, result.rate, result.left, result.at):
         assert number is None or math.isfinite(number)
-    for count in (found.step, found.total, found.left):
+    for count in (result.step, result.total, result.left):
         assert count is None or 0 <= count < 2**63
 
 
 def test_steps_of_many_epochs_end_at_the_most_that_can_be_written() -> None:
     line = "Epoch [1000000000/1000000000], Step [{}/1000000000000], loss: 1"
-    found = course((0, line.format(5)), (1, line.format(6))).progress()
-    assert (found.step, found.total, found.left) == (MOST, MOST, None)
+    result = course((0, line.format(5)), (1, line.format(6))).progress()
+    assert (result.step, result.total, result.left) == (MOST, MOST, None)
     slow = course((0, f"step 1/{MOST} loss 1"), (90_000, f"step 2/{MOST} loss 1")).progress()
     assert slow.left == MOST
 
 
 OVER: dict[str, tuple[str, int, float, str]] = {
-    "once it has not been printed for many lines": ("epoch {} accuracy 0.5", 12, 3.0, "accuracy"),
+    "once the measure was missing in many lines": ("epoch {} accuracy 0.5", 12, 3.0, "accuracy"),
     "not after a few lines": ("epoch {} accuracy 0.5", 9, 60.0, "loss"),
-    "not while it is evaluated": ("[{}/99] val_accuracy 0.5", 40, 60.0, "loss"),
+    "not during an evaluation": ("[{}/99] val_accuracy 0.5", 40, 60.0, "loss"),
 }
 
 
@@ -206,11 +206,11 @@ def test_another_measure_is_followed(line: str, count: int, apart: float, metric
 
 
 GUESSED = {
-    "a name that is not known, once it varies": (["step {n} SILog: 0.{n}"], "SILog"),
-    "no name with a number that stays": (["step {n} alpha_x: 0.5"], ""),
+    "an unknown name, once its value varies": (["step {n} SILog: 0.{n}"], "SILog"),
+    "no name with a constant number": (["step {n} alpha_x: 0.5"], ""),
     "no name that never shows a number": (["step {n} SILog: nan"], ""),
     "no number with a unit": (["step {n} lap 0.{n} GB/s"], ""),
-    "the training before the rare accuracy of an evaluation": (
+    "the training, rather than the rare accuracy of an evaluation": (
         [*["step {n} SILog: 0.{n}"] * 5, "Start | rmse 0.3471"],
         "SILog",
     ),
@@ -225,19 +225,21 @@ def test_a_measure_by_an_unknown_name(lines: list[str], metric: str) -> None:
 
 
 RESUMED: dict[str, tuple[list[tuple[float, int]], float | None]] = {
-    "at the first step after it, if there is no longer silence": ([(25, 8), (28, 9)], 25.0),
+    "at the first step after the stop, if that silence is the longest": ([(25, 8), (28, 9)], 25.0),
     "after the longest silence, though steps were made before it": (
         [(11, 7), (12, 8), (25, 9), (30, 10)],
         25.0,
     ),
     "where the steps went back": ([(12, 7), (25, 4), (40, 5)], 25.0),
-    "not at a step from before": ([(3, 7), (9, 8)], None),
+    "not at a step from before the stop": ([(3, 7), (9, 8)], None),
     "never, without steps": ([], None),
 }
 
 
 @pytest.mark.parametrize(("steps", "want"), RESUMED.values(), ids=RESUMED)
-def test_it_went_on_after_a_stop(steps: list[tuple[float, int]], want: float | None) -> None:
+def test_when_a_job_goes_on_after_a_stop(
+    steps: list[tuple[float, int]], want: float | None
+) -> None:
     """The job was stopped at 0, and could go on from 10 on."""
     before = [(-100.0, 1), (-5.0, 5), (0.0, 6)]
     lines = [(float(at), f"step {step} loss 1") for at, step in (*before, *steps)]
@@ -249,12 +251,12 @@ SECONDS = 30.0
 
 def windows(*of: list[float], start: float = 3000.0) -> Windows:
     """One window for each list of values, which stand at equal distances."""
-    made = Windows(SECONDS)
+    windows = Windows(SECONDS)
     for number, values in enumerate(of):
         for index, value in enumerate(values):
             at = start + SECONDS * (number + (index + 0.5) / len(values))
-            made.add(at, value)
-    return made
+            windows.add(at, value)
+    return windows
 
 
 def progress(*of: list[float], better: Better = Better.LOWER) -> float | None:
@@ -280,7 +282,7 @@ def test_F1_progress_as_computed_by_hand(of: list[list[float]], want: float) -> 
     assert progress(*of) == pytest.approx(want)
 
 
-def test_F1_what_is_better_higher_grows_upwards() -> None:
+def test_F1_a_measure_that_is_better_when_higher_grows_upwards() -> None:
     assert progress([0.5, 0.5], [0.6, 0.6], better=Better.HIGHER) == pytest.approx(0.2)
     assert progress([0.6, 0.6], [0.5, 0.5], better=Better.HIGHER) == 0
 
@@ -295,31 +297,31 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("of", UNKNOWN.values(), ids=UNKNOWN)
-def test_what_is_not_known_is_no_end_of_progress(of: list[list[float]]) -> None:
+def test_unknown_progress_is_no_end_of_progress(of: list[list[float]]) -> None:
     assert progress(*of) is None
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=4, max_size=40))
 def test_progress_is_a_share_whatever_a_job_prints(values: list[float]) -> None:
     half = len(values) // 2
-    found = progress(values[:half], values[half:])
-    assert found is None or (0 <= found <= 1 and not math.isnan(found))
+    result = progress(values[:half], values[half:])
+    assert result is None or (0 <= result <= 1 and not math.isnan(result))
 
 
 def lists(seconds: float, half_life: float, *, until: float = 3600.0) -> list[GrowthState]:
     """The list of a job with a loss that decays exponentially, after each interval."""
-    windows, followed, found = Windows(seconds), GrowthList(), list[GrowthState]()
+    windows, followed, result = Windows(seconds), GrowthList(), list[GrowthState]()
     for at in range(int(until)):
         windows.add(float(at), 2 ** (-at / half_life))
         if (at + 1) % seconds == 0:
             followed.add_interval(progress_of(windows, Better.LOWER, now=float(at)), 1.0)
-            found.append(followed.state)
-    return found
+            result.append(followed.state)
+    return result
 
 
 @pytest.mark.parametrize("half_life", [60.0, 100.0, 200.0, 400.0])
 def test_S2_twice_the_interval_changes_the_list_by_one_interval_at_most(half_life: float) -> None:
-    """Compared is when the first interval below begins."""
+    """The beginnings of the first interval below are compared."""
     short, long = lists(30.0, half_life), lists(60.0, half_life)
     began = 30 * short.index(GrowthState.WATCHING), 60 * long.index(GrowthState.WATCHING)
     assert abs(began[0] - began[1]) <= 60

@@ -1,4 +1,4 @@
-"""What a terminal shows of a line, its numbers with their names, and rows of tables."""
+"""The visible text of a line, its numbers with their names, and rows of tables."""
 
 import pytest
 from hypothesis import given
@@ -26,16 +26,16 @@ SHOWN = {
 
 
 @pytest.mark.parametrize(("raw", "want"), SHOWN.values(), ids=SHOWN)
-def test_what_is_visible(raw: str, want: str) -> None:
+def test_the_visible_text_of_a_line(raw: str, want: str) -> None:
     assert visible(raw) == want
 
 
-def test_of_a_long_line_the_end_is_looked_at() -> None:
+def test_the_end_of_a_long_line_is_read() -> None:
     assert visible("x" * 10**6 + " loss 0.5").endswith(" loss 0.5")
 
 
 @given(st.text())
-def test_nothing_is_too_odd_and_nothing_grows(raw: str) -> None:
+def test_any_text_is_readable_and_never_gets_longer(raw: str) -> None:
     shown = visible(raw)
     assert len(shown) <= min(len(raw), LONGEST_LINE)
     assert not set(shown) & set("\r\b\x1b\x00")
@@ -95,7 +95,7 @@ CASES: dict[str, tuple[str, list[Field]]] = {
 }
 
 
-def test_of_a_line_that_is_all_numbers_only_so_many_are_read() -> None:
+def test_only_a_bounded_number_of_numbers_in_a_line_is_read() -> None:
     assert len(fields("1 " * 2000)) == 96
 
 
@@ -131,11 +131,11 @@ ROWS = {
         "iter: 4, loss: 0.51, acc: 0.9",
     ),
     "a number of rows": (["#   loss   acc", "7   0.5    1"], "step: 7, loss: 0.5, acc: 1"),
-    "a bar behind a row": (
+    "a bar after a row": (
         ["Epoch   box_loss   Size", " 1/5    0.51       640:  50%|##  | 2/4 [00:01<00:01]"],
         "Epoch: 1/5, box_loss: 0.51, Size: 640, 50%, ##, 2/4 [00:01<00:01]",
     ),
-    "a mark of the best behind a row": (
+    "a mark for the best after a row": (
         ["epoch | loss | acc | time", "    2 | 0.41 | 0.9 | 5.1s *"],
         "epoch: 2, loss: 0.41, acc: 0.9, time: 5.1s, *",
     ),

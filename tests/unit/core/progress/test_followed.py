@@ -1,4 +1,4 @@
-"""A job with a log that is read again and again, and a program that posts."""
+"""Jobs with a log that is read repeatedly, and with a program that posts."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def reason(followed: Followed) -> str:
     return verdict.reason if verdict else ""
 
 
-def test_a_job_that_improves_is_new_and_one_that_no_longer_does_is_completing() -> None:
+def test_a_job_that_improves_is_new_and_a_job_that_stopped_improving_is_completing() -> None:
     followed, began = Followed(), 1000.0
     seen = []
     for window in range(8):
@@ -122,7 +122,7 @@ def test_a_metric_of_unknown_direction_has_no_state() -> None:
     assert (reported.state, reported.growth) == (None, None)
 
 
-def test_a_better_metric_begins_its_growth_anew() -> None:
+def test_a_better_metric_restarts_its_growth() -> None:
     followed = Followed()
     for window in range(6):
         at = window * INTERVAL
@@ -141,19 +141,21 @@ def test_a_better_metric_begins_its_growth_anew() -> None:
         pytest.param([["x"]] * 60, "", id="a program needs time to start"),
         pytest.param([["x"]] * 61, names.REASON_NOTHING_RECOGNISED, id="a minute in vain"),
         pytest.param([["loss: 1"]], names.REASON_RECOGNISED, id="a loss"),
-        pytest.param([["loss: 1"], [], [], [], []], names.REASON_RECOGNISED, id="silent later"),
+        pytest.param([["loss: 1"], [], [], [], []], names.REASON_RECOGNISED, id="later silence"),
         pytest.param([["loss: nan"]], names.REASON_DIVERGED, id="not a number"),
         pytest.param([["loss: nan"], ["loss: 2"]], names.REASON_RECOGNISED, id="a number again"),
         pytest.param([AWAY, AWAY], "", id="two reads failed"),
         pytest.param([AWAY] * 3, names.REASON_LOG_UNAVAILABLE, id="three reads failed"),
-        pytest.param([AWAY] * 3 + [["loss: 1"]], names.REASON_RECOGNISED, id="it is back"),
+        pytest.param(
+            [AWAY] * 3 + [["loss: 1"]], names.REASON_RECOGNISED, id="the log is readable again"
+        ),
         pytest.param([FORBIDDEN], names.REASON_LOG_FORBIDDEN, id="forbidden"),
         pytest.param(
             [["loss: 1"], FORBIDDEN], names.REASON_LOG_FORBIDDEN, id="a right was taken away"
         ),
     ],
 )
-def test_why_the_progress_is_known_or_not(reads: list[list[str] | Verdict], want: str) -> None:
+def test_why_progress_is_known_or_unknown(reads: list[list[str] | Verdict], want: str) -> None:
     followed = Followed()
     for number, read in enumerate(reads):
         if isinstance(read, Verdict):
@@ -163,7 +165,7 @@ def test_why_the_progress_is_known_or_not(reads: list[list[str] | Verdict], want
     assert reason(followed) == want
 
 
-def test_what_was_known_stays_while_the_log_cannot_be_read() -> None:
+def test_known_progress_stays_while_the_log_cannot_be_read() -> None:
     followed = Followed()
     followed.read_lines([LogLine(1.0, "step 7 loss 0.5")], now=moment(2.0))
     for _ in range(5):
@@ -172,7 +174,7 @@ def test_what_was_known_stays_while_the_log_cannot_be_read() -> None:
     assert (reported.progress.step, reported.progress.value) == (7, 0.5)
 
 
-def test_of_many_lines_only_the_newest_are_looked_at() -> None:
+def test_only_the_newest_of_many_lines_are_read() -> None:
     followed = Followed()
     filled = "x" * 4000
     lines = [LogLine(number, f"loss: 1.0 {filled}") for number in range(10)]
@@ -204,7 +206,7 @@ def test_checkpoints_alone_are_no_progress() -> None:
 
 
 GOES_ON: dict[str, tuple[str, str, float | None]] = {
-    "it goes on": ("step 8 loss 0.5", "a", 1.0),
+    "the training goes on": ("step 8 loss 0.5", "a", 1.0),
     "a line without a measure": ("loading data", "a", 1.0),
     "the steps went back": ("step 3 loss 0.5", "a", None),
     "another pod goes on": ("step 8 loss 0.5", "b", None),
@@ -212,7 +214,7 @@ GOES_ON: dict[str, tuple[str, str, float | None]] = {
 
 
 @pytest.mark.parametrize(("line", "source", "want"), GOES_ON.values(), ids=GOES_ON)
-def test_a_checkpoint_that_was_begun_counts_once_it_is_said_to_be_complete(
+def test_a_checkpoint_that_was_begun_counts_once_it_is_reported_complete(
     line: str, source: str, want: float | None
 ) -> None:
     followed = Followed()
@@ -233,7 +235,7 @@ ALL_RANKS: dict[str, tuple[Any, float | None]] = {
 
 
 @pytest.mark.parametrize(("later", "want"), ALL_RANKS.values(), ids=ALL_RANKS)
-def test_what_one_rank_has_saved_counts_once_the_log_shows_the_next_step(
+def test_a_save_of_one_rank_counts_once_the_log_shows_the_next_step(
     later: Any, want: float | None
 ) -> None:
     followed = Followed()
@@ -288,17 +290,17 @@ def test_restarts_are_counted() -> None:
     assert followed.course.restarts == 2
 
 
-def test_of_many_lines_only_the_newest_show_checkpoints() -> None:
+def test_only_the_newest_of_many_lines_show_checkpoints() -> None:
     followed = Followed()
     lines = [LogLine(1.0, SAVED), *(LogLine(2.0, "x" * 4000) for _ in range(10))]
     followed.read_lines(lines, now=moment(9.0))
     assert followed.checkpoints == Checkpoints()
 
 
-def test_where_all_ranks_print_what_another_has_printed_before_is_no_restart() -> None:
+def test_a_repeated_line_is_no_restart_where_all_ranks_print() -> None:
     followed = Followed()
     followed.read_lines(steps(0, 1, 2), now=moment(2.5), source="a")
-    followed.read_lines(steps(0, 1, 2, 3), now=moment(3.5), source="b", beside={"a"})
+    followed.read_lines(steps(0, 1, 2, 3), now=moment(3.5), source="b", neighbours={"a"})
     assert (followed.course.restarts, followed.reported().progress.step) == (0, 3)
     followed.read_lines([LogLine(4.0, "step 1 loss 1")], now=moment(5.0), source="b")
     assert followed.course.restarts == 1
@@ -326,7 +328,7 @@ def test_rows_of_a_table_are_read(expression: str, metric: str) -> None:
     assert (progress.metric, progress.value) == (metric, 0.61)
 
 
-def test_steps_without_a_measure_are_shown_once_they_go_on() -> None:
+def test_steps_without_a_measure_are_shown_once_they_continue() -> None:
     followed, seen = Followed(), []
     for at in range(3):
         line = LogLine(float(at), f"[INFO] step={10 * at}, lr=0.1")
@@ -343,7 +345,7 @@ def loss(at: float, value: float, step: int | None = None, total: int = 100) -> 
     return Post(at, step, total, (("loss", value),))
 
 
-def test_while_a_job_posts_its_log_shows_checkpoints_alone() -> None:
+def test_while_a_job_posts_its_log_shows_only_checkpoints() -> None:
     followed = Followed()
     posting(followed, loss(10, 0.5, step=5), at=10)
     lines = [LogLine(11, "step 90/100 loss 0.1"), LogLine(12, "saved checkpoint /ckpt/90.pt")]
@@ -371,7 +373,7 @@ def test_posts_that_arrive_after_later_lines_are_no_restart() -> None:
     assert followed.reported().progress.step == 30
 
 
-def test_steps_go_on_between_two_measures() -> None:
+def test_steps_continue_between_two_measures() -> None:
     followed = Followed()
     for at in (10, 15, 20):
         posting(followed, Post(at, at, 100), at=at)
@@ -389,7 +391,7 @@ def test_steps_go_on_between_two_measures() -> None:
         pytest.param(Post(0, 60, 100), id="a percentage above the step, which is no restart"),
     ],
 )
-def test_after_percentages_alone_steps_are_counted_anew(first: Post) -> None:
+def test_steps_after_percentages_alone_start_a_new_count(first: Post) -> None:
     followed = Followed()
     posting(followed, first, at=0)
     for at in range(60, 240, 60):
@@ -413,21 +415,21 @@ def test_a_program_that_begins_again_at_a_checkpoint_has_restarted() -> None:
         pytest.param((), 30, id="the first pod has ended"),
     ],
 )
-def test_of_several_pods_that_post_the_first_counts(beside: Any, step: int) -> None:
+def test_the_first_of_several_pods_that_post_counts(beside: Any, step: int) -> None:
     followed = Followed()
     posting(followed, loss(10, 0.5, step=50), at=10)
     posting(followed, loss(11, 0.6, step=30), at=11, source="b", beside=beside)
     assert followed.reported().progress.step == step
 
 
-def test_a_log_that_cannot_be_read_is_no_news_of_a_job_that_posts() -> None:
+def test_an_unreadable_log_changes_nothing_for_a_job_that_posts() -> None:
     followed = Followed()
     posting(followed, loss(10, 0.5), at=10)
     followed.fail(FORBIDDEN)
     assert reason(followed) == names.REASON_RECOGNISED
 
 
-def test_growth_is_judged_by_posts_as_by_lines() -> None:
+def test_growth_is_judged_by_posts_as_well_as_by_lines() -> None:
     followed, began = Followed(), 1000.0
     seen = []
     for window in range(8):

@@ -14,11 +14,11 @@ from tests.contract.test_logs import BY_EXPRESSION, SETS, TRAINING, lines_of
 
 def moved(lines: Sequence[str], expression: str = "") -> list[bool]:
     """Whether a counter has moved in each line of a log."""
-    life, table, found = Life(), Table(), []
+    life, table, results = Life(), Table(), []
     for raw in lines:
         text = raw if expression else table.named(raw)
-        found.append(life.read_line(text, read_line(text, expression)))
-    return found
+        results.append(life.read_line(text, read_line(text, expression)))
+    return results
 
 
 EVALUATIONS: dict[str, tuple[str, str]] = {
@@ -172,11 +172,11 @@ def test_a_save_is_announced_until_a_counter_moves(lines: list[str], want: bool)
 def test_each_new_line_of_a_recorded_log_with_a_measure_is_life(name: str) -> None:
     lines = lines_of(name)
     wanted = {want["line"] - 1 for want in TRAINING[name]["expect"]}
-    found = moved(lines, BY_EXPRESSION.get(name, ""))
+    result = moved(lines, BY_EXPRESSION.get(name, ""))
     shown = [visible(line) for line in lines]
     last = wanted and max(wanted)  # some repeat the last line with another rate
     new = (number for number in wanted if number != last and shown[number] not in shown[:number])
-    assert [shown[number] for number in new if not found[number]] == []
+    assert [shown[number] for number in new if not result[number]] == []
 
 
 @given(line=st.text(max_size=300), times=st.integers(2, 5))
@@ -193,7 +193,7 @@ def test_the_longest_line_costs_a_bounded_number_of_counters(hard: str) -> None:
     assert sum(map(len, life._last.values())) <= 8
 
 
-def test_what_is_kept_of_a_log_is_bounded() -> None:
+def test_the_memory_of_a_log_is_bounded() -> None:
     life = Life()
     for number in range(200):
         life.read_line(f"{chr(0x4E00 + number) * 4000} a b c d e f g {number}/200", None)

@@ -1,4 +1,4 @@
-"""What one line says of a training: each form once. Whole logs are read in tests/contract."""
+"""Single lines of a training, each form once. Whole logs are read in tests/contract."""
 
 import pytest
 from hypothesis import given
@@ -96,7 +96,7 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
         {"train-rmse": 0.51234, "eval-rmse": 0.6},
         Position(step=10),
     ),
-    "a column of settings between": (MEGATRON, {"lm loss": 6.5}, Position(step=100, steps=1000)),
+    "a column of settings in between": (MEGATRON, {"lm loss": 6.5}, Position(step=100, steps=1000)),
     "spaces around the sign": (ESTIMATOR, {"loss": 0.512}, Position(step=100)),
     "a count of all updates": (
         FAIRSEQ,
@@ -120,11 +120,11 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
 
 @pytest.mark.parametrize(("raw", "measures", "position"), TRAINING.values(), ids=TRAINING)
 def test_a_line_of_a_training(raw: str, measures: dict[str, float], position: Position) -> None:
-    found = read_line(raw)
-    assert found is not None
-    said = found.position
+    result = read_line(raw)
+    assert result is not None
+    said = result.position
     of = Position(said.step, said.steps, said.whole, said.epoch, said.epochs)
-    assert (dict(found.measures), of) == (measures, position)
+    assert (dict(result.measures), of) == (measures, position)
 
 
 NOTHING = {
@@ -147,12 +147,12 @@ def test_a_line_of_something_else(raw: str) -> None:
 
 @given(st.text(max_size=300))
 def test_no_line_is_too_odd(raw: str) -> None:
-    found = read_line(raw)
-    assert found is None or found.measures or found.position.known or found.evaluation
+    result = read_line(raw)
+    assert result is None or result.measures or result.position.known or result.evaluation
 
 
 @pytest.mark.parametrize("back", ["\r", "\x08"])
-def test_few_states_of_a_line_that_overwrites_itself_are_looked_at(
+def test_few_states_of_a_line_that_overwrites_itself_are_read(
     back: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
@@ -169,7 +169,7 @@ def test_few_states_of_a_line_that_overwrites_itself_are_looked_at(
 @pytest.mark.parametrize(
     "piece", ["loss=", "loss 1 ", "1/", "[1/2]", "epoch ", "\r1", "a.b/", "|1"]
 )
-def test_of_a_line_of_a_hundred_megabytes_only_the_end_is_read(piece: str) -> None:
-    found = read_line(piece * (10**8 // len(piece)) + " loss=0.5")
-    assert found is not None
-    assert any(name.endswith("loss") for name, _ in found.measures)
+def test_only_the_end_of_a_line_of_a_hundred_megabytes_is_read(piece: str) -> None:
+    result = read_line(piece * (10**8 // len(piece)) + " loss=0.5")
+    assert result is not None
+    assert any(name.endswith("loss") for name, _ in result.measures)

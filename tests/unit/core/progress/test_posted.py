@@ -1,4 +1,4 @@
-"""What a program posts of its progress."""
+"""The posts of a program about its progress."""
 
 import math
 from typing import Any
@@ -37,9 +37,9 @@ def steps(*posts: tuple[dict[str, str], int | None]) -> list[tuple[int | None, i
     return [(post.step, post.total) for post in posts_of(*posts)]
 
 
-def test_the_posts_of_transformers_as_its_callback_makes_them() -> None:
+def test_the_posts_of_the_callback_of_transformers() -> None:
     begun, ended = ({"total_steps": "100"}, 0), ({**LOG, "train_loss": "2.4"}, 100)
-    found = posts_of(
+    result = posts_of(
         begun,
         ({**LOG, **COUNTS}, 10),
         ({**LOG, **COUNTS, "current_step": "15"}, 15),
@@ -47,10 +47,10 @@ def test_the_posts_of_transformers_as_its_callback_makes_them() -> None:
         ({**LOG, **EVALUATION, **COUNTS, "current_step": "25", "loss": "2.4"}, 25),
         ended,
     )
-    assert [(post.step, post.total) for post in found] == [
+    assert [(post.step, post.total) for post in result] == [
         *((10, 100), (15, 100), (20, 100), (25, 100), (100, 100)),
     ]
-    assert [post.measures for post in found[:4]] == [
+    assert [post.measures for post in result[:4]] == [
         (LOSS,),
         (),
         (("eval_loss", 2.7),),
@@ -72,14 +72,14 @@ REPEATED: dict[str, tuple[dict[str, str], bool]] = {
 def test_a_loss_counts_once_for_each_time_that_it_was_measured(
     metrics: dict[str, str], want: bool
 ) -> None:
-    found = posts_of(
+    result = posts_of(
         ({**LOG, "current_step": "10"}, None), ({"current_step": "12"} | metrics, None)
     )
-    assert any(name == "loss" for name, _ in found[1].measures) is want
+    assert any(name == "loss" for name, _ in result[1].measures) is want
 
 
 STEPS: dict[str, tuple[list[tuple[dict[str, str], int | None]], list[Any]]] = {
-    "both by name": ([(COUNTS, None)], [(10, 100)]),
+    "both steps by name": ([(COUNTS, None)], [(10, 100)]),
     "under other names": ([({"global_step": "7", "max_steps": "9"}, None)], [(7, 9)]),
     "within an epoch beside the whole run": (
         [({"step": "1", "global_step": "7"}, None)],
@@ -99,14 +99,14 @@ STEPS: dict[str, tuple[list[tuple[dict[str, str], int | None]], list[Any]]] = {
         [(200, 1000), (219, 1043), (1000, 1000)],
     ),
     "a percentage alone, and then both": ([({}, 10), ({"step": "15"}, 75)], [(10, 100), (15, 20)]),
-    "a percentage so small that it tells no total": ([({"step": "9"}, 1)], [(9, None)]),
-    "a step that begins anew beside its percentage": (
+    "a percentage too small for a total": ([({"step": "9"}, 1)], [(9, None)]),
+    "a step that starts again beside its percentage": (
         [({"step": "50"}, 10), ({"step": "5"}, 12), ({"step": "50"}, 20)],
         [(50, 500), (5, None), (50, None)],
     ),
     "a total by name beside a percentage of something else": ([(COUNTS, 50)], [(10, 100)]),
-    "numbers that are none": ([({"step": "x", "total_steps": "-1"}, None)], []),
-    "a step beyond all bounds": ([({"step": "1e300"}, None)], []),
+    "malformed numbers": ([({"step": "x", "total_steps": "-1"}, None)], []),
+    "a step that is too large": ([({"step": "1e300"}, None)], []),
 }
 
 
@@ -122,17 +122,17 @@ def test_a_measure_has_a_name_that_a_training_plan_can_have(length: int, kept: b
 
 
 @pytest.mark.parametrize(("others", "kept"), [(MOST_METRICS - 1, True), (MOST_METRICS, False)])
-def test_of_many_metrics_the_first_are_kept(others: int, kept: bool) -> None:
+def test_the_first_of_many_metrics_are_kept(others: int, kept: bool) -> None:
     many = {f"m{number}": "1" for number in range(others)}
     assert bool(posts_of((many | {"loss": "1"}, None))) is kept
 
 
 def test_the_newest_posts_are_kept() -> None:
-    found = posts_of(*(({"step": str(number)}, None) for number in range(100)))
-    assert [post.step for post in found] == list(range(100 - MOST_POSTS, 100))
+    result = posts_of(*(({"step": str(number)}, None) for number in range(100)))
+    assert [post.step for post in result] == list(range(100 - MOST_POSTS, 100))
 
 
-def test_no_number_arrives_as_such() -> None:
+def test_a_number_instead_of_a_text_is_ignored() -> None:
     (post,) = posts_of(({"loss": "nan", "step": "1"}, None))
     posted = decode_posted(encode_posted(Posted("a", (post,))))
     assert posted is not None
@@ -146,10 +146,10 @@ values = st.floats().map(repr) | st.integers().map(str) | st.text(max_size=9)
 
 
 @given(posts=st.lists(st.tuples(st.dictionaries(names, values), st.integers(0, 100) | st.none())))
-def test_what_is_written_is_read_back(posts: list[tuple[dict[str, str], int | None]]) -> None:
-    found = tuple(posts_of(*posts))
-    read = decode_posted(encode_posted(Posted("uid", found)))
-    assert repr(read) == repr(Posted("uid", found) if found else None)
+def test_written_posts_are_read_back(posts: list[tuple[dict[str, str], int | None]]) -> None:
+    result = tuple(posts_of(*posts))
+    read = decode_posted(encode_posted(Posted("uid", result)))
+    assert repr(read) == repr(Posted("uid", result) if result else None)
 
 
 @given(json_values)
@@ -176,7 +176,7 @@ def test_a_status_from_a_clock_that_was_ahead_hides_no_later_status() -> None:
 
 
 @given(json_values)
-def test_of_any_status_of_trainer_little_is_kept(status: Any) -> None:
+def test_little_is_kept_of_any_status_of_trainer(status: Any) -> None:
     taken = PodPosts()
     taken.read_status({"lastUpdatedTime": written_time(AT), "metrics": status})
     taken.read_status(status if isinstance(status, dict) else {"metrics": status})

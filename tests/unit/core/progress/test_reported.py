@@ -29,7 +29,7 @@ REPORTED = Reported(
         pytest.param({"total": None}, False, id="no total any more"),
     ],
 )
-def test_progress_looks_the_same_while_two_digits_do(change: dict[str, object], same: bool) -> None:
+def test_progress_is_unchanged_while_two_digits_are(change: dict[str, object], same: bool) -> None:
     changed = replace(REPORTED, progress=replace(REPORTED.progress, **change))  # type: ignore[arg-type]
     assert looks_the_same(REPORTED, changed) is same
 
@@ -44,30 +44,30 @@ def test_progress_looks_the_same_while_two_digits_do(change: dict[str, object], 
         pytest.param({"cpu": 1.6}, False, id="the second digit of the use"),
     ],
 )
-def test_a_state_and_the_digits_of_its_numbers_count(change: dict[str, object], same: bool) -> None:
+def test_a_new_state_or_digit_is_a_change(change: dict[str, object], same: bool) -> None:
     changed = replace(REPORTED, **change)  # type: ignore[arg-type]
     assert looks_the_same(REPORTED, changed) is same
 
 
 LEFT: dict[str, tuple[float, float, float | None]] = {
-    "all of it, as soon as it has printed": (50.0, 0.0, 761.0),
-    "less than when it last printed": (150.0, 0.0, 661.0),
+    "the full time, as soon as it has printed": (50.0, 0.0, 761.0),
+    "less than at its last line": (150.0, 0.0, 661.0),
     "nothing, at its expected end and for a while": (960.0, 0.0, 0.0),
-    "an unknown time, once it is silent for long beyond it": (1030.0, 0.0, None),
-    "all of it, if it was stopped meanwhile": (1030.0, 1030.0, 761.0),
-    "all of it, by a clock that is behind": (0.0, 0.0, 761.0),
+    "an unknown time, once it is silent long beyond its end": (1030.0, 0.0, None),
+    "the full time, if it was stopped meanwhile": (1030.0, 1030.0, 761.0),
+    "the full time, by a clock that is behind": (0.0, 0.0, 761.0),
 }
 
 
 @pytest.mark.parametrize(("now", "since", "want"), LEFT.values(), ids=LEFT)
-def test_a_job_has_left(now: float, since: float, want: float | None) -> None:
+def test_the_remaining_time_of_a_job(now: float, since: float, want: float | None) -> None:
     assert REPORTED.progress.left_at(now, since=since) == want
 
 
 KNOWN: dict[str, tuple[Verdict | None, bool]] = {
     "while nothing is known yet": (None, True),
     "while its log cannot be read": (Verdict(names.REASON_LOG_UNAVAILABLE, "why"), True),
-    "not once its log shows nothing that is looked for": (
+    "not once its log shows no progress": (
         Verdict(names.REASON_NOTHING_RECOGNISED, "why"),
         False,
     ),

@@ -18,9 +18,9 @@ def start(
     return Start(-first, read=now, moved=now, alive=True, stepped=steps, longest=longest)
 
 
-def test_a_log_that_has_shown_nothing_may_be_silent_unless_its_series_is_known() -> None:
-    of = Start(0.0, read=9 * HOUR, moved=0.0)
-    limits = [of.limit(REPORT, known, saving=False) for known in (NEW, Habits(9.0, 60))]
+def test_a_log_without_progress_may_be_silent_unless_its_series_is_known() -> None:
+    start = Start(0.0, read=9 * HOUR, moved=0.0)
+    limits = [start.limit(REPORT, known, saving=False) for known in (NEW, Habits(9.0, 60))]
     assert limits == [math.inf, 15 * MINUTE]
 
 
@@ -76,30 +76,30 @@ def test_a_job_is_shown_as_stalled_before_it_may_be_restarted(
 
 
 def test_silences_are_measured_from_the_first_step_on() -> None:
-    of = Start(0.0, 0.0, 0.0)
-    of.observe(600.0, moved=True, steps=False)  # a bar of a download
-    of.observe(4000.0, moved=True, steps=True)
-    assert (of.stepped, of.longest) == (4000.0, 0.0)
-    of.observe(4030.0, moved=True, steps=True)
-    of.observe(4060.0, moved=False, steps=False)
-    of.observe(4330.0, moved=True, steps=False)  # the bar of an evaluation
-    assert (of.longest, of.silent) == (300.0, 0.0)
+    start = Start(0.0, 0.0, 0.0)
+    start.observe(600.0, moved=True, steps=False)  # a bar of a download
+    start.observe(4000.0, moved=True, steps=True)
+    assert (start.stepped, start.longest) == (4000.0, 0.0)
+    start.observe(4030.0, moved=True, steps=True)
+    start.observe(4060.0, moved=False, steps=False)
+    start.observe(4330.0, moved=True, steps=False)  # the bar of an evaluation
+    assert (start.longest, start.silent) == (300.0, 0.0)
 
 
 @pytest.mark.parametrize("alive", [True, False])
-def test_the_time_in_which_the_log_could_not_be_read_does_not_count(alive: bool) -> None:
-    of = Start(0.0, 0.0, 0.0)
+def test_time_in_which_the_log_was_unreadable_does_not_count(alive: bool) -> None:
+    start = Start(0.0, 0.0, 0.0)
     for at in (30.0, 60.0):
-        of.observe(at, moved=True, steps=True)
-    of.unread = True
-    of.observe(60.0 + HOUR, moved=alive, steps=alive)
-    assert (of.longest, of.silent) == (30.0, 0.0)
+        start.observe(at, moved=True, steps=True)
+    start.unread = True
+    start.observe(60.0 + HOUR, moved=alive, steps=alive)
+    assert (start.longest, start.silent) == (30.0, 0.0)
 
 
 USES: dict[str, tuple[dict[str, float], str | None]] = {
     "a pod that waits beside pods that spin": ({"a": 7.9, "b": 4.0, "c": 7.8, "d": 7.7}, "b"),
     "a pod that spins beside pods that wait": ({"a": 0.1, "b": 0.1, "c": 3.9}, "c"),
-    "a stopped pod beside pods that hardly do anything": (
+    "a stopped pod beside almost idle pods": (
         {"a": 0.004, "b": 0.0, "c": 0.006, "d": 0.004}, "b",
     ),
     "pods that do the same": ({"a": 7.9, "b": 6.0, "c": 7.8}, None),

@@ -1,4 +1,4 @@
-"""The step of the whole training, from lines that say different parts of it."""
+"""The step of the whole training, from lines that state parts of it."""
 
 import pytest
 
@@ -9,15 +9,15 @@ from kfext.core.progress.step_count import Step, Steps
 
 def steps_of(*lines: str) -> list[Step | None]:
     """The step after each line that has a measure."""
-    follower, found = Steps(), []
+    follower, results = Steps(), []
     for raw in lines:
         line = read_line(raw)
         assert line is not None, raw
         if line.measures:
-            found.append(follower.step_at(line.position))
+            results.append(follower.step_at(line.position))
         else:
             follower.add_position(line.position)
-    return found
+    return results
 
 
 CASES: dict[str, tuple[list[str], list[Step | None]]] = {
@@ -27,7 +27,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         ["step 99/100 loss 2", "step 100/100 loss 1", '{"loss": 1, "step": 100}'],
         [Step(99, 100), Step(100, 100), Step(100, 100)],
     ),
-    "with a total no more": (
+    "with a total that is no longer printed": (
         ["step 10/100 loss 1", "step 11 loss 1", "step 5 loss 1"],
         [Step(10, 100), Step(11), Step(5)],
     ),
@@ -93,7 +93,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         ["epoch: 1, iter: 40/100, loss: 1", "epoch: 2, iter: 60/100, loss: 1"],
         [Step(40), Step(60, 100)],
     ),
-    "over what is not known, in the middle of a log": (
+    "of an unknown range, in the middle of a log": (
         ["epoch: 3, iter: 40/100, loss: 1", "epoch: 3, iter: 50/100, loss: 1",
          "epoch: 4, iter: 10/100, loss: 1"],
         [Step(epoch, coarse=True) for epoch in (3, 3, 4)],
@@ -103,22 +103,22 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
          "epoch: 3, iter: 20/100, loss: 1"],
         [Step(10), Step(50, 100), Step(220)],
     ),
-    "of a bar that is over before the training": (
+    "of a bar that ends before the training": (
         ["100%|####| 9/9 [00:03<00:00,  2.9it/s]", "loss: 1", "loss: 1"],
         [None, None],
     ),
-    "with a total that is none as it grows": (
+    "without a total, as that grows": (
         ["step 10, total_steps 100, loss 1", "step 20, total_steps 200, loss 1"],
         [Step(10, 100), Step(20)],
     ),
-    "below a total that it has passed": (["step 120/100 loss 1"], [Step(120)]),
+    "below a total that the step has passed": (["step 120/100 loss 1"], [Step(120)]),
     "of an epoch 0 of 2, which is the first of three": (
         [f"Epoch {e}/2, step 10/10, loss 1" for e in (0, 1, 2)],
         [Step(10), Step(20), Step(30, 30)],
     ),
     "within a fold": (["Fold 1/5", "step 10/100 loss 1", "Fold 2/5", "step 10/100 loss 1"],
         [Step(fold, 5, coarse=True) for fold in (1, 2)]),
-    "by its part of the epochs": (
+    "by a fraction of the epochs": (
         ["Num Epochs = 4", "Total optimization steps = 2,000", "{'loss': 1.0, 'epoch': 2.6}"],
         [Step(1300, 2000)]),
     "in an epoch that was entered midway": (
@@ -160,7 +160,7 @@ ASIDE = {
 
 
 @pytest.mark.parametrize("lines", ASIDE.values(), ids=ASIDE)
-def test_what_prints_alike_is_no_restart(lines: list[str]) -> None:
+def test_similar_output_is_no_restart(lines: list[str]) -> None:
     follower = Steps()
     for raw in ["step 20/20 loss 1" if "..." in lines[0] else "step 10/20 loss 1", *lines]:
         line = read_line(raw)
@@ -172,7 +172,7 @@ def test_what_prints_alike_is_no_restart(lines: list[str]) -> None:
     assert (follower.restarts, follower.unrelated) == (0, True)
 
 
-def test_another_end_that_stays_is_the_one_of_the_training() -> None:
+def test_another_end_that_stays_is_that_of_the_training() -> None:
     follower = Steps()
     follower.step_at(Position(step=50, steps=100))
     for step in range(1, 8):
@@ -180,7 +180,7 @@ def test_another_end_that_stays_is_the_one_of_the_training() -> None:
     assert (follower.last, follower.restarts) == (Step(7, 80), 1)
 
 
-def test_a_bar_over_all_epochs_that_is_met_in_the_middle_is_no_restart() -> None:
+def test_a_bar_over_all_epochs_that_appears_midway_is_no_restart() -> None:
     follower = Steps()
     for epoch in (2, 3, 4):
         step = follower.step_at(Position(step=100 * epoch, steps=500, epoch=float(epoch)))

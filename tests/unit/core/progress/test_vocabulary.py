@@ -1,4 +1,4 @@
-"""What names say: counts and their ends, measures and which way they improve, and the best one."""
+"""The meaning of names: counts, ends, measures, their better direction, and the best measure."""
 
 import pytest
 
@@ -25,7 +25,7 @@ WAYS: dict[str, Better | None] = {
 
 
 @pytest.mark.parametrize(("name", "want"), WAYS.items(), ids=WAYS)
-def test_which_way_a_measure_improves(name: str, want: Better | None) -> None:
+def test_the_better_direction_of_a_measure(name: str, want: Better | None) -> None:
     assert better(name) is want
 
 

@@ -12,9 +12,9 @@ Use = Mapping[str, Mapping[str, int]]
 
 
 def cluster(use: Use, *, gpus: int = 8) -> Ledger:
-    made = Ledger([node(name, gpus=gpus) for name in use])
+    ledger = Ledger([node(name, gpus=gpus) for name in use])
     for name, held in use.items():
         for uid, count in held.items():
             claim = Claim(node=name, requests={GPU: count}, job=uid)
-            made.claim(("pod", name, uid), claim)
-    return made
+            ledger.claim(("pod", name, uid), claim)
+    return ledger

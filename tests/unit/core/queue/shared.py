@@ -16,12 +16,12 @@ from tests.builders import JobBuilder, job, limits
 from tests.gpu_builders import sharing, sharing_node
 
 
-def members(made: JobBuilder) -> list[Member]:
-    return members_of(as_sharing(made.suspended().build(), None))
+def members(builder: JobBuilder) -> list[Member]:
+    return members_of(as_sharing(builder.suspended().build(), None))
 
 
 def part(share: str = "0.5", *, replicas: int = 1, **settings: str) -> list[Member]:
-    """The members of a job that shares GPUs; of low priority without a minimum, if not said."""
+    """The members of a job that shares GPUs, by default of low priority without a minimum."""
     return members(sharing(share, replicas=replicas, **{"min_share": "0", **settings}))
 
 
@@ -37,40 +37,44 @@ class Floor:
         self.kept: Reservation | None = None
 
     def starts(self, uid: str, wanted: Sequence[Member], *, slot: int | None = None) -> bool:
-        """Place a job, in a slot if one is said; return whether there was room."""
-        found = place(wanted, self.ledger, limits())
-        if isinstance(found, Verdict):
+        """Place a job, in a slot if given; return whether there was capacity."""
+        placement = place(wanted, self.ledger, limits())
+        if isinstance(placement, Verdict):
             return False
-        slots = slots_for(wanted, found, self.ledger)
+        slots = slots_for(wanted, placement, self.ledger)
         assert slots is not None
         for pod in wanted:
             requests, at = uncounted(pod.requests), slots.get(pod.key)
             if pod.card is not None and at is not None:
                 at = at if slot is None else slot
                 requests |= taken_by(pod.card, at)
-            claim = replica_claim(pod.constraints, requests, found[pod.key], job=uid, priority=0)
+            claim = replica_claim(
+                pod.constraints, requests, placement[pod.key], job=uid, priority=0
+            )
             self.ledger.claim((uid, pod.key), claim)
         self._reserve_gpus()
         return True
 
     def ends(self, *uids: str) -> None:
-        """Jobs end, and GPUs without a sharer are given back."""
+        """Jobs end, and GPUs without a sharer are released."""
         for key, claim in self.ledger.claims().items():
             if claim.job in uids:
                 self.ledger.drop(key)
         self._reserve_gpus()
 
     def reserve(self, wanted: Sequence[Member], *, ends: Ends | None = None) -> Reservation | None:
-        """Keep room for a job in place of what was kept before."""
+        """Reserve capacity for a job, replacing the reservation before."""
         before = self.kept.claims if self.kept else {}
-        found = reserve("head", wanted, self.ledger, limits(), ends=ends or {}, ignoring=before)
+        reservation = reserve(
+            "head", wanted, self.ledger, limits(), ends=ends or {}, ignoring=before
+        )
         self.give_up()
-        self.kept = found
-        self.ledger.claim_all(found.claims if found else {})
-        return found
+        self.kept = reservation
+        self.ledger.claim_all(reservation.claims if reservation else {})
+        return reservation
 
     def give_up(self) -> None:
-        """Keep nothing any more."""
+        """Drop the reservation."""
         for key in self.kept.claims if self.kept else ():
             self.ledger.drop(key)
         self.kept = None

@@ -1,4 +1,4 @@
-"""The record of the capacity and its totals: what they say of each node, and how long it may be."""
+"""The record of the capacity and its totals: the entry of each node, and the length."""
 
 import json
 import math
@@ -21,31 +21,33 @@ from tests.builders import Raw, node
 from tests.unit.core.queue.cluster import GPU, Use, cluster
 
 CONFIG_MAP_BYTES = 2**20
-"""What the API server allows."""
+"""The limit of the API server."""
 
 
-def reservation(on: Ledger, kept: Mapping[str, int], *, until: float = math.inf) -> Reservation:
-    """The reservation of a job, which keeps so many GPUs of nodes."""
+def reservation(
+    capacity: Ledger, kept: Mapping[str, int], *, until: float = math.inf
+) -> Reservation:
+    """The reservation of a job, by GPUs and node."""
     claims = kept_claims("uid-of-the-head", {name: {GPU: count} for name, count in kept.items()})
-    on.claim_all(claims)
+    capacity.claim_all(claims)
     nodes = tuple(sorted(kept))
     return Reservation(job="uid-of-the-head", nodes=nodes, to_free=0.0, claims=claims, until=until)
 
 
-def record(on: Ledger, kept: Reservation | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(capacity_record(on, kept))
-    return found
+def record(capacity: Ledger, kept: Reservation | None = None) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads(capacity_record(capacity, kept))
+    return results
 
 
-def totals(on: Ledger, kept: Reservation | None = None) -> dict[str, int]:
+def totals(capacity: Ledger, kept: Reservation | None = None) -> dict[str, int]:
     """The GPUs that are used, reserved and free."""
-    found = capacity_totals(on, kept)
-    return {state: number for resource, state, number in found if resource == GPU}
+    result = capacity_totals(capacity, kept)
+    return {state: number for resource, state, number in result if resource == GPU}
 
 
 @dataclass(frozen=True)
 class Case:
-    """Nodes have 8 GPUs each. `free`: by node, what the record says is free."""
+    """Nodes have 8 GPUs each. `free`: the free GPUs in the record, by node."""
 
     use: Use
     free: Mapping[str, int]
@@ -59,16 +61,16 @@ CASES: dict[str, Case] = {
     "pods and plans of all namespaces count": Case(
         {"a": {"x": 3, "": 1}, "b": {}}, {"a": 4, "b": 8}, (4, 0, 12)
     ),
-    "what the reservation keeps is free for one job": Case(
+    "reserved capacity is free for one job": Case(
         {"a": {"x": 3}, "b": {}}, {"a": 5, "b": 8}, (3, 7, 6), kept={"a": 5, "b": 2}
     ),
-    "the pods of a job that ends take no more than the node has": Case(
+    "the pods of a job that ends take at most the capacity of the node": Case(
         {"a": {"ends": 8, "next": 4}, "b": {}}, {"a": 0, "b": 8}, (8, 0, 8)
     ),
-    "nothing is reserved of what pods still take": Case(
+    "nothing is reserved that pods still use": Case(
         {"a": {"ends": 6}}, {"a": 2}, (6, 2, 0), kept={"a": 8}
     ),
-    "the total of what is free leaves out cordoned and drained nodes": Case(
+    "the total free capacity excludes cordoned and drained nodes": Case(
         {"a": {"x": 1}, "b": {"y": 1}, "c": {}},
         {"a": 7, "b": 7, "c": 8},
         (2, 0, 8),
@@ -79,32 +81,32 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_free_used_and_reserved(case: Case) -> None:
-    on = cluster(case.use)
+def test_free_used_and_reserved_capacity(case: Case) -> None:
+    capacity = cluster(case.use)
     for name, more in (case.node or {}).items():
-        on.set_node(node(name, gpus=8, **more))
-    kept = reservation(on, case.kept) if case.kept else None
-    found = record(on, kept)["nodes"]
-    assert {name: of["free"][GPU] for name, of in found.items()} == case.free
-    assert all(of["allocatable"][GPU] == 8 for of in found.values())
-    assert tuple(totals(on, kept).values()) == case.totals
+        capacity.set_node(node(name, gpus=8, **more))
+    kept = reservation(capacity, case.kept) if case.kept else None
+    result = record(capacity, kept)["nodes"]
+    assert {name: of["free"][GPU] for name, of in result.items()} == case.free
+    assert all(of["allocatable"][GPU] == 8 for of in result.values())
+    assert tuple(totals(capacity, kept).values()) == case.totals
 
 
 def test_the_numbers_are_millicores_bytes_and_devices() -> None:
-    on = Ledger([node("a", cpu="1500m", memory="2Gi", gpus=1)])
+    capacity = Ledger([node("a", cpu="1500m", memory="2Gi", gpus=1)])
     amounts = {CPU: 1500, MEMORY: 2 * 2**30, GPU: 1}
-    assert record(on)["nodes"] == {"a": {"allocatable": amounts, "free": amounts}}
+    assert record(capacity)["nodes"] == {"a": {"allocatable": amounts, "free": amounts}}
 
 
-def test_of_a_node_only_what_it_has_is_listed_and_nothing_that_no_job_asks_for() -> None:
-    on = Ledger([node("a", gpus=8), node("b", **{"hugepages-2Mi": "1Gi"})])
-    listed = {name: [*of["free"]] for name, of in record(on)["nodes"].items()}
+def test_only_resources_that_the_node_has_and_jobs_request_are_listed() -> None:
+    capacity = Ledger([node("a", gpus=8), node("b", **{"hugepages-2Mi": "1Gi"})])
+    listed = {name: [*of["free"]] for name, of in record(capacity)["nodes"].items()}
     assert listed == {"a": [CPU, MEMORY, GPU], "b": [CPU, MEMORY]}
 
 
 UNTIL: dict[str, tuple[float, int | None]] = {
     "unknown": (math.inf, None),
-    "in the past, if the jobs take longer": (100.0, 120),
+    "in the past, if the jobs are late": (100.0, 120),
     "rounded to a minute, or each step of a job would change the record": (1_000_019.0, 1_000_020),
 }
 
@@ -113,15 +115,15 @@ UNTIL: dict[str, tuple[float, int | None]] = {
 def test_the_reservation_has_its_nodes_and_its_expected_end(
     until: float, shown: int | None
 ) -> None:
-    on = cluster({"a": {"x": 3}, "b": {}})
-    kept = reservation(on, {"b": 2, "a": 5}, until=until)
-    assert record(on, kept)["reservation"] == {"nodes": ["a", "b"], "until": shown}
-    assert record(on)["reservation"] is None
+    capacity = cluster({"a": {"x": 3}, "b": {}})
+    kept = reservation(capacity, {"b": 2, "a": 5}, until=until)
+    assert record(capacity, kept)["reservation"] == {"nodes": ["a", "b"], "until": shown}
+    assert record(capacity)["reservation"] is None
 
 
 def test_the_record_names_no_job() -> None:
-    on = cluster({"a": {"uid-of-a-job": 3}})
-    assert "uid-of" not in capacity_record(on, reservation(on, {"a": 5}))
+    capacity = cluster({"a": {"uid-of-a-job": 3}})
+    assert "uid-of" not in capacity_record(capacity, reservation(capacity, {"a": 5}))
 
 
 def large(count: int, *, length: int, gpus: int = 8) -> list[Node]:
@@ -132,16 +134,16 @@ def large(count: int, *, length: int, gpus: int = 8) -> list[Node]:
 
 
 def test_five_thousand_nodes_with_long_names_fit_into_a_config_map() -> None:
-    on = Ledger(large(5000, length=40))
-    assert len(record(on)["nodes"]) == 5000
-    assert len(capacity_record(on, None)) <= CONFIG_MAP_BYTES
+    capacity = Ledger(large(5000, length=40))
+    assert len(record(capacity)["nodes"]) == 5000
+    assert len(capacity_record(capacity, None)) <= CONFIG_MAP_BYTES
 
 
-def test_of_more_nodes_those_with_gpus_are_kept_and_the_first_by_name() -> None:
+def test_of_too_many_nodes_those_with_gpus_and_the_first_by_name_are_kept() -> None:
     with_gpus, without = large(3000, length=60), large(6000, length=61, gpus=0)
-    on = Ledger([*without, *with_gpus])
-    kept = reservation(on, {made.name: 8 for made in with_gpus[:500]})
-    written = capacity_record(on, kept)
+    capacity = Ledger([*without, *with_gpus])
+    kept = reservation(capacity, {made.name: 8 for made in with_gpus[:500]})
+    written = capacity_record(capacity, kept)
     assert MOST_BYTES - 1000 < len(written) <= CONFIG_MAP_BYTES
     left = sorted(json.loads(written)["nodes"].keys() - {made.name for made in with_gpus})
     assert len(left) == len(json.loads(written)["nodes"]) - 3000
@@ -155,11 +157,11 @@ def test_of_more_nodes_those_with_gpus_are_kept_and_the_first_by_name() -> None:
     ),
     kept=st.dictionaries(st.sampled_from("abcd"), st.integers(1, 8), max_size=4),
 )
-def test_the_states_are_together_what_the_nodes_have(use: Use, kept: Mapping[str, int]) -> None:
-    on = cluster(use)
-    held = reservation(on, {name: count for name, count in kept.items() if name in use})
-    by_state = Counter(totals(on, held))
+def test_the_states_add_up_to_the_capacity_of_the_nodes(use: Use, kept: Mapping[str, int]) -> None:
+    capacity = cluster(use)
+    held = reservation(capacity, {name: count for name, count in kept.items() if name in use})
+    by_state = Counter(totals(capacity, held))
     assert min(by_state.values(), default=0) >= 0
     assert by_state.total() == 8 * len(use)
-    free = sum(of["free"][GPU] for of in record(on, held)["nodes"].values())
+    free = sum(of["free"][GPU] for of in record(capacity, held)["nodes"].values())
     assert free == by_state["free"] + by_state["reserved"]

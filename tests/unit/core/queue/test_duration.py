@@ -1,4 +1,4 @@
-"""How long a job is expected to take, and whether it starts with fewer workers."""
+"""The expected duration of a job, and whether it starts with fewer workers."""
 
 import math
 
@@ -13,41 +13,43 @@ from kfext.core.queue.duration import (
 )
 
 RESTS: dict[str, tuple[float | None, float, float]] = {
-    "of an unknown job": (None, 0.0, USUAL_SECONDS),
-    "such a job that runs": (None, 100.0, USUAL_SECONDS - 100),
-    "such a job that has run for long takes as long again": (None, 1000.0, 1000.0),
-    "what its series takes": (200.0, 0.0, 200.0),
-    "less what it has run": (200.0, 150.0, 50.0),
-    "it is never as good as over": (200.0, 210.0, 40.0),
-    "it is late for as long again": (200.0, 500.0, 300.0),
+    "an unknown job": (None, 0.0, USUAL_SECONDS),
+    "an unknown job that runs": (None, 100.0, USUAL_SECONDS - 100),
+    "an unknown job that has run for long takes as long again": (None, 1000.0, 1000.0),
+    "a job takes as long as its series": (200.0, 0.0, 200.0),
+    "a job takes as long as its series, less its run time": (200.0, 150.0, 50.0),
+    "a job is never nearly over": (200.0, 210.0, 40.0),
+    "a late job takes as long again": (200.0, 500.0, 300.0),
 }
 
 
 @pytest.mark.parametrize(("series", "ran", "want"), RESTS.values(), ids=RESTS)
-def test_the_rest_of_a_job(series: float | None, ran: float, want: float) -> None:
-    found = expected_remaining(series, usual=USUAL_SECONDS, ran=ran)
-    assert found == pytest.approx(want)
+def test_the_remaining_time_of_a_job(series: float | None, ran: float, want: float) -> None:
+    result = expected_remaining(series, usual=USUAL_SECONDS, ran=ran)
+    assert result == pytest.approx(want)
 
 
 STARTS: dict[str, tuple[int, float, float, bool]] = {
     "with all workers": (4, 0.0, 0.0, True),
-    "with half, as it would wait longer than that costs": (2, 100.0, 0.0, True),
-    "not with half, as there is capacity soon": (2, 99.0, 0.0, False),
-    "not for the time that it has waited": (2, 99.0, 100.0, False),
-    "but for the time beyond its own length": (2, 99.0, 101.0, True),
+    "with half, as waiting would cost more": (2, 100.0, 0.0, True),
+    "not with half, as capacity is freed soon": (2, 99.0, 0.0, False),
+    "not on account of its past wait": (2, 99.0, 100.0, False),
+    "on account of a wait beyond its own length": (2, 99.0, 101.0, True),
     "not with a quarter, however long it waits": (1, 1e6, 1e6, False),
     "with a quarter, as there is never capacity for more": (1, math.inf, 0.0, True),
 }
 
 
 @pytest.mark.parametrize(("workers", "wait", "waited", "want"), STARTS.values(), ids=STARTS)
-def test_a_job_starts(workers: int, wait: float, waited: float, *, want: bool) -> None:
+def test_whether_a_job_starts_short(
+    workers: int, wait: float, waited: float, *, want: bool
+) -> None:
     """It requests four workers. It takes 100 s with all of them."""
     assert starts_short(workers, 4, length=100.0, wait=wait, waited=waited) is want
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.floats(1, 1e6), st.floats(0, 1e6))
-def test_more_workers_or_a_longer_wait_never_speak_against_a_start(
+def test_more_workers_or_a_longer_wait_never_prevent_a_start(
     workers: int, requested: int, length: float, wait: float
 ) -> None:
     starts = starts_short(workers, requested, length=length, wait=wait, waited=0.0)

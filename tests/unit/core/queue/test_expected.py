@@ -1,4 +1,4 @@
-"""When a job should start: its range, what is shown anew, and in which words."""
+"""The expected start of a job: its range, changes that are shown, and the wording."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ SOON = ExpectedStart(NOW + 600, NOW + 480, NOW + 900)
 
 
 def scored(*ratios: tuple[float, float]) -> Scores:
-    """Scores of jobs that were expected to wait for 1,000 s, and did for so many times that."""
+    """Scores of jobs with an expected wait of 1,000 s and an actual wait of these multiples."""
     scores = Scores()
     for own, behind in ratios:
         scores.add(1000 * own, expected=1000, behind=1000 * own / behind)
@@ -52,7 +52,7 @@ def test_only_the_last_400_starts_count() -> None:
     assert scores.range(1000, behind=1000) == pytest.approx((1000, 1000))
 
 
-def test_starts_that_hung_after_a_short_wait_widen_no_range_of_longer_waits() -> None:
+def test_late_starts_after_a_short_wait_widen_no_range_of_longer_waits() -> None:
     scores = scored(*[(1.0, 1.0)] * 38)
     for _ in range(3):
         scores.add(3 * HOUR, expected=10, behind=10)
@@ -79,7 +79,7 @@ def test_a_range_has_the_expected_wait_in_it(
     wider=st.floats(1, 3),
     expected=waits,
 )
-def test_starts_that_were_further_off_never_make_a_range_narrower(
+def test_starts_with_a_larger_error_never_make_a_range_narrower(
     ratios: list[float], wider: float, expected: float
 ) -> None:
     """Each early start comes earlier, each late start later."""
@@ -134,7 +134,7 @@ NEWS: dict[str, tuple[ExpectedStart, ExpectedStart, bool]] = {
     "known now": (SOON, ExpectedStart(unknown="why"), True),
     "unknown as before": (ExpectedStart(unknown="why"), ExpectedStart(unknown="why"), False),
     "unknown for another reason": (ExpectedStart(unknown="a"), ExpectedStart(unknown="b"), True),
-    "after other jobs alone": (replace(SOON, after="a"), SOON, False),
+    "only after other jobs": (replace(SOON, after="a"), SOON, False),
     "not before a time": (
         ExpectedStart(earliest=NOW + 600, unknown="a"),
         ExpectedStart(unknown="a"),
@@ -144,7 +144,7 @@ NEWS: dict[str, tuple[ExpectedStart, ExpectedStart, bool]] = {
 
 
 @pytest.mark.parametrize(("new", "shown", "news"), NEWS.values(), ids=NEWS)
-def test_what_is_shown_anew(new: ExpectedStart, shown: ExpectedStart, news: bool) -> None:
+def test_which_change_is_shown(new: ExpectedStart, shown: ExpectedStart, news: bool) -> None:
     assert new.is_news(shown, now=NOW) is news
 
 
@@ -157,7 +157,7 @@ def test_what_is_shown_anew(new: ExpectedStart, shown: ExpectedStart, news: bool
         (901, Accuracy.LATER),
     ],
 )
-def test_where_a_start_was_in_its_range(at: float, was: Accuracy) -> None:
+def test_the_position_of_a_start_in_its_range(at: float, was: Accuracy) -> None:
     assert SOON.accuracy(NOW + at) is was
 
 
@@ -197,13 +197,13 @@ WORDS: dict[str, tuple[ExpectedStart, str, str]] = {
 
 
 @pytest.mark.parametrize(("expected", "short", "long"), WORDS.values(), ids=WORDS)
-def test_words(expected: ExpectedStart, short: str, long: str) -> None:
+def test_the_wording_of_an_expected_start(expected: ExpectedStart, short: str, long: str) -> None:
     assert column(expected, now=NOW) == short
     assert sentence(expected, now=NOW) == long
     assert decode_expected(encode_expected(expected, now=NOW)) == expected
 
 
-def test_no_field_is_no_expected_start() -> None:
+def test_a_status_without_the_field_has_no_expected_start() -> None:
     assert encode_expected(None, now=NOW) is None
     assert decode_expected(None) is None
     assert decode_expected({"time": 3, "unknown": [], "earliest": "soon"}) == ExpectedStart()

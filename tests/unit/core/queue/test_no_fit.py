@@ -1,4 +1,4 @@
-"""A refusal is remembered for all jobs of its shape, until room comes free that may help."""
+"""A refusal is remembered for all jobs of its shape, until helpful capacity is freed."""
 
 from typing import Any
 
@@ -19,27 +19,27 @@ from tests.builders import JobBuilder, job, ledger, node
 REFUSED = NoFit(Verdict(REASON_NO_ROOM, "8 short"))
 
 
-def test_a_refusal_is_known_until_room_comes_free() -> None:
-    no_fits, on = NoFitCache(), ledger(node("a", cpu="8"))
-    assert no_fits.known("shape", on) is None
-    no_fits.note("shape", REFUSED, on)
-    assert no_fits.known("shape", on) is REFUSED
-    assert no_fits.known("another", on) is None
-    on.claim("more", Claim("a", {"cpu": 1000}))
-    assert no_fits.known("shape", on) is REFUSED
-    on.drop("more")
-    assert no_fits.known("shape", on) is None
-    assert no_fits.known("shape", on) is None
+def test_a_refusal_is_known_until_capacity_is_freed() -> None:
+    no_fits, capacity = NoFitCache(), ledger(node("a", cpu="8"))
+    assert no_fits.known("shape", capacity) is None
+    no_fits.note("shape", REFUSED, capacity)
+    assert no_fits.known("shape", capacity) is REFUSED
+    assert no_fits.known("another", capacity) is None
+    capacity.claim("more", Claim("a", {"cpu": 1000}))
+    assert no_fits.known("shape", capacity) is REFUSED
+    capacity.drop("more")
+    assert no_fits.known("shape", capacity) is None
+    assert no_fits.known("shape", capacity) is None
 
 
-def test_that_a_shape_would_fit_is_known_until_anything_is_claimed() -> None:
-    no_fits, on = NoFitCache(), ledger(node("a", cpu="8"))
+def test_a_fit_of_a_shape_is_known_until_anything_is_claimed() -> None:
+    no_fits, capacity = NoFitCache(), ledger(node("a", cpu="8"))
     refused = NoFit(Verdict(REASON_NO_ROOM, "8 short"), would_fit=True)
-    assert no_fits.known("shape", on) is None
-    no_fits.note("shape", refused, on)
-    assert no_fits.known("shape", on) is refused
-    on.claim("more", Claim("a", {"cpu": 1000}))
-    assert no_fits.known("shape", on) is None
+    assert no_fits.known("shape", capacity) is None
+    no_fits.note("shape", refused, capacity)
+    assert no_fits.known("shape", capacity) is refused
+    capacity.claim("more", Claim("a", {"cpu": 1000}))
+    assert no_fits.known("shape", capacity) is None
 
 
 SAME: dict[str, JobBuilder] = {
@@ -60,12 +60,12 @@ THREE = shape_of(job().worker(3, cpu="1").build())
 
 
 @pytest.mark.parametrize("made", SAME.values(), ids=SAME)
-def test_jobs_that_ask_for_the_same_have_one_shape(made: JobBuilder) -> None:
+def test_jobs_with_equal_requests_have_one_shape(made: JobBuilder) -> None:
     assert shape_of(made.build()) == THREE
 
 
 @pytest.mark.parametrize("made", OTHER.values(), ids=OTHER)
-def test_jobs_that_ask_for_something_else_have_another(made: JobBuilder) -> None:
+def test_jobs_with_other_requests_have_another_shape(made: JobBuilder) -> None:
     assert shape_of(made.build()) != THREE
 
 
@@ -93,20 +93,22 @@ HELPED: dict[str, tuple[JobBuilder, int | None, bool]] = {
     "a pod fits": (job().worker(4, cpu="2"), None, True),
     "no pod fits": (job().worker(4, cpu="3"), None, False),
     "a pod of one type fits": (master_and_workers(), None, True),
-    "there is none of a resource": (job().worker(1, cpu="1", gpus=3), None, False),
-    "a GPU that is kept for another job counts": (job().worker(1, cpu="1", gpus=2), None, True),
-    "what it may preempt counts": (job().worker(4, cpu="8"), 6, True),
-    "what is as important does not": (job().worker(4, cpu="8"), 5, False),
+    "a resource is missing": (job().worker(1, cpu="1", gpus=3), None, False),
+    "a GPU that is reserved for another job counts": (job().worker(1, cpu="1", gpus=2), None, True),
+    "a pod that it may preempt counts": (job().worker(4, cpu="8"), 6, True),
+    "a pod of equal priority does not count": (job().worker(4, cpu="8"), 5, False),
 }
 
 
 @pytest.mark.parametrize(("made", "preempting", "want"), HELPED.values(), ids=HELPED)
-def test_it_may_help_a_job_if(made: JobBuilder, preempting: int | None, *, want: bool) -> None:
+def test_capacity_may_help_a_job_if(
+    made: JobBuilder, preempting: int | None, *, want: bool
+) -> None:
     gained = Gained(crowded(), [1], ignoring=["kept"])
     assert gained.may_help(made.build().groups, preempting=preempting) is want
 
 
-def test_nothing_helps_if_nothing_came_free() -> None:
+def test_nothing_helps_if_nothing_was_freed() -> None:
     assert not Gained(crowded(), []).may_help(job().build().groups)
 
 
@@ -135,10 +137,10 @@ def test_a_job_that_fits_after_a_gain_and_not_before_is_one_that_it_may_help(
     for number, (on, cpu, gpus) in enumerate(taken):
         amounts = {"cpu": 1000 * cpu, "pods": 1, "nvidia.com/gpu": gpus}
         ledger.claim(number, Claim(on, amounts))
-    made = job().worker(of["workers"], cpu=str(of["cpu"]), gpus=of["gpus"])
+    builder = job().worker(of["workers"], cpu=str(of["cpu"]), gpus=of["gpus"])
     if of["master"]:
-        made.group("Master", 1, cpu=str(of["master"]))
-    wants = made.build()
+        builder.group("Master", 1, cpu=str(of["master"]))
+    wants = builder.build()
 
     def fits() -> bool:
         return not isinstance(place(members_of(wants), ledger, LIMITS), Verdict)

@@ -24,7 +24,7 @@ def one(*templates: str, workers: int = 1) -> JobBuilder:
     return job().master(spec=master).worker(workers, spec=worker)
 
 
-def test_oldest_first_and_equal_ages_by_name_whatever_was_seen_first() -> None:
+def test_the_oldest_job_goes_first_and_equal_ages_go_by_name() -> None:
     want = [OLD, FIRST, SECOND, SAME_NAME]
     for seen in permutations(want):
         assert sorted(seen, key=lambda job: queue_key(job, 0, 300.0)) == want

@@ -25,10 +25,10 @@ def one(*templates: str, workers: int = 1) -> JobBuilder:
     return job().master(spec=master).worker(workers, spec=worker)
 
 
-def scheduled(made: JobBuilder, name: str) -> JobBuilder:
+def scheduled(builder: JobBuilder, name: str) -> JobBuilder:
     """The job with a class in its schedulingPolicy."""
-    made.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": name}
-    return made
+    builder.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": name}
+    return builder
 
 
 CASES: Mapping[str, tuple[JobBuilder, Mapping[str, PriorityClass], int]] = {
@@ -83,13 +83,13 @@ PLACES: dict[str, tuple[int, str]] = {
     "the first": (0, "first in the queue"),
     "the second": (1, "; 1 job is ahead"),
     "further back": (2, "; 2 jobs are ahead"),
-    "the last that is told exactly": (10, "; 10 jobs are ahead"),
+    "the last exact position": (10, "; 10 jobs are ahead"),
     "far behind": (20, "; about 20 jobs are ahead"),
 }
 
 
 @pytest.mark.parametrize(("ahead", "want"), PLACES.values(), ids=PLACES)
-def test_its_place_is_told_behind_why_it_waits(ahead: int, want: str) -> None:
+def test_the_position_follows_the_reason_of_the_wait(ahead: int, want: str) -> None:
     verdict = in_line(NO_ROOM, ahead=ahead, exact=10, kept_nodes="", awaited="")
     assert verdict.reason == REASON_NO_ROOM
     assert verdict.message.startswith("2 cpu short; ")
@@ -105,13 +105,13 @@ KEPT: dict[str, tuple[str, str, str, str]] = {
 
 
 @pytest.mark.parametrize(("nodes", "awaited", "kept", "until"), KEPT.values(), ids=KEPT)
-def test_what_is_kept_for_it_is_told_too(nodes: str, awaited: str, kept: str, until: str) -> None:
+def test_the_reservation_is_shown_too(nodes: str, awaited: str, kept: str, until: str) -> None:
     message = in_line(NO_ROOM, ahead=0, exact=10, kept_nodes=nodes, awaited=awaited).message
     assert kept in message
     assert message.endswith(until)
 
 
-def test_room_that_waits_for_nobody_is_kept_without_an_end() -> None:
+def test_a_reservation_that_waits_for_no_job_has_no_expected_end() -> None:
     message = in_line(NO_ROOM, ahead=0, exact=10, kept_nodes="a", awaited="").message
     assert message.endswith("reserved for it")
 
@@ -123,7 +123,7 @@ GROUNDS: dict[str, tuple[int, float | None, str]] = {
 
 
 @pytest.mark.parametrize(("priority", "length", "want"), GROUNDS.values(), ids=GROUNDS)
-def test_what_decides_its_place_is_told_with_the_place(
+def test_the_ground_of_a_position_is_shown_with_it(
     priority: int, length: float | None, want: str
 ) -> None:
     behind = why_there(priority, length)

@@ -1,4 +1,4 @@
-"""Quota headroom: the sentence, the numbers, and who counts."""
+"""Quota headroom: the message, the numbers, and the pods that count."""
 
 from collections import Counter
 from typing import Any
@@ -40,7 +40,7 @@ def said(need: Demand, *quotas: Quota, **more: Any) -> str | None:
 TWO_CPU = {"requests": {"cpu": "2"}}
 GPU = {"limits": {"nvidia.com/gpu": "4"}}
 SAID: dict[str, tuple[Demand, Quota, str | None]] = {
-    "room to the last pod": (of(4), quota({"pods": "10"}, {"pods": "6"}), None),
+    "headroom for exactly all pods": (of(4), quota({"pods": "10"}, {"pods": "6"}), None),
     "one pod short": (
         of(4),
         quota({"pods": "10"}, {"pods": "7"}),
@@ -76,7 +76,7 @@ SAID: dict[str, tuple[Demand, Quota, str | None]] = {
         quota({"requests.cpu": "7500m"}, {"requests.cpu": "2"}),
         "quota team/limit allows 7.5 requests.cpu: 2 used, the job needs 6, 0.5 short",
     ),
-    "the old name of the same": (
+    "the old name of requests of CPU": (
         of(3, resources=TWO_CPU),
         quota({"cpu": "4"}),
         "the job needs 6 cpu, but quota team/limit allows only 4 in all",
@@ -101,7 +101,7 @@ SAID: dict[str, tuple[Demand, Quota, str | None]] = {
         quota({"requests.nvidia.com/gpu": "0"}),
         "the job needs 8 requests.nvidia.com/gpu, but quota team/limit allows only 0 in all",
     ),
-    "a quota of what the job does not use": (of(2), quota({"requests.nvidia.com/gpu": "0"}), None),
+    "a quota of an unused resource": (of(2), quota({"requests.nvidia.com/gpu": "0"}), None),
     "a quota of other objects": (of(2), quota({"count/pytorchjobs.kubeflow.org": "0"}), None),
     "local disk": (
         of(2, resources={"requests": {"ephemeral-storage": "2Gi"}}),
@@ -109,18 +109,18 @@ SAID: dict[str, tuple[Demand, Quota, str | None]] = {
         "the job needs 4 Gi requests.ephemeral-storage, but quota team/limit allows only 3 Gi "
         "in all",
     ),
-    "a quota that was cut below what is used": (
+    "a quota that was cut below its use": (
         of(1),
         quota({"pods": "3"}, {"pods": "5"}),
         "quota team/limit allows 3 pods: 5 used, the job needs 1, 3 short",
     ),
-    "what a quota demands and the template leaves out": (
+    "a limit that a quota requires and the template lacks": (
         of(4, resources={"requests": {"cpu": "1"}}),
         quota({"limits.cpu": "100", "memory": "1Ti"}),
         "4 of 4 pods have a container without limits.cpu and requests.memory, which quota "
         "team/limit requires of every container, so the API server refuses them",
     ),
-    "a quota of GPUs requires nothing of those without": (
+    "a quota of GPUs requires nothing of pods without GPUs": (
         of(4, resources={"requests": {"cpu": "1"}}),
         quota({"requests.nvidia.com/gpu": "100"}),
         None,
@@ -129,7 +129,7 @@ SAID: dict[str, tuple[Demand, Quota, str | None]] = {
 
 
 @pytest.mark.parametrize(("need", "limit", "want"), SAID.values(), ids=SAID)
-def test_sentences(need: Demand, limit: Quota, want: str | None) -> None:
+def test_messages_about_a_shortage(need: Demand, limit: Quota, want: str | None) -> None:
     assert said(need, limit) == want
 
 
@@ -137,7 +137,7 @@ def test_a_namespace_without_quotas_has_no_limit() -> None:
     assert said(of(10_000, resources=GPU)) is None
 
 
-def test_only_the_pods_that_leave_it_out_are_counted() -> None:
+def test_only_the_pods_that_lack_the_limit_are_counted() -> None:
     need = {**of(2, resources={"limits": {"cpu": "1"}}), **of(3)}
     assert said(need, quota({"cpu": "100"})) == (
         "3 of 5 pods have a container without requests.cpu, which quota team/limit requires of "
@@ -145,11 +145,11 @@ def test_only_the_pods_that_leave_it_out_are_counted() -> None:
     )
 
 
-def test_a_limit_range_may_state_what_the_template_leaves_out() -> None:
+def test_a_limit_range_may_state_a_limit_that_the_template_lacks() -> None:
     assert said(of(3), quota({"cpu": "100"}), defaulted=True) is None
 
 
-def test_every_quota_counts_and_what_can_never_be_comes_first() -> None:
+def test_every_quota_counts_and_a_permanent_shortage_comes_first() -> None:
     message = said(
         of(4, resources=TWO_CPU),
         quota({"requests.cpu": "6"}, name="b"),
@@ -161,7 +161,7 @@ def test_every_quota_counts_and_what_can_never_be_comes_first() -> None:
     )
 
 
-def test_a_sentence_names_three_causes_at_most() -> None:
+def test_a_message_names_three_causes_at_most() -> None:
     message = said(of(9), *(quota({"pods": "1"}, name=f"q{n}") for n in range(5)))
     assert message is not None
     assert message.count("quota team/") == 3
@@ -175,7 +175,7 @@ SCOPED: dict[str, tuple[dict[str, Any], Demand, bool]] = {
         False,
     ),
     "Terminating, and the pods have no end": ({"scopes": ["Terminating"]}, of(2), False),
-    "Terminating, and they have": (
+    "Terminating, and the pods have an end": (
         {"scopes": ["Terminating"]},
         of(2, activeDeadlineSeconds=1),
         True,
@@ -189,7 +189,7 @@ SCOPED: dict[str, tuple[dict[str, Any], Demand, bool]] = {
 
 
 @pytest.mark.parametrize(("spec", "need", "want_short"), SCOPED.values(), ids=SCOPED)
-def test_scopes(spec: dict[str, Any], need: Demand, *, want_short: bool) -> None:
+def test_quotas_with_scopes(spec: dict[str, Any], need: Demand, *, want_short: bool) -> None:
     assert (said(need, quota({"pods": "1"}, **spec)) is not None) is want_short
 
 
@@ -211,10 +211,10 @@ def test_pods_without_a_class_get_the_default_one() -> None:
     assert said(of(2), limit, default_class="low") is not None
 
 
-# --- what has been started but is not there yet ---------------------------------------------------
+# --- pods that are started but do not exist yet ---------------------------------------------------
 
 
-def test_two_jobs_never_pass_on_the_same_room() -> None:
+def test_two_jobs_never_use_the_same_headroom() -> None:
     limit = quota({"pods": "10"}, {"pods": "2"})
     first = job().worker(6, cpu="1").build()
     assert said(demand(first), limit) is None
@@ -236,17 +236,17 @@ def test_as_pods_appear_they_pass_from_pending_to_used() -> None:
 DUE: dict[str, tuple[list[dict[str, Any]], int]] = {
     "no pod": ([], 3),
     "a pod that runs": ([{"phase": "Running"}], 2),
-    "a pod that has ended will not come again": ([{"phase": "Succeeded"}], 2),
-    "a pod that ends is still counted as used": ([{"deleting": True}], 2),
+    "a pod that has ended is not created again": ([{"phase": "Succeeded"}], 2),
+    "a terminating pod is still counted as used": ([{"deleting": True}], 2),
     "more pods than the job has now": ([{}, {}, {}, {}], 0),
 }
 
 
 @pytest.mark.parametrize(("states", "want"), DUE.values(), ids=DUE)
-def test_what_is_yet_to_be_created(states: list[dict[str, Any]], want: int) -> None:
-    made = job().worker(3, cpu="1").build()
-    there = [pod(made, "worker", index, **state) for index, state in enumerate(states)]
-    assert sum(demand(made, there).values()) == want
+def test_the_pods_that_are_yet_to_be_created(states: list[dict[str, Any]], want: int) -> None:
+    training_job = job().worker(3, cpu="1").build()
+    there = [pod(training_job, "worker", index, **state) for index, state in enumerate(states)]
+    assert sum(demand(training_job, there).values()) == want
 
 
 def test_pending_pods_outside_the_scope_take_nothing() -> None:
@@ -307,10 +307,10 @@ def created_one_by_one(need: Demand, pending: Demand, quotas: list[Quota]) -> bo
 def test_no_shortage_means_that_every_pod_can_be_created(
     need: dict[PodCharge, int], pending: dict[PodCharge, int], quotas: list[Quota]
 ) -> None:
-    found = QuotaView(tuple(quotas), pending=pending).shortage(need)
-    if found is None and created_one_by_one({}, pending, quotas):
+    result = QuotaView(tuple(quotas), pending=pending).shortage(need)
+    if result is None and created_one_by_one({}, pending, quotas):
         assert created_one_by_one(need, pending, quotas)
-    if found is not None:
+    if result is not None:
         assert not created_one_by_one(need, pending, quotas)
 
 
@@ -346,13 +346,13 @@ PARTS: dict[str, tuple[Demand, dict[str, str], Demand, str | None]] = {
         {},
         "quota team/limit allows 1 requests.nvidia.com/gpu: 1 used, the job needs 0.5, 0.5 short",
     ),
-    "what others share counts though Kubernetes does not know it": (
+    "parts of other jobs count though Kubernetes does not know them": (
         parts(1, 50),
         {},
         parts(2, 30),
         "quota team/limit allows 1 requests.nvidia.com/gpu: 0.6 used, the job needs 0.5, 0.1 short",
     ),
-    "what is left of a GPU": (parts(1, 40), {}, parts(2, 30), None),
+    "the rest of a GPU": (parts(1, 40), {}, parts(2, 30), None),
 }
 
 

@@ -1,4 +1,4 @@
-"""Capacity that is kept for a job, where it is kept, and what the others may use."""
+"""The capacity that is reserved for a job, its nodes, and what other jobs may use."""
 
 import math
 from collections.abc import Collection, Hashable, Mapping
@@ -28,26 +28,26 @@ FOUR = Need({GPU: 4})
 
 
 def kept_for(
-    on: Ledger,
+    capacity: Ledger,
     needs: Mapping[str, int],
     *,
     ends: Mapping[str, float] | None = None,
     ignoring: Collection[Hashable] = (),
 ) -> Reservation:
-    """The reservation of four pods that will take so many GPUs of each node."""
+    """The reservation of four pods that will take these GPUs of each node."""
     wanted = {name: Need({GPU: count}) for name, count in needs.items()}
-    there = Occupants(wanted, on, ignoring=ignoring)
+    there = Occupants(wanted, capacity, ignoring=ignoring)
     return keep("head", there, needs=wanted, total=FOUR, ends=ends or {})
 
 
-def left_alone(of: Reservation) -> dict[str, int]:
-    """GPUs that younger jobs must leave alone, by node."""
-    return {claim.node: claim.requests[GPU] for claim in of.claims.values()}
+def left_alone(reservation: Reservation) -> dict[str, int]:
+    """GPUs that younger jobs must not use, by node."""
+    return {claim.node: claim.requests[GPU] for claim in reservation.claims.values()}
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Nodes have 8 GPUs each. `kept` has the nodes where some of them are kept."""
+    """Nodes have 8 GPUs each. `kept` has the nodes with reserved GPUs."""
 
     use: Use
     needs: Mapping[str, int]
@@ -59,10 +59,10 @@ class Kept:
 
 
 KEPT: dict[str, Kept] = {
-    "all is free: no job is waited for": Kept(
+    "all GPUs are free: the job waits for none": Kept(
         use={"a": {"x": 2}}, needs={"a": 4}, waits_for=(), kept={"a": 4}
     ),
-    "who is known to end is waited for before who is smaller": Kept(
+    "a job with a known end before a smaller job": Kept(
         use={"a": {"x": 3, "y": 5}},
         needs={"a": 3},
         ends={"y": 70.0},
@@ -70,7 +70,7 @@ KEPT: dict[str, Kept] = {
         until=70.0,
         to_free=1.25,
     ),
-    "the earliest of the jobs that are known to end": Kept(
+    "the earliest of the jobs with known ends": Kept(
         use={"a": {"x": 4, "y": 4}},
         needs={"a": 4},
         ends={"x": 90.0, "y": 70.0},
@@ -78,19 +78,19 @@ KEPT: dict[str, Kept] = {
         until=70.0,
         to_free=1.0,
     ),
-    "else the smallest": Kept(
+    "the smallest job without a known end": Kept(
         use={"a": {"x": 6, "y": 2}}, needs={"a": 2}, waits_for=("y",), to_free=0.5
     ),
-    "no job is waited for if its room is to spare": Kept(
+    "no job is waited for if it is not needed": Kept(
         use={"a": {"x": 1, "y": 5, "z": 2}}, needs={"a": 5}, waits_for=("y",), to_free=1.25
     ),
-    "of the jobs to spare the largest is spared first": Kept(
+    "of the jobs that are not needed the largest is dropped first": Kept(
         use={"a": {"x": 1, "y": 2, "z": 3, "": 2}},
         needs={"a": 4},
         waits_for=("x", "z"),
         to_free=1.0,
     ),
-    "what is free already is kept, what comes free may be used until then": Kept(
+    "free capacity is reserved, capacity to be freed may be used until then": Kept(
         use={"a": {"x": 3, "": 3}},
         needs={"a": 4},
         waits_for=("x",),
@@ -103,7 +103,7 @@ KEPT: dict[str, Kept] = {
         waits_for=("x",),
         to_free=3.5,
     ),
-    "until the last of them has ended": Kept(
+    "until the last of the jobs has ended": Kept(
         use={"a": {"x": 8}, "b": {"y": 8}},
         needs={"a": 2, "b": 2},
         ends={"x": 50.0, "y": 70.0},
@@ -111,7 +111,7 @@ KEPT: dict[str, Kept] = {
         until=70.0,
         to_free=4.0,
     ),
-    "one of them has no known end": Kept(
+    "one of the jobs has no known end": Kept(
         use={"a": {"x": 8}, "b": {"y": 8}},
         needs={"a": 2, "b": 2},
         ends={"x": 50.0},
@@ -122,32 +122,32 @@ KEPT: dict[str, Kept] = {
 
 
 @pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
-def test_for_whom_is_waited_and_what_is_kept_meanwhile(case: Kept) -> None:
-    found = kept_for(cluster(case.use), case.needs, ends=case.ends)
-    assert found.job == "head"
-    assert found.nodes == tuple(sorted(case.needs))
-    assert found.waits_for == case.waits_for
-    assert left_alone(found) == case.kept
-    assert (found.until, found.to_free) == (case.until, case.to_free)
-    assert all(claim.job == "head" for claim in found.claims.values())
+def test_the_awaited_jobs_and_the_capacity_reserved_meanwhile(case: Kept) -> None:
+    reservation = kept_for(cluster(case.use), case.needs, ends=case.ends)
+    assert reservation.job == "head"
+    assert reservation.nodes == tuple(sorted(case.needs))
+    assert reservation.waits_for == case.waits_for
+    assert left_alone(reservation) == case.kept
+    assert (reservation.until, reservation.to_free) == (case.until, case.to_free)
+    assert all(claim.job == "head" for claim in reservation.claims.values())
 
 
-def test_the_claims_of_the_reservation_before_do_not_count() -> None:
-    on = cluster({"a": {"x": 5}})
-    on.claim("before", Claim("a", {GPU: 3}, job="other head"))
-    assert kept_for(on, {"a": 3}, ignoring=["before"]).waits_for == ()
-    assert kept_for(on, {"a": 4}, ignoring=["before"]).waits_for == ("x",)
-    assert kept_for(on, {"a": 3}).waits_for == ("other head",)
+def test_the_claims_of_the_previous_reservation_do_not_count() -> None:
+    capacity = cluster({"a": {"x": 5}})
+    capacity.claim("before", Claim("a", {GPU: 3}, job="other head"))
+    assert kept_for(capacity, {"a": 3}, ignoring=["before"]).waits_for == ()
+    assert kept_for(capacity, {"a": 4}, ignoring=["before"]).waits_for == ("x",)
+    assert kept_for(capacity, {"a": 3}).waits_for == ("other head",)
 
 
 @pytest.mark.parametrize("pods", [1, 5000])
 def test_amounts_beyond_64_bits_are_cut(pods: int) -> None:
-    on = cluster({"a": {"": 1}})
+    capacity = cluster({"a": {"": 1}})
     for number in range(pods):
-        on.claim(("pod", number), Claim("a", {GPU: 2**64}, job="x"))
-    found = kept_for(on, {"a": 8})
-    assert found.waits_for == ("x",)
-    assert math.isfinite(found.to_free)
+        capacity.claim(("pod", number), Claim("a", {GPU: 2**64}, job="x"))
+    reservation = kept_for(capacity, {"a": 8})
+    assert reservation.waits_for == ("x",)
+    assert math.isfinite(reservation.to_free)
 
 
 some_uses = st.dictionaries(
@@ -162,13 +162,13 @@ some_uses = st.dictionaries(
     wanted=st.dictionaries(st.sampled_from("ab"), st.integers(1, 12), min_size=1),
     ends=st.dictionaries(st.sampled_from("wxyz"), st.floats(0, 99)),
 )
-def test_those_waited_for_free_what_is_missing_and_none_of_them_is_too_many(
+def test_the_awaited_jobs_free_enough_and_each_is_necessary(
     use: Use, wanted: dict[str, int], ends: dict[str, float]
 ) -> None:
-    on = cluster(use, gpus=12)
-    # Only what the end of all jobs would free is ever asked for.
+    capacity = cluster(use, gpus=12)
+    # No request exceeds the capacity that the end of all jobs would free.
     needs = {name: min(wanted.get(name, 1), 12 - held.get("", 0)) for name, held in use.items()}
-    found = kept_for(on, needs, ends=ends)
+    reservation = kept_for(capacity, needs, ends=ends)
 
     def has_room(without: Collection[str]) -> bool:
         left = {
@@ -177,9 +177,9 @@ def test_those_waited_for_free_what_is_missing_and_none_of_them_is_too_many(
         free = cluster(left, gpus=12)
         return all(free.free([GPU])[0, free.row(name)] >= count for name, count in needs.items())
 
-    assert has_room(found.waits_for)
-    for spared in found.waits_for:
-        assert not has_room([uid for uid in found.waits_for if uid != spared])
+    assert has_room(reservation.waits_for)
+    for spared in reservation.waits_for:
+        assert not has_room([uid for uid in reservation.waits_for if uid != spared])
 
 
 LETS_IN: dict[str, tuple[float, float, bool]] = {
@@ -187,12 +187,12 @@ LETS_IN: dict[str, tuple[float, float, bool]] = {
     "a job that ends at the same time": (100.0, 100.0, True),
     "a job that ends later": (100.0, 101.0, False),
     "a job without a known end": (100.0, math.inf, False),
-    "no job, while a job that started meanwhile is late": (-math.inf, 90.0, False),
+    "no job, while a backfilled job is late": (-math.inf, 90.0, False),
 }
 
 
 @pytest.mark.parametrize(("until", "ends", "want"), LETS_IN.values(), ids=LETS_IN.keys())
-def test_D5_who_may_start_in_kept_room(until: float, ends: float, want: bool) -> None:
+def test_D5_which_jobs_may_backfill(until: float, ends: float, want: bool) -> None:
     kept_room = Reservation(
         job="head",
         nodes=("a",),
@@ -216,14 +216,14 @@ def reserved(
     return reserve("head", members_of(head), ledger, limits(max_nodes=max_nodes), ends=ends or {})
 
 
-def kept(of: Reservation) -> dict[str, int]:
-    """GPUs that younger jobs must leave alone, by node."""
-    return {claim.node: claim.requests.get(GPU, 0) for claim in of.claims.values()}
+def kept(reservation: Reservation) -> dict[str, int]:
+    """GPUs that younger jobs must not use, by node."""
+    return {claim.node: claim.requests.get(GPU, 0) for claim in reservation.claims.values()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """`kept` has the nodes where some is kept; a node of the set where nothing is has 0."""
+    """`kept` has the reserved GPUs by node; a node of the set without any has 0."""
 
     use: Use
     pods: int = 4
@@ -236,30 +236,30 @@ class Case:
 
 
 CASES = {
-    "the node where the least is to be freed": Case(
+    "the node where the least must be freed": Case(
         use={"a": {"x": 6}, "b": {"y": 5}, "c": {"z": 8}},
         max_nodes=1,
         nodes=("b",),
         waits_for=("y",),
         kept={"b": 0},
     ),
-    "what comes free meanwhile is kept at once, and two of three jobs do not do": Case(
+    "capacity freed meanwhile is reserved at once, and two of three jobs do not suffice": Case(
         use={"a": {"x": 1, "y": 1, "z": 5}}, waits_for=("z",)
     ),
-    "the smallest jobs that will do, so that little is to spare": Case(
+    "the smallest sufficient jobs, so that little is unused": Case(
         use={"a": {"x": 2, "y": 2, "z": 4}}, waits_for=("x", "y")
     ),
     "one node where a set waits for the same job, as a pod of no job is not waited for": Case(
         use={"a": {"": 5}, "b": {"y": 8}}, nodes=("b",), waits_for=("y",), kept={"b": 0}
     ),
-    "a set of nodes where less is to be freed than on one": Case(
+    "a set of nodes where less must be freed than on one": Case(
         use={"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}},
         pods=8,
         nodes=("b", "c"),
         waits_for=("w",),
         kept={"b": 3, "c": 2},
     ),
-    "but not when only one node will do": Case(
+    "not a set of nodes when only one node is allowed": Case(
         use={"a": {"x": 8}, "b": {"y": 5, "": 1}, "c": {"z": 5, "": 1}},
         pods=8,
         max_nodes=1,
@@ -279,101 +279,107 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_D5_room_is_kept_for_the_head_of_the_queue(case: Case) -> None:
-    found = reserved(cluster(case.use), case.pods, ends=case.ends, max_nodes=case.max_nodes)
-    assert found is not None
-    assert found.nodes == case.nodes
-    assert found.waits_for == case.waits_for
-    assert {name: kept(found).get(name, 0) for name in found.nodes} == dict(case.kept)
-    assert found.until == case.until
+def test_D5_capacity_is_reserved_for_the_head_of_the_queue(case: Case) -> None:
+    reservation = reserved(cluster(case.use), case.pods, ends=case.ends, max_nodes=case.max_nodes)
+    assert reservation is not None
+    assert reservation.nodes == case.nodes
+    assert reservation.waits_for == case.waits_for
+    assert {name: kept(reservation).get(name, 0) for name in reservation.nodes} == dict(case.kept)
+    assert reservation.until == case.until
 
 
-def test_no_room_is_kept_where_no_end_of_a_job_would_make_any() -> None:
+def test_no_capacity_is_reserved_where_no_end_of_a_job_would_free_any() -> None:
     assert reserved(cluster({"a": {"": 6, "x": 2}}), 4) is None
 
 
-def test_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> None:
+def test_pods_with_one_host_port_have_capacity_reserved_on_a_node_each() -> None:
     head = members_of(job(uid="head").worker(2, gpus=1, ports=[80]).build())
-    on = cluster({"a": {"x": 8}, "b": {"y": 8}})
-    found = reserve("head", head, on, limits(), ends={})
-    assert found is not None
-    assert found.nodes == ("a", "b")
-    assert reserve("head", head, on, limits(max_nodes=1), ends={}) is None
+    capacity = cluster({"a": {"x": 8}, "b": {"y": 8}})
+    reservation = reserve("head", head, capacity, limits(), ends={})
+    assert reservation is not None
+    assert reservation.nodes == ("a", "b")
+    assert reserve("head", head, capacity, limits(max_nodes=1), ends={}) is None
 
 
-def test_pods_that_must_be_apart_have_room_kept_on_a_node_each() -> None:
+def test_pods_that_must_be_apart_have_capacity_reserved_on_a_node_each() -> None:
     spec = apart(GangTerm("train"))
     head = members_of(job(uid="head").worker(2, gpus=1, spec=spec).build())
-    on = cluster({"a": {"x": 8}, "b": {"y": 8}})
-    found = reserve("head", head, on, limits(), ends={})
-    assert found is not None
-    assert found.nodes == ("a", "b")
-    assert reserve("head", head, on, limits(max_nodes=1), ends={}) is None
+    capacity = cluster({"a": {"x": 8}, "b": {"y": 8}})
+    reservation = reserve("head", head, capacity, limits(), ends={})
+    assert reservation is not None
+    assert reservation.nodes == ("a", "b")
+    assert reserve("head", head, capacity, limits(max_nodes=1), ends={}) is None
 
 
-def test_pods_that_must_be_together_have_room_kept_on_one_node() -> None:
+def test_pods_that_must_be_together_have_capacity_reserved_on_one_node() -> None:
     spec = together(GangTerm("train"))
     alone, apart_ = (job(uid="head").worker(8, gpus=1, spec=selector) for selector in (spec, None))
-    on = cluster({"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}})
-    found = [reserve("head", made.members(), on, limits(), ends={}) for made in (alone, apart_)]
-    assert [reservation.nodes for reservation in found if reservation] == [("b",), ("b", "c")]
+    capacity = cluster({"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}})
+    results = [
+        reserve("head", made.members(), capacity, limits(), ends={}) for made in (alone, apart_)
+    ]
+    assert [reservation.nodes for reservation in results if reservation] == [("b",), ("b", "c")]
 
 
 PORT_80 = members_of(job(uid="head").worker(1, gpus=1, ports=[80]).build())
 
 
-def listening(on: Ledger, node: str, uid: str) -> None:
+def listening(capacity: Ledger, node: str, uid: str) -> None:
     """Another pod has port 80 of a node."""
-    on.claim(("listens", node), Claim(node, {"pods": 1}, (("TCP", 80),), job=uid))
+    capacity.claim(("listens", node), Claim(node, {"pods": 1}, (("TCP", 80),), job=uid))
 
 
-def test_no_room_is_kept_where_a_pod_of_nobody_has_the_host_port() -> None:
-    on = cluster({"a": {"x": 1}, "b": {"y": 8}})
-    listening(on, "a", "")
-    found = reserve("head", PORT_80, on, limits(), ends={})
-    assert found is not None
-    assert found.nodes == ("b",)
-    listening(on, "b", "")
-    assert reserve("head", PORT_80, on, limits(), ends={}) is None
+def test_no_capacity_is_reserved_where_a_pod_of_no_job_has_the_host_port() -> None:
+    capacity = cluster({"a": {"x": 1}, "b": {"y": 8}})
+    listening(capacity, "a", "")
+    reservation = reserve("head", PORT_80, capacity, limits(), ends={})
+    assert reservation is not None
+    assert reservation.nodes == ("b",)
+    listening(capacity, "b", "")
+    assert reserve("head", PORT_80, capacity, limits(), ends={}) is None
 
 
-def test_the_job_that_has_the_host_port_is_waited_for() -> None:
-    on = cluster({"a": {"x": 1, "y": 2}})
-    listening(on, "a", "x")
-    found = reserve("head", PORT_80, on, limits(), ends={})
-    assert found is not None
-    assert (found.nodes, found.waits_for) == (("a",), ("x",))
+def test_the_job_with_the_host_port_is_awaited() -> None:
+    capacity = cluster({"a": {"x": 1, "y": 2}})
+    listening(capacity, "a", "x")
+    reservation = reserve("head", PORT_80, capacity, limits(), ends={})
+    assert reservation is not None
+    assert (reservation.nodes, reservation.waits_for) == (("a",), ("x",))
 
 
-def test_unlike_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> None:
+def test_unlike_pods_with_one_host_port_have_capacity_reserved_on_a_node_each() -> None:
     head = job("TFJob", uid="head").ps(1, gpus=1, ports=[80]).worker(1, gpus=2, ports=[80])
-    on = cluster({"a": {"x": 8}, "b": {"y": 8}})
-    found = reserve("head", members_of(head.build()), on, limits(), ends={})
-    assert found is not None
-    assert found.nodes == ("a", "b")
+    capacity = cluster({"a": {"x": 8}, "b": {"y": 8}})
+    reservation = reserve("head", members_of(head.build()), capacity, limits(), ends={})
+    assert reservation is not None
+    assert reservation.nodes == ("a", "b")
 
 
-def test_no_room_is_kept_when_there_is_nobody_to_wait_for() -> None:
+def test_no_capacity_is_reserved_when_there_is_no_job_to_wait_for() -> None:
     assert reserved(cluster({"a": {"x": 2}}), 4) is None
     assert reserved(cluster({"a": {"x": 2}}), 7) is not None
 
 
-def test_no_room_is_kept_on_a_node_that_did_not_take_the_pods() -> None:
+def test_no_capacity_is_reserved_on_a_node_that_failed_to_bind_the_pods() -> None:
     head = members_of(job(uid="head").worker(2, gpus=1).build())
-    on = cluster({"a": {"x": 8}, "b": {"y": 8}})
-    found = reserve("head", head, on, limits(excluded=["a"]), ends={})
-    assert found is not None
-    assert found.nodes == ("b",)
+    capacity = cluster({"a": {"x": 8}, "b": {"y": 8}})
+    reservation = reserve("head", head, capacity, limits(excluded=["a"]), ends={})
+    assert reservation is not None
+    assert reservation.nodes == ("b",)
 
 
-def test_the_claims_of_the_reservation_before_are_free_for_the_next() -> None:
+def test_the_claims_of_the_previous_reservation_are_free_for_the_next() -> None:
     head = members_of(job(uid="head").worker(4, gpus=1).build())
-    on = cluster({"a": {"x": 6}, "b": {"y": 7}})
-    on.claim("before", Claim("a", {GPU: 2}, job="head"))
+    capacity = cluster({"a": {"x": 6}, "b": {"y": 7}})
+    capacity.claim("before", Claim("a", {GPU: 2}, job="head"))
     where = {
-        ignoring: found.nodes
+        ignoring: reservation.nodes
         for ignoring in ((), ("before",))
-        if (found := reserve("head", head, on, limits(max_nodes=1), ends={}, ignoring=ignoring))
+        if (
+            reservation := reserve(
+                "head", head, capacity, limits(max_nodes=1), ends={}, ignoring=ignoring
+            )
+        )
     }
     assert where == {(): ("b",), ("before",): ("a",)}
 
@@ -387,17 +393,17 @@ uses = st.dictionaries(
 
 @given(use=uses, pods=st.integers(1, 12))
 def test_the_claims_of_a_reservation_never_take_more_than_is_free(use: Use, pods: int) -> None:
-    made = cluster(use, gpus=16)
-    found = reserved(made, pods)
-    if found is not None:
-        for key, claim in found.claims.items():
-            made.claim(key, claim)
-        assert (made.free([GPU, "pods"]) >= 0).all()
+    capacity = cluster(use, gpus=16)
+    reservation = reserved(capacity, pods)
+    if reservation is not None:
+        for key, claim in reservation.claims.items():
+            capacity.claim(key, claim)
+        assert (capacity.free([GPU, "pods"]) >= 0).all()
 
 
 LABELLED: dict[str, Any] = {"labels": {"pool": "a"}}
 TAINTED: dict[str, Any] = {"taints": [{"key": "pool", "effect": "NoSchedule"}]}
-# The limits that each setting makes by itself: what place demands, a reservation must know too.
+# The limits of each setting by itself: a reservation must know all that `place` requires.
 WITHIN = sorted(
     {limits(max_nodes=most) for most in (2, 3)}
     | {
@@ -423,69 +429,69 @@ WITHIN = sorted(
 def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(
     use: Use, pods: int, within: Limits, spec: Raw | None, other: dict[str, dict[str, Any]]
 ) -> None:
-    made = cluster(use, gpus=16)
+    capacity = cluster(use, gpus=16)
     for name in other.keys() & use.keys():
-        made.set_node(node(name, gpus=16, **other[name]))
+        capacity.set_node(node(name, gpus=16, **other[name]))
     pods = min(pods, 5) if spec else pods  # of five, four nodes hold one each
     head = members_of(job(uid="head").worker(pods, gpus=1, spec=spec).build())
-    found = reserve("head", head, made, within, ends={})
+    found = reserve("head", head, capacity, within, ends={})
     if found is not None:
         event(f"reserved on {len(found.nodes)} nodes")
         assert within.allow(found.nodes)
-        for key, claim in made.claims().items():
+        for key, claim in capacity.claims().items():
             if claim.job in found.waits_for:
-                made.drop(key)
+                capacity.drop(key)
         others = tuple(name for name in use if name not in found.nodes)
         inside = replace(within, on_nodes=(*within.on_nodes, Excluded(frozenset(others))))
-        assert not isinstance(place(head, made, inside), Verdict)
+        assert not isinstance(place(head, capacity, inside), Verdict)
 
 
 def test_limits_that_only_the_solver_can_keep_decide_which_nodes_are_reserved() -> None:
     """The most is free on three nodes together; the limits allow two."""
-    on = cluster({"a": {"v": 4}, "b": {"v": 4}, "c": {"w": 4}}, gpus=8)
+    capacity = cluster({"a": {"v": 4}, "b": {"v": 4}, "c": {"w": 4}}, gpus=8)
     head = members_of(job(uid="head").worker(14, gpus=1).build())
-    usual = reserve("head", head, on, limits(), ends={})
+    usual = reserve("head", head, capacity, limits(), ends={})
     assert usual is not None
     assert len(usual.nodes) == 3
-    found = reserve("head", head, on, limits(max_nodes=2), ends={})
-    assert found is not None
-    assert len(found.nodes) == 2
-    assert len(found.waits_for) > 0
+    reservation = reserve("head", head, capacity, limits(max_nodes=2), ends={})
+    assert reservation is not None
+    assert len(reservation.nodes) == 2
+    assert len(reservation.waits_for) > 0
 
 
-def test_no_more_is_reserved_for_what_pods_can_use() -> None:
-    on = ledger(*(node(name, cpu="8") for name in "abc"))
+def test_no_more_is_reserved_for_pods_that_can_use_more() -> None:
+    capacity = ledger(*(node(name, cpu="8") for name in "abc"))
     for name in "abc":
-        on.claim(name, Claim(name, {"cpu": 4000}, job=f"on-{name}"))
+        capacity.claim(name, Claim(name, {"cpu": 4000}, job=f"on-{name}"))
     head = members_of(job(uid="head").worker(10, cpu="1", cpu_limit="").build())
     within = limits(max_nodes=2, assumed_burst=4000)
-    found = reserve("head", head, on, within, ends={})
-    assert found is not None
-    assert len(found.nodes) == 2
+    reservation = reserve("head", head, capacity, within, ends={})
+    assert reservation is not None
+    assert len(reservation.nodes) == 2
 
 
 @given(use=uses, pods=st.integers(1, 12), thief=st.sampled_from("abcd"))
-def test_D5_what_starts_around_a_reservation_does_not_delay_it(
+def test_D5_jobs_that_start_around_a_reservation_do_not_delay_it(
     use: Use, pods: int, thief: str
 ) -> None:
-    """A younger job takes all that it may have; the head fits as soon as before."""
-    made = cluster(use, gpus=16)
-    found = reserved(made, pods)
-    if found is None or thief not in use:
+    """A younger job takes all that it may; the head fits as soon as before."""
+    capacity = cluster(use, gpus=16)
+    reservation = reserved(capacity, pods)
+    if reservation is None or thief not in use:
         return
-    for key, claim in found.claims.items():
-        made.claim(key, claim)
-    left = int(made.free([GPU])[0, made.row(thief)])
-    made.claim("young", Claim(node=thief, requests={GPU: left}, job="young"))
-    for key, claim in made.claims().items():
-        if claim.job in found.waits_for or key in found.claims:
-            made.drop(key)
+    for key, claim in reservation.claims.items():
+        capacity.claim(key, claim)
+    left = int(capacity.free([GPU])[0, capacity.row(thief)])
+    capacity.claim("young", Claim(node=thief, requests={GPU: left}, job="young"))
+    for key, claim in capacity.claims().items():
+        if claim.job in reservation.waits_for or key in reservation.claims:
+            capacity.drop(key)
     head = members_of(job(uid="head").worker(pods, gpus=1).build())
-    others = [name for name in use if name not in found.nodes]
-    assert not isinstance(place(head, made, limits(excluded=others)), Verdict)
+    others = [name for name in use if name not in reservation.nodes]
+    assert not isinstance(place(head, capacity, limits(excluded=others)), Verdict)
 
 
 @given(use=uses, pods=st.integers(1, 12))
-def test_a_reservation_does_not_depend_on_what_was_seen_first(use: Use, pods: int) -> None:
+def test_a_reservation_does_not_depend_on_the_order_of_objects(use: Use, pods: int) -> None:
     turned = {name: dict([*use[name].items()][::-1]) for name in [*use][::-1]}
     assert reserved(cluster(use), pods) == reserved(cluster(turned), pods)

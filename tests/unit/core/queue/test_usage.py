@@ -1,4 +1,4 @@
-"""What namespaces use, and the order between their jobs."""
+"""The usage of namespaces, and the order between their jobs."""
 
 import json
 import math
@@ -59,11 +59,11 @@ ORDERS: Mapping[str, tuple[dict[str, tuple[Sequence[float], float, float]], str]
         {"a": ([0.1] * 4, 0.0, 2.0), "b": ([0.1] * 2, 0.0, 1.0)},
         "aabaab",
     ),
-    "weight 0 comes last, however much others used": (
+    "weight 0 comes last, whatever others used": (
         {"a": ([0.1], 0.0, 0.0), "b": ([0.1], DAY, 1.0), "c": ([0.1], DAY, 0.001)},
         "bca",
     ),
-    "jobs of no size do not part by zero": ({"a": ([0.0], 0.0, 0.0), "b": ([0.0], 0.0, 1.0)}, "ba"),
+    "sizes of zero divide nothing": ({"a": ([0.0], 0.0, 0.0), "b": ([0.0], 0.0, 1.0)}, "ba"),
     "less than a thousandth of a slot counts": (
         {"a": ([1e-9], 2e-9, 1.0), "b": ([1e-9], 1e-9, 1.0)},
         "ba",
@@ -78,9 +78,9 @@ def test_the_order_between_namespaces(
     assert "".join(order(**waiting)) in {want, want.replace("aab", "aba", 2)}
 
 
-def test_ten_thousand_small_jobs_at_once_do_not_go_before_a_few_of_another() -> None:
-    found = order(a=([1e-3] * 10_000, 0.0, 1.0), b=([1e-3] * 3, 0.0, 1.0))
-    assert found[:6].count("b") == 3
+def test_ten_thousand_small_jobs_at_once_do_not_precede_a_few_jobs_of_another_namespace() -> None:
+    result = order(a=([1e-3] * 10_000, 0.0, 1.0), b=([1e-3] * 3, 0.0, 1.0))
+    assert result[:6].count("b") == 3
 
 
 @given(
@@ -92,9 +92,9 @@ def test_ten_thousand_small_jobs_at_once_do_not_go_before_a_few_of_another() -> 
 def test_within_a_namespace_the_order_stays(
     sizes: list[float], used: float, held: float, weight: float
 ) -> None:
-    found = line(sizes, used, weight, held)
-    assert found == sorted(found)
-    assert all(map(math.isfinite, found))
+    result = line(sizes, used, weight, held)
+    assert result == sorted(result)
+    assert all(map(math.isfinite, result))
 
 
 # --- usage --------------------------------------------------------------------------------------
@@ -152,16 +152,16 @@ def test_a_job_asks_for_all_its_pods_and_for_its_parts_of_gpus() -> None:
 
 @pytest.mark.parametrize("half_life", [DAY / 24, DAY, 7 * DAY])
 def test_another_half_life_keeps_the_means(half_life: float) -> None:
-    found = record(0.3 * window(DAY))
-    found.rescale(half_life)
-    assert found.half_life == half_life
-    assert found.mean("a") == pytest.approx(0.3)
+    result = record(0.3 * window(DAY))
+    result.rescale(half_life)
+    assert result.half_life == half_life
+    assert result.mean("a") == pytest.approx(0.3)
 
 
 def test_no_namespace_held_more_than_the_whole_cluster() -> None:
-    found = decode_usage('{"at": 1, "namespaces": {"a": {"used": 60}}}')
-    found.rescale(DAY)
-    assert found.mean("a") == 1.0
+    result = decode_usage('{"at": 1, "namespaces": {"a": {"used": 60}}}')
+    result.rescale(DAY)
+    assert result.mean("a") == 1.0
 
 
 # --- the record ---------------------------------------------------------------------------------
@@ -184,20 +184,20 @@ GARBLED: Mapping[str, str] = {
     "negative": '{"at": -5, "half_life": -1, "namespaces": {"a": {"used": -1, "held": -2}}}',
     "text": '{"at": "now", "namespaces": {"a": {"used": "much"}}}',
     "a namespace of text": '{"namespaces": {"a": "much"}}',
-    "beyond all bounds": '{"at": 1e300, "half_life": 1e300, "namespaces": {"a": {"used": 1e300}}}',
+    "a usage too large": '{"at": 1e300, "half_life": 1e300, "namespaces": {"a": {"used": 1e300}}}',
     "deep": "[" * 100_000,
 }
 
 
 @pytest.mark.parametrize("written", GARBLED.values(), ids=GARBLED)
-def test_what_is_garbled_counts_as_unused(written: str) -> None:
-    found = decode_usage(written)
-    assert found.at in {0.0, 1.0}
-    assert all(each.used == 0.0 for each in found.namespaces.values())
-    assert all(found.mean(name) == 0.0 for name in found.namespaces)
+def test_a_garbled_record_counts_as_no_usage(written: str) -> None:
+    result = decode_usage(written)
+    assert result.at in {0.0, 1.0}
+    assert all(each.used == 0.0 for each in result.namespaces.values())
+    assert all(result.mean(name) == 0.0 for name in result.namespaces)
 
 
 @given(st.recursive(st.none() | st.floats() | st.text(), lambda x: st.dictionaries(st.text(), x)))
 def test_any_json_is_read(written: object) -> None:
-    found = decode_usage(json.dumps({"namespaces": written, "half_life": written}))
-    assert found.half_life >= 1.0
+    result = decode_usage(json.dumps({"namespaces": written, "half_life": written}))
+    assert result.half_life >= 1.0

@@ -1,4 +1,4 @@
-"""The only path from a job, its namespace and the policies to what holds for the job."""
+"""The only path from a job, its namespace and the policies to the job's settings."""
 
 import json
 from collections.abc import Mapping
@@ -50,15 +50,21 @@ PRECEDENCE = {
         "required",
         "the namespace",
     ),
-    "the job before all": ({C: "preferred"}, {C: "required"}, {C: "off"}, "preferred", "the job"),
-    "a malformed namespace leaves it to the policy": (
+    "the job before all others": (
+        {C: "preferred"},
+        {C: "required"},
+        {C: "off"},
+        "preferred",
+        "the job",
+    ),
+    "a malformed namespace: the policy": (
         {},
         {C: "never"},
         {C: "off"},
         "off",
         "TrainingPolicy gold",
     ),
-    "a malformed policy leaves it to the default": ({}, {}, {C: "x"}, "preferred", "the default"),
+    "a malformed policy: the default": ({}, {}, {C: "x"}, "preferred", "the default"),
 }
 
 
@@ -68,14 +74,14 @@ PRECEDENCE = {
 def test_precedence(
     job: Annotations, namespace: Annotations, policy: Annotations, want: str, source: str
 ) -> None:
-    found = settings(job, namespace, policy)
-    assert (found.colocation, found.source(C)) == (want, source)
-    assert not found.errors
+    result = settings(job, namespace, policy)
+    assert (result.colocation, result.source(C)) == (want, source)
+    assert not result.errors
 
 
 def test_every_malformed_annotation_of_the_job_is_an_error() -> None:
-    found = settings({C: "x", names.ELASTIC: "8-2", names.NETWORK: "pod"})
-    assert sorted(error.field for error in found.errors) == [
+    result = settings({C: "x", names.ELASTIC: "8-2", names.NETWORK: "pod"})
+    assert sorted(error.field for error in result.errors) == [
         f"annotation {C} of the job",
         f"annotation {names.ELASTIC} of the job",
     ]
@@ -84,24 +90,24 @@ def test_every_malformed_annotation_of_the_job_is_an_error() -> None:
 def test_a_malformed_annotation_of_the_namespace_is_a_warning_even_if_the_job_overrides_it() -> (
     None
 ):
-    found = settings({C: "off"}, {C: "sometimes"})
-    assert not found.errors
-    assert len(found.warnings) == 1
-    assert "'sometimes'" in found.warnings[0]
-    assert "the namespace" in found.warnings[0]
+    result = settings({C: "off"}, {C: "sometimes"})
+    assert not result.errors
+    assert len(result.warnings) == 1
+    assert "'sometimes'" in result.warnings[0]
+    assert "the namespace" in result.warnings[0]
 
 
-def test_a_malformed_edit_keeps_the_value_from_the_next_place() -> None:
-    found = settings({C: "x"}, {C: "required"})
-    assert found.errors
-    assert found.colocation == "required"
+def test_a_malformed_edit_falls_back_to_the_next_source() -> None:
+    result = settings({C: "x"}, {C: "required"})
+    assert result.errors
+    assert result.colocation == "required"
 
 
 LAST = {
-    "the value that admission wrote holds on": ({C: "x"}, {C: "required"}, "required"),
-    "a good edit beats it": ({C: "off"}, {C: "required"}, "off"),
-    "an annotation that is taken away leaves it to the next place": ({}, {C: "required"}, "off"),
-    "another client spoilt the template too": ({C: "x"}, {C: "y"}, "off"),
+    "the value that admission wrote still holds": ({C: "x"}, {C: "required"}, "required"),
+    "a well formed edit replaces it": ({C: "off"}, {C: "required"}, "off"),
+    "a removed annotation falls back to the next source": ({}, {C: "required"}, "off"),
+    "another client made the template malformed too": ({C: "x"}, {C: "y"}, "off"),
 }
 
 
@@ -109,22 +115,22 @@ LAST = {
 def test_a_malformed_edit_keeps_the_last_good_value(
     job: Annotations, last_good: Annotations, want: str
 ) -> None:
-    found = resolve(job, {C: "off"}, NO_POLICY, last_good=last_good)
-    assert found.colocation == want
-    assert bool(found.errors) is (job.get(C) == "x")
+    result = resolve(job, {C: "off"}, NO_POLICY, last_good=last_good)
+    assert result.colocation == want
+    assert bool(result.errors) is (job.get(C) == "x")
 
 
 UNKNOWN = {
     "a typing error is recognised": ({"kfext.dev/colocatoin": "off"}, "mean kfext.dev/colocation?"),
-    "a key far from all": ({"kfext.dev/zzz": "1"}, "kfext.dev/zzz of the job is unknown"),
+    "a key unlike all others": ({"kfext.dev/zzz": "1"}, "kfext.dev/zzz of the job is unknown"),
 }
 
 
 @pytest.mark.parametrize(("job", "want"), UNKNOWN.values(), ids=UNKNOWN)
 def test_an_unknown_key_is_a_warning(job: Annotations, want: str) -> None:
-    found = settings(job)
-    assert not found.errors
-    assert want in found.warnings[0]
+    result = settings(job)
+    assert not result.errors
+    assert want in result.warnings[0]
 
 
 def test_an_unknown_key_is_not_repeated_at_any_length() -> None:
@@ -133,18 +139,18 @@ def test_an_unknown_key_is_not_repeated_at_any_length() -> None:
     assert len(warning) < 200
 
 
-def test_other_peoples_annotations_and_our_own_marks_are_no_settings() -> None:
-    found = settings({"example.com/colocation": "x", names.HELD: "true", names.RELEASED: "x"})
-    assert found == Settings()
+def test_annotations_of_others_and_the_marks_of_kfext_are_no_settings() -> None:
+    result = settings({"example.com/colocation": "x", names.HELD: "true", names.RELEASED: "x"})
+    assert result == Settings()
 
 
 def test_many_unknown_keys_do_not_flood_the_terminal() -> None:
-    found = settings({f"kfext.dev/x{i}": "1" for i in range(100)})
-    assert len(found.warnings) == 9
-    assert "92 more" in found.warnings[-1]
+    result = settings({f"kfext.dev/x{i}": "1" for i in range(100)})
+    assert len(result.warnings) == 9
+    assert "92 more" in result.warnings[-1]
 
 
-def test_a_similar_key_is_looked_for_only_where_it_is_shown(
+def test_a_similar_key_is_searched_for_only_where_it_is_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked_for: list[str] = []
@@ -167,52 +173,56 @@ def test_a_setting_with_an_effect_does_not_warn(key: str, value: str) -> None:
 
 
 OPTED_OUT: dict[str, tuple[Annotations, Annotations, Annotations]] = {
-    "a job, of what its namespace sets": ({names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}, {}),
-    "a job, of what the policy sets": ({names.ELASTIC: "Off"}, {}, {names.ELASTIC: "2-8"}),
-    "a namespace, of what the policy sets": ({}, {names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}),
+    "a job, out of its namespace's setting": ({names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}, {}),
+    "a job, out of the policy's setting": ({names.ELASTIC: "Off"}, {}, {names.ELASTIC: "2-8"}),
+    "a namespace, out of the policy's setting": (
+        {},
+        {names.ELASTIC: "off"},
+        {names.ELASTIC: "2-8"},
+    ),
 }
 
 
 @pytest.mark.parametrize("layers", OPTED_OUT.values(), ids=OPTED_OUT)
-def test_a_nearer_place_opts_out_of_elastic(
+def test_a_nearer_source_opts_out_of_elastic(
     layers: tuple[Annotations, Annotations, Annotations],
 ) -> None:
-    found = settings(*layers)
-    assert found.elastic is None
-    assert found.source(names.ELASTIC) != DEFAULT
-    assert found.errors == () == found.warnings
+    result = settings(*layers)
+    assert result.elastic is None
+    assert result.source(names.ELASTIC) != DEFAULT
+    assert result.errors == () == result.warnings
 
 
-def test_settings_that_ask_for_nothing_do_not_warn() -> None:
+def test_settings_without_an_effect_do_not_warn() -> None:
     asked = {names.NETWORK: "pod", names.RESIZE: "off", names.MIGRATE: "never"}
     assert settings({**asked, names.METRICS: "off"}).warnings == ()
 
 
 @pytest.mark.parametrize("value", ["observe", "cpu"])
-def test_resize_has_an_effect_so_it_does_not_warn(value: str) -> None:
+def test_resize_has_an_effect_and_does_not_warn(value: str) -> None:
     assert settings({names.RESIZE: value}).warnings == ()
 
 
 def test_parsed_values_are_kept_for_the_features_that_will_use_them() -> None:
-    found = settings({names.ELASTIC: "2-8", names.GPU_SHARE: "0.5"})
-    assert found.elastic == Range(minimum=2, maximum=8)
-    assert found.gpu_share == 50
+    result = settings({names.ELASTIC: "2-8", names.GPU_SHARE: "0.5"})
+    assert result.elastic == Range(minimum=2, maximum=8)
+    assert result.gpu_share == 50
 
 
 SHARE = {names.GPU_SHARE: "0.5"}
 UNPLACED: dict[str, tuple[Annotations, Annotations, int]] = {
     "the job itself": ({**SHARE, C: "off"}, {}, 1),
-    "its namespace, which it overrides": (SHARE, {C: "off"}, 0),
+    "its namespace, which the job overrides": (SHARE, {C: "off"}, 0),
 }
 
 
 @pytest.mark.parametrize(("job", "namespace", "want"), UNPLACED.values(), ids=UNPLACED)
-def test_who_shares_gpus_is_placed_whatever_switches_colocation_off(
+def test_a_job_that_shares_gpus_is_placed_whatever_switches_colocation_off(
     job: Annotations, namespace: Annotations, want: int
 ) -> None:
-    found = settings(job, namespace)
-    assert len(found.errors) == want
-    assert found.colocation == "preferred"
+    result = settings(job, namespace)
+    assert len(result.errors) == want
+    assert result.colocation == "preferred"
 
 
 def test_gpu_settings_without_a_share_warn() -> None:
@@ -237,12 +247,12 @@ RESTARTS: dict[str, tuple[Annotations, bool, bool]] = {
 def test_a_stalled_job_is_restarted_only_if_it_resumes_from_checkpoints(
     written: Annotations, restarts: bool, warns: bool
 ) -> None:
-    found = settings(written)
-    assert (found.restarts_stalled, bool(found.warnings)) == (restarts, warns)
-    assert all("without kfext.dev/migrate: checkpointed" in each for each in found.warnings)
+    result = settings(written)
+    assert (result.restarts_stalled, bool(result.warnings)) == (restarts, warns)
+    assert all("without kfext.dev/migrate: checkpointed" in each for each in result.warnings)
 
 
-def test_who_shares_gpus_is_never_released_by_itself() -> None:
+def test_a_job_that_shares_gpus_is_never_released_automatically() -> None:
     assert settings(SHARE).why_never_released
     assert settings({C: "required"}).why_never_released
     assert not settings({names.GPU_PRIORITY: "high"}).why_never_released
@@ -261,9 +271,9 @@ def test_who_shares_gpus_is_never_released_by_itself() -> None:
 def test_any_annotations_resolve(
     job: Annotations, namespace: Annotations, policy: Annotations
 ) -> None:
-    found = settings(job, namespace, policy)
-    assert found.colocation in ("preferred", "required", "off")
-    assert {error.field.split()[1] for error in found.errors} <= job.keys()
+    result = settings(job, namespace, policy)
+    assert result.colocation in ("preferred", "required", "off")
+    assert {error.field.split()[1] for error in result.errors} <= job.keys()
 
 
 # --- from a job to its settings --------------------------------------------------
@@ -274,7 +284,7 @@ OF_OTHERS_TOO = pytest.mark.parametrize("key", sorted(WELL_FORMED.keys() - OF_A_
 
 
 def value(settings: Settings, key: str) -> object:
-    """What a setting is, by its key."""
+    """The value of a setting, by its key."""
     return getattr(settings, field_of(key))
 
 
@@ -283,27 +293,27 @@ def parsed(key: str) -> object:
 
 
 def of(
-    made: JobBuilder, *, namespace: Namespace = TEAM, policy: dict[str, str] | None = None
+    builder: JobBuilder, *, namespace: Namespace = TEAM, policy: dict[str, str] | None = None
 ) -> Settings:
     raw = {"metadata": {"name": "gold"}, "spec": {"settings": policy or {}}}
-    return settings_of(made.build(), namespace, [parse_policy(raw)])
+    return settings_of(builder.build(), namespace, [parse_policy(raw)])
 
 
-def record_of(made: JobBuilder) -> Mapping[str, str]:
-    built = made.build()
-    return recorded(built, of(made), before=state_of(built).settings)
+def record_of(builder: JobBuilder) -> Mapping[str, str]:
+    built = builder.build()
+    return recorded(built, of(builder), before=state_of(built).settings)
 
 
 def admitted(**stated: str) -> JobBuilder:
-    """A job; admission wrote what it stated into its templates."""
-    made = job().worker(2)
-    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    """A job with its settings written into its templates by admission."""
+    builder = job().worker(2)
+    template = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"annotations": {names.COLOCATION: "preferred", **stated}}
-    return made
+    return builder
 
 
-def remembers(made: JobBuilder, **settings: str) -> JobBuilder:
-    return made.annotated(names.STATE, JobState(settings=settings).encode(job_uid="uid-1"))
+def remembers(builder: JobBuilder, **settings: str) -> JobBuilder:
+    return builder.annotated(names.STATE, JobState(settings=settings).encode(job_uid="uid-1"))
 
 
 @ALL
@@ -313,30 +323,30 @@ def test_the_job_decides(key: str) -> None:
 
 
 @OF_OTHERS_TOO
-def test_else_the_namespace_decides(key: str) -> None:
+def test_the_namespace_decides_if_the_job_does_not(key: str) -> None:
     namespace = Namespace("team", annotations={key: WELL_FORMED[key]})
     assert value(of(job(), namespace=namespace), key) == parsed(key)
 
 
 @OF_OTHERS_TOO
-def test_else_the_policy_decides(key: str) -> None:
+def test_the_policy_decides_if_the_namespace_does_not(key: str) -> None:
     policy = {key.removeprefix(PREFIX): WELL_FORMED[key]}
     assert value(of(job(), policy=policy), key) == parsed(key)
 
 
 @pytest.mark.parametrize("key", sorted(OF_A_JOB))
-def test_only_a_job_itself_shares_gpus(key: str) -> None:
+def test_only_the_job_itself_can_request_shared_gpus(key: str) -> None:
     namespace = Namespace("team", annotations={key: WELL_FORMED[key]})
     policy = {key.removeprefix(PREFIX): WELL_FORMED[key]}
-    found = of(job(), namespace=namespace, policy=policy)
-    assert not found.sources
-    assert [key in warning for warning in found.warnings] == [True, True]
+    result = of(job(), namespace=namespace, policy=policy)
+    assert not result.sources
+    assert [key in warning for warning in result.warnings] == [True, True]
 
 
 RUNNING: dict[str, tuple[bool, str, str]] = {
-    "a queued job has what its annotations say": (True, "0.3", "0.3"),
-    "a running one has what it started with": (False, "0.3", "0.5"),
-    "a queued one with a malformed edit has what it had": (True, "half", "0.5"),
+    "a queued job has the values of its annotations": (True, "0.3", "0.3"),
+    "a running job has the values of its start": (False, "0.3", "0.5"),
+    "a queued job with a malformed edit keeps its values": (True, "half", "0.5"),
 }
 
 
@@ -349,14 +359,14 @@ def test_an_edit_of_a_share_holds_from_the_next_start(suspend: bool, now: str, w
 
 @ALL
 def test_after_a_malformed_edit_the_value_at_admission_holds(key: str) -> None:
-    found = of(admitted(**{key: WELL_FORMED[key]}).annotated(key, MALFORMED[key]))
-    assert (value(found, key), found.source(key)) == (parsed(key), LAST_GOOD)
-    (error,) = found.errors
+    result = of(admitted(**{key: WELL_FORMED[key]}).annotated(key, MALFORMED[key]))
+    assert (value(result, key), result.source(key)) == (parsed(key), LAST_GOOD)
+    (error,) = result.errors
     assert error.field == f"annotation {key} of the job"
 
 
 @ALL
-def test_after_a_good_and_a_malformed_edit_the_good_one_holds(key: str) -> None:
+def test_after_a_well_formed_and_a_malformed_edit_the_well_formed_value_holds(key: str) -> None:
     edited = admitted().annotated(key, WELL_FORMED[key])
     state = record_of(edited)
     spoilt = remembers(admitted(), **state).annotated(key, MALFORMED[key])
@@ -366,30 +376,30 @@ def test_after_a_good_and_a_malformed_edit_the_good_one_holds(key: str) -> None:
 
 RECORDS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
     "nothing of a job that states nothing": (admitted(), {}),
-    "nothing that its templates have": (
+    "nothing that its templates already state": (
         admitted(**{names.ELASTIC: "2-8"}).annotated(names.ELASTIC, " 2-8"),
         {},
     ),
-    "what was stated later": (
+    "a value that was stated later": (
         admitted().annotated(names.ELASTIC, "2-8"),
         {names.ELASTIC: "2-8"},
     ),
-    "that it was opted out later, which is not the same as nothing": (
+    "a later opt-out, which differs from nothing": (
         admitted().annotated(names.ELASTIC, "off"),
         {names.ELASTIC: "off"},
     ),
-    "what was changed": (
+    "a changed value": (
         admitted(**{names.ELASTIC: "2-8"}).annotated(names.ELASTIC, "2-4"),
         {names.ELASTIC: "2-4"},
     ),
-    "nothing any more once it is as at admission": (
+    "nothing once the value is as at admission": (
         remembers(
             admitted(**{names.ELASTIC: "2-8"}).annotated(names.ELASTIC, "2-8"),
             **{names.ELASTIC: "2-4"},
         ),
         {},
     ),
-    "what stood there before it was taken away": (
+    "the value before its removal": (
         remembers(admitted(), **{names.ELASTIC: "2-4"}),
         {names.ELASTIC: "2-4"},
     ),
@@ -402,11 +412,11 @@ RECORDS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("made", "want"), RECORDS.values(), ids=RECORDS.keys())
-def test_what_is_recorded(made: JobBuilder, want: dict[str, str]) -> None:
+def test_which_settings_are_recorded(made: JobBuilder, want: dict[str, str]) -> None:
     assert record_of(made) == want
 
 
-def test_what_is_recorded_fits_beside_the_rest_of_the_state() -> None:
+def test_the_recorded_settings_fit_beside_the_rest_of_the_state() -> None:
     made = admitted()
     pattern = "stdout:" + "(?P<value>" + "ä" * 400 + ")"
     for key in WELL_FORMED:
@@ -442,15 +452,15 @@ WEIGHTS: dict[str, tuple[str, str]] = {
 def test_a_malformed_weight_is_a_warning_for_each_job_of_the_namespace(
     written: str, why: str
 ) -> None:
-    found = settings({}, {W: written})
-    assert not found.errors
-    assert [why in warning for warning in found.warnings] == ([True] if why else [])
-    assert replace(found, warnings=()) == Settings()
+    result = settings({}, {W: written})
+    assert not result.errors
+    assert [why in warning for warning in result.warnings] == ([True] if why else [])
+    assert replace(result, warnings=()) == Settings()
 
 
 @pytest.mark.parametrize("place", ["job", "policy"])
 def test_the_weight_of_a_namespace_is_no_setting_of_a_job(place: str) -> None:
-    found = settings({W: "9"} if place == "job" else {}, {}, {W: "9"} if place == "policy" else {})
-    (warning,) = found.warnings
+    result = settings({W: "9"} if place == "job" else {}, {}, {W: "9"} if place == "policy" else {})
+    (warning,) = result.warnings
     assert "it is for namespaces only" in warning
-    assert replace(found, warnings=()) == Settings()
+    assert replace(result, warnings=()) == Settings()

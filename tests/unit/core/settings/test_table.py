@@ -16,14 +16,14 @@ from kfext.core.settings.table import (
 )
 from kfext.core.settings.values import Colocation, MetricsSource
 from kfext.errors import SettingError
-from kfext.model.bounds import MOST_ANNOTATIONS, kept
+from kfext.model.bounds import MOST_ANNOTATIONS, bounded
 from kfext.model.gpu import GpuShare
 from tests.setting_samples import MALFORMED
 
 SHARE = names.GPU_SHARE
 
 
-def test_only_gpu_settings_are_of_a_job_alone() -> None:
+def test_only_gpu_settings_are_set_on_the_job_alone() -> None:
     assert {key for key in TABLE if key.startswith("kfext.dev/gpu-")} == OF_A_JOB
 
 
@@ -51,24 +51,24 @@ def test_a_job_with_a_limit_on_its_nodes_is_never_released(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", LIMITS)
-def test_a_limit_on_the_nodes_is_known_of_a_pod_and_of_a_job_with_too_many_annotations(
+def test_a_limit_on_the_nodes_is_read_from_a_pod_and_a_job_with_too_many_annotations(
     key: str,
 ) -> None:
     limited = settings_with(key)
     of_pod = settings_of_pod({**limited.to_pods, "other": "x"})
     assert of_pod.why_never_released == limited.why_never_released
     many = {f"kfext.dev/x{number}": "" for number in range(MOST_ANNOTATIONS)}
-    assert key in kept({**many, key: TABLE[key].example})
+    assert key in bounded({**many, key: TABLE[key].example})
 
 
 @pytest.mark.parametrize("key", TO_PODS)
 def test_the_pod_webhook_reads_what_admission_writes(key: str) -> None:
-    pushed = Settings(metrics=MetricsSource("push"))  # an expression is no matter of pods
+    pushed = Settings(metrics=MetricsSource("push"))  # an expression does not concern pods
     written = pushed if key == names.METRICS else settings_with(key)
     assert settings_of_pod(written.to_pods) == written
 
 
-def test_the_pod_webhook_takes_what_it_cannot_read_for_the_default() -> None:
+def test_the_pod_webhook_reads_a_malformed_value_as_the_default() -> None:
     read = settings_of_pod({names.COLOCATION: "requierd", names.ELASTIC: " " * 2000 + "2-8"})
     assert read == Settings()
 

@@ -51,7 +51,7 @@ REFUSED = {
     "a share above one GPU": (names.GPU_SHARE, "1.5"),
     "memory in words": (names.GPU_MEMORY, "much"),
     "a priority above all": (names.GPU_PRIORITY, "highest"),
-    "a budget of all": (names.GPU_LOSS_BUDGET, "1"),
+    "a budget of everything": (names.GPU_LOSS_BUDGET, "1"),
     "a negative minimum": (names.GPU_MIN_SHARE, "-0.1"),
     "a word that colocation does not know": (names.COLOCATION, "always"),
     "nothing": (names.COLOCATION, ""),
@@ -60,7 +60,7 @@ REFUSED = {
     "a single number": (names.ELASTIC, "4"),
     "a negative range": (names.ELASTIC, "-2-4"),
     "a range in words": (names.ELASTIC, "two-eight"),
-    "a range too long to be meant": (names.ELASTIC, "1-1000000"),
+    "a range that is too long": (names.ELASTIC, "1-1000000"),
     "resize memory": (names.RESIZE, "memory"),
     "metrics from stderr": (names.METRICS, f"stderr:{LOSS}"),
     "metrics from stdout without an expression": (names.METRICS, "stdout"),
@@ -71,7 +71,7 @@ REFUSED = {
     "an expression that is too costly": (names.METRICS, "stdout:(?P<value>(?:[ab]?){200})x"),
     "an expression that looks ahead": (names.METRICS, "stdout:(?=x)(?P<value>.)"),
     "an expression that is too long": (names.METRICS, "stdout:(?P<value>.)" + "x" * 512),
-    "a colon behind a word that takes none": (names.METRICS, "auto:8080"),
+    "a colon after a word that allows none": (names.METRICS, "auto:8080"),
     "no share": (names.GPU_SHARE, "0"),
     "a negative share": (names.GPU_SHARE, "-0.5"),
     "a share in percent": (names.GPU_SHARE, "50%"),
@@ -80,11 +80,11 @@ REFUSED = {
     "no memory": (names.GPU_MEMORY, "0"),
     "more memory than any GPU has": (names.GPU_MEMORY, "101Ti"),
     "memory in no unit": (names.GPU_MEMORY, "8 GB"),
-    "a priority between": (names.GPU_PRIORITY, "medium"),
+    "a priority between high and low": (names.GPU_PRIORITY, "medium"),
     "a share above one": (names.GPU_SHARE, "2"),
     "a share in finer steps": (names.GPU_SHARE, "0.125"),
     "a budget of nothing": (names.GPU_LOSS_BUDGET, "0"),
-    "a minimum of all": (names.GPU_MIN_SHARE, "1"),
+    "a minimum of everything": (names.GPU_MIN_SHARE, "1"),
     "a value that is valid up to its 1,024th character": (names.ELASTIC, "2-8" + " " * 1100 + "or"),
     "a valid value of more than 1,024 characters": (names.ELASTIC, "2-8" + " " * 1100),
 }
@@ -125,30 +125,30 @@ EXPRESSIONS = {
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
-def test_what_is_refused(expression: str) -> None:
+def test_which_expressions_are_refused(expression: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         compiled(expression)
 
 
 @pytest.mark.parametrize("expression", [*EXPRESSIONS.values(), "(?P<value>.)"])
-def test_an_expression_is_compiled_once_also_if_that_fails(
+def test_an_expression_is_compiled_once_even_if_that_fails(
     expression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with suppress(ValueError):
         compiled(expression)
-    monkeypatch.setattr(module, "re2", None)  # what it is compiled with
+    monkeypatch.setattr(module, "re2", None)  # the compiled expression
     with suppress(ValueError):
         compiled(expression)
 
 
 def test_an_expression_finds_its_groups() -> None:
-    found = compiled(r"step (?P<step>\d+): (?P<value>[0-9.]+)").search("at step 10: 0.5")
-    assert (found["step"], found["value"]) == ("10", "0.5")
+    placement = compiled(r"step (?P<step>\d+): (?P<value>[0-9.]+)").search("at step 10: 0.5")
+    assert (placement["step"], placement["value"]) == ("10", "0.5")
 
 
 @pytest.mark.parametrize(
     "expression", ["(a|a)*$(?P<value>b)", "(a*)*(?P<value>b)", "(.*.*.*)*(?P<value>=)"]
 )
-def test_what_makes_others_backtrack_without_end_ends(expression: str) -> None:
+def test_an_expression_that_makes_others_backtrack_forever_ends(expression: str) -> None:
     assert len(expression) <= LONGEST
     assert compiled(expression).search("a" * 100_000 + "!") is None

@@ -1,4 +1,4 @@
-"""A process of a job as its hook makes it, without a thread, and with a clock of the test's."""
+"""A process of a job with its hook, without a thread, and with a clock of the test."""
 
 import socket
 from itertools import count
@@ -18,7 +18,7 @@ _NUMBERS = count()
 
 
 class Hooked:
-    """A process of a job, as its hook makes it: a page, and what it has got from the agent."""
+    """A process of a job with its hook: a page, and the messages from the agent."""
 
     def __init__(self) -> None:
         self.own = Page.make()
@@ -39,11 +39,11 @@ class Hooked:
         self.peer.setblocking(False)
         while True:
             try:
-                found = receive(self.peer)
+                answer = receive(self.peer)
             except BlockingIOError:
                 return self
-            assert found is not None
-            message, descriptors = found
+            assert answer is not None
+            message, descriptors = answer
             self.messages += 1
             if "bells" in message:
                 self.bells = [socket.socket(fileno=descriptor) for descriptor in descriptors]
@@ -60,7 +60,7 @@ class Hooked:
         self.own.words[words.BUSY], self.own.words[words.HEARTBEAT] = 1, int(now * NS)
 
     def steps(self, now: float, *, rate: float = 10.0) -> None:
-        """Have made steps at a rate since 0."""
+        """Count the steps made at a rate since 0."""
         self.own.words[words.STEPS] = int(now * rate)
         self.own.words[words.STEPPED] = int(int(now * rate) / rate * NS)
 

@@ -1,4 +1,4 @@
-"""The sockets of pods, and what came and went through them."""
+"""The sockets of pods, and the processes that came and went through them."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from kfext.gpu.hook.page import Page
 
 
 class House:
-    """The sockets of pods, and what came and went through them."""
+    """The sockets of pods, and the processes that came and went through them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""A node with an agent, and with jobs that connect to it; the test says what kubelet would."""
+"""A node with an agent, and with jobs that connect to it; the test answers for kubelet."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ UNITS = {"high": units_of(0)[:50], "low": units_of(0)[50:70], "other": units_of(
 
 
 class Node:
-    """What kubelet and the API server would say, and the agent that asks them."""
+    """The answers of kubelet and the API server, and the agent that asks them."""
 
     def __init__(self, root: Path) -> None:
         self.held, self.terms = [CARD], dict[Pod, GpuShare]()
@@ -91,11 +91,11 @@ class Node:
         self.terms["team", pod] = GpuShare(30, high=pod == "high")
 
     def sharers(self) -> list[SharerReport]:
-        """Return what is shown of the pods on all cards."""
+        """Return the status of the pods on all cards."""
         return [sharer for card in self.agent.reports() for sharer in card.sharers]
 
     def processes(self, slot: int) -> int:
-        """Return how many processes are on a card."""
+        """Return the number of processes on a card."""
         return sum(len(sharer.processes) for sharer in self.agent._cards[slot]._sharers.values())
 
     def end(self, pod: str) -> None:
@@ -103,7 +103,7 @@ class Node:
 
 
 class Job:
-    """A process with a hook; the low one's orders come from the agent."""
+    """A process with a hook; in a low job the agent sends its orders."""
 
     def __init__(self, path: str, pod: str) -> None:
         self.own, self.orders, self.bells = Page.make(), Orders(), 0
@@ -113,7 +113,7 @@ class Job:
         AgentConnection(path, own=self.own, take=take)
 
     def _led(self, message: dict[str, object], descriptors: list[int]) -> None:
-        """Take a message, and note whether a micro-step may begin after it."""
+        """Handle a message; record whether a micro-step may begin after it."""
         self.orders.take(message, descriptors)
         self.heard.append(self.passes())
 

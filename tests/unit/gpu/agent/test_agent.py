@@ -1,4 +1,4 @@
-"""The whole agent, with hooks as in a job's process; kubelet's answers are given by the test."""
+"""The whole agent, with hooks as in a job's process; the test answers for kubelet."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -46,13 +46,13 @@ async def test_a_process_waits_for_the_terms_of_its_pod(node: Node) -> None:
     asked = node.asked
     await until(lambda: node.asked > asked + 3)
     assert not low.led()
-    assert not low.passes()  # at most one has high priority, so it gives way
+    assert not low.passes()  # at most one job has high priority, so it gives way
     node.promise("low")
     await until(lambda: low.led() and not low.passes())
 
 
 @pytest.mark.parametrize("away", [grpc.RpcError("away"), IncompleteError("no pods yet")])
-async def test_all_goes_on_while_kubelet_is_away(node: Node, away: Exception) -> None:
+async def test_everything_continues_while_kubelet_is_away(node: Node, away: Exception) -> None:
     high, low = node.run("high"), node.run("low")
     high.busy()
     await until(lambda: low.led() and not low.passes())
@@ -63,7 +63,7 @@ async def test_all_goes_on_while_kubelet_is_away(node: Node, away: Exception) ->
     assert not low.passes()
 
 
-async def test_an_agent_that_cannot_read_the_cards_is_to_be_replaced_after_a_while(
+async def test_an_agent_that_cannot_read_the_cards_is_replaced_after_a_while(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = node.agent.cards()
@@ -76,7 +76,7 @@ async def test_an_agent_that_cannot_read_the_cards_is_to_be_replaced_after_a_whi
     await until(lambda: node.agent.liveness_problem() is None)
 
 
-async def test_a_new_agent_serves_kubelet_once_that_has_said_what_is_reserved(
+async def test_a_new_agent_serves_kubelet_once_kubelet_has_listed_the_reservations(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served: list[str] = []
@@ -98,7 +98,7 @@ def reserved_by(node: Node) -> str:
     return next((report.reservation for report in node.agent.reports()), "")
 
 
-async def test_the_uid_of_a_reservation_is_not_shown_with_the_card_of_the_one_before(
+async def test_the_uid_of_a_reservation_is_not_shown_with_the_card_of_the_previous_reservation(
     node: Node,
 ) -> None:
     reservation = (CARD.namespace, CARD.pod)
@@ -115,7 +115,7 @@ async def test_the_uid_of_a_reservation_is_not_shown_with_the_card_of_the_one_be
     await until(lambda: reserved_by(node) == "second")
 
 
-async def test_a_new_agent_finds_all_that_runs(node: Node) -> None:
+async def test_a_new_agent_finds_all_running_pods(node: Node) -> None:
     high, low = node.run("high"), node.run("low")
     high.busy()
     await until(lambda: low.led() and not low.passes())
@@ -133,7 +133,7 @@ async def test_a_new_agent_shows_nothing_before_it_leads(node: Node) -> None:
     assert node.agent.reports() == [], "nothing is shown of sharers that are not known yet"
 
 
-async def test_a_new_agent_leads_nobody_before_all_have_come_back(
+async def test_a_new_agent_leads_no_job_before_all_have_reconnected(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     low, high = node.run("low"), node.run("high")
@@ -152,7 +152,7 @@ async def test_a_new_agent_leads_nobody_before_all_have_come_back(
     assert set(low.heard) == {False}, "after each it knew before whom it gives way"
 
 
-async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_terms(
+async def test_a_pod_that_gets_the_units_of_a_deleted_pod_has_its_own_terms(
     node: Node,
 ) -> None:
     low = node.run("low")
@@ -171,8 +171,8 @@ async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_t
     await until(lambda: high.bells == 1)
     high.busy()
     await until(lambda: other.led() and not other.passes())
-    found, _ = node.agent.reports()
-    assert {(sharer.pod, sharer.high, sharer.waited) for sharer in found.sharers} == {
+    result, _ = node.agent.reports()
+    assert {(sharer.pod, sharer.high, sharer.waited) for sharer in result.sharers} == {
         *(("next", True, 0), ("other", False, 0)),
     }
 
@@ -190,7 +190,7 @@ async def test_a_new_pod_with_the_name_of_the_last_pod_has_a_record_of_its_own(
     assert [sharer.waited for sharer in node.sharers()] == [0]
 
 
-async def test_without_its_reservation_no_gate_opens_on_a_card(node: Node) -> None:
+async def test_no_gate_opens_on_a_card_without_its_reservation(node: Node) -> None:
     low = node.run("low")
     await until(lambda: low.led() and low.passes())
     node.held = [device for device in node.held if device != CARD]
@@ -244,16 +244,16 @@ async def test_a_card_that_cannot_be_shared_is_shown_as_such(
 OFFERED: dict[str, tuple[set[str], str]] = {
     "kubelet does not say": (set(), ""),
     "whole cards": ({"GPU-1", "GPU-2"}, ""),
-    "a card that is left": ({"GPU-1", "GPU-2", "GPU-3"}, ""),
-    "a card that is left is not shown": ({"GPU-1", "GPU-3"}, "does not show it"),
+    "a remaining card": ({"GPU-1", "GPU-2", "GPU-3"}, ""),
+    "a remaining card that is not shown": ({"GPU-1", "GPU-3"}, "does not show it"),
     "cards by number": ({"0", "1"}, "does not show it"),
-    "cards for several pods": ({"GPU-2::0", "GPU-2::1"}, "several pods at once"),
+    "cards that several pods may share": ({"GPU-2::0", "GPU-2::1"}, "several pods at once"),
     "parts of cards": ({"MIG-1", "MIG-2"}, "split by MIG"),
 }
 
 
 @pytest.mark.parametrize(("offered", "why"), OFFERED.values(), ids=OFFERED)
-async def test_a_slot_without_a_card_is_in_trouble_if_none_that_it_may_get_can_be_shared(
+async def test_a_slot_without_a_card_has_a_problem_if_no_card_that_it_may_get_can_be_shared(
     node: Node, offered: set[str], why: str
 ) -> None:
     node.offered = offered
@@ -264,7 +264,7 @@ async def test_a_slot_without_a_card_is_in_trouble_if_none_that_it_may_get_can_b
     assert node.agent.state(1).memory == (0 if why else 16384)
 
 
-async def test_what_the_ids_of_a_node_say_holds_while_kubelet_is_away_until_they_change(
+async def test_the_ids_of_a_node_count_while_kubelet_is_away_until_they_change(
     node: Node,
 ) -> None:
     node.offered = {"GPU-1::0", "GPU-1::1"}
@@ -276,7 +276,7 @@ async def test_what_the_ids_of_a_node_say_holds_while_kubelet_is_away_until_they
     await until(lambda: not node.agent.state(1).trouble)
 
 
-async def test_a_slot_may_get_no_card_in_trouble_if_there_is_another(node: Node) -> None:
+async def test_a_slot_without_a_card_is_fine_if_another_can_be_shared(node: Node) -> None:
     node.troubles["GPU-2"] = "it is split by MIG"
     await until(lambda: node.agent.state(1) == SlotState(0, "it is split by MIG", False))
     node.troubles["GPU-3"] = ""

@@ -28,21 +28,21 @@ def pod(annotations: dict[str, str]) -> bytes:
 
 
 TERMS: dict[str, tuple[dict[str, str], GpuShare | None]] = {
-    "what the controller has written": (
+    "the terms of the controller": (
         {names.GPU_TERMS: json.dumps(asdict(SHARE))},
         SHARE,
     ),
-    "not what a user asks for": ({names.GPU_SHARE: "0.9", names.GPU_PRIORITY: "high"}, None),
+    "not a setting of a user": ({names.GPU_SHARE: "0.9", names.GPU_PRIORITY: "high"}, None),
     "nothing": ({}, None),
     "no JSON": ({names.GPU_TERMS: "{"}, None),
-    "more text than terms have": ({names.GPU_TERMS: " " * 2000 + json.dumps(asdict(SHARE))}, None),
+    "too long a text": ({names.GPU_TERMS: " " * 2000 + json.dumps(asdict(SHARE))}, None),
 }
 
 
 @pytest.mark.parametrize(("annotations", "want"), TERMS.values(), ids=TERMS)
 def test_the_terms_of_a_pod(annotations: dict[str, str], want: Any) -> None:
-    found = _decode(pod(annotations))
-    assert (found.uid, found.terms) == ("u", want)
+    result = _decode(pod(annotations))
+    assert (result.uid, result.terms) == ("u", want)
 
 
 def pod_shown(name: str, *, namespace: str = "team", shares: bool = True, **more: Any) -> bytes:
@@ -54,15 +54,15 @@ def pod_shown(name: str, *, namespace: str = "team", shares: bool = True, **more
 
 
 RUNNING: dict[str, tuple[bytes, bool]] = {
-    "a pod that shares and runs": (pod_shown("a", phase="Running"), True),
+    "a running pod that shares": (pod_shown("a", phase="Running"), True),
     "a reservation": (
         pod_shown("a", namespace=names.GPU_NAMESPACE, shares=False, phase="Running"),
         True,
     ),
     "a pod that shares nothing": (pod_shown("a", shares=False, phase="Running"), False),
-    "a pod that kubelet may not have taken yet": (pod_shown("a", phase="Pending"), False),
+    "a pod that kubelet may not have admitted yet": (pod_shown("a", phase="Pending"), False),
     "a pod that has ended": (pod_shown("a", phase="Succeeded"), False),
-    "a pod that is about to go": (
+    "a pod that is being deleted": (
         pod_shown("a", phase="Running", deleted="2026-11-25T00:00:00Z"),
         False,
     ),
@@ -70,11 +70,11 @@ RUNNING: dict[str, tuple[bytes, bool]] = {
 
 
 @pytest.mark.parametrize(("raw", "runs"), RUNNING.values(), ids=RUNNING)
-async def test_which_pods_kubelet_has_to_list(raw: bytes, *, runs: bool) -> None:
+async def test_the_pods_that_kubelet_must_list(raw: bytes, *, runs: bool) -> None:
     pods = NodePods(cast(Client, None), node="node-1")
-    found = _decode(raw)
-    pods._pods.store.put(Key(found.uid, *found.pod), found)
-    assert (found.pod in pods.running()) is runs
+    result = _decode(raw)
+    pods._pods.store.put(Key(result.uid, *result.pod), result)
+    assert (result.pod in pods.running()) is runs
 
 
 HIGH = SharerReport("team", "train", high=True, share=0.5, harvest=0.9, busy=0.512, uid="uid-high")
@@ -108,42 +108,42 @@ def shown(client: FakeClient) -> SharedGpus:
 
 
 def test_the_controller_reads_what_the_agent_writes() -> None:
-    found = parse_shared_gpu({"spec": {"node": "n", "slot": 0}, "status": status_of(SLOT)})
-    assert found is not None
-    assert (found.card, found.reservation, found.memory) == ("GPU-1", "uid-hold", 16384)
-    assert (found.healthy, found.moved) == (True, False)
+    parsed = parse_shared_gpu({"spec": {"node": "n", "slot": 0}, "status": status_of(SLOT)})
+    assert parsed is not None
+    assert (parsed.card, parsed.reservation, parsed.memory) == ("GPU-1", "uid-hold", 16384)
+    assert (parsed.healthy, parsed.moved) == (True, False)
     assert [
         (sharer.pod, sharer.busy, sharer.loss, sharer.gets, sharer.evict)
-        for sharer in found.sharers
+        for sharer in parsed.sharers
     ] == [
         ("uid-high", 510, 10, None, False),
         ("uid-low", None, None, 400, False),
     ]
 
 
-def test_a_card_whose_reservation_is_not_known_is_not_shown_as_reserved() -> None:
+def test_a_card_with_an_unknown_reservation_is_not_shown_as_reserved() -> None:
     assert "card" not in status_of(replace(SLOT, reservation=""))
 
 
-def test_a_job_of_high_priority_that_is_not_heard_of_is_not_shown_as_idle() -> None:
+def test_a_silent_job_of_high_priority_is_not_shown_as_idle() -> None:
     deaf = replace(HIGH, busy=None, unhooked="CallbackList")
-    (found,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
-    assert "busyPermille" not in found
-    assert found["unhooked"] == "CallbackList"
+    (result,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
+    assert "busyPermille" not in result
+    assert result["unhooked"] == "CallbackList"
 
 
-def test_what_is_not_known_of_a_job_is_not_shown_as_nothing() -> None:
+def test_an_unknown_value_of_a_job_is_not_shown_as_zero() -> None:
     deaf = replace(LOW, harvest=None, memory=None)
-    (found,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
-    assert found.keys().isdisjoint({"harvestPermille", "memoryMiB"})
+    (result,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
+    assert result.keys().isdisjoint({"harvestPermille", "memoryMiB"})
     (idle,) = status_of(replace(SLOT, sharers=(replace(LOW, harvest=0.0),)))["sharers"]
     assert idle["harvestPermille"] == 0
 
 
 COARSE: dict[str, tuple[float | None, int]] = {
     "as measured, in whole milliseconds": (0.0421, 43),
-    "a step that is stated to take no time": (0.0, 1),
-    "a step that is not stated any more": (None, 1),
+    "a step with a stated time of zero": (0.0, 1),
+    "a step that is no longer stated": (None, 1),
 }
 
 
@@ -173,13 +173,13 @@ FIGURES = replace(SLOT, loss=0.2)
 DECISIONS = {
     "a card": replace(SLOT, card="GPU-2"),
     "health": replace(SLOT, state=SlotState(16384, "it reported Xid 79")),
-    "who is there": replace(SLOT, sharers=(HIGH,)),
-    "what counts against one": replace(SLOT, sharers=(HIGH, replace(LOW, strikes=1))),
-    "who must leave": replace(SLOT, sharers=(HIGH, replace(LOW, evict=True))),
+    "the sharers": replace(SLOT, sharers=(HIGH,)),
+    "strikes of a sharer": replace(SLOT, sharers=(HIGH, replace(LOW, strikes=1))),
+    "a sharer that must leave": replace(SLOT, sharers=(HIGH, replace(LOW, evict=True))),
 }
 
 
-async def test_figures_are_written_once_in_a_while() -> None:
+async def test_figures_are_written_at_intervals() -> None:
     client = FakeClient()
     writer = shown(client)
     await writer.write(SLOT, now=0.0)
@@ -190,7 +190,7 @@ async def test_figures_are_written_once_in_a_while() -> None:
 
 
 @pytest.mark.parametrize("changed", DECISIONS.values(), ids=DECISIONS)
-async def test_what_others_act_on_is_written_at_once(changed: SlotReport) -> None:
+async def test_a_value_that_others_act_on_is_written_at_once(changed: SlotReport) -> None:
     client = FakeClient()
     writer = shown(client)
     await writer.write(SLOT, now=0.0)
@@ -198,7 +198,7 @@ async def test_what_others_act_on_is_written_at_once(changed: SlotReport) -> Non
     assert len(client.applied) == 3
 
 
-async def test_one_that_was_deleted_by_hand_is_made_again() -> None:
+async def test_a_slot_that_was_deleted_by_hand_is_recreated() -> None:
     client = FakeClient()
     writer = shown(client)
     await writer.write(SLOT, now=0.0)
@@ -214,7 +214,7 @@ async def test_one_that_was_deleted_by_hand_is_made_again() -> None:
     )
 
 
-async def test_what_has_not_changed_is_applied_again_in_a_while() -> None:
+async def test_an_unchanged_slot_is_applied_again_after_a_while() -> None:
     client = FakeClient()
     writer = shown(client)
     await writer.write(SLOT, now=0.0)

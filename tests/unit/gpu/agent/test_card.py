@@ -11,7 +11,7 @@ from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.hooked import HIGH, LOW, NS, Hooked, joined
 
 
-def test_a_job_that_has_the_card_for_itself_works_whenever_it_wants(card: SharedCard) -> None:
+def test_a_job_alone_on_its_card_works_whenever_it_wants(card: SharedCard) -> None:
     low = joined(card, "low", LOW)
     card.look(1.0)
     assert low.read().passes(1.1)
@@ -91,7 +91,7 @@ def test_high_is_timed_alone_once_a_long_micro_step_has_ended(card: SharedCard) 
 
 
 @pytest.mark.parametrize("longest", [0, 2**63], ids=["short ones", "longer ones than there can be"])
-def test_who_comes_to_no_gate_any_more_does_not_keep_high_from_being_measured(
+def test_a_job_that_reaches_no_gate_any_more_does_not_prevent_the_measurement_of_high(
     card: SharedCard, longest: int
 ) -> None:
     high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
@@ -105,7 +105,7 @@ def test_who_comes_to_no_gate_any_more_does_not_keep_high_from_being_measured(
     assert card.report(now).loss is not None
 
 
-def test_what_is_lost_to_one_that_only_pretends_to_work_is_not_known(card: SharedCard) -> None:
+def test_the_loss_to_a_job_that_only_pretends_to_work_is_unknown(card: SharedCard) -> None:
     high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
     now = 1.0
     while now < 200:
@@ -127,14 +127,14 @@ def beside_a_busy_one(card: SharedCard, until: float) -> tuple[Hooked, Hooked, f
     return high, low.read(), now
 
 
-def test_one_that_falls_short_may_intrude_as_far_as_the_budget_allows(card: SharedCard) -> None:
+def test_a_job_below_its_minimum_may_intrude_up_to_the_budget(card: SharedCard) -> None:
     _, low, _ = beside_a_busy_one(card, 60)
     assert low.orders.page is not None
     allowed = low.orders.page[words.ALLOWANCE_NS]
     assert 0 < allowed <= HIGH.loss_budget * 10 * NS
 
 
-def test_a_new_process_of_a_pod_gets_what_is_left_whatever_the_one_before_has_used(
+def test_a_new_process_of_a_pod_gets_the_rest_whatever_the_previous_process_used(
     card: SharedCard,
 ) -> None:
     _, low, now = beside_a_busy_one(card, 60)
@@ -152,7 +152,7 @@ def test_a_new_process_of_a_pod_gets_what_is_left_whatever_the_one_before_has_us
     assert 7 * NS <= page[words.ALLOWANCE_NS] <= (7 + HIGH.loss_budget * 10) * NS
 
 
-def test_a_job_that_loses_too_much_has_the_other_shut_out(
+def test_a_job_that_loses_too_much_has_its_neighbour_shut_out(
     card: SharedCard,
 ) -> None:
     high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
@@ -182,7 +182,7 @@ def test_a_job_that_loses_too_much_has_the_other_shut_out(
     ]  # a counter never falls
 
 
-def test_who_gets_the_turn_is_woken_for_it(card: SharedCard) -> None:
+def test_a_process_is_woken_for_its_turn(card: SharedCard) -> None:
     low = joined(card, "low", LOW).read()
     low.asks()
     card.look(1.0)
@@ -190,7 +190,7 @@ def test_who_gets_the_turn_is_woken_for_it(card: SharedCard) -> None:
     assert low.orders.bell.recv(8, socket.MSG_DONTWAIT) == b"t"
 
 
-def test_without_a_reservation_the_gates_are_shut_until_it_is_back(card: SharedCard) -> None:
+def test_the_gates_are_shut_while_the_reservation_is_missing(card: SharedCard) -> None:
     low = joined(card, "low", LOW)
     card.look(1.0)
     assert low.read().passes(1.0)
@@ -202,7 +202,7 @@ def test_without_a_reservation_the_gates_are_shut_until_it_is_back(card: SharedC
     assert low.passes(1.2)
 
 
-def test_another_pod_in_the_same_folder_begins_without_strikes(card: SharedCard) -> None:
+def test_another_pod_in_the_same_folder_starts_without_strikes(card: SharedCard) -> None:
     high, low, now = beside_a_busy_one(card, 60)
     assert low.orders.page is not None
     card.withdraw("low")
@@ -213,9 +213,9 @@ def test_another_pod_in_the_same_folder_begins_without_strikes(card: SharedCard)
     assert new.orders.page[words.ALLOWANCE_NS] == 0
 
 
-def test_what_a_card_reports(card: SharedCard) -> None:
+def test_the_report_of_a_card(card: SharedCard) -> None:
     high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
-    card.join("other", Hooked().process)  # of a pod that is not known yet
+    card.join("other", Hooked().process)  # of an unknown pod
     card.look(1.0)
     high.is_busy(1.5)
     high.own.words[words.CHANGED] = 3 * NS
@@ -234,7 +234,7 @@ def test_what_a_card_reports(card: SharedCard) -> None:
     )
 
 
-def test_a_page_that_lies_counts_for_no_more_than_the_time_that_passed(card: SharedCard) -> None:
+def test_a_false_page_counts_for_at_most_the_time_that_passed(card: SharedCard) -> None:
     low = joined(card, "low", LOW)
     card.look(1.0)
     for word in (words.WORKED_NS, words.WAITED_NS, words.INTRUDED_NS, words.STEPS, words.STEPPED):
@@ -253,7 +253,7 @@ def test_a_job_gives_way_while_the_one_of_high_priority_is_busy(card: SharedCard
     assert not low.passes(1.1)
 
 
-def test_who_comes_later_gives_way_too(card: SharedCard) -> None:
+def test_a_later_job_gives_way_too(card: SharedCard) -> None:
     high = joined(card, "high", HIGH)
     low = joined(card, "low", LOW)
     card.look(1.0)
@@ -261,7 +261,7 @@ def test_who_comes_later_gives_way_too(card: SharedCard) -> None:
     assert not low.read().passes(1.1)
 
 
-def test_it_gives_way_to_each_process_of_that_job(card: SharedCard) -> None:
+def test_a_job_gives_way_to_each_process_of_the_high_job(card: SharedCard) -> None:
     first, second = joined(card, "high", HIGH), Hooked()
     card.join("high", second.process)
     low = joined(card, "low", LOW)
@@ -309,20 +309,20 @@ def test_when_the_job_of_high_priority_goes_the_gate_opens(card: SharedCard, how
     assert low.read().passes(1.1)
 
 
-def test_one_with_unknown_terms_gives_way_to_the_job_of_high_priority(card: SharedCard) -> None:
+def test_a_job_with_unknown_terms_gives_way_to_the_job_of_high_priority(card: SharedCard) -> None:
     high, low = joined(card, "high", HIGH), Hooked()
     high.is_busy(1.0)
     card.join("low", low.process)
     assert not low.read().passes(1.0)
 
 
-def test_one_that_comes_gives_way_before_the_next_look(card: SharedCard) -> None:
+def test_a_new_job_gives_way_before_the_next_look(card: SharedCard) -> None:
     high = joined(card, "high", HIGH)
     high.is_busy(1.0)
     assert not joined(card, "low", LOW).read().passes(1.0)
 
 
-def test_while_the_job_of_high_priority_has_no_process_others_work(card: SharedCard) -> None:
+def test_other_jobs_work_while_the_job_of_high_priority_has_no_process(card: SharedCard) -> None:
     card.promise("high", ("team", "high"), HIGH, now=1.0)
     low = joined(card, "low", LOW)
     card.look(1.0)
@@ -334,7 +334,7 @@ def test_while_the_job_of_high_priority_has_no_process_others_work(card: SharedC
     assert not low.read().passes(1.1)
 
 
-def test_of_processes_that_come_and_go_others_hear_once_a_look(card: SharedCard) -> None:
+def test_processes_hear_once_in_a_look_of_others_that_come_and_go(card: SharedCard) -> None:
     low, other = joined(card, "low", LOW), joined(card, "other", LOW)
     high = joined(card, "high", HIGH)
     card.look(1.0)
@@ -352,7 +352,7 @@ def test_of_processes_that_come_and_go_others_hear_once_a_look(card: SharedCard)
 
 
 def heard(low: Hooked) -> bytes:
-    """Return what a process hears of its bell now."""
+    """Return the present messages about the bell of a process."""
     bell = low.read().orders.bell
     assert bell is not None
     return bell.recv(8, socket.MSG_DONTWAIT)

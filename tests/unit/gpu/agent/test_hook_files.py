@@ -5,7 +5,7 @@ import kfext.gpu.hook
 from kfext.gpu.agent.hook_files import lay_out
 
 BUSYBOX = Path(__file__)
-"""Any file will do: nothing runs it here."""
+"""Any file suffices: nothing runs it here."""
 
 
 def test_all_files_are_laid_out_for_any_user(tmp_path: Path) -> None:
@@ -13,16 +13,16 @@ def test_all_files_are_laid_out_for_any_user(tmp_path: Path) -> None:
     folder = lay_out(tmp_path, busybox=BUSYBOX)
     os.umask(0o022)
     (source,) = map(Path, kfext.gpu.hook.__path__)
-    found = {path.name: path for path in folder.rglob("*.py")}
-    assert found.keys() == {path.name for path in source.glob("*.py")}
-    assert found["sitecustomize.py"].parent == folder
-    assert found["gate.py"].parent == folder / "kfext_hook"
-    assert all(path.stat().st_mode & 0o444 == 0o444 for path in found.values())
+    result = {path.name: path for path in folder.rglob("*.py")}
+    assert result.keys() == {path.name for path in source.glob("*.py")}
+    assert result["sitecustomize.py"].parent == folder
+    assert result["gate.py"].parent == folder / "kfext_hook"
+    assert all(path.stat().st_mode & 0o444 == 0o444 for path in result.values())
     assert (folder / "busybox").stat().st_mode & 0o555 == 0o555
     assert all(path.stat().st_mode & 0o555 == 0o555 for path in (folder, folder / "kfext_hook"))
 
 
-def test_a_version_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+def test_an_existing_version_stays_unchanged(tmp_path: Path) -> None:
     folder = lay_out(tmp_path, busybox=BUSYBOX)
     before = folder.stat().st_ino
     assert lay_out(tmp_path, busybox=BUSYBOX) == folder
@@ -37,7 +37,7 @@ def test_another_binary_is_another_version(tmp_path: Path) -> None:
     assert (second / "busybox").read_bytes() == b"other"
 
 
-def test_one_that_was_broken_off_is_begun_again(tmp_path: Path) -> None:
+def test_an_interrupted_copy_is_started_again(tmp_path: Path) -> None:
     folder = lay_out(tmp_path, busybox=BUSYBOX)
     folder.rename(tmp_path / f".{folder.name}")
     (tmp_path / f".{folder.name}" / "sitecustomize.py").unlink()

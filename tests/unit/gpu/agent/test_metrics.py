@@ -35,7 +35,7 @@ def registry(*slots: SlotReport) -> CollectorRegistry:
 
 
 def shown(pod: str, *slots: SlotReport) -> dict[str, float]:
-    """Return the samples of one pod, by name, and by kind where there is one."""
+    """Return the samples of one pod, by name, and by kind if any."""
     families = registry(*slots).collect()
     samples = [sample for family in families for sample in family.samples]
     return {
@@ -71,46 +71,46 @@ def test_the_series_of_a_pod_of_high_priority() -> None:
     }
 
 
-def test_a_pod_without_a_hook_has_no_series_of_what_only_a_hook_knows() -> None:
+def test_a_pod_without_a_hook_lacks_the_series_that_need_a_hook() -> None:
     deaf = tuple(SharerReport("team", name, name == "high", 0.5) for name in ("high", "low"))
     unknown = {"kfext_gpu_high_busy_ratio", "kfext_gpu_low_share_ratio"}
     for pod in ("high", "low"):
-        found = shown(pod, SlotReport(0, "GPU-1", None, deaf))
-        assert found.keys().isdisjoint({*unknown, "kfext_gpu_memory_used_bytes"})
-        assert found["kfext_gpu_share_ratio"] == 0.5
+        result = shown(pod, SlotReport(0, "GPU-1", None, deaf))
+        assert result.keys().isdisjoint({*unknown, "kfext_gpu_memory_used_bytes"})
+        assert result["kfext_gpu_share_ratio"] == 0.5
 
 
 @pytest.mark.parametrize(("slot", "loss", "info"), [("0", 0.03, 1), ("1", None, None)])
 def test_the_series_of_a_slot(slot: str, loss: float | None, info: float | None) -> None:
-    found = registry()
-    assert found.get_sample_value("kfext_gpu_high_loss_ratio", {"slot": slot}) == loss
+    samples = registry()
+    assert samples.get_sample_value("kfext_gpu_high_loss_ratio", {"slot": slot}) == loss
     labels = {"slot": slot, "uuid": "GPU-1"}
-    assert found.get_sample_value("kfext_gpu_slot_info", labels) == info
+    assert samples.get_sample_value("kfext_gpu_slot_info", labels) == info
 
 
 SHARERS: dict[str, tuple[tuple[SharerReport, ...], float | None]] = {
-    "half of the quarter that is left": ((HIGH, LOW), 0.5),
-    "two that take turns": ((HIGH, LOW, replace(LOW, pod="other")), 1.0),
-    "no job is there to work": ((HIGH,), None),
+    "half of the remaining quarter": ((HIGH, LOW), 0.5),
+    "two jobs that take turns": ((HIGH, LOW, replace(LOW, pod="other")), 1.0),
+    "no job can work": ((HIGH,), None),
     "no job has high priority": ((LOW,), None),
-    "the job of high priority is not heard of": ((replace(HIGH, harvest=None), LOW), None),
-    "a job of low priority is not heard of": ((HIGH, LOW, replace(LOW, harvest=None)), None),
-    "nothing is left": ((replace(HIGH, harvest=1.0), LOW), None),
+    "the job of high priority is silent": ((replace(HIGH, harvest=None), LOW), None),
+    "a job of low priority is silent": ((HIGH, LOW, replace(LOW, harvest=None)), None),
+    "nothing remains": ((replace(HIGH, harvest=1.0), LOW), None),
 }
 
 
 @pytest.mark.parametrize(("sharers", "want"), SHARERS.values(), ids=SHARERS)
-def test_how_much_of_what_is_left_is_used(
+def test_the_used_part_of_the_remaining_time(
     sharers: tuple[SharerReport, ...], want: float | None
 ) -> None:
-    found = registry(SlotReport(0, "GPU-1", None, sharers))
-    assert found.get_sample_value("kfext_gpu_harvest_efficiency", {"slot": "0"}) == want
+    samples = registry(SlotReport(0, "GPU-1", None, sharers))
+    assert samples.get_sample_value("kfext_gpu_harvest_efficiency", {"slot": "0"}) == want
 
 
 def test_a_card_without_its_size_has_no_limit_of_memory() -> None:
-    found = registry(SlotReport(0, "GPU-3", None, (HIGH,)))
+    samples = registry(SlotReport(0, "GPU-3", None, (HIGH,)))
     labels = dict(zip(LABELS, ("0", "team", "high"), strict=True))
-    assert found.get_sample_value("kfext_gpu_memory_limit_bytes", labels) is None
+    assert samples.get_sample_value("kfext_gpu_memory_limit_bytes", labels) is None
 
 
 CARD_SERIES: dict[str, tuple[float | None, float | None]] = {
@@ -120,11 +120,11 @@ CARD_SERIES: dict[str, tuple[float | None, float | None]] = {
 
 
 @pytest.mark.parametrize(("name", "want"), CARD_SERIES.items())
-def test_the_figures_of_a_card_whether_it_is_shared_or_not(
+def test_the_figures_of_a_card_that_is_shared_or_not(
     name: str, want: tuple[float | None, ...]
 ) -> None:
-    found = registry()
-    assert tuple(found.get_sample_value(name, {"uuid": card.uuid}) for card in CARDS) == want
+    samples = registry()
+    assert tuple(samples.get_sample_value(name, {"uuid": card.uuid}) for card in CARDS) == want
 
 
 @pytest.mark.parametrize(("xid", "times"), [("31", 2), ("79", 1), ("13", None)])

@@ -14,7 +14,7 @@ from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS, AgentConnection, s
 from tests.unit.gpu.agent.house import House, connect, greet, page
 
 
-async def test_a_process_comes_through_the_folder_of_its_pod_and_goes(house: House) -> None:
+async def test_a_process_connects_and_leaves_in_the_folder_of_its_pod(house: House) -> None:
     house.sockets.open("a")
     house.sockets.open("b")
     peer = connect(house, "b")
@@ -68,7 +68,7 @@ async def test_a_pod_that_connects_again_and_again_waits_after_sixteen(
     await house.until(lambda watched: watched.entered == 20 and not watched.inside)
 
 
-async def test_a_process_that_reads_nothing_is_cut_off_instead_of_waited_for(house: House) -> None:
+async def test_a_process_that_reads_nothing_is_disconnected(house: House) -> None:
     house.sockets.open("a")
     peer = connect(house, "a")
     greet(peer)
@@ -82,7 +82,7 @@ async def test_a_process_that_reads_nothing_is_cut_off_instead_of_waited_for(hou
     await house.until(lambda watched: not watched.inside)
 
 
-async def test_the_folder_of_a_pod_that_is_gone_is_removed(house: House) -> None:
+async def test_the_folder_of_a_deleted_pod_is_removed(house: House) -> None:
     folder = house.sockets.open("a")
     house.sockets.remove("a")
     assert not folder.exists()
@@ -143,8 +143,8 @@ def is_open(file: os.stat_result) -> bool:
 
 
 @pytest.mark.parametrize("how", GREETINGS.values(), ids=GREETINGS)
-async def test_whoever_greets_otherwise_is_shown_the_door(
-    house: House, how: Callable[[socket.socket], os.stat_result | None]
+async def test_a_peer_with_another_greeting_is_disconnected(
+    house: House, how: Callable[[socket.socket], None]
 ) -> None:
     house.sockets.open("a")
     peer = connect(house, "a")
@@ -169,14 +169,14 @@ class Lingering:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 600))
 
     def give(self, peer: socket.socket) -> None:
-        """Send it to the agent, which then has it alone."""
+        """Send it to the agent, which is then the only owner."""
         send(peer, {}, [self.socket.fileno()])
-        # In another thread, as this one would linger if the agent has been faster.
+        # In another thread, as this thread would linger if the agent were faster.
         descriptor = self.socket.detach()
         threading.Thread(target=os.close, args=(descriptor,), daemon=True).start()
 
     def relent(self) -> None:
-        """Have it block no longer."""
+        """Stop blocking."""
         self._other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._other.close()
 

@@ -12,17 +12,17 @@ from tests.unit.gpu.agent.hooked import Hooked
 
 
 def inode(descriptor: int) -> tuple[int, int]:
-    found = os.fstat(descriptor)
-    return found.st_dev, found.st_ino
+    result = os.fstat(descriptor)
+    return result.st_dev, result.st_ino
 
 
 def opened() -> set[tuple[int, int]]:
-    """Return the inodes of all that this process has open; threads of other tests go on."""
-    found = set()
+    """Return the inodes of all open files of this process; threads of other tests continue."""
+    result = set()
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
-            found.add(inode(int(name)))
-    return found
+            result.add(inode(int(name)))
+    return result
 
 
 def test_a_process_that_is_closed_leaves_nothing_open() -> None:
@@ -32,7 +32,7 @@ def test_a_process_that_is_closed_leaves_nothing_open() -> None:
     hooked.process.close()
     hooked.peer.close()
     hooked.own.close()
-    del hooked  # and with it what its mappings hold
+    del hooked  # and with it its mappings
     gc.collect()
     assert not theirs & opened()
 

@@ -16,7 +16,7 @@ from tests.unit.gpu.agent.hooked import HIGH, LOW, NS, Hooked, joined
 
 
 def without_hook(card: SharedCard, pod: str, reason: int) -> Hooked:
-    """Have a process come that states why it has no hook, and go."""
+    """Connect a process that states why it has no hook, and disconnect it."""
     hooked = Hooked()
     hooked.own.words[words.UNHOOKED] = reason
     card.join(pod, hooked.process)
@@ -26,8 +26,8 @@ def without_hook(card: SharedCard, pod: str, reason: int) -> Hooked:
 
 def of(card: SharedCard, pod: str, *, now: float = 2.0) -> SharerReport:
     card.look(now)
-    (found,) = (sharer for sharer in card.report(now).sharers if sharer.pod == pod)
-    return found
+    (result,) = (sharer for sharer in card.report(now).sharers if sharer.pod == pod)
+    return result
 
 
 REASONS = {
@@ -40,7 +40,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize(("reason", "want"), REASONS.items())
-def test_what_a_process_without_a_hook_states_is_shown(
+def test_the_statement_of_a_process_without_a_hook_is_shown(
     card: SharedCard, reason: int, want: str
 ) -> None:
     card.promise("low", ("team", "low"), LOW, now=1.0)
@@ -49,24 +49,24 @@ def test_what_a_process_without_a_hook_states_is_shown(
     assert came.read().messages == 0, "there is nothing to lead"
 
 
-def test_it_says_nothing_of_those_that_have_one(card: SharedCard) -> None:
+def test_the_statement_says_nothing_of_processes_with_a_hook(card: SharedCard) -> None:
     joined(card, "low", LOW)
     without_hook(card, "low", words.FAILED)
     assert of(card, "low").unhooked == ""
 
 
-def test_a_hook_that_fails_is_shown_and_its_beacon_is_believed_no_more(card: SharedCard) -> None:
+def test_a_failed_hook_is_shown_and_its_beacon_is_no_longer_believed(card: SharedCard) -> None:
     high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
     high.is_busy(1.9)
     card.look(2.0)
     assert not low.read().passes(2.0)
     assert of(card, "high").beacon_age == pytest.approx(0.1)
     high.own.words[words.UNHOOKED] = words.FAILED
-    found = of(card, "high")
-    assert (found.unhooked, found.beacon_age) == (HOOK_FAILED, None)
+    result = of(card, "high")
+    assert (result.unhooked, result.beacon_age) == (HOOK_FAILED, None)
 
 
-def test_what_a_pod_without_a_hook_does_is_unknown_and_not_nothing(card: SharedCard) -> None:
+def test_the_use_of_a_pod_without_a_hook_is_unknown_instead_of_zero(card: SharedCard) -> None:
     card.promise("low", ("team", "low"), LOW, now=1.0)
     failed = joined(card, "high", HIGH)
     failed.own.words[words.MEMORY] = 2**30
@@ -81,7 +81,7 @@ def test_the_memory_of_keras_is_unknown(card: SharedCard) -> None:
     assert of(card, "high").memory is None
 
 
-def test_a_pod_of_which_nothing_comes_is_shown_after_a_while(card: SharedCard) -> None:
+def test_a_silent_pod_is_shown_after_a_while(card: SharedCard) -> None:
     card.promise("low", ("team", "low"), LOW, now=1.0)
     assert of(card, "low", now=PATIENCE).unhooked == ""
     assert of(card, "low", now=1.0 + PATIENCE).unhooked == NO_FRAMEWORK
@@ -92,18 +92,18 @@ def test_a_pod_of_which_nothing_comes_is_shown_after_a_while(card: SharedCard) -
     assert of(card, "low", now=3.0 + PATIENCE).unhooked == "", "it has ended, or begins again"
 
 
-def test_it_gives_way_once_a_process_with_a_hook_has_come_and_while_that_works() -> None:
+def test_a_pod_gives_way_once_a_process_with_a_hook_has_connected_and_while_it_works() -> None:
     sharer, hooked = Sharer(), Hooked()
     sharer.promise(("team", "low"), LOW, now=1.0)
-    assert not sharer.seen().gives_way
+    assert not sharer.effects().gives_way
     sharer.join(hooked.process)
-    assert sharer.seen().gives_way
+    assert sharer.effects().gives_way
     hooked.own.words[words.UNHOOKED] = words.FAILED
-    assert not sharer.seen().gives_way
+    assert not sharer.effects().gives_way
 
 
 STEP = 0.1
-"""Seconds of a step, and of what a process of low priority reports at a time."""
+"""Seconds of a step, and of one report of a process of low priority."""
 
 
 def known(card: SharedCard, pod: str, now: float) -> float | None:
@@ -119,7 +119,7 @@ def beats(high: Hooked, now: float, *, busy: float) -> None:
 
 
 def works(low: Hooked, *, rested: float) -> None:
-    """A step of a job of low priority; for a part of it the card had nothing to do."""
+    """A step of a job of low priority; the card was idle for a part of it."""
     page = low.own.words
     page[words.WORKED_NS] += int(STEP * NS)
     page[words.RESTED_NS] += int(rested * STEP * NS)
@@ -138,18 +138,18 @@ def test_a_job_that_still_loads_data_is_not_known_to_be_idle(card: SharedCard) -
 
 def test_a_job_of_high_priority_is_known_after_a_minute_of_its_steps(card: SharedCard) -> None:
     high, now = joined(card, "high", HIGH), 1.0
-    found: list[float | None] = []
+    results: list[float | None] = []
     while now < 2 * STRETCH:
         beats(high, now, busy=0.7)
         card.look(now)
-        found.append(known(card, "high", now))
+        results.append(known(card, "high", now))
         now += STEP
-    assert found.count(None) == pytest.approx(STRETCH / STEP, abs=4)
-    assert found[-1] == pytest.approx(0.7, abs=0.01)
+    assert results.count(None) == pytest.approx(STRETCH / STEP, abs=4)
+    assert results[-1] == pytest.approx(0.7, abs=0.01)
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a busy job"])
-def test_waits_at_the_gate_are_no_time_in_which_a_job_of_low_priority_could_work(
+def test_waits_at_the_gate_do_not_count_as_time_in_which_a_job_of_low_priority_could_work(
     card: SharedCard, *, beside: bool
 ) -> None:
     low, now = joined(card, "low", LOW), 1.0
@@ -167,7 +167,7 @@ def test_waits_at_the_gate_are_no_time_in_which_a_job_of_low_priority_could_work
     assert known(card, "low", now) == pytest.approx(0.75, abs=0.01)
 
 
-def test_a_hook_that_fails_leaves_nothing_known(card: SharedCard) -> None:
+def test_a_failed_hook_leaves_its_measurements_unknown(card: SharedCard) -> None:
     high, now = joined(card, "high", HIGH), 1.0
     while known(card, "high", now) is None and now < 2 * STRETCH:
         beats(high, now, busy=0.7)
@@ -181,23 +181,23 @@ def test_a_hook_that_fails_leaves_nothing_known(card: SharedCard) -> None:
 
 STATED: dict[str, tuple[int, float, float | None, bool]] = {
     "it has not been calibrated": (words.WATCHING, 0.08, None, False),
-    "all micro-steps are as short as they should be": (words.READY, 0.004, 0.004, False),
-    "one is longer": (words.COARSE, 0.08, 0.08, True),
+    "all micro-steps are short enough": (words.READY, 0.004, 0.004, False),
+    "one micro-step is longer": (words.COARSE, 0.08, 0.08, True),
     "no process passes the gate any more": (0, 0.08, None, False),
-    "it states what no hook does": (99, 0.08, None, False),
+    "it states an impossible value": (99, 0.08, None, False),
     "it states an age": (words.COARSE, 1e9, LONGEST_COARSE, True),
 }
 
 
 @pytest.mark.parametrize(("gate", "seconds", "longest", "coarse"), STATED.values(), ids=STATED)
-def test_what_a_process_states(
+def test_the_statement_of_a_process(
     gate: int, seconds: float, longest: float | None, coarse: bool, card: SharedCard
 ) -> None:
     state(joined(card, "low", LOW), gate, seconds)
     assert shown(card, "low") == (longest, coarse)
 
 
-def test_of_several_processes_the_longest_counts(card: SharedCard) -> None:
+def test_the_longest_of_several_processes_counts(card: SharedCard) -> None:
     state(joined(card, "low", LOW), words.COARSE, 0.02)
     other = Hooked()
     card.join("low", other.process)
@@ -205,7 +205,7 @@ def test_of_several_processes_the_longest_counts(card: SharedCard) -> None:
     assert shown(card, "low") == (0.03, True)
 
 
-def test_one_of_high_priority_has_no_gate(card: SharedCard) -> None:
+def test_a_job_of_high_priority_has_no_gate(card: SharedCard) -> None:
     state(joined(card, "high", HIGH), words.COARSE, 0.08)
     assert shown(card, "high") == (None, False)
 
@@ -216,5 +216,5 @@ def state(hooked: Hooked, gate: int, seconds: float) -> None:
 
 
 def shown(card: SharedCard, pod: str) -> tuple[float | None, bool]:
-    (found,) = (sharer for sharer in card.report(2.0).sharers if sharer.pod == pod)
-    return found.longest, found.coarse
+    (result,) = (sharer for sharer in card.report(2.0).sharers if sharer.pod == pod)
+    return result.longest, result.coarse

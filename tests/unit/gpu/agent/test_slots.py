@@ -40,17 +40,17 @@ async def slots(sockets: PodSockets, tmp_path: Path) -> Slots:
 
 def made(sockets: PodSockets, root: Path) -> Slots:
     hook = Path("/var/lib/kfext/hook/1")
-    return Slots(node=NODE, count=4, sockets=sockets, hook=hook, given=root / "cards")
+    return Slots(node=NODE, count=4, sockets=sockets, hook=hook, card_files=root / "cards")
 
 
 async def test_a_container_gets_the_card_that_is_reserved_for_its_slot(
     slots: Slots, tmp_path: Path
 ) -> None:
     slots.take([RESERVED, WHOLE])
-    found = slots.allocate(1, UNITS)
-    assert found.env["NVIDIA_VISIBLE_DEVICES"] == CARD
-    assert found.env["KFEXT_GPU_SOCKET"] == "/kfext/socket/agent"
-    assert found.mounts == {
+    result = slots.allocate(1, UNITS)
+    assert result.env["NVIDIA_VISIBLE_DEVICES"] == CARD
+    assert result.env["KFEXT_GPU_SOCKET"] == "/kfext/socket/agent"
+    assert result.mounts == {
         "/var/lib/kfext/hook/1": "/kfext/hook",
         str(tmp_path / "s/1-00"): "/kfext/socket",
     }
@@ -87,15 +87,15 @@ async def test_a_reservation_that_is_gone_is_forgotten(slots: Slots) -> None:
         slots.allocate(1, UNITS)
 
 
-async def test_which_pod_comes_through_a_folder_is_known_from_kubelet(slots: Slots) -> None:
+async def test_the_pod_of_a_folder_is_known_from_kubelet(slots: Slots) -> None:
     slots.take([RESERVED, SHARES])
     assert slots.sharers == {"1-00": (1, ("team", "train-worker-0"))}
 
 
-async def test_a_folder_goes_with_its_pod_and_not_before(slots: Slots, tmp_path: Path) -> None:
+async def test_a_folder_is_removed_with_its_pod_only(slots: Slots, tmp_path: Path) -> None:
     slots.take([RESERVED])
     slots.allocate(1, UNITS)
-    slots.take([RESERVED])  # the container does not show yet
+    slots.take([RESERVED])  # kubelet does not list the container yet
     assert (tmp_path / "s/1-00/agent").exists()
     slots.take([RESERVED, SHARES])
     for _ in range(ANSWERS):
@@ -113,11 +113,11 @@ async def test_a_folder_stays_for_the_next_pod_that_gets_its_units(
     for _ in range(ANSWERS - 1):
         slots.take([RESERVED])  # the pod is gone
     slots.allocate(1, UNITS)
-    slots.take([RESERVED])  # the new one does not show yet
+    slots.take([RESERVED])  # kubelet does not list the new pod yet
     assert (tmp_path / "s/1-00/agent").is_socket()
 
 
-async def test_a_pod_that_never_shows_leaves_no_folder(slots: Slots, tmp_path: Path) -> None:
+async def test_an_unlisted_pod_leaves_no_folder(slots: Slots, tmp_path: Path) -> None:
     slots.take([RESERVED])
     slots.allocate(1, UNITS)
     for _ in range(ANSWERS):
@@ -134,7 +134,7 @@ async def test_the_card_of_a_slot_is_forgotten_with_its_last_pod(slots: Slots) -
     assert not slots.moved(1)
 
 
-async def test_a_card_that_cannot_be_noted_is_not_given_and_the_one_before_stays_known(
+async def test_a_card_that_cannot_be_recorded_is_not_allocated_and_the_previous_card_stays_known(
     slots: Slots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
@@ -166,7 +166,7 @@ async def test_a_new_agent_opens_the_folders_of_pods_that_run_and_removes_the_ot
     assert not (tmp_path / "s/1-50").exists()
 
 
-async def test_sharers_and_their_card_stay_together(
+async def test_sharers_stay_with_their_card(
     slots: Slots, sockets: PodSockets, tmp_path: Path
 ) -> None:
     slots.take([RESERVED])

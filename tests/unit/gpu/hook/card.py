@@ -1,4 +1,4 @@
-"""A card and a clock; a test decides when work ends and how time passes."""
+"""A card and a clock; the test decides when work ends and how time passes."""
 
 import threading
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from kfext.gpu.hook.words import NS
 
 
 class Still(Clock):
-    """A clock that stands still, but for sleeps."""
+    """A clock that advances only in sleeps."""
 
     def __init__(self) -> None:
         self.time = 10**15
@@ -46,7 +46,7 @@ class FakeMarker:
 
 @dataclass(slots=True)
 class FakeCard:
-    """Gives out markers; the markers of an `instant` card are reached at once.
+    """Issues markers; the markers of an `instant` card are reached at once.
 
     `uses`: whether the process has begun to use it; `captures`: records instead of running.
     """

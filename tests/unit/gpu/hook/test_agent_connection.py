@@ -41,19 +41,19 @@ def inode(descriptor: int) -> int:
 
 def open_descriptors(file: int) -> int:
     """Return how many descriptors this process has of the file with an inode."""
-    found = 0
+    result = 0
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):  # a thread of another test has closed it
-            found += inode(descriptor) == file
-    return found
+            result += inode(descriptor) == file
+    return result
 
 
 def test_descriptors_arrive_beside_their_message(pair: Pair) -> None:
     page = Page.make()
     send(pair[0], {"bells": 1}, [page.descriptor])
-    found = receive(pair[1])
-    assert found is not None
-    message, (arrived,) = found
+    answer = receive(pair[1])
+    assert answer is not None
+    message, (arrived,) = answer
     assert message == {"bells": 1}
     assert inode(arrived) == inode(page.descriptor)
     assert not os.get_inheritable(arrived)
@@ -110,7 +110,7 @@ def test_a_fork_does_not_keep_the_connection_of_a_process_that_has_ended(tmp_pat
             assert peer.recv(1) == b""
 
 
-def test_a_link_greets_each_agent_that_it_finds_and_takes_what_that_sends(tmp_path: Path) -> None:
+def test_a_link_greets_each_agent_that_it_finds_and_handles_its_messages(tmp_path: Path) -> None:
     path, own = str(tmp_path / "agent"), Page.make()
     taken: SimpleQueue[dict[str, Any]] = SimpleQueue()
     AgentConnection(path, own=own, take=lambda message, _: taken.put(message))
@@ -122,9 +122,9 @@ def test_a_link_greets_each_agent_that_it_finds_and_takes_what_that_sends(tmp_pa
             agent, _ = listening.accept()
             with agent:
                 agent.settimeout(20)
-                found = receive(agent)
-                assert found is not None
-                message, (page,) = found
+                answer = receive(agent)
+                assert answer is not None
+                message, (page,) = answer
                 assert message == {}
                 assert inode(page) == inode(own.descriptor)
                 os.close(page)
@@ -148,7 +148,7 @@ def test_a_job_tries_again_at_least_each_second(tmp_path: Path) -> None:
     assert tried[-1] == 1.0
 
 
-def test_a_hidden_thread_is_none_of_the_program_s_and_can_be_waited_for() -> None:
+def test_a_hidden_thread_does_not_count_as_a_thread_of_the_program_and_can_be_awaited() -> None:
     goes_on, began = threading.Event(), threading.Event()
 
     def act() -> None:
@@ -168,11 +168,11 @@ def test_a_hidden_thread_does_not_wait_for_itself() -> None:
 
     def act() -> None:
         made.wait(60)
-        found[0].join(60)
+        result[0].join(60)
         ended.set()
 
-    made, found = threading.Event(), list[HiddenThread]()
-    found.append(HiddenThread(act))
+    made, result = threading.Event(), list[HiddenThread]()
+    result.append(HiddenThread(act))
     made.set()
     assert ended.wait(30)
 
@@ -188,27 +188,27 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.so
 
 
 def stated(agent: socket.socket) -> int:
-    """Return the reason that comes with the next connection, which ends after it."""
+    """Return the reason stated on the next connection, which ends after it."""
     peer, _ = agent.accept()
     with peer:
         peer.settimeout(20)
-        found = receive(peer)
-        assert found is not None
-        _, (page,) = found
+        answer = receive(peer)
+        assert answer is not None
+        _, (page,) = answer
         assert receive(peer) is None
     its = words_of(page)
     assert its[words.LAYOUT] == words.VERSION
     return its[words.UNHOOKED]
 
 
-def test_the_first_reason_is_stated_again_and_again(agent: socket.socket, tmp_path: Path) -> None:
+def test_each_connection_states_the_first_reason(agent: socket.socket, tmp_path: Path) -> None:
     reporter = UnhookedReporter(str(tmp_path / "agent"))
     reporter.report(words.CALLBACK_LIST)
     reporter.report(words.FAILED)
     assert [stated(agent) for _ in range(3)] == [words.CALLBACK_LIST] * 3
 
 
-def test_it_waits_for_an_agent_that_is_away(agent: socket.socket, tmp_path: Path) -> None:
+def test_a_link_waits_for_an_agent_that_is_away(agent: socket.socket, tmp_path: Path) -> None:
     later = tmp_path / "later"
     UnhookedReporter(str(later)).report(words.FAILED)
     os.rename(tmp_path / "agent", later)

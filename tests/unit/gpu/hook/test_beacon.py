@@ -63,7 +63,7 @@ def test_the_card_is_busy_from_the_first_call_until_the_work_has_ended(
     assert page[words.BUSY_NS] > 0
 
 
-def test_work_that_is_given_meanwhile_keeps_it_busy(
+def test_work_that_is_added_meanwhile_keeps_the_card_busy(
     beacon: Beacon, page: memoryview, card: FakeCard
 ) -> None:
     beacon.begin()
@@ -72,13 +72,13 @@ def test_work_that_is_given_meanwhile_keeps_it_busy(
     card.given[0].ended.set()
     beacon.end(card.mark())
     second = card.given[1]
-    until(lambda: second.waits)  # the first one has been dealt with
+    until(lambda: second.waits)  # the first marker has been handled
     assert page[words.BUSY]
     second.ended.set()
     until_idle(page)
 
 
-def test_when_it_becomes_idle_all_that_wait_are_woken(beacon: Beacon, card: FakeCard) -> None:
+def test_all_waiting_jobs_wake_when_the_card_is_idle(beacon: Beacon, card: FakeCard) -> None:
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(3)]
     beacon.take({"bells": 3}, [rung.detach() for rung, _ in pairs])
     beacon.begin()
@@ -110,7 +110,7 @@ def test_a_peer_that_reads_nothing_stalls_neither_the_job_nor_the_others(
 
 
 def test_an_eventfd_would_let_a_peer_stall_the_job() -> None:
-    # Why a bell is a socket. Both sides share the mode, and so the peer can have a write block.
+    # A bell is a socket because both sides share the mode: a peer could make a write block.
     ours = os.eventfd(0, os.EFD_NONBLOCK)
     theirs = os.dup(ours)
     os.set_blocking(theirs, True)
@@ -124,7 +124,7 @@ def test_an_eventfd_would_let_a_peer_stall_the_job() -> None:
     assert not ringing.is_alive()
 
 
-def test_steps_are_counted_and_life_is_shown(beacon: Beacon, page: memoryview) -> None:
+def test_steps_are_counted_and_signs_of_life_are_shown(beacon: Beacon, page: memoryview) -> None:
     beacon.step()
     assert page[words.STEPS] == 1
     until(lambda: page[words.HEARTBEAT])
@@ -142,7 +142,7 @@ def test_the_card_becomes_idle_after_more_calls_than_can_wait(
     until_idle(page)
 
 
-def test_an_end_that_comes_late_does_not_hide_the_work_begun_since(
+def test_a_late_end_does_not_hide_the_work_begun_since(
     beacon: Beacon, page: memoryview, card: FakeCard
 ) -> None:
     first, second = beacon.begin(), beacon.begin()
@@ -155,7 +155,7 @@ def test_an_end_that_comes_late_does_not_hide_the_work_begun_since(
     until_idle(page)
 
 
-def test_memory_that_is_not_known_does_not_end_the_signs_of_life(
+def test_unknown_memory_does_not_end_the_signs_of_life(
     page: memoryview, failed: list[Exception]
 ) -> None:
     beacon = Beacon(page, memory=lambda: 1 // 0, fail=failed.append)
@@ -181,7 +181,7 @@ def test_an_error_while_it_waits_shows_an_idle_card_and_is_reported(
     assert not page[words.BUSY]
 
 
-def test_no_thread_is_left_when_it_has_stopped(
+def test_no_thread_remains_after_the_beacon_has_stopped(
     page: memoryview, card: FakeCard, failed: list[Exception]
 ) -> None:
     before = len(os.listdir("/proc/self/task"))
@@ -206,7 +206,7 @@ def test_the_end_of_a_fork_leaves_the_page_of_its_parent_alone(
     assert page[words.BUSY]
 
 
-def test_work_after_which_more_is_expected_leaves_the_card_busy_until_none_comes(
+def test_work_with_expected_successors_leaves_the_card_busy_until_none_follows(
     beacon: Beacon, page: memoryview, card: FakeCard
 ) -> None:
     beacon.begin()
@@ -217,9 +217,7 @@ def test_work_after_which_more_is_expected_leaves_the_card_busy_until_none_comes
     until_idle(page)
 
 
-def test_more_work_makes_a_pause_say_nothing(
-    beacon: Beacon, page: memoryview, card: FakeCard
-) -> None:
+def test_more_work_cancels_a_pause(beacon: Beacon, page: memoryview, card: FakeCard) -> None:
     beacon.begin()
     beacon.pause(card.mark())
     beacon.begin()
@@ -259,13 +257,13 @@ def timed(page: memoryview, card: FakeCard, failed: list[Exception]) -> Iterator
     made.beacon.stop()
 
 
-def test_its_pauses_are_on_the_page_and_the_oldest_is_replaced(timed: Timed) -> None:
+def test_the_pauses_are_on_the_page_and_the_oldest_is_replaced(timed: Timed) -> None:
     for pause in range(1, KEPT + 4):
         timed.works(busy=10, pause=pause)
     page = timed.page
-    assert page[words.PAUSED] == KEPT + 2  # the last one has not ended
-    found = list(page[words.PAUSES : words.PAUSES + KEPT])
-    assert found == [pause * MS for pause in (KEPT + 1, KEPT + 2, *range(3, KEPT + 1))]
+    assert page[words.PAUSED] == KEPT + 2  # the last pause has not ended
+    results = list(page[words.PAUSES : words.PAUSES + KEPT])
+    assert results == [pause * MS for pause in (KEPT + 1, KEPT + 2, *range(3, KEPT + 1))]
 
 
 def test_the_end_of_work_is_expected_after_the_median_of_the_last_times(timed: Timed) -> None:

@@ -10,7 +10,7 @@ GLOBAL, THREAD_LOCAL = 0, 1
 
 
 class Event:
-    """An event of CUDA, which writes down what was done to it."""
+    """A CUDA event that records the calls to it."""
 
     def __init__(self, done: list[object]) -> None:
         self._done = done
@@ -73,7 +73,7 @@ def test_a_wait_leaves_the_captures_of_other_threads_alone(
     assert cuda.done == ["record", THREAD_LOCAL, asked, GLOBAL]
 
 
-def test_a_wait_that_polls_in_vain_blocks_at_last(cuda: FakeCuda) -> None:
+def test_a_wait_that_polls_in_vain_finally_blocks(cuda: FakeCuda) -> None:
     marker = Cuda(cuda).mark()
     cuda.events[0].came = False
     marker.wait(0)

@@ -24,7 +24,7 @@ HOUR = 3600 * 10**9
 
 
 class Trial:
-    """A gate, the page it writes, and the agent's and the high job's pages as the test wants."""
+    """A gate, the page that it writes, and pages of the agent and the high job set by the test."""
 
     def __init__(self, *, instant: bool = True, lease: int = HOUR, clock: Clock = CLOCK) -> None:
         self.clock = clock
@@ -46,7 +46,7 @@ class Trial:
         self._high[words.HEARTBEAT] = 0
 
     def paused(self, *milliseconds: float, since: float = 0.0) -> None:
-        """Have the high job be idle since some milliseconds, after such pauses."""
+        """Make the high job idle for some milliseconds, after such pauses."""
         self.high(busy=False)
         self._high[words.CHANGED] = self.clock.now() - int(since * MS)
         self._high[words.PAUSED] = len(milliseconds)
@@ -99,7 +99,7 @@ def test_a_wait_that_the_handler_of_a_signal_ends_is_over_for_the_agent_too(
     assert trial.own[words.WORKED_NS] == 0, "it stood at the gate before"
 
 
-def test_it_is_open_while_the_job_of_high_priority_is_idle() -> None:
+def test_the_gate_is_open_while_the_job_of_high_priority_is_idle() -> None:
     trial = Trial()
     trial.high(busy=False)
     for _ in range(100):
@@ -108,7 +108,7 @@ def test_it_is_open_while_the_job_of_high_priority_is_idle() -> None:
     assert trial.own[words.INTRUDED] == 0
 
 
-def test_it_is_shut_while_that_job_is_busy_and_opens_with_the_bell() -> None:
+def test_the_gate_is_shut_while_that_job_is_busy_and_opens_with_the_bell() -> None:
     trial = Trial()
     trial.high(busy=True)
     entering = trial.entering()
@@ -120,7 +120,7 @@ def test_it_is_shut_while_that_job_is_busy_and_opens_with_the_bell() -> None:
     assert trial.own[words.WAITED_NS] > 0
 
 
-def test_it_opens_without_a_bell_too() -> None:
+def test_the_gate_opens_without_a_bell_too() -> None:
     trial = Trial()
     trial.high(busy=True)
     entering = trial.entering()
@@ -129,7 +129,7 @@ def test_it_opens_without_a_bell_too() -> None:
     assert ends(entering)
 
 
-def test_rings_from_before_do_not_open_it() -> None:
+def test_earlier_rings_do_not_open_the_gate() -> None:
     trial = Trial()
     trial.high(busy=True)
     for _ in range(5):
@@ -140,7 +140,7 @@ def test_rings_from_before_do_not_open_it() -> None:
     assert ends(entering)
 
 
-def test_the_allowance_is_spent_and_no_more() -> None:
+def test_no_more_than_the_allowance_is_spent() -> None:
     trial = Trial()
     trial.high(busy=True)
     trial.order(words.ALLOWANCE_NS, 1)
@@ -154,20 +154,18 @@ def test_the_allowance_is_spent_and_no_more() -> None:
 
 
 LEFT = {
-    "no high job is there": (words.GATED, words.READY, False, OUTSTANDING),
-    "a high job is there": (words.GATED, words.READY, True, 1),
+    "there is no high job": (words.GATED, words.READY, False, OUTSTANDING),
+    "there is a high job": (words.GATED, words.READY, True, 1),
     "others of low priority wait for the card": (words.OPEN, words.READY, False, OUTSTANDING),
     "no other job waits for it": (words.FREE, words.READY, False, FREE_OUTSTANDING),
     "a high job has come, and the agent does not know it yet": (words.FREE, words.READY, True, 1),
     "its micro-steps are long": (words.FREE, words.COARSE, False, OUTSTANDING),
-    "they are not known": (words.FREE, words.WATCHING, False, OUTSTANDING),
+    "the length of its micro-steps is unknown": (words.FREE, words.WATCHING, False, OUTSTANDING),
 }
 
 
 @pytest.mark.parametrize(("mode", "gate", "high", "most"), LEFT.values(), ids=LEFT)
-def test_how_many_micro_steps_are_on_the_card_at_most(
-    mode: int, gate: int, high: bool, most: int
-) -> None:
+def test_the_most_micro_steps_on_the_card(mode: int, gate: int, high: bool, most: int) -> None:
     trial = Trial(instant=False)
     trial.order(words.MODE, mode)
     trial.own[words.HOOKED] = gate
@@ -182,7 +180,7 @@ def test_how_many_micro_steps_are_on_the_card_at_most(
     assert ends(entering)
 
 
-def test_a_high_job_that_comes_finds_the_card_free_after_the_next_gate() -> None:
+def test_a_new_high_job_finds_the_card_free_after_the_next_gate() -> None:
     trial = Trial(instant=False)
     trial.order(words.MODE, words.FREE)
     trial.gate.calibrated(0.004)
@@ -197,7 +195,7 @@ def test_a_high_job_that_comes_finds_the_card_free_after_the_next_gate() -> None
     assert ends(entering)
 
 
-def test_while_a_process_stands_at_the_gate_it_has_nothing_on_the_card() -> None:
+def test_a_process_at_the_gate_has_nothing_on_the_card() -> None:
     trial = Trial(instant=False)
     trial.gate.enter()
     trial.high(busy=True)
@@ -215,7 +213,7 @@ def test_while_a_process_stands_at_the_gate_it_has_nothing_on_the_card() -> None
 
 
 @pytest.mark.parametrize("busy", [True, False])
-def test_without_an_agent_the_job_still_gives_way(*, busy: bool) -> None:
+def test_a_job_without_an_agent_still_gives_way(*, busy: bool) -> None:
     trial = Trial(lease=-1)
     trial.high(busy=busy)
     entering = trial.entering()
@@ -224,7 +222,7 @@ def test_without_an_agent_the_job_still_gives_way(*, busy: bool) -> None:
     assert ends(entering)
 
 
-def test_without_an_agent_each_rest_is_four_times_the_work_before_it() -> None:
+def test_each_rest_without_an_agent_is_four_times_the_work_before_it() -> None:
     clock = Still()
     trial = Trial(lease=-1, clock=clock)
     trial.gate.enter()
@@ -235,7 +233,7 @@ def test_without_an_agent_each_rest_is_four_times_the_work_before_it() -> None:
     assert trial.own[words.WORKED_NS] == 5 * 10 * MS
 
 
-def test_the_card_rests_from_the_end_of_a_step_until_the_job_comes_back() -> None:
+def test_the_card_rests_from_the_end_of_a_step_until_the_next_work_of_the_job() -> None:
     trial = Trial()
     trial.high(busy=False)
     for at in (0.0, 0.1, 0.2):  # a step ends, and the job comes back with data 50 ms later
@@ -248,7 +246,7 @@ def test_the_card_rests_from_the_end_of_a_step_until_the_job_comes_back() -> Non
     assert trial.own[words.RESTED_NS] == pytest.approx(3 * 0.05 * 1e9)
 
 
-def test_the_memory_is_asked_for_five_times_a_second_at_most() -> None:
+def test_the_memory_is_read_five_times_a_second_at_most() -> None:
     clock = Still()
     trial = Trial(clock=clock)
     for _ in range(100):
@@ -258,7 +256,7 @@ def test_the_memory_is_asked_for_five_times_a_second_at_most() -> None:
     assert trial.own[words.MEMORY] == 1 << 20
 
 
-def test_a_bell_whose_descriptor_is_above_1023_is_heard() -> None:
+def test_a_bell_with_a_descriptor_above_1023_is_heard() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
     try:
@@ -283,7 +281,7 @@ def test_a_gate_that_is_abandoned_shows_it() -> None:
     assert trial.own[words.HOOKED] == 0
 
 
-def test_a_micro_step_of_more_than_5_ms_is_coarse_however_short_it_should_be() -> None:
+def test_a_micro_step_of_more_than_5_ms_is_coarse_even_if_ordered_shorter() -> None:
     trial = Trial()
     trial.order(words.MICRO_STEP_NS, MS)
     for longest, shown in ((0.004, words.READY), (0.006, words.COARSE)):
@@ -300,7 +298,7 @@ def test_a_micro_step_of_more_than_5_ms_is_coarse_however_short_it_should_be() -
         pytest.param(float("inf"), LONGEST, id="without end"),
     ],
 )
-def test_the_end_of_a_micro_step_is_expected_by_what_was_learned(
+def test_the_end_of_a_micro_step_is_expected_from_its_learned_length(
     seconds: float, expected: float
 ) -> None:
     clock = Still()
@@ -346,7 +344,7 @@ def test_micro_steps_are_short_where_pauses_repeat(pauses: list[float], learned:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether a micro-step of 0.65 ms begins; `want`: after how long a pause it does at last."""
+    """Whether a micro-step of 0.65 ms begins; `want`: the pause after which it finally begins."""
 
     since: float
     want: float
@@ -357,7 +355,7 @@ class Fit:
 
 FITS: dict[str, Fit] = {
     "it fits": Fit(13.9, 13.9),
-    "it does not, until the pause lasts": Fit(14.4, 16.4),
+    "it does not fit, until the pause lasts": Fit(14.4, 16.4),
     "it may intrude": Fit(14.4, 14.4, {words.ALLOWANCE_NS: 1}),
     "the agent is dead": Fit(14.4, 14.4, {words.LEASE: 1}),
     "the high job is dead": Fit(14.4, 14.4, dies=True),
@@ -382,7 +380,7 @@ def test_where_pauses_repeat_a_micro_step_begins_if_it_fits(case: Fit) -> None:
 
 
 @pytest.mark.parametrize("word", [words.MODE, words.TURN])
-def test_a_gate_that_is_shut_stays_so_though_it_would_fit(word: int) -> None:
+def test_a_shut_gate_stays_shut_although_a_micro_step_would_fit(word: int) -> None:
     trial = predicting(*REGULAR, since=1.0)
     trial.order(word, {words.MODE: words.SHUT, words.TURN: 0}[word])
     entering = trial.entering()
@@ -391,7 +389,7 @@ def test_a_gate_that_is_shut_stays_so_though_it_would_fit(word: int) -> None:
     assert ends(entering)
 
 
-def test_what_does_not_fit_is_charged_as_an_intrusion_and_waits_as_the_agent_sees() -> None:
+def test_a_micro_step_that_does_not_fit_is_charged_as_an_intrusion_and_the_wait_is_shown() -> None:
     trial = predicting(*REGULAR, since=14.4)
     trial.order(words.ALLOWANCE_NS, 1)
     trial.gate.enter(0.00065)
@@ -405,12 +403,12 @@ def test_what_does_not_fit_is_charged_as_an_intrusion_and_waits_as_the_agent_see
     assert ends(entering)
 
 
-def test_where_pauses_repeat_the_next_micro_step_is_launched_shortly_before_the_end() -> None:
+def test_where_pauses_repeat_the_next_micro_step_is_launched_shortly_before_the_last_ends() -> None:
     trial = predicting(*REGULAR, since=0)
     clock, trial.card.instant = trial.clock, False
     assert isinstance(clock, Still)
     trial.gate.enter(0.00065)
-    trial.card.given[1].ended.set()  # the work before
+    trial.card.given[1].ended.set()  # the previous work
     clock.slept.clear()
     trial.gate.enter(0.00065)
     assert clock.slept == [0.00035]
@@ -421,7 +419,7 @@ def test_where_pauses_repeat_the_next_micro_step_is_launched_shortly_before_the_
     assert clock.slept == [0.00035]
 
 
-def test_a_micro_step_that_has_ended_already_makes_it_sleep_no_longer() -> None:
+def test_a_micro_step_that_has_already_ended_causes_no_sleep() -> None:
     trial = predicting(*REGULAR, since=0)
     assert isinstance(trial.clock, Still)
     for _ in range(5):
@@ -498,7 +496,7 @@ HIGH = Page.make().words
 
 
 @given(pauses=st.lists(ANY_WORD, min_size=1, max_size=KEPT), changed=ANY_WORD, paused=ANY_WORD)
-def test_whatever_the_high_job_writes_its_pauses_are_times(
+def test_the_pauses_of_the_high_job_are_times_whatever_it_writes(
     pauses: list[int], changed: int, paused: int
 ) -> None:
     orders = Orders()
@@ -512,7 +510,7 @@ def test_whatever_the_high_job_writes_its_pauses_are_times(
     assert all(0 <= pause <= LONGEST for pause in known)
 
 
-def test_pages_and_bell_are_taken_from_messages() -> None:
+def test_pages_and_bell_are_read_from_messages() -> None:
     orders, own, high = Orders(), Page.make(), Page.make()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     own.words[words.LEASE] = monotonic_ns() + SECOND

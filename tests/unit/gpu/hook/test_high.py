@@ -11,7 +11,7 @@ from tests.unit.gpu.hook.training import FakeCalls, Module, Optimizer, Parameter
 
 
 class Written(Beacon):
-    """A beacon that keeps what it is called with, by their first letters."""
+    """A beacon that records its calls by their first letters."""
 
     def __init__(self) -> None:
         self.calls = ""
@@ -46,9 +46,9 @@ class Trial:
         return self.beacons[-1]
 
     def written(self) -> str:
-        """Return what has come since the last time."""
-        found, self.beacons[-1].calls = self.beacons[-1].calls, ""
-        return found
+        """Return the calls since the last time."""
+        result, self.beacons[-1].calls = self.beacons[-1].calls, ""
+        return result
 
 
 @pytest.fixture
@@ -60,14 +60,14 @@ def model() -> Module:
     return Module(Module(), Module(Module()))
 
 
-def test_a_step_is_announced_as_a_whole_before_and_after_it_has_settled(trial: Trial) -> None:
+def test_a_step_is_announced_as_a_whole_before_and_after_learning(trial: Trial) -> None:
     trained = model()
     for _ in range(8):
         trial.calls.train(trained, 1)
         assert trial.written() == "bpbebse"  # forward, backward, optimizer
 
 
-def test_after_some_steps_the_outermost_modules_alone_are_hooked(trial: Trial) -> None:
+def test_after_some_steps_only_the_outermost_modules_are_hooked(trial: Trial) -> None:
     trained = model()
     trial.calls.train(trained, 4)
     assert trial.calls.all_before
@@ -77,7 +77,7 @@ def test_after_some_steps_the_outermost_modules_alone_are_hooked(trial: Trial) -
     assert not trained.children[0].before
 
 
-def test_several_optimizers_of_an_iteration_do_not_make_it_learn_again(trial: Trial) -> None:
+def test_several_optimizers_of_an_iteration_start_no_new_learning(trial: Trial) -> None:
     trained = model()
     for _ in range(200):
         trial.calls.train(trained, 1, optimizers=3)
@@ -95,7 +95,7 @@ def test_another_model_is_found_after_a_while(trial: Trial) -> None:
     assert trial.written() == "bpbebse"
 
 
-def test_a_module_that_runs_again_within_backward_is_not_taken_for_outermost(trial: Trial) -> None:
+def test_a_module_that_runs_again_within_backward_does_not_count_as_outermost(trial: Trial) -> None:
     trained = model()
     for _ in range(6):
         trial.calls.forward(trained)
@@ -114,11 +114,11 @@ def test_the_card_is_not_shown_as_idle_before_the_end_of_backward(trial: Trial) 
     assert trial.written() == "bp" + "bb" + "e"
 
 
-def test_a_backward_that_has_raised_is_over_with_the_next_step(trial: Trial) -> None:
+def test_a_backward_that_raised_ends_with_the_next_step(trial: Trial) -> None:
     trained = model()
     trial.calls.forward(trained)
     for act in trial.calls.outputs[-1].hooks:
-        act()  # and no end of it
+        act()  # without an end
     trial.calls.outputs, trial.calls.final = [], []
     trial.calls.step()
     trial.written()
@@ -127,12 +127,12 @@ def test_a_backward_that_has_raised_is_over_with_the_next_step(trial: Trial) -> 
 
 
 @pytest.mark.parametrize("steps", [0, 20], ids=["while learning", "once settled"])
-def test_a_backward_that_has_raised_is_over_with_the_next_forward(trial: Trial, steps: int) -> None:
+def test_a_backward_that_raised_ends_with_the_next_forward(trial: Trial, steps: int) -> None:
     trained = model()
     trial.calls.train(trained, max(steps, 1))
     trial.calls.forward(trained)
     for act in trial.calls.outputs[-1].hooks:
-        act()  # backward begins, and raises: what comes at its end never does
+        act()  # backward begins, and raises: its end never comes
     trial.calls.outputs, trial.calls.final = [], []
     trial.written()
     trial.calls.infers = True  # it is evaluated alone from now on
@@ -140,16 +140,16 @@ def test_a_backward_that_has_raised_is_over_with_the_next_forward(trial: Trial, 
     assert trial.written() == "be"
 
 
-def test_a_forward_that_has_raised_does_not_hide_the_next_one(trial: Trial) -> None:
+def test_a_forward_that_raised_does_not_hide_the_next_forward(trial: Trial) -> None:
     trained = model()
     trial.calls.train(trained, 1)
     trial.written()
-    trial.calls.all_before[0](trained)  # and no end of it
+    trial.calls.all_before[0](trained)  # without an end
     trial.calls.forward(trained)
     assert trial.written() == "b" + "bp"
 
 
-def test_a_module_of_torchscript_is_announced_though_it_takes_no_hook(trial: Trial) -> None:
+def test_a_module_of_torchscript_is_announced_although_it_takes_no_hook(trial: Trial) -> None:
     trained = Module(script=True)
     trial.calls.train(trained, 10)
     trial.written()
@@ -199,7 +199,7 @@ def test_nothing_is_hooked_after_the_end(trial: Trial) -> None:
     assert not trial.calls.all_before
 
 
-def test_a_new_optimizer_of_the_same_model_does_not_make_it_learn_again(trial: Trial) -> None:
+def test_a_new_optimizer_of_the_same_model_starts_no_new_learning(trial: Trial) -> None:
     trained, parameter = model(), Parameter()
     for _ in range(20):
         trial.calls.optimizer = Optimizer(parameter)
@@ -210,7 +210,7 @@ def test_a_new_optimizer_of_the_same_model_does_not_make_it_learn_again(trial: T
     assert trial.calls.all_before
 
 
-def test_forwards_that_no_backward_follows_are_soon_ends_again(trial: Trial) -> None:
+def test_forwards_without_a_backward_soon_count_as_ends_again(trial: Trial) -> None:
     trained = model()
     for _ in range(6):
         trial.calls.forward(trained)
@@ -221,7 +221,7 @@ def test_forwards_that_no_backward_follows_are_soon_ends_again(trial: Trial) -> 
     assert trial.written().endswith("bpbebse")
 
 
-def test_many_forwards_that_a_backward_follows_are_one_piece_of_work(trial: Trial) -> None:
+def test_many_forwards_before_a_backward_are_one_piece_of_work(trial: Trial) -> None:
     many = [model() for _ in range(10)]
     for _ in range(2):
         trial.written() if trial.beacons else None
@@ -229,6 +229,6 @@ def test_many_forwards_that_a_backward_follows_are_one_piece_of_work(trial: Tria
             trial.calls.forward(module)
         trial.calls.backward()
         trial.calls.step()
-    found = trial.written()
-    assert found.startswith("bp" * 10)
-    assert found.count("e") == 2
+    result = trial.written()
+    assert result.startswith("bp" * 10)
+    assert result.count("e") == 2

@@ -28,7 +28,7 @@ class CallbackList:
 
 
 class Model:
-    """Trains on some batches; `late`: the end of each is told after the next one has begun."""
+    """Trains on some batches; `late`: each end is reported after the next batch has begun."""
 
     def __init__(self, *, late: bool = False) -> None:
         self.late = late
@@ -54,7 +54,7 @@ class Model:
 
 
 class Written(Beacon):
-    """A beacon that keeps its calls; an end has the number of the begin that it belongs to."""
+    """A beacon that records its calls; an end has the number of its begin."""
 
     def __init__(self) -> None:
         self.calls: list[object] = []
@@ -100,22 +100,22 @@ class Trial:
 
 @pytest.fixture
 def tensorflow(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """TensorFlow, which has initialised one GPU; asking it before it has would do so."""
-    found = SimpleNamespace(initialized=True, gpus=["GPU:0"])
+    """TensorFlow with one initialised GPU; a question before that would initialise it."""
+    result = SimpleNamespace(initialized=True, gpus=["GPU:0"])
 
     def list_logical_devices(kind: str) -> list[str]:
         assert kind == "GPU"
-        assert found.initialized
-        return list(found.gpus)
+        assert result.initialized
+        return list(result.gpus)
 
     context = ModuleType("context")
     context._context = SimpleNamespace(_initialized=True)  # type: ignore[attr-defined]
-    found.context = context
+    result.context = context
     main = ModuleType("tensorflow")
     main.config = SimpleNamespace(list_logical_devices=list_logical_devices)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tensorflow", main)
     monkeypatch.setitem(sys.modules, "tensorflow.python.eager.context", context)
-    return found
+    return result
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_each_batch_is_announced_and_those_of_the_training_are_steps(trial: Tria
     assert trial.beacons[0].calls == BATCHES + VALIDATION + REST + REST
 
 
-def test_an_end_that_keras_tells_late_belongs_to_its_own_batch(trial: Trial) -> None:
+def test_an_end_that_keras_reports_late_belongs_to_its_own_batch(trial: Trial) -> None:
     trial.model(late=True).fit([1])
     ends = [call for call in trial.beacons[0].calls if isinstance(call, tuple)]
     assert ends == [("end", 1), ("end", 2), ("end", 3), ("end", 4), *REST, *REST]
@@ -150,14 +150,14 @@ def test_a_fit_that_fails_leaves_an_idle_card(trial: Trial) -> None:
 mine = Callback()
 GIVEN: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "none": ((), {}),
-    "one by its name": ((), {"callbacks": mine}),
+    "one callback by its name": ((), {"callbacks": mine}),
     "a list by its name": ((), {"callbacks": [mine]}),
     "a tuple in its place": ((None, (mine,)), {}),
 }
 
 
 @pytest.mark.parametrize(("args", "kwargs"), GIVEN.values(), ids=GIVEN)
-def test_the_callbacks_of_the_job_stay_before_ours(
+def test_the_callbacks_of_the_job_stay_before_that_of_kfext(
     trial: Trial, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     model = trial.model()
@@ -166,14 +166,14 @@ def test_the_callbacks_of_the_job_stay_before_ours(
     assert isinstance(model.given[-1], Callback)
 
 
-def test_our_callback_does_not_make_keras_wait_for_each_batch(trial: Trial) -> None:
+def test_the_callback_of_kfext_does_not_make_keras_wait_for_each_batch(trial: Trial) -> None:
     model = trial.model()
     model.fit([1])
     assert model.given[-1]._supports_tf_logs
     assert model.given[-1].async_safe
 
 
-def test_a_list_that_the_job_has_made_itself_is_left_alone(trial: Trial) -> None:
+def test_a_callback_list_of_the_job_is_left_alone(trial: Trial) -> None:
     given = CallbackList([mine])
     model = trial.model()
     with pytest.raises(TypeError, match="not subscriptable"):  # the fake's own
@@ -182,7 +182,7 @@ def test_a_list_that_the_job_has_made_itself_is_left_alone(trial: Trial) -> None
     assert trial.unheard == 1
 
 
-def test_a_call_that_is_wrong_fails_as_without_us(trial: Trial) -> None:
+def test_a_wrong_call_fails_as_without_kfext(trial: Trial) -> None:
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'") as raised:
         trial.model().fit()
     assert raised.value.__context__ is None
@@ -208,7 +208,7 @@ def test_a_process_without_a_gpu_makes_no_beacon(trial: Trial, tensorflow: Simpl
     assert trial.beacons == []
 
 
-def test_tensorflow_is_not_initialised_by_the_question_whether_it_is(
+def test_tensorflow_is_not_initialised_by_the_check_whether_it_is(
     trial: Trial, tensorflow: SimpleNamespace
 ) -> None:
     tensorflow.initialized = False
@@ -217,11 +217,11 @@ def test_tensorflow_is_not_initialised_by_the_question_whether_it_is(
     assert trial.beacons == []
 
 
-def test_logs_that_are_tensors_are_waited_for() -> None:
+def test_logs_that_are_tensors_are_awaited() -> None:
     computed = threading.Event()
     tensor = SimpleNamespace(numpy=lambda: computed.wait(10))
     logs = Logs({"loss": tensor, "lr": 0.1})
-    # Whatever the beacon expects, TensorFlow tells the end in its own way.
+    # TensorFlow reports the end in its own way, whatever the beacon expects.
     waiting = threading.Thread(target=logs.wait, args=(10**12,), daemon=True)
     waiting.start()
     waiting.join(0.1)

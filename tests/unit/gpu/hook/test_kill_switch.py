@@ -42,7 +42,7 @@ def handles_whatever(*_: object) -> None:
 
 @pytest.fixture
 def alarm() -> Iterator[Callable[[Callable[..., None]], None]]:
-    """Have a function handle a signal that comes soon."""
+    """Let a function handle a signal that arrives soon."""
     before = signal.getsignal(signal.SIGALRM)
 
     def rings(handler: Callable[..., None]) -> None:
@@ -55,7 +55,7 @@ def alarm() -> Iterator[Callable[[Callable[..., None]], None]]:
 
 
 @pytest.mark.parametrize("handler", [handles, handles_whatever, partial(handles_whatever, "x")])
-def test_what_a_handler_of_a_signal_raises_reaches_the_program_and_the_hooks_stay_on(
+def test_an_error_of_a_signal_handler_reaches_the_program_and_the_hooks_stay_on(
     handler: Callable[..., None], alarm: Callable[[Callable[..., None]], None]
 ) -> None:
     switch, done = KillSwitch(), list[str]()
@@ -66,7 +66,7 @@ def test_what_a_handler_of_a_signal_raises_reaches_the_program_and_the_hooks_sta
     assert done == ["after"]
 
 
-def test_an_error_of_a_hook_that_calls_with_frames_is_its_own(
+def test_an_error_of_a_hook_that_takes_frames_is_an_error_of_the_hook(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fails(frame: FrameType | None) -> None:
@@ -76,7 +76,7 @@ def test_an_error_of_a_hook_that_calls_with_frames_is_its_own(
     assert "no longer gives way" in capsys.readouterr().err
 
 
-def test_what_fails_at_the_end_keeps_nothing_else_from_ending() -> None:
+def test_a_failure_at_the_end_prevents_no_other_end() -> None:
     switch, done = KillSwitch(), list[str]()
     switch.on_turn_off(fail)
     switch.on_turn_off(lambda: done.append("end"))
@@ -84,7 +84,7 @@ def test_what_fails_at_the_end_keeps_nothing_else_from_ending() -> None:
     assert done == ["end"]
 
 
-@pytest.mark.parametrize("stderr", [None, open])  # what has no `write` is like a closed one
+@pytest.mark.parametrize("stderr", [None, open])  # no `write` is like a closed stderr
 def test_a_job_without_stderr_does_not_notice(
     monkeypatch: pytest.MonkeyPatch, stderr: object
 ) -> None:

@@ -7,7 +7,7 @@ from tests.unit.gpu.hook.training import Parameter
 
 
 class Trial:
-    """What a Learning has said, and a training to say it about."""
+    """A Learning with its results, and the training that it learns."""
 
     def __init__(self, *, most: int = 1000) -> None:
         self.said: list[str] = []
@@ -45,14 +45,14 @@ def test_several_optimizers_of_an_iteration_are_one_step_and_no_other_model() ->
     assert trial.said == ["settle"]
 
 
-def test_a_job_that_makes_no_steps_has_passed_enough_places_some_time() -> None:
+def test_a_job_that_makes_no_steps_has_eventually_passed_enough_places() -> None:
     trial = Trial(most=50)
     for _ in range(500):
         trial.learning.passed()
     assert trial.said == ["settle"]
 
 
-def test_new_parameters_are_another_model_also_beside_modules_that_are_known() -> None:
+def test_new_parameters_are_another_model_even_beside_known_modules() -> None:
     trial, folds = Trial(), [Parameter() for _ in range(5)]
     for parameter in folds:
         for _ in range(100):
@@ -62,7 +62,7 @@ def test_new_parameters_are_another_model_also_beside_modules_that_are_known() -
     assert trial.said == ["settle", *["learn", "settle"] * 4]
 
 
-def test_a_second_model_that_is_met_while_learning_begins_nothing_anew() -> None:
+def test_a_second_model_found_while_learning_restarts_nothing() -> None:
     trial, pair = Trial(), [Parameter(), Parameter()]
     for _ in range(100):
         for parameter in pair:
@@ -72,7 +72,7 @@ def test_a_second_model_that_is_met_while_learning_begins_nothing_anew() -> None
     assert trial.said == ["settle"]
 
 
-def test_of_parameters_that_are_gone_nothing_is_kept() -> None:
+def test_nothing_is_kept_of_removed_parameters() -> None:
     trial = Trial()
     for _ in range(100):
         trial.learning.see_parameter(Parameter())
@@ -90,7 +90,7 @@ def test_many_steps_without_a_known_place_are_another_model() -> None:
     assert trial.said == ["settle", "learn", "settle"]
 
 
-def test_a_training_whose_places_are_never_seen_again_begins_anew_ever_more_seldom() -> None:
+def test_a_training_with_places_that_never_repeat_restarts_ever_more_seldom() -> None:
     trial = Trial()
     for _ in range(10_000):
         if not trial.learning.settled:
@@ -111,7 +111,7 @@ def test_places_are_kept_so_that_the_work_between_two_is_one_micro_step() -> Non
     assert choose([laps(0.002, 0.002, 0.002, 0.001, 0.004)], 0.005) == {0, 2, 4}
 
 
-def test_after_a_place_with_more_work_than_that_the_next_one_is_kept() -> None:
+def test_the_next_place_after_one_with_more_work_is_kept() -> None:
     assert choose([laps(0.001, 0.030, 0.001, 0.001)], 0.005) == {0, 1, 2}
 
 
@@ -120,10 +120,10 @@ def test_one_slow_step_decides_nothing() -> None:
     assert choose([quick, slow, quick], 0.005) == {0}
 
 
-def test_the_length_of_a_micro_step_is_the_work_from_its_place_to_the_next_that_is_kept() -> None:
+def test_the_length_of_a_micro_step_is_the_work_up_to_the_next_kept_place() -> None:
     quick, slow = laps(0.001, 0.002, 0.004, 0.001), laps(0.001, 0.9, 0.004, 0.001)
-    found = micro_steps([quick, slow, quick], frozenset({0, 2, "never reached"}))
-    assert found == pytest.approx({0: 0.003, 2: 0.005})
+    result = micro_steps([quick, slow, quick], frozenset({0, 2, "never reached"}))
+    assert result == pytest.approx({0: 0.003, 2: 0.005})
 
 
 @given(steps=st.lists(LAPS, min_size=1, max_size=5))
@@ -136,6 +136,6 @@ def test_no_stretch_is_longer_than_a_micro_step_or_one_lap(steps: list[Step]) ->
 
 
 @given(steps=st.lists(LAPS, min_size=1, max_size=5))
-def test_longer_micro_steps_never_need_more_places_of_one_step(steps: list[Step]) -> None:
+def test_longer_micro_steps_never_need_more_places_in_one_step(steps: list[Step]) -> None:
     unique = [list({place: (place, lap) for place, lap in step}.values()) for step in steps[:1]]
     assert len(choose(unique, 0.010)) <= len(choose(unique, 0.005))

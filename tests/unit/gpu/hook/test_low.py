@@ -6,7 +6,7 @@ from tests.unit.gpu.hook.card import FakeCard
 from tests.unit.gpu.hook.training import FakeCalls, Module, Optimizer, Parameter
 
 _LAP = 2**-10
-"""Seconds that the card works in the forward of a module: sums of it are exact."""
+"""Seconds of card work in the forward of a module; their sums are exact."""
 
 
 class Counted(Gate):
@@ -57,9 +57,9 @@ class Trial:
         self.card.clock += laps * _LAP
 
     def passed(self) -> int:
-        """Return how often the gate was passed since the last time."""
-        found, self.gates[-1].passed = self.gates[-1].passed, 0
-        return found
+        """Return the number of passes of the gate since the last time."""
+        result, self.gates[-1].passed = self.gates[-1].passed, 0
+        return result
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def model(modules: int = 20) -> Module:
     return Module(*(Module() for _ in range(modules - 1)))
 
 
-def test_at_first_the_gate_stands_at_every_module_and_then_at_few(trial: Trial) -> None:
+def test_the_gate_is_at_every_module_first_and_then_at_few(trial: Trial) -> None:
     trained = model()
     trial.calls.train(trained, 7)
     assert trial.passed() == 7 * (20 + 20 + 1)  # forward, backward, optimizer
@@ -81,7 +81,7 @@ def test_at_first_the_gate_stands_at_every_module_and_then_at_few(trial: Trial) 
     assert trial.gates[0].steps == 8
 
 
-def test_the_gate_knows_how_long_each_micro_step_takes_once_it_was_learned(trial: Trial) -> None:
+def test_the_gate_knows_the_length_of_each_micro_step_once_learned(trial: Trial) -> None:
     trained = model()
     trial.calls.train(trained, 7)
     gate = trial.gates[0]
@@ -92,10 +92,10 @@ def test_the_gate_knows_how_long_each_micro_step_takes_once_it_was_learned(trial
     gate.lengths.clear()
     trial.calls.optimizer = Optimizer(Parameter())
     trial.calls.train(trained, 2)
-    assert {*gate.lengths[5:]} == {0.0}  # of another model nothing is known
+    assert {*gate.lengths[5:]} == {0.0}  # nothing is known of another model
 
 
-def test_other_places_are_chosen_when_a_micro_step_is_to_be_shorter(trial: Trial) -> None:
+def test_other_places_are_chosen_for_a_shorter_micro_step(trial: Trial) -> None:
     trained = model()
     trial.calls.train(trained, 7)
     trial.gates[0].ordered = 4.5 * _LAP
@@ -111,7 +111,7 @@ def test_other_places_are_chosen_when_a_micro_step_is_to_be_shorter(trial: Trial
     assert trial.gates[0].longest == [5.0, 2.0]
 
 
-def test_the_work_of_the_optimizer_counts_and_what_comes_after_it_does_not(trial: Trial) -> None:
+def test_the_work_of_the_optimizer_counts_and_later_work_does_not(trial: Trial) -> None:
     trained = model()
     for _ in range(7):
         trial.calls.forward(trained)
@@ -130,7 +130,7 @@ def test_several_optimizers_of_an_iteration_do_not_make_it_learn_again(trial: Tr
     assert len(trial.gates[0].longest) == 1
 
 
-def test_a_job_that_only_infers_settles_too(trial: Trial) -> None:
+def test_a_job_that_only_infers_finishes_learning_too(trial: Trial) -> None:
     trained = model()
     for _ in range(1001):
         trial.calls.forward(trained)
@@ -140,7 +140,7 @@ def test_a_job_that_only_infers_settles_too(trial: Trial) -> None:
     assert trial.passed() == 4
 
 
-def test_the_gate_stands_before_each_replay_of_a_graph(trial: Trial) -> None:
+def test_the_gate_is_before_each_replay_of_a_graph(trial: Trial) -> None:
     for _ in range(20):
         trial.calls.before_replay()
         trial.calls.after_replay()
@@ -158,13 +158,13 @@ def test_a_graph_is_a_micro_step_of_its_own_length(trial: Trial) -> None:
     assert trial.gates[0].lengths[-2:] == [40.0, 0.0]
 
 
-def test_the_gate_is_not_set_at_a_module_of_torchscript(trial: Trial) -> None:
+def test_the_gate_is_not_at_a_module_of_torchscript(trial: Trial) -> None:
     trained = Module(*(Module(script=True) for _ in range(19)))
     trial.calls.train(trained, 10)
     assert trial.gates[0].longest == [20.0]  # which is no micro-step, and is shown
 
 
-def test_a_module_that_is_gone_is_left_out(trial: Trial) -> None:
+def test_a_deleted_module_is_left_out(trial: Trial) -> None:
     trained = model()
     trial.calls.train(trained, 6)
     trained.children = trained.children[:10]
@@ -175,7 +175,7 @@ def test_a_module_that_is_gone_is_left_out(trial: Trial) -> None:
     assert trial.passed() > 0
 
 
-def test_a_fork_that_trains_itself_has_a_gate_of_its_own(trial: Trial) -> None:
+def test_a_fork_that_trains_has_its_own_gate(trial: Trial) -> None:
     trial.calls.train(model(), 1)
     trial.low.leave()
     trial.card.uses = False
@@ -186,7 +186,7 @@ def test_a_fork_that_trains_itself_has_a_gate_of_its_own(trial: Trial) -> None:
     assert len(trial.gates) == 2
 
 
-def test_after_the_end_the_page_shows_that_it_does_not_give_way(trial: Trial) -> None:
+def test_after_the_end_the_page_shows_that_the_job_does_not_give_way(trial: Trial) -> None:
     trained = model()
     trial.calls.train(trained, 1)
     trial.low.stop()

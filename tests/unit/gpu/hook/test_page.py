@@ -48,7 +48,7 @@ ATTACKS: dict[str, Callable[[int], None]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_whoever_holds_the_descriptor_of_a_page_cannot(attack: Callable[[int], None]) -> None:
+def test_a_process_with_the_descriptor_of_a_page_cannot(attack: Callable[[int], None]) -> None:
     page = Page.make()
     with pytest.raises(PermissionError):
         attack(page.descriptor)
@@ -58,14 +58,14 @@ def test_whoever_holds_the_descriptor_of_a_page_cannot(attack: Callable[[int], N
 
 def test_a_reader_sees_what_the_owner_stores() -> None:
     page = Page.make()
-    reader = Page.of(os.dup(page.descriptor))
+    reader = Page.from_descriptor(os.dup(page.descriptor))
     page.words[5] = 2**64 - 1
     assert reader.words[5] == 2**64 - 1
     with pytest.raises(TypeError):
         reader.words[5] = 0
 
 
-def test_a_python_that_was_built_with_an_old_glibc_makes_the_same_page(
+def test_a_python_built_with_an_old_glibc_makes_the_same_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(os, "memfd_create")
@@ -77,7 +77,7 @@ def test_a_python_that_was_built_with_an_old_glibc_makes_the_same_page(
         with pytest.raises(PermissionError):
             attack(page.descriptor)
     page.words[3] = 7
-    assert Page.of(os.dup(page.descriptor)).words[3] == 7
+    assert Page.from_descriptor(os.dup(page.descriptor)).words[3] == 7
 
 
 def test_where_no_page_can_be_made_the_error_names_the_machine(
@@ -118,10 +118,10 @@ NO_PAGES: dict[str, Callable[[], int]] = {
 
 
 @pytest.mark.parametrize("make", NO_PAGES.values(), ids=NO_PAGES)
-def test_no_page_is(make: Callable[[], int]) -> None:
+def test_which_files_are_no_page(make: Callable[[], int]) -> None:
     descriptor = make()
     given = os.fstat(descriptor).st_ino
     with pytest.raises(ValueError, match="page"):
-        Page.of(descriptor)
+        Page.from_descriptor(descriptor)
     with suppress(OSError):  # a thread of another test may have its number by now
         assert os.fstat(descriptor).st_ino != given

@@ -11,9 +11,9 @@ ONE_LONG = [*REGULAR[1:], 90.0]
 CASES: dict[str, tuple[float, float, list[float], bool]] = {
     "it ends before all pauses did": (13.9, 0.0, REGULAR, True),
     "it would end after them": (14.4, 0.0, REGULAR, False),
-    "it would, for what is on the card already": (13.9, 0.5, REGULAR, False),
+    "it would end after them, with the work on the card": (13.9, 0.5, REGULAR, False),
     "it may overlap by a tenth of its length": (14.28, 0.0, REGULAR, True),
-    "all pauses but one have ended by then": (14.4, 0.0, ONE_LONG, False),
+    "all pauses but one have ended by its end": (14.4, 0.0, ONE_LONG, False),
     "all pauses but one have ended": (16.0, 0.0, ONE_LONG, True),
     "no pause is known": (100.0, 0.0, [], True),
     "the pause is hardly longer than all others": (3.2, 0.0, [1.0] * KEPT, False),
@@ -55,7 +55,7 @@ TIME = st.floats(0, 60)
     lengths=st.tuples(TIME, TIME),
     prices=st.tuples(st.floats(0.001, 1), st.floats(0.001, 1)),
 )
-def test_what_fits_would_fit_if_it_were_shorter_or_might_cost_more(
+def test_a_micro_step_that_fits_would_fit_if_shorter_or_with_a_larger_budget(
     elapsed: float,
     queued: float,
     pauses: list[float],

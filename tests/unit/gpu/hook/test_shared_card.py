@@ -1,4 +1,4 @@
-"""The hooks of two jobs on one card, in virtual time: what high loses, and what low gets."""
+"""The hooks of two jobs on one card, in virtual time: the loss of high, and the share of low."""
 
 import random
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 
 from kfext.gpu.hook.words import NS
 from kfext.gpu.rules.measures import Reading
-from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours, Seen
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Effects, Neighbours
 from tests.unit.gpu.hook.virtual import BUSY, LATE, trained
 
 Pauses = Callable[[random.Random], float]
@@ -32,27 +32,27 @@ def _evaluates(mean: float) -> Pauses:
 
 
 def ordered(step: float) -> float:
-    """Return the micro-step that the agent orders beside a job with such steps, in seconds."""
+    """Return the seconds of the micro-step that the agent orders beside a job with such steps."""
     neighbours = Neighbours(budget=0.05, now=0.0)
     for number in range(1, 60):
         neighbours.meter.note(Reading(number * step, number, number * step))
-        ruling = neighbours.rule({"low": Seen(0.0, 0.0, 0.0, False)}, now=number * step)["low"]
+        ruling = neighbours.rule({"low": Effects(0.0, 0.0, 0.0, False)}, now=number * step)["low"]
     return ruling.micro_step
 
 
 @cache
 def alone(micro_step: float = LONGEST_MICRO_STEP) -> float:
-    """Return the steps a second of the low job that has the card to itself."""
+    """Return the steps a second of the low job alone on the card."""
     return trained(None, micro_step=micro_step, seconds=4.0).low
 
 
 def shared(u: float, pauses: Kind) -> tuple[float, float]:
-    """Return what high loses of its speed, and what low gets of the time that high leaves."""
+    """Return the lost part of high's speed, and low's part of the time that high leaves."""
     busy = BUSY / NS
     pause = pauses(busy / u - busy)
     before = trained(pause, low=False).high
-    found = trained(pause, micro_step=ordered(1 / before))
-    return 1 - found.high / before, found.low / alone() / (1 - before * busy)
+    result = trained(pause, micro_step=ordered(1 / before))
+    return 1 - result.high / before, result.low / alone() / (1 - before * busy)
 
 
 @pytest.mark.parametrize(("u", "use"), [(0.5, 0.9), (0.8, 0.8), (0.9, 0.8)])
@@ -73,7 +73,7 @@ def test_high_loses_less_than_1_percent_whatever_its_pauses_are(u: float, pauses
 
 
 @pytest.mark.parametrize("micro_step", [0.0042, LONGEST_MICRO_STEP])
-def test_a_low_job_alone_loses_half_a_percent_at_most_to_the_hook(micro_step: float) -> None:
+def test_a_low_job_alone_loses_at_most_half_a_percent_to_the_hook(micro_step: float) -> None:
     # With the first length, little work is left for the last micro-step before the optimizer.
     assert alone(micro_step) >= 0.995 * NS / BUSY
 
@@ -82,11 +82,11 @@ def test_a_low_job_alone_loses_half_a_percent_at_most_to_the_hook(micro_step: fl
 def test_high_loses_no_more_where_its_beacon_is_late_as_with_keras(pauses: Kind) -> None:
     busy = BUSY / NS
     pause = pauses(busy)
-    before, found = (
+    before, result = (
         trained(pause, low=low, micro_step=ordered(2 * busy), late=LATE) for low in (False, True)
     )
-    assert found.high >= 0.99 * before.high
-    assert found.low / alone() >= 0.8 * (1 - before.high * busy)
+    assert result.high >= 0.99 * before.high
+    assert result.low / alone() >= 0.8 * (1 - before.high * busy)
 
 
 @pytest.mark.parametrize(("u", "works"), [(0.4, True), (0.8, False)])
@@ -95,6 +95,6 @@ def test_a_low_job_that_is_one_graph_trains_only_in_pauses_that_are_longer(
 ) -> None:
     busy = BUSY / NS
     pause = _regular(busy / u - busy)
-    before, found = (trained(pause, low=low, graph=True, warm=4.0) for low in (False, True))
-    assert found.high >= 0.99 * before.high
-    assert (found.low > 0) is works
+    before, result = (trained(pause, low=low, graph=True, warm=4.0) for low in (False, True))
+    assert result.high >= 0.99 * before.high
+    assert (result.low > 0) is works

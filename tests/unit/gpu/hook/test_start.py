@@ -1,4 +1,4 @@
-"""What Python does at its start in a job's container, by real interpreters."""
+"""The start of Python in a job's container, by real interpreters."""
 
 import ast
 import json
@@ -24,7 +24,7 @@ print(json.dumps({name: name in sys.modules for name in sys.argv[1:]}
 
 @pytest.fixture
 def hook(tmp_path: Path) -> Path:
-    """Return a folder with what the agent mounts into a job."""
+    """Return a folder with the files that the agent mounts into a job."""
     return lay_out(tmp_path / "hook", busybox=Path(__file__))
 
 
@@ -48,13 +48,13 @@ def module(folder: Path, name: str, text: str = "") -> Path:
     return folder
 
 
-def test_the_sitecustomize_that_it_hides_runs_too(hook: Path, tmp_path: Path) -> None:
+def test_the_hidden_sitecustomize_runs_too(hook: Path, tmp_path: Path) -> None:
     theirs = module(tmp_path / "theirs", "sitecustomize", "import colorsys\nmark = 7")
     code = "import sitecustomize, sys; print(sitecustomize.mark, 'colorsys' in sys.modules)"
     assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "7 True\n"
 
 
-def test_one_that_imports_the_next_itself_does_not_hook_the_process_twice(
+def test_a_sitecustomize_that_imports_the_next_does_not_hook_the_process_twice(
     hook: Path, tmp_path: Path
 ) -> None:
     again = (
@@ -67,11 +67,11 @@ def test_one_that_imports_the_next_itself_does_not_hook_the_process_twice(
     )
     theirs = module(tmp_path / "theirs", "sitecustomize", again)
     code = "import sys; print([type(one).__name__ for one in sys.meta_path].count('_Finder'))"
-    found = run(code, PYTHONPATH=f"{hook}:{theirs}", KFEXT_GPU_SOCKET="/nowhere")
-    assert found == "1\n"
+    result = run(code, PYTHONPATH=f"{hook}:{theirs}", KFEXT_GPU_SOCKET="/nowhere")
+    assert result == "1\n"
 
 
-def test_it_needs_no_more_than_python_3_8_and_its_standard_library(hook: Path) -> None:
+def test_the_hook_needs_no_more_than_python_3_8_and_its_standard_library(hook: Path) -> None:
     for path in (*hook.rglob("*.py"),):
         tree = ast.parse(path.read_text(), feature_version=(3, 8))
         for node in ast.walk(tree):
@@ -82,7 +82,7 @@ def test_it_needs_no_more_than_python_3_8_and_its_standard_library(hook: Path) -
             assert tops <= {*sys.stdlib_module_names, "kfext_hook"}, path
 
 
-def test_the_image_s_own_path_is_back_here_and_in_children(hook: Path, tmp_path: Path) -> None:
+def test_the_path_of_the_image_is_restored_here_and_in_children(hook: Path, tmp_path: Path) -> None:
     theirs = module(tmp_path / "theirs", "theirs")
     (tmp_path / "recorded").write_text(f"{theirs}\n")
     code = f"""
@@ -95,7 +95,7 @@ subprocess.run([sys.executable, "-c", {_SHOWS!r}, "kfext_hook"], check=True)
     assert shown["kfext_hook"]
 
 
-def test_nothing_recorded_changes_nothing(hook: Path, tmp_path: Path) -> None:
+def test_without_a_recorded_path_nothing_changes(hook: Path, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     shown = json.loads(run(_SHOWS, PYTHONPATH=str(hook), KFEXT_PYTHONPATH=missing))
     assert shown["PYTHONPATH"] == str(hook)
@@ -109,7 +109,7 @@ def test_a_process_that_imports_no_framework_gets_nothing(hook: Path) -> None:
     assert not shown["ctypes"]
 
 
-def test_of_the_standard_library_next_to_nothing_is_imported_at_the_start(hook: Path) -> None:
+def test_almost_nothing_of_the_standard_library_is_imported_at_the_start(hook: Path) -> None:
     code = "import sys; print(*sys.modules)"
     hooked = run(code, PYTHONPATH=str(hook), KFEXT_GPU_SOCKET="/nowhere", KFEXT_GPU_PRIORITY="high")
     more = {name.partition(".")[0] for name in set(hooked.split()) - set(run(code).split())}
@@ -124,10 +124,10 @@ def test_the_hook_hides_no_module_of_the_program(hook: Path, tmp_path: Path, pri
     code = f"import sys; sys.path.insert(0, {str(theirs)!r})\n"
     code += "import statistics, queue, json, random, select, array\n"
     code += "print(statistics.of, queue.of, json.of, random.of, select.of, array.of)"
-    found = run(
+    result = run(
         code, PYTHONPATH=str(hook), KFEXT_GPU_SOCKET="/nowhere", KFEXT_GPU_PRIORITY=priority
     )
-    assert found == "statistics queue json random select array\n"
+    assert result == "statistics queue json random select array\n"
 
 
 def test_a_hook_that_fails_leaves_the_job_alone(hook: Path, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ when_imported(["framework"], lambda _, of: made.append(of.mark), lambda: made.ap
 """
 
 
-def test_who_looks_for_a_framework_before_the_import_leaves_it_hooked(
+def test_a_search_for_a_framework_before_the_import_leaves_it_hooked(
     hook: Path, tmp_path: Path
 ) -> None:
     theirs = module(tmp_path / "theirs", "framework", "mark = 7")
@@ -214,9 +214,9 @@ def states(hook: Path, agent: Path, theirs: Path, code: str, *, priority: str = 
         with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as job:
             peer, _ = listening.accept()
             with peer:
-                found = receive(peer)
-                assert found is not None
-                _, (page,) = found
+                answer = receive(peer)
+                assert answer is not None
+                _, (page,) = answer
                 reason = words_of(page)[words.UNHOOKED]
                 assert receive(peer) is None, "it takes no place from a process with a hook"
             assert job.stdin is not None
@@ -228,20 +228,20 @@ def test_a_framework_that_cannot_be_hooked_is_stated_to_the_agent(
     hook: Path, tmp_path: Path
 ) -> None:
     theirs = module(tmp_path / "theirs", "torch", "mark = 7")
-    found = states(hook, tmp_path / "agent", theirs, "import torch", priority="low")
-    assert found == words.FAILED
+    result = states(hook, tmp_path / "agent", theirs, "import torch", priority="low")
+    assert result == words.FAILED
 
 
 def test_a_tensorflow_whose_keras_is_a_part_of_it_is_stated_to_the_agent(
     hook: Path, tmp_path: Path
 ) -> None:
     theirs = module(tmp_path / "theirs", "tensorflow", "__version__ = '2.5.3'")
-    found = states(hook, tmp_path / "agent", theirs, "import tensorflow")
-    assert found == words.OLD_TENSORFLOW
+    result = states(hook, tmp_path / "agent", theirs, "import tensorflow")
+    assert result == words.OLD_TENSORFLOW
 
 
 @pytest.mark.parametrize("version", ["2.6.0", "2.16.1", "unknown", ""])
-def test_of_another_tensorflow_nothing_is_stated(hook: Path, tmp_path: Path, version: str) -> None:
+def test_another_tensorflow_states_nothing(hook: Path, tmp_path: Path, version: str) -> None:
     theirs = module(tmp_path / "theirs", "tensorflow", f"__version__ = {version!r}")
     shown = run(
         "import tensorflow, os; print(len(os.listdir('/proc/self/task')))",
@@ -253,6 +253,6 @@ def test_of_another_tensorflow_nothing_is_stated(hook: Path, tmp_path: Path, ver
 
 
 @pytest.mark.parametrize("flag", ["-S", "-E", "-I"])
-def test_who_turns_site_or_the_environment_off_is_not_hooked(hook: Path, flag: str) -> None:
+def test_a_process_without_site_or_the_environment_is_not_hooked(hook: Path, flag: str) -> None:
     code = "import sys; print('kfext_hook' in sys.modules)"
     assert run(code, flags=(flag,), PYTHONPATH=str(hook)) == "False\n"

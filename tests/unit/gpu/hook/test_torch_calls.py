@@ -37,7 +37,7 @@ class Tensor:
 
 
 class Module:
-    """A module with parameters that much refers to."""
+    """A module with parameters that many objects refer to."""
 
     def __init__(self) -> None:
         self.weight = Tensor(grad_fn=None)
@@ -86,11 +86,11 @@ class Result:
 def test_tensors_are_found_in_all_that_modules_return() -> None:
     first, two, three, four = (Tensor() for _ in range(4))
     value = {"loss": first, "more": [two, {"deep": (Result(three, held={"deeper": [four]}),)}]}
-    found = list(tensors(FakeTorch(), value))
-    assert found == [first, two, three, four]
+    results = list(tensors(FakeTorch(), value))
+    assert results == [first, two, three, four]
 
 
-def test_what_refers_to_itself_or_to_a_model_is_no_endless_search() -> None:
+def test_a_reference_to_itself_or_to_a_model_causes_no_endless_search() -> None:
     inner = Tensor()
     value: list[Any] = [inner, Module()]
     value.append(value)
@@ -101,7 +101,7 @@ def test_what_refers_to_itself_or_to_a_model_is_no_endless_search() -> None:
 
 LEAVES: dict[str, Tensor] = {
     "a parameter, since its hook would stay forever": Tensor(grad_fn=None),
-    "what needs no gradient": Tensor(requires_grad=False),
+    "a tensor that needs no gradient": Tensor(requires_grad=False),
 }
 
 
@@ -123,7 +123,7 @@ def test_a_replay_is_announced_before_and_after_and_stays_what_it_is(trial: Tria
     assert trial.done == ["before", "after"] * 2
 
 
-def test_nothing_is_heard_while_a_graph_is_captured(trial: Trial) -> None:
+def test_hooks_are_silent_while_a_graph_is_captured(trial: Trial) -> None:
     result = Tensor()
     trial.calls.on_backward(result, trial.note("backward"))
     trial.card.captures = True
@@ -131,7 +131,7 @@ def test_nothing_is_heard_while_a_graph_is_captured(trial: Trial) -> None:
     assert trial.done == []
 
 
-def test_nothing_is_heard_while_torch_compile_traces(trial: Trial) -> None:
+def test_hooks_are_silent_while_torch_compile_traces(trial: Trial) -> None:
     result = Tensor()
     trial.calls.on_backward(result, trial.note("backward"))
     trial.torch.compiling = True
@@ -139,7 +139,7 @@ def test_nothing_is_heard_while_torch_compile_traces(trial: Trial) -> None:
     assert trial.done == []
 
 
-def test_an_error_of_a_hook_ends_all_hooks_and_no_training(
+def test_an_error_of_a_hook_ends_all_hooks_and_not_the_training(
     trial: Trial, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = Tensor(), Tensor()
@@ -152,7 +152,7 @@ def test_an_error_of_a_hook_ends_all_hooks_and_no_training(
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_torch_2_0_says_elsewhere_whether_it_compiles(
+def test_torch_2_0_states_elsewhere_whether_it_compiles(
     monkeypatch: pytest.MonkeyPatch, *, known: bool
 ) -> None:
     torch = FakeTorch()
@@ -170,7 +170,7 @@ def test_torch_2_0_says_elsewhere_whether_it_compiles(
     assert done == ([] if known else [1])
 
 
-def test_an_object_that_cannot_be_looked_into_holds_no_tensors() -> None:
+def test_an_opaque_object_holds_no_tensors() -> None:
     class Proxy:
         def __getattribute__(self, name: str) -> object:
             raise RuntimeError("not bound")
@@ -214,40 +214,40 @@ class Modules:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_all_modules_have_the_same_hooks_whenever_they_have_any(
+def test_all_modules_have_the_same_hooks_if_they_have_any(
     trial: Trial, monkeypatch: pytest.MonkeyPatch, *, compiled: bool
 ) -> None:
     modules = Modules()
     trial.torch.nn.modules = SimpleNamespace(module=modules)
     dynamo = SimpleNamespace(counters={"stats": {"unique_graphs": int(compiled)}})
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
-    found = []
+    results = []
     for name in ("one", "two"):
         handles = trial.calls.on_modules(trial.note(f"before {name}"), trial.note(f"after {name}"))
-        found.append((dict(modules.before), dict(modules.after)))
+        results.append((dict(modules.before), dict(modules.after)))
         modules.forward()
         trial.calls.unhook(handles)
         assert bool(modules.before) is compiled, "what was compiled with them keeps them"
         modules.forward()
-    assert found[0] == found[1]
+    assert results[0] == results[1]
     assert trial.done == ["before one", "after one", "before two", "after two"]
 
 
 STEPS: dict[str, tuple[str, str]] = {
     "one after another": ("bebe", "ss"),
-    "a step that makes another's": ("bbee", "sa"),
-    "a step that makes two of others": ("bbebee", "ssa"),
+    "a step that calls another step": ("bbee", "sa"),
+    "a step that calls two other steps": ("bbebee", "ssa"),
     "a step that has raised an error": ("bbe", "s"),
 }
 
 
 @pytest.mark.parametrize(("calls", "announced"), STEPS.values(), ids=STEPS)
-def test_a_step_within_a_step_is_the_only_one_that_counts(calls: str, announced: str) -> None:
-    found = list[str]()
-    begin, end = innermost(lambda: None, lambda _: found.append("s"), lambda: found.append("a"))
+def test_only_the_inner_of_two_nested_steps_counts(calls: str, announced: str) -> None:
+    result = list[str]()
+    begin, end = innermost(lambda: None, lambda _: result.append("s"), lambda: result.append("a"))
     for call in calls:
         begin() if call == "b" else end("optimizer")
-    assert "".join(found) == announced
+    assert "".join(result) == announced
 
 
 def test_the_steps_of_1_13_are_announced_under_a_scheduler_too(
@@ -300,7 +300,7 @@ def test_a_pickle_of_a_hook_is_read_where_kfext_is_not() -> None:
 
 
 def hidden(module: ModuleWithHooks) -> tuple[list[object], list[object]]:
-    """What torch.jit.script sees of a module's hooks."""
+    """The hooks of a module that torch.jit.script sees."""
     seen: list[list[object]] = []
 
     def get_hook_stubs(of: ModuleWithHooks) -> None:
@@ -312,7 +312,7 @@ def hidden(module: ModuleWithHooks) -> tuple[list[object], list[object]]:
     return seen[0], seen[1]
 
 
-def test_torchscript_sees_neither_our_hooks_nor_copies_of_them() -> None:
+def test_torchscript_sees_neither_hooks_of_kfext_nor_copies_of_them() -> None:
     ours = Hook(print)
     hooks = [theirs, ours, copy.deepcopy(ours), print]
     module = ModuleWithHooks(*hooks)
@@ -322,5 +322,5 @@ def test_torchscript_sees_neither_our_hooks_nor_copies_of_them() -> None:
 
 
 @pytest.mark.parametrize("hook", [theirs, print, [].append])
-def test_no_other_hook_is_taken_for_ours(hook: object) -> None:
+def test_no_other_hook_counts_as_a_hook_of_kfext(hook: object) -> None:
     assert not is_ours(hook)

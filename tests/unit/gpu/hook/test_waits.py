@@ -24,11 +24,11 @@ class Work:
 
     @property
     def late(self) -> float:
-        """By how many milliseconds the wait was too long."""
+        """How many milliseconds too long the wait was."""
         return (self.clock.time - self.ends) / MS
 
 
-def test_it_sleeps_until_shortly_before_the_expected_end_and_then_polls() -> None:
+def test_a_wait_sleeps_until_shortly_before_the_expected_end_and_then_polls() -> None:
     work = Work(lasts=4.0)
     assert work.wait(expected=4.0)
     assert work.clock.slept[0] == pytest.approx(0.004 - EARLY_SECONDS)
@@ -36,13 +36,13 @@ def test_it_sleeps_until_shortly_before_the_expected_end_and_then_polls() -> Non
     assert work.polls <= 20
 
 
-def test_what_has_ended_before_is_not_waited_for() -> None:
+def test_work_that_has_already_ended_is_not_awaited() -> None:
     work = Work(lasts=0.0)
     assert work.wait(expected=5.0)
     assert work.clock.slept == []
 
 
-def test_after_2_ms_of_polls_it_is_left_to_a_wait_that_blocks() -> None:
+def test_after_2_ms_of_polls_a_blocking_wait_takes_over() -> None:
     work = Work(lasts=60.0)
     assert not work.wait(expected=1.0)
     assert sum(work.clock.slept) == pytest.approx(0.001 - EARLY_SECONDS + 0.002, abs=0.0001)

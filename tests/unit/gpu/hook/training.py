@@ -1,4 +1,4 @@
-"""A training for hooks that would hook PyTorch; a test decides what it calls."""
+"""A training for hooks that would hook PyTorch; the test decides its calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Module:
 
 @dataclass
 class Output:
-    """What a forward returned: what to call when backward comes to it, and the modules inside."""
+    """The result of a forward: the calls when backward reaches it, and the inner modules."""
 
     module: Module
     hooks: list[Act] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Optimizer:
 
 
 class FakeCalls(TorchCalls):
-    """Hears of the training below instead of PyTorch's."""
+    """Hooks the training below instead of PyTorch."""
 
     def __init__(self) -> None:
         self.all_before: list[Act] = []
@@ -117,7 +117,7 @@ class FakeCalls(TorchCalls):
         self.outputs.append(output)
 
     def backward(self, *, again: Module | None = None) -> None:
-        """Go back through all forwards. `again`: is called anew meanwhile, as by checkpointing."""
+        """Run backward through all forwards. `again`: a module to call anew, by checkpointing."""
         outputs, self.outputs = self.outputs, []
         self.goes_back = True
         for output in reversed(outputs):

@@ -24,14 +24,14 @@ from tests.unit.gpu.hook.training import FakeCalls, Module, Output
 MS = NS // 1000
 NEVER = 2**62
 SLICE, CHANGE = 2 * MS, 3 * MS // 10
-"""Of the card: how long it serves one of two clients, and what a change of the client costs."""
+"""Of the card: how long it serves one of two clients, and the cost of a change."""
 LATE, OVERSLEEP, BELL, BEACON = (
     int(1.75 * MS),
     MS * 6 // 100,
     MS * 8 // 100,
     MS * 8 // 100,
 )
-"""What a blocking wait, a sleep, a bell and the beacon's thread are late by."""
+"""The delays of a blocking wait, a sleep, a bell and the beacon's thread."""
 LAYERS = 60
 FORWARD, BACKWARD, OPTIMIZER = MS * 30 // 100, MS * 52 // 100, MS * 9 // 10
 LAUNCH, LAUNCH_OPTIMIZER = MS * 3 // 100, MS // 2
@@ -45,7 +45,7 @@ class OverError(Exception):
 
 
 class World(Clock):
-    """The clock of the low job; `at` says what happens while it sleeps. Raises OverError."""
+    """The clock of the low job; `at` schedules acts while it sleeps. Raises OverError."""
 
     def __init__(self, *, lasts: int) -> None:
         self.time = NS
@@ -130,7 +130,7 @@ class Card:
             self._serve(client)
         elif client != self._serves and len(self._work[client]) == 1:
             self._settle()
-            self._go_on()  # the other client's work ends with its slice now
+            self._go_on()  # the slice of the other client ends now
 
     def mark(self, client: int = LOW) -> Marker:
         marker = Marker(self.world)
@@ -146,7 +146,7 @@ class Card:
         self._go_on()
 
     def _settle(self) -> None:
-        """Count what was served until now; reach the markers behind it."""
+        """Count the work served until now; reach the markers after it."""
         served = max(self.world.time - self._since, 0)
         queue = self._work[self._serves]
         if served:
@@ -194,7 +194,7 @@ class High:
         self._world.at(self._world.time + self._pause(), self._come)
 
     def _come(self) -> None:
-        self.page[words.HEARTBEAT] = 2**63  # the beacon's own thread lives in another time
+        self.page[words.HEARTBEAT] = 2**63  # the beacon's own thread uses another clock
         self._launch_soon(BUSY, self.beacon.begin())
 
     def _launch_soon(self, left: int, begun: int) -> None:

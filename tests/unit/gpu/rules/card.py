@@ -4,13 +4,13 @@ import random
 from dataclasses import dataclass, field
 
 from kfext.gpu.rules.measures import Reading, Throughput
-from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours, Ruling, Seen
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Effects, Neighbours, Ruling
 
 _TICK = 0.0005
 _RULES = 0.05
 """Seconds between two moments, and between two rulings."""
 _LOW_STEP = 0.1
-"""Seconds of the card that a step of the job of low priority needs."""
+"""Seconds of the card for a step of the job of low priority."""
 _FREE = Ruling(shut=False, micro_step=LONGEST_MICRO_STEP)
 
 
@@ -85,7 +85,7 @@ class Card:
             return
         worked, intruded = self._seen
         self._seen = (self.served, self.intruded)
-        seen = Seen(
+        seen = Effects(
             self.minimum,
             self.served - worked,
             self.intruded - intruded,

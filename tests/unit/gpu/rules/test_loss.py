@@ -10,7 +10,7 @@ _TICK = 0.05
 
 
 def readings(seconds: Callable[[float], float], until: float) -> Iterator[Reading]:
-    """Yield what is read of a job with steps that take so long, by the time that they begin."""
+    """Yield the readings of a job with steps of this length, by their start."""
     at, steps, stepped = 0.0, 0, 0.0
     ends = seconds(0.0)
     while at < until:
@@ -53,7 +53,7 @@ def test_a_window_lasts_until_three_steps_were_made() -> None:
     assert sum(held) * _TICK < 0.2 * 120
 
 
-def test_while_others_do_not_stop_the_steps_from_before_count() -> None:
+def test_the_steps_from_before_count_while_others_do_not_stop() -> None:
     def seconds(meter: LossMeter, at: float) -> float:
         meter.held_back = at < 100
         return 0.1 if at < 100 else 0.125
@@ -96,7 +96,7 @@ def test_others_are_never_held_back_for_over_a_minute() -> None:
     assert meter.loss is None
 
 
-def test_a_job_that_gets_slower_by_itself_is_soon_known_to_lose_nothing() -> None:
+def test_a_job_that_becomes_slower_by_itself_is_soon_known_to_lose_nothing() -> None:
     meter, over = LossMeter(budget=0.05), 0
     for reading in readings(lambda at: 0.1 if at < 200 else 0.15, 400):
         meter.note(reading)
@@ -139,7 +139,7 @@ def test_nothing_is_known_before_the_first_window() -> None:
     assert meter.step_seconds is None
 
 
-def test_nobody_is_held_back_for_a_job_that_makes_no_steps() -> None:
+def test_no_job_is_held_back_for_a_job_that_makes_no_steps() -> None:
     meter = LossMeter(budget=0.05)
     for tick in range(2000):
         meter.note(Reading(tick * _TICK, steps=0, stepped=0.0))
@@ -166,7 +166,7 @@ def test_a_window_is_extended_by_the_time_in_which_another_job_still_works(step:
     assert meter.loss == pytest.approx(0.5, abs=0.02)
 
 
-def test_long_windows_hold_the_others_back_for_about_a_quarter_of_the_time_at_most() -> None:
+def test_long_windows_hold_the_others_back_for_at_most_about_a_quarter_of_the_time() -> None:
     meter, began, held = LossMeter(budget=0.05), 0.0, 0
     for reading in readings(lambda _: 0.2, 2000):
         began = began if meter.holding else reading.at

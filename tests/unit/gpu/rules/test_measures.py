@@ -16,7 +16,7 @@ from kfext.gpu.rules.measures import (
 
 
 @given(counts=st.lists(st.floats(0, 2.0**64), max_size=50))
-def test_whatever_a_page_says_no_more_than_the_time_that_passed_is_counted(
+def test_at_most_the_time_that_passed_is_counted_whatever_a_page_says(
     counts: list[float],
 ) -> None:
     growth, total = BoundedGrowth(5.0, now=10.0), 0.0
@@ -52,8 +52,8 @@ def test_the_first_step_of_a_stretch_is_left_out() -> None:
 
 def test_steps_are_averaged_over_a_span() -> None:
     stretch = Stretch(Reading(0.0, 0, 0.0), span=1.0)
-    found = [stretch.note(Reading(step / 10, step, step / 10)) for step in range(1, 40)]
-    assert [seconds for seconds in found if seconds is not None] == pytest.approx([0.1] * 3)
+    results = [stretch.note(Reading(step / 10, step, step / 10)) for step in range(1, 40)]
+    assert [seconds for seconds in results if seconds is not None] == pytest.approx([0.1] * 3)
 
 
 LIES = {
@@ -64,32 +64,32 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_a_page_that_makes_no_sense_is_no_speed(lie: Reading) -> None:
+def test_an_inconsistent_page_shows_no_speed(lie: Reading) -> None:
     stretch = Stretch(Reading(0.0, 0, 0.0))
     stretch.note(Reading(1.0, 6, 1.0))
     assert stretch.note(Reading(2.0, 7, 2.0)) == 1.0
     assert stretch.note(lie) is None
 
 
-def test_the_typical_time_leaves_out_evaluations_but_not_what_a_few_steps_lose() -> None:
+def test_the_typical_time_leaves_out_evaluations_but_not_the_losses_of_a_few_steps() -> None:
     assert typical([0.1] * 20 + [4.0]) == pytest.approx(0.1)
     assert typical([0.1] * 15 + [0.2] * 5) == pytest.approx(0.125)
 
 
-def test_of_many_steps_that_take_long_most_do_so_beside_others() -> None:
+def test_of_many_long_steps_most_run_beside_others() -> None:
     assert typical([0.1] * 18 + [1.0] * 2) == pytest.approx((18 * 0.1 + 1.0) / 19)
 
 
 def noted(times: list[tuple[float, bool]]) -> Throughput:
-    """Return the throughput of a job; each step took so long, alone or not."""
-    found, now = Throughput(), 0.0
+    """Return the throughput of a job from the length of each step, alone or not."""
+    result, now = Throughput(), 0.0
     for steps, (took, alone) in enumerate(times, 1):
         now += took
-        found.note(Reading(now, steps, now), alone=alone)
-    return found
+        result.note(Reading(now, steps, now), alone=alone)
+    return result
 
 
-def test_the_speed_beside_others_is_a_part_of_that_alone() -> None:
+def test_the_speed_beside_others_is_a_part_of_the_speed_alone() -> None:
     assert noted([(0.1, True)] * 100 + [(0.4, False)] * 100).normalised == pytest.approx(0.25)
 
 
@@ -98,12 +98,12 @@ def test_without_both_speeds_nothing_is_known(alone: bool) -> None:
     assert noted([(0.1, alone)] * 100).normalised is None
 
 
-def test_time_in_which_a_job_is_held_back_is_not_its_speed() -> None:
-    found = noted([(0.1, True)] * 100 + [(0.4, False)] * 20)
-    found.restart()
+def test_time_in_which_a_job_is_held_back_does_not_count_for_its_speed() -> None:
+    result = noted([(0.1, True)] * 100 + [(0.4, False)] * 20)
+    result.restart()
     for steps in range(1, 30):
-        found.note(Reading(1000 + steps, 120 + steps, 1000 + 0.4 * steps), alone=False)
-    assert found.normalised == pytest.approx(0.25)
+        result.note(Reading(1000 + steps, 120 + steps, 1000 + 0.4 * steps), alone=False)
+    assert result.normalised == pytest.approx(0.25)
 
 
 LOOK = 0.05
@@ -130,13 +130,13 @@ def test_a_job_is_known_after_a_minute_of_its_steps() -> None:
 
 @pytest.mark.parametrize("busy", [0.0, 1.0])
 def test_nothing_counts_before_the_first_step(busy: float) -> None:
-    """It loads data, or compiles: what it does then says nothing of what follows."""
+    """It loads data, or compiles, which says nothing about the later steps."""
     trial = Trial()
     assert trial.run(10 * STRETCH, busy=busy, rate=0) is None
     assert trial.run(STRETCH + 1, busy=0.4) == pytest.approx(0.4)
 
 
-def test_steps_from_before_it_was_looked_at_do_not_count() -> None:
+def test_steps_from_before_the_first_look_do_not_count() -> None:
     trial = Trial()
     trial.steps = 1000.0
     assert trial.run(10 * STRETCH, busy=0.0, rate=0) is None
@@ -148,16 +148,16 @@ def test_a_stretch_with_few_steps_waits_for_more() -> None:
     assert trial.run(2 * STRETCH, busy=0.4, rate=1 / STRETCH) == pytest.approx(0.4)
 
 
-def test_what_it_does_later_is_followed_over_five_minutes() -> None:
+def test_later_changes_are_followed_over_five_minutes() -> None:
     trial = Trial()
     trial.run(10 * STRETCH + 1, busy=0.4)
-    found = [trial.run(STRETCH, busy=0.9) for _ in range(6)]
-    assert found == sorted(found, key=lambda busy: busy or 0)
-    assert found[0] == pytest.approx(0.5, abs=0.02)
-    assert found[-1] == pytest.approx(0.9)
+    results = [trial.run(STRETCH, busy=0.9) for _ in range(6)]
+    assert results == sorted(results, key=lambda busy: busy or 0)
+    assert results[0] == pytest.approx(0.5, abs=0.02)
+    assert results[-1] == pytest.approx(0.9)
 
 
-def test_a_new_process_begins_a_stretch_anew_and_what_was_known_holds() -> None:
+def test_a_new_process_starts_a_new_stretch_and_known_values_stay() -> None:
     trial = Trial()
     assert trial.run(STRETCH + 1, busy=0.4) == pytest.approx(0.4)
     trial.run(STRETCH / 2, busy=1.0)
@@ -166,6 +166,6 @@ def test_a_new_process_begins_a_stretch_anew_and_what_was_known_holds() -> None:
     assert trial.run(STRETCH, busy=0.4) == pytest.approx(0.4)
 
 
-def test_no_part_is_beyond_all_or_none_whatever_is_stated() -> None:
+def test_each_part_is_between_none_and_all_whatever_is_stated() -> None:
     assert Trial().run(STRETCH + 1, busy=7.0) == 1.0
     assert Trial().run(STRETCH + 1, busy=-7.0) == 0.0

@@ -10,9 +10,9 @@ from kfext.gpu.rules.measures import WINDOW, Reading
 from kfext.gpu.rules.neighbours import (
     LONGEST_MICRO_STEP,
     OUTSTANDING,
+    Effects,
     Neighbours,
     Pair,
-    Seen,
 )
 from kfext.gpu.rules.strikes import PATIENCE, SHUT_SECONDS
 from kfext.model.shared_gpu import EVICTED_AFTER
@@ -46,12 +46,12 @@ def rates(shared: Card, *, after: float, seconds: float) -> Rates:
 def test_G6_high_keeps_95_percent_and_low_has_20_while_high_is_busy_for_80_at_most(
     busy: float,
 ) -> None:
-    found = rates(card(busy), after=40, seconds=80)
-    assert found.loss < BUDGET
-    assert found.low >= MINIMUM - 0.01
+    result = rates(card(busy), after=40, seconds=80)
+    assert result.loss < BUDGET
+    assert result.low >= MINIMUM - 0.01
 
 
-def test_G6_high_waits_for_what_the_gate_leaves_on_the_card_at_most() -> None:
+def test_G6_high_waits_at_most_for_the_work_that_the_gate_leaves_on_the_card() -> None:
     shared = card(0.5)
     shared.run(60)
     assert shared.latencies
@@ -61,21 +61,21 @@ def test_G6_high_waits_for_what_the_gate_leaves_on_the_card_at_most() -> None:
 
 def test_the_budget_wins_over_the_minimum_and_that_is_reported() -> None:
     shared = card(0.95)
-    found = rates(shared, after=40, seconds=PATIENCE + 40)
-    assert found.loss < BUDGET
-    assert found.low < MINIMUM
+    result = rates(shared, after=40, seconds=PATIENCE + 40)
+    assert result.loss < BUDGET
+    assert result.low < MINIMUM
     assert shared.ruling.infeasible
     assert not shared.ruling.evict
 
 
 def test_without_a_minimum_low_has_what_high_leaves() -> None:
     shared = card(0.95, minimum=0.0)
-    found = rates(shared, after=10, seconds=30)
-    assert found.low == pytest.approx(0.05, abs=0.03)
+    result = rates(shared, after=10, seconds=30)
+    assert result.low == pytest.approx(0.05, abs=0.03)
     assert not shared.ruling.infeasible
 
 
-def test_a_job_without_work_is_owed_nothing() -> None:
+def test_a_job_without_work_has_no_claim_to_time() -> None:
     shared = card(0.95)
     shared.wants = False
     shared.run(120)
@@ -83,7 +83,7 @@ def test_a_job_without_work_is_owed_nothing() -> None:
     assert not shared.ruling.infeasible
 
 
-def test_a_pair_that_goes_on_losing_is_shut_out_three_times_and_then_taken_apart() -> None:
+def test_a_pair_that_keeps_losing_is_shut_out_three_times_and_then_separated() -> None:
     shared = card(0.8, looks=False)
     for time in range(1, EVICTED_AFTER + 1):
         while shared.ruling.times_shut < time:
@@ -91,7 +91,7 @@ def test_a_pair_that_goes_on_losing_is_shut_out_three_times_and_then_taken_apart
             assert shared.now < 1000
         assert shared.ruling.shut
         assert shared.ruling.evict is (time == EVICTED_AFTER)
-        assert shared.neighbours.meter.loss is None  # a second time needs new losses
+        assert shared.neighbours.meter.loss is None  # a second strike needs new losses
         until = shared.now + SHUT_SECONDS - 1
         while shared.now < until:
             shared.run(0.05)
@@ -122,7 +122,7 @@ def test_micro_steps_that_end_long_after_the_gate_is_shut_hide_no_loss(
         pytest.param(5, 100, False, id="so rarely that it is within the budget"),
     ],
 )
-def test_who_rests_now_and_then_has_to_keep_within_the_budget_all_the_same(
+def test_a_job_that_pauses_at_times_must_still_stay_within_the_budget(
     works: float, rests: float, *, shut: bool
 ) -> None:
     shared = card(0.8, looks=False)
@@ -134,7 +134,7 @@ def test_who_rests_now_and_then_has_to_keep_within_the_budget_all_the_same(
     assert (shared.ruling.times_shut > 0) is shut
 
 
-def test_one_that_does_not_give_way_has_to_leave_though_it_cannot_be_held_back() -> None:
+def test_a_job_that_does_not_give_way_must_leave_although_it_cannot_be_held_back() -> None:
     shared = card(0.8, looks=False)
     shared.wants = False
     shared.run(100)  # the job of high priority is known from before it comes
@@ -143,14 +143,14 @@ def test_one_that_does_not_give_way_has_to_leave_though_it_cannot_be_held_back()
     assert shared.ruling.evict
 
 
-def test_one_that_does_not_give_way_is_suspected_before_one_that_does() -> None:
+def test_a_job_that_does_not_give_way_is_suspected_before_a_job_that_does() -> None:
     neighbours, steps = Neighbours(budget=BUDGET, now=0.0), 0.0
     shut, tick, now = list[str](), 0.05, 0.0
     while now < 400 and not shut:
         apart = now < 100
-        seen = {"gated": Seen(0.0, tick / 2, 0.0, False)}
+        seen = {"gated": Effects(0.0, tick / 2, 0.0, False)}
         if not apart:
-            seen["other"] = Seen(0.0, 0.0, 0.0, False, gives_way=False)
+            seen["other"] = Effects(0.0, 0.0, 0.0, False, gives_way=False)
         steps += tick * (10 if apart else 7)
         neighbours.meter.note(Reading(now, int(steps), now))
         rulings = neighbours.rule(seen, now=now)
@@ -159,16 +159,16 @@ def test_one_that_does_not_give_way_is_suspected_before_one_that_does() -> None:
     assert shut == ["other"]
 
 
-def test_it_is_the_gate_that_keeps_the_loss_small() -> None:
-    found = rates(card(0.5, looks=False), after=5, seconds=30)
-    assert found.loss > BUDGET
+def test_the_gate_keeps_the_loss_small() -> None:
+    result = rates(card(0.5, looks=False), after=5, seconds=30)
+    assert result.loss > BUDGET
 
 
 @pytest.mark.parametrize(("efficiency", "splits"), [(1.0, False), (0.4, True)])
 def test_G7_a_pair_is_split_if_it_would_end_sooner_one_after_the_other(
     efficiency: float, splits: bool
 ) -> None:
-    shared = card(0.9, budget=1.0, looks=False)  # whatever high loses, it is within its budget
+    shared = card(0.9, budget=1.0, looks=False)  # any loss of high is within its budget
     shared.comes, shared.efficiency = 20, efficiency
     shared.run(160)
     assert (shared.ruling.times_shut > 0) is splits
@@ -182,12 +182,12 @@ MICRO_STEPS = [
 
 
 @pytest.mark.parametrize(("budget", "step", "want"), MICRO_STEPS)
-def test_micro_steps_are_shorter_where_the_steps_of_high_are(
+def test_micro_steps_are_shorter_where_the_steps_of_high_are_shorter(
     budget: float, step: float | None, want: float
 ) -> None:
     made = Neighbours(budget=budget, now=0.0)
     made.meter.step_seconds = None if step is None else step / 1000
-    ruling = made.rule({"low": Seen(0.0, 0.0, 0.0, False)}, now=1.0)["low"]
+    ruling = made.rule({"low": Effects(0.0, 0.0, 0.0, False)}, now=1.0)["low"]
     assert ruling.micro_step * 1000 == pytest.approx(want)
 
 
@@ -197,10 +197,10 @@ def test_a_micro_step_may_cost_half_as_much_while_high_loses_too_much(
 ) -> None:
     made = Neighbours(budget=BUDGET, now=0.0)
     made.meter.loss = loss
-    assert made.rule({"low": Seen(0.0, 0.0, 0.0, False)}, now=1.0)["low"].price == price
+    assert made.rule({"low": Effects(0.0, 0.0, 0.0, False)}, now=1.0)["low"].price == price
 
 
-def test_so_many_micro_steps_are_on_the_card_as_the_gate_leaves_there() -> None:
+def test_the_number_of_micro_steps_on_the_card_is_that_of_the_gate() -> None:
     assert OUTSTANDING == gate.OUTSTANDING
 
 
@@ -213,18 +213,18 @@ def without_loss() -> LossMeter:
 
 
 def allowances(pair: Pair, *, intruded: float, seconds: range) -> list[float]:
-    found = []
+    results = []
     for now in seconds:
         pair.note(worked=0.0, intruded=intruded, waits=True, gated=True, now=float(now))
-        found.append(pair.allowance)
-    return found
+        results.append(pair.allowance)
+    return results
 
 
 def test_neither_savings_nor_debts_grow_without_end() -> None:
     pair = Pair(without_loss(), minimum=MINIMUM, now=0.0)
     saved = allowances(pair, intruded=0.0, seconds=range(1, 100))
     assert max(saved) == BUDGET * WINDOW
-    assert max(allowances(pair, intruded=10.0**9, seconds=range(100, 110))) == 0  # so its page says
+    assert max(allowances(pair, intruded=10.0**9, seconds=range(100, 110))) == 0  # by its page
     owed = math.ceil(BUDGET * PATIENCE / MINIMUM) - 1
     assert max(allowances(pair, intruded=0.0, seconds=range(110, 110 + owed))) == 0
     assert max(allowances(pair, intruded=0.0, seconds=range(110 + owed, 120 + owed))) > 0
@@ -234,7 +234,7 @@ def test_neither_savings_nor_debts_grow_without_end() -> None:
     ("waits", "gated", "infeasible"),
     [(True, True, True), (False, True, False), (True, False, False)],
 )
-def test_a_minimum_is_missed_only_by_one_that_waits_at_a_gate_that_is_not_shut(
+def test_a_minimum_is_missed_only_by_a_job_that_waits_at_an_open_gate(
     waits: bool, gated: bool, infeasible: bool
 ) -> None:
     pair = Pair(without_loss(), minimum=MINIMUM, now=0.0)

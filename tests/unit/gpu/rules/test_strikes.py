@@ -6,32 +6,32 @@ WORKED = {"a": 0.2, "busy": 0.4, "b": 0.1}
 
 
 class Trial:
-    """A card on which losses are measured anew every `measures` seconds."""
+    """A card with a new measurement of losses every `measures` seconds."""
 
     def __init__(self, *, measures: float = 10.0) -> None:
         self.now, self.jobs, self._measures = 0.0, Strikes(0.0), measures
 
     def run(self, seconds: float, *, losing: bool, excess: float = 0.0) -> list[set[str]]:
         """Return the jobs with shut gates, each time that this changed; `excess`: in budgets."""
-        found: list[set[str]] = []
+        results: list[set[str]] = []
         until = self.now + seconds
         while self.now < until:
             windows = int(self.now / self._measures)
             shut = self.jobs.shut(
                 losing=losing, excess=excess, windows=windows, worked=WORKED, now=self.now
             )
-            if not found or found[-1] != shut:
-                found.append(shut)
+            if not results or results[-1] != shut:
+                results.append(shut)
             self.now += 0.5
-        return found
+        return results
 
     def strikes(self, name: str) -> int:
         return self.jobs.records[name].strikes
 
 
-def test_one_at_a_time_is_shut_out_and_first_the_one_that_has_worked_most() -> None:
+def test_one_job_at_a_time_is_shut_out_and_first_the_job_that_worked_most() -> None:
     shut = Trial().run(PATIENCE + SHUT_SECONDS + 2, losing=True)
-    assert shut == [set(), {"busy"}, set(), {"a"}]  # it was not because of the first alone
+    assert shut == [set(), {"busy"}, set(), {"a"}]  # the first alone was not the cause
 
 
 def test_losses_for_less_than_a_minute_change_nothing() -> None:
@@ -56,9 +56,9 @@ def test_what_was_lost_is_made_up_for_in_time() -> None:
 
 
 def first_shut(*phases: tuple[float, dict[str, float]], churn: float = 0.0) -> str:
-    """Who is shut out first while too much is lost; each phase ends then, and has these jobs.
+    """The job that is shut out first while losses are too high, in phases with these jobs.
 
-    `churn`: after so many seconds another small job has left, again and again.
+    `churn`: the seconds after which another small job leaves, again and again.
     """
     strikes, now, tick = Strikes(0.0), 0.0, 0.25
     for until, worked in phases:
@@ -74,19 +74,19 @@ def first_shut(*phases: tuple[float, dict[str, float]], churn: float = 0.0) -> s
     return ""
 
 
-def test_nobody_is_shut_out_for_what_was_lost_before_it_came() -> None:
+def test_no_job_is_shut_out_for_losses_before_it_came() -> None:
     assert first_shut((50, {"old": 0.2}), (100, {"old": 0.2, "new": 0.9})) == "old"
 
 
-def test_who_comes_at_the_beginning_of_losses_is_the_one_to_be_shut_out() -> None:
+def test_a_job_that_came_when_the_losses_began_is_shut_out() -> None:
     assert first_shut((0.5, {"old": 0.2}), (100, {"old": 0.2, "new": 0.9})) == "new"
 
 
-def test_that_others_come_and_leave_forgives_nothing() -> None:
+def test_coming_and_leaving_of_others_forgives_nothing() -> None:
     assert first_shut((100, {"old": 0.9}), churn=25.0) == "old"
 
 
-def test_what_was_lost_beside_the_busiest_is_forgotten_when_it_leaves() -> None:
+def test_losses_beside_the_busiest_job_are_forgotten_when_it_leaves() -> None:
     trial = Trial()
     trial.run(PATIENCE - 10, losing=True, excess=9.0)
     trial.jobs.remove("busy")
@@ -101,7 +101,7 @@ def test_a_gain_makes_up_for_no_more_than_the_budget_does() -> None:
     assert trial.strikes("busy") > 0
 
 
-def test_a_loss_that_goes_up_and_down_about_the_budget_is_borne() -> None:
+def test_a_loss_that_varies_around_the_budget_is_tolerated() -> None:
     trial = Trial()
     for _ in range(100):
         assert trial.run(5, losing=True, excess=0.05) == [set()]

@@ -23,7 +23,7 @@ def always(_name: str, _now: float) -> bool:
 
 
 def card(shares: dict[str, float], wants: Wants = always, seed: int = 1) -> list[str | None]:
-    """Return who had the card in each micro-step of a time."""
+    """Return the owner of the card in each micro-step."""
     turns, chance = Turns(), random.Random(seed)
     for name, share in shares.items():
         turns.set(name, share=share, now=0.0)
@@ -67,28 +67,28 @@ def test_G5_in_any_window_each_has_its_share(parts: list[int], data: st.DataObje
 
 @settings(max_examples=20, deadline=None)
 @given(parts=SHARES)
-def test_G5_all_of_them_at_once(parts: list[int]) -> None:
+def test_G5_all_sharers_always_want_work(parts: list[int]) -> None:
     shares = {f"job-{i}": part / 100 for i, part in enumerate(parts)}
     had = card(shares)
     for name, share in shares.items():
         assert min(in_windows(had, name)) >= share * WINDOW - QUOTA
 
 
-def test_what_others_leave_goes_to_those_that_have_work() -> None:
+def test_unused_time_goes_to_sharers_with_work() -> None:
     had = card({"a": 0.2, "b": 0.2}, lambda name, now: name == "a" or now > 20)
     assert None not in had
     assert in_windows(had, "a")[0] == pytest.approx(WINDOW)
     assert in_windows(had, "a")[-1] == pytest.approx(WINDOW / 2, abs=QUOTA)
 
 
-def test_a_sharer_that_was_away_has_saved_nothing_up() -> None:
+def test_a_sharer_that_was_away_has_saved_no_time() -> None:
     had = card({"a": 0.5, "b": 0.5}, lambda name, now: name == "a" or now > 20)
     back = round(20 / _STEP)
     soon = had[back : back + round(2 / _STEP)]
     assert soon.count("b") * _STEP == pytest.approx(1, abs=QUOTA)
 
 
-def test_who_overran_a_turn_pays_for_it() -> None:
+def test_a_sharer_that_overran_a_turn_pays_for_it() -> None:
     turns = Turns()
     for name in ("a", "b"):
         turns.set(name, share=0.5, now=0.0)
@@ -105,7 +105,7 @@ def test_who_overran_a_turn_pays_for_it() -> None:
     assert got.count("b") * TURN >= 1 - QUOTA
 
 
-def test_what_was_paid_for_in_a_turn_is_not_charged_again_when_it_becomes_known() -> None:
+def test_time_that_a_turn_has_paid_is_not_charged_again_when_it_is_reported() -> None:
     turns = Turns()
     for name in ("a", "b"):
         turns.set(name, share=0.5, now=0.0)
@@ -120,7 +120,7 @@ def test_what_was_paid_for_in_a_turn_is_not_charged_again_when_it_becomes_known(
     assert got == 6
 
 
-def test_how_long_a_sharer_rests_that_has_used_more_than_has_passed() -> None:
+def test_the_rest_of_a_sharer_that_used_more_time_than_passed() -> None:
     turns = Turns()
     turns.set("a", share=0.5, now=0.0)
     assert turns.next(["a"], now=0.0) == "a"
@@ -207,7 +207,7 @@ def run(sharers: Mapping[str, Sharer]) -> None:
             sharer.go_on(now, may=dispatcher.may_work(name, now=looked))
 
 
-def test_G5_each_has_its_share() -> None:
+def test_G5_each_of_them_has_its_share() -> None:
     sharers = {"a": Sharer(0.5), "b": Sharer(0.3), "c": Sharer(0.1)}
     run(sharers)
     for sharer in sharers.values():
@@ -225,7 +225,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_G5_whatever_another_does_or_says_a_sharer_gets_its_share(kind: str) -> None:
+def test_G5_a_sharer_gets_its_share_whatever_another_does_or_reports(kind: str) -> None:
     sharers = {"other": OTHERS[kind], "a": Sharer(0.3), "b": Sharer(0.2)}
     run(sharers)
     for name in ("a", "b"):
@@ -238,7 +238,7 @@ def test_a_sharer_that_does_nothing_in_its_turns_leaves_most_of_them_to_others()
     assert sharers["a"].least() >= TURN / (TURN + UNUSED) * WINDOW - QUOTA
 
 
-def test_who_overruns_its_turns_gets_no_more_than_its_share() -> None:
+def test_a_sharer_that_overruns_its_turns_gets_no_more_than_its_share() -> None:
     sharers = {"coarse": Sharer(0.5, step=0.4), "a": Sharer(0.5)}
     run(sharers)
     assert sharers["coarse"].most() <= 0.5 * WINDOW + 0.4 + QUOTA
@@ -246,14 +246,14 @@ def test_who_overruns_its_turns_gets_no_more_than_its_share() -> None:
 
 
 @pytest.mark.parametrize("counts", [0.0, 1.0, 10.0**9])
-def test_who_comes_late_has_its_share_at_once_whatever_another_page_says(counts: float) -> None:
+def test_a_late_sharer_has_its_share_at_once_whatever_another_page_states(counts: float) -> None:
     late = Sharer(0.3, comes=WINDOW)
     run({"other": Sharer(0.2, counts=counts), "a": Sharer(0.5), "late": late})
     del late.had[: round(WINDOW / _TICK)]
     assert late.least() >= 0.3 * WINDOW - QUOTA
 
 
-def test_who_is_alone_works_all_the_time_and_owes_nothing_for_it() -> None:
+def test_a_sharer_that_is_alone_works_all_the_time_and_owes_nothing_for_it() -> None:
     dispatcher = Dispatcher()
     for name in ("a", "b"):
         dispatcher.turns.set(name, share=0.5, now=0.0)
@@ -274,7 +274,7 @@ def test_who_is_alone_works_all_the_time_and_owes_nothing_for_it() -> None:
     assert had.count("a") == pytest.approx(20, abs=QUOTA / _LOOK)
 
 
-def test_nobody_waits_for_a_turn_while_none_is_wanted() -> None:
+def test_no_sharer_waits_for_a_turn_while_no_other_wants_one() -> None:
     dispatcher = Dispatcher()
     dispatcher.turns.set("a", share=0.5, now=0.0)
     dispatcher.look({"a": Activity(False, False, 0.0)}, now=1.0)

@@ -1,4 +1,4 @@
-"""What a kind may say of its operator beyond what the registered kinds say: a job with a launcher.
+"""A kind may describe its operator further than the registered kinds do: a job with a launcher.
 
 The launcher is one pod without an index, gets an init container, and declares no port; workers are
 none if the job states no number.
@@ -62,9 +62,9 @@ def raw_job(*, cpu: str = "1", **workers: Any) -> dict[str, Any]:
 
 
 def made(**fields: Any) -> TrainingJob:
-    found = parse_job(raw_job(**fields))
-    assert found is not None
-    return found
+    parsed = parse_job(raw_job(**fields))
+    assert parsed is not None
+    return parsed
 
 
 def raw_pod(labels: Mapping[str, str], **fields: Any) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def test_labels_and_names_are_those_of_the_operator() -> None:
     ]
 
 
-def test_what_the_operator_adds_to_a_pod_is_requested_and_charged() -> None:
+def test_additions_of_the_operator_to_a_pod_are_requested_and_charged() -> None:
     launcher, worker = made(cpu="100m", replicas=1).groups
     assert (launcher.requests[CPU], launcher.requests[MEMORY]) == (200, 2**30)
     assert (worker.requests[CPU], worker.requests[MEMORY]) == (100, 2**20)
@@ -146,6 +146,6 @@ def test_a_plan_names_the_pods_as_the_operator_does() -> None:
 
 def test_the_trainer_is_the_container_of_the_kind() -> None:
     container = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
-    found: Pod = parse_pod(raw_pod({}, spec={"containers": [container, {"name": "pytorch"}]}))
-    assert found.trainer is not None
-    assert found.trainer.request == 1000
+    result: Pod = parse_pod(raw_pod({}, spec={"containers": [container, {"name": "pytorch"}]}))
+    assert result.trainer is not None
+    assert result.trainer.request == 1000

@@ -1,4 +1,4 @@
-"""What a PyTorchJob's elasticPolicy says of its workers and of where they meet."""
+"""The elasticPolicy of a PyTorchJob: the workers, and where they meet."""
 
 from typing import Any
 
@@ -15,15 +15,15 @@ def scaling(policy: Any) -> Scaling:
     """The numbers of workers of a job of workers alone."""
     raw = raw_job(specs={"Worker": replica(2)})
     raw["spec"]["elasticPolicy"] = policy
-    found = parse_job(raw)
-    assert found is not None
-    return found.scaling
+    parsed = parse_job(raw)
+    assert parsed is not None
+    return parsed.scaling
 
 
 POLICIES: dict[str, tuple[Any, int, int, bool]] = {
     "none": (None, 1, 0, False),
     "empty": ({}, 1, 0, False),
-    "all of it": ({"minReplicas": 2, "maxReplicas": 8, "metrics": [{}]}, 2, 8, True),
+    "all fields": ({"minReplicas": 2, "maxReplicas": 8, "metrics": [{}]}, 2, 8, True),
     "no metrics": ({"metrics": []}, 1, 0, False),
     "malformed": ({"minReplicas": "2", "maxReplicas": "8", "metrics": "x"}, 1, 0, False),
     "below one": ({"minReplicas": 0, "maxReplicas": -1}, 1, 0, False),
@@ -40,13 +40,13 @@ POLICIES: dict[str, tuple[Any, int, int, bool]] = {
 def test_what_an_elastic_policy_allows(
     policy: Any, fewest: int, most: int, *, autoscaled: bool
 ) -> None:
-    found = scaling(policy)
-    assert (found.fewest, found.most, found.autoscaled) == (fewest, most, autoscaled)
+    result = scaling(policy)
+    assert (result.fewest, result.most, result.autoscaled) == (fewest, most, autoscaled)
 
 
 RESTARTS: dict[str, tuple[dict[str, Any], bool]] = {
     "some": ({"maxRestarts": 100}, True),
-    "unset, which is none for torchrun": ({}, False),
+    "unset, which torchrun reads as none": ({}, False),
     "none": ({"maxRestarts": 0}, False),
     "below none": ({"maxRestarts": -1}, False),
     "a truth value": ({"maxRestarts": True}, False),
@@ -55,7 +55,7 @@ RESTARTS: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize(("policy", "may"), RESTARTS.values(), ids=RESTARTS)
-def test_torchrun_has_to_restart_its_workers_when_one_leaves(
+def test_torchrun_must_restart_its_workers_when_one_leaves(
     policy: dict[str, Any], *, may: bool
 ) -> None:
     fixed = scaling({"maxReplicas": 8, **policy}).fixed
@@ -80,9 +80,9 @@ MEETING: dict[str, tuple[JobBuilder, bool, bool]] = {
 
 @pytest.mark.parametrize(("made", "dynamic", "at_worker"), MEETING.values(), ids=MEETING)
 def test_where_the_workers_meet(made: JobBuilder, *, dynamic: bool, at_worker: bool) -> None:
-    found = made.build().rendezvous
-    assert (found.dynamic, found.at_worker) == (dynamic, at_worker)
-    assert bool(found.alike) is dynamic
+    result = made.build().rendezvous
+    assert (result.dynamic, result.at_worker) == (dynamic, at_worker)
+    assert bool(result.alike) is dynamic
 
 
 NO_PORT: dict[str, tuple[TrainingJob, str]] = {
@@ -95,5 +95,5 @@ NO_PORT: dict[str, tuple[TrainingJob, str]] = {
 
 
 @pytest.mark.parametrize(("of", "why"), NO_PORT.values(), ids=NO_PORT)
-def test_on_which_port_the_ranks_meet_has_to_be_known(of: TrainingJob, why: str) -> None:
+def test_the_port_where_the_ranks_meet_must_be_known(of: TrainingJob, why: str) -> None:
     assert (why in of.rendezvous.obstacle) if why else not of.rendezvous.obstacle

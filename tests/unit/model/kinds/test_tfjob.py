@@ -36,7 +36,7 @@ MOVED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "worker": [address("worker", 0, BASE + 5), address("worker", 1, BASE + 6)],
         },
     ),
-    "a sparse one, of a worker": (
+    "a sparse cluster, of a worker": (
         {"ps": FULL["ps"], "worker": {"1": address("worker", 1)}},
         {
             "ps": [address("ps", 0, BASE + 3), address("ps", 1, BASE + 4)],
@@ -66,9 +66,9 @@ MOVED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_the_addresses_of_a_cluster_are_moved(cluster: dict[str, Any], want: Any) -> None:
     moved = TFConfig(config(**cluster)).moved("train", base=BASE)
     assert moved is not None
-    found = json.loads(moved)
-    assert found["cluster"] == want
-    assert found["task"] == {"type": "worker", "index": 1}
+    content = json.loads(moved)
+    assert content["cluster"] == want
+    assert content["task"] == {"type": "worker", "index": 1}
 
 
 def test_moving_twice_moves_once() -> None:
@@ -83,7 +83,7 @@ LISTENS: dict[str, tuple[str, str, int, int | None]] = {
     "a worker after all servers": (config(**FULL), "worker", 0, BASE + 5),
     "a worker without servers": (config(worker=FULL["worker"]), "worker", 0, BASE + 3),
     "a second chief": (config(**FULL), "chief", 1, None),
-    "of no cluster": (json.dumps({"task": {}}), "worker", 0, None),
+    "a replica of no cluster": (json.dumps({"task": {}}), "worker", 0, None),
 }
 
 
@@ -120,16 +120,16 @@ DAMAGED: dict[str, str] = {
 
 
 @pytest.mark.parametrize("written", DAMAGED.values(), ids=DAMAGED)
-def test_one_that_is_damaged_stays_as_it_is(written: str) -> None:
-    found = TFConfig(written)
-    assert found.moved("train", base=BASE) is None
-    assert found.port_of("worker", 0, base=BASE) is None
+def test_a_damaged_cluster_stays_unchanged(written: str) -> None:
+    result = TFConfig(written)
+    assert result.moved("train", base=BASE) is None
+    assert result.port_of("worker", 0, base=BASE) is None
 
 
 @given(
     json_values
     | st.fixed_dictionaries({"cluster": st.dictionaries(st.sampled_from(["ps", "x"]), json_values)})
 )
-def test_whatever_is_written_is_moved_or_left(value: Any) -> None:
+def test_any_cluster_is_moved_or_left_unchanged(value: Any) -> None:
     moved = TFConfig(json.dumps(value)).moved("train", base=BASE)
     assert moved is None or isinstance(json.loads(moved), dict)

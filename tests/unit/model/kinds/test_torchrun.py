@@ -70,16 +70,16 @@ OTHERS: dict[str, tuple[Raw, str]] = {
     "its own rank": (line("torchrun --node_rank 0 x"), "option --node-rank itself"),
     "its own address": (line("torchrun --master_addr h x"), "option --master-addr itself"),
     "its own port": (line("torchrun --master-port 1 x"), "option --master-port itself"),
-    "its own end point": (line("torchrun --rdzv_endpoint=h x"), "option --rdzv-endpoint itself"),
-    "its own backend": (line("torchrun --rdzv-backend c10d x"), "option --rdzv-backend itself"),
+    "its own endpoint": (line("torchrun --rdzv_endpoint=h x"), "torchrun --rdzv-endpoint itself"),
+    "its own backend": (line("torchrun --rdzv-backend c10d x"), "torchrun --rdzv-backend itself"),
     "its own identity": (line("torchrun --rdzv_id 1 x"), "option --rdzv-id itself"),
     "its own configuration": (line("torchrun --rdzv-conf a=b x"), "option --rdzv-conf itself"),
     "one node": (line("torchrun --standalone x"), "option --standalone itself"),
     "its own restarts": (line("torchrun --max_restarts=3 x"), "option --max-restarts itself"),
     "behind another option": (line("torchrun --role x -m --nnodes 2 x"), "option --nnodes"),
     "the beginning of an option": (line("torchrun --nn 2 x"), "option --nnodes itself"),
-    "an option from nowhere": (line("torchrun --new 2 x"), "does not know torchrun's option --new"),
-    "a short one": (line("torchrun -x y"), "does not know torchrun's option -x"),
+    "an unknown option": (line("torchrun --new 2 x"), "does not know torchrun's option --new"),
+    "a short option": (line("torchrun -x y"), "does not know torchrun's option -x"),
     "an end of options": (line("torchrun -- x"), "does not know torchrun's option --"),
     "options from a variable": (line("torchrun $(FLAGS) x"), "$(FLAGS), which may have any"),
     "an option from a variable": (script("torchrun --$A x"), "torchrun's option --$A"),
@@ -98,7 +98,7 @@ OTHERS: dict[str, tuple[Raw, str]] = {
 
 
 @pytest.mark.parametrize(("container", "want"), OTHERS.values(), ids=OTHERS)
-def test_others_give_the_reason(container: Raw, want: str) -> None:
+def test_other_commands_give_the_reason(container: Raw, want: str) -> None:
     assert want in why_not_torchrun(container)
 
 
@@ -130,7 +130,7 @@ UNREAD: dict[str, Raw] = {
             "a subshell": "(cd /x && torchrun x)",
             "a condition": "if a; then torchrun x; fi",
             "an evaluation": "eval $X && torchrun x",
-            "an end before the end": "exit 0 && torchrun x",
+            "an early exit": "exit 0 && torchrun x",
             "another program in its place": "exec other && torchrun x",
         }.items()
     },
@@ -138,7 +138,7 @@ UNREAD: dict[str, Raw] = {
 
 
 @pytest.mark.parametrize("container", UNREAD.values(), ids=UNREAD)
-def test_what_cannot_be_read_needs_an_elastic_policy(container: Raw) -> None:
+def test_an_unreadable_command_needs_an_elastic_policy(container: Raw) -> None:
     assert "bring an elasticPolicy" in why_not_torchrun(container)
 
 
@@ -248,27 +248,27 @@ ONE_SIZE: dict[str, tuple[Raw, str]] = {
         script("cd /a; torchrun --nnodes 4 t.py"),
         "has --nnodes in a script that kfext cannot read",
     ),
-    "a rank in such a script": (
+    "a rank in an unreadable script": (
         script("torchrun --node_rank 0 t.py | tee x"),
         "has --node_rank in",
     ),
-    "one node in such a script": (
+    "one node in an unreadable script": (
         script("cd /a; torchrun --standalone t.py"),
         "has --standalone in",
     ),
-    "a static rendezvous in such a script": (
+    "a static rendezvous in an unreadable script": (
         script("cd /a; torchrun --rdzv-backend static t.py"),
         "has static in",
     ),
-    "the address of a master in such a script": (
+    "the address of a master in an unreadable script": (
         script("ping $MASTER_ADDR; torchrun t.py"),
         "has $MASTER_ADDR in",
     ),
-    "a variable that such a script sets": (
+    "a variable set by an unreadable script": (
         script("export PET_NNODES=2; torchrun t.py"),
         "has PET_NNODES=2; in",
     ),
-    "a variable of torchrun beside such a script": (
+    "a variable of torchrun beside an unreadable script": (
         with_env(script("cd /a; torchrun t.py"), PET_NNODES="4"),
         "its container sets PET_NNODES",
     ),
@@ -285,7 +285,7 @@ ONE_SIZE: dict[str, tuple[Raw, str]] = {
         with_env(line("torchrun t.py"), PET_NNODES="4"),
         "with --nnodes=$(PET_NNODES), so no other",
     ),
-    "a variable that is not there": (line("torchrun --nnodes=$(N) t.py"), "kfext cannot read"),
+    "a missing variable": (line("torchrun --nnodes=$(N) t.py"), "kfext cannot read"),
     "a variable from elsewhere": (
         {**line("torchrun --nnodes=$(N) t.py"), "env": [{"name": "N", "valueFrom": {}}]},
         "which kfext cannot read",
@@ -324,12 +324,12 @@ ONE_SIZE: dict[str, tuple[Raw, str]] = {
 
 
 @pytest.mark.parametrize(("container", "why"), ONE_SIZE.values(), ids=ONE_SIZE)
-def test_no_other_number_of_agents_than_now_is_known_to_train(container: Raw, why: str) -> None:
-    found = agents_of(container)
-    assert isinstance(found, str)
-    assert why in found
+def test_only_the_present_number_of_agents_is_known_to_train(container: Raw, why: str) -> None:
+    result = agents_of(container)
+    assert isinstance(result, str)
+    assert why in result
 
 
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(["command", "args", "env"], json_values)))
-def test_the_agents_of_any_container_are_known_or_not(container: Raw) -> None:
+def test_any_container_is_read_without_an_error(container: Raw) -> None:
     assert isinstance(agents_of(container), Agents | str)

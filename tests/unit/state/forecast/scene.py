@@ -18,7 +18,7 @@ NOW = 10_000.0
 
 
 class Scene:
-    """`left`: the seconds that each running job shows that it has left, by uid."""
+    """`left`: the shown remaining seconds of each running job, by uid."""
 
     def __init__(self, *jobs: JobBuilder, cpu: str = "4", pods: int = 110, **left: float) -> None:
         self.now = Moment(wall=NOW, monotonic=500.0)
@@ -38,7 +38,7 @@ class Scene:
         self.forecaster = Forecaster(self.planner)
 
     def show(self, **left: float) -> None:
-        """Show what running jobs have left; the other jobs as before."""
+        """Show the remaining time of running jobs; the other jobs as before."""
         self.left |= left
         at = self.now.wall
         shown = {uid: Reported(Progress(step=1, left=s, at=at)) for uid, s in self.left.items()}
@@ -78,8 +78,8 @@ class Scene:
 def waits(uid: str, workers: int = 4, **more: Any) -> JobBuilder:
     """A job that came an hour ago, so that it is not expected to come again."""
     created = more.pop("created", NOW - 3600)
-    made = job(name=uid, uid=uid).worker(workers, **{"cpu": "1", **more})
-    return made.held().created(created)
+    builder = job(name=uid, uid=uid).worker(workers, **{"cpu": "1", **more})
+    return builder.held().created(created)
 
 
 def started(uid: str) -> JobBuilder:
@@ -95,12 +95,12 @@ def runs(uid: str, workers: int = 1, **more: Any) -> JobBuilder:
 
 
 def ended(uid: str, *, seconds: float) -> JobBuilder:
-    """A job that took so long, and ended two hours ago."""
+    """A job that took this long, and ended two hours ago."""
     made = waits(uid, created=0).resumed().condition("Succeeded", since=1 + seconds)
     made.raw["status"]["startTime"] = "1970-01-01T00:00:01Z"
     return made
 
 
-def elsewhere(made: JobBuilder) -> JobBuilder:
-    made.raw["metadata"]["namespace"] = "secret"
-    return made
+def elsewhere(builder: JobBuilder) -> JobBuilder:
+    builder.raw["metadata"]["namespace"] = "secret"
+    return builder

@@ -1,4 +1,4 @@
-"""When waiting jobs should start, why that is not known, and when it is forecast again."""
+"""Expected starts of waiting jobs, why a start is unknown, and when it is forecast again."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,28 +19,28 @@ from tests.unit.state.forecast.scene import NOW, Scene, elsewhere, ended, runs, 
 
 
 def known(scene: Scene, uid: str = "head") -> ExpectedStart:
-    found = scene.expected(uid)
-    assert found is not None
-    assert not found.unknown
-    return found
+    result = scene.expected(uid)
+    assert result is not None
+    assert not result.unknown
+    return result
 
 
 def unknown(scene: Scene, uid: str = "head") -> ExpectedStart:
-    found = scene.expected(uid)
-    assert found is not None
-    assert found.time is None
-    return found
+    result = scene.expected(uid)
+    assert result is not None
+    assert result.time is None
+    return result
 
 
 def test_a_job_starts_when_the_job_on_its_node_ends() -> None:
-    found = known(Scene(runs("first"), waits("head"), first=600))
-    assert found == ExpectedStart(NOW + 600, NOW + 380, NOW + 980, after="PyTorchJob team/first")
+    result = known(Scene(runs("first"), waits("head"), first=600))
+    assert result == ExpectedStart(NOW + 600, NOW + 380, NOW + 980, after="PyTorchJob team/first")
 
 
 def test_the_last_of_several_ends_counts_and_all_are_named() -> None:
-    found = known(Scene(runs("first"), runs("second"), waits("head"), first=600, second=900))
-    assert found.time == NOW + 900
-    assert found.after == "PyTorchJob team/first and PyTorchJob team/second"
+    result = known(Scene(runs("first"), runs("second"), waits("head"), first=600, second=900))
+    assert result.time == NOW + 900
+    assert result.after == "PyTorchJob team/first and PyTorchJob team/second"
 
 
 def test_a_job_behind_another_takes_the_length_of_its_series_into_account() -> None:
@@ -56,15 +56,15 @@ def test_a_job_behind_another_takes_the_length_of_its_series_into_account() -> N
 
 
 def test_a_job_that_fits_beside_the_first_starts_before_it() -> None:
-    """The first has not waited for so long that capacity is reserved for it."""
+    """The first has not waited long enough for a reservation."""
     jobs = waits("head", created=NOW - 100), waits("small", 2, created=NOW - 90)
     scene = Scene(runs("first", 2), runs("long"), *jobs, first=60, long=600)
     assert known(scene, "small").time == NOW + 60
 
 
-def test_a_deadline_bounds_a_length_that_is_not_known() -> None:
-    found = known(Scene(runs("first", deadline=int(NOW) + 1800), waits("head")))
-    assert found.time == pytest.approx(NOW + 1801)  # it started in second 1
+def test_a_deadline_bounds_an_unknown_length() -> None:
+    result = known(Scene(runs("first", deadline=int(NOW) + 1800), waits("head")))
+    assert result.time == pytest.approx(NOW + 1801)  # it started in second 1
 
 
 def quota(scene: Scene) -> None:
@@ -83,8 +83,8 @@ def volume(scene: Scene) -> None:
 
 def staying(scene: Scene, uid: str = "head") -> None:
     """Leave pods of a job that does not run, as on a lost node, for more than a minute."""
-    found = scene.planner.cluster.jobs[uid].job
-    for pod in members(found, bound="a", phase="Running"):
+    result = scene.planner.cluster.jobs[uid].job
+    for pod in members(result, bound="a", phase="Running"):
         scene.planner.cluster.observe_pod(None, replace(pod, deleting=True))
     scene.tick()
     scene.after(61)
@@ -100,7 +100,7 @@ def nothing(scene: Scene) -> None:
 
 LENGTH = "the duration of PyTorchJob team/first is unknown"
 UNKNOWN: dict[str, tuple[tuple[Any, ...], Callable[[Scene], None], str]] = {
-    "the job before it does not say how far it is": (
+    "the job before it does not show its progress": (
         (runs("first"), waits("head")),
         nothing,
         LENGTH,
@@ -110,7 +110,7 @@ UNKNOWN: dict[str, tuple[tuple[Any, ...], Callable[[Scene], None], str]] = {
         nothing,
         "the duration of 1 job of another namespace is unknown",
     ),
-    "a job that waits before it has no length": (
+    "a waiting job before it has no known length": (
         (runs("first"), waits("older", created=NOW - 7200), waits("head")),
         nothing,
         "the duration of PyTorchJob team/first and PyTorchJob team/older is unknown",
@@ -145,7 +145,7 @@ UNKNOWN: dict[str, tuple[tuple[Any, ...], Callable[[Scene], None], str]] = {
 
 
 @pytest.mark.parametrize(("jobs", "change", "why"), UNKNOWN.values(), ids=UNKNOWN)
-def test_a_start_is_not_known(
+def test_why_a_start_is_unknown(
     jobs: tuple[Any, ...], change: Callable[[Scene], None], why: str
 ) -> None:
     scene = Scene(*jobs)
@@ -153,19 +153,19 @@ def test_a_start_is_not_known(
     assert unknown(scene) == ExpectedStart(unknown=why)
 
 
-def test_a_start_behind_a_job_of_days_is_not_known() -> None:
+def test_a_start_behind_a_job_of_days_is_unknown() -> None:
     why = "no capacity for it is expected within 24 hours"
     assert unknown(Scene(runs("first"), waits("head"), first=259_200)) == ExpectedStart(unknown=why)
 
 
-def test_pods_that_just_begin_to_end_leave_room_at_once() -> None:
+def test_pods_that_begin_to_terminate_free_capacity_at_once() -> None:
     scene = Scene(ended("first-1", seconds=100), waits("head"))
     ended_with_pods(scene)
     scene.now = Moment(scene.now.wall - 1, scene.now.monotonic - 1)
     assert known(scene).time == pytest.approx(scene.now.wall + 10)
 
 
-def test_once_pods_that_stayed_are_gone_it_is_forecast_again() -> None:
+def test_a_start_is_forecast_again_once_remaining_pods_are_deleted() -> None:
     scene = Scene(ended("first-1", seconds=100), waits("head"), waits("next", created=NOW - 60))
     ended_with_pods(scene)
     scene.forecast()
@@ -178,14 +178,14 @@ def test_once_pods_that_stayed_are_gone_it_is_forecast_again() -> None:
 
 def test_an_unknown_length_that_the_start_does_not_need_does_not_matter() -> None:
     """A job of unknown length runs on one CPU that the waiting job leaves free."""
-    found = known(Scene(runs("first", 2), runs("silent"), waits("head", 3), first=600))
-    assert (found.time, found.after) == (NOW + 600, "PyTorchJob team/first")
+    result = known(Scene(runs("first", 2), runs("silent"), waits("head", 3), first=600))
+    assert (result.time, result.after) == (NOW + 600, "PyTorchJob team/first")
 
 
-def test_a_start_is_not_before_the_ends_that_are_known() -> None:
-    found = unknown(Scene(runs("first"), runs("silent"), waits("head"), first=7200))
-    assert found.unknown == "the duration of PyTorchJob team/silent is unknown"
-    assert found.earliest == NOW + 7100  # to five minutes
+def test_a_start_is_not_before_the_known_ends() -> None:
+    result = unknown(Scene(runs("first"), runs("silent"), waits("head"), first=7200))
+    assert result.unknown == "the duration of PyTorchJob team/silent is unknown"
+    assert result.earliest == NOW + 7100  # to five minutes
 
 
 @pytest.mark.parametrize(
@@ -206,20 +206,20 @@ def test_a_job_that_a_person_suspended_has_no_forecast() -> None:
 def test_only_the_first_jobs_of_the_queue_are_forecast() -> None:
     many = [waits(f"job-{n}", 1, created=NOW - 3600 + n) for n in range(MOST_JOBS)]
     scene = Scene(runs("first", 4), *many, waits("last", 1, created=NOW - 10), first=600)
-    found = unknown(scene, "last")
-    assert found.unknown == f"it is behind the first {MOST_JOBS} jobs of the queue"
-    assert scene.forecaster.expected("job-0") != found
+    result = unknown(scene, "last")
+    assert result.unknown == f"it is behind the first {MOST_JOBS} jobs of the queue"
+    assert scene.forecaster.expected("job-0") != result
 
 
-def test_jobs_that_came_lately_may_come_again_and_go_first() -> None:
+def test_recent_jobs_may_come_again_and_go_first() -> None:
     """A job of higher priority that came 15 minutes ago may come again in 15 minutes."""
     urgent = ended("urgent-1", seconds=400).created(NOW - 900).prioritized("high")
     scene = Scene(urgent, runs("first"), waits("head"), first=1200)
     scene.planner.queue.observe_class(None, PriorityClass("high", 100))
-    found = known(scene)
-    assert found.time == NOW + 1200
+    result = known(scene)
+    assert result.time == NOW + 1200
     alone = known(Scene(runs("first"), waits("head"), first=1200))
-    assert (found.latest, alone.latest) == (NOW + 2000, NOW + 1880)
+    assert (result.latest, alone.latest) == (NOW + 2000, NOW + 1880)
 
 
 # --- when ---------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ DUE = {
     "a job ended": (goes, True),
     "a job came": (comes, True),
     "a length changed": (slower, True),
-    "a length is not known any more": (silent, True),
+    "a length is no longer known": (silent, True),
     "a length hardly changed": (hardly_slower, False),
 }
 
@@ -274,7 +274,7 @@ def test_a_forecast_is_due_once_something_changed(
     assert scene.forecaster.due(scene.now) is due
 
 
-def test_a_start_that_does_not_come_is_forecast_again() -> None:
+def test_a_missed_start_is_forecast_again() -> None:
     """Nothing else changes while, for example, the operator is slow."""
     scene = Scene(runs("first"), waits("head"), first=600)
     scene.tick()
@@ -287,8 +287,8 @@ def test_a_start_that_does_not_come_is_forecast_again() -> None:
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["it prints on", "it has ended"])
-def test_a_start_that_does_not_come_is_forecast_ever_less_often(ended: bool) -> None:
-    """A job runs on although it has nothing left, or it ends and the operator is slow."""
+def test_a_missed_start_is_forecast_ever_less_often(ended: bool) -> None:
+    """A job runs beyond its expected end, or it ends and the operator is slow."""
     scene = Scene(runs("first", 4), waits("head"), first=600)
     scene.forecast()
     if ended:
@@ -309,7 +309,7 @@ def test_nothing_is_forecast_where_no_job_waits() -> None:
     assert not scene.forecaster.due(scene.now)
 
 
-def test_only_what_changed_is_news() -> None:
+def test_only_changes_are_news() -> None:
     scene = begun()
     assert [tracked.job.uid for tracked in scene.forecaster.news()] == ["head"]
     scene.forecast()
@@ -319,7 +319,7 @@ def test_only_what_changed_is_news() -> None:
     assert [tracked.job.uid for tracked in scene.forecaster.news()] == ["head"]
 
 
-def test_a_job_may_go_while_it_is_forecast() -> None:
+def test_a_job_may_be_deleted_while_it_is_forecast() -> None:
     scene = begun()
     parts = scene.forecaster.forecast(scene.now)
     next(parts)
@@ -330,7 +330,7 @@ def test_a_job_may_go_while_it_is_forecast() -> None:
     assert scene.forecaster.expected("head") is None
 
 
-def test_a_job_that_comes_while_others_are_forecast_has_its_forecast_with_the_next() -> None:
+def test_a_job_created_during_a_forecast_is_part_of_the_next_forecast() -> None:
     scene = begun()
     parts = scene.forecaster.forecast(scene.now)
     next(parts)
@@ -353,8 +353,8 @@ def test_after_an_error_all_starts_are_unknown(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("kfext.state.forecast.forecaster.outset_of", None)
     with pytest.raises(TypeError):
         list(scene.forecaster.forecast(scene.now))
-    found = scene.forecaster.expected("head")
-    assert found == ExpectedStart(unknown="an error of kfext; see the controller's log")
+    result = scene.forecaster.expected("head")
+    assert result == ExpectedStart(unknown="an error of kfext; see the controller's log")
 
 
 # --- scores -------------------------------------------------------------------------------------

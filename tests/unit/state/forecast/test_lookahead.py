@@ -1,4 +1,4 @@
-"""The planner run ahead: what starts when, and what jobs of unknown length do."""
+"""The planner run ahead: the start of each job, and jobs of unknown length."""
 
 import math
 from collections.abc import Generator
@@ -30,7 +30,7 @@ def result(parts: Generator[None, None, Lookahead]) -> Lookahead:
             return end.value  # type: ignore[no-any-return]
 
 
-def test_a_late_job_has_as_much_left_as_it_is_late() -> None:
+def test_the_remaining_time_of_a_late_job_is_its_delay() -> None:
     scene = Scene(runs("first"), first=600)
     scene.tick()
     lengths = _Lengths(outset_of(scene.planner, scene.now))
@@ -41,14 +41,14 @@ def test_a_late_job_has_as_much_left_as_it_is_late() -> None:
     assert lefts == [600, 100, 0, 100]
 
 
-def times(found: Lookahead) -> dict[str, float]:
-    return {uid: start.at - NOW for uid, start in found.starts.items()}
+def times(result: Lookahead) -> dict[str, float]:
+    return {uid: start.at - NOW for uid, start in result.starts.items()}
 
 
 def test_jobs_start_one_after_the_other() -> None:
     series = [waits(f"job-{n}", created=NOW - 3600 + n) for n in range(2, 6)]
-    found = times(ahead(Scene(runs("first"), ended("job-1", seconds=100), *series, first=50)))
-    assert found == {"job-2": 50, "job-3": 150, "job-4": 250, "job-5": 350}
+    result = times(ahead(Scene(runs("first"), ended("job-1", seconds=100), *series, first=50)))
+    assert result == {"job-2": 50, "job-3": 150, "job-4": 250, "job-5": 350}
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ def test_jobs_start_one_after_the_other() -> None:
         (math.inf, {"head": 600}),
     ],
 )
-def test_what_a_job_of_unknown_length_does(silent: float, starts: dict[str, float]) -> None:
+def test_when_a_job_of_unknown_length_ends(silent: float, starts: dict[str, float]) -> None:
     scene = Scene(runs("first"), waits("head"), waits("next", created=NOW - 60), first=600)
     assert times(ahead(scene, silent)) == starts
 
 
-def test_a_job_that_does_not_start_says_why() -> None:
+def test_a_job_that_does_not_start_shows_the_reason() -> None:
     large = waits("large", 9).annotated("kfext.dev/colocation", "required")
-    found = ahead(Scene(runs("first"), large, first=600))
-    assert not found.starts
-    assert found.planner.cluster.jobs["large"].lacks == "TooBig"
+    result = ahead(Scene(runs("first"), large, first=600))
+    assert not result.starts
+    assert result.planner.cluster.jobs["large"].lacks == "TooBig"
 
 
 def test_jobs_start_in_the_order_by_usage() -> None:
@@ -97,14 +97,14 @@ def test_a_job_starts_on_a_doubted_node_only_if_it_fits_nowhere_else(
     assert list(start.nodes) == [gets]
 
 
-def test_pods_that_the_operator_would_create_do_not_close_the_queue() -> None:
+def test_pods_to_be_created_do_not_close_the_queue() -> None:
     """In the cluster, more than 500 pods to create keep further jobs from starting."""
     many = [waits(f"job-{n}", 40, cpu="1m", created=NOW - 3600 + n) for n in range(30)]
-    found = times(ahead(Scene(runs("first", 4), *many, pods=5000, first=600)))
-    assert found == {f"job-{n}": 600 for n in range(30)}
+    result = times(ahead(Scene(runs("first", 4), *many, pods=5000, first=600)))
+    assert result == {f"job-{n}": 600 for n in range(30)}
 
 
-def test_the_planner_is_left_as_it_was() -> None:
+def test_the_planner_is_unchanged() -> None:
     scene = Scene(runs("first"), waits("head"), first=600)
     scene.tick()
     before = scene.planner.cluster.ledger.claims()
@@ -116,7 +116,7 @@ def test_the_planner_is_left_as_it_was() -> None:
 @pytest.mark.histories
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_whatever_happened_before_a_look_ahead_comes_to_an_end(data: st.DataObject) -> None:
+def test_a_look_ahead_ends_after_any_history(data: st.DataObject) -> None:
     history = History(data)
     acts = st.lists(st.sampled_from(ACTS), max_size=40)
     for act in (*data.draw(st.sampled_from([(), CROWDED])), *data.draw(acts, label="acts")):
@@ -124,6 +124,6 @@ def test_whatever_happened_before_a_look_ahead_comes_to_an_end(data: st.DataObje
     history.end_round()
     outset = outset_of(history.planner, history.moment)
     for silent in (None, 0.0, math.inf):
-        found = Lookahead(outset, silent=silent, arrivals=outset.arrivals)
-        for parts, _ in enumerate(found.run()):
+        result = Lookahead(outset, silent=silent, arrivals=outset.arrivals)
+        for parts, _ in enumerate(result.run()):
             assert parts < 5000

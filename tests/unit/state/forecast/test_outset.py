@@ -1,4 +1,4 @@
-"""What a forecast begins with."""
+"""The outset of a forecast."""
 
 from typing import Any
 from unittest.mock import patch
@@ -21,18 +21,18 @@ def test_ended_jobs_and_jobs_far_behind_are_left_out() -> None:
     many = [waits(f"job-{n:02}", 4, created=NOW - 3600 + n) for n in range(MOST_JOBS + 5)]
     scene = Scene(runs("first"), ended("old-1", seconds=10), *many)
     scene.tick()
-    found = outset_of(scene.planner, scene.now)
-    assert [job.uid for job in found.snapshot.jobs] == ["first", *found.waiting]
-    assert found.waiting == tuple(f"job-{n:02}" for n in range(MOST_JOBS))
-    assert {uid for uid, clocks in found.snapshot.clocks.items() if clocks.writing} == {"first"}
+    result = outset_of(scene.planner, scene.now)
+    assert [job.uid for job in result.snapshot.jobs] == ["first", *result.waiting]
+    assert result.waiting == tuple(f"job-{n:02}" for n in range(MOST_JOBS))
+    assert {uid for uid, clocks in result.snapshot.clocks.items() if clocks.writing} == {"first"}
 
 
-def test_the_lengths_of_jobs() -> None:
+def test_the_known_lengths_of_jobs() -> None:
     jobs = runs("shows"), runs("silent", deadline=int(NOW) + 100), ended("new-1", seconds=70)
     scene = Scene(*jobs, waits("new-2"), waits("other"), shows=600)
     scene.tick()
-    found = outset_of(scene.planner, scene.now).lengths
-    shows, silent, new, other = (found[uid] for uid in ("shows", "silent", "new-2", "other"))
+    result = outset_of(scene.planner, scene.now).lengths
+    shows, silent, new, other = (result[uid] for uid in ("shows", "silent", "new-2", "other"))
     assert (shows.seconds, shows.known) == (600, True)
     assert silent.most == pytest.approx(100, abs=2)
     assert not silent.known
@@ -40,18 +40,18 @@ def test_the_lengths_of_jobs() -> None:
     assert (other.seconds, other.known) == (USUAL_SECONDS, False)
 
 
-def test_jobs_that_came_lately_come_again_at_the_same_pace() -> None:
+def test_recent_jobs_come_again_at_the_same_pace() -> None:
     scene = Scene(
         waits("old"), waits("first", created=NOW - 900), waits("second", created=NOW - 60)
     )
     scene.tick()
-    found = outset_of(scene.planner, scene.now)
-    assert [job.created - NOW for job in found.arrivals] == [900, 1740, 2700, 3540, 4500, 5340]
-    assert {job.uid for job in found.arrivals}.isdisjoint(scene.planner.cluster.jobs)
-    assert all(job.suspend and job.held and job.uid in found.lengths for job in found.arrivals)
+    result = outset_of(scene.planner, scene.now)
+    assert [job.created - NOW for job in result.arrivals] == [900, 1740, 2700, 3540, 4500, 5340]
+    assert {job.uid for job in result.arrivals}.isdisjoint(scene.planner.cluster.jobs)
+    assert all(job.suspend and job.held and job.uid in result.lengths for job in result.arrivals)
 
 
-def test_of_many_jobs_the_last_come_again() -> None:
+def test_only_the_last_of_many_jobs_come_again() -> None:
     many = [waits(f"job-{n}", created=NOW - 2 * n) for n in range(MOST_ARRIVALS + 10)]
     scene = Scene(runs("first", 4), *many)
     scene.tick()
@@ -73,7 +73,7 @@ def test_a_job_that_ran_comes_again_as_it_was_submitted() -> None:
 
 
 class Recorder:
-    """Draws, and keeps what it has drawn."""
+    """Draws, and records its draws."""
 
     def __init__(self, data: st.DataObject) -> None:
         self.drawn: list[Any] = []
@@ -85,11 +85,11 @@ class Recorder:
 
 
 def forecasting_tick(planner: Planner, now: Moment, *, tick: Any = Planner.tick) -> Tick:
-    """A tick, and the beginning of a forecast where nothing is left to decide."""
-    found: Tick = tick(planner, now)
-    if not found.remainder:
+    """A tick, and the beginning of a forecast where no decision is open."""
+    result: Tick = tick(planner, now)
+    if not result.remainder:
         outset_of(planner, now)
-    return found
+    return result
 
 
 @pytest.mark.histories
@@ -105,5 +105,5 @@ def test_an_outset_of_a_calm_tick_changes_nothing(data: st.DataObject) -> None:
         twin = History(Script(*recorder.drawn))  # type: ignore[arg-type]
         for act in acts:
             act(twin)
-    found = [(snapshot_of(of.planner, of.moment), of.jobs, of.pods) for of in (plain, twin)]
-    assert found[0] == found[1]
+    results = [(snapshot_of(of.planner, of.moment), of.jobs, of.pods) for of in (plain, twin)]
+    assert results[0] == results[1]

@@ -23,11 +23,11 @@ NOTES: dict[str, tuple[list[Callable[[SeparatedJobs], None]], dict[str, set[str]
         [lambda apart: apart.record("low", ("a", "b")), lambda apart: apart.record("low", ("b",))],
         {"low": {"b"}, "a": set(), "b": {"low"}},
     ),
-    "the job that left is gone": (
+    "the job that left is deleted": (
         [lambda apart: apart.record("low", ("high",)), lambda apart: apart.forget("low")],
         {"low": set(), "high": set()},
     ),
-    "the job that it left is gone": (
+    "the job that it left is deleted": (
         [
             lambda apart: apart.record("low", ("high",)),
             lambda apart: apart.forget("high"),
@@ -39,16 +39,16 @@ NOTES: dict[str, tuple[list[Callable[[SeparatedJobs], None]], dict[str, set[str]
 
 
 @pytest.mark.parametrize(("given", "want"), NOTES.values(), ids=NOTES)
-def test_who_is_kept_from_whom(
+def test_which_jobs_are_kept_apart(
     given: list[Callable[[SeparatedJobs], None]], want: dict[str, set[str]]
 ) -> None:
     apart = SeparatedJobs()
     for happens in given:
         happens(apart)
-    assert {uid: apart.of(uid) for uid in want} == want
+    assert {uid: apart.separated_from(uid) for uid in want} == want
 
 
-def test_nothing_stays_of_jobs_that_are_gone() -> None:
+def test_nothing_stays_of_deleted_jobs() -> None:
     apart = SeparatedJobs()
     for number in range(100):
         apart.record(f"low-{number}", ("high", f"high-{number}"))
@@ -61,19 +61,19 @@ THERE = ("m", 1)
 ON_GPU, ON_SPOT = ((Toleration(key=key, operator="Exists"),) for key in ("gpu", "spot"))
 
 
-def test_a_plan_that_changes_says_which_slots_that_concerns() -> None:
+def test_a_changed_plan_names_the_concerned_slots() -> None:
     demand = CardDemand()
     assert demand.plan("uid-1", {HERE: ()}) == {HERE}
     assert demand.plan("uid-1", {HERE: (), THERE: ()}) == {THERE}
     assert demand.plan("uid-1", {THERE: ()}) == {HERE}
     assert (demand.wants(HERE), demand.wants(THERE)) == (False, True)
     assert (list(demand.by_job), demand.jobs_at(THERE)) == (["uid-1"], ["uid-1"])
-    assert demand.of(["uid-1", "gone"]) == {THERE}
+    assert demand.slots_of(["uid-1", "gone"]) == {THERE}
     demand.plan("uid-1", {})
     assert not demand.by_job
 
 
-def test_so_does_a_pod_that_keeps_its_part() -> None:
+def test_a_pod_that_keeps_its_part_names_the_concerned_slots() -> None:
     demand = CardDemand()
     assert demand.keep("pod", HERE, ()) == {HERE}
     assert demand.keep("pod", HERE, ()) == set()
@@ -85,7 +85,7 @@ def test_so_does_a_pod_that_keeps_its_part() -> None:
     assert not demand.wants(HERE)
 
 
-def test_what_a_plan_tolerates_comes_first_and_that_of_a_job_which_is_gone_still_holds() -> None:
+def test_tolerations_of_a_plan_come_first_and_those_of_a_deleted_job_still_count() -> None:
     demand = CardDemand()
     demand.keep("pod", HERE, ON_SPOT)
     demand.keep("pod", HERE, ())

@@ -1,4 +1,4 @@
-"""The GPUs that jobs share: what is known of each, and the steps."""
+"""The GPUs that jobs share: the state of each, and the steps."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,7 +36,7 @@ GPU = slot("n", card="GPU-1", reservation="uid")
 
 
 class Bed:
-    """Cards over a ledger of one node, and the jobs that were called."""
+    """Cards over a ledger of one node, and the jobs that were notified."""
 
     def __init__(self) -> None:
         self.ledger = Ledger([plain_node("n", cards=2)])
@@ -53,8 +53,8 @@ def reserved(*, uid: str = "uid", **more: object) -> Callable[[Bed], None]:
 
 
 def reported(**more: object) -> Callable[[Bed], None]:
-    found = replace(GPU, **more)  # type: ignore[arg-type]
-    return lambda bed: bed.cards.observe(None, found)
+    result = replace(GPU, **more)  # type: ignore[arg-type]
+    return lambda bed: bed.cards.observe(None, result)
 
 
 UNREADY = CardView(unready=(HERE,))
@@ -62,8 +62,8 @@ LEAVER = CardSharer("uid-pod", evict=True)
 LOST = CardView(unready=(HERE,), lost=(HERE,))
 MIG = "it is split by MIG"
 VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
-    "nothing is there": ([], UNREADY),
-    "the pod alone": ([reserved()], UNREADY),
+    "there is neither pod nor report": ([], UNREADY),
+    "only the pod exists": ([reserved()], UNREADY),
     "the agent has reported its card": ([reserved(), reported()], CardView()),
     "the agent has reported the card of an earlier pod": (
         [reserved(), reported(), reserved(uid="new")],
@@ -81,11 +81,11 @@ VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
         [reserved(), reported(moved=True)],
         LOST,
     ),
-    "the job is to leave": (
+    "the job must leave": (
         [reserved(), reported(sharers=(LEAVER,))],
         CardView(evicted=(HERE,), parts=((replace(GPU, sharers=(LEAVER,)), LEAVER),)),
     ),
-    "another job is to leave": (
+    "another job must leave": (
         [reserved(), reported(sharers=(CardSharer("other", evict=True),))],
         CardView(),
     ),
@@ -93,7 +93,7 @@ VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
 
 
 @pytest.mark.parametrize(("given", "want"), VIEWS.values(), ids=VIEWS)
-def test_what_a_job_sees_of_its_cards(given: list[Callable[[Bed], None]], want: CardView) -> None:
+def test_the_view_of_a_job_on_its_cards(given: list[Callable[[Bed], None]], want: CardView) -> None:
     bed = Bed()
     for happens in given:
         happens(bed)
@@ -102,9 +102,9 @@ def test_what_a_job_sees_of_its_cards(given: list[Callable[[Bed], None]], want: 
 
 
 RESERVED: dict[str, tuple[list[Callable[[Bed], None]], bool]] = {
-    "nothing is there": ([], False),
-    "the pod alone, on a node": ([reserved()], True),
-    "the pod alone, on no node yet": (
+    "there is neither pod nor report": ([], False),
+    "only the pod exists, on a node": ([reserved()], True),
+    "only the pod exists, on no node yet": (
         [reserved(node_name="", pinned_to="n")],
         False,
     ),
@@ -156,7 +156,7 @@ def test_a_job_is_kept_from_the_jobs_that_had_to_leave_it_wherever_they_are_now(
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
 
 
-def test_a_job_is_placed_on_other_nodes_and_slots_than_the_slots_that_failed_it() -> None:
+def test_a_job_is_placed_on_other_nodes_and_slots_than_those_that_failed() -> None:
     cluster = Cluster()
     cluster.claim_tracker.cards.want("uid-high", {HERE: ()})
     state = JobState(excluded={"m": 100.0, "n": 50.0}, apart=("uid-high",))
@@ -164,13 +164,13 @@ def test_a_job_is_placed_on_other_nodes_and_slots_than_the_slots_that_failed_it(
         made.raw["metadata"]["uid"] = "uid-1"
         cluster.observe_job(made.annotated(names.STATE, state.encode(job_uid="uid-1")).held().raw)
         (tracked,) = cluster.jobs.values()
-        found = cluster.claim_tracker.limits(tracked, Settings(), now=60.0)
-        assert (found.on_nodes, found.closed) == ((Excluded(frozenset("m")),), closed)
+        result = cluster.claim_tracker.limits(tracked, Settings(), now=60.0)
+        assert (result.on_nodes, result.closed) == ((Excluded(frozenset("m")),), closed)
         cluster = Cluster()
         cluster.claim_tracker.cards.want("uid-high", {HERE: ()})
 
 
-def test_the_slots_in_which_jobs_have_parts_by_node() -> None:
+def test_the_slots_with_parts_of_jobs_by_node() -> None:
     bed = Bed()
     bed.cards.want("uid-1", {HERE: (), ("m", 1): ()})
     bed.cards.want("uid-2", {("n", 1): ()})
@@ -178,7 +178,7 @@ def test_the_slots_in_which_jobs_have_parts_by_node() -> None:
     assert bed.cards.demand.on([]) == set()
 
 
-def test_only_what_is_there_or_promised_needs_the_gpu_of_a_slot() -> None:
+def test_only_an_existing_or_promised_part_needs_the_gpu_of_a_slot() -> None:
     bed, taken = Bed(), taken_by(GpuShare(50, high=True).need, 0)
     bed.ledger.claim("kept", Claim("n", taken, job="uid-head", kept=True))
     reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
@@ -188,7 +188,7 @@ def test_only_what_is_there_or_promised_needs_the_gpu_of_a_slot() -> None:
     assert bed.cards.in_use(HERE)
 
 
-def test_a_gpu_is_kept_for_a_plan_until_the_pod_that_reserves_it_claims_it() -> None:
+def test_a_gpu_is_held_for_a_plan_until_its_reservation_claims_it() -> None:
     bed = Bed()
     bed.cards.want("uid-1", {HERE: ()})
     bed.cards.want("uid-2", {HERE: ()})
@@ -226,7 +226,7 @@ def test_a_pod_with_a_part_that_no_plan_counts_needs_its_gpu_until_it_has_ended(
     assert (HERE in bed.cards.demand.all(), bed.free()) == (False, 2)
 
 
-def test_jobs_hear_of_their_cards_alone() -> None:
+def test_jobs_are_notified_only_of_their_own_cards() -> None:
     bed = Bed()
     bed.cards.want("uid-1", {HERE: ()})
     bed.cards.observe(None, slot("n", 1))
@@ -247,23 +247,23 @@ def test_a_node_has_what_its_agent_reports() -> None:
     assert bed.cards.with_cards(whole) == whole
     sick: SharedGpu = slot("n", 1, healthy=False, trouble=MIG)
     bed.cards.observe(slot("n", 1), sick)
-    found = bed.cards.with_cards(whole)
-    assert "card 1 memory" not in found.allocatable
-    assert found.troubles == (MIG,)
-    assert without_cards(found) == plain
+    result = bed.cards.with_cards(whole)
+    assert "card 1 memory" not in result.allocatable
+    assert result.troubles == (MIG,)
+    assert without_cards(result) == plain
 
 
-def test_a_node_keeps_its_other_slots_while_kubelet_has_no_time_of_one_in_trouble() -> None:
+def test_a_node_keeps_its_other_slots_while_kubelet_has_no_units_of_a_faulty_slot() -> None:
     bed, plain = Bed(), plain_node("n", cards=2)
     time = {name: n for name, n in plain.allocatable.items() if name != resource_of(0)}
     for number, trouble in enumerate((MIG, "")):
         bed.cards.observe(None, slot("n", number, healthy=not trouble, trouble=trouble))
-    found = bed.cards.with_cards(replace(plain, allocatable=time))
-    assert "card 0 memory" not in found.allocatable
-    assert "card 1 memory" in found.allocatable
-    assert found.troubles == (MIG,)
+    result = bed.cards.with_cards(replace(plain, allocatable=time))
+    assert "card 0 memory" not in result.allocatable
+    assert "card 1 memory" in result.allocatable
+    assert result.troubles == (MIG,)
     bed.cards.observe(slot("n", 0), None)
-    assert bed.cards.with_cards(found).troubles == ()
+    assert bed.cards.with_cards(result).troubles == ()
 
 
 # --- steps --------------------------------------------------------------------------------------
@@ -273,69 +273,69 @@ TOLERATES = (Toleration(key="gpu", operator="Exists"),)
 
 def test_a_gpu_that_a_plan_needs_is_reserved_once() -> None:
     bed = Bed()
-    found = bed.cards
+    result = bed.cards
     bed.cards.want("uid-1", {HERE: TOLERATES})
-    assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]
-    assert list(found.due(1.0)) == [], "it is being written"
-    found.finish(Reserve(HERE, TOLERATES), 1.0)
+    assert list(result.due(0.0)) == [Reserve(HERE, TOLERATES)]
+    assert list(result.due(1.0)) == [], "it is being written"
+    result.finish(Reserve(HERE, TOLERATES), 1.0)
     bed.cards.observe_pod("uid", reservation("n"))
-    assert list(found.due(2.0)) == []
-    assert not found.pending
+    assert list(result.due(2.0)) == []
+    assert not result.pending
 
 
 def test_a_gpu_that_a_pod_without_a_plan_still_uses_is_reserved_again() -> None:
     bed = Bed()
-    found, pod = bed.cards, reservation("n")
+    result, pod = bed.cards, reservation("n")
     bed.cards.observe_pod("uid", pod)
     bed.cards.claim_share(SHARER, planned=False, tolerations=TOLERATES)
-    assert list(found.due(0.0)) == []
+    assert list(result.due(0.0)) == []
     bed.cards.observe_pod("uid", None)
-    assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]
-    found.finish(Reserve(HERE, TOLERATES), 0.0)
+    assert list(result.due(0.0)) == [Reserve(HERE, TOLERATES)]
+    result.finish(Reserve(HERE, TOLERATES), 0.0)
     bed.cards.observe_pod("uid", pod)
     bed.cards.observe_pod(SHARER.uid, None)
-    assert list(found.due(1.0)) == [Unreserve(HERE, pod)]
+    assert list(result.due(1.0)) == [Unreserve(HERE, pod)]
 
 
-def test_a_node_that_is_gone_gets_no_reservation() -> None:
+def test_a_removed_node_gets_no_reservation() -> None:
     bed = Bed()
     bed.cards.want("uid-1", {("gone", 0): ()})
     assert list(bed.cards.due(0.0)) == []
 
 
-def test_what_nothing_comes_of_is_tried_again_later_each_time() -> None:
+def test_a_failed_step_is_tried_again_later_each_time() -> None:
     bed = Bed()
-    found = bed.cards
+    result = bed.cards
     bed.cards.want("uid-1", {HERE: ()})
-    (step,) = found.due(0.0)
-    found.finish(step, 0.0)
-    assert list(found.due(0.5)) == []
-    assert [*found.pending.values()] == [1.0]
-    (step,) = found.due(1.0)
-    found.finish(step, 1.0)
-    assert [*found.pending.values()] == [3.0]
+    (step,) = result.due(0.0)
+    result.finish(step, 0.0)
+    assert list(result.due(0.5)) == []
+    assert [*result.pending.values()] == [1.0]
+    (step,) = result.due(1.0)
+    result.finish(step, 1.0)
+    assert [*result.pending.values()] == [3.0]
 
 
-def test_G4_a_card_is_given_back_at_once_when_nothing_uses_it() -> None:
+def test_G4_a_card_is_released_at_once_when_nothing_uses_it() -> None:
     bed = Bed()
-    found, pod = bed.cards, reservation("n")
+    result, pod = bed.cards, reservation("n")
     bed.cards.observe_pod("uid", pod)
     bed.cards.want("uid-1", {HERE: ()})
     bed.ledger.claim(("pod", "sharer"), Claim("n", {"kfext.dev/gpu-0": 50}))
-    assert list(found.due(0.0)) == []
+    assert list(result.due(0.0)) == []
     bed.cards.want("uid-1", {})
-    assert list(found.due(0.0)) == [], "a pod still has time of it"
+    assert list(result.due(0.0)) == [], "a pod still has time of it"
     bed.ledger.drop(("pod", "sharer"))
-    assert list(found.due(0.0)) == [Unreserve(HERE, pod)]
+    assert list(result.due(0.0)) == [Unreserve(HERE, pod)]
 
 
-def test_a_pod_that_has_ended_makes_way_for_the_next() -> None:
+def test_an_ended_pod_makes_way_for_the_next() -> None:
     bed = Bed()
-    found, pod = bed.cards, reservation("n", phase="Failed")
+    result, pod = bed.cards, reservation("n", phase="Failed")
     bed.cards.want("uid-1", {HERE: ()})
     bed.cards.observe_pod("uid", pod)
-    assert list(found.due(0.0)) == [Unreserve(HERE, pod)]
-    found.finish(Unreserve(HERE, pod), 0.0)
+    assert list(result.due(0.0)) == [Unreserve(HERE, pod)]
+    result.finish(Unreserve(HERE, pod), 0.0)
     bed.cards.observe_pod("uid", None)
-    assert list(found.due(0.0)) == [Reserve(HERE, ())]
+    assert list(result.due(0.0)) == [Reserve(HERE, ())]
     assert names.NATIVE_GPU in pod.requests

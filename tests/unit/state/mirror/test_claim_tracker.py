@@ -1,4 +1,4 @@
-"""What pods and plans claim: each pod once at any time, and nothing for what is gone."""
+"""The claims of pods and plans: each pod once at any time, and none of deleted objects."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,7 +84,7 @@ def test_while_pins_are_written_each_pod_is_counted_once(cluster: Cluster) -> No
     assert free(cluster, "a") == 2
 
 
-def test_an_assumed_plan_holds_room_until_the_answer_is_in(cluster: Cluster) -> None:
+def test_an_assumed_plan_holds_capacity_until_the_answer_arrives(cluster: Cluster) -> None:
     cluster.observe_job(job().worker(2, cpu="1").held().raw)
     entry = cluster.jobs["uid-1"]
     assert free(cluster, "a") == 4
@@ -106,7 +106,7 @@ ENDS_OF_CLAIMS: dict[str, JobBuilder] = {
 
 
 @pytest.mark.parametrize("after", ENDS_OF_CLAIMS.values(), ids=ENDS_OF_CLAIMS.keys())
-def test_a_plan_ends_and_the_queue_hears_of_it(cluster: Cluster, after: JobBuilder) -> None:
+def test_a_plan_ends_and_wakes_the_queue(cluster: Cluster, after: JobBuilder) -> None:
     cluster.observe_job(planned("a", "a").version(1).raw)
     cluster.observe_job(job(uid="uid-2").worker(cpu="1").held().raw)
     changed(cluster)
@@ -120,14 +120,14 @@ def test_any_number_of_replicas_is_registered_at_once(cluster: Cluster) -> None:
     assert free(cluster, "a") == 4, "so large a gang is never planned"
 
 
-def test_a_pod_that_ended_holds_nothing_and_nor_does_its_plan(cluster: Cluster) -> None:
+def test_an_ended_pod_and_its_plan_hold_no_capacity(cluster: Cluster) -> None:
     cluster.observe_job(planned("a", "a").raw)
     cluster.observe_pod(None, worker(0, bound="a", phase="Running"))
     cluster.observe_pod(worker(0), worker(0, bound="a", phase="Succeeded", version=2))
     assert free(cluster, "a") == 3, "worker 1 is still to come"
 
 
-def test_a_pod_that_failed_before_it_was_bound_and_is_not_replaced_holds_nothing(
+def test_a_pod_that_failed_unbound_and_is_not_replaced_holds_no_capacity(
     cluster: Cluster,
 ) -> None:
     raw = planned("a", "a").raw
@@ -206,12 +206,12 @@ def test_pods_that_a_deleted_job_left_behind_belong_to_no_job(cluster: Cluster) 
 TOLERATED = {"key": "gpu", "operator": "Exists"}
 GOES: dict[str, JobBuilder | None] = {
     "it is released": job().worker(spec={"tolerations": [TOLERATED]}).released().version(9),
-    "it is gone": None,
+    "it is deleted": None,
 }
 
 
 @pytest.mark.parametrize("after", GOES.values(), ids=GOES)
-def test_a_part_that_a_job_leaves_behind_needs_its_gpu_with_what_the_job_tolerated(
+def test_a_part_left_by_a_job_keeps_its_gpu_with_the_tolerations_of_the_job(
     cluster: Cluster, after: JobBuilder | None
 ) -> None:
     made = job().worker(spec={"tolerations": [TOLERATED]}).resumed()
@@ -229,14 +229,14 @@ def test_a_part_that_a_job_leaves_behind_needs_its_gpu_with_what_the_job_tolerat
     assert cluster.claim_tracker.cards.demand.all() == {("a", 0): tolerates}
 
 
-def test_nodes_go_and_come_back_with_their_claims(cluster: Cluster) -> None:
+def test_nodes_that_return_have_their_claims(cluster: Cluster) -> None:
     cluster.observe_pod(None, worker(0, bound="a"))
     cluster.observe_node(node("a", cpu="4"), None)
     cluster.observe_node(None, node("a", cpu="4"))
     assert free(cluster, "a") == 3
 
 
-# --- what wakes the queue ---------------------------------------------------------------------
+# --- changes that wake the queue --------------------------------------------------------------
 
 
 def resized(cpu: str, version: int, **status: Any) -> Pod:
@@ -259,7 +259,7 @@ def test_a_pod_that_is_resized_down_wakes_the_queue(cluster: Cluster) -> None:
     assert changed(cluster) == set()
 
 
-def test_what_the_kubelet_still_allocates_to_a_pod_is_not_free(cluster: Cluster) -> None:
+def test_capacity_that_the_kubelet_still_allocates_to_a_pod_is_not_free(cluster: Cluster) -> None:
     three = {"requests": {"cpu": "3"}}
     statuses = [{"name": "main", "allocatedResources": three["requests"], "resources": three}]
     cluster.observe_pod(None, resized("1", 1, containerStatuses=statuses))
@@ -283,7 +283,7 @@ def test_a_plan_that_moves_wakes_the_queue(cluster: Cluster) -> None:
     assert "queued" in changed(cluster)
 
 
-def test_the_capacity_of_a_member_that_is_being_replaced_stays_its_gangs(
+def test_the_capacity_of_a_member_that_is_being_replaced_stays_with_its_gang(
     cluster: Cluster,
 ) -> None:
     cluster.observe_job(planned("a", "a").raw)
@@ -297,7 +297,7 @@ def test_the_capacity_of_a_member_that_is_being_replaced_stays_its_gangs(
     assert free(cluster, "a") == 2
 
 
-def test_a_plan_claims_what_admission_makes_of_its_pods(cluster: Cluster) -> None:
+def test_a_plan_claims_the_requests_of_its_pods_after_admission(cluster: Cluster) -> None:
     raw = planned("a", "a").raw
     template = planned("a", "a").build().groups[0].template
     seen = ObservedPods(template=template, requests={"cpu": 2000, "pods": 1})
@@ -309,7 +309,7 @@ def test_a_plan_claims_what_admission_makes_of_its_pods(cluster: Cluster) -> Non
     assert cluster.jobs["uid-1"].job.groups[0].requests == seen.requests
 
 
-# --- plans are checked before they are believed: a person who edits a job might write a plan ---
+# --- plans are checked before they count: a person who edits a job might write a plan ----------
 
 START = Moment(wall=1000.0, monotonic=300.0)
 OPTED_IN = {names.MANAGED: "true"}
@@ -322,11 +322,11 @@ def after(seconds: float) -> Moment:
 @pytest.fixture
 def planner() -> Planner:
     """Two nodes of four CPUs; the team is opted in."""
-    made = Planner()
-    made.settings.observe_namespace(None, Namespace("team", OPTED_IN))
+    planner = Planner()
+    planner.settings.observe_namespace(None, Namespace("team", OPTED_IN))
     for name in "ab":
-        made.cluster.observe_node(None, node(name, cpu="4"))
-    return made
+        planner.cluster.observe_node(None, node(name, cpu="4"))
+    return planner
 
 
 def under_plan(where: str = "ab", *, pods: int = 8, cpu: str = "1") -> JobBuilder:
@@ -336,20 +336,20 @@ def under_plan(where: str = "ab", *, pods: int = 8, cpu: str = "1") -> JobBuilde
     return made.annotated(names.PLAN, Plan("forged", 1, places).encode())
 
 
-def elsewhere(made: JobBuilder) -> JobBuilder:
-    made.raw["metadata"]["namespace"] = "theirs"
-    return made
+def elsewhere(builder: JobBuilder) -> JobBuilder:
+    builder.raw["metadata"]["namespace"] = "theirs"
+    return builder
 
 
-def another_system(made: JobBuilder) -> JobBuilder:
-    made.raw["spec"]["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
-    return made
+def another_system(builder: JobBuilder) -> JobBuilder:
+    builder.raw["spec"]["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    return builder
 
 
-def of_masters(made: JobBuilder) -> JobBuilder:
-    specs = made.raw["spec"]["pytorchReplicaSpecs"]
+def of_masters(builder: JobBuilder) -> JobBuilder:
+    specs = builder.raw["spec"]["pytorchReplicaSpecs"]
     specs["Master"] = specs.pop("Worker")
-    return made
+    return builder
 
 
 def submit(planner: Planner, *made: JobBuilder) -> None:
@@ -372,14 +372,14 @@ UNBELIEVED: dict[str, Callable[[], JobBuilder]] = {
     "in a namespace that is not opted in": lambda: elsewhere(under_plan()),
     "of a job that another system runs": lambda: another_system(under_plan()),
     "of a job too large to be planned": lambda: under_plan().worker(10_001, cpu="1"),
-    "of replicas that the job has not": lambda: under_plan().worker(0, cpu="1"),
-    "of a type that the job has not": lambda: of_masters(under_plan()),
+    "of replicas that the job does not have": lambda: under_plan().worker(0, cpu="1"),
+    "of a type that the job does not have": lambda: of_masters(under_plan()),
     "on nodes that do not exist": lambda: under_plan("xyz", pods=600),
 }
 
 
 @pytest.mark.parametrize("forged", UNBELIEVED.values(), ids=UNBELIEVED)
-def test_a_plan_that_is_not_believed_keeps_no_job_waiting(
+def test_a_plan_that_does_not_count_keeps_no_job_waiting(
     planner: Planner, forged: Callable[[], JobBuilder]
 ) -> None:
     submit(planner, forged(), victim())
@@ -387,13 +387,13 @@ def test_a_plan_that_is_not_believed_keeps_no_job_waiting(
     assert planner.cluster.backlog.missing("forged") == 0
 
 
-def test_a_plan_of_a_job_that_the_operator_runs_is_believed(planner: Planner) -> None:
+def test_a_plan_of_a_job_that_the_operator_runs_counts(planner: Planner) -> None:
     submit(planner, under_plan(), victim())
     assert starts(planner) == []
     assert planner.cluster.backlog.missing("forged") == 8
 
 
-def test_a_namespace_that_is_opted_out_frees_what_its_plans_claim(planner: Planner) -> None:
+def test_a_namespace_that_is_opted_out_frees_the_claims_of_its_plans(planner: Planner) -> None:
     submit(planner, under_plan(), elsewhere(victim()))
     planner.settings.observe_namespace(None, Namespace("theirs", OPTED_IN))
     assert starts(planner) == []
@@ -411,14 +411,14 @@ def test_a_queued_job_is_released_some_time_after_its_namespace_was_opted_out(
     submit(planner, under_plan(), victim())
     assert starts(planner) == []
     planner.settings.observe_namespace(None, Namespace("team"))
-    found = {}
+    result = {}
     for seconds in (100, 100 + NOTICE_SECONDS - 1, 100 + NOTICE_SECONDS):
         steps = planner.tick(after(seconds)).steps
-        found[seconds - 100] = [type(step) for _, step in steps]
-    assert found == {0: [], NOTICE_SECONDS - 1: [], NOTICE_SECONDS: [Release]}
+        result[seconds - 100] = [type(step) for _, step in steps]
+    assert result == {0: [], NOTICE_SECONDS - 1: [], NOTICE_SECONDS: [Release]}
 
 
-def test_pods_that_are_planned_on_a_node_are_waited_for_while_it_exists(planner: Planner) -> None:
+def test_pods_planned_on_a_node_are_awaited_while_it_exists(planner: Planner) -> None:
     submit(planner, under_plan("c"))
     expected = []
     for old, new in ((None, node("c")), (node("c"), None), (None, node("c"))):
@@ -428,7 +428,7 @@ def test_pods_that_are_planned_on_a_node_are_waited_for_while_it_exists(planner:
     assert expected == [8, 0, 8]
 
 
-def test_a_plan_of_kueue_s_job_lapses_when_its_pods_do_not_come(planner: Planner) -> None:
+def test_a_plan_of_a_kueue_job_lapses_when_its_pods_are_not_created(planner: Planner) -> None:
     submit(planner, under_plan().queued_by_kueue(), victim())
     assert starts(planner) == []
     assert planner.cluster.jobs["victim"].verdict.reason == REASON_NO_ROOM  # type: ignore[union-attr]
@@ -439,7 +439,7 @@ def test_a_plan_of_kueue_s_job_lapses_when_its_pods_do_not_come(planner: Planner
         assert starts(leader, after(61)) == ["victim"]
 
 
-def test_that_a_plan_has_lapsed_is_known_from_a_snapshot(planner: Planner) -> None:
+def test_a_lapsed_plan_is_known_from_a_snapshot(planner: Planner) -> None:
     submit(planner, under_plan().queued_by_kueue())
     planner.tick(START)
     planner.tick(after(61))
@@ -447,13 +447,13 @@ def test_that_a_plan_has_lapsed_is_known_from_a_snapshot(planner: Planner) -> No
     assert len(again.cluster.ledger) == len(planner.cluster.ledger) == 0
 
 
-def test_a_plan_claims_again_when_the_pods_come_after_all(planner: Planner) -> None:
-    of = under_plan().queued_by_kueue()
-    submit(planner, of)
+def test_a_lapsed_plan_claims_again_when_its_pods_are_created(planner: Planner) -> None:
+    job = under_plan().queued_by_kueue()
+    submit(planner, job)
     planner.tick(START)
     planner.tick(after(61))
     assert len(planner.cluster.ledger) == 0
-    planner.cluster.observe_pod(None, pod(of.build(), "worker", 0, gated=True))
+    planner.cluster.observe_pod(None, pod(job.build(), "worker", 0, gated=True))
     planner.tick(after(62))
     assert len(planner.cluster.ledger) == 8
 
@@ -488,11 +488,11 @@ def stranger(cpu: str = "4", *, uid: str = "x", on: str = "a", **spec: Any) -> P
 
 @pytest.fixture
 def pinning() -> Planner:
-    made = Planner()
-    made.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
-    made.cluster.observe_node(None, node("a", cpu="4"))
-    made.cluster.observe_job(job(uid="waits").worker(2, cpu="1").held().created(CREATED).raw)
-    return made
+    planner = Planner()
+    planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
+    planner.cluster.observe_node(None, node("a", cpu="4"))
+    planner.cluster.observe_job(job(uid="waits").worker(2, cpu="1").held().created(CREATED).raw)
+    return planner
 
 
 def started(pinning: Planner, seconds: float) -> bool:
@@ -500,14 +500,14 @@ def started(pinning: Planner, seconds: float) -> bool:
     return any(tracked.job.uid == "waits" for tracked, _ in pinning.tick(at(seconds)).steps)
 
 
-def test_a_pinned_pod_is_waited_for_and_then_no_more(pinning: Planner) -> None:
+def test_a_pinned_pod_is_awaited_only_for_a_time(pinning: Planner) -> None:
     pinning.cluster.observe_pod(None, stranger())
     assert not started(pinning, 0)
     assert not started(pinning, UNBOUND_SECONDS - 1)
     assert started(pinning, UNBOUND_SECONDS)
 
 
-def test_a_pinned_pod_of_a_clock_that_was_ahead_is_waited_for_as_long_as_any(
+def test_a_pinned_pod_of_a_clock_that_was_ahead_is_awaited_as_long_as_any(
     pinning: Planner,
 ) -> None:
     pinning.cluster.observe_pod(None, replace(stranger(), created=CREATED + 86_400))
@@ -516,14 +516,14 @@ def test_a_pinned_pod_of_a_clock_that_was_ahead_is_waited_for_as_long_as_any(
     assert started(pinning, UNBOUND_SECONDS)
 
 
-def test_a_new_pinned_pod_is_waited_for_after_the_clock_was_set_back(pinning: Planner) -> None:
+def test_a_new_pinned_pod_is_awaited_after_the_clock_was_set_back(pinning: Planner) -> None:
     pinning.tick(at(86_400))
     pinning.cluster.observe_pod(None, stranger())
     pinning.cluster.observe_job(job(uid="waits").worker(2, cpu="1").held().created(CREATED).raw)
     assert not started(pinning, 1)
 
 
-def test_a_snapshot_knows_how_long_a_pinned_pod_is_waited_for(pinning: Planner) -> None:
+def test_a_snapshot_knows_how_long_a_pinned_pod_is_awaited(pinning: Planner) -> None:
     pinning.cluster.observe_pod(None, stranger())
     pinning.tick(at(0))
     again = planner_of(snapshot_of(pinning, at(30)), at(30))
@@ -567,7 +567,7 @@ def gang(pinning: Planner, *uids: str) -> None:
         pinning.cluster.observe_pod(None, parse_pod(raw))
 
 
-def test_a_pod_that_kfext_pinned_is_waited_for_as_long_as_its_lifecycle_does(
+def test_a_pod_that_kfext_pinned_is_awaited_for_bind_timeout(
     pinning: Planner,
 ) -> None:
     gang(pinning, "p0")
@@ -575,12 +575,12 @@ def test_a_pod_that_kfext_pinned_is_waited_for_as_long_as_its_lifecycle_does(
     assert not started(pinning, UNBOUND_SECONDS + 1)
 
 
-def test_of_pods_that_are_called_the_same_none_is_waited_for(pinning: Planner) -> None:
+def test_no_pod_of_a_duplicate_name_is_awaited(pinning: Planner) -> None:
     gang(pinning, "p0", "p1", "p2")
     assert started(pinning, 0)
 
 
-def test_a_pod_that_kfext_pinned_belongs_to_no_job_once_its_job_is_gone(pinning: Planner) -> None:
+def test_a_pod_that_kfext_pinned_belongs_to_no_job_after_its_job(pinning: Planner) -> None:
     gang(pinning, "p0")
     assert not started(pinning, 0)
     pinning.cluster.forget_job("gang")

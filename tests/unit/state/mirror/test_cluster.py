@@ -15,7 +15,7 @@ from kfext.state.planner.planner import Planner
 from tests.builders import JobBuilder, Raw, job, node, pod
 from tests.unit.state.cases import changed, free, planned, worker
 
-# --- what is older than what we know ----------------------------------------------------------
+# --- versions older than the known ------------------------------------------------------------
 
 
 def test_an_older_version_of_a_job_is_ignored(cluster: Cluster) -> None:
@@ -39,7 +39,7 @@ def test_an_older_version_of_a_pod_is_ignored(cluster: Cluster) -> None:
     assert free(cluster, "a") == 3
 
 
-def test_the_answer_to_a_patch_of_a_job_that_is_gone_does_not_bring_it_back(
+def test_the_answer_to_a_patch_of_a_deleted_job_does_not_restore_it(
     cluster: Cluster,
 ) -> None:
     cluster.observe_job(job().worker(2, cpu="1").held().version(1).raw)
@@ -49,7 +49,7 @@ def test_the_answer_to_a_patch_of_a_job_that_is_gone_does_not_bring_it_back(
     assert len(cluster.ledger) == 0
 
 
-def test_the_answer_to_a_pin_of_a_pod_that_is_gone_does_not_bring_it_back(
+def test_the_answer_to_a_pin_of_a_deleted_pod_does_not_restore_it(
     cluster: Cluster,
 ) -> None:
     before = worker(0, gated=True)
@@ -60,7 +60,7 @@ def test_the_answer_to_a_pin_of_a_pod_that_is_gone_does_not_bring_it_back(
     assert len(cluster.ledger) == 0
 
 
-def test_a_job_that_went_while_its_step_was_written_claims_nothing_after(
+def test_a_job_deleted_while_its_step_was_written_claims_nothing(
     cluster: Cluster,
 ) -> None:
     cluster.observe_job(planned("a", "b").raw)
@@ -68,11 +68,11 @@ def test_a_job_that_went_while_its_step_was_written_claims_nothing_after(
     entry.busy = True
     cluster.forget_job("uid-1")
     entry.busy = False
-    cluster.sync_claims(entry)  # what the loop does when a write has ended
+    cluster.sync_claims(entry)  # the end of a write in the loop
     assert len(cluster.ledger) == 0
 
 
-def test_only_so_many_jobs_that_are_gone_are_remembered(cluster: Cluster) -> None:
+def test_only_a_bounded_number_of_deleted_jobs_is_remembered(cluster: Cluster) -> None:
     for number in range(20_000):
         cluster.forget_job(f"uid-{number}")
     assert len(cluster._deleted_jobs) <= 10_000
@@ -106,7 +106,7 @@ def test_a_pod_in_another_namespace_belongs_to_no_job_of_this_one(cluster: Clust
 # --- which jobs are woken, and when -----------------------------------------------------------
 
 
-def test_room_that_is_freed_wakes_the_queue_and_the_job_that_waits_behind_the_gate(
+def test_freed_capacity_wakes_the_queue_and_the_job_at_the_gate(
     cluster: Cluster,
 ) -> None:
     cluster.observe_job(job(uid="queued").worker(cpu="1").held().raw)
@@ -126,7 +126,7 @@ def test_room_that_is_freed_wakes_the_queue_and_the_job_that_waits_behind_the_ga
 PROGRESS: dict[str, tuple[Pod, bool]] = {
     "a pod is bound": (worker(0, pinned="a", bound="a", version=2), True),
     "a pod is being deleted": (worker(0, pinned="a", deleting=True, version=2), True),
-    "kube-scheduler says again why not": (
+    "kube-scheduler reports a reason again": (
         worker(0, pinned="a", unschedulable="no room", version=2),
         False,
     ),
@@ -144,7 +144,7 @@ def test_what_restarts_the_clock_of_a_step(cluster: Cluster, after: Pod, want: b
 
 
 def quiet(cluster: Cluster, now: float, *, uid: str = "uid-1") -> float:
-    """Return for how long no pod was created that a job waits for."""
+    """Return the time since the last creation of an awaited pod."""
     cluster.settle(now)
     return cluster.backlog.quiet(uid, now)
 
@@ -172,7 +172,7 @@ def test_the_pods_of_a_job_that_no_plan_started_keep_no_job_waiting(cluster: Clu
 
 
 @pytest.mark.parametrize("raw", [{}, {"kind": "Job"}, {"kind": "PyTorchJob"}], ids=str)
-def test_what_is_no_job_of_a_known_kind_is_ignored(cluster: Cluster, raw: dict[str, Any]) -> None:
+def test_an_object_of_no_known_kind_is_ignored(cluster: Cluster, raw: dict[str, Any]) -> None:
     cluster.observe_job(raw)
     assert not cluster.jobs
 
@@ -213,10 +213,10 @@ def test_the_replicas_of_a_huge_job_are_never_counted_one_by_one(
     planner.cluster.forget_job("uid-1")
 
 
-def test_the_reservation_passes_by_a_job_that_became_huge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reservation_skips_a_job_that_became_huge(monkeypatch: pytest.MonkeyPatch) -> None:
     def waits(uid: str, workers: int, *, version: int = 1) -> Raw:
-        made = job(name=uid, uid=uid).worker(workers, cpu="1").held()
-        return made.created(0).version(version).raw
+        builder = job(name=uid, uid=uid).worker(workers, cpu="1").held()
+        return builder.created(0).version(version).raw
 
     planner = Planner()
     planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
@@ -242,17 +242,17 @@ def test_the_reservation_passes_by_a_job_that_became_huge(monkeypatch: pytest.Mo
     assert planner.queue.reservations.current is None
 
 
-def test_a_pod_that_comes_while_its_job_is_written_is_waited_for_no_more() -> None:
+def test_a_pod_created_while_its_job_is_written_is_no_longer_awaited() -> None:
     planner = Planner()
     planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
     planner.cluster.observe_node(None, node("a", cpu="4"))
-    made = job().worker(1, cpu="1").held()
-    planner.cluster.observe_job(made.raw)
+    builder = job().worker(1, cpu="1").held()
+    planner.cluster.observe_job(builder.raw)
     tick = planner.tick(Moment(wall=1.0, monotonic=1.0))
     assert len(tick.steps) == 1
-    uid = made.build().uid
+    uid = builder.build().uid
     assert planner.cluster.backlog.missing(uid) == 1
-    planner.cluster.observe_pod(None, pod(made.build(), "worker", 0, gated=True))
+    planner.cluster.observe_pod(None, pod(builder.build(), "worker", 0, gated=True))
     planner.cluster.settle(2.0)
     assert planner.cluster.backlog.missing(uid) == 0
 
@@ -292,14 +292,14 @@ def test_a_job_that_is_stopped_forgets_which_pods_had_succeeded(cluster: Cluster
     assert not cluster.jobs["uid-1"].succeeded
 
 
-# --- what a change changes ---
+# --- effects of a change ---
 
 OLDER: dict[str, tuple[str, str, bool]] = {
     "a lower number": ("9", "10", True),
     "a higher number": ("10", "9", False),
     "the same": ("9", "9", False),
     "none, before any": ("", "1", True),
-    "what is no number": ("abc", "10", False),
+    "a version that is no number": ("abc", "10", False),
 }
 
 
@@ -314,7 +314,7 @@ NEWER: dict[str, tuple[str, bool]] = {
     "a later version": ("11", True),
     "the known version": ("10", False),
     "an earlier version": ("9", False),
-    "what cannot be compared": ("abc", True),
+    "a version that cannot be compared": ("abc", True),
 }
 
 
@@ -337,16 +337,16 @@ AFTER: dict[str, tuple[Pod, bool]] = {
 
 
 @pytest.mark.parametrize(("after", "want"), AFTER.values(), ids=AFTER)
-def test_what_changes_a_decision(after: Pod, want: bool) -> None:
+def test_which_changes_concern_a_decision(after: Pod, want: bool) -> None:
     assert (place_of(after) != place_of(BEFORE)) is want
 
 
 # --- jobs that kfext does not place ---------------------------------------------------------------
 
 
-def left_alone(cluster: Cluster, of: JobBuilder, *there: Pod, at: float = 0.0) -> int:
-    """Return how many pods of such a job are about to be bound, a second after the start."""
-    cluster.observe_job(of.raw)
+def left_alone(cluster: Cluster, builder: JobBuilder, *there: Pod, at: float = 0.0) -> int:
+    """Return the pods of such a job that are about to be bound, a second after the start."""
+    cluster.observe_job(builder.raw)
     for each in there:
         cluster.observe_pod(None, each)
     cluster.settle(0.0)
@@ -355,7 +355,7 @@ def left_alone(cluster: Cluster, of: JobBuilder, *there: Pod, at: float = 0.0) -
 
 
 LEFT_ALONE: dict[str, tuple[JobBuilder, list[Pod], float, int]] = {
-    "its pods are to come": (job().worker(2).resumed(), [], 1.0, 2),
+    "its pods are yet to be created": (job().worker(2).resumed(), [], 1.0, 2),
     "kfext has released it": (job().worker(2).resumed().released(), [], 1.0, 2),
     "kfext holds it": (job().worker(2).held(), [], 1.0, 0),
     "kfext has placed it": (planned("a", "a"), [], 1.0, 0),
@@ -365,18 +365,18 @@ LEFT_ALONE: dict[str, tuple[JobBuilder, list[Pod], float, int]] = {
         1.0,
         0,
     ),
-    "its pods do not come: other jobs wait no longer": (job().worker(2).resumed(), [], 31.0, 0),
+    "its pods are not created: other jobs wait no longer": (job().worker(2).resumed(), [], 31.0, 0),
 }
 
 
 @pytest.mark.parametrize(("of", "there", "at", "want"), LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_pods_to_be_bound_of_jobs_that_kfext_leaves_alone(
+def test_pods_to_be_bound_of_jobs_that_kfext_does_not_place(
     cluster: Cluster, of: JobBuilder, there: list[Pod], at: float, want: int
 ) -> None:
     assert left_alone(cluster, of, *there, at=at) == want
 
 
-def test_a_gang_is_not_born_pinned_while_pods_of_another_job_are_to_come() -> None:
+def test_a_gang_is_not_born_pinned_while_pods_of_another_job_are_yet_to_be_created() -> None:
     planner = Planner()
     planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
     planner.cluster.observe_job(job(name="other", uid="uid-2").worker(2).resumed().raw)

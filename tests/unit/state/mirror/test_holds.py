@@ -1,4 +1,4 @@
-"""Room that is about to come free is kept for the job that it is for."""
+"""Capacity that is about to be freed is held for its job."""
 
 import math
 
@@ -40,7 +40,7 @@ class Bed:
         self.holds.hold(HoldKind.RESCUE, uid, self.members, Places(self.places, NO_SLOTS))
 
 
-def test_what_is_held_is_taken_for_all_but_the_job() -> None:
+def test_held_capacity_counts_as_used_for_all_but_its_job() -> None:
     bed = Bed()
     bed.keep()
     assert bed.left == 2000
@@ -49,27 +49,27 @@ def test_what_is_held_is_taken_for_all_but_the_job() -> None:
     assert bed.holds.claims_of("another") == ()
 
 
-def test_a_hold_replaces_the_one_before() -> None:
+def test_a_hold_replaces_the_previous_hold() -> None:
     bed = Bed()
     bed.keep()
     bed.keep()
     assert (bed.left, bed.holds.holders()) == (2000, ("one",))
 
 
-def test_a_hold_that_is_dropped_frees_what_it_kept_and_wakes_the_others() -> None:
+def test_a_dropped_hold_frees_its_capacity_and_wakes_the_others() -> None:
     bed = Bed()
     bed.keep()
     bed.holds.release("one")
     assert (bed.left, bed.freed, bed.holds.holders()) == (4000, 1, ())
 
 
-def test_to_drop_none_frees_nothing() -> None:
+def test_dropping_no_hold_frees_nothing() -> None:
     bed = Bed()
     bed.holds.release("one")
     assert bed.freed == 0
 
 
-def test_a_job_that_moves_keeps_where_it_goes_and_where_it_was() -> None:
+def test_a_moving_job_holds_its_target_and_its_former_nodes() -> None:
     bed = Bed()
     here, there = Places(bed.places, NO_SLOTS), Places({bed.members[0].key: "a"}, NO_SLOTS)
     bed.holds.hold(HoldKind.RESCUE, "one", bed.members, here, there)
@@ -113,7 +113,7 @@ LEFT: dict[str, tuple[list[Member], CardNeed, int]] = {
 
 
 @pytest.mark.parametrize(("members", "need", "want"), LEFT.values(), ids=LEFT)
-def test_what_a_hold_of_a_part_leaves_to_others(
+def test_the_capacity_that_a_hold_of_a_part_leaves_to_others(
     members: list[Member], need: CardNeed, want: int
 ) -> None:
     ledger, holds = promised(members)
@@ -130,7 +130,7 @@ def test_a_hold_of_a_part_takes_one_gpu(*, reserved: bool) -> None:
     assert ledger.free([NATIVE_GPU]).tolist() == [[1]]
 
 
-def test_another_planner_goes_on_with_what_was_recorded() -> None:
+def test_another_planner_continues_with_recorded_holds() -> None:
     ledger, holds = promised(shared(priority="high"))
     again = Ledger([sharing_node("n", cards=2)])
     written = msgspec.json.encode(list(holds.record()))
@@ -156,5 +156,5 @@ def test_a_pod_takes_over_the_capacity_of_its_plan() -> None:
     bed.holds.hold_plan("one", {"planned": Claim("a", {"cpu": 500})})
     bed.ledger.claim("pod", Claim("a", {"cpu": 500}))
     gains = bed.ledger.gains
-    bed.holds.hand_over("one", "planned", to="pod")
+    bed.holds.hand_over("one", "planned", heir="pod")
     assert (bed.holds.plan("one"), bed.left, bed.ledger.gains) == ({}, 3500, gains)

@@ -11,13 +11,13 @@ def test_pods_are_found_by_their_job_until_they_are_removed() -> None:
     pods.append(pod(OTHER, "worker", 0, uid="p2"))
     for member in pods:
         members.put(member)
-    assert members.of("one", namespace="team") == tuple(pods[:2])
-    assert members.of("one", namespace="theirs") == ()
-    assert members.of("unknown", namespace="team") == ()
+    assert members.pods_of("one", namespace="team") == tuple(pods[:2])
+    assert members.pods_of("one", namespace="theirs") == ()
+    assert members.pods_of("unknown", namespace="team") == ()
     assert members.all() == tuple(pods)
     members.remove(pods[2])
     members.remove(pods[2])
-    assert members.of("other", namespace="team") == ()
+    assert members.pods_of("other", namespace="team") == ()
     assert members.all() == tuple(pods[:2])
 
 
@@ -42,4 +42,4 @@ def test_a_newer_pod_takes_the_place_of_the_older() -> None:
     members.put(old)
     assert members.known(new) == old
     members.put(new)
-    assert members.of("one", namespace="team") == (new,)
+    assert members.pods_of("one", namespace="team") == (new,)

@@ -14,7 +14,7 @@ from tests.builders import JobBuilder, job, pod, pods
 OF = job().worker(3).build()
 
 
-def test_more_is_planned_again_only_when_half_of_too_many_exist() -> None:
+def test_planning_resumes_only_when_half_of_the_backlog_exists() -> None:
     backlog = PodCreationBacklog()
     assert not backlog.expect("a", MOST_OUTSTANDING - 1)
     assert (backlog.crowded, backlog.crowd) == (False, 0)
@@ -28,7 +28,7 @@ def test_more_is_planned_again_only_when_half_of_too_many_exist() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, MOST_OUTSTANDING)), max_size=30))
-def test_the_sum_is_that_of_the_jobs(expected: list[tuple[str, int]]) -> None:
+def test_the_backlog_is_the_sum_over_the_jobs(expected: list[tuple[str, int]]) -> None:
     backlog, want = PodCreationBacklog(), dict[str, int]()
     for uid, missing in expected:
         backlog.expect(uid, missing)
@@ -43,7 +43,7 @@ def worker(index: int) -> ReplicaKey:
 
 
 def started(*uids: str) -> PodCreationBacklog:
-    """Gangs of three pods that were unsuspended one after the other, all at the time 0."""
+    """Gangs of three pods, unsuspended one after the other, all at time 0."""
     backlog = PodCreationBacklog()
     for uid in uids:
         backlog.expect(uid, 3, attempt=1)
@@ -52,18 +52,18 @@ def started(*uids: str) -> PodCreationBacklog:
 
 
 def at(backlog: PodCreationBacklog, now: float, *uids: str) -> list[float]:
-    """Return for how long the gangs have waited in vain."""
+    """Return how long the gangs have waited in vain."""
     backlog.settle(now)
     return [backlog.quiet(uid, now) for uid in uids]
 
 
-def test_a_gang_waits_for_its_own_pods_and_for_the_pods_of_gangs_before_it() -> None:
+def test_a_gang_waits_for_its_own_pods_and_for_those_of_earlier_gangs() -> None:
     backlog = started("first", "second", "third")
     backlog.record_created("second", worker(0))
     assert at(backlog, 10.0, "first", "second", "third") == [10.0, 0.0, 0.0]
 
 
-def test_the_last_pod_of_a_gang_before_it_counts_too() -> None:
+def test_the_last_pod_of_an_earlier_gang_counts_too() -> None:
     backlog = started("first", "second")
     backlog.record_created("first", worker(2))
     backlog.expect("first", None)
@@ -72,7 +72,7 @@ def test_the_last_pod_of_a_gang_before_it_counts_too() -> None:
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_a_gang_that_was_whole_and_lost_a_pod_is_waited_for_by_no_earlier_gang(
+def test_no_gang_waits_for_a_lost_pod_of_an_earlier_whole_gang(
     settled: bool,
 ) -> None:
     backlog = started("whole", "waits")
@@ -94,7 +94,7 @@ def test_a_pod_that_is_created_and_deleted_forever_does_not_make_the_wait_endles
     assert at(backlog, 100.0, "one", "next") == [99.0, 99.0]
 
 
-def test_another_plan_has_the_pods_created_anew() -> None:
+def test_another_plan_restarts_the_creation_of_pods() -> None:
     backlog = started("one")
     backlog.record_created("one", worker(0))
     backlog.settle(5.0)
@@ -104,7 +104,7 @@ def test_another_plan_has_the_pods_created_anew() -> None:
     assert at(backlog, 20.0, "one") == [0.0]
 
 
-def test_pods_that_did_not_come_in_time_keep_no_gang_waiting() -> None:
+def test_pods_not_created_in_time_keep_no_gang_waiting() -> None:
     backlog = PodCreationBacklog()
     backlog.expect("late", MOST_OUTSTANDING, attempt=1)
     assert backlog.crowded
@@ -117,7 +117,7 @@ def test_pods_that_did_not_come_in_time_keep_no_gang_waiting() -> None:
     assert backlog.crowded
 
 
-def test_what_is_known_of_the_gangs_is_taken_over() -> None:
+def test_a_new_controller_takes_over_the_state_of_the_gangs() -> None:
     backlog = started("first", "second", "third")
     backlog.record_created("second", worker(1))
     backlog.settle(4.0)
@@ -152,7 +152,7 @@ COMING: dict[str, tuple[JobBuilder, tuple[Pod, ...], int | None]] = {
     "a job in the queue": (job().worker(3).held(), (), None),
     "a job that ended": (job().worker(3).resumed().condition("Succeeded"), (), None),
     "a job that is being deleted": (job().worker(3).resumed().deleting(), (), None),
-    "a job that was let go": (job().worker(3).resumed().released(), (), None),
+    "a job that was released": (job().worker(3).resumed().released(), (), None),
 }
 UNPLANNED: dict[str, tuple[tuple[Pod, ...], int | None]] = {
     "none of its pods is gated": ((pod(OF, "worker", 0),), None),
@@ -168,15 +168,15 @@ def test_the_pods_of_a_job_that_another_system_started_keep_no_gang_waiting(
 
 
 @pytest.mark.parametrize(("of", "pods", "want"), COMING.values(), ids=COMING)
-def test_what_the_operator_has_yet_to_create(
+def test_the_pods_that_the_operator_has_yet_to_create(
     of: JobBuilder, pods: tuple[Pod, ...], want: int | None
 ) -> None:
     assert still_to_come(of.build(), pods) == want
 
 
 LEFT: dict[str, tuple[JobBuilder, list[Pod], int]] = {
-    "none exists: all are to come": (job().worker(3).resumed(), [], 3),
-    "one is bound, one is new, one is to come": (
+    "none exists: all are yet to be created": (job().worker(3).resumed(), [], 3),
+    "one is bound, one is new, one is yet to be created": (
         job().worker(3).resumed(),
         [pod(OF, "worker", 0, bound="a"), pod(OF, "worker", 1)],
         2,
@@ -192,7 +192,7 @@ LEFT: dict[str, tuple[JobBuilder, list[Pod], int]] = {
     ),
     "it is suspended": (job().worker(3).suspended(), [], 0),
     "it has ended": (job().worker(3).resumed().condition("Succeeded"), [], 0),
-    "it has more pods than kfext looks at": (job().worker(100_000).resumed(), [], 0),
+    "it has more pods than kfext reads": (job().worker(100_000).resumed(), [], 0),
 }
 
 

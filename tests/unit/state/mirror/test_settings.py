@@ -50,14 +50,14 @@ def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed
 
     monkeypatch.setattr(SettingsSource, "resolve", counted)
     for namespace in ("team", "other"):
-        made = job(uid=namespace, name=namespace).worker(2)
-        made.raw["metadata"]["namespace"] = namespace
-        cluster.observe_job(made.raw)
+        builder = job(uid=namespace, name=namespace).worker(2)
+        builder.raw["metadata"]["namespace"] = namespace
+        cluster.observe_job(builder.raw)
 
     def resolve() -> list[str]:
         resolved.clear()
         for tracked in cluster.jobs.values():
-            settings.of(tracked)
+            settings.settings_of(tracked)
         return resolved
 
     assert resolve() == ["team", "other"]
@@ -74,28 +74,28 @@ def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed
 
 
 def spoilt(*, admitted: str) -> JobBuilder:
-    """A job with a good value in its template, where admission wrote it, and a bad one since."""
-    made = job().worker(2).annotated(COLOCATION, "sometimes")
-    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    """A job with a valid value in its template, from admission, and a malformed value since."""
+    builder = job().worker(2).annotated(COLOCATION, "sometimes")
+    template = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"annotations": {COLOCATION: admitted}}
-    return made
+    return builder
 
 
 CASES: dict[str, tuple[JobBuilder, SettingsSource, str]] = {
     "the default": (job(), source(), "preferred"),
     "the policy": (job(), source(policy=True), "off"),
     "the namespace before the policy": (job(), source(namespace=True, policy=True), "required"),
-    "the job before all": (
+    "the job before namespace and policy": (
         job().annotated(COLOCATION, "preferred"),
         source(namespace=True, policy=True),
         "preferred",
     ),
-    "a job with an annotation that was spoilt later": (
+    "a job with a later malformed annotation": (
         job().annotated(COLOCATION, "sometimes"),
         source(namespace=True),
         "required",
     ),
-    "a spoilt annotation, and the value as admission left it": (
+    "a malformed annotation, and the value of admission": (
         spoilt(admitted="off"),
         source(namespace=True),
         "off",
@@ -109,7 +109,7 @@ def test_colocation(made: JobBuilder, of: SettingsSource, want: str) -> None:
     assert of.resolve(made.build())[0].colocation == want
 
 
-def test_what_an_edit_spoilt_is_told() -> None:
+def test_a_malformed_edit_is_reported() -> None:
     assert source().resolve(job().build())[0].errors == ()
     (told,) = map(str, source().resolve(spoilt(admitted="off").build())[0].errors)
     assert f"annotation {COLOCATION} of the job" in told
@@ -123,7 +123,7 @@ def test_timeouts_come_from_the_policy_that_selects_the_namespace() -> None:
     assert of.resolve(job().build())[0].placement == Placement()
 
 
-def test_what_is_gone_holds_no_more() -> None:
+def test_settings_of_deleted_objects_no_longer_apply() -> None:
     of = source(namespace=True, policy=True)
     of.observe_namespace(TEAM, None)
     of.forget_policy("p")
@@ -172,12 +172,12 @@ def test_a_namespace_from_the_wire() -> None:
 
 
 @pytest.mark.parametrize("key", [names.ELASTIC, names.RESIZE, names.MIGRATE, names.METRICS])
-def test_an_edit_of_a_running_job_holds_as_soon_as_it_is_seen(cluster: Cluster, key: str) -> None:
+def test_an_edit_of_a_running_job_applies_as_soon_as_it_is_seen(cluster: Cluster, key: str) -> None:
     of, name = SettingsSource(), key.removeprefix(f"{names.DOMAIN}/")
     cluster.observe_job(job().worker(2).version(1).raw)
-    default = getattr(of.of(cluster.jobs["uid-1"]), name)
+    default = getattr(of.settings_of(cluster.jobs["uid-1"]), name)
     cluster.observe_job(job().worker(2).annotated(key, WELL_FORMED[key]).version(2).raw)
-    edited = getattr(of.of(cluster.jobs["uid-1"]), name)
+    edited = getattr(of.settings_of(cluster.jobs["uid-1"]), name)
     assert edited == parse_setting(key, WELL_FORMED[key], place=key) != default
     cluster.observe_job(job().worker(2).version(3).raw)
-    assert getattr(of.of(cluster.jobs["uid-1"]), name) == default
+    assert getattr(of.settings_of(cluster.jobs["uid-1"]), name) == default

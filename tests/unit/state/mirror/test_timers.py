@@ -1,4 +1,4 @@
-"""Which job is next: by the queue, by time, by namespace, and a few of many."""
+"""The next job: by the queue, by time, by namespace, and a few of many."""
 
 from collections import Counter
 
@@ -24,8 +24,8 @@ def add(agenda: RoundQueue, *jobs: TrackedJob) -> None:
 
 def taken(agenda: RoundQueue, *, most: int) -> list[str]:
     """Return the next jobs of a round, at most so many."""
-    found = (agenda.pop() for _ in range(most))
-    return [waiting.job.name for waiting in found if waiting is not None]
+    result = (agenda.pop() for _ in range(most))
+    return [waiting.job.name for waiting in result if waiting is not None]
 
 
 @given(ages=st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3)), again=st.booleans())
@@ -63,23 +63,23 @@ def test_a_job_that_comes_ahead_of_the_others_joins_the_round() -> None:
 
 
 @given(changes=st.lists(st.sampled_from("abcdefg"), max_size=60))
-def test_whatever_changes_in_between_the_last_has_its_turn_in_its_round(changes: str) -> None:
+def test_the_last_job_has_its_turn_in_its_round_whatever_changes(changes: str) -> None:
     agenda = RoundQueue()
     jobs = {name: tracked(name, ord(name)) for name in "abcdefg"}
     add(agenda, *jobs.values(), tracked("last", 999))
-    found: list[str] = []
+    results: list[str] = []
     for name in [*changes, *"abcdefgh"]:
-        found += taken(agenda, most=1)
+        results += taken(agenda, most=1)
         if name in jobs:
             add(agenda, jobs[name])
-    assert found.index("last") == len(jobs)
+    assert results.index("last") == len(jobs)
 
 
 acts = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 50)), max_size=300)
 
 
 @given(acts=acts, now=st.integers(0, 50))
-def test_each_job_rings_once_at_the_last_time_that_was_set(
+def test_each_job_has_one_alarm_at_the_last_set_time(
     acts: list[tuple[str, int | None]], now: int
 ) -> None:
     alarms, want = Timers(), dict[str, int]()
@@ -143,7 +143,7 @@ def test_no_namespace_is_served_twice_while_another_waits(namespaces: list[str])
 
 
 @given(st.integers(1, 9), st.integers(0, 40))
-def test_each_has_a_turn_before_the_first_has_another(most: int, number: int) -> None:
+def test_each_job_has_a_turn_before_any_has_a_second(most: int, number: int) -> None:
     turns, among = RoundRobin(most), range(number)
     for _ in range(2):
         looked: list[int] = []
@@ -152,7 +152,7 @@ def test_each_has_a_turn_before_the_first_has_another(most: int, number: int) ->
         assert looked == list(among)
 
 
-def test_a_sequence_that_has_become_shorter_begins_anew() -> None:
+def test_a_shortened_sequence_starts_again() -> None:
     turns = RoundRobin(3)
     turns.some("abcdef")
     assert turns.some("ab") == "ab"

@@ -44,7 +44,7 @@ STEPS: dict[str, tuple[Step, Plan | None]] = {
 
 
 @pytest.mark.parametrize(("step", "assumed"), STEPS.values(), ids=STEPS)
-def test_a_step_is_being_written_until_it_is_finished(
+def test_a_step_is_pending_until_it_is_finished(
     tracked: TrackedJob, step: Step, assumed: Plan | None
 ) -> None:
     tracked.decide(step, at=1.0)
@@ -53,7 +53,7 @@ def test_a_step_is_being_written_until_it_is_finished(
     assert (tracked.busy, tracked.settled, tracked.assumed) == (False, True, None)
 
 
-def test_a_job_never_fits_from_the_first_such_verdict_until_another(tracked: TrackedJob) -> None:
+def test_a_job_counts_as_never_fitting_until_another_verdict(tracked: TrackedJob) -> None:
     since = []
     for at, step in enumerate([NO_ROOM, TOO_BIG, TOO_BIG, NO_ROOM, TOO_BIG]):
         tracked.decide(step, at=float(at))
@@ -61,7 +61,7 @@ def test_a_job_never_fits_from_the_first_such_verdict_until_another(tracked: Tra
     assert since == [None, 1.0, 1.0, None, 4.0]
 
 
-def test_refused_writes_back_off_until_one_is_taken_or_the_job_changes(tracked: TrackedJob) -> None:
+def test_refused_writes_back_off_until_one_is_accepted_or_an_edit(tracked: TrackedJob) -> None:
     assert [tracked.fail(at=0.0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     assert tracked.not_before == 30.0
     tracked.update(tracked.raw, replace(tracked.job), None, JobState())
@@ -71,7 +71,7 @@ def test_refused_writes_back_off_until_one_is_taken_or_the_job_changes(tracked: 
     assert tracked.not_before == 6.0
 
 
-def test_only_a_change_of_what_counts_as_progress_restarts_the_clock(tracked: TrackedJob) -> None:
+def test_only_progress_restarts_the_clock(tracked: TrackedJob) -> None:
     for at, marker in enumerate([("a",), ("a",), ("b",), ("b",)]):
         tracked.observe_progress(marker, at=float(at))
     assert tracked.since == 2.0
@@ -80,7 +80,7 @@ def test_only_a_change_of_what_counts_as_progress_restarts_the_clock(tracked: Tr
 def test_each_pod_without_a_node_has_a_clock_of_its_own(tracked: TrackedJob) -> None:
     gated, pinned = pod(tracked.job, "worker", 0, gated=True), pod(tracked.job, "worker", 1)
     tracked.observe_unbound([gated, pinned], at=1.0)
-    tracked.observe_unbound([pinned], at=2.0)  # the other pod went,
+    tracked.observe_unbound([pinned], at=2.0)  # the other pod was deleted,
     tracked.observe_unbound([gated, pinned], at=3.0)  # and came back
     assert tracked.unbound == {(gated.uid, True): 3.0, (pinned.uid, False): 1.0}
     tracked.observe_unbound(
@@ -89,14 +89,14 @@ def test_each_pod_without_a_node_has_a_clock_of_its_own(tracked: TrackedJob) -> 
     assert tracked.unbound == {(gated.uid, False): 4.0}
 
 
-def test_so_has_each_slot_without_a_reserved_gpu(tracked: TrackedJob) -> None:
+def test_each_slot_without_a_reserved_gpu_has_a_clock_of_its_own(tracked: TrackedJob) -> None:
     tracked.observe_unreserved([("n", 0), ("n", 1)], at=1.0)
     tracked.observe_unreserved([("n", 1)], at=2.0)
     tracked.observe_unreserved([("n", 0), ("n", 1)], at=3.0)
     assert tracked.unreserved == {("n", 0): 3.0, ("n", 1): 1.0}
 
 
-def test_a_step_is_given_up_after_so_many_refusals_in_a_row(tracked: TrackedJob) -> None:
+def test_a_step_is_given_up_after_several_refusals_in_a_row(tracked: TrackedJob) -> None:
     def attempt(*, at: float) -> bool:
         tracked.decide(Unsuspend(PLAN, Verdict(names.REASON_PLANNED, "")), at=at)
         tracked.finish()
@@ -110,7 +110,7 @@ def test_a_step_is_given_up_after_so_many_refusals_in_a_row(tracked: TrackedJob)
     assert not attempt(at=1000.0)
 
 
-def test_a_step_that_was_refused_is_forgotten_when_what_it_rests_on_changes(
+def test_a_refused_step_is_forgotten_when_its_preconditions_change(
     tracked: TrackedJob,
 ) -> None:
     tracked.refuse("denied", at=1.0)
@@ -143,7 +143,7 @@ def test_how_long_a_job_waits_at_its_present_size(
     assert tracked.waits(NOW) == want
 
 
-def test_errors_are_kept_with_the_job_until_they_are_taken(tracked: TrackedJob) -> None:
+def test_errors_are_kept_with_the_job_until_they_are_read(tracked: TrackedJob) -> None:
     failures, error = Failures(), ValueError("a bug")
     with failures.about(tracked):
         raise error
@@ -153,7 +153,7 @@ def test_errors_are_kept_with_the_job_until_they_are_taken(tracked: TrackedJob) 
     assert failures.take() == []
 
 
-def test_a_process_that_is_to_end_ends(tracked: TrackedJob) -> None:
+def test_an_exit_of_the_process_is_not_caught(tracked: TrackedJob) -> None:
     failures = Failures()
     for ends in (KeyboardInterrupt, asyncio.CancelledError):
         with pytest.raises(ends), failures.about(tracked):
@@ -173,18 +173,18 @@ OWED = JobState(
 )
 SHOWN: dict[str, tuple[Settings, JobState, dict[str, object], set[str]]] = {
     "none without settings": (Settings(), JobState(), {}, set()),
-    "changes that it opted in to": (OPTED, JobState(), {}, ALL),
-    "none that an administrator switched off": (FORBIDDEN, JobState(), {}, {names.MOVED}),
+    "changes that the job opted in to": (OPTED, JobState(), {}, ALL),
+    "no change that an administrator switched off": (FORBIDDEN, JobState(), {}, {names.MOVED}),
     "a restart once it is stalled": (
         Settings(migrate="checkpointed", stalled="restart"),
         JobState(),
         {},
         {names.MOVED, names.STOPPED},
     ),
-    "none before kfext handles it": (OPTED, JobState(), {"phase": None}, set()),
+    "no change before kfext handles the job": (OPTED, JobState(), {"phase": None}, set()),
     "changes that kfext has to revert": (Settings(), OWED, {"phase": None}, ALL),
     "no CPU while it is suspended": (OPTED, JobState(), {"suspend": True}, ALL - {names.RESIZED}),
-    "none after its end": (OPTED, OWED, {"deleting": True}, set()),
+    "no change after its end": (OPTED, OWED, {"deleting": True}, set()),
 }
 
 

@@ -1,4 +1,4 @@
-"""What volume claims mean for the nodes of a job, and when jobs are decided on again."""
+"""The effect of volume claims on the nodes of a job, and when jobs are decided on again."""
 
 from dataclasses import replace
 
@@ -57,11 +57,11 @@ MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
             unmodelled=("volume claim data, with a volume that names its zone by labels",)
         ),
     ),
-    "bound to a volume that has not been seen yet: it will be": (
+    "bound to a volume that has not been seen yet: awaited": (
         claim("unseen", bound=True),
         PENDING,
     ),
-    "of no class and not bound: it will be, without the pod": (claim(), PENDING),
+    "of no class and not bound: bound without the pod": (claim(), PENDING),
     "of a class that binds at once": (claim(storage_class="soon"), PENDING),
     "of a class that is not known": (claim(storage_class="unknown"), PENDING),
     "of a class that waits for a pod: not modelled": (
@@ -80,7 +80,7 @@ MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
         claim("shared", bound=True, one_pod=True),
         VolumeConstraints(unmodelled=("volume claim data, which one pod at a time may use",)),
     ),
-    "of another namespace: there is none": (
+    "of another namespace: absent": (
         claim("shared", bound=True, namespace="other"),
         PENDING,
     ),
@@ -97,7 +97,7 @@ def test_two_claims_on_volumes_of_one_zone_are_one_constraint() -> None:
     assert found(known, "data", "more") == VolumeConstraints(terms=(IN_A,))
 
 
-def test_a_gated_pod_is_judged_by_its_own_claims_and_others_by_none() -> None:
+def test_a_gated_pod_has_its_own_claims_and_other_pods_none() -> None:
     of, known = trainer(), volumes(claim("zonal", bound=True))
     gated = pod(of, "worker", 0, gated=True, spec=using("data"))
     bound = pod(of, "worker", 1, bound="a", spec=using("data"))
@@ -116,11 +116,11 @@ def test_a_job_without_claims_is_not_copied() -> None:
 @pytest.fixture
 def cluster() -> Cluster:
     """Two jobs of one namespace; the first has a claim."""
-    made = Cluster()
-    made.record_job(trainer("data"), {})
-    made.record_job(replace(trainer(), uid="uid-2", name="plain"), {})
-    made.changed.clear()
-    return made
+    cluster = Cluster()
+    cluster.record_job(trainer("data"), {})
+    cluster.record_job(replace(trainer(), uid="uid-2", name="plain"), {})
+    cluster.changed.clear()
+    return cluster
 
 
 def test_the_jobs_of_a_claim_are_decided_on_again_when_it_is_bound(cluster: Cluster) -> None:
@@ -133,7 +133,7 @@ def test_the_jobs_of_a_claim_are_decided_on_again_when_it_is_bound(cluster: Clus
     assert group.constraints.volumes.terms == (IN_A,)
 
 
-def test_the_jobs_of_a_claim_are_decided_on_again_when_it_goes(cluster: Cluster) -> None:
+def test_the_jobs_of_a_claim_are_decided_on_again_when_it_is_deleted(cluster: Cluster) -> None:
     bound = claim("zonal", bound=True)
     cluster.volumes.observe_volume(None, ZONAL)
     cluster.volumes.observe_claim(None, bound)
@@ -154,7 +154,7 @@ def test_claims_of_other_namespaces_concern_no_job_here(cluster: Cluster) -> Non
     assert cluster.changed == set()
 
 
-def test_a_claim_that_no_job_has_concerns_none_of_its_namespace(cluster: Cluster) -> None:
+def test_a_claim_without_a_job_concerns_no_job_of_its_namespace(cluster: Cluster) -> None:
     other = claim(storage_class="late", name="other")
     cluster.volumes.observe_class(None, LATE)
     for old, new in ((None, other), (other, replace(other, volume="x")), (other, None)):
@@ -187,14 +187,14 @@ def test_a_volume_of_another_namespace_concerns_no_job_that_names_it(cluster: Cl
     assert cluster.changed == set()
 
 
-def test_a_job_is_brought_up_to_date_once_however_often_its_claims_change(
+def test_a_job_is_updated_once_however_often_its_claims_change(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[TrainingJob] = []
+    results: list[TrainingJob] = []
     real = Volumes.of_job
 
     def counted(self: Volumes, of: TrainingJob) -> TrainingJob:
-        found.append(of)
+        results.append(of)
         return real(self, of)
 
     monkeypatch.setattr(Volumes, "of_job", counted)
@@ -202,14 +202,14 @@ def test_a_job_is_brought_up_to_date_once_however_often_its_claims_change(
     for _ in range(50):
         cluster.volumes.observe_claim(None, claim(storage_class="late"))
         cluster.volumes.observe_claim(claim(storage_class="late"), None)
-    assert found == []
+    assert results == []
     for _ in range(2):
         for tracked in cluster.jobs.values():
             cluster.refresh_volumes(tracked)
-    assert [job.uid for job in found] == ["uid-1"]
+    assert [job.uid for job in results] == ["uid-1"]
 
 
-def test_a_job_that_is_gone_is_not_decided_on_again(cluster: Cluster) -> None:
+def test_a_deleted_job_is_not_decided_on_again(cluster: Cluster) -> None:
     cluster.forget_job("uid-1")
     cluster.changed.clear()
     cluster.volumes.observe_claim(None, claim(storage_class="late"))

@@ -1,4 +1,4 @@
-"""An executor is made when the first job asks for its kind; the outcomes of changes are counted."""
+"""An executor is created with the first job of its kind; the outcomes of changes are counted."""
 
 from dataclasses import replace
 
@@ -15,44 +15,44 @@ from tests.unit.sim.test_preempt import URGENT, VICTIM, PreemptBed, asked, stops
 RUNS = replace(PLAIN, steps=10_000)
 
 
-def test_it_sleeps_among_jobs_without_settings() -> None:
-    of = Bed(RUNS, policy=None, a=4000).at(60)
-    assert of.job().job.started
-    companion = of.planner.companion
+def test_the_companion_is_idle_among_jobs_without_settings() -> None:
+    bed = Bed(RUNS, policy=None, a=4000).at(60)
+    assert bed.job().job.started
+    companion = bed.planner.companion
     assert companion.executors == {}
     assert (companion.next_look(), companion.news(), companion.failures) == (float("inf"), [], [])
 
 
-def test_it_wakes_for_a_job_that_opts_in_while_it_runs() -> None:
-    of = Bed(RUNS, policy=None, a=4000).at(60)
-    of.annotate(names.RESIZE, "cpu")
-    of.after(20)
-    assert of.planner.companion.executors.keys() == {names.RESIZED}
+def test_the_companion_starts_for_a_job_that_opts_in_while_it_runs() -> None:
+    bed = Bed(RUNS, policy=None, a=4000).at(60)
+    bed.annotate(names.RESIZE, "cpu")
+    bed.after(20)
+    assert bed.planner.companion.executors.keys() == {names.RESIZED}
 
 
-def test_a_new_controller_gives_back_workers_of_a_job_that_opted_out_meanwhile() -> None:
-    of = scaled_bed(LONG, GANG)
-    while not sizes(of):
-        of.after(1)
-    asked = of.job().spec.workers
-    of.restart()
-    of.annotate(names.ELASTIC, "off")
-    of.after(300)
-    assert sizes(of)[-1] == asked
+def test_a_new_controller_restores_workers_of_a_job_that_opted_out_meanwhile() -> None:
+    bed = scaled_bed(LONG, GANG)
+    while not sizes(bed):
+        bed.after(1)
+    asked = bed.job().spec.workers
+    bed.restart()
+    bed.annotate(names.ELASTIC, "off")
+    bed.after(300)
+    assert sizes(bed)[-1] == asked
 
 
 # --- the outcomes of changes --------------------------------------------------------------------
 
 
-def counted(of: Bed) -> dict[tuple[str, str], int]:
-    return {key: number for key, number in of.planner.companion.changes.items() if number}
+def counted(bed: Bed) -> dict[tuple[str, str], int]:
+    return {key: number for key, number in bed.planner.companion.changes.items() if number}
 
 
 def test_each_change_of_a_size_is_counted_once() -> None:
-    of = scaled_bed(LONG, GANG)
-    of.run()
-    assert len(sizes(of)) > 1
-    assert counted(of) == {("scale", "done"): len(sizes(of))}
+    bed = scaled_bed(LONG, GANG)
+    bed.run()
+    assert len(sizes(bed)) > 1
+    assert counted(bed) == {("scale", "done"): len(sizes(bed))}
 
 
 DENIED = Forbidden(status=403, reason="Forbidden", message="admission webhook says no")
@@ -62,21 +62,21 @@ DENIED = Forbidden(status=403, reason="Forbidden", message="admission webhook sa
 def test_a_change_that_is_not_written_is_counted_with_its_outcome(
     error: ApiError, outcome: str
 ) -> None:
-    of = scaled_bed(LONG, GANG)
-    refused = refuse(of, lambda uid, change: uid == "uid-train" and resizes(change), error)
+    bed = scaled_bed(LONG, GANG)
+    refused = refuse(bed, lambda uid, change: uid == "uid-train" and resizes(change), error)
     while not refused:
-        of.after(1)
-    of.after(5)
-    assert counted(of) == {("scale", outcome): 1}
+        bed.after(1)
+    bed.after(5)
+    assert counted(bed) == {("scale", outcome): 1}
 
 
 def test_a_request_for_a_checkpoint_is_no_change() -> None:
-    of = PreemptBed(VICTIM, URGENT).at(300)
-    assert (asked(of), stops(of)) == (["train"], ["train"])
-    assert counted(of) == {("preempt", "done"): 1}
+    bed = PreemptBed(VICTIM, URGENT).at(300)
+    assert (asked(bed), stops(bed)) == (["train"], ["train"])
+    assert counted(bed) == {("preempt", "done"): 1}
 
 
-def test_changes_of_cpu_are_counted_and_what_is_restored_apart() -> None:
+def test_changes_of_cpu_and_restores_are_counted_separately() -> None:
     of = favoured()
     assert counted(of) == {("resize", "done"): 1}
     of.opt("short", "off")

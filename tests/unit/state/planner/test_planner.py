@@ -1,4 +1,4 @@
-"""The length of ticks changes nothing: the sequence of decisions stays the same."""
+"""The length of ticks does not affect the sequence of decisions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,7 +38,7 @@ def submit(planner: Planner, name: str, *, created: float, **fields: Any) -> Non
 
 
 def decided(planner: Planner, now: Moment = NOW) -> list[tuple[str, Step]]:
-    """Return the steps of ticks at one moment until nothing is left."""
+    """Return the steps of ticks at one moment until no decision is open."""
     steps = []
     for _ in range(1000):
         tick = planner.tick(now)
@@ -53,13 +53,13 @@ def decided(planner: Planner, now: Moment = NOW) -> list[tuple[str, Step]]:
 def test_ticks_of_any_length_decide_the_same_in_the_same_order(
     submitted: Sequence[tuple[dict[str, Any], int]],
 ) -> None:
-    found = []
+    results = []
     for most in (1, 2, 64):
         planner = planner_of(most, a="8", b="4")
         for number, (fields, created) in enumerate(submitted):
             submit(planner, f"job-{number}", created=created, **fields)
-        found.append(decided(planner))
-    assert found[0] == found[1] == found[2]
+        results.append(decided(planner))
+    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize(("most", "want"), [(MOST_DECISIONS, 6), (8, 2), (1, 1)])
@@ -73,18 +73,18 @@ def test_a_tick_of_fewer_jobs_is_over_after_fewer_pods(most: int, want: int) -> 
 
 @pytest.mark.histories
 @given(data=st.data())
-def test_so_they_do_after_any_history(data: st.DataObject) -> None:
+def test_ticks_of_any_length_decide_the_same_after_any_history(data: st.DataObject) -> None:
     history = History(data)
     for act in (*CROWDED, *data.draw(st.lists(st.sampled_from(ACTS), max_size=15))):
         act(history)
-    found = []
+    results = []
     for most in (1, 2, 64):
         planner = recorded_planner(snapshot_of(history.planner, history.moment), history.moment)
         planner._most = most
-        for name in ("x", "y"):  # capacity comes: the jobs that wait are decided on again
+        for name in ("x", "y"):  # capacity is freed: the waiting jobs are decided on again
             planner.cluster.observe_node(None, node(name, cpu="3"))
-        found.append(decided(planner, history.moment))
-    assert found[0] == found[1] == found[2]
+        results.append(decided(planner, history.moment))
+    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize("most", [1, 2])
@@ -102,7 +102,7 @@ def test_a_change_ahead_of_the_remainder_is_decided_first(most: int) -> None:
     ]
 
 
-def test_a_tick_stops_after_so_many_decisions_and_counts_the_rest() -> None:
+def test_a_tick_stops_after_a_number_of_decisions_and_counts_the_rest() -> None:
     planner = planner_of(MOST_DECISIONS, a="4")
     for number in range(MOST_DECISIONS + 3):
         submit(planner, f"job-{number}", created=number, **SMALL)
@@ -129,20 +129,20 @@ def reads(pods: int, monkeypatch: pytest.MonkeyPatch) -> int:
     for number in range(20):
         memory = {**SMALL, "priority": "high", "colocation": "required"}
         submit(planner, f"job-{number}", created=number, **{**memory, "workers": number % 8 + 1})
-    found: list[Claim] = []
+    results: list[Claim] = []
     with monkeypatch.context() as counting:
         for method in ("get", "on", "with_any"):
             real = getattr(Claims, method)
 
             def counted(self: Claims, *args: Any, real: Any = real, **named: Any) -> Any:
                 answer = real(self, *args, **named)
-                found.extend([answer] if isinstance(answer, Claim) else answer or ())
+                results.extend([answer] if isinstance(answer, Claim) else answer or ())
                 return answer
 
             counting.setattr(Claims, method, counted)
         counting.setattr(Claims, "all", lambda self: pytest.fail("copied all claims"))
         decided(planner)
-    return len(found)
+    return len(results)
 
 
 def test_a_tick_reads_no_more_claims_on_a_cluster_with_more_pods(
@@ -164,7 +164,7 @@ def test_a_step_that_is_being_written_is_not_decided_again_until_it_is_finished(
     assert [type(step) for _, step in planner.tick(later).steps] == [Unsuspend]
 
 
-def test_a_job_that_is_gone_leaves_nothing_to_decide() -> None:
+def test_a_deleted_job_leaves_nothing_to_decide() -> None:
     planner = planner_of(64)
     submit(planner, "train", created=1, **SMALL)
     planner.tick(NOW)

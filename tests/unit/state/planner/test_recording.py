@@ -1,4 +1,4 @@
-"""`plan -f` answers what the controller then does, on any snapshot.
+"""`plan -f` predicts the controller's decision, on any snapshot.
 
 A controller lives through a random history, to the end of its round. Then a job is planned with
 what that controller knows, and submitted to it: both come to the same answer.
@@ -28,18 +28,18 @@ Answer = tuple[str, str, dict[str, str]]
 
 
 def planned(history: History, fields: dict[str, Any]) -> Answer:
-    """What `plan -f` answers: the outcome, the reason, and the node of each replica."""
+    """The answer of `plan -f`: the outcome, the reason, and the node of each replica."""
     raw = made("asked", uid="", created=0, **fields).raw
     raw["metadata"] = {key: raw["metadata"][key] for key in ("name", "annotations", "namespace")}
     del raw["metadata"]["annotations"]["kfext.dev/held"]
     del raw["spec"]["runPolicy"]["suspend"]
     snapshot = snapshot_of(history.planner, history.moment)
-    found = Forecast(snapshot, now=history.now).submit(raw, home="team")
-    return found.outcome, found.reason, found.nodes
+    result = Forecast(snapshot, now=history.now).submit(raw, home="team")
+    return result.outcome, result.reason, result.nodes
 
 
 def decided(history: History, fields: dict[str, Any]) -> Answer:
-    """What the controller does with the same job."""
+    """The controller's decision on the same job."""
     history.put_job(made("asked", uid="planned-1", created=int(history.now), **fields).raw)
     step = outlooks(history.planner, history.moment)["planned-1"].step
     if isinstance(step, Unsuspend):
@@ -53,7 +53,7 @@ def decided(history: History, fields: dict[str, Any]) -> Answer:
 @pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), fields=jobs)
-def test_plan_answers_what_the_controller_then_does(
+def test_plan_predicts_the_decision_of_the_controller(
     data: st.DataObject, fields: dict[str, Any]
 ) -> None:
     history = History(data)
@@ -68,7 +68,7 @@ def test_plan_answers_what_the_controller_then_does(
 
 
 class Script:
-    """Draws what a test says, in its order."""
+    """Draws the values of a test, in order."""
 
     def __init__(self, *values: Any) -> None:
         self._values = list(values)
@@ -108,7 +108,7 @@ DIVERGED: dict[str, tuple[Script, tuple[Act, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("script", "acts", "fields"), DIVERGED.values(), ids=DIVERGED.keys())
-def test_they_agree_where_they_once_did_not(
+def test_plan_and_controller_agree_in_former_differences(
     script: Script, acts: tuple[Act, ...], fields: dict[str, Any]
 ) -> None:
     history = History(script)  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ def test_a_snapshot_of_a_planner_made_from_a_snapshot_is_that_snapshot(
     _assert_equal_again(history)
 
 
-def test_they_are_equal_where_a_reservation_is_lost_while_the_namespace_is_opted_out() -> None:
+def test_snapshots_are_equal_after_a_reservation_is_lost_in_an_opted_out_namespace() -> None:
     history = History(Script(AT_ONCE, of(1, gpu="low"), "reservation-3"))  # type: ignore[arg-type]
     for act in (History.submit, History.go_on, History.opt_out, History.end_round):
         act(history)
@@ -138,7 +138,7 @@ def test_they_are_equal_where_a_reservation_is_lost_while_the_namespace_is_opted
     _assert_equal_again(history)
 
 
-def test_they_are_equal_where_a_slot_of_a_finished_job_is_reserved_for_another_job() -> None:
+def test_snapshots_are_equal_after_a_slot_of_a_finished_job_is_reserved_again() -> None:
     low, high = of(1, gpu="low"), of(1, gpu="high")
     history = History(Script(AT_ONCE, low, "job-1", high))  # type: ignore[arg-type]
     for act in (History.submit, History.go_on, History.finish, History.go_on):

@@ -42,7 +42,7 @@ def ran(namespace: str, series: str, ago: float) -> FailedStart:
 
 
 def three(ago: float) -> list[FailedStart]:
-    """Failures of two series of a namespace, the last so long ago."""
+    """Failures of two series of a namespace, the last this long ago."""
     return [cured("team", series, ago + more) for more, series in enumerate("abb")]
 
 
@@ -122,15 +122,15 @@ def test_whether_a_node_is_suspect(
     failures: list[FailedStart], *, for_team: bool, for_others: bool
 ) -> None:
     for namespace, want in (("team", for_team), ("", for_others)):
-        found = suspicions(failures, namespace=namespace, now=NOW)
-        assert set(found) == ({"bad"} if want else set()), namespace
+        result = suspicions(failures, namespace=namespace, now=NOW)
+        assert set(result) == ({"bad"} if want else set()), namespace
 
 
-def test_a_suspicion_says_for_how_long_and_on_what_evidence() -> None:
-    found = suspicions([*OWN, cured("x", "a"), cured("x", "b")], namespace="team", now=NOW)
+def test_a_suspicion_states_its_time_and_evidence() -> None:
+    result = suspicions([*OWN, cured("x", "a"), cured("x", "b")], namespace="team", now=NOW)
     until = written_time(NOW - HOUR + LASTS_SECONDS)
-    assert found["bad"].startswith("4 jobs of 3 series failed here at their start")
-    assert found["bad"].endswith(f"; the jobs of one namespace use it last until {until}")
+    assert result["bad"].startswith("4 jobs of 3 series failed here at their start")
+    assert result["bad"].endswith(f"; the jobs of one namespace use it last until {until}")
 
 
 some_failures = st.lists(
@@ -154,8 +154,8 @@ def test_two_namespaces_never_accuse_a_node_for_a_third(failures: list[FailedSta
 def test_the_order_in_which_failures_were_recorded_does_not_matter(
     failures: list[FailedStart], namespace: str
 ) -> None:
-    found = suspicions(failures, namespace=namespace, now=NOW)
-    assert found == suspicions(failures[::-1], namespace=namespace, now=NOW)
+    result = suspicions(failures, namespace=namespace, now=NOW)
+    assert result == suspicions(failures[::-1], namespace=namespace, now=NOW)
 
 
 @given(some_failures, st.sampled_from(["team", "x", ""]))
@@ -163,8 +163,8 @@ def test_no_job_that_ran_there_makes_a_node_suspect(
     failures: list[FailedStart], namespace: str
 ) -> None:
     alone = [failure for failure in failures if not failure.ran]
-    found = suspicions(failures, namespace=namespace, now=NOW)
-    assert found.keys() <= suspicions(alone, namespace=namespace, now=NOW).keys()
+    result = suspicions(failures, namespace=namespace, now=NOW)
+    assert result.keys() <= suspicions(alone, namespace=namespace, now=NOW).keys()
 
 
 # --- which failures count ------------------------------------------------------------------------
@@ -173,7 +173,7 @@ SERIES = ("alpha", "beta", "gamma")
 
 
 class Bed:
-    """Jobs of two workers; the first runs and fails as a case says. Each start has a new plan."""
+    """Jobs of two workers; the first runs and fails as in a case. Each start has a new plan."""
 
     def __init__(self) -> None:
         self.cluster = Cluster()
@@ -197,7 +197,7 @@ class Bed:
         return self
 
     def start(self, name: str, *nodes: str, namespace: str = "team") -> list[Pod]:
-        """Start a job under a new plan; return its pods, which run where they were planned."""
+        """Start a job under a new plan; return its pods, which run on their planned nodes."""
         self.add(*nodes)
         self.number += 1
         places = {ReplicaKey("worker", index): node for index, node in enumerate(nodes)}
@@ -242,7 +242,7 @@ class Bed:
         return failed.run(name, "good", namespace=namespace)
 
     def succeed(self, name: str, node: str) -> Self:
-        """A job runs on a node, and is over at once."""
+        """A job runs on a node, and ends at once."""
         self.start(name, node)
         self.number += 1
         plan = Plan(f"uid-{name}", self.number, {ReplicaKey("worker", 0): node}).encode()
@@ -252,7 +252,7 @@ class Bed:
         return self.after(10.0)
 
     def suspects(self, namespace: str = "team") -> set[str]:
-        """The nodes that a new job of a namespace gets last."""
+        """The suspect nodes for a new job of a namespace."""
         name = f"new-{self.number}"
         self.start(name, "elsewhere", namespace=namespace)
         return set(self.starts.doubted(self.job(name)))
@@ -309,16 +309,16 @@ def test_the_nodes_that_a_job_avoids(
 def test_a_node_is_blamed_once_the_same_replica_has_failed_there_twice() -> None:
     bed = Bed()
     pods = bed.start("alpha", "a", "a")
-    found = []
+    results = []
     for number, index in enumerate((0, 1, 0)):
         again = replace(pods[index], uid=f"again-{number}", created=bed.wall)
         bed.cluster.observe_pod(None, again)
         bed.after(10.0).end([again])
-        found.append(bed.starts.failed_on(bed.job("alpha"), twice=True))
-    assert found == [set(), set(), {"a"}]
+        results.append(bed.starts.failed_on(bed.job("alpha"), twice=True))
+    assert results == [set(), set(), {"a"}]
 
 
-def test_the_failed_start_of_a_job_is_no_matter_of_another_job() -> None:
+def test_the_failed_start_of_a_job_does_not_affect_another_job() -> None:
     bed = Bed()
     bed.fail("alpha", "a")
     bed.start("beta", "a")
@@ -415,7 +415,7 @@ def test_jobs_of_one_namespace_accuse_a_node_for_that_namespace_alone() -> None:
     )
 
 
-def test_jobs_of_three_namespaces_accuse_a_node_for_all_jobs_until_a_day_is_over() -> None:
+def test_jobs_of_three_namespaces_accuse_a_node_for_all_jobs_for_a_day() -> None:
     bed = Bed()
     for namespace in ("x", "y", "z"):
         bed.cure(f"alpha-{namespace}", namespace=namespace)
@@ -438,7 +438,7 @@ def test_the_nodes_that_a_namespace_accuses_come_after_the_suspects_of_all() -> 
     assert set(bed.starts.suspects_of_all) == {"bad"}
 
 
-def test_a_node_that_is_gone_is_no_suspect() -> None:
+def test_a_removed_node_is_no_suspect() -> None:
     bed = Bed()
     all_cure(bed, Bed.cure)
     bed.cluster.observe_node(node("bad"), None)
@@ -446,7 +446,7 @@ def test_a_node_that_is_gone_is_no_suspect() -> None:
     assert (bed.starts.suspects(), bed.starts.cured) == ({}, ())
 
 
-def test_a_suspect_of_all_costs_one_look_however_many_namespaces_met_it(
+def test_a_suspect_of_all_costs_one_look_however_many_namespaces_accuse_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[str] = []
@@ -494,7 +494,7 @@ def test_a_planner_from_a_snapshot_suspects_the_same_nodes() -> None:
     assert bed.starts.suspects() == before.suspects()
 
 
-def test_what_a_namespace_can_have_recorded_is_bounded() -> None:
+def test_the_records_of_a_namespace_are_bounded() -> None:
     bed = Bed()
     for number in range(50):
         bed.fail("poison", f"node-{number}")

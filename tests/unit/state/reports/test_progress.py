@@ -45,15 +45,15 @@ class Bed:
 
     def runs(
         self,
-        made: JobBuilder,
+        builder: JobBuilder,
         *,
         on: str = "a",
         phase: str = "Running",
         pods: int = 1,
         spec: Mapping[str, Any] | None = None,
     ) -> TrackedJob:
-        self.cluster.observe_job(made.raw)
-        built = made.build()
+        self.cluster.observe_job(builder.raw)
+        built = builder.build()
         for index in range(pods):
             worker = pod(built, "worker", index, bound=on, uid=f"{built.uid}-{index}", spec=spec)
             self.cluster.observe_pod(None, replace(worker, phase=phase, created=self.at))
@@ -77,7 +77,7 @@ class Bed:
         return Moment(wall=self.at, monotonic=self.at)
 
     def next(self) -> tuple[float, LogRead]:
-        """Wait second by second for the next read; return how long that was, and the read."""
+        """Wait second by second for the next read; return the wait and the read."""
         began = self.at
         while self.at < began + 1000:
             if reads := self.due(self.at + 1):
@@ -150,11 +150,11 @@ def test_the_setting_says_whether_a_log_is_read(settings: dict[str, str], reads:
     [
         pytest.param("off", "Running", 30, id="usually"),
         pytest.param("cpu", "Running", 15, id="more often while a job may be resized"),
-        pytest.param("observe", "Running", 15, id="or is shown what would be done"),
+        pytest.param("observe", "Running", 15, id="or while a dry run is shown"),
         pytest.param("cpu", "Succeeded", 30, id="until it has ended"),
     ],
 )
-def test_how_often_cpu_is_measured(resize: str, phase: str, seconds: float) -> None:
+def test_the_interval_of_cpu_measurements(resize: str, phase: str, seconds: float) -> None:
     bed = Bed()
     bed.runs(training(resize=resize), phase=phase)
     bed.due()
@@ -263,7 +263,7 @@ def test_the_first_line_of_each_of_200_jobs_is_read_within_ten_seconds(
     assert max(map(sum, pairwise(per_tick))) <= 20
 
 
-def test_of_a_thousand_jobs_that_show_nothing_each_is_read_in_its_turn() -> None:
+def test_each_of_a_thousand_jobs_that_show_nothing_is_read_in_its_turn() -> None:
     bed = Bed()
     for number in range(1000):
         bed.runs(training(f"job-{number}", namespace=f"team-{number % 4}"), on=f"n-{number // 8}")
@@ -305,7 +305,7 @@ def test_a_log_is_not_read_again_before_its_read_has_ended() -> None:
     assert bed.due(1000.0) == []
 
 
-def test_the_log_of_a_pod_that_ended_is_read_once_more_and_no_more() -> None:
+def test_the_log_of_an_ended_pod_is_read_exactly_once_more() -> None:
     bed = Bed()
     tracked = bed.runs(training())
     (read,) = bed.due()
@@ -342,7 +342,7 @@ def test_the_log_of_a_job_that_finishes_is_read_at_once() -> None:
     assert bed.due(3.0) == []
 
 
-def test_a_job_that_was_over_between_two_looks_is_read_once() -> None:
+def test_a_job_that_ended_between_two_looks_is_read_once() -> None:
     bed = Bed()
     bed.runs(training(), phase="Pending")
     assert bed.due() == []
@@ -421,7 +421,7 @@ def test_few_reads_wait_for_one_node() -> None:
     assert [read.pod.node_name for read in bed.due(10.0)] == ["stuck"]
 
 
-def test_when_another_worker_has_become_rank_0_its_log_is_found() -> None:
+def test_the_log_of_another_worker_is_found_when_it_becomes_rank_0() -> None:
     bed = Bed()
     elastic = job(uid="e").worker(4, cpu="1").elastic(minReplicas=1, rdzvBackend="c10d").resumed()
     bed.runs(elastic, pods=4)
@@ -448,7 +448,7 @@ def test_the_jobs_with_known_progress_are_reported() -> None:
     assert (known.name, reported.progress.step) == ("shows", 1)
 
 
-def test_another_expression_begins_anew() -> None:
+def test_another_expression_starts_again() -> None:
     bed = Bed()
     tracked = bed.runs(training())
     bed.take(bed.due()[0], *LOSS)
@@ -458,7 +458,7 @@ def test_another_expression_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("gone", ["off", "deleted"])
-def test_nothing_is_known_of_a_job_that_is_gone_or_opted_out(gone: str) -> None:
+def test_nothing_is_known_of_a_job_that_was_deleted_or_opted_out(gone: str) -> None:
     bed = Bed()
     tracked = bed.runs(training())
     (read,) = bed.due()
@@ -484,9 +484,7 @@ def cores(amount: float) -> CpuUse:
         pytest.param("", 0.4, id="of a node that is not known, all of it"),
     ],
 )
-def test_growth_is_for_the_share_of_the_nodes_that_was_used(
-    allocatable: str, growth: float
-) -> None:
+def test_growth_counts_the_used_share_of_the_nodes(allocatable: str, growth: float) -> None:
     bed = Bed()
     if allocatable:
         bed.cluster.observe_node(None, node("a", cpu=allocatable))
@@ -532,7 +530,7 @@ def test_a_thousand_jobs_packed_on_few_nodes_are_all_read_in_little_more_than_th
 SAVED = "saved checkpoint /c/1.pt"
 
 
-def test_what_the_log_has_shown_of_a_job() -> None:
+def test_the_checkpoints_that_the_log_has_shown() -> None:
     bed = Bed()
     uid = bed.runs(training()).job.uid
     read = bed.due()[0]
@@ -548,7 +546,7 @@ def test_what_the_log_has_shown_of_a_job() -> None:
     ) == (1, 40.0, 50.0)
 
 
-def test_a_read_that_failed_is_none() -> None:
+def test_a_failed_read_is_no_read() -> None:
     bed = Bed()
     uid = bed.runs(training()).job.uid
     bed.take(bed.due(5.0)[0], *LOSS)
@@ -556,7 +554,7 @@ def test_a_read_that_failed_is_none() -> None:
     assert bed.progress.last_read(uid) == 5.0
 
 
-def test_no_settings_are_asked_for_when_the_read_of_a_job_ends_that_is_gone() -> None:
+def test_no_settings_are_read_when_the_read_of_a_deleted_job_ends() -> None:
     bed, asked = Bed(), list[str]()
 
     def recorded(tracked: TrackedJob) -> Settings:
@@ -573,7 +571,7 @@ def test_no_settings_are_asked_for_when_the_read_of_a_job_ends_that_is_gone() ->
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["a job that was not read", "a deleted job"])
-def test_nothing_was_shown_of_a_job_that_is_not_known(gone: bool) -> None:
+def test_no_checkpoint_was_shown_of_an_unknown_job(gone: bool) -> None:
     bed = Bed()
     uid = bed.runs(training()).job.uid
     if gone:
@@ -640,7 +638,7 @@ def test_while_a_checkpoint_is_awaited_the_log_is_read_at_once_and_every_2_s(
 
 
 @pytest.mark.parametrize(("why", "want"), [(AWAY, 10), (FORBIDDEN, 300)], ids=["away", "forbidden"])
-def test_a_log_that_cannot_be_read_while_it_is_awaited(why: Verdict, want: float) -> None:
+def test_an_unreadable_log_while_a_checkpoint_is_awaited(why: Verdict, want: float) -> None:
     bed = Bed()
     uid = bed.runs(training(elastic="1-4")).job.uid
     (read,) = bed.due()
@@ -662,7 +660,7 @@ def test_a_log_that_is_being_read_is_not_begun_twice() -> None:
     assert bed.next()[0] == 2
 
 
-def test_a_job_that_is_not_known_is_not_awaited() -> None:
+def test_an_unknown_job_is_not_awaited() -> None:
     bed = Bed()
     made = training(elastic="1-4")
     bed.progress.await_checkpoint(made.build().uid, awaited=True)
@@ -686,7 +684,7 @@ POSTS: dict[str, tuple[dict[str, str], str, bool]] = {
 
 
 @pytest.mark.parametrize(("settings", "pod", "counts"), POSTS.values(), ids=POSTS)
-def test_whose_posts_count(settings: dict[str, str], pod: str, counts: bool) -> None:
+def test_which_posts_count(settings: dict[str, str], pod: str, counts: bool) -> None:
     bed = Bed()
     tracked = bed.runs(training(**settings), pods=2)
     taken = bed.progress.post(tracked.job.uid, posted(pod), bed.now)
@@ -705,7 +703,7 @@ def status(step: int, *, at: float = 1.0) -> dict[str, Any]:
     ("metrics", "counts"),
     [("auto", True), ("push", True), ("off", False), (r"stdout:x=(?P<value>\S+)", False)],
 )
-def test_of_which_jobs_the_status_of_trainer_counts(metrics: str, *, counts: bool) -> None:
+def test_which_jobs_count_with_the_status_of_trainer(metrics: str, *, counts: bool) -> None:
     bed = Bed()
     tracked = bed.runs(training(metrics=metrics), pods=2)
     taken = bed.progress.post_status(tracked.job.uid, status(40), bed.now)
@@ -715,7 +713,7 @@ def test_of_which_jobs_the_status_of_trainer_counts(metrics: str, *, counts: boo
     assert bed.progress.post_status(tracked.job.uid, status(40), bed.now) is None
 
 
-def test_a_standby_keeps_nothing_of_jobs_that_are_gone() -> None:
+def test_a_standby_keeps_nothing_of_deleted_jobs() -> None:
     bed = Bed()
     tracked = bed.runs(training(metrics="push"))
     bed.progress.stand_by(1.0)
@@ -749,9 +747,7 @@ def test_posts_that_arrive_after_the_end_of_a_job_change_nothing() -> None:
         pytest.param({"migrate": "checkpointed"}, 10, id="and before a move"),
     ],
 )
-def test_how_often_the_log_of_a_job_that_posts_is_read(
-    settings: dict[str, str], want: float
-) -> None:
+def test_the_interval_of_reads_for_a_job_that_posts(settings: dict[str, str], want: float) -> None:
     bed = Bed()
     tracked = bed.runs(training(metrics="push", **settings))
     (read,) = bed.due(0.0)

@@ -52,7 +52,7 @@ class Hours(Bed):
         return self.verdict.reason if self.verdict else ""
 
     def prints(self, what: str) -> list[str]:
-        """The lines since the last read while a job does something."""
+        """The lines since the last read during an activity."""
         self.step += what == "steps"
         self.shown += 1
         return {
@@ -67,7 +67,7 @@ class Hours(Bed):
         }[what]
 
     def run(self, minutes: float, what: str) -> "Hours":
-        """Do something for so long."""
+        """Pass minutes in an activity."""
         until = self.at + minutes * MINUTE
         while self.at < until:
             self.at += TICK
@@ -84,7 +84,7 @@ class Hours(Bed):
 Script = Sequence[tuple[float, str]]
 EPOCHS: Script = [(20, "steps"), (10, "silent")] * 20
 HANGS: dict[str, tuple[Script, int]] = {
-    # minutes and what a job does -> how often it is reported
+    # minutes and activity of a job -> the number of reports
     "a first step that compiles for an hour and 50 minutes": ([(110, "silent"), (60, "steps")], 0),
     "a first step that never comes after a download": ([(5, "loads"), (130, "silent")], 1),
     "a log in which kfext recognises nothing": ([(300, "silent")], 0),
@@ -105,7 +105,7 @@ HANGS: dict[str, tuple[Script, int]] = {
     "pauses between epochs": (EPOCHS, 0),
     "a step each 20 minutes": ([(0.5, "steps"), (19.5, "silent")] * 20, 0),
     "a step each 37 minutes": ([(37, "silent"), (6, "steps")] * 5, 0),
-    "a program that begins anew in its pods and compiles again": (
+    "a program that restarts in its pods and compiles again": (
         [(40, "silent"), (180, "steps"), (40, "silent"), (9, "steps")], 0,
     ),
     "a log that shows a checkpoint each 130 minutes and no step": (
@@ -127,11 +127,11 @@ HANGS: dict[str, tuple[Script, int]] = {
 
 
 @pytest.mark.parametrize(("script", "alarms"), HANGS.values(), ids=HANGS)
-def test_how_often_a_job_is_reported_as_stalled(script: Script, alarms: int) -> None:
-    of = Hours()
+def test_the_number_of_reports_on_a_stalled_job(script: Script, alarms: int) -> None:
+    hours = Hours()
     for minutes, what in script:
-        of.run(minutes, what)
-    assert of.alarms == alarms
+        hours.run(minutes, what)
+    assert hours.alarms == alarms
 
 
 def test_a_report_has_its_evidence_and_ends_once_a_counter_moves() -> None:
@@ -146,84 +146,84 @@ def test_a_report_has_its_evidence_and_ends_once_a_counter_moves() -> None:
     assert (of.reason, of.progress.stalled) == ("", 0)
 
 
-def test_what_an_earlier_controller_has_shown_holds_until_a_counter_moves() -> None:
-    of = Hours()
+def test_a_stall_shown_by_an_earlier_controller_counts_until_a_counter_moves() -> None:
+    hours = Hours()
     shown = Reported(moves=SHOWN)
 
     def moves() -> Verdict | None:
-        reported = of.progress.reported(of.tracked.job.uid)
+        reported = hours.progress.reported(hours.tracked.job.uid)
         assert reported is not None
         return reported.after(shown).moves
 
-    of.run(0.01, "steps")  # the last lines before the controller began
-    of.run(25, "silent")
+    hours.run(0.01, "steps")  # the last lines before the controller began
+    hours.run(25, "silent")
     assert moves() == shown.moves
-    of.run(1, "steps")
+    hours.run(1, "steps")
     assert moves() == MOVES
 
 
 SHOWN = Verdict(names.REASON_STALLED, "since long ago")
 INHERITED: dict[str, tuple[float, Verdict | None]] = {
-    # when an earlier controller has shown a stall -> what is shown 40 minutes later
+    # the time of an earlier controller's report -> the verdict 40 minutes later
     "after the pods were created": (STARTED + 60, SHOWN),
     "before": (STARTED - 60, None),
 }
 
 
 @pytest.mark.parametrize(("since", "want"), INHERITED.values(), ids=INHERITED)
-def test_the_evidence_of_an_earlier_controller_holds_until_a_counter_moves(
+def test_the_evidence_of_an_earlier_controller_counts_until_a_counter_moves(
     since: float, want: Verdict | None
 ) -> None:
-    of = Hours().run(0.01, "steps")
-    followed = of.progress.followed(of.tracked.job.uid)
-    of.progress.silences.inherit(followed, SHOWN, since=since)
-    assert (of.run(25, "silent").verdict, of.progress.stalled) == (want, int(want is not None))
-    assert (of.run(15, "silent").verdict == SHOWN) is (want is not None)
-    assert of.run(1, "steps").verdict is None
-    assert of.run(150, "silent").verdict not in {SHOWN, None}
+    bed = Hours().run(0.01, "steps")
+    followed = bed.progress.followed(bed.tracked.job.uid)
+    bed.progress.silences.inherit(followed, SHOWN, since=since)
+    assert (bed.run(25, "silent").verdict, bed.progress.stalled) == (want, int(want is not None))
+    assert (bed.run(15, "silent").verdict == SHOWN) is (want is not None)
+    assert bed.run(1, "steps").verdict is None
+    assert bed.run(150, "silent").verdict not in {SHOWN, None}
 
 
 def test_a_job_is_not_judged_before_its_log_was_read_twice() -> None:
-    of = Hours().run(0.01, "steps")
-    assert of.progress.followed(of.tracked.job.uid).moves is None
+    bed = Hours().run(0.01, "steps")
+    assert bed.progress.followed(bed.tracked.job.uid).moves is None
 
 
-# --- what does not count --------------------------------------------------------------------------
+# --- changes that do not count --------------------------------------------------------------------
 
 
-def resized(of: Hours) -> None:
+def resized(hours: Hours) -> None:
     """Another number of workers is set now."""
-    scale = ScaleState(changed_at=of.at)
-    of.tracked.state = replace(of.tracked.state, scale=scale)
+    scale = ScaleState(changed_at=hours.at)
+    hours.tracked.state = replace(hours.tracked.state, scale=scale)
 
 
-def last_pod(of: Hours) -> Pod:
-    return max(of.cluster.pods(of.tracked.job.uid), key=lambda pod: pod.name)
+def last_pod(hours: Hours) -> Pod:
+    return max(hours.cluster.pods(hours.tracked.job.uid), key=lambda pod: pod.name)
 
 
-def pod_lost(of: Hours) -> None:
-    pod = last_pod(of)
-    of.cluster.observe_pod(pod, replace(pod, phase="Pending"))
+def pod_lost(hours: Hours) -> None:
+    pod = last_pod(hours)
+    hours.cluster.observe_pod(pod, replace(pod, phase="Pending"))
 
 
-def pod_replaced(of: Hours) -> None:
-    """The job is suspended or moved, and goes on in other pods."""
-    pod = last_pod(of)
-    of.cluster.observe_pod(pod, None)
-    of.cluster.observe_pod(None, replace(pod, uid="new", created=of.at))
+def pod_replaced(hours: Hours) -> None:
+    """The job is suspended or moved, and continues in other pods."""
+    pod = last_pod(hours)
+    hours.cluster.observe_pod(pod, None)
+    hours.cluster.observe_pod(None, replace(pod, uid="new", created=hours.at))
 
 
-def test_the_last_steps_of_the_older_pods_are_no_first_step_beside_a_new_pod() -> None:
-    of = Hours(pods=2).run(40, "silent").run(60, "steps")
-    resized(of)
-    pod_replaced(of)
-    assert of.run(0.6, "steps").run(40, "silent").run(9, "steps").alarms == 0
+def test_last_steps_of_older_pods_are_no_first_step_beside_a_new_pod() -> None:
+    bed = Hours(pods=2).run(40, "silent").run(60, "steps")
+    resized(bed)
+    pod_replaced(bed)
+    assert bed.run(0.6, "steps").run(40, "silent").run(9, "steps").alarms == 0
 
 
 def test_a_change_of_the_size_is_no_counter() -> None:
-    of = Hours(pods=2).run(60, "silent")
-    resized(of)
-    assert of.run(150, "silent").alarms == 0
+    bed = Hours(pods=2).run(60, "silent")
+    resized(bed)
+    assert bed.run(150, "silent").alarms == 0
 
 
 def test_a_job_that_hangs_soon_after_its_start_is_reported() -> None:
@@ -231,11 +231,11 @@ def test_a_job_that_hangs_soon_after_its_start_is_reported() -> None:
 
 
 def test_a_new_controller_does_not_know_when_the_first_step_came() -> None:
-    of = Hours(pods=2)
-    of.at += 4 * HOUR
-    of.run(1, "bar").run(150, "steps")
-    pod_replaced(of)
-    assert of.run(40, "silent").alarms == 0
+    hours = Hours(pods=2)
+    hours.at += 4 * HOUR
+    hours.run(1, "bar").run(150, "steps")
+    pod_replaced(hours)
+    assert hours.run(40, "silent").alarms == 0
 
 
 EVENTS: dict[str, Callable[[Hours], None]] = {
@@ -246,76 +246,78 @@ EVENTS: dict[str, Callable[[Hours], None]] = {
 
 
 @pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
-def test_the_silence_begins_anew_after_an_event(event: Callable[[Hours], None]) -> None:
-    of = Hours(pods=2).run(180, "steps").run(12, "silent")
-    event(of)
-    assert of.run(12, "silent").alarms == 0
+def test_the_silence_starts_again_after_an_event(event: Callable[[Hours], None]) -> None:
+    bed = Hours(pods=2).run(180, "steps").run(12, "silent")
+    event(bed)
+    assert bed.run(12, "silent").alarms == 0
 
 
 @pytest.mark.parametrize("event", [pod_lost, pod_replaced])
 def test_a_report_ends_with_the_start(event: Callable[[Hours], None]) -> None:
-    of = Hours(pods=2).run(180, "steps").run(40, "silent")
-    assert (of.reason, of.hangs) == (names.REASON_STALLED, True)
-    event(of)
-    assert not of.hangs, "before the next read"
-    of.run(1, "silent")
-    assert (of.reason, of.hangs) == ("", False)
+    bed = Hours(pods=2).run(180, "steps").run(40, "silent")
+    assert (bed.reason, bed.hangs) == (names.REASON_STALLED, True)
+    event(bed)
+    assert not bed.hangs, "before the next read"
+    bed.run(1, "silent")
+    assert (bed.reason, bed.hangs) == ("", False)
 
 
-def suspended(of: Hours) -> None:
-    of.tracked.job = replace(of.tracked.job, suspend=True)
+def suspended(hours: Hours) -> None:
+    hours.tracked.job = replace(hours.tracked.job, suspend=True)
 
 
-def failed(of: Hours) -> None:
+def failed(hours: Hours) -> None:
     """The job ends, and its pods are gone before its last lines are read."""
-    of.cluster.observe_job(of.made.condition("Failed", since=of.at).version(1000).raw)
+    hours.cluster.observe_job(hours.made.condition("Failed", since=hours.at).version(1000).raw)
 
 
 @pytest.mark.parametrize("change", [suspended, failed])
 def test_a_job_that_does_not_run_is_no_stalled_job(change: Callable[[Hours], None]) -> None:
-    of = Hours().run(180, "steps").run(20, "silent")
-    assert of.progress.stalled == 1
-    change(of)
-    assert of.progress.stalled == 0
+    bed = Hours().run(180, "steps").run(20, "silent")
+    assert bed.progress.stalled == 1
+    change(bed)
+    assert bed.progress.stalled == 0
 
 
-def test_a_job_with_a_log_that_is_no_longer_read_is_no_stalled_job() -> None:
-    of = Hours().run(180, "steps").run(20, "silent")
-    of.cluster.observe_job(of.made.annotated(names.METRICS, "off").version(1000).raw)
-    assert of.run(6, "silent").progress.stalled == 0
+def test_a_job_with_an_unread_log_is_no_stalled_job() -> None:
+    bed = Hours().run(180, "steps").run(20, "silent")
+    bed.cluster.observe_job(bed.made.annotated(names.METRICS, "off").version(1000).raw)
+    assert bed.run(6, "silent").progress.stalled == 0
 
 
 UNREADABLE = {"the kubelet is down": (AWAY, 30.0), "kfext may not read it": (FORBIDDEN, 6.0)}
 
 
 @pytest.mark.parametrize(("why", "minutes"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_log_that_cannot_be_read_makes_it_unknown_and_never_stalled(
+def test_an_unreadable_log_makes_a_job_unknown_and_never_stalled(
     why: Verdict, minutes: float
 ) -> None:
-    of = Hours().run(180, "steps").run(20, "silent")
-    assert of.reason == names.REASON_STALLED
-    until = of.at + minutes * MINUTE
-    while of.at < until:
-        of.at += TICK
-        for read in of.due(of.at):
-            of.fail(read, why)
-    assert of.verdict == why
-    assert of.run(6, "steps").verdict is None
+    bed = Hours().run(180, "steps").run(20, "silent")
+    assert bed.reason == names.REASON_STALLED
+    until = bed.at + minutes * MINUTE
+    while bed.at < until:
+        bed.at += TICK
+        for read in bed.due(bed.at):
+            bed.fail(read, why)
+    assert bed.verdict == why
+    assert bed.run(6, "steps").verdict is None
 
 
 # --- the history of a series ----------------------------------------------------------------------
 
 
-def end(of: Hours, *, succeeds: bool) -> None:
+def end(hours: Hours, *, succeeds: bool) -> None:
     """End the job, and start another of its series."""
-    job = of.tracked.job
-    ended = of.made.condition("Succeeded" if succeeds else "Failed", since=of.at).version(1000)
-    of.cluster.observe_job(ended.raw)
-    of.run(1, "silent")
-    for pod in of.cluster.pods(job.uid):
-        of.cluster.observe_pod(pod, None)
-    of.cluster.forget_job(job.uid)
-    of.run(1, "silent")
+    job = hours.tracked.job
+    ended = hours.made.condition("Succeeded" if succeeds else "Failed", since=hours.at).version(
+        1000
+    )
+    hours.cluster.observe_job(ended.raw)
+    hours.run(1, "silent")
+    for pod in hours.cluster.pods(job.uid):
+        hours.cluster.observe_pod(pod, None)
+    hours.cluster.forget_job(job.uid)
+    hours.run(1, "silent")
 
 
 SERIES: dict[str, tuple[Script, bool, Script, int]] = {
@@ -326,17 +328,17 @@ SERIES: dict[str, tuple[Script, bool, Script, int]] = {
     "a job that failed early is no history": (
         [(30, "steps")], False, [(30, "steps"), (17, "silent")], 0,
     ),
-    "a job that ran for long is": ([(150, "steps")], False, [(30, "steps"), (17, "silent")], 1),
+    "a long run is history": ([(150, "steps")], False, [(30, "steps"), (17, "silent")], 1),
     "a job of two minutes says nothing of the next hours": (
         [(2, "steps")], True, [(30, "steps"), (20, "silent"), (9, "steps")], 0,
     ),
     "its longest silence counts": (
         [(30, "steps"), (20, "silent"), (9, "steps")], True, [(30, "steps"), (50, "silent")], 0,
     ),
-    "and so does its first step": (
+    "its first step counts": (
         [(50, "silent"), (30, "steps")], True, [(140, "silent"), (9, "steps")], 0,
     ),
-    "which may have been quick": ([(1, "silent"), (30, "steps")], True, [(17, "silent")], 1),
+    "a quick first step counts": ([(1, "silent"), (30, "steps")], True, [(17, "silent")], 1),
 }  # fmt: skip
 
 
@@ -344,31 +346,31 @@ SERIES: dict[str, tuple[Script, bool, Script, int]] = {
 def test_the_history_of_a_series(
     first: Script, succeeds: bool, second: Script, alarms: int
 ) -> None:
-    of = Hours(name="train-1")
+    hours = Hours(name="train-1")
     for minutes, what in first:
-        of.run(minutes, what)
-    end(of, succeeds=succeeds)
-    assert of.alarms == 0
-    of.start("train-2")
+        hours.run(minutes, what)
+    end(hours, succeeds=succeeds)
+    assert hours.alarms == 0
+    hours.start("train-2")
     for minutes, what in second:
-        of.run(minutes, what)
-    assert of.alarms == alarms
+        hours.run(minutes, what)
+    assert hours.alarms == alarms
 
 
 # --- posts ----------------------------------------------------------------------------------------
 
 
 def test_a_job_that_only_posts_is_alive_while_it_posts() -> None:
-    of = Hours(metrics="push")
-    uid = of.tracked.job.uid
+    hours = Hours(metrics="push")
+    uid = hours.tracked.job.uid
     for number in range(1, 400):
-        of.at += 30
-        posted = Posted(f"{uid}-0", (Post(of.at, number, 900),))
-        of.progress.post(uid, posted, of.now)
-        for read in of.due(of.at):
-            of.take(read)
-    assert of.reason == ""
-    assert of.run(25, "silent").alarms == 1
+        hours.at += 30
+        posted = Posted(f"{uid}-0", (Post(hours.at, number, 900),))
+        hours.progress.post(uid, posted, hours.now)
+        for read in hours.due(hours.at):
+            hours.take(read)
+    assert hours.reason == ""
+    assert hours.run(25, "silent").alarms == 1
 
 
 # --- which pod ------------------------------------------------------------------------------------
@@ -376,13 +378,13 @@ def test_a_job_that_only_posts_is_alive_while_it_posts() -> None:
 FOUR = {"healthy": [7.8, 7.9, 7.7, 7.8], "the third waits": [7.8, 7.9, 4.0, 7.8]}
 
 
-def measure(of: Hours, cores: Sequence[float], *, times: int) -> None:
+def measure(hours: Hours, cores: Sequence[float], *, times: int) -> None:
     """Have the job be silent through some measurements."""
-    uid = of.tracked.job.uid
+    uid = hours.tracked.job.uid
     for _ in range(times):
-        uses = {f"{uid}-{n}": CpuUse(use, at=of.at, window=30.0) for n, use in enumerate(cores)}
-        of.progress.measured(uses)
-        of.run(0.5, "silent")
+        uses = {f"{uid}-{n}": CpuUse(use, at=hours.at, window=30.0) for n, use in enumerate(cores)}
+        hours.progress.measured(uses)
+        hours.run(0.5, "silent")
 
 
 @pytest.mark.parametrize(
@@ -396,23 +398,23 @@ def measure(of: Hours, cores: Sequence[float], *, times: int) -> None:
     ],
 )
 def test_the_pod_that_differs_is_named(cores: list[float], times: int, want: str) -> None:
-    of = Hours(pods=4).run(180, "steps").run(16, "silent")
-    measure(of, cores, times=times)
-    assert of.verdict is not None
-    assert of.verdict.message.partition(want or " uses ")[1] == want
+    bed = Hours(pods=4).run(180, "steps").run(16, "silent")
+    measure(bed, cores, times=times)
+    assert bed.verdict is not None
+    assert bed.verdict.message.partition(want or " uses ")[1] == want
 
 
-def test_without_measurements_no_pod_is_named_and_nothing_else_is_read() -> None:
-    of = Hours(pods=4).run(180, "steps").run(20, "silent")
-    assert of.verdict is not None
-    assert " uses " not in of.verdict.message
+def test_no_pod_is_named_without_measurements_and_nothing_else_is_read() -> None:
+    bed = Hours(pods=4).run(180, "steps").run(20, "silent")
+    assert bed.verdict is not None
+    assert " uses " not in bed.verdict.message
 
 
 def test_a_namespace_keeps_the_history_of_few_series(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kfext.state.reports.silences._MOST_SERIES", 2)
-    of = Hours(name="a")
+    hours = Hours(name="a")
     for name in "bcd":
-        end(of.run(3, "steps"), succeeds=True)
-        of.start(name)
-    (kept,) = of.progress.silences._habits.values()
+        end(hours.run(3, "steps"), succeeds=True)
+        hours.start(name)
+    (kept,) = hours.progress.silences._habits.values()
     assert len(kept) == 2

@@ -14,13 +14,13 @@ UNKNOWN = Verdict("NotMeasured", "the metrics API does not answer")
 
 
 def numbers(*rounds: dict[str, CpuUse | Verdict]) -> list[int | None]:
-    """Return how often pod p had been measured after each round."""
-    uses, found = Uses(), []
+    """Return the number of measurements of pod p after each round."""
+    uses, results = Uses(), []
     for measured in rounds:
         uses.record(measured)
-        known = uses.of("p")
-        found.append(known.number if known else None)
-    return found
+        known = uses.use_of("p")
+        results.append(known.number if known else None)
+    return results
 
 
 def at(when: float, cores: float = 0.35) -> dict[str, CpuUse | Verdict]:
@@ -30,7 +30,7 @@ def at(when: float, cores: float = 0.35) -> dict[str, CpuUse | Verdict]:
 def test_a_use_is_read_in_millicores() -> None:
     uses = Uses()
     uses.record(at(30, cores=0.3504))
-    known = uses.of("p")
+    known = uses.use_of("p")
     assert known is not None
     assert known.millicores == 350
 
@@ -51,7 +51,7 @@ def test_a_measurement_that_is_read_again_does_not_count() -> None:
     assert numbers(at(30), at(30), at(60)) == [1, 1, 2]
 
 
-def test_what_was_not_measured_in_the_last_round_is_not_known() -> None:
+def test_a_pod_without_a_measurement_in_the_last_round_has_an_unknown_use() -> None:
     assert numbers(at(30), {}) == [1, None]
     assert numbers(at(30), {"p": UNKNOWN}) == [1, None]
 
@@ -71,7 +71,7 @@ FOUND: dict[str, tuple[list[CpuUse | Verdict], float | None, Verdict | None]] = 
 
 
 @pytest.mark.parametrize(("found", "cores", "why"), FOUND.values(), ids=FOUND)
-def test_what_is_recorded(
+def test_the_recorded_use_of_a_job(
     found: list[CpuUse | Verdict], cores: float | None, why: Verdict | None
 ) -> None:
     followed = Followed()
@@ -81,7 +81,7 @@ def test_what_is_recorded(
     assert (reported.cpu, reported.unmeasured) == (cores, why)
 
 
-def test_that_it_is_pending_is_shown_once_it_stays_so() -> None:
+def test_a_pending_measurement_is_shown_once_it_stays_pending() -> None:
     followed, ledger = Followed(), Ledger([node("a", cpu="4")])
     shown = []
     rounds: list[CpuUse | Verdict] = [*[PENDING] * 7, USE, PENDING]

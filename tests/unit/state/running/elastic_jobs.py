@@ -35,8 +35,8 @@ def led() -> TrainingJob:
     return job().master().worker(4).elastic(minReplicas=1, maxReplicas=8).build()
 
 
-def _restarting(made: JobBuilder, policy: str) -> JobBuilder:
+def _restarting(builder: JobBuilder, policy: str) -> JobBuilder:
     """Give the workers a restartPolicy, none if it is empty."""
     if policy:
-        made.raw["spec"][made.build().kind.replica_specs]["Worker"]["restartPolicy"] = policy
-    return made
+        builder.raw["spec"][builder.build().kind.replica_specs]["Worker"]["restartPolicy"] = policy
+    return builder

@@ -13,7 +13,7 @@ ALLOCATABLE = 1400
 
 
 def pod(uid: str = "p", **fields: Any) -> PodSignal:
-    """A pod; `user_request`, `user_limit`: what its user wrote, where kfext changed it."""
+    """A pod; `user_request`, `user_limit`: the user's CPU, where kfext changed it."""
     defaults: dict[str, Any] = {"component": "worker", "node": NODE, "request": 20}
     made = {**defaults, **fields}
     if made.keys() & {"user_request", "user_limit"}:

@@ -1,4 +1,4 @@
-"""The sizes of a running job that there is room for."""
+"""The sizes of a running job that fit the cluster."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,13 +29,13 @@ class Runs:
     port: int = 0
 
     def show(self, planner: Planner) -> None:
-        of = self.made.resumed().build()
+        job = self.made.resumed().build()
         places = {ReplicaKey("worker", index): on for index, on in enumerate(self.on)}
-        plan = Plan(of.uid, 1, places, port=self.port).encode()
+        plan = Plan(job.uid, 1, places, port=self.port).encode()
         planner.cluster.observe_job(self.made.annotated(PLAN, plan).raw)
-        of = with_host_ports(of) if self.port else of
+        job = with_host_ports(job) if self.port else job
         for key, on in places.items():
-            running = pod(of, key.type, key.index, bound=on, phase="Running")
+            running = pod(job, key.type, key.index, bound=on, phase="Running")
             planner.cluster.observe_pod(None, running)
 
 
@@ -79,7 +79,7 @@ GROWS: dict[str, tuple[Runs, Runs | None, str, str | None]] = {
         "ab",
         None,
     ),
-    "where none has it": (Runs(tensorflow(spec=DECLARED), "ab", 20000), None, "abc", "c"),
+    "where no pod has the port": (Runs(tensorflow(spec=DECLARED), "ab", 20000), None, "abc", "c"),
     "on the pod network, where each has a port of its own": (
         Runs(tensorflow(spec=DECLARED), "ab"),
         None,
@@ -87,12 +87,12 @@ GROWS: dict[str, tuple[Runs, Runs | None, str, str | None]] = {
         "a",
     ),
     "not beside another agent of torchrun": (Runs(torchrun("8"), "ab", 20000), None, "ab", None),
-    "where there is none": (Runs(torchrun("20"), "ab", 20000), None, "abc", "c"),
+    "beside no other agent": (Runs(torchrun("20"), "ab", 20000), None, "abc", "c"),
 }
 
 
 @pytest.mark.parametrize(("on", "grows"), [("aa", True), ("ab", False)])
-def test_a_job_that_is_to_be_on_one_node_grows_only_while_it_is(on: str, *, grows: bool) -> None:
+def test_a_job_required_on_one_node_grows_only_while_it_is_on_one(on: str, *, grows: bool) -> None:
     planner = Planner()
     planner.settings.observe_namespace(None, TEAM)
     for name in "ab":

@@ -15,7 +15,7 @@ from kfext.state.running.size.record import SizeRecord
         pytest.param(9, 16, id="at most sixteen times as long"),
     ],
 )
-def test_a_job_that_saves_nothing_in_time_is_left_alone_for_longer(before: int, pause: int) -> None:
+def test_a_job_that_saves_nothing_in_time_is_paused_for_longer(before: int, pause: int) -> None:
     record = SizeRecord(missed=before)
     record_miss(record, at=100.0)
     assert record.not_before == 100.0 + pause * PAUSE_SECONDS

@@ -1,4 +1,4 @@
-"""Which jobs an executor follows, whatever kind of change it carries out."""
+"""Which jobs an executor follows, for any kind of change."""
 
 from collections.abc import Collection
 
@@ -23,7 +23,7 @@ NOW = Moment(wall=0.0, monotonic=0.0)
 
 
 class Recording(Executor):
-    """Follows the jobs that it is told to follow, and records the calls."""
+    """Follows given jobs, and records the calls."""
 
     look_seconds = 5.0
     condition = Condition("Recorded", "Record", "RecordRefused", frozenset({"RecordRefused"}))
@@ -71,7 +71,7 @@ def running() -> RunningJobs:
     return RunningJobs(*parts, lambda _: Settings(), POLICIES)
 
 
-def test_a_job_is_met_once_and_left_once(running: RunningJobs) -> None:
+def test_a_job_is_added_once_and_removed_once(running: RunningJobs) -> None:
     executor = Recording(running)
     executor.wanted = {"a"}
     for _ in range(2):
@@ -89,7 +89,7 @@ def test_the_policies_of_a_job_follow_its_settings(running: RunningJobs) -> None
     assert list(running.policies(tracked)) == ["migrate"]
 
 
-def test_jobs_are_looked_for_at_an_interval(running: RunningJobs) -> None:
+def test_jobs_are_searched_at_an_interval(running: RunningJobs) -> None:
     executor, looks = Recording(running), []
     executor.wanted = {"a"}
     for at in (0.0, 4.0, 5.0, 11.0):
@@ -108,7 +108,7 @@ def test_two_executors_that_follow_a_job_have_one_record_of_it(running: RunningJ
 
 
 @pytest.mark.parametrize("followed", [True, False])
-def test_an_error_about_a_job_leaves_it_as_it_was(running: RunningJobs, *, followed: bool) -> None:
+def test_an_error_about_a_job_leaves_it_unchanged(running: RunningJobs, *, followed: bool) -> None:
     executor = Recording(running)
     executor.wanted = {"a", "b"} if followed else {"b"}
     executor.enrol(NOW)
@@ -119,7 +119,7 @@ def test_an_error_about_a_job_leaves_it_as_it_was(running: RunningJobs, *, follo
     assert [tracked.job.uid for tracked, _ in running.failures.take()] == ["a"]
 
 
-def test_a_job_that_is_followed_no_longer_shows_nothing_once(running: RunningJobs) -> None:
+def test_the_condition_of_an_unfollowed_job_is_removed_once(running: RunningJobs) -> None:
     executor = Recording(running)
     executor.wanted = {"a", "b"}
     executor.enrol(NOW)

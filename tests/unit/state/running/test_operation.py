@@ -32,18 +32,18 @@ def operation(**fields: Any) -> ResizeOperation:
     return ResizeOperation(proposal(stages=(FIRST, SECOND)), **fields)
 
 
-def test_it_goes_through_its_stages() -> None:
+def test_an_operation_runs_through_its_stages() -> None:
     assert (operation().sizes, operation().last) == (FIRST, False)
     assert (operation(stage=1).sizes, operation(stage=1).last) == (SECOND, True)
 
 
-def test_one_that_only_makes_a_policy_rest_has_no_sizes_and_no_last_write() -> None:
+def test_an_operation_that_only_disables_a_policy_has_no_sizes_and_no_last_write() -> None:
     empty = ResizeOperation(proposal(stages=()))
     assert (empty.sizes, empty.last) == ((), False)
 
 
 @pytest.mark.parametrize("rank", Rank)
-def test_only_what_is_safe_gives_back(rank: Rank) -> None:
+def test_only_a_safe_operation_restores(rank: Rank) -> None:
     assert Operation(proposal(rank=rank)).restores is (rank is Rank.RESTORE)
 
 
@@ -55,18 +55,18 @@ SET: dict[str, tuple[list[Pod], bool]] = {
         [running(0, 100, given=100), running(2, request=370, allocated=20)],
         False,
     ),
-    "and then this request": (
+    "the kubelet has allocated the other request and then this one": (
         [running(0, 100, given=100), running(2, request=370, allocated=370)],
         True,
     ),
-    "the pod has gone": ([], True),
+    "the pod was deleted": ([], True),
     "a pod of another stage is not set": ([running(0, 100, given=100), running(1, 200)], True),
-    "it is not known any more what trains": ([replace(running(0), trainer=None)], False),
+    "the trainer is no longer known": ([replace(running(0), trainer=None)], False),
 }
 
 
 @pytest.mark.parametrize(("pods", "want"), SET.values(), ids=SET)
-def test_a_stage_is_set_when_the_status_of_its_pods_says_so(pods: list[Pod], *, want: bool) -> None:
+def test_a_stage_is_set_when_its_pods_show_it(pods: list[Pod], *, want: bool) -> None:
     assert all_set(operation(), pods) is want
 
 
@@ -74,12 +74,12 @@ NOT_SET: dict[str, tuple[list[Pod], float, str]] = {
     "while the kubelet may": ([running(0, 100)], KUBELET_SECONDS - 1, ""),
     "after too long": ([running(0, 100)], KUBELET_SECONDS, "NotSet"),
     "at once if it states why not": ([running(0, 100, resize_problem=DEFERRED)], 0.0, "Deferred"),
-    "whatever becomes of other pods": ([running(1, 200, resize_problem=DEFERRED)], 0.0, ""),
+    "whatever happens to other pods": ([running(1, 200, resize_problem=DEFERRED)], 0.0, ""),
 }
 
 
 @pytest.mark.parametrize(("pods", "after", "want"), NOT_SET.values(), ids=NOT_SET)
-def test_a_kubelet_is_waited_for_until_it_states_a_problem_or_takes_too_long(
+def test_a_kubelet_is_awaited_until_it_states_a_problem_or_takes_too_long(
     pods: list[Pod], after: float, want: str
 ) -> None:
     why = why_not_set(operation(since=1000.0), pods, now=1000.0 + after)
@@ -98,12 +98,12 @@ TRIALS: dict[str, tuple[tuple[float, ...], list[int | None], bool | None]] = {
     "a clear gain at once": ((400, 400), [500], GAINED),
     "a gain that comes late": ((400, 400), [400, 600, 600, 600], GAINED),
     "no gain in all windows": ((400, 400), [400, 401, 399, 400], FAILED),
-    "no gain, but windows are to come": ((400, 400), [400, 400, 400], RUNNING),
+    "no gain, but further windows follow": ((400, 400), [400, 400, 400], RUNNING),
     "a loss": ((400, 400), [300, 300, 300, 300], FAILED),
     "a gain within the scatter before": ((300, 500, 350, 450), [440, 440, 440, 440], FAILED),
     "a gain within the scatter after": ((400, 400), [200, 700, 250, 650], FAILED),
     "a gain too small to mean anything": ((400, 400), [404, 404, 404, 404], FAILED),
-    "windows without a value count for nothing": ((400,), [None, 400, None, 400], RUNNING),
+    "windows without a value do not count": ((400,), [None, 400, None, 400], RUNNING),
     "a history without a value shows no gain": ((), [500, 500, 500, 500], FAILED),
     "a gain, but for a window with a pause": ((400, 400, 400, 400), [120, 600, 600, 600], GAINED),
     "no gain, but for a pause before": ((400, 120, 400, 400), [400, 400, 400, 400], FAILED),
@@ -112,7 +112,7 @@ TRIALS: dict[str, tuple[tuple[float, ...], list[int | None], bool | None]] = {
 
 
 @pytest.mark.parametrize(("before", "after", "want"), TRIALS.values(), ids=TRIALS)
-def test_a_gain_is_one_beyond_the_noise(
+def test_a_gain_must_exceed_the_noise(
     before: tuple[float, ...], after: list[int | None], want: bool | None
 ) -> None:
     trial = Trial(proposal("j"), before)
@@ -126,7 +126,7 @@ def test_the_measure_of_the_proposal_counts() -> None:
     assert trial.with_window(job("j", pod("j-0", use=1), rate=2.0)).gained()
 
 
-def test_what_has_failed_is_undone_and_the_policy_rests() -> None:
+def test_a_failed_change_is_reverted_and_the_policy_disabled() -> None:
     back = Trial(proposal("j"), before=(1.0,)).undo(seen(400))
     assert back is not None
     assert (back.job, back.policy, back.rank) == ("j", "resize", Rank.RESTORE)
@@ -145,19 +145,19 @@ CASES: dict[str, tuple[dict[str, Any], Readiness]] = {
         Readiness.AWAIT,
     ),
     "a checkpoint came after that": ({"saved": NOW, "outdated": NOW - 1.0}, Readiness.READY),
-    "the next one is awaited": ({"saved": NOW - FRESH_SECONDS - 0.1}, Readiness.AWAIT),
+    "the next checkpoint is awaited": ({"saved": NOW - FRESH_SECONDS - 0.1}, Readiness.AWAIT),
     "a checkpoint far in the future": ({"saved": NOW + 60.0}, Readiness.AWAIT),
-    "one hardly in the future": ({"saved": NOW + 1.0}, Readiness.READY),
+    "a checkpoint hardly in the future": ({"saved": NOW + 1.0}, Readiness.READY),
     "it listens and was not asked": ({"answered": 0}, Readiness.ASK),
     "it listens, whatever it prints": ({"answered": 3, "saved": NOW - 60}, Readiness.ASK),
     "it has not answered this request": ({"answered": 1, "requested": 2}, Readiness.ASK),
-    "it has": ({"answered": 2, "requested": 2, "saved": NOW - 60}, Readiness.READY),
-    "it has answered a later one": ({"answered": 3, "requested": 2}, Readiness.READY),
+    "it has answered": ({"answered": 2, "requested": 2, "saved": NOW - 60}, Readiness.READY),
+    "it has answered a later request": ({"answered": 3, "requested": 2}, Readiness.READY),
     "an answer without a request says nothing": ({"answered": 3, "requested": 0}, Readiness.ASK),
 }
 
 
 @pytest.mark.parametrize(("more", "want"), CASES.values(), ids=CASES)
-def test_the_readiness(more: dict[str, Any], want: Readiness) -> None:
+def test_whether_a_job_is_ready_to_be_interrupted(more: dict[str, Any], want: Readiness) -> None:
     given = {"saved": None, "outdated": None, "answered": None, "requested": 0, "interrupts": True}
     assert readiness(**(given | more), now=NOW) is want

@@ -1,4 +1,4 @@
-"""What a policy asks of a job: may it look at it, and which parameters hold."""
+"""The questions of a policy about a job: whether it may look at it, and its parameters."""
 
 import pytest
 
@@ -20,7 +20,7 @@ DREAM = Policy("dream", "dreams", DREAMING, lambda _: Mode.ACT, "none", {"depth"
         pytest.param(job(policy="resize"), False, id="a job that opted in to another policy"),
         pytest.param(job(policy="dream", disabled=frozenset(["dream"])), False, id="it rests"),
         pytest.param(
-            job(policy="dream", disabled=frozenset(["other"])), True, id="another policy rests"
+            job(policy="dream", disabled=frozenset(["other"])), True, id="another is disabled"
         ),
     ],
 )
@@ -28,7 +28,7 @@ def test_which_jobs_a_policy_looks_at(of: JobSignal, *, want: bool) -> None:
     assert DREAM.applies_to(of) is want
 
 
-def test_a_parameter_is_of_the_settings_else_the_default() -> None:
+def test_a_parameter_comes_from_the_settings_or_is_the_default() -> None:
     chosen = Settings(companion={"dream": PolicyChoice(parameters={"depth": 3.0})})
     assert DREAM.parameter(Settings(), "depth") == 2.0
     assert DREAM.parameter(chosen, "depth") == 3.0

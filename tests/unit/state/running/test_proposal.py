@@ -1,4 +1,4 @@
-"""Proposals: stages, and what gives back."""
+"""Proposals: stages, and restores."""
 
 import pytest
 from hypothesis import given
@@ -19,20 +19,20 @@ from kfext.state.running.proposal import (
 from tests.unit.state.running.jobs import job, pod, proposal, signals
 
 
-def test_what_shrinks_comes_before_what_grows() -> None:
-    of = job("j", pod("a", limit=100), pod("b", limit=300), pod("c", request=100))
+def test_shrinking_pods_come_before_growing_pods() -> None:
+    training_job = job("j", pod("a", limit=100), pod("b", limit=300), pod("c", request=100))
     a, b, c = Size("a", 200), Size("b", 200), Size("c", request=10)
-    assert in_stages(of, [a, b, c]) == ((b, c), (a,))
-    assert in_stages(of, [a]) == ((a,),)
-    assert in_stages(of, [Size("c", request=370), b]) == ((b,), (Size("c", request=370),))
+    assert in_stages(training_job, [a, b, c]) == ((b, c), (a,))
+    assert in_stages(training_job, [a]) == ((a,),)
+    assert in_stages(training_job, [Size("c", request=370), b]) == ((b,), (Size("c", request=370),))
 
 
 def test_a_proposal_costs_the_pods_that_it_writes() -> None:
     assert proposal(pods=3).cost == 3
 
 
-def test_what_the_user_wrote_is_given_back() -> None:
-    of = job(
+def test_the_users_cpu_is_restored() -> None:
+    training_job = job(
         "j",
         pod("capped", limit=100, user_limit=400),
         pod("raised", limit=500, user_limit=400),
@@ -41,7 +41,7 @@ def test_what_the_user_wrote_is_given_back() -> None:
         pod("as-written", limit=400, user_limit=400),
         pod("without"),
     )
-    back = restore_proposal("resize", of, reason="why", disabled={"resize"})
+    back = restore_proposal("resize", training_job, reason="why", disabled={"resize"})
     assert back is not None
     assert back.stages == (
         (Size("raised", 400), Size("favoured", request=20)),
@@ -51,39 +51,39 @@ def test_what_the_user_wrote_is_given_back() -> None:
     assert back.disabled == {"resize"}
 
 
-def test_a_guaranteed_pod_gets_its_request_back_as_well() -> None:
-    of = job(
+def test_a_guaranteed_pod_regains_its_request_as_well() -> None:
+    training_job = job(
         "j", pod("a", request=100, limit=100, user_request=400, user_limit=400, qos=QoS.GUARANTEED)
     )
-    back = restore_proposal("shift", of, reason="why")
+    back = restore_proposal("shift", training_job, reason="why")
     assert back is not None
     assert back.stages == ((Size("a", limit=400, request=400),),)
 
 
-def test_there_is_nothing_to_give_back_to_pods_as_the_user_wrote_them() -> None:
-    of = job("j", pod("a", limit=400, user_limit=400), pod("b"))
-    assert restore_proposal("resize", of, reason="why") is None
+def test_pods_with_the_users_cpu_need_no_restore() -> None:
+    training_job = job("j", pod("a", limit=400, user_limit=400), pod("b"))
+    assert restore_proposal("resize", training_job, reason="why") is None
 
 
-def test_a_policy_comes_to_rest_although_there_is_nothing_to_give_back() -> None:
-    of = job("j", pod("a", limit=400, user_limit=400))
-    back = restore_proposal("resize", of, reason="why", disabled={"resize"})
+def test_a_policy_is_disabled_even_without_a_restore() -> None:
+    training_job = job("j", pod("a", limit=400, user_limit=400))
+    back = restore_proposal("resize", training_job, reason="why", disabled={"resize"})
     assert back is not None
     assert back.stages == ()
     assert back.disabled == {"resize"}
 
 
 def test_a_job_is_measured_by_its_rate_or_its_use() -> None:
-    of = job("j", pod("a", use=300), rate=2.5)
-    assert value_of(of, Measure.RATE) == 2.5
-    assert value_of(of, Measure.USE) == 300
+    training_job = job("j", pod("a", use=300), rate=2.5)
+    assert value_of(training_job, Measure.RATE) == 2.5
+    assert value_of(training_job, Measure.USE) == 300
 
 
 BOTH = {"resize": PolicyChoice(), "shift": PolicyChoice()}
 EACH = {rank: proposal(f"{rank.name}", rank=rank) for rank in Rank}
 
 
-def test_X2_what_hurts_is_undone_before_anything_is_resized() -> None:
+def test_X2_a_harmful_change_is_reverted_before_any_resize() -> None:
     seen = signals(*(job(each.job) for each in EACH.values()))
     chosen = arbitrate(reversed(EACH.values()), seen)
     assert [picked.rank.name for picked in chosen.act] == [
@@ -97,12 +97,12 @@ def test_X2_what_hurts_is_undone_before_anything_is_resized() -> None:
     ]
 
 
-def test_X2_a_job_gets_the_first_in_the_order_and_no_other() -> None:
+def test_X2_a_job_gets_only_the_first_proposal_in_the_order() -> None:
     resize, back = proposal("j"), proposal("j", rank=Rank.RESTORE)
     assert arbitrate([resize, back], signals(job("j"))).act == (back,)
 
 
-def test_X2_of_one_rank_what_writes_fewer_pods_comes_first() -> None:
+def test_X2_of_one_rank_the_proposal_with_fewer_pods_comes_first() -> None:
     seen = signals(*(job(uid, policies=BOTH) for uid in "ab"))
     dear, cheap = proposal("a", pods=3), proposal("b", pods=1)
     assert arbitrate([dear, cheap], seen).act == (cheap, dear)
@@ -110,11 +110,11 @@ def test_X2_of_one_rank_what_writes_fewer_pods_comes_first() -> None:
     assert arbitrate([resize, shift], seen).act == (shift,)
 
 
-def test_a_job_that_has_gone_gets_none() -> None:
+def test_a_deleted_job_gets_no_proposal() -> None:
     assert arbitrate([proposal("gone")], signals(job("j"))).act == ()
 
 
-def test_what_is_only_shown_keeps_nothing_from_acting() -> None:
+def test_a_dry_run_blocks_no_change() -> None:
     policies = {"resize": PolicyChoice(Mode.OBSERVE), "shift": PolicyChoice(Mode.ACT)}
     resize, shift = proposal("j", pods=1), proposal("j", pods=2, policy="shift")
     chosen = arbitrate([resize, shift], signals(job("j", policies=policies)))
@@ -127,11 +127,11 @@ def test_what_is_only_shown_keeps_nothing_from_acting() -> None:
     [
         pytest.param(job("j", mode=Mode.OFF), id="switched off"),
         pytest.param(job("j", policy="shift"), id="not opted in"),
-        pytest.param(job("j", disabled=frozenset(["resize"])), id="the policy rests"),
-        pytest.param(job("j", mode=Mode.OBSERVE), id="only shown"),
+        pytest.param(job("j", disabled=frozenset(["resize"])), id="the policy is disabled"),
+        pytest.param(job("j", mode=Mode.OBSERVE), id="dry run"),
     ],
 )
-def test_a_policy_that_may_not_act_can_only_give_back(of: object) -> None:
+def test_a_policy_that_may_not_act_can_only_restore(of: object) -> None:
     seen = signals(of)  # type: ignore[arg-type]
     back = proposal("j", rank=Rank.RESTORE)
     assert arbitrate([proposal("j")], seen).act == ()
@@ -169,7 +169,7 @@ def _class(picked: Proposal) -> tuple[str, Rank, int, str]:
     return (picked.job, picked.rank, picked.cost, picked.policy)
 
 
-def test_proposals_alike_are_carried_out_as_the_policy_made_them() -> None:
+def test_equal_proposals_are_carried_out_in_the_order_of_the_policy() -> None:
     seen = signals(*(job(uid, policies=BOTH) for uid in "ab"))
     alike = [proposal(uid, pods=1, rank=Rank.SCALE, policy="resize") for uid in "ba"]
     assert [picked.job for picked in arbitrate(alike, seen).act] == ["b", "a"]

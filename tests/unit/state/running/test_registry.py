@@ -1,4 +1,4 @@
-"""Which policies hold for a job."""
+"""Which policies apply to a job."""
 
 from typing import Any
 
@@ -29,12 +29,12 @@ def chosen(
     managed: bool = True,
 ) -> dict[str, str]:
     """By name of a policy its mode, for a job with an annotation and a TrainingPolicy."""
-    made = job().worker(2)
+    builder = job().worker(2)
     if resize:
-        made.annotated(names.RESIZE, resize)
+        builder.annotated(names.RESIZE, resize)
     spec = {"companion": companion or {}, "settings": {"resize": default} if default else {}}
     settings = settings_of(
-        made.build(),
+        builder.build(),
         Namespace("team", MANAGED if managed else {}),
         [parse_policy({"metadata": {"name": "p"}, "spec": spec})],
     )
@@ -61,7 +61,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "a policy that acts opts no job in": (chosen(companion={"resize": {"mode": "act"}}), {}),
     "a default of the administrator opts in": (chosen(default="cpu"), ALL),
     "nothing in a namespace that is not managed": (chosen("cpu", managed=False), {}),
-    "a policy that is not known holds nowhere": (
+    "an unknown policy applies nowhere": (
         chosen("cpu", companion={"speed": {"mode": "act"}}),
         ALL,
     ),
@@ -69,7 +69,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("found", "want"), CASES.values(), ids=CASES)
-def test_which_policies_hold_for_a_job(found: dict[str, str], want: dict[str, str]) -> None:
+def test_which_policies_apply_to_a_job(found: dict[str, str], want: dict[str, str]) -> None:
     assert found == want
 
 
@@ -88,13 +88,13 @@ SOME = Range(1, 4)
 OBSERVED = {"scale": PolicyChoice(Mode.OBSERVE, {"wait": 5.0, "unknown": 1.0})}
 MODES: dict[str, tuple[Settings, Mode]] = {
     "a job that opts in is scaled": (Settings(elastic=SOME), Mode.ACT),
-    "a job that does not is left alone": (Settings(), Mode.OFF),
-    "and so is a job of a namespace that is not managed": (
+    "a job that does not opt in is not scaled": (Settings(), Mode.OFF),
+    "a job of an unmanaged namespace is not scaled": (
         Settings(elastic=SOME, managed=False),
         Mode.OFF,
     ),
     "an administrator decides": (Settings(elastic=SOME, companion=OBSERVED), Mode.OBSERVE),
-    "but not against the job": (Settings(companion=OBSERVED), Mode.OFF),
+    "an administrator does not overrule the job": (Settings(companion=OBSERVED), Mode.OFF),
     "what is set for another policy does not count": (
         Settings(elastic=SOME, companion={"resize": PolicyChoice(Mode.OFF)}),
         Mode.ACT,
@@ -103,11 +103,11 @@ MODES: dict[str, tuple[Settings, Mode]] = {
 
 
 @pytest.mark.parametrize(("settings", "want"), MODES.values(), ids=MODES)
-def test_the_mode(settings: Settings, want: Mode) -> None:
+def test_the_mode_of_a_policy(settings: Settings, want: Mode) -> None:
     assert SCALE.effective(settings).mode is want
 
 
-def test_a_parameter_is_the_administrators_or_the_default() -> None:
+def test_a_parameter_comes_from_the_administrator_or_is_the_default() -> None:
     settings = Settings(companion=OBSERVED)
     assert SCALE.parameter(settings, "wait") == 5.0
     assert SCALE.parameter(settings, "idle") == SCALE.parameters["idle"].default == 10.0

@@ -1,4 +1,4 @@
-"""What the companion knows of a job that runs."""
+"""The companion's record of a running job."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ WHOLE: dict[str, tuple[tuple[Pod, ...], bool]] = {
     "all pods run": ((running(0), running(1)), True),
     "one has ended": ((running(0), ENDED), True),
     "one is missing": ((running(0),), False),
-    "one is about to go": ((running(0), LEAVING), False),
+    "one is about to be deleted": ((running(0), LEAVING), False),
     "one has not started": ((running(0), running(1, phase="Pending")), False),
     "one has no node": ((running(0), running(1, node_name="")), False),
 }
@@ -35,7 +35,7 @@ def test_a_job_is_whole_when(pods: tuple[Pod, ...], *, want: bool) -> None:
     assert is_whole(TrackedJob({}, BUILT, None, JobState()), pods) is want
 
 
-def test_pods_that_have_ended_or_are_about_to_go_are_not_live() -> None:
+def test_ended_and_terminating_pods_are_not_live() -> None:
     assert live_pods((running(0), ENDED, LEAVING)) == (running(0),)
 
 
@@ -54,7 +54,7 @@ BY_KFEXT = {
 
 
 @pytest.mark.parametrize(("state", "by_kfext"), BY_KFEXT.values(), ids=BY_KFEXT)
-def test_whether_its_size_is_by_kfext(state: JobState, *, by_kfext: bool) -> None:
+def test_whether_kfext_set_the_size(state: JobState, *, by_kfext: bool) -> None:
     assert has_kfext_size(tracked(state)) is by_kfext
 
 
@@ -65,9 +65,9 @@ def all_of_gang(**more: Any) -> tuple[Pod, ...]:
 RUNS_WHOLE = {
     "all run": (all_of_gang(), True),
     "one is missing": (all_of_gang()[1:], False),
-    "one is about to go": ((*all_of_gang()[1:], all_of_gang(deleting=True)[0]), False),
+    "one is about to be deleted": ((*all_of_gang()[1:], all_of_gang(deleting=True)[0]), False),
     "one does not run yet": ((*all_of_gang()[1:], pods(GANG.build(), bound="a")[0]), False),
-    "one is there that should have gone": (
+    "one exists that should be deleted": (
         (*all_of_gang(), pods(job("TFJob").worker(4).build(), bound="a", phase="Running")[3]),
         False,
     ),

@@ -1,4 +1,4 @@
-"""What is shown of jobs that run, and when that is news."""
+"""The conditions of running jobs, and when they are news."""
 
 from kfext import names
 from kfext.model.job_state import JobState
@@ -16,7 +16,7 @@ def running(uid: str) -> RunningJob:
     return RunningJob(TrackedJob({}, job(uid=uid).worker(1).build(), None, JobState()))
 
 
-def test_what_is_shown_is_news_once() -> None:
+def test_a_condition_is_news_once() -> None:
     shown, of = ShownConditions(), running("a")
     for _ in range(2):
         shown.show(of, names.RESIZED, MOVED)

@@ -1,4 +1,4 @@
-"""What policies see of the jobs that opted in."""
+"""The signals of opted-in jobs for policies."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from tests.unit.state.running.jobs import job, pod
     ("uses", "want"),
     [
         pytest.param([100, 200], 300, id="the sum of its pods"),
-        pytest.param([100, None], None, id="unknown if one pod's is"),
-        pytest.param([0], 0, id="nothing is known to be nothing"),
+        pytest.param([100, None], None, id="unknown if one pod's use is unknown"),
+        pytest.param([0], 0, id="no pods use nothing"),
     ],
 )
 def test_the_use_of_a_job(uses: list[int | None], want: int | None) -> None:
@@ -36,14 +36,14 @@ def test_the_use_of_a_job(uses: list[int | None], want: int | None) -> None:
         pytest.param({"limit": 350, "user_limit": 1000}, True, 0, id="with another limit"),
     ],
 )  # fmt: skip
-def test_what_counts_for_a_pod_beyond_what_its_user_wrote(
+def test_the_counted_difference_from_the_users_cpu(
     fields: dict[str, Any], extra: int, *, resized: bool
 ) -> None:
-    found = pod(**fields)
-    assert (found.resized, found.extra) == (resized, extra)
+    result = pod(**fields)
+    assert (result.resized, result.extra) == (resized, extra)
 
 
 def test_the_pods_of_a_job_on_a_node_come_in_one_order() -> None:
     signal = job("j", pod("b"), pod("c", node="n2"), pod("a"))
-    assert [found.uid for found in signal.on("n1")] == ["a", "b"]
+    assert [result.uid for result in signal.on("n1")] == ["a", "b"]
     assert signal.nodes == ["n1", "n2"]

@@ -1,4 +1,4 @@
-"""What is known of the lengths of jobs in a model cluster."""
+"""The known lengths of jobs in a model cluster."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,83 +23,83 @@ AGAIN = replace(FIRST, name="train-2", arrives=400.0)
 OTHER = replace(AGAIN, name="other", trains="other")
 
 
-def lengths(of: Bed) -> DurationEstimates:
-    return of.planner.queue.durations
+def lengths(bed: Bed) -> DurationEstimates:
+    return bed.planner.queue.durations
 
 
-def seen(of: Bed, spec: JobSpec) -> TrainingJob:
-    return of.planner.cluster.jobs[spec.uid].job
+def seen(bed: Bed, spec: JobSpec) -> TrainingJob:
+    return bed.planner.cluster.jobs[spec.uid].job
 
 
-def rest(of: Bed, spec: JobSpec) -> float:
-    return lengths(of).remaining(seen(of, spec), now=of.clock.wall)
+def rest(bed: Bed, spec: JobSpec) -> float:
+    return lengths(bed).remaining(seen(bed, spec), now=bed.clock.wall)
 
 
 def test_a_job_takes_as_long_as_the_ended_jobs_of_its_series() -> None:
-    of = Bed(FIRST, AGAIN, OTHER).at(401)
-    took = seen(of, FIRST).run_seconds
+    bed = Bed(FIRST, AGAIN, OTHER).at(401)
+    took = seen(bed, FIRST).run_seconds
     assert took == pytest.approx(118, abs=5)
-    assert rest(of, AGAIN) == pytest.approx(took, abs=2)
-    assert rest(of, OTHER) == pytest.approx(USUAL_SECONDS, abs=2)
+    assert rest(bed, AGAIN) == pytest.approx(took, abs=2)
+    assert rest(bed, OTHER) == pytest.approx(USUAL_SECONDS, abs=2)
 
 
-def test_where_jobs_take_longer_an_unknown_job_does_too() -> None:
+def test_an_unknown_job_takes_longer_where_jobs_take_longer() -> None:
     long = [replace(FIRST, name=f"long-{n}", trains=f"long-{n}", steps=2000) for n in range(3)]
-    of = Bed(*long, replace(OTHER, arrives=3500.0), a=8000).at(3501)
-    took = [seen(of, spec).run_seconds or 0.0 for spec in long]
-    assert rest(of, OTHER) == pytest.approx(sorted(took)[1], abs=2)
-    position = of.planner.queue.key(of.planner.cluster.jobs[OTHER.uid])[2]
-    assert position == pytest.approx(seen(of, OTHER).created + PATIENCE * sorted(took)[1], abs=32)
-    elsewhere = replace(seen(of, OTHER), namespace="new")
-    assert lengths(of).usual(elsewhere.namespace) == pytest.approx(sorted(took)[1], abs=2)
+    bed = Bed(*long, replace(OTHER, arrives=3500.0), a=8000).at(3501)
+    took = [seen(bed, spec).run_seconds or 0.0 for spec in long]
+    assert rest(bed, OTHER) == pytest.approx(sorted(took)[1], abs=2)
+    position = bed.planner.queue.key(bed.planner.cluster.jobs[OTHER.uid])[2]
+    assert position == pytest.approx(seen(bed, OTHER).created + PATIENCE * sorted(took)[1], abs=32)
+    elsewhere = replace(seen(bed, OTHER), namespace="new")
+    assert lengths(bed).usual(elsewhere.namespace) == pytest.approx(sorted(took)[1], abs=2)
     for spec in long:
-        of.api.delete_job(of.job(spec.name))
-    assert lengths(of.after(5)).usual("team") == USUAL_SECONDS
+        bed.api.delete_job(bed.job(spec.name))
+    assert lengths(bed.after(5)).usual("team") == USUAL_SECONDS
 
 
-def test_ended_jobs_that_are_gone_say_nothing() -> None:
-    of = Bed(FIRST, AGAIN).at(401)
-    of.api.delete_job(of.job("train-1"))
-    of.after(5)
-    assert lengths(of).typical(seen(of, AGAIN)) is None
+def test_deleted_jobs_do_not_count() -> None:
+    bed = Bed(FIRST, AGAIN).at(401)
+    bed.api.delete_job(bed.job("train-1"))
+    bed.after(5)
+    assert lengths(bed).typical(seen(bed, AGAIN)) is None
 
 
-def test_a_job_that_kfext_stopped_says_nothing_of_its_series() -> None:
+def test_a_job_that_kfext_stopped_does_not_count_for_its_series() -> None:
     stopped = replace(ANEW, name="train-1", steps=6000, trains="train")
-    of = scaled_bed(stopped, BOUNDED).at(3000)
-    assert seen(of, stopped).run_seconds is not None
-    assert sizes(of, "train-1")
-    assert lengths(of).typical(seen(of, stopped)) is None
+    bed = scaled_bed(stopped, BOUNDED).at(3000)
+    assert seen(bed, stopped).run_seconds is not None
+    assert sizes(bed, "train-1")
+    assert lengths(bed).typical(seen(bed, stopped)) is None
 
 
 def test_progress_counts_more_than_the_series() -> None:
     longer = replace(AGAIN, steps=2000)
-    of = Bed(FIRST, longer).at(460)
-    left = (2000 - of.job("train-2").training.done) / 2
-    assert rest(of, longer) == pytest.approx(left, rel=0.1)
+    bed = Bed(FIRST, longer).at(460)
+    left = (2000 - bed.job("train-2").training.done) / 2
+    assert rest(bed, longer) == pytest.approx(left, rel=0.1)
 
 
 def test_the_end_of_a_job_is_known_by_its_progress_alone() -> None:
-    of = Bed(replace(GANG, steps=400)).at(160)
-    job = seen(of, GANG)
-    left = lengths(of).remaining(job, now=of.clock.wall)
-    assert lengths(of).expected_end(job, now=of.clock.wall) == pytest.approx(
-        of.clock.wall + LATE * left
+    bed = Bed(replace(GANG, steps=400)).at(160)
+    job = seen(bed, GANG)
+    left = lengths(bed).remaining(job, now=bed.clock.wall)
+    assert lengths(bed).expected_end(job, now=bed.clock.wall) == pytest.approx(
+        bed.clock.wall + LATE * left
     )
-    assert lengths(of).expected_end(replace(job, suspend=True), now=of.clock.wall) is None
+    assert lengths(bed).expected_end(replace(job, suspend=True), now=bed.clock.wall) is None
 
 
 def test_a_job_that_is_silent_for_long_beyond_its_end_counts_as_a_job_without_progress() -> None:
-    of = Bed(replace(GANG, steps=400)).at(160)
-    job, now = seen(of, GANG), of.clock.wall
-    left = lengths(of).remaining(job, now=now)
-    assert lengths(of).remaining(job, now=now + left / 2) == pytest.approx(left / 2, abs=1)
+    bed = Bed(replace(GANG, steps=400)).at(160)
+    job, now = seen(bed, GANG), bed.clock.wall
+    left = lengths(bed).remaining(job, now=now)
+    assert lengths(bed).remaining(job, now=now + left / 2) == pytest.approx(left / 2, abs=1)
     later = now + LATE * left + 120
-    assert lengths(of).expected_end(job, now=later) is None
-    assert lengths(of).shown_remaining(job, now=later) is None
-    assert lengths(of).remaining(job, now=later) == pytest.approx(later - job.started), "as it ran"
+    assert lengths(bed).expected_end(job, now=later) is None
+    assert lengths(bed).shown_remaining(job, now=later) is None
+    assert lengths(bed).remaining(job, now=later) == pytest.approx(later - job.started), "as it ran"
     stopped = replace(job, suspend=True)
-    assert lengths(of).remaining(stopped, now=later) == pytest.approx(left, abs=30), (
+    assert lengths(bed).remaining(stopped, now=later) == pytest.approx(left, abs=30), (
         "it is not late"
     )
 
@@ -108,38 +108,38 @@ def test_an_end_that_progress_makes_likely_is_shown_as_an_estimate() -> None:
     runs = replace(GANG, name="runs", arrives=1.0, workers=3, steps=6000)
     head = replace(runs, name="head", arrives=10.0, workers=4)
     late = replace(runs, name="late", arrives=400.0, workers=1)
-    of = Bed(runs, head, late, a=4 * runs.cpu).at(420)
-    verdict = of.planner.cluster.jobs[late.uid].verdict
+    bed = Bed(runs, head, late, a=4 * runs.cpu).at(420)
+    verdict = bed.planner.cluster.jobs[late.uid].verdict
     assert verdict is not None
     assert "which waits for PyTorchJob team/runs until about " in verdict.message
 
 
 def test_the_ends_of_running_jobs_are_estimated_once_in_a_tick() -> None:
-    of = Bed(replace(GANG, steps=400)).at(160)
-    queue, tracked = of.planner.queue, of.planner.cluster.jobs[GANG.uid]
+    bed = Bed(replace(GANG, steps=400)).at(160)
+    queue, tracked = bed.planner.queue, bed.planner.cluster.jobs[GANG.uid]
 
     def ends(now: float) -> Mapping[str, float]:
         return queue.context(tracked, now=now).ends()
 
-    queue.begin_tick(now=of.clock.wall)
-    first = ends(of.clock.wall)
+    queue.begin_tick(now=bed.clock.wall)
+    first = ends(bed.clock.wall)
     assert list(first) == [GANG.uid]
-    assert ends(of.clock.wall) is first
-    queue.begin_tick(now=of.clock.wall)
-    assert ends(of.clock.wall) is not first
+    assert ends(bed.clock.wall) is first
+    queue.begin_tick(now=bed.clock.wall)
+    assert ends(bed.clock.wall) is not first
 
 
 ACTS = {"scale": PolicyChoice(Mode.ACT)}
 OFF = {"scale": PolicyChoice(Mode.OFF)}
 COUNTS: dict[str, tuple[JobSpec, TrainingPolicy, bool]] = {
-    "an elastic job's does": (LONG, TrainingPolicy("p", companion=ACTS), True),
-    "the length of another job does not": (GANG, TrainingPolicy("p", companion=ACTS), False),
-    "where the policy is off, an elastic job's does not": (
+    "the length of an elastic job counts": (LONG, TrainingPolicy("p", companion=ACTS), True),
+    "the length of another job does not count": (GANG, TrainingPolicy("p", companion=ACTS), False),
+    "the length of an elastic job does not count where the policy is off": (
         LONG,
         TrainingPolicy("p", companion=OFF),
         False,
     ),
-    "any job's does where the shortest goes first": (
+    "the length of any job counts where the shortest goes first": (
         GANG,
         TrainingPolicy("p", companion=OFF, queue=Queueing(QueueOrder.SHORTEST)),
         True,
@@ -153,7 +153,7 @@ def test_whether_the_length_of_a_job_counts_for_its_turn(
 ) -> None:
     early = replace(spec, name="early-1", arrives=1.0, steps=40, trains="early")
     late = replace(early, name="early-2", arrives=200.0)
-    of = Bed(early, late, policy=policy).at(201)
-    tracked = of.planner.cluster.jobs[late.uid]
+    bed = Bed(early, late, policy=policy).at(201)
+    tracked = bed.planner.cluster.jobs[late.uid]
     expected = tracked.job.created + PATIENCE * USUAL_SECONDS
-    assert (of.planner.queue.key(tracked)[2] != expected) is counts
+    assert (bed.planner.queue.key(tracked)[2] != expected) is counts

@@ -62,13 +62,13 @@ def spec(name: str, at: float, *, steps: int = 100, pods: int = 1, **more: Any) 
 def weigh(of: Planner, **weights: str) -> None:
     """Set the weights of namespaces, which are managed."""
     for name, weight in weights.items():
-        found = Namespace(name, {MANAGED: "true"}, {QUEUE_WEIGHT: weight} if weight else {})
-        of.settings.observe_namespace(None, found)
+        result = Namespace(name, {MANAGED: "true"}, {QUEUE_WEIGHT: weight} if weight else {})
+        of.settings.observe_namespace(None, result)
 
 
-def starts(of: Bed) -> str:
+def starts(bed: Bed) -> str:
     """The jobs in the order of their starts."""
-    written = of.driver.written
+    written = bed.driver.written
     return " ".join(w.job for w in written if isinstance(w.step, Unsuspend) and not w.refused)
 
 
@@ -125,7 +125,7 @@ CASES: Mapping[str, Case] = {
     "small jobs do not keep a large job from its turn": Case(
         (*SMALL, WHOLE), "b0 b1 b2 b3 a1 b4 b5 b6 b7 b8 b9", nodes=NODES
     ),
-    "but small jobs of a namespace that used less do": Case(
+    "small jobs of a namespace that used less keep a large job from its turn": Case(
         (spec("a0", 5, pods=16, steps=9000), *SMALL, WHOLE),
         "a0 b0 b1 b2 b3 b4 b5 b6 b7 b8 b9 a1",
         nodes=NODES,
@@ -134,9 +134,9 @@ CASES: Mapping[str, Case] = {
 
 
 def bed(case: Case) -> Bed:
-    made = Bed(*case.jobs, policy=case.policy, late_writes=False, **(case.nodes or {"a": 1000}))
-    weigh(made.planner, **(case.weights or {}))
-    return made
+    bed = Bed(*case.jobs, policy=case.policy, late_writes=False, **(case.nodes or {"a": 1000}))
+    weigh(bed.planner, **(case.weights or {}))
+    return bed
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -154,27 +154,27 @@ KEPT: Mapping[str, tuple[str, str]] = {
 def test_a_job_keeps_its_place_some_time_after_capacity_was_reserved_for_it(
     weight: str, want: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here after 300 s. Small jobs of a namespace that used less would come without end."""
+    """Here after 300 s. Small jobs of a namespace that used less would come forever."""
     monkeypatch.setattr("kfext.state.waiting.fairness.RESERVED_SECONDS", 300.0)
-    case = CASES["but small jobs of a namespace that used less do"]
+    case = CASES["small jobs of a namespace that used less keep a large job from its turn"]
     assert starts(bed(replace(case, weights={"a": weight})).run()) == want
 
 
 def test_a_policy_for_some_namespaces_does_not_order_the_cluster() -> None:
     some = replace(policy(), selector=LabelSelector({"team": "b"}), weight=100)
     case = CASES["without usage, the order is by age"]
-    made = bed(replace(case, policy=policy(Fairness.NONE)))
-    made.planner.settings.observe_policy(replace(some, name="some"))
-    assert starts(made.run()) == case.want
+    cluster = bed(replace(case, policy=policy(Fairness.NONE)))
+    cluster.planner.settings.observe_policy(replace(some, name="some"))
+    assert starts(cluster.run()) == case.want
 
 
 def test_of_two_policies_for_all_namespaces_the_highest_weight_decides() -> None:
-    made = bed(CASES["a namespace that used nothing goes first"])
-    made.planner.settings.observe_policy(replace(policy(Fairness.NONE), name="other", weight=1))
-    assert starts(made.run()) == CASES["without usage, the order is by age"].want
+    cluster = bed(CASES["a namespace that used nothing goes first"])
+    cluster.planner.settings.observe_policy(replace(policy(Fairness.NONE), name="other", weight=1))
+    assert starts(cluster.run()) == CASES["without usage, the order is by age"].want
 
 
-def test_nothing_of_it_runs_where_no_policy_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fairness_does_not_run_where_no_policy_requests_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_measure", "_order", "_charge", "_begin", "projected"):
         monkeypatch.setattr(UsageOrder, name, None)
     made = bed(CASES["without usage, the order is by age"]).run()
@@ -182,30 +182,30 @@ def test_nothing_of_it_runs_where_no_policy_asks(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_policy_that_is_deleted_ends_the_order_at_once() -> None:
-    made = bed(CASES["a namespace that used nothing goes first"]).at(50)
-    made.planner.settings.forget_policy("all")
-    made.planner.cluster.mark_queue()
-    assert starts(made.run()) == "h0 h1 h2 h3 h4 b0"
-    assert made.planner.cluster.claim_tracker.synced is None
+    cluster = bed(CASES["a namespace that used nothing goes first"]).at(50)
+    cluster.planner.settings.forget_policy("all")
+    cluster.planner.cluster.mark_queue()
+    assert starts(cluster.run()) == "h0 h1 h2 h3 h4 b0"
+    assert cluster.planner.cluster.claim_tracker.synced is None
 
 
-def test_a_restarted_controller_orders_by_what_was_stored() -> None:
-    made = bed(CASES["two namespaces take turns"]).at(330)
-    stored = made.planner.queue.usage.record.encode()
-    made.restart()
-    made.planner.queue.usage.restore(decode_usage(stored))
-    assert starts(made.run()) == CASES["two namespaces take turns"].want
+def test_a_restarted_controller_orders_by_the_stored_usage() -> None:
+    cluster = bed(CASES["two namespaces take turns"]).at(330)
+    stored = cluster.planner.queue.usage.record.encode()
+    cluster.restart()
+    cluster.planner.queue.usage.restore(decode_usage(stored))
+    assert starts(cluster.run()) == CASES["two namespaces take turns"].want
 
 
 def test_a_snapshot_keeps_the_order() -> None:
-    made = bed(CASES["two namespaces take turns"]).at(330)
-    again = planner_of(snapshot_of(made.planner, made.driver.moment), made.driver.moment)
-    again.tick(made.driver.moment)
-    found, want = (
+    cluster = bed(CASES["two namespaces take turns"]).at(330)
+    again = planner_of(snapshot_of(cluster.planner, cluster.driver.moment), cluster.driver.moment)
+    again.tick(cluster.driver.moment)
+    result, want = (
         [tracked.job.name for tracked in planner.queue.queued()]
-        for planner in (again, made.planner)
+        for planner in (again, cluster.planner)
     )
-    assert found == want
+    assert result == want
     assert len(want) > 3
 
 
@@ -213,13 +213,13 @@ def test_a_snapshot_keeps_the_order() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 300), st.integers(1, 3)), max_size=9)
 )
-def test_every_job_starts_once_whatever_comes(drawn: list[tuple[str, int, int]]) -> None:
+def test_every_job_starts_once_whatever_happens(drawn: list[tuple[str, int, int]]) -> None:
     jobs = [
         spec(f"{name}{n}", 5.0 + at, pods=size, steps=30)
         for n, (name, at, size) in enumerate(drawn)
     ]
-    made = Bed(*jobs, policy=policy(), late_writes=False, a=3000)
-    assert sorted(starts(made.run()).split()) == sorted(job.name for job in jobs)
+    bed = Bed(*jobs, policy=policy(), late_writes=False, a=3000)
+    assert sorted(starts(bed.run()).split()) == sorted(job.name for job in jobs)
 
 
 # --- usage, sample by sample ----------------------------------------------------------------------
@@ -241,11 +241,11 @@ class Teams:
     def usage(self) -> UsageOrder:
         return self.planner.queue.usage
 
-    def put(self, made: JobBuilder, namespace: str) -> JobBuilder:
-        made.raw["metadata"]["namespace"] = namespace
-        self.raws[made.raw["metadata"]["uid"]] = made.raw
-        self.planner.cluster.observe_job(made.raw)
-        return made
+    def put(self, builder: JobBuilder, namespace: str) -> JobBuilder:
+        builder.raw["metadata"]["namespace"] = namespace
+        self.raws[builder.raw["metadata"]["uid"]] = builder.raw
+        self.planner.cluster.observe_job(builder.raw)
+        return builder
 
     def runs(self, uid: str, namespace: str, *, cpu: str = "5", since: float = 0.0) -> JobBuilder:
         """A job that runs on node n."""
@@ -269,8 +269,8 @@ class Teams:
             self.sample(seconds / 10)
 
     def used(self, namespace: str) -> float:
-        found = self.usage.record.namespaces.get(namespace)
-        return found.used if found else 0.0
+        content = self.usage.record.namespaces.get(namespace)
+        return content.used if content else 0.0
 
     def first(self) -> str:
         jobs = self.planner.cluster.jobs.values()
@@ -282,7 +282,7 @@ def held_for(seconds: float, part: float = 0.5) -> Any:
     return pytest.approx(usage_after(seconds, 0.0, held=part, half_life=HOUR), rel=1e-6)
 
 
-def test_what_is_held_is_charged_to_its_namespace() -> None:
+def test_held_capacity_is_charged_to_its_namespace() -> None:
     teams = Teams()
     teams.runs("job", "a")
     teams.sample(5)
@@ -337,7 +337,7 @@ def test_a_job_of_kueue_is_charged_and_not_ordered() -> None:
     assert teams.usage.record.namespaces["a"].waiting == 0
 
 
-def test_a_job_that_starts_again_is_charged_for_what_it_held() -> None:
+def test_a_job_that_starts_again_is_charged_for_its_earlier_use() -> None:
     teams = Teams()
     made = teams.runs("job", "a")
     teams.sample(5)
@@ -405,7 +405,7 @@ def by_half_life(hours: float) -> TrainingPolicy:
 
 
 @pytest.mark.parametrize("hours", [0.25, 24])
-def test_a_changed_half_life_keeps_what_a_namespace_held_in_the_mean(hours: float) -> None:
+def test_a_changed_half_life_keeps_the_mean_usage_of_a_namespace(hours: float) -> None:
     teams = Teams()
     teams.runs("job", "a")
     teams.sample(5)
@@ -428,7 +428,7 @@ RECORDS: Mapping[str, str] = {
 
 
 @pytest.mark.parametrize("written", RECORDS.values(), ids=RECORDS)
-def test_without_a_record_what_runs_is_charged_since_its_start(written: str) -> None:
+def test_without_a_record_running_jobs_are_charged_since_their_start(written: str) -> None:
     teams = Teams()
     teams.runs("job", "a", since=teams.wall - 600)
     teams.runs("new", "b", cpu="1")
@@ -437,7 +437,7 @@ def test_without_a_record_what_runs_is_charged_since_its_start(written: str) -> 
     assert new.used("b") == 0.0
 
 
-def test_a_record_of_a_clock_that_was_ahead_is_of_now() -> None:
+def test_a_record_of_a_clock_that_was_ahead_counts_as_present() -> None:
     teams = Teams()
     teams.runs("job", "a", since=teams.wall - 600)
     teams.sample(5)
@@ -542,22 +542,20 @@ LACKS: Mapping[str, bool] = {
 
 
 @pytest.mark.parametrize(("lacks", "counts"), LACKS.items())
-def test_a_job_pushes_others_of_its_namespace_back_while_it_may_start(
-    lacks: str, counts: bool
-) -> None:
+def test_a_job_delays_others_of_its_namespace_while_it_may_start(lacks: str, counts: bool) -> None:
     teams = Teams()
     for uid in ("a-1", "a-2", "b-1", "b-2"):
         teams.waits(uid, uid[0])
     jobs = teams.planner.cluster.jobs
     jobs["a-1"].lacks = lacks
     teams.sample(1)
-    found = {uid: teams.usage.projected(tracked) for uid, tracked in jobs.items()}
-    assert found["a-1"] == found["b-1"] == 0.0
-    assert found["a-2"] == (found["b-2"] if counts else 0.0)
-    assert found["b-2"] > 0.0
+    result = {uid: teams.usage.projected(tracked) for uid, tracked in jobs.items()}
+    assert result["a-1"] == result["b-1"] == 0.0
+    assert result["a-2"] == (result["b-2"] if counts else 0.0)
+    assert result["b-2"] > 0.0
 
 
-def test_a_job_that_just_came_is_ordered_among_all_that_wait() -> None:
+def test_a_new_job_is_ordered_among_all_waiting_jobs() -> None:
     teams = Teams()
     teams.runs("job", "a")
     teams.sample(5)
@@ -585,7 +583,7 @@ def test_usage_counts_only_where_two_namespaces_wait() -> None:
     assert teams.usage.projected(jobs["other"]) == 0.0 < first < second
 
 
-def test_a_job_behind_others_of_equal_usage_is_told_nothing_of_usage() -> None:
+def test_a_job_behind_others_of_equal_usage_shows_no_usage() -> None:
     teams = Teams()
     for uid, namespace in (("first", "a"), ("second", "a"), ("other", "b")):
         teams.waits(uid, namespace)
@@ -629,7 +627,7 @@ def test_each_waiting_job_has_one_turn_in_an_order(monkeypatch: pytest.MonkeyPat
     assert len(turned) == len(set(turned)) == 50
 
 
-# --- what the users of a job are told -----------------------------------------------------------
+# --- messages to users --------------------------------------------------------------------------
 
 
 def fill(bench: Bench) -> None:
@@ -660,7 +658,7 @@ async def behind(*, after: int) -> Bench:
     return bench
 
 
-async def test_a_job_is_told_that_another_namespace_used_less_and_not_which() -> None:
+async def test_a_job_shows_that_another_namespace_used_less_and_not_which() -> None:
     bench = await behind(after=3)
     _, sentence = told(bench, "mine")
     want = "1 job is ahead in the queue; it is behind a namespace that used less (0 % against 29 %"
@@ -669,13 +667,13 @@ async def test_a_job_is_told_that_another_namespace_used_less_and_not_which() ->
     assert "used less" not in told(bench, "other")[1]
 
 
-async def test_a_job_is_told_of_small_usage_without_figures() -> None:
+async def test_a_job_shows_small_usage_without_figures() -> None:
     bench = await behind(after=0)
     assert "is behind a namespace that used less" in told(bench, "mine")[1]
     assert "%" not in told(bench, "mine")[1]
 
 
-async def test_a_job_of_weight_0_is_told_so() -> None:
+async def test_a_job_of_weight_0_shows_its_weight() -> None:
     bench = Bench()
     bench.planner.settings.observe_policy(policy())
     weigh(bench.planner, other="", team="0")

@@ -1,4 +1,4 @@
-"""When a policy looks at the jobs that share nodes."""
+"""The times at which a policy looks at jobs that share nodes."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def test_F4_while_an_operation_is_under_way_neighbours_stay_due(busy: JobSignal)
     assert run(cadence, ready, begin=30, end=100) == [30, 60, 90]
 
 
-def test_F4_a_job_that_comes_or_goes_wakes_its_neighbours_in_the_same_tick() -> None:
+def test_F4_a_new_or_removed_job_wakes_its_neighbours_in_the_same_tick() -> None:
     cadence = Cadence()
     pair = [on("a", "n1"), on("b", "n1")]
     run(cadence, pair, begin=0, end=500)
@@ -57,7 +57,7 @@ def test_F4_a_job_that_comes_or_goes_wakes_its_neighbours_in_the_same_tick() -> 
     assert run(cadence, pair, begin=580, end=650) == [580, 590, 600, 610, 640]
 
 
-def test_a_job_elsewhere_wakes_nobody() -> None:
+def test_a_job_elsewhere_wakes_no_other() -> None:
     cadence, far = Cadence(), on("far", "n2")
     run(cadence, [on("a", "n1")], begin=0, end=40)
     due = cadence.due([on("a", "n1"), far], interval=30.0, now=40)
@@ -69,9 +69,9 @@ def _uids(group: tuple[JobSignal, ...]) -> frozenset[str]:
 
 
 def _reached(group: tuple[JobSignal, ...]) -> set[str]:
-    """Return the jobs that are reached from the first one over shared nodes."""
-    found = {group[0].uid}
+    """Return the jobs reached from the first over shared nodes."""
+    result = {group[0].uid}
     for _ in group:
-        nodes = {node for signal in group if signal.uid in found for node in signal.nodes}
-        found |= {signal.uid for signal in group if nodes & set(signal.nodes)}
-    return found
+        nodes = {node for signal in group if signal.uid in result for node in signal.nodes}
+        result |= {signal.uid for signal in group if nodes & set(signal.nodes)}
+    return result

@@ -1,4 +1,4 @@
-"""Who is favoured on a node, and what each job there then requests."""
+"""The favourite of a node, and the request of each job there."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ SIZE = 1000
 
 
 def ends(uid: str, remaining: float | None, **fields: Any) -> JobSignal:
-    """A job with a pod of 100m that needs so many core-seconds; it came at 0 s."""
+    """A job with a pod of 100m that needs these core-seconds; it came at 0 s."""
     own = {key: fields.pop(key) for key in fields.keys() & POD_FIELDS}
     its = pod(f"{uid}-0", **{"request": 100, "use": 300, **own})
     return job(uid, its, remaining=remaining, **fields)
@@ -53,12 +53,12 @@ A, B, C = ends("a", 50.0), ends("b", 100.0), ends("c", 80.0)
 YOUNG = ends("y", math.inf, young=True)
 FIRST: dict[str, tuple[list[JobSignal], str | None]] = {
     "would end first": ([A, B, C], "a"),
-    "would end first, although it has more left": (
+    "would end first, although its remaining time is longer": (
         [ends("old", 60.0, done=10.0, created=0.0), ends("new", 50.0, created=100.0)],
         "old",
     ),
-    "is known, not a job that has just begun": ([YOUNG, B], "b"),
-    "is none where no length is known": ([YOUNG, ends("z", math.inf)], None),
+    "is a known job, not a job that has just begun": ([YOUNG, B], "b"),
+    "is no job where no length is known": ([YOUNG, ends("z", math.inf)], None),
     "stays, until another clearly ends before it": (
         [ends("a", 95.0), ends("b", 100.0, request=500, user_request=100)],
         "b",
@@ -73,12 +73,12 @@ FIRST: dict[str, tuple[list[JobSignal], str | None]] = {
 @pytest.mark.parametrize(("jobs", "want"), FIRST.values(), ids=FIRST)
 def test_the_favourite_of_a_node(jobs: list[JobSignal], want: str | None) -> None:
     of = {NODE: contest(*jobs)}
-    found = all_prioritised(of, jobs).get(NODE)
-    assert (found and found.uid) == want
+    content = all_prioritised(of, jobs).get(NODE)
+    assert (content and content.uid) == want
 
 
 def test_jobs_that_have_ended_count_in_the_order() -> None:
-    """Without the job that is gone, the old job would have been ahead of the new job."""
+    """Without the ended job, the old job would have been ahead of the new job."""
     jobs = [ends("old", 140.0, created=0.0), ends("new", 50.0, created=100.0)]
     assert all_prioritised({NODE: contest(*jobs)}, jobs)[NODE].uid == "old"
     gone = contest(*jobs, gone=(Sharer("gone", 0.0, 90.0),))
@@ -109,14 +109,14 @@ def spread(uid: str, remaining: float) -> JobSignal:
     return job(uid, *pods, remaining=remaining)
 
 
-def test_a_job_with_a_raise_that_shows_no_end_keeps_it_from_no_other_job_for_long() -> None:
+def test_a_raised_job_without_a_known_end_soon_loses_its_raise_to_other_jobs() -> None:
     silent = ends("b", math.inf, request=500, user_request=100)
     late = replace(silent, followed=300.0)
     assert all_prioritised({NODE: contest(A, late)}, [A, late])[NODE].uid == "a"
 
 
 def test_nothing_is_raised_while_all_other_jobs_have_just_begun() -> None:
-    """All have equal shares already; a favourite that has its raise shares it with newcomers."""
+    """All have equal shares already; a raised favourite shares with newcomers."""
     asked = {"a": 100, "y": 100}
     assert requests(contest(A, YOUNG, free=800), "a") == asked
     raised = ends("a", 50.0, request=820, user_request=100)
@@ -125,11 +125,11 @@ def test_nothing_is_raised_while_all_other_jobs_have_just_begun() -> None:
 
 
 SEVERAL_NODES: dict[str, tuple[list[JobSignal], dict[str, str]]] = {
-    "all of them": (
+    "all of its nodes": (
         [spread("w", 50.0), ends("a", 80.0), ends("b", 90.0, node="n2")],
         {"n1": "w", "n2": "w"},
     ),
-    "none, if another job ends first on one of them": (
+    "no node, if another job ends first on one of them": (
         [spread("w", 100.0), ends("a", 10.0), ends("b", 90.0, node="n2")],
         {"n1": "a", "n2": "b"},
     ),
@@ -146,12 +146,12 @@ def test_a_job_on_several_nodes_is_favoured_on(jobs: list[JobSignal], want: dict
     assert {node: job.uid for node, job in all_prioritised(of, jobs).items()} == want
 
 
-# --- what each job requests -----------------------------------------------------------------------
+# --- the request of each job ----------------------------------------------------------------------
 
 FULL = {"free": 0}
 ELSEWHERE = ends("b", 100.0, namespace="other")
 REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
-    "raise first: nine tenths of what is free on the node": (
+    "raise first: nine tenths of the free CPU of the node": (
         [A, B, C], {"free": 700}, {"a": 730, "b": 100, "c": 100}
     ),
     "its limit bounds a raise": (
@@ -163,14 +163,14 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
     "shift where the node is full: the sum stays": (
         [A, B, C], FULL, {"a": 280, "b": LEAST_REQUEST, "c": LEAST_REQUEST}
     ),
-    "shift beside what little is free": (
+    "shift beside the little free CPU": (
         [A, B, C], {"free": 50}, {"a": 325, "b": LEAST_REQUEST, "c": LEAST_REQUEST}
     ),
-    "others give no more than its limit lets it take": (
+    "others give no more than its limit allows it to use": (
         [ends("a", 50.0, limit=161), B, C], FULL, {"a": 160, "b": 70, "c": 70}
     ),
     "no namespace gives way for another": ([A, ELSEWHERE], FULL, {"a": 100, "b": 100}),
-    "a quota that is full leaves the shift": (
+    "a full quota still allows a shift": (
         [A, B, C],
         {"free": 500, "headroom": {"": -50}},
         {"a": 280, "b": LEAST_REQUEST, "c": LEAST_REQUEST},
@@ -178,18 +178,20 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
     "a job that has just begun keeps an equal share": (
         [A, B, YOUNG], {"free": 700}, {"a": 520, "b": 100, "y": 310}
     ),
-    "a job that shows no end keeps what its user wrote": (
+    "a job without a known end keeps its user's request": (
         [A, ends("b", None)], {"free": 800}, {"a": 820, "b": 100}
     ),
     "and does not give way": ([A, B, YOUNG], FULL, {"a": 190, "b": LEAST_REQUEST, "y": 100}),
-    "a job alone has what its user wrote": (
+    "a job alone has its user's request": (
         [ends("a", 50.0, request=500, user_request=100)], {"free": 900}, {"a": 100}
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("jobs", "node", "want"), REQUESTS.values(), ids=REQUESTS)
-def test_requests(jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]) -> None:
+def test_the_requests_on_a_node(
+    jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]
+) -> None:
     node = dict(node)
     headroom = node.pop("headroom", {})
     assert requests(contest(*jobs, headroom=headroom, **node), "a") == want
@@ -204,21 +206,21 @@ def test_pods_of_a_job_share_its_request_as_their_user_wrote_it() -> None:
 
 
 GROWN: dict[str, tuple[list[JobSignal], dict[str, Any], int]] = {
-    "what is free": ([A, B], {"free": 800}, 720),
-    "less what is raised already": (
+    "the free CPU": ([A, B], {"free": 800}, 720),
+    "the free CPU less its raise": (
         [ends("a", 50.0, request=500, user_request=100), B], {"free": 800}, 320
     ),
-    "less what another namespace has raised": (
+    "the free CPU less raises of another namespace": (
         [A, replace(ends("b", 9.0, request=500, user_request=100), namespace="x")],
         {"free": 800}, 320
     ),
-    "and what others of its namespace gave": (
+    "the free CPU and requests given by its namespace": (
         [A, ends("b", 9.0, request=10, user_request=100)], FULL, 90
     ),
-    "but only once the kubelet has taken it": (
+    "requests given by its namespace only once the kubelet has applied them": (
         [A, ends("b", 9.0, request=10, allocated=100, user_request=100)], FULL, 0
     ),
-    "never what another namespace gave": (
+    "no requests given by another namespace": (
         [A, replace(ends("b", 9.0, request=10, user_request=100), namespace="x")], FULL, 0
     ),
 }  # fmt: skip
@@ -229,7 +231,7 @@ def test_a_job_may_grow_by(jobs: list[JobSignal], node: dict[str, Any], want: in
     assert contest(*jobs, **node).allowance("") == want
 
 
-# --- whatever the jobs ----------------------------------------------------------------------------
+# --- any jobs -------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -286,14 +288,14 @@ SHARES: dict[str, tuple[int, list[tuple[float, int, int]], list[int]]] = {
     "both bounds at once": (1000, [(9, 0, 500), (1, 0, 900), (0, 200, 900)], [500, 300, 200]),
     "too little for the least": (100, [(1, 100, 500), (1, 200, 500)], [100, 200]),
     "too much for the most": (5000, [(1, 0, 500), (1, 0, 600)], [500, 600]),
-    "what no weight asks for goes to the rest": (900, [(1, 0, 300), (0, 0, 900)], [300, 600]),
+    "a part without weight goes to the rest": (900, [(1, 0, 300), (0, 0, 900)], [300, 600]),
     "the rest of a division goes to the first": (100, [(1, 0, 99)] * 3, [34, 33, 33]),
     "no part": (100, [], []),
 }
 
 
 @pytest.mark.parametrize(("total", "parts", "want"), SHARES.values(), ids=SHARES)
-def test_shares(total: int, parts: list[tuple[float, int, int]], want: list[int]) -> None:
+def test_sums_by_weight(total: int, parts: list[tuple[float, int, int]], want: list[int]) -> None:
     assert share_out(total, [Part(*part) for part in parts]) == want
 
 
@@ -314,7 +316,7 @@ def test_the_sum_is_the_total_within_all_bounds(total: int, parts: list[Part]) -
 
 
 @given(st.integers(0, 20000), st.lists(any_part(), min_size=2, max_size=8))
-def test_the_larger_weight_gets_no_less_where_bounds_allow(total: int, parts: list[Part]) -> None:
+def test_a_larger_weight_gets_no_less_where_bounds_allow(total: int, parts: list[Part]) -> None:
     parts = [Part(part.weight, 0, 10000) for part in parts]
     given_out = share_out(total, parts)
     pairs = zip(parts, given_out, strict=True)
@@ -331,10 +333,10 @@ ENDS: dict[str, tuple[list[Sharer], float, dict[str, float]]] = {
     "a job that comes later": ([Sharer("a", 0, 20), Sharer("b", 10, 20)], 1.0, {"a": 30, "b": 40}),
     "after a pause": ([Sharer("a", 0, 5), Sharer("b", 100, 5)], 1.0, {"a": 5, "b": 105}),
     "on more cores": ([Sharer("a", 0, 20), Sharer("b", 0, 60)], 2.0, {"a": 20, "b": 40}),
-    "a job that cannot use its part leaves the rest": (
+    "a job that cannot use its share leaves the rest": (
         [Sharer("a", 0, 20, most=0.5), Sharer("b", 0, 60)], 2.0, {"a": 40, "b": 40}
     ),
-    "a job of unknown length takes its part and never ends": (
+    "a job of unknown length takes its share and never ends": (
         [Sharer("a", 0, 10), Sharer("b", 0, math.inf)], 1.0, {"a": 20, "b": math.inf}
     ),
     "times since the epoch": (
@@ -348,7 +350,7 @@ ENDS: dict[str, tuple[list[Sharer], float, dict[str, float]]] = {
 
 
 @pytest.mark.parametrize(("sharers", "cores", "want"), ENDS.values(), ids=ENDS)
-def test_a_job_would_end(sharers: list[Sharer], cores: float, want: dict[str, float]) -> None:
+def test_when_a_job_would_end(sharers: list[Sharer], cores: float, want: dict[str, float]) -> None:
     assert fair_ends(sharers, cores=cores) == pytest.approx(want)
 
 

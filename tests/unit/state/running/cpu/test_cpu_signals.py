@@ -1,4 +1,4 @@
-"""What the policies for CPU see of running jobs."""
+"""The signals of running jobs for the CPU policies."""
 
 from dataclasses import replace
 
@@ -24,26 +24,26 @@ def cores(used: float) -> CpuUse:
 
 
 OTHERS: dict[str, tuple[float | None, float | None, float | None, int]] = {
-    "requests where the use of the node is not known": (None, 0.1, None, 300),
-    "no more than all that is used beside the job": (0.25, 0.1, None, 150),
+    "its requests where the use of the node is unknown": (None, 0.1, None, 300),
+    "no more than the other use of the node": (0.25, 0.1, None, 150),
     "no more than its requests": (2.0, 0.1, None, 300),
-    "nothing where the job uses all": (0.1, 0.1, None, 0),
+    "nothing where the job uses everything": (0.1, 0.1, None, 0),
     "nothing where the job was measured after the node": (0.05, 0.1, None, 0),
-    "requests where the use of the job is not known": (2.0, None, None, 300),
-    "its use where that is known, whatever the node's": (0.1, 0.1, 0.75, 750),
+    "its requests where the use of the job is unknown": (2.0, None, None, 300),
+    "its own use where known, whatever the use of the node": (0.1, 0.1, 0.75, 750),
 }
 
 
 @pytest.mark.parametrize(("all_use", "own", "use", "want"), OTHERS.values(), ids=OTHERS)
-def test_of_a_pod_that_may_not_be_measured_counts(
+def test_the_counted_use_of_an_unmeasured_pod(
     all_use: float | None, own: float | None, use: float | None, want: int
 ) -> None:
     bed = TwoWorkers()
     beside = pod(job(name="o", uid="o").worker(1, cpu="300m").build(), "worker", 0, bound=NODE)
     bed.cluster.observe_pod(None, beside)
-    found = {bed.pod(0).uid: own, bed.pod(1).uid: own and 0.0, beside.uid: use}
+    result = {bed.pod(0).uid: own, bed.pod(1).uid: own and 0.0, beside.uid: use}
     bed.uses.record(
-        {uid: cores(used) for uid, used in found.items() if used is not None},
+        {uid: cores(used) for uid, used in result.items() if used is not None},
         {NODE: cores(all_use)} if all_use is not None else {},
     )
     of = bed.signals()[0]
@@ -51,13 +51,13 @@ def test_of_a_pod_that_may_not_be_measured_counts(
     assert signals.nodes == {NODE: NodeSignal(SIZE, want, free=SIZE - 340)}
 
 
-def test_pods_of_the_jobs_themselves_do_not_count_among_the_others() -> None:
+def test_pods_of_followed_jobs_do_not_count_as_others() -> None:
     bed = TwoWorkers()
     bed.measure(0.0)
     assert bed.signals()[1].nodes[NODE].others == 0
 
 
-def test_what_is_free_counts_raised_requests_as_their_user_wrote_them() -> None:
+def test_free_cpu_counts_raised_requests_as_their_user_wrote_them() -> None:
     bed = TwoWorkers(limit=None)
     state = CpuState(
         requested={"worker": PodCpu(20, None)}, written={"worker-0": (PodCpu(370, None),)}
@@ -69,7 +69,7 @@ def test_what_is_free_counts_raised_requests_as_their_user_wrote_them() -> None:
     assert bed.signals()[1].nodes[NODE].free == before
 
 
-def test_a_reservation_takes_nothing_of_what_is_free() -> None:
+def test_a_reservation_takes_no_free_cpu() -> None:
     bed = TwoWorkers()
     before = bed.signals()[1].nodes[NODE].free
     for key, claim in kept_claims("waits", {NODE: {"cpu": 500}}).items():
@@ -87,19 +87,19 @@ def test_a_job_is_whole_while_all_of_its_pods_run() -> None:
 def test_a_job_with_a_pod_on_an_unknown_node_is_left_out() -> None:
     bed = TwoWorkers()
     bed.cluster.observe_node(node(NODE, cpu=f"{SIZE}m"), None)
-    found = bed.signals()[1]
-    assert (found.jobs, found.nodes) == ((), {})
+    result = bed.signals()[1]
+    assert (result.jobs, result.nodes) == ((), {})
 
 
 def test_a_node_with_only_a_job_that_lost_another_node_does_not_end_the_look() -> None:
     bed = TwoWorkers()
     bed.change(1, node_name="gone")
     of = CpuSignals(bed.planner.companion._running, lambda *_: False)
-    found = of.with_nodes([bed.signals()[0]], 0.0)
-    assert (found.jobs, list(found.nodes)) == ((), [NODE])
+    result = of.with_nodes([bed.signals()[0]], 0.0)
+    assert (result.jobs, list(result.nodes)) == ((), [NODE])
 
 
-def test_a_pod_is_seen_with_its_size_and_its_use() -> None:
+def test_the_signal_of_a_pod_has_its_size_and_its_use() -> None:
     bed = TwoWorkers(limit=400)
     bed.measure(0.0, 0)
     seen = {pod.uid: pod for pod in bed.signals()[0].pods}
@@ -111,12 +111,12 @@ def test_a_pod_is_seen_with_its_size_and_its_use() -> None:
 @pytest.mark.parametrize(
     ("limit", "want"),
     [
-        pytest.param(350, 1000, id="what is recorded of a pod that kfext resized"),
-        pytest.param(1000, 1000, id="what it has if that is the user's"),
-        pytest.param(777, 777, id="what another client wrote since"),
+        pytest.param(350, 1000, id="the recorded limit of a pod that kfext resized"),
+        pytest.param(1000, 1000, id="its present limit if that is the user's"),
+        pytest.param(777, 777, id="the limit that another client wrote since"),
     ],
 )
-def test_the_limit_of_the_user_is(limit: int, want: int) -> None:
+def test_which_limit_is_the_users(limit: int, want: int) -> None:
     bed = TwoWorkers(limit=limit)
     state = CpuState(
         requested=ASKED, written=dict.fromkeys(["worker-0", "worker-1"], (PodCpu(20, 350),))
@@ -125,7 +125,7 @@ def test_the_limit_of_the_user_is(limit: int, want: int) -> None:
     assert {pod.requested.limit for pod in bed.signals()[0].pods} == {want}
 
 
-def test_pods_that_ended_are_unbound_or_of_unknown_cpu_are_not_seen() -> None:
+def test_ended_or_unbound_pods_and_pods_of_unknown_cpu_have_no_signal() -> None:
     bed = TwoWorkers()
     bed.change(0, phase="Succeeded")
     second = bed.pod(1)
@@ -134,7 +134,7 @@ def test_pods_that_ended_are_unbound_or_of_unknown_cpu_are_not_seen() -> None:
         assert seen.pods == ()
 
 
-def test_a_job_is_seen_with_its_progress_and_what_rests() -> None:
+def test_the_signal_of_a_job_has_its_progress_and_its_disabled_policies() -> None:
     bed = TwoWorkers()
     bed.job.chosen = {"resize": PolicyChoice()}
     bed.job.tracked.state = JobState(cpu=CpuState(disabled={"shift": "why"}))
@@ -146,7 +146,7 @@ def test_a_job_is_seen_with_its_progress_and_what_rests() -> None:
     assert seen.policies == {"resize": PolicyChoice()}
 
 
-def test_no_policy_looks_at_a_job_that_is_unfit() -> None:
+def test_no_policy_looks_at_an_ineligible_job() -> None:
     bed = TwoWorkers()
     bed.job.chosen, cpu_record(bed.job).unfit = {"resize": PolicyChoice()}, "why"
     assert bed.signals()[0].policies == {}

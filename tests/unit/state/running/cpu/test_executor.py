@@ -1,4 +1,4 @@
-"""How the trials of jobs end."""
+"""The ends of trials."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from tests.unit.state.running.jobs import job, pod, proposal, signals
 
 
 def after(uses: list[int], *, ended: str = "j", **of: Any) -> tuple[CpuRecord, list[Any]]:
-    """Return a trial of j, which used 400m before, and what is to be undone at last."""
-    found = {"j": CpuRecord(trial=Trial(proposal("j", policy="shift"), before=(400, 400)))}
+    """Return a trial of j, which used 400m before, and its last revert."""
+    result = {"j": CpuRecord(trial=Trial(proposal("j", policy="shift"), before=(400, 400)))}
     undone: list[Any] = []
     for use in uses:
-        undone = judged(served(use, **of), found, ended={ended})
-    return found["j"], undone
+        undone = judged(served(use, **of), result, ended={ended})
+    return result["j"], undone
 
 
 def served(use: int, **of: Any) -> Signals:
@@ -28,7 +28,7 @@ def test_a_trial_ends_with_a_gain() -> None:
     assert (record.trial, undone) == (None, [])
 
 
-def test_a_trial_without_a_gain_is_to_be_undone_until_that_begins() -> None:
+def test_a_trial_without_a_gain_is_to_be_reverted_until_the_revert_begins() -> None:
     record, undone = after([400] * (WINDOWS + 1))
     (back,) = undone
     assert (back.job, back.rank, back.disabled) == ("j", Rank.RESTORE, {"shift"})
@@ -47,5 +47,5 @@ def test_no_window_counts_while_an_operation_is_in_flight() -> None:
     assert record.trial.after == ()
 
 
-def test_a_job_without_a_trial_is_left_as_it_is() -> None:
+def test_a_job_without_a_trial_is_unchanged() -> None:
     assert judged(served(400), {"j": CpuRecord()}, ended={"j"}) == []

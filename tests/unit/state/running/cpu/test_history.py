@@ -1,4 +1,4 @@
-"""What a job has shown in windows, and what it still takes."""
+"""The rates of a job in windows, and its remaining work."""
 
 import math
 from dataclasses import replace
@@ -28,16 +28,16 @@ def test_a_window_ends_after_its_length_however_often_a_job_is_looked_at() -> No
 Report = tuple[int | None, float | None]
 RATES: dict[str, tuple[list[Report], float | None]] = {
     "steps a second between two windows": ([(100, 5), (160, 35)], 2.0),
-    "of the last two alone": ([(0, 0), (600, 30), (660, 60)], 2.0),
+    "steps a second between only the last two windows": ([(0, 0), (600, 30), (660, 60)], 2.0),
     "by the time of the job, not by kfext's": ([(100, 5), (160, 25)], 3.0),
     "none in the first window": ([(100, 5)], None),
     "none without a step": ([(100, 5), (None, 35)], None),
     "none without a time": ([(100, 5), (160, None)], None),
-    "none in the window after one without": ([(100, 5), (None, 35), (160, 65)], None),
+    "none in the window after a window without a step": ([(100, 5), (None, 35), (160, 65)], None),
     "none if nothing new was printed": ([(100, 5), (100, 5)], None),
     "none if the clock of the job went back": ([(100, 35), (160, 5)], None),
     "none if its steps went back": ([(160, 5), (100, 35)], None),
-    "zero if it prints and does not go on": ([(100, 5), (100, 35)], 0.0),
+    "zero if it prints without progress": ([(100, 5), (100, 35)], 0.0),
 }
 
 
@@ -57,7 +57,7 @@ def test_only_the_last_windows_with_a_value_are_kept() -> None:
     assert history.values_of(Measure.RATE) == ()
 
 
-def test_what_is_forgotten_does_not_end_the_window() -> None:
+def test_forgetting_does_not_end_the_window() -> None:
     history = History()
     history.add_interval(shown(100, 5), 1, now=0)
     history.forget()
@@ -76,7 +76,7 @@ def value_of(work: Work, cores: float, seconds: float, pod: str = "p") -> None:
 
 
 def followed(*seen: tuple[float, int, float], late: float = 0.0) -> Work:
-    """A job that showed these steps at these times, each with its use since the time before.
+    """A job with these steps at these times, each with its use since the previous time.
 
     `late`: how long before a step is shown the use was measured.
     """
@@ -91,9 +91,9 @@ STEADY = [(30.0 * part, 100 * part, 0.5) for part in range(5)]
 LEFT: dict[str, tuple[Work, Progress, float | None]] = {
     "nothing is known yet": (followed(), at(10), math.inf),
     "one step shows nothing": (followed((0, 10, 1.0)), at(10), math.inf),
-    "by what its steps took": (followed(*STEADY), at(400), 90.0),
+    "by the work of its steps": (followed(*STEADY), at(400), 90.0),
     "however late its use is known": (followed(*STEADY, late=12.0), at(400), 90.0),
-    "of all of them alike": (followed(*STEADY, (150, 450, 0.25)), at(450), 82.5),
+    "by the work of all steps alike": (followed(*STEADY, (150, 450, 0.25)), at(450), 82.5),
     "a use that was measured before it showed a step": (
         followed((0, 0, 1.0), (30, 100, 0.5), late=60.0), at(100), math.inf
     ),
@@ -103,15 +103,15 @@ LEFT: dict[str, tuple[Work, Progress, float | None]] = {
     "its steps went back: as before, until it has shown more": (
         followed(*STEADY, (150, 50, 0.9)), at(50), 142.5
     ),
-    "all is done": (followed((0, 0, 1.0)), at(1000), 0.0),
-    "more than all": (followed((0, 0, 1.0)), at(1200), 0.0),
+    "all steps are done": (followed((0, 0, 1.0)), at(1000), 0.0),
+    "more than all steps are done": (followed((0, 0, 1.0)), at(1200), 0.0),
     "it prints no total": (followed(*STEADY), at(400, total=None), None),
     "it prints no steps": (followed(), at(None), None),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("work", "progress", "want"), LEFT.values(), ids=LEFT)
-def test_what_is_left(work: Work, progress: Progress, want: float | None) -> None:
+def test_the_remaining_work_of_a_job(work: Work, progress: Progress, want: float | None) -> None:
     assert work.remaining(progress) == pytest.approx(want)
 
 
@@ -123,8 +123,8 @@ def test_the_rate_of_the_first_read_stands_for_the_steps_before_it() -> None:
     assert work.remaining(at(100)) == pytest.approx(90.0)
 
 
-def test_a_share_that_falls_does_not_make_steps_dearer() -> None:
-    """Its use is known 20 s late, so it looks higher than what its last steps had."""
+def test_a_falling_share_does_not_make_steps_cost_more() -> None:
+    """Its use is known 20 s late, so it seems higher than during its last steps."""
     work, step, cpu = Work(), 0.0, []
     for second in range(0, 200, 10):
         cores = 1.0 if second < 100 else 0.25
@@ -137,7 +137,7 @@ def test_a_share_that_falls_does_not_make_steps_dearer() -> None:
 
 
 @pytest.mark.parametrize("later", [-12.0, 0.0, 3.0, 12.0])
-def test_it_does_not_matter_how_much_later_than_a_step_the_use_is_measured(later: float) -> None:
+def test_a_late_measurement_of_the_use_does_not_matter(later: float) -> None:
     work = Work()
     for part in range(6):
         value_of(work, 0.5, 30.0 * part + later)
@@ -164,9 +164,9 @@ def test_steps_from_before_the_first_measured_window_do_not_count() -> None:
     assert work.remaining(at(800)) == pytest.approx(200 * (0.5 * 75) / (800 - 450))
 
 
-def test_a_job_that_counts_its_steps_in_each_epoch_does_not_seem_short_for_ever() -> None:
+def test_a_job_that_counts_its_steps_in_each_epoch_does_not_always_seem_short() -> None:
     work = Work()
     for seconds in range(0, 3600, 15):
         value_of(work, 1.0, seconds)
         work.add_progress(progress := at(1 + seconds // 15 % 20, seconds, total=20))
-    assert work.done(progress) >= 3500.0
+    assert work.completed(progress) >= 3500.0

@@ -1,4 +1,4 @@
-"""What is recorded of the CPU of a job."""
+"""The record of the CPU of a job."""
 
 from dataclasses import replace
 
@@ -24,14 +24,14 @@ TRIAL = Trial(proposal(), before=(1.0,))
 
 FAILED = 1000.0
 HELD: dict[str, tuple[dict[str, bool], float, int, bool]] = {
-    "what the user wrote is restored": ({"restoring": True}, 0, 0, False),
+    "the user's CPU is restored": ({"restoring": True}, 0, 0, False),
     "nothing is tried for a while": ({}, 29, 0, True),
     "then it is tried again": ({}, 30, 0, False),
     "at once if a quota changes": ({}, 0, 1, False),
-    "what was refused for good is not": ({"lasting": True}, 10_000, 0, True),
-    "unless a quota changes": ({"lasting": True}, 0, 1, False),
-    "but not if just that has failed": ({"restored": True, "restoring": True}, 29, 0, True),
-    "that is tried again even if it was refused for good": (
+    "a permanently refused change is not tried again": ({"lasting": True}, 10_000, 0, True),
+    "a refused change is tried after a quota change": ({"lasting": True}, 0, 1, False),
+    "but not a failed restore": ({"restored": True, "restoring": True}, 29, 0, True),
+    "a permanently refused restore is tried again": (
         {"restored": True, "lasting": True, "restoring": True},
         30,
         0,
@@ -57,7 +57,7 @@ def test_after_a_failure(how: dict[str, bool], after: float, changes: int, *, wa
         pytest.param(1, False, id="is not once a quota has changed"),
     ],
 )
-def test_after_another_failure_what_was_refused_for_good(changes: int, *, lasting: bool) -> None:
+def test_whether_a_refusal_lasts_after_another_failure(changes: int, *, lasting: bool) -> None:
     cpu = CpuRecord()
     cpu.fail(0.0, lasting=True, restoring=False, changes=0)
     cpu.fail(0.0, lasting=False, restoring=False, changes=changes)
@@ -74,7 +74,7 @@ def test_each_failure_in_a_row_doubles_the_pause_up_to_a_bound() -> None:
     assert pauses == [30, 60, 120, 240, 300, 300]
 
 
-# --- who shares its nodes -------------------------------------------------------------------------
+# --- the neighbours on its nodes ------------------------------------------------------------------
 
 
 ALONE = frozenset([("a", None)])
@@ -90,7 +90,7 @@ RESIZED = frozenset([("a", 350)])
         pytest.param(BESIDE, False, False, id="other pods"),
     ],
 )
-def test_what_was_seen_before_compares_with_nothing_after(
+def test_measurements_before_a_change_of_neighbours_are_not_compared(
     company: frozenset[tuple[str, int | None]],
     *,
     keeps_trial: bool,
@@ -112,7 +112,7 @@ def test_what_was_seen_before_compares_with_nothing_after(
         pytest.param(BESIDE, None, id="other pods"),
     ],
 )
-def test_no_trial_begins_for_what_was_under_way_when_other_pods_came(
+def test_no_trial_begins_for_an_operation_under_way_when_neighbours_change(
     company: frozenset[tuple[str, int | None]], want: Trial | None
 ) -> None:
     cpu = CpuRecord()

@@ -1,4 +1,4 @@
-"""Pods that kube-scheduler refused: which nodes give raised requests back to them, and how long."""
+"""Pods that kube-scheduler refused: which nodes restore raised requests for them, and how long."""
 
 from dataclasses import replace
 from typing import Any
@@ -43,7 +43,7 @@ class Nodes:
 
 
 WANTS: dict[str, tuple[Pod, list[str]]] = {
-    "first node with room but for a raise": (foreign(), ["a"]),
+    "first node with capacity but for a raise": (foreign(), ["a"]),
     "node that it is pinned to": (foreign(affinity=affinity_to("b")), ["b"]),
     "no node, because it fits beside the raises": (foreign(cpu="100m"), []),
     "no node, because it does not fit without raises": (foreign(cpu="1001m"), []),
@@ -58,7 +58,7 @@ def test_a_refused_pod_waits_for_the(pod: Pod, want: list[str]) -> None:
     assert Nodes(pod).awaited() == want
 
 
-def test_room_that_no_raise_takes_yet_is_left_to_a_refused_pod() -> None:
+def test_capacity_without_a_raise_stays_free_for_a_refused_pod() -> None:
     assert Nodes(foreign()).awaited(a=0) == ["a"]
 
 
@@ -72,7 +72,7 @@ def test_a_pod_that_is_not_bound_costs_each_node_a_minute_in_eleven() -> None:
         assert sum(name in nodes for nodes in seen) * 10 == 2 * WAIT_SECONDS
 
 
-def test_pods_made_anew_cost_no_more_than_one_pod() -> None:
+def test_recreated_pods_cost_no_more_than_one_pod() -> None:
     of, given = Nodes(), 0
     for number in range(200):
         before = next(iter(of.cluster.claim_tracker.refused.values()), None)

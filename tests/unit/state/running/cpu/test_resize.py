@@ -1,4 +1,4 @@
-"""What resize proposes: raise first, shift where a node is full, and restore in the same way."""
+"""Proposals of resize: raise first, shift where a node is full, and restore in the same way."""
 
 import math
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ SIZE = 1000
 
 
 def ends(uid: str, remaining: float | None, request: int = 100, **fields: Any) -> JobSignal:
-    """A job that requests 100m by its user; it needs so many core-seconds."""
+    """A job with a user's request of 100m; it needs these core-seconds."""
     own = {key: fields.pop(key) for key in fields.keys() & {"limit", "allocated", "qos", "node"}}
     its = pod(f"{uid}-0", request=request, user_request=100, use=300, **own)
     return job(uid, its, remaining=remaining, **fields)
 
 
 def here(*jobs: JobSignal, **node: Any) -> Signals:
-    found = signals(*jobs, allocatable=SIZE)
-    return replace(found, nodes={name: replace(of, **node) for name, of in found.nodes.items()})
+    result = signals(*jobs, allocatable=SIZE)
+    return replace(result, nodes={name: replace(of, **node) for name, of in result.nodes.items()})
 
 
 def sizes(advice: Advice) -> dict[str, int | None]:
@@ -45,13 +45,13 @@ PROPOSED: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
     "raise first: the favourite alone is written": (
         [ends("a", 50.0), ends("b", 90.0)], {"free": 800}, {"a-0": 820}
     ),
-    "a switch: the last favourite shrinks, and the next waits for that": (
+    "a switch: the last favourite shrinks, and the next waits for it": (
         [ends("a", 50.0, 820), ends("b", 20.0)], {"free": 800}, {"a-0": 100}
     ),
-    "a switch: the next grows once the kubelet has taken what the last had": (
+    "a switch: the next grows once the kubelet has lowered the last": (
         [ends("a", 50.0), ends("b", 20.0)], {"free": 800}, {"b-0": 820}
     ),
-    "it waits while the kubelet has not": (
+    "a switch: the next waits while the kubelet has not lowered the last": (
         [ends("a", 50.0, allocated=820), ends("b", 20.0)], {"free": 800}, {}
     ),
     "shift where the node is full: others shrink first": (
@@ -60,32 +60,32 @@ PROPOSED: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
     "shift where the node is full: then the favourite grows": (
         [ends("a", 50.0), ends("b", 90.0, 10), ends("c", 90.0, 10)], FULL, {"a-0": 280}
     ),
-    "it grows by what the kubelets have taken so far": (
+    "it grows by the CPU that kubelets have freed so far": (
         [ends("a", 50.0), ends("b", 90.0, 10), ends("c", 90.0, 10, allocated=100)],
         FULL, {"a-0": 190}
     ),
     "restore: once it is alone on its node": ([ends("a", 50.0, 820)], {"free": 900}, {"a-0": 100}),
-    "restore what gave way where no job that remains shows its end": (
+    "restore lowered jobs where no remaining job shows its end": (
         [ends("b", None, 10), ends("c", None, 10)], {"free": 300}, {"b-0": 100, "c-0": 100}
     ),
-    "restore what gave way where nothing contends any more": (
+    "restore lowered jobs where none contend any more": (
         [ends("b", None, 10), ends("c", None, 10)],
         {"free": 300, "crowded": False}, {"b-0": 100, "c-0": 100}
     ),
-    "restore what a job has that does not show its end any more": (
+    "restore a raised job that no longer shows its end": (
         [ends("a", None, 820), ends("b", None)], {"free": 900}, {"a-0": 100}
     ),
-    "a switch from a job that does not show its end any more": (
+    "a switch from a job that no longer shows its end": (
         [ends("a", None, 820), ends("b", 90.0)], {"free": 800}, {"a-0": 100}
     ),
     "nothing while a new controller does not know a young job with a raise": (
         [ends("a", math.inf, 820, young=True, followed=9.0), ends("b", math.inf)],
         {"free": 800}, {}
     ),
-    "a switch where the node is full: the last favourite gives back first": (
+    "a switch where the node is full: the last favourite is restored first": (
         [ends("a", 50.0, 10), ends("b", 20.0, 10), ends("c", 200.0, 280)], FULL, {"c-0": 10}
     ),
-    "restore where the node is full: the favourite gives back what others gave": (
+    "restore where the node is full: the favourite returns the CPU of others": (
         [ends("a", 50.0, 190), ends("b", 90.0, 10, policy="none")], FULL, {"a-0": 100}
     ),
     "a change of a few millicores is not written": (
@@ -104,13 +104,15 @@ PROPOSED: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("jobs", "node", "want"), PROPOSED.values(), ids=PROPOSED)
-def test_proposed(jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]) -> None:
+def test_proposals_of_resize(
+    jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]
+) -> None:
     assert sizes(RESIZE.propose(here(*jobs, **node))) == want
 
 
-def test_limits_are_never_touched() -> None:
-    found = RESIZE.propose(here(ends("a", 50.0, limit=400), ends("b", 90.0), free=800))
-    (size,) = (size for of in found.proposals for stage in of.stages for size in stage)
+def test_limits_never_change() -> None:
+    result = RESIZE.propose(here(ends("a", 50.0, limit=400), ends("b", 90.0), free=800))
+    (size,) = (size for of in result.proposals for stage in of.stages for size in stage)
     assert (size.limit, size.request) == (None, 399)
 
 
@@ -120,7 +122,7 @@ REASONS: dict[str, tuple[list[JobSignal], dict[str, Any], str]] = {
         {"free": 800},
         "CPU request 100m becomes 820m: it would end first of the 2 jobs on n1",
     ),
-    "the favourite before it": (
+    "the previous favourite": (
         [ends("a", 50.0, 820), ends("b", 20.0)],
         {"free": 800},
         "CPU request 820m becomes 100m: another of the 2 jobs on n1 would end first",
@@ -146,32 +148,32 @@ def test_the_reason_has_the_number_before_and_after(
     assert RESIZE.propose(here(*jobs, **node)).proposals[0].reason == want
 
 
-# --- who may act ----------------------------------------------------------------------------------
+# --- which jobs may change ------------------------------------------------------------------------
 
 
-def test_what_would_be_done_for_a_job_that_observes_is_proposed_beside_what_is_done() -> None:
+def test_the_dry_run_of_a_job_that_observes_is_proposed_beside_real_changes() -> None:
     shown, acts = ends("a", 20.0, mode=Mode.OBSERVE), ends("b", 50.0)
-    found = RESIZE.propose(here(shown, acts, ends("c", 90.0), free=700))
-    assert sizes(found) == {"a-0": 730, "b-0": 730}
+    result = RESIZE.propose(here(shown, acts, ends("c", 90.0), free=700))
+    assert sizes(result) == {"a-0": 730, "b-0": 730}
 
 
 def test_a_job_that_observes_gives_nothing() -> None:
     shown = ends("b", 90.0, mode=Mode.OBSERVE)
-    found = RESIZE.propose(here(ends("a", 50.0), shown, free=0))
-    assert [proposal.job for proposal in found.proposals] == ["b"]
+    result = RESIZE.propose(here(ends("a", 50.0), shown, free=0))
+    assert [proposal.job for proposal in result.proposals] == ["b"]
 
 
 @pytest.mark.parametrize("qos", [QoS.GUARANTEED, QoS.BEST_EFFORT])
-def test_a_pod_that_is_not_burstable_stands_down_with_the_reason(qos: QoS) -> None:
-    found = RESIZE.propose(here(ends("a", 50.0, qos=qos), ends("b", 90.0), free=800))
-    assert f"is {qos}" in found.ineligible["a"]
-    assert sizes(found) == {"b-0": 820}
+def test_a_pod_that_is_not_burstable_is_ineligible_with_the_reason(qos: QoS) -> None:
+    result = RESIZE.propose(here(ends("a", 50.0, qos=qos), ends("b", 90.0), free=800))
+    assert f"is {qos}" in result.ineligible["a"]
+    assert sizes(result) == {"b-0": 820}
 
 
 def test_a_job_that_shows_no_progress_says_so() -> None:
-    found = RESIZE.propose(here(ends("a", None, unread="no lines"), ends("b", 9.0), free=800))
-    assert found.ineligible == {"a": "no lines"}
-    assert sizes(found) == {"b-0": 820}, "the others go on"
+    result = RESIZE.propose(here(ends("a", None, unread="no lines"), ends("b", 9.0), free=800))
+    assert result.ineligible == {"a": "no lines"}
+    assert sizes(result) == {"b-0": 820}, "the others go on"
 
 
 # --- whatever happens -----------------------------------------------------------------------------
@@ -205,16 +207,16 @@ def nodes(draw: st.DrawFn) -> Signals:
 
 def sums(of: Signals) -> Mapping[str, int]:
     """Return what the jobs request in all, and by namespace."""
-    found = {"": 0, "a": 0, "b": 0}
+    result = {"": 0, "a": 0, "b": 0}
     for job_ in of.jobs:
         for pod_ in job_.pods:
-            found[""] += pod_.request
-            found[job_.namespace] += pod_.request
-    return found
+            result[""] += pod_.request
+            result[job_.namespace] += pod_.request
+    return result
 
 
 @given(nodes(), st.data())
-def test_after_any_changes_no_sum_is_too_large_and_one_change_of_favourite_writes_two_jobs(
+def test_after_any_changes_sums_stay_bounded_and_a_new_favourite_writes_two_jobs(
     before: Signals, data: st.DataObject
 ) -> None:
     asked, free = sums(before), before.nodes[NODE].free

@@ -1,4 +1,4 @@
-"""Who wrote the CPU of a pod, and when the user's CPU is restored."""
+"""The writer of a pod's CPU, and when the user's CPU is restored."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,35 +33,35 @@ NOTED = CpuState(
 )
 
 OWNERS: dict[str, tuple[Pod, Owner]] = {
-    "what the user asked for": (running(0, 1000), Owner.USER),
-    "what was written last": (running(0, 350), Owner.KFEXT),
-    "the request that was written before": (running(0, 1000, request=370), Owner.KFEXT),
+    "the user's CPU": (running(0, 1000), Owner.USER),
+    "the CPU that was written last": (running(0, 350), Owner.KFEXT),
+    "the previously written request": (running(0, 1000, request=370), Owner.KFEXT),
     "a request beside another limit": (running(0, 350, request=370), Owner.OTHER),
     "any other request": (running(0, 1000, request=300), Owner.OTHER),
     "any other limit": (running(0, 777), Owner.OTHER),
-    "what was written to another pod": (running(1, 350), Owner.OTHER),
+    "the CPU that was written to another pod": (running(1, 350), Owner.OTHER),
     "a type without a record": (running(0, 350, of="ps"), Owner.USER),
     "a pod that is no replica": (running(0, 777, replica=None), Owner.USER),
 }
 
 
 @pytest.mark.parametrize(("pod", "want"), OWNERS.values(), ids=OWNERS)
-def test_who_set_a_limit(pod: Pod, want: Owner) -> None:
+def test_the_writer_of_a_limit(pod: Pod, want: Owner) -> None:
     assert owner_of(pod, NOTED) is want
 
 
-def test_what_the_user_asked_for_is_noted_once_for_a_type() -> None:
-    first = with_sizes(CpuState(), [(running(0, 1000), CpuSize(350))], by=BY)
+def test_the_request_of_the_user_is_recorded_once_for_a_type() -> None:
+    first = with_sizes(CpuState(), [(running(0, 1000), CpuSize(350))], policies=BY)
     then = with_sizes(
-        first, [(running(0, 350), CpuSize(500)), (running(1, 1000), CpuSize(500))], by=BY
+        first, [(running(0, 350), CpuSize(500)), (running(1, 1000), CpuSize(500))], policies=BY
     )
     assert requested_of(running(3), then) == first.requested["worker"] == PodCpu(REQUEST, 1000)
     assert requested_of(running(0, of="ps"), then) is None
 
 
-def test_what_the_user_wrote_for_single_pods_is_noted_for_all_pods_before_the_first_write() -> None:
+def test_the_users_cpu_of_single_pods_is_recorded_for_all_pods_before_the_first_write() -> None:
     pods = [running(0, 400), running(1, 800), running(2, 400, request=30), running(0, of="ps")]
-    first = with_sizes(CpuState(), [(pods[0], CpuSize(200))], by=BY, pods=pods)
+    first = with_sizes(CpuState(), [(pods[0], CpuSize(200))], policies=BY, pods=pods)
     assert first.requested == {
         "worker": PodCpu(REQUEST, 400),
         "worker-1": PodCpu(REQUEST, 800),
@@ -70,18 +70,20 @@ def test_what_the_user_wrote_for_single_pods_is_noted_for_all_pods_before_the_fi
     assert [owner_of(pod, first) for pod in pods] == [Owner.USER] * 4
     assert owner_of(running(1, 400), first) is Owner.OTHER
     assert decode_cpu(first.encode()) == first
-    again = with_sizes(first, [(running(1, 800), CpuSize(300))], by=BY, pods=[running(0, 200)])
+    again = with_sizes(
+        first, [(running(1, 800), CpuSize(300))], policies=BY, pods=[running(0, 200)]
+    )
     assert again.requested == first.requested
 
 
-def test_a_pod_without_a_known_container_is_not_noted() -> None:
-    state = with_sizes(CpuState(), [(running(0, replica=None), CpuSize(1))], by=BY)
+def test_a_pod_without_a_known_container_is_not_recorded() -> None:
+    state = with_sizes(CpuState(), [(running(0, replica=None), CpuSize(1))], policies=BY)
     assert (state.requested, state.written) == ({}, {})
 
 
 def test_the_rest_of_the_state_stays() -> None:
     before = CpuState(disabled={"shift": "why"}, by=frozenset({"shift"}))
-    after = with_sizes(before, [(running(0, 1000), CpuSize(350))], by=BY)
+    after = with_sizes(before, [(running(0, 1000), CpuSize(350))], policies=BY)
     assert (after.disabled, after.by) == (before.disabled, BY)
 
 
@@ -93,13 +95,15 @@ ARRIVES, LOST, DIED = "arrives", "its answer is lost", "the controller dies befo
     user=requests,
     writes=st.lists(st.tuples(requests, st.sampled_from([ARRIVES, LOST, DIED])), min_size=1),
 )
-def test_whatever_a_write_came_to_the_request_is_never_taken_for_that_of_others(
+def test_the_request_of_any_write_never_counts_as_a_foreign_request(
     user: int, writes: list[tuple[int, str]]
 ) -> None:
-    """After an answer that was lost, the mirror has not seen yet what the pod has."""
+    """After a lost answer, the mirror has not yet seen the pod's CPU."""
     state, really, seen = CpuState(), user, user
     for request, outcome in writes:
-        state = with_sizes(state, [(running(0, request=seen), CpuSize(request=request))], by=BY)
+        state = with_sizes(
+            state, [(running(0, request=seen), CpuSize(request=request))], policies=BY
+        )
         state = decode_cpu(state.encode())
         before, really = really, really if outcome == DIED else request
         for cpu in (before, seen, really):
@@ -109,13 +113,13 @@ def test_whatever_a_write_came_to_the_request_is_never_taken_for_that_of_others(
 
 
 @given(user=requests, writes=st.lists(requests, min_size=1), other=requests)
-def test_a_request_that_was_never_noted_is_that_of_others(
+def test_a_request_that_was_never_recorded_is_foreign(
     user: int, writes: list[int], other: int
 ) -> None:
     state, now = CpuState(), user
     for request in writes:
         size = CpuSize(request=request)
-        state, now = with_sizes(state, [(running(0, request=now), size)], by=BY), request
+        state, now = with_sizes(state, [(running(0, request=now), size)], policies=BY), request
     if other not in {user, *writes}:
         assert owner_of(running(0, request=other), state) is Owner.OTHER
 
@@ -150,33 +154,33 @@ def found(
     chosen = {"resize": ACTS, "shift": ACTS} if chosen is None else chosen
     asked = request if by_hand else REQUEST
     worker = pod("worker-0", limit=1000, request=request, user_request=asked)
-    of = job("j", worker, policies=chosen if fit else {})
-    here = signals(of)
+    training_job = job("j", worker, policies=chosen if fit else {})
+    here = signals(training_job)
     nodes = {name: replace(node, awaited=awaited) for name, node in here.nodes.items()}
     return restoring(
-        of,
+        training_job,
         replace(here, nodes=nodes),
         pods=[running(0, 1000, request=request)],
         state=recorded,
-        seen={} if seen is None else {"worker-0": PodCpu(seen, 1000)},
+        observed={} if seen is None else {"worker-0": PodCpu(seen, 1000)},
         chosen=chosen,
         undo=undo,
     )
 
 
 RESTORED: dict[str, tuple[dict[str, Any], str]] = {
-    "no policy looks at it any more": ({"fit": False}, "resize may no longer change"),
+    "no policy looks at the job any more": ({"fit": False}, "resize may no longer change"),
     "the job has opted out": ({"chosen": {}}, "resize may no longer change"),
-    "it is only to be shown": ({"chosen": {"resize": SHOWS, "shift": SHOWS}}, "no longer change"),
+    "the policy only observes": ({"chosen": {"resize": SHOWS, "shift": SHOWS}}, "no longer change"),
     "the policy was switched off": ({"chosen": {"shift": ACTS}}, "resize may no longer change"),
     "the policy rests": ({"recorded": state(disabled=RESTS)}, "resize may no longer change"),
     "a kubelet did not set it": ({"undo": ("resize", DEFERRED)}, "no room"),
-    "a pod waits for what its raise takes": ({"awaited": True}, "needs the free CPU of n1"),
+    "a pod waits for the CPU of its raise": ({"awaited": True}, "needs the free CPU of n1"),
 }
 
 
 @pytest.mark.parametrize(("case", "why"), RESTORED.values(), ids=RESTORED)
-def test_what_the_user_wrote_is_restored(case: dict[str, Any], why: str) -> None:
+def test_the_users_cpu_is_restored(case: dict[str, Any], why: str) -> None:
     back = found(**case)
     assert back is not None
     assert back.stages == ((Size("worker-0", request=REQUEST),),)
@@ -187,15 +191,15 @@ def test_what_the_user_wrote_is_restored(case: dict[str, Any], why: str) -> None
 
 LEFT: dict[str, dict[str, Any]] = {
     "the policy may act": {},
-    "another that rests has not written it": {"recorded": state(disabled={"shift": "why"})},
-    "another is switched off": {"chosen": {"resize": ACTS}},
+    "a disabled policy has not written it": {"recorded": state(disabled={"shift": "why"})},
+    "another policy is switched off": {"chosen": {"resize": ACTS}},
     "kfext has written the request of another pod alone": {
         "request": REQUEST,
         "recorded": state(written={"worker-1": (PodCpu(370, 1000),)}),
     },
     "a pod waits for CPU, and nothing is raised": {"request": REQUEST, "awaited": True},
     "nothing is resized": {"request": REQUEST, "chosen": {}},
-    "a kubelet did not set what it has by now": {"request": REQUEST, "undo": ("resize", DEFERRED)},
+    "a kubelet did not set its present CPU": {"request": REQUEST, "undo": ("resize", DEFERRED)},
 }
 
 
@@ -212,18 +216,20 @@ def test_nothing_is_restored_while(case: dict[str, Any]) -> None:
         pytest.param(QoS.BURSTABLE, False, False, id="not Burstable: the node counts its request"),
     ],
 )
-def test_while_a_pod_is_missing_what_others_have_of_it_is_restored(
+def test_while_a_pod_is_missing_its_cpu_in_other_pods_is_restored(
     qos: QoS, *, whole: bool, restored: bool
 ) -> None:
     worker = pod("worker-0", limit=350, user_limit=1000, qos=qos)
     acts = {"shift": ACTS}
-    of = job("j", worker, policies=acts, whole=whole)
+    training_job = job("j", worker, policies=acts, whole=whole)
     by = state(by=frozenset({"shift"}))
-    back = restoring(of, signals(of), pods=[], state=by, seen={}, chosen=acts, undo=None)
+    back = restoring(
+        training_job, signals(training_job), pods=[], state=by, observed={}, chosen=acts, undo=None
+    )
     assert (back is not None) is restored
 
 
-def test_what_a_kubelet_can_never_set_makes_the_policy_rest() -> None:
+def test_an_infeasible_size_disables_the_policy() -> None:
     back = found(undo=("resize", INFEASIBLE))
     assert back is not None
     assert back.disabled == {"resize"}
@@ -236,7 +242,7 @@ HANDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", HANDS.values(), ids=HANDS)
-def test_after_a_hand_of_others_every_policy_rests_and_the_cpu_of_theirs_stays(
+def test_a_foreign_change_disables_every_policy_and_its_cpu_stays(
     case: dict[str, Any],
 ) -> None:
     back = found(**case)
@@ -246,7 +252,7 @@ def test_after_a_hand_of_others_every_policy_rests_and_the_cpu_of_theirs_stays(
     assert "kfext leaves it unchanged" in back.reason
 
 
-def test_a_request_of_the_users_that_kfext_never_replaced_is_of_no_other_hand() -> None:
+def test_a_users_request_that_kfext_never_replaced_is_no_foreign_change() -> None:
     assert found(request=REQUEST) is None
     back = state(written={"worker-0": (PodCpu(REQUEST, 1000), PodCpu(370, 1000))})
     assert found(request=REQUEST, seen=370, recorded=back) is None
@@ -261,5 +267,5 @@ def test_a_request_of_the_users_that_kfext_never_replaced_is_of_no_other_hand() 
         pytest.param({"chosen": {}}, id="not for a job that has opted out"),
     ],
 )
-def test_that_is_noted(case: dict[str, Any]) -> None:
+def test_a_foreign_change_is_recorded(case: dict[str, Any]) -> None:
     assert found(request=777, **case) is None

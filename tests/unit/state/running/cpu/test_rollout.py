@@ -42,13 +42,13 @@ def grown() -> TwoWorkers:
 
 
 def undone(bed: TwoWorkers) -> tuple[str, str]:
-    """The policy of the sizes that are to be restored, and the reason."""
+    """The policy of the sizes to be restored, and the reason."""
     undo = cpu_record(bed.job).undo
     assert undo is not None
     return undo[0], undo[1].reason
 
 
-def test_what_grows_waits_until_the_kubelet_has_set_what_shrinks() -> None:
+def test_a_growing_pod_waits_until_the_kubelet_has_set_the_shrinking_pod() -> None:
     bed = TwoWorkers()
     step = bed.begin()
     assert limits(step) == [SHRINK.limit]
@@ -89,17 +89,17 @@ def test_a_step_that_was_never_written_ends_its_operation() -> None:
     assert (cpu_record(bed.job).operation, cpu_record(bed.job).undo) == (None, None)
 
 
-# --- pods that go ---------------------------------------------------------------------------------
+# --- pods that are deleted ------------------------------------------------------------------------
 
 
-def test_nothing_is_begun_for_a_pod_that_has_gone() -> None:
+def test_no_operation_begins_for_a_deleted_pod() -> None:
     bed = TwoWorkers()
     bed.lose(0)
     assert bed.begin() is None
     assert cpu_record(bed.job).operation is None
 
 
-def test_nothing_grows_if_the_pod_that_was_to_grow_has_gone() -> None:
+def test_nothing_grows_if_the_growing_pod_was_deleted() -> None:
     bed = shrunk()
     bed.lose(1)
     assert bed.advance() is None
@@ -117,14 +117,14 @@ def test_nothing_grows_if_another_client_has_changed_its_limit_meanwhile() -> No
     assert undo[1].message == "another client changed the CPU of a pod"
 
 
-def test_what_was_written_before_an_error_of_kfext_is_to_be_restored() -> None:
+def test_changes_before_an_error_of_kfext_are_to_be_restored() -> None:
     bed = shrunk()
     assert limits(bed.advance()) == [GROW.limit]
     assert bed.advance() is None
     assert undone(bed) == ("resize", "BrokenOff")
 
 
-def test_what_was_to_be_undone_still_is_if_a_pod_of_it_has_gone() -> None:
+def test_a_pending_revert_stays_if_one_of_its_pods_was_deleted() -> None:
     bed, undo = TwoWorkers(), ("resize", Verdict("NotSet", ""))
     cpu_record(bed.job).undo = undo
     bed.lose(0)
@@ -132,14 +132,14 @@ def test_what_was_to_be_undone_still_is_if_a_pod_of_it_has_gone() -> None:
     assert cpu_record(bed.job).undo == undo
 
 
-def test_a_pod_that_went_after_it_was_written_is_not_waited_for() -> None:
+def test_a_pod_deleted_after_its_write_is_not_awaited() -> None:
     bed = TwoWorkers()
     bed.write(bed.begin())
     bed.lose(0)
     assert limits(bed.advance()) == [GROW.limit]
 
 
-def test_a_job_that_is_gone_leaves_no_operation() -> None:
+def test_a_deleted_job_leaves_no_operation() -> None:
     bed = shrunk()
     bed.cluster.forget_job("uid-1")
     assert bed.advance() is None
@@ -159,7 +159,7 @@ def test_a_trial_begins_once_every_pod_was_measured_twice() -> None:
     assert cpu_record(bed.job).operation is None
 
 
-def test_a_pod_that_is_measured_no_more_is_not_waited_for_forever() -> None:
+def test_an_unmeasured_pod_is_not_awaited_forever() -> None:
     bed = grown()
     for at in (30, 60, 90):
         bed.measure(at, 0)
@@ -179,7 +179,7 @@ def test_an_operation_without_sizes_ends_when_it_is_written() -> None:
     assert cpu_record(bed.job).operation is None
 
 
-def test_that_something_was_restored_ends_no_pause() -> None:
+def test_a_restore_ends_no_pause() -> None:
     bed = TwoWorkers()
     bed.begin()
     bed.refuse()
@@ -187,7 +187,7 @@ def test_that_something_was_restored_ends_no_pause() -> None:
     assert cpu_record(bed.job).pause is not None
 
 
-# --- the policies that sizes are due to -----------------------------------------------------------
+# --- the policies that caused sizes ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_that_something_was_restored_ends_no_pause() -> None:
         pytest.param(False, Rank.RESTORE, set(), id="no policy once all is restored"),
     ],
 )
-def test_sizes_are_due_to(rank: Rank, want: set[str], *, resized: bool) -> None:
+def test_which_policies_caused_the_sizes(rank: Rank, want: set[str], *, resized: bool) -> None:
     bed = TwoWorkers()
     before = CpuState(by=frozenset({"shift"}))
     bed.job.tracked.state = JobState(cpu=before)
@@ -251,7 +251,7 @@ def test_after_a_write_that_failed_it_is_tried_again(
     assert cpu_record(bed.job).refused == why
 
 
-def test_what_a_kubelet_does_not_set_is_to_be_restored() -> None:
+def test_a_size_that_a_kubelet_does_not_set_is_to_be_restored() -> None:
     bed = TwoWorkers()
     bed.write(bed.begin())
     assert bed.advance(now=KUBELET_SECONDS - 1) is None
@@ -262,14 +262,14 @@ def test_what_a_kubelet_does_not_set_is_to_be_restored() -> None:
     assert bed.resizing.paused(bed.job, KUBELET_SECONDS)
 
 
-def test_what_was_written_of_stages_before_a_refused_stage_is_to_be_restored() -> None:
+def test_stages_before_a_refused_stage_are_to_be_restored() -> None:
     bed = shrunk()
     assert limits(bed.advance()) == [GROW.limit]
     bed.refuse(BEYOND)
     assert cpu_record(bed.job).undo == ("resize", Verdict(names.REASON_RESIZE_REFUSED, BEYOND))
 
 
-def test_what_was_refused_for_good_still_is_when_it_has_been_restored() -> None:
+def test_a_permanent_refusal_lasts_after_the_restore() -> None:
     bed = TwoWorkers()
     bed.begin()
     bed.refuse(BEYOND)
@@ -278,7 +278,7 @@ def test_what_was_refused_for_good_still_is_when_it_has_been_restored() -> None:
     assert cpu_record(bed.job).refused is not None
 
 
-def test_what_it_states_is_shown() -> None:
+def test_the_statement_of_an_operation_is_shown() -> None:
     bed = TwoWorkers()
     bed.write(bed.begin())
     bed.change(0, resize_problem=Verdict("Infeasible", "too much"))
@@ -292,7 +292,7 @@ BACK = proposal("uid-1", policy="", stages=((SHRINK,),), rank=Rank.RESTORE)
 
 
 @pytest.mark.parametrize("undo", [None, ("shift", Verdict("NotSet", "why"))])
-def test_a_restore_that_no_kubelet_sets_leaves_what_is_to_be_undone(
+def test_a_restore_that_no_kubelet_sets_leaves_the_pending_revert(
     undo: tuple[str, Verdict] | None,
 ) -> None:
     bed = TwoWorkers()
@@ -302,7 +302,7 @@ def test_a_restore_that_no_kubelet_sets_leaves_what_is_to_be_undone(
     assert cpu_record(bed.job).undo == undo
 
 
-def test_a_new_operation_ends_what_was_to_be_undone_and_its_trial() -> None:
+def test_a_new_operation_ends_the_pending_revert_and_its_trial() -> None:
     bed = TwoWorkers()
     cpu_record(bed.job).undo, cpu_record(bed.job).trial = ("resize", Verdict("NotSet", "")), TRIAL
     bed.begin()

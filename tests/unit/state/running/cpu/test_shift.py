@@ -15,7 +15,7 @@ from kfext.state.running.signals import JobSignal, PodSignal
 from tests.unit.state.running.jobs import job, pod, signals
 
 INTERVALS = 3
-"""Within which a job's limits have to follow its use."""
+"""The intervals within which a job's limits must follow its use."""
 
 
 def ps(limit: int | None, use: int | None, **fields: Any) -> PodSignal:
@@ -38,24 +38,24 @@ def advice(*pods: PodSignal, **fields: Any) -> Advice:
     return SHIFT.propose(signals(of(*pods, **fields)))
 
 
-def carried_out(of: JobSignal, found: Advice) -> JobSignal:
-    """Return a job after what was proposed for it."""
-    sizes = {s.pod: s for proposal in found.proposals for stage in proposal.stages for s in stage}
+def carried_out(signal: JobSignal, result: Advice) -> JobSignal:
+    """Return a job after its proposal."""
+    sizes = {s.pod: s for proposal in result.proposals for stage in proposal.stages for s in stage}
     pods = tuple(
         replace(
             pod,
             limit=sizes[pod.uid].limit if pod.uid in sizes else pod.limit,
             request=(sizes[pod.uid].request if pod.uid in sizes else None) or pod.request,
         )
-        for pod in of.pods
+        for pod in signal.pods
     )
-    return replace(of, pods=pods)
+    return replace(signal, pods=pods)
 
 
-def with_use(of: JobSignal, wants: dict[str, int]) -> JobSignal:
-    """Return a job with pods that use what they want within their limits."""
-    pods = [replace(pod, use=min(wants[pod.uid], pod.limit or 10**6)) for pod in of.pods]
-    return replace(of, pods=tuple(pods))
+def with_use(signal: JobSignal, wants: dict[str, int]) -> JobSignal:
+    """Return a job with pods that use their wanted CPU within their limits."""
+    pods = [replace(pod, use=min(wants[pod.uid], pod.limit or 10**6)) for pod in signal.pods]
+    return replace(signal, pods=tuple(pods))
 
 
 @pytest.mark.parametrize("qos", [QoS.BURSTABLE, QoS.GUARANTEED])
@@ -84,7 +84,7 @@ def test_C5_limits_follow_the_use_within_a_few_intervals_and_keep_their_sum(
 
 
 def flipped(before: JobSignal, after: JobSignal) -> JobSignal:
-    """Return the job after the opposite change: what was to grow has shrunk as much."""
+    """Return the job after the opposite change: the growing pod has shrunk as much."""
     pods = [
         replace(old, limit=2 * (old.limit or 0) - (new.limit or 0))
         for old, new in zip(before.pods, after.pods, strict=True)
@@ -97,7 +97,7 @@ def test_C5_shift_makes_a_job_faster_and_with_its_sign_flipped_slower(busy: str)
     wants = {"ps-0": 100, "worker-0": 100, busy: 900}
 
     def pace(of: JobSignal) -> float:
-        """Its components wait for one another, so the component that lacks most sets the pace."""
+        """Its components wait for each other, so the slowest component sets the pace."""
         return min((pod.use or 0) / wants[pod.uid] for pod in with_use(of, wants).pods)
 
     before = with_use(of(ps(500, 0), worker(500, 0)), wants)
@@ -105,32 +105,32 @@ def test_C5_shift_makes_a_job_faster_and_with_its_sign_flipped_slower(busy: str)
     assert pace(after) > 1.5 * pace(before) > 2 * pace(flipped(before, after))
 
 
-def test_C5_nothing_moves_while_the_use_may_be_from_before_the_last_move() -> None:
+def test_C5_nothing_moves_while_the_use_may_predate_the_last_move() -> None:
     pods = ps(400, 100), worker(400, 400)
     assert advice(*pods).proposals
     assert not advice(*pods, settling=True).proposals
 
 
 def test_C5_a_pod_keeps_what_it_uses_and_a_headroom() -> None:
-    (found,) = advice(ps(1000, 600), worker(2000, 2000)).proposals
-    assert found.stages == ((Size("ps-0", 720),), (Size("worker-0", 2280),))
+    (result,) = advice(ps(1000, 600), worker(2000, 2000)).proposals
+    assert result.stages == ((Size("ps-0", 720),), (Size("worker-0", 2280),))
 
 
-def test_C5_of_busy_pods_each_has_the_share_of_its_use() -> None:
+def test_C5_each_busy_pod_has_the_share_of_its_use() -> None:
     pods = (ps(400, 400), worker(400, 800), worker(400, 400, 1))
-    (found,) = advice(*pods).proposals
-    assert {size.pod: size.limit for stage in found.stages for size in stage} == {
+    (result,) = advice(*pods).proposals
+    assert {size.pod: size.limit for stage in result.stages for size in stage} == {
         "ps-0": 300,
         "worker-0": 600,
         "worker-1": 300,
     }
 
 
-def test_C5_what_shrinks_has_a_stage_of_its_own_before_what_grows() -> None:
-    (found,) = advice(ps(500, 100), worker(500, 500), rate=3.0).proposals
-    assert found.stages == ((Size("ps-0", 167),), (Size("worker-0", 833),))
-    assert found.measure is Measure.RATE
-    assert "ps from 500m to 167m and worker from 500m to 833m" in found.reason
+def test_C5_shrinking_pods_have_a_stage_before_growing_pods() -> None:
+    (result,) = advice(ps(500, 100), worker(500, 500), rate=3.0).proposals
+    assert result.stages == ((Size("ps-0", 167),), (Size("worker-0", 833),))
+    assert result.measure is Measure.RATE
+    assert "ps from 500m to 167m and worker from 500m to 833m" in result.reason
 
 
 NOTHING: dict[str, list[PodSignal]] = {
@@ -139,8 +139,8 @@ NOTHING: dict[str, list[PodSignal]] = {
     "a change below a tenth": [ps(500, 470), worker(500, 500)],
     "one component": [worker(500, 500), worker(500, 10, 1)],
     "components on different nodes": [ps(500, 10, node="n2"), worker(500, 500)],
-    "a use that is not known": [ps(500, None), worker(500, 500)],
-    "all use theirs up": [ps(500, 500), worker(500, 500)],
+    "an unknown use": [ps(500, None), worker(500, 500)],
+    "all pods use their limits": [ps(500, 500), worker(500, 500)],
 }
 
 
@@ -149,35 +149,35 @@ def test_nothing_moves_in_a_job_that_is_split_well(pods: list[PodSignal]) -> Non
     assert advice(*pods) == Advice()
 
 
-# --- the sum that the user gave -------------------------------------------------------------------
+# --- the sum of the user's limits -----------------------------------------------------------------
 
 ASKED: dict[str, Any] = {"user_limit": 400}
 SUMS: dict[str, tuple[list[PodSignal], dict[str, int]]] = {
-    "what the idle pod gave goes to a busy pod that was made anew": (
+    "the CPU of the idle pod goes to a recreated busy pod": (
         [ps(50, 20, **ASKED), worker(400, 400, **ASKED)],
         {"ps-0": 50, "worker-0": 750},
     ),
-    "an idle pod that was made anew gives again": (
+    "a recreated idle pod gives again": (
         [ps(400, 20, **ASKED), worker(750, 750, **ASKED)],
         {"ps-0": 50, "worker-0": 750},
     ),
-    "so it does where no limit stops the other pod": (
+    "a recreated idle pod gives where no limit stops the other pod": (
         [ps(400, 20, **ASKED), worker(750, 600, **ASKED)],
         {"ps-0": 50, "worker-0": 750},
     ),
-    "of what both need beyond the sum each has a share": (
+    "both pods share a need beyond the sum": (
         [ps(400, 360, **ASKED), worker(750, 700, **ASKED)],
         {"ps-0": 272, "worker-0": 528},
     ),
-    "a pod that is left alone and needs it gets its own back": (
+    "a single pod regains its own limit if it needs it": (
         [ps(50, 50, **ASKED)],
         {"ps-0": 400},
     ),
-    "a pod that is left alone keeps no more than its own": (
+    "a single pod keeps no more than its own limit": (
         [worker(750, 700, **ASKED)],
         {"worker-0": 400},
     ),
-    "nothing is written while no limit stops what is left": (
+    "nothing is written while no limit stops the remaining pod": (
         [ps(50, 20, **ASKED), worker(400, 300, **ASKED)],
         {"ps-0": 50, "worker-0": 400},
     ),
@@ -199,22 +199,20 @@ def test_C5_a_limit_stays_above_a_request_that_resize_raised() -> None:
 
 
 PUT_RIGHT: dict[str, tuple[list[PodSignal], Measure | None]] = {
-    "a pod that gets more than its own": (
+    "a pod that gets more than its own limit": (
         [ps(50, 20, **ASKED), worker(400, 400, **ASKED)],
         Measure.USE,
     ),
     "no pod where a pod only gives": ([ps(400, 20, **ASKED), worker(750, 750, **ASKED)], None),
-    "no pod where a pod gets its own back": ([ps(50, 50, **ASKED)], None),
+    "no pod where a pod regains its own limit": ([ps(50, 50, **ASKED)], None),
 }
 
 
 @pytest.mark.parametrize(("pods", "measure"), PUT_RIGHT.values(), ids=PUT_RIGHT)
-def test_C5_a_sum_that_is_put_right_has_to_help(
-    pods: list[PodSignal], measure: Measure | None
-) -> None:
-    (found,) = advice(*pods).proposals
-    assert found.measure is measure
-    assert ("are at their limits" in found.reason) is (measure is not None)
+def test_C5_a_corrected_sum_must_help(pods: list[PodSignal], measure: Measure | None) -> None:
+    (result,) = advice(*pods).proposals
+    assert result.measure is measure
+    assert ("are at their limits" in result.reason) is (measure is not None)
 
 
 STAND_DOWN: dict[str, tuple[list[PodSignal], str]] = {
@@ -224,12 +222,12 @@ STAND_DOWN: dict[str, tuple[list[PodSignal], str]] = {
 
 
 @pytest.mark.parametrize(("pods", "why"), STAND_DOWN.values(), ids=STAND_DOWN)
-def test_what_cannot_be_shifted_stands_down_with_the_reason(
+def test_a_job_without_possible_shifts_is_ineligible_with_the_reason(
     pods: list[PodSignal], why: str
 ) -> None:
-    found = advice(*pods)
-    assert found.proposals == ()
-    assert why in found.ineligible["j"]
+    result = advice(*pods)
+    assert result.proposals == ()
+    assert why in result.ineligible["j"]
 
 
 @st.composite
@@ -272,7 +270,7 @@ def test_C5_the_order_of_the_pods_does_not_matter(before: JobSignal, random: Any
 
 
 @given(st.integers(60, 4000), st.integers(60, 4000), st.floats(0, 0.7))
-def test_C5_cpu_goes_to_the_busy_one_never_from_it(busy: int, idle: int, share: float) -> None:
+def test_C5_cpu_goes_to_the_busy_pod_and_never_from_it(busy: int, idle: int, share: float) -> None:
     before = of(ps(idle, int(share * idle)), worker(busy, busy))
     after = carried_out(before, SHIFT.propose(signals(before)))
     assert (after.pods[1].limit or 0) >= busy

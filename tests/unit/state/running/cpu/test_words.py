@@ -1,4 +1,4 @@
-"""What a job is shown of its CPU and its size; the most important comes first."""
+"""The condition of a job about its CPU and its size; the most important message comes first."""
 
 import math
 from collections.abc import Callable
@@ -89,24 +89,24 @@ def is_unread(running: RunningJob) -> None:
 
 Change = Callable[[RunningJob], None]
 FIRST: dict[str, tuple[list[Change], str, str]] = {
-    "what is refused, before what is under way": (
+    "a refusal, before an operation under way": (
         [is_moved, is_refused],
         names.REASON_RESIZE_REFUSED,
         "beyond the quota",
     ),
-    "what is moved": ([is_moved, disabled], names.REASON_CPU_MOVED, "a reason"),
-    "what is restored": ([is_restored, disabled], names.REASON_CPU_RESTORED, "a reason"),
-    "why no policy looks at it": ([is_unfit], names.REASON_STANDS_DOWN, "Kueue manages"),
-    "all that rests": ([disabled, stands_down], names.REASON_RESTS, "its budget; by hand"),
-    "one policy that rests": ([one_rests], names.REASON_RESTS, "its budget"),
-    "why all leave it alone, once": ([stands_down], names.REASON_STANDS_DOWN, "not Burstable"),
-    "that its progress is not known": ([], names.REASON_TOO_EARLY, "its progress"),
-    "why a policy that needs its end leaves it alone": (
+    "moved CPU": ([is_moved, disabled], names.REASON_CPU_MOVED, "a reason"),
+    "restored CPU": ([is_restored, disabled], names.REASON_CPU_RESTORED, "a reason"),
+    "the reason why no policy looks at it": ([is_unfit], names.REASON_STANDS_DOWN, "Kueue manages"),
+    "all disabled policies": ([disabled, stands_down], names.REASON_RESTS, "its budget; by hand"),
+    "one disabled policy": ([one_rests], names.REASON_RESTS, "its budget"),
+    "the common reason, once": ([stands_down], names.REASON_STANDS_DOWN, "not Burstable"),
+    "unknown progress": ([], names.REASON_TOO_EARLY, "its progress"),
+    "the reason of a policy that needs its end": (
         [one_stands_down],
         names.REASON_NOTHING_TO_MOVE,
         "ineligible for resize: not Burstable",
     ),
-    "why its progress is not known": (
+    "the reason for unknown progress": (
         [is_unread],
         names.REASON_NOTHING_TO_MOVE,
         "ineligible for resize: metrics is off",
@@ -115,14 +115,14 @@ FIRST: dict[str, tuple[list[Change], str, str]] = {
 
 
 @pytest.mark.parametrize(("changes", "reason", "message"), FIRST.values(), ids=FIRST)
-def test_a_job_is_shown(changes: list[Change], reason: str, message: str) -> None:
+def test_the_condition_of_a_job_shows(changes: list[Change], reason: str, message: str) -> None:
     bed = bed_of()
     for change in changes:
         change(bed.job)
-    found = shown(bed, paused=True)
-    assert found is not None
-    assert found.verdict.reason == reason
-    assert message in found.verdict.message
+    result = shown(bed, paused=True)
+    assert result is not None
+    assert result.verdict.reason == reason
+    assert message in result.verdict.message
 
 
 @pytest.mark.parametrize(
@@ -132,52 +132,52 @@ def test_a_job_is_shown(changes: list[Change], reason: str, message: str) -> Non
         pytest.param(False, names.REASON_NOTHING_TO_MOVE, id="that nothing is to be done"),
     ],
 )
-def test_of_a_job_that_has_its_own_limits_it_is_shown(want: str, *, early: bool) -> None:
+def test_the_condition_of_a_job_with_its_own_limits_shows(want: str, *, early: bool) -> None:
     bed = bed_of()
     cpu_record(bed.job).early = early
     job, _ = bed.signals()
     known = replace(job, remaining=50.0)
-    found = cpu_shown(bed.job, known, None, decided=True, paused=False)
-    assert found is not None
-    assert (found.holds, found.verdict.reason) == (False, want)
+    result = cpu_shown(bed.job, known, None, decided=True, paused=False)
+    assert result is not None
+    assert (result.holds, result.verdict.reason) == (False, want)
 
 
 def test_equal_reasons_are_shown_once() -> None:
     bed = bed_of()
     stands_down(bed.job)
-    found = shown(bed)
-    assert found is not None
-    assert found.verdict.message == "not Burstable"
+    result = shown(bed)
+    assert result is not None
+    assert result.verdict.message == "not Burstable"
 
 
-def test_what_was_refused_is_shown_while_it_is_not_tried_again() -> None:
+def test_a_refusal_is_shown_while_it_is_not_tried_again() -> None:
     bed = bed_of()
     is_refused(bed.job)
-    found = shown(bed, paused=False)
-    assert found is not None
-    assert found.verdict.reason != names.REASON_RESIZE_REFUSED
+    result = shown(bed, paused=False)
+    assert result is not None
+    assert result.verdict.reason != names.REASON_RESIZE_REFUSED
 
 
-def test_what_would_be_done_is_shown_before_what_is_too_early() -> None:
-    found = shown(bed_of(), dry_run=True)
-    assert found == ConditionStatus(
+def test_a_dry_run_is_shown_before_a_premature_change() -> None:
+    result = shown(bed_of(), dry_run=True)
+    assert result == ConditionStatus(
         holds=False, verdict=Verdict(names.REASON_WOULD_MOVE, "it would move")
     )
 
 
-def test_a_use_that_is_not_known_is_shown() -> None:
+def test_an_unknown_use_is_shown() -> None:
     bed = bed_of()
     bed.uses.record({})
-    found = shown(bed)
-    assert found is not None
-    assert "use of its pods is not known" in found.verdict.message
+    result = shown(bed)
+    assert result is not None
+    assert "use of its pods is not known" in result.verdict.message
     is_unread(bed.job)
-    found = shown(bed)
-    assert found is not None
-    assert found.verdict == Verdict(names.REASON_STANDS_DOWN, "metrics is off")
+    result = shown(bed)
+    assert result is not None
+    assert result.verdict == Verdict(names.REASON_STANDS_DOWN, "metrics is off")
 
 
-def test_a_job_that_has_opted_out_is_shown_nothing() -> None:
+def test_a_job_that_has_opted_out_has_no_condition() -> None:
     bed = bed_of()
     bed.job.chosen = {}
     assert shown(bed) is None
@@ -194,7 +194,7 @@ def test_a_job_that_has_opted_out_is_shown_nothing() -> None:
         pytest.param(OLD, RESIZED, True, names.REASON_CPU_MOVED, id="what stands, as it stands"),
     ],
 )
-def test_where_nothing_new_is_known_a_job_is_shown(
+def test_without_news_the_condition_shows(
     before: Verdict | None, state: CpuState, want: str, *, decided: bool
 ) -> None:
     bed = bed_of(state)
@@ -202,9 +202,9 @@ def test_where_nothing_new_is_known_a_job_is_shown(
         bed.job.shown[names.RESIZED] = ConditionStatus(holds=False, verdict=before)
     job, _ = bed.signals()
     known = replace(job, remaining=50.0)
-    found = cpu_shown(bed.job, known, None, decided=decided, paused=False)
-    assert found is not None
-    assert found.verdict.reason == want
+    result = cpu_shown(bed.job, known, None, decided=decided, paused=False)
+    assert result is not None
+    assert result.verdict.reason == want
 
 
 MANY = [running(index) for index in range(MOST_RESIZED + 1)]
@@ -215,7 +215,7 @@ WHY: dict[str, tuple[TrainingJob, list[Pod], str]] = {
     "Kueue accounts for its resources": (KUEUE, [running()], "Kueue"),
     "the operator makes an autoscaler for it": (AUTOSCALED, [running()], "HorizontalPodAutoscaler"),
     "it has more pods than are remembered": (OF, MANY, "37 pods"),
-    "it is not known what trains": (OF, [replace(running(), trainer=None)], "no container"),
+    "it has no known trainer": (OF, [replace(running(), trainer=None)], "no container"),
     "a pod is no replica": (OF, [running(), running(1, replica=None)], "no container"),
     "more pods than are remembered have a size of their own": (
         OF,
@@ -227,16 +227,16 @@ WHY: dict[str, tuple[TrainingJob, list[Pod], str]] = {
 
 
 @pytest.mark.parametrize(("of", "pods", "why"), WHY.values(), ids=WHY)
-def test_a_job_is_left_alone_when(of: TrainingJob, pods: list[Pod], why: str) -> None:
+def test_a_job_is_ineligible_when(of: TrainingJob, pods: list[Pod], why: str) -> None:
     assert why in why_no_resize(of, pods, CpuState())
 
 
 @pytest.mark.parametrize("pods", [[], [running()], MANY[:-1], UNLIKE], ids=len)
-def test_any_other_is_not(pods: list[Pod]) -> None:
+def test_any_other_job_is_eligible(pods: list[Pod]) -> None:
     assert why_no_resize(OF, pods, CpuState()) == ""
 
 
-# --- what is not known of its progress ------------------------------------------------------------
+# --- unknown progress -----------------------------------------------------------------------------
 
 LOG, NO_LOG = MetricsSource(), MetricsSource("off")
 VAIN = Verdict(names.REASON_NOTHING_RECOGNISED, "nothing in the log looks like progress")
@@ -247,15 +247,15 @@ UNREAD: dict[str, tuple[Reported | None, MetricsSource, float | None, str]] = {
     "its log was not read yet": (None, LOG, None, ""),
     "nothing is recognised": (Reported(known=VAIN), LOG, None, VAIN.message),
     "nothing is recognised, early": (Reported(known=VAIN), LOG, math.inf, ""),
-    "it shows how far it is": (SPEED, LOG, 50.0, ""),
+    "it shows its progress": (SPEED, LOG, 50.0, ""),
     "its log shows no total": (SPEED, LOG, None, "no total of steps"),
 }
 
 
 @pytest.mark.parametrize(("reported", "source", "remaining", "want"), UNREAD.values(), ids=UNREAD)
-def test_why_nothing_is_known_of_its_progress(
+def test_the_reason_for_unknown_progress(
     reported: Reported | None, source: MetricsSource, remaining: float | None, want: str
 ) -> None:
-    found = why_unread(reported, source=source, remaining=remaining)
-    assert want in found
-    assert bool(found) is bool(want)
+    result = why_unread(reported, source=source, remaining=remaining)
+    assert want in result
+    assert bool(result) is bool(want)

@@ -1,4 +1,4 @@
-"""When a job on several nodes is brought together; tests/unit/sim/test_moves carries moves out."""
+"""When a job on several nodes is moved to one; tests/unit/sim/test_moves carries moves out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,13 +21,13 @@ from tests.builders import job
 def weighed(
     to: Sequence[str] = ("c",), left: float | None = 1000.0, cost: float = 50.0, speed: float = 0.85
 ) -> Proposal | Verdict:
-    return move_or_stay("uid", now=["a", "b"], to=to, remaining=left, cost=cost, speed=speed)
+    return move_or_stay("uid", now=["a", "b"], better=to, remaining=left, cost=cost, speed=speed)
 
 
 STAYS: dict[str, tuple[Proposal | Verdict, str]] = {
-    "no better place has room": (weighed(to=()), "no better nodes have capacity"),
-    "it does not show how far it is": (weighed(left=None), "its remaining time is unknown"),
-    "it has too little left": (weighed(left=600.0), "saves about 90 s and costs about 50 s"),
+    "no better place has capacity": (weighed(to=()), "no better nodes have capacity"),
+    "it does not show its progress": (weighed(left=None), "its remaining time is unknown"),
+    "it ends too soon": (weighed(left=600.0), "saves about 90 s and costs about 50 s"),
     "it saves less than twice the cost": (weighed(left=1000.0, cost=75.1), "must save 2 times"),
     "it is hardly slower on two nodes": (weighed(speed=0.95), "saves about 50 s"),
 }
@@ -40,12 +40,12 @@ def test_a_job_stays_if(found: Proposal | Verdict, why: str) -> None:
     assert why in found.message
 
 
-def test_S5_a_job_moves_only_if_it_saves_more_than_twice_what_it_costs() -> None:
-    found = weighed(left=1000.0, cost=74.9)
-    assert isinstance(found, Proposal)
-    assert (found.rank, found.change) == (Rank.MOVE, Move())
-    assert "a and b" in found.reason
-    assert "saves about 150 s and costs about 75 s" in found.reason
+def test_S5_a_job_moves_only_if_it_saves_more_than_twice_its_cost() -> None:
+    result = weighed(left=1000.0, cost=74.9)
+    assert isinstance(result, Proposal)
+    assert (result.rank, result.change) == (Rank.MOVE, Move())
+    assert "a and b" in result.reason
+    assert "saves about 150 s and costs about 75 s" in result.reason
     assert 1000.0 * (1 - SPREAD_SPEED) > MARGIN * 74.9
 
 
@@ -130,7 +130,7 @@ OTHERS: dict[str, tuple[TrainingJob, Settings, str]] = {
 
 
 @pytest.mark.parametrize(("of", "settings", "why"), OTHERS.values(), ids=OTHERS)
-def test_a_job_is_left_where_it_is_if(of: TrainingJob, settings: Settings, why: str) -> None:
-    found = why_not_moved(of, settings)
-    assert found is not None
-    assert (found.reason, why in found.message) == (names.REASON_STANDS_DOWN, True)
+def test_a_job_is_not_moved_if(of: TrainingJob, settings: Settings, why: str) -> None:
+    result = why_not_moved(of, settings)
+    assert result is not None
+    assert (result.reason, why in result.message) == (names.REASON_STANDS_DOWN, True)

@@ -1,4 +1,4 @@
-"""Which chosen changes of size begin."""
+"""The chosen changes of size that begin."""
 
 import pytest
 
@@ -15,17 +15,17 @@ from tests.unit.sim.bed import GANG, LONG, scaled_bed
 @pytest.mark.parametrize(
     ("givers", "begins"),
     [
-        pytest.param(["uid-train"], True, id="all givers are chosen"),
-        pytest.param(["uid-train", "uid-other"], False, id="another giver has something to do"),
+        pytest.param(["uid-train"], True, id="all donors are chosen"),
+        pytest.param(["uid-train", "uid-other"], False, id="another donor has a pending change"),
     ],
 )
 def test_jobs_give_workers_together_or_not_at_all(givers: list[str], *, begins: bool) -> None:
-    of = scaled_bed(LONG, GANG)
-    of.at(60)
-    sizes = executor_of(of.planner, SizeExecutor)
+    bed = scaled_bed(LONG, GANG)
+    bed.at(60)
+    sizes = executor_of(bed.planner, SizeExecutor)
     rescue = Rescue("uid-gang", workers=1, sizes=dict.fromkeys(givers, 2))
     proposal = workers_proposal("uid-train", Workers(Cause.GUARD, 2, rescue), "room for a job")
-    wall, monotonic = of.driver.moment.wall, of.driver.moment.monotonic
+    wall, monotonic = bed.driver.moment.wall, bed.driver.moment.monotonic
     later = Moment(wall=wall + LOOK_SECONDS, monotonic=monotonic + LOOK_SECONDS)
     sizes.look(later)
     sizes.begin(Chosen((proposal,)), later)

@@ -1,4 +1,4 @@
-"""Which jobs give workers for a job that waits."""
+"""The jobs that give workers for a waiting job."""
 
 import math
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def donor(
 
 
 class Room:
-    """Room; each job frees one unit of it for a worker, on the nodes where that helps.
+    """Capacity; each worker of a job frees one unit, on the nodes where it helps.
 
     `workers`: by uid the units that the workers of a job are worth, 1 if it is not named.
     """
@@ -55,7 +55,7 @@ class Room:
 
 
 class Choice(NamedTuple):
-    """Who may give, how much is needed, and what each job keeps; `workers` as in Room."""
+    """The donors, the needed units, and the lowest size of each job; `workers` as in Room."""
 
     donors: list[Donor]
     needed: int
@@ -64,41 +64,41 @@ class Choice(NamedTuple):
 
 
 CHOICES: dict[str, Choice] = {
-    "a job gives what is needed": Choice([donor("a")], 2, {"a": 2}),
+    "a job gives the needed workers": Choice([donor("a")], 2, {"a": 2}),
     "no job gives if the job fits already": Choice([donor("a")], 0, {}),
-    "the job with most time left gives first": Choice(
+    "the job with the longest remaining time gives first": Choice(
         [donor("a", 3), donor("b", 4, left=200.0)], 1, {"b": 3}
     ),
-    "and all that it may give, before the next": Choice(
+    "a job gives all that it may, before the next": Choice(
         [donor("a", 3), donor("b", 4, left=200.0)], 4, {"a": 2, "b": 1}
     ),
-    "what a job has beyond its wish is given before anything below a wish": Choice(
+    "workers beyond a requested size are given before workers within one": Choice(
         [donor("a", 4, left=900.0), donor("b", 6)], 2, {"b": 4}
     ),
-    "of jobs with as much left the job with more workers": Choice(
+    "of jobs with equal remaining time the job with more workers": Choice(
         [donor("a", 2, requested=2), donor("b", 5, requested=5)], 1, {"b": 4}
     ),
     "then the first by uid": Choice([donor("b"), donor("a")], 1, {"a": 3}),
     "a job that did not save in time gives after all others": Choice(
         [donor("a", missed=1, left=900.0), donor("b", 3)], 3, {"b": 1, "a": 3}
     ),
-    "a job without a save gives after the jobs with one, and before a job that missed one": Choice(
+    "a job without a save gives after jobs with a save, before a job that missed one": Choice(
         [donor("a", missed=1, left=900.0), donor("b", left=500.0, unproven=True), donor("c", 3)],
         6,
         {"c": 1, "b": 1, "a": 3},
     ),
     "no job gives in vain": Choice([donor("a"), donor("b")], 7, None),
-    "what each keeps is the end": Choice([donor("a"), donor("b")], 6, {"a": 1, "b": 1}),
+    "no job goes below its lowest size": Choice([donor("a"), donor("b")], 6, {"a": 1, "b": 1}),
     "jobs on other nodes give nothing": Choice(
         [donor("a"), donor("b"), donor("c", 3)], 2, {"c": 1}, {"a": 0, "b": 0}
     ),
-    "what is left over of a large worker is given back": Choice(
+    "the unused rest of a large worker is restored": Choice(
         [donor("a", left=200.0), donor("b", 3)], 4, {"b": 2}, {"b": 4}
     ),
-    "no job is shrunk that has what it keeps": Choice(
+    "no job at its lowest size is shrunk": Choice(
         [donor("a", 2, keeps=2, requested=2), donor("b", 3, keeps=3)], 1, None
     ),
-    "no job to give": Choice([], 1, None),
+    "no donor": Choice([], 1, None),
 }
 
 
@@ -109,13 +109,13 @@ def test_D3_the_jobs_that_give(
     assert donors_for(donors, Room(donors, needed, workers).fits, priority=0) == want
 
 
-def test_D3_no_job_gives_for_one_of_a_lower_priority() -> None:
+def test_D3_no_job_gives_for_a_job_of_lower_priority() -> None:
     donors = [donor("high", 8, priority=2), donor("same", 3, priority=1), donor("low", 3)]
     assert donors_for(donors, Room(donors, 4).fits, priority=1) == {"low": 1, "same": 1}
     assert donors_for(donors, Room(donors, 5).fits, priority=1) is None
 
 
-def test_D3_the_servers_of_the_waiting_job_need_a_place_too() -> None:
+def test_D3_the_servers_of_the_waiting_job_need_a_node_too() -> None:
     """Two workers with 2 CPUs each and a parameter server with 1, on nodes of 4 CPUs."""
     donors = [donor("a", 4), donor("b", 4)]
 
@@ -132,7 +132,7 @@ def test_D3_the_servers_of_the_waiting_job_need_a_place_too() -> None:
     assert with_servers(3) is None
 
 
-def test_the_jobs_that_give_are_found_among_many() -> None:
+def test_the_donors_are_found_among_many_jobs() -> None:
     donors = [donor(f"{number:03}", 5, requested=5) for number in range(MOST_CONSIDERED)]
     useful = {"017": 1, "090": 1, "127": 1}
     room = Room(donors, 9, dict.fromkeys((candidate.uid for candidate in donors), 0) | useful)
@@ -146,12 +146,12 @@ def test_a_search_among_many_ends() -> None:
     room = Room(
         donors, 3 * len(useful), dict.fromkeys((candidate.uid for candidate in donors), 0) | useful
     )
-    found = donors_for(donors, room.fits, priority=0)
+    result = donors_for(donors, room.fits, priority=0)
     assert room.calls == MOST_CALLS
-    assert found is None or room.fits(found)
+    assert result is None or room.fits(result)
 
 
-def test_no_more_than_so_many_jobs_give() -> None:
+def test_only_a_bounded_number_of_jobs_gives() -> None:
     def of(number: int) -> Mapping[str, int] | None:
         donors = [donor(f"{index:03}", 2, requested=2) for index in range(number)]
         return donors_for(donors, Room(donors, number).fits, priority=0)
@@ -160,7 +160,7 @@ def test_no_more_than_so_many_jobs_give() -> None:
     assert of(MOST_DONORS + 1) is None
 
 
-def test_the_jobs_with_most_time_left_are_looked_at_where_there_are_too_many() -> None:
+def test_of_too_many_jobs_those_with_the_longest_remaining_time_are_considered() -> None:
     donors = [donor(f"{index:03}", 3) for index in range(MOST_CONSIDERED)]
     donors += [donor("long", left=200.0), donor("short", left=50.0)]
     helps = dict.fromkeys((candidate.uid for candidate in donors), 0)
@@ -170,20 +170,20 @@ def test_the_jobs_with_most_time_left_are_looked_at_where_there_are_too_many() -
 
 @st.composite
 def all_donors(draw: st.DrawFn, most: int = 12) -> list[Donor]:
-    found = []
+    results = []
     for number in range(draw(st.integers(0, most))):
         least = draw(st.integers(1, 4))
         requested = least + draw(st.integers(0, 6))
         now = draw(st.integers(1, requested + 4))
         priority, left = draw(st.integers(0, 2)), draw(st.sampled_from([10.0, 60.0, 400.0]))
-        found.append(
+        results.append(
             donor(f"u{number}", now, keeps=least, requested=requested, left=left, priority=priority)
         )
-    return found
+    return results
 
 
 WORTH = st.lists(st.integers(0, 3), min_size=12, max_size=12)
-"""What a worker of each donor is worth on the nodes that matter."""
+"""The worth of a worker of each donor on the relevant nodes."""
 
 
 def of_worth(donors: list[Donor], needed: int, worth: list[int]) -> Room:
@@ -191,26 +191,26 @@ def of_worth(donors: list[Donor], needed: int, worth: list[int]) -> Room:
 
 
 @given(all_donors(), st.integers(0, 60), WORTH)
-def test_what_is_given_suffices_and_nothing_of_it_is_in_vain(
+def test_the_given_workers_suffice_and_each_is_necessary(
     donors: list[Donor], needed: int, worth: list[int]
 ) -> None:
     room = of_worth(donors, needed, worth)
-    found = donors_for(donors, room.fits, priority=1)
+    result = donors_for(donors, room.fits, priority=1)
     calls, by_uid = room.calls, {donor.uid: donor for donor in donors}
     every = {donor.uid: min(donor.now, donor.lowest) for donor in donors if donor.priority <= 1}
     assert calls <= MOST_CALLS
-    if found is None:
+    if result is None:
         assert not room.fits(every)
         return
-    assert room.fits(found)
-    for uid, size in found.items():
+    assert room.fits(result)
+    for uid, size in result.items():
         assert by_uid[uid].lowest <= size < by_uid[uid].now
         assert by_uid[uid].priority <= 1
-        assert not room.fits({**found, uid: size + 1})
+        assert not room.fits({**result, uid: size + 1})
 
 
 @given(all_donors(), st.integers(0, 60), st.integers(1, 5), WORTH)
-def test_a_job_that_needs_more_never_fits_where_one_that_needs_less_does_not(
+def test_a_larger_need_never_fits_where_a_smaller_need_does_not(
     donors: list[Donor], needed: int, more: int, worth: list[int]
 ) -> None:
     if donors_for(donors, of_worth(donors, needed, worth).fits, priority=1) is None:
@@ -218,14 +218,14 @@ def test_a_job_that_needs_more_never_fits_where_one_that_needs_less_does_not(
 
 
 @given(all_donors(), st.integers(1, 60))
-def test_among_workers_alike_no_job_gives_below_its_wish_while_another_has_more_than_its_wish(
+def test_of_equal_workers_those_beyond_a_requested_size_are_given_first(
     donors: list[Donor], needed: int
 ) -> None:
-    found = donors_for(donors, Room(donors, needed).fits, priority=2) or {}
+    result = donors_for(donors, Room(donors, needed).fits, priority=2) or {}
     by_uid = {donor.uid: donor for donor in donors}
-    if any(size < min(by_uid[uid].requested, by_uid[uid].now) for uid, size in found.items()):
+    if any(size < min(by_uid[uid].requested, by_uid[uid].now) for uid, size in result.items()):
         for donor in donors:
-            kept = found.get(donor.uid, donor.now)
+            kept = result.get(donor.uid, donor.now)
             assert kept <= max(donor.requested, donor.lowest)
 
 
@@ -243,26 +243,26 @@ class Asked(NamedTuple):
 
 
 KEPT: dict[str, Asked] = {
-    "what it has beyond its requested, to a longer job": Asked(500.0, 500.0, 4),
-    "more to a job that takes half of its time": Asked(50.0, 50.0, 1),
-    "no more to a job that takes longer": Asked(51.0, 51.0, 4),
-    "no more soon after its last change": Asked(10.0, 10.0, 4, rested=False),
-    "half to a job of unknown length": Asked(50.0, math.inf, 3),
-    "half to a job with a late deadline": Asked(50.0, 51.0, 3),
-    "to such a job no more than its requested size": Asked(
+    "workers beyond its requested size, to a longer job": Asked(500.0, 500.0, 4),
+    "more workers to a job of half its time": Asked(50.0, 50.0, 1),
+    "no more workers to a longer job": Asked(51.0, 51.0, 4),
+    "no more workers soon after its last change": Asked(10.0, 10.0, 4, rested=False),
+    "half of its workers to a job of unknown length": Asked(50.0, math.inf, 3),
+    "half of its workers to a job with a late deadline": Asked(50.0, 51.0, 3),
+    "to such a job no workers within its requested size": Asked(
         50.0, math.inf, 2, Sizes(now=5, least=1, most=8, requested=2)
     ),
-    "nothing below its wish that it does not have": Asked(
+    "no workers below its requested size that it does not have": Asked(
         500.0, 500.0, 3, Sizes(now=3, least=1, most=8, requested=4)
     ),
 }
 
 
 @pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
-def test_what_a_job_gives(case: Asked) -> None:
+def test_how_many_workers_a_job_gives(case: Asked) -> None:
     sizes, length, most = case.sizes, case.length, case.most
-    found = lowest_size(sizes, remaining=100.0, length=length, most=most, rested=case.rested)
-    assert found == case.lowest
+    result = lowest_size(sizes, remaining=100.0, length=length, most=most, rested=case.rested)
+    assert result == case.lowest
 
 
 @given(all_donors(), st.integers(0, 30), WORTH, st.randoms())
@@ -276,9 +276,7 @@ def test_the_order_in_which_jobs_are_listed_does_not_matter(
 
 
 @given(all_donors(), st.randoms())
-def test_searches_are_bounded_and_what_is_returned_has_fitted_whatever_they_answer(
-    donors: list[Donor], random: Any
-) -> None:
+def test_searches_are_bounded_and_their_result_has_fitted(donors: list[Donor], random: Any) -> None:
     fitted: list[Mapping[str, int]] = []
     answers: list[bool] = []
 
@@ -288,6 +286,6 @@ def test_searches_are_bounded_and_what_is_returned_has_fitted_whatever_they_answ
             fitted.append(dict(sizes))
         return answers[-1]
 
-    found = donors_for(donors, fits, priority=2)
+    result = donors_for(donors, fits, priority=2)
     assert len(answers) <= MOST_CALLS
-    assert found is None or found in fitted
+    assert result is None or result in fitted

@@ -1,4 +1,4 @@
-"""What is recorded of the number of workers of a job."""
+"""The record of the number of workers of a job."""
 
 from kfext.core.progress.reported import Progress
 from kfext.model.job_state import JobState
@@ -19,14 +19,14 @@ def made(state: JobState | None = None, *, requested: int = 3) -> SizeRecord:
     return size_record(tracked(state), Sizes(3, 1, 20, requested))
 
 
-def test_its_speed_is_known_after_thirty_seconds_at_a_size() -> None:
+def test_the_speed_of_a_job_is_known_after_thirty_seconds_at_a_size() -> None:
     size = made()
     for at, step in ((100.0, 10), (120.0, 50), (130.0, 70)):
         size.measure(Progress(step=step, at=at), restarts=0)
     assert (size.speeds, size.largest) == ({3: 2.0}, 3)
 
 
-def test_steps_that_go_back_are_measured_anew() -> None:
+def test_steps_that_go_back_restart_the_measurement() -> None:
     size = made()
     for at, step, restarts in ((100.0, 10, 0), (110.0, 5, 1), (140.0, 35, 1)):
         size.measure(Progress(step=step, at=at), restarts=restarts)
@@ -55,13 +55,13 @@ def test_no_more_speeds_are_kept_than_are_remembered() -> None:
     assert 3 in size.speeds
 
 
-def test_what_is_recorded_of_another_size() -> None:
+def test_the_record_of_another_size() -> None:
     state = made().state_with(JobState(), 2, cause="guard", pause=0.0, now=50.0)
     assert (state.requested, state.assigned) == (3, 2)
     assert (state.scale.before, state.scale.changed_at, state.scale.cause) == (3, 50.0, "guard")
 
 
-def test_of_the_size_that_was_asked_for_nothing_has_to_be_remembered() -> None:
+def test_no_record_is_needed_of_the_requested_size() -> None:
     before = JobState(requested=2, assigned=3)
     state = made(before, requested=2).state_with(before, 2, cause="takeBack", pause=0.0, now=50.0)
     assert (state.requested, state.assigned) == (0, 0)

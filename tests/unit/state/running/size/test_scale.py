@@ -1,4 +1,4 @@
-"""How the size of a job can be changed, and to what size it grows. Tests named test_D… check the
+"""How the size of a job can change, and to what size it grows. Tests named test_D… check the
 statements in CONTRIBUTING.md."""
 
 from typing import Any, NamedTuple
@@ -26,17 +26,17 @@ from tests.unit.state.running.elastic_jobs import dynamic, mirrored, torchrun
 
 IN_PLACE: dict[str, tuple[TrainingJob, bool, bool]] = {
     "torchrun's agents restart all workers in place": (torchrun(), True, False),
-    "unless an error of one fails the job": (torchrun(restart="Never"), True, True),
-    "or the exit code of one may": (torchrun(restart="ExitCode"), True, True),
+    "unless an error of one agent fails the job": (torchrun(restart="Never"), True, True),
+    "or the exit code of one agent may": (torchrun(restart="ExitCode"), True, True),
     "dynamic workers come and go": (dynamic(), False, False),
     "unless the default policy fails the job": (dynamic(restart=""), True, True),
     "or the exit code may": (dynamic(restart="ExitCode"), True, True),
-    "workers that know all others start anew": (mirrored(), True, True),
+    "workers that know all others restart": (mirrored(), True, True),
 }
 
 
 @pytest.mark.parametrize(("of", "loses", "anew"), IN_PLACE.values(), ids=IN_PLACE)
-def test_what_a_change_does(of: TrainingJob, *, loses: bool, anew: bool) -> None:
+def test_the_effect_of_a_change_of_size(of: TrainingJob, *, loses: bool, anew: bool) -> None:
     assert starts_anew(of) is anew
     assert interrupts(of) is loses
 
@@ -46,13 +46,13 @@ def torch(workers: int, **policy: int) -> JobBuilder:
 
 
 def dynamic_job(workers: int) -> JobBuilder:
-    made = job("TFJob").ps(2, cpu="1").group("Chief", 1, cpu="1").worker(workers, cpu="1")
-    made.raw["spec"]["enableDynamicWorker"] = True
-    return made
+    builder = job("TFJob").ps(2, cpu="1").group("Chief", 1, cpu="1").worker(workers, cpu="1")
+    builder.raw["spec"]["enableDynamicWorker"] = True
+    return builder
 
 
 class Case(NamedTuple):
-    """The sizes of a job by its setting and by what it asked for."""
+    """The sizes of a job by its setting and its requested size."""
 
     of: JobBuilder
     want: Sizes
@@ -61,11 +61,11 @@ class Case(NamedTuple):
 
 
 SIZES: dict[str, Case] = {
-    "what the setting allows": Case(torch(4), Sizes(4, 2, 8, 4)),
-    "without a wish of its own the job asked for what it has": Case(
+    "the range of the setting": Case(torch(4), Sizes(4, 2, 8, 4)),
+    "without a requested size of its own the job has its present size": Case(
         torch(4), Sizes(4, 2, 8, 4), requested=0
     ),
-    "a job with fewer than it asked for": Case(torch(3), Sizes(3, 2, 8, 6), requested=6),
+    "a job below its requested size": Case(torch(3), Sizes(3, 2, 8, 6), requested=6),
     "a job that has grown may shrink to the same size as before": Case(
         torch(6), Sizes(6, 4, 8, 4), Range(5, 8)
     ),
@@ -73,7 +73,7 @@ SIZES: dict[str, Case] = {
         dynamic_job(4), Sizes(4, 2, 7, 4), Range(3, 8)
     ),
     "torchrun's own bounds count": Case(torch(4, minReplicas=3, maxReplicas=6), Sizes(4, 3, 6, 4)),
-    "what it asked for beyond the setting it may have": Case(
+    "a requested size beyond the setting is allowed": Case(
         torch(9), Sizes(9, 2, 9, 9), requested=9
     ),
     "but not beyond torchrun's bound": Case(
@@ -83,7 +83,7 @@ SIZES: dict[str, Case] = {
         torch(4, minReplicas=4, maxReplicas=3), Sizes(4, 3, 3, 4), Range(4, 8)
     ),
     "a job that cannot run with fewer gives none": Case(job().worker(4), Sizes(4, 4, 8, 4)),
-    "a TFJob that has to start anew for it may have fewer all the same": Case(
+    "a TFJob that must restart for it may still have fewer": Case(
         job("TFJob").worker(4), Sizes(4, 2, 8, 4)
     ),
 }
@@ -100,13 +100,13 @@ def test_D6_the_sizes_that_a_job_may_have(
 def test_D6_the_bounds_of_a_job_do_not_depend_on_its_present_size(
     minimum: int, now: int, more: int, requested: int
 ) -> None:
-    of, allowed = torch(requested).build(), Range(minimum, minimum + more)
-    found = sizes_of(with_workers(of, now), allowed, requested=requested)
-    assert (found.least, found.most) == (
-        sizes_of(of, allowed, requested=requested).least,
-        sizes_of(of, allowed, requested=requested).most,
+    job, allowed = torch(requested).build(), Range(minimum, minimum + more)
+    result = sizes_of(with_workers(job, now), allowed, requested=requested)
+    assert (result.least, result.most) == (
+        sizes_of(job, allowed, requested=requested).least,
+        sizes_of(job, allowed, requested=requested).most,
     )
-    assert 1 <= found.least <= requested <= found.most
+    assert 1 <= result.least <= requested <= result.most
 
 
 SPEEDS = st.dictionaries(
@@ -115,8 +115,8 @@ SPEEDS = st.dictionaries(
 TERM = st.one_of(st.just(0.0), st.floats(0.01, 100.0))
 
 
-def seen(of: Speed, *sizes: int) -> dict[int, float]:
-    return {size: of.at(size) for size in sizes}
+def seen(speed: Speed, *sizes: int) -> dict[int, float]:
+    return {size: speed.at(size) for size in sizes}
 
 
 EXACT: dict[str, Speed] = {
@@ -130,57 +130,57 @@ EXACT: dict[str, Speed] = {
 
 @pytest.mark.parametrize("of", EXACT.values(), ids=EXACT)
 def test_the_speed_of_a_job_that_follows_the_form_is_found(of: Speed) -> None:
-    found = fitted(seen(of, 1, 2, 4, 6))
-    assert found is not None
-    assert [found.at(size) for size in (3, 8, 12)] == pytest.approx(
+    placement = fitted(seen(of, 1, 2, 4, 6))
+    assert placement is not None
+    assert [placement.at(size) for size in (3, 8, 12)] == pytest.approx(
         [of.at(size) for size in (3, 8, 12)], rel=1e-3
     )
 
 
 @given(TERM, TERM, TERM, st.sets(st.integers(1, 64), min_size=3, max_size=16))
-def test_the_sizes_seen_are_met(
+def test_the_curve_meets_the_measured_sizes(
     divided: float, constant: float, added: float, sizes: set[int]
 ) -> None:
-    of = Speed(divided or 1.0, constant, added)
-    found = fitted(seen(of, *sizes))
-    assert found is not None
+    speed = Speed(divided or 1.0, constant, added)
+    placement = fitted(seen(speed, *sizes))
+    assert placement is not None
     for size in sizes:
-        assert found.at(size) == pytest.approx(of.at(size), rel=1e-3)
+        assert placement.at(size) == pytest.approx(speed.at(size), rel=1e-3)
 
 
 def test_a_speed_that_falls_gives_no_negative_term() -> None:
-    found = fitted({1: 1.0, 2: 1.6, 3: 1.5, 4: 1.2})
-    assert found is not None
-    assert min(found.divided, found.constant, found.added) >= 0
-    assert found.at(5) < found.at(3)
+    placement = fitted({1: 1.0, 2: 1.6, 3: 1.5, 4: 1.2})
+    assert placement is not None
+    assert min(placement.divided, placement.constant, placement.added) >= 0
+    assert placement.at(5) < placement.at(3)
 
 
-def test_of_two_sizes_the_least_is_expected_of_growth() -> None:
-    found = fitted({1: 1.0, 2: 1.5})
+def test_two_sizes_predict_the_least_growth() -> None:
+    placement = fitted({1: 1.0, 2: 1.5})
     divided_and_constant = Speed(2 / 3, 1 / 3, 0.0)
-    assert found is not None
-    assert found.at(2) == pytest.approx(1.5)
-    assert found.at(4) < 0.9 * divided_and_constant.at(4)
+    assert placement is not None
+    assert placement.at(2) == pytest.approx(1.5)
+    assert placement.at(4) < 0.9 * divided_and_constant.at(4)
 
 
 NOTHING: dict[str, dict[int, float]] = {
     "no size": {},
     "one size": {4: 2.0},
-    "one with a speed that can be": {4: 2.0, 5: 0.0, 6: float("nan"), 7: float("inf"), 8: -1.0},
-    "one with workers": {4: 2.0, 0: 2.0},
+    "one size with a possible speed": {4: 2.0, 5: 0.0, 6: float("nan"), 7: float("inf"), 8: -1.0},
+    "one size with workers": {4: 2.0, 0: 2.0},
 }
 
 
 @pytest.mark.parametrize("speeds", NOTHING.values(), ids=NOTHING)
-def test_nothing_is_known_of_growth_with(speeds: dict[int, float]) -> None:
+def test_growth_is_unknown_with(speeds: dict[int, float]) -> None:
     assert fitted(speeds) is None
 
 
-def test_the_largest_sizes_count_where_there_are_many() -> None:
+def test_the_largest_of_many_sizes_count() -> None:
     slow = dict.fromkeys(range(1, 100), 0.001)
-    found = fitted(slow | seen(Speed(8.0, 1.0, 0.0), *range(100, 116)))
-    assert found is not None
-    assert found.at(120) == pytest.approx(Speed(8.0, 1.0, 0.0).at(120), rel=1e-3)
+    placement = fitted(slow | seen(Speed(8.0, 1.0, 0.0), *range(100, 116)))
+    assert placement is not None
+    assert placement.at(120) == pytest.approx(Speed(8.0, 1.0, 0.0).at(120), rel=1e-3)
 
 
 def test_without_workers_there_is_no_speed() -> None:
@@ -191,8 +191,8 @@ def test_without_workers_there_is_no_speed() -> None:
 def test_whatever_was_measured_the_speed_is_a_positive_number(
     speeds: dict[int, float], workers: int
 ) -> None:
-    found = fitted(speeds)
-    assert found is None or 0.0 < found.at(workers) < float("inf")
+    placement = fitted(speeds)
+    assert placement is None or 0.0 < placement.at(workers) < float("inf")
 
 
 DIVIDED = Speed(12.0, 0.0, 0.0)
@@ -206,17 +206,17 @@ def grown(sizes: Sizes, **more: Any) -> int:
 
 
 FULL = Sizes(4, 2, 16, 4)
-"""It has what it asked for, and may grow further."""
+"""It has its requested size, and may grow further."""
 SHRUNK = Sizes(4, 2, 16, 8)
-"""It asked for more than it has."""
+"""It is below its requested size."""
 
 GIVEN_BACK: dict[str, tuple[dict[str, Any], int]] = {
-    "all of it, at once": ({}, 8),
-    "and no more as a trial in the same pause": ({"speeds": {4: 1.0}}, 8),
-    "as much as there is room for": ({"fitting": 6}, 6),
+    "to its requested size, at once": ({}, 8),
+    "no further as a trial in the same pause": ({"speeds": {4: 1.0}}, 8),
+    "up to the capacity": ({"fitting": 6}, 6),
     "at most twice the largest size seen": ({"largest": 3}, 6),
-    "nothing without room": ({"fitting": 4}, 4),
-    "though nothing is known of its speed, where half of its time makes up for the pause": (
+    "nothing without capacity": ({"fitting": 4}, 4),
+    "at unknown speed, where half of its time makes up for the pause": (
         {"remaining": 41.0},
         8,
     ),
@@ -225,12 +225,12 @@ GIVEN_BACK: dict[str, tuple[dict[str, Any], int]] = {
         {"remaining": 41.0, "speeds": seen(Speed(12.0, 1.0, 0.0), 4, 8)},
         4,
     ),
-    "also where it was slower with more, as its user asked for them": (
+    "even where it was slower with more, as its user requested them": (
         {"remaining": 41.0, "speeds": {4: 2.0, 8: 1.0}},
         8,
     ),
-    "also where it gained nothing, if its end is unknown": ({"speeds": seen(FLAT, 4, 8)}, 8),
-    "and more in the same pause if that pays": (
+    "even where it gained nothing, if its end is unknown": ({"speeds": seen(FLAT, 4, 8)}, 8),
+    "further in the same pause if that pays": (
         {"remaining": 900.0, "speeds": seen(DIVIDED, 3, 4)},
         13,
     ),
@@ -238,7 +238,7 @@ GIVEN_BACK: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize(("more", "want"), GIVEN_BACK.values(), ids=GIVEN_BACK)
-def test_D4_a_job_gets_back_what_it_asked_for(more: dict[str, Any], want: int) -> None:
+def test_D4_a_job_regains_its_requested_size(more: dict[str, Any], want: int) -> None:
     assert grown(SHRUNK, **more) == want
 
 
@@ -247,9 +247,9 @@ BEYOND: dict[str, tuple[dict[str, Any], int]] = {
     "by one on trial, with one size measured": ({"speeds": {4: 1.0}}, 5),
     "not on trial shortly before its end": ({"speeds": {4: 1.0}, "remaining": 200.0}, 4),
     "on trial while the end is far": ({"speeds": {4: 1.0}, "remaining": 201.0}, 5),
-    "not on trial without room": ({"speeds": {4: 1.0}, "fitting": 4}, 4),
+    "not on trial without capacity": ({"speeds": {4: 1.0}, "fitting": 4}, 4),
     "not before its present size was measured": ({"speeds": {3: 1.0}}, 4),
-    "nor then with two others": ({"speeds": seen(DIVIDED, 2, 3)}, 4),
+    "not before that with two other sizes": ({"speeds": seen(DIVIDED, 2, 3)}, 4),
     "to the largest size where a change costs nothing": (
         {"speeds": seen(DIVIDED, 3, 4), "pause": 0.0},
         16,
@@ -267,7 +267,7 @@ BEYOND: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize(("more", "want"), BEYOND.values(), ids=BEYOND)
-def test_beyond_what_it_asked_for_a_job_grows(more: dict[str, Any], want: int) -> None:
+def test_growth_beyond_the_requested_size(more: dict[str, Any], want: int) -> None:
     assert grown(FULL, **more) == want
 
 
@@ -282,15 +282,13 @@ def test_D7_growth_stops_where_the_next_worker_saves_no_more_than_a_pause_costs(
             assert grown(FULL, speeds=seen(DIVIDED, 3, 4), pause=pause, remaining=remaining) == want
 
 
-def test_D7_a_job_that_is_no_faster_with_more_workers_never_grows_beyond_what_it_asked_for() -> (
-    None
-):
+def test_D7_a_job_that_is_no_faster_with_more_workers_never_exceeds_its_requested_size() -> None:
     for speeds in (seen(FLAT, 3, 4), {3: 1.2, 4: 1.0}, {4: 1.0, 5: 0.9}):
         assert grown(FULL, speeds=speeds, pause=0.0) == 4
 
 
-def test_a_size_that_it_grew_to_is_not_left_for_another_at_once() -> None:
-    """What is left of a job does not grow, so a second look finds nothing more to gain."""
+def test_a_job_does_not_change_its_size_again_at_once() -> None:
+    """The remaining time does not grow, so a second look finds no further gain."""
     speeds = seen(Speed(12.0, 0.5, 0.05), 2, 3, 4)
     first = grown(FULL, speeds=speeds, remaining=2000.0)
     speed = fitted(speeds)
@@ -348,7 +346,7 @@ def test_a_job_never_shrinks_and_never_grows_beyond_a_bound(
     st.floats(0.0, 100.0),
     st.floats(0.0, 1e5),
 )
-def test_what_a_growth_saves_is_more_than_it_costs(
+def test_growth_saves_more_than_it_costs(
     sizes: Sizes, of: Speed, pause: float, remaining: float
 ) -> None:
     """A job with a known speed."""
@@ -356,7 +354,7 @@ def test_what_a_growth_saves_is_more_than_it_costs(
     size = best_size(
         sizes, speeds=speeds, largest=100, fitting=100, pause=pause, remaining=remaining
     )
-    found = fitted(speeds)
-    assert found is not None
-    if size > sizes.now and found.at(size) > found.at(sizes.now):
-        assert remaining - remaining * found.at(sizes.now) / found.at(size) > 0.999 * pause
+    placement = fitted(speeds)
+    assert placement is not None
+    if size > sizes.now and placement.at(size) > placement.at(sizes.now):
+        assert remaining - remaining * placement.at(sizes.now) / placement.at(size) > 0.999 * pause

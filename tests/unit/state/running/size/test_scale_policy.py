@@ -1,4 +1,4 @@
-"""What the policy does to jobs in a model cluster: who gives, who grows, and what it is shown."""
+"""The scale policy in a model cluster: donors, growth, and conditions."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,22 +32,22 @@ from tests.unit.sim.bed import (
 )
 
 
-def shown(of: Bed, name: str = "train") -> tuple[bool | None, str]:
-    found = of.driver.shown[name, names.SCALED]
-    assert found is not None
-    return found.holds, found.verdict.reason
+def shown(bed: Bed, name: str = "train") -> tuple[bool | None, str]:
+    result = bed.driver.shown[name, names.SCALED]
+    assert result is not None
+    return result.holds, result.verdict.reason
 
 
-def until_bound(of: Bed, name: str = "gang", *, by: float = 400.0) -> None:
-    of.at(by)
-    assert of.job(name).training.began is not None
+def until_bound(bed: Bed, name: str = "gang", *, by: float = 400.0) -> None:
+    bed.at(by)
+    assert bed.job(name).training.began is not None
 
 
 GIVERS = {
     "torchrun, asked for a checkpoint": (LONG, 2),
     "torchrun, which saves by itself": (PERIODIC, 2),
     "a TFJob with dynamic workers": (DYNAMIC, 1),
-    "a TFJob that is suspended for it": (ANEW, 1),
+    "a TFJob that is suspended for the change": (ANEW, 1),
 }
 
 
@@ -55,62 +55,62 @@ GIVERS = {
 def test_a_job_gives_workers_to_a_job_that_waits_and_gets_them_back(
     giver: JobSpec, least: int
 ) -> None:
-    of = scaled_bed(giver, GANG)
-    of.at(104)
-    assert sizes(of) == []
-    until_bound(of)
-    assert sizes(of)[0] == least
-    of.at(1500)
-    assert of.job("gang").job.finished
-    assert sizes(of) == [least, giver.workers]
-    assert shown(of) == (False, names.REASON_AS_ASKED)
-    assert not of.job().job.has("Failed")
-    assert of.job().training.lost_all == 0
+    bed = scaled_bed(giver, GANG)
+    bed.at(104)
+    assert sizes(bed) == []
+    until_bound(bed)
+    assert sizes(bed)[0] == least
+    bed.at(1500)
+    assert bed.job("gang").job.finished
+    assert sizes(bed) == [least, giver.workers]
+    assert shown(bed) == (False, names.REASON_AS_ASKED)
+    assert not bed.job().job.has("Failed")
+    assert bed.job().training.lost_all == 0
 
 
-def test_a_job_of_unknown_length_costs_its_giver_no_more_than_it_gains() -> None:
+def test_a_job_of_unknown_length_costs_its_donor_no_more_than_it_gains() -> None:
     giver = replace(LONG, bounds=(1, 4), steps=4200)
     comes = replace(GANG, arrives=300.0, workers=3, steps=21_600, shows_end=False, deadline=None)
-    of = scaled_bed(giver, comes).at(1400)
-    assert of.job().job.finished
-    assert sizes(of) == []
+    bed = scaled_bed(giver, comes).at(1400)
+    assert bed.job().job.finished
+    assert sizes(bed) == []
 
 
-def test_the_plan_says_since_when_a_job_has_its_size() -> None:
-    of = Bed(LONG, GANG, policy=None, late_writes=False, a=4000)
-    of.at(400)
-    (first, *_) = (write for write in of.driver.written if isinstance(write.step, Rescale))
+def test_the_plan_shows_since_when_a_job_has_its_size() -> None:
+    bed = Bed(LONG, GANG, policy=None, late_writes=False, a=4000)
+    bed.at(400)
+    (first, *_) = (write for write in bed.driver.written if isinstance(write.step, Rescale))
     assert isinstance(first.step, Rescale)
-    at = written_time(of.clock.wall + first.at - of.clock.now)
+    at = written_time(bed.clock.wall + first.at - bed.clock.now)
     assert first.step.plan.why.startswith(f"{at}: 4 workers become 2: ")
 
 
-def test_what_is_given_up_is_kept_for_the_job_that_waits() -> None:
+def test_freed_capacity_is_held_for_the_waiting_job() -> None:
     small = replace(GANG, name="small", arrives=101.0, workers=1)
     slow = replace(LONG, grace=30.0)
-    of = scaled_bed(slow, GANG, small).at(102)
-    while of.job("gang").training.began is None:
-        of.at(of.clock.now + 1)
-        assert of.clock.now < 400
-        assert of.job("small").job.suspend
+    bed = scaled_bed(slow, GANG, small).at(102)
+    while bed.job("gang").training.began is None:
+        bed.at(bed.clock.now + 1)
+        assert bed.clock.now < 400
+        assert bed.job("small").job.suspend
 
 
-def test_of_two_that_wait_the_first_is_served_also_if_the_other_is_smaller() -> None:
+def test_the_first_of_two_waiting_jobs_is_served_even_if_the_other_is_smaller() -> None:
     large = replace(GANG, name="large", arrives=99.0, workers=3)
-    of = scaled_bed(LONG, large, GANG)
-    of.at(120)
-    assert sizes(of) == []  # two workers are not enough for the first
-    assert of.job("large").training.began is None
+    bed = scaled_bed(LONG, large, GANG)
+    bed.at(120)
+    assert sizes(bed) == []  # two workers are not enough for the first
+    assert bed.job("large").training.began is None
 
 
 def of_two_namespaces(**parameters: float) -> Bed:
-    """A job that could give two workers, and two that wait, the first in another namespace."""
+    """A job that could give two workers, and two waiting jobs, the first in another namespace."""
     giver = replace(LONG, bounds=(1, 4), steps=200_000)
     first = replace(GANG, name="first", namespace="other", arrives=99.0)
-    of = Bed(giver, first, GANG, policy=None, a=4000)
+    bed = Bed(giver, first, GANG, policy=None, a=4000)
     labels = {**TEAM.labels, "kubernetes.io/metadata.name": "other"}
-    of.planner.settings.observe_namespace(None, Namespace("other", labels=labels))
-    of.planner.settings.observe_policy(
+    bed.planner.settings.observe_namespace(None, Namespace("other", labels=labels))
+    bed.planner.settings.observe_policy(
         TrainingPolicy(
             "other",
             weight=5,
@@ -118,7 +118,7 @@ def of_two_namespaces(**parameters: float) -> Bed:
             companion={"scale": PolicyChoice(Mode.ACT, parameters=parameters)},
         )
     )
-    return of
+    return bed
 
 
 @pytest.mark.parametrize(
@@ -133,100 +133,102 @@ def test_no_namespace_stops_all_giving(parameters: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu", "given"), [(4000, []), (5000, [2])], ids=["no room for its server", "room for all"]
+    ("cpu", "given"),
+    [(4000, []), (5000, [2])],
+    ids=["no capacity for its server", "capacity for all"],
 )
 def test_D3_no_job_gives_unless_the_servers_of_the_waiting_job_fit_too(
     cpu: int, given: list[int]
 ) -> None:
-    of = scaled_bed(LONG, replace(GANG, kind="TFJob", servers=1, steps=2000), cpu=cpu).at(400)
-    assert sizes(of) == given
-    assert (of.job("gang").training.began is not None) is bool(given)
+    bed = scaled_bed(LONG, replace(GANG, kind="TFJob", servers=1, steps=2000), cpu=cpu).at(400)
+    assert sizes(bed) == given
+    assert (bed.job("gang").training.began is not None) is bool(given)
 
 
-def test_a_job_that_has_shown_no_checkpoint_is_left_alone_and_says_why() -> None:
-    of = scaled_bed(replace(LONG, saving=Saving.NEVER), GANG).at(400)
-    assert sizes(of) == []
-    assert shown(of) == (False, names.REASON_NO_CHECKPOINT)
+def test_a_job_without_a_shown_checkpoint_is_not_scaled_and_shows_the_reason() -> None:
+    bed = scaled_bed(replace(LONG, saving=Saving.NEVER), GANG).at(400)
+    assert sizes(bed) == []
+    assert shown(bed) == (False, names.REASON_NO_CHECKPOINT)
 
 
-def test_a_job_that_does_not_answer_is_left_as_it_is_and_not_asked_again_at_once() -> None:
-    of = scaled_bed(replace(LONG, answers=5000.0), GANG).at(400)
-    requested = [write for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
-    assert (len(requested), sizes(of)) == (1, [])
-    assert shown(of) == (False, names.REASON_AWAITS_CHECKPOINT)
+def test_a_job_that_does_not_answer_is_not_changed_and_not_asked_again_at_once() -> None:
+    bed = scaled_bed(replace(LONG, answers=5000.0), GANG).at(400)
+    requested = [write for write in bed.driver.written if isinstance(write.step, RequestCheckpoint)]
+    assert (len(requested), sizes(bed)) == (1, [])
+    assert shown(bed) == (False, names.REASON_AWAITS_CHECKPOINT)
 
 
-def test_a_size_that_another_client_sets_is_the_new_wish() -> None:
-    of = scaled_bed(LONG, replace(GANG, workers=1, steps=1000), cpu=4000)
-    until_bound(of, by=200)
-    of.scale(2)
-    of.at(2500)
-    assert sizes(of) == [3]
-    assert of.job().workers == 2
-    assert shown(of) == (False, names.REASON_RESTS)
+def test_a_size_that_another_client_sets_is_the_new_requested_size() -> None:
+    bed = scaled_bed(LONG, replace(GANG, workers=1, steps=1000), cpu=4000)
+    until_bound(bed, by=200)
+    bed.scale(2)
+    bed.at(2500)
+    assert sizes(bed) == [3]
+    assert bed.job().workers == 2
+    assert shown(bed) == (False, names.REASON_RESTS)
 
 
 def test_a_size_that_is_set_while_a_checkpoint_is_awaited_ends_the_change() -> None:
-    of = scaled_bed(replace(LONG, answers=60.0), GANG).at(150)
-    assert shown(of) == (False, names.REASON_AWAITS_CHECKPOINT)
-    of.scale(3)
-    of.at(300)
-    assert (sizes(of), of.job().workers) == ([], 3)
-    assert of.planner.progress._awaited == set(), "its log is read as usual again"
+    bed = scaled_bed(replace(LONG, answers=60.0), GANG).at(150)
+    assert shown(bed) == (False, names.REASON_AWAITS_CHECKPOINT)
+    bed.scale(3)
+    bed.at(300)
+    assert (sizes(bed), bed.job().workers) == ([], 3)
+    assert bed.planner.progress._awaited == set(), "its log is read as usual again"
 
 
-def test_a_job_that_opts_out_gets_its_own_size_back_once_there_is_room() -> None:
-    of = scaled_bed(LONG, replace(GANG, steps=1000))
-    until_bound(of)
-    of.annotate(names.ELASTIC, "off")
-    of.at(of.clock.now + 60)
-    assert sizes(of) == [2]
-    of.at(2500)
-    assert sizes(of) == [2, 4]
-    assert of.driver.shown["train", names.SCALED] is None
+def test_a_job_that_opts_out_regains_its_requested_size_once_there_is_capacity() -> None:
+    bed = scaled_bed(LONG, replace(GANG, steps=1000))
+    until_bound(bed)
+    bed.annotate(names.ELASTIC, "off")
+    bed.at(bed.clock.now + 60)
+    assert sizes(bed) == [2]
+    bed.at(2500)
+    assert sizes(bed) == [2, 4]
+    assert bed.driver.shown["train", names.SCALED] is None
 
 
 LATER = 335
-"""Seconds until a gang that shows no end counts as longer than the job that comes then."""
+"""Seconds until a gang without a known end counts as longer than the next job."""
 
 
 def short(job: JobSpec, *, steps: int = 1500) -> Bed:
-    """A job that starts with two workers, as a gang has the room of the others.
+    """A job that starts with two workers, as a gang has the capacity of the others.
 
     The gang makes so many steps from then on.
     """
     cpu = 1000 * (job.workers + job.servers)
     steps += 2 * LATER
     gang = replace(GANG, arrives=1.0, steps=steps, shows_end=False, deadline=None)
-    of = scaled_bed(gang, replace(job, arrives=5.0 + LATER), cpu=cpu).at(25 + LATER)
-    assert of.job().workers == 2
-    return of
+    bed = scaled_bed(gang, replace(job, arrives=5.0 + LATER), cpu=cpu).at(25 + LATER)
+    assert bed.job().workers == 2
+    return bed
 
 
-def opts_out(of: Bed) -> None:
-    of.annotate(names.ELASTIC, "off")
+def opts_out(bed: Bed) -> None:
+    bed.annotate(names.ELASTIC, "off")
 
 
-def observes(of: Bed) -> None:
+def observes(bed: Bed) -> None:
     choice = PolicyChoice(Mode.OBSERVE)
-    of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
+    bed.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
 
 
-def is_autoscaled(of: Bed) -> None:
-    of.write("train", "spec", "elasticPolicy", "metrics", value=[{"type": "Resource"}])
+def is_autoscaled(bed: Bed) -> None:
+    bed.write("train", "spec", "elasticPolicy", "metrics", value=[{"type": "Resource"}])
 
 
-def is_released(of: Bed) -> None:
-    live = of.job()
-    of.api.patch_job(live.uid, user_release_patch(live.raw, live.job))
+def is_released(bed: Bed) -> None:
+    live = bed.job()
+    bed.api.patch_job(live.uid, user_release_patch(live.raw, live.job))
 
 
-def is_placed_by_others(of: Bed) -> None:
-    of.annotate(names.COLOCATION, "off")
+def is_placed_by_others(bed: Bed) -> None:
+    bed.annotate(names.COLOCATION, "off")
 
 
-def is_not_managed(of: Bed) -> None:
-    of.planner.settings.observe_namespace(None, Namespace("team"))
+def is_not_managed(bed: Bed) -> None:
+    bed.planner.settings.observe_namespace(None, Namespace("team"))
 
 
 NOT_CHOSEN = (opts_out, observes, is_autoscaled, is_released, is_placed_by_others, is_not_managed)
@@ -234,227 +236,227 @@ NOT_CHOSEN = (opts_out, observes, is_autoscaled, is_released, is_placed_by_other
 
 @pytest.mark.parametrize("then", NOT_CHOSEN)
 @pytest.mark.parametrize("job", [PERIODIC, replace(DYNAMIC, workers=4, bounds=(2, 4))])
-def test_a_job_that_started_with_fewer_gets_its_own_size_whatever_scales_it_then(
+def test_a_job_that_started_short_regains_its_requested_size_whatever_scales_it_then(
     job: JobSpec, then: Callable[[Bed], None]
 ) -> None:
     if then is is_autoscaled and job.kind == "TFJob":
         return  # it has no elasticPolicy
-    of = short(job)
-    then(of)
-    of.at(1200 + LATER)
-    assert of.job("gang").job.finished
-    assert (of.job().workers, len(of.job().pods) - job.servers) == (4, 4)
+    bed = short(job)
+    then(bed)
+    bed.at(1200 + LATER)
+    assert bed.job("gang").job.finished
+    assert (bed.job().workers, len(bed.job().pods) - job.servers) == (4, 4)
 
 
-def test_a_job_that_has_made_no_step_gets_the_workers_that_it_lacks_at_once() -> None:
+def test_a_job_without_a_step_gets_its_missing_workers_at_once() -> None:
     slow = replace(LONG, saving=Saving.NEVER, meets=60.0)
-    of = short(slow, steps=18)
-    of.at(100 + LATER)
-    assert of.job("gang").job.finished
-    assert sizes(of) == [4]
-    assert of.job().training.lost_all == 0
+    bed = short(slow, steps=18)
+    bed.at(100 + LATER)
+    assert bed.job("gang").job.finished
+    assert sizes(bed) == [4]
+    assert bed.job().training.lost_all == 0
 
 
 def test_a_job_that_has_made_steps_and_shown_no_checkpoint_keeps_its_size() -> None:
-    of = short(replace(LONG, saving=Saving.NEVER), steps=100).at(600 + LATER)
-    assert of.job("gang").job.finished
-    assert sizes(of) == []
-    assert shown(of) == (True, names.REASON_NO_CHECKPOINT)
+    bed = short(replace(LONG, saving=Saving.NEVER), steps=100).at(600 + LATER)
+    assert bed.job("gang").job.finished
+    assert sizes(bed) == []
+    assert shown(bed) == (True, names.REASON_NO_CHECKPOINT)
 
 
-def test_a_policy_that_may_only_observe_shows_what_it_would_do() -> None:
-    of = scaled_bed(replace(LONG, workers=2, bounds=(1, 4)))
+def test_a_policy_that_observes_shows_its_dry_run() -> None:
+    bed = scaled_bed(replace(LONG, workers=2, bounds=(1, 4)))
     choice = PolicyChoice(Mode.OBSERVE)
-    of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
-    of.at(300)
-    assert sizes(of) == []
-    assert shown(of) == (False, names.REASON_WOULD_SCALE)
+    bed.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
+    bed.at(300)
+    assert sizes(bed) == []
+    assert shown(bed) == (False, names.REASON_WOULD_SCALE)
 
 
-def test_a_policy_that_may_only_observe_shows_what_a_job_would_give() -> None:
-    of = scaled_bed(LONG, GANG)
+def test_a_policy_that_observes_shows_the_workers_that_a_job_would_give() -> None:
+    bed = scaled_bed(LONG, GANG)
     choice = PolicyChoice(Mode.OBSERVE)
-    of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
-    of.at(200)
-    found = of.driver.shown["train", names.SCALED]
-    assert found is not None
-    assert found.verdict.message == "it would be scaled down to 2 workers for a waiting job"
-    assert sizes(of) == []
+    bed.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
+    bed.at(200)
+    result = bed.driver.shown["train", names.SCALED]
+    assert result is not None
+    assert result.verdict.message == "it would be scaled down to 2 workers for a waiting job"
+    assert sizes(bed) == []
 
 
 def test_a_quota_that_keeps_a_job_small_is_named() -> None:
-    of = scaled_bed(PERIODIC, GANG)
-    while not sizes(of):
-        of.at(of.clock.now + 1)
+    bed = scaled_bed(PERIODIC, GANG)
+    while not sizes(bed):
+        bed.at(bed.clock.now + 1)
     full = Quota("team", "tight", hard={"pods": 4}, used={"pods": 4})
-    of.planner.queue.quotas.observe_quota(None, full)
-    of.at(600)
-    found = of.driver.shown["train", names.SCALED]
-    assert found is not None
-    assert "tight" in found.verdict.message
-    assert sizes(of) == [2]
+    bed.planner.queue.quotas.observe_quota(None, full)
+    bed.at(600)
+    result = bed.driver.shown["train", names.SCALED]
+    assert result is not None
+    assert "tight" in result.verdict.message
+    assert sizes(bed) == [2]
 
 
-def test_a_job_grows_beyond_what_it_asked_for_where_that_pays() -> None:
-    of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 4)), cpu=6000).at(1500)
-    assert sizes(of) == [3, 4]
-    assert shown(of) == (True, names.REASON_GROWN)
+def test_a_job_grows_beyond_its_requested_size_where_that_pays() -> None:
+    bed = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 4)), cpu=6000).at(1500)
+    assert sizes(bed) == [3, 4]
+    assert shown(bed) == (True, names.REASON_GROWN)
 
 
-def test_D4_the_job_with_less_time_left_gets_workers_first_up_to_97_percent_of_the_cpu() -> None:
+def test_D4_the_job_that_ends_first_gets_workers_first_up_to_97_percent_of_the_cpu() -> None:
     late = replace(DYNAMIC, name="late", workers=2, bounds=(1, 6))
     soon = replace(late, name="soon", arrives=6.0, steps=1000)
     other = replace(GANG, arrives=1.0, steps=300)
-    of = scaled_bed(other, late, soon, cpu=8000).at(300)
-    first = next(write.job for write in of.driver.written if isinstance(write.step, Rescale))
+    bed = scaled_bed(other, late, soon, cpu=8000).at(300)
+    first = next(write.job for write in bed.driver.written if isinstance(write.step, Rescale))
     assert first == "soon"
     # With an eighth pod all of the CPU would be requested.
-    assert (sizes(of, "soon"), sizes(of, "late")) == ([3], [])
+    assert (sizes(bed, "soon"), sizes(bed, "late")) == ([3], [])
 
 
-def test_growth_that_does_not_pay_is_taken_back_and_not_tried_again() -> None:
-    of = scaled_bed(
+def test_growth_that_does_not_pay_is_reverted_and_not_tried_again() -> None:
+    bed = scaled_bed(
         replace(PERIODIC, workers=2, bounds=(1, 4), pace=Pace(0.1, 0.5, 0.05), steps=4000)
     )
-    of.at(2000)
-    assert sizes(of) == [3, 2]
+    bed.at(2000)
+    assert sizes(bed) == [3, 2]
 
 
-def test_beside_an_autoscaler_a_job_grows_only_on_nodes_that_are_kept_anyway() -> None:
+def test_with_an_autoscaler_a_job_grows_only_on_nodes_that_stay_anyway() -> None:
     grows = replace(PERIODIC, workers=3, bounds=(3, 6), steps=20_000)
     other = replace(GANG, workers=1, steps=400)
-    of = Bed(grows, other, policy=None, a=3000, b=3000)
-    of.planner.queue.observe_autoscaler(present=True)
-    of.at(400)
-    assert sizes(of) == [4]
-    assert {live.pod.node_name for live in of.job().pods.values()} == {"a", "b"}
-    of.at(1500)  # the other gang has ended
-    assert sizes(of) == [4, 3]
-    assert {live.pod.node_name for live in of.job().pods.values()} == {"a"}
-    found = of.driver.shown["train", names.SCALED]
-    assert found is not None
-    assert found.verdict.message.endswith("only on nodes that the autoscaler keeps anyway")
+    bed = Bed(grows, other, policy=None, a=3000, b=3000)
+    bed.planner.queue.observe_autoscaler(present=True)
+    bed.at(400)
+    assert sizes(bed) == [4]
+    assert {live.pod.node_name for live in bed.job().pods.values()} == {"a", "b"}
+    bed.at(1500)  # the other gang has ended
+    assert sizes(bed) == [4, 3]
+    assert {live.pod.node_name for live in bed.job().pods.values()} == {"a"}
+    result = bed.driver.shown["train", names.SCALED]
+    assert result is not None
+    assert result.verdict.message.endswith("only on nodes that the autoscaler keeps anyway")
 
 
-def test_growth_that_did_not_pay_is_taken_back_once_the_job_has_saved() -> None:
+def test_growth_that_did_not_pay_is_reverted_once_the_job_has_saved() -> None:
     slow = replace(PERIODIC, workers=2, bounds=(1, 4), pace=Pace(0.1, 0.5, 0.05), steps=20_000)
-    of = scaled_bed(replace(slow, every=400))  # less often than kfext waits for a checkpoint
-    of.at(600)
-    assert sizes(of) == [3]
-    of.at(6000)
-    assert sizes(of) == [3, 2]
+    bed = scaled_bed(replace(slow, every=400))  # less often than kfext waits for a checkpoint
+    bed.at(600)
+    assert sizes(bed) == [3]
+    bed.at(6000)
+    assert sizes(bed) == [3, 2]
 
 
 def test_no_job_grows_while_another_may_soon_have_capacity_reserved() -> None:
     big = replace(GANG, name="big", workers=4, arrives=60.0)
-    of = scaled_bed(replace(PERIODIC, workers=2, bounds=(2, 4)), big).at(300)
-    assert sizes(of) == []
+    bed = scaled_bed(replace(PERIODIC, workers=2, bounds=(2, 4)), big).at(300)
+    assert sizes(bed) == []
 
 
-def test_pods_that_find_no_place_are_taken_back_before_the_job_is_given_up() -> None:
-    of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 4)))
-    while not sizes(of):
-        of.at(of.clock.now + 1)
-    of.faults.closed.add("a")
-    of.at(of.clock.now + 300)
-    assert sizes(of) == [3, 2]
-    assert not of.job().job.released
-    assert not of.job().job.suspend
+def test_pods_without_a_node_are_removed_before_the_job_is_released() -> None:
+    bed = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 4)))
+    while not sizes(bed):
+        bed.at(bed.clock.now + 1)
+    bed.faults.closed.add("a")
+    bed.at(bed.clock.now + 300)
+    assert sizes(bed) == [3, 2]
+    assert not bed.job().job.released
+    assert not bed.job().job.suspend
 
 
-def test_growth_that_finds_no_place_is_tried_ever_more_seldom() -> None:
-    of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 3), steps=100_000))
-    while not sizes(of):
-        of.at(of.clock.now + 1)
-    of.faults.closed.add("a")
-    of.at(10_000)
-    assert sizes(of)[:4] == [3, 2, 3, 2]
-    assert len(sizes(of)) <= 12
+def test_growth_without_a_node_is_tried_ever_more_seldom() -> None:
+    bed = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 3), steps=100_000))
+    while not sizes(bed):
+        bed.at(bed.clock.now + 1)
+    bed.faults.closed.add("a")
+    bed.at(10_000)
+    assert sizes(bed)[:4] == [3, 2, 3, 2]
+    assert len(sizes(bed)) <= 12
 
 
 @pytest.mark.parametrize("second", [131.0, 140.0, 150.0, 170.0, 190.0, 260.0])
 @pytest.mark.parametrize("giver", [PERIODIC, ANEW], ids=["torchrun", "a TFJob that is suspended"])
-def test_a_controller_that_dies_leaves_what_its_successor_brings_to_an_end(
+def test_the_successor_of_a_dead_controller_completes_a_change(
     giver: JobSpec, second: float
 ) -> None:
-    of = scaled_bed(giver, GANG).at(second)
-    of.restart()
-    until_bound(of, by=600)
-    of.at(1800)
-    assert of.job("gang").job.finished
-    assert of.job().workers == giver.workers
-    assert not of.job().job.has("Failed")
+    bed = scaled_bed(giver, GANG).at(second)
+    bed.restart()
+    until_bound(bed, by=600)
+    bed.at(1800)
+    assert bed.job("gang").job.finished
+    assert bed.job().workers == giver.workers
+    assert not bed.job().job.has("Failed")
 
 
-def test_a_job_that_ends_in_the_middle_of_a_change_takes_nothing_with_it() -> None:
-    of = scaled_bed(replace(LONG, steps=600, answers=60.0), GANG).at(400)
-    assert of.job().job.finished
-    assert (sizes(of), of.job("gang").training.began is not None) == ([], True)
+def test_a_job_that_ends_during_a_change_leaves_nothing_behind() -> None:
+    bed = scaled_bed(replace(LONG, steps=600, answers=60.0), GANG).at(400)
+    assert bed.job().job.finished
+    assert (sizes(bed), bed.job("gang").training.began is not None) == ([], True)
 
 
-def test_workers_that_hang_after_a_change_are_replaced_once_and_then_left() -> None:
-    of = scaled_bed(LONG, GANG)
-    while not sizes(of):
-        of.at(of.clock.now + 1)
-    of.job().training.hang()
-    of.at(1500)
-    restarts = [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
+def test_workers_that_hang_after_a_change_are_replaced_only_once() -> None:
+    bed = scaled_bed(LONG, GANG)
+    while not sizes(bed):
+        bed.at(bed.clock.now + 1)
+    bed.job().training.hang()
+    bed.at(1500)
+    restarts = [write for write in bed.driver.written if isinstance(write.step, RestartWorkers)]
     assert len(restarts) == 1
-    assert shown(of)[1] == names.REASON_RESTS
+    assert shown(bed)[1] == names.REASON_RESTS
 
 
 def test_workers_are_replaced_once_more_if_a_worker_changed_before_it_was_replaced() -> None:
-    of = scaled_bed(LONG, GANG)
-    while not sizes(of):
-        of.at(of.clock.now + 1)
-    of.job().training.hang()
-    refuse(of, lambda _uid, change: change is None)
-    of.at(1500)
-    restarts = [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
+    bed = scaled_bed(LONG, GANG)
+    while not sizes(bed):
+        bed.at(bed.clock.now + 1)
+    bed.job().training.hang()
+    refuse(bed, lambda _uid, change: change is None)
+    bed.at(1500)
+    restarts = [write for write in bed.driver.written if isinstance(write.step, RestartWorkers)]
     assert len(restarts) == 2
-    assert shown(of)[1] == names.REASON_RESTS
+    assert shown(bed)[1] == names.REASON_RESTS
 
 
 def test_no_job_goes_below_a_MIN_that_was_raised_while_it_saved() -> None:
-    of = scaled_bed(replace(LONG, answers=60.0, bounds=(1, 4)), replace(GANG, workers=3)).at(150)
-    job = executor_of(of.planner, SizeExecutor).jobs["uid-train"]
+    bed = scaled_bed(replace(LONG, answers=60.0, bounds=(1, 4)), replace(GANG, workers=3)).at(150)
+    job = executor_of(bed.planner, SizeExecutor).jobs["uid-train"]
     assert size_record(job).phase is Phase.SAVING
-    of.annotate(names.ELASTIC, "4-4")
-    of.at(300)
-    assert sizes(of) == []
+    bed.annotate(names.ELASTIC, "4-4")
+    bed.at(300)
+    assert sizes(bed) == []
 
 
-def test_a_new_controller_first_reads_how_much_a_job_has_left() -> None:
+def test_a_new_controller_first_reads_the_remaining_time_of_a_job() -> None:
     train = replace(DYNAMIC, workers=4, bounds=(1, 4), steps=4000)
     waits = replace(GANG, workers=3, steps=990, arrives=700.0, shows_end=False)
-    of = Bed(train, waits, policy=None, a=5000).at(799)
-    of.restart()
-    of.at(900)
-    assert sizes(of) == []
+    bed = Bed(train, waits, policy=None, a=5000).at(799)
+    bed.restart()
+    bed.at(900)
+    assert sizes(bed) == []
 
 
-def test_the_length_of_a_waiting_job_is_what_it_takes_with_the_workers_that_it_gets() -> None:
+def test_the_length_of_a_waiting_job_counts_the_workers_that_it_gets() -> None:
     giver = replace(DYNAMIC, workers=4, bounds=(1, 4), steps=4000)
     waits = replace(
         PERIODIC, name="waits", workers=4, bounds=(1, 4), steps=1000, arrives=200.0, every=20
     )
-    of = Bed(giver, waits, policy=None, a=5000).at(800)
-    assert sizes(of) == []
+    bed = Bed(giver, waits, policy=None, a=5000).at(800)
+    assert sizes(bed) == []
 
 
-def test_after_a_change_of_size_the_time_left_counts_the_new_pace() -> None:
+def test_after_a_change_of_size_the_remaining_time_counts_the_new_pace() -> None:
     train = replace(DYNAMIC, workers=4, bounds=(1, 4), steps=3900, prints=20.0)
     gang = replace(GANG, workers=3, steps=4500, deadline=400)
-    of = Bed(train, gang, policy=None, a=5000).at(1500)
-    while of.job().workers == 1:
-        of.after(1)
-    of.after(90)
-    live = of.job()
-    left = of.planner.queue.durations.shown_remaining(live.job, now=of.clock.wall)
+    bed = Bed(train, gang, policy=None, a=5000).at(1500)
+    while bed.job().workers == 1:
+        bed.after(1)
+    bed.after(90)
+    live = bed.job()
+    left = bed.planner.queue.durations.shown_remaining(live.job, now=bed.clock.wall)
     assert left == pytest.approx((3900 - live.training.done) / live.training.speed, rel=0.2)
 
 
-def test_a_job_that_outlasts_its_series_still_makes_room() -> None:
+def test_a_job_that_outlasts_its_series_still_gives_workers() -> None:
     smoke = [
         replace(
             DYNAMIC, name=f"train-{number}", workers=1, bounds=None, steps=40, trains="train",
@@ -467,17 +469,17 @@ def test_a_job_that_outlasts_its_series_still_makes_room() -> None:
         arrives=400.0, shows_end=False,
     )  # fmt: skip
     waits = replace(GANG, workers=3, steps=990, arrives=4000.0, shows_end=False)
-    of = Bed(*smoke, real, waits, policy=None, a=5000).at(4300)
-    assert of.job("gang").training.began is not None
+    bed = Bed(*smoke, real, waits, policy=None, a=5000).at(4300)
+    assert bed.job("gang").training.began is not None
 
 
-def test_the_job_that_gave_most_gets_back_first_if_it_is_the_shorter() -> None:
+def test_the_shorter_job_regains_its_workers_first_even_if_it_gave_most() -> None:
     shorter = replace(PERIODIC, name="a", bounds=(1, 4), steps=6000)
     longer = replace(shorter, name="b", bounds=(2, 4), steps=7000, arrives=6.0)
     gang = replace(GANG, workers=5, steps=3000)
-    of = Bed(shorter, longer, gang, policy=None, a=8000).at(101)
-    while not of.job("gang").job.finished:
-        of.after(1)
-    of.submit(replace(GANG, name="next", workers=3, steps=50_000, arrives=of.clock.now))
-    of.after(60)
-    assert (of.job("a").workers, of.job("b").workers) == (3, 2)
+    bed = Bed(shorter, longer, gang, policy=None, a=8000).at(101)
+    while not bed.job("gang").job.finished:
+        bed.after(1)
+    bed.submit(replace(GANG, name="next", workers=3, steps=50_000, arrives=bed.clock.now))
+    bed.after(60)
+    assert (bed.job("a").workers, bed.job("b").workers) == (3, 2)

@@ -1,4 +1,4 @@
-"""What a change of size costs a job in a model cluster, and which namespaces give to each other."""
+"""The cost of a change of size in a model cluster, and giving across namespaces."""
 
 from dataclasses import replace
 
@@ -30,140 +30,140 @@ LATE = 4.0
 """Seconds that the model takes at most to write a step, three, and to bind a pod, one."""
 
 
-def followed(of: Bed) -> SizeRecord:
-    return size_record(executor_of(of.planner, SizeExecutor).jobs["uid-train"])
+def followed(bed: Bed) -> SizeRecord:
+    return size_record(executor_of(bed.planner, SizeExecutor).jobs["uid-train"])
 
 
-def paused(of: Bed) -> float:
-    return executor_of(of.planner, SizeExecutor).jobs["uid-train"].restart.pause
+def paused(bed: Bed) -> float:
+    return executor_of(bed.planner, SizeExecutor).jobs["uid-train"].restart.pause
 
 
-def cost_of(of: Bed, *, now: float) -> float:
-    sizes = executor_of(of.planner, SizeExecutor)
+def cost_of(bed: Bed, *, now: float) -> float:
+    sizes = executor_of(bed.planner, SizeExecutor)
     return sizes._scale._search.cost(sizes.jobs["uid-train"], now=now)
 
 
-def until_changed(of: Bed) -> Bed:
-    while not sizes(of):
-        of.at(of.clock.now + 1)
-        assert of.clock.now < 1000
-    return of
+def until_changed(bed: Bed) -> Bed:
+    while not sizes(bed):
+        bed.at(bed.clock.now + 1)
+        assert bed.clock.now < 1000
+    return bed
 
 
-def steps_when_whole(of: Bed) -> None:
+def steps_when_whole(bed: Bed) -> None:
     """Let the old processes print another step once all workers run."""
-    while followed(of).phase is not Phase.MEASURING:
-        of.at(of.clock.now + 0.5)
-    training = of.job().training
-    training.lines.append(LogLine(of.clock.wall + 1, f"step {int(training.done) + 20} loss=1.0"))
+    while followed(bed).phase is not Phase.MEASURING:
+        bed.at(bed.clock.now + 0.5)
+    training = bed.job().training
+    training.lines.append(LogLine(bed.clock.wall + 1, f"step {int(training.done) + 20} loss=1.0"))
 
 
 @pytest.mark.parametrize("grace", [2.0, 30.0])
-def test_before_its_first_change_a_job_is_taken_to_stop_for_as_long_as_its_own_start(
+def test_the_expected_pause_of_a_first_change_is_the_start_of_the_job(
     grace: float,
 ) -> None:
-    of = scaled_bed(replace(GROWS, grace=grace)).at(60)
-    created = max(live.pod.created for live in of.job().pods.values())
-    began = of.job().training.began
+    bed = scaled_bed(replace(GROWS, grace=grace)).at(60)
+    created = max(live.pod.created for live in bed.job().pods.values())
+    began = bed.job().training.began
     assert began is not None
-    first = of.clock.wall + began + 1 - of.clock.now
-    assert paused(of) == first - created + grace
-    assert STOPS <= paused(of) - grace <= STOPS + LATE
+    first = bed.clock.wall + began + 1 - bed.clock.now
+    assert paused(bed) == first - created + grace
+    assert STOPS <= paused(bed) - grace <= STOPS + LATE
 
 
-def test_after_a_change_it_is_as_long_as_that_one_however_seldom_the_log_is_read() -> None:
-    of = until_changed(scaled_bed(GROWS))
-    of.at(of.clock.now + WATCHED_SECONDS)
-    assert STOPS <= paused(of) <= STOPS + LATE
+def test_the_expected_pause_of_a_later_change_is_that_of_the_last_change() -> None:
+    bed = until_changed(scaled_bed(GROWS))
+    bed.at(bed.clock.now + WATCHED_SECONDS)
+    assert STOPS <= paused(bed) <= STOPS + LATE
 
 
 def test_a_step_of_processes_that_have_not_met_yet_does_not_end_the_pause() -> None:
-    of = until_changed(scaled_bed(GROWS))
-    steps_when_whole(of)
-    of.at(of.clock.now + WATCHED_SECONDS)
-    assert STOPS <= paused(of) <= STOPS + LATE
+    bed = until_changed(scaled_bed(GROWS))
+    steps_when_whole(bed)
+    bed.at(bed.clock.now + WATCHED_SECONDS)
+    assert STOPS <= paused(bed) <= STOPS + LATE
 
 
 def test_a_silence_long_after_a_change_is_no_pause_of_it() -> None:
-    of = until_changed(scaled_bed(GROWS))
-    of.at(of.clock.now + STOPS + WATCHED_SECONDS + 10)
-    measured = paused(of)
-    later = of.clock.wall + 500.0
-    of.job().training.lines.append(LogLine(later, "step 99999 loss=1.0"))
-    of.at(of.clock.now + 600)
-    assert paused(of) == measured
+    bed = until_changed(scaled_bed(GROWS))
+    bed.at(bed.clock.now + STOPS + WATCHED_SECONDS + 10)
+    measured = paused(bed)
+    later = bed.clock.wall + 500.0
+    bed.job().training.lines.append(LogLine(later, "step 99999 loss=1.0"))
+    bed.at(bed.clock.now + 600)
+    assert paused(bed) == measured
 
 
 AGAIN: dict[str, tuple[JobSpec, float, float]] = {
-    "what torchrun did since its checkpoint": (PERIODIC, 4.0, 4.0),
+    "the work of torchrun since its checkpoint": (PERIODIC, 4.0, 4.0),
     "no more than a change waits for": (PERIODIC, 100.0, 10.0),
-    "the same of a job that is stopped": (ANEW, 4.0, 4.0),
+    "the work since its checkpoint of a stopped job": (ANEW, 4.0, 4.0),
     "nothing with a clock that is ahead": (PERIODIC, -5.0, 0.0),
-    "nothing of a job that saves when it is asked and has not been": (LONG, 4.0, 0.0),
+    "nothing for a job that saves on request without a request": (LONG, 4.0, 0.0),
 }
 
 
 @pytest.mark.parametrize(("spec", "ago", "again"), AGAIN.values(), ids=AGAIN)
-def test_it_also_costs_what_is_done_again(spec: JobSpec, ago: float, again: float) -> None:
-    of = scaled_bed(spec).at(60)
-    saved = of.planner.progress.followed("uid-train").checkpoints.saved or of.clock.wall
-    assert cost_of(of, now=saved + ago) == pytest.approx(paused(of) + again)
+def test_a_change_also_costs_repeated_work(spec: JobSpec, ago: float, again: float) -> None:
+    bed = scaled_bed(spec).at(60)
+    saved = bed.planner.progress.followed("uid-train").checkpoints.saved or bed.clock.wall
+    assert cost_of(bed, now=saved + ago) == pytest.approx(paused(bed) + again)
 
 
-def test_a_start_that_was_not_seen_is_taken_for_a_usual_one_and_the_grace_period_counts() -> None:
-    of = scaled_bed(replace(LONG, grace=25.0)).at(60)
-    of.restart()
-    of.at(120)
-    assert paused(of) == 0
-    assert cost_of(of, now=of.clock.wall) == START_SECONDS + 25.0
+def test_an_unseen_start_counts_as_usual_and_the_grace_period_counts() -> None:
+    bed = scaled_bed(replace(LONG, grace=25.0)).at(60)
+    bed.restart()
+    bed.at(120)
+    assert paused(bed) == 0
+    assert cost_of(bed, now=bed.clock.wall) == START_SECONDS + 25.0
 
 
-def test_where_the_other_workers_train_on_a_change_costs_only_a_start() -> None:
-    of = scaled_bed(replace(DYNAMIC, grace=30.0), GANG).at(60)
-    start = paused(of)
-    until_changed(of).after(60)
-    assert paused(of) == start
-    assert 0 < cost_of(of, now=of.clock.wall) == start - 30
+def test_a_change_costs_only_a_start_where_other_workers_train_on() -> None:
+    bed = scaled_bed(replace(DYNAMIC, grace=30.0), GANG).at(60)
+    start = paused(bed)
+    until_changed(bed).after(60)
+    assert paused(bed) == start
+    assert 0 < cost_of(bed, now=bed.clock.wall) == start - 30
 
 
-def test_a_stop_is_not_taken_to_cost_as_little_as_a_change_in_place() -> None:
-    of = until_changed(scaled_bed(replace(GROWS, grace=60.0)))
-    of.after(WATCHED_SECONDS)
-    job = executor_of(of.planner, SizeExecutor).jobs["uid-train"]
+def test_a_stop_is_expected_to_cost_more_than_a_change_in_place() -> None:
+    bed = until_changed(scaled_bed(replace(GROWS, grace=60.0)))
+    bed.after(WATCHED_SECONDS)
+    job = executor_of(bed.planner, SizeExecutor).jobs["uid-train"]
     assert job.restart.pause <= STOPS + LATE
     assert expected_restart(job) == START_SECONDS + 60
 
 
-def test_what_a_start_took_is_remembered_with_the_first_change() -> None:
-    of = scaled_bed(LONG, GANG).at(60)
-    start = paused(of)
-    until_changed(of)
+def test_the_time_of_a_start_is_recorded_with_the_first_change() -> None:
+    bed = scaled_bed(LONG, GANG).at(60)
+    start = paused(bed)
+    until_changed(bed)
     assert start > 0
-    assert of.planner.cluster.jobs["uid-train"].state.scale.pause == start
+    assert bed.planner.cluster.jobs["uid-train"].state.scale.pause == start
 
 
 GIVER, WAITING = "giving", "waiting"
 
 
-def across(of: Bed, *forbidding: str) -> Bed:
+def across(bed: Bed, *forbidding: str) -> Bed:
     """Show the planner two namespaces, and a policy for each that allows nothing across."""
     for name in (GIVER, WAITING):
         shown = Namespace(name, labels={MANAGED: "true", "name": name})
-        of.planner.settings.observe_namespace(None, shown)
+        bed.planner.settings.observe_namespace(None, shown)
     for name in forbidding:
         within = PolicyChoice(parameters={"acrossNamespaces": 0})
         policy = TrainingPolicy(
             name, selector=LabelSelector({"name": name}), companion={"scale": within}
         )
-        of.planner.settings.observe_policy(policy)
-    return of
+        bed.planner.settings.observe_policy(policy)
+    return bed
 
 
 ACROSS: dict[str, tuple[str, tuple[str, ...], list[int]]] = {
     "both allow it": (WAITING, (), [2]),
-    "the namespace of the waiting job does not": (WAITING, (WAITING,), []),
-    "the namespace of the giving job does not": (WAITING, (GIVER,), []),
-    "within a namespace nothing has to be allowed": (GIVER, (GIVER,), [2]),
+    "the namespace of the waiting job does not allow it": (WAITING, (WAITING,), []),
+    "the namespace of the donor does not allow it": (WAITING, (GIVER,), []),
+    "within a namespace nothing must be allowed": (GIVER, (GIVER,), [2]),
 }
 
 
@@ -172,26 +172,26 @@ def test_jobs_give_across_namespaces_only_if_both_allow_it(
     namespace: str, forbidding: tuple[str, ...], given: list[int]
 ) -> None:
     gang = replace(GANG, namespace=namespace)
-    of = across(scaled_bed(replace(LONG, namespace=GIVER), gang), *forbidding).at(150)
-    assert sizes(of) == given
-    assert (of.job("gang").training.began is not None) == bool(given)
+    bed = across(scaled_bed(replace(LONG, namespace=GIVER), gang), *forbidding).at(150)
+    assert sizes(bed) == given
+    assert (bed.job("gang").training.began is not None) == bool(given)
 
 
-def test_a_job_that_nothing_makes_room_for_does_not_hide_the_next_from_the_guard() -> None:
+def test_a_job_that_no_donor_can_help_does_not_hide_the_next_from_the_guard() -> None:
     never = replace(GANG, name="never", workers=1, cpu=4500, uses=4500, arrives=50.0)
-    of = scaled_bed(LONG, never, replace(GANG, arrives=60.0), cpu=4500)
+    bed = scaled_bed(LONG, never, replace(GANG, arrives=60.0), cpu=4500)
     daemon = Pod("kube-system", "agent", "agent", node_name="a", requests={"cpu": 500})
-    of.planner.cluster.observe_pod(None, daemon)
-    of.at(450)
-    assert of.job("never").training.began is None
-    assert of.job("gang").training.began is not None
+    bed.planner.cluster.observe_pod(None, daemon)
+    bed.at(450)
+    assert bed.job("never").training.began is None
+    assert bed.job("gang").training.began is not None
 
 
-def test_room_for_growth_is_searched_again_only_once_capacity_comes_free(
+def test_capacity_for_growth_is_searched_again_only_once_some_is_freed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     beside = replace(GANG, arrives=0.0, workers=2, steps=2000)
-    of = scaled_bed(replace(LONG, workers=2), beside, cpu=4000).at(300)
+    bed = scaled_bed(replace(LONG, workers=2), beside, cpu=4000).at(300)
     searched: list[int] = []
     grown = CapacitySearch.grown_places
 
@@ -200,9 +200,9 @@ def test_room_for_growth_is_searched_again_only_once_capacity_comes_free(
         return grown(room, job, workers, now=now)
 
     monkeypatch.setattr(CapacitySearch, "grown_places", counted)
-    of.at(600)
+    bed.at(600)
     assert searched == []
-    assert sizes(of) == []
-    of.at(3000)
-    assert of.job("gang").job.finished
-    assert sizes(of) == [3]
+    assert sizes(bed) == []
+    bed.at(3000)
+    assert bed.job("gang").job.finished
+    assert sizes(bed) == [3]

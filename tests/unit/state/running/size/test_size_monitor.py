@@ -1,4 +1,4 @@
-"""What becomes of a change of size once it is written."""
+"""The course of a change of size after its write."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -25,7 +25,7 @@ ELASTIC = job().worker(6).elastic()
 
 @dataclass
 class FakeProgress:
-    """What is known of the log of one job: when it stepped and was read, and how it is silent."""
+    """The log of one job: its last step, last read, and silence."""
 
     stepped: float
     read: float
@@ -67,13 +67,13 @@ def following(progress: FakeProgress) -> SizeMonitor:
 @pytest.mark.parametrize(
     ("before", "requested", "want"),
     [
-        pytest.param(2, 4, 4, id="to what was asked for, if it had less"),
-        pytest.param(4, 4, 4, id="to what it had, which was asked for"),
-        pytest.param(5, 4, 5, id="to what it had, if that was more"),
-        pytest.param(2, 6, 2, id="to what it had, if it asked for as many"),
+        pytest.param(2, 4, 4, id="to the requested size, if it had less"),
+        pytest.param(4, 4, 4, id="to its former size, which was requested"),
+        pytest.param(5, 4, 5, id="to its former size, if that was more"),
+        pytest.param(2, 6, 2, id="to its former size, if it requested as many"),
     ],
 )
-def test_growth_that_does_not_pay_is_taken_back(before: int, requested: int, want: int) -> None:
+def test_growth_that_does_not_pay_is_reverted(before: int, requested: int, want: int) -> None:
     running, operation = changed(before=before, requested=requested, phase=Phase.TRIAL)
     record_of(running).speeds = {before: 1.0, 6: 1.01}
     now = Moment(wall=200.0, monotonic=200.0)
@@ -89,12 +89,12 @@ def test_growth_that_does_not_pay_is_taken_back(before: int, requested: int, wan
         pytest.param(0.0, False, id="that prints at unknown times"),
     ],
 )
-def test_the_workers_are_replaced_of_a_job_without_a_step(
+def test_the_workers_of_a_job_without_a_step_are_replaced(
     silence: float, *, replaced: bool
 ) -> None:
     running, operation = changed(before=4, requested=4, phase=Phase.MEASURING)
     run = tuple(pods(ELASTIC.build(), bound="a", phase="Running"))
     now = Moment(wall=240.0, monotonic=240.0)
-    found = following(FakeProgress(90.0, 230.0, silence)).step(running, operation, run, now)
-    assert isinstance(found, RestartWorkers) is replaced
+    result = following(FakeProgress(90.0, 230.0, silence)).step(running, operation, run, now)
+    assert isinstance(result, RestartWorkers) is replaced
     assert record_of(running).operation is operation

@@ -1,4 +1,4 @@
-"""What a job is shown of its number of workers; the most important comes first."""
+"""The condition of a job about its number of workers; the most important message comes first."""
 
 from dataclasses import dataclass, replace
 
@@ -20,8 +20,8 @@ from tests.builders import job
 
 
 def scaled(*, now: int = 4, state: JobState | None = None) -> RunningJob:
-    made = job().worker(now)
-    tracked = TrackedJob(made.raw, made.build(), None, state or JobState())
+    builder = job().worker(now)
+    tracked = TrackedJob(builder.raw, builder.build(), None, state or JobState())
     requested = tracked.state.requested or now
     running = RunningJob(tracked)
     running.replace_record(SizeRecord(Sizes(now, 1, 8, requested), expected=now))
@@ -53,7 +53,7 @@ RESTING = JobState(scale=ScaleState(disabled="another client set 4"))
 
 @dataclass(frozen=True)
 class Case:
-    """`reason`: that is shown of a job. `dry_run`: that a policy which observes would do."""
+    """`reason`: of the condition. `dry_run`: the change of a policy that observes."""
 
     running: RunningJob
     reason: str
@@ -63,17 +63,17 @@ class Case:
 
 
 CASES: dict[str, Case] = {
-    "it has what it asked for": Case(scaled(), names.REASON_AS_ASKED),
-    "it has fewer": Case(
+    "it has its requested size": Case(scaled(), names.REASON_AS_ASKED),
+    "it is below its requested size": Case(
         scaled(now=2, state=JobState(requested=4, assigned=2)), names.REASON_SHRUNK, holds=True
     ),
-    "it has more": Case(
+    "it is above its requested size": Case(
         scaled(now=6, state=JobState(requested=4, assigned=6)), names.REASON_GROWN, holds=True
     ),
     "a checkpoint is awaited": Case(
         changing(Phase.SAVING), names.REASON_AWAITS_CHECKPOINT, ready=Readiness.ASK
     ),
-    "its pods come or go": Case(
+    "its pods are added or removed": Case(
         changing(Phase.SETTLING), names.REASON_RESCALING, ready=Readiness.ASK
     ),
     "a trial is nothing to wait for": Case(changing(Phase.TRIAL), names.REASON_AS_ASKED),
@@ -84,36 +84,36 @@ CASES: dict[str, Case] = {
     "it cannot be scaled any more, and was refused a moment ago": Case(
         unfit(refused(until=60.0)), names.REASON_STANDS_DOWN
     ),
-    "it would be": Case(scaled(), names.REASON_WOULD_SCALE, dry_run="scaled to 5 workers"),
+    "it would be scaled": Case(scaled(), names.REASON_WOULD_SCALE, dry_run="scaled to 5 workers"),
     "it has saved nothing": Case(scaled(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER),
-    "it would be if it had saved": Case(
+    "it would be scaled if it had saved": Case(
         scaled(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER, dry_run="scaled to 5 workers"
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_shown(case: Case) -> None:
+def test_the_condition_of_a_job(case: Case) -> None:
     running, reason = case.running, case.reason
     if case.dry_run:
         size_record(running).dry_run = workers_proposal(
             running.uid, Workers(Cause.GROWTH, 5), "there is room"
         )
-    found = size_shown(running, case.ready, now=40.0)
-    assert (found.holds, found.verdict.reason) == (case.holds, reason)
-    assert case.dry_run in found.verdict.message or reason == names.REASON_NO_CHECKPOINT
+    result = size_shown(running, case.ready, now=40.0)
+    assert (result.holds, result.verdict.reason) == (case.holds, reason)
+    assert case.dry_run in result.verdict.message or reason == names.REASON_NO_CHECKPOINT
     assert reason in SCALED.reasons
 
 
-def test_the_words_give_both_numbers() -> None:
+def test_the_message_has_both_numbers() -> None:
     running = scaled(now=2, state=JobState(requested=4, assigned=2))
-    found = size_shown(running, Readiness.READY, now=0.0)
-    assert found.verdict.message.endswith(
+    result = size_shown(running, Readiness.READY, now=0.0)
+    assert result.verdict.message.endswith(
         "2 of the 4 workers that it requested; it regains the others once capacity is free"
     )
     size_record(running).hindered = "quota q allows 2 pods"
-    found = size_shown(running, Readiness.READY, now=0.0)
-    assert found.verdict.message.endswith("it requested; quota q allows 2 pods")
+    result = size_shown(running, Readiness.READY, now=0.0)
+    assert result.verdict.message.endswith("it requested; quota q allows 2 pods")
     size_record(running).sizes = replace(size_record(running).sizes, requested=2)
     assert "2 workers" in size_shown(running, Readiness.READY, now=0.0).verdict.message
 
@@ -131,8 +131,8 @@ AUTOSCALER = {
 
 
 @pytest.mark.parametrize(("now", "present", "says"), AUTOSCALER.values(), ids=AUTOSCALER)
-def test_the_words_say_where_a_job_may_grow_beside_an_autoscaler(
+def test_the_message_says_where_a_job_may_grow_with_an_autoscaler(
     now: int, says: str, *, present: bool
 ) -> None:
-    found = size_shown(scaled(now=now), Readiness.READY, now=0.0, autoscaler=present)
-    assert found.verdict.message.endswith(says)
+    result = size_shown(scaled(now=now), Readiness.READY, now=0.0, autoscaler=present)
+    assert result.verdict.message.endswith(says)
