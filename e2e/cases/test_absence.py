@@ -50,9 +50,7 @@ def test_a_lease_that_is_not_renewed_for_thirty_seconds_ends_the_holding_of_jobs
     assert len(set(space.bound("early", 2).values())) == 1
 
 
-def test_release_frees_queued_jobs_while_no_controller_runs(
-    space: Space, kfext: Kfext
-) -> None:
+def test_release_frees_queued_jobs_while_no_controller_runs(space: Space, kfext: Kfext) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     gates = {"schedulingGates": [{"name": "example.com/gate"}]}
     space.submit(workers("gated", 2, each=GPU, pod=gates))

@@ -123,9 +123,7 @@ def test_a_write_that_was_carried_out_but_answered_500_is_not_done_twice(
     assert space.starts() == 1
 
 
-def test_a_job_with_writes_that_always_fail_delays_no_other_job(
-    space: Space, kfext: Kfext
-) -> None:
+def test_a_job_with_writes_that_always_fail_delays_no_other_job(space: Space, kfext: Kfext) -> None:
     kfext.proxy.arm(
         Refuse(
             lambda exchange: job_patch(space.name)(exchange) and exchange.path.endswith("/cursed"),

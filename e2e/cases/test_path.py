@@ -113,6 +113,7 @@ def test_an_idle_controller_writes_nothing_but_its_lease(space: Space, kfext: Kf
 
     begun = renewals()
     space.until(lambda: renewals() > begun, "everything is written")
+    space.until(lambda: [*free(space).values()] == [0], "the capacity is written")
     before = len(kfext.proxy.log)
     begun = renewals()
     space.until(lambda: renewals() >= begun + 3, "the Lease is renewed three times")

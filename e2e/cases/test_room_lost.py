@@ -68,7 +68,7 @@ def test_a_suspended_gang_is_not_resumed_while_its_old_pods_still_end(space: Spa
         space.kube.patch(space.path("pods", name), {"metadata": {"finalizers": None}})
     space.until(lambda: not suspended(space.job("gang")), "the gang is resumed")
     space.until(lambda: len(space.pods("gang")) == 3, "its new pods exist")
-    take_foreign_gate(space, "gang")
+    remove_foreign_gate(space, "gang")
     space.bound("gang", 3)
     assert "Failed" not in conditions(space.job("gang"))
 

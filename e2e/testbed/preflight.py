@@ -5,7 +5,7 @@ import platform
 
 
 class Unavailable(Exception):  # noqa: N818 - it names a state of the machine, not a fault
-    """This machine lacks a requirement; the message names it and the remedy."""
+    """A requirement is missing on this machine; the message names it and the remedy."""
 
 
 def require_linux() -> None:

@@ -168,7 +168,9 @@ def run(
             scale = dict(arm.scale)
             stack.enter_context(policy(bed, namespace, companion={"scale": scale}))
             act = scale["mode"] == "act"
-            until(lambda: becomes_elastic(bed, namespace) == act, what="the webhook knows the policy")
+            until(
+                lambda: becomes_elastic(bed, namespace) == act, what="the webhook knows the policy"
+            )
         outcome = _Run(bed, arm, list(coming), nodes, minutes=minutes, folder=folder).follow()
         kubectl(bed, "delete", "namespace", namespace, "--timeout=180s")
     return outcome

@@ -176,8 +176,7 @@ class Cuda:
             ) from error
         except self._nvml.NVMLError as error:
             raise Unavailable(
-                f"this machine has no NVIDIA GPU with a driver ({error}); "
-                f"--card cpu simulates one"
+                f"this machine has no NVIDIA GPU with a driver ({error}); --card cpu simulates one"
             ) from error
         self.title = name.decode() if isinstance(name, bytes) else name
 

@@ -293,6 +293,7 @@ async def training(
     place: Bench, arm: Arm, *, load: float
 ) -> AsyncIterator[tuple[Agent | None, Sequence[Job]]]:
     """Train the jobs of an arm during the block, with the agent's part if the arm has the hook.
+
     `load`: see `run`. Raises SpoiledError.
     """
     loads = {HIGH: load, LOW: 0.0}

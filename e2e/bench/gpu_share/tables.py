@@ -186,7 +186,14 @@ def cluster_table(card: str, outcomes: Mapping[str, Any]) -> str:
         )
         for name, outcome in outcomes.items()
     ]
-    head = ("high trains", "step, ms", "slower, %", "low uses of the card, %", "card", "kfext shows")
+    head = (
+        "high trains",
+        "step, ms",
+        "slower, %",
+        "low uses of the card, %",
+        "card",
+        "kfext shows",
+    )
     return table(f"kubelet, plugin, reservation, agent and two jobs on {card}", head, rows)
 
 

@@ -117,9 +117,14 @@ class FaultyNode:
         await self.goes_on("high")
         return (self.counted("low") - low) / (self.counted("high") - high)
 
-    def late(self) -> float:
-        """Return the fraction of kernels that low began long after high had come."""
-        return self.counted("low", "late") / self.counted("low")
+    def low_kernels(self) -> tuple[int, int]:
+        """Return the number of kernels that low began long after high had come, and of all."""
+        return self.counted("low", "late"), self.counted("low")
+
+    def late(self, *, since: tuple[int, int] = (0, 0)) -> float:
+        """Return the fraction of kernels, since an earlier count, that low began late."""
+        late, kernels = self.low_kernels()
+        return (late - since[0]) / (kernels - since[1])
 
     def _tell(self) -> None:
         new = self._folder / "new"

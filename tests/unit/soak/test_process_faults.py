@@ -31,7 +31,7 @@ def test_a_leader_without_a_fault_keeps_its_lease(leadership: Leadership) -> Non
 
 
 def test_a_leader_that_was_killed_loses_its_lease(leadership: Leadership) -> None:
-    leadership.befall(FIRST)
+    leadership.record_fault(FIRST)
     leadership.see(None, at=6.0)
     assert (changed(leadership, at=500.0).changes, leadership.unasked) == (1, [])
 
@@ -43,7 +43,7 @@ def test_a_pause_long_ago_explains_nothing(leadership: Leadership) -> None:
 
 
 def test_a_late_successor_does_not_make_a_loss_unexpected(leadership: Leadership) -> None:
-    leadership.befall(FIRST)
+    leadership.record_fault(FIRST)
     leadership.resume(FIRST, at=10.0)
     leadership.see(None, at=12.0)
     leadership.see(None, at=60.0)

@@ -129,9 +129,7 @@ def created(team: Team, job: Object) -> bool:
 
 
 @pytest.mark.long
-def test_a_job_without_the_hook_is_reported_and_evicted(
-    team: Team, gpu_node: Node
-) -> None:
+def test_a_job_without_the_hook_is_reported_and_evicted(team: Team, gpu_node: Node) -> None:
     pair = beside_high(team, gpu_node, disables=True)
     until(
         lambda: "not hooked: none of its processes" in str(team.plan(pair.low).get("message")),
@@ -170,9 +168,7 @@ def test_a_job_that_queues_200_kernels_is_shut_out_when_that_costs_too_much(
 # --- cards and reservations ---------------------------------------------------------------------
 
 
-def test_a_job_moves_off_a_faulty_card_to_another_and_says_why(
-    team: Team, gpu_node: Node
-) -> None:
+def test_a_job_moves_off_a_faulty_card_to_another_and_says_why(team: Team, gpu_node: Node) -> None:
     patient = named("patient")
     team.submit(dialled(patient, HIGH, load_ms=LOAD_MS, steps=ENDLESS))
     card = card_of(team, gpu_node, patient)

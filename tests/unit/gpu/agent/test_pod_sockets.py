@@ -144,7 +144,7 @@ def is_open(file: os.stat_result) -> bool:
 
 @pytest.mark.parametrize("how", GREETINGS.values(), ids=GREETINGS)
 async def test_a_peer_with_another_greeting_is_disconnected(
-    house: House, how: Callable[[socket.socket], None]
+    house: House, how: Callable[[socket.socket], os.stat_result | None]
 ) -> None:
     house.sockets.open("a")
     peer = connect(house, "a")

@@ -19,16 +19,24 @@ from tests.builders import job
 
 
 def weighed(
-    to: Sequence[str] = ("c",), left: float | None = 1000.0, cost: float = 50.0, speed: float = 0.85
+    to: Sequence[str] = ("c",),
+    remaining: float | None = 1000.0,
+    cost: float = 50.0,
+    speed: float = 0.85,
 ) -> Proposal | Verdict:
-    return move_or_stay("uid", now=["a", "b"], better=to, remaining=left, cost=cost, speed=speed)
+    return move_or_stay(
+        "uid", now=["a", "b"], better=to, remaining=remaining, cost=cost, speed=speed
+    )
 
 
 STAYS: dict[str, tuple[Proposal | Verdict, str]] = {
     "no better place has capacity": (weighed(to=()), "no better nodes have capacity"),
-    "it does not show its progress": (weighed(left=None), "its remaining time is unknown"),
-    "it ends too soon": (weighed(left=600.0), "saves about 90 s and costs about 50 s"),
-    "it saves less than twice the cost": (weighed(left=1000.0, cost=75.1), "must save 2 times"),
+    "it does not show its progress": (weighed(remaining=None), "its remaining time is unknown"),
+    "it ends too soon": (weighed(remaining=600.0), "saves about 90 s and costs about 50 s"),
+    "it saves less than twice the cost": (
+        weighed(remaining=1000.0, cost=75.1),
+        "must save 2 times",
+    ),
     "it is hardly slower on two nodes": (weighed(speed=0.95), "saves about 50 s"),
 }
 
@@ -41,7 +49,7 @@ def test_a_job_stays_if(found: Proposal | Verdict, why: str) -> None:
 
 
 def test_S5_a_job_moves_only_if_it_saves_more_than_twice_its_cost() -> None:
-    result = weighed(left=1000.0, cost=74.9)
+    result = weighed(remaining=1000.0, cost=74.9)
     assert isinstance(result, Proposal)
     assert (result.rank, result.change) == (Rank.MOVE, Move())
     assert "a and b" in result.reason

@@ -26,12 +26,12 @@ def donor(
     *,
     keeps: int = 1,
     requested: int = 4,
-    left: float = 100.0,
+    remaining: float = 100.0,
     priority: int = 0,
     missed: int = 0,
     unproven: bool = False,
 ) -> Donor:
-    return Donor(uid, priority, now, keeps, requested, left, (missed, unproven))
+    return Donor(uid, priority, now, keeps, requested, remaining, (missed, unproven))
 
 
 class Room:
@@ -67,23 +67,27 @@ CHOICES: dict[str, Choice] = {
     "a job gives the needed workers": Choice([donor("a")], 2, {"a": 2}),
     "no job gives if the job fits already": Choice([donor("a")], 0, {}),
     "the job with the longest remaining time gives first": Choice(
-        [donor("a", 3), donor("b", 4, left=200.0)], 1, {"b": 3}
+        [donor("a", 3), donor("b", 4, remaining=200.0)], 1, {"b": 3}
     ),
     "a job gives all that it may, before the next": Choice(
-        [donor("a", 3), donor("b", 4, left=200.0)], 4, {"a": 2, "b": 1}
+        [donor("a", 3), donor("b", 4, remaining=200.0)], 4, {"a": 2, "b": 1}
     ),
     "workers beyond a requested size are given before workers within one": Choice(
-        [donor("a", 4, left=900.0), donor("b", 6)], 2, {"b": 4}
+        [donor("a", 4, remaining=900.0), donor("b", 6)], 2, {"b": 4}
     ),
     "of jobs with equal remaining time the job with more workers": Choice(
         [donor("a", 2, requested=2), donor("b", 5, requested=5)], 1, {"b": 4}
     ),
     "then the first by uid": Choice([donor("b"), donor("a")], 1, {"a": 3}),
     "a job that did not save in time gives after all others": Choice(
-        [donor("a", missed=1, left=900.0), donor("b", 3)], 3, {"b": 1, "a": 3}
+        [donor("a", missed=1, remaining=900.0), donor("b", 3)], 3, {"b": 1, "a": 3}
     ),
     "a job without a save gives after jobs with a save, before a job that missed one": Choice(
-        [donor("a", missed=1, left=900.0), donor("b", left=500.0, unproven=True), donor("c", 3)],
+        [
+            donor("a", missed=1, remaining=900.0),
+            donor("b", remaining=500.0, unproven=True),
+            donor("c", 3),
+        ],
         6,
         {"c": 1, "b": 1, "a": 3},
     ),
@@ -93,7 +97,7 @@ CHOICES: dict[str, Choice] = {
         [donor("a"), donor("b"), donor("c", 3)], 2, {"c": 1}, {"a": 0, "b": 0}
     ),
     "the unused rest of a large worker is restored": Choice(
-        [donor("a", left=200.0), donor("b", 3)], 4, {"b": 2}, {"b": 4}
+        [donor("a", remaining=200.0), donor("b", 3)], 4, {"b": 2}, {"b": 4}
     ),
     "no job at its lowest size is shrunk": Choice(
         [donor("a", 2, keeps=2, requested=2), donor("b", 3, keeps=3)], 1, None
@@ -162,7 +166,7 @@ def test_only_a_bounded_number_of_jobs_gives() -> None:
 
 def test_of_too_many_jobs_those_with_the_longest_remaining_time_are_considered() -> None:
     donors = [donor(f"{index:03}", 3) for index in range(MOST_CONSIDERED)]
-    donors += [donor("long", left=200.0), donor("short", left=50.0)]
+    donors += [donor("long", remaining=200.0), donor("short", remaining=50.0)]
     helps = dict.fromkeys((candidate.uid for candidate in donors), 0)
     assert donors_for(donors, Room(donors, 1, helps | {"long": 1}).fits, priority=0) == {"long": 3}
     assert donors_for(donors, Room(donors, 1, helps | {"short": 1}).fits, priority=0) is None
@@ -175,9 +179,16 @@ def all_donors(draw: st.DrawFn, most: int = 12) -> list[Donor]:
         least = draw(st.integers(1, 4))
         requested = least + draw(st.integers(0, 6))
         now = draw(st.integers(1, requested + 4))
-        priority, left = draw(st.integers(0, 2)), draw(st.sampled_from([10.0, 60.0, 400.0]))
+        priority, remaining = draw(st.integers(0, 2)), draw(st.sampled_from([10.0, 60.0, 400.0]))
         results.append(
-            donor(f"u{number}", now, keeps=least, requested=requested, left=left, priority=priority)
+            donor(
+                f"u{number}",
+                now,
+                keeps=least,
+                requested=requested,
+                remaining=remaining,
+                priority=priority,
+            )
         )
     return results
 
