@@ -143,7 +143,7 @@ def test_every_figure_is_compared_by_pairs_and_beside_what_was_published() -> No
     assert result["wait s, mean"][0] == "10 (10-10)"
     assert result["not ended well"] == ["0 (0-1)", "0 (0-0)", "", "0 (0-0)", "", ""]
     assert result["changes of size"][0] == "2 (2-2)"
-    assert result["steps done again"][0] == "7 (7-7)"
+    assert result["repeated steps"][0] == "7 (7-7)"
 
 
 def test_the_best_and_the_worst_job_are_those_with_the_least_and_the_largest_median() -> None:

@@ -82,7 +82,7 @@ def test_cards_are_shown_with_their_sharers() -> None:
             *("low", "30", "%", "-", "-", "43.1", "%", "7", "s", "team/tune-worker-0"),
             *("(its", "minimum", "cannot", "be", "met", "within", "the", "loss", "budget"),
             *("of", "the", "job", "beside", "it;"),
-            *("it", "gives", "way", "only", "after"),
+            *("it", "yields", "only", "after"),
             *("micro-steps", "of", "up", "to", "42", "ms;"),
             *("shut", "out", "2", "of", "3", "times", "for", "losses)"),
         ],

@@ -409,16 +409,16 @@ def test_a_program_that_begins_again_at_a_checkpoint_has_restarted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("beside", "step"),
+    ("neighbours", "step"),
     [
         pytest.param({"a"}, 50, id="the first pod goes on"),
         pytest.param((), 30, id="the first pod has ended"),
     ],
 )
-def test_the_first_of_several_pods_that_post_counts(beside: Any, step: int) -> None:
+def test_the_first_of_several_pods_that_post_counts(neighbours: Any, step: int) -> None:
     followed = Followed()
     posting(followed, loss(10, 0.5, step=50), at=10)
-    posting(followed, loss(11, 0.6, step=30), at=11, source="b", beside=beside)
+    posting(followed, loss(11, 0.6, step=30), at=11, source="b", neighbours=neighbours)
     assert followed.reported().progress.step == step
 
 
