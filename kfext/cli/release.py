@@ -21,7 +21,7 @@ from kfext.core.patches.pod import ungate
 from kfext.errors import ApiError, Conflict, Invalid, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.gpu import has_part
+from kfext.model.gpu import has_slot_units
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 
@@ -156,7 +156,7 @@ async def _free_pods(client: Client, job: TrainingJob) -> list[str]:
         for pod in await _gated(client, job):
             path = paths.pods(pod.namespace, pod.name)
             try:
-                if pod.has_slot and has_part(pod.requests):
+                if pod.has_slot and has_slot_units(pod.requests):
                     await client.delete(path, uid=pod.uid)
                     deleted += 1
                 else:

@@ -1,4 +1,4 @@
-"""The stored parts of annotations and requests; counting costs no more for larger objects."""
+"""The annotations and requests that are kept; counting costs no more for larger objects."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from kfext.model.bounds import (
     MOST_REPLICA_TYPES,
     MOST_RESOURCES,
     bounded,
+    bounded_resources,
     bytes_of,
-    few,
+    count_values,
     job_excess,
     kfext_annotations,
-    parts,
     plan_excess,
     pods_excess,
 )
@@ -47,19 +47,19 @@ PARTS: dict[str, tuple[Any, int]] = {
 
 @pytest.mark.parametrize(("value", "want"), PARTS.values(), ids=PARTS)
 def test_the_parts_of_a_value(value: Any, want: int) -> None:
-    assert parts(value, most=100) == want
+    assert count_values(value, most=100) == want
 
 
 @given(json_values, st.integers(1, 20))
 def test_counting_ends_beyond_the_bound_and_is_exact_within(value: Any, most: int) -> None:
-    exact = parts(value, most=10**9)
-    result = parts(value, most=most)
+    exact = count_values(value, most=10**9)
+    result = count_values(value, most=most)
     assert (result == exact) if exact <= most else (result > most)
 
 
 def test_a_text_that_is_too_long_is_not_read() -> None:
-    assert parts(Unread([0] * 101), most=100) == 101
-    assert parts([Unread([0] * 60), Unread([0] * 60)], most=10) > 10
+    assert count_values(Unread([0] * 101), most=100) == 101
+    assert count_values([Unread([0] * 60), Unread([0] * 60)], most=10) > 10
 
 
 def test_only_annotations_of_kfext_are_kept_and_cut_where_they_are_too_long_for_a_setting() -> None:
@@ -70,10 +70,10 @@ def test_only_annotations_of_kfext_are_kept_and_cut_where_they_are_too_long_for_
 
 def test_of_too_many_annotations_only_those_that_decide_the_release_are_kept() -> None:
     marks = {names.HELD: "true", names.COLOCATION: "required"}
-    few_ = {**marks, names.NETWORK: "host"}
-    assert bounded(few_) == few_
-    assert bounded({**UNKNOWN, **few_}) == marks
-    result = kfext_annotations({**UNKNOWN, **few_, names.PLAN: "{}"})
+    settings = {**marks, names.NETWORK: "host"}
+    assert bounded(settings) == settings
+    assert bounded({**UNKNOWN, **settings}) == marks
+    result = kfext_annotations({**UNKNOWN, **settings, names.PLAN: "{}"})
     assert job_excess({}, result) == f"more than {MOST_ANNOTATIONS} annotations of kfext"
     assert bounded(result) == {**marks, names.PLAN: "{}"}
 
@@ -108,10 +108,10 @@ def test_the_size_of_pods(pods: int, *, beyond: bool) -> None:
 
 def test_requests_with_many_names_keep_the_native_ones() -> None:
     invented = {f"x.y/{number:05}": 1 for number in range(30_000)}
-    result = few({**invented, "cpu": 5, "memory": 6, "pods": 1})
+    result = bounded_resources({**invented, "cpu": 5, "memory": 6, "pods": 1})
     assert len(result) == MOST_RESOURCES
     assert {"cpu": 5, "memory": 6, "pods": 1}.items() <= result.items()
-    assert few({"cpu": 5}) == {"cpu": 5}
+    assert bounded_resources({"cpu": 5}) == {"cpu": 5}
 
 
 def test_annotations_are_measured_as_by_the_api_server() -> None:

@@ -9,7 +9,7 @@ from kfext.model.gpu import (
     CardNeed,
     CardsFor,
     GpuShare,
-    counted,
+    cards_counted_by,
     decode_share,
     encode_share,
     folder_of,
@@ -40,14 +40,14 @@ shares = st.builds(
 
 @given(needs, st.booleans())
 def test_a_resource_name_shows_what_it_counts(of: CardNeed, whole: bool) -> None:
-    assert counted(CardsFor(of, whole).name) == CardsFor(of, whole)
+    assert cards_counted_by(CardsFor(of, whole).name) == CardsFor(of, whole)
 
 
 @pytest.mark.parametrize(
     "resource", ["nvidia.com/gpu", "GPU shares of ", "GPU shares of 0.1 or", ""]
 )
 def test_other_resources_count_no_cards(resource: str) -> None:
-    assert counted(resource) is None
+    assert cards_counted_by(resource) is None
 
 
 @given(shares)

@@ -8,7 +8,7 @@ import pytest
 
 from kfext.model.gpu import GpuShare
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.replicas import by_replica, first_with_parts
+from kfext.model.replicas import by_replica, first_with_share
 
 KEY = ReplicaKey("worker", 0)
 REAL = Pod("team", "train-worker-0", "b", replica=KEY, created=10.0)
@@ -34,4 +34,4 @@ def test_the_oldest_pod_with_a_node_is_the_replica_in_any_order(
 ) -> None:
     for order in permutations(pods):
         assert by_replica(order)[KEY].uid == member
-        assert first_with_parts(order).get(KEY, "") == holder
+        assert first_with_share(order).get(KEY, "") == holder

@@ -64,7 +64,7 @@ MOVED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("cluster", "want"), MOVED.values(), ids=MOVED)
 def test_the_addresses_of_a_cluster_are_moved(cluster: dict[str, Any], want: Any) -> None:
-    moved = TFConfig(config(**cluster)).moved("train", base=BASE)
+    moved = TFConfig(config(**cluster)).with_ports("train", base=BASE)
     assert moved is not None
     content = json.loads(moved)
     assert content["cluster"] == want
@@ -72,9 +72,9 @@ def test_the_addresses_of_a_cluster_are_moved(cluster: dict[str, Any], want: Any
 
 
 def test_moving_twice_moves_once() -> None:
-    once = TFConfig(config(**FULL)).moved("train", base=BASE)
+    once = TFConfig(config(**FULL)).with_ports("train", base=BASE)
     assert once is not None
-    assert TFConfig(once).moved("train", base=BASE) == once
+    assert TFConfig(once).with_ports("train", base=BASE) == once
 
 
 LISTENS: dict[str, tuple[str, str, int, int | None]] = {
@@ -122,7 +122,7 @@ DAMAGED: dict[str, str] = {
 @pytest.mark.parametrize("written", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_cluster_stays_unchanged(written: str) -> None:
     result = TFConfig(written)
-    assert result.moved("train", base=BASE) is None
+    assert result.with_ports("train", base=BASE) is None
     assert result.port_of("worker", 0, base=BASE) is None
 
 
@@ -131,5 +131,5 @@ def test_a_damaged_cluster_stays_unchanged(written: str) -> None:
     | st.fixed_dictionaries({"cluster": st.dictionaries(st.sampled_from(["ps", "x"]), json_values)})
 )
 def test_any_cluster_is_moved_or_left_unchanged(value: Any) -> None:
-    moved = TFConfig(json.dumps(value)).moved("train", base=BASE)
+    moved = TFConfig(json.dumps(value)).with_ports("train", base=BASE)
     assert moved is None or isinstance(json.loads(moved), dict)
