@@ -146,7 +146,7 @@ class JobKind(Protocol):
     `name`: the kind, as in an object's `kind`.
     `group`, `version`, `plural`: its API group and version, and the name of the resource in URLs.
     `provider`: the software that installs the kind, with its versions, in words.
-    `operator`: the operator of the kind, as managedBy names it; it also runs jobs without managedBy.
+    `operator`: the operator of the kind, as managedBy names it; it also runs jobs without that.
     `rendered`: the resource with the templates that the operator renders from a job; None means
         that the job itself has the templates.
     `replica_specs`: the field of the spec through which templates are changed: the replica types,

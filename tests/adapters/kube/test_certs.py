@@ -21,11 +21,11 @@ from kfext.kube.certs import (
     Issuer,
     Pair,
     Trust,
-    bundle,
     due,
     new_authority,
     new_leaf,
     read_trust,
+    trust_bundle,
     write_trust,
 )
 from kfext.kube.client import Client
@@ -346,7 +346,7 @@ def test_garbage_and_duplicates_in_a_bundle_are_left_out() -> None:
     first, two = new_authority(now=START), new_authority(now=START + timedelta(days=1))
     others = b"garbage\n" + two.certificate + first.certificate + two.certificate + b"more"
 
-    assert bundle(first.certificate, others, now=START) == first.certificate + two.certificate
+    assert trust_bundle(first.certificate, others, now=START) == first.certificate + two.certificate
 
 
 def test_a_foreign_key_makes_a_pair_unusable() -> None:

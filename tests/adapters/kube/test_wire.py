@@ -329,19 +329,19 @@ def test_a_jobset_with_the_allowed_number_of_large_templates_is_read() -> None:
 
 def test_equal_texts_are_decoded_once() -> None:
     cache: Shared[list[int]] = Shared()
-    assert cache.decoded(b"text", list) is cache.decoded(b"text", list)
+    assert cache.get_or_decode(b"text", list) is cache.get_or_decode(b"text", list)
 
 
 def test_the_cached_texts_have_a_bounded_size_and_the_oldest_are_dropped() -> None:
     cache: Shared[bytes] = Shared(most=100, longest=50)
     for number in range(1000):
-        cache.decoded(b"%08d" % number, bytes)
+        cache.get_or_decode(b"%08d" % number, bytes)
         assert cache.bytes <= 100
-    assert cache.decoded(b"%08d" % 999, lambda text: b"decoded again") == b"00000999"
-    assert cache.decoded(b"%08d" % 0, lambda text: b"decoded again") == b"decoded again"
+    assert cache.get_or_decode(b"%08d" % 999, lambda text: b"decoded again") == b"00000999"
+    assert cache.get_or_decode(b"%08d" % 0, lambda text: b"decoded again") == b"decoded again"
 
 
 def test_a_long_text_is_not_cached() -> None:
     cache: Shared[int] = Shared(most=100, longest=50)
-    assert cache.decoded(b"x" * 51, len) == 51
+    assert cache.get_or_decode(b"x" * 51, len) == 51
     assert cache.bytes == 0
