@@ -98,7 +98,7 @@ REQUESTS = {
     "a number that is too long to read": ({names.CHECKPOINT_REQUEST: "9" * 200_000}, 0),
     "a negative number": ({names.CHECKPOINT_REQUEST: "-1"}, 0),
     "other digits": ({names.CHECKPOINT_REQUEST: "\u0661"}, 0),
-    "a text": ({names.CHECKPOINT_REQUEST: "x"}, 0),
+    "a string": ({names.CHECKPOINT_REQUEST: "x"}, 0),
     "a number that is no text": ({names.CHECKPOINT_REQUEST: 3}, 0),
     "annotations that are a text": ("x", 0),
 }
@@ -122,7 +122,7 @@ RESERVES: dict[str, tuple[str, Any, int | None]] = {
     "beyond the last slot": (names.GPU_NAMESPACE, {names.GPU_SLOT: "64"}, None),
     "a number written otherwise": (names.GPU_NAMESPACE, {names.GPU_SLOT: "03"}, None),
     "other digits": (names.GPU_NAMESPACE, {names.GPU_SLOT: "\u0663"}, None),
-    "a text": (names.GPU_NAMESPACE, {names.GPU_SLOT: "x"}, None),
+    "a string": (names.GPU_NAMESPACE, {names.GPU_SLOT: "x"}, None),
     "nothing": (names.GPU_NAMESPACE, {names.GPU_SLOT: ""}, None),
     "no label": (names.GPU_NAMESPACE, {}, None),
     "labels that are a list": (names.GPU_NAMESPACE, [], None),

@@ -93,8 +93,8 @@ BUSY: dict[str, tuple[object, int | None]] = {
     "always busy": (1000, 1000),
     "busier than always": (1001, None),
     "less than idle": (-1, None),
-    "a truth value": (True, None),
-    "a text": ("400", None),
+    "a boolean": (True, None),
+    "a string": ("400", None),
 }
 
 
