@@ -40,13 +40,7 @@ class EventRecorder:
     the API server stores the event. `dropped` counts events that did not reach the cluster.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        reporter: str,
-        instance: str,
-    ) -> None:
+    def __init__(self, client: Client, *, reporter: str, instance: str) -> None:
         self.dropped = 0
         self._client = client
         self._reporter = reporter

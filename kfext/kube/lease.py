@@ -102,12 +102,7 @@ class LeaseHolder:
         stop first.
         """
         self._renewed_at = await self._acquire()
-        _log.info(
-            "lease acquired",
-            namespace=self._namespace,
-            name=LEASE,
-            identity=self._identity,
-        )
+        _log.info("lease acquired", namespace=self._namespace, name=LEASE, identity=self._identity)
         self.held.set()
         try:
             await self._renew()

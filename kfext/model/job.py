@@ -240,8 +240,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         started=timestamp(kind.started(status)),
         conditions={
             text(item.get("type")): Condition(
-                status=item.get("status") == "True",
-                since=timestamp(item.get("lastTransitionTime")),
+                status=item.get("status") == "True", since=timestamp(item.get("lastTransitionTime"))
             )
             for item in kind.conditions(status)
         },

@@ -21,8 +21,7 @@ ON_EVERY_NODE = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
 """The resources that every node has; all others, such as GPUs, are scarce."""
 
 _SYNTAX = re.compile(
-    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?))",
-    re.ASCII,
+    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?))", re.ASCII
 )
 _SUFFIX = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),

@@ -167,9 +167,7 @@ async def test_the_secret_is_written_only_after_the_api_servers_can_know_the_aut
     assert (await read_trust(cluster)).authority.certificate == announced
 
 
-async def test_an_overtaken_issuer_adopts_the_authority_of_the_other(
-    cluster: Client,
-) -> None:
+async def test_an_overtaken_issuer_adopts_the_authority_of_the_other(cluster: Client) -> None:
     issuer, other = Issuer(cluster), Issuer(cluster)
     await issuer.check()
     await other.check()
@@ -218,9 +216,7 @@ async def test_a_new_authority_is_trusted_before_it_is_used(cluster: Client) -> 
     assert not issued(await served(serving), old)
 
 
-async def test_the_successor_of_a_dead_issuer_can_complete_its_work(
-    cluster: Client,
-) -> None:
+async def test_the_successor_of_a_dead_issuer_can_complete_its_work(cluster: Client) -> None:
     clock = Clock()
     await issued_and_trusted(Issuer(cluster, now=clock))
     old = await read_trust(cluster)
@@ -309,9 +305,7 @@ async def test_a_leaf_is_renewed_after_two_thirds_of_its_week(cluster: Client) -
     assert (await served(serving)).serial_number != first
 
 
-async def test_the_server_is_ready_even_without_a_webhook_configuration(
-    cluster: Client,
-) -> None:
+async def test_the_server_is_ready_even_without_a_webhook_configuration(cluster: Client) -> None:
     await cluster.delete(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
     serving = ServingCertificate(cluster)
 
@@ -364,9 +358,7 @@ def mount(folder: Path, authority: Pair, *, crt: bytes = b"", key: bytes = b"") 
     (folder / "tls.key").write_bytes(key or leaf.key)
 
 
-async def test_a_mounted_certificate_and_its_successor_are_served(
-    tmp_path: Path,
-) -> None:
+async def test_a_mounted_certificate_and_its_successor_are_served(tmp_path: Path) -> None:
     authority = new_authority(now=START)
     serving = MountedCertificate(tmp_path)
     serving.check()

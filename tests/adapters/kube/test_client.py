@@ -81,10 +81,7 @@ async def test_apply_creates_what_is_absent(client: Client, namespace: str) -> N
 
 
 REFUSALS: dict[str, tuple[Act, type[errors.ApiError]]] = {
-    "a missing object": (
-        lambda client, ns: client.get(configmaps(ns, "absent")),
-        errors.NotFound,
-    ),
+    "a missing object": (lambda client, ns: client.get(configmaps(ns, "absent")), errors.NotFound),
     "a name that is already in use": (
         lambda client, ns: client.create(configmaps(ns), configmap("here")),
         errors.Conflict,

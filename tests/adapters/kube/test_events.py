@@ -99,10 +99,7 @@ async def test_two_jobs_may_have_the_same_reason(client: Client, namespace: str)
     async with recording(client) as recorder:
         for uid in ("u-1", "u-2"):
             recorder.record(
-                about(namespace, uid=uid),
-                Verdict("NoRoom", "x"),
-                action="Waiting",
-                warning=True,
+                about(namespace, uid=uid), Verdict("NoRoom", "x"), action="Waiting", warning=True
             )
         await recorder.drain()
 

@@ -28,10 +28,7 @@ async def test_changes_of_the_cluster_reach_the_copy(client: Client, namespace: 
         *(client.create(configmaps(namespace), configmap(f"m-{i}", x="old")) for i in range(520))
     )
     followed = Informer(
-        client,
-        configmaps(namespace),
-        decode=decode,
-        selectors={"labelSelector": "tried=yes"},
+        client, configmaps(namespace), decode=decode, selectors={"labelSelector": "tried=yes"}
     )
 
     async with running(followed):

@@ -13,14 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.errors import (
-    ApiError,
-    Forbidden,
-    NotFound,
-    NotServed,
-    Unauthorized,
-    Unavailable,
-)
+from kfext.errors import ApiError, Forbidden, NotFound, NotServed, Unauthorized, Unavailable
 from kfext.kube import usage
 from kfext.kube.client import Client
 from kfext.kube.connection import Access, Token
@@ -124,10 +117,7 @@ def pod(name: str, *, node: str = "n1", uid: str = "", created: float = 0.0) -> 
 async def test_one_list_per_namespace_is_requested_of_the_metrics_api(bed: Bed) -> None:
     bed.api.metrics = {"team": [figures("a", "200m"), figures("b", "50m"), figures("c", "1")]}
     content = await bed.read(pod("a", node="n1"), pod("b", node="n2"))
-    assert content == {
-        "a": CpuUse(0.2, at=AT, window=15.5),
-        "b": CpuUse(0.05, at=AT, window=15.5),
-    }
+    assert content == {"a": CpuUse(0.2, at=AT, window=15.5), "b": CpuUse(0.05, at=AT, window=15.5)}
     assert bed.api.requested == ["/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"]
     assert bed.api.queries == [{"labelSelector": names.JOB_NAME}]
 
@@ -167,9 +157,7 @@ async def test_a_list_that_is_too_long_affects_only_its_own_namespace(bed: Bed) 
     assert "more than 4194304 bytes" in content["b"].message
 
 
-async def test_the_metrics_api_states_the_use_of_the_named_nodes(
-    bed: Bed,
-) -> None:
+async def test_the_metrics_api_states_the_use_of_the_named_nodes(bed: Bed) -> None:
     bed.api.metrics = {"team": [figures("a", "200m"), figures("b", "50m")]}
     bed.api.of_nodes = {"n1": figures_of_node("3500m"), "n2": figures_of_node("1")}
     pods = [pod("a", node="n1"), pod("b", node="n2")]

@@ -70,11 +70,7 @@ POD: dict[str, Any] = {
             }
         },
         "initContainers": [
-            {
-                "name": "side",
-                "restartPolicy": "Always",
-                "resources": {"requests": {"cpu": "100m"}},
-            },
+            {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
             {"resources": {"requests": {"memory": "4Gi"}}},
         ],
         "containers": [

@@ -2,11 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.testbed.images.layers import (
-    Recipe,
-    files_below,
-    key,
-)
+from e2e.testbed.images.layers import Recipe, files_below, key
 
 
 def test_a_layer_is_built_once_for_the_same_inputs(

@@ -131,10 +131,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     async with (
         serving(
             make_app(known.context_of, metrics, controller_alive=known.controller_alive), tmp_path
-        ) as (
-            url,
-            authority,
-        ),
+        ) as (url, authority),
         client_that_trusts(authority) as session,
     ):
         yield Service(url, session, known, metrics)

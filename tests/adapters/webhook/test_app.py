@@ -38,11 +38,7 @@ BAD: dict[str, tuple[bytes, int, str]] = {
     ),
     "a request without uid": (orjson.dumps(review(job(), uid="")), 400, "uid"),
     "a request with a number as uid": (orjson.dumps(review(job(), uid=3)), 400, "uid"),
-    "over the limit": (
-        orjson.dumps(review(job(annotations={"x": "y" * LIMIT}))),
-        413,
-        str(LIMIT),
-    ),
+    "over the limit": (orjson.dumps(review(job(annotations={"x": "y" * LIMIT}))), 413, str(LIMIT)),
 }
 
 

@@ -102,10 +102,7 @@ async def bed(tmp_path: Path) -> AsyncIterator[Bed]:
     posts = Posts(api, count=statuses.append, wall=lambda: at[0], monotonic=lambda: at[0])
     app = web.Application()
     posts.add_routes(app)
-    async with (
-        serving(app, tmp_path) as (url, authority),
-        client_that_trusts(authority) as session,
-    ):
+    async with serving(app, tmp_path) as (url, authority), client_that_trusts(authority) as session:
         yield Bed(url, authority, session, api, posts, statuses, at)
 
 

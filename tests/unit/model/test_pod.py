@@ -141,10 +141,7 @@ TERMS: dict[str, tuple[Any, GpuShare | None]] = {
     "impossible terms": ({names.GPU_TERMS: '{"units":0}'}, None),
     "no JSON": ({names.GPU_TERMS: "{"}, None),
     "brackets without end": ({names.GPU_TERMS: "[" * 200_000}, None),
-    "terms that are too long to read": (
-        {names.GPU_TERMS: '{"units":50}' + " " * 200_000},
-        None,
-    ),
+    "terms that are too long to read": ({names.GPU_TERMS: '{"units":50}' + " " * 200_000}, None),
 }
 
 

@@ -163,9 +163,7 @@ def test_a_pod_beyond_a_bound_still_takes_what_it_requests() -> None:
     assert pod.affinity == {}
 
 
-def test_only_the_kept_number_of_amounts_in_a_list_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_the_kept_number_of_amounts_in_a_list_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
     def counted(resource: str, value: object) -> int:

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.podspec import (
-    cpu_limit,
-    is_best_effort,
-    is_guaranteed,
-    pod_limits,
-    pod_requests,
-)
+from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_limits, pod_requests
 
 
 def container(cpu: str | None = None, *, limit: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -99,10 +93,7 @@ REQUESTS = {
         },
         2250,
     ),
-    "overhead comes on top": (
-        {"containers": [container("1")], "overhead": {"cpu": "250m"}},
-        1250,
-    ),
+    "overhead comes on top": ({"containers": [container("1")], "overhead": {"cpu": "250m"}}, 1250),
 }
 
 

@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.model.pod import ReplicaKey
-from kfext.model.scale_state import (
-    MOST_SPEEDS,
-    ScaleState,
-    StopState,
-    decode_scale,
-    decode_stop,
-)
+from kfext.model.scale_state import MOST_SPEEDS, ScaleState, StopState, decode_scale, decode_stop
 from tests.unit.objects import json_values
 
 sizes = st.integers(min_value=0, max_value=10_000)

@@ -83,8 +83,7 @@ def test_a_volume_is_read(raw: Raw, want: Volume) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "delayed"),
-    [("WaitForFirstConsumer", True), ("Immediate", False), (None, False)],
+    ("mode", "delayed"), [("WaitForFirstConsumer", True), ("Immediate", False), (None, False)]
 )
 def test_a_storage_class_is_read(mode: str | None, *, delayed: bool) -> None:
     raw = {"metadata": {"name": "fast"}, "volumeBindingMode": mode}

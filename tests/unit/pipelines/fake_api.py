@@ -162,10 +162,7 @@ def serve(api: FakeApi, folder: Path) -> Iterator[Path]:
                 "kind": "Config",
                 "current-context": "c",
                 "clusters": [
-                    {
-                        "name": "c",
-                        "cluster": {"server": f"http://127.0.0.1:{server.server_port}"},
-                    }
+                    {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
                 ],
                 "users": [{"name": "u", "user": {}}],
                 "contexts": [

@@ -122,10 +122,7 @@ def test_a_jobset_that_trainer_did_not_render_has_no_templates(metadata: Raw) ->
 
 def test_a_jobset_beyond_the_bounds_is_left_alone() -> None:
     many = read(made=jobset(*(replicated_job(f"job-{n}") for n in range(17))))
-    assert (many.groups, many.excess) == (
-        (),
-        "it has more than 16 replica types",
-    )
+    assert (many.groups, many.excess) == ((), "it has more than 16 replica types")
     several = replicated_job()
     several["replicas"] = 2
     assert read(made=jobset(several)).excess == "the node template has several jobs"

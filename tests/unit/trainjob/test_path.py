@@ -160,9 +160,7 @@ IN_ORDER = (replicated_job("node", torch=False), replicated_job("launcher", pods
 
 
 @pytest.mark.parametrize("in_order", [False, True], ids=["dependsOn", "startupPolicy InOrder"])
-def test_pods_of_a_later_stage_delay_no_other_pod_and_have_their_capacity(
-    in_order: bool,
-) -> None:
+def test_pods_of_a_later_stage_delay_no_other_pod_and_have_their_capacity(in_order: bool) -> None:
     world = started(*(IN_ORDER if in_order else STAGES), in_order=in_order, cpu="3")
     world.pod(0, gated=True)
     waiting = world.step()
