@@ -1,4 +1,4 @@
-"""Which pod counts as a replica, although any user may label pods."""
+"""Which pod counts as a replica if several claim to be it: any user may label pods."""
 
 from dataclasses import replace
 from itertools import permutations
@@ -16,10 +16,10 @@ STRAY = replace(REAL, name="mine", uid="a", created=20.0)
 BOUND: dict[str, Any] = {"node_name": "n", "share": GpuShare(units=50)}
 CASES: dict[str, tuple[tuple[Pod, ...], str, str]] = {
     "both wait": ((REAL, STRAY), "b", ""),
-    "the first one runs": ((replace(REAL, **BOUND), STRAY), "b", "b"),
-    "the second one runs": ((REAL, replace(STRAY, **BOUND)), "a", "a"),
+    "the older pod runs": ((replace(REAL, **BOUND), STRAY), "b", "b"),
+    "the younger pod runs": ((REAL, replace(STRAY, **BOUND)), "a", "a"),
     "both run": ((replace(REAL, **BOUND), replace(STRAY, **BOUND)), "b", "b"),
-    "the first one ends": (
+    "the older pod is being deleted": (
         (replace(REAL, deleting=True, **BOUND), replace(STRAY, **BOUND)),
         "a",
         "b",
