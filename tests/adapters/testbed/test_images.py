@@ -38,11 +38,11 @@ def test_a_layer_that_could_not_be_filled_leaves_nothing_and_is_tried_again(
     assert Recipe("name", [], lambda folder: None).layer().path.exists()
 
 
-def test_keys_separate_adjacent_inputs() -> None:
+def test_the_key_depends_on_where_an_input_ends() -> None:
     assert key(["ab", "c"]) != key(["a", "bc"])
 
 
-def test_inputs_are_files_by_name_and_content_without_compiled_ones(tmp_path: Path) -> None:
+def test_inputs_are_files_by_name_and_content_without_compiled_files(tmp_path: Path) -> None:
     (tmp_path / "code/__pycache__").mkdir(parents=True)
     (tmp_path / "code/__pycache__/a.pyc").write_bytes(b"")
     (tmp_path / "code/a.py").write_text("a")
