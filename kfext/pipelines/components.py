@@ -87,7 +87,7 @@ def trainjob(
 ) -> Any:
     """Return the task of a pipeline that trains in a TrainJob of a ClusterTrainingRuntime.
 
-    `runtime`: the name of the runtime. The other arguments are those of `pytorchjob`.
+    `runtime`: the name of the runtime. The other arguments: see `pytorchjob`.
     """
     common = {"image": image, "replicas": replicas, "processes": processes, "owned": owned}
     return _task("TrainJob", command, settings, backoff_limit=0, runtime=runtime, **common)

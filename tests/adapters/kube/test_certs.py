@@ -125,7 +125,7 @@ async def test_the_api_server_trusts_the_served_certificate(
 ) -> None:
     serving = ServingCertificate(cluster, extra_names=["127.0.0.1", "localhost"])
     await serving.check()
-    assert not serving.ready.is_set(), "no CA was is_issued_by yet"
+    assert not serving.ready.is_set(), "no CA was issued yet"
 
     await finish(Issuer(cluster))
     await serving.check()

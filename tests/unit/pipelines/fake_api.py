@@ -33,7 +33,7 @@ class FakeApi:
     """A fake API server with at most one training job.
 
     `moves`: the conditions of the job and the status of its TrainingPlan, for each read of the job.
-    `refusal`: the message with which the admission webhook refuses all jobs; empty if it does not.
+    `refusal`: the message of the admission webhook that refuses all jobs; empty if it does not.
     `outages`: how many of the next requests fail.
     `failing`: methods: the next request of each fails. `lost`: it succeeds, but its answer is lost.
     `created`: the uids of the jobs that were created.

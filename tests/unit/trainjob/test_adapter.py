@@ -54,14 +54,14 @@ def apply(raw: Raw, operations: list[Raw]) -> Raw:
 
 
 def own_entry(raw: Raw) -> Raw:
-    """Return the change to the JobSet in kfext's own_entry of runtimePatches."""
+    """Return the change to the JobSet in kfext's entry of runtimePatches."""
     (own,) = [item for item in raw["spec"]["runtimePatches"] if item["manager"] == OURS["manager"]]
     result: Raw = own["trainingRuntimeSpec"]["template"]
     return result
 
 
 def pod_annotations(raw: Raw, name: str = "node") -> dict[str, str]:
-    """Return the annotations in kfext's own_entry for the pods of a replicated job."""
+    """Return the annotations in kfext's entry for the pods of a replicated job."""
     jobs = {item["name"]: item for item in own_entry(raw)["spec"]["replicatedJobs"]}
     results: dict[str, str] = jobs[name]["template"]["spec"]["template"]["metadata"]["annotations"]
     return results
