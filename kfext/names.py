@@ -54,8 +54,7 @@ CAPACITY_RECORD = "kfext-capacity"
 """ConfigMap in NAMESPACE with the capacity and free capacity of each node, and the reservation. It
 names no job."""
 CLUSTER_VIEW = "kfext-cluster-view"
-"""ClusterRole of people who may see the whole cluster, and Role in NAMESPACE to read
-CAPACITY_RECORD."""
+"""ClusterRole of people who may see the whole cluster, and Role to read CAPACITY_RECORD."""
 
 CA_SECRET = "kfext-webhook-ca"
 WEBHOOK_SERVICE = "kfext-webhook"
@@ -261,8 +260,7 @@ REASON_WAITING_FOR_OPERATOR = "WaitingForOperator"
 REASON_WAITING_FOR_CARD = "WaitingForCard"
 """A GPU that the job shares is not reserved yet, or the agent has not reported it."""
 REASON_CARD_TIMEOUT = "CardTimeout"
-"""A GPU that the job shares was not available in time; the job was suspended, and will start on
-another GPU."""
+"""A shared GPU was not available in time; the job was suspended, and will start elsewhere."""
 REASON_CARD_LOST = "CardLost"
 """The GPU that the job shared is no longer reserved; the job was suspended."""
 REASON_EVICTED = "Evicted"

@@ -128,8 +128,7 @@ async def _mark_released(client: Client, job: TrainingJob, raw: Raw, *, all_that
     for _ in range(_TRIES):
         try:
             await client.json_patch(
-                paths.jobs(job.kind, job.namespace, job.name),
-                user_release_patch(raw, job),
+                paths.jobs(job.kind, job.namespace, job.name), user_release_patch(raw, job)
             )
         except (Invalid, Conflict) as error:  # the job has changed, or a policy refuses the patch
             refusal = error.message

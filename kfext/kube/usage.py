@@ -71,8 +71,7 @@ class Used:
 class Usage:
     """Reads the CPU use of pods and nodes.
 
-    `labels`: the keys of labels; each pod to read has at least one label. `monotonic`: a clock that
-    is never set back.
+    `labels`: label keys; each pod to read has at least one. `monotonic`: a clock that is never set.
     """
 
     def __init__(

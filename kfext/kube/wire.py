@@ -30,8 +30,7 @@ from kfext.model.volume import Volume, parse_storage_class, parse_volume, parse_
 T = TypeVar("T")
 
 _SHARED = 1024
-"""The most distinct values that are cached, so that equal values are the same object. A cluster has
-few distinct pods; in a cluster with many, this bounds the memory."""
+"""The most distinct values that are cached; in a cluster with more, it bounds the memory."""
 MOST_BYTES = 4 * 2**20
 """The most bytes of all texts together. The spec of an ordinary pod has a few hundred bytes."""
 LONGEST = 64 * 2**10

@@ -74,9 +74,8 @@ def cluster(kinds: Testbed) -> Iterator[Testbed]:
     for name in TEAMS:
         api.delete(f"/api/v1/namespaces/{name}")
     api.delete("/api/v1/nodes/ui-node")
-    api.delete(
-        paths.config_maps(names.NAMESPACE, names.CAPACITY_RECORD)
-    )  # other tests need its absence
+    # Other tests need the absence of the record.
+    api.delete(paths.config_maps(names.NAMESPACE, names.CAPACITY_RECORD))
 
 
 def _may_get(kube: Kube, path: str) -> bool:
@@ -189,9 +188,7 @@ async def test_a_change_of_the_cluster_appears_on_the_page(cluster: Testbed) -> 
         assert len(live.state()["jobs"]) == JOBS
 
 
-async def test_while_the_api_server_does_not_answer_the_page_shows_its_age(
-    cluster: Testbed,
-) -> None:
+async def test_without_the_api_server_the_page_shows_its_age(cluster: Testbed) -> None:
     async with page_of(cluster.kubeconfig) as live:
         restart = asyncio.create_task(asyncio.to_thread(cluster.restart_process, "kube-apiserver"))
         await until(lambda: "does not answer" in note_texts(live.state()), what="the note")

@@ -92,9 +92,7 @@ async def page() -> AsyncIterator[Served]:
         yield served
 
 
-async def test_the_printed_address_opens_the_page_which_does_not_contain_the_token(
-    page: Served,
-) -> None:
+async def test_the_printed_address_opens_a_page_without_the_token(page: Served) -> None:
     answer = await page.session.get(page.address, allow_redirects=False)
     assert (answer.status, answer.headers["Location"]) == (302, "/")
     cookie = answer.cookies[f"kfext-{page.port}"]

@@ -223,9 +223,7 @@ async def test_a_job_posts_at_a_bounded_rate(bed: Bed) -> None:
     assert (codes.count(200), codes.count(429)) == (30, 10)
 
 
-async def test_the_posts_of_a_job_are_written_once_in_half_a_minute_and_at_its_end(
-    bed: Bed,
-) -> None:
+async def test_posts_are_written_once_in_half_a_minute_and_at_the_end(bed: Bed) -> None:
     for step in range(1, 8):
         await bed.post(status(step, current_step=step, total_steps=100))
         await bed.posts.write()
@@ -296,14 +294,8 @@ async def test_beyond_the_bound_the_namespace_with_most_jobs_loses_its_oldest_po
 POSTING_PODS: dict[str, tuple[list[tuple[str, float]], str]] = {
     "the pod of the lower index": ([("worker-1", 0), ("worker-0", 0), ("worker-2", 0)], "worker-0"),
     "the master": ([("worker-0", 0), ("master-0", 0), ("worker-0", 0)], "master-0"),
-    "the lower number, not the first in the alphabet": (
-        [("worker-10", 0), ("worker-9", 0)],
-        "worker-9",
-    ),
-    "another pod once the first pod is silent": (
-        [("worker-0", 0), ("worker-1", WRITE_SECONDS)],
-        "worker-1",
-    ),
+    "the lower number": ([("worker-10", 0), ("worker-9", 0)], "worker-9"),
+    "another if the first is silent": ([("worker-0", 0), ("worker-1", WRITE_SECONDS)], "worker-1"),
     "the first pod, because it posts again in time": (
         [("worker-1", 0), ("worker-1", 29), ("worker-2", 2)],
         "worker-1",
@@ -364,9 +356,7 @@ async def test_a_write_that_the_stop_interrupts_is_repeated(bed: Bed) -> None:
 @pytest.mark.parametrize(
     ("error", "kept"), [(AWAY, [1, 2]), (NO_PLAN, [2])], ids=["away", "no such plan"]
 )
-async def test_posts_are_kept_after_a_failed_write_unless_the_plan_is_gone(
-    bed: Bed, error: ApiError, kept: list[int]
-) -> None:
+async def test_which_posts_a_failed_write_keeps(bed: Bed, error: ApiError, kept: list[int]) -> None:
     await bed.post(status(1, current_step=1))
     bed.api.error = error
     await bed.posts.write()
@@ -377,9 +367,7 @@ async def test_posts_are_kept_after_a_failed_write_unless_the_plan_is_gone(
     assert [post["step"] for post in bed.api.written[-1][1]["posts"]] == kept
 
 
-async def test_the_end_of_a_training_run_is_written_once_the_api_server_answers_again(
-    bed: Bed,
-) -> None:
+async def test_the_end_is_written_once_the_api_server_answers_again(bed: Bed) -> None:
     await bed.post(status(100, current_step=100))
     bed.api.error = AWAY
     await bed.posts.write()

@@ -80,15 +80,10 @@ def test_X1_without_a_controller_jobs_start_as_on_plain_kubernetes(
     leases = "/apis/coordination.k8s.io/v1/namespaces"
     testbed.api.delete(f"{leases}/{names.NAMESPACE}/leases/{names.LEASE}")
     not_alive = "kfext_webhook_controller_alive 0.0"
-    until(
-        lambda: not_alive in webhook.probe("/metrics")[1],
-        what="the webhook notices the missing Lease",
-    )
+    until(lambda: not_alive in webhook.probe("/metrics")[1], what="it misses the Lease")
     created = create(testbed, namespaces["managed"], "alone")
     assert created["spec"].get("runPolicy", {}).get("suspend") is not True
     assert names.HELD not in created["metadata"].get("annotations", {})
     renew_lease(testbed)
-    until(
-        lambda: not_alive not in webhook.probe("/metrics")[1], what="the webhook notices the Lease"
-    )
+    until(lambda: not_alive not in webhook.probe("/metrics")[1], what="it reads the Lease again")
     assert names.HELD in create(testbed, namespaces["managed"], "kept")["metadata"]["annotations"]

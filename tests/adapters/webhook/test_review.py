@@ -83,7 +83,7 @@ async def _stall(service: Service) -> None:
         assert await read_status(reader) in {408, 503}
 
 
-class ChunkedRequest:
+class Chunked:
     """A request with a body in these chunks; `then`: the error that follows them, or None."""
 
     def __init__(self, *chunks: bytes, then: BaseException | None = None) -> None:
@@ -92,7 +92,7 @@ class ChunkedRequest:
         self._then = then
 
     @property
-    def content(self) -> "ChunkedRequest":
+    def content(self) -> "Chunked":
         return self
 
     async def readany(self) -> bytes:
@@ -103,18 +103,14 @@ class ChunkedRequest:
 
 
 async def read(bodies: Bodies, *chunks: bytes, **error: Any) -> bytes:
-    request: Any = ChunkedRequest(*chunks, **error)
+    request: Any = Chunked(*chunks, **error)
     async with bodies.read_body(request) as body:
         return body
 
 
 async def test_the_bodies_that_are_being_read_have_a_bounded_total_size() -> None:
     bodies = Bodies(longest=60, most=100)
-    first, other, third = (
-        ChunkedRequest(b"x" * 40),
-        ChunkedRequest(b"y" * 40),
-        ChunkedRequest(b"z" * 40),
-    )
+    first, other, third = (Chunked(b"x" * 40), Chunked(b"y" * 40), Chunked(b"z" * 40))
     async with bodies.read_body(first), bodies.read_body(other):  # type: ignore[arg-type]
         assert bodies.held == 80
         with pytest.raises(web.HTTPServiceUnavailable):

@@ -43,9 +43,7 @@ async def plurals_of(answer: Raw | ApiError) -> list[str]:
         ({"resources": None}, []),
     ],
 )
-async def test_the_served_kinds_are_the_kinds_with_a_crd(
-    answer: Raw | ApiError, want: list[str]
-) -> None:
+async def test_the_kinds_with_a_crd_are_served(answer: Raw | ApiError, want: list[str]) -> None:
     assert await plurals_of(answer) == want
 
 

@@ -67,9 +67,7 @@ def snapshot_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_job_is_planned_on_a_snapshot_without_a_cluster(
-    snapshot_file: Path, tmp_path: Path
-) -> None:
+def test_a_job_is_planned_on_a_file_without_a_cluster(snapshot_file: Path, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
     result = CliRunner().invoke(
         cli, ["plan", "-f", str(tmp_path / "job.yaml"), "--snapshot", str(snapshot_file)]

@@ -87,16 +87,13 @@ def test_the_usage_that_a_pod_is_charged_for(spec: dict[str, Any], want: dict[st
     assert dict(pod_charge(spec).usage) == want
 
 
-ALL_FOUR = ("limits.cpu", "limits.memory", "requests.cpu", "requests.memory")
+ALL = ("limits.cpu", "limits.memory", "requests.cpu", "requests.memory")
 UNSTATED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "nothing stated": (pod({}), ALL_FOUR),
-    "requests stated": (pod(container(cpu="1", memory="1Gi")), ALL_FOUR[:2]),
+    "nothing stated": (pod({}), ALL),
+    "requests stated": (pod(container(cpu="1", memory="1Gi")), ALL[:2]),
     "limits stated, so requests follow": (pod(container({"cpu": "1", "memory": "1Gi"})), ()),
     "zero counts as stated": (pod(container({"cpu": "0", "memory": "0"})), ()),
-    "one container of two states nothing": (
-        pod(container({"cpu": "1", "memory": "1Gi"}), {}),
-        ALL_FOUR,
-    ),
+    "one container of two": (pod(container({"cpu": "1", "memory": "1Gi"}), {}), ALL),
     "an init container states only CPU": (
         pod(container({"cpu": "1", "memory": "1Gi"}), initContainers=[container({"cpu": "1"})]),
         ("limits.memory", "requests.memory"),
@@ -106,9 +103,7 @@ UNSTATED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("spec", "want"), UNSTATED.values(), ids=UNSTATED)
-def test_the_requests_and_limits_that_a_container_does_not_state(
-    spec: dict[str, Any], want: tuple[str, ...]
-) -> None:
+def test_the_amounts_that_are_not_stated(spec: dict[str, Any], want: tuple[str, ...]) -> None:
     assert pod_charge(spec).unstated == want
 
 
@@ -129,10 +124,7 @@ PROPERTIES: dict[str, tuple[dict[str, Any], PodCharge]] = {
         PodCharge(best_effort=True),
     ),
     "with a request it is not best effort": (pod(container(cpu="1")), PodCharge()),
-    "an init container's request counts": (
-        pod({}, initContainers=[container(cpu="1")]),
-        PodCharge(),
-    ),
+    "an init container's counts": (pod({}, initContainers=[container(cpu="1")]), PodCharge()),
     "a deadline makes it terminating": (
         pod(container(cpu="1"), activeDeadlineSeconds=60),
         PodCharge(terminating=True),
@@ -145,10 +137,7 @@ PROPERTIES: dict[str, tuple[dict[str, Any], PodCharge]] = {
         pod(container(cpu="1"), priorityClassName="high"),
         PodCharge(priority_class="high"),
     ),
-    "affinity within the namespace": (
-        pod(container(cpu="1"), **affinity("podAffinity")),
-        PodCharge(),
-    ),
+    "affinity in the namespace": (pod(container(cpu="1"), **affinity("podAffinity")), PodCharge()),
     "affinity to another namespace": (
         pod(container(cpu="1"), **affinity("podAntiAffinity", namespaces=["a"])),
         PodCharge(cross_namespace_affinity=True),
@@ -165,9 +154,7 @@ PROPERTIES: dict[str, tuple[dict[str, Any], PodCharge]] = {
 
 
 @pytest.mark.parametrize(("spec", "want"), PROPERTIES.values(), ids=PROPERTIES)
-def test_the_properties_that_decide_which_quotas_cover_a_pod(
-    spec: dict[str, Any], want: PodCharge
-) -> None:
+def test_the_properties_that_quotas_select(spec: dict[str, Any], want: PodCharge) -> None:
     charge = pod_charge(spec)
     for field in ("best_effort", "terminating", "cross_namespace_affinity", "priority_class"):
         assert getattr(charge, field) == getattr(want, field), field

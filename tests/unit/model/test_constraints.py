@@ -13,10 +13,7 @@ def container(*ports: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 SIDECAR = {"restartPolicy": "Always"}
 PORTS: dict[str, tuple[dict[str, Any], set[tuple[str, int]]]] = {
-    "a container port is not a host port": (
-        {"containers": [container({"containerPort": 80})]},
-        set(),
-    ),
+    "only a container port": ({"containers": [container({"containerPort": 80})]}, set()),
     "a host port, TCP by default": (
         {"containers": [container({"containerPort": 80, "hostPort": 8080})]},
         {("TCP", 8080)},

@@ -23,7 +23,7 @@ def term(selector: object = OWN_JOB, **fields: object) -> dict[str, Any]:
     return {"labelSelector": selector, "topologyKey": HOSTNAME, **fields}
 
 
-def expression(key: str, *values: str, operator: str = "In") -> dict[str, Any]:
+def match(key: str, *values: str, operator: str = "In") -> dict[str, Any]:
     return {"key": key, "operator": operator, "values": list(values)}
 
 
@@ -33,12 +33,12 @@ MODELLED: Mapping[str, tuple[dict[str, Any], tuple[GangTerm, ...]]] = {
     "no required affinity": (spec(), ()),
     "all pods of a job": (spec(term()), (GangTerm("train"),)),
     "all pods of a job, by an expression": (
-        spec(term({"matchExpressions": [expression(JOB_NAME, "train")]})),
+        spec(term({"matchExpressions": [match(JOB_NAME, "train")]})),
         (GangTerm("train"),),
     ),
     "the pods of a type": (spec(term(WORKERS)), (GangTerm("train", ("worker",)),)),
     "the pods of some types, in any order": (
-        spec(term({**OWN_JOB, "matchExpressions": [expression(REPLICA_TYPE, "worker", "ps")]})),
+        spec(term({**OWN_JOB, "matchExpressions": [match(REPLICA_TYPE, "worker", "ps")]})),
         (GangTerm("train", ("ps", "worker")),),
     ),
     "two terms": (spec(term(), term(WORKERS)), (GangTerm("train"), GangTerm("train", ("worker",)))),
@@ -63,12 +63,10 @@ NOT_MODELLED: Mapping[str, dict[str, Any]] = {
     "every pod": term({}),
     "no pod": {"topologyKey": HOSTNAME},
     "pods of any job": term({"matchLabels": {REPLICA_TYPE: "worker"}}),
-    "pods of two jobs": term({"matchExpressions": [expression(JOB_NAME, "train", "other")]}),
-    "pods of no job": term({"matchExpressions": [expression(JOB_NAME)]}),
-    "pods of other jobs": term(
-        {"matchExpressions": [expression(JOB_NAME, "train", operator="NotIn")]}
-    ),
-    "a duplicate label": term({**OWN_JOB, "matchExpressions": [expression(JOB_NAME, "other")]}),
+    "pods of two jobs": term({"matchExpressions": [match(JOB_NAME, "train", "other")]}),
+    "pods of no job": term({"matchExpressions": [match(JOB_NAME)]}),
+    "pods of other jobs": term({"matchExpressions": [match(JOB_NAME, "train", operator="NotIn")]}),
+    "a duplicate label": term({**OWN_JOB, "matchExpressions": [match(JOB_NAME, "other")]}),
     "a label that is not a string": term({"matchLabels": {JOB_NAME: "train", REPLICA_TYPE: 7}}),
     "a name that is too long": term({"matchLabels": {JOB_NAME: "x" * 254}}),
     "an unknown requirement beside the labels": term({**OWN_JOB, "matchFields": []}),
@@ -80,7 +78,7 @@ NOT_MODELLED: Mapping[str, dict[str, Any]] = {
     "keys with values that differ from the pod's": term(mismatchLabelKeys=[REPLICA_TYPE]),
     "a field of a later version": term(later=True),
     "more types than a job can have": term(
-        {**OWN_JOB, "matchExpressions": [expression(REPLICA_TYPE, *map(str, range(17)))]}
+        {**OWN_JOB, "matchExpressions": [match(REPLICA_TYPE, *map(str, range(17)))]}
     ),
 }
 

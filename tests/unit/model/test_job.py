@@ -133,9 +133,7 @@ RESTARTS = {
 
 
 @pytest.mark.parametrize(("kind", "policy", "want"), RESTARTS.values(), ids=RESTARTS)
-def test_the_restart_policies_with_which_failed_pods_are_replaced(
-    kind: str, policy: str | None, want: bool
-) -> None:
+def test_whether_failed_pods_are_replaced(kind: str, policy: str | None, want: bool) -> None:
     worker = replica(1) | ({"restartPolicy": policy} if policy else {})
     parsed = parse_job(job(kind, specs={"Worker": worker}))
     assert parsed is not None
@@ -154,9 +152,7 @@ FAILS = {
 
 
 @pytest.mark.parametrize(("kind", "policy", "want"), FAILS.values(), ids=FAILS)
-def test_the_restart_policies_with_which_a_failed_pod_fails_its_job(
-    kind: str, policy: object, want: bool
-) -> None:
+def test_whether_a_failed_pod_fails_its_job(kind: str, policy: object, want: bool) -> None:
     worker = replica(1) | ({"restartPolicy": policy} if policy else {})
     parsed = parse_job(job(kind, specs={"Worker": worker}))
     assert parsed is not None

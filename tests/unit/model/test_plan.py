@@ -82,10 +82,7 @@ def test_the_length_of_a_plan_is_checked_before_it_is_decoded(
 
 PLANNED_JOBS: dict[str, tuple[JobBuilder, bool]] = {
     "a job that the operator runs": (job().worker(2), True),
-    "a job that is managed by the operator by name": (
-        managed_by("kubeflow.org/training-operator"),
-        True,
-    ),
+    "a job managed by the operator": (managed_by("kubeflow.org/training-operator"), True),
     "a job that another system runs": (managed_by("kueue.x-k8s.io/multikueue"), False),
     "the largest gang": (job().worker(MOST_PODS), True),
     "a job that is too large for a plan": (job().worker(MOST_PODS + 1), False),

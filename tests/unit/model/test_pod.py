@@ -67,9 +67,7 @@ LABELS = {
 
 
 @pytest.mark.parametrize(("labels", "want"), LABELS.values(), ids=LABELS)
-def test_the_replica_that_the_labels_of_a_pod_name(
-    labels: dict[str, str], want: ReplicaKey | None
-) -> None:
+def test_the_replica_of_a_pod(labels: dict[str, str], want: ReplicaKey | None) -> None:
     parsed = parse_pod(pod(labels={names.JOB_NAME: "train", **labels}))
     assert parsed.replica == want
 
@@ -130,9 +128,7 @@ RESERVES: dict[str, tuple[str, Any, int | None]] = {
 
 
 @pytest.mark.parametrize(("namespace", "labels", "want"), RESERVES.values(), ids=RESERVES)
-def test_only_pods_in_the_namespace_of_kfext_reserve_gpus(
-    namespace: str, labels: Any, want: int | None
-) -> None:
+def test_only_pods_of_kfext_reserve_gpus(namespace: str, labels: Any, want: int | None) -> None:
     assert parse_pod(pod(namespace=namespace, labels=labels)).reserves == want
 
 

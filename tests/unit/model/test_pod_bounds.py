@@ -49,13 +49,9 @@ BOUNDS: dict[str, Bound] = {
     ),
     "volumes": Bound(lambda n: {"volumes": [{"emptyDir": {}}] * n}),
     "a node selector": Bound(lambda n: {"nodeSelector": {f"k{index}": "v" for index in range(n)}}),
-    "gates of other systems": Bound(
-        lambda n: {"schedulingGates": [0] * n + [{"name": names.GATE}]}
-    ),
+    "other gates": Bound(lambda n: {"schedulingGates": [0] * n + [{"name": names.GATE}]}),
     "a long name": Bound(lambda n: {"priorityClassName": "p" * (bounds.LONGEST_NAME + n)}),
-    "values of an affinity": Bound(
-        lambda n: {"affinity": {"podAffinity": [0] * n}}, bounds.MOST_VALUES - 1
-    ),
+    "affinity": Bound(lambda n: {"affinity": {"podAffinity": [0] * n}}, bounds.MOST_VALUES - 1),
     "values of a requirement": Bound(
         lambda n: node_affinity([{"matchFields": [requirement(*("v" * n))]}]),
         bounds.MOST_VALUES - 9,  # six objects and lists around the values, and three fields

@@ -198,9 +198,7 @@ GUARANTEED = {
 
 
 @pytest.mark.parametrize(("resources", "want"), GUARANTEED.values(), ids=GUARANTEED)
-def test_whether_a_container_makes_its_pod_guaranteed(
-    resources: dict[str, Any], *, want: bool
-) -> None:
+def test_which_pods_are_guaranteed(resources: dict[str, Any], *, want: bool) -> None:
     assert is_guaranteed({"containers": [{"resources": resources}]}) is want
 
 

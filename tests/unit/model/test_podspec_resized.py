@@ -25,11 +25,7 @@ def pending(reason: str) -> dict[str, Any]:
 POD = {"containers": [container("main", "2")]}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
     "no status yet": (POD, {}, 2000),
-    "requested, allocated and effective are equal": (
-        POD,
-        {"containerStatuses": [allocated("main", "2")]},
-        2000,
-    ),
+    "all three are equal": (POD, {"containerStatuses": [allocated("main", "2")]}, 2000),
     "it shrinks, and the old request is still allocated": (
         POD,
         {"containerStatuses": [allocated("main", "3")]},

@@ -56,9 +56,7 @@ def test_a_sum_has_every_resource_of_every_summand(summands: list[dict[str, int]
 
 
 @given(resources, resources)
-def test_the_maximum_has_the_larger_amount_of_each_resource(
-    left: dict[str, int], right: dict[str, int]
-) -> None:
+def test_the_maximum_has_the_larger_amounts(left: dict[str, int], right: dict[str, int]) -> None:
     for name, number in maximum(left, right).items():
         assert number == max(left.get(name, 0), right.get(name, 0))
 

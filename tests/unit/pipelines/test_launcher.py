@@ -159,12 +159,9 @@ def runtime_of(*names: str) -> Raw:
 
 
 RUNTIMES: dict[str, tuple[Raw, list[str]]] = {
-    "a runtime of torch: the nodes": (runtime_of("dataset-initializer", "node"), ["node"]),
-    "a runtime of MPI: the nodes and the launcher": (
-        runtime_of("node", "launcher"),
-        ["node", "launcher"],
-    ),
-    "a runtime that the step may not read: the nodes": ({}, ["node"]),
+    "torch: nodes": (runtime_of("dataset-initializer", "node"), ["node"]),
+    "MPI: nodes and launcher": (runtime_of("node", "launcher"), ["node", "launcher"]),
+    "unreadable: nodes": ({}, ["node"]),
 }
 
 
@@ -200,9 +197,7 @@ def test_only_a_retry_of_a_step_uses_the_same_name_for_its_job() -> None:
     ("task", "stem"),
     [("train", "train-"), ("2nd step", "job-2nd-step-"), ("", "job-"), ("x" * 99, "x" * 40 + "-")],
 )
-def test_the_name_of_a_job_is_a_dns_label_even_in_the_names_of_its_pods(
-    task: str, stem: str
-) -> None:
+def test_the_name_of_a_job_is_a_dns_label(task: str, stem: str) -> None:
     name = name_of(job_of(), task=task)
     assert name.startswith(stem)
     assert len(name) <= 63 - len("-worker-9999")
@@ -231,17 +226,15 @@ LINES: dict[str, tuple[list[Raw], Raw, str]] = {
 
 @pytest.mark.parametrize(("conditions", "status", "want"), LINES.values(), ids=LINES)
 def test_the_status_line_of_a_job_says(conditions: list[Raw], status: Raw, want: str) -> None:
-    observations = [(0.0, {"status": {"conditions": conditions}}, {"status": status})]
-    assert list(lines_of(observations)) == [want]
+    polls = [(0.0, {"status": {"conditions": conditions}}, {"status": status})]
+    assert list(lines_of(polls)) == [want]
 
 
 def test_a_status_line_is_printed_once_a_minute_and_when_the_reason_changes() -> None:
     at = [(float(second), queued(second)) for second in range(0, 130, 10)]
     at += [(130.0, {**queued(1), "reason": "Quota"}), (140.0, placed(1)), (150.0, placed(2))]
-    observations = [
-        (now, {"status": {"conditions": RUNNING}}, {"status": status}) for now, status in at
-    ]
-    printed = [line.rpartition(", ")[2] for line in lines_of(observations)]
+    polls = [(now, {"status": {"conditions": RUNNING}}, {"status": status}) for now, status in at]
+    printed = [line.rpartition(", ")[2] for line in lines_of(polls)]
     assert printed == [
         "jobs ahead: 0",
         "jobs ahead: 60",
@@ -252,12 +245,12 @@ def test_a_status_line_is_printed_once_a_minute_and_when_the_reason_changes() ->
 
 
 def test_a_deleted_job_fails_the_step_with_its_last_known_state() -> None:
-    observations: list[tuple[float, Raw, Raw]] = [
+    polls: list[tuple[float, Raw, Raw]] = [
         (0.0, {"status": {}}, {"status": queued(1)}),
         (1.0, {}, {}),
     ]
     with pytest.raises(RuntimeError, match=r"was deleted; it was last Queued: NoRoom"):
-        list(lines_of(observations))
+        list(lines_of(polls))
 
 
 def test_the_results_of_a_job_that_ended() -> None:
@@ -501,9 +494,7 @@ def test_a_request_that_fails_does_not_fail_the_step(
     assert len(step.api.created) == 1
 
 
-@pytest.mark.parametrize(
-    "lost", [["PATCH"], []], ids=["its answer is lost", "another client wrote first"]
-)
+@pytest.mark.parametrize("lost", [["PATCH"], []], ids=["its answer is lost", "another wrote first"])
 def test_a_retry_adopts_the_job_although_its_first_try_fails(
     start: Start, monkeypatch: pytest.MonkeyPatch, lost: list[str]
 ) -> None:

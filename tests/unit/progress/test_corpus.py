@@ -100,7 +100,7 @@ def test_at_least_95_percent_of_the_logs_are_read_right() -> None:
     assert counts[RIGHT] >= len(CASES) * 0.95, counts
 
 
-OTHER_OUTPUT = [
+OTHER = [
     "Loading checkpoint shards:  50%|#####     | 2/4 [00:01<00:01,  1.2it/s]",
     "Map:  45%|####      | 450/1000 [00:01<00:01, 400.12 examples/s]",
     "model.safetensors: 100%|##########| 1.00G/1.00G [00:04<00:00, 100MB/s]",
@@ -113,9 +113,6 @@ OTHER_OUTPUT = [
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_other_output_between_the_lines_changes_nothing(case: Case) -> None:
-    lines = [text for line in case.lines for text in (*OTHER_OUTPUT, line)] + OTHER_OUTPUT
-    with_other, without = read(lines), read(case.lines)
-    assert judge(case, with_other) == judge(case, without), (
-        with_other.progress(),
-        without.progress(),
-    )
+    lines = [text for line in case.lines for text in (*OTHER, line)] + OTHER
+    mixed, alone = read(lines), read(case.lines)
+    assert judge(case, mixed) == judge(case, alone), (mixed.progress(), alone.progress())

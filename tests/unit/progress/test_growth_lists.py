@@ -66,10 +66,7 @@ SERIES: dict[str, tuple[list[float | None], GrowthState]] = {
     "the threshold follows its best interval, not its last": ([0.01, 0.1, 0.05, 0.0029], WATCHING),
     "small progress is growth if the best was small": ([0.001, 0.001], NEW),
     "a job that has never grown": ([0.0, 0.0], COMPLETING),
-    "an unknown interval between two intervals below": (
-        [0.1, 0.001, None, None, 0.001],
-        COMPLETING,
-    ),
+    "an unknown interval in between": ([0.1, 0.001, None, None, 0.001], COMPLETING),
     "an unknown interval is not an interval below": ([0.1, None, None], NEW),
 }
 

@@ -28,7 +28,7 @@ CASES: dict[str, tuple[JobBuilder, list[tuple[str, int]], list[str]]] = {
 
 
 @pytest.mark.parametrize(("builder", "replicas", "want"), CASES.values(), ids=CASES)
-def test_the_pods_that_may_print(
+def test_the_pods_that_print(
     builder: JobBuilder, replicas: list[tuple[str, int]], want: list[str]
 ) -> None:
     assert [pod.name for pod in printing_pods(builder.build(), pods(builder, *replicas))] == want

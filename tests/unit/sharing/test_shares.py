@@ -108,12 +108,7 @@ EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
     ),
     "everything else": (
         {"worker": HALF},
-        sharing(
-            "0.5",
-            priority="high",
-            loss_budget="0.1",
-            min_share="0.3",
-        ),
+        sharing("0.5", priority="high", loss_budget="0.1", min_share="0.3"),
         [
             "kfext.dev/gpu-priority of worker is low and was edited to high",
             "kfext.dev/gpu-loss-budget of worker is 0.05 and was edited to 0.1",

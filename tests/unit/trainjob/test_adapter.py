@@ -255,9 +255,7 @@ UNHELD = {
 
 
 @pytest.mark.parametrize(("raw", "context", "reason"), UNHELD.values(), ids=UNHELD)
-def test_a_job_that_is_not_held_and_the_reason(
-    raw: Raw, context: ReviewContext, reason: str
-) -> None:
+def test_why_a_job_is_not_held(raw: Raw, context: ReviewContext, reason: str) -> None:
     result = mutate_job(raw, context)
     after = apply(raw, list(result.ops))
     assert names.HELD not in after["metadata"]["annotations"]

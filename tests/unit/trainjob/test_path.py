@@ -181,7 +181,7 @@ def test_pods_of_a_later_stage_delay_no_other_pod_and_their_capacity_is_held(
     assert tracked.verdict.message == "2 pods are on n0"
     row = world.planner.cluster.ledger.row("n0")
     assert world.planner.cluster.ledger.free(["cpu"])[0, row] == 0, (
-        "the capacity for the launcher is held"
+        "the launcher's capacity is held"
     )
     world.show_pod(0, of="launcher", gated=True)
     assert list(pins(world).values()) == ["n0"]
@@ -226,10 +226,7 @@ def test_after_three_attempts_the_job_is_released_from_the_queue() -> None:
 
 
 def without_all_pods(world: World, *, created: int, report: str = "") -> list[Step | None]:
-    """Return the last steps of at most four starts in which only `created` pods are created.
-
-    `report`: what the operator reports about the missing pods.
-    """
+    """Return the last steps of at most four starts with `created` of the pods."""
     steps: list[Step | None] = []
     for _ in range(4):
         for index in range(created):

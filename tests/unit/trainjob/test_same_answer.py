@@ -135,9 +135,7 @@ MOMENTS = (at_admission, once_rendered, in_plan, in_plan_from_its_runtime)
 @pytest.mark.parametrize("colocation", ["preferred", "required"])
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_answer_is_the_same_at_admission_in_the_controller_and_in_plan(
-    case: Case, moment: Any, colocation: str
-) -> None:
+def test_the_answer_is_the_same_at_each_moment(case: Case, moment: Any, colocation: str) -> None:
     want = getattr(case, colocation)
     if case.nodes_decide and moment is at_admission:
         want = Answer(PLACED)  # the webhook sees no nodes, so it holds the job for the controller

@@ -63,9 +63,7 @@ CLUSTERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("cluster", "want"), CLUSTERS.values(), ids=CLUSTERS)
-def test_the_addresses_of_a_cluster_get_the_ports_of_the_job(
-    cluster: dict[str, Any], want: Any
-) -> None:
+def test_the_ports_of_a_cluster(cluster: dict[str, Any], want: Any) -> None:
     config_ = TFConfig(config(**cluster)).with_ports("train", base=BASE)
     assert config_ is not None
     content = json.loads(config_)
@@ -107,9 +105,7 @@ REPLICAS: dict[str, tuple[str, int, int | None]] = {
 
 
 @pytest.mark.parametrize(("type_", "index", "want"), REPLICAS.values(), ids=REPLICAS)
-def test_the_port_offset_of_a_replica_beside_two_servers(
-    type_: str, index: int, want: int | None
-) -> None:
+def test_the_port_offset_beside_two_servers(type_: str, index: int, want: int | None) -> None:
     assert offset_of(type_, index, servers=2) == want
 
 

@@ -98,9 +98,7 @@ OTHERS: dict[str, tuple[Raw, str]] = {
 
 
 @pytest.mark.parametrize(("container", "want"), OTHERS.values(), ids=OTHERS)
-def test_the_reason_why_a_command_is_not_torchrun_with_the_operators_rendezvous(
-    container: Raw, want: str
-) -> None:
+def test_why_a_command_does_not_use_the_operators_rendezvous(container: Raw, want: str) -> None:
     assert want in why_not_torchrun(container)
 
 
@@ -180,20 +178,12 @@ def test_quoted_words_reach_torchrun(words: list[str]) -> None:
     )
 
 
-RENDEZVOUS_OPTIONS = [
-    "--nnodes=2",
-    "--rdzv_id=x",
-    "--max_restarts=1",
-    "--standalone",
-    "--node-rank=0",
-]
-OTHER_OPTIONS = ["-m", "--nproc_per_node=2", "--no-python", "--role=a", "-r3", "--log-dir=x"]
+RENDEZVOUS = ["--nnodes=2", "--rdzv_id=x", "--max_restarts=1", "--standalone", "--node-rank=0"]
+OTHER = ["-m", "--nproc_per_node=2", "--no-python", "--role=a", "-r3", "--log-dir=x"]
 
 
 @given(
-    st.lists(st.sampled_from(OTHER_OPTIONS)),
-    st.sampled_from(RENDEZVOUS_OPTIONS),
-    st.lists(st.sampled_from(OTHER_OPTIONS)),
+    st.lists(st.sampled_from(OTHER)), st.sampled_from(RENDEZVOUS), st.lists(st.sampled_from(OTHER))
 )
 def test_a_rendezvous_option_counts_only_before_the_script(
     before: list[str], own: str, after: list[str]
@@ -336,9 +326,7 @@ FIXED: dict[str, tuple[Raw, str]] = {
 
 
 @pytest.mark.parametrize(("container", "why"), FIXED.values(), ids=FIXED)
-def test_the_reason_why_only_the_present_number_of_agents_can_train(
-    container: Raw, why: str
-) -> None:
+def test_why_only_the_present_number_of_agents_can_train(container: Raw, why: str) -> None:
     result = agents_of(container)
     assert isinstance(result, str)
     assert why in result
