@@ -1,27 +1,27 @@
 """The errors of kfext.
 
 KfextError
-├── UserError              invalid input of a person; the message says what is allowed
+├── UserError              invalid user input; the message says what is allowed
 │   ├── QuantityError      not a Kubernetes quantity
 │   └── SettingError       a malformed setting: field, value, allowed values, an example
-├── LeaseLost              another controller leads, or the Lease was not renewed: end the process
+├── LeaseLost              the Lease was lost to another controller, or not renewed: end the process
 └── ApiError               the API server refused, or could not be reached
     ├── BadRequest         400: the API server could not read the request
     ├── Unauthorized       401
     ├── Forbidden          403
     ├── NotFound           404
-    │   └── NotServed      404 of a path, not of an object: the API server does not serve it
+    │   └── NotServed      404 for a path, not an object: the API server does not serve it
     ├── Conflict           409: another client wrote first, or the object exists already
     ├── Gone               410: the resource version is too old; list again
     ├── Invalid            422: a failed `test` of a JSON patch, or a schema violation
     ├── TooManyRequests    429, with the seconds to wait
     ├── Unavailable        no connection, no answer in time, or 5xx
-    ├── AnswerTooLarge     an answer longer than the caller allows; the rest was not read
+    ├── AnswerTooLarge     a response longer than the caller allows; its remainder was not read
     └── NotLeading         a write that was not sent, because this process may no longer lead
 """
 
-_PASSING = frozenset({401, 404, 408, 409, 410, 429})
-"""HTTP statuses of refusals that a newer version of the object, or time, may end."""
+_TRANSIENT = frozenset({401, 404, 408, 409, 410, 429})
+"""HTTP statuses of requests that may succeed later, or with a newer version of the object."""
 
 
 class KfextError(Exception):
@@ -29,17 +29,17 @@ class KfextError(Exception):
 
 
 class UserError(KfextError):
-    """Invalid input of a person; the message is for that person."""
+    """Invalid user input; the message is for the user."""
 
 
 class QuantityError(UserError):
-    """A text that is not a Kubernetes quantity."""
+    """A string that is not a Kubernetes quantity."""
 
 
 class SettingError(UserError):
     """A malformed setting.
 
-    `field`: where the value was set.
+    `field`: the path of the field or annotation that was set.
     `value`: the value that is not allowed.
     `allowed`: the allowed values, in words.
     `example`: an allowed value.
@@ -60,7 +60,7 @@ class LeaseLost(KfextError):  # noqa: N818 - an event as much as an error
 class ApiError(KfextError):
     """The API server refused a request, or could not be reached.
 
-    `status`: the HTTP status, 0 without an answer.
+    `status`: the HTTP status; 0 if there was no response.
     `reason`: the machine-readable reason of the Status object.
     `message`: the message of the Status object.
     """
@@ -73,9 +73,9 @@ class ApiError(KfextError):
 
     @property
     def final(self) -> bool:
-        """Whether the answer shows that the same request would be refused again."""
-        refused = 400 <= self.status < 500 and self.status not in _PASSING
-        return refused or "request is too large" in self.message  # of etcd, with status 500
+        """Whether the API server would refuse the same request again."""
+        refused = 400 <= self.status < 500 and self.status not in _TRANSIENT
+        return refused or "request is too large" in self.message  # etcd; status 500
 
 
 class BadRequest(ApiError):  # noqa: N818 - the API's own name, as for all errors below
@@ -95,7 +95,7 @@ class NotFound(ApiError):  # noqa: N818
 
 
 class NotServed(NotFound):
-    """HTTP status 404 of a path, not of an object: the API server has no such (sub)resource."""
+    """HTTP status 404 for a path, not an object: the API server has no such (sub)resource."""
 
     @property
     def final(self) -> bool:
@@ -116,7 +116,7 @@ class Invalid(ApiError):  # noqa: N818
 
 
 class TooManyRequests(ApiError):  # noqa: N818
-    """HTTP status 429; `retry_after` is in seconds."""
+    """HTTP status 429; `retry_after`: the seconds to wait before a retry."""
 
     def __init__(self, *, status: int, reason: str, message: str, retry_after: float) -> None:
         super().__init__(status=status, reason=reason, message=message)
@@ -124,11 +124,11 @@ class TooManyRequests(ApiError):  # noqa: N818
 
 
 class Unavailable(ApiError):  # noqa: N818
-    """No connection, no answer in time, or an HTTP status of 500 or above."""
+    """No connection, no response in time, or an HTTP status of 500 or above."""
 
 
 class AnswerTooLarge(ApiError):  # noqa: N818
-    """The answer is longer than the caller allows."""
+    """The response is longer than the caller allows."""
 
 
 class NotLeading(ApiError):  # noqa: N818

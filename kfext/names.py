@@ -1,4 +1,4 @@
-"""Every name that kfext writes or reads in the cluster, each with its contract.
+"""Every name that kfext writes or reads in the cluster, each with its meaning.
 
 Users see these names in annotations, labels, events and conditions, so they are an interface. No
 other module spells a name out.
@@ -24,10 +24,10 @@ NEW_NODES_NAMESPACE = "kfext-nodes"
 PLACEHOLDER_TEMPLATE = "kfext-placeholder"
 """PodTemplate in NEW_NODES_NAMESPACE of the placeholders, and their PriorityClass."""
 PLACEHOLDER_PRIORITY = -10
-"""The priority of that class: cluster-autoscaler adds no nodes for a lower priority."""
+"""The value of that class: cluster-autoscaler adds no nodes for pods of lower priority."""
 
 RESERVATION_PRIORITY = "kfext-gpu-reservation"
-"""PriorityClass of the reservation pods; a ValidatingAdmissionPolicy of its name enforces that."""
+"""PriorityClass of the reservation pods; a ValidatingAdmissionPolicy of that name enforces it."""
 
 PARTS_POLICY = "kfext-gpu-parts"
 """ValidatingAdmissionPolicy and its binding: pods with a GPU share start only where kfext places
@@ -54,7 +54,7 @@ CAPACITY_RECORD = "kfext-capacity"
 """ConfigMap in NAMESPACE with the capacity and free capacity of each node, and the reservation. It
 names no job."""
 CLUSTER_VIEW = "kfext-cluster-view"
-"""ClusterRole of people who may see the whole cluster, and Role in NAMESPACE to read the record."""
+"""ClusterRole of people who may see the whole cluster, and Role to read CAPACITY_RECORD."""
 
 CA_SECRET = "kfext-webhook-ca"
 WEBHOOK_SERVICE = "kfext-webhook"
@@ -104,7 +104,7 @@ HELD = f"{DOMAIN}/held"
 client. Without it, suspend=true means that a person or another system suspended the job."""
 
 PLAN = f"{DOMAIN}/plan"
-"""JSON of model.plan.Plan, which the controller writes in the same patch as the recorded change."""
+"""JSON of model.plan.Plan; the controller writes it in the same patch as the change it records."""
 
 STATE = f"{DOMAIN}/state"
 """JSON of model.job_state.JobState, at most 4 KiB, which the controller writes."""
@@ -174,22 +174,22 @@ POST_AUTHORITY = f"{DOMAIN}/post-authority"
 of PROGRESS_SERVICE. The pod webhook writes it, and the pod reads it as a file."""
 
 ISTIO_INJECT = "sidecar.istio.io/inject"
-"""Set to "false" on templates that do not set it: a sidecar never ends, nor would its pod."""
+"""kfext sets it to "false" on templates that lack it: with a sidecar a pod would never end."""
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
-"""Annotation of Karpenter on a pod: "true" keeps it from removing the node of the pod."""
+"""Annotation on a pod: "true" keeps Karpenter from removing the node of the pod."""
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-"""Annotation of cluster-autoscaler on a pod: "false" does the same."""
+"""Annotation on a pod: "false" keeps cluster-autoscaler from removing the node of the pod."""
 
 # --- names of other systems that kfext reads ----------------------------------------------------
 
 ISTIO_REVISION = "istio.io/rev"
-"""Label on a pod that asks for the sidecar of a revision of Istio."""
+"""Label on a pod: the revision of Istio that injects its sidecar."""
 ISTIO_DATAPLANE = "istio.io/dataplane-mode"
 """Label on a pod: `ambient` for Istio's mesh without sidecars."""
 KATIB_COLLECTOR = "metrics-logger-and-collector"
-"""Container that Katib adds to the pod that it measures. The training then prints into a file, and
-this container prints the file. Source: katib pkg/webhook/v1beta1/pod."""
+"""Container that Katib adds to the pod that it measures. The training container then prints into a
+file, and this container prints the file. Source: katib pkg/webhook/v1beta1/pod."""
 LINKERD_INJECT = "linkerd.io/inject"
 """Annotation on a pod: `enabled` or `ingress` for Linkerd's proxy."""
 
@@ -203,7 +203,7 @@ TRAINING_OPERATOR = "kubeflow.org/training-operator"
 """The operator runs a job only if runPolicy.managedBy is unset or has this value."""
 
 DEFAULT_SCHEDULER = "default-scheduler"
-"""The schedulerName of pods that kube-scheduler binds: kfext leaves all others alone."""
+"""The schedulerName of pods that kube-scheduler binds: kfext leaves all other pods alone."""
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 NATIVE_GPU = "nvidia.com/gpu"
@@ -252,7 +252,7 @@ it, or it demands requests or limits that a template leaves out."""
 REASON_RESERVED = "Reserved"
 """The job would fit, but the capacity is reserved for a job that has waited longer."""
 REASON_WAITING_FOR_NODES = "WaitingForNodes"
-"""kfext has asked the autoscaler for nodes for the whole gang, or does so when its turn comes."""
+"""kfext has asked the autoscaler for nodes for the whole gang, or will when its turn comes."""
 REASON_NO_NEW_NODES = "NoNewNodes"
 """The autoscaler did not add the nodes; kfext asks again later."""
 REASON_WAITING_FOR_OPERATOR = "WaitingForOperator"
@@ -260,7 +260,7 @@ REASON_WAITING_FOR_OPERATOR = "WaitingForOperator"
 REASON_WAITING_FOR_CARD = "WaitingForCard"
 """A GPU that the job shares is not reserved yet, or the agent has not reported it."""
 REASON_CARD_TIMEOUT = "CardTimeout"
-"""Such a GPU was not available in time; the job was suspended, and will start elsewhere."""
+"""A shared GPU was not available in time; the job was suspended, and will start elsewhere."""
 REASON_CARD_LOST = "CardLost"
 """The GPU that the job shared is no longer reserved; the job was suspended."""
 REASON_EVICTED = "Evicted"
@@ -276,7 +276,7 @@ REASON_REPLANNED = "Replanned"
 REASON_RELEASED = "Released"
 """kfext released the job; it runs as on plain Kubernetes."""
 REASON_NOT_MANAGED = "NotManaged"
-"""The job's namespace is not opted in, or no longer, so kfext released the job."""
+"""The job's namespace is not, or no longer, managed, so kfext released the job."""
 REASON_RELEASED_BY_USER = "ReleasedByUser"
 """A person released the job with `kubectl kfext release`."""
 REASON_SUSPENDED_BY_USER = "SuspendedByUser"
@@ -309,8 +309,8 @@ CPU_USE_KNOWN = "CpuUseKnown"
 REASON_CPU_USE_PENDING = "CpuUsePending"
 """The pod has not run for long enough to be measured."""
 REASON_CPU_USE_FORBIDDEN = "CpuUseForbidden"
-"""kfext may not read the metrics API: an administrator has not granted the right, or not for this
-namespace."""
+"""kfext may not read the metrics API: an administrator has not granted the permission, or not for
+this namespace."""
 REASON_CPU_USE_UNAVAILABLE = "CpuUseUnavailable"
 """The cluster has no metrics API, or it returns no usable answer in time."""
 
@@ -337,8 +337,8 @@ REASON_STALLED = "Stalled"
 stopped because of this and resumes from its last checkpoint."""
 
 RESIZED = "Resized"
-"""Condition of a job that opted in to a policy of the companion: whether any of its pods has other
-CPU than the user wrote; its reasons follow."""
+"""Condition of a job that opted in to a policy of the companion: whether any of its pods has a
+different CPU size than the user wrote; its reasons follow."""
 REASON_CPU_MOVED = "CpuMoved"
 """kfext changed the CPU of the job's pods; the message says why."""
 REASON_WOULD_MOVE = "WouldMoveCpu"
@@ -346,7 +346,7 @@ REASON_WOULD_MOVE = "WouldMoveCpu"
 REASON_NOTHING_TO_MOVE = "NothingToMove"
 """The CPU of the job needs no change."""
 REASON_STANDS_DOWN = "StandsDown"
-"""The job is ineligible for a policy: it cannot act on the job for now; the message says why."""
+"""The job is ineligible: a policy cannot change it for now; the message says why."""
 REASON_RESTS = "Rests"
 """A policy is disabled for the job, because its change did not help or the user took over."""
 REASON_RESIZE_REFUSED = "ResizeRefused"
@@ -354,7 +354,7 @@ REASON_RESIZE_REFUSED = "ResizeRefused"
 REASON_TOO_EARLY = "TooEarly"
 """The growth of the job or its use of CPU is not known yet."""
 REASON_CPU_RESTORED = "CpuRestored"
-"""The job has the CPU that the user wrote again."""
+"""The job has again the CPU that the user wrote."""
 
 SCALED = "Scaled"
 """Condition of a job that opted in to be scaled: whether its number of workers differs from the
@@ -374,7 +374,7 @@ REASON_NO_CHECKPOINT = "NoCheckpointSeen"
 REASON_WOULD_SCALE = "WouldScale"
 """kfext would change the number of workers, but the TrainingPolicy only lets it observe."""
 REASON_SCALE_REFUSED = "ScaleRefused"
-"""The API server refused another number of workers; the message quotes it."""
+"""The API server refused a new number of workers; the message quotes it."""
 
 MOVED = "Moved"
 """Condition of a job that opted in to be moved: whether kfext has moved it; its reasons follow, and

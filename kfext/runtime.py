@@ -1,4 +1,4 @@
-"""The common parts of all services: log format, signals, metrics, and probes over HTTP."""
+"""Log format, signals, metrics and HTTP probes, the same for all services."""
 
 import asyncio
 import logging
@@ -17,9 +17,9 @@ from structlog.typing import Processor
 Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 
 Check = Callable[[], str | None]
-"""Returns a description of the problem, or None without a problem."""
+"""Returns a description of the problem; None means that there is no problem."""
 Series = tuple[tuple[str, ...], float | None]
-"""The values of the labels, and the value; a series without a value is not exported."""
+"""The label values of a series and its value; a series with the value None is not exported."""
 
 
 class Scraped(Collector):
@@ -29,12 +29,12 @@ class Scraped(Collector):
         self._collect = collect
 
     def collect(self) -> Iterable[Metric]:
-        """Return the present metrics."""
+        """Return the metrics as of now."""
         return self._collect()
 
 
 def filled(family: Family, series: Iterable[Series]) -> Family:
-    """Return a family of metrics after adding its series."""
+    """Add series to a family of metrics; return the family."""
     for labels, value in series:
         if value is not None:
             family.add_metric(labels, value)
@@ -56,7 +56,7 @@ def configure_logs(level: str = "info") -> None:
     ]
     terminal = sys.stderr.isatty()
     renderer: list[Processor] = (
-        # The default shows all local variables: users' data, and seconds of work.
+        # The default traceback takes seconds, and prints all local variables: users' data.
         [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if terminal
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
@@ -102,8 +102,8 @@ async def serve_probes(
         )
 
     app = web.Application()
-    app.router.add_get("/healthz", _answer(live))
-    app.router.add_get("/readyz", _answer(ready))
+    app.router.add_get("/healthz", _probe_handler(live))
+    app.router.add_get("/readyz", _probe_handler(ready))
     app.router.add_get("/metrics", metrics)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
@@ -111,7 +111,7 @@ async def serve_probes(
     return runner
 
 
-def _answer(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _probe_handler(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         problem = check()
         return web.Response(text=problem or "ok", status=503 if problem else 200)

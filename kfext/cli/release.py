@@ -21,7 +21,7 @@ from kfext.core.patches.pod import ungate
 from kfext.errors import ApiError, Conflict, Invalid, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.gpu import has_part
+from kfext.model.gpu import has_slot_units
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 
@@ -128,8 +128,7 @@ async def _mark_released(client: Client, job: TrainingJob, raw: Raw, *, all_that
     for _ in range(_TRIES):
         try:
             await client.json_patch(
-                paths.jobs(job.kind, job.namespace, job.name),
-                user_release_patch(raw, job),
+                paths.jobs(job.kind, job.namespace, job.name), user_release_patch(raw, job)
             )
         except (Invalid, Conflict) as error:  # the job has changed, or a policy refuses the patch
             refusal = error.message
@@ -156,7 +155,7 @@ async def _free_pods(client: Client, job: TrainingJob) -> list[str]:
         for pod in await _gated(client, job):
             path = paths.pods(pod.namespace, pod.name)
             try:
-                if pod.has_slot and has_part(pod.requests):
+                if pod.has_slot and has_slot_units(pod.requests):
                     await client.delete(path, uid=pod.uid)
                     deleted += 1
                 else:

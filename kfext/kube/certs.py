@@ -1,7 +1,7 @@
-"""Certificates: the controller's authority, and the leaves that webhooks sign with it.
+"""The certificate authority (CA) of the controller, and the leaf certificates that webhooks sign.
 
-The leader of the controllers stores the authority in a Secret, which the webhooks read, and makes
-the API servers trust it. Only this module uses `cryptography`.
+The leading controller stores the CA in a Secret, from where the webhooks read it, and makes the API
+servers trust it. Only this module uses `cryptography`.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 _CONFIGURATIONS = (FIRST_WEBHOOKS, WEBHOOK_CONFIGURATION)
 """The webhook configurations of kfext."""
 
-_AUTHORITY_LIFE = timedelta(days=365)
+_CA_LIFE = timedelta(days=365)
 _LEAF_LIFE = timedelta(days=7)
 _SKEW = timedelta(hours=1)  # clocks of other machines may be behind this one
 _CHECK_SECONDS = 15.0
@@ -45,7 +45,7 @@ class Pair:
 
     @property
     def usable(self) -> bool:
-        """Whether both are readable, belong together, and have the type of key that kfext makes."""
+        """Whether both are readable, belong together, and have kfext's type of key."""
         try:
             certificate = x509.load_pem_x509_certificate(self.certificate)
             key = serialization.load_pem_private_key(self.key, password=None)
@@ -56,12 +56,12 @@ class Pair:
 
 
 def new_authority(*, now: datetime) -> Pair:
-    """Return a self-signed authority, valid for 365 days."""
+    """Return a self-signed CA, valid for 365 days."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # The time makes the name unique, so that verifiers can distinguish old and new authorities.
+    # The time makes the name unique, so that verifiers can distinguish old and new CAs.
     name = _name(f"kfext-webhook-ca {now:%Y-%m-%dT%H:%M:%SZ}")
     builder = (
-        _builder(name, issuer=name, key=key, now=now, life=_AUTHORITY_LIFE)
+        _builder(name, issuer=name, key=key, now=now, life=_CA_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(sign_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -72,7 +72,7 @@ def new_authority(*, now: datetime) -> Pair:
 def new_leaf(authority: Pair, *, names: Sequence[str], now: datetime) -> Pair:
     """Return a server certificate for DNS names and IP addresses, valid for 7 days.
 
-    Raises ValueError for an authority that is not `usable`.
+    Raises ValueError for a CA that is not `usable`.
     """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = serialization.load_pem_private_key(authority.key, password=None)
@@ -92,17 +92,17 @@ def new_leaf(authority: Pair, *, names: Sequence[str], now: datetime) -> Pair:
 
 
 def due(certificate: bytes, *, now: datetime) -> bool:
-    """Return whether two thirds of a certificate's lifetime have passed, or it has not begun.
+    """Return whether two thirds of a certificate's life have passed, or it has not started.
 
-    A certificate made while a clock was ahead is refused until its lifetime begins.
+    A certificate that was made while a clock was ahead is refused until its life starts.
     """
     parsed = x509.load_pem_x509_certificate(certificate)
-    begin, end = parsed.not_valid_before_utc, parsed.not_valid_after_utc
-    return not begin <= now < begin + (end - begin) * 2 / 3
+    start, end = parsed.not_valid_before_utc, parsed.not_valid_after_utc
+    return not start <= now < start + (end - start) * 2 / 3
 
 
-def bundle(current: bytes, others: bytes, *, now: datetime) -> bytes:
-    """Return the authorities to trust, each once: the current, then others that are valid."""
+def trust_bundle(current: bytes, others: bytes, *, now: datetime) -> bytes:
+    """Return the CA certificates to trust, each once: the current CA, then others still valid."""
     trusted = [x509.load_pem_x509_certificate(current)]
     for block in others.split(b"-----END CERTIFICATE-----")[:-1]:
         try:
@@ -171,9 +171,9 @@ def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pai
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The authority that signs now, and the PEM bundle of all authorities that are still trusted.
+    """The CA that signs now, and the PEM bundle of all CA certificates that are still trusted.
 
-    `version`: the resource version of the Secret, empty before it is written.
+    `version`: the resource version of the Secret; empty before it is written.
     """
 
     authority: Pair
@@ -182,21 +182,21 @@ class Trust:
 
 
 async def read_trust(client: Client) -> Trust:
-    """Return the content of the Secret, usable or not. Raises NotFound, ApiError."""
+    """Return the content of the Secret, which may be unusable. Raises NotFound, ApiError."""
     secret = await client.get(paths.secrets(NAMESPACE, CA_SECRET))
     data = secret.get("data") or {}
-    pair = Pair(decoded(data.get("tls.crt")), decoded(data.get("tls.key")))
-    return Trust(pair, decoded(data.get("ca.crt")), secret["metadata"]["resourceVersion"])
+    pair = Pair(from_base64(data.get("tls.crt")), from_base64(data.get("tls.key")))
+    return Trust(pair, from_base64(data.get("ca.crt")), secret["metadata"]["resourceVersion"])
 
 
 async def write_trust(client: Client, trust: Trust) -> None:
-    """Write the Secret. Raises Conflict if it changed since `trust.version`, ApiError."""
+    """Write the Secret. Raises ApiError; Conflict if it has changed since `trust.version`."""
     values = {
         "tls.crt": trust.authority.certificate,
         "tls.key": trust.authority.key,
         "ca.crt": trust.bundle,
     }
-    data = {key: encoded(value) for key, value in values.items()}
+    data = {key: to_base64(value) for key, value in values.items()}
     if trust.version:
         patch = {"metadata": {"resourceVersion": trust.version}, "data": data}
         await client.merge_patch(paths.secrets(NAMESPACE, CA_SECRET), patch)
@@ -211,13 +211,13 @@ async def write_trust(client: Client, trust: Trust) -> None:
     await client.create(paths.secrets(NAMESPACE), secret)
 
 
-def encoded(value: bytes) -> str:
+def to_base64(value: bytes) -> str:
     """Return bytes as base64, as in the API."""
     return base64.b64encode(value).decode()
 
 
-def decoded(value: str | None) -> bytes:
-    """Return the bytes of base64 from the API; empty if it is absent or damaged."""
+def from_base64(value: str | None) -> bytes:
+    """Return the bytes of a base64 text from the API; empty if it is absent or damaged."""
     try:
         return base64.b64decode(value or "")
     except binascii.Error:
@@ -230,12 +230,12 @@ def utc_now() -> datetime:
 
 
 class Issuer:
-    """Issues and renews the authority; only the leader runs one."""
+    """Issues and renews the CA; it runs in the leading controller only."""
 
     def __init__(self, client: Client, *, now: Callable[[], datetime] = utc_now) -> None:
         self._client = client
         self._now = now
-        self._next: Trust | None = None
+        self._successor: Trust | None = None
 
     async def run(self) -> None:
         """Check the Secret and the caBundle until cancelled."""
@@ -248,29 +248,30 @@ class Issuer:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def check(self) -> bool:
-        """Renew the authority if due; return whether the caBundle was written. Raises ApiError.
+        """Renew the CA if due; return whether the caBundle was written. Raises ApiError.
 
-        A new authority is stored in the Secret, where the webhooks read it, one check after the
-        caBundle contains it. Until the API servers read that caBundle, they trust only the old
-        authority, which stays valid. Old authorities stay trusted, because webhooks still serve
-        certificates that they signed.
+        A new CA is stored in the Secret, where the webhooks read it, one check after the caBundle
+        contains it. Until the API servers read that caBundle, they trust only the old CA, which
+        stays valid. Old CAs stay trusted, because webhooks still serve certificates signed by them.
         """
         now = self._now()
         stored = await self._stored()
         usable = stored.authority.usable
         if usable and not due(stored.authority.certificate, now=now):
-            self._next = None
-            return await self._inject(bundle(stored.authority.certificate, stored.bundle, now=now))
-        if self._next is None:
-            created, old = new_authority(now=now), stored.bundle + b"\n" + await self._trusted()
-            self._next = Trust(created, bundle(created.certificate, old, now=now))
-        if await self._inject(self._next.bundle):
+            self._successor = None
+            current = stored.authority.certificate
+            return await self._inject(trust_bundle(current, stored.bundle, now=now))
+        if self._successor is None:
+            created, others = new_authority(now=now), await self._read_bundles()
+            old = stored.bundle + b"\n" + others
+            self._successor = Trust(created, trust_bundle(created.certificate, old, now=now))
+        if await self._inject(self._successor.bundle):
             return True
-        renewed = self._next
+        renewed = self._successor
         await write_trust(
             self._client, Trust(renewed.authority, renewed.bundle, version=stored.version)
         )
-        self._next = None
+        self._successor = None
         _log.info("certificate authority renewed", secret=CA_SECRET)
         return False
 
@@ -281,16 +282,16 @@ class Issuer:
             return Trust(Pair(b""), b"")
 
     async def _webhooks(self, configuration_name: str) -> list[Object] | None:
-        """Return the webhooks of a configuration, or None without it."""
+        """Return the webhooks of a configuration; None means that it does not exist."""
         try:
             configuration = await self._client.get(paths.mutating_webhooks(configuration_name))
         except NotFound:
             return None
         return list(configuration.get("webhooks") or ())
 
-    async def _trusted(self) -> bytes:
-        hooks = [hook for name in _CONFIGURATIONS for hook in await self._webhooks(name) or ()]
-        return b"\n".join(decoded(hook["clientConfig"].get("caBundle")) for hook in hooks)
+    async def _read_bundles(self) -> bytes:
+        webhooks = [each for name in _CONFIGURATIONS for each in await self._webhooks(name) or ()]
+        return b"\n".join(from_base64(each["clientConfig"].get("caBundle")) for each in webhooks)
 
     async def _inject(self, trusted: bytes) -> bool:
         """Write the caBundle into every webhook that lacks it; return whether any was written.
@@ -301,14 +302,14 @@ class Issuer:
         return any(written)
 
     async def _inject_into(self, name: str, trusted: bytes) -> bool:
-        wanted = encoded(trusted)
-        hooks = await self._webhooks(name)
-        if hooks is None:
+        wanted = to_base64(trusted)
+        webhooks = await self._webhooks(name)
+        if webhooks is None:
             reason = f"there is no webhook configuration {name} yet"
             _log.warning("caBundle not written", why=reason)
             return False
         operations: list[Object] = []
-        for index, webhook in enumerate(hooks):
+        for index, webhook in enumerate(webhooks):
             if webhook["clientConfig"].get("caBundle") == wanted:
                 continue
             prefix = f"/webhooks/{index}"

@@ -27,13 +27,14 @@ PAGE = 500
 """The most objects of a page."""
 PAGE_BYTES = 16 * 2**20
 """The most bytes of a page; 500 ordinary pods need a quarter of them."""
-_FEWER = 4
+_SHRINK = 4
+"""The next request for a page that was too large asks for a quarter of the objects."""
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 API_SERVER_DEPTH = 10_000
 """The deepest nesting of JSON: the limit of Go's encoding/json, which the API server uses."""
 _FRAMES = 2_000
-"""Stack frames for everything else."""
+"""The stack frames for everything else."""
 
 
 def accept_deep_json() -> None:
@@ -56,7 +57,7 @@ class Metadata(msgspec.Struct, rename="camel"):
 
 
 class _Identity(msgspec.Struct):
-    """An object of any kind, with only its metadata."""
+    """The metadata of an object of any kind."""
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
 
@@ -85,7 +86,7 @@ def metadata_of(raw: bytes | msgspec.Raw) -> Metadata:
 
 
 class Client(Connection):
-    """An API server."""
+    """A client of one API server."""
 
     @classmethod
     async def connect(
@@ -117,7 +118,7 @@ class Client(Connection):
         return _object(await self.send(Request("get", "GET", path, query)))
 
     async def read(self, path: str, *, most: int | None = None, **query: str) -> bytes:
-        """Return the raw bytes of an answer, such as a list or the log of a pod.
+        """Return the raw bytes of a response, such as a list or the log of a pod.
 
         Raises AnswerTooLarge for more than `most` bytes.
         """
@@ -130,20 +131,21 @@ class Client(Connection):
         """Yield the pages of a collection; use each before the next, so that only one is in memory.
 
         An object can have 1.5 MiB, and a user may create hundreds. So a page is bounded in bytes: a
-        larger page is requested again with fewer objects. Raises AnswerTooLarge if a
-        single object is too large.
+        larger page is requested again with fewer objects. Raises AnswerTooLarge for an object that
+        is too large by itself.
         """
         accept = _METADATA if metadata_only else "application/json"
         limit, continue_ = PAGE, ""
         while True:
-            asked = {**query, "limit": str(limit)} | ({"continue": continue_} if continue_ else {})
-            request = Request("list", "GET", path, asked, accept=accept)
+            where = {"continue": continue_} if continue_ else {}
+            parameters = {**query, "limit": str(limit), **where}
+            request = Request("list", "GET", path, parameters, accept=accept)
             try:
                 page = _decoded(await self.send(request, most=PAGE_BYTES), _page)
             except AnswerTooLarge:
                 if limit == 1:
                     raise
-                limit = max(limit // _FEWER, 1)
+                limit = max(limit // _SHRINK, 1)
                 continue
             yield page
             continue_ = page.metadata.continue_
@@ -208,9 +210,9 @@ class Client(Connection):
     async def json_patch_as(
         self, path: str, operations: Sequence[Mapping[str, Any]], *, decode: Callable[[bytes], T]
     ) -> T:
-        """Apply JSON-patch operations like `json_patch`; return the answer as decoded by `decode`.
+        """Apply JSON-patch operations like `json_patch`; return the object as decoded by `decode`.
 
-        `decode` need not read all of it.
+        `decode` need not read all fields.
         """
         return _decoded(await self.send(_patch("json-patch+json", path, list(operations))), decode)
 

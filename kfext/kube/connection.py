@@ -40,10 +40,10 @@ from kfext.kube.paths import resource_of
 from kfext.model.tolerant import mapping, text
 
 Observe = Callable[[str, str, int], None]
-"""A function called once per request with verb, resource and HTTP status; 0 for no answer."""
+"""Called once per request with its verb, resource and HTTP status; 0 means no response."""
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_CREDENTIALS = ("auth-provider", "token", "tokenFile", "exec", "username")  # that yield a token
+_TOKEN_SOURCES = ("auth-provider", "token", "tokenFile", "exec", "username")  # of a kubeconfig
 _TOKEN_SECONDS = 60.0  # the kubelet replaces the token at 80 % of its lifetime, well before its end
 _REQUEST_SECONDS = 15.0
 _CONNECT_SECONDS = 5.0
@@ -63,11 +63,11 @@ _ERRORS: dict[int, type[ApiError]] = {
 
 
 class NoAccess(KfextError):  # noqa: N818 - shown to a person who runs a command
-    """Neither a service account nor a usable kubeconfig; the message names the attempts."""
+    """There is no usable service account or kubeconfig; the message says why."""
 
 
 class Token:
-    """The Authorization header, read again every minute because tokens are rotated."""
+    """The source of the Authorization header, read again every minute: tokens are rotated."""
 
     def __init__(
         self, read: Callable[[], str], *, monotonic: Callable[[], float] = time.monotonic
@@ -95,9 +95,9 @@ class Access:
     """How to reach the API server.
 
     `server`: its URL without a trailing slash.
-    `tls`: None for plain HTTP.
+    `tls`: the TLS context; None means plain HTTP.
     `token`: the source of the Authorization header.
-    `server_hostname`: replaces the URL's host in the check of the server's certificate.
+    `server_hostname`: the name to expect in the server's certificate, instead of the URL's host.
     """
 
     server: str
@@ -107,7 +107,7 @@ class Access:
 
 
 def find_access(*, kubeconfig: Path | None = None, context: str | None = None) -> Access:
-    """Return in-cluster access in a pod if no kubeconfig is named, else the kubeconfig's access.
+    """Return the access of a kubeconfig or, in a pod and if none is named, of its service account.
 
     Raises NoAccess.
     """
@@ -143,7 +143,7 @@ def from_kubeconfig(path: Path | None, *, context: str | None = None) -> Access:
     from kubernetes.config import kube_config  # noqa: PLC0415
 
     settings, logged = client.Configuration(), list[str]()
-    with _usable(path):
+    with _as_no_access(path):
         # The client logs why a user's plugin returns no credential, and continues as anonymous.
         log, loader = kube_config.logging.getLogger(), _loader(path, context)
         log.addFilter(collect := lambda record: logged.append(record.getMessage()))
@@ -152,7 +152,7 @@ def from_kubeconfig(path: Path | None, *, context: str | None = None) -> Access:
         finally:
             log.removeFilter(collect)
         user, token = loader._user or {}, vars(loader).get("token", "").split()[1:]
-        named = [key for key in _CREDENTIALS if key in user]
+        named = [key for key in _TOKEN_SOURCES if key in user]
         if named and not token and not settings.cert_file:
             source = f"the plugin {user['exec']['command']}" if "exec" in user else named[0]
             # In a terminal the plugin prints its error itself, and the client does not see it.
@@ -168,11 +168,11 @@ def from_kubeconfig(path: Path | None, *, context: str | None = None) -> Access:
 
 
 def namespace_of(path: Path | None, *, context: str | None = None) -> str:
-    """Return the namespace of a context of a kubeconfig; empty without a namespace.
+    """Return the namespace of a context of a kubeconfig; empty if it names none.
 
     Raises NoAccess.
     """
-    with _usable(path):
+    with _as_no_access(path):
         return text(_loader(path, context).current_context["context"].get("namespace"))
 
 
@@ -188,7 +188,7 @@ def _loader(path: Path | None, context: str | None) -> Any:
 
 
 @contextmanager
-def _usable(path: Path | None) -> Iterator[None]:
+def _as_no_access(path: Path | None) -> Iterator[None]:
     """Raise NoAccess in place of any error of the official client or of authentication."""
     try:
         yield
@@ -252,7 +252,7 @@ class Connection:
         self._may_write = may_write
 
     async def send(self, request: Request, *, most: int | None = None) -> bytes:
-        """Return the answer to a request. Raises AnswerTooLarge for more than `most` bytes."""
+        """Return the response to a request. Raises AnswerTooLarge for more than `most` bytes."""
         limits = aiohttp.ClientTimeout(total=_REQUEST_SECONDS, sock_connect=_CONNECT_SECONDS)
         token_refused = False
         throttled = 0
@@ -275,7 +275,7 @@ class Connection:
     async def stream(
         self, request: Request, *, silence_seconds: float
     ) -> AsyncGenerator[bytes, None]:
-        """Yield an empty chunk once the request is accepted, then the chunks of the answer.
+        """Yield an empty chunk once the request is accepted, then the chunks of the response.
 
         Ends when nothing arrives for `silence_seconds`. Raises Unavailable for a broken connection.
         """
@@ -290,13 +290,13 @@ class Connection:
                 async for chunk in response.content.iter_any():
                     yield chunk
             except aiohttp.SocketTimeoutError:
-                return  # quiet or dead; a new watch finds out
+                return  # nothing to send, or a dead connection: a new request will tell
 
     @asynccontextmanager
     async def _exchange(
         self, request: Request, limits: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request and yield its answer; convert failures and call the observer."""
+        """Send a request and yield its response; convert failures and call the observer."""
         answered = False
         try:
             headers = await self._access.token.header() | {"Accept": request.accept}
@@ -334,15 +334,15 @@ class Connection:
 async def _body(response: aiohttp.ClientResponse, most: int | None) -> bytes:
     if most is None:
         return await response.read()
-    parts, size = [], 0
-    async for part in response.content.iter_any():
-        size += len(part)
+    chunks, size = [], 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
         if size > most:
             response.close()  # the rest would have to be read before another request
             message = f"the answer has more than {most} bytes"
             raise AnswerTooLarge(status=response.status, reason="TooLarge", message=message)
-        parts.append(part)
-    return b"".join(parts)
+        chunks.append(chunk)
+    return b"".join(chunks)
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> ApiError:
@@ -352,7 +352,7 @@ async def _refusal(response: aiohttp.ClientResponse) -> ApiError:
 
 
 def error_of(status: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
-    """Return the error for an answer with this HTTP status."""
+    """Return the error for a response with this HTTP status, body and Retry-After header."""
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -31,7 +31,7 @@ async def served_kinds(client: Client) -> tuple[JobKind, ...]:
 
 
 async def _resources(client: Client, group: str, version: str) -> set[str]:
-    """Return the names of the resources of a group; none if the API server does not know it."""
+    """Return the names of the resources of an API version; none if the API server lacks it."""
     try:
         answer = await client.get(f"/apis/{group}/{version}")
     except NotFound:
@@ -53,9 +53,9 @@ async def outdated_kinds(client: Client, kinds: Collection[JobKind]) -> tuple[Jo
     return tuple(outdated)
 
 
-def _fields_of_spec(answer: Mapping[str, Any], kind: JobKind) -> Mapping[str, Any]:
-    """Return the fields of the spec of a kind, in the schemas of its group (OpenAPI v3)."""
-    for schema in mapping(member(answer, ("components", "schemas"))).values():
+def _fields_of_spec(schemas: Mapping[str, Any], kind: JobKind) -> Mapping[str, Any]:
+    """Return the fields of the spec of a kind from the schemas (OpenAPI v3) of its API version."""
+    for schema in mapping(member(schemas, ("components", "schemas"))).values():
         gvks = sequence(mapping(schema).get("x-kubernetes-group-version-kind"))
         if any(mapping(item).get("kind") == kind.name for item in gvks):
             return mapping(member(schema, ("properties", "spec", "properties")))
@@ -63,7 +63,7 @@ def _fields_of_spec(answer: Mapping[str, Any], kind: JobKind) -> Mapping[str, An
 
 
 def why_unserved(kinds: Collection[JobKind]) -> str:
-    """Return the message that a cluster serves none of these kinds, with their operators."""
+    """Return a message that the cluster serves none of these kinds; it names their operators."""
     plurals = " or ".join(kind.plural for kind in kinds)
     operators = " or ".join(dict.fromkeys(kind.provider for kind in kinds))
     return f"the cluster serves no {plurals}; install {operators}"
@@ -79,7 +79,7 @@ async def has_autoscaler(client: Client) -> bool:
 
 
 async def placeholder_template(client: Client) -> Mapping[str, Any]:
-    """Return the template of placeholders; empty without the component new-nodes.
+    """Return the template of placeholders; empty if the component new-nodes is not installed.
 
     Raises ApiError for other failures.
     """

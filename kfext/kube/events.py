@@ -17,41 +17,35 @@ from kfext.model.verdict import Verdict
 
 _log = structlog.get_logger(__name__)
 
-_QUEUE = 1000
-_JOBS = 10_000
-_SENTENCES = 64
+_MOST_QUEUED = 1000  # events
+_MOST_JOBS = 10_000  # remembered jobs
+_MOST_MESSAGES = 64  # remembered messages of a job
 _LONGEST_NOTE = 1024  # the API refuses more
 _LONGEST_NAME = 200  # the limit is 253, and the hash needs the rest
 
 
 @dataclass(slots=True)
 class _Recorded:
-    """The events recorded for a job."""
+    """The reason of a job, and the reasons and messages of its last events."""
 
     reason: str = ""
-    sentences: dict[tuple[str, str], None] = field(default_factory=dict)
+    messages: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
 class EventRecorder:
-    """Writes events from a queue; `record` never waits and never fails.
+    """Queues and writes events; `record` never waits and never fails.
 
     An event is written when the reason of a job changes, but never twice with the same reason and
     message. The name of an event has a hash of its content, so this holds across restarts while
     the API server stores the event. `dropped` counts events that did not reach the cluster.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        reporter: str,
-        instance: str,
-    ) -> None:
+    def __init__(self, client: Client, *, reporter: str, instance: str) -> None:
         self.dropped = 0
         self._client = client
         self._reporter = reporter
         self._instance = instance
-        self._queue: asyncio.Queue[tuple[TrainingJob, Object]] = asyncio.Queue(_QUEUE)
+        self._queue: asyncio.Queue[tuple[TrainingJob, Object]] = asyncio.Queue(_MOST_QUEUED)
         self._recorded: OrderedDict[str, _Recorded] = OrderedDict()
 
     def record(
@@ -64,9 +58,9 @@ class EventRecorder:
         reason, message = verdict.reason, verdict.message
         recorded = self._recorded.setdefault(job.uid, _Recorded())
         self._recorded.move_to_end(job.uid)
-        if len(self._recorded) > _JOBS:
+        if len(self._recorded) > _MOST_JOBS:
             self._recorded.popitem(last=False)
-        if reason == recorded.reason or (reason, message) in recorded.sentences:
+        if reason == recorded.reason or (reason, message) in recorded.messages:
             recorded.reason = reason
             return
         event = self._event(job, verdict, action=action, warning=warning)
@@ -76,9 +70,9 @@ class EventRecorder:
             self.dropped += 1
             return
         recorded.reason = reason
-        recorded.sentences[reason, message] = None
-        if len(recorded.sentences) > _SENTENCES:
-            del recorded.sentences[next(iter(recorded.sentences))]
+        recorded.messages[reason, message] = None
+        if len(recorded.messages) > _MOST_MESSAGES:
+            del recorded.messages[next(iter(recorded.messages))]
 
     async def run(self) -> None:
         """Write queued events until cancelled."""
@@ -105,7 +99,7 @@ class EventRecorder:
                 self._queue.task_done()
 
     async def drain(self) -> None:
-        """Wait until everything queued so far is written or dropped, while `run` runs."""
+        """Wait until all events queued so far are written or dropped, while `run` runs."""
         await self._queue.join()
 
     def _event(self, job: TrainingJob, verdict: Verdict, *, action: str, warning: bool) -> Object:

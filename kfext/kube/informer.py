@@ -1,4 +1,4 @@
-"""A local copy of a collection: it lists once, then follows the changes despite failures.
+"""A local copy of a collection: it lists the objects, then follows their changes, and recovers.
 
 The copy changes only between two awaits, so a reader on the same event loop always sees a
 consistent state.
@@ -29,7 +29,7 @@ _SILENCE_SECONDS = 100.0  # the server sends a bookmark every 60 to 75 seconds
 
 
 def _ignore(old: object, new: object) -> None:
-    """Ignore a change."""
+    """Do nothing about a change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +59,16 @@ class Store(Generic[T]):
         return list(self._values)
 
     def by_uid(self, uid: str) -> T | None:
-        """Return the object with this uid."""
+        """Return the object with this uid, or None."""
         entry = self._values.get(uid)
         return entry[1] if entry else None
 
     def by_name(self, name: str, *, namespace: str = "") -> T | None:
-        """Return the object that has this name now."""
+        """Return the object that has this name now, or None."""
         return self.by_uid(self._uids.get((namespace, name), ""))
 
     def put(self, key: Key, value: T) -> T | None:
-        """Store a value; return the value that it replaces."""
+        """Store a value; return the value that it replaces, or None."""
         old = self._values.get(key.uid)
         # Retain the key that was stored first: it is equal, and the tables share its strings.
         first = old[0] if old else key
@@ -77,7 +77,7 @@ class Store(Generic[T]):
         return old[1] if old else None
 
     def remove(self, uid: str) -> T | None:
-        """Forget an object; return its last value."""
+        """Remove an object; return its last value, or None."""
         entry = self._values.pop(uid, None)
         if entry is None:
             return None
@@ -89,7 +89,7 @@ class Store(Generic[T]):
 
 
 class Backoff:
-    """Exponentially growing waits, each drawn at random between half its bound and the bound.
+    """Waits with exponentially growing bounds, each drawn between half its bound and its bound.
 
     The jitter keeps the replicas of kfext from calling a recovering API server at the same time.
     """
@@ -100,7 +100,7 @@ class Backoff:
         self._failures = 0
 
     def next(self) -> float:
-        """Return the seconds to wait after one more failure."""
+        """Return the seconds to wait after a further failure."""
         self._failures += 1
         bound = exponential_backoff(self._failures, first=self._first, longest=self._longest)
         return random.uniform(bound / 2, bound)
@@ -118,7 +118,7 @@ class Change(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    """An error inside the stream."""
+    """The Status object of an ERROR line."""
 
     code: int = 500
 
@@ -178,7 +178,7 @@ class Informer(Generic[T]):
         of the object calls it again.
     `selectors`: query parameters such as fieldSelector.
 
-    `failure`: the current error of the list or the watch, else None.
+    `failure`: the present error of the list or the watch, or None.
     """
 
     def __init__(
@@ -206,15 +206,15 @@ class Informer(Generic[T]):
         self._backoff = backoff or Backoff()
         self._monotonic = monotonic
         self._version = ""
-        self._heard_at = float("-inf")
+        self._received_at = float("-inf")
 
     def last_event_age(self) -> float:
-        """Return the seconds since the last bytes from the server: the greatest age of the copy.
+        """Return the seconds since the last bytes from the server, a bound on the age of the copy.
 
         While the server answers, this is at most `silence_seconds` plus the time for a new
         connection, even without changes. Before the first list it is infinite.
         """
-        return self._monotonic() - self._heard_at
+        return self._monotonic() - self._received_at
 
     async def run(self) -> None:
         """List and follow until cancelled; after a failure of the server, wait and retry."""
@@ -248,10 +248,10 @@ class Informer(Generic[T]):
         version = ""
         async with aclosing(self._client.pages(self._path, self._selectors)) as pages:
             async for page in pages:
-                self._heard()
+                self._mark_received()
                 for raw in page.items or ():
                     key = _key(metadata_of(raw))
-                    listed[key.uid] = (key, self._value(key, bytes(raw)))
+                    listed[key.uid] = (key, self._decode_or_keep(key, bytes(raw)))
                 version = page.metadata.resource_version
         # First remove the deleted objects: a new object may need their capacity or have their name.
         for uid in self.store.uids():
@@ -275,7 +275,7 @@ class Informer(Generic[T]):
         )
         async with aclosing(chunks):
             async for chunk in chunks:
-                self._heard()
+                self._mark_received()
                 for line in lines.feed(chunk):
                     self._apply(decode_change(line))
                     self._backoff.reset()
@@ -296,11 +296,11 @@ class Informer(Generic[T]):
             self._remove(metadata.uid)
         elif change.type != "BOOKMARK":
             key = _key(metadata)
-            self._put(key, self._value(key, raw))
+            self._put(key, self._decode_or_keep(key, raw))
         self.metrics.changes += change.type != "BOOKMARK"
         self._version = metadata.resource_version
 
-    def _value(self, key: Key, raw: bytes) -> T | None:
+    def _decode_or_keep(self, key: Key, raw: bytes) -> T | None:
         """Return the decoded object, or the value in the store if it cannot be decoded."""
         try:
             return self._decode(raw)
@@ -335,8 +335,8 @@ class Informer(Generic[T]):
             self.metrics.unobserved += 1
             _log.exception("change skipped", path=self._path, uid=uid)
 
-    def _heard(self) -> None:
-        self._heard_at, self.failure = self._monotonic(), None
+    def _mark_received(self) -> None:
+        self._received_at, self.failure = self._monotonic(), None
 
 
 def _key(metadata: Metadata) -> Key:

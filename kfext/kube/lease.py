@@ -1,9 +1,9 @@
 """The Lease (coordination.k8s.io): leader election, and a check that the leader is alive.
 
-The election has client-go's algorithm and timing. The webhooks hold jobs only for a live leader.
+The election uses client-go's algorithm and timing. The webhooks hold jobs only for a live leader.
 
 Clocks of different machines are never compared: a holder counts as alive for the duration of its
-lease after this process last saw its record change.
+lease after this process last saw the Lease change.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ _MOST_SUSPECTS = 100
 class Timing:
     """The times of the election, in seconds.
 
-    Between `deadline` and `duration` a holder that lost the Lease has time to stop before a
-    successor starts.
+    A holder that lost the Lease must stop between `deadline` and `duration`, before a successor
+    starts.
 
-    `duration`: the wait of the other replicas for a holder that does not renew.
-    `deadline`: the time in which a holder tries to renew before it stops.
+    `duration`: how long the other replicas wait for a holder that does not renew.
+    `deadline`: how long a holder tries to renew before it stops.
     `retry`: the time between two attempts.
     """
 
@@ -49,7 +49,7 @@ class Timing:
 
     @property
     def attempt(self) -> float:
-        """The longest attempt, short enough for a second attempt after a dead connection."""
+        """The longest attempt: a second attempt after a dead connection fits into the deadline."""
         return self.deadline / 2
 
 
@@ -102,12 +102,7 @@ class LeaseHolder:
         stop first.
         """
         self._renewed_at = await self._acquire()
-        _log.info(
-            "lease acquired",
-            namespace=self._namespace,
-            name=LEASE,
-            identity=self._identity,
-        )
+        _log.info("lease acquired", namespace=self._namespace, name=LEASE, identity=self._identity)
         self.held.set()
         try:
             await self._renew()
@@ -196,8 +191,8 @@ class LeaseHolder:
         return True
 
     def _annotations(self) -> dict[str, str]:
-        shown = dict(islice(self._suspects().items(), _MOST_SUSPECTS))
-        return {KINDS: self._kinds, SUSPECTS: json.dumps(shown)}
+        suspects = dict(islice(self._suspects().items(), _MOST_SUSPECTS))
+        return {KINDS: self._kinds, SUSPECTS: json.dumps(suspects)}
 
     def _spec(self, old: Object) -> Object:
         now = written_micro_time(time.time())
@@ -245,9 +240,10 @@ class LeaseHolder:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """The content of a Lease: renewTime in epoch seconds, 0.0 without it, and the kinds of jobs.
+    """The content of a Lease.
 
-    `kinds`: None for a controller that does not state them.
+    `renewed`: its renewTime in epoch seconds; 0.0 if it has none.
+    `kinds`: the kinds of jobs that the controller handles; None means that it does not state them.
     """
 
     renewed: float
@@ -255,7 +251,7 @@ class LeaseRecord:
 
 
 def decode_lease(raw: bytes) -> LeaseRecord:
-    """Return the content of a Lease, for an Informer."""
+    """Return the content of a Lease from its JSON, for an Informer."""
     lease = mapping(msgspec.json.decode(raw))
     renewed = timestamp(mapping(lease.get("spec")).get("renewTime"))
     written = strings(mapping(lease.get("metadata")).get("annotations")).get(KINDS)
@@ -263,7 +259,7 @@ def decode_lease(raw: bytes) -> LeaseRecord:
 
 
 class LeaseWatch:
-    """Freshness of the Lease, without I/O. All times are in seconds.
+    """Whether the Lease is fresh, without I/O. All times are in seconds.
 
     When the Lease is first seen, its age comes from renewTime and the wall clock. From then on the
     age is the time since renewTime was last seen to change, on this process's monotonic clock.
@@ -274,7 +270,7 @@ class LeaseWatch:
         self._changed_at = 0.0
 
     def observe(self, renewed: float | None, *, wall: float, monotonic: float) -> None:
-        """Record the current renewTime; `renewed` is None without a Lease."""
+        """Record the present renewTime; None means that there is no Lease."""
         if renewed is None or renewed == self._renewed:
             self._renewed = renewed
             return

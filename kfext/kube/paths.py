@@ -2,8 +2,8 @@
 
     paths.pods("team-a", "train-0", "log")   # /api/v1/namespaces/team-a/pods/train-0/log
 
-Names are escaped. Without a namespace, the path is for the objects of all namespaces. Without a
-name, it is for all objects.
+Names are escaped. A path without a namespace is for the objects of all namespaces, and a path
+without a name for all objects.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from kfext.names import API_GROUP, API_VERSION
 
 
 @lru_cache(maxsize=4096)
-def _escaped(part: str) -> str:
+def _escape(part: str) -> str:
     return quote(part, safe="")
 
 
@@ -31,7 +31,7 @@ def resource_of(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """A resource by its plural; group "" is the core API."""
+    """A resource by its plural; the group "" is the core API."""
 
     plural: str
     group: str = ""
@@ -51,7 +51,7 @@ class _Resource:
         parts += [part for part in (self.plural, name, *subresource.split("/")) if part]
         if any(part.strip(".") == "" for part in parts):
             raise UserError(f"{'/'.join(parts)}: a name must not be made of dots only")
-        return "/" + "/".join(_escaped(part) for part in parts)
+        return "/" + "/".join(_escape(part) for part in parts)
 
 
 class Namespaced(_Resource):
@@ -107,7 +107,7 @@ plans = Namespaced("trainingplans", *_KFEXT)
 
 
 def jobs(kind: JobKind, namespace: str = "", name: str = "") -> str:
-    """Return the path of training jobs of a kind."""
+    """Return the path of the training jobs of a kind, or of a job."""
     return Namespaced(kind.plural, kind.group, kind.version)(namespace, name)
 
 

@@ -16,16 +16,17 @@ from kfext.model.timestamps import timestamp
 
 MOST_LINES = 200
 MOST_BYTES = 256 * 1024
-"""The most bytes of one answer; a line of a progress bar has a few hundred bytes."""
-_FEWER = 8
+"""The most bytes of a response; a line of a progress bar has a few hundred bytes."""
+_SHRINK = 8
+"""The next request after a body that was too long asks for an eighth of the lines."""
 _STAMPED = re.compile(
     rb"(?m)^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) (.*)$"
 )
-"""A container runtime stamps lines in the time zone of its node."""
+"""A line with its timestamp, which a container runtime writes in the time zone of its node."""
 
 
 class PodLog:
-    """Reads the log of one container again and again."""
+    """Reads the new lines of the log of one container at each call."""
 
     def __init__(self, client: Client, namespace: str, pod: str, container: str) -> None:
         self._client = client
@@ -49,27 +50,27 @@ class PodLog:
             )
             if len(body) < MOST_BYTES or self._lines == 1:
                 break
-            self._lines = max(1, self._lines // _FEWER)  # the newest bytes are missing
-        if len(body) < MOST_BYTES // _FEWER:
+            self._lines = max(1, self._lines // _SHRINK)  # the newest bytes are missing
+        if len(body) < MOST_BYTES // _SHRINK:
             self._lines = min(MOST_LINES, self._lines * 2)
         lines = lines_of(body)
-        fresh = newer(lines, self._last)
+        new = newer(lines, self._last)
         if lines:
             self._last = lines[-1].stamp
-        return fresh
+        return new
 
 
 def lines_of(body: bytes) -> list[LogLine]:
-    """Return the lines of an answer that have timestamps: a line cut at its start has none."""
+    """Return the lines of a response that have timestamps: a line cut at its start has none."""
     lines = []
     for stamp, text in _STAMPED.findall(body):
-        stated = stamp.decode()
-        lines.append(LogLine(timestamp(stated), text.decode(errors="replace"), stated))
+        written = stamp.decode()
+        lines.append(LogLine(timestamp(written), text.decode(errors="replace"), written))
     return lines
 
 
 def newer(lines: Sequence[LogLine], last: str) -> list[LogLine]:
-    """Return the lines after the line with the timestamp `last`, which is empty at first.
+    """Return the lines after the line with the timestamp `last`; all lines for an empty `last`.
 
     If that line is gone, return the later lines; all lines if the node's clock was set back.
     """
@@ -78,7 +79,7 @@ def newer(lines: Sequence[LogLine], last: str) -> list[LogLine]:
             return list(lines[index + 1 :])
     if not last or not lines:
         return list(lines)
-    reached = timestamp(last)
-    if lines[-1].at < reached:
+    last_at = timestamp(last)
+    if lines[-1].at < last_at:
         return list(lines)
-    return [line for line in lines if line.at > reached]
+    return [line for line in lines if line.at > last_at]

@@ -1,4 +1,4 @@
-"""The ConfigMaps in which the leader stores a text for its successor or for people."""
+"""The ConfigMaps in which the leading controller stores a text for its successor or for people."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ CAPACITY = Record(CAPACITY_RECORD, "capacity")
 
 
 async def read_record(client: Client, record: Record) -> str:
-    """Return the stored text, empty without one. Raises ApiError."""
+    """Return the stored text; empty if there is none. Raises ApiError."""
     try:
         config_map = await client.get(paths.config_maps(NAMESPACE, record.name))
     except NotFound:

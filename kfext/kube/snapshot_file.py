@@ -1,4 +1,4 @@
-"""A snapshot of a controller as a file: for bug reports, `kfext plan --snapshot` and tests."""
+"""The file of a controller's snapshot: for bug reports, `kfext plan --snapshot` and tests."""
 
 import os
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from kfext.model.timestamps import LAST
 class SnapshotFile:
     """The content of a snapshot file.
 
-    `kfext`: the version that wrote the file.
-    `taken`: when it was written, in epoch seconds.
+    `kfext`: the version of kfext that wrote the file.
+    `taken`: when the snapshot was taken, in epoch seconds.
     """
 
     kfext: str
@@ -29,8 +29,8 @@ class SnapshotFile:
 
 
 def encode_snapshot(snapshot: Snapshot, *, at: float) -> bytes:
-    """Return the content of a snapshot file."""
-    return msgspec.json.encode(SnapshotFile(__version__, at, snapshot), enc_hook=_encoded)
+    """Return the content of a snapshot file; `at`: when it was taken, in epoch seconds."""
+    return msgspec.json.encode(SnapshotFile(__version__, at, snapshot), enc_hook=_encode_kind)
 
 
 def write_snapshot(path: Path, snapshot: Snapshot, *, at: float) -> int:
@@ -38,14 +38,14 @@ def write_snapshot(path: Path, snapshot: Snapshot, *, at: float) -> int:
     content = encode_snapshot(snapshot, at=at)
     unfinished = path.with_suffix(".part")
     unfinished.write_bytes(content)
-    os.replace(unfinished, path)  # a reader never sees half of it
+    os.replace(unfinished, path)  # a reader never sees an unfinished file
     return len(content)
 
 
 def read_snapshot_file(content: bytes, *, name: str) -> SnapshotFile:
     """Return the snapshot in a file; `name` is for messages. Raises UserError."""
     try:
-        file = msgspec.json.decode(content, type=SnapshotFile, dec_hook=_decoded)
+        file = msgspec.json.decode(content, type=SnapshotFile, dec_hook=_decode_kind)
     except msgspec.DecodeError as error:
         raise UserError(f"{name} is not a snapshot of kfext {__version__}: {error}") from error
     if not 0 <= file.taken <= LAST:
@@ -53,15 +53,15 @@ def read_snapshot_file(content: bytes, *, name: str) -> SnapshotFile:
     return file
 
 
-def _encoded(value: object) -> str:
-    """Return the name of a kind, which represents it in the file."""
+def _encode_kind(value: object) -> str:
+    """Return the name that stands for a kind of job in the file."""
     if isinstance(value, JobKind):
         return value.name
     raise NotImplementedError(type(value))  # msgspec then names the type that it cannot encode
 
 
-def _decoded(type_: type, value: Any) -> JobKind:
-    """Return the kind of a name. Raises ValueError for an unknown name, as msgspec expects."""
+def _decode_kind(type_: type, value: Any) -> JobKind:
+    """Return the kind of job with a name. Raises ValueError for an unknown name, for msgspec."""
     if type_ is JobKind and value in KINDS:
         return KINDS[value]
     raise ValueError(f"the kind of a job is {value!r}; allowed: {', '.join(KINDS)}")

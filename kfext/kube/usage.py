@@ -1,4 +1,4 @@
-"""The CPU use of pods and nodes, from the metrics API (metrics.k8s.io), or a reason.
+"""The CPU use of pods and nodes from the metrics API (metrics.k8s.io), or why it is unknown.
 
     usage = Usage(client)
     used = await usage.read(pods, nodes={"node-1"})
@@ -7,12 +7,12 @@
 
 `read` never raises, and ends within 20 s even if requests hang. It requests one list of training
 pods per namespace and label. metrics-server does not page its lists, and users decide on their
-length: a list that is too long leaves only its own namespace without figures. A failed request is
+length: a list that is too long leaves only its own namespace without metrics. A failed request is
 not repeated for a minute.
 
-A CpuUse is the mean over a window, of 10 to 60 s with metrics-server. The window ended `at`, by the
-clock of the pod's node. The use of a pod is the use of its training container: kfext resizes no
-sidecar. The reasons of Verdicts are the REASON_CPU_USE names.
+A CpuUse is the mean over a window: 10 to 60 s with metrics-server. Its `at`, the end of the window,
+is by the clock of the pod's node. The use of a pod is the use of its training container: kfext
+resizes no sidecar. The reasons of Verdicts are the REASON_CPU_USE names.
 """
 
 import asyncio
@@ -44,22 +44,22 @@ T = TypeVar("T")
 
 _TRAINERS = frozenset(kind.container for kind in KINDS.values())
 MOST_BYTES = 4 * 2**20
-"""The most bytes of a list; the figures of a pod have some 500 bytes."""
+"""The most bytes of a list; the metrics of a pod have about 500 bytes."""
 AT_ONCE = 8
 """The most concurrent requests."""
-ANSWER_SECONDS = 5.0
-ALL_SECONDS = 10.0
-REST_SECONDS = 60.0
+ANSWER_SECONDS = 5.0  # for each response
+ALL_SECONDS = 10.0  # for all responses together
+BACK_OFF_SECONDS = 60.0  # after a failed request
 _SKEW_SECONDS = 5.0
-"""Between the clocks of a node and of the API server, which states when a pod was created."""
+"""The tolerated difference of a node's clock from the API server's, which dates a pod."""
 _LONGEST_MESSAGE = 200
-_EVERY = ""
-"""In the back-off, this name stands for all names; no namespace or node has it."""
+_ALL_NAMES = ""
+"""The key of the back-off of all names; no namespace or node has this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """The use of pods, or a reason, by uid; and the known use of nodes, by name.
+    """The use of each pod by uid, or why it is unknown; and the known use of nodes by name.
 
     The use of a node includes processes outside pods.
     """
@@ -71,7 +71,7 @@ class Used:
 class Usage:
     """Reads the CPU use of pods and nodes.
 
-    `labels`: each pod to read has at least one. `monotonic`: a clock that is never set.
+    `labels`: label keys; each pod to read has at least one. `monotonic`: a clock that is never set.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class Usage:
     ) -> None:
         self._labels = sorted(labels)
         self._client = client
-        self._namespaces = Asking(monotonic)
-        self._nodes = Asking(monotonic)
+        self._namespaces = BoundedRequests(monotonic)
+        self._nodes = BoundedRequests(monotonic)
 
     async def read(self, pods: Iterable[Pod], *, nodes: Set[str] = frozenset()) -> Used:
         """Return the use of pods, and of the named nodes that they run on."""
@@ -95,19 +95,20 @@ class Usage:
                 bound.append(pod)
             else:
                 used[pod.uid] = Verdict(REASON_CPU_USE_PENDING, "the pod is not bound yet")
-        answers = await self._namespaces.ask({pod.namespace for pod in bound}, self._of_pods)
-        answered: set[str] = set()
+        namespaces = {pod.namespace for pod in bound}
+        answers = await self._namespaces.request_all(namespaces, self._read_pods)
+        measured_nodes: set[str] = set()
         for pod in bound:
             uses = answers[pod.namespace]
             if isinstance(uses, Verdict):
                 used[pod.uid] = uses
             else:
-                used[pod.uid] = _of_pod(pod, uses)
-                answered.add(pod.node_name)
-        stated = await self._nodes.ask(nodes & answered, self._of_node)
-        return Used(used, {name: use for name, use in stated.items() if isinstance(use, CpuUse)})
+                used[pod.uid] = _use_of_pod(pod, uses)
+                measured_nodes.add(pod.node_name)
+        node_uses = await self._nodes.request_all(nodes & measured_nodes, self._read_node)
+        return Used(used, {name: use for name, use in node_uses.items() if isinstance(use, CpuUse)})
 
-    async def _of_pods(self, namespace: str) -> dict[str, CpuUse]:
+    async def _read_pods(self, namespace: str) -> dict[str, CpuUse]:
         path = paths.pod_metrics(namespace)
         uses: dict[str, CpuUse] = {}
         for label in self._labels:
@@ -115,39 +116,39 @@ class Usage:
             uses |= uses_of(answer)
         return uses
 
-    async def _of_node(self, node: str) -> CpuUse | None:
+    async def _read_node(self, node: str) -> CpuUse | None:
         return use_of_node(await self._client.read(paths.node_metrics(node)))
 
 
-def _of_pod(pod: Pod, uses: Mapping[str, CpuUse]) -> CpuUse | Verdict:
-    """Return the use of a pod; figures of an earlier pod with its name do not count."""
+def _use_of_pod(pod: Pod, uses: Mapping[str, CpuUse]) -> CpuUse | Verdict:
+    """Return the use of a pod; metrics of an earlier pod with its name do not count."""
     use = uses.get(pod.name)
     if use is None or use.at - use.window < pod.created - _SKEW_SECONDS:
         return Verdict(REASON_CPU_USE_PENDING, "the metrics API has no figures of the pod yet")
     return use
 
 
-class Asking:
+class BoundedRequests:
     """Requests for many namespaces or nodes in bounded time, with a back-off for failed names."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._backoffs: dict[str, tuple[Verdict, float]] = {}
 
-    async def ask(
+    async def request_all(
         self, names: Iterable[str], request: Callable[[str], Awaitable[T]]
     ) -> dict[str, T | Verdict]:
-        """Return the answer for each name, or the reason of its absence."""
+        """Return the response for each name, or why there is none."""
         now = self._monotonic()
         self._backoffs = {name: entry for name, entry in self._backoffs.items() if now < entry[1]}
         order = sorted(set(names))
         random.shuffle(order)  # otherwise slow answers would always delay the same names
         answers: dict[str, T | Verdict] = {}
-        slots = asyncio.Semaphore(AT_ONCE)
+        limit = asyncio.Semaphore(AT_ONCE)
 
-        async def ask_for(name: str) -> None:
-            async with slots:
-                if failed := self._backoffs.get(name) or self._backoffs.get(_EVERY):
+        async def request_one(name: str) -> None:
+            async with limit:
+                if failed := self._backoffs.get(name) or self._backoffs.get(_ALL_NAMES):
                     answers[name] = failed[0]
                     return
                 try:
@@ -159,7 +160,7 @@ class Asking:
         try:
             async with asyncio.timeout(ALL_SECONDS), asyncio.TaskGroup() as group:
                 for name in order:
-                    group.create_task(ask_for(name))
+                    group.create_task(request_one(name))
         except TimeoutError:
             pass
         late = Verdict(REASON_CPU_USE_UNAVAILABLE, "metrics API: other answers took too long")
@@ -168,8 +169,8 @@ class Asking:
     def _back_off(self, name: str, error: ApiError | TimeoutError) -> Verdict:
         """Start the back-off of a name, or of all names if there is no metrics API."""
         verdict = _why(error)
-        key = _EVERY if isinstance(error, NotServed) else name
-        self._backoffs[key] = (verdict, self._monotonic() + REST_SECONDS)
+        key = _ALL_NAMES if isinstance(error, NotServed) else name
+        self._backoffs[key] = (verdict, self._monotonic() + BACK_OFF_SECONDS)
         return verdict
 
 
@@ -217,9 +218,9 @@ class _PodMetricsList(msgspec.Struct):
 
 
 def uses_of(body: bytes) -> dict[str, CpuUse]:
-    """Return the CPU use of the pods of a PodMetricsList, by name; pods without figures are absent.
+    """Return the CPU use of the pods of a PodMetricsList, by name; pods without metrics are absent.
 
-    Raises Unavailable for an answer that is no such list.
+    Raises Unavailable for a response that is no such list.
     """
     items = _decoded(body, _PodMetricsList).items or ()
     uses = ((item.metadata.name, _use(item, _usages(item))) for item in items)
@@ -231,7 +232,7 @@ def _usages(pod: _PodMetrics) -> Iterable[_Usage]:
 
 
 def use_of_node(body: bytes) -> CpuUse | None:
-    """Return the CPU use in a NodeMetrics. Raises Unavailable for any other answer."""
+    """Return the CPU use in a NodeMetrics, or None. Raises Unavailable for any other response."""
     metrics = _decoded(body, _NodeMetrics)
     return _use(metrics, [metrics.usage] if metrics.usage else [])
 
@@ -245,7 +246,7 @@ def _decoded(body: bytes, form: type[T]) -> T:
 
 
 def _use(measured: _Window, usages: Iterable[_Usage]) -> CpuUse | None:
-    """Return the sum of the use in a window, or None without valid figures."""
+    """Return the sum of the usages in a window, or None for invalid values."""
     at, window = timestamp(measured.timestamp), duration(measured.window)
     try:
         cores = [float(parse_quantity(usage.cpu)) for usage in usages]

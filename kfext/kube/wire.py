@@ -1,6 +1,6 @@
 """Decode pods and nodes straight from the wire into model values that share equal parts.
 
-A pod is 5-20 KB on the wire and some hundred bytes here. The structs name the fields that the
+A pod has 5-20 KB on the wire and a few hundred bytes here. The structs name the fields that the
 parsers in `kfext.model` read, so no other field becomes a Python object; only the parsers interpret
 the fields. An object that does not fit the structs is decoded whole. The parsers never raise, so
 decoding fails only for text that is not a JSON object.
@@ -29,13 +29,12 @@ from kfext.model.volume import Volume, parse_storage_class, parse_volume, parse_
 
 T = TypeVar("T")
 
-# The most distinct values that are cached for sharing. A cluster has few kinds of pods; the limit
-# bounds the memory in a cluster with many, each as large as model.bounds allows.
 _SHARED = 1024
+"""The most distinct values that are cached; in a cluster with more, it bounds the memory."""
 MOST_BYTES = 4 * 2**20
-"""The most bytes of all texts together. The spec of an ordinary pod has some hundred bytes here."""
+"""The most bytes of all texts together. The spec of an ordinary pod has a few hundred bytes."""
 LONGEST = 64 * 2**10
-"""The most bytes of a cached text; pods with a longer text are few, or they are an attack."""
+"""The most bytes of a cached text; pods with a longer text are rare, or an attack."""
 
 
 class _Slim(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -153,7 +152,7 @@ class _Rendered(_Slim):
 
 
 class Shared(Generic[T]):
-    """A cache of values by the JSON texts that they are decoded from; the oldest are evicted first.
+    """A cache of decoded values by their JSON texts; the oldest values are evicted first.
 
     It is bounded by the bytes of the texts. A bound on their number would not bound the memory: a
     text can have 1.5 MiB, and the value can be larger still.
@@ -165,7 +164,7 @@ class Shared(Generic[T]):
         self._longest = longest
         self._known: dict[bytes, T] = {}
 
-    def decoded(self, text: bytes, decode: Callable[[bytes], T]) -> T:
+    def get_or_decode(self, text: bytes, decode: Callable[[bytes], T]) -> T:
         """Return the value that `decode` returns for a text; equal texts share it."""
         cached = self._known.get(text)
         if cached is not None:
@@ -190,15 +189,15 @@ def decode_pod(raw: bytes) -> Pod:
     """Return a pod. Raises msgspec.DecodeError or TypeError for all but JSON objects."""
     try:
         pod = _slim_pod.decode(raw)
-    except msgspec.ValidationError:  # JSON that does not fit the structs
-        return parse_pod(_whole(raw))
+    except msgspec.ValidationError:  # the fields have other types
+        return parse_pod(_decode_whole(raw))
     if pod.spec is None:
-        return parse_pod(_whole(raw))
+        return parse_pod(_decode_whole(raw))
     node_name = pod.spec.node_name
     if pod.spec.scheduling_gates is msgspec.UNSET:  # only a gated pod retains its constraints
         pod.spec.node_name = None
     status = pod.status or _PodStatus()
-    allocated = _allocated(status)
+    allocated = _encode_allocated(status)
     fields = {
         "metadata": msgspec.to_builtins(pod.metadata),
         "spec": {"nodeName": node_name},
@@ -207,11 +206,11 @@ def decode_pod(raw: bytes) -> Pod:
     kind, _ = controller_of(fields["metadata"] or {})
     trainer = msgspec.json.encode(kind.container if kind else "")
     key = b"[" + b",".join((msgspec.json.encode(pod.spec), allocated, trainer)) + b"]"
-    return parse_pod(fields, demand=_demands.decoded(key, _demand))
+    return parse_pod(fields, demand=_demands.get_or_decode(key, _decode_demand))
 
 
-def _allocated(status: _PodStatus) -> bytes:
-    """Return the part of a status that shows the allocated resources of a pod, as raw JSON.
+def _encode_allocated(status: _PodStatus) -> bytes:
+    """Return the part of a status with the allocated resources of a pod, as raw JSON.
 
     It is equal for most pods of a template.
     """
@@ -230,17 +229,17 @@ def _allocated(status: _PodStatus) -> bytes:
     )
 
 
-def _demand(key: bytes) -> PodDemand:
+def _decode_demand(key: bytes) -> PodDemand:
     """Return the demand of a pod; `key`: its spec, status and training container, as JSON."""
     spec, status, trainer = msgspec.json.decode(key)
     demand = parse_demand(spec, status, trainer=trainer)
     return replace(
-        demand, requests=_resources(demand.requests), constraints=_known(demand.constraints)
+        demand, requests=_share_resources(demand.requests), constraints=_share(demand.constraints)
     )
 
 
 _demands: Shared[PodDemand] = Shared()
-"""The demands of the pods seen last: pods of one template share the result."""
+"""The demands of the pods that were decoded last; pods of one template share their demand."""
 
 
 def read_whole(parse: Callable[[Mapping[str, Any]], T]) -> Callable[[bytes], T]:
@@ -284,7 +283,7 @@ def decode_limit_range(raw: bytes) -> LimitRange:
 def decode_volume(raw: bytes) -> Volume:
     """Return a volume; equal volumes share their terms. Raises msgspec.DecodeError."""
     volume = parse_volume(mapping(msgspec.json.decode(raw)))
-    return replace(volume, terms=_known(volume.terms))
+    return replace(volume, terms=_share(volume.terms))
 
 
 def decode_node(raw: bytes) -> Node:
@@ -292,33 +291,33 @@ def decode_node(raw: bytes) -> Node:
     try:
         fields = msgspec.to_builtins(_slim_node.decode(raw))
     except msgspec.ValidationError:  # JSON that does not fit the structs
-        fields = _whole(raw)
+        fields = _decode_whole(raw)
     node = parse_node(fields)
     return replace(
         node,
-        allocatable=_resources(node.allocatable),
+        allocatable=_share_resources(node.allocatable),
         labels={sys.intern(key): sys.intern(value) for key, value in node.labels.items()},
-        taints=_known(node.taints),
+        taints=_share(node.taints),
     )
 
 
-def _whole(raw: bytes) -> dict[str, Any]:
+def _decode_whole(raw: bytes) -> dict[str, Any]:
     fields = msgspec.json.decode(raw)
     if not isinstance(fields, dict):
         raise TypeError(f"expected a JSON object, got {type(fields).__name__}")
     return fields
 
 
-def _resources(resources: Resources) -> Resources:
-    return _resources_of(tuple(resources.items()))
+def _share_resources(resources: Resources) -> Resources:
+    return _cached_resources(tuple(resources.items()))
 
 
 @lru_cache(maxsize=_SHARED)
-def _resources_of(items: tuple[tuple[str, int], ...]) -> Resources:
+def _cached_resources(items: tuple[tuple[str, int], ...]) -> Resources:
     return {sys.intern(name): number for name, number in items}
 
 
 @lru_cache(maxsize=3 * _SHARED)
-def _known(value: Hashable) -> Any:
-    """Return the equal constraints, terms or taints that were seen first."""
+def _share(value: Hashable) -> Any:
+    """Return the first of all equal constraints, terms or taints."""
     return value

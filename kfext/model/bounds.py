@@ -4,7 +4,7 @@ Any account that may create a job can put objects of 1.5 MiB into the cluster, a
 of them. So the size of an object is checked first. kfext leaves an object beyond a bound to plain
 Kubernetes, and neither parses nor stores its large parts. MOST_VALUES bounds all values of a pod
 together. The other bounds limit numbers that are multiplied by the number of nodes, pods or replica
-types. All are far above the size of training jobs.
+types. All are far above the size of real training jobs.
 """
 
 import json
@@ -23,8 +23,8 @@ MOST_REPLICA_TYPES = 16
 MOST_ANNOTATIONS = 64
 """Annotations of kfext on a job, template or namespace. There are about thirty settings."""
 MOST_VALUES = 1_000
-"""All values of a pod that kfext reads; see `parts`. The environment, commands and mounts do not
-count, because kfext does not store them."""
+"""All values of a pod that kfext reads; see `count_values`. The environment, commands and mounts do
+not count, because kfext does not store them."""
 MOST_RESOURCES = 32
 """Resource names in the requests of a pod. Each is a vector over all nodes for the solver."""
 MOST_PORTS = 256
@@ -35,7 +35,7 @@ MOST_TERMS = 64
 """Terms of a pod that kfext compares with the nodes: the terms of its required node affinity with
 their requirements, and its topology spread constraints."""
 MOST_RENDERED = 20_000
-"""Values of the object rendered from a job, by its commas: 1.5 MiB can take half a second."""
+"""Values of the object rendered from a job, counted by commas: 1.5 MiB can take half a second."""
 LONGEST_SETTING = 1024
 """Characters of the value of a setting."""
 MOST_ANNOTATION_BYTES = 256 * 1024
@@ -53,10 +53,10 @@ _PREFIX = f"{DOMAIN}/"
 _CHARACTERS = 64
 """Characters of a text that count as one more value; labels have at most 63."""
 _MARKS = frozenset({HELD, PLAN, STATE, RELEASED, COLOCATION})
-"""The annotations kept of a job with too many: they decide that kfext releases the job."""
+"""The only annotations kept of a job with too many: kfext needs them to release the job."""
 
 
-def parts(value: object, *, most: int) -> int:
+def count_values(value: object, *, most: int) -> int:
     """Return the number of values inside a JSON value; a long text counts as several.
 
     Counting ends beyond `most`, so a larger value costs no more.
@@ -77,7 +77,7 @@ def parts(value: object, *, most: int) -> int:
 
 
 def job_excess(specs: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
-    """Return the bound that the replica specs or own annotations of a job exceed, in words."""
+    """Return the bound that the replica specs or annotations of a job exceed, in words, or ''."""
     if len(specs) > MOST_REPLICA_TYPES:
         return beyond("replica types", MOST_REPLICA_TYPES)
     if len(annotations) > MOST_ANNOTATIONS:
@@ -86,7 +86,7 @@ def job_excess(specs: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
 
 
 def pods_excess(number: int) -> str:
-    """Return the phrase that the number of pods exceeds the bound; empty within it."""
+    """Return the bound that the number of pods exceeds, in words; empty within the bound."""
     return beyond("pods", MOST_PODS, number) if number > MOST_PODS else ""
 
 
@@ -112,7 +112,7 @@ def bytes_of(annotations: object) -> int:
 
 
 def plan_excess(size: int, *, other_bytes: int) -> str:
-    """Return the phrase that a plan of at least `size` bytes is too large, empty if it fits.
+    """Return why a plan of at least `size` bytes is too large; empty if it fits.
 
     `other_bytes`: the size in bytes of the job's other annotations.
     """
@@ -125,38 +125,38 @@ def plan_excess(size: int, *, other_bytes: int) -> str:
 
 
 def bounded(annotations: Mapping[str, str]) -> Mapping[str, str]:
-    """Return kfext's annotations on an object, or only its marks if there are too many."""
+    """Return kfext's annotations on an object, or only the marks if there are too many."""
     if len(annotations) <= MOST_ANNOTATIONS:
         return annotations
     return {key: value for key, value in annotations.items() if key in _MARKS}
 
 
-def name(value: object) -> str:
+def bounded_name(value: object) -> str:
     """Return the name of an object; a text that is too long for a name is cut."""
     return text(value)[:LONGEST_NAME]
 
 
-def few(resources: Resources) -> Resources:
+def bounded_resources(resources: Resources) -> Resources:
     """Return the requests of a pod with at most MOST_RESOURCES names, native names first.
 
-    Only a pod that bypassed kube-scheduler can run with more: no node has all the resources.
+    Only a pod that bypassed kube-scheduler can run with more: no node has so many resources.
     """
     if len(resources) <= MOST_RESOURCES:
         return resources
-    first = sorted(ON_EVERY_NODE & resources.keys())
+    native = sorted(ON_EVERY_NODE & resources.keys())
     others = sorted(resources.keys() - ON_EVERY_NODE)
-    return {name: resources[name] for name in [*first, *others][:MOST_RESOURCES]}
+    return {name: resources[name] for name in [*native, *others][:MOST_RESOURCES]}
 
 
 def beyond(things: str, most: int, number: int | None = None) -> str:
-    """Return the phrase that there are more than `most` things; `number` is their known number."""
+    """Return a phrase about more than `most` things; `number`: how many there are, if known."""
     if number is None:
         return f"more than {most} {things}"
     return f"{number} {things}, more than the {most} that kfext handles"
 
 
 def cut(message: str, *, most: int) -> str:
-    """Return a text cut to at most this many bytes of JSON, where a character may take twelve."""
+    """Return a text cut to at most `most` bytes of JSON, where a character may need twelve."""
     while len(json.dumps(message)) > most:
         message = message[: len(message) * 3 // 4]
     return message

@@ -32,7 +32,7 @@ class PodCharge:
     `terminating`: whether activeDeadlineSeconds is set.
     `cross_namespace_affinity`: whether an affinity term names other namespaces.
 
-    `parts`: the hundredths of a GPU that it shares, which only kfext counts.
+    `parts`: the hundredths of a GPU that it has a share of; only kfext counts them.
     `served`: whether the operator creates a headless Service for it. JobSet creates a single
         Service for the whole job, before the job is started.
     """
@@ -47,12 +47,12 @@ class PodCharge:
     served: bool = True
 
     def sharing(self, parts: int) -> "PodCharge":
-        """Return the charge of the pod with this many hundredths instead of its one GPU."""
+        """Return the charge of the pod if it has this many hundredths of a GPU, not a GPU."""
         others = (entry for entry in self.usage if entry[0] != GPUS)
         return replace(self, usage=tuple(others), parts=parts)
 
     def requesting(self, requests: Resources) -> "PodCharge":
-        """Return the charge of the pod if it requests these amounts instead; its limits stay."""
+        """Return the charge of the pod if it requests these amounts; its limits stay."""
         others = (entry for entry in self.usage if entry[0].startswith((LIMITS, _COUNT)))
         charge = replace(
             self,
@@ -96,8 +96,8 @@ def _requested(requests: Resources) -> Iterator[tuple[str, int]]:
 
 def _unstated(spec: Mapping[str, Any]) -> set[str]:
     """Return the resources that a container does not state; none with pod-level resources."""
-    whole = mapping(spec.get("resources"))
-    if whole.get("requests") or whole.get("limits"):
+    pod_level = mapping(spec.get("resources"))
+    if pod_level.get("requests") or pod_level.get("limits"):
         return set()
     missing = set()
     for container in containers_of(spec):

@@ -79,12 +79,11 @@ class Constraints:
     """All properties of a pod, except its requests, that decide whether it may run on a node.
 
     `node_selector`: labels that the node must have, as sorted pairs of key and value.
-    `terms`: required node affinity, or None; at least one term must match.
-
+    `terms`: the required node affinity: at least one term must match. None means that it has none.
     `host_ports`: sorted pairs of protocol and port; a port on one address of the node counts as
         used on all addresses.
     `devices`: the extended resources with taints of the same name that admission is expected to
-        tolerate. Set for a template only, since a pod has its tolerations. Source: kubernetes
+        tolerate. Set for a template only: a pod already has its tolerations. Source: kubernetes
         plugin/pkg/admission/extendedresourcetoleration.
     `node_name`: set if the pod names its node and so bypasses kube-scheduler.
     `excess`: the bound of model.bounds that the pod exceeds, in words; then only ports are read.
@@ -112,7 +111,7 @@ class Constraints:
 
     @property
     def exclusive(self) -> tuple[Exclusive, ...]:
-        """Items that only one pod of a node can have: pods with a common item share no node."""
+        """Items that only one pod on a node can have: pods with a common item share no node."""
         return (*self.host_ports, *self.apart) if self.apart else self.host_ports
 
     @property
@@ -121,7 +120,7 @@ class Constraints:
         return self.apart + self.together
 
     def scoped(self, namespace: str) -> Self:
-        """Return the constraints of a pod in a namespace."""
+        """Return the constraints with the pod's namespace in the terms about its job."""
         if not self.gang_terms:
             return self
         apart = tuple(term.scoped(namespace) for term in self.apart)
@@ -170,7 +169,7 @@ def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
 
 
 def parse_terms(selector: object) -> tuple[Term, ...] | None:
-    """Return the terms of a node selector, or None without a selector. Never raises."""
+    """Return the terms of a node selector; None means that there is none. Never raises."""
     selector = mapping(selector)
     if not selector:
         return None
@@ -195,7 +194,7 @@ def _requirements(items: object) -> tuple[Requirement, ...]:
 
 
 def protocol_of(port: Mapping[str, Any]) -> str:
-    """Return the protocol of a declared port; the API server knows only short ones."""
+    """Return the protocol of a declared port, cut to a bound; TCP by default."""
     return text(port.get("protocol"))[:_LONGEST_PROTOCOL] or "TCP"
 
 

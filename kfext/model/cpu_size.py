@@ -29,10 +29,10 @@ class TrainerCpu:
     """The CPU of a training container, in millicores.
 
     `request`, `limit`: as in the spec; a limit of None means unlimited.
-    `given`: the limit that the kubelet has set, by the status, or None.
+    `given`: the limit that the kubelet has set, by the status; None means that it states none.
     `restarts`: whether a resize of its CPU restarts it.
-    `allocated`: the request that the kubelet has allocated, by the status, or None.
-    `beside`: the requests of its pod without it.
+    `allocated`: the request that the kubelet has allocated, in the same form.
+    `beside`: the CPU request of its pod without this container.
     """
 
     request: int
@@ -61,8 +61,8 @@ def trainer_cpu(
 ) -> TrainerCpu | None:
     """Return the CPU of a pod's training container, which has the name `container`. Never raises.
 
-    Return None without such a container, and for a pod with pod-level resources, which bound all of
-    its containers together.
+    Return None for a pod that lacks such a container, or has pod-level resources, which bound all
+    of its containers together.
     """
     named = container_named(spec, container) if container else None
     if named is None or has_pod_level_resources(spec):

@@ -14,11 +14,11 @@ from kfext.model.tolerant import mapping, sequence, strings, text
 
 MOST_RESIZED = 36
 """Pods with sizes in the state: as many as fit beside the other parts of the state. A pod with
-other CPU than its type counts twice."""
+a different CPU than its type counts twice."""
 REMEMBERED = 3
-"""Sizes of a pod in the state."""
+"""The most sizes of a pod in the state."""
 MOST_RESTS = 8
-"""Policies that can be disabled for a job."""
+"""The most disabled policies of a job in the state."""
 _LONGEST_REASON = 200
 _LARGEST = 2**40
 _INDEX = re.compile("0|[1-9][0-9]{0,5}")
@@ -36,11 +36,11 @@ class CpuState:
     """The CPU of a job's pods where kfext changed it, in millicores.
 
     `requested`: the CPU that the user wrote, by replica type in lower case, for the types that
-        kfext resized; and by replica, such as worker-0, for pods with other CPU than their type.
+        kfext resized; and by replica, such as worker-0, for pods that differ from their type.
     `written`: the sizes that kfext wrote, newest first, by replica, such as worker-0. If the
         controller dies between a record and a write, the pod has an earlier size.
-    `by`: the policies that wrote them.
-    `disabled`: the reason by the name of a policy that is disabled for the job.
+    `by`: the policies that wrote these sizes.
+    `disabled`: the reason for each policy that is disabled for the job, by its name.
     """
 
     requested: Mapping[str, PodCpu] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class CpuState:
     disabled: Mapping[str, str] = field(default_factory=dict)
 
     def requested_of(self, type_: str, index: int) -> PodCpu | None:
-        """Return the CPU that the user wrote for a replica, or None for a type without a resize."""
+        """Return the CPU that the user wrote for a replica, or None for a type never resized."""
         return self.requested.get(f"{type_}-{index}") or self.requested.get(type_)
 
     def written_of(self, type_: str, index: int) -> tuple[PodCpu, ...]:
@@ -58,7 +58,7 @@ class CpuState:
 
     @property
     def unlike(self) -> tuple[str, ...]:
-        """The replicas with other CPU, written by the user, than their type."""
+        """The replicas that the user gave a different CPU than their type."""
         return tuple(name for name in self.requested if "-" in name)
 
     def without_pods(self) -> Self:

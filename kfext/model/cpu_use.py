@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CpuUse:
-    """The `cores` that a pod or node used on average over a window.
+    """The mean CPU use of a pod or node over a window, in cores.
 
     `at`: the end of the window, in seconds since the epoch by the clock of the node.
-    `window`: its length in seconds.
+    `window`: the length of the window in seconds.
     """
 
     cores: float

@@ -36,7 +36,7 @@ class GangTerm:
         return not self.types or type_ in self.types
 
     def scoped(self, namespace: str) -> Self:
-        """Return the term for a pod in a namespace."""
+        """Return the term with the namespace of its pod."""
         return replace(self, namespace=namespace)
 
 
@@ -45,7 +45,7 @@ Exclusive = tuple[str, int] | GangTerm
 
 
 def affinity(spec: Mapping[str, Any]) -> tuple[GangTerm, ...] | None:
-    """Return the required pod affinity of a pod spec, or None with an unmodelled term."""
+    """Return the required pod affinity of a pod spec; None means that a term is not modelled."""
     return _required(mapping(spec.get("affinity")).get("podAffinity"))
 
 

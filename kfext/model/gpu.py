@@ -4,7 +4,8 @@ Each shareable card of a node is a slot, with a resource of a hundred units. The
 reservation pod follows from the node and the slot, so two controllers create the same pod.
 
 The solver counts resources, and a share is a resource too: its amount on a node is the number of
-cards that can accept the share. It depends on the share's terms, so the resource is named by them.
+cards that can accept the share. That number depends on the terms of the share, so the name of the
+resource contains the terms.
 """
 
 import hashlib
@@ -24,13 +25,13 @@ from kfext.names import DOMAIN, NATIVE_GPU
 Place = tuple[str, int]
 """A slot: the name of its node, and its number."""
 UNITS = 100
-"""The units of a card: each unit is a hundredth of the card's time."""
+"""The units of a card; each unit is a hundredth of the card's time."""
 SLOT = f"{DOMAIN}/gpu-"
 """The prefix of the resources of slots."""
 MOST_SLOTS = 64
 """The most cards of a node."""
-CARDS = "NVIDIA_VISIBLE_DEVICES"
-"""The GPUs that a container sees: a value in a pod would override the pod's GPU."""
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+"""The variable with the GPUs that a container sees; a value in a pod would override its GPU."""
 _ALLOWED = f"allowed: {NATIVE_GPU}: 1 in the limits of one container"
 _SHOWN = 40
 """The most characters to show of a number from a pod spec."""
@@ -63,7 +64,7 @@ def resource_of(slot: int) -> str:
 
 
 def slot_of(resource: str) -> int | None:
-    """Return the slot of an extended resource, or None for another resource."""
+    """Return the slot of an extended resource, or None for a resource of another kind."""
     number = resource.removeprefix(SLOT)
     return None if number == resource else slot_in(number)
 
@@ -75,17 +76,17 @@ def slot_in(written: str) -> int | None:
     return int(written) if int(written) < MOST_SLOTS else None
 
 
-def has_part(requests: Iterable[str]) -> bool:
-    """Return whether a pod requests units of a slot."""
+def has_slot_units(requests: Iterable[str]) -> bool:
+    """Return whether resources, such as the requests of a pod, contain units of a slot."""
     return any(slot_of(name) is not None for name in requests)
 
 
-def parts_in(requests: Resources) -> dict[int, int]:
+def slot_units(requests: Resources) -> dict[int, int]:
     """Return the units that a pod requests, by slot."""
     return {slot: n for name, n in requests.items() if (slot := slot_of(name)) is not None}
 
 
-def without_parts(requests: Resources) -> dict[str, int]:
+def without_slot_units(requests: Resources) -> dict[str, int]:
     """Return the requests of a pod without the units of slots."""
     return {name: n for name, n in requests.items() if slot_of(name) is None}
 
@@ -102,7 +103,7 @@ def units_of(slot: int) -> list[str]:
 
 
 def folder_of(units: Iterable[str]) -> str:
-    """Return the folder name of the container with these units, unique to the container."""
+    """Return the folder name of the container that has these units: no other container has them."""
     return min(units)
 
 
@@ -114,12 +115,12 @@ class GpuShare:
     """The terms on which a replica shares a GPU.
 
     `units`: its guaranteed fraction of the card's time, in hundredths.
-    `memory`: its bytes of the card's memory, or None for the same fraction as of the time.
+    `memory`: its bytes of the card's memory; None means the same fraction as of the time.
     `high`: whether it has high priority, so that low-priority sharers yield to it.
     `loss_budget`: the fraction of its speed that it may lose to low-priority sharers.
     `min_share`: the fraction of the time that it should have beside a high-priority job.
-    `busy`: the thousandths of the time in which it would use a card of its own, or None. It was
-        measured, not promised, so it is not written with the terms.
+    `busy`: the thousandths of the time in which it would use a card of its own, or None before it
+        is measured. It is not one of the terms, so it is not written with them.
     """
 
     units: int
@@ -131,7 +132,7 @@ class GpuShare:
 
     @property
     def uses(self) -> int:
-        """The thousandths of the time in which it counts as busy, by default all."""
+        """The thousandths of the time in which it counts as busy: all before it is measured."""
         return _PERMILLE if self.busy is None else self.busy
 
     @property
@@ -165,9 +166,9 @@ def decode_share(written: object) -> GpuShare | None:
     if any(type(terms[name]) not in types for name, types in _TYPES.items()):
         return None
     share = GpuShare(**{name: terms[name] for name in _TYPES})
-    parts = share.loss_budget, share.min_share
+    fractions = share.loss_budget, share.min_share
     sized = share.memory is None or share.memory > 0
-    if not (0 < share.units <= UNITS and sized and all(0 <= x < 1 for x in parts)):
+    if not (0 < share.units <= UNITS and sized and all(0 <= x < 1 for x in fractions)):
         return None
     return share
 
@@ -179,32 +180,32 @@ def encode_terms(share: GpuShare) -> str:
 
 @lru_cache(maxsize=_MOST_TERMS)
 def decode_terms(written: str) -> GpuShare | None:
-    """Return the terms in the annotation GPU_TERMS, or None without valid terms; never raises."""
+    """Return the terms in the annotation GPU_TERMS, or None for invalid terms; never raises."""
     return decode_share(json_object(written)) if len(written) <= _LONGEST_TERMS else None
 
 
-def encode_parts(share: GpuShare, slots: Mapping[int, int]) -> str:
-    """Return the annotation GPU_SLOTS of a template; `slots`: by the index of the replica."""
+def encode_slots(share: GpuShare, slots: Mapping[int, int]) -> str:
+    """Return the annotation GPU_SLOTS of a template; `slots`: each replica's slot, by index."""
     indices = range(max(slots) + 1)
     return ",".join(f"{share.units}@{slots[index]}" if index in slots else "" for index in indices)
 
 
-def part_of(written: str, index: int) -> tuple[int, int] | None:
+def decode_slot(written: str, index: int) -> tuple[int, int] | None:
     """Return the units and the slot of a replica in the annotation GPU_SLOTS, or None."""
-    parts = written.split(",", index + 1)
-    units, sign, slot = parts[index].partition("@") if index < len(parts) else ("", "", "")
+    entries = written.split(",", index + 1)
+    units, sign, slot = entries[index].partition("@") if index < len(entries) else ("", "", "")
     if not (sign and units.isdecimal() and slot.isdecimal() and len(units) <= 3 and len(slot) <= 2):
         return None
-    part = int(units), int(slot)
-    return part if 0 < part[0] <= UNITS and part[1] < MOST_SLOTS else None
+    decoded = int(units), int(slot)
+    return decoded if 0 < decoded[0] <= UNITS and decoded[1] < MOST_SLOTS else None
 
 
 @dataclass(frozen=True, slots=True)
 class CardNeed:
     """The free capacity of a card that a replica needs.
 
-    `units`: its time, in hundredths.
-    `memory`: in MiB, or None for the same fraction as of the time.
+    `units`: its fraction of the card's time, in hundredths.
+    `memory`: its memory in MiB; None means the same fraction as of the time.
     `high`: whether no other sharer may have high priority.
     `idle`: the time that a high-priority sharer must leave unused, in thousandths.
     `slot`: the only slot of a node that the replica can use, or None for any slot.
@@ -246,15 +247,15 @@ class CardsFor:
 
 
 @lru_cache(maxsize=4096)
-def counted(resource: str) -> CardsFor | None:
-    """Return the cards that a resource counts, or None for another resource."""
+def cards_counted_by(resource: str) -> CardsFor | None:
+    """Return the cards that a resource counts, or None for a resource of another kind."""
     match = _NAME.fullmatch(resource.removesuffix(_OR_WHOLE))
     return CardsFor(_need(match), resource.endswith(_OR_WHOLE)) if match else None
 
 
-def uncounted(requests: Resources) -> dict[str, int]:
+def without_card_counts(requests: Resources) -> dict[str, int]:
     """Return requests without the resources that count cards."""
-    return {name: number for name, number in requests.items() if counted(name) is None}
+    return {name: number for name, number in requests.items() if cards_counted_by(name) is None}
 
 
 def _need(match: re.Match[str]) -> CardNeed:
@@ -276,7 +277,7 @@ def asks_for_gpu(holder: Mapping[str, Any]) -> bool:
     return any(amounts(holder).get(NATIVE_GPU, 0) > 0 for amounts in (requests_of, limits_of))
 
 
-def why_no_part(spec: Mapping[str, Any]) -> str:
+def why_not_shareable(spec: Mapping[str, Any]) -> str:
     """Return why a pod spec that asks for GPUs cannot share a GPU; empty if it can.
 
     The reason begins with a verb; its subject is the template or the pod.
@@ -299,7 +300,7 @@ def _obstacles(spec: Mapping[str, Any]) -> Iterator[str]:
     if spec.get("resourceClaims"):
         yield "has resourceClaims: GPUs from DRA cannot be shared yet"
     if any(map(_names_cards, asking)):
-        yield f"sets {CARDS}, which kfext sets to the GPU of the pod"
+        yield f"sets {VISIBLE_DEVICES}, which kfext sets to the GPU of the pod"
     for container in containers_of(spec):
         for name in requests_of(container):
             if slot_of(name) is not None:
@@ -323,6 +324,5 @@ def _is_one(stated: Mapping[str, str]) -> bool:
 
 
 def _names_cards(container: Mapping[str, Any]) -> bool:
-    return any(
-        mapping(variable).get("name") == CARDS for variable in sequence(container.get("env"))
-    )
+    variables = map(mapping, sequence(container.get("env")))
+    return any(variable.get("name") == VISIBLE_DEVICES for variable in variables)

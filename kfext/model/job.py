@@ -5,7 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kfext.model.bounds import bounded, bytes_of, job_excess, kfext_annotations, name, pods_excess
+from kfext.model.bounds import (
+    bounded,
+    bounded_name,
+    bytes_of,
+    job_excess,
+    kfext_annotations,
+    pods_excess,
+)
 from kfext.model.kinds.job_kind import JobKind, Rendezvous, Scaling
 from kfext.model.kinds.registered import KINDS
 from kfext.model.pod import ReplicaKey
@@ -19,7 +26,7 @@ _GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$|[0-9]+")
 """The suffix of a generateName (apimachinery, util/rand), and numbers."""
 _LABELS = frozenset({KUEUE_QUEUE})
 _BY_STATUS = ("kubeflow.org", "argoproj.io", "batch")
-"""The API groups of Katib's and workflow controllers, which follow jobs by their status."""
+"""The API groups of owners, such as Katib, that follow a job by its status and not by its pods."""
 
 
 def pod_labels(job: "TrainingJob", key: ReplicaKey) -> Mapping[str, str]:
@@ -29,7 +36,7 @@ def pod_labels(job: "TrainingJob", key: ReplicaKey) -> Mapping[str, str]:
 
 
 def pod_name(job: "TrainingJob", key: ReplicaKey) -> str:
-    """Return the name of the pod of a replica, or its prefix."""
+    """Return the name of the pod of a replica, or the prefix before a random suffix."""
     return job.kind.pod_name(job.name, key.type, key.index)
 
 
@@ -46,18 +53,17 @@ class TrainingJob:
     """A training job in the cluster. Times are seconds since the epoch.
 
     `groups`: the replica types in rank order; none before the operator has rendered them.
-    `managed_by`: managedBy, empty if unset.
-    `deadline`: activeDeadlineSeconds, from `started` until the operator ends the job, or None.
-    `started`: the time of its last start, 0.0 if it never started.
+    `managed_by`: the value of managedBy; empty if unset.
+    `deadline`: the seconds (activeDeadlineSeconds) that the job may run after `started`, or None.
+    `started`: the time of its last start; 0.0 if it never started.
     `scaling`: its possible sizes.
     `rendezvous`: how its pods find each other.
     `conditions`: the conditions of the status by type.
     `series`: a key of jobs that repeat the same work: namespace, name without numbers, programs.
-    `template_settings`: kfext's annotations in the templates after admission.
-    `annotations`, `labels`: the annotations and labels that kfext reads.
+    `template_settings`: kfext's annotations in the templates, as admission left them.
     `annotation_bytes`: the size of all annotations but plan and state, as the API server counts it.
     `beyond`: the bound of model.bounds that the job itself exceeds, in words.
-    `counted_by`: the controller that owns the job and may count its pods, empty without one.
+    `counted_by`: the kind and name of an owner that may count the job's pods; empty if none may.
     """
 
     kind: JobKind
@@ -111,7 +117,7 @@ class TrainingJob:
 
     @property
     def started_by(self) -> str:
-        """The other system that starts the job, so that kfext never suspends it; may be empty."""
+        """The other system that starts the job, so that kfext does not suspend it; may be empty."""
         # A held job waits for kfext, even if a controller has adopted it.
         return "Kueue" if KUEUE_QUEUE in self.labels else "" if self.held else self.counted_by
 
@@ -137,12 +143,12 @@ class TrainingJob:
 
     @property
     def ends(self) -> float | None:
-        """The latest end of a running job, or None."""
+        """The time in epoch seconds at which the deadline ends a running job, or None."""
         return self.started + self.deadline if self.deadline and self.started else None
 
     @property
     def run_seconds(self) -> float | None:
-        """The seconds from the last start of a job that has succeeded to its end, or None."""
+        """The seconds from the last start to the end of a job that has succeeded, else None."""
         ended = self.conditions.get("Succeeded")
         known = ended is not None and ended.status and 0.0 < self.started < ended.since
         return ended.since - self.started if ended is not None and known else None
@@ -154,7 +160,7 @@ class TrainingJob:
 
     @property
     def training_pods(self) -> int:
-        """The number of pods of the job that train; parameter servers, for example, do not."""
+        """The number of pods of the job that train; a parameter server, for example, does not."""
         return sum(group.replicas for group in self.groups if group.type in self.kind.trains)
 
     @property
@@ -164,7 +170,7 @@ class TrainingJob:
 
     @property
     def excess(self) -> str:
-        """The bound of model.bounds that the job exceeds, in words; empty within the bounds."""
+        """The bound of model.bounds that the job or a template exceeds, in words; may be empty."""
         if excess := self.beyond or pods_excess(self.pods):
             return f"it has {excess}"
         templates = (
@@ -204,7 +210,7 @@ class TrainingJob:
 
 
 def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
-    """Return the job in a JSON object, or None for an unknown kind.
+    """Return the job in a JSON object, or None for an object of an unknown kind.
 
     Never raises: invalid or missing fields have the operator's defaults (1 replica) or are omitted.
     Replica types may be written in any case; they are returned in the operator's spelling.
@@ -227,15 +233,14 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         },
         resource_version=text(metadata.get("resourceVersion")),
         suspend=member(spec, kind.suspend_path) is True,
-        managed_by=name(policy.get("managedBy")),
+        managed_by=bounded_name(policy.get("managedBy")),
         deleting=bool(metadata.get("deletionTimestamp")),
         created=timestamp(metadata.get("creationTimestamp")),
         deadline=_positive(policy.get("activeDeadlineSeconds")),
         started=timestamp(kind.started(status)),
         conditions={
             text(item.get("type")): Condition(
-                status=item.get("status") == "True",
-                since=timestamp(item.get("lastTransitionTime")),
+                status=item.get("status") == "True", since=timestamp(item.get("lastTransitionTime"))
             )
             for item in kind.conditions(status)
         },
@@ -258,7 +263,7 @@ class Templates:
 
 
 def templates_in(kind: JobKind, spec: Mapping[str, Any], *, job: TrainingJob) -> Templates:
-    """Return the templates in a spec: of the job, or of its rendered object. Never raises."""
+    """Return the templates in the spec of a job, or of its rendered object. Never raises."""
     specs = kind.templates(spec)
     shares = GPU_SHARE in job.annotations
     groups = parse_groups(kind, specs, namespace=job.namespace, shares_gpus=shares)
@@ -272,7 +277,7 @@ def templates_in(kind: JobKind, spec: Mapping[str, Any], *, job: TrainingJob) ->
 
 
 def with_templates(job: TrainingJob, templates: Templates) -> TrainingJob:
-    """Return a job with its templates."""
+    """Return a job with these templates."""
     return replace(
         job,
         groups=templates.groups,
@@ -296,7 +301,7 @@ def plan_name(kind: JobKind, name: str) -> str:
 
 
 def planned_uid(training_plan: Mapping[str, Any]) -> str:
-    """Return the uid of the job of a TrainingPlan, empty without one."""
+    """Return the uid of the job that a TrainingPlan names; empty if it names none."""
     return text(mapping(mapping(training_plan.get("spec")).get("job")).get("uid"))
 
 
@@ -313,10 +318,10 @@ def _series(kind: JobKind, namespace: str, job: str, groups: Iterable[ReplicaGro
 
 
 def _counted_by(owner: Mapping[str, Any]) -> str:
-    """Return the title of an owner that may count the pods of a job: a suspended job has none."""
+    """Return the kind and name of an owner that may count the job's pods: none while suspended."""
     group, of_group, _ = text(owner.get("apiVersion")).partition("/")
     known = not of_group or group.endswith(_BY_STATUS)
-    return "" if known else f"{name(owner.get('kind'))} {name(owner.get('name'))}"
+    return "" if known else f"{bounded_name(owner.get('kind'))} {bounded_name(owner.get('name'))}"
 
 
 def _positive(value: object) -> float | None:

@@ -30,13 +30,13 @@ from kfext.model.tolerant import json_object, mapping, sequence, strings, text
 from kfext.names import STATE
 
 LIMIT = 4096
-"""The largest size of the annotation, in bytes."""
+"""The most bytes of the annotation."""
 
 MOST_APART = 32
-"""The most uids in `JobState.apart`."""
+"""The most uids that `JobState.apart` has."""
 
 EXCLUDED_SECONDS = 300.0
-"""The length of the exclusion of a node for a job after a pod of the job was not bound there."""
+"""How long a node stays excluded for a job after a pod of the job was not bound there."""
 
 _FEWEST_APART = 4
 """The uids in `JobState.apart` that are never dropped for space."""
@@ -58,8 +58,8 @@ class ObservedPods:
     `node_selector`: the pods' node selector, as pairs of label and value.
     `host_ports`: the protocol and number of each port that all pods have, without the ports of the
         template and the plan.
-    `untolerated`: whether a pod lacks a toleration of the taint of one of its extended resources.
-    `tolerations`: the tolerations of pools that all pods have and the template lacks.
+    `untolerated`: whether a pod does not tolerate the taint with the name of an extended resource.
+    `tolerations`: the tolerations that all pods have and the template lacks, as for node pools.
     """
 
     template: int
@@ -86,25 +86,25 @@ class JobState:
     """The controller's record of a job. Times are seconds since the epoch.
 
     `strikes`: the placements in a row that kube-scheduler or the operator did not carry out.
-    `excluded`: the end of the exclusion by node.
+    `excluded`: the end of the exclusion of each excluded node.
     `suspended_at`: the last time at which kfext suspended the job while it had pods.
     `retry_at`: the earliest time of the next start or, for a started job, of the next strike.
     `reason`, `message`: why the job was last suspended or got a strike.
     `generation`: the number of the last plan that was removed from the job.
-    `requested`: the requested size of the job while kfext runs it with another size, else 0.
-    `assigned`: that other size, else 0.
-    `queued_since`: the time at which the job joined the queue, unchanged by a failed start. Instead
-        of 0.0, the later of the job's creation and `suspended_at` counts.
+    `requested`: the requested size of the job while kfext runs it with a different size, else 0.
+    `assigned`: that different size, else 0.
+    `queued_since`: the time at which the job joined the queue, unchanged by a failed start; 0.0
+        stands for the later of the job's creation and `suspended_at`.
     `observed`: the job's pods as admission made them, by replica type in lower case.
     `no_host_network`: why the job does not use the host network again; empty if it may.
-    `settings`: the last valid annotations that the job's templates lack. They count while the
-        annotation on the job is malformed (core.settings.resolve).
-    `busy`: the thousandths of the time in which a replica keeps a GPU of its own busy, by type in
-        lower case, as last measured. A forged value harms only the job itself.
+    `settings`: the last valid values of annotations that the job's templates lack. They count while
+        the annotation on the job is malformed (core.settings.resolve).
+    `busy`: the thousandths of the time in which a replica would keep a GPU of its own busy, by type
+        in lower case, as last measured. A forged value harms only the job itself.
     `apart`: the uids of the last jobs that could not share a GPU with the job.
     `cpu`: the changes of kfext to the CPU of the job's pods.
     `scale`: the changes of kfext to the job's number of workers. `move`: its last move.
-    `ask`: the job's asks to the autoscaler since its gang was last complete, or None.
+    `ask`: the job's requests for nodes since its gang was last complete, or None.
     `stop`: the last time that kfext stopped it for other jobs.
     """
 
@@ -190,10 +190,10 @@ class JobState:
             if len(written.encode()) <= LIMIT or longest <= _MIN_TEXT_LIMIT:
                 return written
             if excluded:
-                # Drop the exclusion that ends first, as it matters for the shortest time.
+                # Drop the exclusion that ends first: it would have the shortest effect.
                 del excluded[min(excluded, key=lambda node: excluded[node])]
             elif observed or scale.speeds:
-                # The next pods will show their changes, and speeds can be measured again.
+                # The next pods will show what admission changes; speeds can be measured again.
                 observed.clear()
                 scale = replace(scale, speeds={})
             elif move.source:
@@ -205,7 +205,7 @@ class JobState:
             elif len(apart) > _FEWEST_APART:
                 apart = apart[len(apart) // 2 :]
             else:
-                # The CPU that pods had before kfext's changes stays: no other object has it.
+                # The CPU that pods had before kfext's changes is kept: nothing else records it.
                 longest = max(longest // 2, _MIN_TEXT_LIMIT)
 
 
@@ -213,10 +213,10 @@ def state_of(job: TrainingJob) -> JobState:
     """Return the state on a job, or an empty state for an absent, damaged or foreign state."""
     written = job.annotations.get(STATE, "")
     raw = json_object(written) if len(written) <= LIMIT else {}
-    return _parsed(raw) if job.uid and raw.get("uid") == job.uid else JobState()
+    return _decode(raw) if job.uid and raw.get("uid") == job.uid else JobState()
 
 
-def _parsed(raw: Mapping[str, Any]) -> JobState:
+def _decode(raw: Mapping[str, Any]) -> JobState:
     return JobState(
         strikes=int(_number(raw.get("strikes"))),
         excluded={node: _number(until) for node, until in mapping(raw.get("excluded")).items()},
@@ -229,11 +229,12 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
         assigned=int(_number(raw.get("admitted"))),
         queued_since=_number(raw.get("queuedSince")),
         observed={
-            type_: _observed(mapping(pods)) for type_, pods in mapping(raw.get("observed")).items()
+            type_: _decode_observed(mapping(pods))
+            for type_, pods in mapping(raw.get("observed")).items()
         },
         no_host_network=text(raw.get("noHostNetwork")),
         settings=strings(raw.get("settings")),
-        busy=_busy(mapping(raw.get("busy"))),
+        busy=_decode_busy(mapping(raw.get("busy"))),
         apart=tuple(filter(None, map(text, sequence(raw.get("apart"))[-MOST_APART:]))),
         cpu=decode_cpu(mapping(raw["cpu"])) if "cpu" in raw else CpuState(),
         scale=decode_scale(mapping(raw["scale"])) if "scale" in raw else ScaleState(),
@@ -243,13 +244,13 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
     )
 
 
-def _observed(raw: Mapping[str, object]) -> ObservedPods:
+def _decode_observed(raw: Mapping[str, object]) -> ObservedPods:
     requests = {name: int(_number(number)) for name, number in mapping(raw.get("requests")).items()}
     return ObservedPods(
         template=int(_number(raw.get("template"))),
         requests={"pods": 1} | {name: count for name, count in requests.items() if count > 0},
         node_selector=tuple(sorted(strings(raw.get("nodeSelector")).items())),
-        host_ports=_host_ports(raw.get("hostPorts")),
+        host_ports=_decode_host_ports(raw.get("hostPorts")),
         untolerated=raw.get("untolerated") is True,
         tolerations=tuple(
             Toleration(*map(text, sequence(fields)[:4]))
@@ -258,12 +259,12 @@ def _observed(raw: Mapping[str, object]) -> ObservedPods:
     )
 
 
-def _busy(raw: Mapping[str, object]) -> dict[str, int]:
+def _decode_busy(raw: Mapping[str, object]) -> dict[str, int]:
     values = ((type_, raw.get(type_)) for type_ in _TYPES)
     return {type_: n for type_, n in values if type(n) is int and 0 <= n <= _PERMILLE}
 
 
-def _host_ports(raw: object) -> tuple[tuple[str, int], ...]:
+def _decode_host_ports(raw: object) -> tuple[tuple[str, int], ...]:
     split = (text(item).partition("/") for item in sequence(raw)[:MOST_PORTS])
     return tuple(
         sorted({(name, int(number)) for name, _, number in split if _PORT.fullmatch(number)})

@@ -8,7 +8,7 @@ from kfext.model.tolerant import mapping, sequence, strings, text
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """A Kubernetes label selector; an empty one selects everything."""
+    """A Kubernetes label selector; an empty selector selects everything."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()

@@ -8,10 +8,10 @@ from kfext.model.node import Node
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit that allows everything. Equal limits have equal answers, so caches use them as keys.
+    """Base of the limits; it allows everything. Equal limits must agree: they are keys of caches.
 
-    `why`: the description, after "N nodes", of the nodes that it excludes; empty for a limit that
-        concerns only sets of nodes.
+    `why`: a description of the excluded nodes that follows "N nodes" in messages; empty for a limit
+        that concerns only sets of nodes.
     """
 
     why = ""
@@ -27,7 +27,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class MaxNodes(Limit):
-    """The gang is on at most `number` nodes."""
+    """Allows at most `number` nodes."""
 
     number: int
 
@@ -38,7 +38,7 @@ class MaxNodes(Limit):
 
 @dataclass(frozen=True, slots=True)
 class Excluded(Limit):
-    """The gang failed on these nodes."""
+    """Excludes the nodes on which the gang failed."""
 
     names: frozenset[str]
     why = "left out after failed attempts"
@@ -50,7 +50,7 @@ class Excluded(Limit):
 
 @dataclass(frozen=True, slots=True)
 class Awaited(Limit):
-    """These new nodes are held for a gang that still waits for more nodes."""
+    """Excludes new nodes that are held for another gang, which still waits for more nodes."""
 
     names: frozenset[str]
     why = "new, and held for a gang that waits for more nodes"
@@ -62,7 +62,7 @@ class Awaited(Limit):
 
 @dataclass(frozen=True, slots=True)
 class KeptAnyway(Limit):
-    """Only these nodes, which an autoscaler keeps for other pods."""
+    """Allows only nodes that an autoscaler keeps anyway, for other pods."""
 
     names: frozenset[str]
     why = "in use by no other pod"

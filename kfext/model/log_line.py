@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class LogLine:
     """A line: its text, and the time at which the container runtime received it.
 
-    `at`: in epoch seconds. `stamp`: as written, to distinguish lines of the same second.
+    `at`: that time in epoch seconds. `stamp`: that time as in the log, which may be more precise.
     """
 
     at: float

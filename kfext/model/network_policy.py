@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfext.model.bounds import parts
+from kfext.model.bounds import count_values
 from kfext.model.label_selector import LabelSelector, parse_selector
 from kfext.model.tolerant import mapping, text
 
-_MOST_PARTS = 128
-"""The largest selector that is compared with pods, in values."""
+_MOST_VALUES = 128
+"""The most values of a selector that is compared with pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,9 @@ def parse_network_policy(raw: Mapping[str, Any]) -> NetworkPolicy:
     """
     metadata = mapping(raw.get("metadata"))
     selector = mapping(raw.get("spec")).get("podSelector")
+    within = count_values(selector, most=_MOST_VALUES) <= _MOST_VALUES
     return NetworkPolicy(
         namespace=text(metadata.get("namespace")),
         name=text(metadata.get("name")),
-        pods=parse_selector(selector if parts(selector, most=_MOST_PARTS) <= _MOST_PARTS else {}),
+        pods=parse_selector(selector if within else {}),
     )

@@ -15,13 +15,13 @@ Port = tuple[str, int]
 """Protocol and number."""
 TCP = "TCP"
 LARGEST_PORT = 65535
-_MEETING = re.compile(r"--(master|rdzv)[-_](addr|port|endpoint)\b")
+_RENDEZVOUS_OPTION = re.compile(r"--(master|rdzv)[-_](addr|port|endpoint)\b")
 """Options of torchrun that override the operator's environment variables."""
 _YES = frozenset({"y", "yes", "true", "on"})
-_MEETING_VARIABLES = frozenset(
+_RENDEZVOUS_VARIABLES = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_RDZV_ENDPOINT"}
 )
-"""Variables that the operator sets where it knows the address; a user need not set them."""
+"""Variables that the operator sets itself if it knows the address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Networking:
     """The network of one template.
 
     `own_host`: whether the user already requests the node's network or a port of the node.
-    `own_meeting`: whether a command line or a variable sets the address at which the replicas meet,
-        so that the pods would ignore any other port.
-    `ports`: the declared ports without the operator's own, which `network: host` opens on the node.
-    `mesh`: the service mesh that the template requests, empty for none.
+    `own_meeting`: whether a command line or a variable sets the address of the rendezvous, so that
+        the pods would ignore any other port.
+    `ports`: the declared ports, without the operator's own; `network: host` opens them on the node.
+    `mesh`: the service mesh that the template requests; empty if it requests none.
     `labels`: the labels of the pods; NetworkPolicies select by them.
     """
 
@@ -60,7 +60,7 @@ def parse_networking(template: Mapping[str, Any], *, kind: JobKind) -> Networkin
     return Networking(
         own_host=spec.get("hostNetwork") is True or any(port.get("hostPort") for port in declared),
         own_meeting=any(
-            _sets_meeting(container, variables=_MEETING_VARIABLES - kind.written_env)
+            _sets_rendezvous(container, variables=_RENDEZVOUS_VARIABLES - kind.written_env)
             for container in lasting_containers_of(spec)
         ),
         ports=tuple(sorted(lasting)),
@@ -70,7 +70,7 @@ def parse_networking(template: Mapping[str, Any], *, kind: JobKind) -> Networkin
 
 
 def istio_sidecar(metadata: Mapping[str, Any]) -> bool | None:
-    """Return whether a template requests Istio's sidecar, or None for an undecided template.
+    """Return whether a template requests Istio's sidecar; None means that it does not say.
 
     The label prevails over the annotation, and both over the label of a revision. Source: istio
     pkg/kube/inject injectRequired, and the selectors of its webhooks.
@@ -89,7 +89,7 @@ def _mesh(metadata: Mapping[str, Any]) -> str:
     return "Linkerd" if linkerd in {"enabled", "ingress"} else ""
 
 
-def _sets_meeting(container: Mapping[str, Any], *, variables: Set[str]) -> bool:
-    words = [*sequence(container.get("command")), *sequence(container.get("args"))]
+def _sets_rendezvous(container: Mapping[str, Any], *, variables: Set[str]) -> bool:
+    words = map(text, (*sequence(container.get("command")), *sequence(container.get("args"))))
     present = {text(mapping(variable).get("name")) for variable in sequence(container.get("env"))}
-    return any(_MEETING.search(text(word)) for word in words) or not variables.isdisjoint(present)
+    return any(map(_RENDEZVOUS_OPTION.search, words)) or not variables.isdisjoint(present)

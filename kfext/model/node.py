@@ -32,7 +32,7 @@ class Node:
     `allocatable`: the most that its pods may request together.
     `unschedulable`: whether it is cordoned.
     `created`: seconds since the epoch.
-    `troubles`: the reason that the agent reported for each slot without sharers.
+    `troubles`: for each slot that may not get sharers, the reason that the agent reported.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The requests of a job to the autoscaler, a part of the job's state."""
+"""A job's requests for nodes to the autoscaler, as recorded in the job's state."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from kfext.model.tolerant import mapping
 
 @dataclass(frozen=True, slots=True)
 class NodeAsk:
-    """A job's asks for new nodes since its gang was last complete. Times are epoch seconds.
+    """A job's requests for nodes since its gang was last complete. Times are epoch seconds.
 
-    `number`: the number of asks so far.
-    `since`: the begin of the open ask, 0.0 without an open ask.
-    `workers`: the workers in the open ask, 0 for the whole requested size.
-    `again_at`: the earliest begin of the next ask, after an ask that brought no nodes.
+    `number`: the number of requests so far.
+    `since`: the time of the open request; 0.0 if there is none.
+    `workers`: the number of workers that it is for; 0 stands for the whole requested size.
+    `again_at`: the earliest time of the next request, after a request that brought no nodes.
     """
 
     number: int = 0
@@ -38,7 +38,7 @@ class NodeAsk:
 
 
 def decode_ask(raw: object) -> NodeAsk:
-    """Return the asks in a JSON object, without damaged values. Never raises."""
+    """Return the requests in a JSON object, without damaged values. Never raises."""
     written = mapping(raw)
     return NodeAsk(
         number=int(state_number(written.get("number"))),

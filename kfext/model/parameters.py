@@ -1,4 +1,4 @@
-"""The parameters of a TrainingPolicy beside its settings: one row each.
+"""The parameters of a TrainingPolicy besides its settings: a row for each.
 
 A row is a field of `Placement`, `Queueing` or `HostNetwork` with its default, parser and
 documentation. `make generate` writes the schema of TrainingPolicy, its sample and the table of
@@ -27,8 +27,9 @@ class ParameterRow:
     """The definition of a parameter.
 
     `parse`: converts a JSON value; raises ValueError for an invalid value.
-    `default`: in its written form, empty for none. `example`: of a parameter without a default.
-    `schema`: of the field in a TrainingPolicy. `effect`: its description, in Markdown.
+    `default`: its default as written in a TrainingPolicy; empty if it has none.
+    `example`: a value to show if there is no default.
+    `schema`: the schema of its field in a TrainingPolicy. `effect`: its description, in Markdown.
     """
 
     parse: Callable[[object], Any]
@@ -39,7 +40,7 @@ class ParameterRow:
 
 
 def _row(default: str, parse: Callable[[object], Any], **row: Any) -> Any:
-    """Return the field of a parameter with the parsed default, or an empty tuple without one."""
+    """Return the field of a parameter with its parsed default; () stands for no default."""
     value = parse(default) if default else ()
     return field(default=value, metadata={"row": ParameterRow(parse, default, **row)})
 
@@ -60,11 +61,11 @@ def _seconds(value: object) -> float:
 
 
 def _duration(default: str, *, effect: str) -> Any:
-    above = {
+    positive = {
         "rule": "duration(self) > duration('0s')",
         "message": "must be longer than 0s, e.g. 60s",
     }
-    schema = {**_DURATION, "x-kubernetes-validations": [above]}
+    schema = {**_DURATION, "x-kubernetes-validations": [positive]}
     return _row(default, _seconds, schema=schema, effect=effect)
 
 
@@ -109,14 +110,14 @@ def _ports(value: object) -> tuple[int, int]:
 
 
 class QueueOrder(StrEnum):
-    """The order of jobs of the same priority: the oldest first, or rather the shortest."""
+    """The order of jobs of the same priority: the oldest first, or the shortest preferred."""
 
     ARRIVAL = "arrival"
     SHORTEST = "shortest"
 
 
 class Fairness(StrEnum):
-    """The order of the namespaces of jobs of the same priority: none, or by their usage."""
+    """The order of namespaces among jobs of the same priority: none, or least usage first."""
 
     NONE = "none"
     USAGE = "usage"
@@ -158,11 +159,11 @@ class NewNodes(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The timeouts of the steps of a placement, in seconds, and the comparison of nodes.
+    """How gangs are placed. Times are in seconds.
 
-    `release_after`: None means `auto`: 60 s for a job that fits no empty node set, unless kfext
-        asks for new nodes; other jobs wait in the queue.
-    `assumed_burst`: in millicores.
+    `release_after`: None means `auto`: 60 s for a job that would not fit on empty nodes, unless
+        kfext asks for new nodes; other jobs wait in the queue.
+    `assumed_burst`: the assumed CPU use of a pod without a CPU limit, in millicores.
     """
 
     bind_timeout: float = _duration(
@@ -227,7 +228,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class HostNetwork:
-    """The first and last port, and the interfaces, of a node for jobs on the host network."""
+    """The ports (first and last) and the interfaces of nodes for jobs on the host network."""
 
     port_range: tuple[int, int] = _row(
         "20000-29999",
@@ -274,7 +275,7 @@ SECTIONS: Mapping[str, type[Any]] = {
 
 
 def rows(section: type[Any]) -> dict[str, ParameterRow]:
-    """Return the rows of a section by their names in a TrainingPolicy."""
+    """Return the rows of a section by the names of the parameters in a TrainingPolicy."""
     return {_camel(parameter.name): parameter.metadata["row"] for parameter in fields(section)}
 
 

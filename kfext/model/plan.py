@@ -43,12 +43,12 @@ class Plan:
     `job_uid`: the uid of the job; a plan with another uid was copied with its manifest.
     `generation`: the number of the plan, counted from 1 for each job.
     `assignment`: the node of each replica.
-    `port`: the first port of the job on the host network, else 0.
+    `port`: the first port of the job on the host network; 0 for a job on the pod network.
     `shares`: the terms of the GPU shares, by replica type in lower case.
     `slots`: the slots of the GPU shares.
     `why`: the reason for the plan in a sentence; at most 512 characters are stored.
-    `late`: the replicas without which the gang trains: they were added after the start, or replace
-        pods that had succeeded.
+    `late`: the replicas that the gang does not need to train: they were added after the start, or
+        replace pods that had succeeded.
     """
 
     job_uid: str
@@ -69,8 +69,8 @@ class Plan:
         """Return compact JSON with the position of each replica's node in a list.
 
         `replicas` has a list for each type: at the replica's index, the position of its node in
-        `nodes`, or -1 without a node. `slots` has the same with the numbers of slots, and `late`
-        has 0 for each late replica.
+        `nodes`, or -1 for no node. `slots` has numbers of slots in the same form, and `late` has 0
+        for each late replica.
         """
         shares = {type_: encode_share(share) for type_, share in sorted(self.shares.items())}
         return json.dumps(
@@ -118,7 +118,7 @@ def decode_places(raw: Mapping[str, object]) -> dict[ReplicaKey, str]:
 
 
 def _by_type(numbers: Mapping[ReplicaKey, int]) -> dict[str, list[int]]:
-    """Return the number of each replica, by type and index; -1 for replicas without a number."""
+    """Return the numbers of replicas by type, each at the replica's index; -1 fills the gaps."""
     types: dict[str, dict[int, int]] = {}
     for key, number in numbers.items():
         types.setdefault(key.type, {})[key.index] = number
@@ -129,7 +129,7 @@ def _by_type(numbers: Mapping[ReplicaKey, int]) -> dict[str, list[int]]:
 
 
 def plan_of(job: TrainingJob) -> Plan | None:
-    """Return the plan of a job, or None without a plan that kfext may have written for it.
+    """Return the plan of a job; None means that it has no plan that kfext may have written for it.
 
     A plan claims capacity, and any editor of a job might write the annotation. So the plan must
     name this job, and kfext must place the job.
@@ -181,7 +181,7 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
 
 
 def _numbers(written: object, *, below: int) -> Iterator[tuple[ReplicaKey, int]]:
-    """Yield each replica with a number from 0 to `below`, and the number."""
+    """Yield each replica that has a number of at least 0 and less than `below`, with the number."""
     for type_, numbers in mapping(written).items():
         for index, number in enumerate(sequence(numbers)):
             if type(number) is int and 0 <= number < below:

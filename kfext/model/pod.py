@@ -6,8 +6,7 @@ from functools import lru_cache
 from sys import intern
 from typing import Any
 
-from kfext.model.bounds import few
-from kfext.model.bounds import name as bounded_name
+from kfext.model.bounds import bounded_name, bounded_resources
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.cpu_size import TrainerCpu, resize_problem, trainer_cpu
 from kfext.model.gang_terms import GangTerm
@@ -41,8 +40,8 @@ from kfext.names import (
 
 _LONGEST_MESSAGE = 1024
 _LARGEST_REQUEST = 10**9
-_SHARED = 8192
-"""Cached replica keys, so that equal keys are the same object."""
+_MOST_KEYS = 8192
+"""The most cached replica keys; the cache makes equal keys the same object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class ReplicaKey:
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """The demand of a pod without its node, which is equal for most pods of a template."""
+    """The fields of a `Pod` that are equal for most pods of a template; its node is not in them."""
 
     gates: int
     gate: int | None
@@ -73,7 +72,7 @@ class PodDemand:
 
     @property
     def gated(self) -> bool:
-        """Whether the gate of kfext is among the gates."""
+        """Whether kfext's gate is among its gates."""
         return self.gate is not None
 
 
@@ -81,28 +80,28 @@ class PodDemand:
 class Pod:
     """A pod.
 
-    `owner_uid`: the uid of the training job that controls the pod, empty without a job.
+    `owner_uid`: the uid of the training job that controls the pod; empty if none does.
     `replica`: the replica that its labels name, or None.
-    `node_name`: the node of its binding, empty if it is not bound.
-    `pinned_to`: the node of its pin, or None; a gated pod has no pin.
+    `node_name`: the node of its binding; empty if it is not bound.
+    `pinned_to`: the node of its pin; None means that it has no pin, like a gated pod.
     `gates`: the number of its scheduling gates.
     `gate`: the position of kfext's gate among them, or None.
-    `cpu_limit`: the millicores that it can use, or None without a limit.
+    `cpu_limit`: the millicores that it can use; None means that it has no limit.
     `trainer`: the CPU of its training container, or None for a pod that cannot be resized.
     `constraints`: stored only for gated pods, and for pinned or refused pods without a node.
     `affinity`: stored only for gated pods, as kfext patches no other pods.
     `host_ports`: the ports of its node that it uses.
     `gang_terms`: the affinity and anti-affinity between the pods of its job.
-    `unschedulable`: the message of kube-scheduler, empty without a message.
-    `resize_problem`: why the kubelet has not carried out a resize, by `resize_problem`, or None.
+    `unschedulable`: why kube-scheduler found no node for it, in words; empty if it has not said so.
+    `resize_problem`: why the kubelet has not carried out a resize, or None.
     `annotated`: whether it has any annotation.
-    `checkpoint_request`: the number of the last checkpoint request to its job, 0 without a request.
-    `reserves`: the slot of its reservation of a GPU; None for all other pods.
-    `placeholder_of`: the uid of the job that asks for nodes with it; empty for all other pods.
+    `checkpoint_request`: the number of the last checkpoint request to its job; 0 before the first.
+    `reserves`: the slot that it reserves a GPU for; None for a pod that is no reservation pod.
+    `placeholder_of`: the uid of the job that it is a placeholder for; empty for other pods.
     `share`: the terms of its GPU share, or None.
     `created`: seconds since the epoch.
     `on_host`: whether it uses the host network.
-    `collected`: whether Katib's collector prints the output of its training.
+    `collected`: whether Katib's collector prints the output of its training container.
     """
 
     namespace: str
@@ -148,22 +147,22 @@ class Pod:
 
     @property
     def gated(self) -> bool:
-        """Whether the gate of kfext holds the pod."""
+        """Whether kfext's gate holds the pod."""
         return self.gate is not None
 
     @property
     def has_slot(self) -> bool:
-        """Whether the pod may request a GPU share, by the names of its resources."""
+        """Whether the pod seems to request a GPU share, by the names of its resources."""
         return any(name.startswith(SLOT) for name in self.requests)
 
     @property
     def behind_gate(self) -> bool:
-        """Whether kfext has yet to remove its gate; a deleted pod never starts."""
+        """Whether kfext has yet to remove its gate: a pod that is being deleted never starts."""
         return self.gated and not self.deleting
 
     @property
     def finished(self) -> bool:
-        """Whether the pod has ended, so that it uses no resources."""
+        """Whether the pod has ended and uses no resources."""
         return self.phase in {"Succeeded", "Failed"}
 
     @property
@@ -178,7 +177,7 @@ class Pod:
 
     @property
     def home(self) -> str:
-        """The node that the pod occupies: the node of its binding, else of its pin."""
+        """The node that the pod occupies: the node of its binding, or of its pin, or none."""
         return self.node_name or self.pinned_to or ""
 
 
@@ -224,7 +223,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         unschedulable=unschedulable,
         resize_problem=resize_problem(status),
         annotated=bool(annotations),
-        checkpoint_request=_request(annotations.get(CHECKPOINT_REQUEST, "")),
+        checkpoint_request=_request_number(annotations.get(CHECKPOINT_REQUEST, "")),
         reserves=slot_in(labels.get(GPU_SLOT, "")) if namespace == GPU_NAMESPACE else None,
         placeholder_of=labels.get(PLACEHOLDER_OF, "") if namespace == NEW_NODES_NAMESPACE else "",
         share=decode_terms(annotations[GPU_TERMS]) if GPU_TERMS in annotations else None,
@@ -237,7 +236,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
 
 
 def controller_of(metadata: Mapping[str, Any]) -> tuple[JobKind | None, str]:
-    """Return the kind and uid of the training job that controls a pod; the kind may be None."""
+    """Return the kind and uid of the training job that controls a pod, else (None, "")."""
     owner, labels = controller_in(metadata), mapping(metadata.get("labels"))
     for kind in KINDS.values():
         if owner and (uid := kind.owner_of(owner, labels)):
@@ -252,17 +251,17 @@ def replica_of(labels: Mapping[str, str], kind: JobKind | None) -> ReplicaKey | 
 
 
 def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any], *, trainer: str) -> PodDemand:
-    """Return the demand of a pod, with the kubelet's allocation by the status. Never raises.
+    """Return the demand of a pod; the status shows what the kubelet has allocated. Never raises.
 
-    `trainer`: the name of its training container, empty for a pod of no job.
+    `trainer`: the name of its training container; empty for a pod of no job.
     """
     priority, constraints = spec.get("priority"), parse_constraints(spec)
     gates = [mapping(gate).get("name") for gate in sequence(spec.get("schedulingGates"))]
-    counted = trimmed(spec) if constraints.excess else spec
+    bounded_spec = trimmed(spec) if constraints.excess else spec
     return PodDemand(
         gates=len(gates),
         gate=gates.index(GATE) if GATE in gates else None,
-        requests=few(pod_requests(counted, status)),
+        requests=bounded_resources(pod_requests(bounded_spec, status)),
         cpu_limit=None if constraints.excess else cpu_limit(spec),
         guaranteed=not constraints.excess and is_guaranteed(spec),
         best_effort=not constraints.excess and is_best_effort(spec),
@@ -276,12 +275,12 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any], *, trainer:
     )
 
 
-@lru_cache(maxsize=_SHARED)
+@lru_cache(maxsize=_MOST_KEYS)
 def _replica_key(type_: str, index: int) -> ReplicaKey:
     return ReplicaKey(type=type_, index=index)
 
 
-def _request(written: str) -> int:
+def _request_number(written: str) -> int:
     """Return the number of a checkpoint request, or 0."""
     if not (written.isascii() and written.isdigit()) or len(written) > len(str(_LARGEST_REQUEST)):
         return 0

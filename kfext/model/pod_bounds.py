@@ -1,4 +1,4 @@
-"""The bound of kfext that a pod spec or template exceeds; model.bounds has the reasons."""
+"""Which bound of model.bounds a pod spec or template exceeds."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -13,8 +13,8 @@ from kfext.model.bounds import (
     MOST_TOLERATIONS,
     MOST_VALUES,
     beyond,
+    count_values,
     kfext_annotations,
-    parts,
 )
 from kfext.model.podspec import containers_of, node_affinity
 from kfext.model.quantity import ON_EVERY_NODE
@@ -26,14 +26,14 @@ _READ = (
     *("affinity", "nodeSelector", "overhead", "resourceClaims", "resources", "tolerations"),
     "topologySpreadConstraints",
 )
-"""The fields of a pod spec that kfext reads completely, besides foreign gates."""
+"""The fields of a pod spec that kfext reads completely, besides gates of other systems."""
 _READ_OF_CONTAINERS = ("name", "ports", "resizePolicy", "resources")
 _NAMES = ("priorityClassName", "nodeName", "schedulerName")
 
 
 def pod_excess(spec: Mapping[str, Any]) -> str:
     """Return the bound that a pod spec exceeds, in words; empty within the bounds."""
-    for things, most, count in _OF_PODS:
+    for things, most, count in _BOUNDS:
         number = count(spec)
         if number > most:
             return beyond(things, most, number)
@@ -45,16 +45,16 @@ def template_excess(template: Mapping[str, Any]) -> str:
     metadata = mapping(template.get("metadata"))
     if len(kfext_annotations(metadata.get("annotations"))) > MOST_ANNOTATIONS:
         return beyond("annotations of kfext", MOST_ANNOTATIONS)
-    labels = parts(mapping(metadata.get("labels")), most=MOST_VALUES)
+    labels = count_values(mapping(metadata.get("labels")), most=MOST_VALUES)
     if labels > MOST_VALUES:
         return beyond("values in labels", MOST_VALUES, labels)
     return pod_excess(mapping(template.get("spec")))
 
 
 def trimmed(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a pod spec beyond the bounds, with only as many of its resources as kfext counts.
+    """Return a pod spec beyond the bounds without the resources that exceed MOST_RESOURCES.
 
-    CPU, memory and other resources of every node stay.
+    The resources that every node has, such as CPU and memory, stay.
     """
     lists = {
         field: [_with_few_resources(mapping(container)) for container in sequence(spec.get(field))]
@@ -80,7 +80,7 @@ def _few_amounts(amounts: object) -> object:
 
 
 def _values(spec: Mapping[str, Any]) -> int:
-    """Return the number of values that kfext reads of a pod spec, cut beyond the bound."""
+    """Return how many values kfext reads of a pod spec; counting ends beyond the bound."""
     lists = [sequence(spec.get(field)) for field in _LISTS]
     number = sum(map(len, lists))
     if number > MOST_VALUES:
@@ -94,7 +94,7 @@ def _values(spec: Mapping[str, Any]) -> int:
     read += [
         mapping(volume).get("persistentVolumeClaim") for volume in sequence(spec.get("volumes"))
     ]
-    return number + parts(read, most=MOST_VALUES + len(read)) - len(read)
+    return number + count_values(read, most=MOST_VALUES + len(read)) - len(read)
 
 
 def _resource_names(spec: Mapping[str, Any]) -> int:
@@ -119,7 +119,7 @@ def _requirements(term: Mapping[str, Any]) -> Iterator[int]:
     return (len(sequence(term.get(field))) for field in ("matchExpressions", "matchFields"))
 
 
-_OF_PODS: tuple[tuple[str, int, Callable[[Mapping[str, Any]], int]], ...] = (
+_BOUNDS: tuple[tuple[str, int, Callable[[Mapping[str, Any]], int]], ...] = (
     ("values that matter for its placement", MOST_VALUES, _values),
     ("resource names", MOST_RESOURCES, _resource_names),
     ("tolerations", MOST_TOLERATIONS, lambda spec: len(sequence(spec.get("tolerations")))),

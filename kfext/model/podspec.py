@@ -2,8 +2,8 @@
 
 The API server applies defaults to pods but not to templates, so they are applied here: a limit
 without a request is also the request. While a pod is resized in place, the largest of the
-requested, the allocated and the effective amount counts, so that capacity becomes free only when it
-is released. Source: kubernetes pkg/apis/core/v1 SetDefaults_Pod, component-helpers
+requested, the allocated and the effective amount counts, so that capacity counts as free only once
+it is released. Source: kubernetes pkg/apis/core/v1 SetDefaults_Pod, component-helpers
 resource.PodRequests, with UseStatusResources, and PodLimits.
 """
 
@@ -16,7 +16,7 @@ from kfext.model.quantity import CPU, MEMORY, Resources, add, maximum, parse_res
 from kfext.model.tolerant import mapping, sequence, text
 
 _PROJECTED = frozenset({"configMap", "secret", "downwardAPI", "projected"})
-"""Volumes that no container writes to."""
+"""The volume types that no container writes to."""
 _STATUSES = ("containerStatuses", "initContainerStatuses")
 _NO_STATUS: Mapping[str, Any] = MappingProxyType({})
 
@@ -59,7 +59,7 @@ def pod_limits(spec: Mapping[str, Any]) -> Resources:
 
 
 def cpu_limit(spec: Mapping[str, Any]) -> int | None:
-    """Return the most CPU that a pod can use, in millicores, or None for an unlimited pod.
+    """Return the most CPU that a pod can use, in millicores; None means that it is unlimited.
 
     A container without a limit makes the pod unlimited. Source: kubernetes ResourceConfigForPod.
     """
@@ -103,7 +103,7 @@ def lasting_containers_of(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
 
 
 def container_named(spec: Mapping[str, Any], name: str) -> tuple[int, Mapping[str, Any]] | None:
-    """Return the position and the container with that name, or None without such a container."""
+    """Return the position of the container with that name, and the container, or None."""
     containers = enumerate(_listed(spec, "containers"))
     return next((item for item in containers if item[1].get("name") == name), None)
 
@@ -144,8 +144,9 @@ def with_port(
 ) -> Mapping[str, Any]:
     """Return the spec of a template with the port that the training-operator adds to its pods.
 
-    The port is added to the container of that name, else to the first container, unless it declares
-    a port of the `name`. Source: training-operator pkg/apis/kubeflow.org/v1 setDefaultPort.
+    The port is added to the container with the name `container`, else to the first, unless that
+    container declares a port with the name `name`. Source: training-operator
+    pkg/apis/kubeflow.org/v1 setDefaultPort.
     """
     containers = list(_listed(spec, "containers"))
     index, _ = container_named(spec, container) or (0, {})
@@ -183,7 +184,7 @@ def _peak(
 ) -> dict[str, int]:
     """Return the largest total of `amounts` over the containers of a pod that run at the same time.
 
-    Only the sums of a container's resources are updated, so that many containers with many
+    A container updates only the sums of its own resources, so that many containers with many
     resources cost no more than their entries.
     """
     running = add(map(amounts, _listed(spec, "containers")))
@@ -236,7 +237,7 @@ def _is_sidecar(init_container: Mapping[str, Any]) -> bool:
 
 
 def _allocations(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Resources]:
-    """Return the resources that the kubelet has allocated, by the name of a lasting container."""
+    """Return the resources that the kubelet has allocated to lasting containers, by name."""
     lasting = {text(container.get("name")) for container in lasting_containers_of(spec)}
     allocations: dict[str, Resources] = {}
     for container in (

@@ -17,7 +17,7 @@ _LARGEST = 1e9
 
 
 class Mode(StrEnum):
-    """The rights of a policy of the companion, in rising order: none, a dry run, changes."""
+    """What a policy of the companion may do: nothing, a dry run, or changes."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -26,20 +26,20 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """The mode and parameters of a policy of the companion; absent parameters have defaults."""
+    """The mode and parameters of a policy of the companion; others have their defaults."""
 
     mode: Mode = Mode.ACT
     parameters: Mapping[str, float] = field(default_factory=dict)
 
 
 def default_choice(policy: str) -> PolicyChoice:
-    """Return the mode of a policy of the companion that no TrainingPolicy sets."""
+    """Return the choice for a policy of the companion that no TrainingPolicy names."""
     return PolicyChoice(Mode.OBSERVE if policy in _OBSERVING else Mode.ACT)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPolicy:
-    """One TrainingPolicy; `settings` is by full annotation key, `companion` by name of policy.
+    """One TrainingPolicy; `settings` has full annotation keys, `companion` the names of policies.
 
     Of the policies that select a namespace, the policy with the highest weight applies; with equal
     weights, the first by name.
@@ -77,14 +77,14 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
 def policy_for(
     policies: Iterable[TrainingPolicy], namespace_labels: Mapping[str, str]
 ) -> TrainingPolicy:
-    """Return the policy that applies to a namespace, by default the built-in policy."""
+    """Return the policy that applies to a namespace; a policy of defaults if none selects it."""
     selected = [policy for policy in policies if policy.selector.matches(namespace_labels)]
     return min(selected, key=lambda policy: (-policy.weight, policy.name), default=TrainingPolicy())
 
 
-def _choice(raw: Mapping[str, Any], usual: Mode) -> PolicyChoice:
+def _choice(raw: Mapping[str, Any], default: Mode) -> PolicyChoice:
     """Return a policy's choice; an unknown mode, perhaps of a later version, means `off`."""
-    mode = raw.get("mode", usual)
+    mode = raw.get("mode", default)
     return PolicyChoice(
         mode=Mode(mode) if mode in tuple(Mode) else Mode.OFF,
         parameters={

@@ -18,11 +18,10 @@ CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
 ON_EVERY_NODE = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
-"""All other resources, such as GPUs, are scarce."""
+"""The resources that every node has; all others, such as GPUs, are scarce."""
 
 _SYNTAX = re.compile(
-    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?))",
-    re.ASCII,
+    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?))", re.ASCII
 )
 _SUFFIX = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
@@ -33,7 +32,7 @@ _SUFFIX = {
 }  # fmt: skip
 _MAX_INT64 = 2**63 - 1
 _MAX_TEXT_LENGTH = 64  # characters; no real amount is longer, and a long text is slow to convert
-_EXPONENT_LIMIT = 30  # larger exponents count as this one; computing 10**1000000 would hang
+_EXPONENT_LIMIT = 30  # larger exponents are cut to this: computing 10**1000000 would hang
 
 
 def parse_quantity(value: object) -> Fraction:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kfext.errors import QuantityError
-from kfext.model.bounds import MOST_VALUES, parts
+from kfext.model.bounds import MOST_VALUES, count_values
 from kfext.model.charge import LIMITS, REQUESTS, PodCharge
 from kfext.model.quantity import Resources, amount
 from kfext.model.tolerant import mapping, sequence, text
@@ -20,7 +20,7 @@ class ScopeRule:
     values: tuple[str, ...] = ()
 
     def covers(self, charge: PodCharge, *, default_class: str) -> bool:
-        """Return whether a pod is in the scope; a pod without a class has the `default_class`."""
+        """Return whether a pod is in the scope; `default_class`: its class if it names none."""
         scopes = {
             "BestEffort": charge.best_effort,
             "NotBestEffort": not charge.best_effort,
@@ -47,7 +47,7 @@ class ScopeRule:
 
 @dataclass(frozen=True, slots=True)
 class LimitRange:
-    """The LimitRange of a namespace; another `version` of it may have other bounds."""
+    """The LimitRange of a namespace; its bounds may change with its resource version."""
 
     namespace: str
     version: str = ""
@@ -74,7 +74,7 @@ class Quota:
         return all(rule.covers(charge, default_class=default_class) for rule in self.rules)
 
     def tightened(self, earlier: "Quota | None") -> "Quota":
-        """Return the quota with at most the free amounts of the `earlier` quota."""
+        """Return the quota with the lower limits and the higher usage of both versions."""
         if earlier is None:
             return self
         keys = self.used.keys() | earlier.used.keys()
@@ -121,7 +121,7 @@ def _amounts(values: object) -> Iterator[tuple[str, int]]:
 
 def _scopes(spec: Mapping[str, Any]) -> int:
     scopes = (spec.get("scopes"), spec.get("scopeSelector"))
-    return parts(scopes, most=MOST_VALUES)
+    return count_values(scopes, most=MOST_VALUES)
 
 
 def _rules(spec: Mapping[str, Any]) -> Iterator[ScopeRule]:

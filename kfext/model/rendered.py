@@ -1,4 +1,4 @@
-"""The object with the templates that an operator renders from a job, its controller.
+"""The object with the templates that an operator renders from a job; the job is its controller.
 
 Any account that may create such an object can name any job as its controller. So the object counts
 only in the namespace and under the name of the job.
@@ -27,8 +27,8 @@ class Rendered:
     job_uid: str
     templates: Templates
 
-    def is_of(self, job: TrainingJob) -> bool:
-        """Return whether it is rendered from a job."""
+    def belongs_to(self, job: TrainingJob) -> bool:
+        """Return whether it was rendered from this job."""
         return self.key == rendered_key(job)
 
     @property
@@ -43,7 +43,7 @@ def rendered_key(job: TrainingJob) -> tuple[str, str, str]:
 
 
 def parse_rendered(raw: Mapping[str, Any]) -> Rendered | None:
-    """Return the rendered object, or None for an object without a job. Never raises."""
+    """Return the rendered object, or None for an object of no job. Never raises."""
     metadata = mapping(raw.get("metadata"))
     owner = controller_in(metadata)
     job = parse_job({**owner, "metadata": {**metadata, "uid": owner.get("uid")}})
@@ -64,9 +64,9 @@ def parse_rendered(raw: Mapping[str, Any]) -> Rendered | None:
 
 def as_rendered(job: TrainingJob, rendered: Rendered) -> TrainingJob:
     """Return a job with the rendered templates, or unchanged if they are from another job."""
-    return with_templates(job, rendered.templates) if rendered.is_of(job) else job
+    return with_templates(job, rendered.templates) if rendered.belongs_to(job) else job
 
 
-def of_job(pod: Pod, job_uid: str | None) -> Pod:
+def owned_by_job(pod: Pod, job_uid: str | None) -> Pod:
     """Return a pod with the job itself as its owner, if the uid of the job is known."""
     return replace(pod, owner_uid=job_uid) if job_uid and job_uid != pod.owner_uid else pod

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
-from kfext.model.bounds import MOST_REPLICA_TYPES, bounded, kfext_annotations, name
+from kfext.model.bounds import MOST_REPLICA_TYPES, bounded, bounded_name, kfext_annotations
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
-from kfext.model.gpu import GpuShare, why_no_part
+from kfext.model.gpu import GpuShare, why_not_shareable
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod_bounds import template_excess
@@ -37,17 +37,17 @@ class ReplicaGroup:
         no other part of the template.
     `template`: a number that changes with the template's requirements on a node.
     `program`: a number that changes with the images and commands of the template.
-    `exact`: whether its pods will equal the template: no RuntimeClass adds to them, and they have
+    `exact`: whether its pods will equal the template: no RuntimeClass changes them, and they have
         no gate of another system.
     `restarts`: whether the operator may replace a failed pod: unless restartPolicy is Never.
     `fails`: whether a failed pod may fail the job: with restartPolicy Never or ExitCode.
-    `cpu_limit`: the millicores that one pod can use, or None without a limit.
+    `cpu_limit`: the millicores that one pod can use; None means that it has no limit.
     `share`: the terms of its GPU share, or None.
-    `grace`: the seconds from the deletion of a pod to its forced end.
+    `grace`: the seconds from the deletion of a pod until its containers are killed.
     `local_volume`: the directory of the node or the pod that may hold its checkpoints, in words;
         empty if it may write to other volumes, or to none.
     `after`: the replica types that must be ready or complete before the operator creates its pods.
-    `no_part`: why a pod of a job that shares GPUs cannot share a GPU, by `why_no_part`.
+    `no_part`: why a pod of a job that shares GPUs cannot share a GPU (`why_not_shareable`).
     """
 
     type: str
@@ -77,9 +77,9 @@ class ReplicaGroup:
 def parse_groups(
     kind: JobKind, specs: Mapping[str, Any], *, namespace: str, shares_gpus: bool
 ) -> tuple[ReplicaGroup, ...]:
-    """Return the replica types of a job in rank order, or none if there are too many. Never raises.
+    """Return the replica types of a job in rank order; none if there are too many. Never raises.
 
-    A kind without types of its own has the types in the order of `specs`.
+    A kind that names no types has the types of `specs`, in that order.
     """
     if len(specs) > MOST_REPLICA_TYPES:
         return ()
@@ -96,14 +96,15 @@ def parse_groups(
         template = {} if excess else template
         pod_spec = mapping(template.get("spec"))
         created = kind.as_created(known, pod_spec, specs=specs)
-        count, unstated = mapping(value).get("replicas"), int(known not in kind.none_by_default)
+        count, default = mapping(value).get("replicas"), int(known not in kind.none_by_default)
         restart = text(mapping(value).get("restartPolicy")) or kind.restart
         requests, constraints = pod_requests(created), parse_constraints(created).scoped(namespace)
+        shared = shares_gpus and NATIVE_GPU in requests
         groups.append(
             ReplicaGroup(
                 type=known,
                 key=str(key),
-                replicas=count if type(count) is int and count >= 0 else unstated,
+                replicas=count if type(count) is int and count >= 0 else default,
                 requests=requests,
                 guaranteed=is_guaranteed(pod_spec),
                 constraints=replace(constraints, devices=_devices(requests)),
@@ -111,8 +112,8 @@ def parse_groups(
                 networking=parse_networking(template, kind=kind),
                 charge=replace(pod_charge(created), served=not kind.rendered),
                 excess=excess,
-                template=_number(requests, replace(constraints, host_ports=())),
-                program=_program(pod_spec),
+                template=_template_number(requests, replace(constraints, host_ports=())),
+                program=_program_number(pod_spec),
                 exact=not (pod_spec.get("runtimeClassName") or pod_spec.get("schedulingGates")),
                 restarts=restart != "Never",
                 fails=restart in _FAILING,
@@ -120,8 +121,8 @@ def parse_groups(
                 grace=_grace(pod_spec),
                 local_volume=local_volume(pod_spec, container=kind.container),
                 after=_after(mapping(value)),
-                no_part=why_no_part(pod_spec) if shares_gpus and NATIVE_GPU in requests else "",
-                scheduler=name(pod_spec.get("schedulerName")) or DEFAULT_SCHEDULER,
+                no_part=why_not_shareable(pod_spec) if shared else "",
+                scheduler=bounded_name(pod_spec.get("schedulerName")) or DEFAULT_SCHEDULER,
             )
         )
     return tuple(sorted(groups, key=lambda group: rank[group.type]))
@@ -143,7 +144,7 @@ def _grace(pod_spec: Mapping[str, Any]) -> int:
     return min(seconds, _LONGEST_GRACE) if type(seconds) is int and seconds >= 0 else _GRACE
 
 
-def _program(pod_spec: Mapping[str, Any]) -> int:
+def _program_number(pod_spec: Mapping[str, Any]) -> int:
     programs = [
         [container.get(part) for part in ("image", "command", "args")]
         for container in containers_of(pod_spec)
@@ -151,12 +152,12 @@ def _program(pod_spec: Mapping[str, Any]) -> int:
     return crc32(repr(programs).encode())
 
 
-def _number(requests: Resources, constraints: Constraints) -> int:
+def _template_number(requests: Resources, constraints: Constraints) -> int:
     return crc32(repr((sorted(requests.items()), constraints)).encode())
 
 
 def template_settings(annotations: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
-    """Return the kept annotations of kfext in the templates of a job."""
+    """Return kfext's annotations in the templates of a job; of too many, only the marks."""
     settings: dict[str, str] = {}
     for written in annotations if len(annotations) <= MOST_REPLICA_TYPES else ():
         settings |= bounded(kfext_annotations(written))

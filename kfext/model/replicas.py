@@ -17,7 +17,7 @@ def by_replica(pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
     return _first(pod for pod in pods if not pod.deleting)
 
 
-def first_with_parts(pods: Iterable[Pod]) -> dict[ReplicaKey, str]:
+def first_with_share(pods: Iterable[Pod]) -> dict[ReplicaKey, str]:
     """Return the uid of the oldest pod with a GPU share, by replica.
 
     A pod that is being deleted still has its share.

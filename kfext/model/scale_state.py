@@ -13,7 +13,7 @@ from kfext.model.plan import Assignment, decode_places, encode_places
 from kfext.model.tolerant import mapping, text
 
 MOST_SPEEDS = 16
-"""Sizes of a job with a remembered speed."""
+"""The most sizes of a job with a remembered speed."""
 _LONGEST_REASON = 200
 _LARGEST = 2.0**40
 
@@ -22,11 +22,11 @@ _LARGEST = 2.0**40
 class ScaleState:
     """The sizes of a job, in workers. Times are seconds since the epoch.
 
-    `before`: the size before kfext's last change, 0 without a change.
+    `before`: the size before kfext's last change; 0 before the first change.
     `changed_at`: the time of that change.
     `cause`: its cause, a value of state.running.proposal.Cause; empty after the change is over.
     `largest`: the largest size that was seen running.
-    `failed`: the smallest size that was not worth scaling up to, 0 if none is known.
+    `failed`: the smallest size that was not worth scaling up to; 0 if none is known.
     `pause`: the seconds that the last change stopped the training; before the first change an
         estimate (see state.scale_search); 0.0 while unknown.
     `speeds`: steps per second by size.
@@ -86,7 +86,7 @@ def decode_scale(raw: Mapping[str, object]) -> ScaleState:
 class MoveState:
     """The last move of a job.
 
-    `at`: the time at which kfext stopped the job for it, in seconds since the epoch, 0.0 for never.
+    `at`: when kfext stopped the job for it, in seconds since the epoch; 0.0 before the first move.
     `before`: the number of nodes before the move.
     `source`: the nodes before the move; empty after the pods are placed again.
     """
@@ -112,10 +112,10 @@ def decode_move(raw: Mapping[str, object]) -> MoveState:
 class StopState:
     """The last time that kfext stopped a job for other jobs.
 
-    `at`: the time in seconds since the epoch, 0.0 for never.
+    `at`: that time in seconds since the epoch; 0.0 before the first stop.
     `count`: the number of such stops so far.
-    `waiting`: the uid of the waiting job; empty after the stopped job is placed again.
-    `places`: the planned nodes of the waiting job; empty with `waiting`.
+    `waiting`: the uid of the job it was stopped for; empty after the stopped job is placed again.
+    `places`: the planned nodes of that job; empty together with `waiting`.
     `restarts`: the number of times that the job was stopped because it was stalled.
     """
 

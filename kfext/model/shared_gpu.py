@@ -8,13 +8,13 @@ from kfext.model.gpu import MOST_SLOTS
 from kfext.model.tolerant import mapping, sequence, text
 
 MOST_SHARERS = 100
-"""Sharers of a card, since each has at least a hundredth."""
+"""The most sharers of a card: each has at least a hundredth."""
 LONGEST_COARSE = 3600.0
-"""Seconds; a longer stated micro-step is shown as this long."""
+"""The longest micro-step to show, in seconds; a longer micro-step is shown as this long."""
 EVICTED_AFTER = 3
-"""Strikes after which a low-priority sharer is evicted from its card."""
+"""The strikes after which a low-priority sharer is evicted from its card."""
 LONGEST_TROUBLE = 256
-"""Characters."""
+"""The most characters of `SharedGpu.trouble`."""
 HOOK_FAILED = "HookFailed"
 OLD_TENSORFLOW = "OldTensorFlow"
 CALLBACK_LIST = "CallbackList"
@@ -35,12 +35,12 @@ _PERMILLE = 1000
 
 @dataclass(frozen=True, slots=True)
 class CardSharer:
-    """A pod with a share of a card, by its uid. None means that a number is unknown.
+    """A pod, by its uid, with a share of a card. None means that a number is unknown.
 
     `busy`: the thousandths of the time in which it would use the card if it were alone there.
     `loss`: the thousandths of its speed that it loses.
-    `gets`: the thousandths of the time in which it worked.
-    `strikes`: its GPU strikes, for losses of the high-priority sharer.
+    `gets`: the thousandths of the time in which it used the card.
+    `strikes`: how often it was shut out of the card for losses of the high-priority sharer.
     `evict`: whether it must be evicted.
     `infeasible`: whether it cannot have its minimum within the loss budget of that sharer.
     `unhooked`: why its activity is unknown, a key of `UNHOOKED`; empty if it is known.
@@ -62,11 +62,11 @@ class CardSharer:
 class SharedGpu:
     """A slot of a node.
 
-    `reservation`: the uid of the pod that reserves a GPU for it, empty without a reservation.
+    `reservation`: the uid of the pod that reserves a GPU for it; empty if none does.
     `card`: the UUID of that GPU.
     `memory`: its memory in MiB; without a GPU, the memory of the smallest GPU that it may get.
     `healthy`: whether it may get sharers; `trouble`: why it may not, if the agent reports it.
-    `moved`: whether its sharers use another GPU than the reserved GPU.
+    `moved`: whether its sharers use a different GPU from the reserved GPU.
     """
 
     node: str

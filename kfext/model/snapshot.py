@@ -20,7 +20,7 @@ from kfext.model.volume import StorageClass, Volume, VolumeClaim
 
 @dataclass(frozen=True, slots=True)
 class RefusalRecord:
-    """A step refused `count` times in a row, its last answer, and the seconds `left` to a retry."""
+    """A step refused `count` times in a row. `left`: the seconds until its retry."""
 
     step: str
     count: int
@@ -44,16 +44,16 @@ class JobClocks:
     Times are in seconds from the moment of the snapshot.
 
     `waited`: the time since the job last made progress.
-    `unbound`: the time since a pod without a node came to kfext's gate, or passed it, by uid.
+    `unbound`: the time since a pod without a node reached or passed kfext's gate, by the pod's uid.
     `unreserved`: the slots of the job without a reserved GPU.
     `settled`: the time since its set of pods last changed.
     `hopeless`: the time since it stopped fitting even the empty cluster, or None.
     `resting`: the time until a refused step is tried again.
-    `enlarged`: the time since it was edited to need more, or None.
+    `enlarged`: the time since an edit made it need more, or None.
     `turns`: its round among the jobs that take turns at the reservation; None outside of the queue.
     `lapsed`: whether its plan no longer claims capacity for pods that kfext does not hold back.
     `writing`: whether a step is being written. `assumed`: the plan of that step, as on the job,
-        or an empty text. `assumed_workers`: its number of workers, or None for the present number.
+        or empty. `assumed_workers`: its number of workers; None means that it stays the same.
     `refusals`: the steps that were refused for good. `unclaimed`: whether its plan claims nothing
         because of them.
     `succeeded`: the replicas with a pod that had succeeded and was deleted while the job ran.
@@ -153,7 +153,8 @@ class Snapshot:
 
     `autoscaler`: whether there is an autoscaler. `can_ask`: whether kfext can ask it for nodes.
     `usage`: the usage of the namespaces in its stored form; empty if unknown, or if not counted.
-    `classes`, `namespaces`: by name. `limit_ranges`: the namespaces that have a LimitRange.
+    `namespaces`, `classes`: the namespaces and PriorityClasses by name.
+    `limit_ranges`: the namespaces that have a LimitRange.
 
     The facts that only a controller knows have by default the values at its start: `clocks` by job
     uid, the reservation, whether reservations are `on_break`, the `promises`, the gangs that the

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from kfext.model.tolerant import text
 
 LAST = 253402300799
-"""The last second of the year 9999: the API has no later time."""
+"""The last second of the year 9999, in epoch seconds: the API has no later time."""
 SKEW_SECONDS = 1.0
 """The largest delay of a stored time by rounding: some are written in whole seconds."""
 _AHEAD_SECONDS = 60.0
@@ -35,9 +35,9 @@ def past(at: float, *, now: float) -> float:
 
 
 def seconds_until(until: float, *, now: float, longest: float) -> float:
-    """Return the seconds until a stored end, 0.0 after the end.
+    """Return the seconds until a stored end; 0.0 after the end.
 
-    `longest`: the most seconds from the write of the end to the end; a later end counts as past.
+    `longest`: the most seconds that an end can be ahead when it is stored; if more, it has passed.
     """
     seconds = until - now
     return seconds if 0 < seconds <= longest + SKEW_SECONDS else 0.0

@@ -6,12 +6,12 @@ from typing import Any
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return `value` if it is a mapping, else an empty one."""
+    """Return `value` if it is a mapping, else an empty mapping."""
     return value if isinstance(value, Mapping) else {}
 
 
 def json_object(written: str) -> Mapping[str, Any]:
-    """Return the JSON object in a text, else an empty one."""
+    """Return the JSON object in a text, else an empty object."""
     try:
         return mapping(json.loads(written))
     except (ValueError, RecursionError):
@@ -26,18 +26,18 @@ def member(value: object, path: Sequence[str]) -> object:
 
 
 def controller_in(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the reference to the controller of an object, empty without a controller."""
+    """Return the owner reference of an object's controller; empty if it has none."""
     owners = map(mapping, sequence(metadata.get("ownerReferences")))
     return next((owner for owner in owners if owner.get("controller") is True), {})
 
 
 def sequence(value: object) -> Sequence[Any]:
-    """Return `value` if it is a list or tuple, else an empty one."""
+    """Return `value` if it is a list or tuple, else an empty tuple."""
     return value if isinstance(value, list | tuple) else ()
 
 
 def text(value: object) -> str:
-    """Return `value` if it is a string, else an empty one."""
+    """Return `value` if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""
 
 

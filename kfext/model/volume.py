@@ -21,7 +21,7 @@ _ZONES = frozenset(
 class VolumeClaim:
     """A PersistentVolumeClaim.
 
-    `volume`: the volume that it names, empty if it names none.
+    `volume`: the volume that it names; empty if it names none.
     `bound`: whether it is permanently bound to that volume.
     `one_pod`: whether only one pod may use it at a time.
     """
@@ -38,8 +38,8 @@ class VolumeClaim:
 class Volume:
     """A PersistentVolume.
 
-    `namespace`: the namespace of its claim, empty if it is for any claim.
-    `terms`: its node affinity, or None; at least one term must match.
+    `namespace`: the namespace of its claim; empty if any claim may bind to it.
+    `terms`: its node affinity: at least one term must match. None means that it has none.
     `zoned`: whether its labels name a zone.
     """
 

@@ -61,15 +61,15 @@ def pytorchjob(
 ) -> Any:
     """Return the task of a pipeline that trains in a PyTorchJob.
 
-    `command`: of the training container; `command_of` makes it from a function.
-    `replicas`: pods that train, each with the resources, variables, volumes, node selector,
-        tolerations and affinity that are set on the task.
-    `processes`: processes that torchrun starts in each pod. With 0 it starts one for each GPU of
-        the pod, or without a GPU one for each CPU of the node.
-    `backoff_limit`: restarts of containers after which the job fails.
+    `command`: the command of the training container; `command_of` makes it from a function.
+    `replicas`: the number of training pods, each with the resources, variables, volumes, node
+        selector, tolerations and affinity that are set on the task.
+    `processes`: the number of processes that torchrun starts in each pod. With 0 it starts a
+        process for each GPU of the pod or, without GPUs, for each CPU of the node.
+    `backoff_limit`: the number of restarts of containers after which the job fails.
     `settings`: kfext's settings, such as {"colocation": "required"}. Raises ValueError for an
         unknown setting, UserError for a malformed value.
-    `owned`: whether the job ends with the step, also if the run is terminated.
+    `owned`: whether the job ends with the step, even if the run is terminated.
     """
     common = {"image": image, "replicas": replicas, "processes": processes, "owned": owned}
     return _task("PyTorchJob", command, settings, backoff_limit=backoff_limit, runtime="", **common)
@@ -87,7 +87,7 @@ def trainjob(
 ) -> Any:
     """Return the task of a pipeline that trains in a TrainJob of a ClusterTrainingRuntime.
 
-    `runtime`: its name. The other arguments are as for `pytorchjob`.
+    `runtime`: the name of the runtime. The other arguments: see `pytorchjob`.
     """
     common = {"image": image, "replicas": replicas, "processes": processes, "owned": owned}
     return _task("TrainJob", command, settings, backoff_limit=0, runtime=runtime, **common)
@@ -114,7 +114,7 @@ def _task(
 def command_of(function: Callable[..., object], **arguments: object) -> list[str]:
     """Return the command that calls a function, which must contain its own imports and helpers.
 
-    `arguments` are literals: text, numbers, lists and dicts of them. A value of the pipeline is
+    `arguments`: literals: texts, numbers, lists and dicts of them. Pass a value of the pipeline as
     text: rate=f"{rate}". Raises ValueError for anything else. For torchrun, put
     ["torchrun", "--no-python"] before the command.
     """

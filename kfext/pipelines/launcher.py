@@ -25,7 +25,7 @@ def pytorchjob_of(
 ) -> dict[str, Any]:
     """Return a PyTorchJob without a name.
 
-    `container`: its image and command. `processes`: in each pod, 0 for the operator's default.
+    `container`: its image and command. `processes`: how many in each pod; 0 means the default.
     """
     spec, parts = pod_parts(task)
     template = {"spec": {**spec, "containers": [{"name": "pytorch", **container, **parts}]}}
@@ -45,7 +45,7 @@ def pytorchjob_of(
 def trainjob_of(
     container: dict[str, Any], *, replicas: int, processes: int, runtime: str, task: Any
 ) -> dict[str, Any]:
-    """Return a TrainJob without a name, trained in the replicated job `node` of its runtime."""
+    """Return a TrainJob without a name; it trains in the replicated job `node` of its runtime."""
     spec, parts = pod_parts(task)
     trainer = {**container, "numNodes": replicas, "numProcPerNode": processes}
     trainer |= {"env": parts.get("env"), "resourcesPerNode": parts.get("resources")}
@@ -66,18 +66,20 @@ def trainjob_of(
 
 
 def patch_launcher(job: dict[str, Any], runtime: dict[str, Any]) -> None:
-    """Patch the launcher of a TrainJob as its nodes, if its runtime has a launcher (MPI)."""
+    """Patch the launcher of a TrainJob like its nodes, if its runtime has a launcher (MPI)."""
     patch = job["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]
     for replicated in runtime["spec"]["template"]["spec"]["replicatedJobs"] if runtime else ():
         if replicated["name"] == "launcher":
             patch["replicatedJobs"].append({**patch["replicatedJobs"][0], "name": "launcher"})
 
 
-def named(job: dict[str, Any], settings: dict[str, Any], *, run: str, task: str) -> dict[str, Any]:
+def with_name(
+    job: dict[str, Any], settings: dict[str, Any], *, run: str, task: str
+) -> dict[str, Any]:
     """Return a job with its name and kfext's settings.
 
-    The name follows from the run, the task and the job: a retry uses the same name, another
-    iteration of a loop, with other arguments, uses another name.
+    The name follows from the run, the task, the job and the settings. So a retry of a step uses the
+    same name, and an iteration of a loop with different arguments uses a different name.
     """
     import hashlib
     import json
@@ -101,7 +103,7 @@ def condition_of(job: dict[str, Any], *types: str) -> dict[str, Any]:
 
 
 def line_of(job: dict[str, Any], plan: dict[str, Any]) -> str:
-    """Return the status line of a job by its TrainingPlan: reason and position, or progress."""
+    """Return a status line about a job from its TrainingPlan: reason and position, or progress."""
     status = plan.get("status") or {}
     conditions = (job.get("status") or {}).get("conditions") or []
     true = [condition["type"] for condition in conditions if condition["status"] == "True"]
@@ -127,8 +129,8 @@ def line_of(job: dict[str, Any], plan: dict[str, Any]) -> str:
 def lines_of(observations: Iterable[tuple[float, dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
     """Yield the status line of a job at each change, and every minute, until the job succeeded.
 
-    `observations`: the time in seconds, the job, which is empty after its deletion, and its
-    TrainingPlan. Raises RuntimeError if the job failed or was deleted.
+    `observations`: tuples of the time in seconds, the job, which is empty after its deletion, and
+    its TrainingPlan. Raises RuntimeError if the job failed or was deleted.
     """
     line, last = "", 0.0
     shown: tuple[Any, ...] = ()
@@ -151,10 +153,10 @@ def lines_of(observations: Iterable[tuple[float, dict[str, Any], dict[str, Any]]
             return
 
 
-def figures_of(job: dict[str, Any], plan: dict[str, Any]) -> dict[str, float]:
-    """Return the figures of a job that has ended, by name.
+def results_of(job: dict[str, Any], plan: dict[str, Any]) -> dict[str, float]:
+    """Return the results of a job that has ended, by name.
 
-    The job waited from its creation to its last start, and ran from then to its end.
+    The job waited from its creation to its last start, and ran from that start to its end.
     """
     import datetime
 
@@ -168,7 +170,7 @@ def figures_of(job: dict[str, Any], plan: dict[str, Any]) -> dict[str, float]:
     created = job["metadata"]["creationTimestamp"]
     begun = resumed[0]["lastTransitionTime"] if resumed else status.get("startTime") or created
     ended = condition_of(job, "Succeeded", "Complete", "Failed").get("lastTransitionTime", begun)
-    figures = {
+    results = {
         progress.get("metric") or "metric": progress.get("value"),
         "step": progress.get("step"),
         "steps_per_second": progress.get("stepsPerSecond"),
@@ -176,34 +178,36 @@ def figures_of(job: dict[str, Any], plan: dict[str, Any]) -> dict[str, float]:
         "waited_seconds": seconds(begun) - seconds(created),
         "ran_seconds": seconds(ended) - seconds(begun),
     }
-    return {name: float(value) for name, value in figures.items() if value is not None}
+    return {name: float(value) for name, value in results.items() if value is not None}
 
 
 def owners_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the owners of a step's job: the pod and, until a retry adopts it, the Workflow."""
+    """Return the owners of a step's job: the pod and, for a step with a retry, the Workflow."""
     metadata, keys = pod["metadata"], ("apiVersion", "kind", "name", "uid")
     # Argo numbers the attempts of a step that has a retry: "train.executor(0)".
     node = (metadata.get("annotations") or {}).get("workflows.argoproj.io/node-name", "")
-    above = metadata.get("ownerReferences") or [] if node.endswith(")") else []
-    own = {"apiVersion": "v1", "kind": "Pod", **metadata}
-    return [{key: owner[key] for key in keys} for owner in (*above, own)]
+    workflows = metadata.get("ownerReferences") or [] if node.endswith(")") else []
+    this_pod = {"apiVersion": "v1", "kind": "Pod", **metadata}
+    return [{key: owner[key] for key in keys} for owner in (*workflows, this_pod)]
 
 
-def adopted(
-    ask: Callable[..., dict[str, Any]], job: dict[str, Any], owners: list[dict[str, Any]]
+def create_or_adopt(
+    send: Callable[..., dict[str, Any]], job: dict[str, Any], owners: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Create a job, or adopt the job of this name, which an earlier attempt of the step created.
 
-    A job that failed is replaced. `ask` creates, gets, patches or deletes the job; it returns an
+    A job that failed is replaced. `send` creates, gets, patches or deletes the job. It returns an
     empty object if the job is absent or was replaced, and on `create` if it exists already.
     """
     import time
 
     while True:
-        created = ask("create", {**job, "metadata": {**job["metadata"], "ownerReferences": owners}})
+        created = send(
+            "create", {**job, "metadata": {**job["metadata"], "ownerReferences": owners}}
+        )
         if created:
             return created
-        existing = ask("get")
+        existing = send("get")
         metadata = existing.get("metadata") or {}
         deleting = "deletionTimestamp" in metadata
         if existing and not deleting and not condition_of(existing, "Failed"):
@@ -212,37 +216,40 @@ def adopted(
             print(f"adopting {metadata['name']}, which an earlier attempt created", flush=True)
             version = {"resourceVersion": metadata["resourceVersion"]}
             owned = {"metadata": {**version, "ownerReferences": [*present, *added]}}
-            if not added or ask("patch", owned):
+            if not added or send("patch", owned):
                 return existing
         elif existing and not deleting:
-            ask("delete", body={"preconditions": {"uid": metadata["uid"]}})
+            send("delete", body={"preconditions": {"uid": metadata["uid"]}})
         time.sleep(2.0)
 
 
 def clean_up(
-    ask: Callable[..., dict[str, Any]], title: str, owners: list[dict[str, Any]], *, silent: bool
+    send: Callable[..., dict[str, Any]], title: str, owners: list[dict[str, Any]], *, silent: bool
 ) -> None:
-    """Delete the job of a terminated or `silent` (unanswered) step, or leave it to a retry."""
+    """Delete the job of a step that ends early, or leave the job to a retry of the step.
+
+    `silent`: whether the step ends because the API server does not answer.
+    """
     try:
         # A drained or preempted pod has this condition; the pod of a terminated run does not.
         retried = len(owners) > 1
-        if retried and (silent or condition_of(ask("get", kind="pod"), "DisruptionTarget")):
+        if retried and (silent or condition_of(send("get", kind="pod"), "DisruptionTarget")):
             print(f"{title} is left to the retry of the step", flush=True)
             return
-        metadata = ask("get").get("metadata") or {}
+        metadata = send("get").get("metadata") or {}
         pods = [owner for owner in metadata.get("ownerReferences") or [] if owner["kind"] == "Pod"]
         if metadata and all(pod in owners for pod in pods[-1:]):  # else a retry has adopted it
             print(f"the step ends, so {title} is deleted", flush=True)
-            ask("delete", body={"preconditions": {"uid": metadata["uid"]}})
+            send("delete", body={"preconditions": {"uid": metadata["uid"]}})
     except Exception as error:
         print(f"{title} was not deleted, and stays: {error}", flush=True)
 
 
-def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
+def connect(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
     """Return the namespace of this step, and a function that sends requests about its job.
 
-    It also reads the job's plan or runtime, or the step's pod. Without an answer it retries for ten
-    minutes; a refusal raises RuntimeError. Outside a cluster, the kubeconfig names the API server.
+    The function also reads the job's plan or runtime, or the step's pod. It retries for ten minutes
+    without a response; a refusal raises RuntimeError. Outside a cluster it uses the kubeconfig.
     """
     import json
     import os
@@ -271,7 +278,7 @@ def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
     merge = client.ApiClient(None, "Content-Type", "application/merge-patch+json")
     absent = {"create": {409}, "get": {404}, "patch": {404, 409}, "delete": {404, 409}}
 
-    def ask(verb: str, *body: Any, kind: str = "", **options: Any) -> dict[str, Any]:
+    def send(verb: str, *body: Any, kind: str = "", **options: Any) -> dict[str, Any]:
         custom = client.CustomObjectsApi(merge) if verb == "patch" else api
         call = getattr(custom, f"{verb}_namespaced_custom_object")
         call, where = reads.get(kind, (call, path[:-1] if verb == "create" else path))
@@ -295,17 +302,17 @@ def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
                 print(f"the API server did not answer: {text}", flush=True)
             time.sleep(pause)
 
-    return namespace, ask
+    return namespace, send
 
 
 def observe(
-    ask: Callable[..., dict[str, Any]], uid: str
+    send: Callable[..., dict[str, Any]], uid: str
 ) -> Iterator[tuple[float, dict[str, Any], dict[str, Any]]]:
-    """Yield the time, a job, empty once it is deleted, and its TrainingPlan, every 10 seconds."""
+    """Yield the time in seconds, a job (empty once deleted) and its TrainingPlan every 10 s."""
     import time
 
     while True:
-        job, plan = ask("get"), ask("get", kind="plan")
+        job, plan = send("get"), send("get", kind="plan")
         # An earlier or later job of the same name has another uid.
         job = job if job and job["metadata"]["uid"] == uid else {}
         yield time.monotonic(), job, plan if plan and plan["spec"]["job"]["uid"] == uid else {}
@@ -315,7 +322,7 @@ def observe(
 def as_written(command: list[str]) -> list[str]:
     """Return a command as its author wrote it.
 
-    kfp.local writes the path of the Python of its virtual environment for each `python3`.
+    kfp.local replaces each `python3` by the path of the Python in its virtual environment.
     """
     import sys
 
@@ -327,7 +334,7 @@ def as_written(command: list[str]) -> list[str]:
 def run_job(
     job: dict[str, Any], settings: dict[str, Any], *, run: str, task: str, owned: bool, metrics: Any
 ) -> None:
-    """Create or adopt a job, print its status until it has ended, and record its figures.
+    """Create or adopt a job, print its status until it has ended, and record its results.
 
     An owned job is deleted when the step ends before it, unless a retry of the step may adopt it.
     Raises RuntimeError if the job is refused, fails or is deleted.
@@ -336,34 +343,34 @@ def run_job(
     import signal
     import sys
 
-    job = named(job, settings, run=run, task=task)
-    namespace, ask = connected(job)
+    job = with_name(job, settings, run=run, task=task)
+    namespace, send = connect(job)
     title = f"{job['kind']} {namespace}/{job['metadata']['name']}"
     pod = {"name": os.environ.get("KFP_POD_NAME"), "uid": os.environ.get("KFP_POD_UID")}
-    owners = owners_of(ask("get", kind="pod") or {"metadata": pod}) if owned and pod["uid"] else []
+    owners = owners_of(send("get", kind="pod") or {"metadata": pod}) if owned and pod["uid"] else []
     if "runtimePatches" in job["spec"]:
-        patch_launcher(job, ask("get", kind="runtime"))
+        patch_launcher(job, send("get", kind="runtime"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        present = adopted(ask, job, owners)
+        present = create_or_adopt(send, job, owners)
         print(title, flush=True)
-        observations = observe(ask, present["metadata"]["uid"])
+        observations = observe(send, present["metadata"]["uid"])
         for line in lines_of(observations):
             print(line, flush=True)
         _, ended, plan = next(observations)  # kfext reads the last lines of the log after the end
     except BaseException as error:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if owned and not isinstance(error, RuntimeError):  # else the job was refused or has ended
-            clean_up(ask, title, owners, silent=isinstance(error, Exception))
+            clean_up(send, title, owners, silent=isinstance(error, Exception))
         raise
-    for figure, value in figures_of(ended, plan).items() if ended else ():
-        metrics.log_metric(figure, value)
+    for result, value in results_of(ended, plan).items() if ended else ():
+        metrics.log_metric(result, value)
     metrics.metadata["job"] = title
 
 
 FUNCTIONS = (
-    *(as_written, pod_parts, pytorchjob_of, trainjob_of, named, condition_of, line_of),
-    *(patch_launcher, lines_of, figures_of, owners_of, adopted, clean_up),
-    *(connected, observe, run_job),
+    *(as_written, pod_parts, pytorchjob_of, trainjob_of, with_name, condition_of, line_of),
+    *(patch_launcher, lines_of, results_of, owners_of, create_or_adopt, clean_up),
+    *(connect, observe, run_job),
 )
 """The functions that are copied into a step."""

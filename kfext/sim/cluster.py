@@ -106,11 +106,7 @@ class Cluster:
         self.kubelets = Kubelets(self.api, self.clock, self.world.nodes)
         self.operator = TrainingOperator(self.api, self.kubelets, self.clock)
         self.driver = Driver(
-            self.planner,
-            self.api,
-            self.kubelets,
-            self.clock,
-            seed=luck if late_writes else None,
+            self.planner, self.api, self.kubelets, self.clock, seed=luck if late_writes else None
         )
         self.on_second: list[Callable[[], None]] = []
         self.starts: list[Score] = []

@@ -1,7 +1,7 @@
 """The routes of the webhooks, and their metrics.
 
 If kfext fails, the object is admitted unchanged, unless it shares a GPU: such an object must not
-run without kfext's changes. It has routes of its own, and the API server fails closed on them.
+run without kfext's changes. Its routes are separate, and the API server fails closed on them.
 """
 
 import time
@@ -24,21 +24,21 @@ _IDLE_SECONDS = 120.0
 """A connection without a complete request is closed after this time. The API server closes idle
 connections after 90 s; if the webhook closed them first, a review could be lost."""
 _LINGER_SECONDS = 1.0
-"""Time to read the remainder of a rejected body, so that the client sees the answer."""
+"""Time to read the remainder of a rejected body, so that the client sees the response."""
 _MOST_HEADERS = 32
 
 PATCHED, UNCHANGED, REFUSED = "patched", "unchanged", "refused"
 FAILED = "failed"
-"""kfext raised an error: the object was admitted unchanged."""
+"""kfext raised an error: the object was admitted unchanged or, if it shares a GPU, refused."""
 REJECTED = "rejected"
-"""The body was not a review: the answer was 4xx."""
+"""The body was not a review: the HTTP status of the response was 4xx."""
 _BUCKETS = (0.00025, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.025, 0.1, 0.5, 2.0)
 
 _NOT_SYNCED = ReviewResult(warnings=("kfext has not read this namespace yet and changed nothing",))
 _FAILED = ReviewResult(
     warnings=("kfext failed on this object and left it unchanged; see the log of the webhook",)
 )
-_CLOSED = ReviewResult(
+_NEEDS_REVIEW = ReviewResult(
     refusal="kfext cannot review this object now, and objects that share a GPU need its review; "
     "try again, or read the log of the webhook"
 )
@@ -65,12 +65,12 @@ class Metrics:
             labelnames=("code",),
             registry=self.registry,
         )
-        self._flag(
+        self._add_flag(
             "kfext_webhook_synced",
             "1 once namespaces, policies and the Lease have been read",
             synced,
         )
-        self._flag(
+        self._add_flag(
             "kfext_webhook_controller_alive",
             "1 while the controller renews its Lease; while 0, nothing is suspended or gated",
             controller_alive,
@@ -84,17 +84,17 @@ class Metrics:
         """Count one post of progress by the HTTP status of its answer."""
         self._posts.labels(str(status)).inc()
 
-    def _flag(self, name: str, text: str, read: Callable[[], bool]) -> None:
-        Gauge(name, text, registry=self.registry).set_function(lambda: float(read()))
+    def _add_flag(self, name: str, description: str, read: Callable[[], bool]) -> None:
+        Gauge(name, description, registry=self.registry).set_function(lambda: float(read()))
 
 
 Decide = Callable[[Request, Any], Awaitable[ReviewResult]]
-"""Request and its object -> the changes to the object."""
+"""Returns the result of the review of a request and its decoded object."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """The reviews of one path; `fails_closed`: whether a failure refuses the object."""
+    """The reviews on one path; `fails_closed`: whether a failure refuses the object."""
 
     kind: str
     decide: Decide
@@ -108,10 +108,10 @@ def make_app(
     controller_alive: Callable[[], bool],
     authority: Callable[[], str] = str,
 ) -> web.Application:
-    """Return the application: POST /mutate-job and /mutate-pod, each also with -sharing.
+    """Return the application: POST /mutate-job and /mutate-pod, and each path with -sharing.
 
-    `context_of`: returns the context of a review in a namespace, or None before it is known.
-    `authority`: returns the CA certificates for pods that post, in PEM; empty at first.
+    `context_of`: returns the context of a review in a namespace, or None before it is read.
+    `authority`: returns the CA certificates for pods that post progress, in PEM; empty at first.
     """
 
     async def job(request: Request, raw: Any) -> ReviewResult:
@@ -155,7 +155,7 @@ def _handler(
         try:
             async with bodies.read_body(http) as body:
                 began = time.perf_counter()
-                outcome, response = await _reviewed(route, body)
+                outcome, response = await _review(route, body)
         except web.HTTPError as error:
             outcome = REJECTED
             response = web.Response(status=error.status, text=error.text)
@@ -166,7 +166,7 @@ def _handler(
     return handle
 
 
-async def _reviewed(route: _Route, body: bytes) -> tuple[str, web.Response]:
+async def _review(route: _Route, body: bytes) -> tuple[str, web.Response]:
     try:
         request = parse(body)
         outcome, written = await _decide(route, request)
@@ -176,28 +176,28 @@ async def _reviewed(route: _Route, body: bytes) -> tuple[str, web.Response]:
 
 
 async def _decide(route: _Route, request: Request) -> tuple[str, bytes]:
-    """Return the outcome and the answer; an error admits the object unchanged, or refuses it."""
-    closed = route.fails_closed
+    """Return the outcome and the answer of a review; an error changes nothing, or refuses."""
+    closed = route.fails_closed  # then kfext refuses instead of changing nothing
     log = _log.bind(kind=route.kind, namespace=request.namespace[:63], name=request.name[:253])
     if excess := request.excess:
         log.info("not handled", why=excess)
         why = f"kfext does not handle this {route.kind}: {excess}"
         untouched = ReviewResult(refusal=why) if closed else ReviewResult(warnings=(why,))
         return REFUSED if closed else UNCHANGED, answer(request, untouched)
-    raw = request.decoded()
+    raw = request.decode_object()
     try:
-        mutation = await route.decide(request, raw)
+        result = await route.decide(request, raw)
         # Only jobs of managed namespaces arrive on this route, so kfext's copy is stale.
-        if closed and mutation in (_NOT_SYNCED, UNMANAGED):
-            mutation = _CLOSED
-        written = answer(request, mutation)
+        if closed and result in (_NOT_SYNCED, UNMANAGED):
+            result = _NEEDS_REVIEW
+        written = answer(request, result)
     except Exception:
         log.exception("review failed", closed=closed)
-        return FAILED, answer(request, _CLOSED if closed else _FAILED)
-    if mutation.refusal:
-        log.info("refused", why=mutation.refusal)
+        return FAILED, answer(request, _NEEDS_REVIEW if closed else _FAILED)
+    if result.refusal:
+        log.info("refused", why=result.refusal)
         return REFUSED, written
-    if not mutation.ops:
+    if not result.ops:
         return UNCHANGED, written
-    log.debug("patched", operations=len(mutation.ops), why=[v.reason for v in mutation.verdicts])
+    log.debug("patched", operations=len(result.ops), why=[v.reason for v in result.verdicts])
     return PATCHED, written

@@ -1,4 +1,4 @@
-"""The certificate that the webhook serves: signed here, or mounted from cert-manager's Secret."""
+"""The serving certificate of the webhook: signed here, or mounted from cert-manager's Secret."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ def _server_context() -> ssl.SSLContext:
 
 
 class ServingCertificate:
-    """The TLS context of the webhook's server, with a certificate of kfext's own authority.
+    """The TLS context of the webhook's server, with a certificate that kfext's own CA signed.
 
     `ready` is set once it has a certificate. `authority`: the CA certificates for clients, in PEM.
     `extra_names`: DNS names or IP addresses besides the Service's names.
@@ -63,10 +63,10 @@ class ServingCertificate:
                 await asyncio.sleep(_RETRY_SECONDS if self.ready.is_set() else _FIRST_SECONDS)
 
     async def check(self) -> None:
-        """Renew the certificate if it is due or from an earlier authority. Raises ApiError.
+        """Renew the certificate if it is due or from an earlier CA. Raises ApiError.
 
-        The API servers trust the authority in the Secret: the controller waits for that before it
-        writes the Secret. Without a usable authority the certificate stays.
+        The API servers trust the CA in the Secret: the controller waits for that before it writes
+        the Secret. While there is no usable CA, the certificate stays.
         """
         try:
             trust = await read_trust(self._client)
@@ -105,7 +105,7 @@ class MountedCertificate:
     """The TLS context of the webhook's server with a certificate that another system renews.
 
     `folder`: where `tls.crt` and `tls.key` of a Secret are mounted. `ready` is set once both are
-    loaded. `authority`: the Secret's `ca.crt`, empty without it.
+    loaded. `authority`: the Secret's `ca.crt`; empty if it has none.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -122,7 +122,7 @@ class MountedCertificate:
             await asyncio.sleep(_CHECK_SECONDS if self.ready.is_set() else _FIRST_SECONDS)
 
     def check(self) -> None:
-        """Load a new certificate; keep the loaded certificate if the files are unusable."""
+        """Load a new certificate; keep the present certificate if the files are unusable."""
         # The kubelet replaces both files at once, with a link to another folder.
         folder = (self._folder / "tls.crt").resolve().parent
         files = folder / "tls.crt", folder / "tls.key"
@@ -130,7 +130,7 @@ class MountedCertificate:
             content = files[0].read_bytes(), files[1].read_bytes()
             if content == self._loaded:
                 return
-            _server_context().load_cert_chain(*files)  # a refusal would leave a context half loaded
+            _server_context().load_cert_chain(*files)  # after an error a context is half loaded
             self.context.load_cert_chain(*files)
             trusted = folder / "ca.crt"
             self.authority = trusted.read_text() if trusted.exists() else ""

@@ -1,4 +1,4 @@
-"""The context of reviews, from watches, so that no review waits for the API server."""
+"""The context of reviews, kept fresh by watches, so that no review waits for the API server."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from kfext.model.policy import parse_policy
 from kfext.names import LEASE, NAMESPACE
 
 _CATCH_UP_SECONDS = 1.0
-_SILENCE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 2.0
+_SILENCE_SECONDS, _LONGEST_BACK_OFF_SECONDS = 10.0, 2.0
 """For the watch of the Lease, which changes every 2 s while a controller lives. kfext must notice a
 dead watch well before the Lease counts as old."""
 
@@ -36,7 +36,7 @@ class WatchedContext:
             on_change=self._renewed,
             selectors={"fieldSelector": f"metadata.name={LEASE}"},
             silence_seconds=_SILENCE_SECONDS,
-            backoff=Backoff(longest=_LONGEST_PAUSE_SECONDS),
+            backoff=Backoff(longest=_LONGEST_BACK_OFF_SECONDS),
         )
 
     async def run(self) -> None:
@@ -46,7 +46,7 @@ class WatchedContext:
                 tasks.create_task(informer.run())
 
     def missing(self) -> str | None:
-        """Return the names of the collections that are not read yet, or None."""
+        """Return the names of the collections that are not read yet, or None once all are."""
         informers = {
             "namespaces": self._namespaces.synced,
             "TrainingPolicies": self._policies.synced,
@@ -59,13 +59,13 @@ class WatchedContext:
         return self._lease.fresh(monotonic=time.monotonic())
 
     async def context_of(self, namespace: str) -> ReviewContext | None:
-        """Return the context of a review in a namespace, or None before it is known.
+        """Return the context of a review in a namespace, or None before it is read.
 
         The API server sends reviews only for managed namespaces. If kfext's copy of the namespace
         lacks the label, the copy is outdated, so the review waits up to a second for it.
         """
         deadline = time.monotonic() + _CATCH_UP_SECONDS
-        while not (context := self._known(namespace)) or not context.namespace.managed:
+        while not (context := self._read(namespace)) or not context.namespace.managed:
             changed = self._changed
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
@@ -74,7 +74,7 @@ class WatchedContext:
                 break
         return context
 
-    def _known(self, namespace: str) -> ReviewContext | None:
+    def _read(self, namespace: str) -> ReviewContext | None:
         stored = self._namespaces.store.by_name(namespace)
         if stored is None or self.missing():
             return None

@@ -30,7 +30,7 @@ class Config:
     `probe_port`: serves probes and metrics over plain HTTP.
     `extra_names`: DNS names and IP addresses for the certificate, besides the Service's names.
     `tls_folder`: where another system mounts the certificate; if unset, kfext signs it.
-    `drain_seconds`: the time to serve further requests after SIGTERM, until no more arrive.
+    `drain_seconds`: how long after SIGTERM requests are still served, until no more arrive.
     """
 
     kubeconfig: Path | None = None
@@ -78,7 +78,7 @@ async def _serve(config: Config, *, client: Client, stop: asyncio.Event) -> None
     )
     posts = Posts(client, count=metrics.count_post)
     posts.add_routes(app)
-    app.on_response_prepare.append(_last_answers(stop))
+    app.on_response_prepare.append(_close_on_stop(stop))
     reviews = make_runner(app, shutdown_timeout=_LONGEST_REVIEW_SECONDS)
     await reviews.setup()
     await web.TCPSite(reviews, port=config.port, ssl_context=certificate.context).start()
@@ -92,7 +92,7 @@ async def _serve(config: Config, *, client: Client, stop: asyncio.Event) -> None
                 tasks.create_task(watched.run()),
                 tasks.create_task(certificate.run()),
                 tasks.create_task(posts.run()),
-                tasks.create_task(_settle(certificate.ready)),
+                tasks.create_task(_freeze_objects(certificate.ready)),
             ]
             await stop.wait()
             # The endpoints of the Service take about a second to drop this replica; until then
@@ -107,12 +107,12 @@ async def _serve(config: Config, *, client: Client, stop: asyncio.Event) -> None
         await probes.cleanup()
 
 
-def _last_answers(
+def _close_on_stop(
     stop: asyncio.Event,
 ) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """Make API servers connect to another replica during the shutdown.
+    """Return a signal handler that closes connections after `stop`, so that clients reconnect.
 
-    A review that arrives on a kept connection while it is being closed would be lost.
+    A review that arrives on an open connection while it is being closed would be lost.
     """
 
     async def close(request: web.Request, response: web.StreamResponse) -> None:
@@ -123,8 +123,8 @@ def _last_answers(
     return close
 
 
-async def _settle(certified: asyncio.Event) -> None:
-    """Exempt the objects made at startup from garbage collection: scanning them stalls reviews."""
+async def _freeze_objects(certified: asyncio.Event) -> None:
+    """Exempt objects that live since the start from garbage collection: it would delay reviews."""
     await certified.wait()
     gc.collect()
     gc.freeze()

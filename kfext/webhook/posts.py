@@ -1,7 +1,7 @@
 """The endpoint at which the programs of jobs post their progress: POST of Kubeflow Trainer's JSON.
 
 A post comes from the pod that its token is bound to. The posts of a job, from the likeliest rank 0
-alone, are buffered for half a minute and then written into its TrainingPlan, where the leading
+only, are buffered for half a minute and then written into its TrainingPlan, where the leading
 controller reads them. So a job costs one write in WRITE_SECONDS. A replica writes at most
 MOST_WRITES a second, and namespaces take turns. A replica that stops writes its remaining posts.
 
@@ -38,21 +38,21 @@ from kfext.webhook.review import Bodies
 _log = structlog.get_logger(__name__)
 
 WRITE_SECONDS = 30.0
-"""Seconds between two writes of the posts of a job; the end of a training is written at once. After
-an equal silence another pod may post for the job."""
+"""Seconds between two writes of the posts of a job; the end of the training is written at
+once. After as long a silence a different pod may post for the job."""
 MOST_WRITES = 20
-"""The most writes a second; others wait, the longest waiting first."""
+"""The most writes per second; the posts that have waited longest are written first."""
 _TURN_SECONDS, _LAST_SECONDS = 0.5, 10.0
 """The time between two turns, and the longest time for the last posts when the process stops."""
 _MOST_POSTS = 30
 """The most posts of a job in a minute: Transformers posts every 5 s at most."""
 _MOST_JOBS = 2000
 _LIMIT, _MOST_BYTES = 64 * 2**10, 4 * 2**20
-"""The largest body, as in Kubeflow Trainer, and the most bytes of all bodies under way."""
+"""The most bytes of a body, as in Kubeflow Trainer, and of all bodies that are being received."""
 _KNOWN_SECONDS, _MOST_TOKENS = 300.0, 10_000
-"""A reviewed token is not reviewed again for this time, and may outlive its pod by as much."""
+"""A token is not reviewed again for this time, and may outlive its pod; the most known tokens."""
 _MOST_REVIEWS = 20
-"""The most new tokens that are reviewed in a second, and the most known tokens of a namespace."""
+"""The most reviews per second of new tokens, and of the known tokens of each namespace."""
 _REVIEW_SECONDS = 2.0
 _ACCOUNT = "system:serviceaccount:"
 _POD = "authentication.kubernetes.io/pod-"
@@ -84,7 +84,7 @@ class BoundPod:
     uid: str
 
     def rank_in(self, kind: JobKind, namespace: str, job: str) -> tuple[int, int] | None:
-        """Return its place among the pods that may be rank 0 of a job, by its name, or None."""
+        """Return its order among the pods that may be rank 0 of a job, by its name, or None."""
         for order, type_ in enumerate(map(str.lower, kind.rank_zero)):
             index = kind.index_in_name(self.name, job=job, type_=type_)
             if index is not None and self.namespace == namespace:
@@ -110,10 +110,11 @@ class _Window:
 
 @dataclass(slots=True)
 class _Source:
-    """The pod that posts for a job, its place among others, and the path of the TrainingPlan.
+    """The pod that posts for a job. Times are monotonic.
 
-    `posted_at`, `written_at`: when the pod last posted, and the posts of the job were last written.
-    `ended`: whether the pod has posted the end of the training. Times are monotonic.
+    `rank`: its order among the pods that may be rank 0. `plan`: the path of the TrainingPlan.
+    `posted_at`: when it last posted. `written_at`: when posts of the job were last written.
+    `ended`: whether it has posted the end of the training.
     """
 
     pod: BoundPod
@@ -127,7 +128,7 @@ class _Source:
 
 
 class _Refusal(Exception):  # noqa: N818 - an answer
-    """Why a post is refused: an HTTP status and a message."""
+    """A post is refused, with an HTTP status and a message."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
@@ -161,7 +162,7 @@ class Posts:
             app.router.add_post(post_path(kind, "{namespace}", "{name}"), self._handler(kind))
 
     async def run(self) -> None:
-        """Write the due posts until cancelled, and then all others."""
+        """Write the due posts until cancelled, and then the remaining posts."""
         try:
             while True:
                 try:
@@ -171,15 +172,16 @@ class Posts:
                     _log.exception("posts not written")
                 await asyncio.sleep(_TURN_SECONDS)
         finally:
-            others = _in_turn(self._sources.values())
+            remaining = _in_fair_order(self._sources.values())
             with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.gather(*map(self._write, others)), _LAST_SECONDS)
+                await asyncio.wait_for(asyncio.gather(*map(self._write, remaining)), _LAST_SECONDS)
 
     async def write(self) -> None:
         """Write the posts of the jobs that have waited longest, as many as one turn may write."""
         now = self._monotonic()
-        due = (s for s in self._sources.values() if now - s.written_at >= WRITE_SECONDS)
-        turn = _in_turn(due)[: int(MOST_WRITES * _TURN_SECONDS)]
+        sources = self._sources.values()
+        due = (source for source in sources if now - source.written_at >= WRITE_SECONDS)
+        turn = _in_fair_order(due)[: int(MOST_WRITES * _TURN_SECONDS)]
         await asyncio.gather(*map(self._write, turn))
 
     async def _write(self, source: _Source) -> None:
@@ -194,8 +196,8 @@ class Posts:
         except ApiError as error:
             _log.warning("posts not written", plan=source.plan, error=str(error))
             if not error.final:
-                return  # the last of them may be the end of a training
-        while posts and posts[0] in posted.posts:  # others have arrived meanwhile
+                return  # the last post may be the end of the training
+        while posts and posts[0] in posted.posts:  # new posts have arrived meanwhile
             posts.popleft()
 
     def _handler(self, kind: JobKind) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -205,9 +207,9 @@ class Posts:
                     await self._receive(kind, http, body)
                     response = web.Response(body=body, content_type="application/json")
             except _Refusal as refusal:
-                response = _refused(refusal.status, str(refusal))
+                response = _error_response(refusal.status, str(refusal))
             except web.HTTPError as error:
-                response = _refused(HTTPStatus(error.status), error.text or "")
+                response = _error_response(HTTPStatus(error.status), error.text or "")
                 response.force_close()
             self._count(response.status)
             return response
@@ -222,7 +224,7 @@ class Posts:
         if pod is None or rank is None:
             raise _Refusal(HTTPStatus.FORBIDDEN, "the token is not bound to a pod of this job")
         plan = paths.plans(namespace, plan_name(kind, job), "status")
-        source = self._source(_Source(pod, rank, plan))
+        source = self._register(_Source(pod, rank, plan))
         if source is None:
             return
         try:
@@ -236,7 +238,7 @@ class Posts:
         if status.progress_percentage == 100 and not source.ended:
             source.ended, source.written_at = True, -math.inf
 
-    def _source(self, new: _Source) -> _Source | None:
+    def _register(self, new: _Source) -> _Source | None:
         """Return the record of a posting pod; None means that a likelier pod posts for its job.
 
         Raises _Refusal if its job posts too often.
@@ -259,7 +261,7 @@ class Posts:
         return source
 
     async def _pod_of(self, header: str) -> BoundPod | None:
-        """Return the pod that a token is bound to, or None for any other. Raises _Refusal."""
+        """Return the pod that a token is bound to, or None for any other token. Raises _Refusal."""
         scheme, token, *more = *header.split(), "", ""
         if scheme.lower() != "bearer" or not token or any(more):
             return None  # the API server would read the first of several words as the token
@@ -267,8 +269,8 @@ class Posts:
         reviewed_at, pod = self._tokens.get(key, (-math.inf, None))
         if now - reviewed_at < _KNOWN_SECONDS:
             return pod
-        # Foreign clients may exhaust the reviews of new tokens. That does not affect the pods that
-        # already post, and neither do the pods of another namespace.
+        # Foreign clients may exhaust the reviews of new tokens. The pods that already post do not
+        # suffer from that, nor from the pods of a different namespace.
         reviews = self._reviews if pod is None else self._renewals[pod.namespace]
         if not reviews.admits(now):
             raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many tokens to review")
@@ -297,16 +299,16 @@ def _bound_pod(status: Mapping[str, Any]) -> BoundPod | None:
     return BoundPod(namespace, name, uid) if known and account and name and uid else None
 
 
-def _in_turn(sources: Iterable[_Source]) -> list[_Source]:
-    """Return the sources with posts, longest waiting first; each namespace has one in a round."""
+def _in_fair_order(sources: Iterable[_Source]) -> list[_Source]:
+    """Return the sources with posts, the longest waiting first; namespaces take turns."""
     waiting = (source for source in sources if source.posts.posts)
     longest_first = sorted(waiting, key=lambda source: source.written_at)
     rounds: dict[str, Iterator[int]] = defaultdict(count)
     return sorted(longest_first, key=lambda source: next(rounds[source.pod.namespace]))
 
 
-def _refused(status: HTTPStatus, message: str) -> web.Response:
-    """Return an error as the API server writes it."""
+def _error_response(status: HTTPStatus, message: str) -> web.Response:
+    """Return an error in the API server's form, a Status object."""
     answer = {
         "status": "Failure",
         "message": message,

@@ -1,7 +1,7 @@
-"""The AdmissionReview: its body, bounded in bytes and time, the request in it, and the answer.
+"""The AdmissionReview: its body, bounded in bytes and time, its request, and the answer.
 
 The port is not authenticated, so no client must be able to fill the memory. A rejected review fails
-open: the API server admits its object unchanged.
+open: the API server admits the object unchanged.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ contains it once."""
 MOST_VALUES = 100_000
 """The most values in a decoded object: 1.5 MiB can hold 700,000, which take 50 MB and a second."""
 MOST_BYTES = 32 * 2**20
-"""The most bytes of all bodies that are being read or decided on."""
+"""The most bytes of all bodies that are being read or reviewed."""
 LONGEST_SECONDS = 2.0
-"""Time for a body to arrive: the API server waits no longer for the answer."""
+"""The time for a body to arrive: the API server waits no longer for the answer."""
 
 _LONGEST_WARNING = 256  # the API server truncates longer warnings when there are many
 
 
 class Bodies:
-    """The bodies under way; `held` is their size in bytes."""
+    """The bodies that are being read or reviewed; `held`: their size in bytes."""
 
     def __init__(self, *, longest: int, most: int = MOST_BYTES) -> None:
         self.held = 0
@@ -89,13 +89,13 @@ class Request(msgspec.Struct):
 
     @property
     def excess(self) -> str:
-        """The reason why the object is too large to decode, or an empty string."""
+        """Why the object is too large to decode; empty if it is not."""
         values = bytes(self.object).count(b",")
         if values < MOST_VALUES:
             return ""
         return f"it has {values} values, more than the {MOST_VALUES} that kfext handles"
 
-    def decoded(self) -> Any:
+    def decode_object(self) -> Any:
         """Return the object. Raises ReviewError if it is nested too deeply."""
         try:
             return msgspec.json.decode(self.object)
@@ -131,21 +131,21 @@ def parse(body: bytes) -> Request:
     return review.request
 
 
-def answer(request: Request, mutation: ReviewResult) -> bytes:
+def answer(request: Request, result: ReviewResult) -> bytes:
     """Return the AdmissionReview that answers a request.
 
     Raises TypeError or ValueError if the patch repeats a value that JSON libraries cannot write: an
     integer beyond 64 bits, or half of a surrogate pair.
     """
-    response: dict[str, Any] = {"uid": request.uid, "allowed": not mutation.refusal}
-    if mutation.refusal:
-        response["status"] = {"code": 422, "reason": "Invalid", "message": mutation.refusal}
-    elif mutation.ops:
+    response: dict[str, Any] = {"uid": request.uid, "allowed": not result.refusal}
+    if result.refusal:
+        response["status"] = {"code": 422, "reason": "Invalid", "message": result.refusal}
+    elif result.ops:
         response["patchType"] = "JSONPatch"
         # A msgspec encoder writes bytes in base64, as the API expects here.
-        response["patch"] = orjson.dumps(mutation.ops)
-    if mutation.warnings:
-        response["warnings"] = [warning[:_LONGEST_WARNING] for warning in mutation.warnings]
+        response["patch"] = orjson.dumps(result.ops)
+    if result.warnings:
+        response["warnings"] = [warning[:_LONGEST_WARNING] for warning in result.warnings]
     return msgspec.json.encode(
         {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
     )

@@ -1,4 +1,4 @@
-"""The alerts and the board as Prometheus reads them, by its own promtool."""
+"""The alerts and the dashboard are valid for Prometheus, according to its promtool."""
 
 import subprocess
 from collections.abc import Callable
@@ -17,14 +17,14 @@ CASES = Path(__file__).with_name("alerts.yaml")
 GROUPS = read(RULES)["spec"]["groups"]
 ALERTS = [rule for group in GROUPS for rule in group["rules"]]
 VARIABLES = {"$__rate_interval": "5m", "$resource": "cpu"}
-"""The variables of the board, and a value of each."""
+"""The variables of the dashboard, each with a value."""
 
 Promtool = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
 def promtool() -> Promtool:
-    """Run promtool, which must succeed; return what it prints."""
+    """Return a function that runs promtool, which must succeed, and returns what it prints."""
     try:
         program = debian.resolve("promtool")
     except Unavailable as error:
@@ -38,40 +38,42 @@ def promtool() -> Promtool:
     return run
 
 
-def written(groups: list[Object], folder: Path) -> Path:
+def write_rules(groups: list[Object], folder: Path) -> Path:
     path = folder / "rules.yaml"
     path.write_text(yaml.safe_dump({"groups": groups}))
     return path
 
 
-def test_promtool_reads_the_alerts(promtool: Promtool, tmp_path: Path) -> None:
-    said = promtool("check", "rules", written(GROUPS, tmp_path))
-    assert f"{len(ALERTS)} rules found" in said
+def test_promtool_accepts_the_alerts(promtool: Promtool, tmp_path: Path) -> None:
+    output = promtool("check", "rules", write_rules(GROUPS, tmp_path))
+    assert f"{len(ALERTS)} rules found" in output
 
 
-def test_promtool_reads_every_expression_of_the_board(promtool: Promtool, tmp_path: Path) -> None:
+def test_promtool_accepts_every_expression_of_the_dashboard(
+    promtool: Promtool, tmp_path: Path
+) -> None:
     rules = []
-    for number, of_panel in enumerate(expressions()):
-        filled = of_panel
+    for number, template in enumerate(expressions()):
+        expression = template
         for variable, value in VARIABLES.items():
-            filled = filled.replace(variable, value)
-        assert "$" not in filled
-        rules.append({"record": f"panel:number:{number}", "expr": filled})
-    promtool("check", "rules", written([{"name": "board", "rules": rules}], tmp_path))
+            expression = expression.replace(variable, value)
+        assert "$" not in expression
+        rules.append({"record": f"panel:number:{number}", "expr": expression})
+    promtool("check", "rules", write_rules([{"name": "board", "rules": rules}], tmp_path))
 
 
 def test_each_alert_fires_when_it_should_and_only_then(promtool: Promtool, tmp_path: Path) -> None:
-    # promtool would compare the annotations too.
+    # Without the annotations, which promtool would compare too.
     rules = [{key: rule[key] for key in ("alert", "expr", "for", "labels")} for rule in ALERTS]
-    written([{"name": "kfext", "rules": rules}], tmp_path)
+    write_rules([{"name": "kfext", "rules": rules}], tmp_path)
     (tmp_path / CASES.name).write_text(CASES.read_text())
     promtool("test", "rules", tmp_path / CASES.name)
 
 
 def test_each_alert_has_a_case_in_which_it_fires_and_a_case_in_which_it_does_not() -> None:
-    looks = [
-        (look["alertname"], "exp_alerts" in look)
+    checks = [
+        (check["alertname"], "exp_alerts" in check)
         for case in read(CASES)["tests"]
-        for look in case["alert_rule_test"]
+        for check in case["alert_rule_test"]
     ]
-    assert set(looks) == {(rule["alert"], fires) for rule in ALERTS for fires in (True, False)}
+    assert set(checks) == {(rule["alert"], fires) for rule in ALERTS for fires in (True, False)}

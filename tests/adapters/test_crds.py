@@ -1,4 +1,4 @@
-"""kfext's own kinds on a true API server: accepted objects, and the wording of refusals."""
+"""kfext's CRDs on a true API server: the accepted and the refused objects."""
 
 import subprocess
 from functools import partial
@@ -22,7 +22,7 @@ SAMPLES = {path.stem: path for path in sorted((REPOSITORY / "crds" / "samples").
 
 Object = dict[str, Any]
 
-# Field of the spec -> values that a policy must not have there. The refusal names the field.
+# The malformed values of fields of the spec; the refusal names the field.
 MALFORMED: dict[str, list[Any]] = {
     "weight": ["high", 1.5, 2**40],
     "namespaceSelector.matchLabels": ["team=a", {"team": 1}],
@@ -45,7 +45,7 @@ MALFORMED: dict[str, list[Any]] = {
         *(r"stdout:(?P<value>[a-\uffff])", "stdout:(?P<value>[a-\uffff])"),
     ],
     "settings.colour": ["blue"],
-    # Only a job asks for parts of GPUs.
+    # Only a job can ask for a GPU share.
     "settings.gpu-share": ["0.5"],
     "queue.order": ["longest"],
     "queue.fairness": ["fair", True],
@@ -135,7 +135,7 @@ def _policy(*fields: tuple[str, Any]) -> Object:
 
 @pytest.fixture(scope="module")
 def kinds(testbed: Testbed) -> Testbed:
-    """The testbed with kfext's CRDs, applied as a user applies them."""
+    """Return the testbed after kfext's CRDs are applied with kubectl."""
     _kubectl(testbed, "apply", "--server-side", "-k", str(REPOSITORY / "crds"))
     for plural in PLURALS:  # `kubectl wait` fails for a CRD without any condition yet
         path = f"/apis/kfext.dev/v1alpha1/{plural}"
@@ -180,10 +180,10 @@ def test_a_well_formed_policy_is_accepted(kinds: Testbed, field: str, value: Any
 
 
 def test_a_policy_for_some_namespaces_must_not_order_the_cluster(kinds: Testbed) -> None:
-    some = ("namespaceSelector.matchLabels", {"team": "a"})
-    _try(kinds, _policy(some, ("queue.fairness", "none")))
+    selector = ("namespaceSelector.matchLabels", {"team": "a"})
+    _try(kinds, _policy(selector, ("queue.fairness", "none")))
     with pytest.raises(ApiError, match=r"spec\.queue\.fairness.*orders the whole cluster"):
-        _try(kinds, _policy(some, ("queue.fairness", "usage")))
+        _try(kinds, _policy(selector, ("queue.fairness", "usage")))
 
 
 def test_a_policy_without_a_weight_has_weight_zero(kinds: Testbed) -> None:
@@ -196,7 +196,7 @@ def test_each_sample_is_accepted(kinds: Testbed, name: str) -> None:
     _kubectl(kinds, "apply", "--server-side", "--dry-run=server", "-f", str(SAMPLES[name]))
 
 
-def test_the_status_of_a_plan_is_kept_whole_and_read_like_a_board(kinds: Testbed) -> None:
+def test_the_status_of_a_plan_is_stored_completely_and_shown_in_columns(kinds: Testbed) -> None:
     plan = yaml.safe_load(SAMPLES["trainingplan"].read_text())
     path = "/apis/kfext.dev/v1alpha1/namespaces/default/trainingplans"
     name = plan["metadata"]["name"]
@@ -229,7 +229,7 @@ def test_an_impossible_status_is_refused(kinds: Testbed, field: str, value: Any)
         kinds.api.delete(f"{path}/tried-{field}")
 
 
-def test_the_status_of_a_slot_is_kept_whole_and_read_like_a_board(kinds: Testbed) -> None:
+def test_the_status_of_a_slot_is_stored_completely_and_shown_in_columns(kinds: Testbed) -> None:
     slot = yaml.safe_load(SAMPLES["sharedgpu"].read_text())
     name = slot["metadata"]["name"]
     try:

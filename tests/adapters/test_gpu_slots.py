@@ -1,4 +1,4 @@
-"""Which client writes the slots of a node, on a true API server with tokens like kubelet's."""
+"""Which clients may write the slots of a node: a true API server, and tokens like the kubelet's."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -21,32 +21,32 @@ KINDS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
 APPLY = "application/apply-patch+yaml"
 
 
-def is_needed(thing: Object) -> bool:
-    return thing["kind"] in KINDS or thing["metadata"]["name"] == names.SLOTS_POLICY
+def is_needed(manifest: Object) -> bool:
+    return manifest["kind"] in KINDS or manifest["metadata"]["name"] == names.SLOTS_POLICY
 
 
 def slot(node: str, **status: Any) -> Object:
-    about = {"apiVersion": "kfext.dev/v1alpha1", "kind": "SharedGPU"}
-    body = {**about, "metadata": {"name": f"slot-of-{node}"}, "spec": {"node": node, "slot": 0}}
+    common = {"apiVersion": "kfext.dev/v1alpha1", "kind": "SharedGPU"}
+    body = {**common, "metadata": {"name": f"slot-of-{node}"}, "spec": {"node": node, "slot": 0}}
     return {**body, "status": status} if status else body
 
 
 def write(kube: Kube, node: str, **status: Any) -> Answer:
-    """Write the slot of a node as the agent does."""
-    part = "/status" if status else ""
-    path = f"{SLOTS}/slot-of-{node}{part}?fieldManager=agent&force=true"
+    """Write the slot of a node, or its status, as the agent does."""
+    subresource = "/status" if status else ""
+    path = f"{SLOTS}/slot-of-{node}{subresource}?fieldManager=agent&force=true"
     return kube.ask("PATCH", path, slot(node, **status), kind=APPLY)
 
 
 @pytest.fixture(scope="module")
 def agents(testbed: Testbed) -> Iterator[dict[str, Kube]]:
-    """The agents of two nodes by node, and by no node a client with a token without a pod."""
-    things = [*crds(REPOSITORY), *filter(is_needed, component("gpu-sharing"))]
-    for thing in things:
-        testbed.api.apply(thing)
+    """Yield the agents of two nodes by node; for "", a client with a token that no pod has."""
+    manifests = [*crds(REPOSITORY), *filter(is_needed, component("gpu-sharing"))]
+    for manifest in manifests:
+        testbed.api.apply(manifest)
     result = {}
     for node in NODES:
-        until(partial(is_there, testbed, node), what="the account may have pods")
+        until(partial(create_agent_pod, testbed, node), what="the account may have pods")
         bound = {"kind": "Pod", "apiVersion": "v1", "name": f"agent-{node}"}
         result[node] = Kube(testbed, token=token(testbed, {"boundObjectRef": bound}))
     result[""] = Kube(testbed, token=token(testbed, {}))
@@ -54,19 +54,19 @@ def agents(testbed: Testbed) -> Iterator[dict[str, Kube]]:
     for node in NODES:
         assert write(admin, node).ok
     own, other = NODES
-    until(lambda: write(result[own], own).ok, what="the agents have their rights")
+    until(lambda: write(result[own], own).ok, what="the agents have their permissions")
     until(lambda: not write(result[own], other).ok, what="the policy holds")
     yield result
     for node in NODES:
         testbed.api.delete(f"{SLOTS}/slot-of-{node}")
         testbed.api.delete(f"{CORE}/pods/agent-{node}?gracePeriodSeconds=0")
-    for thing in things:
-        if thing["metadata"]["name"] == names.SLOTS_POLICY:
-            testbed.api.delete(testbed.api.path(thing))
+    for manifest in manifests:
+        if manifest["metadata"]["name"] == names.SLOTS_POLICY:
+            testbed.api.delete(testbed.api.path(manifest))
 
 
-def is_there(testbed: Testbed, node: str) -> bool:
-    """Whether the pod of the agent of a node exists; it is created if possible."""
+def create_agent_pod(testbed: Testbed, node: str) -> bool:
+    """Create the pod of the agent of a node; return whether it exists."""
     container = {"name": "a", "image": "none"}
     spec = {"nodeName": node, "serviceAccountName": names.AGENT, "containers": [container]}
     pod = {"metadata": {"name": f"agent-{node}"}, "spec": spec}
@@ -94,7 +94,7 @@ def test_an_agent_writes_only_the_slots_of_its_node(
     assert (answer.status, refusal in answer.message) == (403 if refusal else 200, True)
 
 
-def test_an_agent_creates_no_slot_of_another_node(
+def test_an_agent_cannot_create_a_slot_of_another_node(
     testbed: Testbed, agents: dict[str, Kube]
 ) -> None:
     testbed.api.delete(f"{SLOTS}/slot-of-node-b")
@@ -102,7 +102,7 @@ def test_an_agent_creates_no_slot_of_another_node(
     assert write(agents["node-b"], "node-b").status == 201
 
 
-def test_an_agent_takes_over_no_slot_of_another_node(agents: dict[str, Kube]) -> None:
+def test_an_agent_cannot_move_a_slot_of_another_node_to_its_own(agents: dict[str, Kube]) -> None:
     path = f"{SLOTS}/slot-of-node-b?fieldManager=agent&force=true"
     body = slot("node-a")
     body["metadata"]["name"] = "slot-of-node-b"
@@ -110,7 +110,7 @@ def test_an_agent_takes_over_no_slot_of_another_node(agents: dict[str, Kube]) ->
     assert (answer.status, "node" in answer.message) == (422, True), "a slot never changes its node"
 
 
-def test_other_clients_with_the_right_may_write_slots(
+def test_other_clients_with_the_permission_may_write_slots(
     testbed: Testbed, agents: dict[str, Kube]
 ) -> None:
     assert write(Kube(testbed), "node-b", healthy=True).ok

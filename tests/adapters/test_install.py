@@ -1,4 +1,4 @@
-"""The manifests on a true API server, without the pods: it accepts them, also twice."""
+"""A true API server accepts the manifests in a dry run, without a warning."""
 
 import subprocess
 from pathlib import Path

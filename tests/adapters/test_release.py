@@ -27,7 +27,7 @@ def _commit(folder: Path) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository of the files that state a version, on main; all is committed."""
+    """Create a repository with the files that state a version, all committed on main."""
     for file, _ in release.versions():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / file, tmp_path / file)
@@ -37,7 +37,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _changed(file: str, old: str, new: str) -> Callable[[Path], None]:
+def _replace_in(file: str, old: str, new: str) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         path = folder / file
         text = path.read_text()
@@ -49,52 +49,52 @@ def _changed(file: str, old: str, new: str) -> Callable[[Path], None]:
 
 
 PROBLEMS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
-    "everything is as it should be": (_commit, []),
+    "nothing prevents it": (_commit, []),
     "a file is not committed": (
         lambda folder: (folder / "new").touch(),
         ["the tree has uncommitted changes"],
     ),
-    "it is another branch": (
+    "the branch is not main": (
         lambda folder: _git(folder, "switch", "--create", "other"),
         ["the branch is other, not main"],
     ),
-    "it is no branch": (
+    "the head is detached": (
         lambda folder: _git(folder, "switch", "--detach"),
         ["the branch is none, not main"],
     ),
-    "it was released before": (
+    "the version was released before": (
         lambda folder: _git(folder, "tag", f"v{__version__}"),
         [f"the tag v{__version__} exists"],
     ),
     "the changelog has no such version": (
-        _changed("CHANGELOG.md", f"## [{__version__}]", f"## [{NEXT}]"),
+        _replace_in("CHANGELOG.md", f"## [{__version__}]", f"## [{NEXT}]"),
         [f"CHANGELOG.md has version {NEXT}"],
     ),
     "a version has no date": (
-        _changed("CHANGELOG.md", f"## [{__version__}] - 20", f"## [{__version__}] - soon 20"),
+        _replace_in("CHANGELOG.md", f"## [{__version__}] - 20", f"## [{__version__}] - soon 20"),
         ["CHANGELOG.md has version 0.3.0"],
     ),
     "the changelog has newer entries": (
-        _changed("CHANGELOG.md", "## [Unreleased]", "## [Unreleased]\n\n- More."),
+        _replace_in("CHANGELOG.md", "## [Unreleased]", "## [Unreleased]\n\n- More."),
         [f"CHANGELOG.md has entries under Unreleased; they belong to {__version__}"],
     ),
     "the manifests have another version": (
-        _changed("manifests/overlays/default/kustomization.yaml", __version__, NEXT),
+        _replace_in("manifests/overlays/default/kustomization.yaml", __version__, NEXT),
         [f"manifests/overlays/default/kustomization.yaml has version {NEXT}"],
     ),
     "a page has another version": (
-        _changed("docs/install.md", f"kfext:{__version__}", f"kfext:{NEXT}"),
+        _replace_in("docs/install.md", f"kfext:{__version__}", f"kfext:{NEXT}"),
         [f"docs/install.md has version {NEXT}"],
     ),
     "a file states no version": (
-        _changed("README.md", f"Status: {__version__}", "Status: new"),
+        _replace_in("README.md", f"Status: {__version__}", "Status: new"),
         ["README.md has version none"],
     ),
 }
 
 
 @pytest.mark.parametrize(("change", "problems"), PROBLEMS.values(), ids=PROBLEMS)
-def test_what_prevents_a_release_of_a_commit(
+def test_the_problems_that_prevent_the_release_of_a_commit(
     repository: Path, change: Callable[[Path], None], problems: list[str]
 ) -> None:
     change(repository)

@@ -23,7 +23,7 @@ from kfext.core.ledger.cards import why_unshareable
 from kfext.core.patches.json_patch import Operation, pointer
 from kfext.core.settings.table import Settings, parsed
 from kfext.core.settings.values import LOW
-from kfext.model.gpu import asks_for_gpu, part_of, resource_of, why_no_part
+from kfext.model.gpu import asks_for_gpu, decode_slot, resource_of, why_not_shareable
 from kfext.model.job import TrainingJob
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.pod import replica_of
@@ -90,10 +90,10 @@ def gpu_part(kind: JobKind, metadata: Raw, spec: Raw) -> Part:
     planned = annotations.get(names.GPU_SLOTS, "")
     if not planned and pod_requests(spec).get(NATIVE_GPU, 0) > 1:
         return Part(spec)  # pods of its type use whole GPUs
-    if why := why_no_part(spec):
+    if why := why_not_shareable(spec):
         return Part(spec, refusal=f"it {why}")
     replica = replica_of(labels, kind)
-    part = part_of(planned, replica.index) if replica else None
+    part = decode_slot(planned, replica.index) if replica else None
     if replica is None or part is None:
         return Part(spec, refusal="kfext has not placed the part of a GPU that this pod shares")
     position = next(

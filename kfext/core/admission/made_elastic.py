@@ -49,7 +49,7 @@ def made_elastic(
     if (mode := scales(settings)) is not Mode.ACT:
         return f"companion.scale of the TrainingPolicy is {mode}"
     spec = mapping(body.get("spec"))
-    made = job.kind.made_elastic(job, spec, least=allowed.minimum, most=allowed.maximum)
+    made = job.kind.elastic_spec(job, spec, least=allowed.minimum, most=allowed.maximum)
     if isinstance(made, str):
         return made
     changed = {**body, "spec": made.spec}

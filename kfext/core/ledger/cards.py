@@ -24,11 +24,11 @@ from kfext.model.gpu import (
     CardNeed,
     CardsFor,
     GpuShare,
-    counted,
-    has_part,
+    cards_counted_by,
+    has_slot_units,
     resource_of,
-    uncounted,
-    without_parts,
+    without_card_counts,
+    without_slot_units,
 )
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
@@ -82,7 +82,7 @@ def as_written(job: TrainingJob) -> TrainingJob:
     """Return the job as its templates state it: a replica with a share requests one GPU."""
     groups = []
     for group in job.groups:
-        requests = uncounted(group.requests)
+        requests = without_card_counts(group.requests)
         if group.share:
             requests[NATIVE_GPU] = 1
         groups.append(replace(group, requests=requests, share=None))
@@ -91,9 +91,9 @@ def as_written(job: TrainingJob) -> TrainingJob:
 
 def as_template(requests: Resources) -> Resources:
     """Return the requests of a pod as its template states them: one GPU instead of its share."""
-    if not has_part(requests):
+    if not has_slot_units(requests):
         return requests
-    return {**without_parts(requests), NATIVE_GPU: 1}
+    return {**without_slot_units(requests), NATIVE_GPU: 1}
 
 
 def why_unshareable(job: TrainingJob, settings: Settings) -> str:
@@ -222,7 +222,7 @@ def kept_for(need: CardNeed, slot: int) -> Resources:
 
 def kept_requests(requests: Resources, need: CardNeed, slot: int) -> Resources:
     """Return the resources of a node that are kept for a waiting replica in a slot."""
-    return {**uncounted(requests), **kept_for(need, slot)}
+    return {**without_card_counts(requests), **kept_for(need, slot)}
 
 
 def taken_by_reservation(slot: int) -> Resources:
@@ -271,7 +271,7 @@ def with_cards(
     amounts: Amounts, resources: Collection[str], cards: Callable[[], "Cards"]
 ) -> Amounts:
     """Return amounts, shape (resources, rows), with the counts of the resources that are cards."""
-    wanted = {line: need for line, name in enumerate(resources) if (need := counted(name))}
+    wanted = {line: need for line, name in enumerate(resources) if (need := cards_counted_by(name))}
     if wanted:
         slots = cards()
         for line, need in wanted.items():

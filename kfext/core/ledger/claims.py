@@ -8,7 +8,7 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ports import port_claims, with_host_ports
 from kfext.model.constraints import Constraints
 from kfext.model.cpu_state import CpuState
-from kfext.model.gpu import GpuShare, Place, resource_of, uncounted
+from kfext.model.gpu import GpuShare, Place, resource_of, without_card_counts
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan, Slots
 from kfext.model.pod import Pod, ReplicaKey
@@ -190,4 +190,4 @@ def _requests(group: ReplicaGroup, slot: int | None) -> Resources:
     """Return the requests of the future pod of a replica, with its slot if it shares a GPU."""
     if group.share is None or slot is None:
         return group.requests
-    return {**uncounted(group.requests), resource_of(slot): group.share.units}
+    return {**without_card_counts(group.requests), resource_of(slot): group.share.units}

@@ -13,7 +13,7 @@ from kfext.core.placement.gang import Member
 from kfext.core.settings.resolve import share_asked
 from kfext.core.settings.values import HIGH, LOW
 from kfext.core.words import listed, pods
-from kfext.model.gpu import UNITS, GpuShare, Place, has_part, parts_in
+from kfext.model.gpu import UNITS, GpuShare, Place, has_slot_units, slot_units
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Assignment, Plan, Slots
@@ -179,7 +179,7 @@ def ungated(state: JobState, gated: Collection[Pod]) -> Step:
 
     No slot would account for these parts. The operator creates the pods again with whole GPUs.
     """
-    parts = tuple(pod for pod in gated if has_part(pod.requests))
+    parts = tuple(pod for pod in gated if has_slot_units(pod.requests))
     if not parts:
         return Ungate(tuple(gated))
     message = f"{pods(len(parts))} with parts of GPUs must not start unplaced"
@@ -280,7 +280,7 @@ def _as_planned(plan: Plan | None, pod: Pod) -> bool:
         return True
     slot = plan.slots.get(pod.replica)
     wanted = {} if slot is None else {slot: plan.shares[pod.replica.type].units}
-    return parts_in(pod.requests) == wanted
+    return slot_units(pod.requests) == wanted
 
 
 def _back_to_queue(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from kfext.model.bounds import bounded, kfext_annotations, name
+from kfext.model.bounds import bounded, bounded_name, kfext_annotations
 from kfext.model.job import TrainingJob
 from kfext.model.replica_group import ReplicaGroup
 from kfext.names import DOMAIN
@@ -46,7 +46,7 @@ def _pod(spec: object, group: ReplicaGroup) -> Any:
 def _containers(containers: object) -> Any:
     if not isinstance(containers, list | tuple):
         return containers
-    return [_only(container, {"name": name, "ports": _all}) for container in containers]
+    return [_only(container, {"name": bounded_name, "ports": _all}) for container in containers]
 
 
 def _metadata(metadata: object) -> Any:

@@ -13,7 +13,7 @@ from kfext.core.patches.host_network import port_operations
 from kfext.core.patches.json_patch import Changes, Operation, operations, pointer
 from kfext.core.settings.table import OF_A_JOB, parsed
 from kfext.model.constraints import NAME_FIELD
-from kfext.model.gpu import encode_parts
+from kfext.model.gpu import encode_slots
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.job_state import JobState, state_of
 from kfext.model.kinds.job_kind import WORKER
@@ -265,7 +265,7 @@ def _parts(group: ReplicaGroup, plan: Plan) -> str | None:
     type_ = group.type.lower()
     slots = {key.index: slot for key, slot in plan.slots.items() if key.type == type_}
     share = plan.shares.get(type_)
-    return encode_parts(share, slots) if share is not None and slots else None
+    return encode_slots(share, slots) if share is not None and slots else None
 
 
 def _templates(

@@ -11,7 +11,7 @@ from kfext.core.ledger.columns import LARGEST
 from kfext.core.settings.table import Settings
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
-from kfext.model.gpu import CardNeed, Place, parts_in, without_parts
+from kfext.model.gpu import CardNeed, Place, slot_units, without_slot_units
 from kfext.model.job import TrainingJob
 from kfext.model.limit import Awaited, Excluded, Limit, MaxNodes
 from kfext.model.pod import Pod, ReplicaKey
@@ -183,12 +183,12 @@ def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:
 
 def _of_slot(requests: Resources, need: CardNeed) -> tuple[Resources, CardNeed | None]:
     """Return the requests and GPU share of a pod with a slot: only this slot may serve it."""
-    units = parts_in(requests)
+    units = slot_units(requests)
     if not units:
         return requests, None  # the webhook missed it, so it uses a whole GPU
     slot, number = next(iter(units.items()))
     fixed = replace(need, units=number, slot=slot)
-    return {**without_parts(requests), fixed.name: 1}, fixed
+    return {**without_slot_units(requests), fixed.name: 1}, fixed
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.candidates import Candidates
 from kfext.core.placement.gang import Batch, Gang
 from kfext.core.words import listed, nodes, pods
-from kfext.model.gpu import COUNTS, has_part
+from kfext.model.gpu import COUNTS, has_slot_units
 from kfext.model.node import Node
 from kfext.model.quantity import PODS, amount_text
 from kfext.model.verdict import Verdict
@@ -130,7 +130,7 @@ def _cards(gang: Gang, ledger: Ledger, mask: Mask) -> Iterator[str]:
     troubles = Counter(trouble for node in nodes for trouble in node.troubles)
     for trouble, count in troubles.most_common(_CAUSES):
         yield f"{count} slot{'s' * (count > 1)} cannot be shared: {trouble}"
-    slotted = [node.allocatable for node in nodes if has_part(node.allocatable)]
+    slotted = [node.allocatable for node in nodes if has_slot_units(node.allocatable)]
     if bare := sum(not amounts.get(NATIVE_GPU) for amounts in slotted):
         have = "has" if bare == 1 else "have"
         yield (

@@ -13,7 +13,7 @@ import numpy as np
 from kfext.core.ledger.claim import below
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.ledger import Ledger
-from kfext.model.gpu import uncounted
+from kfext.model.gpu import without_card_counts
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Assignment
 from kfext.model.replica_group import ReplicaGroup
@@ -119,7 +119,7 @@ class Gained:
 
 def _fits_any(group: ReplicaGroup, free: Mapping[str, Amounts]) -> bool:
     """Return whether a pod fits any row by plain amounts."""
-    requests = group.requests if group.share is None else uncounted(group.requests)
+    requests = group.requests if group.share is None else without_card_counts(group.requests)
     amounts = {name: number for name, number in requests.items() if number}
     if not amounts.keys() <= free.keys():
         return False

@@ -19,7 +19,7 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.columns import LARGEST, Amounts
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.gang_terms import Exclusive
-from kfext.model.gpu import COUNTS, UNITS, CardNeed, Place, counted, resource_of
+from kfext.model.gpu import COUNTS, UNITS, CardNeed, Place, cards_counted_by, resource_of
 from kfext.model.quantity import Resources
 from kfext.names import NATIVE_GPU
 
@@ -53,7 +53,7 @@ def need_of(resources: Iterable[str], amounts: Iterable[int]) -> Need:
     """Return the need of amounts of resources; some resources are counts of cards."""
     own, cards = {}, []
     for name, number in zip(resources, map(int, amounts), strict=True):
-        count = counted(name) if name.startswith(COUNTS) else None
+        count = cards_counted_by(name) if name.startswith(COUNTS) else None
         if count is None and number > 0:
             own[name] = number
         elif count is not None and not count.whole:

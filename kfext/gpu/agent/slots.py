@@ -7,7 +7,7 @@ from kfext.gpu.agent.pod_sockets import SOCKET, PodSockets
 from kfext.gpu.agent.report import Pod, SlotState
 from kfext.gpu.device.inventory import NOT_SHOWN, Card
 from kfext.gpu.device.kubelet import AllocatedDevices, Allocation, RefusedError
-from kfext.model.gpu import CARDS, folder_of, reservation_of, slot_of, units_of
+from kfext.model.gpu import VISIBLE_DEVICES, folder_of, reservation_of, slot_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
 _MIG = "MIG-"
@@ -130,7 +130,7 @@ class Slots:
         folder = self._sockets.open(name)
         self._absent[name] = 0
         self._awaited.add(name)
-        visible = {} if self._cdi else {CARDS: card}
+        visible = {} if self._cdi else {VISIBLE_DEVICES: card}
         return Allocation(
             env={**visible, "KFEXT_GPU_SOCKET": f"{_SOCKETS}/{SOCKET}"},
             mounts={str(self._hook): _HOOK, str(folder): _SOCKETS},

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from kfext.model.replica_group import ReplicaGroup
 
 WORKER = "Worker"
-"""The replica type with a number of replicas that may change, the same for every kind."""
+"""The replica type that may have a changing number of replicas; every kind has the same name."""
 
 Env = list[dict[str, Any]]
+"""The field `env` of a container."""
 Raw = Mapping[str, Any]
-
-
+"""A JSON object."""
 EVERY_TYPE = ""
 """The key of changes to all replica types, including types that are not rendered yet."""
 
@@ -48,7 +48,7 @@ class Resource:
 class TemplateSource:
     """The object that an operator renders into the templates of a job.
 
-    `kind`, `name`: of the object. `namespaced`: whether it is in the namespace of the job.
+    `kind`, `name`: its kind and name. `namespaced`: whether it is in the namespace of the job.
     """
 
     kind: str
@@ -59,7 +59,7 @@ class TemplateSource:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Changes to a list of objects, by the value of their member `key`."""
+    """Changes to the objects of a list, by the value of each object's member `key`."""
 
     key: str
     changes: Mapping[str, dict[str, Any]]
@@ -71,12 +71,12 @@ class Scaling:
 
     `elastic`: whether workers can join and leave while the job runs.
     `any_start`: whether the job can start with any size.
-    `fixed`: why the job cannot train with another size, as a part of a sentence; empty if it can.
+    `fixed`: why the job cannot train with a different size, as a clause; empty if it can.
     `restarts_all`: whether a change restarts the processes of all workers, even if only some join.
     `fewest`: the fewest workers of an elastic job.
-    `most`: the most workers that the job allows, 0 if it sets no maximum.
+    `most`: the most workers that the job allows; 0 if it sets no maximum.
     `autoscaled`: whether the operator makes a HorizontalPodAutoscaler for the job.
-    `needs`: the requirements for an inelastic job to become elastic, as a part of a sentence.
+    `needs`: what an inelastic job needs to become elastic, as words of a message.
     """
 
     elastic: bool = False
@@ -95,8 +95,8 @@ class Rendezvous:
 
     `dynamic`: whether the pods elect rank zero, so that any worker may be rank zero.
     `at_worker`: whether the pods meet at the first worker, and not without it.
-    `obstacle`: why the pods cannot meet on the host network, empty if they can.
-    `alike`: why two pods on one node must not both use the host network, empty if they may.
+    `obstacle`: why the pods cannot meet on the host network; empty if they can.
+    `alike`: why two pods on one node must not both use the host network; empty if they may.
     """
 
     dynamic: bool = False
@@ -107,12 +107,12 @@ class Rendezvous:
 
 @dataclass(frozen=True, slots=True)
 class ElasticSpec:
-    """The spec of a job that was made elastic.
+    """The new spec that makes a job elastic.
 
     `spec`: the new spec.
     `renamed`: the old and the new key of the renamed replica type, or None.
     `changes`: the other changes to the spec, as a merge patch.
-    `folded`: the replica type that was folded into the workers, empty if none was.
+    `folded`: the replica type that was folded into the workers; empty if none was.
     `meets_by`: the new rendezvous of the job, in words.
     """
 
@@ -146,21 +146,21 @@ class JobKind(Protocol):
     `name`: the kind, as in an object's `kind`.
     `group`, `version`, `plural`: its API group and version, and the name of the resource in URLs.
     `provider`: the software that installs the kind, with its versions, in words.
-    `operator`: the value of managedBy that, like no value, lets the operator of the kind run a job.
-    `rendered`: the resource that the operator renders from a job to hold the templates, or None for
-        a kind with the templates in the job itself.
+    `operator`: the operator of the kind, as managedBy names it; it also runs jobs without that.
+    `rendered`: the resource with the templates that the operator renders from a job; None means
+        that the job itself has the templates.
     `replica_specs`: the field of the spec through which templates are changed: the replica types,
         each with its template, or patches of the rendered object.
     `types`: the replica types in rank order; the others connect to the first. It is empty for a
-        kind with types of any name, in the order of the rendered object.
+        kind that allows any name for a type; their order is the order of the rendered object.
     `trains`: the replica types with pods that train.
-    `rank_zero`: the replica types with a first pod that may be rank zero, the likeliest type first.
-        Rank zero prints the progress.
+    `rank_zero`: the replica types with a first pod that may be rank 0, which prints the progress;
+        the likeliest type first.
     `container`: the name of the training container in each pod.
     `restart`: the default restartPolicy of a replica type.
     `none_by_default`: the replica types with no pods by default; others have one pod.
     `unnumbered`: the replica types with a single pod that has no index in its labels and name.
-    `port`: the name of the port of that container at which replicas find each other; empty if the
+    `port`: the name of the training container's port, where replicas find each other; empty if the
         operator declares none.
     `port_number`: the number that the operator declares for that port if a template does not.
     `job_label`, `type_label`, `index_label`: the labels of pods with the name of their job, their
@@ -173,8 +173,8 @@ class JobKind(Protocol):
         the templates declare.
     `port_path`: the field of the spec with the port of a rendezvous at the first worker.
     `one_network`: whether all pods must be on the same network to reach each other.
-    `across_nodes`: the requirements, beside kfext's edits, of jobs on the host network of several
-        nodes, as a part of a sentence; empty without such requirements.
+    `across_nodes`: what a job on the host network of several nodes needs besides kfext's edits, as
+        a clause; empty if it needs nothing.
     `buffers`: whether the operator lets Python buffer its output in blocks.
     `yields_gpu`: whether the hook can make the framework yield on a GPU.
     """
@@ -240,23 +240,23 @@ class JobKind(Protocol):
     def templates(self, spec: Raw) -> Raw:
         """Return the replica types by key, each with its `replicas`, `template` and restartPolicy.
 
-        `spec`: of the job, or of its rendered object with `metadata`. Never raises.
+        `spec`: the spec of the job or, with `metadata`, of its rendered object. Never raises.
         """
         return mapping(spec.get(self.replica_specs))
 
     def template_annotations(self, spec: Raw) -> Sequence[Raw]:
-        """Return the annotations of each template in a spec."""
+        """Return the annotations of each template in the spec of a job or its rendered object."""
         types = self.templates(spec).values()
         return [mapping(member(type_, ("template", "metadata", "annotations"))) for type_ in types]
 
     def template_source(self, spec: Raw) -> TemplateSource | None:
-        """Return the object that the operator renders the job from, by its spec, or None."""
+        """Return the object that the operator renders a job with this spec from, or None."""
         return None
 
     def rendered_from(self, spec: Raw, source: Raw) -> Raw:
         """Return the spec, with `metadata`, of the rendered object, where it matters for placement.
 
-        `spec`: of the job. `source`: the object of `template_source`.
+        `spec`: the spec of the job. `source`: the object that `template_source` names.
         """
         return {}
 
@@ -267,7 +267,7 @@ class JobKind(Protocol):
     def template_changes(self, changes: Mapping[str, Any], *, written: Raw) -> dict[str, Any]:
         """Return the change to a spec, as a merge patch, that changes its replica types.
 
-        `changes`: by key of a replica type, or by EVERY_TYPE. `written`: the spec.
+        `changes`: the changes by replica type, or for EVERY_TYPE. `written`: the old spec.
         """
         return {self.replica_specs: dict(changes)}
 
@@ -276,9 +276,9 @@ class JobKind(Protocol):
         return written
 
     def owner_of(self, owner: Raw, labels: Mapping[str, str]) -> str:
-        """Return the uid that a pod states for its job, empty for a pod of another kind.
+        """Return the uid that a pod states for its job; empty for a pod of another kind.
 
-        `owner`: the reference to the controller of the pod. `labels`: of the pod.
+        `owner`: the owner reference of the pod's controller. `labels`: the labels of the pod.
         """
         known = owner.get("apiVersion") == self.api_version and owner.get("kind") == self.name
         return text(owner.get("uid")) if known else ""
@@ -288,7 +288,7 @@ class JobKind(Protocol):
         yield f"regarding.uid={job.uid},reason=FailedCreatePod"
 
     def takes_part(self, metadata: Raw) -> bool:
-        """Return whether kfext may handle a new pod of such a job."""
+        """Return whether kfext may handle a new pod of such a job; `metadata`: its metadata."""
         return True
 
     def replica_of(self, labels: Mapping[str, str]) -> tuple[str, int] | None:
@@ -313,7 +313,7 @@ class JobKind(Protocol):
         }
 
     def pod_name(self, job: str, type_: str, index: int) -> str:
-        """Return the name of the pod of a replica, or its prefix; `type_` is in lower case."""
+        """Return the name of a replica's pod, or its prefix; `type_` is in lower case."""
         unnumbered = type_ in map(str.lower, self.unnumbered)
         return f"{job}-{type_}" if unnumbered else f"{job}-{type_}-{index}"
 
@@ -322,11 +322,11 @@ class JobKind(Protocol):
 
         `type_` is in lower case. Two jobs of a kind never have pods of the same name.
         """
-        start = f"{job}-{type_}-"
-        return index_in(pod.removeprefix(start)) if pod.startswith(start) else None
+        prefix = f"{job}-{type_}-"
+        return index_in(pod.removeprefix(prefix)) if pod.startswith(prefix) else None
 
     def conditions(self, status: Raw) -> Iterable[Raw]:
-        """Return the conditions in the status of a job, with the types of the training-operator."""
+        """Return the conditions of a job's status, with the training-operator's condition types."""
         return map(mapping, sequence(status.get("conditions")))
 
     def started(self, status: Raw) -> object:
@@ -334,7 +334,7 @@ class JobKind(Protocol):
         return status.get("startTime")
 
     def trainer_status(self, status: Raw) -> Raw:
-        """Return the progress that the program has posted to the operator, empty without a post."""
+        """Return the progress that the program has posted to the operator; empty before a post."""
         return {}
 
     def is_own_port(self, port: Raw) -> bool:
@@ -360,7 +360,7 @@ class JobKind(Protocol):
         """Return whether a job could be made elastic and its user has not decided about that."""
         return False
 
-    def made_elastic(
+    def elastic_spec(
         self, job: "TrainingJob", spec: Raw, *, least: int, most: int
     ) -> ElasticSpec | str:
         """Return the spec of a job with `least` to `most` training pods, or why it stays fixed.
@@ -381,7 +381,7 @@ class JobKind(Protocol):
         return ()
 
     def listens_on(self, pod: HostedPod, env: Env) -> int | None:
-        """Return the port that no other pod on the node may have, or None.
+        """Return the port that no other pod on the node may use, or None.
 
         `env`: the variables of the training container, as the operator wrote them.
         """

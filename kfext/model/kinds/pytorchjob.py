@@ -1,4 +1,4 @@
-"""PyTorchJob: ranks meet at the master; torchrun's agents meet at a worker, or elsewhere."""
+"""PyTorchJob: the ranks meet at the master, or at a worker with torchrun's own rendezvous."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kfext.model.replica_group import ReplicaGroup
 
 MAX_RESTARTS = 100
-"""Each worker that leaves costs torchrun a restart; by default it has none."""
+"""Each worker that leaves costs torchrun a restart; its default is 0 restarts."""
 LAST_CALL_SECONDS = 5
 """The seconds that torchrun waits for more agents after the fewest have joined. The default of 30 s
 would lengthen the pause at each change of size."""
@@ -35,7 +35,7 @@ _MASTER = "Master"
 _POLICY = "elasticPolicy"
 _NODE_NAME = {"fieldRef": {"fieldPath": "spec.nodeName"}}
 _POD_IP = {"fieldRef": {"fieldPath": "status.podIP"}}
-_WAITS = {
+_WAITER = {
     "name": "init-pytorch",
     "resources": {
         "limits": {"cpu": "100m", "memory": "20Mi"},
@@ -60,7 +60,7 @@ _ALIKE = (
     "torchrun would confuse two agents: it distinguishes them by host name and process number, "
     "which are the same in two pods on one node"
 )
-"""torchrun's rendezvous identifies an agent by host name, process number and a counter (torch's
+"""torchrun's rendezvous identifies an agent by host name, process id and a counter (torch's
 _NodeDesc). On the host network, pods on one node have the same host name, and agents are process 1.
 """
 
@@ -88,11 +88,11 @@ class PyTorchJob(JobKind):
     yields_gpu = True
 
     def as_created(self, type_: str, pod_spec: Raw, *, specs: Raw) -> Raw:
-        """Return the pod spec with the port, and with the init container of a worker."""
+        """Return the pod spec with the port and, for a worker, with the init container."""
         created = super().as_created(type_, pod_spec, specs=specs)
         if type_ != WORKER or not _has_type(specs, _MASTER):
             return created
-        return {**created, "initContainers": [*sequence(created.get("initContainers")), _WAITS]}
+        return {**created, "initContainers": [*sequence(created.get("initContainers")), _WAITER]}
 
     def scaling(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Scaling:
         """Return the sizes that torchrun accepts, by the elasticPolicy and the command.
@@ -101,8 +101,8 @@ class PyTorchJob(JobKind):
         """
         policy = mapping(spec.get(_POLICY))
         elastic = _has_policy(spec) and not self._has_master(spec)
-        answer = self._agents(spec, groups) if elastic else Agents()
-        agents, one_size = (Agents(), answer) if isinstance(answer, str) else (answer, "")
+        result = self._agents(spec, groups) if elastic else Agents()
+        agents, one_size = (Agents(), result) if isinstance(result, str) else (result, "")
         most = _count(policy.get("maxReplicas")) or 0
         most = min(most, agents.most or most)
         restarts = agents.restarts
@@ -110,10 +110,11 @@ class PyTorchJob(JobKind):
             # The operator sets no default, and torchrun's default is 0.
             restarts = _count(policy.get("maxRestarts")) or 0
         elastic = elastic and not one_size
+        why_fixed = _why_fixed(groups, one_size, elastic=elastic, most=most, restarts=restarts)
         return Scaling(
             elastic=elastic,
             any_start=elastic,
-            fixed=next(_fixed(groups, one_size, elastic=elastic, most=most, restarts=restarts), ""),
+            fixed=next(why_fixed, ""),
             fewest=max(_count(policy.get("minReplicas")) or 1, agents.fewest),
             most=most,
             autoscaled=bool(sequence(policy.get("metrics"))),
@@ -130,7 +131,7 @@ class PyTorchJob(JobKind):
         return Rendezvous(
             dynamic=dynamic,
             at_worker=elastic and host in {"", f"{job}-worker-0"} and backend == "c10d",
-            obstacle=next(_no_port(groups, dynamic=dynamic, meets=meets), ""),
+            obstacle=next(_obstacles_to_meet(groups, dynamic=dynamic, meets=meets), ""),
             alike=_ALIKE if dynamic else "",
         )
 
@@ -138,7 +139,7 @@ class PyTorchJob(JobKind):
         """Return whether the job has no elasticPolicy."""
         return spec.get(_POLICY) is None
 
-    def made_elastic(
+    def elastic_spec(
         self, job: "TrainingJob", spec: Raw, *, least: int, most: int
     ) -> ElasticSpec | str:
         """Return the spec with an elasticPolicy and only Workers, or why the job stays fixed.
@@ -150,15 +151,15 @@ class PyTorchJob(JobKind):
         specs = mapping(spec.get(self.replica_specs))
         if why := next(filter(None, self._obstacles(job, spec, least=least, most=most)), ""):
             return why
-        policy = _policy(least, most)
+        policy = _elastic_policy(least, most)
         changes: dict[str, Any] = {_POLICY: policy}
         folded = _MASTER in specs
         if folded and WORKER in specs:
             changes[self.replica_specs] = {_MASTER: None, WORKER: {"replicas": job.pods}}
         worker = {**mapping(specs.get(WORKER, specs.get(_MASTER))), "replicas": job.pods}
-        alone = {key: group for key, group in specs.items() if key != _MASTER} | {WORKER: worker}
+        workers = {key: group for key, group in specs.items() if key != _MASTER} | {WORKER: worker}
         return ElasticSpec(
-            spec={**spec, _POLICY: policy, self.replica_specs: alone},
+            spec={**spec, _POLICY: policy, self.replica_specs: workers},
             renamed=None if WORKER in specs else (_MASTER, WORKER),
             changes=changes,
             folded=_MASTER if folded else "",
@@ -204,17 +205,17 @@ class PyTorchJob(JobKind):
             return env
         env = with_value(env, "PET_RDZV_ENDPOINT", f"{host}:{pod.base}")
         # torchrun finds the host of the store by its host name, which all pods on a node share.
-        hosts = f"is_host={int(meeting == pod.name)}"
+        is_host = f"is_host={int(meeting == pod.name)}"
         conf = value_in(env, "PET_RDZV_CONF")
         if "is_host=" in conf:
             return env
-        return with_value(env, "PET_RDZV_CONF", f"{conf},{hosts}" if conf else hosts)
+        return with_value(env, "PET_RDZV_CONF", f"{conf},{is_host}" if conf else is_host)
 
     def _has_master(self, spec: Raw) -> bool:
         return _has_type(mapping(spec.get(self.replica_specs)), _MASTER)
 
     def _agents(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Agents | str:
-        """Return the agents by the command of the workers, or why their number is fixed."""
+        """Return the agents that the workers' command starts, or why their number is fixed."""
         keys = (group.key for group in groups if group.type == WORKER and not group.excess)
         return agents_of(mapping(self._trainer(spec, next(keys, ""))))
 
@@ -226,7 +227,7 @@ class PyTorchJob(JobKind):
         return None if named is None else named[1]
 
     def _obstacles(self, job: "TrainingJob", spec: Raw, *, least: int, most: int) -> Iterator[str]:
-        """Yield the reasons why a job stays fixed; the command line, slowest to read, is last."""
+        """Yield why a job stays fixed; the command line, which is slowest to read, comes last."""
         policy = mapping(spec.get("runPolicy"))
         specs = mapping(spec.get(self.replica_specs))
         yield job.excess
@@ -239,12 +240,12 @@ class PyTorchJob(JobKind):
         for group in job.groups:
             yield from _obstacles_in(group, mapping(specs.get(group.key)))
         if {_MASTER, WORKER} <= specs.keys():
-            yield from self._unlike(mapping(specs[_MASTER]), mapping(specs[WORKER]))
+            yield from self._differences(mapping(specs[_MASTER]), mapping(specs[WORKER]))
         trainer = self._trainer(spec, job.groups[0].key)
         yield f"no container is named {self.container}" if trainer is None else ""
         yield why_not_torchrun(mapping(trainer))
 
-    def _unlike(self, master: Raw, workers: Raw) -> Iterator[str]:
+    def _differences(self, master: Raw, workers: Raw) -> Iterator[str]:
         """Yield the differences between the Master and the Workers of a job."""
         if master.get("template") != workers.get("template"):
             yield "its Master and its Workers have different templates"
@@ -255,7 +256,7 @@ class PyTorchJob(JobKind):
             yield "its Master and its Workers have different restart policies"
 
 
-def _fixed(
+def _why_fixed(
     groups: "Sequence[ReplicaGroup]", one_size: str, *, elastic: bool, most: int, restarts: int
 ) -> Iterator[str]:
     """Yield the reasons why only the present number of workers can train."""
@@ -280,7 +281,9 @@ def _fixed(
         )
 
 
-def _no_port(groups: "Sequence[ReplicaGroup]", *, dynamic: bool, meets: bool) -> Iterator[str]:
+def _obstacles_to_meet(
+    groups: "Sequence[ReplicaGroup]", *, dynamic: bool, meets: bool
+) -> Iterator[str]:
     """Yield the reasons why the pods of a job cannot meet on the host network."""
     if dynamic and any(group.type == _MASTER for group in groups):
         yield "it has both a Master and an elasticPolicy, so all of its pods are torchrun agents"
@@ -292,7 +295,7 @@ def _no_port(groups: "Sequence[ReplicaGroup]", *, dynamic: bool, meets: bool) ->
 
 
 def _obstacles_in(group: "ReplicaGroup", spec: Raw) -> Iterator[str]:
-    """Yield the reasons in a replica type why its job stays fixed."""
+    """Yield the reasons why a replica type keeps its job fixed."""
     if group.key != group.type:
         yield f"its replica type {group.type} has another spelling"
     if spec.get("replicas") not in (None, group.replicas):
@@ -303,7 +306,7 @@ def _obstacles_in(group: "ReplicaGroup", spec: Raw) -> Iterator[str]:
         yield f"the {group.type} template itself sets the host network or a host port"
 
 
-def _policy(least: int, most: int) -> dict[str, Any]:
+def _elastic_policy(least: int, most: int) -> dict[str, Any]:
     return {
         "rdzvBackend": "c10d",
         "minReplicas": least,

@@ -8,4 +8,4 @@ from kfext.model.kinds.tfjob import TFJob
 from kfext.model.kinds.trainjob import TrainJob
 
 KINDS: Mapping[str, JobKind] = {kind.name: kind for kind in (PyTorchJob(), TFJob(), TrainJob())}
-"""By name, as in an object's `kind`."""
+"""The kinds by name, as in an object's `kind`."""

@@ -1,4 +1,4 @@
-"""TFJob: every replica listens, and knows the addresses of all others from TF_CONFIG."""
+"""TFJob: every replica listens on a port, and reads the addresses of all others in TF_CONFIG."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from kfext.model.replica_group import ReplicaGroup
 
 _CONFIG = "TF_CONFIG"
-_ONE_OF_A_KIND = {"chief": 0, "master": 1, "evaluator": 2}
+_SINGLE_TYPES = {"chief": 0, "master": 1, "evaluator": 2}
+"""The offset of the port of each replica type that has a single replica."""
 _EDITS = (
     (f"{_CONFIG} has a port for each replica", "all replicas listen, and several may share a node"),
 )
@@ -44,7 +45,7 @@ class TFJob(JobKind):
     one_network = True
 
     def scaling(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Scaling:
-        """Return that any number of workers can train.
+        """Return that a job can train with any number of workers.
 
         Pods read the number of workers from TF_CONFIG as they start. Dynamic workers join and leave
         without affecting the others.
@@ -59,11 +60,11 @@ class TFJob(JobKind):
         )
 
     def rendezvous(self, spec: Raw, groups: "Sequence[ReplicaGroup]", *, job: str) -> Rendezvous:
-        """Return that the pods find each other by TF_CONFIG."""
+        """Return a rendezvous without limits: the pods find each other by TF_CONFIG."""
         return Rendezvous()
 
     def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
-        """Return the offset of a replica's port, or None without replicas that connect to it."""
+        """Return the offset of a replica's port; None means that no replica connects to it."""
         servers = sum(group.replicas for group in job.groups if group.type == "PS")
         # The operator writes no cluster for a single replica.
         return offset_of(type_, index, servers=servers) if job.pods > 1 else None
@@ -78,21 +79,21 @@ class TFJob(JobKind):
         return config.port_of(pod.type, pod.index, base=pod.base)
 
     def edited_env(self, pod: HostedPod, env: Env) -> Env:
-        """Return the variables with new addresses of all replicas, in the full and sparse form."""
-        moved = TFConfig(value_in(env, _CONFIG)).moved(pod.job, base=pod.base)
-        return env if moved is None else with_value(env, _CONFIG, moved)
+        """Return the variables with new addresses of all replicas in TF_CONFIG, full or sparse."""
+        config = TFConfig(value_in(env, _CONFIG)).with_ports(pod.job, base=pod.base)
+        return env if config is None else with_value(env, _CONFIG, config)
 
 
 def offset_of(type_: str, index: int, *, servers: int) -> int | None:
-    """Return the offset of a replica's port, or None without replicas that connect to it.
+    """Return the offset of a replica's port; None means that no replica connects to it.
 
     `type_` is in lower case. `servers`: the number of parameter servers of the job.
     """
-    if type_ in _ONE_OF_A_KIND:
-        return None if index else _ONE_OF_A_KIND[type_]
+    if type_ in _SINGLE_TYPES:
+        return None if index else _SINGLE_TYPES[type_]
     if type_ not in {"ps", "worker"} or index < 0:
         return None
-    return len(_ONE_OF_A_KIND) + (servers if type_ == "worker" else 0) + index
+    return len(_SINGLE_TYPES) + (servers if type_ == "worker" else 0) + index
 
 
 class TFConfig:
@@ -112,12 +113,12 @@ class TFConfig:
         offset = offset_of(type_, index, servers=self._servers) if self._cluster else None
         return None if offset is None else base + offset
 
-    def moved(self, job: str, *, base: int) -> str | None:
-        """Return TF_CONFIG with each replica at its own port, or None without a cluster."""
+    def with_ports(self, job: str, *, base: int) -> str | None:
+        """Return TF_CONFIG with each replica at its own port; None means that it has no cluster."""
         if not self._cluster:
             return None
 
-        def moved(type_: str, address: object) -> str:
+        def new_address(type_: str, address: object) -> str:
             host = text(address).rpartition(":")[0]
             # In the sparse form a server sees only itself, so the list position is not the index.
             index = index_in(host.partition(".")[0].removeprefix(f"{job}-{type_}-"))
@@ -125,9 +126,9 @@ class TFConfig:
             return text(address) if port is None else f"{host}:{port}"
 
         cluster: dict[str, Any] = {
-            type_: {key: moved(type_, value) for key, value in addresses.items()}
+            type_: {key: new_address(type_, value) for key, value in addresses.items()}
             if isinstance(addresses, Mapping)
-            else [moved(type_, address) for address in sequence(addresses)]
+            else [new_address(type_, address) for address in sequence(addresses)]
             for type_, addresses in self._cluster.items()
         }
         return json.dumps({**self._config, "cluster": cluster}, separators=(",", ":"))

@@ -1,8 +1,8 @@
 """The command line of torchrun in a container: the rendezvous of its agents, and their number.
 
-torchrun reads each option that is not on its command line from a variable PET_…, which the operator
-sets. An option on the command line would win: with another rendezvous the agents of a job would not
-meet, and with a fixed number of agents no other number would train.
+If an option is not on its command line, torchrun reads it from a variable PET_…, which the operator
+sets. An option on the command line prevails: with a different rendezvous the agents of a job would
+not meet, and with a fixed number of agents no other number would train.
 Source: torch/distributed/run.py, torch 2.13.
 
 kfext reads two forms of a command line: the words of one command, and `sh -c` or `bash -c` with
@@ -24,7 +24,7 @@ MOST_PARTS = 64
 _SHELLS = frozenset({"sh", "bash"})
 _SCRIPT_FOLLOWS = re.compile(r"-[a-np-z]*c")  # not -o, which a value follows
 _NOT_PLAIN = re.compile(r"[;|&<>()`\n]")
-_ENDS_HERE = frozenset({"eval", "exec", "exit"})
+_ENDS_SCRIPT = frozenset({"eval", "exec", "exit"})
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _UNREAD = (
     "kfext cannot read its command line; let torchrun be the command, or the last part of "
@@ -76,17 +76,17 @@ _SHORT = {"-m": "--module", "-r": "--redirects", "-t": "--tee"}
 
 _PET = "PET_"
 _NNODES = "PET_NNODES"
-# Variables that the operator sets only, or differently, for a job of a fixed size.
-_OF_FIXED = "MASTER_ADDR|MASTER_PORT|RANK|WORLD_SIZE"
-_READ = re.compile(rf"\$[({{]?({_OF_FIXED}|PET_[A-Z_]+)\b")
-_READ_FIXED = re.compile(rf"\$[({{]?({_OF_FIXED})\b")
-_FOR_ONE_SIZE = frozenset({"--node-rank", "--standalone"})
-_FOR_ONE_SIZE_SET = frozenset({"PET_NODE_RANK", "PET_STANDALONE"})
-_FOR_ONE_SIZE_TEXT = re.compile(
+# The variables that the operator sets differently, or only, for a job of a fixed size.
+_FIXED_VARIABLES = "MASTER_ADDR|MASTER_PORT|RANK|WORLD_SIZE"
+_USE_OF_VARIABLE = re.compile(rf"\$[({{]?({_FIXED_VARIABLES}|PET_[A-Z_]+)\b")
+_USE_OF_FIXED_VARIABLE = re.compile(rf"\$[({{]?({_FIXED_VARIABLES})\b")
+_FIXING_OPTIONS = frozenset({"--node-rank", "--standalone"})
+_FIXING_VARIABLES = frozenset({"PET_NODE_RANK", "PET_STANDALONE"})
+_FIXING_TEXT = re.compile(
     r"(?:--nn|--node[-_]r|--stand|\bPET_(?:NNODES|NODE_RANK|STANDALONE)=)\S*|\bstatic\b|"
-    + _READ_FIXED.pattern
+    + _USE_OF_FIXED_VARIABLE.pattern
 )
-"""Texts that bind a script that kfext cannot read to one number of workers."""
+"""A text that binds a script that kfext cannot read to one number of workers."""
 _VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
 _SIZES = re.compile(r"([0-9]{1,5})(?::([0-9]{1,5}))?")
 _COUNT = re.compile(r"[0-9]{1,5}")
@@ -95,9 +95,9 @@ _LONGEST_SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """The agents of an elastic job by its command; the elasticPolicy replaces 0 and None.
+    """The agents of an elastic job by its command; for 0 and None the elasticPolicy decides.
 
-    `fewest`, `most`: the bounds of their number.
+    `fewest`, `most`: the bounds on their number.
     `restarts`: the number of times that each agent may restart its processes.
     """
 
@@ -115,45 +115,45 @@ class _Command:
 
 
 def agents_of(container: Mapping[str, Any]) -> Agents | str:
-    """Return the agents of an elastic job, or why only the present number can meet.
+    """Return the agents of an elastic job, or why only the present number can meet. Never raises.
 
     If the container has no command, or kfext cannot read its script, the elasticPolicy applies,
-    unless the script has a text that binds it to one number of workers. Never raises.
+    unless the script has a text that binds it to one number of workers.
     """
     line = _line(container)
     if not line:
         return Agents()
     commands = _commands(line)
     if commands is None:
-        return _for_one_size_text(line, _values(container)) or Agents()
+        return _why_fixed_by_text(line, _values(container)) or Agents()
     options = _options_of(commands)
     if isinstance(options, str):
         return options
-    return _agents_by(options, commands, container)
+    return _agents_of_options(options, commands, container)
 
 
-def _for_one_size_text(line: Sequence[Any], variables: Iterable[str]) -> str:
-    """Return why a container with an unread script has a fixed number of workers, or nothing."""
+def _why_fixed_by_text(line: Sequence[Any], variables: Iterable[str]) -> str:
+    """Return why a container with an unread script has a fixed number of workers; may be empty."""
     if own := min((name for name in variables if name.startswith(_PET)), default=""):
         return f"its container sets {_shown(own)}, and kfext cannot read its command line"
     if _length(line) > LONGEST:
         return "its command line is too long for kfext to read"
     script = " ".join(word for word in line if isinstance(word, str))
-    if match := _FOR_ONE_SIZE_TEXT.search(script):
+    if match := _FIXING_TEXT.search(script):
         return f"its command line has {_shown(match[0])} in a script that kfext cannot read"
     return ""
 
 
-def _agents_by(
+def _agents_of_options(
     options: Mapping[str, str], commands: Sequence[_Command], container: Mapping[str, Any]
 ) -> Agents | str:
     """Return the agents by torchrun's options and variables, or why no other number can meet."""
     # Variables of the script override the container's, and their values are unknown here.
     assigned = {name for command in commands for name in command.variables}
     values = _values(container) | dict.fromkeys(assigned)
-    if reason := next(_for_one_size(commands, options, values), ""):
+    if reason := next(_why_fixed(commands, options, values), ""):
         return reason
-    agents = _agents(options.get("--nnodes", f"$({_NNODES})"), values)
+    agents = _agents_of_nnodes(options.get("--nnodes", f"$({_NNODES})"), values)
     if isinstance(agents, Agents) and "--max-restarts" in options:
         restarts = _literal(options["--max-restarts"], values) or ""
         return replace(agents, restarts=int(restarts) if _COUNT.fullmatch(restarts) else 0)
@@ -169,17 +169,17 @@ def _length(line: Sequence[Any]) -> int:
 
 
 def _commands(line: Sequence[Any]) -> tuple[_Command, ...] | None:
-    """Return the commands that a line runs in sequence, or None for an unreadable line."""
+    """Return the commands that a command line runs in sequence, or None for an unreadable line."""
     if not all(isinstance(word, str) for word in line) or _length(line) > LONGEST:
         return None
     if line[0].rpartition("/")[2] not in _SHELLS:
         return (_Command(tuple(line)),)
     if len(line) < 3 or not _SCRIPT_FOLLOWS.fullmatch(line[1]):
         return None
-    return _joined(line[2].replace("\\\n", " "))
+    return _split_script(line[2].replace("\\\n", " "))
 
 
-def _joined(script: str) -> tuple[_Command, ...] | None:
+def _split_script(script: str) -> tuple[_Command, ...] | None:
     """Return the plain commands that `&&` joins in a script, or None for any other script."""
     parts = [part.strip() for part in script.split("&&", MOST_PARTS)]
     if len(parts) > MOST_PARTS or any(map(_NOT_PLAIN.search, parts)):
@@ -188,37 +188,38 @@ def _joined(script: str) -> tuple[_Command, ...] | None:
         *before, last = (_command(shlex.split(part)) for part in parts)
     except ValueError:  # a quote without its end
         return None
-    if any(command.words[0] in _ENDS_HERE for command in before if command.words):
+    if any(command.words[0] in _ENDS_SCRIPT for command in before if command.words):
         return None
     return (*before, replace(last, words=last.words[last.words[:1] == ("exec",) :]))
 
 
 def _command(words: Sequence[str]) -> _Command:
     """Return a command without the assignments before it."""
-    start = next((at for at, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
+    others = (index for index, word in enumerate(words) if not _ASSIGNMENT.match(word))
+    start = next(others, len(words))
     variables = {word.partition("=")[0] for word in words[:start]}
     if words[start : start + 1] in (["export"], ["declare"], ["readonly"], ["unset"]):
         variables.update(word.partition("=")[0] for word in words[start + 1 :])
     return _Command(tuple(words[start:]), frozenset(variables))
 
 
-def _for_one_size(
+def _why_fixed(
     commands: Sequence[_Command], options: Mapping[str, str], variables: Iterable[str]
 ) -> Iterator[str]:
-    """Yield the texts, besides a number of agents, that work only with one number of workers."""
-    for name in sorted(_FOR_ONE_SIZE_SET & set(variables)):
+    """Yield the reasons, besides a number of agents, why only one number of workers can train."""
+    for name in sorted(_FIXING_VARIABLES & set(variables)):
         yield f"its container sets {name}, which fixes the number of workers"
-    for option in sorted(_FOR_ONE_SIZE & options.keys()):
+    for option in sorted(_FIXING_OPTIONS & options.keys()):
         yield f"its command line has the option {option}, which fixes the number of workers"
     if options.get("--rdzv-backend") == "static":
         yield "its command line has a static rendezvous, which fixes the number of workers"
     words = (word for command in commands for word in command.words)
-    for used in filter(None, map(_READ_FIXED.search, words)):
+    for used in filter(None, map(_USE_OF_FIXED_VARIABLE.search, words)):
         yield f"its command line uses {used[1]}, which fixes the number of workers"
 
 
-def _agents(word: str, values: Mapping[str, str | None]) -> Agents | str:
-    """Return the agents that meet by the option --nnodes, or why no other number can."""
+def _agents_of_nnodes(word: str, values: Mapping[str, str | None]) -> Agents | str:
+    """Return the agents that the option --nnodes allows, or why no other number can meet."""
     variable = _VARIABLE.fullmatch(word)
     if variable and _NNODES in variable.groups() and _NNODES not in values:
         return Agents()  # the operator sets it, as the elasticPolicy says
@@ -244,7 +245,7 @@ def _values(container: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _literal(word: str, values: Mapping[str, str | None]) -> str | None:
-    """Return a word, or the value if it is a variable, or None for an unknown value."""
+    """Return a word or, for a variable, its value; None means that the value is unknown."""
     variable = _VARIABLE.fullmatch(word)
     return values.get(next(filter(None, variable.groups()))) if variable else word
 
@@ -262,7 +263,7 @@ def why_not_torchrun(container: Mapping[str, Any]) -> str:
     commands = _commands(line) if line else ()
     if commands is None:
         return _UNREAD
-    if reason := next(filter(None, map(_bound_to_size, commands)), ""):
+    if reason := next(filter(None, map(_why_bound_to_size, commands)), ""):
         return reason
     options = _options_of(commands)
     if isinstance(options, str):
@@ -271,11 +272,11 @@ def why_not_torchrun(container: Mapping[str, Any]) -> str:
     return f"its command line sets torchrun's option {own} itself" if own else ""
 
 
-def _bound_to_size(command: _Command) -> str:
-    """Return why a command is bound to a number of agents by a variable; empty if it is not."""
+def _why_bound_to_size(command: _Command) -> str:
+    """Return the variable that binds a command to a number of agents, in words; may be empty."""
     if own := min((name for name in command.variables if name.startswith(_PET)), default=""):
         return f"its command line sets {_shown(own)} itself"
-    if used := next(filter(None, map(_READ.search, command.words)), None):
+    if used := next(filter(None, map(_USE_OF_VARIABLE.search, command.words)), None):
         return f"its command line uses {_shown(used[1])}, which depends on the number of pods"
     return ""
 
@@ -295,7 +296,7 @@ def _options_of(commands: Sequence[_Command]) -> Mapping[str, str] | str:
 
 
 def _arguments(command: _Command) -> Sequence[str] | None:
-    """Return the arguments of torchrun, or None for another command."""
+    """Return the arguments of torchrun, or None for a different command."""
     words = command.words
     started = words[0].rpartition("/")[2] if words else ""
     if started == "torchrun":
@@ -315,7 +316,7 @@ def _arguments(command: _Command) -> Sequence[str] | None:
 
 
 def _options(arguments: Sequence[str]) -> Mapping[str, str] | str:
-    """Return the options before the script with their values, or why they are not all known.
+    """Return the values of the options before the script, or why they are not all known.
 
     Arguments after the script are the script's. An abbreviation of several options counts as all.
     """

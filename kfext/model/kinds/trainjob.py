@@ -11,7 +11,7 @@ Source: trainer 2.3.0 pkg/apis/trainer/v1alpha1, pkg/runtime; jobset 0.12.0 api/
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kfext.model.bounds import MOST_REPLICA_TYPES, bounded, kfext_annotations, name
+from kfext.model.bounds import MOST_REPLICA_TYPES, bounded, bounded_name, kfext_annotations
 from kfext.model.kinds.job_kind import (
     EVERY_TYPE,
     Env,
@@ -38,18 +38,18 @@ _JOBSET = "jobset.sigs.k8s.io/"
 _JOBSET_UID = f"{_JOBSET}jobset-uid"
 _JOB_INDEX = f"{_JOBSET}job-index"
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-"""With it, JobSet adds terms about pods of other jobs, and creates the first pod alone."""
-_OF_PODS = ("template", "spec", "template")
+"""An annotation: JobSet adds affinity to the pods, and creates the first pod alone."""
+_POD_TEMPLATE = ("template", "spec", "template")
 """The path of the pod template in a replicated job."""
-_TO_JOBSET = ("trainingRuntimeSpec", "template")
+_JOBSET_CHANGE = ("trainingRuntimeSpec", "template")
 """The path of the change to the JobSet in an entry of runtimePatches."""
 _MARK = {COLOCATION: "preferred"}
-"""Marks the pods of a job that admission has not seen."""
-_OF_PLACES = ("nodeSelector", "affinity", "tolerations")
-"""The fields of runtimePatches that decide on the placement of pods."""
+"""The annotation that marks the pods of a job that admission has not seen."""
+_PLACEMENT_FIELDS = ("nodeSelector", "affinity", "tolerations")
+"""The fields of a pod spec in runtimePatches that decide on the placement."""
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 """The label of the replicated job of a runtime that Trainer changes by `spec.trainer`."""
-_MEETING_PORT = 29500
+_RENDEZVOUS_PORT = 29500
 """The port of torchrun's store, which Trainer declares without a name."""
 _PORT_VARIABLE = "PET_MASTER_PORT"
 _NODE = "node"
@@ -84,7 +84,7 @@ class TrainJob(JobKind):
     one_network = True
 
     def templates(self, spec: Raw) -> Raw:
-        """Return the first replicated jobs by name; with InOrder, each depends on the previous."""
+        """Return the first replicated jobs by name; with InOrder each depends on the previous."""
         templates: dict[str, Any] = {}
         in_order = member(spec, ("startupPolicy", "startupPolicyOrder")) == "InOrder"
         exclusive, before = _EXCLUSIVE in _annotations(spec), tuple[Raw, ...]()
@@ -92,7 +92,7 @@ class TrainJob(JobKind):
         for replicated in map(mapping, listed):
             job = mapping(member(replicated, ("template", "spec")))
             retries = job.get("backoffLimit") != 0
-            alone = _annotations(mapping(replicated.get("template")))
+            annotations = _annotations(mapping(replicated.get("template")))
             templates[text(replicated.get("name"))] = {
                 "replicas": job.get("parallelism"),
                 "completions": job.get("completions"),
@@ -100,13 +100,13 @@ class TrainJob(JobKind):
                 "template": job.get("template"),
                 "restartPolicy": "OnFailure" if retries else "Never",
                 "dependsOn": before if in_order else replicated.get("dependsOn"),
-                "exclusive": exclusive or _EXCLUSIVE in alone,
+                "exclusive": exclusive or _EXCLUSIVE in annotations,
             }
             before = (replicated,)
         return templates
 
     def template_source(self, spec: Raw) -> TemplateSource:
-        """Return the runtime that the job refers to."""
+        """Return the runtime that the job names."""
         reference = mapping(spec.get("runtimeRef"))
         kind = text(reference.get("kind")) or "ClusterTrainingRuntime"
         resource = Resource(self.group, self.version, f"{kind.lower()}s")
@@ -114,22 +114,22 @@ class TrainJob(JobKind):
         return TemplateSource(kind, text(reference.get("name")), resource, namespaced)
 
     def rendered_from(self, spec: Raw, source: Raw) -> Raw:
-        """Return the replicated jobs of the runtime with the job's number and size of nodes."""
+        """Return the JobSet that Trainer renders from the runtime with the job's changes to it."""
         runtime, trainer = mapping(source.get("spec")), mapping(spec.get("trainer"))
         template = mapping(runtime.get("template"))
         jobset = {**mapping(template.get("spec")), "metadata": template.get("metadata")}
         jobs = map(mapping, sequence(jobset.get("replicatedJobs")))
-        rendered = (_rendered(job, trainer, mapping(runtime.get("mlPolicy"))) for job in jobs)
-        return {**jobset, "replicatedJobs": [_as_patched(job, spec) for job in rendered]}
+        rendered = (_render(job, trainer, mapping(runtime.get("mlPolicy"))) for job in jobs)
+        return {**jobset, "replicatedJobs": [_apply_patches(job, spec) for job in rendered]}
 
     def template_annotations(self, spec: Raw) -> Sequence[Raw]:
         """Return the annotations of each template, from kfext's entry or a JobSet."""
-        added = sequence(member(_entry(spec), (*_TO_JOBSET, "spec", "replicatedJobs")))
-        written = [_annotations(mapping(member(item, _OF_PODS))) for item in added]
+        added = sequence(member(_entry(spec), (*_JOBSET_CHANGE, "spec", "replicatedJobs")))
+        written = [_annotations(mapping(member(item, _POD_TEMPLATE))) for item in added]
         return written or super().template_annotations(spec)
 
     def unsupported(self, replica_spec: Raw) -> str:
-        """Return the unsupported part; Trainer itself renders no such replicated jobs."""
+        """Return the unsupported part; Trainer itself does not render such replicated jobs."""
         if replica_spec["jobs"] not in (None, 1):
             return "several jobs"
         if replica_spec["exclusive"]:
@@ -143,20 +143,20 @@ class TrainJob(JobKind):
         The annotations for every type are repeated in each template, because JobSet does not pass
         them on to pods. JobSet refuses to change an affinity after its creation.
         """
-        template = mapping(member(_entry(written), _TO_JOBSET))
+        template = mapping(member(_entry(written), _JOBSET_CHANGE))
         everywhere = _annotations(template)
         if EVERY_TYPE in changes:  # a copied manifest may have the entry of another job
             wanted = {**dict.fromkeys(everywhere), **_annotations(changes[EVERY_TYPE]["template"])}
             change: dict[str, Any] = {"metadata": {"annotations": wanted}, "spec": None}
         else:
             present = {
-                text(mapping(item).get("name")): _annotations(mapping(member(item, _OF_PODS)))
+                text(mapping(item).get("name")): _annotations(mapping(member(item, _POD_TEMPLATE)))
                 for item in sequence(member(template, ("spec", "replicatedJobs")))
             }
             patches = {}
             for key, of_type in sorted(changes.items()):
                 wanted = {**_MARK, **everywhere, **_annotations(of_type["template"])}
-                metadata = {"annotations": _kept(wanted, present=present.get(key, {}))}
+                metadata = {"annotations": _to_write(wanted, present=present.get(key, {}))}
                 patches[key] = {"template": {"spec": {"template": {"metadata": metadata}}}}
             change = {"spec": {"replicatedJobs": Items("name", patches)}}
         entry = {"trainingRuntimeSpec": {"template": change}}
@@ -165,7 +165,10 @@ class TrainJob(JobKind):
     def kept_changes(self, written: object) -> object:
         """Return the managers of all entries, and the annotations of kfext's entry."""
         return [
-            {"manager": name(mapping(entry).get("manager")), **_kept_of(mapping(entry))}
+            {
+                "manager": bounded_name(mapping(entry).get("manager")),
+                **_bounded_entry(mapping(entry)),
+            }
             for entry in sequence(written)
         ]
 
@@ -206,9 +209,9 @@ class TrainJob(JobKind):
 
     def index_in_name(self, pod: str, *, job: str, type_: str) -> int | None:
         """Return the index in the name JOB-TYPE-0-INDEX with a random suffix, or None."""
-        start = f"{job}-{type_}-0-"
-        index, _, suffix = pod.removeprefix(start).partition("-")
-        return index_in(index) if pod.startswith(start) and suffix.isalnum() else None
+        prefix = f"{job}-{type_}-0-"
+        index, _, suffix = pod.removeprefix(prefix).partition("-")
+        return index_in(index) if pod.startswith(prefix) and suffix.isalnum() else None
 
     def conditions(self, status: Raw) -> Iterable[Raw]:
         """Yield the conditions; Running is true while all pods of a replicated job are ready."""
@@ -220,7 +223,7 @@ class TrainJob(JobKind):
             yield {"type": "Running", "status": "True"}
 
     def started(self, status: Raw) -> object:
-        """Return the time of the last resume; the deadline counts from then."""
+        """Return the time of the last resume; the deadline counts from that time."""
         for condition in super().conditions(status):
             if condition.get("type") == "Suspended" and condition.get("status") == "False":
                 return condition.get("lastTransitionTime")
@@ -232,14 +235,14 @@ class TrainJob(JobKind):
 
     def is_own_port(self, port: Raw) -> bool:
         """Return whether a declared port is the port of torchrun's store."""
-        return port.get("containerPort") == _MEETING_PORT and not port.get("name")
+        return port.get("containerPort") == _RENDEZVOUS_PORT and not port.get("name")
 
     def scaling(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Scaling:
         """Return that the number of pods never changes: Trainer refuses it."""
         return Scaling(fixed="the number of nodes of a TrainJob cannot change once it is created")
 
     def rendezvous(self, spec: Raw, groups: "Sequence[ReplicaGroup]", *, job: str) -> Rendezvous:
-        """Return the rendezvous: with torch at the first pod, else kfext does not know it."""
+        """Return a rendezvous at the first pod; an obstacle if its runtime sets no port."""
         nodes = mapping(self.templates(spec).get(_NODE))
         pod = {} if any(group.excess for group in groups) else mapping(nodes.get("template"))
         named = container_named(mapping(pod.get("spec")), self.container)
@@ -268,33 +271,33 @@ class TrainJob(JobKind):
         return with_value(env, _PORT_VARIABLE, str(pod.base))
 
 
-def _nodes(trainer: Raw, policy: Raw, *, trains: bool, of_mpi: bool) -> object:
-    """Return the number of pods of a replicated job, or None for the number in its runtime.
+def _pod_count(trainer: Raw, policy: Raw, *, trains: bool, is_mpi_node: bool) -> object:
+    """Return the number of pods of a replicated job; None means the number in its runtime.
 
     Source: trainingruntime.go and the plugin mpi of Trainer 2.3.0. With MPI the job's numNodes is
-    for the replicated job `node`, less the launcher if the launcher trains too.
+    for the replicated job `node`, minus one if the launcher trains too.
     """
     nodes, mpi = trainer.get("numNodes"), policy.get("mpi")
     if mpi is None:
         return nodes or policy.get("numNodes") or 1
-    if of_mpi and type(nodes) is int:
+    if is_mpi_node and type(nodes) is int:
         return max(nodes - 1, 1) if mapping(mpi).get("runLauncherAsNode") else nodes
     return (policy.get("numNodes") or 1) if trains else None
 
 
-def _rendered(replicated: Raw, trainer: Raw, policy: Raw) -> Raw:
+def _render(replicated: Raw, trainer: Raw, policy: Raw) -> Raw:
     """Return a replicated job of a runtime as Trainer renders it."""
     trains = member(replicated, ("template", "metadata", "labels", _STEP)) == "trainer"
-    of_mpi = "mpi" in policy and replicated.get("name") == _NODE
-    if not (trains or of_mpi):
+    is_mpi_node = "mpi" in policy and replicated.get("name") == _NODE
+    if not (trains or is_mpi_node):
         return replicated
-    nodes = _nodes(trainer, policy, trains=trains, of_mpi=of_mpi)
-    as_node = of_mpi and mapping(policy.get("mpi")).get("runLauncherAsNode")
+    nodes = _pod_count(trainer, policy, trains=trains, is_mpi_node=is_mpi_node)
+    as_node = is_mpi_node and mapping(policy.get("mpi")).get("runLauncherAsNode")
     size = mapping(trainer.get("resourcesPerNode")) if trains or as_node else {}
     torch = "torch" in policy
-    template = mapping(member(replicated, _OF_PODS))
+    template = mapping(member(replicated, _POD_TEMPLATE))
     pod = mapping(template.get("spec"))
-    meets = [{"name": _PORT_VARIABLE, "value": str(_MEETING_PORT)}] if torch else []
+    variables = [{"name": _PORT_VARIABLE, "value": str(_RENDEZVOUS_PORT)}] if torch else []
     containers = []
     for container in map(mapping, sequence(pod.get("containers"))):
         if container.get("name") == _NODE:
@@ -303,7 +306,7 @@ def _rendered(replicated: Raw, trainer: Raw, policy: Raw) -> Raw:
                 kind: {**mapping(written.get(kind)), **mapping(size.get(kind))}
                 for kind in ("requests", "limits")
             }
-            env = [*sequence(container.get("env")), *meets]
+            env = [*sequence(container.get("env")), *variables]
             container = {**container, "resources": resources, "env": env}  # noqa: PLW2901
         containers.append(container)
     job = {
@@ -315,32 +318,32 @@ def _rendered(replicated: Raw, trainer: Raw, policy: Raw) -> Raw:
     return {**replicated, "template": {**mapping(replicated.get("template")), "spec": job}}
 
 
-def _as_patched(replicated: Raw, spec: Raw) -> Raw:
+def _apply_patches(replicated: Raw, spec: Raw) -> Raw:
     """Return a rendered replicated job after the runtimePatches for the placement of its pods."""
     patch: Raw = {}
     for entry in sequence(spec.get("runtimePatches")):
-        for item in sequence(member(entry, (*_TO_JOBSET, "spec", "replicatedJobs"))):
+        for item in sequence(member(entry, (*_JOBSET_CHANGE, "spec", "replicatedJobs"))):
             if mapping(item).get("name") == replicated.get("name"):
-                patch = _merged(patch, mapping(member(item, (*_OF_PODS, "spec"))))
-    placement = {key: patch[key] for key in _OF_PLACES if key in patch}
+                patch = _merge(patch, mapping(member(item, (*_POD_TEMPLATE, "spec"))))
+    placement = {key: patch[key] for key in _PLACEMENT_FIELDS if key in patch}
     job = mapping(member(replicated, ("template", "spec")))
     template = mapping(job.get("template"))
-    pods = {**template, "spec": _merged(mapping(template.get("spec")), placement)}
+    pods = {**template, "spec": _merge(mapping(template.get("spec")), placement)}
     patched = {**mapping(replicated.get("template")), "spec": {**job, "template": pods}}
     return {**replicated, "template": patched}
 
 
-def _merged(base: Raw, patch: Raw) -> Raw:
+def _merge(base: Raw, patch: Raw) -> Raw:
     """Return an object after a strategic merge patch that merges objects and replaces lists."""
     merged = dict(base)
     for key, value in patch.items():
         both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
-        merged[key] = _merged(base[key], value) if both else value
+        merged[key] = _merge(base[key], value) if both else value
     return merged
 
 
 def _entry(spec: Raw) -> Raw:
-    """Return kfext's entry of runtimePatches in the spec of a TrainJob, empty without one."""
+    """Return kfext's entry of runtimePatches in the spec of a TrainJob; empty if there is none."""
     entries = map(mapping, sequence(spec.get("runtimePatches")))
     return next((entry for entry in entries if entry.get("manager") == RUNTIME_PATCH), {})
 
@@ -350,30 +353,32 @@ def _annotations(holder: Raw) -> Raw:
     return mapping(member(holder, ("metadata", "annotations")))
 
 
-def _kept(annotations: Raw, *, present: Raw) -> dict[str, Any]:
+def _to_write(annotations: Raw, *, present: Raw) -> dict[str, Any]:
     """Return the annotations to write: a removed key is overwritten if it was ever written."""
     values = {key: "" if value is None else value for key, value in annotations.items()}
     return {key: value for key, value in values.items() if value or key in present}
 
 
-def _kept_of(entry: Raw) -> dict[str, Any]:
-    """Return the bounded part of kfext's entry, and nothing of other entries."""
+def _bounded_entry(entry: Raw) -> dict[str, Any]:
+    """Return the part of kfext's entry that patches need; empty for other entries."""
     if entry.get("manager") != RUNTIME_PATCH:
         return {}
-    template = mapping(member(entry, _TO_JOBSET))
+    template = mapping(member(entry, _JOBSET_CHANGE))
     replicated = [
         {
-            "name": name(mapping(item).get("name")),
-            "template": {"spec": {"template": _metadata(mapping(member(item, _OF_PODS)))}},
+            "name": bounded_name(mapping(item).get("name")),
+            "template": {
+                "spec": {"template": _bounded_metadata(mapping(member(item, _POD_TEMPLATE)))}
+            },
         }
         for item in sequence(member(template, ("spec", "replicatedJobs")))[:MOST_REPLICA_TYPES]
     ]
     parts = {
-        **_metadata(template),
+        **_bounded_metadata(template),
         **({"spec": {"replicatedJobs": replicated}} if replicated else {}),
     }
     return {"trainingRuntimeSpec": {"template": parts}}
 
 
-def _metadata(holder: Raw) -> dict[str, Any]:
+def _bounded_metadata(holder: Raw) -> dict[str, Any]:
     return {"metadata": {"annotations": dict(bounded(kfext_annotations(_annotations(holder))))}}

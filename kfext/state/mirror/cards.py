@@ -15,7 +15,7 @@ from kfext.core.ledger.claims import part_claim, reserved_gpu, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import CardView
 from kfext.model.backoff import exponential_backoff
-from kfext.model.gpu import Place, parts_in, resource_of
+from kfext.model.gpu import Place, resource_of, slot_units
 from kfext.model.job import TrainingJob
 from kfext.model.node import Node
 from kfext.model.plan import Plan
@@ -120,7 +120,7 @@ class Cards:
         self.parts.add(pod.uid)
         self._ledger.claim(("part", pod.uid), claim)
         if pod.node_name:
-            (slot,) = parts_in(pod.requests)
+            (slot,) = slot_units(pod.requests)
             self._claim_all(self.demand.keep(pod.uid, (pod.node_name, slot), tolerations))
 
     def follow(
@@ -296,7 +296,7 @@ def _part_claim(pod: Pod) -> Claim | None:
 
     It is None before the pod is pinned and after its end.
     """
-    slots = list(parts_in(pod.requests))
+    slots = list(slot_units(pod.requests))
     if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
         return None
     return part_claim(pod.share, slots[0], pod.home, job=pod.owner_uid)

@@ -13,7 +13,7 @@ from kfext.model.gpu import Place
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.priority import PriorityClass
-from kfext.model.replicas import first_with_parts
+from kfext.model.replicas import first_with_share
 from kfext.names import (
     PLACEHOLDER_PRIORITY,
     REASON_CREATE_TIMEOUT,
@@ -281,7 +281,7 @@ class ClaimTracker:
                 if planned and pod.replica and self._members.has_duplicate(pod):
                     if first is None:
                         mates = self._members.pods_of(pod.owner_uid, namespace=pod.namespace)
-                        first = first_with_parts(mates)
+                        first = first_with_share(mates)
                     planned = first.get(pod.replica, pod.uid) == pod.uid
                 tolerations = _tolerations(owner.job, pod.replica) if owner and pod.replica else ()
                 self.cards.claim_share(pod, planned=planned, tolerations=tolerations)

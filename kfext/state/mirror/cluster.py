@@ -21,7 +21,7 @@ from kfext.model.node import Node
 from kfext.model.plan import plan_of, shares_gpus
 from kfext.model.pod import Pod
 from kfext.model.priority import PriorityClass
-from kfext.model.rendered import Rendered, as_rendered, of_job, rendered_key
+from kfext.model.rendered import Rendered, as_rendered, owned_by_job, rendered_key
 from kfext.model.shared_gpu import SharedGpu
 from kfext.model.tolerant import mapping, text
 from kfext.state.mirror.cards import with_slots_in_use
@@ -217,7 +217,7 @@ class Cluster:
             return
         tracked = self.jobs.get(new.job_uid)
         self._rendered[new.key] = new
-        if tracked is not None and new.is_of(tracked.job):
+        if tracked is not None and new.belongs_to(tracked.job):
             self.record_job(as_rendered(tracked.job, new), tracked.raw)
         self._job_of[new.uid] = new.job_uid
         for pod in self._members.pods_of(new.uid, namespace=new.namespace):
@@ -270,7 +270,7 @@ class Cluster:
             self._observe_member(pod, prior=prior, gone=new is None)
 
     def _of_job(self, pod: Pod | None) -> Pod | None:
-        return of_job(pod, self._job_of.get(pod.owner_uid)) if pod and self._job_of else pod
+        return owned_by_job(pod, self._job_of.get(pod.owner_uid)) if pod and self._job_of else pod
 
     def _observe_member(self, pod: Pod, *, prior: Pod | None, gone: bool) -> None:
         first = prior is None

@@ -1,4 +1,4 @@
-"""`kubectl kfext explain` and `release` on a true API server, with no controller running."""
+"""`kubectl kfext explain` and `release` on a true API server, without a controller."""
 
 import json
 import subprocess
@@ -42,18 +42,18 @@ def kfext(testbed: Testbed) -> Run:
     return run
 
 
-def queued(testbed: Testbed, namespace: str, name: str = "train") -> Raw:
-    """A job after the webhook: suspended and marked."""
+def create_queued_job(testbed: Testbed, namespace: str, name: str = "train") -> Raw:
+    """Create a job as the webhook leaves it: suspended and marked."""
     fields: dict[str, Any] = {"annotations": {names.HELD: "true"}, "run_policy": {"suspend": True}}
     specs = {"Master": replica(1), "Worker": replica(2)}
     raw = job(specs=specs, **fields)
     raw["metadata"] |= {"name": name, "namespace": namespace}
-    made: Raw = testbed.api.create(JOBS.format(namespace), raw)
-    return made
+    created: Raw = testbed.api.create(JOBS.format(namespace), raw)
+    return created
 
 
-def gated(testbed: Testbed, owner: Raw) -> str:
-    """A pod of a job, at kfext's gate and a foreign gate; return its path."""
+def create_gated_pod(testbed: Testbed, owner: Raw) -> str:
+    """Create a pod of a job with kfext's gate and a foreign gate; return its path."""
     namespace = owner["metadata"]["namespace"]
     reference = {
         "apiVersion": "kubeflow.org/v1",
@@ -75,10 +75,10 @@ def gated(testbed: Testbed, owner: Raw) -> str:
     return f"{PODS.format(namespace)}/{raw['metadata']['name']}"
 
 
-def test_release_starts_a_queued_job_and_says_so(
+def test_release_starts_a_queued_job_and_prints_that(
     testbed: Testbed, namespace: str, kfext: Run
 ) -> None:
-    queued(testbed, namespace)
+    create_queued_job(testbed, namespace)
     done = kfext("release", "train", "-n", namespace)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (f"PyTorchJob {namespace}/train: unsuspended and marked as released\n")
@@ -92,7 +92,7 @@ def test_release_starts_a_queued_job_and_says_so(
 def test_release_leaves_a_job_suspended_that_a_person_has_suspended(
     testbed: Testbed, namespace: str, kfext: Run
 ) -> None:
-    queued(testbed, namespace)
+    create_queued_job(testbed, namespace)
     path = f"{JOBS.format(namespace)}/train"
     testbed.api.patch(path, {"metadata": {"annotations": {names.HELD: None}}})
     done = kfext("release", "train", "-n", namespace)
@@ -100,10 +100,10 @@ def test_release_leaves_a_job_suspended_that_a_person_has_suspended(
     assert testbed.api.get(path)["spec"]["runPolicy"]["suspend"] is True
 
 
-def test_release_removes_the_gate_of_kfext_only_from_pods_that_exist(
+def test_release_removes_only_the_gate_of_kfext_from_existing_pods(
     testbed: Testbed, namespace: str, kfext: Run
 ) -> None:
-    path = gated(testbed, queued(testbed, namespace))
+    path = create_gated_pod(testbed, create_queued_job(testbed, namespace))
     done = kfext("release", "train", "-n", namespace)
     assert "pods ungated: 1\n" in done.stdout, done.stderr
     results = [gate["name"] for gate in testbed.api.get(path)["spec"]["schedulingGates"]]
@@ -111,7 +111,7 @@ def test_release_removes_the_gate_of_kfext_only_from_pods_that_exist(
 
 
 def test_a_second_release_changes_nothing(testbed: Testbed, namespace: str, kfext: Run) -> None:
-    queued(testbed, namespace)
+    create_queued_job(testbed, namespace)
     kfext("release", "train", "-n", namespace)
     before = testbed.api.get(f"{JOBS.format(namespace)}/train")
     done = kfext("release", "train", "-n", namespace)
@@ -125,23 +125,25 @@ def test_a_second_release_changes_nothing(testbed: Testbed, namespace: str, kfex
 def test_release_all_releases_waiting_jobs_and_nothing_else(
     testbed: Testbed, namespace: str, kfext: Run
 ) -> None:
-    queued(testbed, namespace, "one")
-    queued(testbed, namespace, "two")
-    by_hand = job(run_policy={"suspend": True}, specs={"Master": replica(1), "Worker": replica(1)})
-    by_hand["metadata"] |= {"name": "by-hand", "namespace": namespace}
-    testbed.api.create(JOBS.format(namespace), by_hand)
+    create_queued_job(testbed, namespace, "one")
+    create_queued_job(testbed, namespace, "two")
+    suspended = job(
+        run_policy={"suspend": True}, specs={"Master": replica(1), "Worker": replica(1)}
+    )
+    suspended["metadata"] |= {"name": "suspended", "namespace": namespace}
+    testbed.api.create(JOBS.format(namespace), suspended)
     done = kfext("release", "--all", "-n", namespace)
     assert done.returncode == 0, done.stderr
     assert sorted(line.split(":")[0] for line in done.stdout.splitlines()) == [
         f"PyTorchJob {namespace}/{name}" for name in ("one", "two")
     ]
-    after = testbed.api.get(f"{JOBS.format(namespace)}/by-hand")
+    after = testbed.api.get(f"{JOBS.format(namespace)}/suspended")
     assert after["spec"]["runPolicy"]["suspend"] is True
     assert kfext("release", "--all", "-n", namespace).stdout == "no job waits for kfext\n"
 
 
 def test_explain_shows_a_queued_job(testbed: Testbed, namespace: str, kfext: Run) -> None:
-    gated(testbed, queued(testbed, namespace))
+    create_gated_pod(testbed, create_queued_job(testbed, namespace))
     done = kfext("explain", "train", "-n", namespace)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"PyTorchJob {namespace}/train: Queued for ")
@@ -150,7 +152,7 @@ def test_explain_shows_a_queued_job(testbed: Testbed, namespace: str, kfext: Run
 
 
 def test_explain_prints_json(testbed: Testbed, namespace: str, kfext: Run) -> None:
-    queued(testbed, namespace)
+    create_queued_job(testbed, namespace)
     content = json.loads(kfext("explain", "train", "-n", namespace, "-o", "json").stdout)
     assert (content["kind"], content["name"], content["phase"]) == ("PyTorchJob", "train", "Queued")
 

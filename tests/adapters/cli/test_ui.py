@@ -1,4 +1,4 @@
-"""`kubectl kfext ui` on a true API server: the page of each person, and its changes."""
+"""`kubectl kfext ui` on a true API server: what each user sees, and when it changes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -50,34 +50,35 @@ def status_path(number: int) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(kinds: Testbed) -> Iterator[Testbed]:
-    """100 TrainingPlans, a node, the record of the capacity, and two people with their rights."""
+    """Create 100 TrainingPlans, a node, the capacity record, and two users with roles."""
     api = kinds.api
     for name in (*TEAMS, names.NAMESPACE):
         api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     for manifest in read("base/users/roles.yaml"):
         api.apply(manifest)
-    about = {"apiVersion": "v1", "kind": "ConfigMap", "data": RECORD}
-    where = {"name": names.CAPACITY_RECORD, "namespace": names.NAMESPACE}
-    api.apply({**about, "metadata": where})
+    record = {"apiVersion": "v1", "kind": "ConfigMap", "data": RECORD}
+    metadata = {"name": names.CAPACITY_RECORD, "namespace": names.NAMESPACE}
+    api.apply({**record, "metadata": metadata})
     api.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "ui-node"}})
     bind(kinds, VIEWER, "view", namespace=TEAMS[0])
     bind(kinds, OBSERVER, names.CLUSTER_VIEW)
     bind(kinds, OBSERVER, names.CLUSTER_VIEW, namespace=names.NAMESPACE, kind="Role")
     for number in range(JOBS):
-        made = plan(number)
-        api.create(paths.plans(made["metadata"]["namespace"]), made)
+        body = plan(number)
+        api.create(paths.plans(body["metadata"]["namespace"]), body)
         api.patch(status_path(number), {"status": {"phase": "Placed", "workers": 2}})
     for user, path in ((VIEWER, paths.plans(TEAMS[0])), (OBSERVER, paths.nodes())):
-        may = partial(_may, Kube(kinds, kinds.pki.client(user)), path)
-        wait.until(may, what=f"the rights of {user}")
+        allowed = partial(_may_get, Kube(kinds, kinds.pki.client(user)), path)
+        wait.until(allowed, what=f"the permissions of {user}")
     yield kinds
     for name in TEAMS:
         api.delete(f"/api/v1/namespaces/{name}")
     api.delete("/api/v1/nodes/ui-node")
-    api.delete(paths.config_maps(names.NAMESPACE, names.CAPACITY_RECORD))  # not for others
+    # Other tests need the absence of the record.
+    api.delete(paths.config_maps(names.NAMESPACE, names.CAPACITY_RECORD))
 
 
-def _may(kube: Kube, path: str) -> bool:
+def _may_get(kube: Kube, path: str) -> bool:
     return kube.ask("GET", path).ok
 
 
@@ -97,10 +98,10 @@ def bind(
 
 
 @asynccontextmanager
-async def seen_by(
+async def page_of(
     kubeconfig: Path, *, namespace: str | None = None, all_namespaces: bool = False
 ) -> AsyncIterator[Source]:
-    """The page of a person with a kubeconfig, once it has read everything."""
+    """Yield the source of the page for a kubeconfig, once it has read everything."""
     options = ClusterOptions(namespace, None, kubeconfig)
     async with (
         options.connect() as client,
@@ -110,8 +111,8 @@ async def seen_by(
         yield source
 
 
-def person(bed: Testbed, tmp_path: Path, user: str) -> Path:
-    """The kubeconfig of a person in namespace ui-a."""
+def kubeconfig_of(bed: Testbed, tmp_path: Path, user: str) -> Path:
+    """Return the kubeconfig of a user with the namespace ui-a."""
     path = bed.pki.kubeconfig(tmp_path / user, server=bed.server, user=user)
     config = yaml.safe_load(path.read_text())
     config["contexts"][0]["context"]["namespace"] = TEAMS[0]
@@ -119,12 +120,12 @@ def person(bed: Testbed, tmp_path: Path, user: str) -> Path:
     return path
 
 
-def texts(state: State) -> str:
+def note_texts(state: State) -> str:
     return "\n".join(result["text"] for result in state["notes"])
 
 
 async def test_an_administrator_sees_everything(cluster: Testbed) -> None:
-    async with seen_by(cluster.kubeconfig) as live:
+    async with page_of(cluster.kubeconfig) as live:
         state = live.state()
         assert len(state["jobs"]) == JOBS
         assert {row["namespace"] for row in state["jobs"].values()} == {*TEAMS}
@@ -133,24 +134,24 @@ async def test_an_administrator_sees_everything(cluster: Testbed) -> None:
         assert "ui-node" in state["nodes"]
 
 
-async def test_a_person_with_view_in_a_namespace_sees_its_jobs_and_the_missing_rights(
+async def test_a_user_with_view_in_a_namespace_sees_its_jobs_and_the_missing_permissions(
     cluster: Testbed, tmp_path: Path
 ) -> None:
-    async with seen_by(person(cluster, tmp_path, VIEWER)) as live:
+    async with page_of(kubeconfig_of(cluster, tmp_path, VIEWER)) as live:
         state = live.state()
         assert len(state["jobs"]) == JOBS // len(TEAMS)
         assert state["scope"] == TEAMS[0]
-        said = texts(state)
-        assert f"You see namespace {TEAMS[0]} alone" in said
+        notes = note_texts(state)
+        assert f"You see namespace {TEAMS[0]} alone" in notes
         for right in ("list nodes", "list sharedgpus", names.CAPACITY_RECORD, names.CLUSTER_VIEW):
-            assert right in said
-        assert "does not answer" not in said
+            assert right in notes
+        assert "does not answer" not in notes
 
 
-async def test_a_person_with_the_role_of_the_page_sees_everything(
+async def test_a_user_with_the_role_of_the_page_sees_everything(
     cluster: Testbed, tmp_path: Path
 ) -> None:
-    async with seen_by(person(cluster, tmp_path, OBSERVER)) as live:
+    async with page_of(kubeconfig_of(cluster, tmp_path, OBSERVER)) as live:
         state = live.state()
         assert (len(state["jobs"]), state["notes"]) == (JOBS, [])
         assert state["nodes"]["n"]["free"] == 1
@@ -163,17 +164,17 @@ async def test_a_person_with_the_role_of_the_page_sees_everything(
         ({"all_namespaces": True}, f"in all namespaces; ClusterRole {names.CLUSTER_VIEW} has"),
     ],
 )
-async def test_a_person_without_rights_reads_the_missing_right(
+async def test_a_user_without_permissions_sees_the_missing_permission(
     cluster: Testbed, tmp_path: Path, options: Any, want: str
 ) -> None:
-    async with seen_by(person(cluster, tmp_path, VIEWER), **options) as live:
+    async with page_of(kubeconfig_of(cluster, tmp_path, VIEWER), **options) as live:
         assert live.state()["jobs"] == {}
-        assert want in texts(live.state())
+        assert want in note_texts(live.state())
 
 
 async def test_a_change_of_the_cluster_appears_on_the_page(cluster: Testbed) -> None:
     async with (
-        seen_by(cluster.kubeconfig) as live,
+        page_of(cluster.kubeconfig) as live,
         await Client.connect(cluster.kubeconfig) as client,
     ):
         patch = {"status": {"phase": "Queued", "reason": "NoRoom", "ahead": 0}}
@@ -183,14 +184,14 @@ async def test_a_change_of_the_cluster_appears_on_the_page(cluster: Testbed) -> 
         await client.delete(path)
         await until(lambda: "uid-2" not in live.state()["jobs"], what="a job that is gone")
         await client.create(path.rpartition("/")[0], plan(2))
-        await until(lambda: "uid-2" in live.state()["jobs"], what="its TrainingPlan, made again")
+        await until(lambda: "uid-2" in live.state()["jobs"], what="its TrainingPlan, created again")
         assert len(live.state()["jobs"]) == JOBS
 
 
-async def test_while_the_api_server_is_away_the_page_shows_its_age(cluster: Testbed) -> None:
-    async with seen_by(cluster.kubeconfig) as live:
+async def test_without_the_api_server_the_page_shows_its_age(cluster: Testbed) -> None:
+    async with page_of(cluster.kubeconfig) as live:
         restart = asyncio.create_task(asyncio.to_thread(cluster.restart_process, "kube-apiserver"))
-        await until(lambda: "does not answer" in texts(live.state()), what="the note")
+        await until(lambda: "does not answer" in note_texts(live.state()), what="the note")
         state = live.state()
         assert state["heard"] < state["at"]
         assert len(state["jobs"]) == JOBS  # as before
@@ -200,10 +201,10 @@ async def test_while_the_api_server_is_away_the_page_shows_its_age(cluster: Test
         assert state["heard"] == state["at"]
 
 
-async def test_an_explanation_names_a_refusal_of_kubernetes(
+async def test_an_explanation_quotes_a_refusal_of_the_api_server(
     cluster: Testbed, tmp_path: Path
 ) -> None:
-    async with seen_by(person(cluster, tmp_path, VIEWER)) as live:
+    async with page_of(kubeconfig_of(cluster, tmp_path, VIEWER)) as live:
         view = next(iter(live.jobs()))
         with pytest.raises(Exception, match=r"pytorchjobs.*forbidden|there is no PyTorchJob"):
             await live.explain(view)

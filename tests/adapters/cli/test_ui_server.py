@@ -21,8 +21,8 @@ from tests.unit.cli.test_ui_state import NOW, plan
 
 
 @dataclass
-class Shown:
-    """A source that a test sets."""
+class FakeSource:
+    """A source of the page with jobs that a test sets."""
 
     views: dict[str, JobView] = field(default_factory=dict)
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -40,8 +40,8 @@ class Shown:
         return self.views.values()
 
     def state(self) -> State:
-        parts: dict[str, Any] = {"scope": "", "notes": [], "at": NOW, "heard": NOW}
-        return state_of(self.jobs(), nodes=(), capacity=Capacity(), **parts)
+        fields: dict[str, Any] = {"scope": "", "notes": [], "at": NOW, "heard": NOW}
+        return state_of(self.jobs(), nodes=(), capacity=Capacity(), **fields)
 
     async def explain(self, job: JobView) -> list[str]:
         if job.uid == "2":
@@ -51,10 +51,10 @@ class Shown:
 
 @dataclass
 class Served:
-    """A running page: its address with the token, and without."""
+    """A running page; `address`: the URL that is printed, with the token."""
 
     address: URL
-    source: Shown
+    source: FakeSource
     session: aiohttp.ClientSession
 
     @property
@@ -63,14 +63,14 @@ class Served:
         return self.address.port
 
     async def get(self, path: str = "/", **headers: str) -> aiohttp.ClientResponse:
-        """Read a path as a page of this server does."""
+        """Read a path with the cookie, as the page does."""
         cookie = {f"kfext-{self.port}": self.address.query["token"]}
         url = self.address.with_path("/").join(URL(path))
         return await self.session.get(url, headers=headers, cookies=cookie, allow_redirects=False)
 
 
 @asynccontextmanager
-async def serving(source: Shown) -> AsyncIterator[Served]:
+async def serving(source: FakeSource) -> AsyncIterator[Served]:
     result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(serve(source.source(), port=0, greet=result.set_result))
     try:
@@ -84,7 +84,7 @@ async def serving(source: Shown) -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def page() -> AsyncIterator[Served]:
-    source = Shown()
+    source = FakeSource()
     source.put("1")
     source.put("2")
     source.is_ready.set()
@@ -92,7 +92,7 @@ async def page() -> AsyncIterator[Served]:
         yield served
 
 
-async def test_the_printed_address_opens_the_page_and_leaves_no_token_in_it(page: Served) -> None:
+async def test_the_printed_address_opens_a_page_without_the_token(page: Served) -> None:
     answer = await page.session.get(page.address, allow_redirects=False)
     assert (answer.status, answer.headers["Location"]) == (302, "/")
     cookie = answer.cookies[f"kfext-{page.port}"]
@@ -104,11 +104,11 @@ async def test_the_printed_address_opens_the_page_and_leaves_no_token_in_it(page
 
 PAGE = files("kfext.cli").joinpath("page")
 PATHS = ("/", "/ui.js", "/events", "/history", "/details?id=1", "/explain?id=1", "/nothing")
-WRONG: dict[str, Callable[[Served], dict[str, Any]]] = {
+UNAUTHORIZED: dict[str, Callable[[Served], dict[str, Any]]] = {
     "no cookie": lambda page: {},
     "a wrong cookie": lambda page: {"cookies": {f"kfext-{page.port}": "guessed"}},
     "a wrong token": lambda page: {"params": {"token": "guessed"}},
-    "a token that is no ASCII": lambda page: {"params": {"token": "ü"}},
+    "a token that is not ASCII": lambda page: {"params": {"token": "ü"}},
     "the cookie of another port": lambda page: {
         "cookies": {"kfext-1": page.address.query["token"]}
     },
@@ -116,8 +116,8 @@ WRONG: dict[str, Callable[[Served], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("request_of", WRONG.values(), ids=WRONG)
-async def test_without_the_token_nothing_is_read(
+@pytest.mark.parametrize("request_of", UNAUTHORIZED.values(), ids=UNAUTHORIZED)
+async def test_without_the_token_nothing_can_be_read(
     page: Served, path: str, request_of: Callable[[Served], dict[str, Any]]
 ) -> None:
     url = page.address.with_path("/").join(URL(path))
@@ -134,7 +134,7 @@ HEADERS: dict[str, tuple[dict[str, str], int]] = {
     "a page of another site": ({"Sec-Fetch-Site": "cross-site"}, 403),
     "a page of this site on another port": ({"Sec-Fetch-Site": "same-site"}, 403),
     "this page": ({"Sec-Fetch-Site": "same-origin"}, 200),
-    "the line for addresses": ({"Sec-Fetch-Site": "none"}, 200),
+    "the address bar": ({"Sec-Fetch-Site": "none"}, 200),
 }
 
 
@@ -146,7 +146,7 @@ async def test_only_requests_of_this_page_on_this_machine_are_answered(
     assert (await page.get("/ui.js", **sent)).status == want
 
 
-async def test_the_token_counts_for_the_page_of_this_machine_alone(page: Served) -> None:
+async def test_the_token_is_refused_under_another_host_name(page: Served) -> None:
     answer = await page.session.get(
         page.address, headers={"Host": f"rebound.example:{page.port}"}, allow_redirects=False
     )
@@ -155,7 +155,7 @@ async def test_the_token_counts_for_the_page_of_this_machine_alone(page: Served)
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize("path", ["/", "/events", "/history", "/nothing"])
-async def test_nothing_is_written(page: Served, method: str, path: str) -> None:
+async def test_every_writing_method_is_refused(page: Served, method: str, path: str) -> None:
     cookie = {f"kfext-{page.port}": page.address.query["token"]}
     url = page.address.with_path(path).with_query(None)
     async with page.session.request(method, url, cookies=cookie) as answer:
@@ -191,13 +191,13 @@ async def test_the_server_listens_only_on_this_machine(page: Served) -> None:
 
 async def test_a_port_in_use_is_an_error(page: Served) -> None:
     with pytest.raises(OSError, match="in use"):
-        await serve(Shown().source(), port=page.port, greet=print)
+        await serve(FakeSource().source(), port=page.port, greet=print)
 
 
 # --- answers ------------------------------------------------------------------------------------
 
 
-async def _next(stream: aiohttp.ClientResponse) -> tuple[str, Any]:
+async def _next_event(stream: aiohttp.ClientResponse) -> tuple[str, Any]:
     event = (await stream.content.readline()).decode().removeprefix("event: ").strip()
     data = (await stream.content.readline()).removeprefix(b"data: ")
     assert await stream.content.readline() == b"\n"
@@ -209,36 +209,36 @@ async def test_the_stream_has_the_state_and_then_its_changes(
 ) -> None:
     monkeypatch.setattr(ui_server, "_SECONDS", 0.01)
     stream = await page.get("/events")
-    event, state = await _next(stream)
+    event, state = await _next_event(stream)
     assert (event, sorted(state["jobs"])) == ("state", ["1", "2"])
     page.source.put("3", phase="Queued")
     del page.source.views["1"]
     changed: dict[str, Any] = {}
     while not changed:
-        event, news = await _next(stream)
+        event, change = await _next_event(stream)
         assert event == "change"
-        changed = news.get("jobs", {})
+        changed = change.get("jobs", {})
     assert {uid: row and row["phase"] for uid, row in changed.items()} == {"3": "Queued", "1": None}
     stream.close()
 
 
 async def test_the_stream_begins_once_the_cluster_is_read() -> None:
-    async with serving(Shown()) as served:
-        asked = asyncio.create_task(served.get("/events"))
-        await asyncio.wait([asked], timeout=0.1)
-        assert not asked.done()
+    async with serving(FakeSource()) as served:
+        request = asyncio.create_task(served.get("/events"))
+        await asyncio.wait([request], timeout=0.1)
+        assert not request.done()
         served.source.is_ready.set()
-        assert (await _next(await asked))[0] == "state"
+        assert (await _next_event(await request))[0] == "state"
 
 
-async def test_histories_and_details_are_those_of_the_requested_jobs(page: Served) -> None:
+async def test_only_histories_and_details_of_the_requested_jobs_are_sent(page: Served) -> None:
     assert sorted(await (await page.get("/history")).json()) == ["1", "2"]
     assert await (await page.get("/history?id=2&id=7")).json() == {"2": []}
     details = await (await page.get("/details?id=1")).json()
     assert details == {"1": {"conditions": [], "curve": [], "history": []}}
 
 
-async def test_an_explanation_and_the_reason_for_none_are_text(page: Served) -> None:
+async def test_an_explanation_or_the_reason_for_its_absence_is_plain_text(page: Served) -> None:
     assert await (await page.get("/explain?id=1")).json() == {"1": ["job-1 [2J"]}
     assert await (await page.get("/explain?id=2")).json() == {
         "2": ["403 Forbidden: cannot get pods"]
@@ -246,11 +246,11 @@ async def test_an_explanation_and_the_reason_for_none_are_text(page: Served) -> 
     assert await (await page.get("/explain?id=7")).json() == {}
 
 
-def test_the_page_is_small() -> None:
+def test_the_files_of_the_page_have_at_most_100_kB() -> None:
     assert sum(len(item.read_bytes()) for item in PAGE.iterdir()) <= 100_000
 
 
-def test_no_file_of_the_page_makes_markup_of_text_or_names_another_host() -> None:
+def test_no_file_of_the_page_turns_text_into_markup_or_names_another_host() -> None:
     for item in PAGE.iterdir():
         text = item.read_text().replace("http://www.w3.org/2000/svg", "")
         for word in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "://"):

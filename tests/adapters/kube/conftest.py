@@ -1,4 +1,4 @@
-"""Clients for the true API server and for FaultyServer."""
+"""Clients of a true API server and of a FaultyServer."""
 
 import asyncio
 import uuid
@@ -18,10 +18,10 @@ from .faulty_server import FaultyServer
 
 
 async def until(condition: Callable[[], object], *, what: str) -> None:
-    """Wait for a state; the limit only ends a test that would hang."""
+    """Wait until a condition holds; the limit only ends a test that would hang."""
     try:
         async with asyncio.timeout(60):
-            while not condition():  # noqa: ASYNC110 - states of many kinds, none with an event
+            while not condition():  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.01)
     except TimeoutError:
         pytest.fail(f"never happened: {what}")
@@ -43,7 +43,7 @@ async def namespace(client: Client) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def home(client: Client) -> str:
-    """kfext's own namespace, where the Lease and the CA live."""
+    """Create kfext's own namespace, which has the Lease and the CA; return its name."""
     with suppress(Conflict):
         await client.create(paths.namespaces(), {"metadata": {"name": NAMESPACE}})
     return NAMESPACE

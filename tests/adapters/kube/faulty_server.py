@@ -1,4 +1,4 @@
-"""A server that misbehaves on demand, for faults that a true API server shows only by accident."""
+"""An API server with faults on demand; a true API server has them only by accident."""
 
 import asyncio
 import json
@@ -20,42 +20,42 @@ class Refuse:
 
 
 class HangUp:
-    """Break the connection without a proper end."""
+    """Abort the connection."""
 
 
 class FallSilent:
-    """Keep the connection and say nothing more."""
+    """Keep the connection open, but send nothing more."""
 
 
 Step = bytes | Refuse | HangUp | FallSilent | asyncio.Event
-"""A watch continues after an Event that the test sets."""
+"""A step of a watch: bytes are sent, and an Event is awaited, which the test sets."""
 
 
 def item(name: str, version: int) -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}}
 
 
-def line(kind: str, obj: dict[str, Any]) -> bytes:
-    return json.dumps({"type": kind, "object": obj}).encode() + b"\n"
+def line(type_: str, obj: dict[str, Any]) -> bytes:
+    return json.dumps({"type": type_, "object": obj}).encode() + b"\n"
 
 
-def page(*items: dict[str, Any], version: int, more: str = "") -> bytes:
-    metadata = {"resourceVersion": str(version), "continue": more}
+def page(*items: dict[str, Any], version: int, continue_: str = "") -> bytes:
+    metadata = {"resourceVersion": str(version), "continue": continue_}
     return json.dumps({"metadata": metadata, "items": list(items) or None}).encode()
 
 
 class FaultyServer:
-    """Answers reads and watches from two scripts; each request uses the next entry.
+    """An API server that answers from two scripts, `reads` and `watches`, an entry per request.
 
-    A watch is a list of steps; when its steps are used up it ends properly, and when the script is
-    used up a watch stays silent. `queries` has the queries of the received watches, and
-    `read_queries` the queries of the other requests.
+    A watch is a list of steps; after the last step it ends properly. After the last entry of its
+    script, each watch stays silent. `watch_queries` has the queries of the watches, `read_queries`
+    the queries of the other requests, and `tokens` the Authorization headers.
     """
 
     def __init__(self) -> None:
         self.reads: deque[bytes | Refuse] = deque()
         self.watches: deque[list[Step]] = deque()
-        self.queries: list[dict[str, str]] = []
+        self.watch_queries: list[dict[str, str]] = []
         self.read_queries: list[dict[str, str]] = []
         self.tokens: list[str] = []
         self._closing = asyncio.Event()
@@ -78,7 +78,7 @@ class FaultyServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.tokens.append(request.headers.get("Authorization", ""))
         if request.query.get("watch") == "true":
-            self.queries.append(dict(request.query))
+            self.watch_queries.append(dict(request.query))
             silent: list[Step] = [FallSilent()]
             steps = self.watches.popleft() if self.watches else silent
             return await self._watch(request, steps)

@@ -21,11 +21,11 @@ from kfext.kube.certs import (
     Issuer,
     Pair,
     Trust,
-    bundle,
     due,
     new_authority,
     new_leaf,
     read_trust,
+    trust_bundle,
     write_trust,
 )
 from kfext.kube.client import Client
@@ -46,7 +46,7 @@ class Clock:
 
 @pytest.fixture
 async def cluster(client: Client, home: str) -> AsyncIterator[Client]:
-    """A cluster with kfext's webhook configuration and no Secret yet."""
+    """Create kfext's webhook configuration, without the Secret; yield a client."""
     secret, configuration = paths.secrets(home, CA_SECRET), paths.mutating_webhooks()
     webhooks = [
         {
@@ -79,27 +79,27 @@ async def ca_bundles(client: Client) -> list[bytes]:
     return [base64.b64decode(w["clientConfig"].get("caBundle", "")) for w in content["webhooks"]]
 
 
-async def served(
+async def served_certificate(
     serving: ServingCertificate | MountedCertificate, trusted: bytes | None = None
 ) -> x509.Certificate:
-    """Return the served certificate; with `trusted`, only if it is valid for the Service."""
-    client = ssl.create_default_context(cadata=trusted.decode() if trusted else None)
-    if trusted is None:  # certificates made for a later day
-        client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    """Return the served certificate; with `trusted` it must be valid for the Service."""
+    context = ssl.create_default_context(cadata=trusted.decode() if trusted else None)
+    if trusted is None:  # the certificate may be valid only on a later day
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     server = await asyncio.start_server(
         lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=serving.context
     )
     async with server:
         port = server.sockets[0].getsockname()[1]
         _, writer = await asyncio.open_connection(
-            "127.0.0.1", port, ssl=client, server_hostname=SERVICE
+            "127.0.0.1", port, ssl=context, server_hostname=SERVICE
         )
-        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.close()
-    return x509.load_der_x509_certificate(shown)
+    return x509.load_der_x509_certificate(certificate)
 
 
-def issued(leaf: x509.Certificate, authority: bytes) -> bool:
+def is_issued_by(leaf: x509.Certificate, authority: bytes) -> bool:
     try:
         leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
     except (ValueError, InvalidSignature):
@@ -107,14 +107,14 @@ def issued(leaf: x509.Certificate, authority: bytes) -> bool:
     return True
 
 
-async def issued_and_trusted(issuer: Issuer) -> None:
-    """Let an issuer do all pending work."""
+async def finish(issuer: Issuer) -> None:
+    """Let an issuer check until it has nothing more to write."""
     while await issuer.check():
         pass
 
 
 def _open_files() -> Iterator[str]:
-    """The open descriptors of this process."""
+    """Yield the targets of the open file descriptors of this process."""
     for link in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # the descriptor that reads the folder
             yield os.readlink(link)
@@ -125,16 +125,16 @@ async def test_the_api_server_trusts_the_served_certificate(
 ) -> None:
     serving = ServingCertificate(cluster, extra_names=["127.0.0.1", "localhost"])
     await serving.check()
-    assert not serving.ready.is_set(), "no authority was issued yet"
+    assert not serving.ready.is_set(), "no CA was issued yet"
 
-    await issued_and_trusted(Issuer(cluster))
+    await finish(Issuer(cluster))
     await serving.check()
 
     assert serving.ready.is_set()
     assert not [link for link in _open_files() if "serving-key" in link], "the key was left open"
     first, second = await ca_bundles(cluster)
     assert first == second == serving.authority.encode()
-    leaf = await served(serving, trusted=first)
+    leaf = await served_certificate(serving, trusted=first)
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == [
         *(SERVICE, HOST),
@@ -149,11 +149,11 @@ async def test_the_api_server_trusts_the_served_certificate(
         assert not await Issuer(observed).check()
         again = ServingCertificate(observed)
         await again.check()
-        assert set(verbs) == {"get"}, "what was right already was written"
-    await served(again, trusted=first)
+        assert set(verbs) == {"get"}, "an unchanged object was written"
+    await served_certificate(again, trusted=first)
 
 
-async def test_the_secret_is_written_only_after_the_api_servers_can_know_the_authority(
+async def test_the_secret_is_written_only_after_the_api_servers_can_know_the_ca(
     cluster: Client,
 ) -> None:
     issuer = Issuer(cluster, now=Clock())
@@ -167,15 +167,13 @@ async def test_the_secret_is_written_only_after_the_api_servers_can_know_the_aut
     assert (await read_trust(cluster)).authority.certificate == announced
 
 
-async def test_an_overtaken_issuer_adopts_the_authority_of_the_other(
-    cluster: Client,
-) -> None:
+async def test_an_overtaken_issuer_adopts_the_ca_of_the_other_issuer(cluster: Client) -> None:
     issuer, other = Issuer(cluster), Issuer(cluster)
     await issuer.check()
     await other.check()
-    await issued_and_trusted(issuer)
+    await finish(issuer)
 
-    await issued_and_trusted(other)
+    await finish(other)
 
     trust = await read_trust(cluster)
     assert await ca_bundles(cluster) == [trust.bundle, trust.bundle]
@@ -195,11 +193,11 @@ async def test_of_two_issuers_that_write_at_once_one_is_refused(cluster: Client)
         await write_trust(cluster, stored)
 
 
-async def test_a_new_authority_is_trusted_before_it_is_used(cluster: Client) -> None:
+async def test_a_new_ca_is_trusted_before_it_is_used(cluster: Client) -> None:
     clock = Clock()
     issuer = Issuer(cluster, now=clock)
     serving = ServingCertificate(cluster, now=clock)
-    await issued_and_trusted(issuer)
+    await finish(issuer)
     await serving.check()
     (old, _) = await ca_bundles(cluster)
 
@@ -209,25 +207,25 @@ async def test_a_new_authority_is_trusted_before_it_is_used(cluster: Client) -> 
     assert trusted.endswith(old)
     assert trusted != old
     await serving.check()
-    assert issued(await served(serving), old), "used before the API servers could know it"
+    assert is_issued_by(await served_certificate(serving), old), (
+        "the new CA was used before the API servers could know it"
+    )
 
     assert not await issuer.check()
     await serving.check()
     new = trusted.removesuffix(old)
-    assert issued(await served(serving), new)
-    assert not issued(await served(serving), old)
+    assert is_issued_by(await served_certificate(serving), new)
+    assert not is_issued_by(await served_certificate(serving), old)
 
 
-async def test_the_successor_of_a_dead_issuer_can_complete_its_work(
-    cluster: Client,
-) -> None:
+async def test_the_successor_of_a_dead_issuer_completes_its_renewal(cluster: Client) -> None:
     clock = Clock()
-    await issued_and_trusted(Issuer(cluster, now=clock))
+    await finish(Issuer(cluster, now=clock))
     old = await read_trust(cluster)
     clock.now += timedelta(days=250)
     assert await Issuer(cluster, now=clock).check()
 
-    await issued_and_trusted(Issuer(cluster, now=clock))
+    await finish(Issuer(cluster, now=clock))
 
     new = await read_trust(cluster)
     assert new.authority != old.authority
@@ -237,16 +235,16 @@ async def test_the_successor_of_a_dead_issuer_can_complete_its_work(
     assert old.authority.certificate in trusted
 
 
-async def test_an_expired_authority_leaves_the_bundle(cluster: Client) -> None:
+async def test_an_expired_ca_is_removed_from_the_bundle(cluster: Client) -> None:
     clock = Clock()
     issuer = Issuer(cluster, now=clock)
-    await issued_and_trusted(issuer)
+    await finish(issuer)
     clock.now = START + timedelta(days=250)
-    await issued_and_trusted(issuer)
+    await finish(issuer)
     second = await read_trust(cluster)
 
     clock.now = START + timedelta(days=370)
-    await issued_and_trusted(issuer)
+    await finish(issuer)
 
     assert await read_trust(cluster) == second
     assert set(await ca_bundles(cluster)) == {second.authority.certificate}
@@ -256,27 +254,27 @@ async def test_a_deleted_secret_does_not_break_trust_in_replicas_that_have_not_n
     cluster: Client,
 ) -> None:
     issuer = Issuer(cluster)
-    await issued_and_trusted(issuer)
+    await finish(issuer)
     serving = ServingCertificate(cluster)
     await serving.check()
     (old, _) = await ca_bundles(cluster)
     await cluster.delete(paths.secrets("kfext-system", CA_SECRET))
     await serving.check()
 
-    await issued_and_trusted(issuer)
+    await finish(issuer)
     other = ServingCertificate(cluster)
     await other.check()
 
     (trusted, _) = await ca_bundles(cluster)
-    assert issued(await served(serving, trusted=trusted), old)
-    assert not issued(await served(other, trusted=trusted), old)
+    assert is_issued_by(await served_certificate(serving, trusted=trusted), old)
+    assert not is_issued_by(await served_certificate(other, trusted=trusted), old)
     await serving.check()
-    assert not issued(await served(serving, trusted=trusted), old)
+    assert not is_issued_by(await served_certificate(serving, trusted=trusted), old)
 
 
 async def test_an_unusable_secret_is_replaced_and_not_served(cluster: Client) -> None:
     issuer, serving = Issuer(cluster), ServingCertificate(cluster)
-    await issued_and_trusted(issuer)
+    await finish(issuer)
     first = await read_trust(cluster)
     garbage = base64.b64encode(b"garbage").decode()
     path = paths.secrets("kfext-system", CA_SECRET)
@@ -284,34 +282,32 @@ async def test_an_unusable_secret_is_replaced_and_not_served(cluster: Client) ->
     await serving.check()
     assert not serving.ready.is_set()
 
-    await issued_and_trusted(issuer)
+    await finish(issuer)
 
     second = await read_trust(cluster)
     assert second.authority.usable
     assert second.authority != first.authority
     await serving.check()
-    await served(serving, trusted=(await ca_bundles(cluster))[0])
+    await served_certificate(serving, trusted=(await ca_bundles(cluster))[0])
 
 
 async def test_a_leaf_is_renewed_after_two_thirds_of_its_week(cluster: Client) -> None:
     clock = Clock()
-    await issued_and_trusted(Issuer(cluster, now=clock))
+    await finish(Issuer(cluster, now=clock))
     serving = ServingCertificate(cluster, now=clock)
     await serving.check()
-    first = (await served(serving)).serial_number
+    first = (await served_certificate(serving)).serial_number
 
     clock.now = START + timedelta(days=4)
     await serving.check()
-    assert (await served(serving)).serial_number == first
+    assert (await served_certificate(serving)).serial_number == first
 
     clock.now = START + timedelta(days=5)
     await serving.check()
-    assert (await served(serving)).serial_number != first
+    assert (await served_certificate(serving)).serial_number != first
 
 
-async def test_the_server_is_ready_even_without_a_webhook_configuration(
-    cluster: Client,
-) -> None:
+async def test_the_webhook_is_ready_even_without_a_webhook_configuration(cluster: Client) -> None:
     await cluster.delete(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
     serving = ServingCertificate(cluster)
 
@@ -321,17 +317,17 @@ async def test_the_server_is_ready_even_without_a_webhook_configuration(
     assert serving.ready.is_set()
 
 
-async def test_a_bundle_of_another_writer_is_corrected(cluster: Client) -> None:
+async def test_a_bundle_that_another_client_wrote_is_corrected(cluster: Client) -> None:
     issuer = Issuer(cluster)
-    await issued_and_trusted(issuer)
-    right = await ca_bundles(cluster)
+    await finish(issuer)
+    before = await ca_bundles(cluster)
     wrong = base64.b64encode(new_authority(now=START).certificate).decode()
     operation = {"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": wrong}
     await cluster.json_patch(paths.mutating_webhooks(WEBHOOK_CONFIGURATION), [operation])
 
     assert await issuer.check()
 
-    assert await ca_bundles(cluster) == right
+    assert await ca_bundles(cluster) == before
 
 
 def test_a_certificate_is_due_after_two_thirds_of_its_life() -> None:
@@ -339,17 +335,17 @@ def test_a_certificate_is_due_after_two_thirds_of_its_life() -> None:
 
     assert not due(authority.certificate, now=START + timedelta(days=243))
     assert due(authority.certificate, now=START + timedelta(days=244))
-    assert due(authority.certificate, now=START - timedelta(days=1)), "made by a clock ahead of it"
+    assert due(authority.certificate, now=START - timedelta(days=1)), "made while a clock was ahead"
 
 
 def test_garbage_and_duplicates_in_a_bundle_are_left_out() -> None:
     first, two = new_authority(now=START), new_authority(now=START + timedelta(days=1))
     others = b"garbage\n" + two.certificate + first.certificate + two.certificate + b"more"
 
-    assert bundle(first.certificate, others, now=START) == first.certificate + two.certificate
+    assert trust_bundle(first.certificate, others, now=START) == first.certificate + two.certificate
 
 
-def test_a_foreign_key_makes_a_pair_unusable() -> None:
+def test_a_pair_with_a_foreign_key_is_unusable() -> None:
     first, two = new_authority(now=START), new_authority(now=START)
 
     assert first.usable
@@ -358,15 +354,13 @@ def test_a_foreign_key_makes_a_pair_unusable() -> None:
 
 
 def mount(folder: Path, authority: Pair, *, crt: bytes = b"", key: bytes = b"") -> None:
-    """Write a new certificate, or other content, as the kubelet mounts a Secret."""
+    """Write a new certificate, or other content, into the files of a mounted Secret."""
     leaf = new_leaf(authority, names=[SERVICE], now=START)
     (folder / "tls.crt").write_bytes(crt or leaf.certificate)
     (folder / "tls.key").write_bytes(key or leaf.key)
 
 
-async def test_a_mounted_certificate_and_its_successor_are_served(
-    tmp_path: Path,
-) -> None:
+async def test_a_mounted_certificate_and_its_successor_are_served(tmp_path: Path) -> None:
     authority = new_authority(now=START)
     serving = MountedCertificate(tmp_path)
     serving.check()
@@ -376,13 +370,13 @@ async def test_a_mounted_certificate_and_its_successor_are_served(
     serving.check()
     assert serving.ready.is_set()
     assert serving.authority == "", "the Secret has no ca.crt"
-    first = await served(serving, trusted=authority.certificate)
+    first = await served_certificate(serving, trusted=authority.certificate)
     serving.check()
-    assert await served(serving, trusted=authority.certificate) == first
+    assert await served_certificate(serving, trusted=authority.certificate) == first
 
     mount(tmp_path, authority)
     serving.check()
-    assert await served(serving, trusted=authority.certificate) != first
+    assert await served_certificate(serving, trusted=authority.certificate) != first
 
 
 @pytest.mark.parametrize("key", [b"garbage", new_authority(now=START).key])
@@ -393,18 +387,18 @@ async def test_an_unusable_mounted_certificate_leaves_the_served_certificate(
     serving = MountedCertificate(tmp_path)
     mount(tmp_path, authority)
     serving.check()
-    first = await served(serving, trusted=authority.certificate)
+    first = await served_certificate(serving, trusted=authority.certificate)
 
     mount(tmp_path, authority, key=key)
     serving.check()
-    assert await served(serving, trusted=authority.certificate) == first
+    assert await served_certificate(serving, trusted=authority.certificate) == first
 
     mount(tmp_path, authority)
     serving.check()
-    assert await served(serving, trusted=authority.certificate) != first
+    assert await served_certificate(serving, trusted=authority.certificate) != first
 
 
-def test_pods_trust_the_authority_that_is_mounted_beside_the_certificate(tmp_path: Path) -> None:
+def test_pods_trust_the_ca_that_is_mounted_beside_the_certificate(tmp_path: Path) -> None:
     authority = new_authority(now=START)
     serving = MountedCertificate(tmp_path)
     mount(tmp_path, authority)

@@ -1,4 +1,4 @@
-"""The client against a true API server, and against faults of the connection."""
+"""The client with a true API server, and with faults of the connection."""
 
 import asyncio
 import json
@@ -36,14 +36,16 @@ def configmap(name: str, **data: str) -> dict[str, object]:
     }
 
 
-async def test_an_object_from_creation_to_deletion(client: Client, namespace: str) -> None:
-    made = await client.create(configmaps(namespace), configmap("a", x="1"))
+async def test_an_object_is_created_patched_applied_and_deleted(
+    client: Client, namespace: str
+) -> None:
+    created = await client.create(configmaps(namespace), configmap("a", x="1"))
     path = configmaps(namespace, "a")
 
     await client.json_patch(
         path,
         [
-            {"op": "test", "path": "/metadata/uid", "value": made["metadata"]["uid"]},
+            {"op": "test", "path": "/metadata/uid", "value": created["metadata"]["uid"]},
             {"op": "add", "path": "/data/y", "value": "2"},
         ],
     )
@@ -61,31 +63,26 @@ async def test_lists_are_merged_by_their_keys(client: Client, namespace: str) ->
     containers = [{"name": name, "image": "i"} for name in ("a", "b")]
     spec = {"schedulerName": "absent", "containers": containers}
     pod = {"metadata": {"name": "p"}, "spec": spec}
-    made = await client.create(paths.pods(namespace), pod)
-    version = {"resourceVersion": made["metadata"]["resourceVersion"]}
-    wanted = {"metadata": version, "spec": {"containers": [{"name": "b", "image": "j"}]}}
+    created = await client.create(paths.pods(namespace), pod)
+    version = {"resourceVersion": created["metadata"]["resourceVersion"]}
+    patch = {"metadata": version, "spec": {"containers": [{"name": "b", "image": "j"}]}}
 
-    result = await client.strategic_patch_as(
-        paths.pods(namespace, "p"), wanted, decode=orjson.loads
-    )
+    result = await client.strategic_patch_as(paths.pods(namespace, "p"), patch, decode=orjson.loads)
 
     assert [container["image"] for container in result["spec"]["containers"]] == ["i", "j"]
     with pytest.raises(errors.Conflict):
-        await client.strategic_patch_as(paths.pods(namespace, "p"), wanted, decode=orjson.loads)
+        await client.strategic_patch_as(paths.pods(namespace, "p"), patch, decode=orjson.loads)
 
 
-async def test_apply_creates_what_is_absent(client: Client, namespace: str) -> None:
-    made = await client.apply(configmaps(namespace, "new"), configmap("new", x="1"))
+async def test_apply_creates_an_absent_object(client: Client, namespace: str) -> None:
+    created = await client.apply(configmaps(namespace, "new"), configmap("new", x="1"))
 
-    assert made["data"] == {"x": "1"}
+    assert created["data"] == {"x": "1"}
 
 
 REFUSALS: dict[str, tuple[Act, type[errors.ApiError]]] = {
-    "a missing object": (
-        lambda client, ns: client.get(configmaps(ns, "absent")),
-        errors.NotFound,
-    ),
-    "a name that is already in use": (
+    "a missing object": (lambda client, ns: client.get(configmaps(ns, "absent")), errors.NotFound),
+    "a name that already exists": (
         lambda client, ns: client.create(configmaps(ns), configmap("here")),
         errors.Conflict,
     ),
@@ -107,7 +104,7 @@ REFUSALS: dict[str, tuple[Act, type[errors.ApiError]]] = {
         ),
         errors.Conflict,
     ),
-    "the deletion of a namesake": (
+    "the deletion of a later object of the same name": (
         lambda client, ns: client.delete(configmaps(ns, "here"), uid="other"),
         errors.Conflict,
     ),
@@ -127,7 +124,7 @@ REFUSALS: dict[str, tuple[Act, type[errors.ApiError]]] = {
 
 
 @pytest.mark.parametrize(("act", "want"), REFUSALS.values(), ids=REFUSALS.keys())
-async def test_a_refusal_has_its_own_error(
+async def test_each_refusal_of_the_api_server_raises_its_own_error(
     act: Act, want: type[errors.ApiError], client: Client, namespace: str
 ) -> None:
     await client.create(configmaps(namespace), configmap("here", x="1"))
@@ -139,7 +136,7 @@ async def test_a_refusal_has_its_own_error(
     assert caught.value.message
 
 
-async def test_a_user_without_rights_is_forbidden(testbed: Testbed, tmp_path: Path) -> None:
+async def test_a_user_without_permissions_is_forbidden(testbed: Testbed, tmp_path: Path) -> None:
     kubeconfig = tmp_path / "stranger"
     testbed.pki.kubeconfig(kubeconfig, server=testbed.server, user="stranger")
 
@@ -148,7 +145,7 @@ async def test_a_user_without_rights_is_forbidden(testbed: Testbed, tmp_path: Pa
             await stranger.get(paths.nodes())
 
 
-async def test_a_pod_finds_the_server_by_its_service_account(
+async def test_a_pod_connects_with_its_service_account(
     testbed: Testbed, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account = paths.Namespaced("serviceaccounts")("default", "default", "token")
@@ -177,9 +174,9 @@ async def test_a_list_has_all_pages(client: Client, namespace: str) -> None:
 
 
 async def test_every_request_is_observed(testbed: Testbed, namespace: str) -> None:
-    seen: list[tuple[str, str, int]] = []
+    observed: list[tuple[str, str, int]] = []
     client = await Client.connect(
-        testbed.kubeconfig, observe=lambda verb, what, status: seen.append((verb, what, status))
+        testbed.kubeconfig, observe=lambda *request: observed.append(request)
     )
     async with client:
         await client.create(configmaps(namespace), configmap("a"))
@@ -188,7 +185,7 @@ async def test_every_request_is_observed(testbed: Testbed, namespace: str) -> No
         with pytest.raises(errors.NotFound):
             await client.get(paths.pods(namespace, "absent"))
 
-    assert seen == [
+    assert observed == [
         ("create", "configmaps", 201),
         ("patch", "configmaps", 200),
         ("list", "configmaps", 200),
@@ -205,7 +202,7 @@ async def test_a_throttled_request_is_sent_again(
     assert len(faulty.read_queries) == 3
 
 
-async def test_throttling_without_end_is_an_error(
+async def test_after_four_throttled_attempts_the_request_fails(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads += [Refuse(429, {"Retry-After": "0"})] * 4
@@ -229,7 +226,7 @@ async def test_a_refused_token_is_read_again_once(faulty: FaultyServer) -> None:
 
 UNAVAILABLE: dict[str, bytes | Refuse] = {
     "a 503": Refuse(503),
-    "an answer that is no JSON": orjson.dumps({"a": 1})[:3],
+    "an answer that is not JSON": orjson.dumps({"a": 1})[:3],
 }
 
 
@@ -245,38 +242,38 @@ async def test_a_failing_server_is_unavailable(
 
 
 async def test_a_stopped_server_is_unavailable() -> None:
-    seen: list[int] = []
+    statuses: list[int] = []
     access = Access(server="http://127.0.0.1:9", tls=None, token=Token(lambda: ""))
-    async with Client(access, observe=lambda *args: seen.append(args[2])) as client:
+    async with Client(access, observe=lambda *request: statuses.append(request[2])) as client:
         with pytest.raises(errors.Unavailable):
             await client.get("/api/v1/nodes/a")
 
-    assert seen == [0]
+    assert statuses == [0]
 
 
-async def test_a_client_that_may_no_longer_write_only_reads(
+async def test_a_client_that_may_no_longer_write_can_only_read(
     testbed: Testbed, client: Client, namespace: str
 ) -> None:
     leading = True
     await client.create(configmaps(namespace), configmap("a", x="1"))
     path = configmaps(namespace, "a")
-    async with await Client.connect(testbed.kubeconfig) as ours:
-        ours.forbid_writes_unless(lambda: leading)
-        await ours.merge_patch(path, {"data": {"x": "2"}})
+    async with await Client.connect(testbed.kubeconfig) as leader:
+        leader.forbid_writes_unless(lambda: leading)
+        await leader.merge_patch(path, {"data": {"x": "2"}})
 
         leading = False
         acts: tuple[Awaitable[object], ...] = (
-            ours.merge_patch(path, {"data": {"x": "3"}}),
-            ours.json_patch(path, [{"op": "add", "path": "/data/x", "value": "3"}]),
-            ours.create(configmaps(namespace), configmap("b")),
-            ours.apply(configmaps(namespace, "b"), configmap("b")),
-            ours.delete(path),
+            leader.merge_patch(path, {"data": {"x": "3"}}),
+            leader.json_patch(path, [{"op": "add", "path": "/data/x", "value": "3"}]),
+            leader.create(configmaps(namespace), configmap("b")),
+            leader.apply(configmaps(namespace, "b"), configmap("b")),
+            leader.delete(path),
         )
         for act in acts:
             with pytest.raises(errors.NotLeading):
                 await act
 
-        assert (await ours.get(path))["data"] == {"x": "2"}
+        assert (await leader.get(path))["data"] == {"x": "2"}
     assert "b" not in [body["metadata"]["name"] for body in await client.list_all(path[:-2])]
 
 
@@ -298,9 +295,9 @@ async def test_a_page_that_is_too_large_is_requested_with_fewer_objects(
 ) -> None:
     faulty.reads.extend(
         [
-            page(item("a", 1), version=1, more="after a"),
+            page(item("a", 1), version=1, continue_="after a"),
             page(*(padded(str(at), 6000) for at in range(4)), version=1),
-            page(padded("b", 6000), version=1, more="after b"),
+            page(padded("b", 6000), version=1, continue_="after b"),
             page(item("c", 1), version=1),
         ]
     )
@@ -308,12 +305,12 @@ async def test_a_page_that_is_too_large_is_requested_with_fewer_objects(
         job["metadata"]["name"] async for job in faulty_client.objects(paths.jobs(KINDS["TFJob"]))
     ]
     assert results == ["a", "b", "c"]
-    asked = [(query["limit"], query.get("continue", "")) for query in faulty.read_queries]
-    assert asked == [("500", ""), ("500", "after a"), ("125", "after a"), ("125", "after b")]
+    requested = [(query["limit"], query.get("continue", "")) for query in faulty.read_queries]
+    assert requested == [("500", ""), ("500", "after a"), ("125", "after a"), ("125", "after b")]
 
 
 @pytest.mark.usefixtures("_small_pages")
-async def test_one_object_that_is_too_large_is_an_error(
+async def test_an_object_that_is_too_large_by_itself_is_an_error(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads.extend([page(padded("a", 20_000), version=1)] * 6)
@@ -335,11 +332,11 @@ async def test_the_client_continues_after_an_answer_that_was_too_large(
 @pytest.mark.usefixtures("_small_pages")
 async def test_uids_are_listed_without_the_objects(client: Client, namespace: str) -> None:
     path = paths.config_maps(namespace)
-    made = [
+    created = [
         await client.create(path, {"metadata": {"name": name}, "data": {"k": "v" * 5000}})
         for name in ("a", "b", "c")
     ]
-    assert {body["metadata"]["uid"] for body in made} <= await client.uids(path)
+    assert {body["metadata"]["uid"] for body in created} <= await client.uids(path)
 
 
 # --- errors and options, without a connection ----------------------------------------------------
@@ -361,9 +358,9 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(("status", "want"), ERRORS.items())
-def test_a_status_becomes_its_error(status: int, want: type[errors.ApiError]) -> None:
-    about = {"details": {"name": "p", "kind": "pods"}}
-    body = orjson.dumps({"reason": "Because", "message": "a sentence", **about})
+def test_each_http_status_has_its_own_error(status: int, want: type[errors.ApiError]) -> None:
+    details = {"details": {"name": "p", "kind": "pods"}}
+    body = orjson.dumps({"reason": "Because", "message": "a sentence", **details})
 
     error = error_of(status, body)
 
@@ -374,7 +371,7 @@ def test_a_status_becomes_its_error(status: int, want: type[errors.ApiError]) ->
 UNSERVED = {
     "an unknown subresource": b'{"kind":"Status","reason":"NotFound","message":"m","details":{}}',
     "an unknown group": b"404 page not found",
-    "details that are no object": b'{"details":7}',
+    "details that are not an object": b'{"details":7}',
 }
 
 
@@ -388,15 +385,15 @@ def test_a_path_that_is_not_served_differs_from_a_missing_object(body: bytes) ->
 
 ODD_BODIES = {
     "a proxy's page": (b"<html>bad gateway</html>", "<html>bad gateway</html>"),
-    "bytes of no encoding": (b"\xff\xfe", "\ufffd\ufffd"),
+    "bytes that are not UTF-8": (b"\xff\xfe", "\ufffd\ufffd"),
     "nothing": (b"", "no message"),
-    "JSON that is no object": (b'"no"', '"no"'),
+    "JSON that is not an object": (b'"no"', '"no"'),
     "a Status with nulls": (b'{"reason":null,"message":null}', "no message"),
 }
 
 
 @pytest.mark.parametrize(("body", "want"), ODD_BODIES.values(), ids=ODD_BODIES.keys())
-def test_an_odd_body_still_becomes_an_error(body: bytes, want: str) -> None:
+def test_a_malformed_body_still_becomes_an_error(body: bytes, want: str) -> None:
     assert error_of(502, body).message == want
 
 
@@ -412,11 +409,11 @@ def test_retry_after_is_in_seconds(header: str | None, want: float) -> None:
 
 DELETES = {
     "without conditions": ({"uid": "", "resource_version": "", "grace": None}, {}),
-    "with a grace of zero": (
+    "without a grace period": (
         {"uid": "", "resource_version": "", "grace": 0},
         {"gracePeriodSeconds": 0},
     ),
-    "only the very object in the very version": (
+    "only the object with this uid and version": (
         {"uid": "u", "resource_version": "5", "grace": None},
         {"preconditions": {"uid": "u", "resourceVersion": "5"}},
     ),
@@ -424,7 +421,7 @@ DELETES = {
 
 
 @pytest.mark.parametrize(("arguments", "want"), DELETES.values(), ids=DELETES.keys())
-async def test_delete_options(
+async def test_the_options_of_a_deletion(
     arguments: dict[str, str],
     want: dict[str, object],
     faulty_client: Client,

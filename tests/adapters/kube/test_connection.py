@@ -1,4 +1,4 @@
-"""The address of the API server and the credentials, in a pod or by a kubeconfig."""
+"""The address of the API server and the credentials, in a pod or from a kubeconfig."""
 
 import json
 import logging
@@ -15,13 +15,13 @@ async def test_a_token_is_read_again_every_minute_and_when_refused() -> None:
     now, tokens = 0.0, iter(["one", "two", "three"])
     token = Token(lambda: next(tokens), monotonic=lambda: now)
 
-    seen = [await token.header(), await token.header()]
+    headers = [await token.header(), await token.header()]
     now = 60.0
-    seen.append(await token.header())
+    headers.append(await token.header())
     token.expire()
-    seen.append(await token.header())
+    headers.append(await token.header())
 
-    assert [header["Authorization"] for header in seen] == ["one", "one", "two", "three"]
+    assert [header["Authorization"] for header in headers] == ["one", "one", "two", "three"]
 
 
 def test_no_service_account_is_reported(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
@@ -46,8 +46,8 @@ contexts:
 """
 CURRENT = {
     "none": "",
-    "an empty one": 'current-context: ""',
-    "a missing one": "current-context: gone",
+    "an empty name": 'current-context: ""',
+    "the name of no context": "current-context: gone",
 }
 
 
@@ -63,24 +63,24 @@ def test_a_named_context_needs_no_current_context(tmp_path: Path, current: str) 
 
 
 def plugin(*command: str) -> dict[str, Any]:
-    """Return a user with a program that prints the credential."""
-    asked = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
-    return {"exec": {**asked, "command": command[0], "args": list(command[1:])}}
+    """Return a user of a kubeconfig with a plugin, a program that prints the credential."""
+    fields = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+    return {"exec": {**fields, "command": command[0], "args": list(command[1:])}}
 
 
-def printed(status: Any) -> str:
-    """Return the output of a program that prints a credential."""
-    asked = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
-    return json.dumps({**asked, "status": status})
+def credential(status: Any) -> str:
+    """Return the output of a plugin that prints a credential."""
+    fields = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+    return json.dumps({**fields, "status": status})
 
 
 USERS: dict[str, tuple[dict[str, Any], str | None]] = {
     "a token": ({"token": "given"}, "Bearer given"),
     "a token with a line end": ({"token": "given\n"}, "Bearer given"),
     "a token in a file with a line end": ({"tokenFile": "token"}, "Bearer of-file"),
-    "a program": (plugin("echo", printed({"token": "made"})), "Bearer made"),
+    "a program": (plugin("echo", credential({"token": "made"})), "Bearer made"),
     "a program that prints a token with a line end": (
-        plugin("printf", "%s", printed({"token": "made\n"})),
+        plugin("printf", "%s", credential({"token": "made\n"})),
         "Bearer made",
     ),
     "a name and a password": ({"username": "u", "password": "p"}, "Basic dTpw"),
@@ -106,7 +106,7 @@ async def test_the_credential_of_a_kubeconfig_is_used(
     assert header.get("Authorization") == want
 
 
-SILENT: dict[str, tuple[dict[str, Any], str]] = {
+WITHOUT_CREDENTIAL: dict[str, tuple[dict[str, Any], str]] = {
     "a program that fails": (
         plugin("sh", "-c", "echo no session >&2; exit 3"),
         "the plugin sh of the user returns no credential: exec: process returned 3. no session",
@@ -115,16 +115,16 @@ SILENT: dict[str, tuple[dict[str, Any], str]] = {
         plugin("/no/such"),
         "the plugin /no/such of the user returns no credential: .*No such file",
     ),
-    "a program that prints rubbish": (
+    "a program that prints no JSON": (
         plugin("echo", "secret"),
         "the plugin echo of the user returns no credential: exec: failed to decode",
     ),
     "a program that prints no credential": (
-        plugin("echo", printed({})),
+        plugin("echo", credential({})),
         "the plugin echo of the user returns no credential: exec: missing token",
     ),
     "a program that prints an empty token": (
-        plugin("echo", printed({"token": ""})),
+        plugin("echo", credential({"token": ""})),
         "the plugin echo of the user returns no credential",
     ),
     "an empty file": ({"tokenFile": "empty"}, "tokenFile of the user returns no credential"),
@@ -136,25 +136,25 @@ SILENT: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("user", "said"), SILENT.values(), ids=SILENT)
+@pytest.mark.parametrize(("user", "message"), WITHOUT_CREDENTIAL.values(), ids=WITHOUT_CREDENTIAL)
 def test_a_user_without_a_credential_does_not_become_anonymous(
-    tmp_path: Path, user: dict[str, Any], said: str
+    tmp_path: Path, user: dict[str, Any], message: str
 ) -> None:
-    """The output of a program in place of a token is not repeated: it may be a secret."""
-    with pytest.raises(NoAccess, match=said) as raised:
+    """The message does not quote what the plugin prints: it may be a secret."""
+    with pytest.raises(NoAccess, match=message) as raised:
         from_kubeconfig(kubeconfig_of(tmp_path, user), context="here")
     assert "secret" not in str(raised.value)
     assert not logging.getLogger().filters
 
 
 UNUSABLE = {
-    "no YAML": "{",
+    "not YAML": "{",
     "a string": "kubeconfig",
     "a list": "[]",
     "empty": "",
     "another kind": "kind: Pod",
     "a context without a name": "contexts: [{}]",
-    "a certificate that is no base64": CONTEXTS.replace(
+    "a certificate that is not base64": CONTEXTS.replace(
         '"http://127.0.0.1:1"', '"https://127.0.0.1:1", certificate-authority-data: "#"'
     ) + "current-context: here",
     "a malformed certificate": CONTEXTS.replace(

@@ -1,4 +1,4 @@
-"""Objects of the largest depth that the true API server accepts, which any user can create."""
+"""Objects as deep as the API server accepts, which any user can create."""
 
 import asyncio
 import json
@@ -15,8 +15,8 @@ from kfext.kube.informer import Informer
 
 from .conftest import until
 
-_AROUND = 20
-"""Levels of a list around the managedFields of its objects, with a margin."""
+_OUTER_LEVELS = 20
+"""The levels of JSON around the managedFields of an object in a list, with a margin."""
 
 
 @pytest.fixture
@@ -27,62 +27,66 @@ def as_deep_as_the_api_server() -> Iterator[None]:
     sys.setrecursionlimit(before)
 
 
-def deep(name: str, *, levels: int = API_SERVER_DEPTH - _AROUND) -> bytes:
+def deep(name: str, *, levels: int = API_SERVER_DEPTH - _OUTER_LEVELS) -> bytes:
     """Return a ConfigMap with this many levels of managedFields."""
     fields = '{"f:a":' * levels + "{}" + "}" * levels
     entry = {"manager": "me", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
     entry |= {"time": "2026-01-01T00:00:00Z", "fieldsV1": "LEVELS"}
     metadata = {"name": name, "managedFields": [entry]}
-    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-    return json.dumps(made).replace('"LEVELS"', fields).encode()
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    return json.dumps(body).replace('"LEVELS"', fields).encode()
 
 
 @pytest.fixture
-async def held(client: Client, namespace: str) -> str:
-    """The path of a collection with an object of the largest depth."""
+async def deep_collection(client: Client, namespace: str) -> str:
+    """Create an object of the largest depth; return the path of its collection."""
     path = paths.config_maps(namespace)
     await client.send(Request(verb="create", method="POST", path=path, body=deep("one")))
     return path
 
 
 @pytest.mark.usefixtures("as_deep_as_the_api_server")
-async def test_a_deep_object_is_read_and_listed(client: Client, held: str) -> None:
-    content = await client.get(f"{held}/one")
+async def test_a_deep_object_is_read_and_listed(client: Client, deep_collection: str) -> None:
+    content = await client.get(f"{deep_collection}/one")
     assert content["metadata"]["managedFields"]
     uid = content["metadata"]["uid"]
-    assert uid in await client.uids(held)
-    listed = [body["metadata"]["uid"] async for body in client.objects(held)]
+    assert uid in await client.uids(deep_collection)
+    listed = [body["metadata"]["uid"] async for body in client.objects(deep_collection)]
     assert uid in listed
-    patched = await client.merge_patch(f"{held}/one", {"data": {"a": "b"}})
+    patched = await client.merge_patch(f"{deep_collection}/one", {"data": {"a": "b"}})
     assert patched["data"] == {"a": "b"}
 
 
 @pytest.mark.usefixtures("as_deep_as_the_api_server")
-async def test_an_informer_follows_a_deep_object(client: Client, namespace: str, held: str) -> None:
-    followed = Informer(
-        client, held, decode=lambda raw: str(msgspec.json.decode(raw)["metadata"]["name"])
+async def test_an_informer_follows_a_deep_object(
+    client: Client, namespace: str, deep_collection: str
+) -> None:
+    informer = Informer(
+        client,
+        deep_collection,
+        decode=lambda raw: str(msgspec.json.decode(raw)["metadata"]["name"]),
     )
-    running = asyncio.create_task(followed.run())
+    running = asyncio.create_task(informer.run())
     try:
-        await until(lambda: followed.store.by_name("one", namespace=namespace), what="it is listed")
-        request = Request(verb="create", method="POST", path=held, body=deep("two"))
+        await until(lambda: informer.store.by_name("one", namespace=namespace), what="it is listed")
+        request = Request(verb="create", method="POST", path=deep_collection, body=deep("two"))
         await client.send(request)
         await until(
-            lambda: followed.store.by_name("two", namespace=namespace), what="it is followed"
+            lambda: informer.store.by_name("two", namespace=namespace), what="it is followed"
         )
-        assert (followed.metrics.failures, followed.metrics.undecodable) == (0, 0)
+        assert (informer.metrics.failures, informer.metrics.undecodable) == (0, 0)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_an_informer_without_the_limit_continues_and_tries_again(
-    client: Client, held: str
+async def test_an_informer_with_the_default_recursion_limit_tries_again(
+    client: Client, deep_collection: str
 ) -> None:
-    followed = Informer(client, held, decode=bytes.decode)
-    running = asyncio.create_task(followed.run())
+    informer = Informer(client, deep_collection, decode=bytes.decode)
+    running = asyncio.create_task(informer.run())
     try:
-        await until(lambda: followed.metrics.failures > 1, what="it has tried again")
+        await until(lambda: informer.metrics.failures > 1, what="it has tried again")
         assert not running.done()
     finally:
         running.cancel()

@@ -1,4 +1,4 @@
-"""After any faults of the connection the informer has the objects of the server."""
+"""After any fault of the connection the informer has the objects of the server again."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ Changes = list[tuple[str | None, str | None]]
 
 
 def decode(raw: bytes) -> str | None:
-    """An object is its name and version here; `odd` cannot be decoded, `hidden` is left out."""
+    """Return NAME@VERSION; an object named `odd` cannot be decoded, and `hidden` is left out."""
     metadata = json.loads(raw)["metadata"]
     if metadata["name"] == "odd":
         raise ValueError("too odd")
@@ -57,6 +57,11 @@ async def running(followed: Informer[T]) -> AsyncIterator[Informer[T]]:
 
 @dataclass
 class Fault:
+    """The steps of a watch, and what they cause.
+
+    `want_resumed_from`: the resource version of the next watch.
+    """
+
     steps: list[Step]
     want_resumed_from: str
     want_relists: int = 1
@@ -78,7 +83,7 @@ FAULTS = {
     "a connection dropped before any event resumes from the list": Fault(
         steps=[HangUp()], want_resumed_from="10"
     ),
-    "a bookmark moves the point of resumption": Fault(
+    "after a bookmark the watch resumes from its version": Fault(
         steps=[line("BOOKMARK", item("", 15)), HangUp()], want_resumed_from="15"
     ),
     "an expired history inside the stream lists again": Fault(
@@ -92,24 +97,24 @@ FAULTS = {
     ),
     "a 500 for the watch resumes": Fault(steps=[Refuse(500)], want_resumed_from="10"),
     "a 403 for the watch resumes": Fault(steps=[Refuse(403)], want_resumed_from="10"),
-    "truncated JSON on a whole line lists again": Fault(
+    "a line with truncated JSON lists again": Fault(
         steps=[b'{"type":"ADDED","object":{"meta\n'], want_resumed_from="30", want_relists=2
     ),
-    "silence is a dead connection": Fault(
+    "silence counts as a dead connection": Fault(
         steps=[FallSilent()], want_resumed_from="10", silence_seconds=0.1
     ),
-    "an odd object is counted and skipped": Fault(
+    "an object that cannot be decoded is counted and skipped": Fault(
         steps=[line("ADDED", item("odd", 14))], want_resumed_from="14", want_undecodable=1
     ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-async def test_after_a_fault_the_copy_is_correct_again(
+async def test_after_a_fault_of_a_watch_the_copy_is_correct_again(
     fault: Fault, faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads += [page(item("a", 9), version=10), page(item("e", 29), version=30)]
-    # The last watch is silent only after an event, so that silence does not repeat.
+    # The last watch sends an event before it is silent, or its silence would be a fault too.
     faulty.watches += [fault.steps, [line("ADDED", item("b", 40)), FallSilent()]]
     changes: Changes = []
     followed = informer(faulty_client, changes, fault.silence_seconds)
@@ -117,8 +122,8 @@ async def test_after_a_fault_the_copy_is_correct_again(
     async with running(followed):
         await until(lambda: followed.store.by_name("b"), what="the event after the fault")
 
-        assert faulty.queries[1]["resourceVersion"] == fault.want_resumed_from
-        assert faulty.queries[1]["allowWatchBookmarks"] == "true"
+        assert faulty.watch_queries[1]["resourceVersion"] == fault.want_resumed_from
+        assert faulty.watch_queries[1]["allowWatchBookmarks"] == "true"
         assert followed.metrics.relists == fault.want_relists
         assert followed.metrics.undecodable == fault.want_undecodable
         assert len(followed.store) == 2 + (fault.want_resumed_from == "12")
@@ -139,19 +144,19 @@ LIST_FAULTS: dict[str, list[bytes | Refuse]] = {
     "the list is forbidden for a while": [Refuse(403)],
     "the page is truncated": [page(item("x", 1), version=5)[:40]],
     "the token of the second page expires": [
-        page(item("x", 1), version=5, more="token"),
+        page(item("x", 1), version=5, continue_="token"),
         Refuse(410),
     ],
 }
 
 
 @pytest.mark.parametrize("answers", LIST_FAULTS.values(), ids=LIST_FAULTS.keys())
-async def test_a_failed_list_starts_again_and_leaves_nothing_behind(
+async def test_a_failed_list_starts_again_and_leaves_no_objects(
     answers: list[bytes | Refuse], faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads += [
         *answers,
-        page(item("a", 9), version=10, more="next"),
+        page(item("a", 9), version=10, continue_="next"),
         page(item("b", 8), item("hidden", 7), version=10),
     ]
     changes: Changes = []
@@ -166,7 +171,7 @@ async def test_a_failed_list_starts_again_and_leaves_nothing_behind(
         assert followed.metrics.failures == 1
 
 
-async def test_changes_are_reported_once_and_with_the_replaced_object(
+async def test_each_change_is_reported_once_with_the_old_and_the_new_value(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads.append(page(item("a", 9), version=10))
@@ -203,17 +208,19 @@ async def test_an_object_that_becomes_malformed_keeps_its_last_valid_value(
     faulty.watches.append([line("MODIFIED", odd) + line("ADDED", item("b", 13)), FallSilent()])
 
     async with running(informer(faulty_client, [])) as followed:
-        await until(lambda: followed.store.by_name("b"), what="the event after the odd one")
+        await until(
+            lambda: followed.store.by_name("b"), what="the event after the malformed object"
+        )
 
         assert sorted(followed.store) == ["a@9", "b@13"]
 
 
-async def test_an_event_in_many_pieces_is_one_event(
+async def test_an_event_that_arrives_in_many_pieces_is_one_event(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads.append(page(version=10))
-    whole = line("ADDED", item("a", 11)) + line("ADDED", item("b", 12))
-    faulty.watches.append([*(whole[i : i + 7] for i in range(0, len(whole), 7)), FallSilent()])
+    events = line("ADDED", item("a", 11)) + line("ADDED", item("b", 12))
+    faulty.watches.append([*(events[i : i + 7] for i in range(0, len(events), 7)), FallSilent()])
 
     async with running(informer(faulty_client, [])) as followed:
         await until(lambda: followed.store.by_name("b"), what="the second event")
@@ -222,7 +229,7 @@ async def test_an_event_in_many_pieces_is_one_event(
         assert followed.metrics.changes == 2
 
 
-async def test_a_server_that_hangs_up_at_once_is_not_called_in_a_tight_loop(
+async def test_a_watch_that_ends_at_once_counts_as_a_failure(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads.append(page(version=10))
@@ -234,12 +241,12 @@ async def test_a_server_that_hangs_up_at_once_is_not_called_in_a_tight_loop(
         assert followed.metrics.failures == 3
 
 
-async def test_the_age_of_the_copy_counts_from_the_last_sign_of_life(
+async def test_the_age_of_the_copy_counts_from_the_last_bytes(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
-    speak = asyncio.Event()
+    send_bookmark = asyncio.Event()
     faulty.reads.append(page(version=10))
-    faulty.watches.append([speak, line("BOOKMARK", item("", 11)), FallSilent()])
+    faulty.watches.append([send_bookmark, line("BOOKMARK", item("", 11)), FallSilent()])
     now = 100.0
     followed = Informer(faulty_client, "/api/v1/things", decode=decode, monotonic=lambda: now)
     assert followed.last_event_age() == float("inf")
@@ -248,12 +255,12 @@ async def test_the_age_of_the_copy_counts_from_the_last_sign_of_life(
         await until(followed.synced.is_set, what="synced")
         now = 130.0
         assert followed.last_event_age() == 30.0
-        speak.set()
-        await until(lambda: followed.last_event_age() == 0.0, what="the bookmark is noticed")
+        send_bookmark.set()
+        await until(lambda: followed.last_event_age() == 0.0, what="the bookmark")
         assert followed.metrics.changes == 0
 
 
-async def test_a_collection_that_never_changes_does_not_seem_a_dead_server(
+async def test_a_collection_that_never_changes_does_not_count_as_a_dead_server(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads.append(page(version=10))  # every watch stays silent, without even a bookmark
@@ -263,17 +270,17 @@ async def test_a_collection_that_never_changes_does_not_seem_a_dead_server(
         decode=decode,
         silence_seconds=0.05,
         backoff=Backoff(first=0.01, longest=0.02),
-        monotonic=lambda: float(len(faulty.queries)),  # time goes by in watches
+        monotonic=lambda: float(len(faulty.watch_queries)),  # each watch takes a second
     )
 
     async with running(followed):
-        await until(lambda: len(faulty.queries) >= 6, what="watches come again and again")
+        await until(lambda: len(faulty.watch_queries) >= 6, what="the sixth watch")
 
         assert followed.last_event_age() <= 1
         assert followed.metrics.failures == 0
 
 
-async def test_an_error_of_the_callback_with_one_object_leaves_all_others_followed(
+async def test_after_an_error_of_the_callback_the_informer_continues(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     observed: list[tuple[str | None, str | None]] = []
@@ -309,7 +316,7 @@ async def test_cancelling_leaves_nothing_running(
         faulty_client, "/api/v1/things", decode=decode, backoff=Backoff(first=60, longest=60)
     )
     task = asyncio.create_task(followed.run())
-    await until(lambda: faulty.queries, what="the watch")
+    await until(lambda: faulty.watch_queries, what="the watch")
 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -318,7 +325,7 @@ async def test_cancelling_leaves_nothing_running(
     assert not [other for other in asyncio.all_tasks() if "Informer" in repr(other)]
 
 
-def test_lines_are_whole_however_they_arrive() -> None:
+def test_lines_are_complete_however_the_chunks_are_cut() -> None:
     lines = Lines()
 
     assert [lines.feed(chunk) for chunk in (b"a", b"b", b"c\nd\n\ne", b"\n")] == [
@@ -342,7 +349,7 @@ def test_backoff_doubles_up_to_its_limit_and_starts_again() -> None:
     assert backoff.next() <= 1
 
 
-async def test_a_copy_that_is_not_followed_shows_the_reason_until_the_server_answers(
+async def test_the_failure_is_known_until_the_server_answers_again(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
     faulty.reads.append(page(item("a", 9), version=10))

@@ -28,10 +28,7 @@ async def test_changes_of_the_cluster_reach_the_copy(client: Client, namespace: 
         *(client.create(configmaps(namespace), configmap(f"m-{i}", x="old")) for i in range(520))
     )
     followed = Informer(
-        client,
-        configmaps(namespace),
-        decode=decode,
-        selectors={"labelSelector": "tried=yes"},
+        client, configmaps(namespace), decode=decode, selectors={"labelSelector": "tried=yes"}
     )
 
     async with running(followed):
@@ -73,7 +70,7 @@ async def test_a_restart_of_the_api_server_is_survived(
             except ApiError:
                 await asyncio.sleep(0.1)
 
-        await until(lambda: len(followed.store) == 2, what="the object made after the restart")
+        await until(lambda: len(followed.store) == 2, what="the object created after the restart")
         assert followed.metrics.failures > 0
 
 
@@ -83,14 +80,14 @@ async def test_the_server_reports_expired_history_in_the_stream(client: Client) 
         paths.namespaces(), resource_version="1", server_seconds=5, silence_seconds=30
     )
 
-    async def errors() -> list[Change]:
+    async def changes() -> list[Change]:
         async with aclosing(chunks):
             return [decode_change(line) async for chunk in chunks for line in lines.feed(chunk)]
 
     try:
-        (change,) = await errors()
+        (change,) = await changes()
     except Gone:
-        return  # by the HTTP status, which is as good
+        return  # the HTTP status said so, which is as good
     assert change.type == "ERROR"
     assert isinstance(stream_error(bytes(change.object)), Gone)
 
@@ -114,7 +111,7 @@ def pod_manifest() -> dict[str, object]:
     }
 
 
-async def test_pods_and_nodes_of_a_true_server_are_read(
+async def test_pods_and_nodes_of_a_true_api_server_are_read(
     client: Client, namespace: str, pod_manifest: dict[str, object]
 ) -> None:
     account = paths.Namespaced("serviceaccounts")(namespace)

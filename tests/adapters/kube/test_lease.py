@@ -1,4 +1,4 @@
-"""Leader election on a true API server, and how webhooks judge the Lease."""
+"""Leader election on a true API server, and whether a webhook counts the Lease as fresh."""
 
 import asyncio
 import json
@@ -23,19 +23,19 @@ QUICK = Timing(duration=1, deadline=0.6, retry=0.05)
 
 
 class Contest:
-    """Candidates for one Lease in a namespace of its own."""
+    """Replicas that compete for a Lease in a namespace of its own."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
         self.namespace = namespace
         self.tasks: dict[str, asyncio.Task[None]] = {}
-        self.ill: set[str] = set()
+        self.unhealthy: set[str] = set()
 
     def enter(self, identity: str, timing: Timing = QUICK) -> LeaseHolder:
         holder = LeaseHolder(
             self.client,
             identity=identity,
-            healthy=lambda: identity not in self.ill,
+            healthy=lambda: identity not in self.unhealthy,
             namespace=self.namespace,
             timing=timing,
         )
@@ -55,11 +55,11 @@ class Contest:
 
 @pytest.fixture
 async def contest(client: Client, namespace: str) -> AsyncIterator[Contest]:
-    made = Contest(client, namespace)
-    yield made
-    for task in made.tasks.values():
+    result = Contest(client, namespace)
+    yield result
+    for task in result.tasks.values():
         task.cancel()
-    await asyncio.gather(*made.tasks.values(), return_exceptions=True)
+    await asyncio.gather(*result.tasks.values(), return_exceptions=True)
 
 
 async def test_the_lease_names_suspect_nodes_until_they_are_cleared(
@@ -75,18 +75,18 @@ async def test_the_lease_names_suspect_nodes_until_they_are_cleared(
         timing=QUICK,
     )
 
-    async def said() -> dict[str, str]:
+    async def listed() -> dict[str, str]:
         content = await client.get(paths.leases(namespace, names.LEASE))
-        shown: dict[str, str] = json.loads(content["metadata"]["annotations"][names.SUSPECTS])
-        return shown
+        result: dict[str, str] = json.loads(content["metadata"]["annotations"][names.SUSPECTS])
+        return result
 
     task = asyncio.create_task(holder.run())
     try:
         await holder.held.wait()
-        assert await said() == dict(islice(suspects.items(), 100))
+        assert await listed() == dict(islice(suspects.items(), 100))
         suspects.clear()
         await asyncio.sleep(10 * QUICK.retry)
-        assert await said() == {}
+        assert await listed() == {}
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -102,7 +102,7 @@ async def test_one_of_many_candidates_holds_the_lease(contest: Contest) -> None:
     assert (await contest.lease())["leaseDurationSeconds"] == 15
 
 
-async def test_a_released_lease_goes_to_the_next_at_once(contest: Contest) -> None:
+async def test_a_released_lease_goes_to_the_next_candidate_at_once(contest: Contest) -> None:
     first = contest.enter("first", Timing(retry=0.05))
     await until(first.held.is_set, what="the first holds it")
     second = contest.enter("second", Timing(retry=0.05))
@@ -122,18 +122,18 @@ async def test_a_lease_is_released_although_a_renewal_was_still_on_its_way(
 ) -> None:
     first = contest.enter("first", Timing())
     await until(first.held.is_set, what="the first holds it")
-    read, late = contest.client.get, [{"spec": {"leaseDurationSeconds": 14}}]
+    get, renewals = contest.client.get, [{"spec": {"leaseDurationSeconds": 14}}]
 
-    async def overtaken(path: str) -> dict[str, Any]:
-        lease = await read(path)
-        if late:
-            await contest.client.merge_patch(path, late.pop())
+    async def get_and_renew(path: str) -> dict[str, Any]:
+        lease = await get(path)
+        if renewals:
+            await contest.client.merge_patch(path, renewals.pop())
         return lease
 
-    monkeypatch.setattr(contest.client, "get", overtaken)
+    monkeypatch.setattr(contest.client, "get", get_and_renew)
     await contest.stop("first")
 
-    assert not late
+    assert not renewals
     assert (await contest.lease())["holderIdentity"] == ""
 
 
@@ -142,33 +142,35 @@ async def test_an_unhealthy_leader_loses_the_lease_to_a_healthy_candidate(contes
     await until(first.held.is_set, what="the first holds it")
     second = contest.enter("second")
 
-    contest.ill.add("first")
+    contest.unhealthy.add("first")
     with pytest.raises(LeaseLost, match="healthy: False"):
         await asyncio.wait_for(contest.tasks["first"], 30)
-    assert (await contest.lease())["holderIdentity"] == "first", "released while it may still act"
+    assert (await contest.lease())["holderIdentity"] == "first", (
+        "it was released while its holder might still act"
+    )
     await until(second.held.is_set, what="the second holds it")
 
     assert (await contest.lease())["holderIdentity"] == "second"
 
 
 async def test_an_unhealthy_candidate_does_not_acquire(contest: Contest) -> None:
-    contest.ill.add("first")
+    contest.unhealthy.add("first")
     first = contest.enter("first")
     await asyncio.sleep(0.3)
     assert not first.held.is_set()
 
-    contest.ill.clear()
+    contest.unhealthy.clear()
     await until(first.held.is_set, what="the first holds it")
 
 
-async def test_a_lease_taken_by_another_candidate_is_lost(contest: Contest) -> None:
+async def test_a_lease_that_another_candidate_acquired_is_lost(contest: Contest) -> None:
     first = contest.enter("first", Timing(retry=0.05))
     await until(first.held.is_set, what="the first holds it")
 
-    patch = {"spec": {"holderIdentity": "thief"}}
+    patch = {"spec": {"holderIdentity": "rival"}}
     await contest.client.merge_patch(paths.leases(contest.namespace, "kfext-controller"), patch)
 
-    with pytest.raises(LeaseLost, match="held by thief"):
+    with pytest.raises(LeaseLost, match="held by rival"):
         await asyncio.wait_for(contest.tasks["first"], 30)
 
 
@@ -216,23 +218,23 @@ async def test_a_lease_that_cannot_be_renewed_is_lost(
     assert len(faulty.read_queries) > 5, "it gave up at the first failure"
 
 
-async def test_a_renewal_without_an_answer_leaves_time_for_another(
+async def test_after_a_renewal_without_an_answer_there_is_time_for_another_renewal(
     contest: Contest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = contest.enter("me", Timing(duration=5, deadline=4.0, retry=0.05))
     await until(holder.held.is_set, what="it holds the lease")
-    take, hangs = holder._try_acquire, asyncio.Event()
+    try_acquire, hangs = holder._try_acquire, asyncio.Event()
 
-    async def hangs_once() -> bool:
+    async def hang_once() -> bool:
         if not hangs.is_set():
             hangs.set()
             await asyncio.sleep(3600)
-        return await take()
+        return await try_acquire()
 
-    monkeypatch.setattr(holder, "_try_acquire", hangs_once)
+    monkeypatch.setattr(holder, "_try_acquire", hang_once)
     await until(hangs.is_set, what="a renewal hangs")
     before = holder._renewed_at
-    await until(lambda: holder._renewed_at > before, what="the next one is answered")
+    await until(lambda: holder._renewed_at > before, what="the next renewal is answered")
     assert holder.held.is_set()
 
 
@@ -254,14 +256,16 @@ async def test_a_holder_that_was_suspended_for_too_long_may_no_longer_act(
     await until(holder.held.is_set, what="it holds the lease")
     assert holder.may_act()
 
-    now += timing.deadline  # at once, before `run` had its turn
+    now += timing.deadline  # the event loop has not run `holder.run` since
     assert not holder.may_act()
     with pytest.raises(LeaseLost, match=r"not renewed for 10\.0 s"):
         await asyncio.wait_for(task, 30)
     assert not holder.may_act()
 
 
-async def test_another_holder_is_judged_by_the_local_clock(client: Client, namespace: str) -> None:
+async def test_whether_another_holder_is_alive_is_judged_by_the_local_clock(
+    client: Client, namespace: str
+) -> None:
     spec = {
         "holderIdentity": "other",
         "leaseDurationSeconds": 15,
@@ -281,7 +285,7 @@ async def test_another_holder_is_judged_by_the_local_clock(client: Client, names
     task = asyncio.create_task(holder.run())
 
     await asyncio.sleep(0.5)
-    assert not holder.held.is_set(), "it trusted the wall clock of another machine"
+    assert not holder.held.is_set(), "it compared with the wall clock of another machine"
     now = 1014.9
     await asyncio.sleep(0.5)
     assert not holder.held.is_set()
@@ -293,28 +297,25 @@ async def test_another_holder_is_judged_by_the_local_clock(client: Client, names
         await task
 
 
-# Observations of a webhook: (renewTime, wall clock, monotonic clock), then the clock at the check.
-SIGHTS: dict[str, tuple[list[tuple[float | None, float, float]], float, bool]] = {
-    "no lease was ever seen": ([], 5, False),
-    "there is no lease": ([(None, 1000, 5)], 5, False),
-    "at first sight it was renewed just now": ([(1000, 1001, 5)], 5, True),
-    "at first sight it was renewed long ago": ([(1000, 1031, 5)], 5, False),
-    "the time left at first sight has passed": ([(1000, 1020, 5)], 15.1, False),
-    "the time left at first sight has not passed": ([(1000, 1020, 5)], 14.9, True),
+# Observations by a webhook: (renewTime, wall clock, monotonic clock). Then the monotonic clock at
+# the check, and whether the Lease is fresh, as it is for 30 s after a renewal.
+OBSERVATIONS: dict[str, tuple[list[tuple[float | None, float, float]], float, bool]] = {
+    "no Lease was ever observed": ([], 5, False),
+    "there is no Lease": ([(None, 1000, 5)], 5, False),
+    "first observed just after a renewal": ([(1000, 1001, 5)], 5, True),
+    "first observed 31 s after a renewal": ([(1000, 1031, 5)], 5, False),
+    "first observed 20 s after a renewal, 10.1 s ago": ([(1000, 1020, 5)], 15.1, False),
+    "first observed 20 s after a renewal, 9.9 s ago": ([(1000, 1020, 5)], 14.9, True),
     "the local wall clock is behind": ([(1000, 900, 5)], 34.9, True),
-    "the local wall clock is behind, and time passes": ([(1000, 900, 5)], 35.1, False),
-    "the local wall clock is ahead, but a renewal was seen": (
+    "the local wall clock is behind, and 30 s have passed": ([(1000, 900, 5)], 35.1, False),
+    "the local wall clock is ahead, but a renewal was observed": (
         [(1000, 9000, 5), (1002, 9002, 7)],
         36.9,
         True,
     ),
-    "the same renewTime seen again is no renewal": (
-        [(1000, 1000, 5), (1000, 1030, 35)],
-        35.1,
-        False,
-    ),
+    "the same renewTime again is no renewal": ([(1000, 1000, 5), (1000, 1030, 35)], 35.1, False),
     "it was deleted": ([(1000, 1000, 5), (None, 1001, 6)], 6, False),
-    "it was deleted and an old lease was restored": (
+    "it was deleted, and an old Lease was restored": (
         [(1000, 1000, 5), (None, 1001, 6), (900, 1002, 7)],
         7,
         False,
@@ -322,12 +323,12 @@ SIGHTS: dict[str, tuple[list[tuple[float | None, float, float]], float, bool]] =
 }
 
 
-@pytest.mark.parametrize(("sights", "at", "want"), SIGHTS.values(), ids=SIGHTS.keys())
+@pytest.mark.parametrize(("observations", "at", "want"), OBSERVATIONS.values(), ids=OBSERVATIONS)
 def test_whether_a_lease_is_fresh(
-    sights: list[tuple[float | None, float, float]], *, at: float, want: bool
+    observations: list[tuple[float | None, float, float]], *, at: float, want: bool
 ) -> None:
     watch = LeaseWatch()
-    for renewed, wall, monotonic in sights:
+    for renewed, wall, monotonic in observations:
         watch.observe(renewed, wall=wall, monotonic=monotonic)
 
     assert watch.fresh(monotonic=at) is want
@@ -342,5 +343,5 @@ def test_whether_a_lease_is_fresh(
         (b"[]", 0.0),
     ],
 )
-def test_the_renew_time_is_parsed(raw: bytes, want: float) -> None:
+def test_the_renew_time_of_a_lease(raw: bytes, want: float) -> None:
     assert decode_lease(raw).renewed == want

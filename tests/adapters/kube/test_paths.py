@@ -1,4 +1,4 @@
-"""URL paths: names are escaped, and each resource is known by its path."""
+"""URL paths: names are escaped, and the resource can be read from the path."""
 
 import pytest
 
@@ -14,7 +14,7 @@ PATHS = {
         "pods/resize",
     ),
     "all namespaces": (paths.pods(), "/api/v1/pods", "pods"),
-    "a namespace is an object too": (paths.namespaces("ns"), "/api/v1/namespaces/ns", "namespaces"),
+    "a namespace as an object": (paths.namespaces("ns"), "/api/v1/namespaces/ns", "namespaces"),
     "a namespaced collection": (
         paths.jobs(KINDS["TFJob"], "ns"),
         "/apis/kubeflow.org/v1/namespaces/ns/tfjobs",
@@ -25,7 +25,7 @@ PATHS = {
         "/apis/kfext.dev/v1alpha1/trainingpolicies/default",
         "trainingpolicies",
     ),
-    "a hostile name cannot leave its place": (
+    "a hostile name stays one segment of the path": (
         paths.nodes("../secrets?x=1"),
         "/api/v1/nodes/..%2Fsecrets%3Fx%3D1",
         "nodes",

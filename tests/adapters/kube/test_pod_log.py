@@ -1,4 +1,4 @@
-"""Each line of a log is read once, and the newest lines whatever a job prints."""
+"""Each line of a log is read once, and the newest lines are read whatever a job prints."""
 
 from typing import cast
 
@@ -11,14 +11,14 @@ from kfext.kube.pod_log import MOST_BYTES, PodLog, lines_of, newer
 
 
 class FakeKubelet:
-    """Answers as kubelet does: the last lines, and of them the oldest bytes."""
+    """Answers like the kubelet: the first bytes of the last lines."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.requests = 0
 
     def write(self, *lines: str, second: int = 0) -> None:
-        """Have a container write lines; each has a time of its own."""
+        """Write lines as a container, each with its own timestamp."""
         for line in lines:
             stamp = f"2026-11-22T10:{second // 60:02}:{second % 60:02}.{len(self.written):09}Z"
             self.written.append(f"{stamp} {line}\n".encode())
@@ -71,7 +71,7 @@ async def test_fewer_long_lines_are_requested_until_the_newest_is_among_them() -
     assert await texts(log) == [str(number) for number in range(150)]
 
 
-async def test_a_line_longer_than_an_answer_is_cut_and_the_next_is_read() -> None:
+async def test_a_line_longer_than_an_answer_is_cut_and_the_next_line_is_read() -> None:
     kubelet = FakeKubelet()
     log = reader(kubelet)
     kubelet.write("x" * 2 * MOST_BYTES)
@@ -81,7 +81,7 @@ async def test_a_line_longer_than_an_answer_is_cut_and_the_next_is_read() -> Non
     assert await texts(log) == ["next"]
 
 
-async def test_lines_of_a_new_file_are_read_after_the_old_one_was_rotated() -> None:
+async def test_lines_of_a_new_file_are_read_after_the_old_file_was_rotated() -> None:
     kubelet = FakeKubelet()
     log = reader(kubelet)
     kubelet.write("a", "b")
@@ -104,13 +104,13 @@ async def test_after_the_clock_was_set_back_lines_are_still_read() -> None:
 
 
 ANSWERS: dict[str, tuple[bytes, list[str]]] = {
-    "nothing": (b"", []),
-    "bytes that are no text": (b"2026-11-22T10:00:00Z a\xff\x00b\n", ["a\ufffd\x00b"]),
+    "no output": (b"", []),
+    "bytes that are not UTF-8": (b"2026-11-22T10:00:00Z a\xff\x00b\n", ["a\ufffd\x00b"]),
     "an empty line": (b"2026-11-22T10:00:00Z \n", [""]),
-    "without an end": (b"2026-11-22T10:00:00Z a", ["a"]),
-    "the rest of a line that began before": (b"rest\n2026-11-22T10:00:00Z a\n", ["a"]),
-    "of a node in another time zone": (b"2026-11-22T18:00:00.123456789+08:00 a\n", ["a"]),
-    "an answer that is no log": (b"unable to retrieve container logs\n", []),
+    "a line without an end": (b"2026-11-22T10:00:00Z a", ["a"]),
+    "the end of a line that was cut": (b"rest\n2026-11-22T10:00:00Z a\n", ["a"]),
+    "a node in a different time zone": (b"2026-11-22T18:00:00.123456789+08:00 a\n", ["a"]),
+    "an answer that is not a log": (b"unable to retrieve container logs\n", []),
 }
 
 
@@ -119,7 +119,7 @@ def test_the_lines_of_an_answer(body: bytes, want: list[str]) -> None:
     assert [line.text for line in lines_of(body)] == want
 
 
-def test_the_time_of_a_line_is_that_of_its_zone() -> None:
+def test_the_time_of_a_line_respects_its_time_zone() -> None:
     here, there = lines_of(b"2026-11-22T10:00:00.5Z a\n2026-11-22T02:30:00.5-07:30 b\n")
     assert here.at == there.at
 

@@ -1,4 +1,4 @@
-"""The leader's ConfigMaps on a true API server: who may write and read them, and their size."""
+"""The leader's ConfigMaps on a true API server: their size, and who may read and write them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,13 +23,13 @@ _GROUP = "rbac.authorization.k8s.io"
 
 @pytest.fixture
 def account(testbed: Testbed, home: str, tmp_path: Path) -> As:
-    """A client of a person who has a role of the manifests in kfext's namespace, and no other."""
+    """Return a function that connects as a user who has only a named Role of the manifests."""
 
     @asynccontextmanager
     async def with_role(name: str) -> AsyncIterator[Client]:
-        for made in (*read("base/controller/rbac.yaml"), *read("base/users/roles.yaml")):
-            if (made["kind"], made["metadata"]["name"]) == ("Role", name):
-                testbed.api.apply(made)
+        for manifest in (*read("base/controller/rbac.yaml"), *read("base/users/roles.yaml")):
+            if (manifest["kind"], manifest["metadata"]["name"]) == ("Role", name):
+                testbed.api.apply(manifest)
         user = f"has-{name}"
         testbed.api.apply(
             {
@@ -59,7 +59,7 @@ async def refused(request: Awaitable[object]) -> bool:
     return False
 
 
-async def test_the_longest_capacity_is_written_and_read_only_with_the_named_right(
+async def test_the_longest_capacity_record_is_written_and_read_only_with_the_named_permission(
     account: As,
 ) -> None:
     written = capacity_record(Ledger(large(9000, length=60)), None)

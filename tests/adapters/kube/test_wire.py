@@ -1,4 +1,4 @@
-"""Slim decoding reads the same as the parsers of the model, for any object."""
+"""Decoding from the wire gives the same values as the parsers of the model, for any object."""
 
 import copy
 import json
@@ -70,11 +70,7 @@ POD: dict[str, Any] = {
             }
         },
         "initContainers": [
-            {
-                "name": "side",
-                "restartPolicy": "Always",
-                "resources": {"requests": {"cpu": "100m"}},
-            },
+            {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
             {"resources": {"requests": {"memory": "4Gi"}}},
         ],
         "containers": [
@@ -125,25 +121,25 @@ NODE: dict[str, Any] = {
 }
 
 
-def places(value: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+def paths_in(value: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
     children: list[tuple[str | int, Any]] = []
     if isinstance(value, dict):
         children = list(value.items())
     elif isinstance(value, list):
         children = list(enumerate(value))
-    return [at, *(place for key, child in children for place in places(child, (*at, key)))]
+    return [at, *(path for key, child in children for path in paths_in(child, (*at, key)))]
 
 
-def changed(base: Any, place: tuple[str | int, ...], value: Any) -> Any:
-    made = copy.deepcopy(base)
-    holder = made
-    for key in place[:-1]:
-        holder = holder[key]
-    holder[place[-1]] = value
-    return made
+def changed(base: Any, path: tuple[str | int, ...], value: Any) -> Any:
+    result = copy.deepcopy(base)
+    parent = result
+    for key in path[:-1]:
+        parent = parent[key]
+    parent[path[-1]] = value
+    return result
 
 
-ODD = st.one_of(
+MALFORMED = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
@@ -153,15 +149,15 @@ ODD = st.one_of(
 )
 
 
-WHOLE = {"full": POD, "resized": RESIZED, "gated": GATED, "empty": {}, "{}": {"metadata": {}}}
+PODS = {"full": POD, "resized": RESIZED, "gated": GATED, "empty": {}, "{}": {"metadata": {}}}
 
 
-@pytest.mark.parametrize("pod", WHOLE.values(), ids=WHOLE)
+@pytest.mark.parametrize("pod", PODS.values(), ids=PODS)
 def test_a_pod_is_read_as_by_the_model(pod: dict[str, Any]) -> None:
     assert decode_pod(json.dumps(pod).encode()) == parse_pod(pod)
 
 
-def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
+def test_every_field_that_the_model_reads_is_decoded() -> None:
     pod, gated = (decode_pod(json.dumps(raw).encode()) for raw in (POD, GATED))
 
     assert pod.owner_uid == "j"
@@ -190,6 +186,7 @@ def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
     assert gated.constraints.node_selector == (("disk", "ssd"),)
     assert len(gated.constraints.tolerations) == 1
     assert gated.constraints.claims == ("data",)
+    # Besides the volumes: a spread constraint, a resource claim and two fields of gangs.
     assert len(gated.constraints.unmodelled) == 4 + len(JUDGED_VOLUMES)
     resized = decode_pod(json.dumps(RESIZED).encode())
     assert resized.trainer == TrainerCpu(1500, None, given=700, restarts=True, beside=100)
@@ -198,9 +195,9 @@ def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
 
 @given(
     at=st.sampled_from(
-        [(base, place) for base in (POD, RESIZED, GATED) for place in places(base)[1:]]
+        [(base, path) for base in (POD, RESIZED, GATED) for path in paths_in(base)[1:]]
     ),
-    value=ODD,
+    value=MALFORMED,
 )
 def test_a_malformed_field_of_a_pod_is_read_as_by_the_model(
     at: tuple[Any, tuple[str | int, ...]], value: object
@@ -210,16 +207,16 @@ def test_a_malformed_field_of_a_pod_is_read_as_by_the_model(
     assert decode_pod(json.dumps(odd).encode()) == parse_pod(odd)
 
 
-@given(place=st.sampled_from(places(NODE)[1:]), value=ODD)
+@given(path=st.sampled_from(paths_in(NODE)[1:]), value=MALFORMED)
 def test_a_malformed_field_of_a_node_is_read_as_by_the_model(
-    place: tuple[str | int, ...], value: object
+    path: tuple[str | int, ...], value: object
 ) -> None:
-    odd = changed(NODE, place, value)
+    odd = changed(NODE, path, value)
 
     assert decode_node(json.dumps(odd).encode()) == parse_node(odd)
 
 
-def test_equal_parts_of_different_objects_are_one_object() -> None:
+def test_equal_parts_of_different_objects_are_the_same_object() -> None:
     pod = decode_pod(json.dumps(GATED).encode())
     other = decode_pod(json.dumps(changed(GATED, ("metadata", "uid"), "u-2")).encode())
 
@@ -248,7 +245,7 @@ def test_pods_that_differ_only_in_their_node_share_their_requests() -> None:
     assert pod.host_ports is other.host_ports
 
 
-def test_pods_of_equal_cpu_share_it() -> None:
+def test_pods_with_equal_cpu_share_the_value() -> None:
     pod = decode_pod(json.dumps(RESIZED).encode())
     other = decode_pod(json.dumps(changed(RESIZED, ("metadata", "uid"), "u-2")).encode())
 
@@ -262,8 +259,8 @@ def test_a_malformed_object_is_refused_with_an_error_that_the_informer_skips(raw
             decode(raw)
 
 
-def test_an_edited_limit_range_is_another_object() -> None:
-    """Else the informer would not report it, and refused jobs would never be tried again."""
+def test_an_edited_limit_range_differs_from_the_old_value() -> None:
+    """If not, the informer would not report it, and refused jobs would never be tried again."""
     metadata = {"name": "l", "namespace": "team", "uid": "u"}
     first, second = (
         decode_limit_range(json.dumps({"metadata": {**metadata, "resourceVersion": v}}).encode())
@@ -275,23 +272,23 @@ def test_an_edited_limit_range_is_another_object() -> None:
 
 # --- objects that operators render from jobs ------------------------------------------------------
 
-MADE = jobset(replicated_job("first", pods=1), replicated_job(after={"first": "Complete"}))
+JOBSET = jobset(replicated_job("first", pods=1), replicated_job(after={"first": "Complete"}))
 
 
-@given(at=st.sampled_from(places(MADE)[1:]), value=ODD)
+@given(at=st.sampled_from(paths_in(JOBSET)[1:]), value=MALFORMED)
 def test_a_malformed_field_of_a_jobset_is_read_as_by_the_model(
     at: tuple[str | int, ...], value: object
 ) -> None:
-    odd = changed(MADE, at, value)
+    odd = changed(JOBSET, at, value)
     if isinstance(odd.get("metadata"), dict):
         assert decode_rendered(json.dumps(odd).encode()) == parse_rendered(odd)
 
 
 def with_env(number: int) -> Any:
-    made = replicated_job()
-    (container,) = made["template"]["spec"]["template"]["spec"]["containers"]
+    result = replicated_job()
+    (container,) = result["template"]["spec"]["template"]["spec"]["containers"]
     container["env"] = [{"name": f"V{at}"} for at in range(number)]
-    return made
+    return result
 
 
 def with_annotations(number: int) -> Any:
@@ -300,7 +297,7 @@ def with_annotations(number: int) -> Any:
 
 LARGE: dict[str, list[Any]] = {
     "28,000 replicated jobs": [{"name": f"n{at}", "template": {}} for at in range(28_000)],
-    "variables": [with_env(MOST_RENDERED)],
+    "environment variables": [with_env(MOST_RENDERED)],
     "annotations of a template": [with_annotations(MOST_RENDERED)],
     "many dependencies": [{"name": "a", "dependsOn": [{"name": "x"}] * MOST_RENDERED}],
 }
@@ -308,20 +305,20 @@ LARGE: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("replicated", LARGE.values(), ids=LARGE)
 def test_a_jobset_with_too_many_values_is_not_read(replicated: list[Any]) -> None:
-    made = decode_rendered(json.dumps(jobset(*replicated)).encode())
-    assert made is not None
-    assert made.job_uid == "uid-of-the-job"
-    assert made.templates.groups == ()
-    assert f"values, more than the {MOST_RENDERED} that kfext handles" in made.templates.beyond
+    rendered = decode_rendered(json.dumps(jobset(*replicated)).encode())
+    assert rendered is not None
+    assert rendered.job_uid == "uid-of-the-job"
+    assert rendered.templates.groups == ()
+    assert f"values, more than the {MOST_RENDERED} that kfext handles" in rendered.templates.beyond
 
 
 def test_a_jobset_with_the_allowed_number_of_large_templates_is_read() -> None:
-    made = decode_rendered(
+    rendered = decode_rendered(
         json.dumps(jobset(*[{**with_env(1000), "name": f"n{at}"} for at in range(16)])).encode()
     )
-    assert made is not None
-    assert len(made.templates.groups) == 16
-    assert not made.templates.beyond
+    assert rendered is not None
+    assert len(rendered.templates.groups) == 16
+    assert not rendered.templates.beyond
 
 
 # --- the cache of equal parts, bounded by bytes --------------------------------------------------
@@ -329,19 +326,19 @@ def test_a_jobset_with_the_allowed_number_of_large_templates_is_read() -> None:
 
 def test_equal_texts_are_decoded_once() -> None:
     cache: Shared[list[int]] = Shared()
-    assert cache.decoded(b"text", list) is cache.decoded(b"text", list)
+    assert cache.get_or_decode(b"text", list) is cache.get_or_decode(b"text", list)
 
 
 def test_the_cached_texts_have_a_bounded_size_and_the_oldest_are_dropped() -> None:
     cache: Shared[bytes] = Shared(most=100, longest=50)
     for number in range(1000):
-        cache.decoded(b"%08d" % number, bytes)
+        cache.get_or_decode(b"%08d" % number, bytes)
         assert cache.bytes <= 100
-    assert cache.decoded(b"%08d" % 999, lambda text: b"decoded again") == b"00000999"
-    assert cache.decoded(b"%08d" % 0, lambda text: b"decoded again") == b"decoded again"
+    assert cache.get_or_decode(b"%08d" % 999, lambda text: b"decoded again") == b"00000999"
+    assert cache.get_or_decode(b"%08d" % 0, lambda text: b"decoded again") == b"decoded again"
 
 
 def test_a_long_text_is_not_cached() -> None:
     cache: Shared[int] = Shared(most=100, longest=50)
-    assert cache.decoded(b"x" * 51, len) == 51
+    assert cache.get_or_decode(b"x" * 51, len) == 51
     assert cache.bytes == 0

@@ -1,7 +1,7 @@
-"""The components, compiled by kfp and run: by kfp.local, and by the command of a compiled step.
+"""The components are compiled by kfp, and run by kfp.local and by the command of a compiled step.
 
-kfp needs an older Kubernetes client than the tests have, so it is installed beside them. The API
-server is a fake, and cases on a real cluster are in e2e/cases/real/test_pipelines.py.
+kfp needs an older Kubernetes client than the tests do, so it is in a virtual environment of its
+own. The API server is a fake; e2e/cases/real/test_pipelines.py has a real cluster.
 """
 
 import json
@@ -17,39 +17,39 @@ import yaml
 
 from e2e.harness.steps import Step, author
 from tests.contract.manifests import REPOSITORY
-from tests.unit.pipelines.fake_api import FakeApi, condition, placed, queued, served
+from tests.unit.pipelines.fake_api import FakeApi, condition, placed, queued, serve
 
 pytestmark = pytest.mark.long
 GOLDEN = REPOSITORY / "tests/contract/pipeline.yaml"
-RUNS = [condition("Created"), condition("Running")]
-MOVES = [(RUNS, queued(1)), (RUNS, placed(10)), ([condition("Succeeded")], placed(40))]
+RUNNING = [condition("Created"), condition("Running")]
+MOVES = [(RUNNING, queued(1)), (RUNNING, placed(10)), ([condition("Succeeded")], placed(40))]
 VERSION = next(yaml.safe_load_all(GOLDEN.read_text()))["sdkVersion"].removeprefix("kfp-")
 
 
 @pytest.fixture(scope="session")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a virtual environment with kfext and the kfp that compiled the golden file."""
+    """Return the Python of a virtual environment with kfext and the kfp of the golden file."""
     return author(tmp_path_factory.mktemp("kfp"), f"kfp[kubernetes]=={VERSION}")
 
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[tuple[FakeApi, dict[str, str]]]:
-    """Serve a cluster where a job waits, trains and succeeds; yield it and the environment."""
+    """Serve a cluster where a job waits, trains and succeeds; yield it and a step's environment."""
     api = FakeApi(MOVES)
-    with served(api, folder) as kubeconfig:
+    with serve(api, folder) as kubeconfig:
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "KUBECONFIG": str(kubeconfig)}
         environment.pop("KUBERNETES_SERVICE_HOST", None)
         yield api, environment
 
 
 def test_the_newest_kfp_compiles_the_golden_file(python: Path, tmp_path: Path) -> None:
-    made = tmp_path / "pipeline.yaml"
+    compiled = tmp_path / "pipeline.yaml"
     subprocess.run(
-        [python, "-m", "tests.adapters.pipelines.golden", made],
+        [python, "-m", "tests.adapters.pipelines.golden", compiled],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         check=True,
     )
-    assert made.read_text() == GOLDEN.read_text()
+    assert compiled.read_text() == GOLDEN.read_text()
 
 
 REFUSED = {
@@ -61,12 +61,12 @@ REFUSED = {
         "pytorchjob('i', ['c'], settings={'kfext.dev/colocation': 'always'})",
         "colocation: 'always'",
     ),
-    "an argument that is no literal": (
+    "an argument that is not a literal": (
         "command_of(print, rate=PipelineParameterChannel('rate', channel_type='String'))",
         "pass a value of the pipeline as text: rate=",
     ),
 }
-IMPORTS = (
+PREAMBLE = (
     "from kfp.dsl.pipeline_channel import PipelineParameterChannel\n"
     "from kfext.pipelines.components import command_of, pytorchjob\n"
 )
@@ -77,7 +77,7 @@ def test_a_wrong_argument_is_refused_where_the_pipeline_is_written(
     python: Path, written: str, why: str
 ) -> None:
     done = subprocess.run(
-        [python, "-c", IMPORTS + written],
+        [python, "-c", PREAMBLE + written],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
@@ -96,13 +96,13 @@ def test_the_example_runs_with_kfp_local(python: Path, tmp_path: Path) -> None:
             text=True,
             check=False,
         )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert "Placed on node-1, step 10/40, loss 0.1" in said
-    assert api.asked.count("POST") == 2
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    assert "Placed on node-1, step 10/40, loss 0.1" in output
+    assert api.methods.count("POST") == 2
 
 
-OF_TASK: dict[str, Any] = {
+TASK_SETTINGS: dict[str, Any] = {
     "nodeSelector": {"disk": "ssd"},
     "tolerations": [{"key": "gpu", "operator": "Exists"}],
     "env": [{"name": "A", "value": "b"}],
@@ -118,7 +118,11 @@ def test_the_command_of_a_compiled_step_passes_the_settings_of_the_step_to_the_j
     """The back end of Kubeflow Pipelines fills `task_config`; kfp.local leaves it empty."""
     step = Step.compiled(GOLDEN, output=tmp_path / "output.json")
     command = step.command(
-        image="i", command=["train"], replicas=2, settings={"elastic": "1-4"}, task_config=OF_TASK
+        image="i",
+        command=["train"],
+        replicas=2,
+        settings={"elastic": "1-4"},
+        task_config=TASK_SETTINGS,
     )
     pod = {"KFP_POD_NAME": "step", "KFP_POD_UID": "uid-of-step"}
     with cluster(tmp_path) as (api, environment):
@@ -133,6 +137,6 @@ def test_the_command_of_a_compiled_step_passes_the_settings_of_the_step_to_the_j
     spec = api.job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     (container,) = spec["containers"]
     result = {**spec, **container}
-    assert {key: result[key] for key in OF_TASK} == OF_TASK
-    figures = json.loads((tmp_path / "output.json").read_text())["artifacts"]["metrics"]
-    assert figures["artifacts"][0]["metadata"]["loss"] == 0.025
+    assert {key: result[key] for key in TASK_SETTINGS} == TASK_SETTINGS
+    output = json.loads((tmp_path / "output.json").read_text())["artifacts"]["metrics"]
+    assert output["artifacts"][0]["metadata"]["loss"] == 0.025

@@ -9,7 +9,7 @@ from e2e.testbed.preflight import Unavailable
 
 
 class Machine:
-    """Folders that may have a program, and a stand-in that states its version."""
+    """The folders that are searched for a program; `put` writes a script that prints a version."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.assets, self.cache, self.path = folder / "assets", folder / "cache", folder / "path"
@@ -19,7 +19,7 @@ class Machine:
         monkeypatch.setenv("KFEXT_CACHE", str(self.cache))
         monkeypatch.setenv("PATH", str(self.path))
 
-    def put(self, place: str, name: str, says: str) -> Path:
+    def put(self, place: str, name: str, prints: str) -> Path:
         source = binaries.SOURCES[name]
         folder = {
             "assets": self.assets,
@@ -28,7 +28,7 @@ class Machine:
         }[place]
         folder.mkdir(parents=True, exist_ok=True)
         program = folder / name
-        program.write_text(f"#!/bin/sh\necho '{says}'\n")
+        program.write_text(f"#!/bin/sh\necho '{prints}'\n")
         program.chmod(0o755)
         return program
 
@@ -39,7 +39,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 @pytest.mark.parametrize(
-    ("name", "says", "accepted"),
+    ("name", "prints", "accepted"),
     [
         ("kube-apiserver", "Kubernetes v1.32.0", True),
         ("kube-apiserver", "Kubernetes v1.31.9", False),
@@ -53,14 +53,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         ("kwok", "kwok version v0.8.0", False),  # its stages come from the pinned module
     ],
 )
-def test_program_on_path_must_be_new_enough(
-    machine: Machine, name: str, says: str, accepted: bool
+def test_a_program_on_the_path_must_be_new_enough(
+    machine: Machine, name: str, prints: str, accepted: bool
 ) -> None:
-    program = machine.put("path", name, says)
+    program = machine.put("path", name, prints)
     assert binaries.find(name) == (program if accepted else None)
 
 
-def test_failed_build_leaves_no_program_and_gives_the_reason(
+def test_a_failed_build_leaves_no_program_and_raises_its_reason(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler = machine.path / "go"
@@ -74,8 +74,8 @@ def test_failed_build_leaves_no_program_and_gives_the_reason(
     with pytest.raises(Unavailable, match="no space left on device"):
         binaries.resolve("etcd")
     assert binaries.find("etcd") is None
-    left = [path.name for path in machine.cache.rglob("*") if path.is_file()]
-    assert left == [".lock"]
+    files = [path.name for path in machine.cache.rglob("*") if path.is_file()]
+    assert files == [".lock"]
 
 
 def test_a_program_that_two_processes_need_at_once_is_built_once(machine: Machine) -> None:
@@ -94,9 +94,9 @@ def test_a_program_that_two_processes_need_at_once_is_built_once(machine: Machin
 
 
 def test_the_common_source_of_several_programs_has_one_version_and_is_compiled_once() -> None:
-    apart = {"etcd", "kubernetes"}  # they share little with other programs
+    excluded = {"etcd", "kubernetes"}  # they share little with other programs
     versions: dict[str, set[str]] = {}
-    for source in {source for source in binaries.SOURCES.values() if source.module not in apart}:
+    for source in {source for source in binaries.SOURCES.values() if source.module not in excluded}:
         pinned = (source.folder / "go.mod").read_text()
         for module, version in re.findall(r"^\t?(?:require )?(\S+) (v\S+)", pinned, re.MULTILINE):
             versions.setdefault(module, set()).add(version)

@@ -2,11 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.testbed.images.layers import (
-    Recipe,
-    files_below,
-    key,
-)
+from e2e.testbed.images.layers import Recipe, files_below, key
 
 
 def test_a_layer_is_built_once_for_the_same_inputs(
@@ -42,11 +38,11 @@ def test_a_layer_that_could_not_be_filled_leaves_nothing_and_is_tried_again(
     assert Recipe("name", [], lambda folder: None).layer().path.exists()
 
 
-def test_keys_separate_adjacent_inputs() -> None:
+def test_the_key_depends_on_where_an_input_ends() -> None:
     assert key(["ab", "c"]) != key(["a", "bc"])
 
 
-def test_inputs_are_files_by_name_and_content_without_compiled_ones(tmp_path: Path) -> None:
+def test_inputs_are_files_by_name_and_content_without_compiled_files(tmp_path: Path) -> None:
     (tmp_path / "code/__pycache__").mkdir(parents=True)
     (tmp_path / "code/__pycache__/a.pyc").write_bytes(b"")
     (tmp_path / "code/a.py").write_text("a")

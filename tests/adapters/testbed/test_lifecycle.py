@@ -17,39 +17,39 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_down_needs_only_the_files_on_disk(name: str, tmp_path: Path) -> None:
-    made = Testbed.create(name)
-    started = process.start(["sleep", "60"], testbed=name, log=made.log("sleep"))
+    testbed = Testbed.create(name)
+    started = process.start(["sleep", "60"], testbed=name, log=testbed.log("sleep"))
     assert lifecycle.down(name) is True
     assert started.wait(5) != 0
     assert not (tmp_path / name).exists()
 
 
-def test_down_ends_processes_of_a_deleted_folder(name: str, tmp_path: Path) -> None:
+def test_down_ends_the_processes_of_a_testbed_without_a_folder(name: str, tmp_path: Path) -> None:
     started = process.start(["sleep", "60"], testbed=name, log=tmp_path / "log")
     assert lifecycle.down(name) is True
     assert started.wait(5) != 0
 
 
 @pytest.mark.parametrize(
-    ("kind", "named"), [("record", "link busy"), ("mount", "mount /somewhere")]
+    ("kind", "message"), [("record", "link busy"), ("mount", "mount /somewhere")]
 )
-def test_a_resisting_process_is_named_and_the_folder_stays_for_the_next_attempt(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, named: str
+def test_what_cannot_be_undone_is_named_and_the_folder_stays_for_the_next_attempt(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, message: str
 ) -> None:
-    made = Testbed.create(name)
+    testbed = Testbed.create(name)
     with monkeypatch.context() as patch:
         if kind == "record":
-            made.record.add("link", "busy")
+            testbed.record.add("link", "busy")
             patch.setitem(record.UNDO, "link", lambda _name: os.stat("/does/not/exist"))
         else:
             patch.setattr(lifecycle, "mount_points", lambda *_arguments: ["/somewhere"])
-        with pytest.raises(NotReadyError, match=named):
+        with pytest.raises(NotReadyError, match=message):
             lifecycle.down(name)
         assert (tmp_path / name).exists()
     assert lifecycle.down(name) is True
 
 
-def test_down_finds_all_remains_of_a_killed_up(name: str, tmp_path: Path) -> None:
+def test_down_removes_all_remains_of_a_killed_up(name: str, tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
         "from e2e.testbed.cluster import Testbed\n"

@@ -1,4 +1,4 @@
-"""The part of the machine for real nodes, and their installed and shared files."""
+"""The CPU budget, mounts, cgroups and containerd folders of real nodes."""
 
 from pathlib import Path
 
@@ -12,11 +12,11 @@ from e2e.testbed.realnodes.containerd import fill_from_template
 
 @pytest.mark.parametrize("cores", [1, 2, 4, 8, 64])
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
-def test_half_a_core_is_always_left_for_the_control_plane(cores: int, nodes: int) -> None:
+def test_half_a_core_is_left_for_the_control_plane(cores: int, nodes: int) -> None:
     assert cpu_budget(cores, nodes) * nodes <= cores * 1000 - 500
 
 
-def test_mounts_are_undone_deepest_first_newest_first_and_only_those_below() -> None:
+def test_only_mounts_below_a_folder_are_undone_the_deepest_and_newest_first() -> None:
     mountinfo = "\n".join(
         f"{number} 1 0:1 / {point} rw - tmpfs tmpfs rw"
         for number, point in enumerate(

@@ -9,7 +9,7 @@ import pytest
 
 from e2e.testbed import process
 
-# Reports once its signal handler is in place, so that no test is a race.
+# Prints once its signal handler is installed, so that no test is a race.
 _STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     "print('up', flush=True); time.sleep(60)"
@@ -41,17 +41,17 @@ def test_no_marked_process_survives(tmp_path: Path, name: str, code: str) -> Non
 
 
 @pytest.mark.parametrize("code", [_STUBBORN, _PARENT])
-def test_a_single_process_ends_whoever_started_it(tmp_path: Path, name: str, code: str) -> None:
+def test_a_single_process_is_ended_by_its_id(tmp_path: Path, name: str, code: str) -> None:
     started = _start(code, name, tmp_path / "x.log")
-    beside = _start(_PARENT, name, tmp_path / "y.log")
+    other = _start(_PARENT, name, tmp_path / "y.log")
     process.stop_marked(name, started.pid)
     assert started.wait(5) != 0
-    assert beside.poll() is None
-    process.stop_marked(name, started.pid)  # it has ended, as wanted
+    assert other.poll() is None
+    process.stop_marked(name, started.pid)  # no error if it has ended
 
 
-def test_process_of_another_testbed_is_left_alone(tmp_path: Path, name: str) -> None:
-    other = f"{name}-other"  # both names begin alike
+def test_a_process_of_another_testbed_is_left_alone(tmp_path: Path, name: str) -> None:
+    other = f"{name}-other"  # the names have the same prefix
     started = _start(_STUBBORN, other, tmp_path / "x.log")
     process.kill_marked(name)
     try:

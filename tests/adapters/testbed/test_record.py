@@ -9,16 +9,16 @@ from e2e.testbed.record import Record, remove_empty_file
 
 @pytest.fixture
 def undone(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """The undone entries, in order; an entry named "stuck" cannot be undone."""
-    seen: list[tuple[str, ...]] = []
+    """Return a list of the undone entries; an entry with the name `stuck` cannot be undone."""
+    entries: list[tuple[str, ...]] = []
 
     def undo(*arguments: str) -> None:
         if arguments == ("stuck",):
             raise OSError("busy")
-        seen.append(arguments)
+        entries.append(arguments)
 
     monkeypatch.setitem(module.UNDO, "link", undo)
-    return seen
+    return entries
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def undone(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         ('["link", "a', []),
     ],
 )
-def test_undo_is_newest_first_and_passes_over_a_line_cut_off(
+def test_the_newest_entry_is_undone_first_and_a_cut_line_is_skipped(
     tmp_path: Path, undone: list[tuple[str, ...]], written: str, expected: list[str]
 ) -> None:
     path = tmp_path / "record"
@@ -41,13 +41,13 @@ def test_undo_is_newest_first_and_passes_over_a_line_cut_off(
     assert not path.exists()
 
 
-def test_entry_is_on_disk_before_its_resource_is_created(tmp_path: Path) -> None:
+def test_an_entry_is_on_disk_before_its_resource_is_created(tmp_path: Path) -> None:
     path = tmp_path / "record"
     Record(path).add("link", "a")
     assert json.loads(path.read_text()) == ["link", "a"]
 
 
-def test_a_resisting_entry_is_named_and_stays_on_record(
+def test_an_entry_that_cannot_be_undone_is_named_and_stays_in_the_record(
     tmp_path: Path, undone: list[tuple[str, ...]]
 ) -> None:
     record = Record(tmp_path / "record")
@@ -59,23 +59,23 @@ def test_a_resisting_entry_is_named_and_stays_on_record(
 
 
 @pytest.mark.parametrize(
-    ("content", "neighbour", "left"),
+    ("content", "has_neighbour", "remaining"),
     [
         ("", False, []),
-        ("key", False, ["a", "a/b", "a/b/file"]),  # another program's
+        ("key", False, ["a", "a/b", "a/b/file"]),  # another program wrote it
         ("", True, ["a", "a/b", "a/b/other"]),
         (None, False, []),  # deleted already
         (None, True, ["a", "a/b", "a/b/other"]),
     ],
 )
-def test_empty_file_goes_with_its_empty_folders_only(
-    tmp_path: Path, content: str | None, neighbour: bool, left: list[str]
+def test_an_empty_file_is_removed_with_its_empty_folders(
+    tmp_path: Path, content: str | None, has_neighbour: bool, remaining: list[str]
 ) -> None:
     file = tmp_path / "a" / "b" / "file"
     file.parent.mkdir(parents=True)
     if content is not None:
         file.write_text(content)
-    if neighbour:
+    if has_neighbour:
         file.with_name("other").touch()
     remove_empty_file(str(file))
-    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == left
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == remaining

@@ -21,7 +21,7 @@ Suites: bookworm-security
 Components: main
 Signed-By: {KEY}
 """
-STRANGER = """\
+OTHER_ARCHIVE = """\
 Types: deb
 URIs: https://stranger.example/debian
 Suites: bookworm
@@ -40,10 +40,10 @@ CASES: Mapping[str, tuple[Mapping[str, str], str]] = {
         NEAR,
     ),
     "another signed archive is skipped": (
-        {"sources.list.d/a.sources": STRANGER, "sources.list.d/debian.sources": RELEASE},
+        {"sources.list.d/a.sources": OTHER_ARCHIVE, "sources.list.d/debian.sources": RELEASE},
         NEAR,
     ),
-    "an older machine: one line each": (
+    "an older machine with one line for each source": (
         {
             "sources.list": "# deb http://far.example/debian bookworm main\n"
             "deb-src http://far.example/debian bookworm main\n"
@@ -66,15 +66,15 @@ CASES: Mapping[str, tuple[Mapping[str, str], str]] = {
 }
 
 
-def configured(folder: Path, files: Mapping[str, str]) -> Path:
+def write_sources(folder: Path, files: Mapping[str, str]) -> Path:
     (folder / "sources.list.d").mkdir()
     for name, text in files.items():
         (folder / name).write_text(text)
     return folder
 
 
-@pytest.mark.parametrize(("files", "found"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("files", "mirror"), CASES.values(), ids=CASES)
 def test_the_mirror_of_debian_in_apts_files(
-    tmp_path: Path, files: Mapping[str, str], found: str
+    tmp_path: Path, files: Mapping[str, str], mirror: str
 ) -> None:
-    assert rootfs.debian_mirror("bookworm", configured(tmp_path, files)) == found
+    assert rootfs.debian_mirror("bookworm", write_sources(tmp_path, files)) == mirror

@@ -1,4 +1,4 @@
-"""The webhook behind real TLS on localhost, with a review context that a test sets."""
+"""The webhook with TLS on localhost, and a review context that a test sets."""
 
 import base64
 import ssl
@@ -28,7 +28,7 @@ MANAGED = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), contro
 
 @dataclass
 class Known:
-    """The webhook's knowledge of the cluster; `error` is raised instead if set."""
+    """What the webhook knows of the cluster; if `error` is set, it is raised instead."""
 
     context: ReviewContext | None = field(default_factory=lambda: MANAGED)
     alive: bool = True
@@ -47,7 +47,7 @@ class Known:
 
 @dataclass
 class Service:
-    """A running application and a client that trusts its authority."""
+    """A running application, and a client that trusts its CA."""
 
     url: str
     session: aiohttp.ClientSession
@@ -72,14 +72,14 @@ class Service:
         return response
 
     def count(self, *, kind: str, outcome: str) -> float:
-        """The number of reviews with this outcome."""
+        """Return the number of reviews with this outcome."""
         labels = {"kind": kind, "outcome": outcome}
         name = "kfext_webhook_review_duration_seconds_count"
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 def review(raw: Any, **request: Any) -> dict[str, Any]:
-    """An AdmissionReview as the API server sends it."""
+    """Return an AdmissionReview as the API server sends it."""
     group, _, version = str((raw or {}).get("apiVersion", "v1")).rpartition("/")
     return {
         "apiVersion": "admission.k8s.io/v1",
@@ -102,7 +102,7 @@ def review(raw: Any, **request: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def serving(app: web.Application, folder: Path) -> AsyncIterator[tuple[str, Path]]:
-    """Serve an application over TLS; yield its URL and the file with the authority to trust."""
+    """Serve an application over TLS; yield its URL and the file with the CA certificate."""
     now = datetime.now(UTC)
     authority = new_authority(now=now)
     leaf = new_leaf(authority, names=["127.0.0.1"], now=now)
@@ -131,10 +131,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     async with (
         serving(
             make_app(known.context_of, metrics, controller_alive=known.controller_alive), tmp_path
-        ) as (
-            url,
-            authority,
-        ),
+        ) as (url, authority),
         client_that_trusts(authority) as session,
     ):
         yield Service(url, session, known, metrics)

@@ -1,4 +1,4 @@
-"""`kfext webhook` as a process, and its reviews for a true API server."""
+"""`kfext webhook` as a process that reviews objects for a true API server."""
 
 import asyncio
 import http.client
@@ -31,6 +31,7 @@ CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurat
 
 
 def until(condition: Callable[[], object], *, what: str) -> None:
+    """Wait until a condition holds; the limit only ends a test that would hang."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"
@@ -46,7 +47,7 @@ class Webhook:
     probe_port: int
     output: Path
     unready: str = ""
-    """Its probe while only the authority was missing."""
+    """What /readyz returned while only the CA was missing."""
 
     def probe(self, path: str) -> tuple[int, str]:
         try:
@@ -60,9 +61,9 @@ class Webhook:
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def renew_lease(testbed: Testbed) -> None:
@@ -79,17 +80,17 @@ def renew_lease(testbed: Testbed) -> None:
 
 
 def configuration(port: int) -> dict[str, Any]:
-    """The manifest's webhooks, reached by URL instead of through the Service."""
-    folder = ROOT / "manifests/base/webhook/configuration.yaml"
-    raw: dict[str, Any] = yaml.safe_load(folder.read_text())
+    """Return the manifest of the webhooks, with URLs in place of the Service."""
+    path = ROOT / "manifests/base/webhook/configuration.yaml"
+    raw: dict[str, Any] = yaml.safe_load(path.read_text())
     for webhook in raw["webhooks"]:
-        path = webhook["clientConfig"].pop("service")["path"]
-        webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
+        route = webhook["clientConfig"].pop("service")["path"]
+        webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{route}"
     return raw
 
 
-async def issue(testbed: Testbed) -> None:
-    """Issue the authority and make it trusted, as the controller does."""
+async def issue_ca(testbed: Testbed) -> None:
+    """Issue the CA and make the API server trust it, as the controller does."""
     async with await Client.connect(testbed.kubeconfig) as client:
         issuer = Issuer(client)
         while await issuer.check():
@@ -117,11 +118,11 @@ def webhook(testbed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Itera
         )
     result = Webhook(process, port, probe_port, output)
     try:
-        lacks = "no certificate yet"
-        until(lambda: lacks in result.probe("/readyz")[1] or process.poll(), what="it waits")
+        unready = "no certificate yet"
+        until(lambda: unready in result.probe("/readyz")[1] or process.poll(), what=unready)
         result.unready = result.probe("/readyz")[1]
         testbed.api.apply(configuration(port))
-        asyncio.run(issue(testbed))
+        asyncio.run(issue_ca(testbed))
         until(lambda: result.probe("/readyz")[0] == 200 or process.poll(), what="ready")
         assert process.poll() is None, output.read_text()
         yield result
@@ -164,7 +165,7 @@ def create_pod(testbed: Testbed, namespace: str, name: str, *, annotations: dict
 
 
 def review(webhook: Webhook) -> dict[str, str]:
-    """Send a malformed review, ignoring the certificate; return the headers of the answer."""
+    """Send a malformed review without a check of the certificate; return the response headers."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=context, timeout=5)

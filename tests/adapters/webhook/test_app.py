@@ -1,4 +1,4 @@
-"""Reviews over real TLS: the answers, and no request that ends the process."""
+"""Reviews over TLS: each is answered, and no request ends the process."""
 
 import asyncio
 from dataclasses import replace
@@ -17,14 +17,14 @@ from tests.unit.objects import job, pod, replica
 from .conftest import MANAGED, Service, review
 
 JOB, POD = "/mutate-job", "/mutate-pod"
-BAD: dict[str, tuple[bytes, int, str]] = {
+NOT_REVIEWS: dict[str, tuple[bytes, int, str]] = {
     "not JSON": (b"hello", 400, "not JSON"),
     "empty": (b"", 400, "not JSON"),
     "half of a review": (orjson.dumps(review(job()))[:200], 400, "not JSON"),
     "not UTF-8": (b'{"kind": "\xff\xfe"}', 400, "not"),
-    "brackets without end": (b"[" * 100_000, 400, "not"),
-    "objects without end": (b'{"request":{"uid":"u","object":' * 50_000, 400, "not"),
-    "another object": (orjson.dumps(job()), 400, "its kind is 'PyTorchJob'"),
+    "brackets that never close": (b"[" * 100_000, 400, "not"),
+    "objects that never end": (b'{"request":{"uid":"u","object":' * 50_000, 400, "not"),
+    "an object that is no review": (orjson.dumps(job()), 400, "its kind is 'PyTorchJob'"),
     "a list": (b"[]", 400, "not an AdmissionReview"),
     "a review of an older version": (
         orjson.dumps({**review(job()), "apiVersion": "admission.k8s.io/v1beta1"}),
@@ -38,7 +38,7 @@ BAD: dict[str, tuple[bytes, int, str]] = {
     ),
     "a request without uid": (orjson.dumps(review(job(), uid="")), 400, "uid"),
     "a request with a number as uid": (orjson.dumps(review(job(), uid=3)), 400, "uid"),
-    "over the limit": (
+    "a body beyond the limit": (
         orjson.dumps(review(job(annotations={"x": "y" * LIMIT}))),
         413,
         str(LIMIT),
@@ -46,16 +46,16 @@ BAD: dict[str, tuple[bytes, int, str]] = {
 }
 
 
-@pytest.mark.parametrize(("body", "status", "reason"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("body", "status", "reason"), NOT_REVIEWS.values(), ids=NOT_REVIEWS)
 @pytest.mark.parametrize("path", [JOB, POD])
-async def test_a_body_that_is_no_review_gets_4xx_with_a_reason(
+async def test_a_body_that_is_not_a_review_gets_4xx_with_a_reason(
     service: Service, path: str, body: bytes, *, status: int, reason: str
 ) -> None:
-    result, words = await service.post(path, body)
-    assert result == status
-    assert reason in words.decode()
+    code, text = await service.post(path, body)
+    assert code == status
+    assert reason in text.decode()
     assert service.count(kind=path.removeprefix("/mutate-"), outcome="rejected") == 1
-    # The process is unharmed.
+    # The process still answers.
     assert (await service.review(POD, pod()))["patch"]
 
 
@@ -81,7 +81,7 @@ async def test_a_pod_is_gated(service: Service) -> None:
     assert service.count(kind="pod", outcome="patched") == 1
 
 
-async def test_an_object_without_need_of_a_patch_gets_none(service: Service) -> None:
+async def test_an_object_that_needs_no_patch_is_admitted_unchanged(service: Service) -> None:
     response = await service.review(POD, {"metadata": {}, "spec": {}})
     assert response == {"uid": "review-1", "allowed": True}
     assert service.count(kind="pod", outcome="unchanged") == 1
@@ -125,30 +125,31 @@ async def test_X1_an_error_of_kfext_admits_the_object_with_a_warning(
 
 
 UNKNOWN: dict[str, tuple[ReviewContext | None, str]] = {
-    "the cache is not filled": (None, "has not read this namespace"),
-    "the controller is away": (replace(MANAGED, controller_alive=False), "plain Kubernetes"),
+    "the namespace is not read yet": (None, "has not read this namespace"),
+    "no controller is alive": (replace(MANAGED, controller_alive=False), "plain Kubernetes"),
 }
 
 
-@pytest.mark.parametrize(("context", "words"), UNKNOWN.values(), ids=UNKNOWN)
-async def test_X1_without_facts_a_job_starts_as_on_plain_kubernetes(
-    service: Service, context: ReviewContext | None, words: str
+@pytest.mark.parametrize(("context", "warning"), UNKNOWN.values(), ids=UNKNOWN)
+async def test_X1_a_job_that_cannot_be_handled_starts_as_on_plain_kubernetes(
+    service: Service, context: ReviewContext | None, warning: str
 ) -> None:
     service.known.context = context
     response = await service.review(JOB, job())
     assert response["allowed"] is True
-    assert words in response["warnings"][0]
+    assert warning in response["warnings"][0]
     assert not [op for op in response.get("patch", ()) if "suspend" in str(op)]
 
 
 async def test_many_reviews_at_once_get_their_own_answers(service: Service) -> None:
-    async def one(number: int) -> Any:
+    async def send(number: int) -> Any:
         raw = job() if number % 2 else pod()
         path = JOB if number % 2 else POD
         return await service.review(path, raw, uid=f"review-{number}")
 
-    answers = await asyncio.gather(*map(one, range(300)))
+    answers = await asyncio.gather(*map(send, range(300)))
     assert [answer["uid"] for answer in answers] == [f"review-{i}" for i in range(300)]
+    # The patch of a job has more operations than the patch of a pod.
     assert [len(answer["patch"]) > 2 for answer in answers] == [bool(i % 2) for i in range(300)]
     assert service.count(kind="job", outcome="patched") == 150
 
@@ -166,18 +167,18 @@ async def test_a_review_of_a_large_job_is_answered(service: Service) -> None:
 
 
 JOB_SHARING, POD_SHARING = "/mutate-job-sharing", "/mutate-pod-sharing"
-SHARED = {names.GPU_SHARE: "0.5"}
-LIMITED = {"name": "pytorch", "resources": {"limits": {names.NATIVE_GPU: "1"}}}
+SHARE = {names.GPU_SHARE: "0.5"}
+ONE_GPU = {"name": "pytorch", "resources": {"limits": {names.NATIVE_GPU: "1"}}}
 
 
 def sharing_job(**fields: Any) -> Any:
-    return job(annotations=SHARED, specs={"Worker": replica(1, containers=[LIMITED])}, **fields)
+    return job(annotations=SHARE, specs={"Worker": replica(1, containers=[ONE_GPU])}, **fields)
 
 
 def sharing_pod(**spec: Any) -> Any:
-    annotations = {**SHARED, names.GPU_SLOTS: "50@0"}
+    annotations = {**SHARE, names.GPU_SLOTS: "50@0"}
     labels = {names.JOB_NAME: "train", names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0"}
-    fields = {"containers": [LIMITED], **spec}
+    fields = {"containers": [ONE_GPU], **spec}
     return pod(annotations=annotations, labels=labels, spec=fields)
 
 
@@ -190,7 +191,7 @@ def is_refused(response: Any) -> bool:
 
 
 @pytest.mark.parametrize("path", SHARING)
-async def test_an_object_that_shares_a_gpu_gets_its_patch_by_its_own_routes(
+async def test_an_object_that_shares_a_gpu_is_patched_on_its_own_route(
     service: Service, path: str
 ) -> None:
     service.known.alive = False
@@ -214,7 +215,7 @@ async def test_an_error_of_kfext_refuses_only_objects_that_share_a_gpu(
     assert (await service.review(PLAIN[path], raw))["allowed"] is True
 
 
-async def test_a_job_that_shares_gpus_is_refused_while_the_cache_is_not_filled(
+async def test_a_job_that_shares_gpus_is_refused_while_its_namespace_is_not_read_yet(
     service: Service,
 ) -> None:
     service.known.context = None
@@ -231,7 +232,7 @@ async def test_a_job_that_shares_gpus_is_refused_while_its_namespace_may_be_outd
     assert (await service.review(JOB, sharing_job()))["allowed"] is True
 
 
-async def test_a_job_that_shares_gpus_is_held_while_the_controller_is_away(
+async def test_a_job_that_shares_gpus_is_held_even_while_no_controller_is_alive(
     service: Service,
 ) -> None:
     service.known.context = replace(MANAGED, controller_alive=False)
@@ -241,11 +242,11 @@ async def test_a_job_that_shares_gpus_is_held_while_the_controller_is_away(
 
 
 @pytest.mark.parametrize("path", SHARING)
-async def test_an_object_with_too_many_parts_is_refused_if_it_shares_a_gpu(
+async def test_an_object_with_too_many_values_is_refused_if_it_shares_a_gpu(
     service: Service, path: str
 ) -> None:
     env: list[Any] = [{}] * (MOST_VALUES + 1)
-    spec = {"containers": [{**LIMITED, "env": env}]}
+    spec = {"containers": [{**ONE_GPU, "env": env}]}
     raw = sharing_job(run_policy={"x": env}) if path == JOB_SHARING else sharing_pod(**spec)
     response = await service.review(path, raw)
     assert is_refused(response)
@@ -253,22 +254,20 @@ async def test_an_object_with_too_many_parts_is_refused_if_it_shares_a_gpu(
     assert (await service.review(PLAIN[path], raw))["allowed"] is True
 
 
-@pytest.mark.parametrize(("body", "status", "reason"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("body", "status", "reason"), NOT_REVIEWS.values(), ids=NOT_REVIEWS)
 @pytest.mark.parametrize("path", SHARING)
-async def test_a_body_that_is_no_review_admits_nothing(
+async def test_on_the_routes_of_gpu_sharing_a_body_that_is_not_a_review_admits_nothing(
     service: Service, path: str, body: bytes, *, status: int, reason: str
 ) -> None:
-    result, words = await service.post(path, body)
-    assert result == status  # the API server fails closed on it
-    assert reason in words.decode()
+    code, text = await service.post(path, body)
+    assert code == status  # so the API server refuses the object
+    assert reason in text.decode()
 
 
 @pytest.mark.parametrize("path", SHARING)
-async def test_an_inadmissible_object_is_refused_with_its_reason(
-    service: Service, path: str
-) -> None:
-    two = {**LIMITED, "resources": {"limits": {names.NATIVE_GPU: "2"}}}
-    raw = sharing_job() if path == JOB_SHARING else sharing_pod(containers=[two])
+async def test_an_object_that_cannot_share_a_gpu_is_refused(service: Service, path: str) -> None:
+    two_gpus = {**ONE_GPU, "resources": {"limits": {names.NATIVE_GPU: "2"}}}
+    raw = sharing_job() if path == JOB_SHARING else sharing_pod(containers=[two_gpus])
     if path == JOB_SHARING:
         raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
     response = await service.review(path, raw)

@@ -1,4 +1,4 @@
-"""A program that posts with a token of its pod to `kfext webhook`, beside a true API server."""
+"""A program posts with the token of its pod to `kfext webhook`, which uses a true API server."""
 
 import base64
 import json
@@ -35,32 +35,37 @@ BODY = {
 
 @pytest.fixture(scope="module")
 def namespace(testbed: Testbed, namespaces: dict[str, str]) -> str:
-    """A namespace with a TrainingPlan of the job `train` and the pod of its master."""
-    found = namespaces["managed"]
-    of = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "uid": "uid-1"}
+    """Create the TrainingPlan of the job `train` and its master's pod; return the namespace."""
+    name = namespaces["managed"]
+    job_reference = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "name": "train",
+        "uid": "uid-1",
+    }
     plan = {
         "apiVersion": "kfext.dev/v1alpha1",
         "kind": "TrainingPlan",
         "metadata": {"name": "pytorchjob-train"},
-        "spec": {"job": of},
+        "spec": {"job": job_reference},
     }
-    testbed.api.create(f"/apis/kfext.dev/v1alpha1/namespaces/{found}/trainingplans", plan)
+    testbed.api.create(f"/apis/kfext.dev/v1alpha1/namespaces/{name}/trainingplans", plan)
     settings = {names.METRICS: "push", names.COLOCATION: "off"}
     for job in ("train", "other"):
-        create(testbed, found, job, annotations=settings)
-        until(partial(pod_of, testbed, found, job), what="the operator makes the pods")
-    return found
+        create(testbed, name, job, annotations=settings)
+        until(partial(pod_of, testbed, name, job), what="the operator creates the pods")
+    return name
 
 
 def pod_of(testbed: Testbed, namespace: str, job: str) -> Any:
-    """The pod of the master of a job, or None before the operator has created it."""
+    """Return the pod of the master of a job, or None before the operator has created it."""
     pods = testbed.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
     named = (pod for pod in pods if pod["metadata"]["name"] == f"{job}-master-0")
     return next(named, None)
 
 
 def token_of(testbed: Testbed, namespace: str, job: str, *, audience: str = AUDIENCE) -> str:
-    """A token as the kubelet requests it for the volume of a job's master."""
+    """Return a token as the kubelet requests it for a volume of a job's master."""
     metadata = pod_of(testbed, namespace, job)["metadata"]
     bound = {"apiVersion": "v1", "kind": "Pod"} | {key: metadata[key] for key in ("name", "uid")}
     request = {
@@ -108,31 +113,31 @@ def test_the_posts_of_a_pod_appear_in_the_plan_of_its_job(
 
 def test_foreign_tokens_are_refused(testbed: Testbed, webhook: Webhook, namespace: str) -> None:
     others = {
-        "of another job": token_of(testbed, namespace, "other"),
-        "for another service": token_of(testbed, namespace, "train", audience="api"),
+        "a token of another job": token_of(testbed, namespace, "other"),
+        "a token for another service": token_of(testbed, namespace, "train", audience="api"),
         "no token": "x",
     }
     codes = {name: post(testbed, webhook, namespace, token) for name, token in others.items()}
     assert codes == dict.fromkeys(others, 403)
 
 
-def test_a_pod_that_may_post_trusts_the_authority_of_the_webhook(
+def test_a_pod_that_may_post_trusts_the_ca_of_the_webhook(
     testbed: Testbed, webhook: Webhook, namespace: str
 ) -> None:
-    made = pod_of(testbed, namespace, "train")
-    trusted = made["metadata"]["annotations"][names.POST_AUTHORITY]
+    pod = pod_of(testbed, namespace, "train")
+    trusted = pod["metadata"]["annotations"][names.POST_AUTHORITY]
     assert trusted.startswith("-----BEGIN CERTIFICATE-----")
     env = {
-        variable["name"]: variable.get("value") for variable in made["spec"]["containers"][0]["env"]
+        variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0]["env"]
     }
     path = post_path(PYTORCH, namespace, "train")
     assert env["KUBEFLOW_TRAINER_SERVER_URL"].endswith(path)
 
 
-def test_a_stop_of_the_process_writes_the_accepted_posts(
+def test_the_accepted_posts_are_written_when_the_process_stops(
     testbed: Testbed, webhook: Webhook, namespace: str
 ) -> None:
-    """The last test of the module: the process has ended then."""
+    """This must be the last test of the module: it ends the process."""
     before = plan_of(testbed, namespace).posted
     assert post(testbed, webhook, namespace, token_of(testbed, namespace, "train")) == 200
     webhook.process.send_signal(signal.SIGTERM)

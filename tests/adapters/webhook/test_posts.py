@@ -1,4 +1,4 @@
-"""The endpoint where the programs of jobs post their progress, over TLS."""
+"""The endpoint at which the programs of jobs post their progress, over TLS."""
 
 import asyncio
 import os
@@ -26,14 +26,15 @@ PATH = post_path(KINDS["PyTorchJob"], "team", "train")
 PLAN = "/apis/kfext.dev/v1alpha1/namespaces/team/trainingplans/pytorchjob-train/status"
 NAME, UID = (f"authentication.kubernetes.io/pod-{key}" for key in ("name", "uid"))
 AWAY = Unavailable(status=0, reason="Unavailable", message="no answer")
-GONE = NotFound(status=404, reason="NotFound", message="gone")
+NO_PLAN = NotFound(status=404, reason="NotFound", message="gone")
 ONE_TURN = int(MOST_WRITES / 2)
+"""The writes of a turn; there are two turns a second."""
 
 
 def account(
     pod: str = "train-master-0", *, namespace: str = "team", bound: bool = True
 ) -> dict[str, Any]:
-    """The status of the review of a token that is bound to a pod."""
+    """Return the status of the TokenReview of a token that is bound to a pod."""
     extra = {NAME: [pod], UID: [f"uid-{pod}"]} if bound else {}
     user = {"username": f"system:serviceaccount:{namespace}:default", "extra": extra}
     return {"authenticated": True, "audiences": [names.DOMAIN], "user": user}
@@ -41,7 +42,10 @@ def account(
 
 @dataclass
 class Api:
-    """An API server that reviews tokens and stores writes."""
+    """A fake API server that reviews tokens and records the writes.
+
+    `tokens`: the status of each review. `hangs`: whether writes get no answer.
+    """
 
     tokens: dict[str, dict[str, Any]] = field(default_factory=lambda: {"good": account()})
     reviews: list[Any] = field(default_factory=list)
@@ -69,7 +73,7 @@ class Api:
 
 @dataclass
 class Bed:
-    """The endpoint, a client, and clocks that show `at`."""
+    """The endpoint with a client; both of its clocks show `at[0]`, and a post takes a second."""
 
     url: str
     authority: Path
@@ -91,8 +95,8 @@ class Bed:
 
 def status(percentage: int | None = 10, **metrics: object) -> dict[str, Any]:
     listed = [{"name": name, "value": str(value)} for name, value in metrics.items()]
-    made: dict[str, Any] = {"metrics": listed, "lastUpdatedTime": "2026-01-01T00:00:00.1+00:00"}
-    return {"trainerStatus": {**made, "progressPercentage": percentage}}
+    fields: dict[str, Any] = {"metrics": listed, "lastUpdatedTime": "2026-01-01T00:00:00.1+00:00"}
+    return {"trainerStatus": {**fields, "progressPercentage": percentage}}
 
 
 @pytest.fixture
@@ -102,10 +106,7 @@ async def bed(tmp_path: Path) -> AsyncIterator[Bed]:
     posts = Posts(api, count=statuses.append, wall=lambda: at[0], monotonic=lambda: at[0])
     app = web.Application()
     posts.add_routes(app)
-    async with (
-        serving(app, tmp_path) as (url, authority),
-        client_that_trusts(authority) as session,
-    ):
+    async with serving(app, tmp_path) as (url, authority), client_that_trusts(authority) as session:
         yield Bed(url, authority, session, api, posts, statuses, at)
 
 
@@ -125,11 +126,11 @@ async def test_a_post_is_written_into_the_plan_of_its_job(bed: Bed) -> None:
     assert bed.statuses == [200]
 
 
-NOT_OURS: dict[str, tuple[Any, str]] = {
+FOREIGN: dict[str, tuple[Any, str]] = {
     "an unknown token": ({"authenticated": False}, PATH),
     "a token for another service": (account() | {"audiences": ["api"]}, PATH),
     "a token that is bound to no pod": (account(bound=False), PATH),
-    "a person": ({**account(), "user": {"username": "ann"}}, PATH),
+    "a token of a person": ({**account(), "user": {"username": "ann"}}, PATH),
     "a pod of another namespace": (account(namespace="other"), PATH),
     "a pod of another job": (account("other-master-0"), PATH),
     "a pod of a job with a longer name": (account("train-b-master-0"), PATH),
@@ -137,45 +138,42 @@ NOT_OURS: dict[str, tuple[Any, str]] = {
         account("train-ps-0"),
         post_path(KINDS["TFJob"], "team", "train"),
     ),
-    "a pod with a name of its own": (account("train-worker-x"), PATH),
+    "a pod with a name that the operator does not use": (account("train-worker-x"), PATH),
     "a review without an answer": ({}, PATH),
-    "a review that is no object": ("x", PATH),
+    "a review that is not an object": ("x", PATH),
 }
 
 
-@pytest.mark.parametrize(("review", "path"), NOT_OURS.values(), ids=NOT_OURS)
+@pytest.mark.parametrize(("review", "path"), FOREIGN.values(), ids=FOREIGN)
 async def test_a_job_writes_only_its_own_progress(bed: Bed, review: Any, path: str) -> None:
-    bed.api.tokens["theirs"] = review
-    code, answer = await bed.post(path=path, token="theirs")
+    bed.api.tokens["foreign"] = review
+    code, answer = await bed.post(path=path, token="foreign")
     assert (code, answer["reason"], answer["status"]) == (403, "Forbidden", "Failure")
     await bed.posts.write()
     assert bed.api.written == []
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic good", "Bearer good x", " "])
-async def test_without_a_token_nothing_is_reviewed(bed: Bed, header: str) -> None:
+async def test_a_header_without_a_token_causes_no_review(bed: Bed, header: str) -> None:
     assert (await bed.post(Authorization=header))[0] == 403
     assert bed.api.reviews == []
 
 
 MALFORMED: dict[str, tuple[bytes, int]] = {
-    "no JSON": (b"{", 422),
+    "not JSON": (b"{", 422),
     "a list": (b"[]", 422),
     "a percentage beyond 100": (orjson.dumps(status(101)), 422),
-    "a long name, of a metric that no plan could have": (
-        orjson.dumps(status(10, **{"x" * 1000: 1})),
-        200,
-    ),
+    "a metric with a name too long for a plan": (orjson.dumps(status(10, **{"x" * 1000: 1})), 200),
     "too many metrics": (orjson.dumps(status(10, **{f"m{n}": n for n in range(257)})), 422),
     "a number as a value": (b'{"trainerStatus": {"metrics": [{"name": "a", "value": 1}]}}', 422),
     "too large": (b" " * (64 * 2**10 + 1), 413),
-    "nothing to say": (b"{}", 200),
+    "no status": (b"{}", 200),
     "fields of a later version": (b'{"trainerStatus": {"later": 1}, "more": {}}', 200),
 }
 
 
 @pytest.mark.parametrize(("body", "want"), MALFORMED.values(), ids=MALFORMED)
-async def test_which_bodies_are_accepted(bed: Bed, body: bytes, want: int) -> None:
+async def test_the_status_of_the_answer_to_a_body(bed: Bed, body: bytes, want: int) -> None:
     assert (await bed.post(body))[0] == want
 
 
@@ -198,7 +196,7 @@ async def test_the_tokens_of_unknown_pods_are_reviewed_at_a_bounded_rate(bed: Be
 
 async def test_unknown_pods_do_not_prevent_a_posting_pod_from_posting(bed: Bed) -> None:
     await bed.post()
-    bed.at[0] += 300.0  # its token is to be reviewed again
+    bed.at[0] += 300.0  # its token must be reviewed again
     for number in range(30):
         bed.at[0] -= 1.0
         await bed.post(token=f"stranger-{number}")
@@ -211,7 +209,7 @@ async def test_pods_of_one_namespace_do_not_prevent_another_from_posting(bed: Be
     for pod in pods:
         await post_of(bed, pod, job="large", namespace="many")
     await bed.post()
-    bed.at[0] += 300.0  # all tokens are to be reviewed again
+    bed.at[0] += 300.0  # all tokens must be reviewed again
     for pod in pods:
         bed.at[0] -= 1.0  # in one second
         path = post_path(KINDS["PyTorchJob"], "many", "large")
@@ -225,7 +223,7 @@ async def test_a_job_posts_at_a_bounded_rate(bed: Bed) -> None:
     assert (codes.count(200), codes.count(429)) == (30, 10)
 
 
-async def test_a_job_is_written_once_in_half_a_minute_and_at_its_end(bed: Bed) -> None:
+async def test_posts_are_written_once_in_half_a_minute_and_at_the_end(bed: Bed) -> None:
     for step in range(1, 8):
         await bed.post(status(step, current_step=step, total_steps=100))
         await bed.posts.write()
@@ -243,7 +241,7 @@ async def test_a_job_is_written_once_in_half_a_minute_and_at_its_end(bed: Bed) -
 
 
 async def post_of(bed: Bed, pod: str, *, job: str, namespace: str = "team", step: int = 1) -> None:
-    """A post of the pod JOB-POD of a job."""
+    """Post as the pod JOB-POD of a job."""
     token = f"{namespace}/{job}-{pod}"
     bed.api.tokens[token] = account(f"{job}-{pod}", namespace=namespace)
     path = post_path(KINDS["PyTorchJob"], namespace, job)
@@ -251,7 +249,7 @@ async def post_of(bed: Bed, pod: str, *, job: str, namespace: str = "team", step
 
 
 def jobs_written(bed: Bed) -> list[str]:
-    """NAMESPACE/PLAN of each write, in order."""
+    """Return NAMESPACE/JOB of each write, in order."""
     parts = (path.split("/") for path, _ in bed.api.written)
     return [f"{part[5]}/{part[7].removeprefix('pytorchjob-')}" for part in parts]
 
@@ -266,7 +264,7 @@ async def test_the_writes_of_many_jobs_are_spread_over_time(bed: Bed) -> None:
     assert writes == [ONE_TURN, 2 * ONE_TURN, 3 * ONE_TURN, 3 * ONE_TURN]
 
 
-async def test_a_job_of_many_posting_pods_is_written_as_often_as_a_job_of_one(bed: Bed) -> None:
+async def test_a_job_with_many_posting_pods_is_written_no_more_often(bed: Bed) -> None:
     for number in range(3 * ONE_TURN):
         await post_of(bed, f"worker-{number}", job="large")
     for _ in range(4):
@@ -274,7 +272,7 @@ async def test_a_job_of_many_posting_pods_is_written_as_often_as_a_job_of_one(be
     assert jobs_written(bed) == ["team/large"]
 
 
-async def test_other_namespaces_are_written_between_those_of_many_jobs(bed: Bed) -> None:
+async def test_a_namespace_with_one_job_need_not_wait_for_a_namespace_with_many(bed: Bed) -> None:
     for number in range(3 * ONE_TURN):
         await post_of(bed, "worker-0", job=f"train{number}", namespace="many")
     await post_of(bed, "worker-0", job="one", namespace="few")
@@ -293,20 +291,20 @@ async def test_beyond_the_bound_the_namespace_with_most_jobs_loses_its_oldest_po
     assert sorted(jobs_written(bed)) == ["few/one", "many/train3", "many/train4", "many/train5"]
 
 
-WHO_POSTS: dict[str, tuple[list[tuple[str, float]], str]] = {
+POSTING_PODS: dict[str, tuple[list[tuple[str, float]], str]] = {
     "the pod of the lower index": ([("worker-1", 0), ("worker-0", 0), ("worker-2", 0)], "worker-0"),
     "the master": ([("worker-0", 0), ("master-0", 0), ("worker-0", 0)], "master-0"),
-    "by number, not by letter": ([("worker-10", 0), ("worker-9", 0)], "worker-9"),
-    "another pod once that is silent": ([("worker-0", 0), ("worker-1", WRITE_SECONDS)], "worker-1"),
-    "the first, as it posts again": (
+    "the lower number": ([("worker-10", 0), ("worker-9", 0)], "worker-9"),
+    "another if the first is silent": ([("worker-0", 0), ("worker-1", WRITE_SECONDS)], "worker-1"),
+    "the first pod, because it posts again in time": (
         [("worker-1", 0), ("worker-1", 29), ("worker-2", 2)],
         "worker-1",
     ),
 }
 
 
-@pytest.mark.parametrize(("posts", "counts"), WHO_POSTS.values(), ids=WHO_POSTS)
-async def test_the_likeliest_rank_0_of_several_pods_counts(
+@pytest.mark.parametrize(("posts", "counts"), POSTING_PODS.values(), ids=POSTING_PODS)
+async def test_of_several_pods_the_likeliest_rank_0_posts_for_the_job(
     bed: Bed, posts: list[tuple[str, float]], counts: str
 ) -> None:
     for pod, later in posts:
@@ -356,9 +354,9 @@ async def test_a_write_that_the_stop_interrupts_is_repeated(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "kept"), [(AWAY, [1, 2]), (GONE, [2])], ids=["away", "no such plan"]
+    ("error", "kept"), [(AWAY, [1, 2]), (NO_PLAN, [2])], ids=["away", "no such plan"]
 )
-async def test_a_refused_write_ends_nothing(bed: Bed, error: ApiError, kept: list[int]) -> None:
+async def test_which_posts_a_failed_write_keeps(bed: Bed, error: ApiError, kept: list[int]) -> None:
     await bed.post(status(1, current_step=1))
     bed.api.error = error
     await bed.posts.write()
@@ -369,7 +367,7 @@ async def test_a_refused_write_ends_nothing(bed: Bed, error: ApiError, kept: lis
     assert [post["step"] for post in bed.api.written[-1][1]["posts"]] == kept
 
 
-async def test_the_end_of_a_training_is_written_once_the_api_server_is_back(bed: Bed) -> None:
+async def test_the_end_is_written_once_the_api_server_answers_again(bed: Bed) -> None:
     await bed.post(status(100, current_step=100))
     bed.api.error = AWAY
     await bed.posts.write()
@@ -412,10 +410,10 @@ CALLBACK = """
 """
 
 
-async def called_back(bed: Bed, token: Path) -> list[bool]:
-    """Run a training with the callback; return whether each of its posts was accepted.
+async def run_callback(bed: Bed, token: Path) -> list[bool]:
+    """Run a training with the callback of transformers; return whether each post was accepted.
 
-    With the interpreter that KFEXT_TRANSFORMERS names: `pip install transformers`, without torch.
+    KFEXT_TRANSFORMERS names the Python: `pip install transformers`, without torch.
     """
     interpreter = os.environ.get("KFEXT_TRANSFORMERS")
     if not interpreter:
@@ -436,16 +434,16 @@ async def called_back(bed: Bed, token: Path) -> list[bool]:
     return answers
 
 
-async def test_without_the_link_to_its_token_the_callback_of_transformers_sends_nothing(
+async def test_without_its_token_the_callback_of_transformers_sends_nothing(
     bed: Bed, tmp_path: Path
 ) -> None:
-    assert await called_back(bed, tmp_path / "absent") == [False] * 10
+    assert await run_callback(bed, tmp_path / "absent") == [False] * 10
     assert bed.statuses == []
 
 
 async def test_the_callback_of_transformers_posts(bed: Bed, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("good\n")
-    assert await called_back(bed, tmp_path / "token") == [True] * 10
+    assert await run_callback(bed, tmp_path / "token") == [True] * 10
     await bed.posts.write()
     ((_, written),) = bed.api.written
     posted = decode_posted(written)

@@ -10,7 +10,7 @@ from kfext import names
 from tests.adapters.webhook.running import Webhook, create, renew_lease, review, until
 
 
-def test_the_webhook_is_not_ready_before_its_authority_is_issued(webhook: Webhook) -> None:
+def test_the_webhook_is_not_ready_before_the_ca_is_issued(webhook: Webhook) -> None:
     assert "no certificate yet: the controller issues its authority" in webhook.unready
 
 
@@ -18,37 +18,37 @@ def test_a_job_in_a_managed_namespace_is_held(
     testbed: Testbed, webhook: Webhook, namespaces: dict[str, str]
 ) -> None:
     renew_lease(testbed)
-    made = create(testbed, namespaces["managed"], "held")
-    assert made["spec"]["runPolicy"]["suspend"] is True
-    assert made["metadata"]["annotations"][names.HELD] == "true"
+    created = create(testbed, namespaces["managed"], "held")
+    assert created["spec"]["runPolicy"]["suspend"] is True
+    assert created["metadata"]["annotations"][names.HELD] == "true"
 
 
-def test_a_namespace_labelled_an_instant_ago_is_managed(testbed: Testbed, webhook: Webhook) -> None:
+def test_a_namespace_that_was_just_labelled_is_managed(testbed: Testbed, webhook: Webhook) -> None:
     renew_lease(testbed)
     for number in range(10):
         namespace = f"fresh-{number}"
         metadata = {"name": namespace, "labels": {names.MANAGED: "true"}}
         testbed.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        made = create(testbed, namespace, "held")
-        assert names.HELD in made["metadata"]["annotations"]
+        created = create(testbed, namespace, "held")
+        assert names.HELD in created["metadata"]["annotations"]
 
 
 def test_a_job_in_another_namespace_is_not_changed(
     testbed: Testbed, webhook: Webhook, namespaces: dict[str, str]
 ) -> None:
-    made = create(testbed, namespaces["plain"], "plain")
-    assert "annotations" not in made["metadata"]
-    assert made["spec"].get("runPolicy", {}).get("suspend") is not True
+    created = create(testbed, namespaces["plain"], "plain")
+    assert "annotations" not in created["metadata"]
+    assert created["spec"].get("runPolicy", {}).get("suspend") is not True
 
 
-def test_a_copied_manifest_brings_no_history(
+def test_a_copied_manifest_keeps_no_history(
     testbed: Testbed, webhook: Webhook, namespaces: dict[str, str]
 ) -> None:
     renew_lease(testbed)
     marks = {names.HELD: "true", names.PLAN: "{}", names.STATE: "{}"}
-    made = create(testbed, namespaces["managed"], "copied", annotations=marks)
-    assert made["metadata"]["annotations"] == {names.HELD: "true"}
-    assert made["spec"]["runPolicy"]["suspend"] is True
+    created = create(testbed, namespaces["managed"], "copied", annotations=marks)
+    assert created["metadata"]["annotations"] == {names.HELD: "true"}
+    assert created["spec"]["runPolicy"]["suspend"] is True
 
 
 def test_a_malformed_setting_is_refused_with_a_message(
@@ -58,7 +58,7 @@ def test_a_malformed_setting_is_refused_with_a_message(
         create(testbed, namespaces["managed"], "refused", annotations={names.COLOCATION: "always"})
 
 
-def test_the_certificate_names_the_service_too(webhook: Webhook) -> None:
+def test_the_webhook_serves_a_certificate(webhook: Webhook) -> None:
     pem = ssl.get_server_certificate(("127.0.0.1", webhook.port))
     assert pem.startswith("-----BEGIN CERTIFICATE-----")
 
@@ -79,11 +79,11 @@ def test_X1_without_a_controller_jobs_start_as_on_plain_kubernetes(
 ) -> None:
     leases = "/apis/coordination.k8s.io/v1/namespaces"
     testbed.api.delete(f"{leases}/{names.NAMESPACE}/leases/{names.LEASE}")
-    gone = "kfext_webhook_controller_alive 0.0"
-    until(lambda: gone in webhook.probe("/metrics")[1], what="the Lease is missed")
-    made = create(testbed, namespaces["managed"], "alone")
-    assert made["spec"].get("runPolicy", {}).get("suspend") is not True
-    assert names.HELD not in made["metadata"].get("annotations", {})
+    not_alive = "kfext_webhook_controller_alive 0.0"
+    until(lambda: not_alive in webhook.probe("/metrics")[1], what="it misses the Lease")
+    created = create(testbed, namespaces["managed"], "alone")
+    assert created["spec"].get("runPolicy", {}).get("suspend") is not True
+    assert names.HELD not in created["metadata"].get("annotations", {})
     renew_lease(testbed)
-    until(lambda: gone not in webhook.probe("/metrics")[1], what="the Lease is seen again")
+    until(lambda: not_alive not in webhook.probe("/metrics")[1], what="it reads the Lease again")
     assert names.HELD in create(testbed, namespaces["managed"], "kept")["metadata"]["annotations"]

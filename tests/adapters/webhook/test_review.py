@@ -1,4 +1,4 @@
-"""Any request on the webhooks' port is answered, never with 500, and held briefly."""
+"""Any request on the webhooks' port is answered, never with 500, and its memory is soon freed."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from .conftest import Service, review
 JOB, POD = "/mutate-job", "/mutate-pod"
 HEAD = "POST /mutate-job HTTP/1.1\r\nHost: x\r\n"
 BROKEN: dict[str, tuple[bytes, int]] = {
-    "a body that is not what its encoding says": (
+    "a body that does not have its encoding": (
         f"{HEAD}Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{{}}".encode(),
         415,
     ),
@@ -33,9 +33,9 @@ BROKEN: dict[str, tuple[bytes, int]] = {
     ),
     "chunks without sizes": (f"{HEAD}Transfer-Encoding: chunked\r\n\r\nxyz\r\n".encode(), 400),
     "two lengths": (f"{HEAD}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}".encode(), 400),
-    "a header without end": (HEAD.encode() + b"X: " + b"y" * 100_000, 400),
+    "a header that never ends": (HEAD.encode() + b"X: " + b"y" * 100_000, 400),
     "too many headers": (HEAD.encode() + b"X: y\r\n" * 200 + b"\r\n", 400),
-    "a body that stops": (f"{HEAD}Content-Length: 100\r\n\r\n{{".encode(), 408),
+    "a body that ends too early": (f"{HEAD}Content-Length: 100\r\n\r\n{{".encode(), 408),
 }
 
 
@@ -53,8 +53,8 @@ async def connection(
         writer.close()
 
 
-async def answer(reader: asyncio.StreamReader) -> int:
-    """The status of an answer, after which the server closes the connection."""
+async def read_status(reader: asyncio.StreamReader) -> int:
+    """Return the status of a response; after it the server must close the connection."""
     async with asyncio.timeout(30):
         everything = await reader.read()
     return int(everything.split()[1])
@@ -66,11 +66,11 @@ async def test_a_broken_request_is_answered_with_4xx_and_closed(
 ) -> None:
     async with connection(service) as (reader, writer):
         writer.write(sent)
-        assert await answer(reader) == status
+        assert await read_status(reader) == status
     assert (await service.review(POD, pod()))["patch"]
 
 
-async def test_stalled_bodies_do_not_block_all_capacity_forever(service: Service) -> None:
+async def test_bodies_that_do_not_arrive_free_their_memory_in_time(service: Service) -> None:
     async with asyncio.TaskGroup() as tasks:
         for _ in range(20):
             tasks.create_task(_stall(service))
@@ -80,11 +80,11 @@ async def test_stalled_bodies_do_not_block_all_capacity_forever(service: Service
 async def _stall(service: Service) -> None:
     async with connection(service) as (reader, writer):
         writer.write(f"{HEAD}Content-Length: {LIMIT}\r\n\r\n".encode() + b" " * (LIMIT - 1000))
-        assert await answer(reader) in {408, 503}
+        assert await read_status(reader) in {408, 503}
 
 
-class Slow:
-    """A request with a body that arrives as the test decides."""
+class Chunked:
+    """A request with a body in these chunks; `then`: the error that follows them, or None."""
 
     def __init__(self, *chunks: bytes, then: BaseException | None = None) -> None:
         self.headers: dict[str, str] = {}
@@ -92,7 +92,7 @@ class Slow:
         self._then = then
 
     @property
-    def content(self) -> "Slow":
+    def content(self) -> "Chunked":
         return self
 
     async def readany(self) -> bytes:
@@ -102,15 +102,15 @@ class Slow:
         return chunk
 
 
-async def read(bodies: Bodies, *chunks: bytes, **more: Any) -> bytes:
-    request: Any = Slow(*chunks, **more)
+async def read(bodies: Bodies, *chunks: bytes, **error: Any) -> bytes:
+    request: Any = Chunked(*chunks, **error)
     async with bodies.read_body(request) as body:
         return body
 
 
-async def test_the_bodies_under_way_have_a_bounded_sum_of_bytes() -> None:
+async def test_the_bodies_that_are_being_read_have_a_bounded_total_size() -> None:
     bodies = Bodies(longest=60, most=100)
-    first, other, third = (Slow(b"x" * 40), Slow(b"y" * 40), Slow(b"z" * 40))
+    first, other, third = (Chunked(b"x" * 40), Chunked(b"y" * 40), Chunked(b"z" * 40))
     async with bodies.read_body(first), bodies.read_body(other):  # type: ignore[arg-type]
         assert bodies.held == 80
         with pytest.raises(web.HTTPServiceUnavailable):
@@ -150,7 +150,7 @@ async def test_the_largest_jobs_are_admitted_with_little_work(service: Service, 
     assert len(orjson.dumps(response.get("patch", []))) < 20_000
 
 
-async def test_a_setting_that_is_too_long_is_refused_with_few_words(service: Service) -> None:
+async def test_a_setting_that_is_too_long_is_refused_with_a_short_message(service: Service) -> None:
     large = largest_objects.jobs()["a long setting"]()
     large["metadata"]["annotations"][names.NETWORK] += " " * 200_000
     response = await service.review(JOB, large)
@@ -196,7 +196,7 @@ reviews = st.fixed_dictionaries(
 odd_reviews = (odd_jobs | odd_pods).map(review)
 
 
-def written(value: Any) -> bytes:
+def encode(value: Any) -> bytes:
     return json.dumps(value).encode(errors="surrogatepass")
 
 
@@ -204,7 +204,7 @@ def written(value: Any) -> bytes:
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    body=st.binary(max_size=200) | reviews.map(written) | odd_reviews.map(written),
+    body=st.binary(max_size=200) | reviews.map(encode) | odd_reviews.map(encode),
     path=st.sampled_from([JOB, POD]),
 )
 async def test_no_body_is_answered_with_500(service: Service, body: bytes, path: str) -> None:
@@ -214,7 +214,7 @@ async def test_no_body_is_answered_with_500(service: Service, body: bytes, path:
 
 BEYOND_JSON: dict[str, Any] = {
     "an integer beyond 64 bits": {"env": [{"name": "A", "value": 2**70}]},
-    "half of a character": {"env": [{"name": "A", "value": "\ud800"}]},
+    "half of a surrogate pair": {"env": [{"name": "A", "value": "\ud800"}]},
     "values nested 300 deep": {"env": [nested(300)]},
     "values nested 800 deep": {"env": [nested(800)]},
 }
@@ -227,7 +227,7 @@ async def test_a_patch_that_cannot_be_written_admits_the_object_unchanged(
     raw = pod(
         annotations={names.PORT_BASE: "20000"}, spec={"containers": [{"name": "pytorch", **fields}]}
     )
-    status, body = await service.post(POD, written(review(raw)))
+    status, body = await service.post(POD, encode(review(raw)))
     assert status in {200, 400}
     if status == 200:
         assert orjson.loads(body)["response"]["allowed"] is True

@@ -1,4 +1,4 @@
-"""A true API server while `kfext webhook` ends, and after it."""
+"""A true API server during and after the shutdown of `kfext webhook`."""
 
 import itertools
 import signal
@@ -20,9 +20,9 @@ def stopped(webhook: Webhook) -> Webhook:
     return webhook
 
 
-def test_sigterm_makes_the_webhook_unready_and_then_ends_it_in_order(stopped: Webhook) -> None:
+def test_after_sigterm_the_webhook_is_unready_closes_connections_and_ends(stopped: Webhook) -> None:
     until(lambda: stopped.probe("/readyz")[0] in {503, 0}, what="not ready")
-    with suppress(OSError):  # it may have ended on a busy machine
+    with suppress(OSError):  # on a busy machine it may have ended
         assert review(stopped)["connection"] == "close"
     assert stopped.process.wait(timeout=30) == 0, stopped.output.read_text()
     assert "Traceback" not in stopped.output.read_text()
@@ -32,8 +32,8 @@ def test_X1_without_a_webhook_jobs_start_as_on_plain_kubernetes(
     testbed: Testbed, stopped: Webhook, namespaces: dict[str, str]
 ) -> None:
     stopped.process.wait(timeout=30)
-    made = create(testbed, namespaces["managed"], "unseen")
-    assert "annotations" not in made["metadata"]
+    created = create(testbed, namespaces["managed"], "unseen")
+    assert "annotations" not in created["metadata"]
 
 
 SHARE = {names.GPU_SHARE: "0.5"}
@@ -47,7 +47,7 @@ WITHOUT_A_WEBHOOK = {
     "a job that was released": ("managed", {**SHARE, names.RELEASED: "true"}, True),
     "a job with another setting of kfext": ("managed", {names.COLOCATION: "off"}, True),
     "a job without annotations": ("managed", {}, True),
-    "a job with a share elsewhere": ("plain", SHARE, True),
+    "a job with a share in an unmanaged namespace": ("plain", SHARE, True),
 }
 
 
@@ -62,7 +62,7 @@ def test_without_a_webhook_only_objects_that_share_a_gpu_are_refused(
 ) -> None:
     stopped.process.wait(timeout=30)
     make = create if kind == "job" else create_pod
-    where, annotations, passes = case
+    namespace, annotations, passes = case
     refused = pytest.raises(ApiError, match=f'failed calling webhook "sharing-{kind}s')
     with nullcontext() if passes else refused:
-        make(testbed, namespaces[where], f"{kind}-{next(_numbers)}", annotations=annotations)
+        make(testbed, namespaces[namespace], f"{kind}-{next(_numbers)}", annotations=annotations)

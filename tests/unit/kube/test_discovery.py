@@ -1,4 +1,4 @@
-"""Which kinds of jobs a cluster serves, by the answer of its API server."""
+"""Which kinds of jobs a cluster serves, from the answers of its API server."""
 
 from typing import cast
 
@@ -14,7 +14,7 @@ PLURALS = [kind.plural for kind in KINDS.values()]
 
 
 class FakeClient:
-    """Answers each request alike."""
+    """A client that gives the same answer to each request."""
 
     def __init__(self, answer: Raw | ApiError) -> None:
         self._answer = answer
@@ -27,7 +27,7 @@ class FakeClient:
         return self._answer
 
 
-async def served(answer: Raw | ApiError) -> list[str]:
+async def plurals_of(answer: Raw | ApiError) -> list[str]:
     return [kind.plural for kind in await served_kinds(cast(Client, FakeClient(answer)))]
 
 
@@ -44,10 +44,10 @@ async def served(answer: Raw | ApiError) -> list[str]:
     ],
 )
 async def test_the_kinds_with_a_crd_are_served(answer: Raw | ApiError, want: list[str]) -> None:
-    assert await served(answer) == want
+    assert await plurals_of(answer) == want
 
 
-async def test_one_request_for_each_group_tells_all_kinds() -> None:
+async def test_one_request_for_each_api_group_discovers_all_kinds() -> None:
     client = FakeClient(discovery(*PLURALS, "jobsets"))
     await served_kinds(cast(Client, client))
     assert client.requested == [
@@ -57,13 +57,13 @@ async def test_one_request_for_each_group_tells_all_kinds() -> None:
     ]
 
 
-async def test_an_api_server_that_does_not_answer_is_not_one_without_kinds() -> None:
+async def test_an_api_server_that_does_not_answer_raises_an_error() -> None:
     with pytest.raises(ApiError):
-        await served(ApiError(status=503, reason="", message="away"))
+        await plurals_of(ApiError(status=503, reason="", message="away"))
 
 
 def schemas(**fields: Raw) -> Raw:
-    """The API server's schema of TrainJobs with these fields in their spec."""
+    """Return the API server's schema of a TrainJob with these fields in its spec."""
     kind = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "kind": "TrainJob"}
     schema = {
         "x-kubernetes-group-version-kind": [kind],

@@ -1,4 +1,4 @@
-"""A controller writes a snapshot on SIGUSR1, and `kfext plan --snapshot` decides on it."""
+"""The file of a snapshot: written and read back, and planned on by `kfext plan --snapshot`."""
 
 from pathlib import Path
 
@@ -41,24 +41,24 @@ def test_a_written_snapshot_is_read_back(tmp_path: Path, data: st.DataObject) ->
     history = History(data)
     for act in (*CROWDED, *data.draw(st.lists(st.sampled_from(ACTS), max_size=20))):
         act(history)
-    wrote = snapshot_of(history.planner, history.moment)
+    snapshot = snapshot_of(history.planner, history.moment)
     path = tmp_path / "snapshot.json"
-    assert write_snapshot(path, wrote, at=7.0) == path.stat().st_size
+    assert write_snapshot(path, snapshot, at=7.0) == path.stat().st_size
     result = read_snapshot_file(path.read_bytes(), name="snapshot.json")
-    assert (result.snapshot, result.taken) == (wrote, 7.0)
+    assert (result.snapshot, result.taken) == (snapshot, 7.0)
     assert all(job.kind is KINDS[job.kind.name] for job in result.snapshot.jobs)
     assert [file.name for file in tmp_path.iterdir()] == ["snapshot.json"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1", b'{"kfext": 1}'], ids=repr)
-def test_a_file_that_is_no_snapshot_is_refused_with_its_name(content: bytes) -> None:
+def test_a_file_that_is_not_a_snapshot_is_refused_by_name(content: bytes) -> None:
     with pytest.raises(UserError, match=r"case\.json is not a snapshot of kfext"):
         read_snapshot_file(content, name="case.json")
 
 
 @pytest.fixture
-def taken(tmp_path: Path) -> Path:
-    """The snapshot of a cluster of four CPUs where a job of six waits."""
+def snapshot_file(tmp_path: Path) -> Path:
+    """Return the file of a snapshot: a cluster of four CPUs where a job of six waits."""
     waits = job(name="big", uid="big").worker(6, cpu="1").held().build()
     path = tmp_path / "snapshot.json"
     write_snapshot(
@@ -67,27 +67,27 @@ def taken(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_job_is_planned_on_a_snapshot_without_a_cluster(taken: Path, tmp_path: Path) -> None:
+def test_a_job_is_planned_on_a_file_without_a_cluster(snapshot_file: Path, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
-    ran = CliRunner().invoke(
-        cli, ["plan", "-f", str(tmp_path / "job.yaml"), "--snapshot", str(taken)]
+    result = CliRunner().invoke(
+        cli, ["plan", "-f", str(tmp_path / "job.yaml"), "--snapshot", str(snapshot_file)]
     )
-    assert ran.exit_code == 0, ran.output
-    assert "PyTorchJob team/train: would start now" in ran.output
-    assert "  train-worker-2  a\n" in ran.output
+    assert result.exit_code == 0, result.output
+    assert "PyTorchJob team/train: would start now" in result.output
+    assert "  train-worker-2  a\n" in result.output
 
 
-def test_without_jobs_the_queue_of_the_snapshot_is_shown(taken: Path) -> None:
-    ran = CliRunner().invoke(cli, ["plan", "--snapshot", str(taken)])
-    assert ran.exit_code == 3
-    assert "PyTorchJob team/big: would wait" in ran.output
-    assert "TooBig" in ran.output
+def test_without_a_job_file_the_queue_of_the_snapshot_is_shown(snapshot_file: Path) -> None:
+    result = CliRunner().invoke(cli, ["plan", "--snapshot", str(snapshot_file)])
+    assert result.exit_code == 3  # no job would start
+    assert "PyTorchJob team/big: would wait" in result.output
+    assert "TooBig" in result.output
 
 
-def test_without_jobs_and_queue_the_usage_is_shown() -> None:
-    ran = CliRunner().invoke(cli, ["plan"])
-    assert ran.exit_code == 2
-    assert "--snapshot" in ran.output
+def test_without_a_job_file_and_a_snapshot_the_usage_is_shown() -> None:
+    result = CliRunner().invoke(cli, ["plan"])
+    assert result.exit_code == 2
+    assert "--snapshot" in result.output
 
 
 @pytest.mark.parametrize("taken", [-1.0, 1e13, 1e300])

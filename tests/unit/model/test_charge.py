@@ -1,4 +1,4 @@
-"""The charge of a pod to quotas, in the names of quotas."""
+"""The charge of a pod to the resource quotas of its namespace."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def pod(*containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
     }
 
 
-def asks(limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any]:
+def container(limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any]:
     return {
         "resources": {
             **({"requests": requests} if requests else {}),
@@ -28,29 +28,29 @@ def asks(limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any
     }
 
 
-ONE = {"pods": 1, "count/pods": 1}
+ONE_POD = {"pods": 1, "count/pods": 1}
 USAGE: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
-    "a pod without requests is still a pod": (pod({}), ONE),
-    "a request goes by two names": (
-        pod(asks(cpu="500m")),
-        {**ONE, "cpu": 500, "requests.cpu": 500},
+    "a pod without requests is still a pod": (pod({}), ONE_POD),
+    "a request counts under two names": (
+        pod(container(cpu="500m")),
+        {**ONE_POD, "cpu": 500, "requests.cpu": 500},
     ),
     "a limit is a request too": (
-        pod(asks({"memory": "1Gi"})),
-        {**ONE, "memory": GI, "requests.memory": GI, "limits.memory": GI},
+        pod(container({"memory": "1Gi"})),
+        {**ONE_POD, "memory": GI, "requests.memory": GI, "limits.memory": GI},
     ),
-    "containers add up, limits by themselves": (
-        pod(asks({"cpu": "4"}, cpu="1"), asks(cpu="2")),
-        {**ONE, "cpu": 3000, "requests.cpu": 3000, "limits.cpu": 4000},
+    "requests and limits add up separately": (
+        pod(container({"cpu": "4"}, cpu="1"), container(cpu="2")),
+        {**ONE_POD, "cpu": 3000, "requests.cpu": 3000, "limits.cpu": 4000},
     ),
-    "an init container counts while it is larger": (
-        pod(asks({"cpu": "1"}), initContainers=[asks({"cpu": "3"})]),
-        {**ONE, "cpu": 3000, "requests.cpu": 3000, "limits.cpu": 3000},
+    "an init container counts if it is larger": (
+        pod(container({"cpu": "1"}), initContainers=[container({"cpu": "3"})]),
+        {**ONE_POD, "cpu": 3000, "requests.cpu": 3000, "limits.cpu": 3000},
     ),
     "ephemeral storage has all three names": (
         pod({"resources": {"limits": {"ephemeral-storage": "1Gi"}}}),
         {
-            **ONE,
+            **ONE_POD,
             "ephemeral-storage": GI,
             "requests.ephemeral-storage": GI,
             "limits.ephemeral-storage": GI,
@@ -58,16 +58,16 @@ USAGE: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
     ),
     "a GPU is counted as a request only": (
         pod({"resources": {"limits": {"nvidia.com/gpu": "2"}}}),
-        {**ONE, "requests.nvidia.com/gpu": 2},
+        {**ONE_POD, "requests.nvidia.com/gpu": 2},
     ),
-    "huge pages go by two names": (
+    "huge pages count under two names": (
         pod({"resources": {"limits": {"hugepages-2Mi": "4Mi"}}}),
-        {**ONE, "hugepages-2Mi": 4 * 2**20, "requests.hugepages-2Mi": 4 * 2**20},
+        {**ONE_POD, "hugepages-2Mi": 4 * 2**20, "requests.hugepages-2Mi": 4 * 2**20},
     ),
     "overhead comes on top of requests, and of existing limits": (
-        pod(asks({"cpu": "1"}, memory="1Gi"), overhead={"cpu": "100m", "memory": "1Gi"}),
+        pod(container({"cpu": "1"}, memory="1Gi"), overhead={"cpu": "100m", "memory": "1Gi"}),
         {
-            **ONE,
+            **ONE_POD,
             "cpu": 1100,
             "requests.cpu": 1100,
             "limits.cpu": 1100,
@@ -76,26 +76,26 @@ USAGE: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
         },
     ),
     "resources of the whole pod replace the sums": (
-        pod(asks({"cpu": "1"}), resources={"requests": {"cpu": "2"}, "limits": {"cpu": "5"}}),
-        {**ONE, "cpu": 2000, "requests.cpu": 2000, "limits.cpu": 5000},
+        pod(container({"cpu": "1"}), resources={"requests": {"cpu": "2"}, "limits": {"cpu": "5"}}),
+        {**ONE_POD, "cpu": 2000, "requests.cpu": 2000, "limits.cpu": 5000},
     ),
 }
 
 
 @pytest.mark.parametrize(("spec", "want"), USAGE.values(), ids=USAGE)
-def test_usage(spec: dict[str, Any], want: dict[str, int]) -> None:
+def test_the_usage_that_a_pod_is_charged_for(spec: dict[str, Any], want: dict[str, int]) -> None:
     assert dict(pod_charge(spec).usage) == want
 
 
 ALL = ("limits.cpu", "limits.memory", "requests.cpu", "requests.memory")
 UNSTATED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "nothing stated": (pod({}), ALL),
-    "requests stated": (pod(asks(cpu="1", memory="1Gi")), ALL[:2]),
-    "limits stated, so requests follow": (pod(asks({"cpu": "1", "memory": "1Gi"})), ()),
-    "zero is a statement": (pod(asks({"cpu": "0", "memory": "0"})), ()),
-    "one container of two": (pod(asks({"cpu": "1", "memory": "1Gi"}), {}), ALL),
-    "an init container": (
-        pod(asks({"cpu": "1", "memory": "1Gi"}), initContainers=[asks({"cpu": "1"})]),
+    "requests stated": (pod(container(cpu="1", memory="1Gi")), ALL[:2]),
+    "limits stated, so requests follow": (pod(container({"cpu": "1", "memory": "1Gi"})), ()),
+    "zero counts as stated": (pod(container({"cpu": "0", "memory": "0"})), ()),
+    "one container of two": (pod(container({"cpu": "1", "memory": "1Gi"}), {}), ALL),
+    "an init container states only CPU": (
+        pod(container({"cpu": "1", "memory": "1Gi"}), initContainers=[container({"cpu": "1"})]),
         ("limits.memory", "requests.memory"),
     ),
     "the pod as a whole states something": (pod({}, resources={"limits": {"cpu": "1"}}), ()),
@@ -103,7 +103,7 @@ UNSTATED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("spec", "want"), UNSTATED.values(), ids=UNSTATED)
-def test_which_requests_are_not_stated(spec: dict[str, Any], want: tuple[str, ...]) -> None:
+def test_the_amounts_that_are_not_stated(spec: dict[str, Any], want: tuple[str, ...]) -> None:
     assert pod_charge(spec).unstated == want
 
 
@@ -117,44 +117,44 @@ PREFERRED = {
         {"weight": 1, "podAffinityTerm": {"namespaces": ["a"]}}
     ]
 }
-SCOPES: dict[str, tuple[dict[str, Any], PodCharge]] = {
+PROPERTIES: dict[str, tuple[dict[str, Any], PodCharge]] = {
     "without requests it is best effort": (pod({}), PodCharge(best_effort=True)),
-    "a GPU alone is best effort": (
+    "with only a GPU it is best effort": (
         pod({"resources": {"limits": {"nvidia.com/gpu": "1"}}}),
         PodCharge(best_effort=True),
     ),
-    "with a request it is not": (pod(asks(cpu="1")), PodCharge()),
-    "an init container's request counts": (pod({}, initContainers=[asks(cpu="1")]), PodCharge()),
+    "with a request it is not best effort": (pod(container(cpu="1")), PodCharge()),
+    "an init container's counts": (pod({}, initContainers=[container(cpu="1")]), PodCharge()),
     "a deadline makes it terminating": (
-        pod(asks(cpu="1"), activeDeadlineSeconds=60),
+        pod(container(cpu="1"), activeDeadlineSeconds=60),
         PodCharge(terminating=True),
     ),
     "no deadline, so not terminating": (
-        pod(asks(cpu="1"), activeDeadlineSeconds=None),
+        pod(container(cpu="1"), activeDeadlineSeconds=None),
         PodCharge(),
     ),
     "its priority class": (
-        pod(asks(cpu="1"), priorityClassName="high"),
+        pod(container(cpu="1"), priorityClassName="high"),
         PodCharge(priority_class="high"),
     ),
-    "affinity within the namespace": (pod(asks(cpu="1"), **affinity("podAffinity")), PodCharge()),
+    "affinity in the namespace": (pod(container(cpu="1"), **affinity("podAffinity")), PodCharge()),
     "affinity to another namespace": (
-        pod(asks(cpu="1"), **affinity("podAntiAffinity", namespaces=["a"])),
+        pod(container(cpu="1"), **affinity("podAntiAffinity", namespaces=["a"])),
         PodCharge(cross_namespace_affinity=True),
     ),
     "affinity to all namespaces": (
-        pod(asks(cpu="1"), **affinity("podAffinity", namespaceSelector={})),
+        pod(container(cpu="1"), **affinity("podAffinity", namespaceSelector={})),
         PodCharge(cross_namespace_affinity=True),
     ),
     "a preference for pods of another namespace": (
-        pod(asks(cpu="1"), affinity={"podAffinity": PREFERRED}),
+        pod(container(cpu="1"), affinity={"podAffinity": PREFERRED}),
         PodCharge(cross_namespace_affinity=True),
     ),
 }
 
 
-@pytest.mark.parametrize(("spec", "want"), SCOPES.values(), ids=SCOPES)
-def test_the_scopes_of_a_pod(spec: dict[str, Any], want: PodCharge) -> None:
+@pytest.mark.parametrize(("spec", "want"), PROPERTIES.values(), ids=PROPERTIES)
+def test_the_properties_that_quotas_select(spec: dict[str, Any], want: PodCharge) -> None:
     charge = pod_charge(spec)
     for field in ("best_effort", "terminating", "cross_namespace_affinity", "priority_class"):
         assert getattr(charge, field) == getattr(want, field), field

@@ -1,4 +1,4 @@
-"""Which host ports a pod takes, counted as kube-scheduler counts them."""
+"""Which host ports a pod uses, as kube-scheduler counts them."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ def container(*ports: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 SIDECAR = {"restartPolicy": "Always"}
 PORTS: dict[str, tuple[dict[str, Any], set[tuple[str, int]]]] = {
-    "a container port is none": ({"containers": [container({"containerPort": 80})]}, set()),
-    "a host port, TCP unless it says so": (
+    "only a container port": ({"containers": [container({"containerPort": 80})]}, set()),
+    "a host port, TCP by default": (
         {"containers": [container({"containerPort": 80, "hostPort": 8080})]},
         {("TCP", 8080)},
     ),
-    "UDP and TCP are two": (
+    "a UDP and a TCP port of the same number are two": (
         {"containers": [container({"hostPort": 1}, {"hostPort": 1, "protocol": "UDP"})]},
         {("TCP", 1), ("UDP", 1)},
     ),
@@ -26,11 +26,11 @@ PORTS: dict[str, tuple[dict[str, Any], set[tuple[str, int]]]] = {
         {"containers": [container({"hostPort": 1}), container({"hostPort": 2})]},
         {("TCP", 1), ("TCP", 2)},
     ),
-    "a sidecar keeps its port": (
+    "the port of a sidecar counts": (
         {"containers": [], "initContainers": [container({"hostPort": 1}, **SIDECAR)]},
         {("TCP", 1)},
     ),
-    "an init container is gone when the pod runs": (
+    "the port of an init container does not count": (
         {"containers": [], "initContainers": [container({"hostPort": 1})]},
         set(),
     ),
@@ -38,11 +38,11 @@ PORTS: dict[str, tuple[dict[str, Any], set[tuple[str, int]]]] = {
         {"hostNetwork": True, "containers": [container({"containerPort": 80})]},
         {("TCP", 80)},
     ),
-    "also where the host port is said to be zero": (
+    "on the host network a host port of 0 means the container port": (
         {"hostNetwork": True, "containers": [container({"containerPort": 80, "hostPort": 0})]},
         {("TCP", 80)},
     ),
-    "a port on one address counts as taken on all": (
+    "a port on one address counts on all addresses": (
         {"containers": [container({"hostPort": 1, "hostIP": "10.0.0.1"})]},
         {("TCP", 1)},
     ),
@@ -50,7 +50,7 @@ PORTS: dict[str, tuple[dict[str, Any], set[tuple[str, int]]]] = {
 
 
 @pytest.mark.parametrize(("spec", "want"), PORTS.values(), ids=PORTS)
-def test_host_ports(spec: dict[str, Any], want: set[tuple[str, int]]) -> None:
+def test_the_host_ports_of_a_pod(spec: dict[str, Any], want: set[tuple[str, int]]) -> None:
     assert set(parse_constraints(spec).host_ports) == want
 
 

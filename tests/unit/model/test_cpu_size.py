@@ -1,4 +1,4 @@
-"""The CPU of the container that trains, as the spec and the kubelet state it."""
+"""The CPU of a pod's training container, by its spec and by the status from the kubelet."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ FULL = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"cpu": "1500m"}
 POLICY = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
 
 
-def trainer(name: str = "pytorch", **more: Any) -> Raw:
-    return {"containers": [{"name": name, **more}]}
+def trainer(name: str = "pytorch", **fields: Any) -> Raw:
+    return {"containers": [{"name": name, **fields}]}
 
 
-def given(cpu: str | None, name: str = "pytorch") -> Raw:
+def status_of(cpu: str | None, name: str = "pytorch") -> Raw:
     limits = {} if cpu is None else {"limits": {"cpu": cpu}}
     return {
         "containerStatuses": [{"name": name, "resources": {"requests": {"cpu": "250m"}, **limits}}]
@@ -32,20 +32,20 @@ def given(cpu: str | None, name: str = "pytorch") -> Raw:
 CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
     "a request and a limit": (trainer(resources=FULL), {}, TrainerCpu(250, 1500)),
     "no resources": (trainer(), {}, TrainerCpu(0, None)),
-    "a request alone": (trainer(resources={"requests": {"cpu": "2"}}), {}, TrainerCpu(2000, None)),
-    "a limit alone, which is the request too": (
+    "only a request": (trainer(resources={"requests": {"cpu": "2"}}), {}, TrainerCpu(2000, None)),
+    "only a limit, which is the request too": (
         trainer(resources={"limits": {"cpu": "2"}}), {}, TrainerCpu(2000, 2000)
     ),
     "a request of zero": (
         trainer(resources={"requests": {"cpu": "0"}, "limits": {"cpu": "2"}}), {},
         TrainerCpu(0, 2000),
     ),
-    "memory alone": (trainer(resources={"limits": {"memory": "1Gi"}}), {}, TrainerCpu(0, None)),
+    "only memory": (trainer(resources={"limits": {"memory": "1Gi"}}), {}, TrainerCpu(0, None)),
     "the values that the kubelet has set": (
-        trainer(resources=FULL), given("700m"), TrainerCpu(250, 1500, given=700, allocated=250)
+        trainer(resources=FULL), status_of("700m"), TrainerCpu(250, 1500, given=700, allocated=250)
     ),
     "a kubelet that has set no limit": (
-        trainer(resources=FULL), given(None), TrainerCpu(250, 1500, allocated=250)
+        trainer(resources=FULL), status_of(None), TrainerCpu(250, 1500, allocated=250)
     ),
     "the request that the kubelet has allocated": (
         trainer(resources=FULL),
@@ -53,12 +53,12 @@ CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
         TrainerCpu(250, 1500, allocated=370),
     ),
     "the values of another container": (
-        trainer(resources=FULL), given("700m", name="sidecar"), TrainerCpu(250, 1500)
+        trainer(resources=FULL), status_of("700m", name="sidecar"), TrainerCpu(250, 1500)
     ),
     "a resize restarts it": (
         trainer(resources=FULL, resizePolicy=POLICY), {}, TrainerCpu(250, 1500, restarts=True)
     ),
-    "a resize of its memory alone restarts it": (
+    "only a resize of its memory restarts it": (
         trainer(resources=FULL, resizePolicy=[{**POLICY[0], "resourceName": "memory"}]), {},
         TrainerCpu(250, 1500),
     ),
@@ -80,7 +80,7 @@ CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
     "only the training container of another kind": (
         trainer("tensorflow", resources=FULL), {}, None
     ),
-    "as an init container": (
+    "a sidecar with the name of the training container": (
         {"initContainers": [{"name": "pytorch", "restartPolicy": "Always", "resources": FULL}]},
         {}, None,
     ),
@@ -99,7 +99,7 @@ def test_the_cpu_of_the_training_container(spec: Raw, status: Raw, want: Trainer
 
 
 @pytest.mark.parametrize("kind", WITH_TEMPLATES.values(), ids=WITH_TEMPLATES)
-def test_a_pod_is_read_by_the_kind_of_its_own_job(kind: JobKind) -> None:
+def test_the_training_container_is_found_by_the_kind_of_the_job(kind: JobKind) -> None:
     owner = {"apiVersion": "kubeflow.org/v1", "kind": kind.name, "uid": "u", "controller": True}
     containers = [{"name": other.container, "resources": FULL} for other in KINDS.values()]
     for container in containers:
@@ -107,8 +107,8 @@ def test_a_pod_is_read_by_the_kind_of_its_own_job(kind: JobKind) -> None:
         result = parse_pod(pod(ownerReferences=[owner], spec=spec)).trainer
         trains = container["name"] == kind.container
         assert result == (TrainerCpu(250, 1500) if trains else None)
-    all_of_them = parse_pod(pod(ownerReferences=[owner], spec={"containers": containers}))
-    assert all_of_them.trainer == TrainerCpu(250, 1500, beside=250 * (len(KINDS) - 1))
+    with_all = parse_pod(pod(ownerReferences=[owner], spec={"containers": containers}))
+    assert with_all.trainer == TrainerCpu(250, 1500, beside=250 * (len(KINDS) - 1))
 
 
 def test_the_cpu_of_a_pod_beyond_the_bounds_is_not_read() -> None:
@@ -116,11 +116,11 @@ def test_the_cpu_of_a_pod_beyond_the_bounds_is_not_read() -> None:
     assert parse_pod({"spec": spec}).trainer is None
 
 
-def conditions(*found: tuple[str, str]) -> Raw:
+def conditions(*reasons: tuple[str, str]) -> Raw:
     return {
         "conditions": [
             {"type": type_, "status": "True", "reason": reason, "message": f"of {type_}"}
-            for type_, reason in found
+            for type_, reason in reasons
         ]
     }
 
@@ -129,23 +129,23 @@ READY = ("Ready", "Error")
 DEFERRED = ("PodResizePending", "Deferred")
 INFEASIBLE = ("PodResizePending", "Infeasible")
 FAILED = ("PodResizeInProgress", "Error")
-UNDER_WAY = ("PodResizeInProgress", "")
+RUNNING_RESIZE = ("PodResizeInProgress", "")
 PENDING, IN_PROGRESS = "of PodResizePending", "of PodResizeInProgress"
 PROBLEMS: dict[str, tuple[Raw, Verdict | None]] = {
     "no conditions": ({}, None),
     "conditions of other kinds": (conditions(READY), None),
     "the node has no capacity now": (conditions(READY, DEFERRED), Verdict("Deferred", PENDING)),
     "the node never has capacity": (conditions(INFEASIBLE), Verdict("Infeasible", PENDING)),
-    "a condition of no kind": (
+    "a condition with a malformed type": (
         {"conditions": [{"type": ["PodResizePending"], "reason": "Deferred"}]}, None
     ),
     "it failed": (conditions(FAILED), Verdict("Error", IN_PROGRESS)),
-    "it is under way": (conditions(UNDER_WAY), None),
-    "it failed, and a newer one waits": (
+    "it is in progress": (conditions(RUNNING_RESIZE), None),
+    "it failed, and a newer resize waits": (
         conditions(FAILED, DEFERRED), Verdict("Deferred", PENDING)
     ),
-    "it is under way, and a newer one waits": (
-        conditions(DEFERRED, UNDER_WAY), Verdict("Deferred", PENDING)
+    "it is in progress, and a newer resize waits": (
+        conditions(DEFERRED, RUNNING_RESIZE), Verdict("Deferred", PENDING)
     ),
 }  # fmt: skip
 
@@ -166,7 +166,7 @@ QOS: dict[str, tuple[Raw, QoS]] = {
     "all requests are limits": ({"limits": {"cpu": "1", "memory": "1Gi"}}, QoS.GUARANTEED),
     "a limit above the request": (FULL, QoS.BURSTABLE),
     "nothing requested": ({}, QoS.BEST_EFFORT),
-    "a GPU alone": ({"limits": {"nvidia.com/gpu": "1"}}, QoS.BEST_EFFORT),
+    "only a GPU": ({"limits": {"nvidia.com/gpu": "1"}}, QoS.BEST_EFFORT),
 }
 
 

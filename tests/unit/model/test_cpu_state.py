@@ -12,7 +12,7 @@ from kfext.model.cpu_state import MOST_RESIZED, CpuState, PodCpu, decode_cpu
 from tests.unit.objects import json_values
 
 types = st.sampled_from(["worker", "master", "ps"])
-# As many pods with other CPU than their type as are remembered.
+# Indices: of three types at most MOST_RESIZED / 2 pods in sum, so that all are stored.
 unlike = st.integers(0, MOST_RESIZED // 2 // 3 - 1)
 names = types | st.builds(lambda type_, index: f"{type_}-{index}", types, unlike)
 amounts = st.integers(min_value=1, max_value=2**20)
@@ -53,15 +53,15 @@ DAMAGED: dict[str, tuple[dict[str, Any], CpuState]] = {
             {"worker": PodCpu(20, None)}, {"worker-0": (PodCpu(370, None), PodCpu(20, 1400))}
         ),
     ),
-    "more sizes than are written": (
+    "more sizes than kfext writes": (
         {"written": {"worker": {"0": [[4], [3], [2], [1]]}}},
         CpuState(written={"worker-0": (PodCpu(4, None), PodCpu(3, None), PodCpu(2, None))}),
     ),
-    "a limit that is no number": ({"written": {"worker": {"0": [[700, "1"]]}}}, CpuState()),
-    "a request that is a truth": ({"written": {"worker": {"0": [[True]]}}}, CpuState()),
+    "a limit that is not a number": ({"written": {"worker": {"0": [[700, "1"]]}}}, CpuState()),
+    "a request that is a boolean": ({"written": {"worker": {"0": [[True]]}}}, CpuState()),
     "a negative request": ({"written": {"worker": {"0": [[-1]]}}}, CpuState()),
     "an index in other digits": ({"written": {"worker": {"\u0661": [[1]]}}}, CpuState()),
-    "a reason that is no text": (
+    "a reason that is not a string": (
         {"rests": {"resize": 1, "shift": "a"}}, CpuState(disabled={"shift": "a"})
     ),
 }  # fmt: skip
@@ -85,13 +85,12 @@ def test_pods_and_policies_beyond_the_bounds_are_not_written() -> None:
     assert (len(result.written), len(result.disabled)) == (MOST_RESIZED, 8)
 
 
-def test_a_reason_is_cut_to_what_fits() -> None:
+def test_a_reason_is_cut_to_the_bytes_that_fit() -> None:
     long = CpuState(disabled={"resize": "\U0001f600" * 200})
-    (whole,), (short,) = (
-        decode_cpu(long.encode(**more)).disabled.values()
-        for more in ({"longest": 1024}, {"longest": 64})
+    (longer,), (short,) = (
+        decode_cpu(long.encode(longest=longest)).disabled.values() for longest in (1024, 64)
     )
-    assert 0 < len(json.dumps(short)) <= 64 < len(json.dumps(whole)) <= 200
+    assert 0 < len(json.dumps(short)) <= 64 < len(json.dumps(longer)) <= 200
     assert cut("short", most=64) == "short"
 
 

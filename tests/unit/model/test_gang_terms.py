@@ -11,19 +11,19 @@ from kfext.names import HOSTNAME, JOB_NAME, REPLICA_TYPE
 from tests.unit.objects import json_values
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-OWN = {"matchLabels": {JOB_NAME: "train"}}
+OWN_JOB = {"matchLabels": {JOB_NAME: "train"}}
 
 
 def spec(*terms: Any) -> dict[str, Any]:
-    both = {REQUIRED: list(terms)}
-    return {"affinity": {"podAffinity": both, "podAntiAffinity": both}}
+    required = {REQUIRED: list(terms)}
+    return {"affinity": {"podAffinity": required, "podAntiAffinity": required}}
 
 
-def term(selector: object = OWN, **more: object) -> dict[str, Any]:
-    return {"labelSelector": selector, "topologyKey": HOSTNAME, **more}
+def term(selector: object = OWN_JOB, **fields: object) -> dict[str, Any]:
+    return {"labelSelector": selector, "topologyKey": HOSTNAME, **fields}
 
 
-def among(key: str, *values: str, operator: str = "In") -> dict[str, Any]:
+def match(key: str, *values: str, operator: str = "In") -> dict[str, Any]:
     return {"key": key, "operator": operator, "values": list(values)}
 
 
@@ -32,17 +32,17 @@ MODELLED: Mapping[str, tuple[dict[str, Any], tuple[GangTerm, ...]]] = {
     "no affinity": ({}, ()),
     "no required affinity": (spec(), ()),
     "all pods of a job": (spec(term()), (GangTerm("train"),)),
-    "the same by an expression": (
-        spec(term({"matchExpressions": [among(JOB_NAME, "train")]})),
+    "all pods of a job, by an expression": (
+        spec(term({"matchExpressions": [match(JOB_NAME, "train")]})),
         (GangTerm("train"),),
     ),
     "the pods of a type": (spec(term(WORKERS)), (GangTerm("train", ("worker",)),)),
     "the pods of some types, in any order": (
-        spec(term({**OWN, "matchExpressions": [among(REPLICA_TYPE, "worker", "ps")]})),
+        spec(term({**OWN_JOB, "matchExpressions": [match(REPLICA_TYPE, "worker", "ps")]})),
         (GangTerm("train", ("ps", "worker")),),
     ),
     "two terms": (spec(term(), term(WORKERS)), (GangTerm("train"), GangTerm("train", ("worker",)))),
-    "one term twice": (spec(term(), term()), (GangTerm("train"),)),
+    "the same term twice": (spec(term(), term()), (GangTerm("train"),)),
     "fields that are empty": (
         spec(term(namespaces=[], namespaceSelector=None, matchLabelKeys=[])),
         (GangTerm("train"),),
@@ -50,43 +50,43 @@ MODELLED: Mapping[str, tuple[dict[str, Any], tuple[GangTerm, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("of", "want"), MODELLED.values(), ids=MODELLED)
+@pytest.mark.parametrize(("pod", "want"), MODELLED.values(), ids=MODELLED)
 def test_affinity_and_anti_affinity_between_the_pods_of_a_job_are_read(
-    of: dict[str, Any], want: tuple[GangTerm, ...]
+    pod: dict[str, Any], want: tuple[GangTerm, ...]
 ) -> None:
-    assert (affinity(of), anti_affinity(of)) == (want, want)
+    assert (affinity(pod), anti_affinity(pod)) == (want, want)
 
 
-BEYOND: Mapping[str, dict[str, Any]] = {
-    "labels of the user, which other pods may bear": term({"matchLabels": {"app": "train"}}),
+NOT_MODELLED: Mapping[str, dict[str, Any]] = {
+    "labels of the user, which other pods may have": term({"matchLabels": {"app": "train"}}),
     "a user's label beside the job's": term({"matchLabels": {JOB_NAME: "train", "app": "train"}}),
     "every pod": term({}),
     "no pod": {"topologyKey": HOSTNAME},
     "pods of any job": term({"matchLabels": {REPLICA_TYPE: "worker"}}),
-    "pods of two jobs": term({"matchExpressions": [among(JOB_NAME, "train", "other")]}),
-    "pods of no job": term({"matchExpressions": [among(JOB_NAME)]}),
-    "pods of other jobs": term({"matchExpressions": [among(JOB_NAME, "train", operator="NotIn")]}),
-    "a duplicate label": term({**OWN, "matchExpressions": [among(JOB_NAME, "other")]}),
-    "a label without a text": term({"matchLabels": {JOB_NAME: "train", REPLICA_TYPE: 7}}),
+    "pods of two jobs": term({"matchExpressions": [match(JOB_NAME, "train", "other")]}),
+    "pods of no job": term({"matchExpressions": [match(JOB_NAME)]}),
+    "pods of other jobs": term({"matchExpressions": [match(JOB_NAME, "train", operator="NotIn")]}),
+    "a duplicate label": term({**OWN_JOB, "matchExpressions": [match(JOB_NAME, "other")]}),
+    "a label that is not a string": term({"matchLabels": {JOB_NAME: "train", REPLICA_TYPE: 7}}),
     "a name that is too long": term({"matchLabels": {JOB_NAME: "x" * 254}}),
-    "more than labels": term({**OWN, "matchFields": []}),
-    "another domain": {**term(), "topologyKey": "zone"},
-    "no domain": {"labelSelector": OWN},
+    "an unknown requirement beside the labels": term({**OWN_JOB, "matchFields": []}),
+    "a domain other than the node": {**term(), "topologyKey": "zone"},
+    "no topology key": {"labelSelector": OWN_JOB},
     "named namespaces": term(namespaces=["team"]),
     "all namespaces": term(namespaceSelector={}),
     "keys with the pod's values": term(matchLabelKeys=[REPLICA_TYPE]),
-    "keys with other values than the pod's": term(mismatchLabelKeys=[REPLICA_TYPE]),
+    "keys with values that differ from the pod's": term(mismatchLabelKeys=[REPLICA_TYPE]),
     "a field of a later version": term(later=True),
     "more types than a job can have": term(
-        {**OWN, "matchExpressions": [among(REPLICA_TYPE, *map(str, range(17)))]}
+        {**OWN_JOB, "matchExpressions": [match(REPLICA_TYPE, *map(str, range(17)))]}
     ),
 }
 
 
-@pytest.mark.parametrize("beyond", BEYOND.values(), ids=BEYOND)
+@pytest.mark.parametrize("beyond", NOT_MODELLED.values(), ids=NOT_MODELLED)
 def test_a_term_on_other_pods_or_domains_is_not_modelled(beyond: dict[str, Any]) -> None:
-    for of in (spec(beyond), spec(term(), beyond)):
-        assert (affinity(of), anti_affinity(of)) == (None, None)
+    for pod in (spec(beyond), spec(term(), beyond)):
+        assert (affinity(pod), anti_affinity(pod)) == (None, None)
 
 
 def test_more_terms_than_a_job_has_types_are_not_read() -> None:
@@ -97,13 +97,13 @@ def test_more_terms_than_a_job_has_types_are_not_read() -> None:
 
 def test_affinity_and_anti_affinity_are_not_confused() -> None:
     none: dict[str, Any] = {"podAffinity": {REQUIRED: []}}
-    of = {"affinity": {**spec(term())["affinity"], **none}}
-    assert (affinity(of), anti_affinity(of)) == ((), (GangTerm("train"),))
+    pod = {"affinity": {**spec(term())["affinity"], **none}}
+    assert (affinity(pod), anti_affinity(pod)) == ((), (GangTerm("train"),))
 
 
 @given(value=json_values)
 def test_malformed_terms_raise_no_error(value: object) -> None:
-    for of in (
+    for pod in (
         {"affinity": value},
         {"affinity": {"podAntiAffinity": value}},
         {"affinity": {"podAntiAffinity": {REQUIRED: value}}},
@@ -113,5 +113,5 @@ def test_malformed_terms_raise_no_error(value: object) -> None:
         spec(term({"matchExpressions": value})),
         spec({**term(), "topologyKey": value}),
     ):
-        affinity(of)
-        anti_affinity(of)
+        affinity(pod)
+        anti_affinity(pod)

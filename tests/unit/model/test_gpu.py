@@ -9,7 +9,7 @@ from kfext.model.gpu import (
     CardNeed,
     CardsFor,
     GpuShare,
-    counted,
+    cards_counted_by,
     decode_share,
     encode_share,
     folder_of,
@@ -39,21 +39,22 @@ shares = st.builds(
 
 
 @given(needs, st.booleans())
-def test_a_resource_name_shows_what_it_counts(of: CardNeed, whole: bool) -> None:
-    assert counted(CardsFor(of, whole).name) == CardsFor(of, whole)
+def test_the_name_of_a_resource_tells_the_cards_that_it_counts(need: CardNeed, whole: bool) -> None:
+    cards = CardsFor(need, whole)
+    assert cards_counted_by(cards.name) == cards
 
 
 @pytest.mark.parametrize(
     "resource", ["nvidia.com/gpu", "GPU shares of ", "GPU shares of 0.1 or", ""]
 )
-def test_other_resources_count_no_cards(resource: str) -> None:
-    assert counted(resource) is None
+def test_a_resource_of_another_kind_counts_no_cards(resource: str) -> None:
+    assert cards_counted_by(resource) is None
 
 
 @given(shares)
 def test_terms_read_back_as_they_were_written(share: GpuShare) -> None:
     assert decode_share(encode_share(share)) == share
-    assert decode_share(encode_share(replace(share, busy=400))) == share, "it was not promised"
+    assert decode_share(encode_share(replace(share, busy=400))) == share, "busy is not a term"
 
 
 def test_terms_of_an_earlier_version_read_back_without_removed_fields() -> None:
@@ -62,32 +63,35 @@ def test_terms_of_an_earlier_version_read_back_without_removed_fields() -> None:
 
 
 @given(json_values)
-def test_malformed_terms_are_no_terms(written: object) -> None:
+def test_malformed_terms_are_not_decoded(written: object) -> None:
     assert decode_share(written) is None
 
 
 GOOD = encode_share(GpuShare(50))
 BAD = {
     "more than a card": {**GOOD, "units": 101},
-    "a word for a truth value": {**GOOD, "high": "yes"},
-    "a truth value for a number": {**GOOD, "units": True},
+    "a string for a boolean": {**GOOD, "high": "yes"},
+    "a boolean for a number": {**GOOD, "units": True},
     "no memory": {**GOOD, "memory": 0},
-    "a budget of everything": {**GOOD, "loss_budget": 1.0},
+    "a loss budget of the whole speed": {**GOOD, "loss_budget": 1.0},
 }
 
 
 @pytest.mark.parametrize("written", BAD.values(), ids=BAD)
-def test_impossible_terms_are_no_terms(written: object) -> None:
+def test_impossible_terms_are_not_decoded(written: object) -> None:
     assert decode_share(written) is None
 
 
-def test_low_priority_needs_time_beside_high() -> None:
-    assert GpuShare(50).need.idle == 200
+def test_only_a_low_priority_share_needs_time_beside_a_high_priority_sharer() -> None:
+    assert GpuShare(50).need.idle == 200  # min_share is 0.2 by default
     assert GpuShare(50, high=True).need.idle == 0
+
+
+def test_the_memory_of_a_need_is_rounded_up_to_mebibytes() -> None:
     assert GpuShare(50, memory=2**20 + 1).need.memory == 2
 
 
-def test_a_job_that_uses_less_of_a_card_needs_less_time_for_the_same_part_of_its_speed() -> None:
+def test_a_job_that_is_not_always_busy_needs_less_idle_time() -> None:
     assert GpuShare(50, busy=500).need.idle == 100
     assert GpuShare(50, busy=501).need.idle == 101
     assert GpuShare(50, busy=0).need.idle == 0
@@ -107,7 +111,7 @@ OTHERS = (
 
 
 @pytest.mark.parametrize("resource", OTHERS)
-def test_other_resources_are_no_slots(resource: str) -> None:
+def test_a_resource_of_another_kind_has_no_slot(resource: str) -> None:
     assert slot_of(resource) is None
 
 
@@ -119,7 +123,7 @@ def test_a_reservation_has_the_same_name_whoever_creates_it() -> None:
     assert len(reservation_of("a" * 253, 63)) < 63
 
 
-def test_no_two_containers_have_a_folder_of_one_name() -> None:
+def test_each_container_has_its_own_folder_name() -> None:
     units = units_of(3)
     assert folder_of(units[:30]) != folder_of(units[30:])
     assert folder_of(reversed(units[:30])) == folder_of(units[:30])

@@ -14,7 +14,7 @@ TYPES = {
         ["Evaluator", "Worker", "PS", "Chief"],
         ["Chief", "PS", "Worker", "Evaluator"],
     ),
-    "a type of the other kind is not run": ("PyTorchJob", ["PS", "Worker"], ["Worker"]),
+    "a type of a different kind is not run": ("PyTorchJob", ["PS", "Worker"], ["Worker"]),
     "an unknown type is not run": ("TFJob", ["Launcher"], []),
 }
 
@@ -30,12 +30,12 @@ def test_replica_types(kind: str, keys: list[str], want: list[str]) -> None:
 
 
 REPLICAS = {
-    "unset is one, as for the operator": (None, 1),
+    "unset is 1, as for the operator": (None, 1),
     "zero": (0, 0),
     "five hundred": (500, 500),
-    "a text": ("3", 1),
+    "a string": ("3", 1),
     "negative": (-2, 1),
-    "a truth value": (True, 1),
+    "a boolean": (True, 1),
     "a fraction": (1.5, 1),
 }
 
@@ -54,7 +54,7 @@ def test_replicas_come_in_rank_order() -> None:
     assert keys == [("master", 0), ("worker", 0), ("worker", 1)]
 
 
-def test_requests_are_those_of_all_pods() -> None:
+def test_the_requests_of_a_job_are_the_sum_over_all_pods() -> None:
     requests = {"requests": {"cpu": "500m", "nvidia.com/gpu": 1}}
     containers = [{"name": "pytorch", "resources": requests}]
     parsed = parse_job(job(specs={"Worker": replica(3, containers=containers)}))
@@ -63,7 +63,7 @@ def test_requests_are_those_of_all_pods() -> None:
 
 
 def owned_by(kind: str, api_version: str, *, controller: object = True) -> dict[str, Any]:
-    """The metadata of a job with an owner."""
+    """Return the metadata of a job with an owner, after an owner that is not its controller."""
     owner = {"apiVersion": api_version, "kind": kind, "name": "sweep", "controller": controller}
     return {"ownerReferences": [{"apiVersion": "a/v1", "kind": "Other", "name": "o"}, owner]}
 
@@ -78,7 +78,7 @@ OWNERS = {
     "an AppWrapper that Kueue started": (
         {**WRAPPED, "labels": {names.KUEUE_QUEUE: "q"}}, {}, True, "Kueue",
     ),
-    "an AppWrapper, from before kfext knew of controllers": (
+    "an AppWrapper, held by an earlier version of kfext": (
         {**WRAPPED, "annotations": {names.HELD: "true"}}, {}, True, "",
     ),
     "an unknown controller": (owned_by("Sweep", "x.dev/v1"), {}, True, "Sweep sweep"),
@@ -86,7 +86,7 @@ OWNERS = {
     "a workflow of Argo": (owned_by("Workflow", "argoproj.io/v1alpha1"), {}, True, ""),
     "a CronJob": (owned_by("CronJob", "batch/v1"), {}, True, ""),
     "the pod of a step": (owned_by("Pod", "v1"), {}, True, ""),
-    "an owner that is no controller": (
+    "an owner that is not the controller": (
         owned_by("Sweep", "x.dev/v1", controller=None), {}, True, "",
     ),
 }  # fmt: skip
@@ -101,7 +101,7 @@ def test_the_system_that_runs_a_job(
     assert (parsed.run_by_operator, parsed.started_by) == (operator, starts)
 
 
-def test_another_kind_is_no_training_job() -> None:
+def test_an_object_of_an_unknown_kind_is_not_a_training_job() -> None:
     assert parse_job({"kind": "Job"}) is None
 
 
@@ -133,7 +133,7 @@ RESTARTS = {
 
 
 @pytest.mark.parametrize(("kind", "policy", "want"), RESTARTS.values(), ids=RESTARTS)
-def test_when_failed_pods_are_replaced(kind: str, policy: str | None, want: bool) -> None:
+def test_whether_failed_pods_are_replaced(kind: str, policy: str | None, want: bool) -> None:
     worker = replica(1) | ({"restartPolicy": policy} if policy else {})
     parsed = parse_job(job(kind, specs={"Worker": worker}))
     assert parsed is not None
@@ -147,12 +147,12 @@ FAILS = {
     "by the exit code": ("PyTorchJob", "ExitCode", True),
     "on failure": ("TFJob", "OnFailure", False),
     "always": ("TFJob", "Always", False),
-    "no text": ("TFJob", 3, True),
+    "not a string": ("TFJob", 3, True),
 }
 
 
 @pytest.mark.parametrize(("kind", "policy", "want"), FAILS.values(), ids=FAILS)
-def test_which_pods_fail_their_job(kind: str, policy: object, want: bool) -> None:
+def test_whether_a_failed_pod_fails_its_job(kind: str, policy: object, want: bool) -> None:
     worker = replica(1) | ({"restartPolicy": policy} if policy else {})
     parsed = parse_job(job(kind, specs={"Worker": worker}))
     assert parsed is not None
@@ -163,9 +163,9 @@ GRACES: dict[str, tuple[object, int]] = {
     "Kubernetes' default": (None, 30),
     "its own grace period": (5, 5),
     "none": (0, 0),
-    "below none": (-1, 30),
-    "a truth value": (True, 30),
-    "no number": ("5", 30),
+    "negative": (-1, 30),
+    "a boolean": (True, 30),
+    "a string": ("5", 30),
     "longer than a day": (10**400, 86_400),
 }
 

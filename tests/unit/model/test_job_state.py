@@ -72,22 +72,22 @@ def test_the_exclusion_that_ends_first_is_dropped_first() -> None:
     assert min(kept.values()) > max(excluded[node] for node in excluded.keys() - kept.keys())
 
 
-def test_the_last_of_the_jobs_that_it_left_stay() -> None:
+def test_the_last_of_the_jobs_to_stay_apart_from_are_kept() -> None:
     apart = tuple(f"0a1b2c3d-0000-4000-8000-{number:012}" for number in range(MOST_APART + 9))
     assert state_in(JobState(apart=apart).encode(job_uid=UID)).apart == apart[9:]
-    crowded = JobState(apart=apart, settings={"kfext.dev/metrics": "x" * 1500}, cpu=RESIZED)
-    written = crowded.encode(job_uid=UID)
+    full_state = JobState(apart=apart, settings={"kfext.dev/metrics": "x" * 1500}, cpu=RESIZED)
+    written = full_state.encode(job_uid=UID)
     assert len(written.encode()) <= LIMIT
     kept = state_in(written).apart
     assert 0 < len(kept) < MOST_APART
     assert kept == apart[-len(kept) :]
 
 
-UNLIKE = MOST_RESIZED // 2
+DIFFERENT = MOST_RESIZED // 2
 RESIZED = CpuState(
     requested={
         **{type_: PodCpu(20_000, 96_000) for type_ in ("chief", "worker", "ps", "evaluator")},
-        **{f"evaluator-{index + 100}": PodCpu(20_000, 90_000) for index in range(UNLIKE)},
+        **{f"evaluator-{index + 100}": PodCpu(20_000, 90_000) for index in range(DIFFERENT)},
     },
     written={
         f"evaluator-{index + 100}": (
@@ -95,12 +95,12 @@ RESIZED = CpuState(
             PodCpu(20_000, 48_000),
             PodCpu(20_000, 24_000),
         )
-        for index in range(MOST_RESIZED - UNLIKE)
+        for index in range(MOST_RESIZED - DIFFERENT)
     },
     by=frozenset({"resize", "shift"}),
     disabled={f"policy-{number}": "it is left alone, since " * 8 for number in range(8)},
 )
-"""The largest state of resizes."""
+"""The largest stored state of resizes."""
 SCALED = ScaleState(
     before=10_000,
     changed_at=1_700_000_000.123,
@@ -111,11 +111,11 @@ SCALED = ScaleState(
     speeds={9_000 + size: 1234.5 for size in range(MOST_SPEEDS)},
     disabled="it is left alone, since " * 8,
 )
-"""The largest state of sizes."""
+"""The largest stored state of sizes."""
 
 
-def test_the_state_of_resizes_stays_whatever_else_is_dropped() -> None:
-    crowded = JobState(
+def test_the_state_of_resizes_is_kept_whatever_else_is_dropped() -> None:
+    full_state = JobState(
         strikes=3,
         excluded={f"{i:050}": float(i + 1) for i in range(100)},
         suspended_at=1.7e9,
@@ -130,12 +130,12 @@ def test_the_state_of_resizes_stays_whatever_else_is_dropped() -> None:
         cpu=RESIZED,
         scale=SCALED,
     )
-    written = crowded.encode(job_uid=UID)
+    written = full_state.encode(job_uid=UID)
     assert len(written.encode()) <= LIMIT
     result = state_in(written)
     assert (result.cpu.requested, result.cpu.written) == (RESIZED.requested, RESIZED.written)
     assert result.cpu.disabled.keys() == RESIZED.disabled.keys()
-    assert result.settings == crowded.settings
+    assert result.settings == full_state.settings
     assert result.no_host_network.startswith("nn")
 
 
@@ -154,10 +154,10 @@ def test_a_usual_state_fits_beside_the_state_of_resizes() -> None:
 
 BUSY: dict[str, tuple[object, dict[str, int]]] = {
     "of two types": ({"worker": 0, "master": 1000}, {"worker": 0, "master": 1000}),
-    "of no type of job": ({"x" * 3000: 400, "worker": 400}, {"worker": 400}),
+    "of a type that no job has": ({"x" * 3000: 400, "worker": 400}, {"worker": 400}),
     "busier than always": ({"worker": 1001}, {}),
-    "less than idle": ({"worker": -1}, {}),
-    "a truth value": ({"worker": True}, {}),
+    "a negative number": ({"worker": -1}, {}),
+    "a boolean": ({"worker": True}, {}),
     "a fraction": ({"worker": 0.4}, {}),
     "a list": ([400], {}),
 }
@@ -168,27 +168,27 @@ def test_an_impossible_measurement_is_not_stored(written: object, want: dict[str
     assert state_in(json.dumps({"uid": "u", "busy": written})).busy == want
 
 
-def test_a_new_state_is_written_as_its_uid_alone() -> None:
+def test_an_empty_state_is_written_as_its_uid_alone() -> None:
     assert JobState().encode(job_uid="u") == '{"uid":"u"}'
 
 
-MINE, OTHER = '{"uid":"uid-1","strikes":2}', '{"uid":"uid-2","strikes":2}'
+OWN, OTHER = '{"uid":"uid-1","strikes":2}', '{"uid":"uid-2","strikes":2}'
 UNNAMED = '{"strikes":2,"suspendedAt":1000.5}'
 PLANNED = Plan("uid-1", 1).encode()
 WRITTEN: dict[str, tuple[dict[str, str], int]] = {
-    "of this job": ({STATE: MINE}, 2),
+    "of this job": ({STATE: OWN}, 2),
     "of another job, copied with its manifest": ({STATE: OTHER}, 0),
-    "of another job, beside the plan of this one": ({STATE: OTHER, PLAN: PLANNED}, 0),
+    "of another job, beside the plan of this job": ({STATE: OTHER, PLAN: PLANNED}, 0),
     "without a uid, beside the plan of this job": ({STATE: UNNAMED, PLAN: PLANNED}, 0),
     "without a uid, alone": ({STATE: UNNAMED}, 0),
-    "with a uid that is no text": ({STATE: '{"uid":null,"strikes":2}', PLAN: PLANNED}, 0),
-    "longer than any state of kfext": ({STATE: MINE + " " * LIMIT}, 0),
+    "with a uid that is not a string": ({STATE: '{"uid":null,"strikes":2}', PLAN: PLANNED}, 0),
+    "longer than any state of kfext": ({STATE: OWN + " " * LIMIT}, 0),
     "none": ({}, 0),
 }
 
 
 @pytest.mark.parametrize(("annotations", "strikes"), WRITTEN.values(), ids=WRITTEN)
-def test_a_state_counts_only_if_it_is_known_to_be_of_the_job(
+def test_a_state_counts_only_if_it_has_the_uid_of_the_job(
     annotations: dict[str, str], strikes: int
 ) -> None:
     result = state_of(replace(job().build(), annotations=annotations))
@@ -196,5 +196,5 @@ def test_a_state_counts_only_if_it_is_known_to_be_of_the_job(
 
 
 def test_a_job_without_a_uid_has_no_state() -> None:
-    made = replace(job().build(), uid="", annotations={STATE: '{"uid":"","strikes":2}'})
-    assert state_of(made) == JobState()
+    without_uid = replace(job().build(), uid="", annotations={STATE: '{"uid":"","strikes":2}'})
+    assert state_of(without_uid) == JobState()

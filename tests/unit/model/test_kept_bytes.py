@@ -1,4 +1,4 @@
-"""Of the largest objects that the API server accepts little is stored."""
+"""kfext stores little of the largest objects that the API server accepts."""
 
 import gc
 import tracemalloc
@@ -15,15 +15,15 @@ from tests import largest_objects
 from tests.largest_objects import Object
 
 JOB_BYTES = 100_000
-"""Bytes of one job in the mirror; an ordinary job has a tenth."""
+"""The most bytes of a job in the mirror; an ordinary job has a tenth."""
 POD_BYTES = 40_000
 
 
-def kept_bytes(take: Callable[[], object]) -> int:
-    """The memory that is still in use after a function, while its result is kept."""
+def kept_bytes(function: Callable[[], object]) -> int:
+    """Return the bytes that a function has allocated and that its result keeps in use."""
     gc.freeze()  # earlier allocations need not be searched
     tracemalloc.start()
-    result = take()
+    result = function()
     gc.collect()
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -32,13 +32,13 @@ def kept_bytes(take: Callable[[], object]) -> int:
     return used
 
 
-def keeps_less_than(limit: int, take: Callable[[], object]) -> bool:
-    """Whether a result of `take` keeps less than `limit` bytes in use.
+def keeps_less_than(limit: int, function: Callable[[], object]) -> bool:
+    """Return whether the result of a function keeps less than `limit` bytes in use.
 
-    A table that the whole process shares may have to grow in a try (interned strings, a cache), so
-    there are three tries.
+    In one try a table of the process (interned strings, a cache) may have to grow, so there are
+    three tries.
     """
-    return any(kept_bytes(take) < limit for _ in range(3))
+    return any(kept_bytes(function) < limit for _ in range(3))
 
 
 def as_stored(raw: Object, uid: str = "uid-1") -> bytes:
@@ -51,12 +51,12 @@ def as_stored(raw: Object, uid: str = "uid-1") -> bytes:
 def test_little_is_kept_of_a_large_job(what: str) -> None:
     written = as_stored(largest_objects.jobs()[what]())
 
-    def take() -> Cluster:
+    def observe() -> Cluster:
         cluster = Cluster()
         cluster.observe_job(msgspec.json.decode(written))
         return cluster
 
-    assert keeps_less_than(JOB_BYTES, take)
+    assert keeps_less_than(JOB_BYTES, observe)
 
 
 @pytest.mark.parametrize("what", largest_objects.jobsets())
@@ -75,9 +75,9 @@ def test_little_is_kept_of_a_large_pod(what: str, *, gated: bool) -> None:
     assert keeps_less_than(POD_BYTES, lambda: decode_pod(written))
 
 
-def test_many_different_pods_share_one_bounded_cache() -> None:
-    terms = {"key": "k", "operator": "In", "values": ["v"]}
-    affinity = {"nodeAffinity": {"preferred": [terms] * 200}}
+def test_the_cache_of_many_different_pods_is_bounded() -> None:
+    term = {"key": "k", "operator": "In", "values": ["v"]}
+    affinity = {"nodeAffinity": {"preferred": [term] * 200}}
 
     stored = [
         as_stored(
@@ -87,8 +87,8 @@ def test_many_different_pods_share_one_bounded_cache() -> None:
         for number in range(2000)
     ]
 
-    def take() -> None:
+    def decode() -> None:
         for body in stored:
             decode_pod(body)
 
-    assert kept_bytes(take) < 60 * 2**20
+    assert kept_bytes(decode) < 60 * 2**20

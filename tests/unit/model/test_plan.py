@@ -21,11 +21,7 @@ def managed_by(system: str) -> JobBuilder:
 
 
 types = st.sampled_from(["master", "worker", "ps"])
-keys = st.builds(
-    ReplicaKey,
-    type=types,
-    index=st.integers(min_value=0, max_value=40),
-)
+keys = st.builds(ReplicaKey, type=types, index=st.integers(min_value=0, max_value=40))
 
 
 @st.composite
@@ -55,23 +51,23 @@ def test_a_plan_of_another_job_is_ignored(plan: Plan) -> None:
 
 
 def written(**fields: object) -> str:
-    whole = {"uid": "uid-1", "generation": 1, "nodes": ["a"], "replicas": {"worker": [0]}}
-    return json.dumps({**whole, **fields})
+    plan = {"uid": "uid-1", "generation": 1, "nodes": ["a"], "replicas": {"worker": [0]}}
+    return json.dumps({**plan, **fields})
 
 
-NOT_OURS: dict[str, str] = {
+FOREIGN: dict[str, str] = {
     "a malformed generation": written(generation=0),
-    "a generation that is too large": written(generation=2**31),
+    "a generation beyond 32 bits": written(generation=2**31),
     "more replicas than a gang has": written(replicas={"worker": [0] * (MOST_PODS + 1)}),
-    "more replicas in several types": written(
+    "more replicas than a gang has, in several types": written(
         replicas={"worker": [0] * MOST_PODS, "ps": [0], "chief": []}
     ),
     "more slots than a gang and its replicas have": written(slots={"worker": [0] * 2 * MOST_PODS}),
-    "more text than an object can have": written(why="x" * 2**18),
+    "more text than the annotations of an object can have": written(why="x" * 2**18),
 }
 
 
-@pytest.mark.parametrize("text", NOT_OURS.values(), ids=NOT_OURS)
+@pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN)
 def test_a_plan_that_kfext_does_not_write_is_ignored(text: str) -> None:
     assert decode_plan(written(), job_uid="uid-1") is not None
     assert decode_plan(text, job_uid="uid-1") is None
@@ -84,22 +80,22 @@ def test_the_length_of_a_plan_is_checked_before_it_is_decoded(
     assert decode_plan("[" * 2**19, job_uid="uid-1") is None
 
 
-BELIEVED: dict[str, tuple[JobBuilder, bool]] = {
+PLANNED_JOBS: dict[str, tuple[JobBuilder, bool]] = {
     "a job that the operator runs": (job().worker(2), True),
-    "a job that is named after the operator": (managed_by("kubeflow.org/training-operator"), True),
+    "a job managed by the operator": (managed_by("kubeflow.org/training-operator"), True),
     "a job that another system runs": (managed_by("kueue.x-k8s.io/multikueue"), False),
     "the largest gang": (job().worker(MOST_PODS), True),
     "a job that is too large for a plan": (job().worker(MOST_PODS + 1), False),
-    "a job with pods that are never created": (job().worker(2**31 - 1), False),
+    "a job with more pods than any cluster": (job().worker(2**31 - 1), False),
 }
 
 
-@pytest.mark.parametrize(("made", "want"), BELIEVED.values(), ids=BELIEVED)
-def test_which_jobs_have_plans_that_count(made: JobBuilder, want: bool) -> None:
-    assert (plan_of(made.annotated(PLAN, written()).build()) is not None) == want
+@pytest.mark.parametrize(("builder", "want"), PLANNED_JOBS.values(), ids=PLANNED_JOBS)
+def test_which_jobs_have_plans_that_count(builder: JobBuilder, want: bool) -> None:
+    assert (plan_of(builder.annotated(PLAN, written()).build()) is not None) == want
 
 
-def test_places_that_name_no_node_are_left_out() -> None:
+def test_replicas_with_an_invalid_node_are_left_out() -> None:
     written = (
         '{"uid":"u","generation":2,"nodes":["a"],"replicas":{"worker":[0,-1,7,"0",null,true,0]}}'
     )
@@ -108,12 +104,12 @@ def test_places_that_name_no_node_are_left_out() -> None:
     assert plan.assignment == {ReplicaKey("worker", 0): "a", ReplicaKey("worker", 6): "a"}
 
 
-def test_the_nodes_of_a_plan_are_named_once_and_in_order() -> None:
+def test_each_node_of_a_plan_is_listed_once_in_name_order() -> None:
     places = {ReplicaKey("worker", i): node for i, node in enumerate(["b", "a", "b"])}
     assert Plan(job_uid="u", generation=1, assignment=places).nodes == ("a", "b")
 
 
-def test_a_plan_of_500_replicas_is_small() -> None:
+def test_a_plan_of_500_replicas_has_less_than_4_KiB() -> None:
     places = {ReplicaKey("worker", i): f"node-{i % 60:04}" for i in range(500)}
     assert len(Plan(job_uid="u" * 36, generation=1, assignment=places).encode()) < 4096
 
@@ -122,19 +118,16 @@ TERMS = {"units": 50}
 WORKER = ReplicaKey("worker", 0)
 SLOTS: dict[str, tuple[dict[str, object], dict[ReplicaKey, int]]] = {
     "as written by kfext": ({"slots": {"worker": [3]}, "shares": {"worker": TERMS}}, {WORKER: 3}),
-    "none": ({"slots": {"worker": [-1]}, "shares": {"worker": TERMS}}, {}),
+    "no slot": ({"slots": {"worker": [-1]}, "shares": {"worker": TERMS}}, {}),
     "beyond the last slot": ({"slots": {"worker": [64]}, "shares": {"worker": TERMS}}, {}),
     "of a replica without a node": (
         {"slots": {"worker": [3, 4], "ps": [1]}, "shares": {"worker": TERMS, "ps": TERMS}},
         {WORKER: 3},
     ),
     "of a type without terms": ({"slots": {"worker": [3]}, "shares": {"ps": TERMS}}, {}),
-    "with impossible terms": (
-        {"slots": {"worker": [3]}, "shares": {"worker": {"units": 101}}},
-        {},
-    ),
-    "a truth value": ({"slots": {"worker": [True]}, "shares": {"worker": TERMS}}, {}),
-    "a text": ({"slots": "3", "shares": {"worker": TERMS}}, {}),
+    "with impossible terms": ({"slots": {"worker": [3]}, "shares": {"worker": {"units": 101}}}, {}),
+    "a boolean": ({"slots": {"worker": [True]}, "shares": {"worker": TERMS}}, {}),
+    "a string": ({"slots": "3", "shares": {"worker": TERMS}}, {}),
     "terms that are a list": ({"slots": {"worker": [3]}, "shares": [TERMS]}, {}),
 }
 
@@ -158,13 +151,13 @@ def test_no_more_terms_are_read_than_a_job_has_types() -> None:
 
 
 @given(slots=json_values, terms=json_values)
-def test_malformed_slots_and_terms_leave_the_places_unchanged(slots: object, terms: object) -> None:
+def test_malformed_slots_and_terms_leave_the_nodes_unchanged(slots: object, terms: object) -> None:
     plan = decode_plan(written(slots=slots, shares=terms), job_uid="uid-1")
     assert plan is not None
     assert (plan.assignment, plan.slots, plan.shares) == ({WORKER: "a"}, {}, {})
 
 
-def test_a_plan_without_shares_has_no_field_of_shares() -> None:
+def test_a_plan_without_shares_has_no_fields_for_them() -> None:
     places = {WORKER: "a"}
     assert set(json.loads(Plan("u", 1, places).encode())) == {
         *("uid", "generation", "nodes", "replicas")

@@ -1,4 +1,4 @@
-"""The bounds of pods and templates: kfext handles a pod at a bound, and gives a reason beyond."""
+"""The bounds on pods and templates: kfext handles a pod at a bound, and names an exceeded bound."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ TERMS = "terms of node affinity and topology spread"
 
 
 class Bound(NamedTuple):
-    """A pod with `most` parts, which count as `what`."""
+    """A bound on pods: `make(n)` is a pod spec with n things; `what`: their name in messages."""
 
     make: Make
     most: int = bounds.MOST_VALUES
@@ -44,17 +44,17 @@ class Bound(NamedTuple):
 
 BOUNDS: dict[str, Bound] = {
     "containers": Bound(lambda n: {"containers": containers(n)}),
-    "containers, init containers among them": Bound(
+    "containers and init containers together": Bound(
         lambda n: {"containers": containers(1), "initContainers": containers(n - 1)}
     ),
     "volumes": Bound(lambda n: {"volumes": [{"emptyDir": {}}] * n}),
     "a node selector": Bound(lambda n: {"nodeSelector": {f"k{index}": "v" for index in range(n)}}),
-    "gates of others": Bound(lambda n: {"schedulingGates": [0] * n + [{"name": names.GATE}]}),
+    "other gates": Bound(lambda n: {"schedulingGates": [0] * n + [{"name": names.GATE}]}),
     "a long name": Bound(lambda n: {"priorityClassName": "p" * (bounds.LONGEST_NAME + n)}),
     "affinity": Bound(lambda n: {"affinity": {"podAffinity": [0] * n}}, bounds.MOST_VALUES - 1),
     "values of a requirement": Bound(
         lambda n: node_affinity([{"matchFields": [requirement(*("v" * n))]}]),
-        bounds.MOST_VALUES - 9,  # six objects and lists around it, and its three fields
+        bounds.MOST_VALUES - 9,  # six objects and lists around the values, and three fields
     ),
     "a long key of a toleration": Bound(
         lambda n: {"tolerations": [{"key": "k" * (64 * n)}]}, bounds.MOST_VALUES - 2
@@ -69,7 +69,7 @@ BOUNDS: dict[str, Bound] = {
     "a long name of a port": Bound(
         lambda n: {"containers": [{"ports": [{"name": "p" * (64 * n)}]}]}, bounds.MOST_VALUES - 3
     ),
-    "parts that are each within the bound": Bound(
+    "lists that are each within the bound": Bound(
         lambda n: {"volumes": [{}] * n, "containers": containers(n)}, bounds.MOST_VALUES // 2
     ),
     "resource names": Bound(
@@ -106,7 +106,7 @@ BOUNDS: dict[str, Bound] = {
 
 
 @pytest.mark.parametrize(("make", "most", "what"), BOUNDS.values(), ids=BOUNDS)
-def test_at_a_bound_a_pod_is_handled_and_beyond_it_is_not(what: str, most: int, make: Make) -> None:
+def test_a_pod_is_handled_at_a_bound_and_not_beyond(what: str, most: int, make: Make) -> None:
     assert pod_excess(make(most)) == ""
     result = pod_excess(make(most + 1))
     assert what in result
@@ -129,18 +129,18 @@ def test_the_metadata_of_a_template_has_bounds_too(metadata: Raw, want: str) -> 
     assert want in template_excess({"metadata": metadata})
 
 
-def test_the_spec_of_a_template_counts() -> None:
+def test_the_pod_spec_of_a_template_has_the_bounds_of_a_pod() -> None:
     assert f"1001 {VALUES}" in template_excess({"spec": {"containers": containers(1001)}})
     assert template_excess({"metadata": {"annotations": {"mine": "x" * 10**6}}, "spec": {}}) == ""
 
 
 @given(odd_pods)
-def test_any_pod_can_be_measured(raw: Raw) -> None:
+def test_any_pod_can_be_compared_with_the_bounds(raw: Raw) -> None:
     spec = raw.get("spec")
     assert isinstance(pod_excess(spec if isinstance(spec, dict) else {}), str)
 
 
-def test_the_gate_of_kfext_is_found_behind_any_number_of_others() -> None:
+def test_the_gate_of_kfext_is_found_after_any_number_of_other_gates() -> None:
     others = [{"name": f"other.example/{at}"} for at in range(300)]
     pod = parse_pod({"spec": {"schedulingGates": [*others, {"name": names.GATE}]}})
     assert pod.gated
@@ -148,13 +148,13 @@ def test_the_gate_of_kfext_is_found_behind_any_number_of_others() -> None:
     assert not parse_pod({"spec": {"schedulingGates": others}}).gated
 
 
-def test_a_pod_beyond_a_bound_still_takes_what_it_requests() -> None:
+def test_a_pod_beyond_a_bound_still_counts_with_its_requests_and_ports() -> None:
     invented = {f"x.y/{at}": "1" for at in range(1000)}
     amounts = {"cpu": "3", "memory": "1Gi", **invented}
     ports = [{"containerPort": at, "hostPort": at} for at in range(1, 2000)]
-    made = [{"name": "a", "resources": {"requests": amounts}, "ports": ports}]
+    trainers = [{"name": "a", "resources": {"requests": amounts}, "ports": ports}]
     gate = {"name": names.GATE}
-    pod = parse_pod({"spec": {"containers": made, "schedulingGates": [gate]}})
+    pod = parse_pod({"spec": {"containers": trainers, "schedulingGates": [gate]}})
     assert (pod.requests["cpu"], pod.requests["memory"]) == (3000, 2**30)
     assert len(pod.requests) == bounds.MOST_RESOURCES
     assert len(pod.host_ports) == bounds.MOST_PORTS
@@ -163,16 +163,14 @@ def test_a_pod_beyond_a_bound_still_takes_what_it_requests() -> None:
     assert pod.affinity == {}
 
 
-def test_only_the_kept_number_of_amounts_in_a_list_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_more_amounts_of_a_list_are_read_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
-    def counted(resource: str, value: object) -> int:
+    def record(resource: str, value: object) -> int:
         read.append(resource)
         return amount(resource, value)
 
-    monkeypatch.setattr(quantity, "amount", counted)
+    monkeypatch.setattr(quantity, "amount", record)
     many = {**{f"x.y/{at:05}": "1" for at in range(30_000)}, "memory": "5", "cpu": "3"}
     pod = parse_pod({"spec": {"containers": [{"resources": {"requests": many}}] * 2}})
     assert (pod.requests["cpu"], pod.requests["memory"]) == (6000, 10)
@@ -183,14 +181,14 @@ def test_only_the_kept_number_of_amounts_in_a_list_is_read(
 def test_many_sidecars_with_many_resources_are_added_up_entry_by_entry() -> None:
     read = 0
 
-    class Counted(dict[str, str]):
+    class CountedReads(dict[str, str]):
         def items(self) -> Any:
             nonlocal read
             read += len(self)
             return super().items()
 
     sidecars = [
-        {"restartPolicy": "Always", "resources": {"requests": Counted({f"x/{at}": "1"})}}
+        {"restartPolicy": "Always", "resources": {"requests": CountedReads({f"x/{at}": "1"})}}
         for at in range(500)
     ]
     pod = parse_pod({"spec": {"containers": [{}], "initContainers": sidecars}})
@@ -254,7 +252,7 @@ def paths_in(value: Any, at: Path = ()) -> Iterator[Path]:
             yield from paths_in(value[key], (*at, key))
 
 
-def blown_up(value: Any) -> Any:
+def enlarged(value: Any) -> Any:
     """Return a value as large as a user can make it."""
     if isinstance(value, list):
         return value * 20_000
@@ -263,18 +261,19 @@ def blown_up(value: Any) -> Any:
     return "x" * 500_000 if isinstance(value, str) else value
 
 
-def replaced(value: Any, at: Path) -> Any:
+def with_enlarged(value: Any, at: Path) -> Any:
+    """Return a JSON value with the value at a path enlarged."""
     if not at:
-        return blown_up(value)
+        return enlarged(value)
     copied: Any = dict(value) if isinstance(value, dict) else list(value)
-    copied[at[0]] = replaced(value[at[0]], at[1:])
+    copied[at[0]] = with_enlarged(value[at[0]], at[1:])
     return copied
 
 
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("at", list(paths_in(FULL)), ids=lambda at: ".".join(map(str, at)))
 def test_little_is_kept_of_a_pod_whatever_a_user_makes_large(at: Path, *, gated: bool) -> None:
-    spec = replaced(FULL, at)
+    spec = with_enlarged(FULL, at)
     if gated:
         spec = {**spec, "schedulingGates": [*spec["schedulingGates"], {"name": names.GATE}]}
     pod = parse_pod({"metadata": {"name": "p", "uid": "u"}, "spec": spec})
@@ -284,7 +283,7 @@ def test_little_is_kept_of_a_pod_whatever_a_user_makes_large(at: Path, *, gated:
 
 @pytest.mark.parametrize("at", list(paths_in(FULL)), ids=lambda at: ".".join(map(str, at)))
 def test_little_is_kept_of_a_job_whatever_a_user_makes_large(at: Path) -> None:
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": replaced(FULL, at)}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": with_enlarged(FULL, at)}
     worker = {"replicas": 2, "template": template}
     raw = {
         "kind": "PyTorchJob",

@@ -1,4 +1,4 @@
-"""Requests are counted as kube-scheduler counts them."""
+"""Requests, limits and QoS class of a pod spec, as kube-scheduler and the kubelet compute them."""
 
 from typing import Any
 
@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.podspec import (
-    cpu_limit,
-    is_best_effort,
-    is_guaranteed,
-    pod_limits,
-    pod_requests,
-)
+from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_limits, pod_requests
 
 
 def container(cpu: str | None = None, *, limit: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -51,7 +45,7 @@ REQUESTS = {
         4000,
     ),
     "a limit alone is also the request": ({"containers": [container(limit="2")]}, 2000),
-    "a request of zero is one, whatever the limit": (
+    "a request of 0 counts, whatever the limit": (
         {"containers": [container("0", limit="2"), container("1")]},
         1000,
     ),
@@ -63,7 +57,7 @@ REQUESTS = {
         {"containers": [{}], "resources": {"limits": {"cpu": "4"}}},
         4000,
     ),
-    "a pod-level request of zero is one, whatever the limit": (
+    "a pod-level request of 0 counts, whatever the limit": (
         {
             "containers": [{}],
             "resources": {"requests": {"cpu": "0"}, "limits": {"cpu": "4"}},
@@ -71,11 +65,11 @@ REQUESTS = {
         },
         250,
     ),
-    "a pod-level limit is no request if a container requests some": (
+    "a pod-level limit is not the request if a container has a request": (
         {"containers": [container("1")], "resources": {"limits": {"cpu": "4"}}},
         1000,
     ),
-    "a container that requests zero counts as a container with a request": (
+    "a pod-level limit is not the request if a container requests 0": (
         {
             "containers": [container("0"), {}],
             "resources": {"limits": {"cpu": "4"}},
@@ -83,7 +77,7 @@ REQUESTS = {
         },
         250,
     ),
-    "a pod-level request goes before init containers too": (
+    "a pod-level request replaces the init containers too": (
         {
             "containers": [container("1")],
             "initContainers": [container("3")],
@@ -99,21 +93,18 @@ REQUESTS = {
         },
         2250,
     ),
-    "overhead comes on top": (
-        {"containers": [container("1")], "overhead": {"cpu": "250m"}},
-        1250,
-    ),
+    "overhead comes on top": ({"containers": [container("1")], "overhead": {"cpu": "250m"}}, 1250),
 }
 
 
 @pytest.mark.parametrize(("spec", "want"), REQUESTS.values(), ids=REQUESTS)
-def test_cpu_requests(spec: dict[str, Any], want: int) -> None:
+def test_the_cpu_request_of_a_pod(spec: dict[str, Any], want: int) -> None:
     assert pod_requests(spec) == {"cpu": want, "pods": 1}
 
 
 LIMITS = {
     "containers add up": ({"containers": [container(limit="1"), container(limit="2")]}, 3000),
-    "a container without one adds nothing": (
+    "a container without a limit adds nothing": (
         {"containers": [container(limit="1"), container("2")]},
         1000,
     ),
@@ -136,11 +127,11 @@ LIMITS = {
 
 
 @pytest.mark.parametrize(("spec", "want"), LIMITS.values(), ids=LIMITS)
-def test_cpu_limits(spec: dict[str, Any], want: int) -> None:
+def test_the_sum_of_the_cpu_limits_of_a_pod(spec: dict[str, Any], want: int) -> None:
     assert pod_limits(spec) == {"cpu": want}
 
 
-def test_overhead_makes_no_limit_where_there_is_none() -> None:
+def test_overhead_alone_sets_no_limit() -> None:
     assert pod_limits({"containers": [container("1")], "overhead": {"cpu": "250m"}}) == {}
 
 
@@ -154,12 +145,12 @@ CPU_LIMITS: dict[str, tuple[dict[str, Any], int | None]] = {
         {"containers": [container(limit="1")], "initContainers": [container(**SIDECAR)]},
         None,
     ),
-    "an init container is gone when the pod works": (
+    "an init container has ended when the pod works": (
         {"containers": [container(limit="1")], "initContainers": [container()]},
         1000,
     ),
-    "zero is no limit": ({"containers": [container(limit="0")]}, None),
-    "a limit of the pod holds for all": (
+    "a limit of 0 is no limit": ({"containers": [container(limit="0")]}, None),
+    "a pod-level limit holds for all containers": (
         {
             "containers": [container("1"), {}],
             "resources": {"limits": {"cpu": "4"}},
@@ -192,7 +183,7 @@ def test_extended_resources_huge_pages_and_local_disk_are_resources_like_others(
 
 
 FULL = {"cpu": "1", "memory": "1Gi"}
-CLASSES = {
+GUARANTEED = {
     "requests equal limits": ({"requests": FULL, "limits": FULL}, True),
     "the same amount in another form": (
         {"requests": {"cpu": "1000m", "memory": "1024Mi"}, "limits": FULL},
@@ -206,8 +197,8 @@ CLASSES = {
 }
 
 
-@pytest.mark.parametrize(("resources", "want"), CLASSES.values(), ids=CLASSES)
-def test_quality_of_service(resources: dict[str, Any], *, want: bool) -> None:
+@pytest.mark.parametrize(("resources", "want"), GUARANTEED.values(), ids=GUARANTEED)
+def test_which_pods_are_guaranteed(resources: dict[str, Any], *, want: bool) -> None:
     assert is_guaranteed({"containers": [{"resources": resources}]}) is want
 
 
@@ -215,7 +206,7 @@ def test_a_pod_without_containers_is_not_guaranteed() -> None:
     assert not is_guaranteed({})
 
 
-WHOLE = {
+POD_LEVEL = {
     "the whole pod is limited to what it requests": ({"requests": FULL, "limits": FULL}, True),
     "limits of the whole pod alone": ({"limits": FULL}, True),
     "the whole pod may use more than it requests": (
@@ -227,8 +218,8 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize(("resources", "want"), WHOLE.values(), ids=WHOLE)
-def test_quality_of_service_by_resources_of_the_whole_pod(
+@pytest.mark.parametrize(("resources", "want"), POD_LEVEL.values(), ids=POD_LEVEL)
+def test_whether_pod_level_resources_make_a_pod_guaranteed(
     resources: dict[str, Any], *, want: bool
 ) -> None:
     assert is_guaranteed({"containers": [{}], "resources": resources}) is want
@@ -262,11 +253,11 @@ BEST_EFFORT = {
 
 
 @pytest.mark.parametrize(("spec", "want"), BEST_EFFORT.values(), ids=BEST_EFFORT)
-def test_best_effort(spec: dict[str, Any], want: bool) -> None:
+def test_whether_a_pod_is_best_effort(spec: dict[str, Any], want: bool) -> None:
     assert is_best_effort(spec) is want
 
 
-# --- against a pod that runs through its life -----------------------------------------------------
+# --- compared with a simulated life of a pod ------------------------------------------------------
 
 cpus = st.integers(0, 4000).map(lambda number: f"{number}m")
 containers = st.lists(st.builds(container, cpus), max_size=3)

@@ -12,9 +12,9 @@ def policy(name: str, *, weight: int = 0, selector: Any = None) -> TrainingPolic
 
 
 CHOICES = {
-    "none: the built-in policy": ([], ""),
+    "no policy: the defaults": ([], ""),
     "the highest weight": ([policy("a", weight=1), policy("b", weight=5)], "b"),
-    "the first name among equals": ([policy("b"), policy("a")], "a"),
+    "the first name among equal weights": ([policy("b"), policy("a")], "a"),
     "only policies that select the namespace": (
         [policy("a", selector={"matchLabels": {"team": "red"}}), policy("b")],
         "b",
@@ -32,16 +32,19 @@ SELECTORS = {
     "an empty selector selects everything": ({}, True),
     "equal label": ({"matchLabels": {"team": "blue"}}, True),
     "other label": ({"matchLabels": {"team": "red"}}, False),
-    "one of": ({"matchExpressions": [{"key": "team", "operator": "In", "values": ["blue"]}]}, True),
-    "none of": (
+    "one of several values": (
+        {"matchExpressions": [{"key": "team", "operator": "In", "values": ["blue"]}]},
+        True,
+    ),
+    "none of several values": (
         {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["blue"]}]},
         False,
     ),
-    "none of, without the label": (
+    "none of several values, without the label": (
         {"matchExpressions": [{"key": "floor", "operator": "NotIn", "values": ["1"]}]},
         True,
     ),
-    "there": ({"matchExpressions": [{"key": "team", "operator": "Exists"}]}, True),
+    "a present label": ({"matchExpressions": [{"key": "team", "operator": "Exists"}]}, True),
     "an absent label": ({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False),
     "an unknown operator selects nothing": (
         {"matchExpressions": [{"key": "team", "operator": "Like"}]},
@@ -51,7 +54,7 @@ SELECTORS = {
 
 
 @pytest.mark.parametrize(("selector", "want"), SELECTORS.values(), ids=SELECTORS)
-def test_selectors(selector: dict[str, Any], *, want: bool) -> None:
+def test_whether_a_selector_selects_a_namespace(selector: dict[str, Any], *, want: bool) -> None:
     assert policy("p", selector=selector).selector.matches({"team": "blue"}) is want
 
 
@@ -62,13 +65,13 @@ DURATIONS = {
     "zero": ("0s", 0.0),
     "absent": (None, 60.0),
     "no unit": ("90", 60.0),
-    "a word": ("soon", 60.0),
+    "a malformed duration": ("soon", 60.0),
     "a number": (90, 60.0),
 }
 
 
 @pytest.mark.parametrize(("written", "want"), DURATIONS.values(), ids=DURATIONS)
-def test_durations(written: Any, want: float) -> None:
+def test_a_duration_in_seconds(written: Any, want: float) -> None:
     raw = {"spec": {"placement": {"bindTimeout": written}}}
     assert parse_policy(raw).placement.bind_timeout == want
 
@@ -82,7 +85,7 @@ RELEASES: dict[str, tuple[Any, float | None]] = {
 
 
 @pytest.mark.parametrize(("written", "want"), RELEASES.values(), ids=RELEASES)
-def test_release_after(written: Any, want: float | None) -> None:
+def test_the_time_until_a_release(written: Any, want: float | None) -> None:
     raw = {"spec": {"placement": {"releaseAfter": written}}}
     assert parse_policy(raw).placement.release_after == want
 
@@ -90,15 +93,15 @@ def test_release_after(written: Any, want: float | None) -> None:
 BURSTS: dict[str, tuple[Any, int]] = {
     "a number": (8, 8000),
     "millicores": ("500m", 500),
-    "nothing": ("0", 0),
+    "0": ("0", 0),
     "absent": (None, 4000),
-    "less than nothing": ("-1", 4000),
-    "a word": ("much", 4000),
+    "a negative number": ("-1", 4000),
+    "a malformed amount": ("much", 4000),
 }
 
 
 @pytest.mark.parametrize(("written", "want"), BURSTS.values(), ids=BURSTS)
-def test_assumed_burst(written: Any, want: int) -> None:
+def test_the_assumed_burst(written: Any, want: int) -> None:
     raw = {"spec": {"placement": {"assumedBurst": written}}}
     assert parse_policy(raw).placement.assumed_burst == want
 
@@ -109,7 +112,7 @@ def test_settings_get_the_full_annotation_keys() -> None:
     }
 
 
-CHOICES_OF_THE_COMPANION: dict[str, tuple[Any, PolicyChoice]] = {
+COMPANION_CHOICES: dict[str, tuple[Any, PolicyChoice]] = {
     "empty": ({}, PolicyChoice(Mode.ACT)),
     "observe": ({"mode": "observe"}, PolicyChoice(Mode.OBSERVE)),
     "off": ({"mode": "off"}, PolicyChoice(Mode.OFF)),
@@ -119,7 +122,7 @@ CHOICES_OF_THE_COMPANION: dict[str, tuple[Any, PolicyChoice]] = {
         {"parameters": {"budget": 0.1, "interval": 60}},
         PolicyChoice(parameters={"budget": 0.1, "interval": 60.0}),
     ),
-    "parameters that are no numbers": (
+    "parameters that are not numbers": (
         {"parameters": {"a": "1", "b": True, "c": float("nan"), "d": 10**400, "e": None}},
         PolicyChoice(),
     ),
@@ -127,9 +130,7 @@ CHOICES_OF_THE_COMPANION: dict[str, tuple[Any, PolicyChoice]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("written", "want"), CHOICES_OF_THE_COMPANION.values(), ids=CHOICES_OF_THE_COMPANION
-)
+@pytest.mark.parametrize(("written", "want"), COMPANION_CHOICES.values(), ids=COMPANION_CHOICES)
 def test_the_mode_of_a_policy_of_the_companion(written: Any, want: PolicyChoice) -> None:
     assert parse_policy({"spec": {"companion": {"resize": written}}}).companion == {"resize": want}
 
@@ -143,7 +144,7 @@ def test_a_malformed_range_of_ports_is_the_default(written: Any) -> None:
 FLAGS: dict[str, tuple[Any, bool]] = {
     "on": (True, True),
     "off": (False, False),
-    "a text is the default": ("no", True),
+    "a string is the default": ("no", True),
     "a list is the default": ([], True),
     "an object is the default": ({"a": 1}, True),
 }

@@ -49,14 +49,14 @@ def test_amounts_are_rounded_up_and_stay_within_64_bits(whole: int, unit: str) -
 
 
 @given(st.lists(resources))
-def test_sums_hold_every_resource_of_every_summand(summands: list[dict[str, int]]) -> None:
+def test_a_sum_has_every_resource_of_every_summand(summands: list[dict[str, int]]) -> None:
     total = add(summands)
     for name in ("cpu", "memory", "pods"):
         assert total.get(name, 0) == sum(summand.get(name, 0) for summand in summands)
 
 
 @given(resources, resources)
-def test_the_maximum_holds_the_larger_of_both(left: dict[str, int], right: dict[str, int]) -> None:
+def test_the_maximum_has_the_larger_amounts(left: dict[str, int], right: dict[str, int]) -> None:
     for name, number in maximum(left, right).items():
         assert number == max(left.get(name, 0), right.get(name, 0))
 
@@ -66,15 +66,15 @@ NOT_QUANTITIES = {
     "a space before the unit": "1 Gi",
     "a word": "lots",
     "nothing": "",
-    "no number": "Gi",
+    "not a number": "Gi",
     "two points": "1.2.3",
     "a unit in the wrong case": "1gi",
     "null": None,
-    "a truth value": True,
+    "a boolean": True,
     "a list": ["1"],
     "infinity": float("inf"),
     "digits that are not ASCII": "\u0661",
-    "more digits than Python converts": "9" * 5000,
+    "more digits than Python converts to a number": "9" * 5000,
 }
 
 
@@ -100,13 +100,13 @@ AMOUNTS = {
     "memory in bytes": ("memory", "128Mi", 128 * 2**20),
     "half a byte is rounded up": ("memory", "500m", 1),
     "a signed number": ("memory", "+2k", 2000),
-    "a point without digits behind it": ("memory", "2.", 2),
-    "an absurd exponent": ("memory", "1e9999999", 2**63 - 1),
+    "a point without digits after it": ("memory", "2.", 2),
+    "a huge exponent is cut to 64 bits": ("memory", "1e9999999", 2**63 - 1),
 }
 
 
 @pytest.mark.parametrize(("name", "value", "want"), AMOUNTS.values(), ids=AMOUNTS)
-def test_amount(name: str, value: object, want: int) -> None:
+def test_the_amount_of_a_resource(name: str, value: object, want: int) -> None:
     assert amount(name, value) == want
 
 
@@ -114,7 +114,7 @@ def test_entries_that_are_zero_or_negative_are_left_out() -> None:
     assert parse_resources({"cpu": "0", "memory": "-1", "pods": 3}) == {"pods": 3}
 
 
-def test_multiples_are_taken_per_resource() -> None:
+def test_every_resource_is_multiplied() -> None:
     assert times({"cpu": 500, "pods": 1}, 3) == {"cpu": 1500, "pods": 3}
 
 
@@ -131,5 +131,5 @@ WORDS = {
 
 
 @pytest.mark.parametrize(("name", "number", "want"), WORDS.values(), ids=WORDS)
-def test_amount_text(name: str, number: int, want: str) -> None:
+def test_the_text_of_an_amount(name: str, number: int, want: str) -> None:
     assert amount_text(name, number) == want

@@ -1,4 +1,4 @@
-"""A ResourceQuota as the API shows it."""
+"""The limits, usage and scopes of a ResourceQuota."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ RAW: dict[str, Any] = {
 }
 
 
-def test_amounts_are_those_that_the_api_server_enforces() -> None:
+def test_the_amounts_are_read_from_the_status() -> None:
     quota = parse_quota(RAW)
 
     assert (quota.namespace, quota.name) == ("team", "compute")
@@ -48,14 +48,14 @@ def test_amounts_are_those_that_the_api_server_enforces() -> None:
     assert quota.used == {"pods": 3, "requests.cpu": 1000}
 
 
-def test_before_the_first_status_the_spec_holds() -> None:
+def test_before_the_first_status_the_limits_in_the_spec_count() -> None:
     quota = parse_quota({"spec": {"hard": {"cpu": "4"}}, "status": {}})
 
     assert quota.hard == {"cpu": 4000}
     assert quota.used == {}
 
 
-def test_scopes_and_selectors_are_rules_alike() -> None:
+def test_scopes_and_scope_selectors_become_rules() -> None:
     assert parse_quota(RAW).rules == (
         ScopeRule("NotBestEffort"),
         ScopeRule("PriorityClass", "In", ("high", "low")),
@@ -73,21 +73,21 @@ def class_rule(operator: str, *values: str) -> ScopeRule:
     return ScopeRule("PriorityClass", operator, values)
 
 
-HIGH, NO_CLASS = PodCharge(priority_class="high"), PodCharge()
-COVERS: dict[str, tuple[ScopeRule, PodCharge, str, bool]] = {
+HIGH_CLASS, NO_CLASS = PodCharge(priority_class="high"), PodCharge()
+RULES: dict[str, tuple[ScopeRule, PodCharge, str, bool]] = {
     "BestEffort": (ScopeRule("BestEffort"), PodCharge(best_effort=True), "", True),
     "BestEffort, but it has requests": (ScopeRule("BestEffort"), PodCharge(), "", False),
     "NotBestEffort": (ScopeRule("NotBestEffort"), PodCharge(), "", True),
-    "NotBestEffort, but it has none": (
+    "NotBestEffort, but it has no requests": (
         ScopeRule("NotBestEffort"),
         PodCharge(best_effort=True),
         "",
         False,
     ),
     "Terminating": (ScopeRule("Terminating"), PodCharge(terminating=True), "", True),
-    "Terminating, but it has no end": (ScopeRule("Terminating"), PodCharge(), "", False),
+    "Terminating, but it has no deadline": (ScopeRule("Terminating"), PodCharge(), "", False),
     "NotTerminating": (ScopeRule("NotTerminating"), PodCharge(), "", True),
-    "NotTerminating, but it ends": (
+    "NotTerminating, but it has a deadline": (
         ScopeRule("NotTerminating"),
         PodCharge(terminating=True),
         "",
@@ -100,31 +100,31 @@ COVERS: dict[str, tuple[ScopeRule, PodCharge, str, bool]] = {
         True,
     ),
     "a scope of volumes": (ScopeRule("VolumeAttributesClass"), PodCharge(), "", False),
-    "In": (class_rule("In", "high"), HIGH, "", True),
-    "In, another class": (class_rule("In", "low"), HIGH, "", False),
+    "In": (class_rule("In", "high"), HIGH_CLASS, "", True),
+    "In, another class": (class_rule("In", "low"), HIGH_CLASS, "", False),
     "In, no class": (class_rule("In", "low"), NO_CLASS, "", False),
-    "In, the class given by default": (class_rule("In", "low"), NO_CLASS, "low", True),
-    "its own class precedes the default": (class_rule("In", "low"), HIGH, "low", False),
-    "NotIn": (class_rule("NotIn", "low"), HIGH, "", True),
-    "NotIn, listed": (class_rule("NotIn", "high"), HIGH, "", False),
+    "In, the default class": (class_rule("In", "low"), NO_CLASS, "low", True),
+    "its own class precedes the default": (class_rule("In", "low"), HIGH_CLASS, "low", False),
+    "NotIn": (class_rule("NotIn", "low"), HIGH_CLASS, "", True),
+    "NotIn, listed": (class_rule("NotIn", "high"), HIGH_CLASS, "", False),
     "NotIn, no class": (class_rule("NotIn", "high"), NO_CLASS, "", True),
-    "Exists": (class_rule("Exists"), HIGH, "", True),
-    "Exists, as a plain scope": (ScopeRule("PriorityClass"), HIGH, "", True),
+    "Exists": (class_rule("Exists"), HIGH_CLASS, "", True),
+    "Exists, as a plain scope": (ScopeRule("PriorityClass"), HIGH_CLASS, "", True),
     "Exists, no class": (class_rule("Exists"), NO_CLASS, "", False),
     "DoesNotExist": (class_rule("DoesNotExist"), NO_CLASS, "", True),
-    "DoesNotExist, but it has one": (class_rule("DoesNotExist"), HIGH, "", False),
-    "an unknown operator": (class_rule("Near", "high"), HIGH, "", False),
+    "DoesNotExist, but it has a class": (class_rule("DoesNotExist"), HIGH_CLASS, "", False),
+    "an unknown operator": (class_rule("Near", "high"), HIGH_CLASS, "", False),
 }
 
 
-@pytest.mark.parametrize(("rule", "charge", "default_class", "want"), COVERS.values(), ids=COVERS)
+@pytest.mark.parametrize(("rule", "charge", "default_class", "want"), RULES.values(), ids=RULES)
 def test_which_pods_a_rule_covers(
     rule: ScopeRule, charge: PodCharge, default_class: str, *, want: bool
 ) -> None:
     assert rule.covers(charge, default_class=default_class) is want
 
 
-def test_whether_a_quota_allows_more_than_before() -> None:
+def test_a_tightened_quota_allows_no_more_than_the_earlier_version() -> None:
     before = Quota("team", "q", {"cpu": 8, "pods": 4}, {"cpu": 6, "pods": 1})
     now = Quota("team", "q", {"cpu": 9, "pods": 3, "services": 2}, {"cpu": 5, "pods": 2})
     result = now.tightened(before)
@@ -136,7 +136,7 @@ def test_whether_a_quota_allows_more_than_before() -> None:
 def test_every_rule_must_cover_the_pod() -> None:
     quota = parse_quota(RAW)
 
-    assert quota.covers(HIGH)
+    assert quota.covers(HIGH_CLASS)
     assert not quota.covers(NO_CLASS)
     assert not quota.covers(PodCharge(priority_class="high", best_effort=True))
 
@@ -162,7 +162,7 @@ _odd_rules = json_values | st.lists(
         },
     )
 )
-def test_any_quota_can_be_read_and_asked(raw: dict[str, Any]) -> None:
+def test_any_quota_can_be_read_and_compared_with_a_pod(raw: dict[str, Any]) -> None:
     quota = parse_quota(raw)
     assert all(number >= 0 for number in (*quota.hard.values(), *quota.used.values()))
     assert quota.covers(NO_CLASS) in (True, False)

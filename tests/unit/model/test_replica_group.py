@@ -1,4 +1,4 @@
-"""Additions of the operator to the replicas of one type, beyond their template."""
+"""What the operator adds to the pods of a replica type beyond their template."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from kfext.model.replica_group import parse_groups
 
 Spec = dict[str, Any]
 PYTORCH, TENSORFLOW = KINDS["PyTorchJob"], KINDS["TFJob"]
-OWN = {"name": "pytorchjob-port", "containerPort": 29500}
+OPERATOR_PORT = {"name": "pytorchjob-port", "containerPort": 29500}
 METRICS = {"name": "metrics", "containerPort": 9090}
 
 
@@ -27,15 +27,15 @@ HOST_PORTS: dict[str, tuple[JobKind, Spec, list[int]]] = {
     "a PyTorchJob on the host network": (PYTORCH, on_host(trainer()), [23456]),
     "a TFJob on the host network": (TENSORFLOW, on_host(trainer(name="tensorflow")), [2222]),
     "beside a port of the user": (PYTORCH, on_host(trainer(METRICS)), [9090, 23456]),
-    "the user sets the operator's port": (PYTORCH, on_host(trainer(OWN)), [29500]),
+    "the user sets the operator's port": (PYTORCH, on_host(trainer(OPERATOR_PORT)), [29500]),
     "another container has a port of that name": (
         PYTORCH,
-        on_host(trainer(), {"name": "side", "ports": [OWN]}),
+        on_host(trainer(), {"name": "side", "ports": [OPERATOR_PORT]}),
         [23456, 29500],
     ),
-    "no container has the expected name: the first one counts": (
+    "no container has the expected name: the first container counts": (
         PYTORCH,
-        on_host(trainer(OWN, name="main"), {"name": "side"}),
+        on_host(trainer(OPERATOR_PORT, name="main"), {"name": "side"}),
         [29500],
     ),
     "on the pod network": (PYTORCH, on_host(trainer(METRICS), host=False), []),
@@ -45,7 +45,7 @@ HOST_PORTS: dict[str, tuple[JobKind, Spec, list[int]]] = {
 
 
 @pytest.mark.parametrize(("kind", "spec", "want"), HOST_PORTS.values(), ids=HOST_PORTS)
-def test_the_port_that_the_operator_declares_is_a_port_of_the_node(
+def test_on_the_host_network_the_port_that_the_operator_declares_is_a_host_port(
     kind: JobKind, spec: Spec, want: list[int]
 ) -> None:
     (group,) = parse_groups(
@@ -65,11 +65,11 @@ def test_the_port_that_the_operator_declares_is_a_port_of_the_node(
         (("Master",), [(0, 0)]),
     ],
 )
-def test_a_worker_beside_a_master_counts_the_request_of_its_init_container(
+def test_the_init_container_of_a_worker_beside_a_master_counts(
     types: tuple[str, ...], want: list[tuple[int, int]]
 ) -> None:
     specs = {type_: {"template": {"spec": {"containers": [trainer()]}}} for type_ in types}
     groups = parse_groups(PYTORCH, specs, namespace="team", shares_gpus=False)
     results = [group.requests for group in groups]
-    assert [(asks.get(CPU, 0), asks.get(MEMORY, 0)) for asks in results] == want
+    assert [(each.get(CPU, 0), each.get(MEMORY, 0)) for each in results] == want
     assert [group.charge.best_effort for group in groups] == [cpu == 0 for cpu, _ in want]

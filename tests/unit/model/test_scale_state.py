@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.model.pod import ReplicaKey
-from kfext.model.scale_state import (
-    MOST_SPEEDS,
-    ScaleState,
-    StopState,
-    decode_scale,
-    decode_stop,
-)
+from kfext.model.scale_state import MOST_SPEEDS, ScaleState, StopState, decode_scale, decode_stop
 from tests.unit.objects import json_values
 
 sizes = st.integers(min_value=0, max_value=10_000)
@@ -63,9 +57,9 @@ DAMAGED: dict[str, tuple[dict[str, Any], ScaleState]] = {
         {"before": 4, "cause": "guard", "speeds": {"2": 1.5}},
         ScaleState(before=4, cause="guard", speeds={2: 1.5}),
     ),
-    "a size that is no number": ({"speeds": {"two": 1.0, "2": 1.0}}, ScaleState(speeds={2: 1.0})),
+    "a malformed size": ({"speeds": {"two": 1.0, "2": 1.0}}, ScaleState(speeds={2: 1.0})),
     "a malformed speed": ({"speeds": {"1": 0, "2": -1.0, "3": True}}, ScaleState()),
-    "a size without an end": ({"before": float("inf"), "largest": 1e99}, ScaleState()),
+    "an infinite size": ({"before": float("inf"), "largest": 1e99}, ScaleState()),
     "a negative size": ({"failed": -3}, ScaleState()),
 }
 
@@ -75,6 +69,6 @@ def test_damaged_parts_are_left_out(raw: dict[str, Any], want: ScaleState) -> No
     assert decode_scale(raw) == want
 
 
-def test_of_too_many_speeds_those_of_the_smallest_sizes_are_kept() -> None:
+def test_of_too_many_speeds_the_speeds_of_the_smallest_sizes_are_kept() -> None:
     many = ScaleState(speeds={size: float(size) for size in range(1, 40)})
     assert list(decode_scale(many.encode()).speeds) == list(range(1, MOST_SPEEDS + 1))

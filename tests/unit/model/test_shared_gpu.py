@@ -1,4 +1,4 @@
-"""The report of an agent about a slot, read from any object."""
+"""The report of an agent about a slot: invalid values count as unknown."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.unit.objects import Raw, json_values
 
 
 def raw(spec: Raw | None = None, **status: Any) -> Raw:
-    """A SharedGPU of slot 1 of node n."""
+    """Return the SharedGPU of slot 1 of node n."""
     return {
         "metadata": {"name": "gpu-1"},
         "spec": {"node": "n", "slot": 1, **(spec or {})},
@@ -21,12 +21,12 @@ def raw(spec: Raw | None = None, **status: Any) -> Raw:
 
 
 def parsed(**status: Any) -> SharedGpu:
-    parsed = parse_shared_gpu(raw(**status))
-    assert parsed is not None
-    return parsed
+    result = parse_shared_gpu(raw(**status))
+    assert result is not None
+    return result
 
 
-def test_a_full_report_of_an_agent() -> None:
+def test_every_field_of_a_report_is_read_and_invalid_values_are_left_out() -> None:
     sharers = [
         {"podUID": "a", "evict": True, "strikes": 3, "busyPermille": 450},
         {"podUID": "b", "evict": False, "lossPermille": 12, "harvestPermille": 2000},
@@ -66,7 +66,7 @@ def test_a_full_report_of_an_agent() -> None:
     )
 
 
-def test_a_slot_without_a_report() -> None:
+def test_a_slot_without_a_report_has_the_defaults() -> None:
     assert parsed() == SharedGpu("n", 1)
 
 
@@ -79,12 +79,12 @@ ODD: dict[str, tuple[str, object, object]] = {
     "no memory": ("memory", 0, 0),
     "negative memory": ("memory", -1, 0),
     "memory beyond all cards": ("memory", 2**32 + 1, 0),
-    "memory as a text": ("memory", "16384", 0),
+    "memory as a string": ("memory", "16384", 0),
     "unknown health": ("healthy", None, True),
-    "health as a text": ("healthy", "false", True),
+    "health as a string": ("healthy", "false", True),
     "a malformed problem": ("trouble", {"a": 1}, ""),
     "a problem that is too long": ("trouble", "x" * 300, "x" * 256),
-    "moved as a text": ("moved", "true", False),
+    "moved as a string": ("moved", "true", False),
     "a card that is a number": ("card", 7, ""),
 }
 FIELDS = {"memory": "memoryMiB"}
@@ -92,14 +92,14 @@ BUSY: dict[str, tuple[object, int | None]] = {
     "idle": (0, 0),
     "always busy": (1000, 1000),
     "busier than always": (1001, None),
-    "less than idle": (-1, None),
-    "a truth value": (True, None),
-    "a text": ("400", None),
+    "a negative number": (-1, None),
+    "a boolean": (True, None),
+    "a string": ("400", None),
 }
 
 
 @pytest.mark.parametrize(("written", "want"), BUSY.values(), ids=BUSY)
-def test_an_impossible_part_is_unknown(written: object, want: int | None) -> None:
+def test_an_impossible_busy_time_is_unknown(written: object, want: int | None) -> None:
     (sharer,) = parsed(sharers=[{"busyPermille": written}]).sharers
     assert sharer.busy == want
 

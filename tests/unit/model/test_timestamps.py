@@ -26,7 +26,7 @@ def test_a_written_time_reads_as_the_same_second(seconds: int) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", "yesterday", 12, [], "9999-99-99T00:00:00Z"])
-def test_a_malformed_text_is_no_time(value: object) -> None:
+def test_a_malformed_time_counts_as_0(value: object) -> None:
     assert timestamp(value) == 0.0
 
 
@@ -46,34 +46,34 @@ def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None
 
 
 @pytest.mark.parametrize("value", [None, "", 15, "15", "s", "-1s", "1s ", "1 s", "1d", "1s" * 8])
-def test_a_malformed_text_is_no_duration(value: object) -> None:
+def test_a_malformed_duration_is_not_read(value: object) -> None:
     assert duration(value) is None
 
 
 NOW = 1_000.0
 PAST: dict[str, tuple[float, float]] = {
-    "of the past": (NOW - 5, NOW - 5),
-    "of a clock that is ahead": (NOW + 60, NOW),
-    "beyond the tolerance of clocks": (NOW + 60.1, 0.0),
+    "a time in the past": (NOW - 5, NOW - 5),
+    "a time by a clock that is ahead": (NOW + 60, NOW),
+    "a time beyond the tolerance of clocks": (NOW + 60.1, 0.0),
     "never": (0.0, 0.0),
 }
 
 
 @pytest.mark.parametrize(("at", "want"), PAST.values(), ids=PAST)
-def test_a_stored_time_of_the_past(at: float, want: float) -> None:
+def test_a_stored_time_is_cut_to_the_present(at: float, want: float) -> None:
     assert past(at, now=NOW) == want
 
 
-LEFT: dict[str, tuple[float, float]] = {
-    "over": (NOW - 1, 0.0),
-    "just over": (NOW, 0.0),
-    "in the future": (NOW + 5, 5.0),
-    "in the future, written in whole seconds": (NOW + 10.5, 10.5),
-    "later than possible, by a clock that was ahead": (NOW + 12, 0.0),
+ENDS: dict[str, tuple[float, float]] = {
+    "an end in the past": (NOW - 1, 0.0),
+    "an end that is now": (NOW, 0.0),
+    "an end in the future": (NOW + 5, 5.0),
+    "an end that was rounded up to a whole second": (NOW + 10.5, 10.5),
+    "an end that is later than possible, by a clock that was ahead": (NOW + 12, 0.0),
 }
 
 
-@pytest.mark.parametrize(("until", "want"), LEFT.values(), ids=LEFT)
+@pytest.mark.parametrize(("until", "want"), ENDS.values(), ids=ENDS)
 def test_the_seconds_until_a_stored_end(until: float, want: float) -> None:
     assert seconds_until(until, now=NOW, longest=10.0) == want
 

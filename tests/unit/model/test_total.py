@@ -1,4 +1,4 @@
-"""Reading an object of any form gives a value and never an error."""
+"""An object of any form can be read: the result is a value, never an error."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +49,7 @@ def test_any_node_can_be_read(raw: dict[str, Any]) -> None:
 
 
 @given(odd_policies | objects)
-def test_any_policy_can_be_read_and_asked(raw: dict[str, Any]) -> None:
+def test_any_policy_can_be_read_and_applied(raw: dict[str, Any]) -> None:
     policy = parse_policy(raw)
     assert policy_for([policy], {"team": "a"}).placement.bind_timeout >= 0
 
@@ -64,14 +64,14 @@ DAMAGED = {
     "nothing": None,
     "an empty text": "",
     "half of a plan": '{"uid":"u","gen',
-    "brackets without end": "[" * 100_000,
+    "brackets that never close": "[" * 100_000,
     "a list": "[1]",
     "a number too long to convert": '{"uid":"u","strikes":' + "9" * 5000 + "}",
 }
 
 
 @pytest.mark.parametrize("written", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_annotation_counts_as_none(written: str | None) -> None:
+def test_a_damaged_annotation_counts_as_absent(written: str | None) -> None:
     assert decode_plan(written, job_uid="u") is None
     assert state_in(written) == JobState()
 

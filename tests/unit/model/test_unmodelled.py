@@ -22,25 +22,25 @@ JUDGED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"affinity": {"podAntiAffinity": {REQUIRED: [TERM]}}},
         ("required podAntiAffinity",),
     ),
-    "a spread that may not be broken": (
+    "a topology spread that must hold": (
         {"topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "DoNotSchedule"}]},
         ("topologySpreadConstraints with DoNotSchedule",),
     ),
-    "two such spreads are one term": (
+    "two topology spreads that must hold are one term": (
         {"topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "DoNotSchedule"}] * 2},
         ("topologySpreadConstraints with DoNotSchedule",),
     ),
-    "claims of devices": ({"resourceClaims": [{"name": "card"}]}, ("resourceClaims",)),
+    "device claims": ({"resourceClaims": [{"name": "card"}]}, ("resourceClaims",)),
     "a gang of kube-scheduler's own": ({"workloadRef": {"name": "w"}}, ("workloadRef",)),
     "a gang of kube-scheduler's own in later versions": (
         {"schedulingGroup": {"podGroupName": "g"}},
         ("schedulingGroup",),
     ),
-    "a volume that is made for the pod": (
+    "a volume that is created for the pod": (
         {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]},
         ("a volume of type ephemeral",),
     ),
-    "a disk that one pod can use": (
+    "a disk that only one pod can use": (
         {"volumes": [{"name": "disk", "rbd": {"image": "i"}}]},
         ("a volume of type rbd",),
     ),
@@ -64,7 +64,7 @@ MODELLED: dict[str, dict[str, Any]] = {
     },
     "node affinity": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}},
     "terms that are empty": {"affinity": {"podAffinity": {REQUIRED: []}}},
-    "a spread that may be broken": {
+    "a preferred topology spread": {
         "topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}]
     },
     "volumes that every node has": {
@@ -81,7 +81,7 @@ MODELLED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("spec", MODELLED.values(), ids=MODELLED)
-def test_a_spec_without_such_a_term_has_none(spec: dict[str, Any]) -> None:
+def test_a_term_that_excludes_no_node_is_not_named(spec: dict[str, Any]) -> None:
     assert unmodelled(spec) == ()
 
 

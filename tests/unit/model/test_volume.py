@@ -17,27 +17,27 @@ from kfext.model.volume import (
 )
 from tests.unit.objects import Raw, json_values
 
-NAMED = {"namespace": "team", "name": "data"}
+METADATA = {"namespace": "team", "name": "data"}
 BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 
 CLAIMS: dict[str, tuple[Raw, VolumeClaim]] = {
     "a claim that is bound": (
-        {"metadata": {**NAMED, "annotations": BOUND}, "spec": {"volumeName": "disk"}},
+        {"metadata": {**METADATA, "annotations": BOUND}, "spec": {"volumeName": "disk"}},
         VolumeClaim("team", "data", volume="disk", bound=True),
     ),
     "a claim that names its volume and is not bound to it yet": (
-        {"metadata": NAMED, "spec": {"volumeName": "disk"}},
+        {"metadata": METADATA, "spec": {"volumeName": "disk"}},
         VolumeClaim("team", "data", volume="disk"),
     ),
     "a claim of a storage class": (
-        {"metadata": NAMED, "spec": {"storageClassName": "fast"}},
+        {"metadata": METADATA, "spec": {"storageClassName": "fast"}},
         VolumeClaim("team", "data", storage_class="fast"),
     ),
     "a claim with its class in the old annotation": (
         {
             "metadata": {
-                **NAMED,
+                **METADATA,
                 "annotations": {"volume.beta.kubernetes.io/storage-class": "old"},
             },
             "spec": {},
@@ -45,7 +45,7 @@ CLAIMS: dict[str, tuple[Raw, VolumeClaim]] = {
         VolumeClaim("team", "data", storage_class="old"),
     ),
     "a claim for one pod at a time": (
-        {"metadata": NAMED, "spec": {"accessModes": ["ReadWriteOncePod"]}},
+        {"metadata": METADATA, "spec": {"accessModes": ["ReadWriteOncePod"]}},
         VolumeClaim("team", "data", one_pod=True),
     ),
 }
@@ -70,7 +70,7 @@ VOLUMES: dict[str, tuple[Raw, Volume]] = {
         },
         Volume("disk", terms=(Term((Requirement("zone", "In", ("a",)),)),)),
     ),
-    "a volume with labels that say where it is": (
+    "a volume with the label of a zone": (
         {"metadata": {"name": "disk", "labels": {"topology.kubernetes.io/zone": "a"}}},
         Volume("disk", zoned=True),
     ),
@@ -83,8 +83,7 @@ def test_a_volume_is_read(raw: Raw, want: Volume) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "delayed"),
-    [("WaitForFirstConsumer", True), ("Immediate", False), (None, False)],
+    ("mode", "delayed"), [("WaitForFirstConsumer", True), ("Immediate", False), (None, False)]
 )
 def test_a_storage_class_is_read(mode: str | None, *, delayed: bool) -> None:
     raw = {"metadata": {"name": "fast"}, "volumeBindingMode": mode}

@@ -1,4 +1,4 @@
-"""An API server with one training job, which moves on with each look at it. For the launcher."""
+"""A fake API server with one training job, which advances at each read; for the launcher."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,58 +14,59 @@ CREATED = "2026-11-27T10:00:00Z"
 MERGE = "application/merge-patch+json"
 
 
-def condition(type_: str, status: str = "True", **more: str) -> Raw:
-    return {"type": type_, "status": status, "lastTransitionTime": "2026-11-27T10:20:00Z", **more}
+def condition(type_: str, status: str = "True", **fields: str) -> Raw:
+    return {"type": type_, "status": status, "lastTransitionTime": "2026-11-27T10:20:00Z", **fields}
 
 
 def queued(ahead: int, message: str = "needs 8 CPUs of a node; node-1 has 2") -> Raw:
     return {"phase": "Queued", "reason": "NoRoom", "message": message, "ahead": ahead}
 
 
-def placed(step: int, **more: Any) -> Raw:
-    progress = {"metric": "loss", "value": 1 / step, "step": step, "totalSteps": 40, **more}
+def placed(step: int, **fields: Any) -> Raw:
+    progress = {"metric": "loss", "value": 1 / step, "step": step, "totalSteps": 40, **fields}
     nodes = {"nodes": ["node-1"], "nodeSummary": "node-1"}
     return {"phase": "Placed", "reason": "Placed", **nodes, "progress": progress}
 
 
 @dataclass
 class FakeApi:
-    """`moves`: for each look the conditions of the job and the status of its TrainingPlan.
+    """A fake API server with at most one training job.
 
-    `refusal`: the message of the admission webhook, which refuses all jobs with it.
-    `job`: the existing job, or None.
+    `moves`: the conditions of the job and the status of its TrainingPlan, for each read of the job.
+    `refusal`: the message of the admission webhook that refuses all jobs; empty if it does not.
     `outages`: how many of the next requests fail.
-    `fails`, `lost`: the next request of these methods fails, or succeeds without an answer.
-    `made`: the uids of the jobs that were created.
-    `pods`: the pods of steps by name. `runtime`: the existing ClusterTrainingRuntime.
+    `failing`: methods: the next request of each fails. `lost`: it succeeds, but its answer is lost.
+    `created`: the uids of the jobs that were created.
+    `pods`: the pods of steps by name. `runtime`: the existing ClusterTrainingRuntime, or None.
+    `methods`, `bodies`: the methods and the bodies of all requests.
     """
 
     moves: Sequence[tuple[list[Raw], Raw]]
     refusal: str = ""
     job: Raw | None = None
     outages: int = 0
-    fails: list[str] = field(default_factory=list)
+    failing: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
-    made: list[str] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
     pods: dict[str, Raw] = field(default_factory=dict)
     runtime: Raw | None = None
-    asked: list[str] = field(default_factory=list)
+    methods: list[str] = field(default_factory=list)
     bodies: list[Any] = field(default_factory=list)
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Raw]:
-        self.asked.append(method)
+        self.methods.append(method)
         self.bodies.append(body)
-        if self.outages or method in self.fails:
+        if self.outages or method in self.failing:
             self.outages = max(0, self.outages - 1)
-            self.fails = [other for other in self.fails if other != method]
+            self.failing = [other for other in self.failing if other != method]
             return 503, {"kind": "Status", "message": "the server is restarting"}
-        code, answer = self._done(method, path, body)
+        code, answer = self._respond(method, path, body)
         if method in self.lost:
             self.lost.remove(method)
             return 504, {"kind": "Status", "message": "the answer is lost"}
         return code, answer
 
-    def _done(self, method: str, path: str, body: Any) -> tuple[int, Raw]:
+    def _respond(self, method: str, path: str, body: Any) -> tuple[int, Raw]:
         absent = 404, {"kind": "Status", "message": "not found"}
         if "/pods/" in path:
             pod = self.pods.get(path.rpartition("/")[2])
@@ -101,16 +102,16 @@ class FakeApi:
             return 400, {"kind": "Status", "message": self.refusal}
         if self.job is not None and self.job["metadata"]["name"] == body["metadata"]["name"]:
             return 409, {"kind": "Status", "reason": "AlreadyExists"}
-        number = self.asked.count("POST")
+        number = self.methods.count("POST")
         metadata = {**body["metadata"], "uid": f"uid-{number}", "resourceVersion": "1"}
         metadata["creationTimestamp"] = CREATED
-        self.made.append(f"uid-{number}")
+        self.created.append(f"uid-{number}")
         self.job = {**body, "metadata": metadata}
         return 201, self.job
 
 
 def pod_of_step(name: str, *, attempt: int | None = None, drained: bool = False) -> Raw:
-    """Return the pod of a step, as Argo creates it; `attempt`: of a step that has a retry."""
+    """Return the pod of a step, as Argo creates it; `attempt`: its number, if it may be retried."""
     node = "run.root.train.executor" + ("" if attempt is None else f"({attempt})")
     run = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "run", "uid": "run-1"}
     conditions = [condition("Ready"), *([condition("DisruptionTarget")] if drained else [])]
@@ -129,8 +130,8 @@ def pod_of_step(name: str, *, attempt: int | None = None, drained: bool = False)
 
 
 @contextmanager
-def served(api: FakeApi, folder: Path) -> Iterator[Path]:
-    """Serve it; yield a kubeconfig."""
+def serve(api: FakeApi, folder: Path) -> Iterator[Path]:
+    """Serve the fake API server; yield the path of a kubeconfig for it."""
 
     class Handler(BaseHTTPRequestHandler):
         def _handle(self) -> None:
@@ -161,10 +162,7 @@ def served(api: FakeApi, folder: Path) -> Iterator[Path]:
                 "kind": "Config",
                 "current-context": "c",
                 "clusters": [
-                    {
-                        "name": "c",
-                        "cluster": {"server": f"http://127.0.0.1:{server.server_port}"},
-                    }
+                    {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
                 ],
                 "users": [{"name": "u", "user": {}}],
                 "contexts": [

@@ -1,4 +1,4 @@
-"""How a pipeline step runs its training job, and what it prints meanwhile."""
+"""How a pipeline step runs its training job, and what it prints while the job runs."""
 
 import builtins
 import dis
@@ -19,13 +19,13 @@ from kubernetes.config import kube_config
 from kfext.pipelines.launcher import (
     FUNCTIONS,
     as_written,
-    figures_of,
     lines_of,
-    named,
     patch_launcher,
     pytorchjob_of,
+    results_of,
     run_job,
     trainjob_of,
+    with_name,
 )
 from tests.unit.pipelines.fake_api import (
     CREATED,
@@ -35,11 +35,11 @@ from tests.unit.pipelines.fake_api import (
     placed,
     pod_of_step,
     queued,
-    served,
+    serve,
 )
 
 CONTAINER = {"image": "image:1", "command": ["train"]}
-NOTHING = SimpleNamespace(
+NO_SETTINGS = SimpleNamespace(
     affinity=None,
     tolerations=None,
     node_selector=None,
@@ -48,7 +48,7 @@ NOTHING = SimpleNamespace(
     volume_mounts=None,
     resources=None,
 )
-OF_STEP = SimpleNamespace(
+SETTINGS = SimpleNamespace(
     affinity={"nodeAffinity": {}},
     tolerations=[{"key": "gpu", "operator": "Exists"}],
     node_selector={"disk": "ssd"},
@@ -57,18 +57,19 @@ OF_STEP = SimpleNamespace(
     volume_mounts=[{"name": "data", "mountPath": "/data"}],
     resources={"limits": {"cpu": "1", "nvidia.com/gpu": "1"}},
 )
-RUNS = [condition("Created"), condition("Running")]
+RUNNING = [condition("Created"), condition("Running")]
 ENDED = [condition("Suspended", "False"), condition("Running", "False"), condition("Succeeded")]
 FAILED = [condition("Failed", reason="PyTorchJobFailed", message="it has failed")]
 
 
-def job_of(task: Any = NOTHING, replicas: int = 2, **more: Any) -> Raw:
-    given = {"processes": 0, "backoff_limit": 3, **more}
-    return pytorchjob_of(CONTAINER, replicas=replicas, task=task, **given)
+def job_of(task: Any = NO_SETTINGS, replicas: int = 2, processes: int = 0) -> Raw:
+    return pytorchjob_of(
+        CONTAINER, replicas=replicas, processes=processes, backoff_limit=3, task=task
+    )
 
 
 def globals_of(code: CodeType) -> Iterator[str]:
-    """Yield the global names of a function, and its inner functions."""
+    """Yield the global names that a function and its inner functions use."""
     for instruction in dis.get_instructions(code):
         if instruction.opname == "LOAD_GLOBAL":
             yield instruction.argval
@@ -78,15 +79,16 @@ def globals_of(code: CodeType) -> Iterator[str]:
 
 
 def test_the_functions_are_complete_in_a_step() -> None:
-    """Kubeflow Pipelines copies their source below `from typing import *`."""
+    """Kubeflow Pipelines copies their source after `from typing import *`."""
     step: dict[str, Any] = {}
     source = "\n\n".join(inspect.getsource(function) for function in FUNCTIONS)
     exec("from typing import *\n" + source, step)
-    there = {*step, *dir(builtins)}
-    assert {name for made in FUNCTIONS for name in globals_of(made.__code__)} <= there
+    defined = {*step, *dir(builtins)}
+    used = {name for function in FUNCTIONS for name in globals_of(function.__code__)}
+    assert used <= defined
 
 
-def test_a_command_that_kfp_local_has_changed_is_restored(
+def test_python3_is_restored_in_a_command_that_kfp_local_has_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.executable", "/tmp/v/bin/python")
@@ -97,7 +99,7 @@ def test_a_command_that_kfp_local_has_changed_is_restored(
 
 
 def test_a_pytorchjob_gets_the_settings_of_the_step() -> None:
-    specs = job_of(OF_STEP, replicas=3)["spec"]["pytorchReplicaSpecs"]
+    specs = job_of(SETTINGS, replicas=3)["spec"]["pytorchReplicaSpecs"]
     assert {type_: replica["replicas"] for type_, replica in specs.items()} == {
         "Master": 1,
         "Worker": 2,
@@ -105,10 +107,10 @@ def test_a_pytorchjob_gets_the_settings_of_the_step() -> None:
     spec = specs["Worker"]["template"]["spec"]
     (container,) = spec["containers"]
     assert (spec["nodeSelector"], spec["tolerations"], spec["affinity"], spec["volumes"]) == (
-        *(OF_STEP.node_selector, OF_STEP.tolerations, OF_STEP.affinity, OF_STEP.volumes),
+        *(SETTINGS.node_selector, SETTINGS.tolerations, SETTINGS.affinity, SETTINGS.volumes),
     )
     assert (container["env"], container["resources"], container["volumeMounts"]) == (
-        *(OF_STEP.env, OF_STEP.resources, OF_STEP.volume_mounts),
+        *(SETTINGS.env, SETTINGS.resources, SETTINGS.volume_mounts),
     )
 
 
@@ -130,26 +132,26 @@ def test_a_job_of_a_step_without_settings_states_none() -> None:
 
 
 def test_a_trainjob_gets_the_settings_of_the_step_that_trainer_accepts() -> None:
-    given: dict[str, Any] = {"replicas": 2, "processes": 0, "runtime": "torch-distributed"}
-    spec = trainjob_of(CONTAINER, task=OF_STEP, **given)["spec"]
+    arguments: dict[str, Any] = {"replicas": 2, "processes": 0, "runtime": "torch-distributed"}
+    spec = trainjob_of(CONTAINER, task=SETTINGS, **arguments)["spec"]
     assert spec["trainer"] == {
         "image": "image:1",
         "command": ["train"],
         "numNodes": 2,
-        "env": OF_STEP.env,
-        "resourcesPerNode": OF_STEP.resources,
+        "env": SETTINGS.env,
+        "resourcesPerNode": SETTINGS.resources,
     }
     (patch,) = spec["runtimePatches"]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     assert node["template"]["spec"]["template"]["spec"] == {
-        "nodeSelector": OF_STEP.node_selector,
-        "tolerations": OF_STEP.tolerations,
-        "affinity": OF_STEP.affinity,
-        "volumes": OF_STEP.volumes,
+        "nodeSelector": SETTINGS.node_selector,
+        "tolerations": SETTINGS.tolerations,
+        "affinity": SETTINGS.affinity,
+        "volumes": SETTINGS.volumes,
         # Trainer refuses variables here: they are the trainer's.
-        "containers": [{"name": "node", "volumeMounts": OF_STEP.volume_mounts}],
+        "containers": [{"name": "node", "volumeMounts": SETTINGS.volume_mounts}],
     }
-    assert "runtimePatches" not in trainjob_of(CONTAINER, task=NOTHING, **given)["spec"]
+    assert "runtimePatches" not in trainjob_of(CONTAINER, task=NO_SETTINGS, **arguments)["spec"]
 
 
 def runtime_of(*names: str) -> Raw:
@@ -157,9 +159,9 @@ def runtime_of(*names: str) -> Raw:
 
 
 RUNTIMES: dict[str, tuple[Raw, list[str]]] = {
-    "of torch: the nodes": (runtime_of("dataset-initializer", "node"), ["node"]),
-    "of MPI: the nodes and the launcher": (runtime_of("node", "launcher"), ["node", "launcher"]),
-    "that the step may not read: the nodes": ({}, ["node"]),
+    "torch: nodes": (runtime_of("dataset-initializer", "node"), ["node"]),
+    "MPI: nodes and launcher": (runtime_of("node", "launcher"), ["node", "launcher"]),
+    "unreadable: nodes": ({}, ["node"]),
 }
 
 
@@ -167,8 +169,8 @@ RUNTIMES: dict[str, tuple[Raw, list[str]]] = {
 def test_the_settings_of_the_step_go_to_all_training_pods_of_a_runtime(
     runtime: Raw, want: list[str]
 ) -> None:
-    given: dict[str, Any] = {"replicas": 2, "processes": 0, "runtime": "deepspeed-distributed"}
-    job = trainjob_of(CONTAINER, task=OF_STEP, **given)
+    arguments: dict[str, Any] = {"replicas": 2, "processes": 0, "runtime": "deepspeed-distributed"}
+    job = trainjob_of(CONTAINER, task=SETTINGS, **arguments)
     patch_launcher(job, runtime)
     patch = job["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]
     assert [replicated["name"] for replicated in patch["replicatedJobs"]] == want
@@ -176,10 +178,10 @@ def test_the_settings_of_the_step_go_to_all_training_pods_of_a_runtime(
 
 
 def name_of(job: Raw, *, run: str = "run-1", task: str = "train", **settings: str) -> str:
-    return str(named(job, settings, run=run, task=task)["metadata"]["name"])
+    return str(with_name(job, settings, run=run, task=task)["metadata"]["name"])
 
 
-def test_only_a_retry_has_the_same_name_of_the_job() -> None:
+def test_only_a_retry_of_a_step_uses_the_same_name_for_its_job() -> None:
     name = name_of(job_of())
     others = [
         name_of(job_of(), run="run-2"),
@@ -195,10 +197,10 @@ def test_only_a_retry_has_the_same_name_of_the_job() -> None:
     ("task", "stem"),
     [("train", "train-"), ("2nd step", "job-2nd-step-"), ("", "job-"), ("x" * 99, "x" * 40 + "-")],
 )
-def test_the_name_of_a_job_is_a_label_of_dns(task: str, stem: str) -> None:
+def test_the_name_of_a_job_is_a_dns_label(task: str, stem: str) -> None:
     name = name_of(job_of(), task=task)
     assert name.startswith(stem)
-    assert len(name) <= 51  # with the names of its pods
+    assert len(name) <= 63 - len("-worker-9999")
 
 
 LINES: dict[str, tuple[list[Raw], Raw, str]] = {
@@ -213,26 +215,26 @@ LINES: dict[str, tuple[list[Raw], Raw, str]] = {
         "Queued: NoRoom: full, jobs ahead: 3, starts: 14:10-14:40 UTC",
     ),
     "where it trains, and how far it is": (
-        RUNS,
+        RUNNING,
         placed(10, secondsLeft=120.4),
         "Placed on node-1, step 10/40, loss 0.1, 120 s left",
     ),
-    "its last condition without kfext": (RUNS, {}, "Running"),
+    "its last condition without kfext": (RUNNING, {}, "Running"),
     "that it was created": ([], {}, "Created"),
 }
 
 
 @pytest.mark.parametrize(("conditions", "status", "want"), LINES.values(), ids=LINES)
-def test_the_printed_line_about_a_job(conditions: list[Raw], status: Raw, want: str) -> None:
-    looks = [(0.0, {"status": {"conditions": conditions}}, {"status": status})]
-    assert list(lines_of(looks)) == [want]
+def test_the_status_line_of_a_job_says(conditions: list[Raw], status: Raw, want: str) -> None:
+    polls = [(0.0, {"status": {"conditions": conditions}}, {"status": status})]
+    assert list(lines_of(polls)) == [want]
 
 
-def test_a_line_is_printed_once_a_minute_and_when_the_reason_changes() -> None:
+def test_a_status_line_is_printed_once_a_minute_and_when_the_reason_changes() -> None:
     at = [(float(second), queued(second)) for second in range(0, 130, 10)]
     at += [(130.0, {**queued(1), "reason": "Quota"}), (140.0, placed(1)), (150.0, placed(2))]
-    looks = [(now, {"status": {"conditions": RUNS}}, {"status": status}) for now, status in at]
-    printed = [line.rpartition(", ")[2] for line in lines_of(looks)]
+    polls = [(now, {"status": {"conditions": RUNNING}}, {"status": status}) for now, status in at]
+    printed = [line.rpartition(", ")[2] for line in lines_of(polls)]
     assert printed == [
         "jobs ahead: 0",
         "jobs ahead: 60",
@@ -243,22 +245,22 @@ def test_a_line_is_printed_once_a_minute_and_when_the_reason_changes() -> None:
 
 
 def test_a_deleted_job_fails_the_step_with_its_last_known_state() -> None:
-    looks: list[tuple[float, Raw, Raw]] = [
+    polls: list[tuple[float, Raw, Raw]] = [
         (0.0, {"status": {}}, {"status": queued(1)}),
         (1.0, {}, {}),
     ]
     with pytest.raises(RuntimeError, match=r"was deleted; it was last Queued: NoRoom"):
-        list(lines_of(looks))
+        list(lines_of(polls))
 
 
-def test_the_figures_of_a_job_that_ended() -> None:
+def test_the_results_of_a_job_that_ended() -> None:
     resumed = {**condition("Suspended", "False"), "lastTransitionTime": "2026-11-27T10:05:00Z"}
     job = {
         "metadata": {"creationTimestamp": CREATED},
         "status": {"conditions": [resumed, condition("Succeeded")], "startTime": CREATED},
     }
     plan = {"status": placed(40, stepsPerSecond=2.5)}
-    assert figures_of(job, plan) == {
+    assert results_of(job, plan) == {
         "loss": 0.025,
         "step": 40,
         "steps_per_second": 2.5,
@@ -266,32 +268,32 @@ def test_the_figures_of_a_job_that_ended() -> None:
         "waited_seconds": 300,
         "ran_seconds": 900,
     }
-    assert figures_of(job, {}) == {"waited_seconds": 300, "ran_seconds": 900}
+    assert results_of(job, {}) == {"waited_seconds": 300, "ran_seconds": 900}
 
 
 class Step:
-    """A step in a pod. Its own waiting moves its clock on."""
+    """A step that runs against a fake API server; its sleep advances its clock."""
 
     def __init__(self, api: FakeApi, monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> None:
         self.api, self.now, self.job = api, 0.0, job_of()
-        self.figures: dict[str, float] = {}
+        self.results: dict[str, float] = {}
         monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
         monkeypatch.setattr(time, "sleep", self._sleep)
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
-        self.pod(monkeypatch, "one")
+        self.set_pod(monkeypatch, "one")
 
     def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def pod(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def set_pod(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         monkeypatch.setenv("KFP_POD_NAME", name)
         monkeypatch.setenv("KFP_POD_UID", f"uid-of-{name}")
 
     def run(self, *, owned: bool = True, **settings: str) -> None:
-        given: dict[str, Any] = {"run": "run-1", "task": "train", "owned": owned}
-        metrics = SimpleNamespace(log_metric=self.figures.__setitem__, metadata={})
-        run_job(self.job, settings, metrics=metrics, **given)
+        arguments: dict[str, Any] = {"run": "run-1", "task": "train", "owned": owned}
+        metrics = SimpleNamespace(log_metric=self.results.__setitem__, metadata={})
+        run_job(self.job, settings, metrics=metrics, **arguments)
 
     @property
     def owners(self) -> list[str]:
@@ -299,63 +301,63 @@ class Step:
         return [owner["name"] for owner in self.api.job["metadata"].get("ownerReferences", ())]
 
 
-Begin = Callable[..., Step]
+Start = Callable[..., Step]
 
 
 @pytest.fixture
-def begin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Begin]:
+def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Start]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     # A process that a shell starts in the background ignores SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with ExitStack() as stack:
 
-        def begun(*moves: tuple[list[Raw], Raw], **more: Any) -> Step:
+        def make(*moves: tuple[list[Raw], Raw], **more: Any) -> Step:
             api = FakeApi(moves, **more)
-            return Step(api, monkeypatch, stack.enter_context(served(api, tmp_path)))
+            return Step(api, monkeypatch, stack.enter_context(serve(api, tmp_path)))
 
-        yield begun
+        yield make
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-def test_a_step_trains_and_records_the_figures(
-    begin: Begin, capsys: pytest.CaptureFixture[str]
+def test_a_step_trains_and_records_the_results(
+    start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    step = begin((RUNS, queued(1)), (RUNS, placed(10)), (ENDED, placed(40)))
+    step = start((RUNNING, queued(1)), (RUNNING, placed(10)), (ENDED, placed(40)))
     step.run(colocation="required")
     assert step.api.job is not None
     metadata = step.api.job["metadata"]
     assert metadata["annotations"] == {"kfext.dev/colocation": "required"}
     assert metadata["labels"] == {"pipeline/runid": "run-1"}
     assert step.owners == ["one"]
-    assert step.figures["loss"] == 0.025
+    assert step.results["loss"] == 0.025
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == f"PyTorchJob team-a/{metadata['name']}"
     assert [line.partition(" ")[0] for line in printed[1:]] == ["Placed", "Placed"]
 
 
-def test_a_step_waits_longer_than_the_600_seconds_of_the_sdks(begin: Begin) -> None:
-    """By a clock that the step's own waiting moves on."""
-    step = begin(*[(RUNS, queued(1))] * 300, (ENDED, placed(40)))
+def test_a_step_waits_longer_than_the_600_seconds_of_the_sdks(start: Start) -> None:
+    """The job waits for 300 reads, which are 10 s apart by the step's clock."""
+    step = start(*[(RUNNING, queued(1))] * 300, (ENDED, placed(40)))
     step.run()
     assert step.now > 2900
 
 
 def test_a_retry_adopts_the_job_and_owns_it_too(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = begin((ENDED, placed(40)))
+    step = start((ENDED, placed(40)))
     step.run()
-    step.pod(monkeypatch, "two")
+    step.set_pod(monkeypatch, "two")
     step.run()
     assert step.owners == ["one", "two"]
-    assert step.api.asked.count("DELETE") == 0
+    assert step.api.methods.count("DELETE") == 0
     step.run()
     assert step.owners == ["one", "two"]
 
 
-def test_a_retry_replaces_a_job_that_failed(begin: Begin) -> None:
-    step = begin((FAILED, placed(10)))
+def test_a_retry_replaces_a_job_that_failed(start: Start) -> None:
+    step = start((FAILED, placed(10)))
     with pytest.raises(RuntimeError, match="PyTorchJobFailed: it has failed"):
         step.run()
     step.api.moves = [(FAILED, {}), (ENDED, placed(40))]
@@ -364,202 +366,201 @@ def test_a_retry_replaces_a_job_that_failed(begin: Begin) -> None:
     assert step.api.job["metadata"]["uid"] != "uid-1"
 
 
-def test_a_retry_waits_until_a_job_that_is_being_deleted_is_gone(begin: Begin) -> None:
-    step = begin((RUNS, placed(1)), (RUNS, placed(1)), (ENDED, placed(40)))
-    step.api.answer("POST", "", named(job_of(), {}, run="run-1", task="train"))
+def test_a_retry_waits_until_a_job_that_is_being_deleted_is_gone(start: Start) -> None:
+    step = start((RUNNING, placed(1)), (RUNNING, placed(1)), (ENDED, placed(40)))
+    step.api.answer("POST", "", with_name(job_of(), {}, run="run-1", task="train"))
     assert step.api.job is not None
     step.api.job["metadata"]["deletionTimestamp"] = CREATED
     answer, gone = step.api.answer, iter([False, False, False, True])
 
-    def answered(method: str, path: str, body: Any) -> tuple[int, Raw]:
+    def intercept(method: str, path: str, body: Any) -> tuple[int, Raw]:
         if method == "GET" and next(gone, False):
             step.api.job = None
         return answer(method, path, body)
 
-    step.api.answer = answered  # type: ignore[method-assign]
+    step.api.answer = intercept  # type: ignore[method-assign]
     step.run()
-    assert step.api.asked.count("DELETE") == 0
+    assert step.api.methods.count("DELETE") == 0
     assert step.api.job["metadata"]["uid"] != "uid-1"
 
 
-def test_a_malformed_setting_fails_the_step_with_the_words_of_the_webhook(begin: Begin) -> None:
+def test_a_malformed_setting_fails_the_step_with_the_words_of_the_webhook(start: Start) -> None:
     refusal = "kfext.dev/colocation: 'always' is not allowed: preferred, required, off"
-    step = begin((RUNS, {}), refusal=refusal)
+    step = start((RUNNING, {}), refusal=refusal)
     with pytest.raises(RuntimeError, match=r"was refused: kfext\.dev/colocation: 'always'"):
         step.run(colocation="always")
 
 
-def test_a_job_that_is_not_owned_has_no_owner(begin: Begin) -> None:
-    step = begin((ENDED, placed(40)))
+def test_a_job_that_is_not_owned_has_no_owner(start: Start) -> None:
+    step = start((ENDED, placed(40)))
     step.run(owned=False)
     assert step.owners == []
 
 
 @pytest.mark.parametrize("owned", [True, False])
 @pytest.mark.parametrize(
-    ("signalled", "raised"),
-    [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)],
+    ("signal_number", "raised"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
 )
 def test_a_stopped_step_deletes_its_own_job(
-    begin: Begin,
+    start: Start,
     monkeypatch: pytest.MonkeyPatch,
-    signalled: signal.Signals,
+    signal_number: signal.Signals,
     raised: type[BaseException],
     owned: bool,
 ) -> None:
-    step = begin((RUNS, queued(1)))
+    step = start((RUNNING, queued(1)))
 
-    def stopped(_: float) -> None:
-        os.kill(os.getpid(), signalled)
+    def stop(_: float) -> None:
+        os.kill(os.getpid(), signal_number)
 
-    monkeypatch.setattr(time, "sleep", stopped)
+    monkeypatch.setattr(time, "sleep", stop)
     with pytest.raises(raised):
         step.run(owned=owned)
     assert (step.api.job is None) is owned
 
 
 def test_a_stopped_step_keeps_the_job_that_a_retry_has_adopted(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = begin((RUNS, queued(1)))
+    step = start((RUNNING, queued(1)))
 
-    def adopted_and_stopped(_: float) -> None:
+    def adopt_and_stop(_: float) -> None:
         assert step.api.job is not None
         step.api.job["metadata"]["ownerReferences"].append({"kind": "Pod", "name": "two"})
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(time, "sleep", adopted_and_stopped)
+    monkeypatch.setattr(time, "sleep", adopt_and_stop)
     with pytest.raises(SystemExit):
         step.run()
     assert step.owners == ["one", "two"]
 
 
-def silent_from(step: Step, first: int, requests: int) -> None:
-    """Let the API server not answer a number of requests; `first`: the number of the first."""
+def fail_requests(step: Step, first: int, requests: int) -> None:
+    """Fail a number of requests; `first`: the number of the first, counted from 1."""
     answer = step.api.answer
 
-    def answered(method: str, path: str, body: Any) -> tuple[int, Raw]:
-        step.api.outages = int(first <= len(step.api.asked) + 1 < first + requests)
+    def intercept(method: str, path: str, body: Any) -> tuple[int, Raw]:
+        step.api.outages = int(first <= len(step.api.methods) + 1 < first + requests)
         return answer(method, path, body)
 
-    step.api.answer = answered  # type: ignore[method-assign]
+    step.api.answer = intercept  # type: ignore[method-assign]
 
 
 TRIES = 61
-"""Requests of a step in ten minutes without an answer."""
-AWAY: dict[str, tuple[int | None, int, str]] = {
+"""How often a step sends a request within ten minutes, before it gives up."""
+OUTAGES: dict[str, tuple[int | None, int, str]] = {
     "its job is deleted": (None, TRIES, "is deleted"),
     "its job is left to its retry": (0, TRIES, "is left to the retry of the step"),
     "its job stays if the API server stays away": (None, 1000, "was not deleted, and stays"),
 }
 
 
-@pytest.mark.parametrize(("attempt", "requests", "said"), AWAY.values(), ids=AWAY)
-def test_a_step_gives_up_after_ten_minutes_without_an_answer(
-    begin: Begin,
+@pytest.mark.parametrize(("attempt", "requests", "message"), OUTAGES.values(), ids=OUTAGES)
+def test_a_step_gives_up_after_ten_minutes_of_failed_requests(
+    start: Start,
     capsys: pytest.CaptureFixture[str],
     attempt: int | None,
     requests: int,
-    said: str,
+    message: str,
 ) -> None:
-    step = begin((RUNS, placed(1)))
+    step = start((RUNNING, placed(1)))
     step.api.pods = {"one": pod_of_step("one", attempt=attempt)}
-    silent_from(step, 5, requests)
+    fail_requests(step, 5, requests)  # the job exists by then
     with pytest.raises(Exception, match="restarting"):
         step.run()
-    assert said in capsys.readouterr().out.splitlines()[-1]
-    assert (step.api.job is None) is ("is deleted" in said)
+    assert message in capsys.readouterr().out.splitlines()[-1]
+    assert (step.api.job is None) is ("is deleted" in message)
 
 
 FAILURES: dict[str, tuple[int, list[str]]] = {
     "the first request": (1, []),
-    "the create": (2, []),
-    "the answer of the create": (0, ["POST"]),
-    "two looks": (5, []),
+    "the creation": (2, []),
+    "the answer to the creation": (0, ["POST"]),
+    "two reads": (5, []),
 }
 
 
 @pytest.mark.parametrize(("request_", "lost"), FAILURES.values(), ids=FAILURES)
 def test_a_request_that_fails_does_not_fail_the_step(
-    begin: Begin, request_: int, lost: list[str]
+    start: Start, request_: int, lost: list[str]
 ) -> None:
-    step = begin((RUNS, placed(1)), (ENDED, placed(40)))
+    step = start((RUNNING, placed(1)), (ENDED, placed(40)))
     step.api.lost = lost
-    silent_from(step, request_, int(request_ > 0) + int(request_ == 5))
+    fail_requests(step, request_, int(request_ > 0) + int(request_ == 5))
     step.run()
-    assert step.figures["step"] == 40
+    assert step.results["step"] == 40
     assert step.api.job is not None
-    assert step.api.job["metadata"]["uid"] == step.api.made[0]
-    assert len(step.api.made) == 1
+    assert step.api.job["metadata"]["uid"] == step.api.created[0]
+    assert len(step.api.created) == 1
 
 
-@pytest.mark.parametrize("lost", [["PATCH"], []], ids=["its answer is lost", "another was first"])
+@pytest.mark.parametrize("lost", [["PATCH"], []], ids=["its answer is lost", "another wrote first"])
 def test_a_retry_adopts_the_job_although_its_first_try_fails(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch, lost: list[str]
+    start: Start, monkeypatch: pytest.MonkeyPatch, lost: list[str]
 ) -> None:
-    step = begin((ENDED, placed(40)))
+    step = start((ENDED, placed(40)))
     step.run()
-    step.pod(monkeypatch, "two")
+    step.set_pod(monkeypatch, "two")
     step.api.lost, answer = lost, step.api.answer
 
-    def answered(method: str, path: str, body: Any) -> tuple[int, Raw]:
+    def intercept(method: str, path: str, body: Any) -> tuple[int, Raw]:
         assert step.api.job is not None
-        if method == "PATCH" and not lost and step.api.asked.count("PATCH") == 0:
+        if method == "PATCH" and not lost and step.api.methods.count("PATCH") == 0:
             step.api.job["metadata"]["resourceVersion"] = "7"
         return answer(method, path, body)
 
-    step.api.answer = answered  # type: ignore[method-assign]
+    step.api.answer = intercept  # type: ignore[method-assign]
     step.run()
     assert step.owners == ["one", "two"]
 
 
 def test_a_retry_does_not_delete_a_job_that_replaced_a_failed_job(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = begin((FAILED, placed(10)))
+    step = start((FAILED, placed(10)))
     with pytest.raises(RuntimeError):
         step.run()
-    step.pod(monkeypatch, "two")
+    step.set_pod(monkeypatch, "two")
     answer = step.api.answer
 
-    def answered(method: str, path: str, body: Any) -> tuple[int, Raw]:
-        if method == "DELETE" and step.api.asked.count("DELETE") == 0:
+    def intercept(method: str, path: str, body: Any) -> tuple[int, Raw]:
+        if method == "DELETE" and step.api.methods.count("DELETE") == 0:
             assert step.api.job is not None
             step.api.job["metadata"]["uid"] = "uid-of-the-other"
-            step.api.moves = [(RUNS, placed(1)), (ENDED, placed(40))]
+            step.api.moves = [(RUNNING, placed(1)), (ENDED, placed(40))]
         return answer(method, path, body)
 
-    step.api.answer = answered  # type: ignore[method-assign]
+    step.api.answer = intercept  # type: ignore[method-assign]
     step.run()
     assert step.api.job is not None
     assert step.api.job["metadata"]["uid"] == "uid-of-the-other"
 
 
-def told_to_end(
+def run_until_terminated(
     step: Step, monkeypatch: pytest.MonkeyPatch, *, drained: bool, fails: str = ""
 ) -> None:
-    """Run the step until it is told to end; `fails`: one request of this method fails then."""
+    """Run the step until SIGTERM; `fails`: the method of a request that fails after the signal."""
 
-    def told(_: float) -> None:
+    def terminate(_: float) -> None:
         monkeypatch.setattr(time, "sleep", step._sleep)
         name = os.environ["KFP_POD_NAME"]
         if drained:
             conditions = step.api.pods[name]["status"]["conditions"]
             conditions.append(condition("DisruptionTarget"))
-        step.api.fails = [fails] if fails else []
+        step.api.failing = [fails] if fails else []
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(time, "sleep", told)
+    monkeypatch.setattr(time, "sleep", terminate)
     with pytest.raises(SystemExit):
         step.run()
 
 
 @pytest.mark.parametrize("fails", ["GET", "DELETE"])
-def test_a_step_told_to_end_deletes_its_job_although_a_request_fails(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch, fails: str
+def test_a_terminated_step_deletes_its_job_although_a_request_fails(
+    start: Start, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    step = begin((RUNS, queued(1)))
-    told_to_end(step, monkeypatch, drained=False, fails=fails)
+    step = start((RUNNING, queued(1)))
+    run_until_terminated(step, monkeypatch, drained=False, fails=fails)
     assert step.api.job is None
 
 
@@ -570,54 +571,50 @@ ENDS: dict[str, tuple[int | None, bool, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("attempt", "drained", "left"), ENDS.values(), ids=ENDS)
-def test_a_step_is_told_to_end(
-    begin: Begin,
-    monkeypatch: pytest.MonkeyPatch,
-    attempt: int | None,
-    drained: bool,
-    left: bool,
+@pytest.mark.parametrize(("attempt", "drained", "kept"), ENDS.values(), ids=ENDS)
+def test_a_terminated_step_deletes_its_job_or_leaves_it_to_a_retry(
+    start: Start, monkeypatch: pytest.MonkeyPatch, attempt: int | None, drained: bool, kept: bool
 ) -> None:
-    step = begin((RUNS, placed(1)))
+    step = start((RUNNING, placed(1)))
     step.api.pods = {"one": pod_of_step("one", attempt=attempt)}
-    told_to_end(step, monkeypatch, drained=drained)
-    assert (step.api.job is not None) is left
+    run_until_terminated(step, monkeypatch, drained=drained)
+    assert (step.api.job is not None) is kept
 
 
 def test_a_retry_continues_with_the_job_of_a_drained_step_without_a_pod(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The garbage collector deletes an object once all of its owners are gone."""
-    step = begin((RUNS, placed(1)), (RUNS, placed(2)), (ENDED, placed(40)))
+    step = start((RUNNING, placed(1)), (RUNNING, placed(2)), (ENDED, placed(40)))
     step.api.pods = {"one": pod_of_step("one", attempt=0), "two": pod_of_step("two", attempt=1)}
-    told_to_end(step, monkeypatch, drained=True)
+    run_until_terminated(step, monkeypatch, drained=True)
     assert step.owners == ["run", "one"]
     assert step.api.job is not None
     assert "controller" not in step.api.job["metadata"]["ownerReferences"][0]
     step.api.job["metadata"]["ownerReferences"].pop()
 
-    step.pod(monkeypatch, "two")
+    step.set_pod(monkeypatch, "two")
     step.run()
     assert step.owners == ["run", "two"]
-    assert (step.api.made, step.figures["step"]) == (["uid-1"], 40)
+    assert (step.api.created, step.results["step"]) == (["uid-1"], 40)
 
 
 def test_a_run_that_is_terminated_after_a_retry_ends_its_job(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Argo keeps the pod of the first attempt, so that pod still holds the job."""
-    step = begin((ENDED, placed(40)))
+    """Argo keeps the pod of the first attempt, so it still owns the job."""
+    step = start((ENDED, placed(40)))
     step.run()
-    step.api.moves = [(RUNS, placed(1))]
-    step.pod(monkeypatch, "two")
-    told_to_end(step, monkeypatch, drained=False)
+    step.api.moves = [(RUNNING, placed(1))]
+    step.set_pod(monkeypatch, "two")
+    run_until_terminated(step, monkeypatch, drained=False)
     assert step.api.job is None
 
 
-def test_the_launcher_of_an_mpi_runtime_gets_the_settings_of_the_step(begin: Begin) -> None:
-    step = begin((ENDED, placed(40)))
-    given: dict[str, Any] = {"replicas": 2, "processes": 0, "runtime": "deepspeed-distributed"}
-    step.job = trainjob_of(CONTAINER, task=OF_STEP, **given)
+def test_the_launcher_of_an_mpi_runtime_gets_the_settings_of_the_step(start: Start) -> None:
+    step = start((ENDED, placed(40)))
+    arguments: dict[str, Any] = {"replicas": 2, "processes": 0, "runtime": "deepspeed-distributed"}
+    step.job = trainjob_of(CONTAINER, task=SETTINGS, **arguments)
     step.api.runtime = runtime_of("node", "launcher")
     step.run()
     assert step.api.job is not None

@@ -1,4 +1,4 @@
-"""Logs in the forms of many frameworks: readings are right or unknown, and never wrong."""
+"""Logs in the formats of many frameworks: readings are right or unknown, but never wrong."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from kfext.core.progress.lines import read_line
 class Case(NamedTuple):
     """A log of `corpus.yaml`.
 
-    `lines`: as printed, without line ends.
-    `position`, `total`: steps of the run after the last line, or epochs if it does not tell these;
-        None without lines that tell.
-    `measures`: name and last value of each measure of training that may be followed, or None
-        without such measures.
-    `restarts`: how often the run went back.
-    `epoch`: the epoch and its end, if the log does not tell the steps surely.
+    `lines`: the printed lines, without line ends.
+    `position`, `total`: the step after the last line and the total of steps, or epochs if the log
+        shows no steps; None means that the log shows neither.
+    `measures`: the last value of each training measure that may be read, by name; None means that
+        the log has none.
+    `restarts`: how often the run restarted from an earlier step.
+    `epoch`: the epoch and the total of epochs, if the steps in the log are ambiguous.
     """
 
     kind: str
@@ -42,7 +42,7 @@ CASES = [Case(**case) for case in yaml.load(CORPUS.read_text(), Loader=yaml.CSaf
 
 
 class Judgement(Enum):
-    """How a part of a log, or a whole log, is read."""
+    """Whether a value of a log, or a whole log, is read right."""
 
     RIGHT = "right"
     NOT_KNOWN = "not known"
@@ -61,42 +61,42 @@ def read(lines: Sequence[str]) -> Course:
     return course
 
 
-def judged(case: Case, course: Course) -> dict[str, Judgement]:
-    """How each part is read: a wrong position, end, measure or restart is wrong."""
-    result = course.progress()
-    value = (case.measures or {}).get(result.metric)
-    measure = NOT_KNOWN if not result.metric else RIGHT if value == result.value else WRONG
-    if case.measures is None and not result.metric:
+def judge(case: Case, course: Course) -> dict[str, Judgement]:
+    """Return whether position, total, measure and restarts are read right."""
+    progress = course.progress()
+    value = (case.measures or {}).get(progress.metric)
+    measure = NOT_KNOWN if not progress.metric else RIGHT if value == progress.value else WRONG
+    if case.measures is None and not progress.metric:
         measure = RIGHT
-    position = (result.step, result.total)
+    position = (progress.step, progress.total)
     step, total = case.epoch if position == tuple(case.epoch) else (case.position, case.total)
     return {
-        "position": _judged(result.step, step),
-        "total": _judged(result.total, total),
+        "position": _judge_number(progress.step, step),
+        "total": _judge_number(progress.total, total),
         "measure": measure,
         "restarts": RIGHT if course.restarts == case.restarts else WRONG,
     }
 
 
-def _judged(result: int | None, want: int | None) -> Judgement:
+def _judge_number(result: int | None, want: int | None) -> Judgement:
     if result == want:
         return RIGHT
     return NOT_KNOWN if result is None else WRONG
 
 
-def verdict(case: Case) -> Judgement:
-    parts = judged(case, read(case.lines)).values()
-    return next(verdict for verdict in (WRONG, NOT_KNOWN, RIGHT) if verdict in parts)
+def judge_log(case: Case) -> Judgement:
+    judgements = judge(case, read(case.lines)).values()
+    return next(worst for worst in (WRONG, NOT_KNOWN, RIGHT) if worst in judgements)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_nothing_is_read_wrong(case: Case) -> None:
+def test_no_value_of_a_log_is_read_wrong(case: Case) -> None:
     course = read(case.lines)
-    assert WRONG not in judged(case, course).values(), (judged(case, course), course.progress())
+    assert WRONG not in judge(case, course).values(), (judge(case, course), course.progress())
 
 
-def test_most_of_the_logs_are_read_right() -> None:
-    counts = Counter(verdict(case) for case in CASES)
+def test_at_least_95_percent_of_the_logs_are_read_right() -> None:
+    counts = Counter(judge_log(case) for case in CASES)
     assert counts[RIGHT] >= len(CASES) * 0.95, counts
 
 
@@ -114,5 +114,5 @@ OTHER = [
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_other_output_between_the_lines_changes_nothing(case: Case) -> None:
     lines = [text for line in case.lines for text in (*OTHER, line)] + OTHER
-    beside, alone = read(lines), read(case.lines)
-    assert judged(case, beside) == judged(case, alone), (beside.progress(), alone.progress())
+    mixed, alone = read(lines), read(case.lines)
+    assert judge(case, mixed) == judge(case, alone), (mixed.progress(), alone.progress())

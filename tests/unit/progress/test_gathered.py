@@ -1,4 +1,4 @@
-"""The reader on logs gathered independently of it: right, unknown, or wrong."""
+"""The log reader on logs that were gathered independently of it: right, unknown or wrong."""
 
 import math
 from collections import Counter
@@ -16,24 +16,24 @@ Log = dict[str, Any]
 LOGS: list[Log] = yaml.load(
     Path(__file__).with_name("gathered.yaml").read_text(), Loader=yaml.CSafeLoader
 )
-_BEGAN, _SECONDS_A_LINE = 1000.0, 5.0
+_START, _LINE_SECONDS = 1000.0, 5.0
 FEWEST_RIGHT = 175
-"""Of 255; the others show too little for a reading, or are ambiguous."""
+"""The fewest of 255 logs to be read completely; the others show too little, or are ambiguous."""
 
 
 def read(log: Log) -> Followed:
-    """Follow a log that gets a line each 5 s."""
+    """Read a log in which the lines are 5 s apart."""
     followed = Followed()
     lines = [
-        LogLine(_BEGAN + _SECONDS_A_LINE * number, text) for number, text in enumerate(log["lines"])
+        LogLine(_START + _LINE_SECONDS * number, text) for number, text in enumerate(log["lines"])
     ]
-    now = _BEGAN + _SECONDS_A_LINE * (len(lines) + 1)
+    now = _START + _LINE_SECONDS * (len(lines) + 1)
     followed.read_lines(lines, now=Moment(wall=now, monotonic=now), source="pod")
     return followed
 
 
 def wrong(log: Log, followed: Followed) -> list[str]:
-    """Return the shown values that no careful person would read."""
+    """Return the values that are read but that a careful person would not read in the log."""
     progress = followed.reported().progress
     steps, ends = zip(*log["positions"], strict=True)
     results = []
@@ -49,7 +49,7 @@ def wrong(log: Log, followed: Followed) -> list[str]:
 
 
 def is_known(log: Log, followed: Followed) -> bool:
-    """Return whether everything in the log is shown."""
+    """Return whether all values in the log are read."""
     progress = followed.reported().progress
     steps, ends = zip(*log["positions"], strict=True)
     return (
@@ -62,25 +62,25 @@ def is_known(log: Log, followed: Followed) -> bool:
 
 def _is_measure(log: Log, progress: Any) -> bool:
     return any(
-        (_same(value, progress.value) and _alike(name, progress.metric))
+        (_same_value(value, progress.value) and _same_name(name, progress.metric))
         for name, value in filter(None, log["measures"])
     )
 
 
-def _same(left: float, other: float) -> bool:
+def _same_value(left: float, other: float) -> bool:
     return math.isclose(left, other, rel_tol=1e-6) or (math.isnan(left) and math.isnan(other))
 
 
-def _alike(left: str, other: str) -> bool:
+def _same_name(left: str, other: str) -> bool:
     short = ["".join(filter(str.isalnum, name.lower())) for name in (left, other)]
     return short[0] in short[1] or short[1] in short[0]
 
 
 @pytest.mark.parametrize("log", LOGS, ids=[log["name"] for log in LOGS])
-def test_nothing_wrong_is_read(log: Log) -> None:
+def test_no_value_is_read_wrong(log: Log) -> None:
     assert wrong(log, read(log)) == []
 
 
-def test_most_logs_are_read_whole() -> None:
+def test_most_logs_are_read_completely() -> None:
     counts = Counter(is_known(log, read(log)) for log in LOGS)
     assert counts[True] >= FEWEST_RIGHT, counts

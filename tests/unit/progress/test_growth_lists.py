@@ -1,4 +1,4 @@
-"""Growth efficiency, and the lists New, Watching and Completing."""
+"""Growth efficiency, and the lists New, Watching and Completing (F1, F2, S1 of statements.md)."""
 
 import math
 
@@ -38,45 +38,45 @@ SHARES: dict[str, tuple[list[float | None], float]] = {
 
 @pytest.mark.parametrize(("shares", "want"), SHARES.values(), ids=SHARES)
 def test_F1_the_share_that_was_last_known_counts(shares: list[float | None], want: float) -> None:
-    followed = GrowthList()
+    growth_list = GrowthList()
     for share in shares:
-        followed.add_interval(0.1, share)
-    assert followed.growth == pytest.approx(want)
+        growth_list.add_interval(0.1, share)
+    assert growth_list.growth == pytest.approx(want)
 
 
 def test_F1_a_share_counts_although_the_progress_of_its_interval_is_unknown() -> None:
-    followed = GrowthList()
-    followed.add_interval(None, 0.5)
-    assert followed.growth is None
-    followed.add_interval(0.1, None)
-    assert followed.growth == pytest.approx(0.2)
+    growth_list = GrowthList()
+    growth_list.add_interval(None, 0.5)
+    assert growth_list.growth is None
+    growth_list.add_interval(0.1, None)
+    assert growth_list.growth == pytest.approx(0.2)
 
 
-WALKS: dict[str, tuple[list[float | None], GrowthState]] = {
+SERIES: dict[str, tuple[list[float | None], GrowthState]] = {
     "nothing known yet": ([], NEW),
-    "it grows": ([0.1], NEW),
+    "one interval with growth": ([0.1], NEW),
     "one interval below": ([0.1, 0.001], WATCHING),
     "two intervals below": ([0.1, 0.001, 0.001], COMPLETING),
-    "it stays where it is while below": ([0.1, *[0.001] * 9], COMPLETING),
+    "it stays in Completing while below": ([0.1, *[0.001] * 9], COMPLETING),
     "exactly at the threshold it grows": ([1.0, 0.03], NEW),
     "just below the threshold it does not": ([1.0, 0.0299], WATCHING),
-    "from Watching back to New at once": ([0.1, 0.001, 0.05], NEW),
-    "from Completing back to New at once": ([0.1, 0.001, 0.001, 0.05], NEW),
-    "one list at a time after it was back in New": ([0.1, 0.001, 0.05, 0.001], WATCHING),
-    "its best so far counts, not its last": ([0.01, 0.1, 0.05, 0.0029], WATCHING),
-    "small steps grow where the best was small": ([0.001, 0.001], NEW),
+    "it returns from Watching to New at once": ([0.1, 0.001, 0.05], NEW),
+    "it returns from Completing to New at once": ([0.1, 0.001, 0.001, 0.05], NEW),
+    "back in New it moves one list at a time again": ([0.1, 0.001, 0.05, 0.001], WATCHING),
+    "the threshold follows its best interval, not its last": ([0.01, 0.1, 0.05, 0.0029], WATCHING),
+    "small progress is growth if the best was small": ([0.001, 0.001], NEW),
     "a job that has never grown": ([0.0, 0.0], COMPLETING),
-    "a gap in between": ([0.1, 0.001, None, None, 0.001], COMPLETING),
-    "a gap is no interval below": ([0.1, None, None], NEW),
+    "an unknown interval in between": ([0.1, 0.001, None, None, 0.001], COMPLETING),
+    "an unknown interval is not an interval below": ([0.1, None, None], NEW),
 }
 
 
-@pytest.mark.parametrize(("progress", "want"), WALKS.values(), ids=WALKS)
+@pytest.mark.parametrize(("progress", "want"), SERIES.values(), ids=SERIES)
 def test_F2_a_job_moves_between_the_lists(progress: list[float | None], want: GrowthState) -> None:
-    followed = GrowthList()
+    growth_list = GrowthList()
     for value in progress:
-        followed.add_interval(value, 1.0)
-    assert followed.state is want
+        growth_list.add_interval(value, 1.0)
+    assert growth_list.state is want
 
 
 @given(
@@ -86,25 +86,25 @@ def test_F2_a_job_moves_between_the_lists(progress: list[float | None], want: Gr
 def test_S1_the_list_is_the_number_of_intervals_below_in_a_row(
     progress: list[float | None], alpha: float
 ) -> None:
-    """Read from the whole series at once: intervals without a value do not count."""
-    followed = GrowthList(alpha)
+    """The series is evaluated as a whole here; intervals without a value do not count."""
+    growth_list = GrowthList(alpha)
     for value in progress:
-        followed.add_interval(value, 1.0)
+        growth_list.add_interval(value, 1.0)
     known = [value for value in progress if value is not None and math.isfinite(value)]
     below = 0
-    for at, value in enumerate(known):
-        threshold = alpha * max(known[: at + 1])
+    for index, value in enumerate(known):
+        threshold = alpha * max(known[: index + 1])
         below = 0 if value > 0 and value >= threshold else below + 1
-    assert followed.state is [NEW, WATCHING, COMPLETING][min(below, 2)]
+    assert growth_list.state is [NEW, WATCHING, COMPLETING][min(below, 2)]
 
 
 @given(st.lists(st.floats(0, 1), max_size=20), st.sampled_from(UNKNOWN), st.floats(0, 1))
 def test_S1_an_unknown_value_moves_a_job_to_no_other_list(
     progress: list[float], unknown: float | None, share: float
 ) -> None:
-    followed = GrowthList()
+    growth_list = GrowthList()
     for value in progress:
-        followed.add_interval(value, share)
-    state, growth = followed.state, followed.growth
-    followed.add_interval(unknown, share)
-    assert (followed.state, followed.growth) == (state, growth)
+        growth_list.add_interval(value, share)
+    state, growth = growth_list.state, growth_list.growth
+    growth_list.add_interval(unknown, share)
+    assert (growth_list.state, growth_list.growth) == (state, growth)

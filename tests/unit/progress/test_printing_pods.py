@@ -1,4 +1,4 @@
-"""The pod with the progress of a job in its log."""
+"""Which pods may print the progress of a job."""
 
 from dataclasses import replace
 
@@ -27,9 +27,11 @@ CASES: dict[str, tuple[JobBuilder, list[tuple[str, int]], list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("of", "replicas", "want"), CASES.values(), ids=CASES)
-def test_which_pod_prints(of: JobBuilder, replicas: list[tuple[str, int]], want: list[str]) -> None:
-    assert [pod.name for pod in printing_pods(of.build(), pods(of, *replicas))] == want
+@pytest.mark.parametrize(("builder", "replicas", "want"), CASES.values(), ids=CASES)
+def test_the_pods_that_print(
+    builder: JobBuilder, replicas: list[tuple[str, int]], want: list[str]
+) -> None:
+    assert [pod.name for pod in printing_pods(builder.build(), pods(builder, *replicas))] == want
 
 
 def test_a_replaced_pod_does_not_count_for_its_replica() -> None:

@@ -1,4 +1,4 @@
-"""Means of windows of time, in memory that does not grow with the number of values."""
+"""Means over time windows, in memory that does not grow with the number of values."""
 
 import math
 from statistics import fmean, stdev
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kfext.core.progress.course import SLOTS, Mean, Windows
 
 
-def test_a_window_has_the_mean_and_the_error_of_its_values() -> None:
+def test_a_window_has_the_mean_of_its_values_and_the_standard_error() -> None:
     windows, values = Windows(30.0), [1.0, 2.0, 4.0, 8.0, 16.0]
     for number, value in enumerate(values):
         windows.add(30.0 + 5 * number, value)
@@ -30,7 +30,7 @@ def test_the_first_window_stays_the_first() -> None:
     assert windows.first == pytest.approx(fmean([10.0, 10.0 - 1 / 3, 10.0 - 2 / 3]))
 
 
-def test_values_of_another_clock_are_not_compared_and_the_first_window_stays() -> None:
+def test_after_a_change_of_the_clock_only_the_first_window_stays() -> None:
     windows = Windows(30.0)
     windows.add(1000.0, 8.0)
     windows.forget()
@@ -40,7 +40,7 @@ def test_values_of_another_clock_are_not_compared_and_the_first_window_stays() -
 
 
 @given(st.lists(st.sampled_from([math.nan, math.inf, -math.inf, 1e31, -1e300, 1.0]), max_size=30))
-def test_a_value_that_is_no_number_is_left_out(values: list[float]) -> None:
+def test_a_value_that_is_not_finite_or_huge_is_left_out(values: list[float]) -> None:
     windows = Windows(30.0)
     for value in values:
         windows.add(0.0, value)
@@ -48,7 +48,7 @@ def test_a_value_that_is_no_number_is_left_out(values: list[float]) -> None:
     assert (result.count if result else 0) == values.count(1.0)
 
 
-def test_a_million_values_keep_no_more_than_ten() -> None:
+def test_the_memory_of_100_000_values_is_bounded() -> None:
     windows = Windows(30.0)
     for number in range(100_000):
         windows.add(number / 100, 1.0)

@@ -1,4 +1,4 @@
-"""The written progress of a job is read back unchanged."""
+"""The progress of a job that is written into its TrainingPlan is read back unchanged."""
 
 from typing import Any
 
@@ -77,14 +77,14 @@ def test_malformed_data_is_read_without_an_error(raw: Any) -> None:
         pytest.param(-(10**400), id="below a float"),
         pytest.param(float("nan"), id="not a number"),
         pytest.param(float("inf"), id="infinite"),
-        pytest.param(True, id="a truth"),
-        pytest.param("1", id="a number in words"),
+        pytest.param(True, id="a boolean"),
+        pytest.param("1", id="a number as a string"),
     ],
 )
 def test_an_impossible_number_counts_as_absent(name: str, odd: object) -> None:
     usual = {"metric": "loss", "value": 1, "step": 1, "secondsLeft": 1, "growth": 1}
-    rest = {key: value for key, value in usual.items() if key != name}
-    assert decode_progress({**usual, name: odd}, {}) == decode_progress(rest, {})
+    without = {key: value for key, value in usual.items() if key != name}
+    assert decode_progress({**usual, name: odd}, {}) == decode_progress(without, {})
 
 
 @pytest.mark.parametrize("raw", [None, {}, [], "x"])

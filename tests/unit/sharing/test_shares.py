@@ -10,7 +10,7 @@ from kfext import names
 from kfext.core.ledger.cards import as_sharing, as_template, as_written, why_unshareable
 from kfext.core.lifecycle.cards import edited_shares
 from kfext.core.settings.resolve import resolve
-from kfext.model.gpu import GpuShare, counted, decode_share, encode_share
+from kfext.model.gpu import GpuShare, cards_counted_by, decode_share, encode_share
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import TrainingPolicy
@@ -50,7 +50,7 @@ def test_a_sharing_job_requests_cards_instead_of_gpus() -> None:
     seen = as_sharing(sharing("0.5", replicas=2).suspended().build(), None)
     (group,) = seen.groups
     assert names.NATIVE_GPU not in group.requests
-    assert [n for name, n in group.requests.items() if counted(name)] == [1]
+    assert [n for name, n in group.requests.items() if cards_counted_by(name)] == [1]
     assert as_sharing(seen, None) == seen, "once is enough"
     assert as_written(seen).groups[0].requests[names.NATIVE_GPU] == 1
 
@@ -59,7 +59,7 @@ def test_cards_and_whole_gpus_are_counted_together_too() -> None:
     builder = job("TFJob").worker(gpus=1).ps(gpus=3).annotated(names.GPU_SHARE, "0.5")
     groups = {group.type: group for group in as_sharing(builder.suspended().build(), None).groups}
     counts = {
-        type_: sorted(n for name, n in group.requests.items() if counted(name))
+        type_: sorted(n for name, n in group.requests.items() if cards_counted_by(name))
         for type_, group in groups.items()
     }
     assert counts == {"Worker": [1, 1], "PS": [3]}
@@ -108,12 +108,7 @@ EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
     ),
     "everything else": (
         {"worker": HALF},
-        sharing(
-            "0.5",
-            priority="high",
-            loss_budget="0.1",
-            min_share="0.3",
-        ),
+        sharing("0.5", priority="high", loss_budget="0.1", min_share="0.3"),
         [
             "kfext.dev/gpu-priority of worker is low and was edited to high",
             "kfext.dev/gpu-loss-budget of worker is 0.05 and was edited to 0.1",

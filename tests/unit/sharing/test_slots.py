@@ -6,7 +6,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.cards import slots_for
 from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place, still_fits
-from kfext.model.gpu import CardNeed, GpuShare, counted, resource_of, uncounted
+from kfext.model.gpu import CardNeed, GpuShare, cards_counted_by, resource_of, without_card_counts
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, job, limits
@@ -75,7 +75,8 @@ def test_a_job_goes_to_another_card_of_a_node_where_a_card_is_closed_to_it() -> 
     for fits, slot in ((True, 1), (False, 0)):
         (member,) = wanted
         card = CardNeed(50, slot=slot)
-        there = replace(member, card=card, requests={**uncounted(member.requests), card.name: 1})
+        requests = {**without_card_counts(member.requests), card.name: 1}
+        there = replace(member, card=card, requests=requests)
         assert still_fits([there], capacity, limits(closed=closed), assignment=placement) is fits
     both = [("a", 0), ("a", 1)]
     assert isinstance(place(wanted, capacity, limits(closed=both)), Verdict)
@@ -86,5 +87,5 @@ def test_the_slot_of_a_waiting_member_stays_reserved() -> None:
     assert member.card is not None
     kept = kept_requests(member.requests, member.card, 1)
     assert {resource_of(1), "card 1 unsized"} <= kept.keys()
-    assert all(counted(name) is None for name in kept)
-    assert uncounted(member.requests).items() <= kept.items()
+    assert all(cards_counted_by(name) is None for name in kept)
+    assert without_card_counts(member.requests).items() <= kept.items()

@@ -12,7 +12,7 @@ from kfext import names
 from kfext.core.ledger.cards import as_sharing
 from kfext.core.patches.job import suspend_patch, unsuspend_patch
 from kfext.core.patches.pod import pin
-from kfext.model.gpu import MOST_SLOTS, GpuShare, part_of
+from kfext.model.gpu import MOST_SLOTS, GpuShare, decode_slot
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
@@ -33,7 +33,7 @@ def planned(slots: dict[int, int], units: int = 50) -> Plan:
 
 @given(written=st.text("05@,x\u0661", max_size=12), index=st.integers(0, 3))
 def test_a_malformed_part_is_no_part_or_a_possible_part(written: str, index: int) -> None:
-    part = part_of(written, index)
+    part = decode_slot(written, index)
     assert part is None or (0 < part[0] <= 100 and 0 <= part[1] < MOST_SLOTS)
 
 
@@ -74,7 +74,7 @@ def test_each_replica_reads_its_part_where_the_plan_wrote_it(
     written = started(raw, planned(slots, units))[names.GPU_SLOTS]
     for index in range(40):
         want = (units, slots[index]) if index in slots else None
-        assert part_of(written, index) == want
+        assert decode_slot(written, index) == want
 
 
 EDITS: dict[str, tuple[Raw, Raw, Raw]] = {

@@ -1,4 +1,4 @@
-"""Whether kfext places a job: one answer at admission, for later templates, and in `plan -f`."""
+"""Whether kfext places a job: admission, the controller and `plan -f` give the same answer."""
 
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from tests.builders import Raw, job, ledger, node
 from tests.trainjobs import replicated_job, train_job
 from tests.unit.trainjob.test_path import RUNTIME, World
 
-LEFT, STAYS, PLACED = "runs as on plain Kubernetes", "stays suspended", "is placed"
+NOT_HELD, SUSPENDED, PLACED = "runs as on plain Kubernetes", "stays suspended", "is placed"
 TEAM = Namespace("team", {names.MANAGED: "true"})
 NODES = (node("a", cpu="8", gpus=2), node("b", cpu="8"))
 
@@ -31,7 +31,10 @@ class Answer(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A pod spec, and the answer for a job with each colocation."""
+    """A pod spec, and the answer for a job with each value of `colocation`.
+
+    `nodes_decide`: whether the answer depends on the nodes, which admission does not see.
+    """
 
     spec: Raw
     preferred: Answer
@@ -40,12 +43,12 @@ class Case(NamedTuple):
 
 
 def devices(amounts: dict[str, str]) -> Raw:
-    """A pod of one container that requests extended resources."""
+    """Return the spec of a pod with one container that requests extended resources."""
     return {"containers": [{"name": "node", "resources": {"limits": amounts}}]}
 
 
-HANDS_OFF = Answer(LEFT, names.REASON_HANDS_OFF)
-TOO_BIG = Answer(STAYS, names.REASON_TOO_BIG)
+HANDS_OFF = Answer(NOT_HELD, names.REASON_HANDS_OFF)
+TOO_BIG = Answer(SUSPENDED, names.REASON_TOO_BIG)
 CASES = {
     "no obstacle": Case({}, Answer(PLACED), Answer(PLACED)),
     "another scheduler places its pods": Case(
@@ -56,33 +59,33 @@ CASES = {
     ),
     "a term that kfext does not model": Case(
         {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
-        Answer(LEFT, names.REASON_UNMODELLED),
-        Answer(STAYS, names.REASON_UNMODELLED),
+        Answer(NOT_HELD, names.REASON_UNMODELLED),
+        Answer(SUSPENDED, names.REASON_UNMODELLED),
     ),
-    "more than kfext reads": Case(
+    "more tolerations than kfext reads": Case(
         {"tolerations": [{"key": f"k{number}"} for number in range(65)]},
         HANDS_OFF,
-        Answer(STAYS, names.REASON_HANDS_OFF),
+        Answer(SUSPENDED, names.REASON_HANDS_OFF),
     ),
     "a resource that no node lists, beside one of its domain that nodes list (HAMi)": Case(
         devices({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}), HANDS_OFF, HANDS_OFF, True
     ),
-    "a resource alone that no node lists: later nodes may": Case(
+    "only a resource that no node lists, but that later nodes may list": Case(
         devices({"nvidia.com/mig-1g.5gb": "1"}), TOO_BIG, TOO_BIG, True
     ),
-    "a resource of another domain that no node lists, for the same reason": Case(
+    "a resource of another domain that no node lists, but that later nodes may list": Case(
         devices({"nvidia.com/gpu": "1", "vpc.amazonaws.com/efa": "1"}), TOO_BIG, TOO_BIG, True
     ),
 }
 
 
-def shown(step: Step | None) -> Answer:
-    """The answer in the first step of a job that is held."""
+def answer_of(step: Step | None) -> Answer:
+    """Return the answer in the first step of a held job."""
     if isinstance(step, Unsuspend):
         return Answer(PLACED)
     assert isinstance(step, Release | Wait), step
     assert step.verdict is not None
-    return Answer(LEFT if isinstance(step, Release) else STAYS, step.verdict.reason)
+    return Answer(NOT_HELD if isinstance(step, Release) else SUSPENDED, step.verdict.reason)
 
 
 def at_admission(case: Case, colocation: str) -> Answer:
@@ -90,9 +93,9 @@ def at_admission(case: Case, colocation: str) -> Answer:
     context = ReviewContext(namespace=TEAM, controller_alive=True)
     result: Verdict = mutate_job(builder.raw, context).verdicts[0]
     if result.reason != names.REASON_HELD:
-        return Answer(LEFT, result.reason)
+        return Answer(NOT_HELD, result.reason)
     why = case.required.reason if "kfext does not place it" in result.message else ""
-    return Answer(STAYS, why) if why else Answer(PLACED)
+    return Answer(SUSPENDED, why) if why else Answer(PLACED)
 
 
 def once_rendered(case: Case, colocation: str) -> Answer:
@@ -102,40 +105,40 @@ def once_rendered(case: Case, colocation: str) -> Answer:
     rendered = replicated_job()
     rendered["template"]["spec"]["template"]["spec"] |= deepcopy(case.spec)
     world.render(rendered)
-    return shown(world.step())
+    return answer_of(world.step())
 
 
-def planned(document: Raw, *sources: Raw) -> Answer:
+def plan(document: Raw, *sources: Raw) -> Answer:
     forecast = Forecast(Snapshot(nodes=NODES, namespaces={"team": TEAM}), now=1.0)
     known = sources_in([*sources], [document], home="team")
     result = forecast.submit(document, home="team", sources=known)
-    fates = {"starts": PLACED, "not-held": LEFT, "waits": STAYS}
+    fates = {"starts": PLACED, "not-held": NOT_HELD, "waits": SUSPENDED}
     return Answer(fates[result.outcome], "" if result.outcome == "starts" else result.reason)
 
 
-def as_planned(case: Case, colocation: str) -> Answer:
+def in_plan(case: Case, colocation: str) -> Answer:
     builder = job().worker(2, cpu="1", spec=case.spec).annotated(names.COLOCATION, colocation)
     metadata = {key: builder.raw["metadata"][key] for key in ("name", "annotations")}
-    return planned({**builder.raw, "metadata": metadata})
+    return plan({**builder.raw, "metadata": metadata})
 
 
-def as_planned_from_its_runtime(case: Case, colocation: str) -> Answer:
+def in_plan_from_its_runtime(case: Case, colocation: str) -> Answer:
     runtime: dict[str, Any] = deepcopy(RUNTIME)
     (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     replicated["template"]["spec"]["template"]["spec"] |= deepcopy(case.spec)
-    return planned(train_job(annotations={names.COLOCATION: colocation}), runtime)
+    return plan(train_job(annotations={names.COLOCATION: colocation}), runtime)
 
 
-MOMENTS = (at_admission, once_rendered, as_planned, as_planned_from_its_runtime)
+MOMENTS = (at_admission, once_rendered, in_plan, in_plan_from_its_runtime)
 
 
 @pytest.mark.parametrize("colocation", ["preferred", "required"])
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_answer_is_the_same_at_every_moment(case: Case, moment: Any, colocation: str) -> None:
+def test_the_answer_is_the_same_at_each_moment(case: Case, moment: Any, colocation: str) -> None:
     want = getattr(case, colocation)
     if case.nodes_decide and moment is at_admission:
-        want = Answer(PLACED)  # the webhook sees no nodes: it is held for a tick of the controller
+        want = Answer(PLACED)  # the webhook sees no nodes, so it holds the job for the controller
     assert moment(case, colocation) == want
 
 

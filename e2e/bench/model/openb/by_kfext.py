@@ -22,7 +22,7 @@ from kfext.core.placement.place import place
 from kfext.core.settings.table import Settings
 from kfext.model import gpu as slots
 from kfext.model.constraints import Constraints, Requirement, Term
-from kfext.model.gpu import UNITS, GpuShare, resource_of, uncounted
+from kfext.model.gpu import UNITS, GpuShare, resource_of, without_card_counts
 from kfext.model.node import Node
 from kfext.model.pod import ReplicaKey
 from kfext.model.quantity import CPU, MEMORY, PODS, Resources
@@ -70,7 +70,7 @@ class ByKfext:
             raise RuntimeError(f"no slot of {node} has the part that the solver found there")
         row = self._ledger.row(node)
         assert row is not None
-        requests: Resources = uncounted(member.requests)
+        requests: Resources = without_card_counts(member.requests)
         if member.card is not None:
             slot = (node, chosen[_KEY])
             if slot not in self._gpus:

@@ -10,7 +10,7 @@ from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place
 from kfext.core.queue.occupants import Ends
 from kfext.core.queue.reservation import Reservation, reserve
-from kfext.model.gpu import uncounted
+from kfext.model.gpu import without_card_counts
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, job, limits
 from tests.gpu_builders import sharing, sharing_node
@@ -44,7 +44,7 @@ class Floor:
         slots = slots_for(wanted, placement, self.ledger)
         assert slots is not None
         for pod in wanted:
-            requests, at = uncounted(pod.requests), slots.get(pod.key)
+            requests, at = without_card_counts(pod.requests), slots.get(pod.key)
             if pod.card is not None and at is not None:
                 at = at if slot is None else slot
                 requests |= taken_by(pod.card, at)

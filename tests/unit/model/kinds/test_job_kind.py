@@ -1,7 +1,7 @@
-"""A kind may describe its operator further than the registered kinds do: a job with a launcher.
+"""A kind of job may have features that no registered kind has: here a job with a launcher.
 
-The launcher is one pod without an index, gets an init container, and declares no port; workers are
-none if the job states no number.
+The launcher is a single pod without an index, and the operator adds an init container to it. The
+pods declare no port. A job that states no number of workers has none.
 """
 
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ from tests.builders import node
 from tests.unit.objects import pod
 
 LAUNCHER, WORKER_1 = ReplicaKey("launcher", 0), ReplicaKey("worker", 1)
-COPIES = {"name": "copies", "resources": {"requests": {"cpu": "200m", "memory": "1Gi"}}}
+INIT_CONTAINER = {"name": "copies", "resources": {"requests": {"cpu": "200m", "memory": "1Gi"}}}
 
 
 class LaunchedJob(JobKind):
-    """A kind with a launcher."""
+    """A kind of job with a launcher."""
 
     name = "LaunchedJob"
     plural = "launchedjobs"
@@ -42,14 +42,14 @@ class LaunchedJob(JobKind):
     unnumbered = ("Launcher",)
 
     def as_created(self, type_: str, pod_spec: Raw, *, specs: Raw) -> Raw:
-        return {**pod_spec, "initContainers": [COPIES]} if type_ == "Launcher" else pod_spec
+        return {**pod_spec, "initContainers": [INIT_CONTAINER]} if type_ == "Launcher" else pod_spec
 
 
 KIND = LaunchedJob()
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def register_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cast(dict[str, JobKind], KINDS), KIND.name, KIND)
 
 
@@ -61,7 +61,7 @@ def raw_job(*, cpu: str = "1", **workers: Any) -> dict[str, Any]:
     return {"kind": KIND.name, "metadata": metadata, "spec": {KIND.replica_specs: specs}}
 
 
-def made(**fields: Any) -> TrainingJob:
+def launched_job(**fields: Any) -> TrainingJob:
     parsed = parse_job(raw_job(**fields))
     assert parsed is not None
     return parsed
@@ -78,22 +78,24 @@ def raw_pod(labels: Mapping[str, str], **fields: Any) -> dict[str, Any]:
 def test_an_unstated_number_of_pods_is_what_the_operator_assumes(
     workers: dict[str, int], want: int
 ) -> None:
-    assert [group.replicas for group in made(**workers).groups] == [1, want]
+    assert [group.replicas for group in launched_job(**workers).groups] == [1, want]
 
 
 def test_the_pod_without_an_index_is_the_replica_of_its_type() -> None:
     for key in (LAUNCHER, WORKER_1):
-        assert parse_pod(raw_pod(pod_labels(made(replicas=2), key))).replica == key
-    without = {
-        key: value for key, value in pod_labels(made(), WORKER_1).items() if "index" not in key
+        assert parse_pod(raw_pod(pod_labels(launched_job(replicas=2), key))).replica == key
+    no_index = {
+        key: value
+        for key, value in pod_labels(launched_job(), WORKER_1).items()
+        if "index" not in key
     }
-    assert parse_pod(raw_pod(without)).replica is None
+    assert parse_pod(raw_pod(no_index)).replica is None
     other = parse_pod(pod(labels={names.JOB_NAME: "train", names.REPLICA_TYPE: "launcher"}))
-    assert other.replica is None, "other kinds have no such pod"
+    assert other.replica is None, "in other kinds every pod has an index"
 
 
-def test_labels_and_names_are_those_of_the_operator() -> None:
-    job = made(replicas=2)
+def test_labels_and_names_are_the_same_as_the_operators() -> None:
+    job = launched_job(replicas=2)
     assert names.REPLICA_INDEX not in pod_labels(job, LAUNCHER)
     assert pod_labels(job, WORKER_1)[names.REPLICA_INDEX] == "1"
     assert [pod_name(job, key) for key in (LAUNCHER, WORKER_1)] == [
@@ -102,21 +104,21 @@ def test_labels_and_names_are_those_of_the_operator() -> None:
     ]
 
 
-def test_additions_of_the_operator_to_a_pod_are_requested_and_charged() -> None:
-    launcher, worker = made(cpu="100m", replicas=1).groups
+def test_what_the_operator_adds_to_a_pod_is_requested_and_charged() -> None:
+    launcher, worker = launched_job(cpu="100m", replicas=1).groups
     assert (launcher.requests[CPU], launcher.requests[MEMORY]) == (200, 2**30)
     assert (worker.requests[CPU], worker.requests[MEMORY]) == (100, 2**20)
     assert dict(launcher.charge.usage)["requests.cpu"] == 200
 
 
-def test_a_pod_of_a_kind_without_a_port_gets_none() -> None:
+def test_a_pod_of_a_kind_without_a_port_gets_no_port() -> None:
     template = {"hostNetwork": True, "containers": [{"name": "main"}]}
     specs = {WORKER: {"template": {"spec": template}, "replicas": 1}}
     metadata = {"namespace": "team", "name": "train", "uid": "u"}
     job = parse_job({"kind": KIND.name, "metadata": metadata, "spec": {KIND.replica_specs: specs}})
     assert job is not None
     assert job.groups[0].constraints.host_ports == ()
-    labels = pod_labels(made(replicas=2), WORKER_1)
+    labels = pod_labels(launched_job(replicas=2), WORKER_1)
     raw = raw_pod(
         labels, annotations={names.PORT_BASE: "20000"}, spec={"containers": [{"name": "main"}]}
     )
@@ -125,11 +127,11 @@ def test_a_pod_of_a_kind_without_a_port_gets_none() -> None:
     assert not any("ports" in path for path in paths)
 
 
-def test_the_pod_without_an_index_gets_its_part_of_a_gpu() -> None:
+def test_the_pod_without_an_index_gets_its_gpu_share() -> None:
     limits = {"limits": {names.NATIVE_GPU: "1"}}
     slots = {names.GPU_SLOTS: "50@3"}
     spec = {"containers": [{"name": "main", "resources": limits}]}
-    raw = raw_pod(pod_labels(made(), LAUNCHER), annotations=slots, spec=spec)
+    raw = raw_pod(pod_labels(launched_job(), LAUNCHER), annotations=slots, spec=spec)
     part = gpu_part(KIND, raw["metadata"], raw["spec"])
     assert part.spec["containers"][0]["resources"]["limits"] == {"kfext.dev/gpu-3": "50"}
 

@@ -1,4 +1,4 @@
-"""The elasticPolicy of a PyTorchJob: the workers, and where they meet."""
+"""The elasticPolicy of a PyTorchJob: the number of workers, and their rendezvous."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.unit.objects import replica
 
 
 def scaling(policy: Any) -> Scaling:
-    """The numbers of workers of a job of workers alone."""
+    """Return the possible sizes of a job of two workers with an elasticPolicy."""
     raw = raw_job(specs={"Worker": replica(2)})
     raw["spec"]["elasticPolicy"] = policy
     parsed = parse_job(raw)
@@ -27,17 +27,17 @@ POLICIES: dict[str, tuple[Any, int, int, bool]] = {
     "no metrics": ({"metrics": []}, 1, 0, False),
     "malformed": ({"minReplicas": "2", "maxReplicas": "8", "metrics": "x"}, 1, 0, False),
     "below one": ({"minReplicas": 0, "maxReplicas": -1}, 1, 0, False),
-    "truth values": ({"minReplicas": True, "maxReplicas": True, "metrics": True}, 1, 0, False),
+    "booleans": ({"minReplicas": True, "maxReplicas": True, "metrics": True}, 1, 0, False),
     "fractions": ({"minReplicas": 1.5, "maxReplicas": 1.5}, 1, 0, False),
-    "no object": ([], 1, 0, False),
-    "digits without end": ({"maxReplicas": 10**400}, 1, 10**400, False),
+    "not an object": ([], 1, 0, False),
+    "a huge number": ({"maxReplicas": 10**400}, 1, 10**400, False),
 }
 
 
 @pytest.mark.parametrize(
     ("policy", "fewest", "most", "autoscaled"), POLICIES.values(), ids=POLICIES
 )
-def test_what_an_elastic_policy_allows(
+def test_the_sizes_that_an_elastic_policy_allows(
     policy: Any, fewest: int, most: int, *, autoscaled: bool
 ) -> None:
     result = scaling(policy)
@@ -46,24 +46,24 @@ def test_what_an_elastic_policy_allows(
 
 RESTARTS: dict[str, tuple[dict[str, Any], bool]] = {
     "some": ({"maxRestarts": 100}, True),
-    "unset, which torchrun reads as none": ({}, False),
-    "none": ({"maxRestarts": 0}, False),
-    "below none": ({"maxRestarts": -1}, False),
-    "a truth value": ({"maxRestarts": True}, False),
+    "unset, which torchrun reads as 0": ({}, False),
+    "0": ({"maxRestarts": 0}, False),
+    "negative": ({"maxRestarts": -1}, False),
+    "a boolean": ({"maxRestarts": True}, False),
     "a fraction": ({"maxRestarts": 1.5}, False),
 }
 
 
-@pytest.mark.parametrize(("policy", "may"), RESTARTS.values(), ids=RESTARTS)
-def test_torchrun_must_restart_its_workers_when_one_leaves(
-    policy: dict[str, Any], *, may: bool
+@pytest.mark.parametrize(("policy", "can_scale"), RESTARTS.values(), ids=RESTARTS)
+def test_a_job_can_be_scaled_only_if_torchrun_may_restart_its_workers(
+    policy: dict[str, Any], *, can_scale: bool
 ) -> None:
     fixed = scaling({"maxReplicas": 8, **policy}).fixed
-    assert ("maxRestarts" not in fixed) is may
-    assert (fixed == "") is may
+    assert ("maxRestarts" not in fixed) is can_scale
+    assert (fixed == "") is can_scale
 
 
-MEETING: dict[str, tuple[JobBuilder, bool, bool]] = {
+RENDEZVOUS: dict[str, tuple[JobBuilder, bool, bool]] = {
     "c10d is the operator's default": (job().worker(2).elastic(), True, True),
     "at the first worker by its name": (
         job().worker(2).elastic(rdzvHost="train-worker-0.team.svc"), True, True,
@@ -78,9 +78,9 @@ MEETING: dict[str, tuple[JobBuilder, bool, bool]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("made", "dynamic", "at_worker"), MEETING.values(), ids=MEETING)
-def test_where_the_workers_meet(made: JobBuilder, *, dynamic: bool, at_worker: bool) -> None:
-    result = made.build().rendezvous
+@pytest.mark.parametrize(("builder", "dynamic", "at_worker"), RENDEZVOUS.values(), ids=RENDEZVOUS)
+def test_where_the_workers_meet(builder: JobBuilder, *, dynamic: bool, at_worker: bool) -> None:
+    result = builder.build().rendezvous
     assert (result.dynamic, result.at_worker) == (dynamic, at_worker)
     assert bool(result.alike) is dynamic
 
@@ -94,6 +94,7 @@ NO_PORT: dict[str, tuple[TrainingJob, str]] = {
 }
 
 
-@pytest.mark.parametrize(("of", "why"), NO_PORT.values(), ids=NO_PORT)
-def test_the_port_where_the_ranks_meet_must_be_known(of: TrainingJob, why: str) -> None:
-    assert (why in of.rendezvous.obstacle) if why else not of.rendezvous.obstacle
+@pytest.mark.parametrize(("job_", "why"), NO_PORT.values(), ids=NO_PORT)
+def test_the_port_where_the_ranks_meet_must_be_known(job_: TrainingJob, why: str) -> None:
+    obstacle = job_.rendezvous.obstacle
+    assert (why in obstacle) if why else not obstacle

@@ -27,7 +27,7 @@ FULL = {
     "worker": [address("worker", 0), address("worker", 1)],
 }
 
-MOVED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+CLUSTERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "every replica has its own port": (
         FULL,
         {
@@ -36,14 +36,14 @@ MOVED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "worker": [address("worker", 0, BASE + 5), address("worker", 1, BASE + 6)],
         },
     ),
-    "a sparse cluster, of a worker": (
+    "the sparse cluster of a worker": (
         {"ps": FULL["ps"], "worker": {"1": address("worker", 1)}},
         {
             "ps": [address("ps", 0, BASE + 3), address("ps", 1, BASE + 4)],
             "worker": {"1": address("worker", 1, BASE + 6)},
         },
     ),
-    "a sparse list of a server, at another place than its index": (
+    "the sparse list of a server, where its position is not its index": (
         {"ps": [address("ps", 1)]},
         {"ps": [address("ps", 1, BASE + 4)]},
     ),
@@ -62,19 +62,19 @@ MOVED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("cluster", "want"), MOVED.values(), ids=MOVED)
-def test_the_addresses_of_a_cluster_are_moved(cluster: dict[str, Any], want: Any) -> None:
-    moved = TFConfig(config(**cluster)).moved("train", base=BASE)
-    assert moved is not None
-    content = json.loads(moved)
+@pytest.mark.parametrize(("cluster", "want"), CLUSTERS.values(), ids=CLUSTERS)
+def test_the_ports_of_a_cluster(cluster: dict[str, Any], want: Any) -> None:
+    config_ = TFConfig(config(**cluster)).with_ports("train", base=BASE)
+    assert config_ is not None
+    content = json.loads(config_)
     assert content["cluster"] == want
     assert content["task"] == {"type": "worker", "index": 1}
 
 
-def test_moving_twice_moves_once() -> None:
-    once = TFConfig(config(**FULL)).moved("train", base=BASE)
+def test_a_second_change_of_the_ports_changes_nothing() -> None:
+    once = TFConfig(config(**FULL)).with_ports("train", base=BASE)
     assert once is not None
-    assert TFConfig(once).moved("train", base=BASE) == once
+    assert TFConfig(once).with_ports("train", base=BASE) == once
 
 
 LISTENS: dict[str, tuple[str, str, int, int | None]] = {
@@ -96,7 +96,7 @@ REPLICAS: dict[str, tuple[str, int, int | None]] = {
     "a chief is the first": ("chief", 0, 0),
     "a master comes after it": ("master", 0, 1),
     "an evaluator after both": ("evaluator", 0, 2),
-    "there is one chief": ("chief", 1, None),
+    "there is only one chief": ("chief", 1, None),
     "the first server": ("ps", 0, 3),
     "workers come after the servers": ("worker", 1, 6),
     "an index that no label can have": ("ps", -1, None),
@@ -105,16 +105,16 @@ REPLICAS: dict[str, tuple[str, int, int | None]] = {
 
 
 @pytest.mark.parametrize(("type_", "index", "want"), REPLICAS.values(), ids=REPLICAS)
-def test_the_slot_of_a_replica_beside_two_servers(type_: str, index: int, want: int | None) -> None:
+def test_the_port_offset_beside_two_servers(type_: str, index: int, want: int | None) -> None:
     assert offset_of(type_, index, servers=2) == want
 
 
 DAMAGED: dict[str, str] = {
     "nothing": "",
-    "no JSON": "{",
-    "brackets without an end": "[" * 100_000,
-    "no object": "[1]",
-    "a cluster that is none": '{"cluster": 3}',
+    "not JSON": "{",
+    "brackets that never close": "[" * 100_000,
+    "not an object": "[1]",
+    "a cluster that is a number": '{"cluster": 3}',
     "an empty cluster": '{"cluster": {}}',
 }
 
@@ -122,7 +122,7 @@ DAMAGED: dict[str, str] = {
 @pytest.mark.parametrize("written", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_cluster_stays_unchanged(written: str) -> None:
     result = TFConfig(written)
-    assert result.moved("train", base=BASE) is None
+    assert result.with_ports("train", base=BASE) is None
     assert result.port_of("worker", 0, base=BASE) is None
 
 
@@ -130,6 +130,6 @@ def test_a_damaged_cluster_stays_unchanged(written: str) -> None:
     json_values
     | st.fixed_dictionaries({"cluster": st.dictionaries(st.sampled_from(["ps", "x"]), json_values)})
 )
-def test_any_cluster_is_moved_or_left_unchanged(value: Any) -> None:
-    moved = TFConfig(json.dumps(value)).moved("train", base=BASE)
-    assert moved is None or isinstance(json.loads(moved), dict)
+def test_any_cluster_is_changed_or_left_unchanged(value: Any) -> None:
+    config_ = TFConfig(json.dumps(value)).with_ports("train", base=BASE)
+    assert config_ is None or isinstance(json.loads(config_), dict)

@@ -1,4 +1,4 @@
-"""Whether a container starts torchrun so that the operator can set where its agents meet."""
+"""Whether a container starts torchrun in a way that lets the operator set the rendezvous."""
 
 import re
 
@@ -30,15 +30,15 @@ TORCHRUN: dict[str, Raw] = {
     "a module": line("torchrun -m trainer.main --nnodes 2"),
     "a program": line("torchrun --no-python ./train"),
     "the options of the script are its own": line("torchrun train.py --nnodes 2 --rdzv_id x"),
-    "beginnings of options": line("torchrun --nproc 2 --monitor 1 train.py --max-restarts 1"),
+    "abbreviated options": line("torchrun --nproc 2 --monitor 1 train.py --max-restarts 1"),
     "a number of processes from a variable": line("torchrun --nproc_per_node=$(GPUS) train.py"),
     "a directory from a variable": script("torchrun --nproc_per_node $GPUS a/$B.py $C"),
-    "in a shell": script("cd /app && export OMP_NUM_THREADS=1 && exec torchrun train.py"),
-    "after something else": script("pip install x &&\n torchrun --nproc_per_node 1 \\\n t.py\n"),
+    "torchrun in a shell": script("cd /app && export OMP_NUM_THREADS=1 && exec torchrun train.py"),
+    "after other commands": script("pip install x &&\n torchrun --nproc_per_node 1 \\\n t.py\n"),
     "in a login shell": {"command": ["/bin/sh", "-lc", "torchrun train.py"]},
     "a script among the arguments": {"command": ["bash"], "args": ["-ec", "torchrun train.py"]},
     "arguments of the script": {"command": ["sh", "-c", "torchrun train.py $@", "name", "b"]},
-    "a variable in front of it": script("OMP_NUM_THREADS=1 torchrun train.py"),
+    "a variable before it": script("OMP_NUM_THREADS=1 torchrun train.py"),
     "quotes": script("echo 'a b' \"c\" && torchrun \"my train.py\" --x ''"),
     "a variable with a default": script('torchrun train.py ${A:-1} "$B"'),
     "variables that torchrun does not read": {
@@ -72,12 +72,12 @@ OTHERS: dict[str, tuple[Raw, str]] = {
     "its own port": (line("torchrun --master-port 1 x"), "option --master-port itself"),
     "its own endpoint": (line("torchrun --rdzv_endpoint=h x"), "option --rdzv-endpoint itself"),
     "its own backend": (line("torchrun --rdzv-backend c10d x"), "option --rdzv-backend itself"),
-    "its own identity": (line("torchrun --rdzv_id 1 x"), "option --rdzv-id itself"),
+    "its own rendezvous id": (line("torchrun --rdzv_id 1 x"), "option --rdzv-id itself"),
     "its own configuration": (line("torchrun --rdzv-conf a=b x"), "option --rdzv-conf itself"),
-    "one node": (line("torchrun --standalone x"), "option --standalone itself"),
+    "a standalone start": (line("torchrun --standalone x"), "option --standalone itself"),
     "its own restarts": (line("torchrun --max_restarts=3 x"), "option --max-restarts itself"),
     "behind another option": (line("torchrun --role x -m --nnodes 2 x"), "option --nnodes"),
-    "the beginning of an option": (line("torchrun --nn 2 x"), "option --nnodes itself"),
+    "an abbreviated option": (line("torchrun --nn 2 x"), "option --nnodes itself"),
     "an unknown option": (line("torchrun --new 2 x"), "does not know torchrun's option --new"),
     "a short option": (line("torchrun -x y"), "does not know torchrun's option -x"),
     "an end of options": (line("torchrun -- x"), "does not know torchrun's option --"),
@@ -91,19 +91,19 @@ OTHERS: dict[str, tuple[Raw, str]] = {
     "an exported variable": (script("export PET_NNODES=1 && torchrun x"), "sets PET_NNODES"),
     "a rank as an argument": (line("torchrun x --rank $(RANK)"), "uses RANK, which depends"),
     "a size in a script": (script('torchrun x "--n=${WORLD_SIZE:-1}"'), "uses WORLD_SIZE, which"),
-    "an address before": (script("ping $MASTER_ADDR && torchrun x"), "uses MASTER_ADDR, which"),
-    "two trainings": (script("torchrun a && torchrun b"), "starts torchrun more than once"),
+    "an earlier address": (script("ping $MASTER_ADDR && torchrun x"), "uses MASTER_ADDR, which"),
+    "torchrun twice": (script("torchrun a && torchrun b"), "starts torchrun more than once"),
     "a long command": (line("x" * 100), f"starts {'x' * 40}…, not torchrun"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("container", "want"), OTHERS.values(), ids=OTHERS)
-def test_other_commands_give_the_reason(container: Raw, want: str) -> None:
+def test_why_a_command_does_not_use_the_operators_rendezvous(container: Raw, want: str) -> None:
     assert want in why_not_torchrun(container)
 
 
-UNREAD: dict[str, Raw] = {
-    "a word that is no text": {"command": ["torchrun", 3]},
+UNREADABLE: dict[str, Raw] = {
+    "a word that is not a string": {"command": ["torchrun", 3]},
     "too long": {"command": ["torchrun", "x" * LONGEST]},
     "too many parts": script("a && " * MOST_PARTS + "torchrun x"),
     "a shell without a script": {"command": ["bash", "-l"]},
@@ -119,25 +119,25 @@ UNREAD: dict[str, Raw] = {
             "several lines": "cd /x\ntorchrun x",
             "a pipe": "torchrun x | tee log",
             "an alternative": "a || torchrun x",
-            "something in the background": "a & torchrun x",
+            "a command in the background": "a & torchrun x",
             "a redirection": "torchrun x > log",
             "a here document": "torchrun x <<END\na\nEND",
             "a substitution": "torchrun $(cat file) x",
             "a substitution in backticks": "torchrun `cat file` x",
             "a variable that Kubernetes replaces": "torchrun --nnodes=$(N) x",
             "an open quote": "torchrun 'a",
-            "an and in quotes": "echo 'a && torchrun x'",
+            "&& in quotes": "echo 'a && torchrun x'",
             "a subshell": "(cd /x && torchrun x)",
             "a condition": "if a; then torchrun x; fi",
             "an evaluation": "eval $X && torchrun x",
             "an early exit": "exit 0 && torchrun x",
-            "another program in its place": "exec other && torchrun x",
+            "exec of a different program": "exec other && torchrun x",
         }.items()
     },
 }
 
 
-@pytest.mark.parametrize("container", UNREAD.values(), ids=UNREAD)
+@pytest.mark.parametrize("container", UNREADABLE.values(), ids=UNREADABLE)
 def test_an_unreadable_command_needs_an_elastic_policy(container: Raw) -> None:
     assert "bring an elasticPolicy" in why_not_torchrun(container)
 
@@ -164,7 +164,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map("".join))
-def test_any_script_is_read_or_not(text: str) -> None:
+def test_any_script_is_read_or_found_unreadable(text: str) -> None:
     assert isinstance(why_not_torchrun(script(text)), str)
     assert isinstance(agents_of(script(text)), Agents | str)
 
@@ -178,12 +178,14 @@ def test_quoted_words_reach_torchrun(words: list[str]) -> None:
     )
 
 
-OWN = ["--nnodes=2", "--rdzv_id=x", "--max_restarts=1", "--standalone", "--node-rank=0"]
+RENDEZVOUS = ["--nnodes=2", "--rdzv_id=x", "--max_restarts=1", "--standalone", "--node-rank=0"]
 OTHER = ["-m", "--nproc_per_node=2", "--no-python", "--role=a", "-r3", "--log-dir=x"]
 
 
-@given(st.lists(st.sampled_from(OTHER)), st.sampled_from(OWN), st.lists(st.sampled_from(OTHER)))
-def test_an_own_rendezvous_counts_wherever_it_is_before_the_script(
+@given(
+    st.lists(st.sampled_from(OTHER)), st.sampled_from(RENDEZVOUS), st.lists(st.sampled_from(OTHER))
+)
+def test_a_rendezvous_option_counts_only_before_the_script(
     before: list[str], own: str, after: list[str]
 ) -> None:
     assert why_not_torchrun({"command": ["torchrun", *before, *after, "x", own]}) == ""
@@ -199,8 +201,8 @@ def with_env(container: Raw, **values: str) -> Raw:
     return {**container, "env": [{"name": name, "value": value} for name, value in values.items()]}
 
 
-SIZES: dict[str, tuple[Raw, Agents]] = {
-    "a command of the image's own": ({}, Agents()),
+AGENTS: dict[str, tuple[Raw, Agents]] = {
+    "only the command of the image": ({}, Agents()),
     "torchrun": (line("torchrun t.py"), Agents()),
     "its module": (line("python -m torch.distributed.run t.py"), Agents()),
     "the end of a script": (script("pip install x && exec torchrun t.py"), Agents()),
@@ -229,15 +231,15 @@ SIZES: dict[str, tuple[Raw, Agents]] = {
 }
 
 
-@pytest.mark.parametrize(("container", "want"), SIZES.values(), ids=SIZES)
-def test_another_number_of_agents_can_meet(container: Raw, want: Agents) -> None:
+@pytest.mark.parametrize(("container", "want"), AGENTS.values(), ids=AGENTS)
+def test_the_numbers_of_agents_that_can_meet(container: Raw, want: Agents) -> None:
     assert agents_of(container) == want
 
 
-ONE_SIZE: dict[str, tuple[Raw, str]] = {
+FIXED: dict[str, tuple[Raw, str]] = {
     "a number": (line("torchrun --nnodes=4 t.py"), "with --nnodes=4, so no other"),
     "a number as a word of its own": (line("torchrun --nnodes 4 t.py"), "with --nnodes=4, so"),
-    "the beginning of the option": (line("torchrun --nn=4 t.py"), "with --nnodes=4, so no other"),
+    "an abbreviation of the option": (line("torchrun --nn=4 t.py"), "with --nnodes=4, so no other"),
     "a range of one size": (line("torchrun --nnodes=4:4 t.py"), "with --nnodes=4:4, so no other"),
     "a number to the module": (
         line("python3 -u -m torch.distributed.run --nnodes=4 t.py"),
@@ -323,8 +325,8 @@ ONE_SIZE: dict[str, tuple[Raw, str]] = {
 }
 
 
-@pytest.mark.parametrize(("container", "why"), ONE_SIZE.values(), ids=ONE_SIZE)
-def test_only_the_present_number_of_agents_is_known_to_train(container: Raw, why: str) -> None:
+@pytest.mark.parametrize(("container", "why"), FIXED.values(), ids=FIXED)
+def test_why_only_the_present_number_of_agents_can_train(container: Raw, why: str) -> None:
     result = agents_of(container)
     assert isinstance(result, str)
     assert why in result
