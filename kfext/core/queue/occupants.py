@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kfext.core.ledger.cards import Cards, kept_for, lines_of, slots_in
+from kfext.core.ledger.cards import Cards, kept_for, slot_resources, slots_in
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.columns import LARGEST, Amounts
 from kfext.core.ledger.ledger import Ledger
@@ -86,7 +86,7 @@ class Occupants:
         own = dict.fromkeys(name for need in needs.values() for name in need.amounts)
         cards = NATIVE_GPU in own or any(need.cards for need in needs.values())
         self._slots = ledger.slots if cards else 0
-        lines = (line for slot in range(self._slots) for line in lines_of(slot))
+        lines = (line for slot in range(self._slots) for line in slot_resources(slot))
         names = tuple(dict.fromkeys((*own, *([NATIVE_GPU] if self._slots else []), *lines)))
         self._at = {name: number for number, name in enumerate(names)}
         rows = {node: row for node in needs if (row := ledger.row(node)) is not None}
