@@ -22,7 +22,7 @@ REFUSED = NoFit(Verdict(REASON_NO_ROOM, "8 short"))
 def test_a_refusal_is_known_until_capacity_is_freed() -> None:
     no_fits, capacity = NoFitCache(), ledger(node("a", cpu="8"))
     assert no_fits.known("shape", capacity) is None
-    no_fits.note("shape", REFUSED, capacity)
+    no_fits.add("shape", REFUSED, capacity)
     assert no_fits.known("shape", capacity) is REFUSED
     assert no_fits.known("another", capacity) is None
     capacity.claim("more", Claim("a", {"cpu": 1000}))
@@ -36,7 +36,7 @@ def test_a_fit_of_a_shape_is_known_until_anything_is_claimed() -> None:
     no_fits, capacity = NoFitCache(), ledger(node("a", cpu="8"))
     refused = NoFit(Verdict(REASON_NO_ROOM, "8 short"), would_fit=True)
     assert no_fits.known("shape", capacity) is None
-    no_fits.note("shape", refused, capacity)
+    no_fits.add("shape", refused, capacity)
     assert no_fits.known("shape", capacity) is refused
     capacity.claim("more", Claim("a", {"cpu": 1000}))
     assert no_fits.known("shape", capacity) is None

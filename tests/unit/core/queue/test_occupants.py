@@ -38,7 +38,7 @@ def test_the_needs_of_a_gang_on_a_node(amounts: dict[str, int], want: Need) -> N
 
 
 def test_whole_gpus_and_parts_of_them_are_one_measure() -> None:
-    assert Need({NATIVE_GPU: 2}, (HALF, HIGH)).parts == 270
+    assert Need({NATIVE_GPU: 2}, (HALF, HIGH)).gpu_units == 270
     floor = Floor()
     floor.starts("a", part("0.5"))
     floor.starts("b", whole(1))

@@ -14,7 +14,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Limits, limits_of, members_of
 from kfext.core.placement.place import place
 from kfext.core.queue.occupants import Need, Occupants
-from kfext.core.queue.reservation import Reservation, keep, reserve
+from kfext.core.queue.reservation import Reservation, reservation_on, reserve
 from kfext.core.settings.resolve import settings_of
 from kfext.model.gang_terms import GangTerm
 from kfext.model.limit import Excluded
@@ -37,7 +37,7 @@ def kept_for(
     """The reservation of four pods that will take these GPUs of each node."""
     wanted = {name: Need({GPU: count}) for name, count in needs.items()}
     there = Occupants(wanted, capacity, ignoring=ignoring)
-    return keep("head", there, needs=wanted, total=FOUR, ends=ends or {})
+    return reservation_on("head", there, needs=wanted, total=FOUR, ends=ends or {})
 
 
 def left_alone(reservation: Reservation) -> dict[str, int]:
@@ -191,8 +191,8 @@ LETS_IN: dict[str, tuple[float, float, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("until", "ends", "want"), LETS_IN.values(), ids=LETS_IN.keys())
-def test_D5_which_jobs_may_backfill(until: float, ends: float, want: bool) -> None:
+@pytest.mark.parametrize(("until", "end", "want"), LETS_IN.values(), ids=LETS_IN.keys())
+def test_D5_which_jobs_may_backfill(until: float, end: float, want: bool) -> None:
     kept_room = Reservation(
         job="head",
         nodes=("a",),
@@ -201,7 +201,7 @@ def test_D5_which_jobs_may_backfill(until: float, ends: float, want: bool) -> No
         claims={},
         backfill_until=until,
     )
-    assert kept_room.admits_backfill(ends) is want
+    assert kept_room.admits_backfill(end) is want
 
 
 def reserved(

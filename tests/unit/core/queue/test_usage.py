@@ -15,10 +15,10 @@ from kfext.core.queue.usage import (
     NamespaceUsage,
     UsageRecord,
     decode_usage,
-    part_of,
+    dominant_share,
+    full_usage,
     requests_of,
     usage_after,
-    window,
 )
 from kfext.core.settings.resolve import share_of
 from kfext.names import GPU_SHARE, NATIVE_GPU
@@ -113,7 +113,7 @@ def test_usage_does_not_depend_on_when_it_is_sampled(
 
 def test_usage_halves_in_a_half_life_and_approaches_the_window() -> None:
     assert usage_after(DAY, 100.0, held=0.0, half_life=DAY) == pytest.approx(50.0)
-    assert usage_after(90 * DAY, 0.0, held=1.0, half_life=DAY) == pytest.approx(window(DAY))
+    assert usage_after(90 * DAY, 0.0, held=1.0, half_life=DAY) == pytest.approx(full_usage(DAY))
     assert usage_after(0.0, 100.0, held=1.0, half_life=DAY) == 100.0
 
 
@@ -138,21 +138,21 @@ PARTS: Mapping[str, tuple[list[dict[str, int]], float]] = {
 
 @pytest.mark.parametrize(("requests", "want"), PARTS.values(), ids=PARTS)
 def test_the_part_of_the_cluster(requests: list[dict[str, int]], want: float) -> None:
-    assert part_of(requests, CAPACITY) == pytest.approx(want)
-    assert part_of(requests, {}) == 0.0
+    assert dominant_share(requests, CAPACITY) == pytest.approx(want)
+    assert dominant_share(requests, {}) == 0.0
 
 
 def test_a_job_asks_for_all_its_pods_and_for_its_parts_of_gpus() -> None:
     whole = job().worker(2, cpu="1", gpus=1)
-    assert part_of(requests_of(whole.build()), CAPACITY) == pytest.approx(2 / 8)
+    assert dominant_share(requests_of(whole.build()), CAPACITY) == pytest.approx(2 / 8)
     shares = whole.annotated(GPU_SHARE, "0.5").held().build()
     assert share_of(shares)
-    assert part_of(requests_of(as_sharing(shares, None)), CAPACITY) == pytest.approx(1 / 8)
+    assert dominant_share(requests_of(as_sharing(shares, None)), CAPACITY) == pytest.approx(1 / 8)
 
 
 @pytest.mark.parametrize("half_life", [DAY / 24, DAY, 7 * DAY])
 def test_another_half_life_keeps_the_means(half_life: float) -> None:
-    result = record(0.3 * window(DAY))
+    result = record(0.3 * full_usage(DAY))
     result.rescale(half_life)
     assert result.half_life == half_life
     assert result.mean("a") == pytest.approx(0.3)
