@@ -14,7 +14,15 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import gang, members_of
 from kfext.core.placement.place import place
-from kfext.core.placement.score import DEFAULT, Weights, cost, even, fullest, instead, ranking
+from kfext.core.placement.score import (
+    DEFAULT,
+    Weights,
+    cost,
+    even_shares,
+    fullest,
+    ranking,
+    spread_reason,
+)
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, job, ledger, limits, node
 from tests.gpu_builders import sharing, sharing_node
@@ -223,7 +231,7 @@ def test_even_shares_fit_and_no_other_division_has_a_smaller_largest_share(
     capacity: list[int], share: float
 ) -> None:
     ordered, count = np.array(sorted(capacity, reverse=True)), max(1, round(sum(capacity) * share))
-    shares = even(ordered, count)
+    shares = even_shares(ordered, count)
     assert shares.sum() == count
     assert (shares <= ordered).all()
     assert (shares == sorted(shares, reverse=True)).all()
@@ -240,13 +248,13 @@ def test_the_largest_share_is_that_of_the_even_division_for_any_number_of_nodes(
 ) -> None:
     ordered, count = np.array(sorted(capacity, reverse=True)), max(1, round(sum(capacity) * share))
     sizes = np.flatnonzero(ordered.cumsum() >= count) + 1
-    want = [even(ordered[:size], count).max() for size in sizes]
+    want = [even_shares(ordered[:size], count).max() for size in sizes]
     assert fullest(ordered, count, sizes).tolist() == want
 
 
 def test_the_message_about_more_nodes() -> None:
-    assert instead([4, 4], [7, 1]) == ""
-    assert instead([1, 1, 1], [2, 1]) == (
+    assert spread_reason([4, 4], [7, 1]) == ""
+    assert spread_reason([1, 1, 1], [2, 1]) == (
         "3 nodes with 1 pod each instead of 2 with 1 to 2 pods each, "
         "because the fullest node sets the pace of the job"
     )
