@@ -28,7 +28,7 @@ _EDITS = (
 
 
 def edits_of(job: TrainingJob) -> Sequence[tuple[str, str]]:
-    """Return the changes to the pods of a job on the host network in words, each with its reason."""
+    """Return, in words, the edits of the pods of a job on the host network, with their reasons."""
     return (*_EDITS, *job.kind.edits_on_host(job))
 
 
