@@ -434,7 +434,7 @@ def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(
     capacity = cluster(use, gpus=16)
     for name in other.keys() & use.keys():
         capacity.set_node(node(name, gpus=16, **other[name]))
-    pods = min(pods, 5) if spec else pods  # five pods that must be apart fit no four nodes
+    pods = min(pods, 5) if spec else pods  # five pods apart do not fit four nodes
     head = members_of(job(uid="head").worker(pods, gpus=1, spec=spec).build())
     reservation = reserve("head", head, capacity, within, ends={})
     if reservation is not None:
