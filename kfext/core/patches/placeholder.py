@@ -27,10 +27,7 @@ def placeholder(
     """
     metadata, spec = mapping(template.get("metadata")), mapping(template.get("spec"))
     constraints = member.constraints
-    affinity = {
-        **_near(job_uid, constraints, limits),
-        **_on_nodes(constraints),
-    }
+    affinity = {**_near(job_uid, constraints, limits), **_on_nodes(constraints)}
     container = mapping(next(iter(sequence(spec.get("containers"))), {}))
     tolerations = [toleration.written() for toleration in constraints.tolerations]
     return {

@@ -72,11 +72,7 @@ def request_patch(pod: Pod, number: int) -> list[Operation]:
     if pod.annotated:
         path = _ANNOTATIONS + pointer(CHECKPOINT_REQUEST)
         return [uid_test, {"op": "add", "path": path, "value": request}]
-    version = {
-        "op": "test",
-        "path": "/metadata/resourceVersion",
-        "value": pod.resource_version,
-    }
+    version = {"op": "test", "path": "/metadata/resourceVersion", "value": pod.resource_version}
     annotations = {"op": "add", "path": _ANNOTATIONS, "value": {CHECKPOINT_REQUEST: request}}
     return [uid_test, version, annotations]
 
@@ -88,10 +84,7 @@ def _uid_test(pod: Pod) -> Operation:
 
 def _without_gate(pod: Pod) -> list[Operation]:
     path = f"/spec/schedulingGates/{pod.gate}"
-    return [
-        {"op": "test", "path": f"{path}/name", "value": GATE},
-        {"op": "remove", "path": path},
-    ]
+    return [{"op": "test", "path": f"{path}/name", "value": GATE}, {"op": "remove", "path": path}]
 
 
 def pinned(affinity: object, node: str) -> list[Operation]:

@@ -120,12 +120,7 @@ def _limited(capacity: Counts, requests: Counts, free: Amounts, mask: Mask) -> C
 
 
 def fill(
-    gang: Gang,
-    pool: Pool,
-    *,
-    limit: Counts | int,
-    order: Sequence[int] = (),
-    partly: bool = False,
+    gang: Gang, pool: Pool, *, limit: Counts | int, order: Sequence[int] = (), partly: bool = False
 ) -> Rows | None:
     """Return the position of each member, or None: there is not enough capacity for all.
 

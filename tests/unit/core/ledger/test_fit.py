@@ -29,17 +29,9 @@ from kfext.model.node import Node, Taint
 from kfext.model.pod import Pod, parse_pod
 from tests.builders import PINNED, affinity_to, ledger, node
 
-LABELS = {
-    "zone": "a",
-    "generation": "7",
-    "odd": "1_0",
-    "large": "9" * 30,
-    "most": f"{2**63 - 1}",
-}
+LABELS = {"zone": "a", "generation": "7", "odd": "1_0", "large": "9" * 30, "most": f"{2**63 - 1}"}
 GPU_NODE = node(
-    "gpu-1",
-    labels=LABELS,
-    taints=[{"key": "team", "value": "vision", "effect": "NoSchedule"}],
+    "gpu-1", labels=LABELS, taints=[{"key": "team", "value": "vision", "effect": "NoSchedule"}]
 )
 PLAIN = node("plain", labels=LABELS)
 
@@ -153,10 +145,7 @@ TOLERATIONS: dict[str, tuple[dict[str, str], bool]] = {
     "Exists needs no value": ({"key": "team", "operator": "Exists"}, True),
     "Exists of another key": ({"key": "owner", "operator": "Exists"}, False),
     "Exists without a key tolerates all": ({"operator": "Exists"}, True),
-    "Exists without a key, for one effect": (
-        {"operator": "Exists", "effect": "NoExecute"},
-        False,
-    ),
+    "Exists without a key, for one effect": ({"operator": "Exists", "effect": "NoExecute"}, False),
     "neither key nor operator": ({"value": "vision"}, False),
     "an unknown operator": ({"key": "team", "operator": "Near"}, False),
 }
@@ -248,18 +237,12 @@ DEVICES: dict[str, tuple[tuple[str, ...], dict[str, str], bool]] = {
 EXPECTED: dict[str, tuple[dict[str, str], bool]] = {
     "of a pool": ({"key": "dedicated", "effect": "NoSchedule"}, True),
     "of a pool, which evicts pods": ({"key": "example.com/pool", "effect": "NoExecute"}, True),
-    "of Kubernetes": (
-        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
-        False,
-    ),
+    "of Kubernetes": ({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}, False),
     "of the control plane": (
         {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
         False,
     ),
-    "of an autoscaler": (
-        {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"},
-        False,
-    ),
+    "of an autoscaler": ({"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}, False),
     "of a device that the pod does not request": (
         {"key": "nvidia.com/gpu", "effect": "NoSchedule"},
         False,

@@ -298,11 +298,7 @@ def test_a_gang_placed_on_some_nodes_can_be_placed_if_limited_to_their_number(
     burst=bursts,
 )
 def test_a_placement_does_not_depend_on_the_order_of_the_nodes(
-    nodes: list[Node],
-    gang: list[Member],
-    seed: int,
-    max_nodes: int | None,
-    burst: int | None,
+    nodes: list[Node], gang: list[Member], seed: int, max_nodes: int | None, burst: int | None
 ) -> None:
     shuffled = random.Random(seed).sample(nodes, len(nodes))
     readded = Ledger([*nodes, Node("passing")])

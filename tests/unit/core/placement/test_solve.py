@@ -218,11 +218,7 @@ CHOICES: dict[str, tuple[JobBuilder, Mapping[str, str], str]] = {
         {"a": "700m", "b": "700m"},
         "ab",
     ),
-    "nodes far smaller than its limit": (
-        pair(cpu_limit="64"),
-        {"a": "700m", "b": "700m"},
-        "ab",
-    ),
+    "nodes far smaller than its limit": (pair(cpu_limit="64"), {"a": "700m", "b": "700m"}, "ab"),
     "the two nodes with the most CPU": (pair(), {"a": "1", "b": "3", "c": "2"}, "bc"),
     "as few on each node as possible": (
         job().worker(5, cpu="100m", cpu_limit=""),
@@ -285,9 +281,7 @@ def test_a_placement_with_all_the_cpu_that_pods_can_use_is_not_compared_with_oth
     assert len(solved) > 0
 
 
-def test_no_search_is_made_for_cpu_beyond_requests(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_search_is_made_for_cpu_beyond_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     searches = []
     monkeypatch.setattr(nodeset, "searched", lambda *task, **_: searches.append(task))
     capacity = ledger(node("a", cpu="5"), node("b", cpu="5"))

@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.queue.duration import (
-    USUAL_SECONDS,
-    expected_remaining,
-    starts_short,
-)
+from kfext.core.queue.duration import USUAL_SECONDS, expected_remaining, starts_short
 
 REMAINING: dict[str, tuple[float | None, float, float]] = {
     "a job without a series": (None, 0.0, USUAL_SECONDS),

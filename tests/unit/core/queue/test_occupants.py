@@ -189,9 +189,7 @@ LEAVING: dict[str, Leaving] = {
         {"a": (SMALL, 0), "b": (share("0.9"), 1)}, Need({}, (CardNeed(50), CardNeed(50))), ("b",)
     ),
     "for a share beside a whole GPU, the job with a whole GPU": Leaving(
-        {"a": (SMALL, 0), "x": (whole(1), None)},
-        Need({NATIVE_GPU: 1}, (CardNeed(50),)),
-        ("x",),
+        {"a": (SMALL, 0), "x": (whole(1), None)}, Need({NATIVE_GPU: 1}, (CardNeed(50),)), ("x",)
     ),
     "no job, where there is capacity": Leaving({"a": (SMALL, 0)}, GPU, ()),
 }

@@ -91,11 +91,7 @@ KEPT: dict[str, Kept] = {
         to_free=1.0,
     ),
     "only capacity that is free now is reserved": Kept(
-        use={"a": {"x": 3, "": 3}},
-        needs={"a": 4},
-        waits_for=("x",),
-        kept={"a": 1},
-        to_free=0.75,
+        use={"a": {"x": 3, "": 3}}, needs={"a": 4}, waits_for=("x",), kept={"a": 1}, to_free=0.75
     ),
     "a job that is on two of the nodes is one job": Kept(
         use={"a": {"x": 8}, "b": {"x": 6, "y": 2}},
@@ -195,12 +191,7 @@ BACKFILLS: dict[str, tuple[float, float, bool]] = {
 @pytest.mark.parametrize(("until", "end", "want"), BACKFILLS.values(), ids=BACKFILLS.keys())
 def test_D5_which_jobs_may_backfill(until: float, end: float, want: bool) -> None:
     reservation = Reservation(
-        job="head",
-        nodes=("a",),
-        waits_for=("x",),
-        to_free=1.0,
-        claims={},
-        backfill_until=until,
+        job="head", nodes=("a",), waits_for=("x",), to_free=1.0, claims={}, backfill_until=until
     )
     assert reservation.admits_backfill(end) is want
 

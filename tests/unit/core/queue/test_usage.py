@@ -64,10 +64,7 @@ ORDERS: Mapping[str, tuple[dict[str, tuple[Sequence[float], float, float]], str]
         "bca",
     ),
     "jobs without requests have an order": ({"a": ([0.0], 0.0, 0.0), "b": ([0.0], 0.0, 1.0)}, "ba"),
-    "tiny differences count": (
-        {"a": ([1e-9], 2e-9, 1.0), "b": ([1e-9], 1e-9, 1.0)},
-        "ba",
-    ),
+    "tiny differences count": ({"a": ([1e-9], 2e-9, 1.0), "b": ([1e-9], 1e-9, 1.0)}, "ba"),
 }
 
 
@@ -85,10 +82,7 @@ def test_the_jobs_of_a_namespace_with_ten_thousand_jobs_alternate_with_those_of_
 
 
 @given(
-    st.lists(st.floats(0, 1), max_size=8),
-    st.floats(0, 1e6),
-    st.floats(0, 1),
-    st.floats(1e-3, 9),
+    st.lists(st.floats(0, 1), max_size=8), st.floats(0, 1e6), st.floats(0, 1), st.floats(1e-3, 9)
 )
 def test_within_a_namespace_projected_usage_rises_in_the_order_of_its_jobs(
     sizes: list[float], used: float, held: float, weight: float
