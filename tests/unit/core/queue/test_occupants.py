@@ -218,7 +218,7 @@ needs = st.builds(
 
 
 @settings(deadline=None)
-@given(there=st.lists(sharers, max_size=6), need=needs, ended=st.sets(st.integers(0, 5)))
+@given(jobs=st.lists(sharers, max_size=6), need=needs, ended=st.sets(st.integers(0, 5)))
 def test_each_awaited_job_is_necessary(
     jobs: list[list[Member]], need: Need, ended: set[int]
 ) -> None:
@@ -258,7 +258,7 @@ others = st.one_of(shares, unsized, st.builds(whole, st.integers(1, 2), replicas
 @settings(max_examples=300, deadline=None)
 @given(
     nodes=st.sampled_from(["a", "ab"]),
-    there=st.lists(others, min_size=1, max_size=6),
+    older=st.lists(others, min_size=1, max_size=6),
     head=others,
     younger=st.lists(others | small, max_size=6),
 )
