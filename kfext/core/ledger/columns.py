@@ -77,11 +77,11 @@ class Columns:
         return free
 
     def capped(self, free: Mapping[int, Amounts]) -> Self:
-        """Return a copy in which some rows have at most the amounts `free`, by row (`row_free`)."""
+        """Return a copy in which rows have at most the free amounts in `free` (`row_free`)."""
         result = self.copy()
         for row, most_free in free.items():
             lines = len(most_free)
-            least_claimed = result._allocatable[:, row].copy()  # nothing of new resources is free
+            least_claimed = result._allocatable[:, row].copy()  # no newer resource is free
             least_claimed[:lines] -= most_free
             result._claimed[:, row] = np.maximum(result._claimed[:, row], least_claimed)
         return result

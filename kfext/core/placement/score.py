@@ -20,7 +20,7 @@ Scores = NDArray[np.float64]
 Ranking = Callable[[Rows], NDArray[np.int64]]
 """Returns a different number for each row; the lowest is the best."""
 
-_STEPS = 10**9  # per 1 of a score: smaller differences may be rounding errors, and count as equal
+_STEPS = 10**9  # scores are compared in steps of 1e-9, because their sums are rounded
 _BOUND = 1000.0  # the largest score that counts
 
 

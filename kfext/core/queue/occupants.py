@@ -24,7 +24,7 @@ from kfext.model.quantity import Resources
 from kfext.names import NATIVE_GPU
 
 Row = NDArray[np.int64]
-"""Amounts on one node, in the order of `Occupants.names`."""
+"""The amounts on one node of the resources that an `Occupants` counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Need:
     """The need of a gang on one node.
 
     `amounts`: the positive amount of each resource, including whole GPUs.
-    `cards`: the need of each of its replicas there that shares a GPU.
+    `cards`: the need of each replica there that shares a GPU.
     """
 
     amounts: Resources
@@ -71,7 +71,7 @@ class Occupants:
     `takers`: the jobs that have any of the exclusive ports and terms.
     `held`: the amounts that each job occupies, by its uid and by node.
     `free`: the free amounts of each node while all jobs are there.
-    `now`: the free amounts of each node without the jobs that left.
+    `after`: the free amounts of each node after the end of the jobs that left.
     `freed`: the amounts of the jobs that left, by node, without the GPUs of slots.
     """
 
@@ -92,14 +92,14 @@ class Occupants:
         rows = {node: row for node in needs if (row := ledger.row(node)) is not None}
         free, allocatable = ledger.free(names, ignoring=ignoring), ledger.allocatable(names)
         self.free: Mapping[str, Row] = {node: free[:, row] for node, row in rows.items()}
-        self.now: Mapping[str, Row] = {node: row.copy() for node, row in self.free.items()}
+        self.after: Mapping[str, Row] = {node: row.copy() for node, row in self.free.items()}
         self.freed: Mapping[str, Row] = {node: 0 * row for node, row in self.free.items()}
         self.takers: set[str] = set()
         self.held: dict[str, dict[str, Row]] = {}
         self._allocatable = {node: allocatable[:, row] for node, row in rows.items()}
-        self._gpus: dict[Place, Row] = {}
-        self._sharers: dict[Place, set[str]] = {}
-        self._places: dict[str, set[Place]] = {}
+        self._gpus: dict[Place, Row] = {}  # the amounts of reservation pods
+        self._sharers: dict[Place, set[str]] = {}  # the uids of jobs
+        self._places: dict[str, set[Place]] = {}  # by the uid of a job
         for claim in ledger.claims_on(rows, ignoring=ignoring):
             self._record(claim)
             if claim.job and not set(exclusive).isdisjoint(claim.exclusive):
@@ -139,12 +139,12 @@ class Occupants:
             size += self._gpu_units(held) / gang.gpu_units if gang.gpu_units else 0.0
         return round(size, 9)
 
-    def holds(self, node: str, need: Need, *, already: bool = False) -> bool:
+    def holds(self, node: str, need: Need, *, before: bool = False) -> bool:
         """Return whether a gang's need fits a node without the jobs that left.
 
-        `already`: whether it must fit although these jobs are still there.
+        `before`: whether these jobs count as still there.
         """
-        row = (self.free if already else self.now).get(node)
+        row = (self.free if before else self.after).get(node)
         if row is None or any(row[self._line[name]] < n for name, n in need.amounts.items()):
             return False
         return self._slots_for(node, row, need) is not None
@@ -154,18 +154,18 @@ class Occupants:
         held = self.held[uid].get(node)
         if held is None or self.holds(node, need):
             return False
-        now = self.now[node]
-        short = [name for name, n in need.amounts.items() if now[self._line[name]] < n]
-        if any(held[self._line[name]] > 0 for name in short):
+        after = self.after[node]
+        missing = [name for name, n in need.amounts.items() if after[self._line[name]] < n]
+        if any(held[self._line[name]] > 0 for name in missing):
             return True
         has_share = any(place[0] == node for place in self._places.get(uid, ()))
-        if NATIVE_GPU in short:
+        if NATIVE_GPU in missing:
             return has_share
-        return not short and (has_share or self.amount(held, NATIVE_GPU) > 0)
+        return not missing and (has_share or self.amount(held, NATIVE_GPU) > 0)
 
     def slots_for(self, node: str, need: Need) -> list[int]:
         """Return a gang's slots on a node without the jobs that left; empty if it does not fit."""
-        return self._slots_for(node, self.now[node], need) or []
+        return self._slots_for(node, self.after[node], need) or []
 
     def is_reserved(self, node: str, slot: int) -> bool:
         """Return whether a GPU is reserved for a slot while all jobs are there."""
@@ -214,12 +214,12 @@ class Occupants:
 
     def _change(self, uid: str, times: int) -> None:
         for node, amounts in self.held[uid].items():
-            self.now[node][:] += times * amounts
+            self.after[node][:] += times * amounts
             self.freed[node][:] += times * amounts
 
     def _free_gpu(self, place: Place, times: int) -> None:
         if place in self._gpus and not self._sharers[place]:
-            self.now[place[0]][:] += times * self._gpus[place]
+            self.after[place[0]][:] += times * self._gpus[place]
 
 
 Ends = Mapping[str, float]

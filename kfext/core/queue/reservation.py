@@ -46,7 +46,7 @@ class Reservation(Hold):
     backfill_until: float = -math.inf
 
     def admits_backfill(self, end: float) -> bool:
-        """Return whether a job that ends at `end`, in epoch seconds, delays no waiting job."""
+        """Return whether a job that ends at `end`, in epoch seconds, cannot delay the gang."""
         return end <= self.backfill_until
 
 
@@ -114,7 +114,8 @@ def reserve(
     """Return the reservation of a gang that does not fit now.
 
     `ignoring`: the claims of the reservation that it replaces.
-    `soonest`: whether it is where the gang can start first, not where the least is to be freed.
+    `soonest`: whether to choose the nodes where the gang can start first, instead of the nodes
+        where the least must be freed.
     The result is None for a gang that would not fit even after the end of all training jobs (kfext
     waits for no other pods), and for a gang that has no job to wait for.
     """
@@ -154,7 +155,7 @@ def _suffices(reservation: Reservation, occupants: Occupants, needs: Mapping[str
     """
     if not all(occupants.holds(node, need) for node, need in needs.items()):
         return False
-    fits_now = all(occupants.holds(node, need, already=True) for node, need in needs.items())
+    fits_now = all(occupants.holds(node, need, before=True) for node, need in needs.items())
     return bool(reservation.waits_for) or not fits_now
 
 

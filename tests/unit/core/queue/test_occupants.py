@@ -86,7 +86,7 @@ def test_the_gpu_of_a_slot_is_freed_with_its_last_sharer() -> None:
     assert (occupants.holds("n", need), occupants.emptied("n")) == (False, [])
     occupants.leave("b")
     assert (occupants.holds("n", need), occupants.emptied("n")) == (True, [0])
-    assert not occupants.holds("n", need, already=True)
+    assert not occupants.holds("n", need, before=True)
     occupants.stay("a")
     assert not occupants.holds("n", need)
 
@@ -97,7 +97,7 @@ def test_a_gpu_without_sharers_is_about_to_be_released() -> None:
     cluster.ledger.drop(("a", ReplicaKey("worker", 0)))
     need = Need({NATIVE_GPU: 1})
     occupants = Occupants({"n": need}, cluster.ledger)
-    assert (occupants.holds("n", need), occupants.holds("n", need, already=True)) == (True, False)
+    assert (occupants.holds("n", need), occupants.holds("n", need, before=True)) == (True, False)
 
 
 any_jobs = st.one_of(
@@ -117,7 +117,7 @@ def test_the_capacity_without_jobs_that_left_equals_the_capacity_after_their_end
         cluster.start(f"job-{number}", members)
     needs = {node: Need({NATIVE_GPU: 1, "cpu": 1}, (HALF,)) for node in "ab"}
     occupants = Occupants(needs, cluster.ledger)
-    before = {node: amounts.copy() for node, amounts in occupants.now.items()}
+    before = {node: amounts.copy() for node, amounts in occupants.after.items()}
     ended = data.draw(
         st.lists(st.sampled_from(sorted(occupants.held)), unique=True)
         if occupants.held
@@ -125,13 +125,13 @@ def test_the_capacity_without_jobs_that_left_equals_the_capacity_after_their_end
     )
     for uid in ended:
         occupants.leave(uid)
-    left = {node: amounts.copy() for node, amounts in occupants.now.items()}
+    left = {node: amounts.copy() for node, amounts in occupants.after.items()}
     for uid in ended:
         occupants.stay(uid)
-    assert all(np.array_equal(occupants.now[node], before[node]) for node in "ab")
+    assert all(np.array_equal(occupants.after[node], before[node]) for node in "ab")
     cluster.end(*ended)
-    after = Occupants(needs, cluster.ledger)
-    assert all(np.array_equal(after.free[node], left[node]) for node in "ab")
+    later = Occupants(needs, cluster.ledger)
+    assert all(np.array_equal(later.free[node], left[node]) for node in "ab")
 
 
 @dataclass(frozen=True)
