@@ -60,10 +60,8 @@ class Ledger:
         """Add a node, or replace it."""
         row = self._row.get(node.name)
         before = self.nodes[row] if row is not None else None
-        same_fields = before is not None and _eligibility_fields(before) == _eligibility_fields(
-            node
-        )
-        free = None if row is None or not same_fields else self._columns.row_free(row)
+        unchanged = before is not None and _eligibility_fields(before) == _eligibility_fields(node)
+        free = None if row is None or not unchanged else self._columns.row_free(row)
         self._count(self._columns.learn(node.allocatable))
         if row is None:
             row = self._new_row(node.name)
@@ -72,7 +70,7 @@ class Ledger:
                 self._book(row, claim, +1)
         self.nodes[row] = node
         self._columns.set_allocatable(row, node.allocatable)
-        if not same_fields:
+        if not unchanged:
             self._eligible.set(row, node)
             self._topology.forget()
         if before is None or _refusal_fields(before) != _refusal_fields(node):

@@ -88,7 +88,7 @@ def _on_nodes(constraints: Constraints) -> dict[str, Any]:
     if not lists:
         return {}
     joined = [list(_joined(terms)) for terms in product(*lists)]
-    terms = [{key: value for part in parts for key, value in part} for parts in joined]
+    terms = [{key: value for field in fields for key, value in field} for fields in joined]
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
 
 

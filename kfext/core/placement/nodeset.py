@@ -114,8 +114,8 @@ def _best_nodes(pool: Pool, count: int, size: int, *, ranking: Ranking) -> tuple
         ranks[first] = np.arange(more) + np.iinfo(np.int64).min
         return able[_lowest(ranks, size)], np.full(size, share) + (np.arange(size) < more)
     least = np.partition(pool.capacity, len(pool.capacity) - size)[len(pool.capacity) - size]
-    roomy = np.flatnonzero(pool.capacity >= least)
-    spots = roomy[np.lexsort((ranking(pool.rows[roomy]), -pool.capacity[roomy]))[:size]]
+    largest = np.flatnonzero(pool.capacity >= least)
+    spots = largest[np.lexsort((ranking(pool.rows[largest]), -pool.capacity[largest]))[:size]]
     return spots, even_shares(pool.capacity[spots], count)
 
 
@@ -227,7 +227,7 @@ def _sums(domains: Domains, amounts: Counts) -> Counts:
 def _fewest(domains: Domains, capacity: Counts, count: int) -> Counts:
     """Return the fewest nodes that hold `count` members, by domain; each domain can hold them."""
     base = int(capacity.max()) + 1
-    keys = np.sort(domains * base + (base - 1 - capacity))  # by domain, the roomiest first
+    keys = np.sort(domains * base + (base - 1 - capacity))  # by domain, the most capacity first
     sorted_domains, gaps = np.divmod(keys, base)
     filled = np.cumsum(base - 1 - gaps)
     starts = np.flatnonzero(np.diff(sorted_domains, prepend=-1))
@@ -271,6 +271,7 @@ def side_by_side(gang: Gang, rows: Rows, levels: Sequence[Domains]) -> Rows:
     order = np.empty(len(nodes), dtype=np.intp)
     order[np.lexsort(keys)] = np.arange(len(nodes))
     ends = np.cumsum([batch.count for batch in gang.batches])
-    sorted_ = [part[np.argsort(order[part], kind="stable")] for part in np.split(places, ends[:-1])]
+    batches = np.split(places, ends[:-1])
+    sorted_ = [batch[np.argsort(order[batch], kind="stable")] for batch in batches]
     reordered: Rows = nodes[np.concatenate(sorted_)]
     return reordered

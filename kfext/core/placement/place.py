@@ -17,7 +17,7 @@ from kfext.core.placement.candidates import candidates
 from kfext.core.placement.gang import Gang, Limits, Member, gang
 from kfext.core.placement.no_place import no_place
 from kfext.core.placement.score import BALANCE, DEFAULT, Rows, Weights, ranking, spread_reason
-from kfext.core.placement.solve import Task, cpu_for, roomiest, solve, without
+from kfext.core.placement.solve import Task, cpu_for, with_most_cpu, solve, without
 from kfext.model.gang_terms import Exclusive
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
@@ -69,7 +69,7 @@ def place(
             continue
         if limits.assumed_burst is not None and not to_place.guaranteed:
             cpu = cpu_for(members, ledger, bound, assumed=limits.assumed_burst, ignoring=ignoring)
-            rows = roomiest(attempt, rows, free=free, cpu=cpu)
+            rows = with_most_cpu(attempt, rows, free=free, cpu=cpu)
         return {**bound, **_named(to_place, rows, ledger)}
     empty = replace(task, masks=allowed.possible, levels=())
     claims, kept_for = reserved

@@ -66,7 +66,7 @@ class Pool:
         )
 
     def _total(self, capacity: Counts) -> int:
-        """Return the number of members that the roomiest `max_nodes` rows hold together."""
+        """Return the number of members that the `max_nodes` largest rows hold together."""
         if (small := len(capacity) - self.max_nodes) > 0:
             capacity = np.partition(capacity, small)[small:]
         return int(capacity.sum())

@@ -1,6 +1,6 @@
 """The placement of a gang on one state of the ledger, by requests and then by usable CPU.
 
-`solve` decides by requests. Then `roomiest` chooses among all placements that fit, so that the pod
+`solve` decides by requests. Then `with_most_cpu` chooses among all placements that fit, so that the pod
 with the least CPU can use as much as possible beyond its request. If one node has enough free CPU
 for the usable CPU of each pod, all pods go there; else some amounts of CPU are tried as if the pods
 requested them. No gang is refused or made smaller for CPU beyond its requests.
@@ -291,7 +291,7 @@ def cpu_for(
     )
 
 
-def roomiest(task: Task, rows: Rows, *, free: Amounts, cpu: Cpu) -> Rows:
+def with_most_cpu(task: Task, rows: Rows, *, free: Amounts, cpu: Cpu) -> Rows:
     """Return rows for the members such that the member with the least CPU has the most.
 
     `rows`: the solver's rows by requests; they are the result unless other rows give more CPU.

@@ -223,19 +223,19 @@ needs = st.builds(
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), needs), max_size=30))
 def test_G2_a_card_is_never_promised_twice(events: list[tuple[bool, int, CardNeed]]) -> None:
     """Replicas start and end at random; `choose` chooses the slot of each."""
-    capacity, here = ledger(cards=3), dict[int, tuple[int, CardNeed]]()
+    capacity, present = ledger(cards=3), dict[int, tuple[int, CardNeed]]()
     for starts, key, need in events:
-        if not starts or key in here:
-            here.pop(key, None)
+        if not starts or key in present:
+            present.pop(key, None)
             capacity.drop(key)
             continue
         chosen = capacity.cards().choose(0, [need])
         assert (chosen is None) == (capacity.free([need.name])[0, 0] == 0)
         if chosen is not None:
-            here[key] = (chosen[0], need)
+            present[key] = (chosen[0], need)
             capacity.claim(key, Claim("n", taken_by(need, chosen[0])))
         for slot in range(3):
-            sharers = [need for at, need in here.values() if at == slot]
+            sharers = [need for at, need in present.values() if at == slot]
             units = sum(sharer.units for sharer in sharers)
             assert units <= 100
             assert sum(sharer.high for sharer in sharers) <= 1
@@ -259,11 +259,11 @@ def test_a_low_priority_job_never_joins_a_card_without_time_for_its_minimum(
     events: list[tuple[int, GpuShare | None]],
 ) -> None:
     """Sharers start, end, and are measured again; until then they count as always busy."""
-    capacity, here = ledger(cards=2), dict[int, tuple[int, GpuShare]]()
+    capacity, present = ledger(cards=2), dict[int, tuple[int, GpuShare]]()
     for key, event in events:
-        slot, share = here.get(key, (None, event))
+        slot, share = present.get(key, (None, event))
         if event is None or share is None:
-            here.pop(key, None)
+            present.pop(key, None)
             capacity.drop(key)
             continue
         if slot is not None:  # it is measured again
@@ -273,9 +273,9 @@ def test_a_low_priority_job_never_joins_a_card_without_time_for_its_minimum(
             if chosen is None:
                 continue
             slot = chosen[0]
-            beside = [sharer for at, sharer in here.values() if at == slot]
+            beside = [sharer for at, sharer in present.values() if at == slot]
             _assert_fits(share, beside)
-        here[key] = slot, share
+        present[key] = slot, share
         taken = {**share_claim(share, slot, "n", job="").requests, resource_of(slot): share.units}
         capacity.claim(key, Claim("n", taken))
 

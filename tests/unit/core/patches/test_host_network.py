@@ -208,8 +208,10 @@ def test_every_replica_gets_the_same_addresses_and_listens_on_its_own_port(
         for kind in FULL
         if (results := [offset for key, offset in want.items() if key.type == kind])
     }
-    own = [BASE + offset for key, offset in want.items() if (key.type, key.index) == (type_, index)]
-    assert host_ports(pod) == own
+    ports = [
+        BASE + offset for key, offset in want.items() if (key.type, key.index) == (type_, index)
+    ]
+    assert host_ports(pod) == ports
 
 
 def test_a_sparse_cluster_has_the_same_addresses_as_the_full_cluster() -> None:

@@ -273,15 +273,15 @@ KEPT: dict[str, tuple[int, int, int | None, str]] = {
 }
 
 
-@pytest.mark.parametrize(("kept", "pods", "max_nodes", "want"), KEPT.values(), ids=KEPT)
+@pytest.mark.parametrize(("to_reserve", "pods", "max_nodes", "want"), KEPT.values(), ids=KEPT)
 def test_reserved_capacity_is_named_as_kept_for_its_job(
-    kept: int, pods: int, max_nodes: int | None, want: str
+    to_reserve: int, pods: int, max_nodes: int | None, want: str
 ) -> None:
     capacity = ledger(node("a", gpus=4), node("b", gpus=4), used={"b": {GPU: "2"}})
     for name, free in (("a", 4), ("b", 2)):
-        if reserved := min(kept, free):
+        if reserved := min(to_reserve, free):
             capacity.claim(("reserved", name), Claim(name, {GPU: reserved}, job="first", kept=True))
-        kept -= reserved
+        to_reserve -= reserved
     placement = place(
         *(job().worker(pods, gpus=1).members(), capacity, limits(max_nodes=max_nodes)),
         reserved=([("reserved", "a"), ("reserved", "b")], FIRST),

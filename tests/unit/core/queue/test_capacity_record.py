@@ -34,14 +34,14 @@ def reservation(
     return Reservation(job="uid-of-the-head", nodes=nodes, to_free=0.0, claims=claims, until=until)
 
 
-def record(capacity: Ledger, kept: Reservation | None = None) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads(capacity_record(capacity, kept))
+def record(capacity: Ledger, current: Reservation | None = None) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads(capacity_record(capacity, current))
     return results
 
 
-def totals(capacity: Ledger, kept: Reservation | None = None) -> dict[str, int]:
+def totals(capacity: Ledger, current: Reservation | None = None) -> dict[str, int]:
     """The number of GPUs in each state."""
-    result = capacity_totals(capacity, kept)
+    result = capacity_totals(capacity, current)
     return {state: number for resource, state, number in result if resource == GPU}
 
 
@@ -91,11 +91,11 @@ def test_free_used_and_reserved_capacity(case: Case) -> None:
     capacity = cluster(case.use)
     for name, more in (case.node or {}).items():
         capacity.set_node(node(name, gpus=8, **more))
-    kept = reservation(capacity, case.kept) if case.kept else None
-    result = record(capacity, kept)["nodes"]
+    current = reservation(capacity, case.kept) if case.kept else None
+    result = record(capacity, current)["nodes"]
     assert {name: entry["free"][GPU] for name, entry in result.items()} == case.free
     assert all(entry["allocatable"][GPU] == 8 for entry in result.values())
-    assert tuple(totals(capacity, kept).values()) == case.totals
+    assert tuple(totals(capacity, current).values()) == case.totals
 
 
 def test_the_numbers_are_millicores_bytes_and_devices() -> None:
@@ -122,8 +122,8 @@ def test_the_reservation_has_its_nodes_and_its_expected_end(
     until: float, shown: int | None
 ) -> None:
     capacity = cluster({"a": {"x": 3}, "b": {}})
-    kept = reservation(capacity, {"b": 2, "a": 5}, until=until)
-    assert record(capacity, kept)["reservation"] == {"nodes": ["a", "b"], "until": shown}
+    current = reservation(capacity, {"b": 2, "a": 5}, until=until)
+    assert record(capacity, current)["reservation"] == {"nodes": ["a", "b"], "until": shown}
     assert record(capacity)["reservation"] is None
 
 
@@ -148,14 +148,12 @@ def test_five_thousand_nodes_with_long_names_fit_into_a_config_map() -> None:
 def test_of_too_many_nodes_the_last_without_gpus_are_omitted() -> None:
     with_gpus, without = large(3000, length=60), large(6000, length=61, gpus=0)
     capacity = Ledger([*without, *with_gpus])
-    kept = reservation(capacity, {each_node.name: 8 for each_node in with_gpus[:500]})
-    written = capacity_record(capacity, kept)
+    current = reservation(capacity, {known.name: 8 for known in with_gpus[:500]})
+    written = capacity_record(capacity, current)
     assert MOST_BYTES - 1000 < len(written) <= CONFIG_MAP_BYTES
-    listed = sorted(
-        json.loads(written)["nodes"].keys() - {each_node.name for each_node in with_gpus}
-    )
+    listed = sorted(json.loads(written)["nodes"].keys() - {known.name for known in with_gpus})
     assert len(listed) == len(json.loads(written)["nodes"]) - 3000
-    assert listed == sorted(each_node.name for each_node in without)[: len(listed)]
+    assert listed == sorted(known.name for known in without)[: len(listed)]
 
 
 @given(
@@ -167,9 +165,9 @@ def test_of_too_many_nodes_the_last_without_gpus_are_omitted() -> None:
 )
 def test_the_states_add_up_to_the_capacity_of_the_nodes(use: Use, kept: Mapping[str, int]) -> None:
     capacity = cluster(use)
-    held = reservation(capacity, {name: count for name, count in kept.items() if name in use})
-    by_state = Counter(totals(capacity, held))
+    current = reservation(capacity, {name: count for name, count in kept.items() if name in use})
+    by_state = Counter(totals(capacity, current))
     assert min(by_state.values(), default=0) >= 0
     assert by_state.total() == 8 * len(use)
-    free = sum(entry["free"][GPU] for entry in record(capacity, held)["nodes"].values())
+    free = sum(entry["free"][GPU] for entry in record(capacity, current)["nodes"].values())
     assert free == by_state["free"] + by_state["reserved"]
