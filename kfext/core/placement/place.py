@@ -17,7 +17,7 @@ from kfext.core.placement.candidates import candidates
 from kfext.core.placement.gang import Gang, Limits, Member, gang
 from kfext.core.placement.no_place import no_place
 from kfext.core.placement.score import BALANCE, DEFAULT, Rows, Weights, ranking, spread_reason
-from kfext.core.placement.solve import Task, cpu_for, with_most_cpu, solve, without
+from kfext.core.placement.solve import Task, cpu_for, solve, with_most_cpu, without
 from kfext.model.gang_terms import Exclusive
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict

@@ -1,9 +1,9 @@
 """The placement of a gang on one state of the ledger, by requests and then by usable CPU.
 
-`solve` decides by requests. Then `with_most_cpu` chooses among all placements that fit, so that the pod
-with the least CPU can use as much as possible beyond its request. If one node has enough free CPU
-for the usable CPU of each pod, all pods go there; else some amounts of CPU are tried as if the pods
-requested them. No gang is refused or made smaller for CPU beyond its requests.
+`solve` decides by requests. Then `with_most_cpu` chooses a placement where the pod with the least
+CPU can use as much as possible beyond its request. If one node has enough free CPU for the usable
+CPU of all pods, they go there; else some amounts of CPU are tried as if the pods requested them. No
+gang is refused or made smaller for CPU beyond its requests.
 
 CPU is free if no other pod requests it. Under load the kernel divides the CPU of a node by
 requests, and most pods use far less than they can: if limits counted, most nodes would be full.
