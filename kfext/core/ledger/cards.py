@@ -243,10 +243,10 @@ def slots_among(resources: Collection[str]) -> int:
 
 
 _SLOT_OF = {
-    line: slot
+    name: slot
     for slot in range(MOST_SLOTS)
-    for line in slot_resources(slot)
-    if line != slot_resources(slot)[RESERVED]
+    for name in slot_resources(slot)
+    if name != slot_resources(slot)[RESERVED]
 }
 
 
@@ -294,12 +294,12 @@ class Cards:
 
     def __init__(self, slots: int, *, free: Read, allocatable: Read) -> None:
         names = [slot_resources(slot) for slot in range(slots)]
-        self._native: Amounts = np.maximum(free([NATIVE_GPU])[0], 0)
+        self._native: Amounts = np.maximum(free([NATIVE_GPU])[0], 0)  # not reserved for any slot
         rows = len(self._native)
-        amounts = free([name for of_slot in names for name in of_slot])
+        amounts = free([name for slot_names in names for name in slot_names])
         # By resource, slot and row.
         self._free: Amounts = amounts.reshape(slots, len(slot_resources(0)), rows).swapaxes(0, 1)
-        self._memory: Amounts = allocatable([of_slot[MEMORY] for of_slot in names])
+        self._memory: Amounts = allocatable([slot_names[MEMORY] for slot_names in names])
         self._reserved: Mask = self._free[RESERVED] <= 0
 
     def count(self, cards: CardsFor) -> Amounts:

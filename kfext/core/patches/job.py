@@ -156,7 +156,7 @@ def save_state_patch(
 
 
 def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
-    """Release the job for good and record the reason; its pods still prefer one node."""
+    """Release the job for good and record the reason; its pods prefer the node of other pods."""
     state = replace(state_of(job), reason=verdict.reason, message=verdict.message)
     if not job.started_by and workers_on_release(job, state) != workers_of(job):
         state = replace(state, requested=0, assigned=0)
@@ -165,7 +165,7 @@ def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operatio
 
 
 def user_release_patch(raw: Raw, job: TrainingJob) -> list[Operation]:
-    """Release the job for good as a user: only the controller may write the state."""
+    """Release the job for good as its user, who may not write the state."""
     return _released(raw, job, reason=REASON_RELEASED_BY_USER, recorded={})
 
 

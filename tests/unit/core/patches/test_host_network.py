@@ -208,9 +208,7 @@ def test_every_replica_gets_the_same_addresses_and_listens_on_its_own_port(
         for kind in FULL
         if (results := [offset for key, offset in want.items() if key.type == kind])
     }
-    ports = [
-        BASE + offset for key, offset in want.items() if (key.type, key.index) == (type_, index)
-    ]
+    ports = [BASE + n for key, n in want.items() if (key.type, key.index) == (type_, index)]
     assert host_ports(pod) == ports
 
 
