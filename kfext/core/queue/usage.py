@@ -19,7 +19,7 @@ from kfext.model.tolerant import json_object, mapping
 from kfext.names import NATIVE_GPU
 
 _LOOK_AHEAD = 0.25
-"""The fraction of `full_usage` that held capacity and earlier requests count as already used."""
+"""Held capacity and earlier requests count as usage: times this fraction of `full_usage`."""
 
 
 def full_usage(half_life: float) -> float:
@@ -60,6 +60,7 @@ class NamespaceUsage:
     """The usage of a namespace.
 
     `used`: its usage in cluster-seconds.
+    `weight`: its weight; usage is divided by it.
     `held`: the fraction of the cluster that it holds now.
     `waiting`: the number of its waiting jobs.
     """
