@@ -162,7 +162,7 @@ def _suffices(reservation: Reservation, occupants: Occupants, needs: Mapping[str
 def _on_one_node(prospect: _Prospect, *, all_alike: bool) -> list[_Division]:
     """Return the needs on single nodes that can hold the gang, the least missing capacity first.
 
-    `all_alike`: whether all of them must lack equally little capacity.
+    `all_alike`: whether to return only the nodes with the least missing capacity.
     Nodes with equal missing capacity may differ in the jobs that occupy it, and with cards they
     usually do, so several nodes are compared.
     """
@@ -194,7 +194,7 @@ def _on_many(prospect: _Prospect) -> list[_Division]:
             most[exclusive_rows.get(item, [])] = 0
         counts = np.zeros_like(most)
         for amounts in (prospect.free, prospect.later):
-            fitting = np.minimum(_copies(amounts - used, batch.requests), most - counts)[order]
+            fitting = np.minimum(_fitting(amounts - used, batch.requests), most - counts)[order]
             before = np.cumsum(fitting) - fitting
             placed = np.clip(unplaced - before, 0, fitting)
             used[:, order] += placed * batch.requests[:, None]
@@ -225,7 +225,7 @@ def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> li
     return [division]
 
 
-def _copies(amounts: Amounts, requests: Amounts) -> Amounts:
+def _fitting(amounts: Amounts, requests: Amounts) -> Amounts:
     """Return the number of members with these requests that fit each row's amounts."""
     requested = requests > 0
     fitting: Amounts = (amounts[requested] // requests[requested, None]).min(axis=0, initial=2**31)

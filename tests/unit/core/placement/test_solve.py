@@ -72,9 +72,9 @@ NEAR: dict[str, tuple[Mapping[str, Where], Mapping[int, str], int, str]] = {
     "the rack of any bound member": (
         {"a": ("z", "1", 0), "b": ("y", "2", 0), "c": ("z", "9", 8), "d": ("y", "2", 2)},
         {0: "a", 1: "b"}, 4, "dd"),
-    "as many as fit on the same node, not all on another": (
+    "as many as fit on the home, not all on another node": (
         {"a": ("z", "1", 2), "b": ("z", "1", 3)}, {0: "a"}, 4, "aab"),
-    "together beside the bound members if that is more even": (
+    "all on another node, if the job is more even then": (
         {"a": ("z", "1", 3), "b": ("z", "1", 4)}, {0: "a", 1: "a", 2: "a", 3: "a"}, 8, "bbbb"),
     "a home without labels is near no pod": (
         {"a": ("", "", 0), "b": ("", "", 8), "c": ("z", "1", 4)}, {0: "a"}, 3, "cc"),
@@ -122,22 +122,22 @@ LIMITED: dict[str, tuple[Mapping[str, Where], str, int, str]] = {
         "aaddd"),
     "on the homes, if there are as many as the job may use": (
         {"a": ("z", "1", 2), "b": ("z", "1", 2), "c": ("z", "1", 8)}, "ab", 4, "abaa"),
-    "further away, if the nodes nearby are too many": (
+    "further away, if too many nodes nearby would be needed": (
         {"a": ("z", "1", 0), "b": ("z", "1", 2), "c": ("z", "1", 2), "d": ("y", "2", 4)}, "a", 5,
         "adddd"),
-    "nowhere, if the nodes are too many": (
+    "nowhere, if too many nodes would be needed": (
         {"a": ("z", "1", 0), "b": ("z", "1", 2), "c": ("z", "1", 2)}, "a", 5, ""),
     "on the homes, if they are more than the job may use": (
         {"a": ("z", "1", 0), "b": ("z", "1", 1), "c": ("z", "1", 1), "d": ("z", "1", 8)}, "abc", 5,
         "abcbc"),
-    "on the homes with most of the job before the others": (
+    "on the homes with the most members before other homes": (
         {"a": ("z", "1", 8), "b": ("z", "1", 1), "c": ("z", "1", 1), "d": ("z", "1", 8)}, "abbcc",
         7, "abbccbc"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("nodes", "homes", "pods", "want"), LIMITED.values(), ids=LIMITED)
-def test_members_stay_within_the_two_nodes_that_the_job_may_use(
+def test_where_members_go_if_the_job_may_use_two_nodes(
     nodes: Mapping[str, Where], homes: str, pods: int, want: str
 ) -> None:
     bound = {key(index): name for index, name in enumerate(homes)}

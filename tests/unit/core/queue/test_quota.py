@@ -32,7 +32,7 @@ def pods_of(count: int, *, resources: dict[str, Any] | None = None, **spec: Any)
     return {pod_charge({"containers": [container], **spec}): count}
 
 
-def shortage(need: Demand, *quotas: Quota, **more: Any) -> str | None:
+def refusal(need: Demand, *quotas: Quota, **more: Any) -> str | None:
     verdict = QuotaView(quotas, **{"defaulted": False, **more}).shortage(need)
     assert verdict is None or verdict.reason == names.REASON_QUOTA
     return verdict.message if verdict else None
@@ -131,27 +131,27 @@ SAID: dict[str, tuple[Demand, Quota, str | None]] = {
 
 @pytest.mark.parametrize(("need", "limit", "want"), SAID.values(), ids=SAID)
 def test_the_message_about_a_shortage(need: Demand, limit: Quota, want: str | None) -> None:
-    assert shortage(need, limit) == want
+    assert refusal(need, limit) == want
 
 
 def test_a_namespace_without_quotas_has_no_limit() -> None:
-    assert shortage(pods_of(10_000, resources=GPU)) is None
+    assert refusal(pods_of(10_000, resources=GPU)) is None
 
 
 def test_only_the_pods_without_the_required_request_are_counted() -> None:
     need = {**pods_of(2, resources={"limits": {"cpu": "1"}}), **pods_of(3)}
-    assert shortage(need, quota({"cpu": "100"})) == (
+    assert refusal(need, quota({"cpu": "100"})) == (
         "3 of 5 pods have a container without requests.cpu, which quota team/limit requires of "
         "every container, so the API server refuses them"
     )
 
 
 def test_a_missing_request_is_no_obstacle_where_a_limit_range_may_add_it() -> None:
-    assert shortage(pods_of(3), quota({"cpu": "100"}), defaulted=True) is None
+    assert refusal(pods_of(3), quota({"cpu": "100"}), defaulted=True) is None
 
 
 def test_every_quota_counts_and_a_permanent_shortage_comes_first() -> None:
-    message = shortage(
+    message = refusal(
         pods_of(4, resources=TWO_CPU),
         quota({"requests.cpu": "6"}, name="b"),
         quota({"pods": "4"}, {"pods": "1"}, name="a"),
@@ -163,25 +163,25 @@ def test_every_quota_counts_and_a_permanent_shortage_comes_first() -> None:
 
 
 def test_a_message_names_three_causes_at_most() -> None:
-    message = shortage(pods_of(9), *(quota({"pods": "1"}, name=f"q{n}") for n in range(5)))
+    message = refusal(pods_of(9), *(quota({"pods": "1"}, name=f"q{n}") for n in range(5)))
     assert message is not None
     assert message.count("quota team/") == 3
 
 
 SCOPED: dict[str, tuple[dict[str, Any], Demand, bool]] = {
-    "BestEffort, and the pods are": ({"scopes": ["BestEffort"]}, pods_of(2), True),
-    "BestEffort, and the pods are not": (
+    "BestEffort, and the pods have no requests": ({"scopes": ["BestEffort"]}, pods_of(2), True),
+    "BestEffort, and the pods have requests": (
         {"scopes": ["BestEffort"]},
         pods_of(2, resources=TWO_CPU),
         False,
     ),
-    "Terminating, and the pods have no end": ({"scopes": ["Terminating"]}, pods_of(2), False),
-    "Terminating, and the pods have an end": (
+    "Terminating, and the pods have no deadline": ({"scopes": ["Terminating"]}, pods_of(2), False),
+    "Terminating, and the pods have a deadline": (
         {"scopes": ["Terminating"]},
         pods_of(2, activeDeadlineSeconds=1),
         True,
     ),
-    "two scopes, one of them another": (
+    "two scopes, and the pods are in one": (
         {"scopes": ["Terminating", "NotBestEffort"]},
         pods_of(2, activeDeadlineSeconds=1),
         False,
@@ -191,25 +191,25 @@ SCOPED: dict[str, tuple[dict[str, Any], Demand, bool]] = {
 
 @pytest.mark.parametrize(("spec", "need", "want_short"), SCOPED.values(), ids=SCOPED)
 def test_quotas_with_scopes(spec: dict[str, Any], need: Demand, *, want_short: bool) -> None:
-    assert (shortage(need, quota({"pods": "1"}, **spec)) is not None) is want_short
+    assert (refusal(need, quota({"pods": "1"}, **spec)) is not None) is want_short
 
 
 def test_only_the_pods_in_its_scope_charge_to_a_quota() -> None:
     need = {**pods_of(2), **pods_of(3, resources=TWO_CPU)}
-    assert shortage(need, quota({"pods": "2"}, scopes=["NotBestEffort"])) == (
+    assert refusal(need, quota({"pods": "2"}, scopes=["NotBestEffort"])) == (
         "the job needs 3 pods, but quota team/limit allows only 2 in all"
     )
 
 
 def test_a_quota_with_a_scope_counts_no_service() -> None:
-    assert shortage(pods_of(2), quota({"services": "0"}, scopes=["BestEffort"])) is None
+    assert refusal(pods_of(2), quota({"services": "0"}, scopes=["BestEffort"])) is None
 
 
 def test_pods_without_a_class_count_with_the_default_class() -> None:
     rule = {"scopeName": "PriorityClass", "operator": "In", "values": ["low"]}
     limit = quota({"pods": "1"}, scopeSelector={"matchExpressions": [rule]})
-    assert shortage(pods_of(2), limit) is None
-    assert shortage(pods_of(2), limit, default_class="low") is not None
+    assert refusal(pods_of(2), limit) is None
+    assert refusal(pods_of(2), limit, default_class="low") is not None
 
 
 # --- pods that are started but do not exist yet ---------------------------------------------------
@@ -218,8 +218,8 @@ def test_pods_without_a_class_count_with_the_default_class() -> None:
 def test_two_jobs_never_use_the_same_headroom() -> None:
     limit = quota({"pods": "10"}, {"pods": "2"})
     first = job().worker(6, cpu="1").build()
-    assert shortage(demand(first), limit) is None
-    assert shortage(demand(first), limit, pending=demand(first)) == (
+    assert refusal(demand(first), limit) is None
+    assert refusal(demand(first), limit, pending=demand(first)) == (
         "quota team/limit allows 10 pods: 2 used, 6 promised to jobs just started, the job needs "
         "6, 4 short"
     )
@@ -230,8 +230,8 @@ def test_a_pod_of_a_started_job_counts_once_as_pending_or_as_used() -> None:
     for number in range(7):
         created = pods(started)[:number]
         limit = quota({"pods": "12"}, {"pods": str(len(created))})
-        assert shortage(pods_of(6), limit, pending=demand(started, created)) is None
-        assert shortage(pods_of(7), limit, pending=demand(started, created)) is not None
+        assert refusal(pods_of(6), limit, pending=demand(started, created)) is None
+        assert refusal(pods_of(7), limit, pending=demand(started, created)) is not None
 
 
 DUE: dict[str, tuple[list[dict[str, Any]], int]] = {
@@ -252,11 +252,11 @@ def test_the_pods_that_are_yet_to_be_created(states: list[dict[str, Any]], want:
 
 def test_pending_pods_outside_the_scope_of_a_quota_do_not_count() -> None:
     limit = quota({"pods": "2"}, scopes=["BestEffort"])
-    assert shortage(pods_of(2), limit, pending=pods_of(5, resources=TWO_CPU)) is None
-    assert shortage(pods_of(2), limit, pending=pods_of(1)) is not None
+    assert refusal(pods_of(2), limit, pending=pods_of(5, resources=TWO_CPU)) is None
+    assert refusal(pods_of(2), limit, pending=pods_of(1)) is not None
 
 
-# --- against creating the pods one by one ---------------------------------------------------------
+# --- compared with creating the pods one by one ---------------------------------------------------
 
 CHARGES = [
     *pods_of(1),
@@ -289,7 +289,7 @@ quotas_of_a_namespace = st.lists(
 
 
 def created_one_by_one(need: Demand, pending: Demand, quotas: list[Quota]) -> bool:
-    """Create every pod and its service as the API server admits them; stop at the first refusal."""
+    """Whether the API server would create every pod and its Service, one after the other."""
     used = [Counter(quota.used) for quota in quotas]
     for charge in (Counter(pending) + Counter(need)).elements():
         for quota_, state in zip(quotas, used, strict=True):
@@ -362,9 +362,9 @@ def test_gpu_shares_count_as_fractions_of_gpus(
     need: Demand, used: dict[str, str], sharing: Demand, want: str | None
 ) -> None:
     limited = quota({"requests.nvidia.com/gpu": "1"}, used)
-    assert shortage(need, limited, sharing=sharing, defaulted=True) == want
+    assert refusal(need, limited, sharing=sharing, defaulted=True) == want
 
 
 def test_gpu_shares_do_not_count_where_no_quota_limits_gpus() -> None:
     need = sharing_pods(9, 90)
-    assert shortage(need, quota({"pods": "9"}), sharing=need, defaulted=True) is None
+    assert refusal(need, quota({"pods": "9"}), sharing=need, defaulted=True) is None
