@@ -96,12 +96,12 @@ Present = Sequence[tuple[int, CardNeed]]
 
 def ledger(present: Present = (), *, whole: int = 0, cards: int = 2) -> Ledger:
     """A node of cards; `present` shares are claimed and their slots reserved, `whole` GPUs used."""
-    ledger = Ledger([sharing_node("n", cards=cards)])
+    capacity = Ledger([sharing_node("n", cards=cards)])
     for number, (slot, need) in enumerate(present):
-        ledger.claim(("pod", number), Claim("n", taken_by(need, slot)))
-        ledger.claim(("reserved", slot), Claim("n", taken_by_reservation(slot)))
-    ledger.claim("natively", Claim("n", {NATIVE_GPU: whole}))
-    return ledger
+        capacity.claim(("pod", number), Claim("n", taken_by(need, slot)))
+        capacity.claim(("reserved", slot), Claim("n", taken_by_reservation(slot)))
+    capacity.claim("natively", Claim("n", {NATIVE_GPU: whole}))
+    return capacity
 
 
 COUNTS: dict[str, tuple[Present, int, CardNeed, int]] = {
@@ -109,7 +109,7 @@ COUNTS: dict[str, tuple[Present, int, CardNeed, int]] = {
     "GPUs in whole use are not shared": ([], 1, HALF, 1),
     "a card with a half has another half": ([(0, HALF)], 1, HALF, 1),
     "two halves fill a card": ([(0, HALF), (0, HALF)], 1, HALF, 0),
-    "a share that is larger than the rest": ([(0, HALF)], 1, GpuShare(60).need, 0),
+    "a share that is larger than the remaining share": ([(0, HALF)], 1, GpuShare(60).need, 0),
     "only one high-priority job on a card": ([(0, HIGH)], 1, HIGH, 0),
     "no low-priority job beside a high-priority job without a profile": ([(0, HIGH)], 1, HALF, 0),
     "a low-priority job without a minimum beside it": (
