@@ -87,7 +87,7 @@ def plan_claims(
     priority: int | None = None,
     lapsed: bool = False,
 ) -> Mapping[Hashable, Claim]:
-    """Return the claims of a plan, without replicas with pods that have claims of their own.
+    """Return the claims of a plan, except for replicas with pods that have their own claims.
 
     `priority`: the priority that the pods will have, or None, see `Claim`.
     `lapsed`: whether the claims of pods that kfext's gate does not hold have lapsed

@@ -56,7 +56,7 @@ def block(job: TrainingJob, base: int) -> tuple[Port, ...]:
 def free_base(
     job: TrainingJob, places: Assignment, ledger: Ledger, *, ports: tuple[int, int]
 ) -> int | None:
-    """Return a base for the job's block within `ports`, or None: each listener's port is free.
+    """Return a base at which the port of each listener is free and within `ports`, or None.
 
     `places`: the nodes of the replicas.
     `ports`: the first and the last port that kfext may use.
