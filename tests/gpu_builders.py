@@ -13,7 +13,7 @@ from tests.builders import JobBuilder, job
 
 MEMORY = 16 * 1024
 """MiB of a card."""
-USABLE = capacity(0, memory=MEMORY)[cards.lines_of(0)[cards.MEMORY]]
+USABLE = capacity(0, memory=MEMORY)[cards.slot_resources(0)[cards.MEMORY]]
 """MiB of a card that sharers may use."""
 
 

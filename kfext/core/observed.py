@@ -16,7 +16,7 @@ from dataclasses import astuple, replace
 import numpy as np
 
 from kfext.core.ledger.cards import as_template, as_written
-from kfext.core.ledger.fit import NO_SCHEDULE, of_pool, tolerated, why_not
+from kfext.core.ledger.fit import NO_SCHEDULE, dedicates_nodes, tolerated, why_not
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import block
 from kfext.core.words import listed
@@ -184,7 +184,7 @@ def _seen(
             toleration
             for toleration in have.tolerations
             if toleration not in own
-            and of_pool(toleration.key)
+            and dedicates_nodes(toleration.key)
             and toleration.key not in group.constraints.devices
         }
         requests = as_template(pod.requests) if pod.has_slot else pod.requests

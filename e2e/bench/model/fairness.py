@@ -21,7 +21,7 @@ from e2e.bench.model.seeds import SEEDS, over_seeds
 from e2e.bench.report import table
 from e2e.bench.store import Store
 from e2e.testbed.progress import say
-from kfext.core.queue.usage import NamespaceUsage, part_of, requests_of
+from kfext.core.queue.usage import NamespaceUsage, dominant_share, requests_of
 from kfext.model.moment import Moment
 from kfext.model.parameters import Fairness, Queueing
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
@@ -109,7 +109,7 @@ class _Kueue(UsageOrder):
     def _observe(self, live: LiveJob) -> None:
         if not live.job.suspend and live.uid not in self._started:
             self._started.add(live.uid)
-            requested = part_of(requests_of(live.job), self._capacity)
+            requested = dominant_share(requests_of(live.job), self._capacity)
             self._penalty[live.job.namespace] += self._weight(_SAMPLE_SECONDS) * requested
 
     def projected(self, tracked: TrackedJob) -> float:

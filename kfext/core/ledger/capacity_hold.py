@@ -1,4 +1,4 @@
-"""A hold is capacity of nodes that is kept for a job: the only form in which capacity is kept.
+"""A hold is capacity of nodes that is kept for a job; capacity is kept in no other form.
 
 A pinned or bound pod has a claim of its own (core.ledger.claims) and needs no hold.
 """
@@ -16,7 +16,7 @@ class HoldKind(StrEnum):
 
     `PLAN`: the pods of the job will be created or bound there, by its plan.
     `RESERVATION`: the job is first in the queue, and other jobs must end first.
-    `START`: the start of the job was refused, and is tried again.
+    `START`: the API server refused the start of the job, which kfext tries again.
     `RESCUE`: running jobs are scaled down for the job.
     `SIZE`: the job is stopped for a new size.
     `MOVE`: the job is stopped for a move, and may return.
@@ -37,9 +37,9 @@ class Hold:
     """Capacity that is kept for a job.
 
     `job`: the uid of the job.
-    `claims`: the claims on the ledger, by key; a pod inherits the claim of its plan.
-    `until`: the expected end of the hold, in epoch seconds, infinite if unknown.
-    `waits_for`: the uids of the jobs that must end or stop first.
+    `claims`: its claims on the ledger, by key; a pod inherits the claim of its plan.
+    `until`: the expected end of the hold, in epoch seconds; infinity means that it is unknown.
+    `waits_for`: the uids of the jobs that must end or stop before the job can use the capacity.
     """
 
     kind: HoldKind

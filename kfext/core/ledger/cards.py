@@ -39,9 +39,9 @@ from kfext.names import ELASTIC, GPU_PRIORITY, NATIVE_GPU
 CONTEXT = 500
 """MiB of a card that a process uses before its first tensor."""
 _RESERVE = 0.03, 512
-"""Sharers leave this part of a card's memory free, and at least this many MiB."""
+"""Sharers leave this fraction of a card's memory free, and at least this many MiB."""
 _PERMILLE = 1000
-_OWN = "card "
+_CARD_PREFIX = "card "
 """The prefix of the resources of a card that only kfext knows."""
 _UNMEASURED: Mapping[str, int] = MappingProxyType({})
 
@@ -55,7 +55,7 @@ def as_sharing(
     """Return a job with replicas that request shares of GPUs instead of whole GPUs.
 
     While the job runs under a plan, the shares of the plan count, because an edit of the job cannot
-    change its pods. `busy`: by type in lower case, see `GpuShare`.
+    change its pods. `busy`: the field of each type's share (see `GpuShare`), by lower-case type.
     """
     if job.released:
         return job
@@ -65,13 +65,14 @@ def as_sharing(
         return job
     shares = {type_: replace(share, busy=busy.get(type_)) for type_, share in shares.items()}
     needs = {share.need for share in shares.values()}
-    whole = any(
+    some_whole = any(
         NATIVE_GPU in group.requests for group in job.groups if group.type.lower() not in shares
     )
     groups = []
     for group in job.groups:
         share = shares.get(group.type.lower())
-        counts = _counts(group.requests, share.need if share else None, needs=needs, whole=whole)
+        need = share.need if share else None
+        counts = _counts(group.requests, need, needs=needs, whole=some_whole)
         base = {name: n for name, n in group.requests.items() if not share or name != NATIVE_GPU}
         charge = group.charge.sharing(share.units) if share else group.charge
         groups.append(replace(group, requests={**base, **dict(counts)}, share=share, charge=charge))
@@ -118,19 +119,19 @@ def _obstacles(job: TrainingJob, settings: Settings) -> Iterator[str]:
         )
     if settings.elastic is not None:
         yield f"the number of its replicas may change ({ELASTIC}); set it to off"
-    asking = [group for group in job.groups if group.replicas and _gpus(group)]
-    sharing = [group for group in asking if _gpus(group) == 1]
-    if not asking:
+    with_gpus = [group for group in job.groups if group.replicas and _gpus(group)]
+    with_single_gpu = [group for group in with_gpus if _gpus(group) == 1]
+    if not with_gpus:
         yield f"the job has no GPUs; each replica that shares a GPU asks for {NATIVE_GPU}: 1"
-    for group in sharing or asking:
-        yield from (f"the {group.type} template {why}" for why in _of_template(group))
+    for group in with_single_gpu or with_gpus:
+        yield from (f"the {group.type} template {why}" for why in _template_obstacles(group))
     pods = job.training_pods
     if settings.gpu_priority != HIGH and not (job.kind.yields_gpu and pods == 1):
         subject = f"a job of {pods} pods" if job.kind.yields_gpu else f"a {job.kind.name}"
         yield f"{subject} cannot have low priority yet; set {GPU_PRIORITY} to high"
 
 
-def _of_template(group: ReplicaGroup) -> Iterator[str]:
+def _template_obstacles(group: ReplicaGroup) -> Iterator[str]:
     if group.no_part:
         yield group.no_part
     if node := group.constraints.node_name:
@@ -147,7 +148,7 @@ def _gpus(group: ReplicaGroup) -> int:
 
 
 def shares_by_type(share: GpuShare | None, job: TrainingJob) -> Mapping[str, GpuShare]:
-    """Return the share of each type with replicas that request exactly one GPU, in lower case."""
+    """Return the share by lower-case type, for types with replicas that request just one GPU."""
     if share is None:
         return {}
     types = (group.type.lower() for group in job.groups if group.requests.get(NATIVE_GPU) == 1)
@@ -157,7 +158,12 @@ def shares_by_type(share: GpuShare | None, job: TrainingJob) -> Mapping[str, Gpu
 def _counts(
     requests: Resources, need: CardNeed | None, *, needs: Collection[CardNeed], whole: bool
 ) -> Iterator[tuple[str, int]]:
-    """Yield the counts of cards that a replica uses, for each need, alone and with whole GPUs."""
+    """Yield the requests of a replica for resources that count cards.
+
+    `need`: the need of its share; None means that it has no share.
+    `needs`: the needs of all shares of the job.
+    `whole`: whether other replicas request whole GPUs, which must fit beside the shares.
+    """
     if need is not None:
         yield need.name, 1
     for other in needs if whole else ():
@@ -168,32 +174,32 @@ def _counts(
 # --- cards --------------------------------------------------------------------------------------
 
 
-def lines_of(slot: int) -> tuple[str, ...]:
+def slot_resources(slot: int) -> tuple[str, ...]:
     """Return the resources of a slot, in the order of `Cards.free`.
 
     These are the time in hundredths, as in Kubernetes; the memory in MiB of the sharers with a
     stated memory; the hundredths of time of the other sharers; the number of high-priority sharers;
     the thousandths of time that they do not use; and the reservation of the slot.
     """
-    card = f"{_OWN}{slot}"
+    card = f"{_CARD_PREFIX}{slot}"
     unsized, high, idle = f"{card} unsized", f"{card} high", f"{card} idle"
     return resource_of(slot), f"{card} memory", unsized, high, idle, f"{card} reserved"
 
 
 def is_of_card(resource: str) -> bool:
     """Return whether a resource belongs to a card, so that only kfext knows it."""
-    return resource.startswith(_OWN)
+    return resource.startswith(_CARD_PREFIX)
 
 
-TIME, MEMORY, UNSIZED, PRIORITY, IDLE, RESERVED = range(len(lines_of(0)))
-"""The position of each resource in `lines_of`."""
+TIME, MEMORY, UNSIZED, PRIORITY, IDLE, RESERVED = range(len(slot_resources(0)))
+"""The position of each resource in `slot_resources`."""
 
 
 def capacity(slot: int, *, memory: int) -> Resources:
     """Return the resources of a card with `memory` MiB, except its time."""
-    part, least = _RESERVE
-    usable = memory - max(int(memory * part), least)
-    _, *names = lines_of(slot)
+    fraction, least = _RESERVE
+    usable = memory - max(int(memory * fraction), least)
+    _, *names = slot_resources(slot)
     return dict(zip(names, (max(usable, 0), UNITS, 1, _PERMILLE, 1), strict=True))
 
 
@@ -202,7 +208,7 @@ def taken_by(need: CardNeed, slot: int, *, busy: int = _PERMILLE) -> Resources:
 
     `busy`: the thousandths of time in which a high-priority replica keeps the card busy.
     """
-    time, memory, unsized, high, idle, _ = lines_of(slot)
+    time, memory, unsized, high, idle, _ = slot_resources(slot)
     used = {time: need.units, idle: busy if need.high else need.idle}
     if need.memory is None:
         used[unsized] = need.units
@@ -216,7 +222,7 @@ def kept_for(need: CardNeed, slot: int) -> Resources:
 
     For a low-priority replica they exclude a high-priority sharer, which might use too much time.
     """
-    guard = {lines_of(slot)[PRIORITY]: 1} if need.idle else {}
+    guard = {slot_resources(slot)[PRIORITY]: 1} if need.idle else {}
     return {**taken_by(need, slot), **guard}
 
 
@@ -227,20 +233,20 @@ def kept_requests(requests: Resources, need: CardNeed, slot: int) -> Resources:
 
 def taken_by_reservation(slot: int) -> Resources:
     """Return the resources that the reservation pod of a slot uses."""
-    return {NATIVE_GPU: 1, lines_of(slot)[RESERVED]: 1}
+    return {NATIVE_GPU: 1, slot_resources(slot)[RESERVED]: 1}
 
 
 def slots_among(resources: Collection[str]) -> int:
-    """Return the largest number of slots on nodes that have these resources."""
+    """Return the largest number of slots of a node, if these are the resources of all nodes."""
     slots = (slot for slot in range(MOST_SLOTS) if resource_of(slot) in resources)
     return max(slots, default=-1) + 1
 
 
 _SLOT_OF = {
-    line: slot
+    name: slot
     for slot in range(MOST_SLOTS)
-    for line in lines_of(slot)
-    if line != lines_of(slot)[RESERVED]
+    for name in slot_resources(slot)
+    if name != slot_resources(slot)[RESERVED]
 }
 
 
@@ -251,15 +257,15 @@ def slots_in(requests: Resources) -> set[int]:
 
 def has_priority(requests: Resources, slot: int) -> bool:
     """Return whether the requests belong to the high-priority sharer of a slot."""
-    return lines_of(slot)[PRIORITY] in requests
+    return slot_resources(slot)[PRIORITY] in requests
 
 
 _SIZES = (UNITS, UNITS // 2, UNITS // 4)
-"""The sizes that other jobs may request, each equally likely."""
+"""The shares, in hundredths, that other jobs are assumed to request, each equally likely."""
 _USELESS = np.array(
     [sum(free for size in _SIZES if free < size) / len(_SIZES) for free in range(UNITS + 1)]
 )
-"""The part of each free amount of a card that is useless to other jobs on average.
+"""By the free hundredths of a card: how many of them are useless to other jobs on average.
 
 This is the fragmentation of "Beware of Fragmentation" (Q. Weng et al., USENIX ATC 2023)."""
 
@@ -270,7 +276,7 @@ Read = Callable[[Sequence[str]], Amounts]
 def with_cards(
     amounts: Amounts, resources: Collection[str], cards: Callable[[], "Cards"]
 ) -> Amounts:
-    """Return amounts, shape (resources, rows), with the counts of the resources that are cards."""
+    """Return `amounts`, shape (resources, rows), with the numbers of cards filled in."""
     wanted = {line: need for line, name in enumerate(resources) if (need := cards_counted_by(name))}
     if wanted:
         slots = cards()
@@ -287,13 +293,13 @@ class Cards:
     """
 
     def __init__(self, slots: int, *, free: Read, allocatable: Read) -> None:
-        names = [lines_of(slot) for slot in range(slots)]
-        self._native: Amounts = np.maximum(free([NATIVE_GPU])[0], 0)
+        names = [slot_resources(slot) for slot in range(slots)]
+        self._native: Amounts = np.maximum(free([NATIVE_GPU])[0], 0)  # not reserved for any slot
         rows = len(self._native)
-        amounts = free([name for of_slot in names for name in of_slot])
+        amounts = free([name for slot_names in names for name in slot_names])
         # By resource, slot and row.
-        self._free: Amounts = amounts.reshape(slots, len(lines_of(0)), rows).swapaxes(0, 1)
-        self._memory: Amounts = allocatable([of_slot[MEMORY] for of_slot in names])
+        self._free: Amounts = amounts.reshape(slots, len(slot_resources(0)), rows).swapaxes(0, 1)
+        self._memory: Amounts = allocatable([slot_names[MEMORY] for slot_names in names])
         self._reserved: Mask = self._free[RESERVED] <= 0
 
     def count(self, cards: CardsFor) -> Amounts:
@@ -309,10 +315,9 @@ class Cards:
         return bool(self._reserved[slot, row])
 
     def harm(self, need: CardNeed) -> NDArray[np.float64]:
-        """Return the capacity of each row that a replica makes useless to other jobs.
+        """Return how much capacity a replica makes useless to other jobs, in hundredths, by row.
 
-        The amount is in hundredths of a card, on the least harmed card, and infinite without a card
-        that meets the need.
+        The replica is on the card with the least harm; infinity means that no card meets the need.
         """
         possible = self._meets(need) & (self._reserved | (self._native > 0))
         harm = np.where(possible, self._harm(need), np.inf)
@@ -320,11 +325,11 @@ class Cards:
         return least
 
     def choose(self, row: int, needs: Sequence[CardNeed], *, whole: int = 0) -> list[int] | None:
-        """Return a slot of a row for each replica of a job, each on a card of its own, or None.
+        """Return a slot of a row for each replica of a job; None means that the cards are too few.
 
         `whole`: the number of whole GPUs of the row that other replicas of the job use.
-        The least harmful slot is preferred, then the fullest, then the lowest. The result is None
-        without enough cards.
+        Each replica has a card of its own. The slot with the least harm is preferred, then the
+        fullest, then the lowest.
         """
         new = max(int(self._native[row]) - whole, 0)
         reserved = self._reserved[:, row]
@@ -341,7 +346,10 @@ class Cards:
         return [chosen[number] for number in range(len(needs))]
 
     def _usable(self, need: CardNeed, row: int, *, new: int) -> list[int]:
-        """Return the slots of a row that meet a need, the best first; `new`: most unreserved."""
+        """Return the slots of a row that meet a need, the best first.
+
+        `new`: the most slots without a reserved GPU to return.
+        """
         meets, reserved = self._meets(need)[:, row], self._reserved[:, row]
         usable = [*np.flatnonzero(meets & reserved), *np.flatnonzero(meets & ~reserved)[:new]]
         harm = self._harm(need)[usable, row]
@@ -352,7 +360,7 @@ class Cards:
         """Return whether each card meets a need, by slot and row."""
         time, memory, unsized, high, idle, _ = self._free
         mask: Mask = time >= need.units
-        # A sharer without a stated memory has the same part of the memory as of the time.
+        # A sharer without a stated memory has the same fraction of the memory as of the time.
         free = memory * UNITS - self._memory * (UNITS - unsized)
         if need.memory is None:
             mask = mask & (free >= self._memory * need.units) & (self._memory > 0)
@@ -367,6 +375,7 @@ class Cards:
         return mask
 
     def _harm(self, need: CardNeed) -> NDArray[np.float64]:
+        """Return the harm on each card, by slot and row."""
         free = np.clip(self._free[TIME], 0, UNITS)
         after = np.clip(free - need.units, 0, UNITS)
         harm: NDArray[np.float64] = _USELESS[after] - _USELESS[free]

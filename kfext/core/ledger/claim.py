@@ -1,4 +1,4 @@
-"""A claim is the share of one pod in one node. Claims are indexed by key, node and exclusive use.
+"""A claim is the capacity that one pod uses on one node; it is found by key, node, port or term.
 
 Questions such as "would it fit if all training jobs ended?" are asked for every waiting job, over
 all claims of the cluster. Sums by tier answer them without reading each claim.
@@ -24,9 +24,9 @@ class Claim:
 
     `host_ports`: the ports of the node that the pod uses.
     `gang_terms`: the affinity and anti-affinity between the pods of its job.
-    `job`: the uid of the training job of the pod, empty for other pods.
-    `priority`: the priority of the pod, or None without a pod that could be preempted.
-    `reserves`: the slot for the GPU that the pod reserves, until no job has a share of the GPU.
+    `job`: the uid of the pod's training job; empty for other pods.
+    `priority`: the priority of the pod; None means that there is no pod to preempt.
+    `reserves`: for a reservation pod, the slot of its GPU; None for other pods.
     `kept`: whether the claim only keeps other jobs out until a waiting job can be placed.
     """
 
@@ -59,17 +59,17 @@ class Claims:
     def __init__(self) -> None:
         self._by_key: dict[Hashable, Claim] = {}
         self._on_node: dict[str, set[Hashable]] = {}
-        self._with: dict[Exclusive, set[Hashable]] = {}
+        self._by_exclusive: dict[Exclusive, set[Hashable]] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
 
     def get(self, key: Hashable) -> Claim | None:
-        """Return the claim of a key."""
+        """Return the claim of a key, or None."""
         return self._by_key.get(key)
 
     def all(self) -> dict[Hashable, Claim]:
-        """Return a copy of every claim."""
+        """Return all claims by key, as a new dictionary."""
         return dict(self._by_key)
 
     def add(self, key: Hashable, claim: Claim) -> None:
@@ -77,15 +77,15 @@ class Claims:
         self._by_key[key] = claim
         self._on_node.setdefault(claim.node, set()).add(key)
         for item in set(claim.exclusive):
-            self._with.setdefault(item, set()).add(key)
+            self._by_exclusive.setdefault(item, set()).add(key)
 
     def remove(self, key: Hashable) -> Claim:
         """Remove the claim of a key and return it. Raises KeyError."""
         claim = self._by_key.pop(key)
         _discard(self._on_node, claim.node, key)
-        # A user may write one thing twice, such as a term as affinity and as anti-affinity.
+        # A user may write a port or term twice, such as a term as affinity and as anti-affinity.
         for item in set(claim.exclusive):
-            _discard(self._with, item, key)
+            _discard(self._by_exclusive, item, key)
         return claim
 
     def on(self, node: str, *, ignoring: Collection[Hashable] = ()) -> list[Claim]:
@@ -97,7 +97,7 @@ class Claims:
         self, exclusive: Iterable[Exclusive], *, ignoring: Collection[Hashable] = ()
     ) -> list[Claim]:
         """Return the claims that have any of these ports and terms."""
-        keys = {key for item in exclusive for key in self._with.get(item, ())}
+        keys = {key for item in exclusive for key in self._by_exclusive.get(item, ())}
         return [self._by_key[key] for key in keys.difference(ignoring)]
 
 
@@ -109,10 +109,10 @@ def _discard(index: dict[K, set[Hashable]], entry: K, key: Hashable) -> None:
 
 
 class Tier(NamedTuple):
-    """The common features of claims that leave together.
+    """A class of claims: a query can only leave out whole tiers.
 
-    `of_job`: whether they belong to training jobs or to GPUs that are reserved for sharing.
-    `priority`: the priority of their pods, or None without a pod that could be preempted.
+    `of_job`: whether the claims belong to training jobs or to GPUs that are reserved for sharing.
+    `priority`: the priority of their pods; None means that there is no pod to preempt.
     """
 
     of_job: bool
@@ -120,11 +120,11 @@ class Tier(NamedTuple):
 
 
 Leaves = Callable[[Tier], bool]
-"""Whether the claims of a tier leave."""
+"""A query's condition: whether the claims of a tier are assumed to leave."""
 
 
 def below(priority: int) -> Leaves:
-    """Return the tiers of pods that a pod of this priority may preempt."""
+    """Return a condition: whether a pod of this priority may preempt the pods of a tier."""
     return lambda tier: tier.priority is not None and tier.priority < priority
 
 
@@ -138,7 +138,7 @@ class Tiers:
 
     def __init__(self) -> None:
         self._columns: dict[Tier, Columns] = {}
-        self._claims: dict[Tier, int] = {}
+        self._claim_counts: dict[Tier, int] = {}
         self._resources: dict[str, None] = {}
 
     def learn(self, resources: Iterable[str]) -> None:
@@ -149,14 +149,14 @@ class Tiers:
 
     def count(self, leaves: Leaves) -> int:
         """Return the number of claims that would leave."""
-        return sum(number for tier, number in self._claims.items() if leaves(tier))
+        return sum(number for tier, number in self._claim_counts.items() if leaves(tier))
 
     def count_claim(self, claim: Claim, times: int) -> None:
         """Count `times` more claims equal to this claim; a negative number subtracts."""
         tier = tier_of(claim)
-        self._claims[tier] = self._claims.get(tier, 0) + times
-        if not self._claims[tier]:
-            del self._claims[tier]
+        self._claim_counts[tier] = self._claim_counts.get(tier, 0) + times
+        if not self._claim_counts[tier]:
+            del self._claim_counts[tier]
             self._columns.pop(tier, None)
 
     def book(self, row: int, claim: Claim, times: int) -> None:

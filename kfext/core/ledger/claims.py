@@ -25,7 +25,7 @@ def pod_key(uid: str) -> Hashable:
 
 
 def pod_of(key: Hashable) -> str | None:
-    """Return the uid of the pod of a claim, or None for a claim without a pod."""
+    """Return the uid of the pod with this claim key, or None for the keys of other claims."""
     return str(key[1]) if isinstance(key, tuple) and key[0] == "pod" else None
 
 
@@ -35,7 +35,7 @@ def plan_key(job_uid: str, replica: ReplicaKey) -> Hashable:
 
 
 def card_key(job_uid: str, replica: ReplicaKey) -> Hashable:
-    """Return the key of a replica's claim on a GPU, beside the time that its pod requests."""
+    """Return the key of a replica's claim on a card (see `share_claim`)."""
     return ("card", job_uid, replica)
 
 
@@ -66,15 +66,15 @@ def _as_requested(pod: Pod, state: CpuState) -> Resources:
     trainer = pod.trainer
     if not requested or trainer is None or pod.replica is None:
         return pod.requests
-    kfexts = {requested, *state.written_of(pod.replica.type, pod.replica.index)}
-    if (trainer.request, trainer.limit) not in kfexts:
+    from_kfext = {requested, *state.written_of(pod.replica.type, pod.replica.index)}
+    if (trainer.request, trainer.limit) not in from_kfext:
         return pod.requests
     cpu = max(trainer.beside, pod.requests.get(CPU, 0) - trainer.counted + requested.request)
     return {**pod.requests, CPU: cpu}
 
 
 def reserved_gpu(place: Place) -> Claim:
-    """Return the claim on the GPU of a slot that no pod reserves yet."""
+    """Return the claim on the GPU that a reservation pod will reserve for a slot."""
     node, slot = place
     return Claim(node, taken_by_reservation(slot), reserves=slot)
 
@@ -87,10 +87,10 @@ def plan_claims(
     priority: int | None = None,
     lapsed: bool = False,
 ) -> Mapping[Hashable, Claim]:
-    """Return the claims of the planned replicas without a pod that has a claim of its own.
+    """Return the claims of a plan, except for replicas with pods that have their own claims.
 
-    `priority`: the priority that the pods will have, or None.
-    `lapsed`: whether the claims of pods that kfext does not hold back have lapsed
+    `priority`: the priority that the pods will have, or None, see `Claim`.
+    `lapsed`: whether the claims of pods that kfext's gate does not hold have lapsed
         (core.lifecycle.patience).
 
     A plan claims capacity only while the job runs under it: not after the end of the job, nor while
@@ -116,12 +116,12 @@ def plan_claims(
 
 
 def card_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
-    """Return the claims of a plan on GPUs, beside the time that its pods request."""
+    """Return the claims of a plan on cards, without the cards' time, which its pods request."""
     busy = {group.type.lower(): group.share.busy for group in job.groups if group.share}
     claims: dict[Hashable, Claim] = {}
     for key, slot in slots_of(job, plan).items():
         share = replace(plan.shares[key.type], busy=busy.get(key.type))
-        claims[card_key(job.uid, key)] = part_claim(share, slot, plan.assignment[key], job=job.uid)
+        claims[card_key(job.uid, key)] = share_claim(share, slot, plan.assignment[key], job=job.uid)
     return claims
 
 
@@ -130,8 +130,8 @@ def slots_of(job: TrainingJob, plan: Plan) -> Slots:
     return {key: plan.slots[key] for key in job.within(plan.slots)}
 
 
-def part_claim(share: GpuShare, slot: int, node: str, *, job: str) -> Claim:
-    """Return the claim of a replica on a GPU, beside the time that its pod requests."""
+def share_claim(share: GpuShare, slot: int, node: str, *, job: str) -> Claim:
+    """Return the claim of a replica on a card, without the card's time, which its pod requests."""
     used = dict(taken_by(share.need, slot, busy=share.uses))
     del used[resource_of(slot)]
     return Claim(node, used, job=job)
@@ -164,7 +164,7 @@ def _replica_claims(
     claims: dict[Hashable, Claim] = {}
     # The claims of replicas without a pod, by type, node and slot.
     shared: dict[tuple[str, str, int | None], Claim] = {}
-    # Iterate over the plan, which has a bounded size; the job may state any number of replicas.
+    # Iterate over the plan, which has a bounded size: the job may have any number of replicas.
     for key, node in plan.assignment.items():
         pod, group = present.get(key) if present else None, groups.get(key.type)
         if group is None or key.index >= group.replicas:

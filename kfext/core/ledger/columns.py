@@ -1,4 +1,4 @@
-"""The numbers of the ledger by row: amounts of each resource, and topology domains."""
+"""The numbers of the ledger, by node: the amounts of each resource, and the topology domains."""
 
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,17 +13,17 @@ from kfext.model.quantity import CPU, MEMORY, PODS, Resources
 Amounts = NDArray[np.int64]
 
 ASSUMED = {CPU: 100, MEMORY: 200 * 2**20}
-"""The requests that scores assume for a pod without requests, as kube-scheduler does."""
+"""The millicores and bytes that scores assume for a pod without requests, as kube-scheduler."""
 
 LARGEST = 2**48
 """The upper bound of one amount (256 TiB), so that the sum of 30,000 amounts fits 64 bits."""
 
 
 class Columns:
-    """The allocatable and claimed amounts of each row; rows and resources are added as needed.
+    """The allocatable and claimed amounts; an array has a line per resource and a row per node.
 
     Only resources that some node has are counted, because users invent others. Line 0 stands for
-    all other resources and stays zero.
+    all other resources and stays zero. Rows and lines are added as needed.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """The number of allocated rows of the arrays."""
+        """The number of rows of the arrays, used or not."""
         return int(self._claimed.shape[1])
 
     @property
@@ -52,7 +52,7 @@ class Columns:
         return copied
 
     def less(self, others: Iterable[Self]) -> Self:
-        """Return a copy without the claimed amounts of others, which count no other resources."""
+        """Return a copy less the claimed amounts of `others`, which count no further resources."""
         result = self.copy()
         for other in others:
             width = min(result.width, other.width)
@@ -67,7 +67,7 @@ class Columns:
         return claimed
 
     def copy_rows(self, other: Self, rows: NDArray[np.intp]) -> None:
-        """Copy the claimed amounts of some rows from another, which counts the same resources."""
+        """Copy the claimed amounts of some rows from `other`, which counts the same resources."""
         self._claimed[:, rows] = other._claimed[:, rows]
         self._assumed[:, rows] = other._assumed[:, rows]
 
@@ -76,21 +76,21 @@ class Columns:
         free: Amounts = self._allocatable[:, row] - self._claimed[:, row]
         return free
 
-    def at_most(self, free: Mapping[int, Amounts]) -> Self:
-        """Return a copy with upper bounds of the free amounts of some rows, by row (`row_free`)."""
+    def capped(self, free: Mapping[int, Amounts]) -> Self:
+        """Return a copy in which rows have at most the free amounts in `free` (`row_free`)."""
         result = self.copy()
-        for row, most in free.items():
-            lines = len(most)
-            least = result._allocatable[:, row].copy()  # new resources have no free amount
-            least[:lines] -= most
-            result._claimed[:, row] = np.maximum(result._claimed[:, row], least)
+        for row, most_free in free.items():
+            lines = len(most_free)
+            least_claimed = result._allocatable[:, row].copy()  # no newer resource is free
+            least_claimed[:lines] -= most_free
+            result._claimed[:, row] = np.maximum(result._claimed[:, row], least_claimed)
         return result
 
     def widen(self) -> None:
         """Double the number of rows."""
-        self._allocatable = _grown(self._allocatable, axis=1)
-        self._claimed = _grown(self._claimed, axis=1)
-        self._assumed = _grown(self._assumed, axis=1)
+        self._allocatable = _doubled(self._allocatable, axis=1)
+        self._claimed = _doubled(self._claimed, axis=1)
+        self._assumed = _doubled(self._assumed, axis=1)
 
     def learn(self, resources: Iterable[str]) -> tuple[str, ...]:
         """Count these resources from now on; return the new ones among them."""
@@ -98,8 +98,8 @@ class Columns:
         for resource in new:
             self._line[resource] = len(self._line) + 1
             if len(self._line) >= self._claimed.shape[0]:
-                self._allocatable = _grown(self._allocatable, axis=0)
-                self._claimed = _grown(self._claimed, axis=0)
+                self._allocatable = _doubled(self._allocatable, axis=0)
+                self._claimed = _doubled(self._claimed, axis=0)
         return new
 
     def set_allocatable(self, row: int, amounts: Resources) -> None:
@@ -144,7 +144,7 @@ class Columns:
         return self._allocatable[lines, :count]
 
     def scored_load(self, count: int) -> Amounts:
-        """Return the claimed CPU and memory of the first rows; pods without requests count too."""
+        """Return claimed and assumed CPU and memory of the first rows, shape (2, count)."""
         lines = self._lines(ASSUMED)
         loads: Amounts = self._claimed[lines, :count] + self._assumed[:, :count]
         return loads
@@ -153,20 +153,20 @@ class Columns:
         return [self._line.get(resource, 0) for resource in resources]
 
 
-def _grown(array: NDArray[Any], *, axis: int) -> NDArray[Any]:
-    """Return an array of twice the length along `axis`, the new part zero."""
+def _doubled(array: NDArray[Any], *, axis: int) -> NDArray[Any]:
+    """Return an array of twice the length along `axis`; the new half is zero."""
     return np.concatenate((array, np.zeros_like(array)), axis=axis)
 
 
 Domains = NDArray[np.intp]
-"""The number of each row's domain on one level; -1 for a row without a domain."""
+"""The number of each row's domain on one level; -1 means that the row is in no domain."""
 
 _MOST_KEYS = 16
-"""The most lists of keys that are cached; policies state them, so they are few."""
+"""The largest number of cached lists of keys; the lists come from policies, so they are few."""
 
 
 class Topology:
-    """The topology domains of the rows, by the keys of node labels, the widest first."""
+    """The topology domains of the rows, cached by list of label keys (zone, then rack)."""
 
     def __init__(self) -> None:
         self._levels: dict[tuple[str, ...], tuple[Domains, ...]] = {}
@@ -182,7 +182,7 @@ class Topology:
         if levels is None:
             if len(self._levels) >= _MOST_KEYS:  # evict the oldest
                 del self._levels[next(iter(self._levels))]
-            levels = tuple(_numbered(keys[:end], nodes) for end in range(1, len(keys) + 1))
+            levels = tuple(_domains_of(keys[:end], nodes) for end in range(1, len(keys) + 1))
             self._levels[keys] = levels
         return levels
 
@@ -195,11 +195,11 @@ class Topology:
         return unique
 
     def forget(self) -> None:
-        """Read the labels again at the next call: a node was added, removed or relabelled."""
+        """Empty the cache: a node was added, removed or relabelled."""
         self._levels.clear()
 
 
-def _numbered(keys: Sequence[str], nodes: Sequence[Node | None]) -> Domains:
+def _domains_of(keys: Sequence[str], nodes: Sequence[Node | None]) -> Domains:
     """Return the domains of a level, numbered in the order of their label values."""
     paths = [
         tuple(node.labels.get(key, "") for key in keys)

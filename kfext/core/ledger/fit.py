@@ -51,24 +51,24 @@ Obstacle = Taint | Label | Misfit
 
 
 def in_words(obstacle: Obstacle, *, number: int, pods: str) -> str:
-    """Return a clause on the nodes that an obstacle excludes; `pods`: such as "the pods"."""
-    many = nodes(number)
+    """Return a clause on the nodes that an obstacle excludes; `pods`: for example "the pods"."""
+    subject = nodes(number)
     have, do, are = ("has", "does", "is") if number == 1 else ("have", "do", "are")
     match obstacle:
         case Taint():
-            return f"{many} {have} taint {obstacle} that {pods} do not tolerate"
+            return f"{subject} {have} taint {obstacle} that {pods} do not tolerate"
         case (key, value):
             # A template may have a longer key or value, which no label of a node has.
             label = f"{key[:_LONGEST_KEY]}={value[:_LONGEST_VALUE]}"
-            return f"{many} {do} not have label {label}, which nodeSelector requires"
+            return f"{subject} {do} not have label {label}, which nodeSelector requires"
         case Misfit.CORDON:
-            return f"{many} {are} cordoned"
+            return f"{subject} {are} cordoned"
         case Misfit.DRAIN:
-            return f"{many} {are} drained"
+            return f"{subject} {are} drained"
         case Misfit.NODE_NAME:
-            return f"{many} {are} not the node that {pods} name"
+            return f"{subject} {are} not the node that {pods} name"
         case Misfit.AFFINITY | Misfit.VOLUME:
-            return f"{many} {do} not match the required {obstacle}"
+            return f"{subject} {do} not match the required {obstacle}"
         case _:
             assert_never(obstacle)
 
@@ -82,17 +82,17 @@ def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
         return Misfit.CORDON
     if misfit := _label_misfit(constraints, node):
         return misfit
-    barring = {"NoExecute"} if named else {NO_SCHEDULE, "NoExecute"}
+    barring_effects = {"NoExecute"} if named else {NO_SCHEDULE, "NoExecute"}
     for taint in node.taints:
         if taint.key == DRAIN and not named:
             return Misfit.DRAIN
         if taint.effect == NO_SCHEDULE and taint.key in constraints.devices:
             continue
-        # Admission tolerates the taint of a device only for pods that request the device.
-        pool = constraints.expects_tolerations and of_pool(taint.key)
-        if pool and taint.key not in node.allocatable:
+        # Admission adds a toleration for a device's taint only to pods that request the device.
+        pool_taint = constraints.expects_tolerations and dedicates_nodes(taint.key)
+        if pool_taint and taint.key not in node.allocatable:
             continue
-        if taint.effect in barring and not tolerated(taint, constraints.tolerations):
+        if taint.effect in barring_effects and not tolerated(taint, constraints.tolerations):
             return taint
     return None
 
@@ -108,8 +108,8 @@ def _label_misfit(constraints: Constraints, node: Node) -> Obstacle | None:
     return None
 
 
-def of_pool(key: str) -> bool:
-    """Return whether an administrator sets taints of a key, to dedicate nodes.
+def dedicates_nodes(key: str) -> bool:
+    """Return whether taints with a key are set by administrators, to dedicate nodes to some pods.
 
     Kubernetes and autoscalers set the other taints, on nodes that pods must not use for now.
     """
@@ -160,7 +160,7 @@ def _holds(requirement: Requirement, value: str | None) -> bool:
 
 
 def _compares(requirement: Requirement, value: str | None) -> bool:
-    """Compare as 64-bit integers; the result is False for any other label."""
+    """Compare a label with the required value as 64-bit integers; other values never match."""
     if value is None or len(requirement.values) != 1:
         return False
     have, want = _integer(value), _integer(requirement.values[0])
@@ -177,7 +177,7 @@ def _integer(text: str) -> int | None:
 Mask = NDArray[np.bool_]
 
 _MOST_KINDS = 256
-"""The most constraints that are cached; each costs nine bytes per node."""
+"""The largest number of cached constraints; each costs nine bytes per node."""
 
 
 @dataclass(slots=True)
@@ -197,7 +197,7 @@ class Judged:
         if known is not None:
             self.counts[known] -= 1
             if not self.counts[known]:
-                del self.counts[known]  # taints that contain a time would accumulate
+                del self.counts[known]  # else taints with a time in their value would accumulate
         if obstacle is not None:
             self.counts[obstacle] += 1
         self.obstacles[row] = obstacle
@@ -205,9 +205,9 @@ class Judged:
 
 
 class Eligibility:
-    """Masks over the rows of a ledger, by constraints, regardless of other pods.
+    """The rows of a ledger that are eligible for each kind of pod, regardless of other pods.
 
-    There are few kinds of pods, so the result for each kind is cached and updated.
+    Pods with equal constraints are of one kind. There are few kinds, so the result is cached.
     """
 
     def __init__(self) -> None:
@@ -236,7 +236,7 @@ class Eligibility:
         return judged
 
     def set(self, row: int, node: Node | None) -> None:
-        """Judge a row again; `node` is None after its removal."""
+        """Judge a row again; `node` is its node, or None after the node's removal."""
         for constraints, judged in self._judged.items():
             obstacle = None if node is None else why_not(constraints, node)
             judged.set(row, exists=node is not None, obstacle=obstacle)
@@ -250,13 +250,13 @@ class Eligibility:
 
 
 UNBOUND_SECONDS = 60.0
-"""An unbound pod that is older than this does not count: no scheduler handles it."""
+"""A pinned pod that is unbound at this age claims nothing: no scheduler seems to handle it."""
 
 
 def could_run(pod: Pod, node: Node | None) -> bool:
     """Return whether kube-scheduler could bind a pinned pod to its node, if the node were empty.
 
-    Any client may pin a pod by name. The pod counts only while kube-scheduler may still bind it.
+    Any client may pin a pod by name. The pod claims capacity only while it may still be bound.
     """
     if node is None or pod.gates or pod.deleting or pod.scheduler != DEFAULT_SCHEDULER:
         return False
@@ -266,8 +266,8 @@ def could_run(pod: Pod, node: Node | None) -> bool:
 
 
 def may_be_bound(pod: Pod, node: Node | None) -> bool:
-    """Return whether a pinned pod that is young enough will be bound to its node soon.
+    """Return whether kube-scheduler may soon bind a pinned pod younger than UNBOUND_SECONDS.
 
-    kube-scheduler has refused an unschedulable pod, for an unknown time.
+    It has refused an unschedulable pod, and may refuse it for any time to come.
     """
     return not pod.unschedulable and could_run(pod, node)

@@ -1,8 +1,8 @@
 """The ledger: the allocatable amounts of every node, less the claims on them.
 
-A claim is the share of one pod in one node. The pod is bound or pinned, or it is a replica of a
-plan and does not exist yet. The amounts are columns of NumPy arrays (core.ledger.columns), so a
-query over 5,000 nodes costs microseconds. They are integers in the units of model.quantity.
+A claim is the capacity that one pod uses on one node. The pod is bound or pinned, or it is planned
+and does not exist yet. The amounts are columns of NumPy arrays (core.ledger.columns), so a query
+over 5,000 nodes costs microseconds. They are integers in the units of model.quantity.
 """
 
 import copy
@@ -40,7 +40,7 @@ class Ledger:
         self.version = 0
         self.nodes: list[Node | None] = []
         self._row: dict[str, int] = {}
-        self._unused: list[int] = []
+        self._unused_rows: list[int] = []
         self._columns = Columns()
         self._claims = Claims()
         self._tiers = Tiers()
@@ -50,7 +50,7 @@ class Ledger:
         self._name_order: NDArray[np.int64] | None = None
         self._least: dict[int, Amounts] = {}  # the least free amounts since the last offer, by row
         self._gains_offered = 0
-        self._offered: tuple[int, int, Self] | None = None
+        self._offered: tuple[int, int, Self] | None = None  # for a version and a number of gains
         for node in nodes:
             self.set_node(node)
 
@@ -59,9 +59,9 @@ class Ledger:
     def set_node(self, node: Node) -> None:
         """Add a node, or replace it."""
         row = self._row.get(node.name)
-        known = self.nodes[row] if row is not None else None
-        alike = known is not None and _shape(known) == _shape(node)
-        free = None if row is None or not alike else self._columns.row_free(row)
+        before = self.nodes[row] if row is not None else None
+        unchanged = before is not None and _eligibility_fields(before) == _eligibility_fields(node)
+        free = None if row is None or not unchanged else self._columns.row_free(row)
         self._count(self._columns.learn(node.allocatable))
         if row is None:
             row = self._new_row(node.name)
@@ -70,10 +70,10 @@ class Ledger:
                 self._book(row, claim, +1)
         self.nodes[row] = node
         self._columns.set_allocatable(row, node.allocatable)
-        if not alike:
+        if not unchanged:
             self._eligible.set(row, node)
             self._topology.forget()
-        if known is None or _counting(known) != _counting(node):
+        if before is None or _refusal_fields(before) != _refusal_fields(node):
             self._gain(row, free)
 
     def remove_node(self, name: str) -> None:
@@ -86,7 +86,7 @@ class Ledger:
         self._tiers.clear(row)
         self._eligible.set(row, None)
         self._topology.forget()
-        self._unused.append(row)
+        self._unused_rows.append(row)
         self._name_order = None
         self._least.pop(row, None)
         self.gains += 1
@@ -144,7 +144,7 @@ class Ledger:
         self.drop(key, heir=self._claims.get(heir))
 
     def claims(self) -> dict[Hashable, Claim]:
-        """Return a copy of every claim."""
+        """Return all claims by key, as a new dictionary."""
         return self._claims.all()
 
     def claim_of(self, key: Hashable) -> Claim | None:
@@ -171,7 +171,7 @@ class Ledger:
             return self
         if self._offered is None or self._offered[:2] != (self.version, self.gains):
             offered = copy.copy(self)
-            offered._columns = self._columns.at_most(self._least)
+            offered._columns = self._columns.capped(self._least)
             offered.gains, offered._offered = self._gains_offered, None
             self._offered = self.version, self.gains, offered
         return self._offered[2]
@@ -215,7 +215,7 @@ class Ledger:
 
     @property
     def withholds(self) -> bool:
-        """Whether some freed capacity is not offered yet."""
+        """Whether there may be freed capacity that is not offered yet."""
         return bool(self._least)
 
     @property
@@ -230,7 +230,7 @@ class Ledger:
 
     @property
     def main_resources(self) -> tuple[str, ...]:
-        """The resources of reports on use: CPU, memory and the extended resources."""
+        """The resources that reports on usage list: CPU, memory and the extended resources."""
         return (CPU, MEMORY, *self.extended)
 
     @property
@@ -247,7 +247,7 @@ class Ledger:
         return self._columns.scored_load(len(self.nodes))
 
     def eligible(self, constraints: Constraints) -> Mask:
-        """Return a read-only mask of the rows that are eligible for a pod, whatever is free."""
+        """Return a read-only mask of the eligible rows for a pod, regardless of free capacity."""
         mask = self._eligible.judge(constraints, self.nodes, width=self._columns.width).mask
         possible: Mask = mask[: len(self.nodes)]
         if constraints.apart:
@@ -257,13 +257,13 @@ class Ledger:
         return possible
 
     def excluded(self, constraints: Constraints) -> Mapping[Obstacle, int]:
-        """Return the nodes that each obstacle excludes; a node counts only for its first."""
+        """Return the number of nodes that each obstacle excludes; a node counts for its first."""
         return self._eligible.judge(constraints, self.nodes, width=self._columns.width).counts
 
     def rows_with_any(
         self, exclusive: Iterable[Exclusive], *, ignoring: Collection[Hashable] = ()
     ) -> list[int]:
-        """Return the rows where a claim, except the `ignoring` claims, has any of these."""
+        """Return the rows where a claim, except the `ignoring` claims, has any of `exclusive`."""
         claims = self._staying(self._claims.with_any(exclusive, ignoring=ignoring))
         rows = {self._row.get(claim.node) for claim in claims}
         return sorted(row for row in rows if row is not None)
@@ -279,7 +279,7 @@ class Ledger:
     def claims_on(
         self, nodes: Iterable[str], *, ignoring: Collection[Hashable] = ()
     ) -> list[Claim]:
-        """Return the claims on some nodes."""
+        """Return the claims on some nodes, except the `ignoring` claims."""
         on = (claim for node in nodes for claim in self._claims.on(node, ignoring=ignoring))
         return list(self._staying(on))
 
@@ -298,10 +298,10 @@ class Ledger:
         return result
 
     def rows_below(self, priority: int) -> Sequence[int]:
-        """Return the rows with pods outside gangs below a priority, the fewest pods first.
+        """Return the rows where a pod of this priority may preempt pods, the fewest pods first.
 
-        A row with a gang member below that priority is skipped: kube-scheduler might preempt the
-        member instead.
+        Pods of gangs do not count, and a row with a gang member below the priority is skipped:
+        kube-scheduler might preempt the member instead.
         """
         lower = below(priority)
         if not self.would_free(lambda tier: lower(tier) and not tier.of_job):
@@ -313,7 +313,7 @@ class Ledger:
         return [int(row) for row in rows[np.argsort(pods[rows], kind="stable")]]
 
     def after_preemption(self, priority: int, rows: Sequence[int]) -> Self:
-        """Return the ledger after a priority preempts the pods outside gangs on some rows.
+        """Return the ledger without the pods below a priority on some rows, except gang members.
 
         The result is for immediate queries only, see `without`.
         """
@@ -324,7 +324,7 @@ class Ledger:
         return result
 
     def closing(self, places: Iterable[Place]) -> Self:
-        """Return the ledger with some slots closed.
+        """Return the ledger as if all time of some slots were claimed.
 
         The result is for immediate queries only, see `without`.
         """
@@ -344,7 +344,7 @@ class Ledger:
     # --- private ----------------------------------------------------------------------------
 
     def _add(self, keys: Sequence[Hashable], claim: Claim) -> None:
-        """Add one claim under several keys without a claim."""
+        """Add one claim under several keys that have none."""
         self.version += 1
         for key in keys:
             self._claims.add(key, claim)
@@ -358,11 +358,11 @@ class Ledger:
         self._tiers.book(row, claim, times)
 
     def _staying(self, claims: Iterable[Claim]) -> Iterator[Claim]:
-        leaves = self._leaves
+        leaves = self._leaves  # set in a ledger without some tiers
         return (claim for claim in claims if leaves is None or not leaves(tier_of(claim)))
 
     def _count(self, resources: Collection[str]) -> None:
-        """Add the existing claims of resources that no node had before."""
+        """Count resources that no node had before, in existing claims too."""
         self._tiers.learn(resources)
         claims = self._claims.all().values() if resources else ()
         for claim in claims:
@@ -373,8 +373,8 @@ class Ledger:
                     self._tiers.book_one(row, resource, claim)
 
     def _new_row(self, name: str) -> int:
-        if self._unused:
-            row = self._unused.pop()
+        if self._unused_rows:
+            row = self._unused_rows.pop()
         else:
             row = len(self.nodes)
             self.nodes.append(None)
@@ -386,14 +386,14 @@ class Ledger:
         return row
 
 
-def _shape(node: Node) -> tuple[object, ...]:
-    """Return the parts of a node that decide whether it is eligible for a pod."""
+def _eligibility_fields(node: Node) -> tuple[object, ...]:
+    """Return the fields of a node that decide whether it is eligible for a pod."""
     return node.labels, node.taints, node.unschedulable
 
 
-def _counting(node: Node) -> tuple[object, ...]:
-    """Return the parts of a node that decide whether a job fits, or appear in a refusal."""
-    return _shape(node), node.allocatable, node.troubles
+def _refusal_fields(node: Node) -> tuple[object, ...]:
+    """Return the fields of a node that decide whether a job fits, or appear in a refusal."""
+    return _eligibility_fields(node), node.allocatable, node.troubles
 
 
 def _name(node: Node | None) -> str:

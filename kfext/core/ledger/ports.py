@@ -41,7 +41,7 @@ def with_host_ports(job: TrainingJob) -> TrainingJob:
 def offsets(job: TrainingJob, keys: Iterable[ReplicaKey] | None = None) -> Mapping[ReplicaKey, int]:
     """Return the port offset of each replica that declares a port on the host network.
 
-    `keys`: the replicas to consider; by default all replicas of a job within its bounds.
+    `keys`: the replicas to consider; by default all replicas of the job.
     """
     keys = (key for key, _ in job.replicas()) if keys is None else job.within(keys)
     by_key = {key: job.kind.port_offset(job, key.type, key.index) for key in keys}
@@ -56,10 +56,10 @@ def block(job: TrainingJob, base: int) -> tuple[Port, ...]:
 def free_base(
     job: TrainingJob, places: Assignment, ledger: Ledger, *, ports: tuple[int, int]
 ) -> int | None:
-    """Return a base within `ports` with a free port for every listener, or None.
+    """Return a base at which the port of each listener is free and within `ports`, or None.
 
     `places`: the nodes of the replicas.
-    `ports`: the first and the last port.
+    `ports`: the first and the last port that kfext may use.
     The start of the search depends on the job, so that the next job does not use a port that was
     just freed: late connections to the earlier job would reach it.
     """
@@ -85,7 +85,7 @@ def free_base(
 def port_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
     """Return the claims of the ports that a job on the host network listens on, by node."""
     by_node: dict[str, set[Port]] = {}
-    # Only the replicas of the plan: the job may state any number by now.
+    # Only the replicas of the plan: the job may have been edited to any number of replicas.
     for key, offset in offsets(job, plan.assignment).items():
         if node := plan.assignment.get(key):
             by_node.setdefault(node, set()).add((TCP, plan.port + offset))
@@ -100,17 +100,17 @@ def port_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
 def ports_available(
     job: TrainingJob, larger: TrainingJob, plan: Plan, *, places: Assignment, ledger: Ledger
 ) -> bool:
-    """Return whether a job can become larger within its block of ports.
+    """Return whether a job can grow to the size of `larger` without a new block of ports.
 
-    Its pods must keep their ports, and the ports of the new pods must be free on their nodes, as
-    other jobs may have ports behind the end of the block.
+    Its pods must keep their ports, and the ports of the new pods must be free on their nodes:
+    other jobs may use the ports after the end of the block.
     """
-    present, offsets_then = offsets(job, plan.assignment), offsets(larger)
-    if any(offsets_then.get(key) != offset for key, offset in present.items()):
+    present, new_offsets = offsets(job, plan.assignment), offsets(larger)
+    if any(new_offsets.get(key) != offset for key, offset in present.items()):
         return False
     new = [
         (places[key], plan.port + offset)
-        for key, offset in offsets_then.items()
+        for key, offset in new_offsets.items()
         if key not in present and key in places
     ]
     claims = _taken(ledger, new)

@@ -77,7 +77,7 @@ def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignme
         after_preemption=preempting,
         would_fit=preempting is not None or reserved is not None,
     )
-    no_fits.note(shape, refusal, ledger)
+    no_fits.add(shape, refusal, ledger)
     return refusal
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from kfext.core.elastic import fewest_workers, open_range, workers_of
 from kfext.core.eligibility import LeftToOthers
 from kfext.core.placement.gang import Limits, limits_of
-from kfext.core.queue.duration import USUAL_SECONDS, at_most
+from kfext.core.queue.duration import USUAL_SECONDS, late_after
 from kfext.core.queue.quota import QuotaView
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import SHARES_GPUS, Settings
@@ -227,7 +227,7 @@ class Situation:
         deadline, typical = self.job.deadline, self.context.typical()
         return min(
             math.inf if deadline is None else deadline,
-            math.inf if typical is None else at_most(typical),
+            math.inf if typical is None else late_after(typical),
         )
 
     @property

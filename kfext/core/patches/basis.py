@@ -1,6 +1,6 @@
-"""The part of a job's JSON object that kfext keeps: the fields that patches test or replace.
+"""The part of a job's JSON object that kfext stores: the fields that patches test or replace.
 
-A job is 2 KB to 1.5 MiB of JSON, and most of it is never read again: commands, variables, volumes.
+A job is 2 KB to 1.5 MiB of JSON, mostly commands, variables and volumes, which patches do not need.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ Raw = Mapping[str, Any]
 
 
 def basis(raw: Raw, job: TrainingJob) -> Raw:
-    """Return the part of `raw` that suffices for the patches of the job."""
+    """Return the part of `raw` that the patches of core.patches.job need."""
     return dict(_only(raw, {"metadata": _metadata, "spec": partial(_spec, job=job)}))
 
 
@@ -71,7 +71,7 @@ def _all(value: object) -> Any:
 
 
 def _only(value: object, members: Mapping[str, Callable[[Any], Any]]) -> Any:
-    """Return parts of some members of an object, None for None, and () for any other value."""
+    """Return some members of an object, each reduced; None for None, () for any other value."""
     if isinstance(value, Mapping):
-        return {key: part(value[key]) for key, part in members.items() if key in value}
+        return {key: reduce(value[key]) for key, reduce in members.items() if key in value}
     return None if value is None else ()

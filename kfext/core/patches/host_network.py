@@ -1,8 +1,9 @@
 """Edits of a job's pods, so that they find each other on the network of their nodes.
 
-For some kinds the operator derives addresses and Services from a port in the templates, which the
-job's patch sets. The pod webhook makes the other edits. It reads only the pod and the base of the
-job's ports, so that all pods of the job have the same addresses. A pod has all its edits or none.
+For some kinds of job, the operator derives addresses and Services from a port in the templates,
+which the job's patch sets. The pod webhook makes the other edits. It reads only the pod and the
+base of the job's ports, so that all pods of the job have the same addresses. It makes all edits of
+a pod or none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,14 +28,14 @@ _EDITS = (
 
 
 def edits_of(job: TrainingJob) -> Sequence[tuple[str, str]]:
-    """Return the changes to the pods of a job on the host network, each with its reason."""
+    """Return, in words, the edits of the pods of a job on the host network, with their reasons."""
     return (*_EDITS, *job.kind.edits_on_host(job))
 
 
 def host_network(kind: JobKind, metadata: Raw, spec: Raw) -> list[Operation]:
     """Return the operations that move a pod to its node's network.
 
-    There are none for a pod without the base of the job's ports in its annotations.
+    There are none unless the pod's annotations have the base of the job's ports.
     """
     annotations = strings(metadata.get("annotations"))
     base = annotations.get(names.PORT_BASE, "")
@@ -47,7 +48,7 @@ def host_network(kind: JobKind, metadata: Raw, spec: Raw) -> list[Operation]:
     pod = _hosted(kind, metadata, base=int(base))
     operations = [_set(spec, "hostNetwork", True)]
     if text(spec.get("dnsPolicy")) in {"", "ClusterFirst"}:
-        # With plain ClusterFirst a pod on the host network asks the node's DNS server.
+        # With ClusterFirst alone a pod on the host network would use the DNS server of its node.
         operations.append(_set(spec, "dnsPolicy", "ClusterFirstWithHostNet"))
     for number, container in enumerate(containers):
         path = ("spec", "containers", str(number))
@@ -77,14 +78,14 @@ def _ports(
 ) -> list[Operation]:
     """Return the operations that set the operator's port to `port`, or remove it.
 
-    On the host network a declared port is a port of the node, and kube-scheduler places no other
-    pod that declares it there.
+    On the host network a declared port is a port of the node, and kube-scheduler binds only one pod
+    that declares the port to a node.
     """
     declared = [mapping(other) for other in sequence(container.get("ports"))]
     others = [dict(other) for other in declared if not kind.is_own_port(other)]
     named = {"name": kind.port} if kind.port else {}
-    operators = {**named, "containerPort": port, "protocol": TCP}
-    wanted = [*others, operators] if port else others
+    operator_port = {**named, "containerPort": port, "protocol": TCP}
+    wanted = [*others, operator_port] if port else others
     if wanted == declared:
         return []
     if not wanted:
@@ -95,7 +96,7 @@ def _ports(
 def _with_interfaces(env: Env, interfaces: str) -> Env:
     if not interfaces:
         return env
-    # Gloo opens every interface in its variable, and fails if one of them is missing.
+    # Gloo opens every interface in its variable, and fails if any is missing.
     env = with_default(env, "GLOO_SOCKET_IFNAME", value=interfaces.partition(",")[0])
     return with_default(env, "NCCL_SOCKET_IFNAME", value=interfaces)
 
@@ -104,8 +105,8 @@ def _is_port(written: str) -> bool:
     return written.isdecimal() and len(written) <= 5 and 0 < int(written) <= LARGEST_PORT
 
 
-def _set(holder: Raw, key: str, value: object, *, at: Sequence[str] = ("spec",)) -> Operation:
-    return write(holder, key, pointer(*at, key), value)
+def _set(parent: Raw, key: str, value: object, *, at: Sequence[str] = ("spec",)) -> Operation:
+    return write(parent, key, pointer(*at, key), value)
 
 
 def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]:
@@ -130,16 +131,16 @@ def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]
 def _template_port(container: Raw, job: TrainingJob, *, port: int, at: str) -> list[Operation]:
     ports = sequence(container.get("ports"))
     # Only the position identifies the container, so test its name.
-    same: Operation = {"op": "test", "path": f"{at}/name", "value": job.kind.container}
+    name_test: Operation = {"op": "test", "path": f"{at}/name", "value": job.kind.container}
     wanted = {"name": job.kind.port, "containerPort": port, "protocol": "TCP"}
     if not ports:
-        return [same, {"op": "add", "path": f"{at}/ports", "value": [wanted]}]
+        return [name_test, {"op": "add", "path": f"{at}/ports", "value": [wanted]}]
     for number, declared in enumerate(map(mapping, ports)):
         if declared.get("name") == job.kind.port:
             path = f"{at}/ports/{number}"
             return [
-                same,
+                name_test,
                 {"op": "test", "path": f"{path}/name", "value": job.kind.port},
                 {"op": "replace", "path": f"{path}/containerPort", "value": port},
             ]
-    return [same, {"op": "add", "path": f"{at}/ports/-", "value": wanted}]
+    return [name_test, {"op": "add", "path": f"{at}/ports/-", "value": wanted}]

@@ -1,7 +1,7 @@
 """The patch of a job for each step, as JSON-patch operations.
 
 Each patch tests the fields that the decision depends on: uid, suspend, held and replicas. It does
-not test the resource version, because each status write of the operator would cause a conflict.
+not test the resource version, because then each status write of the operator would be a conflict.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ _NO_PORTS: dict[str, str | None] = {PORT_BASE: None, INTERFACES: None}
 MOST_PREFERRED = 16
 """The most nodes that a template prefers by name: each pod has a term for each of them, and
 kube-scheduler checks each term on every node. A job on more nodes prefers no node."""
-_WEIGHT = 100
+_WEIGHT = 100  # the largest that the API allows
 
 
 def unsuspend_patch(
@@ -56,12 +56,12 @@ def unsuspend_patch(
 ) -> list[Operation]:
     """Unsuspend the job under a plan; its templates prefer the planned nodes.
 
-    The preference serves pods that the webhook does not see, and pods that are replaced while kfext
-    is down. Such a pod can still use another node if the planned node has died.
+    The preference is for pods that the webhook does not see, and for pods that are replaced while
+    kfext is down. Such a pod can still use another node if the planned node has died.
 
     `born_pinned`: whether the templates name the nodes, so that pods are pinned when created.
-    `interfaces`: the interfaces for training on the host network.
-    `state`: the state to write, with the number of workers of a job below its requested size.
+    `interfaces`: the network interfaces for training on the host network.
+    `state`: the state to write; a job below its requested size has its number of workers there.
     """
     templates = _templates(
         raw,
@@ -75,10 +75,10 @@ def unsuspend_patch(
         affinity=lambda current: _preferring_planned_nodes(current, plan),
     )
     for group in job.groups:
-        on_template = templates[group.key]["template"]["metadata"]["annotations"]
-        on_template |= {GPU_SLOTS: _parts(group, plan) if plan.slots else None}
+        template_annotations = templates[group.key]["template"]["metadata"]["annotations"]
+        template_annotations |= {GPU_SLOTS: _slots_annotation(group, plan) if plan.slots else None}
         places = places_of_type(plan, group.type.lower()) if born_pinned else None
-        on_template |= {PLACES: places}
+        template_annotations |= {PLACES: places}
     annotations: Changes = {PLAN: plan.encode(), HELD: None}
     if state is not None:
         if state.assigned:
@@ -91,7 +91,7 @@ def unsuspend_patch(
         *operations(
             raw,
             {
-                # Without the mark, the next suspend counts as another client's.
+                # Without the mark `held`, the next suspend counts as another client's.
                 "metadata": {"annotations": annotations},
                 "spec": {**job.kind.suspend(False), **_on_templates(raw, job, templates)},
             },
@@ -141,10 +141,10 @@ def forget_plan_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Opera
 def save_state_patch(
     raw: Raw, job: TrainingJob, state: JobState, *, workers: int | None = None
 ) -> list[Operation]:
-    """Write the state, and the number of workers if set.
+    """Write the state, and the number of workers unless it is None.
 
-    The mark `held` is removed from a job that is not suspended. Templates without kfext's settings
-    are marked, and the nodes of a gang that was born pinned are removed from its templates.
+    The mark `held` is removed from a job that is not suspended. Templates without kfext's marks get
+    them, and the templates of a gang that was born pinned lose the names of its nodes.
     """
     written = state.encode(job_uid=job.uid)
     annotations: Changes = {STATE: written, **({} if job.suspend else {HELD: None})}
@@ -156,7 +156,7 @@ def save_state_patch(
 
 
 def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
-    """Release the job for good and record the reason; its pods still prefer one node."""
+    """Release the job for good and record the reason; its pods prefer the node of other pods."""
     state = replace(state_of(job), reason=verdict.reason, message=verdict.message)
     if not job.started_by and workers_on_release(job, state) != workers_of(job):
         state = replace(state, requested=0, assigned=0)
@@ -165,7 +165,7 @@ def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operatio
 
 
 def user_release_patch(raw: Raw, job: TrainingJob) -> list[Operation]:
-    """Release the job for good as a user: only the controller may write the state."""
+    """Release the job for good as its user, who may not write the state."""
     return _released(raw, job, reason=REASON_RELEASED_BY_USER, recorded={})
 
 
@@ -195,7 +195,7 @@ def _patch(
     *,
     spec: Changes | None = None,
 ) -> list[Operation]:
-    """Return the patch of the annotations, the templates, and other fields of a job's spec."""
+    """Return the patch of a job's annotations, its templates, and other fields of its spec."""
     changes: Changes = {"metadata": {"annotations": annotations}}
     if wanted := {**(spec or {}), **_on_templates(raw, job, templates)}:
         changes["spec"] = wanted
@@ -203,7 +203,7 @@ def _patch(
 
 
 def _network_on_release(job: TrainingJob) -> dict[str, str | None]:
-    """Return the annotations that end the host network of a released job, unless it runs.
+    """Return the template annotations that end the host network of a released, suspended job.
 
     The pods of a running job keep their network, and new pods must find them.
     """
@@ -232,7 +232,7 @@ def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
 
 
 def _without_plan(job: TrainingJob) -> Changes:
-    """Return the changes of every template of a job without a plan.
+    """Return the changes that remove all of a plan from every template of a job.
 
     If another system resumes the job, its pods must not use ports or GPUs of other jobs.
     """
@@ -250,18 +250,18 @@ def _without(job: TrainingJob, annotations: Changes) -> Changes:
 
 
 def _from_start(job: TrainingJob) -> dict[str, str | None]:
-    """Return the annotations of a template for settings that take effect at the start of the job.
+    """Return the template annotations for settings that take effect at the start of the job.
 
-    They may have been edited since the job was created. The last good value of a setting that is
-    malformed now stays.
+    The user may have edited the settings since the job was created. A setting that is malformed now
+    keeps its last well-formed value.
     """
     present = OF_A_JOB.intersection((*job.annotations, *job.template_settings))
     stated = {key: job.annotations.get(key) for key in present}
     return {key: text for key, text in stated.items() if text is None or parsed(key, text)}
 
 
-def _parts(group: ReplicaGroup, plan: Plan) -> str | None:
-    """Return the annotation with each pod's GPU share, for the webhook."""
+def _slots_annotation(group: ReplicaGroup, plan: Plan) -> str | None:
+    """Return the annotation with the GPU share and slot of each pod, which the webhook reads."""
     type_ = group.type.lower()
     slots = {key.index: slot for key, slot in plan.slots.items() if key.type == type_}
     share = plan.shares.get(type_)
@@ -278,7 +278,7 @@ def _templates(
         changes[group.key] = {
             "template": {
                 "metadata": {"annotations": dict(annotations)},
-                # kfext keeps no affinity of a template beyond the bounds.
+                # kfext stores no affinity of a template that exceeds the bounds.
                 "spec": {"affinity": {} if group.excess else affinity(current)},
             }
         }
@@ -286,9 +286,9 @@ def _templates(
 
 
 def _on_templates(raw: Raw, job: TrainingJob, changes: Changes) -> Changes:
-    """Return the change of the spec that changes the templates, by key of the replica type.
+    """Return the change of a job's spec that makes `changes`, by replica type, to its templates.
 
-    Templates that are rendered can only change while the job is suspended.
+    Rendered templates can only change while the job is suspended.
     """
     if not changes or (job.kind.rendered and not job.suspend):
         return {}
@@ -301,7 +301,7 @@ def _resized(changes: Changes, job: TrainingJob, *, workers: int) -> Changes:
 
 
 def _preferring_planned_nodes(affinity: Raw, plan: Plan | None) -> Changes:
-    """Return the affinity with a preference for the planned nodes, without earlier such terms."""
+    """Return the change of an affinity that prefers the nodes of `plan` and of no earlier plan."""
     current = sequence(mapping(affinity.get("nodeAffinity")).get(PREFERRED))
     terms = [term for term in current if not _is_preference(mapping(term))]
     nodes = plan.nodes if plan else ()
@@ -327,7 +327,7 @@ def _is_preference(term: Raw) -> bool:
 
 
 def _preferring_one_node(affinity: Raw, job_name: str) -> Changes:
-    """Return the affinity with a preference for the node of the job's other pods."""
+    """Return the change of an affinity that prefers the node of the job's other pods."""
     term = {
         "weight": _WEIGHT,
         "podAffinityTerm": {

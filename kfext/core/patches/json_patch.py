@@ -14,15 +14,15 @@ Operation: TypeAlias = dict[str, Any]
 Changes: TypeAlias = dict[str, Any]
 """The wanted changes as a merge patch (RFC 7386): None removes a member.
 
-Items in place of a list change single objects of the list."""
+`Items` as a value change single objects of a list."""
 
 
 class Unpatchable(ValueError):  # noqa: N818 - an answer more than an error
-    """A parent of a wanted field is neither absent nor an object; the message names it."""
+    """A parent of a wanted field is present, but no object or list; the message names it."""
 
 
 def operations(document: Mapping[str, Any], changes: Changes) -> list[Operation]:
-    """Return the operations that merge `changes` into `document`; none if it has them already.
+    """Return the operations that merge `changes` into `document`, as few as possible.
 
     Absent parents (and null parents, which Go writes for empty maps) are created in one operation.
     Raises Unpatchable.
@@ -36,7 +36,7 @@ def _merge_items(
     """Yield the operations that change or add objects of a list; each position is tested first."""
     current = document.get(key)
     if current is None:
-        yield write(document, key, path, _created(wanted))
+        yield write(document, key, path, _created_items(wanted))
         return
     if not isinstance(current, list | tuple):
         raise Unpatchable(f"{path} is no list")
@@ -44,8 +44,8 @@ def _merge_items(
     for name, changes in wanted.changes.items():
         position = positions.get(name)
         if position is None:
-            (made,) = _created(Items(wanted.key, {name: changes}))
-            yield {"op": "add", "path": f"{path}/-", "value": made}
+            (created,) = _created_items(Items(wanted.key, {name: changes}))
+            yield {"op": "add", "path": f"{path}/-", "value": created}
             continue
         item = f"{path}/{position}"
         if edits := list(_merge(current[position], changes, path=item)):
@@ -71,8 +71,8 @@ def _merge(document: Mapping[str, Any], changes: Changes, *, path: str) -> Itera
             if type(current) is not type(wanted) or current != wanted:
                 yield write(document, key, target, wanted)
         elif current is None:
-            if made := _without_removals(wanted):
-                yield write(document, key, target, made)
+            if created := _without_removals(wanted):
+                yield write(document, key, target, created)
         elif isinstance(current, Mapping):
             yield from _merge(current, wanted, path=target)
         else:
@@ -80,12 +80,12 @@ def _merge(document: Mapping[str, Any], changes: Changes, *, path: str) -> Itera
 
 
 def write(document: Mapping[str, Any], key: str, path: str, value: object) -> Operation:
-    """Return the operation that sets the member `key`, at `path`, of a document."""
+    """Return the operation that sets the member `key` of an object; `path`: its JSON pointer."""
     return {"op": "replace" if key in document else "add", "path": path, "value": value}
 
 
 def appended(present: object, value: object, *at: str) -> Operation:
-    """Return the operation that appends a value to the list `present`, or creates the list."""
+    """Return the operation that appends a value to the list at a path, now `present` or None."""
     if present is None:
         return {"op": "add", "path": pointer(*at), "value": [value]}
     return {"op": "add", "path": pointer(*at, "-"), "value": value}
@@ -93,17 +93,17 @@ def appended(present: object, value: object, *at: str) -> Operation:
 
 def _without_removals(changes: Changes) -> Changes:
     """Return the members to create for an absent object."""
-    made = {key: _made(value) for key, value in changes.items()}
-    return {key: value for key, value in made.items() if value not in (None, {})}
+    created = {key: _created_value(value) for key, value in changes.items()}
+    return {key: value for key, value in created.items() if value not in (None, {})}
 
 
-def _made(value: object) -> object:
+def _created_value(value: object) -> object:
     if isinstance(value, Items):
-        return _created(value)
+        return _created_items(value)
     return _without_removals(value) if isinstance(value, dict) else value
 
 
-def _created(items: Items) -> list[Changes]:
+def _created_items(items: Items) -> list[Changes]:
     """Return the objects to create for an absent list."""
     return [
         {items.key: name, **_without_removals(changes)} for name, changes in items.changes.items()
@@ -130,20 +130,20 @@ def _apply(document: Any, operation: Operation) -> None:
     if op == "move":
         source, moved = _parent(document, operation["from"])
         op, value = "add", source.pop(moved)
-    where, last = _parent(document, operation["path"])
-    in_list = isinstance(where, list)
+    holder, last = _parent(document, operation["path"])
+    in_list = isinstance(holder, list)
     if op == "add" and in_list:
-        where.insert(len(where) if last == "-" else int(last), value)
+        holder.insert(len(holder) if last == "-" else int(last), value)
         return
     key = int(last) if in_list else last
     if op == "add":
-        where[key] = value
+        holder[key] = value
         return
-    current = where[key]
+    current = holder[key]
     if op == "remove":
-        del where[key]
+        del holder[key]
     elif op == "replace":
-        where[key] = value
+        holder[key] = value
     elif op != "test" or current != value:
         raise ValueError(current)
 

@@ -1,6 +1,6 @@
-"""The manifest of a placeholder: a pod with the requests of a gang member, which never runs.
+"""The manifest of a placeholder: a pod with the requests of a gang member, which does nothing.
 
-An autoscaler adds a node for it, and kube-scheduler binds it there. Any pod of a user preempts it.
+An autoscaler adds a node for it, and kube-scheduler binds it there. The pods of users preempt it.
 """
 
 import math
@@ -15,7 +15,7 @@ from kfext.model.tolerant import mapping, sequence
 from kfext.names import HOSTNAME, NEW_NODES_NAMESPACE, PLACEHOLDER_OF, PREFERRED, REQUIRED
 
 MOST_NODE_TERMS = 64
-"""The most terms of the node affinity of a placeholder: each volume of a pod multiplies them."""
+"""The most node-affinity terms of a placeholder: each volume of a pod multiplies their number."""
 
 
 def placeholder(
@@ -23,14 +23,11 @@ def placeholder(
 ) -> dict[str, Any]:
     """Return the placeholder of a member of a gang that is placed within limits.
 
-    `template`: the template of PLACEHOLDER_TEMPLATE, with one container.
+    `template`: the pod template of PLACEHOLDER_TEMPLATE, with one container.
     """
     metadata, spec = mapping(template.get("metadata")), mapping(template.get("spec"))
     constraints = member.constraints
-    affinity = {
-        **_near(job_uid, constraints, limits),
-        **_on_nodes(constraints),
-    }
+    affinity = {**_near(job_uid, constraints, limits), **_on_nodes(constraints)}
     container = mapping(next(iter(sequence(spec.get("containers"))), {}))
     tolerations = [toleration.written() for toleration in constraints.tolerations]
     return {
@@ -61,15 +58,15 @@ def _resources(requests: Resources) -> dict[str, dict[str, str]]:
 
 
 def _near(job_uid: str, constraints: Constraints, limits: Limits) -> dict[str, Any]:
-    own = {"labelSelector": {"matchLabels": {PLACEHOLDER_OF: job_uid}}}
-    same_node = {**own, "topologyKey": HOSTNAME}
+    selector = {"labelSelector": {"matchLabels": {PLACEHOLDER_OF: job_uid}}}
+    same_node = {**selector, "topologyKey": HOSTNAME}
     affinity: dict[str, Any] = {}
-    if constraints.exclusive:  # ports of the node too
+    if constraints.exclusive:  # pods with anti-affinity or host ports
         affinity["podAntiAffinity"] = {REQUIRED: [same_node]}
     if on_one_node([constraints], limits):
         affinity["podAffinity"] = {REQUIRED: [same_node]}
     elif limits.topology_keys:
-        term = {**own, "topologyKey": limits.topology_keys[0]}
+        term = {**selector, "topologyKey": limits.topology_keys[0]}
         affinity["podAffinity"] = {PREFERRED: [{"weight": 100, "podAffinityTerm": term}]}
     return affinity
 
@@ -80,23 +77,23 @@ def node_terms(constraints: Constraints) -> int:
 
 
 def _lists(constraints: Constraints) -> list[tuple[Term, ...]]:
-    """Return lists of terms: a node has to match a term of each. Equal volumes share a list."""
+    """Return lists of terms: a node must match a term of each list. Equal volumes share a list."""
     lists = dict.fromkeys((constraints.terms, *constraints.volumes.terms))
     return [terms for terms in lists if terms is not None]
 
 
 def _on_nodes(constraints: Constraints) -> dict[str, Any]:
-    """Return the affinity to the nodes that a pod and its volumes allow."""
+    """Return the affinity to the nodes that the pod's own terms and its volumes allow."""
     lists = _lists(constraints)
     if not lists:
         return {}
-    joined = [list(_parts(terms)) for terms in product(*lists)]
-    terms = [{key: value for part in parts for key, value in part} for parts in joined]
+    joined = [list(_joined(terms)) for terms in product(*lists)]
+    terms = [{key: value for field in fields for key, value in field} for fields in joined]
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
 
 
-def _parts(terms: Iterable[Term]) -> Iterator[list[tuple[str, list[dict[str, Any]]]]]:
-    """Yield the fields of a term that requires all of several terms."""
+def _joined(terms: Iterable[Term]) -> Iterator[list[tuple[str, list[dict[str, Any]]]]]:
+    """Yield the members of a term that requires all of several terms."""
     terms = tuple(terms)
     expressions = [_written(item) for term in terms for item in term.expressions]
     fields = [_written(item) for term in terms for item in term.fields]

@@ -26,25 +26,26 @@ _ANNOTATIONS = pointer("metadata", "annotations")
 def pin(pod: Pod, node: str, *, share: GpuShare | None = None) -> list[Operation]:
     """Return the operations that pin a gated pod to `node` and ungate it.
 
-    `share`: its GPU share on that node.
+    `share`: its GPU share; None means that it has none.
     """
     terms: list[Operation] = []
     if share is not None:  # its pod has annotations
         path = _ANNOTATIONS + pointer(GPU_TERMS)
         terms = [{"op": "add", "path": path, "value": encode_terms(share)}]
-    return [_same(pod), *terms, *pinned(pod.affinity, node), *_without_gate(pod)]
+    return [_uid_test(pod), *terms, *pinned(pod.affinity, node), *_without_gate(pod)]
 
 
 def ungate(pod: Pod) -> list[Operation]:
     """Return the operations that ungate a pod without a pin: kube-scheduler chooses its node."""
-    return [_same(pod), *_without_gate(pod)]
+    return [_uid_test(pod), *_without_gate(pod)]
 
 
 def resize(pod: Pod, size: CpuSize, *, container: str) -> Body:
     """Return the strategic merge patch that resizes a container of a running pod in place.
 
-    The resource version makes every other write a conflict, because the size is for one state of
-    the pod. A pod that requests no CPU gets a request of 0: the API server would set the limit.
+    The patch has the resource version, so that any other write is a conflict: the size is for one
+    state of the pod. A pod that requests no CPU gets a request of 0; else the API server would set
+    its request to the limit.
     """
     resources: Body = {}
     request = size.request
@@ -63,34 +64,31 @@ def resize(pod: Pod, size: CpuSize, *, container: str) -> Body:
 def request_patch(pod: Pod, number: int) -> list[Operation]:
     """Return the operations that request checkpoint `number` of a pod's job, counted from 1.
 
-    If the pod has no annotations yet, the version is tested too: annotations that another client
-    has added since must not be lost.
+    If the pod has no annotations yet, its resource version is tested too: annotations that another
+    client has added since must not be lost.
     """
     request = str(number)
-    same = _same(pod)
+    uid_test = _uid_test(pod)
     if pod.annotated:
         path = _ANNOTATIONS + pointer(CHECKPOINT_REQUEST)
-        return [same, {"op": "add", "path": path, "value": request}]
+        return [uid_test, {"op": "add", "path": path, "value": request}]
     version = {"op": "test", "path": "/metadata/resourceVersion", "value": pod.resource_version}
-    first = {"op": "add", "path": _ANNOTATIONS, "value": {CHECKPOINT_REQUEST: request}}
-    return [same, version, first]
+    annotations = {"op": "add", "path": _ANNOTATIONS, "value": {CHECKPOINT_REQUEST: request}}
+    return [uid_test, version, annotations]
 
 
-def _same(pod: Pod) -> Operation:
-    """Return the test of the uid: a new pod may have the same name."""
+def _uid_test(pod: Pod) -> Operation:
+    """Return the operation that tests the uid: a new pod may have the same name."""
     return {"op": "test", "path": "/metadata/uid", "value": pod.uid}
 
 
 def _without_gate(pod: Pod) -> list[Operation]:
     path = f"/spec/schedulingGates/{pod.gate}"
-    return [
-        {"op": "test", "path": f"{path}/name", "value": GATE},
-        {"op": "remove", "path": path},
-    ]
+    return [{"op": "test", "path": f"{path}/name", "value": GATE}, {"op": "remove", "path": path}]
 
 
 def pinned(affinity: object, node: str) -> list[Operation]:
-    """Return the operations on a pod that pin it to `node`; `affinity`: as the pod has it."""
+    """Return the operations that pin a pod to `node`; `affinity`: the pod's present affinity."""
     name_term = {"key": NAME_FIELD, "operator": "In", "values": [node]}
     affinity = mapping(affinity)
     node_affinity = mapping(affinity.get("nodeAffinity"))

@@ -1,4 +1,4 @@
-"""The nodes that a gang may use: one answer for the solver, the barrier and the reservation."""
+"""The nodes that a gang may use: the same for the solver, for `still_fits` and the reservation."""
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from kfext.core.placement.gang import Batch, Gang, Limits
 class Candidates:
     """The rows of a ledger that a gang may use.
 
-    `limits`: the limits, including the terms of the pods themselves.
-    `ledger`: the ledger without the slots that the limits close.
-    `occupied`: the same ledger, or as if all training jobs had ended.
-    `possible`: by batch, the rows that its constraints and the limits allow.
-    `open`: by batch, the possible rows where no other pod has its exclusive ports and terms.
+    `limits`: the limits, including the affinity of the pods themselves.
+    `ledger`: the ledger in which the slots that the limits close are full.
+    `occupied`: the ledger on which other pods count: `ledger`, or `ledger` without training jobs.
+    `possible`: for each batch, the rows that its constraints and the limits allow.
+    `open`: for each batch, the possible rows where no other pod has its exclusive ports and terms.
     """
 
     limits: Limits
@@ -29,7 +29,7 @@ class Candidates:
 
 
 def candidates(
-    wanted: Gang,
+    gang: Gang,
     ledger: Ledger,
     limits: Limits,
     *,
@@ -38,17 +38,17 @@ def candidates(
 ) -> Candidates:
     """Return the rows that a gang may use, regardless of their free capacity.
 
-    `ignoring`: claims of the gang itself.
-    `ended`: whether all training jobs count as ended.
+    `ignoring`: the claims of the gang itself, which do not exclude it.
+    `ended`: whether all training jobs are assumed to have ended.
     """
-    limits = limits.with_terms(batch.constraints for batch in wanted.batches)
+    limits = limits.with_terms(batch.constraints for batch in gang.batches)
     per_node, ledger = limits.per_node, ledger.closing(limits.closed)
-    shut = [
+    excluded = [
         row
         for row, node in enumerate(ledger.nodes if per_node else ())
         if node and not all(limit.allows(node) for limit in per_node)
     ]
-    possible = [_without(ledger.eligible(batch.constraints), shut) for batch in wanted.batches]
+    possible = [_without(ledger.eligible(batch.constraints), excluded) for batch in gang.batches]
     occupied = ledger.without(lambda tier: tier.of_job) if ended else ledger
     return Candidates(
         limits=limits,
@@ -57,7 +57,7 @@ def candidates(
         possible=possible,
         open=[
             _beside_others(batch, occupied, mask, ignoring=ignoring)
-            for batch, mask in zip(wanted.batches, possible, strict=True)
+            for batch, mask in zip(gang.batches, possible, strict=True)
         ],
     )
 
@@ -67,7 +67,7 @@ def _beside_others(
 ) -> Mask:
     """Return a mask without the rows where other pods have exclusive ports or terms of the batch.
 
-    If the batch has affinity to certain pods, only the rows of these pods remain.
+    If the batch has affinity to pods that exist, only their rows remain.
     """
     taken = ledger.rows_with_any(batch.constraints.exclusive, ignoring=ignoring)
     mask, together = _without(mask, taken), batch.constraints.together

@@ -27,9 +27,9 @@ _LARGEST_TOTAL = 2**62
 class Member:
     """One pod of a gang.
 
-    `guaranteed`: whether its QoS class is Guaranteed, which scores use.
-    `cpu_limit`: its CPU limit in millicores, or None without a limit.
-    `card`: its share of a GPU, or None for a pod without a share.
+    `guaranteed`: whether its QoS class is Guaranteed, so that it cannot burst.
+    `cpu_limit`: its CPU limit in millicores; None means that it has no limit.
+    `card`: the need of its GPU share; None means that it has no share.
     """
 
     key: ReplicaKey
@@ -57,8 +57,8 @@ class Gang:
     """The members to place.
 
     `members`: all members, in rank order.
-    `resources`: the names of the resources, in the order of all amounts.
-    `batches`: the same members as batches.
+    `resources`: the names of the requested resources; arrays of amounts are in this order.
+    `batches`: the same members, divided into batches.
     `total`: the sum of the requests of all members, shape (resources,).
     """
 
@@ -90,7 +90,7 @@ class Gang:
 
 
 def max_anti_affine(pods: Iterable[tuple[Constraints, int]]) -> int:
-    """Return the most pods that one rule keeps on different nodes; each of `pods` has a count."""
+    """Return the most pods that one rule keeps apart; `pods`: constraints, each with a count."""
     counts: dict[Exclusive, int] = {}
     for constraints, count in pods:
         for item in constraints.exclusive:
@@ -148,9 +148,9 @@ def present(job: TrainingJob, pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
 
 
 def due_pods(job: TrainingJob, live: Mapping[ReplicaKey, Pod]) -> int:
-    """Return the number of pods of a job that exist together once the operator has created them.
+    """Return the number of pods that a job should have now.
 
-    The operator creates the pods of a type together, and not before the types that it depends on
+    The operator creates the pods of a type together, but only after the types that it depends on
     are ready or complete. `live`: the pods of the job that are not being deleted, by replica.
     """
     created = {key.type for key in live}
@@ -159,30 +159,30 @@ def due_pods(job: TrainingJob, live: Mapping[ReplicaKey, Pod]) -> int:
 
 
 def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:
-    """Return every replica of a job in rank order.
+    """Return a member for each replica of a job, in rank order.
 
-    An existing pod counts by its own requests, which admission may have changed; a replica without
-    a pod counts by its template.
+    A replica with a pod has the requests of this pod, which admission may have changed; a replica
+    without a pod has the requests of its template.
     """
     existing = {pod.replica: pod for pod in pods}
     members = []
-    spec: ReplicaGroup | Pod
+    owner: ReplicaGroup | Pod
     for key, group in job.replicas():
         # A queued job has no pods, and each lookup would hash its key.
         pod = existing.get(key) if existing else None
         if pod is None or pod.constraints is None:
-            constraints, spec = group.constraints, group
+            constraints, owner = group.constraints, group
         else:
-            constraints, spec = pod.constraints, pod
-        requests, card = spec.requests, group.share.need if group.share else None
-        if card is not None and spec is not group:
+            constraints, owner = pod.constraints, pod
+        requests, card = owner.requests, group.share.need if group.share else None
+        if card is not None and owner is not group:
             requests, card = _of_slot(requests, card)
-        members.append(Member(key, requests, constraints, spec.guaranteed, spec.cpu_limit, card))
+        members.append(Member(key, requests, constraints, owner.guaranteed, owner.cpu_limit, card))
     return members
 
 
 def _of_slot(requests: Resources, need: CardNeed) -> tuple[Resources, CardNeed | None]:
-    """Return the requests and GPU share of a pod with a slot: only this slot may serve it."""
+    """Return the requests and GPU share of an existing pod: only its own slot may serve it."""
     units = slot_units(requests)
     if not units:
         return requests, None  # the webhook missed it, so it uses a whole GPU
@@ -195,15 +195,15 @@ def _of_slot(requests: Resources, need: CardNeed) -> tuple[Resources, CardNeed |
 class Limits:
     """The limits within which a gang is placed, or a reservation is made for it.
 
-    Limits are part of the key of cached answers. No field has a default, so that the type checker
+    Cached answers have the limits in their key. No field has a default, so that the type checker
     finds a limit that is not passed on.
 
     `on_nodes`: the limits on the nodes that the gang may use.
     `doubted`: the nodes that it uses only if it fits nowhere else.
-    `closed`: the slots of nodes that may not be shared.
-    `topology_keys`: labels of nodes, the widest domain first, such as a zone and then a rack.
-    `assumed_burst`: the millicores that a pod without a CPU limit is assumed to use if it can, or
-        None to ignore the CPU beyond requests.
+    `closed`: the slots that it may not have a share of.
+    `topology_keys`: keys of node labels, the widest domain first, such as the zone, then the rack.
+    `assumed_burst`: the millicores that a pod without a CPU limit is assumed to use if it can; None
+        means that CPU beyond requests does not count.
     """
 
     on_nodes: tuple[Limit, ...]
@@ -213,34 +213,34 @@ class Limits:
     assumed_burst: int | None
 
     def with_terms(self, pods: Iterable[Constraints]) -> Self:
-        """Return the limits of a gang of such pods, which may themselves require a single node."""
+        """Return the limits for a gang of pods that may by themselves require a single node."""
         together = any(constraints.together for constraints in pods)
         return replace(self, on_nodes=(*self.on_nodes, MaxNodes(1))) if together else self
 
     @property
     def max_nodes(self) -> int | None:
-        """The most nodes that the gang may use, or None without a limit."""
+        """The most nodes that the gang may use; None means any number."""
         numbers = (limit.number for limit in self.on_nodes if isinstance(limit, MaxNodes))
         return min(numbers, default=None)
 
     @property
     def after_failure(self) -> bool:
-        """Whether nodes are excluded because the gang failed there."""
+        """Whether nodes are excluded because the gang failed on them."""
         return any(isinstance(limit, Excluded) for limit in self.on_nodes)
 
     @property
     def per_node(self) -> tuple[Limit, ...]:
-        """The limits that concern single nodes. Most gangs have no such limit."""
+        """The limits that exclude single nodes."""
         return tuple(limit for limit in self.on_nodes if limit.why)
 
     def allow(self, nodes: Collection[str]) -> bool:
-        """Return whether a whole gang may be on these nodes."""
+        """Return whether the whole gang may be on these nodes together."""
         return all(limit.allow_set(nodes) for limit in self.on_nodes)
 
 
 def on_one_node(constraints: Iterable[Constraints], limits: Limits) -> bool:
-    """Return whether pods of a gang with these constraints must all be on one node."""
-    return limits.max_nodes == 1 or any(each.together for each in constraints)
+    """Return whether all pods of a gang with these constraints must be on one node."""
+    return limits.max_nodes == 1 or any(pod_constraints.together for pod_constraints in constraints)
 
 
 def limits_of(

@@ -27,13 +27,15 @@ _CAUSES = 3
 """The most causes in a message, the most frequent first."""
 
 
-def no_place(gang: Gang, rows: Candidates, *, free: Amounts, kept_for: str, ever: bool) -> Verdict:
+def no_place(
+    gang: Gang, rows: Candidates, *, free: Amounts, kept_for: str, fits_empty: bool
+) -> Verdict:
     """Return the refusal of a gang that cannot be placed now.
 
     `rows`: the rows that it may use.
     `free`: the free amounts without and with the capacity that is kept for the job `kept_for`,
         shape (2, resources, rows).
-    `ever`: whether the gang would fit the empty cluster.
+    `fits_empty`: whether the gang would fit if the nodes were empty.
     """
     ledger, limits, possible = rows.ledger, rows.limits, rows.possible
     narrowest = min(range(len(possible)), key=lambda i: np.count_nonzero(possible[i]))
@@ -53,16 +55,16 @@ def no_place(gang: Gang, rows: Candidates, *, free: Amounts, kept_for: str, ever
     why = [*shortages, *_apart(gang, most)] or [
         _taken_ports(gang, possible, rows.open) or _in_pieces(limits.max_nodes)
     ]
-    if not ever:
+    if not fits_empty:
         why.append("it would not fit even if the nodes were empty")
     verb, where = ("need", _where(limits.max_nodes)) if len(gang.members) > 1 else ("needs", "")
     needs = f"{pods(len(gang.members))} {verb} {_amounts(gang)}{where}"
     message = "; ".join((needs, *why, *eligible))
-    return Verdict(REASON_NO_ROOM if ever else REASON_TOO_BIG, message)
+    return Verdict(REASON_NO_ROOM if fits_empty else REASON_TOO_BIG, message)
 
 
 def _eligible(gang: Gang, narrowest: int, rows: Candidates) -> Iterator[str]:
-    """Yield the number of nodes eligible for the narrowest batch, then the causes of exclusion."""
+    """Yield a clause on the nodes eligible for the narrowest batch, then clauses on the others."""
     ledger, possible = rows.ledger, rows.possible
     if not ledger.node_count:
         yield "the cluster has no nodes"
@@ -84,24 +86,24 @@ def _eligible(gang: Gang, narrowest: int, rows: Candidates) -> Iterator[str]:
 
 
 def _causes(batch: Batch, rows: Candidates, *, who: str) -> Iterator[str]:
-    """Yield the number of nodes that each obstacle excludes, the most frequent first.
+    """Yield clauses on the number of nodes that each obstacle excludes, the most frequent first.
 
-    The limits of the job are always named: its user can change them.
+    The limits of the job are always named, because its user can change them.
     """
     ledger = rows.ledger
     obstacles, fit = ledger.excluded(batch.constraints), ledger.eligible(batch.constraints)
-    named = [(count, in_words(why, number=count, pods=who)) for why, count in obstacles.items()]
+    causes = [(count, in_words(why, number=count, pods=who)) for why, count in obstacles.items()]
     limits = [
-        (shut, f"{nodes(shut)} {limit.why}")
+        (count, f"{nodes(count)} {limit.why}")
         for limit in rows.limits.per_node
-        if (shut := sum(not limit.allows(node) for node in _nodes(ledger, fit)))
+        if (count := sum(not limit.allows(node) for node in _nodes(ledger, fit)))
     ]
     if shared := ledger.node_count - sum(obstacles.values()) - int(np.count_nonzero(fit)):
-        named.append((shared, f"{nodes(shared)} without a {HOSTNAME} label of its own"))
-    named.sort(key=_rank)
+        causes.append((shared, f"{nodes(shared)} without a {HOSTNAME} label of its own"))
+    causes.sort(key=_rank)
     others = max(_CAUSES - len(limits), 0)
-    yield from (words for _, words in sorted([*limits, *named[:others]], key=_rank))
-    if more := sum(count for count, _ in named[others:]):
+    yield from (words for _, words in sorted([*limits, *causes[:others]], key=_rank))
+    if more := sum(count for count, _ in causes[others:]):
         yield f"{more} more node{'s are' if more > 1 else ' is'} excluded"
 
 
@@ -111,7 +113,7 @@ def _rank(cause: tuple[int, str]) -> tuple[int, str]:
 
 
 def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) -> str:
-    """Return the number of eligible nodes with a taken host port in words, or an empty string."""
+    """Return a clause on the eligible nodes with a taken host port, or an empty string."""
     for batch, mask, free in zip(gang.batches, possible, open_, strict=True):
         numbers = [str(number) for _, number in batch.constraints.host_ports]
         if numbers and (taken := np.count_nonzero(mask & ~free)):
@@ -123,7 +125,7 @@ def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) ->
 
 
 def _cards(gang: Gang, ledger: Ledger, mask: Mask) -> Iterator[str]:
-    """Yield the obstacles that exclude slots of some nodes for a gang that shares GPUs."""
+    """Yield clauses on slots that cannot be shared, for a gang that shares GPUs."""
     if not any(name.startswith(COUNTS) for name in gang.resources):
         return
     nodes = _nodes(ledger, mask)
@@ -150,7 +152,7 @@ def _where(max_nodes: int | None) -> str:
 
 
 def _in_pieces(max_nodes: int | None) -> str:
-    """Return the refusal of a gang although each resource by itself suffices."""
+    """Return the clause for a gang that does not fit although there is enough of each resource."""
     if max_nodes == 1:
         return "no single node has all of it"
     some = "" if max_nodes is None else f"{max_nodes} of "
@@ -158,7 +160,7 @@ def _in_pieces(max_nodes: int | None) -> str:
 
 
 def _apart(gang: Gang, most: int) -> Iterator[str]:
-    """Yield the term or port that needs a node per pod, if `most` nodes are too few for it."""
+    """Yield a clause on anti-affinity, or on a host port that more than `most` pods want."""
     if gang.apart and any(batch.constraints.apart for batch in gang.batches):
         yield f"by its anti-affinity, {gang.max_anti_affine} of its pods need a node each"
         return
@@ -184,7 +186,7 @@ def _amounts(gang: Gang) -> str:
 def _shortage(
     gang: Gang, number: int, free: Amounts, max_nodes: int | None, kept_for: str
 ) -> str | None:
-    """Return the missing amount of a resource on the freest nodes in words, or None."""
+    """Return a clause on the missing amount of a resource on the freest nodes, or None."""
     resource, wanted = gang.resources[number], int(gang.total[number])
     freest = np.sort(np.maximum(free, 0))[:, ::-1]
     most, total = freest[:, :1].sum(axis=1), freest[:, :max_nodes].sum(axis=1)

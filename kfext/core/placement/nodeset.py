@@ -1,12 +1,12 @@
 """Divide a gang that no single node holds over the best node set, on nodes near each other.
 
 The division is chosen first, by its cost (core.placement.score), then its nodes, by their ranking.
-Consecutive ranks stay together, the lowest on the largest share and the highest on the smallest,
-because the highest ranks are the elastic surplus.
+Consecutive ranks stay together. The highest are on the node with the smallest share, because
+scaling down removes the highest ranks, and so frees this node first.
 
 Members in one rack communicate over fewer and less shared links than members in two racks. So a
 gang is placed in a domain of the narrowest level that holds it, else of the next wider level, else
-anywhere.
+anywhere. A position is the index of a node in the pool (core.placement.pool).
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from kfext.core.placement.score import (
     Weights,
     cost,
     costs,
-    even,
+    even_shares,
     fullest,
 )
 
@@ -33,7 +33,7 @@ SPREAD = 2
 """The largest balanced node set, as a multiple of the fewest nodes that hold the gang."""
 
 _TRIES = 12
-"""The most sizes of a node set tried for unequal members; for equal members the first is right."""
+"""The most sizes of a node set that are tried for unequal members; equal members fit the first."""
 
 
 def divide(
@@ -45,9 +45,9 @@ def divide(
     balanced: int | None = None,
     bound: Bound | None = None,
 ) -> Rows | None:
-    """Return the row of each member, or None without a node set that holds the gang.
+    """Return the row of each member, or None: no node set holds the gang.
 
-    `balanced`: the most nodes that balance may use; by default it follows from the pool.
+    `balanced`: the most nodes that a gang may use for balance; by default it follows from the pool.
     `bound`: the limit of the searches for unlike members (core.placement.pool); 0 disables them.
     """
     if not pool.may_hold(gang):
@@ -58,11 +58,11 @@ def divide(
     if balanced is not None:
         sizes = sizes[sizes <= max(balanced, sizes.min())]
     if len(gang.batches) == 1:
-        spots, shares = _nodes(pool, count, int(sizes[0]), ranking=ranking)
+        spots, shares = _best_nodes(pool, count, int(sizes[0]), ranking=ranking)
         return np.repeat(pool.rows[spots], shares)
-    even_ = _balanced(gang, pool, sizes[:_TRIES], ranking=ranking)
-    chosen = _unlike(gang, pool, even_, ranking=ranking, weights=weights, bound=bound)
-    return None if chosen is None else pool.rows[chosen]
+    balanced_spots = _balanced(gang, pool, sizes[:_TRIES], ranking=ranking)
+    best = _unlike(gang, pool, balanced_spots, ranking=ranking, weights=weights, bound=bound)
+    return None if best is None else pool.rows[best]
 
 
 def fewest_nodes(capacity: Counts, count: int) -> int:
@@ -79,9 +79,9 @@ def divisions(capacity: Counts, count: int, *, weights: Weights) -> tuple[Counts
     capacity = np.sort(capacity)[::-1]
     fewest = int(np.searchsorted(np.cumsum(capacity), count)) + 1
     sizes = np.arange(fewest, min(SPREAD * fewest, len(capacity), count) + 1)
-    prices = costs(count, sizes, fullest(capacity, count, sizes), weights=weights)
-    cheapest = np.argsort(prices, kind="stable")
-    return sizes[cheapest], prices[cheapest]
+    cost_by_size = costs(count, sizes, fullest(capacity, count, sizes), weights=weights)
+    cheapest = np.argsort(cost_by_size, kind="stable")
+    return sizes[cheapest], cost_by_size[cheapest]
 
 
 def _balanced(gang: Gang, pool: Pool, sizes: Counts, *, ranking: Ranking) -> Rows | None:
@@ -91,7 +91,7 @@ def _balanced(gang: Gang, pool: Pool, sizes: Counts, *, ranking: Ranking) -> Row
     """
     count = len(gang.members)
     for size in sizes:
-        spots, shares = _nodes(pool, count, int(size), ranking=ranking)
+        spots, shares = _best_nodes(pool, count, int(size), ranking=ranking)
         for limit in (shares, count):
             placed = fill(gang, pool.only(spots), limit=limit)
             if placed is not None:
@@ -99,11 +99,11 @@ def _balanced(gang: Gang, pool: Pool, sizes: Counts, *, ranking: Ranking) -> Row
     return None
 
 
-def _nodes(pool: Pool, count: int, size: int, *, ranking: Ranking) -> tuple[Rows, Counts]:
+def _best_nodes(pool: Pool, count: int, size: int, *, ranking: Ranking) -> tuple[Rows, Counts]:
     """Return the best `size` positions for the most even division, and the share of each.
 
-    Where equal shares are possible (up to one member), these are the best nodes by ranking with
-    capacity for them; else they are the nodes with the most capacity.
+    If shares that differ by one member at most are possible, these are the best nodes by ranking
+    that can hold them; else they are the nodes with the most capacity.
     """
     share, more = divmod(count, size)
     able = np.flatnonzero(pool.capacity >= share)
@@ -114,9 +114,9 @@ def _nodes(pool: Pool, count: int, size: int, *, ranking: Ranking) -> tuple[Rows
         ranks[first] = np.arange(more) + np.iinfo(np.int64).min
         return able[_lowest(ranks, size)], np.full(size, share) + (np.arange(size) < more)
     least = np.partition(pool.capacity, len(pool.capacity) - size)[len(pool.capacity) - size]
-    roomy = np.flatnonzero(pool.capacity >= least)
-    spots = roomy[np.lexsort((ranking(pool.rows[roomy]), -pool.capacity[roomy]))[:size]]
-    return spots, even(pool.capacity[spots], count)
+    largest = np.flatnonzero(pool.capacity >= least)
+    spots = largest[np.lexsort((ranking(pool.rows[largest]), -pool.capacity[largest]))[:size]]
+    return spots, even_shares(pool.capacity[spots], count)
 
 
 def _lowest(ranks: Counts, number: int) -> Rows:
@@ -136,9 +136,10 @@ def _unlike(
     weights: Weights,
     bound: Bound | None,
 ) -> Rows | None:
-    """Return the cheapest division found for members that differ.
+    """Return the position of each member in the cheapest division found for members that differ.
 
-    A balanced division may use more nodes than it should, or may not be found at all.
+    `balanced`: the positions in a balanced division, if one was found; it may use more nodes than
+        necessary.
     """
     searches = bound is None or bound.left > 0
     placements = [] if balanced is None else [balanced]
@@ -146,21 +147,21 @@ def _unlike(
     placements = [placed for placed in placements if pool.allows(placed)]
     if not placements:
         return searched(gang, pool, ranking=ranking, bound=bound) if searches else None
-    least = _at_least(gang, pool)
+    least = _lower_bound(gang, pool)
     most = min(len(np.unique(placed)) for placed in placements)
     if searches:
         sizes = range(least, (most - 1) // SPREAD + 1)  # on less than half as many nodes
         tighter = searched(gang, pool, ranking=ranking, sizes=sizes, bound=bound) if sizes else None
         placements += [] if tighter is None else [tighter]
     divisions = [np.unique(placed, return_counts=True)[1].tolist() for placed in placements]
-    # Balance is not worth many more nodes than are provably needed.
+    # No division may use more than SPREAD times as many nodes as are certainly needed.
     most = max(SPREAD * least, min(map(len, divisions)))
     allowed = [number for number, shares in enumerate(divisions) if len(shares) <= most]
     return placements[min(allowed, key=lambda number: cost(divisions[number], weights))]
 
 
-def _at_least(gang: Gang, pool: Pool) -> int:
-    """Return a lower bound of the nodes that the gang needs, by members and by each resource."""
+def _lower_bound(gang: Gang, pool: Pool) -> int:
+    """Return a lower bound of the number of nodes that the gang needs."""
     bounds = [fewest_nodes(pool.capacity, len(gang.members)), gang.max_anti_affine]
     for amounts, wanted in zip(pool.free, gang.total, strict=True):
         bounds.append(fewest_nodes(np.maximum(amounts, 0), int(wanted)))
@@ -174,7 +175,7 @@ _COMPARED = 4
 def surroundings(
     gang: Gang, pool: Pool, levels: Sequence[Domains], *, weights: Weights
 ) -> Iterator[Rows]:
-    """Yield sets of nearby positions in the pool, the best first, and last all positions.
+    """Yield sets of positions near each other, the best set first, and last all positions.
 
     `levels`: the domains of all rows, the widest level first.
     A domain is skipped if the gang needs more nodes there than it may use, or more than SPREAD
@@ -184,8 +185,8 @@ def surroundings(
         fewest = fewest_nodes(pool.capacity, len(gang.members))
         most = min(SPREAD * fewest, pool.max_nodes)
         inner: Domains | None = None
-        for wide in reversed(levels):
-            level = wide[pool.rows]
+        for row_domains in reversed(levels):
+            level = row_domains[pool.rows]
             for domain in _able(gang, pool, level, most=most, weights=weights):
                 yield from _core(gang, pool, domain, inner, most=most)
                 yield domain
@@ -195,7 +196,7 @@ def surroundings(
 
 
 def _able(gang: Gang, pool: Pool, level: Domains, *, most: int, weights: Weights) -> Sequence[Rows]:
-    """Return the domains of a level that may hold the gang: the cheapest, then the tightest."""
+    """Return the domains of a level that may hold the gang, the cheapest first."""
     inside, count = np.flatnonzero(level >= 0), len(gang.members)
     if not len(inside):
         return ()
@@ -224,9 +225,9 @@ def _sums(domains: Domains, amounts: Counts) -> Counts:
 
 
 def _fewest(domains: Domains, capacity: Counts, count: int) -> Counts:
-    """Return the fewest nodes of each domain that hold `count` members; each domain holds them."""
+    """Return the fewest nodes that hold `count` members, by domain; each domain can hold them."""
     base = int(capacity.max()) + 1
-    keys = np.sort(domains * base + (base - 1 - capacity))  # by domain, the roomiest first
+    keys = np.sort(domains * base + (base - 1 - capacity))  # by domain, the most capacity first
     sorted_domains, gaps = np.divmod(keys, base)
     filled = np.cumsum(base - 1 - gaps)
     starts = np.flatnonzero(np.diff(sorted_domains, prepend=-1))
@@ -239,13 +240,13 @@ def _core(
     gang: Gang, pool: Pool, domain: Rows, inner: Domains | None, *, most: int
 ) -> Iterator[Rows]:
     """Yield the fewest inner domains of a domain that may hold the gang, unless these are all."""
-    named = domain if inner is None else domain[inner[domain] >= 0]
-    if inner is None or not len(named):
+    labelled = domain if inner is None else domain[inner[domain] >= 0]
+    if inner is None or not len(labelled):
         return
-    capacity = _sums(inner[named], pool.capacity[named])
+    capacity = _sums(inner[labelled], pool.capacity[labelled])
     order = np.argsort(-capacity, kind="stable")
     last = int(np.searchsorted(np.cumsum(capacity[order]), len(gang.members)))
-    core = named[np.isin(inner[named], order[: last + 1])]
+    core = labelled[np.isin(inner[labelled], order[: last + 1])]
     smaller = last < len(capacity) and len(core) < len(domain)
     if smaller and fewest_nodes(pool.capacity[core], len(gang.members)) <= most:
         yield core
@@ -264,12 +265,13 @@ def side_by_side(gang: Gang, rows: Rows, levels: Sequence[Domains]) -> Rows:
     )
     keys = [ranks]
     for level in reversed(levels):
-        own = level[nodes]
-        members = np.bincount(own + 1, weights=shares)[own + 1]
-        keys += [own, -members]
+        domains = level[nodes]
+        members = np.bincount(domains + 1, weights=shares)[domains + 1]
+        keys += [domains, -members]
     order = np.empty(len(nodes), dtype=np.intp)
     order[np.lexsort(keys)] = np.arange(len(nodes))
     ends = np.cumsum([batch.count for batch in gang.batches])
-    sorted_ = [part[np.argsort(order[part], kind="stable")] for part in np.split(places, ends[:-1])]
-    moved: Rows = nodes[np.concatenate(sorted_)]
-    return moved
+    batches = np.split(places, ends[:-1])
+    sorted_ = [batch[np.argsort(order[batch], kind="stable")] for batch in batches]
+    reordered: Rows = nodes[np.concatenate(sorted_)]
+    return reordered

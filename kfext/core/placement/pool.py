@@ -1,7 +1,8 @@
 """The nodes that a gang may use, and ways to assign its members to them.
 
 `fill` fills the nodes in their order; `decreasing` places unequal members by size. `searched` is
-the last resort for a gang of unequal pods: it tries divisions one by one, within a bound.
+the last resort for unequal members: it tries divisions one by one, within a bound. A position is
+the index of a row in a pool.
 """
 
 from collections.abc import Hashable, Sequence
@@ -25,9 +26,9 @@ class Pool:
     `rows`: the indexes of the rows in the ledger.
     `free`: the free amounts, shape (resources, rows).
     `masks`: `masks[b]` marks the rows that batch b may use.
-    `holds`: `holds[b]` has the number of members of batch b alone that each row holds.
+    `holds`: `holds[b]` has the number of members of batch b that each row holds without others.
     `capacity`: the number of members that each row holds; exact if all members are equal, else an
-        upper bound by the smallest member.
+        upper bound, as if all were as small as the smallest.
     `max_nodes`: the most rows that the gang may use.
     """
 
@@ -51,21 +52,21 @@ class Pool:
         )
 
     def allows(self, spots: Rows) -> bool:
-        """Return whether the gang may use as many nodes as these positions are."""
+        """Return whether the gang may use as many nodes as there are different `spots`."""
         return self.max_nodes >= len(self.rows) or len(np.unique(spots)) <= self.max_nodes
 
     def may_hold(self, gang: Gang) -> bool:
-        """Return whether the pool passes the simple necessary checks for the gang."""
+        """Return whether the pool passes simple checks that are necessary to hold the gang."""
         return all(
-            self._in_all(capacity) >= count
+            self._total(capacity) >= count
             for capacity, count in (
                 (self.capacity, len(gang.members)),
                 *zip(self.holds, (batch.count for batch in gang.batches), strict=True),
             )
         )
 
-    def _in_all(self, capacity: Counts) -> int:
-        """Return the number of members that the roomiest `max_nodes` rows hold together."""
+    def _total(self, capacity: Counts) -> int:
+        """Return the number of members that the `max_nodes` largest rows hold together."""
         if (small := len(capacity) - self.max_nodes) > 0:
             capacity = np.partition(capacity, small)[small:]
         return int(capacity.sum())
@@ -74,7 +75,7 @@ class Pool:
 def pool(gang: Gang, *, free: Amounts, masks: Sequence[Mask], max_nodes: int | None = None) -> Pool:
     """Return the pool within `free`, shape (resources, rows), and the masks of the batches.
 
-    `max_nodes`: the most rows that the gang may use, or None without a limit.
+    `max_nodes`: the most rows that the gang may use; None means any number.
     """
     holds = [
         _holds(batch, free, mask, most=batch.count)
@@ -100,7 +101,7 @@ def _holds(batch: Batch, free: Amounts, mask: Mask, *, most: int) -> Counts:
 
 
 def _capacity(gang: Gang, free: Amounts, masks: Sequence[Mask]) -> Counts:
-    """Return an upper bound of the members that each row holds, by the smallest member."""
+    """Return an upper bound of the members that each row holds, as if all were the smallest."""
     smallest = np.min([batch.requests for batch in gang.batches], axis=0)
     most = len(gang.members) - max(gang.max_anti_affine - 1, 0)
     capacity = np.full(free.shape[1], most, dtype=np.int64)
@@ -113,29 +114,24 @@ def _limited(capacity: Counts, requests: Counts, free: Amounts, mask: Mask) -> C
     for amounts, wanted in zip(free, requests, strict=True):
         if wanted > 0:
             np.minimum(capacity, LARGEST // wanted, out=capacity)  # so that the product has 64 bits
-            short = np.flatnonzero(amounts < capacity * wanted)  # few, and a division is slow
+            short = np.flatnonzero(amounts < capacity * wanted)  # few rows: a division is slow
             capacity[short] = np.minimum(capacity[short], amounts[short] // wanted)
     return np.maximum(capacity, 0, out=capacity)
 
 
 def fill(
-    gang: Gang,
-    pool: Pool,
-    *,
-    limit: Counts | int,
-    order: Sequence[int] = (),
-    partly: bool = False,
+    gang: Gang, pool: Pool, *, limit: Counts | int, order: Sequence[int] = (), partly: bool = False
 ) -> Rows | None:
-    """Return the position in the pool of each member, or None without capacity for all.
+    """Return the position of each member, or None: there is not enough capacity for all.
 
     The nodes are filled in the order of the pool, with at most `limit` members each. A batch begins
     where the batch before it ended, so that consecutive ranks stay together, and continues from the
-    start of the pool. With an `order`, the batches are placed in this order, each from the start
-    (first fit). With `partly`, a member that does not fit has position -1.
+    start of the pool. With an `order` of batches, they are placed in it, each from the start of the
+    pool (first fit). With `partly`, a member that does not fit has position -1.
     """
     free = pool.free.copy()
     taken = np.zeros(len(pool.rows), dtype=np.int64)
-    alone: list[set[Exclusive]] = [set() for _ in pool.rows]
+    terms_on: list[set[Exclusive]] = [set() for _ in pool.rows]
     placed: dict[int, Rows] = {}
     current = 0
     for number in order or range(len(gang.batches)):
@@ -145,9 +141,9 @@ def fill(
             if wanted > 0:
                 np.minimum(capacity, amounts // wanted, out=capacity)
         capacity[~pool.masks[number]] = 0
-        wants = batch.constraints.exclusive
-        if wants:
-            capacity = np.minimum(capacity, [here.isdisjoint(wants) for here in alone])
+        exclusive = batch.constraints.exclusive
+        if exclusive:
+            capacity = np.minimum(capacity, [terms.isdisjoint(exclusive) for terms in terms_on])
         rotation = np.roll(np.arange(len(capacity)), 0 if order else -current)
         filled = np.cumsum(np.maximum(capacity[rotation], 0))
         count = min(batch.count, int(filled[-1])) if len(filled) else 0
@@ -157,8 +153,8 @@ def fill(
         counts = np.bincount(spots, minlength=len(capacity))
         free -= counts * batch.requests[:, None]
         taken += counts
-        for spot in np.unique(spots) if wants else ():
-            alone[spot].update(wants)
+        for spot in np.unique(spots) if exclusive else ():
+            terms_on[spot].update(exclusive)
         current = int(spots[-1]) if count else current
         placed[number] = np.concatenate((spots, np.full(batch.count - count, -1)))
     return np.concatenate([placed[number] for number in range(len(gang.batches))])
@@ -167,17 +163,17 @@ def fill(
 def decreasing(gang: Gang, pool: Pool, *, ranking: Ranking) -> list[Rows]:
     """Return packings of unequal members: largest first, each on the first node that holds it.
 
-    The nodes are sorted once from the emptiest to the fullest, and once the other way round (best
-    fit, which preserves large gaps for large members).
+    The nodes are sorted once from the emptiest to the fullest, and once from the fullest to the
+    emptiest (best fit, which preserves large gaps for large members).
     """
     most = np.maximum(pool.free.max(axis=1), 1)[:, None]
-    roomy = (pool.free / most).sum(axis=0)
+    emptiness = (pool.free / most).sum(axis=0)
     ranks = ranking(pool.rows)
     largest = [(batch.requests[:, None] / most).max(initial=0) for batch in gang.batches]
-    summed = [(batch.requests[:, None] / most).sum() for batch in gang.batches]
+    sums = [(batch.requests[:, None] / most).sum() for batch in gang.batches]
     packings = []
-    for sequence in (np.lexsort((ranks, -roomy)), np.lexsort((ranks, roomy))):
-        for sizes in (largest, summed):
+    for sequence in (np.lexsort((ranks, -emptiness)), np.lexsort((ranks, emptiness))):
+        for sizes in (largest, sums):
             placed = fill(
                 gang,
                 pool.only(sequence),
@@ -192,7 +188,7 @@ def decreasing(gang: Gang, pool: Pool, *, ranking: Ranking) -> list[Rows]:
 _STEPS = 5000
 """The most nodes that a search examines: about 10 ms."""
 _DEPTH = 400
-"""The most batches times nodes in a search; only the nodes with the most capacity take part."""
+"""The most batches times nodes in a search, which leaves out the nodes with the least capacity."""
 
 
 @dataclass(slots=True)
@@ -210,16 +206,16 @@ def searched(
     sizes: Sequence[int] | None = None,
     bound: Bound | None = None,
 ) -> Rows | None:
-    """Return the position in the pool of each member, or None without a find within the bound.
+    """Return the position of each member, or None: no placement was found within the bound.
 
-    `sizes`: the most nodes to use, tried in this order; by default as many as the gang may use.
-    `bound`: the bound that all sizes share; by default the search has its own.
-    In small pools the search is complete: it finds a placement of each size if there is one.
+    `sizes`: limits on the number of nodes, tried in this order; by default the gang's own limit.
+    `bound`: the bound that the searches of all sizes share; by default a new one.
+    In a small pool the search is complete: it finds a placement within a limit if there is one.
     """
     bound = bound or Bound()
     batches = gang.batches
-    in_all = np.maximum(pool.free, 0).sum(axis=1, dtype=np.float64)
-    if (in_all * (1 + 1e-9) < gang.total).any():  # the usual case; floats do not overflow
+    total_free = np.maximum(pool.free, 0).sum(axis=1, dtype=np.float64)
+    if (total_free * (1 + 1e-9) < gang.total).any():  # the usual case; floats do not overflow
         return None
     most = np.maximum(pool.free.max(axis=1), 1)[:, None]
     spots = np.lexsort((ranking(pool.rows), -(pool.free / most).sum(axis=0)))
@@ -230,7 +226,7 @@ def searched(
     order = sorted(range(len(shares)), key=shares.__getitem__, reverse=True)
     search = _Search(gang, pool.only(spots), order, most_steps=bound.left)
     success = any(
-        search.finds(size)
+        search.place_all(size)
         for size in ([min(len(spots), pool.max_nodes)] if sizes is None else sizes)
         if search.steps <= search.most_steps
     )
@@ -244,7 +240,7 @@ class _Search:
     """A depth-first search over the batches in the given order and, within a batch, over the nodes.
 
     `shares[b][n]` is the number of members of batch b on node n, `members[n]` their number over all
-    batches, and `left[n]` the free capacity there. `used` is the number of nodes with members, at
+    batches, and `free[n]` the free capacity there. `used` is the number of nodes with members, at
     most `most_nodes`. A failed search changes only `steps`, which exceeds `most_steps` by little.
     """
 
@@ -254,44 +250,44 @@ class _Search:
         self.requests = [batch.requests.tolist() for batch in gang.batches]
         self.masks = [mask.tolist() for mask in pool.masks]
         self.order = order
-        self.left: list[list[int]] = pool.free.T.tolist()
-        self.alone: list[set[Exclusive]] = [set() for _ in self.left]
-        self.shares = [[0] * len(self.left) for _ in gang.batches]
-        self.members = [0] * len(self.left)
+        self.free: list[list[int]] = pool.free.T.tolist()
+        self.terms_on: list[set[Exclusive]] = [set() for _ in self.free]
+        self.shares = [[0] * len(self.free) for _ in gang.batches]
+        self.members = [0] * len(self.free)
         self.used = self.most_nodes = self.steps = 0
 
-    def finds(self, most_nodes: int) -> bool:
+    def place_all(self, most_nodes: int) -> bool:
         """Place all batches on at most this many nodes; return whether they fit."""
         self.most_nodes = most_nodes
-        return self._batch(0)
+        return self._place_batch(0)
 
-    def _batch(self, depth: int) -> bool:
+    def _place_batch(self, depth: int) -> bool:
         if depth == len(self.order):
             return True
         number = self.order[depth]
-        capacity = [self._capacity(number, node) for node in range(len(self.left))]
+        capacity = [self._capacity(number, node) for node in range(len(self.free))]
         self.steps += len(capacity)
         count = self.batches[number].count
         if sum(nlargest(self.most_nodes, capacity)) < count:
             return False
-        kinds = [self._kind(node) for node in range(len(self.left))]
+        kinds = [self._kind(node) for node in range(len(self.free))]
         after = [0, *accumulate(reversed(capacity))][-2::-1]
-        return self._node(depth, 0, count, nodes=list(zip(capacity, after, kinds, strict=True)))
+        return self._spread(depth, 0, count, nodes=list(zip(capacity, after, kinds, strict=True)))
 
-    def _node(
+    def _spread(
         self, depth: int, at: int, count: int, *, nodes: list[tuple[int, int, Hashable]]
     ) -> bool:
         """Place `count` members of a batch on the nodes from index `at`, then the other batches.
 
-        `nodes` has for each node: the members that it holds, the members that all later nodes
-        hold, and its kind.
+        `nodes` has for each node the number of members that it holds, the number that all later
+        nodes hold, and its kind.
         """
         if not count:
-            return self._batch(depth + 1)
+            return self._place_batch(depth + 1)
         shares = self.shares[self.order[depth]]
         capacity, after, kind = nodes[at]
         most = min(capacity, count)
-        if at and kind == nodes[at - 1][2]:  # the first of equal nodes has the most
+        if at and kind == nodes[at - 1][2]:  # of equal nodes, the first gets the most members
             most = min(most, shares[at - 1])
         for share in range(most, max(count - after, 0) - 1, -1):
             self.steps += 1
@@ -300,7 +296,7 @@ class _Search:
             if share and not (self.members[at] or self.used < self.most_nodes):
                 continue
             self._book(self.order[depth], at, share)
-            if self._node(depth, at + 1, count - share, nodes=nodes):
+            if self._spread(depth, at + 1, count - share, nodes=nodes):
                 return True
             self._book(self.order[depth], at, -share)
         return False
@@ -309,10 +305,10 @@ class _Search:
         """Return the number of members of a batch that a node holds now."""
         if not self.masks[number][node]:
             return 0
-        most, wants = self.batches[number].count, self.batches[number].constraints.exclusive
-        if wants:
-            most = int(self.alone[node].isdisjoint(wants))
-        for amount, wanted in zip(self.left[node], self.requests[number], strict=True):
+        most, exclusive = self.batches[number].count, self.batches[number].constraints.exclusive
+        if exclusive:
+            most = int(self.terms_on[node].isdisjoint(exclusive))
+        for amount, wanted in zip(self.free[node], self.requests[number], strict=True):
             if wanted > 0:
                 most = min(most, amount // wanted)
         return max(most, 0)
@@ -320,17 +316,17 @@ class _Search:
     def _kind(self, node: int) -> Hashable:
         """Return a key that is equal for interchangeable nodes."""
         masks = tuple(mask[node] for mask in self.masks)
-        return tuple(self.left[node]), masks, frozenset(self.alone[node])
+        return tuple(self.free[node]), masks, frozenset(self.terms_on[node])
 
     def _book(self, number: int, node: int, share: int) -> None:
         self.shares[number][node] += share
         self.used -= self.members[node] > 0
         self.members[node] += share
         self.used += self.members[node] > 0
-        wants = self.batches[number].constraints.exclusive
+        exclusive = self.batches[number].constraints.exclusive
         if share > 0:
-            self.alone[node].update(wants)
+            self.terms_on[node].update(exclusive)
         elif share < 0:
-            self.alone[node].difference_update(wants)
+            self.terms_on[node].difference_update(exclusive)
         for resource, wanted in enumerate(self.requests[number]):
-            self.left[node][resource] -= share * wanted
+            self.free[node][resource] -= share * wanted

@@ -1,6 +1,6 @@
 """The preferences of placement: the score of a node, and the cost of a division over several.
 
-Rules that prefer a node or a division to another belong here. A share is the number of members on
+All rules that prefer one node or division to another are here. A share is the number of members on
 one node: 6+6 and 10+2 are divisions of twelve members over two nodes.
 """
 
@@ -18,10 +18,10 @@ from kfext.model.quantity import ON_EVERY_NODE
 Rows = NDArray[np.intp]
 Scores = NDArray[np.float64]
 Ranking = Callable[[Rows], NDArray[np.int64]]
-"""Returns a different number for each row, lowest for the best."""
+"""Returns a different number for each row; the lowest is the best."""
 
-_STEPS = 10**9  # scores that differ by less are equal, regardless of the rounding of their sums
-_BOUND = 1000.0
+_STEPS = 10**9  # scores are compared in steps of 1e-9, because their sums are rounded
+_BOUND = 1000.0  # the largest score that counts
 
 
 def ranking(gang: Gang, ledger: Ledger) -> Ranking:
@@ -51,7 +51,7 @@ def _scores(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
         return by_load
     requested = [[_requested(gang, name)] for name in scarce]
     after = ledger.free(scarce)[:, rows] - requested
-    tightness: Scores = -_share(after, ledger.allocatable(scarce)[:, rows])
+    tightness: Scores = -_mean_fraction(after, ledger.allocatable(scarce)[:, rows])
     # Each rule decides between nodes that are equal by the rules before it.
     scores: Scores = tightness + 1e-6 * by_load
     if needs := {member.card.name: member.card for member in gang.members if member.card}:
@@ -63,10 +63,10 @@ def _scores(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
 
 
 def _load(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
-    """Return the mean share of CPU and memory in use with the gang on the node."""
+    """Return the fraction of CPU and memory, on average, that is in use with the gang there."""
     assumed = [[_requested(gang, name) + _assumed(gang, name)] for name in ASSUMED]
     after = ledger.scored_load()[:, rows] + assumed
-    return _share(after, ledger.allocatable(tuple(ASSUMED))[:, rows])
+    return _mean_fraction(after, ledger.allocatable(tuple(ASSUMED))[:, rows])
 
 
 def _requested(gang: Gang, name: str) -> int:
@@ -74,7 +74,7 @@ def _requested(gang: Gang, name: str) -> int:
 
 
 def _assumed(gang: Gang, name: str) -> int:
-    """Return the amount assumed for all members without a request for CPU or memory."""
+    """Return the amount assumed for all members without a request for a resource of ASSUMED."""
     if name not in gang.resources:
         return ASSUMED[name] * len(gang.members)
     number = gang.resources.index(name)
@@ -82,10 +82,10 @@ def _assumed(gang: Gang, name: str) -> int:
     return ASSUMED[name] * without
 
 
-def _share(amounts: Amounts, totals: Amounts) -> Scores:
-    """Return the mean quotient of amounts and totals over the resources."""
-    shares: Scores = (amounts / np.maximum(totals, 1)).sum(axis=0) / len(amounts)
-    return shares
+def _mean_fraction(amounts: Amounts, totals: Amounts) -> Scores:
+    """Return the fraction of the totals, averaged over the resources."""
+    fractions: Scores = (amounts / np.maximum(totals, 1)).sum(axis=0) / len(amounts)
+    return fractions
 
 
 Counts = NDArray[np.int64]
@@ -102,7 +102,7 @@ class Weights:
     `lopsided`: the cost of a fullest node with twice its even share, because its link sets the pace
         of the job. At 10, one member above an even share of up to ten outweighs twice the nodes
         (balanced before fewest); one member above an even share of fifty does not.
-    `sharing`: the cost of twice as many members on the fullest node, behind one link. It is 0
+    `sharing`: the cost of twice as many members behind the link of the fullest node. It is 0
         because the cost differs between models (in the measurements published with AdaptDL, 2+2
         takes 1.6 times as long as 1+1+1+1 for BERT, but the same time for ResNet-50 with large
         batches), while spreading always costs other jobs nodes. Set it where the cost is known.
@@ -159,7 +159,7 @@ def fullest(capacity: Counts, count: int, sizes: Counts) -> Counts:
     return low
 
 
-def even(capacity: Counts, count: int) -> Counts:
+def even_shares(capacity: Counts, count: int) -> Counts:
     """Return the most even shares of `count` members that fit, the larger shares first.
 
     `capacity`: the members that each node holds, largest first.
@@ -173,8 +173,8 @@ def even(capacity: Counts, count: int) -> Counts:
     return shares
 
 
-def instead(shares: Sequence[int], fewest: Sequence[int], *, why: str = BALANCE) -> str:
-    """Return the grounds for more nodes than the fewest, or an empty string."""
+def spread_reason(shares: Sequence[int], fewest: Sequence[int], *, why: str = BALANCE) -> str:
+    """Return why a gang uses more nodes than the fewest, in words, or an empty string."""
     if len(shares) <= len(fewest):
         return ""
     return (

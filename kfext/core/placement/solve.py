@@ -1,9 +1,9 @@
-"""A placement on one state of the ledger: the nodes, the pods on each, and the CPU they can use.
+"""The placement of a gang on one state of the ledger, by requests and then by usable CPU.
 
-`solve` decides by requests. Then `roomiest` chooses among all placements that fit, so that the pod
-with the least CPU can use as much as possible beyond its request. If one node has enough free CPU
-for the usable CPU of each pod, all pods go there; else each amount of CPU is tried as if the pods
-requested it. No gang is refused or made smaller for CPU beyond its requests.
+`solve` decides by requests. Then `with_most_cpu` chooses a placement where the pod with the least
+CPU can use as much as possible beyond its request. If one node has enough free CPU for the usable
+CPU of all pods, they go there; else some amounts of CPU are tried as if the pods requested them. No
+gang is refused or made smaller for CPU beyond its requests.
 
 CPU is free if no other pod requests it. Under load the kernel divides the CPU of a node by
 requests, and most pods use far less than they can: if limits counted, most nodes would be full.
@@ -31,13 +31,13 @@ from kfext.model.replica_group import ReplicaGroup
 class Task:
     """A gang to place, with all inputs of the solver except the free amounts.
 
-    `masks`: per batch of the gang, the rows that it may use.
+    `masks`: for each batch of the gang, the rows that it may use.
     `ranking`: the order of preference among rows.
     `weights`: the costs of divisions.
     `homes`: the row of each bound member of the job, if its node still exists.
     `levels`: the topology domains of all rows, the widest level first.
-    `max_nodes`: the most nodes that the job may use, or None without a limit.
-    `searches`: whether divisions are tried one by one if the usual ways find none.
+    `max_nodes`: the most nodes that the job may use; None means any number.
+    `searches`: whether divisions are tried one by one if the fast methods find none.
     """
 
     gang: Gang
@@ -53,8 +53,8 @@ class Task:
 def solve(task: Task, free: Amounts) -> Rows | None:
     """Return the row of each member within `free`, shape (resources, rows), or None.
 
-    Members go to the homes of bound members, else near them, on as many more nodes as the job may
-    use.
+    Members go to the homes of bound members. If the homes are too small, they go near the homes, on
+    no more nodes than the job may use.
     """
     if not len(task.homes):
         return _unanchored(task, free)
@@ -63,20 +63,20 @@ def solve(task: Task, free: Amounts) -> Rows | None:
         placed = _unanchored(_only(replace(task, max_nodes=None), _marked(task, rows)), free)
         if placed is not None:
             return placed
-    others = None if task.max_nodes is None else task.max_nodes - len(homes[-1])
-    if others is None or others > 0:
+    more_nodes = None if task.max_nodes is None else task.max_nodes - len(homes[-1])
+    if more_nodes is None or more_nodes > 0:
         for near in _nearness(task):
-            placed = _beside(_only(replace(task, max_nodes=others), near), free)
+            placed = _beside(_only(replace(task, max_nodes=more_nodes), near), free)
             if placed is not None:
                 return placed
     return None
 
 
 def _homes(task: Task) -> Sequence[Rows]:
-    """Return the sets of homes to try, all homes last.
+    """Return the sets of homes to try; the last has all homes.
 
-    If bound members were moved by hand, they may have more homes than the job may use. Then the
-    homes with the most members come first.
+    If a person moved bound members, they may have more homes than the job may use. Then the homes
+    with the most members are tried first.
     """
     homes, members = np.unique(task.homes, return_counts=True)
     if task.max_nodes is None or len(homes) <= task.max_nodes:
@@ -88,8 +88,8 @@ def _nearness(task: Task) -> Iterator[Mask]:
     """Yield the rows in the domains of bound members, then all rows."""
     at_home = _marked(task, task.homes)
     for level in reversed(task.levels):
-        own = level[task.homes]
-        yield at_home | np.isin(level, own[own >= 0])
+        domains = level[task.homes]
+        yield at_home | np.isin(level, domains[domains >= 0])
     yield np.ones_like(at_home)
 
 
@@ -109,7 +109,7 @@ def _only(task: Task, allowed: Mask) -> Task:
 
 
 def _unanchored(task: Task, free: Amounts) -> Rows | None:
-    """Return the row of each member: one row for all, else the nearest good node set."""
+    """Return the row of each member, regardless of homes: one row for all, else a node set."""
     fits = np.logical_and.reduce(task.masks)
     for amounts, wanted in zip(free, task.gang.total, strict=True):
         if wanted > 0:  # other pods may have overcommitted the other resources
@@ -127,18 +127,18 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
     nodes = pool(gang, free=free, masks=task.masks, max_nodes=task.max_nodes)
     if not nodes.may_hold(gang):
         return None
-    # All nodes count, so that balance within a rack of small nodes does not cost more.
+    # The nodes of all racks count, so that balance in a rack of small nodes does not use too many.
     balanced = SPREAD * fewest_nodes(nodes.capacity, len(gang.members))
-    parts = Bound() if task.searches else Bound(left=0)  # all domains share it
+    shared = Bound() if task.searches else Bound(left=0)  # for the searches in all domains
     for near in surroundings(gang, nodes, task.levels, weights=task.weights):
-        place, is_part = nodes.only(near), len(near) < len(nodes.rows)
+        subset, is_domain = nodes.only(near), len(near) < len(nodes.rows)
         rows = divide(
             gang,
-            place,
+            subset,
             ranking=task.ranking,
             weights=task.weights,
             balanced=balanced,
-            bound=parts if is_part or not task.searches else Bound(),
+            bound=shared if is_domain or not task.searches else Bound(),
         )
         if rows is not None:
             return side_by_side(gang, rows, task.levels) if task.levels else rows
@@ -151,16 +151,16 @@ def _beside(task: Task, free: Amounts) -> Rows | None:
     Either the unbound members stay together, or the homes are filled first and the remaining
     members go elsewhere. The better division of the whole job, bound members included, wins.
     """
-    ways = [_homes_first(task, free), _unanchored(task, free)]
-    placements = [rows for rows in ways if rows is not None]
+    candidates = [_homes_first(task, free), _unanchored(task, free)]
+    placements = [rows for rows in candidates if rows is not None]
     return min(placements, key=lambda rows: _cost(rows, task), default=None)
 
 
 def _homes_first(task: Task, free: Amounts) -> Rows | None:
-    """Return the row of each member: as many as fit on the homes, the others elsewhere."""
+    """Return the row of each member: as many as fit are on homes, the others elsewhere."""
     gang, homes = task.gang, np.unique(task.homes)
-    place = pool(gang, free=free, masks=task.masks)
-    at_home = place.only(np.flatnonzero(np.isin(place.rows, homes)))
+    nodes = pool(gang, free=free, masks=task.masks)
+    at_home = nodes.only(np.flatnonzero(np.isin(nodes.rows, homes)))
     spots = fill(gang, at_home, limit=len(gang.members), partly=True)
     if spots is None or (spots < 0).all():
         return None
@@ -169,7 +169,7 @@ def _homes_first(task: Task, free: Amounts) -> Rows | None:
         masks = [mask.copy() for mask in task.masks]
         for mask in masks:
             mask[homes] = False
-        others, numbers = _part(gang, spots < 0)
+        others, numbers = _subgang(gang, spots < 0)
         elsewhere = replace(task, gang=others, masks=[masks[number] for number in numbers])
         placed = _unanchored(elsewhere, free)
         if placed is None:
@@ -178,7 +178,7 @@ def _homes_first(task: Task, free: Amounts) -> Rows | None:
     return rows
 
 
-def _part(gang: Gang, chosen: Mask) -> tuple[Gang, list[int]]:
+def _subgang(gang: Gang, chosen: Mask) -> tuple[Gang, list[int]]:
     """Return the gang of the chosen members, and the numbers of its batches in the whole gang."""
     starts = np.cumsum([0, *(batch.count for batch in gang.batches[:-1])])
     counts = np.add.reduceat(chosen.astype(np.int64), starts)
@@ -196,16 +196,16 @@ def _cost(rows: Rows, task: Task) -> float:
 
 def can_burst(pods: Sequence[Member | ReplicaGroup], *, assumed: int) -> bool:
     """Return whether any pod of one job can use more CPU than it requests."""
-    both = zip(pods, usable_cpu(pods, assumed=assumed), strict=True)
-    return any(usable > pod.requests.get(CPU, 0) for pod, usable in both)
+    pairs = zip(pods, usable_cpu(pods, assumed=assumed), strict=True)
+    return any(usable > pod.requests.get(CPU, 0) for pod, usable in pairs)
 
 
 def usable_cpu(pods: Sequence[Member | ReplicaGroup], *, assumed: int) -> list[int]:
     """Return the millicores that each pod of one job can use, at least its request.
 
-    A pod can use its limit, or the `assumed` millicores without a limit. If any pod of the job
-    requests a resource that not every node has, each pod counts by its request: GPUs then do the
-    work, and decide on the nodes.
+    A pod can use its limit, or the `assumed` millicores if it has none. If any pod of the job
+    requests a resource that not every node has, such as GPUs, each pod counts with its request:
+    the GPUs do the work then, and decide on the nodes.
     """
     requested = [pod.requests.get(CPU, 0) for pod in pods]
     if not all(ON_EVERY_NODE.issuperset(pod.requests) for pod in pods):
@@ -217,7 +217,7 @@ def usable_cpu(pods: Sequence[Member | ReplicaGroup], *, assumed: int) -> list[i
 
 
 _TRIES = 6
-"""The number of amounts tried; the last two differ by at most 1/32 of the freest node's CPU."""
+"""The most amounts of CPU tried; the last two differ by at most 1/32 of the freest node's CPU."""
 _MOST_CPU = 2**40
 """More than any node has, in millicores; its sums fit 64 bits."""
 
@@ -235,7 +235,7 @@ class Use:
         return wanted
 
     def only(self, which: Mask | Rows) -> "Use":
-        """Return the use of some of the members."""
+        """Return the use of the members that a mask or indexes select."""
         return Use(self.requested[which], self.usable[which])
 
 
@@ -243,13 +243,13 @@ class Use:
 class Cpu:
     """The CPU that the members to place can use, and the free CPU, in millicores.
 
-    `own`: the use of these members.
+    `unbound`: the use of these members.
     `free`: the free CPU, shape (rows,).
-    `bound`: the use of the other members of the job, on nodes that still exist.
-    `homes`: the rows of the nodes of these other members.
+    `bound`: the use of the bound members of the job on nodes that still exist.
+    `homes`: the rows of the bound members.
     """
 
-    own: Use
+    unbound: Use
     free: Amounts
     bound: Use
     homes: Rows
@@ -264,7 +264,7 @@ class Cpu:
     def suffices(self, rows: Rows, level: int) -> bool:
         """Return whether each member can have `level` on these rows, or all that it can use."""
         free = np.maximum(self.free_at(level), 0)
-        used = np.bincount(rows, weights=self.own.at(level), minlength=len(free))
+        used = np.bincount(rows, weights=self.unbound.at(level), minlength=len(free))
         return bool((used <= free)[rows].all())
 
 
@@ -276,7 +276,7 @@ def cpu_for(
     assumed: int,
     ignoring: Collection[Hashable],
 ) -> Cpu:
-    """Return the CPU for the members of a job that are not bound; `ignoring` as for `place`."""
+    """Return the CPU for a job with `bound` members; `assumed`: the burst in millicores."""
     requested = [min(member.requests.get(CPU, 0), LARGEST) for member in members]
     usable = [min(most, _MOST_CPU) for most in usable_cpu(members, assumed=assumed)]
     least = np.array(requested, dtype=np.int64)
@@ -284,21 +284,21 @@ def cpu_for(
     rows = [ledger.row(bound[member.key]) if member.key in bound else None for member in members]
     at_home = [number for number, row in enumerate(rows) if row is not None]
     return Cpu(
-        own=use.only(np.array([member.key not in bound for member in members])),
+        unbound=use.only(np.array([member.key not in bound for member in members])),
         free=ledger.free((CPU,), ignoring=ignoring)[0],
         bound=use.only(np.array(at_home, dtype=np.intp)),
         homes=np.array([row for row in rows if row is not None], dtype=np.intp),
     )
 
 
-def roomiest(task: Task, rows: Rows, *, free: Amounts, cpu: Cpu) -> Rows:
+def with_most_cpu(task: Task, rows: Rows, *, free: Amounts, cpu: Cpu) -> Rows:
     """Return rows for the members such that the member with the least CPU has the most.
 
-    `rows`: the solver's rows by requests; they stay unless other rows have more CPU.
+    `rows`: the solver's rows by requests; they are the result unless other rows give more CPU.
     `free`: the free amounts of the resources of the task's gang, shape (resources, rows).
     """
     best = rows
-    level = int(cpu.own.usable.max())
+    level = int(cpu.unbound.usable.max())
     low, high = 0, level + 1  # the best level reached, and the lowest level out of reach
     for _ in range(_TRIES):
         better = best if cpu.suffices(best, level) else _solved(task, free, cpu, level)
@@ -313,8 +313,8 @@ def roomiest(task: Task, rows: Rows, *, free: Amounts, cpu: Cpu) -> Rows:
 
 
 def _solved(task: Task, free: Amounts, cpu: Cpu, level: int) -> Rows | None:
-    """Return the solver's answer as if each member requested its CPU at a level."""
-    gang, wanted = task.gang, cpu.own.at(level)
+    """Return the solver's answer as if each member requested the CPU that it has at a level."""
+    gang, wanted = task.gang, cpu.unbound.at(level)
     resources = gang.resources if CPU in gang.resources else (*gang.resources, CPU)
     line = resources.index(CPU)
     ends = np.cumsum([batch.count for batch in gang.batches])
@@ -337,12 +337,12 @@ def _solved(task: Task, free: Amounts, cpu: Cpu, level: int) -> Rows | None:
 
 
 def in_words(members: Sequence[Member], *, assumed: int, one_node: bool) -> str:
-    """Return the grounds for more nodes than the requests of members need.
+    """Return why members use more nodes than their requests need, in words.
 
-    `one_node`: whether their requests fit one node.
+    `one_node`: whether their requests would fit one node.
     """
     usable = usable_cpu(members, assumed=assumed)
     low, high = min(usable), max(usable)
-    each = cpus(high) if low == high else f"{low / 1000:g} to {cpus(high)}"
+    amount = cpus(high) if low == high else f"{low / 1000:g} to {cpus(high)}"
     enough = f" and no node has {sum(usable) / 1000:g} free for them" if one_node else ""
-    return f"each pod can use {each}{enough}"
+    return f"each pod can use {amount}{enough}"

@@ -15,9 +15,9 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.queue.reservation import Reservation
 
 MOST_BYTES = 1_000_000
-"""The most bytes of the nodes in a record, because a ConfigMap holds 1 MiB."""
+"""The most bytes of a record, because a ConfigMap holds 1 MiB."""
 _UNTIL_SECONDS = 60
-"""The unit of the end of a reservation, which moves with each step of the awaited jobs."""
+"""`until` is rounded to this many seconds: the estimate moves with each step of awaited jobs."""
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -29,18 +29,18 @@ def capacity_record(ledger: Ledger, current: Reservation | None) -> str:
 
     Numbers are in the units of model.quantity. A node lists the main resources that it has.
     Reserved capacity counts as free: it is free for one job. If not all nodes fit into the record,
-    nodes without extended resources are omitted first, the last by name.
+    nodes without extended resources are omitted first, in reverse order of name.
     """
     resources = ledger.main_resources
-    scarce: Mask = np.logical_or.reduce(ledger.allocatable(ledger.extended) > 0)
-    has, free = ledger.allocatable(resources).T.tolist(), _unclaimed(ledger, current).T.tolist()
+    has_extended: Mask = np.logical_or.reduce(ledger.allocatable(ledger.extended) > 0)
+    total, free = ledger.allocatable(resources).T.tolist(), _unclaimed(ledger, current).T.tolist()
     reservation = _ENCODE(_reservation(current))
     remaining, nodes = MOST_BYTES - len(reservation), list[str]()
-    rows = ((not scarce[row], node.name, row) for row, node in enumerate(ledger.nodes) if node)
-    for _, name, row in sorted(rows):
-        listed = [i for i, number in enumerate(has[row]) if number]
-        parts = {"allocatable": has[row], "free": free[row]}
-        amounts = {part: {resources[i]: n[i] for i in listed} for part, n in parts.items()}
+    rows = [(node.name, row) for row, node in enumerate(ledger.nodes) if node]
+    for name, row in sorted(rows, key=lambda entry: (not has_extended[entry[1]], *entry)):
+        listed = [i for i, number in enumerate(total[row]) if number]
+        columns = {"allocatable": total[row], "free": free[row]}
+        amounts = {key: {resources[i]: n[i] for i in listed} for key, n in columns.items()}
         entry = f"{_ENCODE(name)}:{_ENCODE(amounts)}"
         remaining -= len(entry) + 1
         if remaining < 0:
@@ -58,7 +58,7 @@ def _reservation(current: Reservation | None) -> dict[str, object] | None:
 
 
 def capacity_totals(ledger: Ledger, current: Reservation | None) -> Iterator[tuple[str, str, int]]:
-    """Yield resource, state and amount over all nodes.
+    """Yield each resource and state with the amount on all nodes together.
 
     The states are `used` (claimed), `reserved` (held by the reservation) and `free` (all other
     capacity of nodes that are neither cordoned nor drained).
@@ -74,7 +74,7 @@ def capacity_totals(ledger: Ledger, current: Reservation | None) -> Iterator[tup
 
 
 def _unclaimed(ledger: Ledger, current: Reservation | None) -> Amounts:
-    """Return the free amounts without the reservation, shape (resources, rows)."""
+    """Return the free amounts as if nothing were reserved, shape (resources, rows)."""
     ignoring = current.claims if current else ()
     # Pods that are about to end may still exist, so claims may exceed the capacity of a node.
     unclaimed: Amounts = np.maximum(ledger.free(ledger.main_resources, ignoring=ignoring), 0)

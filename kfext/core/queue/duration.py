@@ -8,18 +8,18 @@ import math
 from kfext.core.progress.reported import LATE
 
 START_SECONDS = 30.0
-"""The time from the start of a job to its first step, if unknown."""
+"""The assumed time from the start of a job to its first step."""
 USUAL_SECONDS = 300.0
-"""The duration of a job without progress, in a cluster without an ended job."""
+"""The assumed duration of a job without progress, in a cluster where no job has ended yet."""
 _LEAST_REMAINING = 0.2
-"""The least remaining time of a late job, as a part of its expected duration."""
+"""The least remaining time of a job, as a fraction of the usual duration of its series."""
 
 
 def expected_remaining(series: float | None, *, usual: float, ran: float) -> float:
-    """Return the expected remaining time of a job of unknown duration; all times are in seconds.
+    """Return the expected remaining time of a job without progress; all times are in seconds.
 
-    `series`: the usual duration of its series, or None without one.
-    `usual`: the usual duration of a job.
+    `series`: the usual duration of its series; None means that no job of the series has ended.
+    `usual`: the usual duration of a job, used if `series` is None.
     `ran`: the time that the job has run.
     A job without a series is expected to run at least as long again as it has run, and a late job
     of a series for as long again as it is late.
@@ -29,7 +29,7 @@ def expected_remaining(series: float | None, *, usual: float, ran: float) -> flo
     return max(series - ran, _LEAST_REMAINING * series, ran - series)
 
 
-def at_most(length: float) -> float:
+def late_after(length: float) -> float:
     """Return the run time after which a job of an expected duration is late; both in seconds."""
     return START_SECONDS + LATE * length
 
@@ -40,11 +40,11 @@ def starts_short(
     """Return whether a job starts now with fewer workers than it requested.
 
     `length`: its duration with all workers; with fewer workers it is longer in proportion.
-    `wait`: the time until there is capacity for all workers, infinite if there never is.
+    `wait`: the time until there is capacity for all workers; infinity means never.
     `waited`: the time that it has waited.
     All times are in seconds. The job starts if it then ends sooner than with all workers. Expected
-    ends of other jobs may be wrong, so a wait beyond its own duration counts too. It never starts
-    below half of its requested size, because it would occupy the capacity for too long.
+    ends of other jobs may be wrong, so the time that it has waited beyond `length` counts too. It
+    starts below half of its requested size only if there will never be capacity for all workers.
     """
     if math.isinf(wait):
         return True

@@ -16,30 +16,30 @@ _LOW, _HIGH, _LATE, _MARGIN = 0.75, 1.5, 1.2, 30.0
 1.5 x this wait and 1.2 x the wait behind new jobs, + 30 s."""
 _ENOUGH, _MOST = 20, 400
 _TAIL = 0.05
-"""After 20 starts of a class of waits, its last 400 starts set the range: 5 % of them were earlier
-than the range, and 5 % later."""
+"""After 20 starts of a class of waits, its last 400 starts set the range: 5 % of them came before
+it, and 5 % after it."""
 _OFFSET = 15.0
 """Seconds that are added to both waits of a ratio, so that short waits do not dominate."""
 SHORTEST = 30.0
 """The shortest scored wait, because a start itself takes as long."""
 _NEWS = 0.2
-"""A range is shown again once it has moved by this part of the remaining wait."""
+"""A range is shown again once it has moved by this fraction of the remaining wait."""
 _UNITS = ((3600.0, 60.0), (3 * 3600.0, 300.0), (12 * 3600.0, 900.0), (math.inf, 3600.0))
-"""An upper bound of the remaining wait -> the unit of the ends of its range, both in seconds."""
+"""An upper bound of the remaining wait -> the rounding of the ends of its range, in seconds."""
 LEADS = {120.0: "0-2m", 600.0: "2-10m", 3600.0: "10-60m", math.inf: "60m+"}
 """An upper bound of the expected wait in seconds -> its class."""
 _TIMES = ("time", "earliest", "latest")
 _TODAY = 12 * 3600.0
-"""A time within these seconds is unambiguous without its day."""
+"""A time at most this many seconds ahead is shown without its day."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedStart:
     """The expected start of a job; times are in epoch seconds.
 
-    `time`: the most likely time, between `earliest` and `latest`, or None without an estimate.
-    `unknown`: the reason why it is unknown; then the job starts after `earliest`, if known.
-    `after`: the running jobs that end before, as the users of the job may see them.
+    `time`: the most likely time, between `earliest` and `latest`; None means that it is unknown.
+    `unknown`: why it is unknown; then the job starts after `earliest`, if that is known.
+    `after`: the running jobs that end before, in words that the users of the job may see.
     """
 
     time: float | None = None
@@ -49,7 +49,7 @@ class ExpectedStart:
     after: str = ""
 
     def is_news(self, shown: "ExpectedStart", *, now: float) -> bool:
-        """Return whether this differs enough from the `shown` start to replace it."""
+        """Return whether this start differs enough from the `shown` start to replace it."""
         if self.unknown != shown.unknown:
             return True
         pairs = zip(self.times, shown.times, strict=True)
@@ -57,7 +57,7 @@ class ExpectedStart:
         return moved > max(60.0, _NEWS * ((self.time or self.earliest or now) - now))
 
     def accuracy(self, started: float) -> "Accuracy":
-        """Return whether a start was before, within or after its range."""
+        """Return whether the start at a time in epoch seconds was before, in or after its range."""
         if self.earliest is not None and started < self.earliest:
             return Accuracy.EARLIER
         late = self.latest is not None and started > self.latest
@@ -65,12 +65,12 @@ class ExpectedStart:
 
     @property
     def times(self) -> tuple[float | None, float | None, float | None]:
-        """The time, the earliest and the latest."""
+        """The fields `time`, `earliest` and `latest`."""
         return self.time, self.earliest, self.latest
 
 
 class Accuracy(StrEnum):
-    """The position of a start relative to its range."""
+    """Whether a start was earlier than its range, within it, or later."""
 
     EARLIER = "earlier"
     WITHIN = "within"
@@ -80,8 +80,8 @@ class Accuracy(StrEnum):
 class Scores:
     """The ratios of actual and expected waits of the jobs that have started.
 
-    Each class of waits has scores of its own: if a start hangs that was expected at once, its wait
-    is hundreds of times longer than expected, and so would be each long range.
+    Each class of waits has scores of its own: a job that was expected to start at once, but hung,
+    waits hundreds of times longer than expected, and would widen the ranges of long waits as much.
     """
 
     def __init__(self) -> None:
@@ -90,8 +90,8 @@ class Scores:
     def add(self, wait: float, *, expected: float, behind: float) -> None:
         """Record the actual and the expected waits of a job, in seconds; see `range`."""
         ratios = self._ratios.setdefault(lead(expected), deque(maxlen=_MOST))
-        own, delayed = ((wait + _OFFSET) / (seconds + _OFFSET) for seconds in (expected, behind))
-        ratios.append((own, delayed))
+        likely, delayed = ((wait + _OFFSET) / (seconds + _OFFSET) for seconds in (expected, behind))
+        ratios.append((likely, delayed))
 
     def range(self, expected: float, *, behind: float) -> tuple[float, float]:
         """Return the shortest and the longest wait of a job, in seconds.
@@ -103,18 +103,18 @@ class Scores:
         high = max(_HIGH * expected, _LATE * behind) + _MARGIN
         ratios = self._ratios.get(lead(expected), ())
         if len(ratios) >= _ENOUGH:
-            own, delayed = zip(*ratios, strict=True)
-            low = _quantile(own, _TAIL) * (expected + _OFFSET) - _OFFSET
+            likely, delayed = zip(*ratios, strict=True)
+            low = _quantile(likely, _TAIL) * (expected + _OFFSET) - _OFFSET
             high = _quantile(delayed, 1 - _TAIL) * (behind + _OFFSET) - _OFFSET
         return max(0.0, min(low, expected)), max(high, expected)
 
 
-def _quantile(values: Collection[float], part: float) -> float:
-    return sorted(values)[round(part * (len(values) - 1))]
+def _quantile(values: Collection[float], fraction: float) -> float:
+    return sorted(values)[round(fraction * (len(values) - 1))]
 
 
 def lead(seconds: float) -> str:
-    """Return the class of an expected wait."""
+    """Return the class of an expected wait in seconds, such as "2-10m"."""
     return next(name for bound, name in LEADS.items() if seconds < bound)
 
 
@@ -134,7 +134,7 @@ def rounded(expected: ExpectedStart, *, now: float) -> ExpectedStart:
 
 
 def column(expected: ExpectedStart, *, now: float) -> str:
-    """Return an expected start in a few characters."""
+    """Return the range of an expected start for a column of a table."""
     if expected.earliest is None or expected.latest is None:
         return "unknown"
     return f"{_clock(expected.earliest, now=now)}-{_clock(expected.latest, now=now)} UTC"
@@ -176,7 +176,7 @@ def encode_expected(expected: ExpectedStart | None, *, now: float) -> dict[str, 
 
 
 def decode_expected(raw: object) -> ExpectedStart | None:
-    """Return an expected start from its JSON, or None without one. Never raises."""
+    """Return an expected start from its JSON, or None for JSON that has none. Never raises."""
     written: Mapping[str, Any] = mapping(raw)
     if not written:
         return None

@@ -25,13 +25,14 @@ MOST_SHAPES = 4096
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """The refusal of a shape.
+    """The refusal of a job, and of all jobs of its shape.
 
-    `after_preemption`: its placement if pods of lower priority outside gangs were preempted.
+    `after_preemption`: its placement if it preempted pods of lower priority outside gangs; None
+        means that it would not fit then either.
     `would_fit`: whether it would fit without pods of lower priority or without the reservation. Any
         new claim may change this, so the refusal holds only for one version of the ledger.
-    `workers`: the number of its workers that would fit, below its requested size.
-    `until`: the time when all should fit and the job is tried again, in epoch seconds.
+    `workers`: the number of workers that it could start with, below its requested size; 0 if none.
+    `until`: when all its workers should fit and the job is tried again, in epoch seconds.
     """
 
     verdict: Verdict
@@ -62,7 +63,7 @@ class NoFitCache:
         """Forget all refusals."""
         self._known.clear()
 
-    def note(self, shape: Hashable, refusal: NoFit, ledger: Ledger) -> None:
+    def add(self, shape: Hashable, refusal: NoFit, ledger: Ledger) -> None:
         """Add a refusal; call `known` for the same shape first."""
         if len(self._known) >= MOST_SHAPES:
             self._known.clear()
@@ -70,7 +71,7 @@ class NoFitCache:
 
 
 def shape_of(job: TrainingJob) -> Hashable:
-    """Return the shape of a job: two jobs of equal shape are refused alike."""
+    """Return the shape of a job: jobs of equal shape are refused for the same reason."""
     return tuple(
         (
             *(group.type, group.replicas, tuple(group.requests.items())),
@@ -84,7 +85,7 @@ class Gained:
     """The free amounts of the rows of a ledger where capacity was freed.
 
     A job that did not fit before fits now only if one of its pods fits one of these rows.
-    `ignoring`: claims that do not count.
+    `ignoring`: claims that count as free.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Gained:
     def may_help(self, groups: Iterable[ReplicaGroup], *, preempting: int | None = None) -> bool:
         """Return whether a job of these groups may fit now.
 
-        `preempting`: the priority of a job that preempts pods outside gangs, else None.
+        `preempting`: the priority of the job if it may preempt pods outside gangs, else None.
         """
         if not self._rows:
             return False
@@ -108,7 +109,7 @@ class Gained:
         return any(_fits_any(group, free) for group in groups)
 
     def _on_rows(self, preempting: int | None) -> Mapping[str, Amounts]:
-        """Return the free amounts of each resource, shape (rows,)."""
+        """Return the free amounts by resource, each of shape (rows,)."""
         ledger = self._ledger
         if preempting is not None:
             ledger = ledger.without(below(preempting))
@@ -118,7 +119,7 @@ class Gained:
 
 
 def _fits_any(group: ReplicaGroup, free: Mapping[str, Amounts]) -> bool:
-    """Return whether a pod fits any row by plain amounts."""
+    """Return whether a pod of a group fits any row, ignoring GPU shares and constraints."""
     requests = group.requests if group.share is None else without_card_counts(group.requests)
     amounts = {name: number for name, number in requests.items() if number}
     if not amounts.keys() <= free.keys():

@@ -15,7 +15,7 @@ Classes = Mapping[str, PriorityClass]
 _NONE = PriorityClass(name="", value=0)
 _RANK = attrgetter("value", "name")
 IN_QUEUE = "in the queue"
-"""The end of the clause on the position of a job. The next clauses are about its position too."""
+"""The end of the clause on the number of jobs ahead; what follows also explains the position."""
 
 
 def priority_class(job: TrainingJob, classes: Classes) -> PriorityClass:
@@ -31,20 +31,20 @@ def priority_class(job: TrainingJob, classes: Classes) -> PriorityClass:
 
 
 def preempting_class(job: TrainingJob, classes: Classes) -> PriorityClass:
-    """Return the class with the job's power to preempt: the lowest class of its pods.
+    """Return the class that decides what a job preempts: the lowest class of its pods.
 
-    It preempts no pod unless the classes of all its pods preempt.
+    The job preempts only if the classes of all its pods preempt.
     """
     default = default_class(classes)
-    named = (group.priority_class for group in job.groups if group.replicas)
-    known = [classes.get(name, default) if name else default for name in named] or [default]
-    return replace(min(known, key=_RANK), preempts=all(each.preempts for each in known))
+    names = (group.priority_class for group in job.groups if group.replicas)
+    known = [classes.get(name, default) if name else default for name in names] or [default]
+    return replace(min(known, key=_RANK), preempts=all(named.preempts for named in known))
 
 
 def default_class(classes: Classes) -> PriorityClass:
-    """Return the class of pods that name none; without a default it has no name."""
-    defaults = (each for each in classes.values() if each.default)
-    # Kubernetes uses the lowest if there are two defaults.
+    """Return the default class of the cluster, or a class without a name and with value 0."""
+    defaults = (known_class for known_class in classes.values() if known_class.default)
+    # Of two defaults Kubernetes uses the lowest.
     return min(defaults, key=_RANK, default=_NONE)
 
 
@@ -53,8 +53,8 @@ def why_there(priority: int, length: float | None) -> str:
 
     `length`: its expected duration in seconds, or None to assume the usual duration.
     """
-    takes = "usual length of jobs" if length is None else f"{age(length)} it should take"
-    return f"its place follows from priority {priority}, its age and the {takes}"
+    duration = "usual length of jobs" if length is None else f"{age(length)} it should take"
+    return f"its place follows from priority {priority}, its age and the {duration}"
 
 
 def in_line(
@@ -63,7 +63,8 @@ def in_line(
     """Return a verdict with the position of a job in the queue and the nodes reserved for it.
 
     `ahead`: the number of jobs before it; a number above `exact` is approximate.
-    `behind`: the reason for its position, if any.
+    `kept_nodes`, `awaited`: in words, the reserved nodes and the jobs that it waits for, or empty.
+    `behind`: the reason for its position, or empty.
     """
     if not ahead:
         place = f"it is first {IN_QUEUE}"

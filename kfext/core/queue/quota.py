@@ -1,8 +1,8 @@
 """Whether the resource quotas of a namespace allow all pods of a job.
 
 If a quota stops a gang half-way, the gang occupies nodes and never starts, so a job fits only with
-enough quota for all its pods. A quota counts a pod when it is created, so pods that started jobs
-still lack are not in `used` and are passed as `pending`. Source: kubernetes apiserver
+enough quota for all its pods. A quota counts a pod in `used` once the pod is created, so the pods
+that started jobs still lack are passed as `pending`. Source: kubernetes apiserver
 pkg/admission/plugin/resourcequota CheckRequest.
 """
 
@@ -23,17 +23,18 @@ Demand = Mapping[PodCharge, int]
 """The number of pods to create, by their charge to quotas."""
 
 NO_RAISE = -(2**40)
-"""The headroom for CPU if requests may move between jobs but their sum may not rise."""
+"""As the headroom of CPU requests: they may move between jobs, but their sum may not rise."""
 _PER_REPLICA = ("services", "count/services")
-"""Charged for the headless service that the Training Operator creates for every replica."""
+"""The quota resources of the headless Service that the Training Operator creates per replica."""
 _CAUSES = 3
-"""The most refusals in a message."""
+"""The most shortages in a message."""
 
 
 def demand(job: TrainingJob, pods: Iterable[Pod] = ()) -> Counter[PodCharge]:
-    """Return the pods that the operator has yet to create for a job with these pods.
+    """Return the demand of the pods that the operator has yet to create for a job.
 
-    A terminating pod counts in `used` until its deletion; only then is its successor created.
+    `pods`: its existing pods. A terminating pod is one of them, because quotas count it until its
+        deletion and its successor is only created then.
     """
     present = Counter(pod.replica.type for pod in pods if pod.replica)
     due: Counter[PodCharge] = Counter()
@@ -48,7 +49,7 @@ class QuotaView:
 
     `pending`: the demand of jobs in the namespace that were started before.
     `sharing`: the pods there that share GPUs. Kubernetes' quotas do not count GPU shares; here they
-        count as parts of whole GPUs.
+        count as fractions of GPUs.
     `default_class`: the name of the PriorityClass of pods that name none.
     `defaulted`: whether the namespace may have a LimitRange, which adds missing requests and limits
         to pods.
@@ -64,25 +65,25 @@ class QuotaView:
         """Return a verdict on the quotas that would refuse a pod or Service of a job, or None.
 
         `need`: the demand of the job.
-        `again`: whether the pods exist, and would be created again after their deletion.
+        `again`: whether the pods exist already, so that they are in `used`, and would be recreated.
         """
         never: list[str] = []
         for_now: list[str] = []
         for quota in sorted(self.quotas, key=lambda quota: quota.name):
-            own = self._covered(quota, need)
+            covered = self._covered(quota, need)
             if not self.defaulted:
-                never += _unstated(quota, own, total=sum(need.values()))
-            usage, ahead = _usage(quota, own), _usage(quota, self._covered(quota, self.pending))
-            parts = _parts(quota, self._covered(quota, self.sharing))
+                never += _unstated(quota, covered, total=sum(need.values()))
+            usage, ahead = _usage(quota, covered), _usage(quota, self._covered(quota, self.pending))
+            shared = _shared_gpus(quota, self._covered(quota, self.sharing))
             for key, wanted in sorted(usage.items()):
                 hard = quota.hard[key] * _scale(key)
-                used = quota.used.get(key, 0) * _scale(key) + parts[key] - again * wanted
+                used = quota.used.get(key, 0) * _scale(key) + shared[key] - again * wanted
                 if wanted > hard:
                     never.append(_never(quota, key, wanted))
                 elif used + ahead[key] + wanted > hard:
                     for_now.append(_not_now(quota, key, used=used, wanted=wanted, ahead=ahead[key]))
-        no_fits = [*never, *for_now]
-        return Verdict(REASON_QUOTA, "; ".join(no_fits[:_CAUSES])) if no_fits else None
+        shortages = [*never, *for_now]
+        return Verdict(REASON_QUOTA, "; ".join(shortages[:_CAUSES])) if shortages else None
 
     def _covered(self, quota: Quota, demand_: Demand) -> Demand:
         return {
@@ -94,7 +95,7 @@ class QuotaView:
 
 def _usage(quota: Quota, demand_: Demand) -> Counter[str]:
     """Return the charge of pods and their services to the resources that the quota limits."""
-    usage = _parts(quota, demand_)
+    usage = _shared_gpus(quota, demand_)
     for charge, count in demand_.items():
         for key, number in charge.usage:
             if key in quota.hard:
@@ -105,14 +106,14 @@ def _usage(quota: Quota, demand_: Demand) -> Counter[str]:
     return usage
 
 
-def _parts(quota: Quota, demand_: Demand) -> Counter[str]:
-    """Return the hundredths of shared GPUs that pods have, if the quota limits GPUs."""
-    parts = sum(charge.parts * count for charge, count in demand_.items())
-    return Counter({GPUS: parts} if parts and GPUS in quota.hard else {})
+def _shared_gpus(quota: Quota, demand_: Demand) -> Counter[str]:
+    """Return the hundredths of GPUs that pods share, if the quota limits GPUs."""
+    units = sum(charge.parts * count for charge, count in demand_.items())
+    return Counter({GPUS: units} if units and GPUS in quota.hard else {})
 
 
 def _scale(key: str) -> int:
-    """Return the number of units per amount of a quota resource: GPUs count in hundredths."""
+    """Return the units per 1 of a quota resource: GPUs are counted in hundredths."""
     return UNITS if key == GPUS else 1
 
 

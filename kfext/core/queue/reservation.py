@@ -5,8 +5,8 @@ reservation; all other jobs start freely around it. It is on the nodes with the 
 to be freed. It is derived from the ledger on demand and never stored. Source: Lifka, The ANL/IBM SP
 scheduling system (1995); the treatment of jobs with an unknown end is kfext's own.
 
-On each node, later jobs may not use the need of the waiting job, less the capacity that the jobs
-that it waits for will free. They may use all other capacity without delaying it.
+On each node the need of the waiting job is reserved, less the capacity that the awaited jobs will
+free there. Later jobs may use all other capacity without delaying the waiting job.
 """
 
 import math
@@ -23,7 +23,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.candidates import candidates
 from kfext.core.placement.gang import Gang, Limits, Member, gang
 from kfext.core.placement.place import place
-from kfext.core.queue.occupants import Ends, Need, Occupants, kept_of, leavers, need_of
+from kfext.core.queue.occupants import Ends, Need, Occupants, amounts_to_reserve, leavers, need_of
 from kfext.model.gang_terms import Exclusive
 from kfext.model.quantity import Resources
 from kfext.model.verdict import Verdict
@@ -33,11 +33,11 @@ from kfext.model.verdict import Verdict
 class Reservation(Hold):
     """The hold of a job that waits for the end of other jobs; its claims keep later jobs out.
 
-    `until`: the expected end of the last of these jobs.
-    `backfill_until`: the latest end of jobs that may use the capacity, an estimate if `until` is
-        unknown.
+    `until`: the expected end of the last of these jobs, in epoch seconds.
+    `backfill_until`: jobs that end by then may use the capacity, in epoch seconds; an estimate if
+        `until` is unknown.
     `nodes`: the names of the nodes where the job will run.
-    `to_free`: the capacity that the awaited jobs occupy there, in sizes of the waiting gang.
+    `to_free`: the capacity that the awaited jobs occupy there, as a multiple of the gang's need.
     """
 
     kind: HoldKind = HoldKind.RESERVATION
@@ -45,9 +45,9 @@ class Reservation(Hold):
     to_free: float
     backfill_until: float = -math.inf
 
-    def admits_backfill(self, ends: float) -> bool:
-        """Return whether a job that ends by `ends` cannot delay the waiting job."""
-        return ends <= self.backfill_until
+    def admits_backfill(self, end: float) -> bool:
+        """Return whether a job that ends at `end`, in epoch seconds, cannot delay the gang."""
+        return end <= self.backfill_until
 
 
 def kept_claims(job_uid: str, amounts_by_node: Mapping[str, Resources]) -> dict[Hashable, Claim]:
@@ -59,15 +59,16 @@ def kept_claims(job_uid: str, amounts_by_node: Mapping[str, Resources]) -> dict[
     }
 
 
-def keep(
+def reservation_on(
     job_uid: str, occupants: Occupants, *, needs: Mapping[str, Need], total: Need, ends: Ends
 ) -> Reservation:
-    """Return the reservation of a gang with these needs by node, and their sum `total`.
+    """Return the reservation of a gang on certain nodes; the awaited jobs leave `occupants`.
 
-    The jobs that it waits for leave `occupants`.
+    `needs`: the gang's need on each node.
+    `total`: the sum of the needs.
     """
     waits_for = leavers(occupants, needs, total=total, ends=ends)
-    kept = {node: kept_of(occupants, node, need) for node, need in needs.items()}
+    kept = {node: amounts_to_reserve(occupants, node, need) for node, need in needs.items()}
     return Reservation(
         job=job_uid,
         nodes=tuple(sorted(needs)),
@@ -79,14 +80,14 @@ def keep(
 
 
 _TRIED = 8
-"""The most nodes compared, in the order of missing capacity."""
-_Way = dict[str, Amounts]
-"""The amounts that the gang will use, by node, shape (resources,)."""
+"""The most single nodes that are compared, the least missing capacity first."""
+_Division = dict[str, Amounts]
+"""The amounts that the gang will use on each node, shape (resources,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Prospect:
-    """The capacity for a gang. Amounts have shape (resources, rows).
+    """A gang and the capacity for it. Amounts have shape (resources, rows).
 
     `free`: the free amounts now.
     `later`: the free amounts after the end of all training jobs.
@@ -113,9 +114,10 @@ def reserve(
     """Return the reservation of a gang that does not fit now.
 
     `ignoring`: the claims of the reservation that it replaces.
-    `soonest`: whether it is where the gang can start first, not where the least is to be freed.
+    `soonest`: whether to choose the nodes where the gang can start first, instead of the nodes
+        where the least must be freed.
     The result is None for a gang that would not fit even after the end of all training jobs (kfext
-    waits for no other pod), and without a job to wait for.
+    waits for no other pods), and for a gang that has no job to wait for.
     """
     wanted = gang(members)
     allowed = candidates(wanted, ledger, limits, ended=True)
@@ -128,16 +130,16 @@ def reserve(
         masks=allowed.open,
     )
     possible = [*_on_one_node(prospect, all_alike=not soonest), *_on_many(prospect)]
-    ways = [way for way in possible if limits.allow(way)]
-    if possible and not ways:  # only the solver can respect these limits
-        ways = _as_placed(members, emptied, limits)
+    divisions = [division for division in possible if limits.allow(division)]
+    if possible and not divisions:  # only the solver can respect these limits
+        divisions = _as_placed(members, emptied, limits)
     exclusive = {item for batch in wanted.batches for item in batch.constraints.exclusive}
     reservations, total = [], need_of(wanted.resources, wanted.total)
-    for way in ways:
-        needs = {node: need_of(wanted.resources, amounts) for node, amounts in way.items()}
+    for division in divisions:
+        needs = {node: need_of(wanted.resources, amounts) for node, amounts in division.items()}
         occupants = Occupants(needs, ledger, exclusive=exclusive, ignoring=ignoring)
-        reservation = keep(job_uid, occupants, needs=needs, total=total, ends=ends)
-        if _makes_room(reservation, occupants, needs):
+        reservation = reservation_on(job_uid, occupants, needs=needs, total=total, ends=ends)
+        if _suffices(reservation, occupants, needs):
             reservations.append(reservation)
 
     def rank(hold: Reservation) -> tuple[object, ...]:
@@ -146,23 +148,23 @@ def reserve(
     return min(reservations, key=rank, default=None)
 
 
-def _makes_room(reservation: Reservation, occupants: Occupants, needs: Mapping[str, Need]) -> bool:
-    """Return whether the gang fits only after the jobs that it waits for have ended.
+def _suffices(reservation: Reservation, occupants: Occupants, needs: Mapping[str, Need]) -> bool:
+    """Return whether the gang fits after the jobs that it waits for have ended, but not before.
 
     A gang also waits for a GPU without sharers, which will be freed soon.
     """
     if not all(occupants.holds(node, need) for node, need in needs.items()):
         return False
-    as_it_is = all(occupants.holds(node, need, already=True) for node, need in needs.items())
-    return bool(reservation.waits_for) or not as_it_is
+    fits_now = all(occupants.holds(node, need, before=True) for node, need in needs.items())
+    return bool(reservation.waits_for) or not fits_now
 
 
-def _on_one_node(prospect: _Prospect, *, all_alike: bool) -> list[_Way]:
+def _on_one_node(prospect: _Prospect, *, all_alike: bool) -> list[_Division]:
     """Return the needs on single nodes that can hold the gang, the least missing capacity first.
 
-    `all_alike`: whether only nodes with the least missing capacity count.
-    Nodes with equal missing capacity may differ in the jobs that occupy it. For cards this is the
-    rule, so several nodes are tried.
+    `all_alike`: whether to return only the nodes with the least missing capacity.
+    Nodes with equal missing capacity may differ in the jobs that occupy it, and with cards they
+    usually do, so several nodes are compared.
     """
     wanted, total = prospect.wanted, prospect.wanted.total[:, None]
     fits = np.logical_and.reduce(prospect.masks) & (prospect.later >= total).all(axis=0)
@@ -177,36 +179,36 @@ def _on_one_node(prospect: _Prospect, *, all_alike: bool) -> list[_Way]:
     return [{_name(prospect, int(row)): wanted.total} for row in best]
 
 
-def _on_many(prospect: _Prospect) -> list[_Way]:
-    """Return the need on a node set: free capacity first, the freest node first."""
+def _on_many(prospect: _Prospect) -> list[_Division]:
+    """Return the need on a node set, found greedily: free capacity first, the freest node first."""
     wanted, ledger = prospect.wanted, prospect.ledger
     scale = np.maximum(wanted.total, 1)[:, None]
     freest = -(np.minimum(prospect.free, scale) / scale).sum(axis=0)
     order = np.lexsort((ledger.name_order(), np.round(freest, 9)))
     used = np.zeros_like(prospect.later)
-    taken_by: dict[Exclusive, Mask] = {}
+    exclusive_rows: dict[Exclusive, Mask] = {}
     for batch, mask in zip(wanted.batches, prospect.masks, strict=True):
         unplaced, exclusive = batch.count, batch.constraints.exclusive
         most = np.where(mask, 1 if exclusive else unplaced, 0)
         for item in exclusive:
-            most[taken_by.get(item, [])] = 0
+            most[exclusive_rows.get(item, [])] = 0
         counts = np.zeros_like(most)
         for amounts in (prospect.free, prospect.later):
-            room = np.minimum(_copies(amounts - used, batch.requests), most - counts)[order]
-            before = np.cumsum(room) - room
-            some = np.clip(unplaced - before, 0, room)
-            used[:, order] += some * batch.requests[:, None]
-            counts[order] += some
-            unplaced -= int(some.sum())
+            fitting = np.minimum(_fitting(amounts - used, batch.requests), most - counts)[order]
+            before = np.cumsum(fitting) - fitting
+            placed = np.clip(unplaced - before, 0, fitting)
+            used[:, order] += placed * batch.requests[:, None]
+            counts[order] += placed
+            unplaced -= int(placed.sum())
         if unplaced:
             return []
         for item in exclusive:
-            taken_by[item] = taken_by.get(item, False) | (counts > 0)
+            exclusive_rows[item] = exclusive_rows.get(item, False) | (counts > 0)
     rows = np.flatnonzero(used.any(axis=0))
     return [{_name(prospect, int(row)): used[:, row] for row in rows}]
 
 
-def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> list[_Way]:
+def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> list[_Division]:
     """Return the need on the nodes that the solver would choose after the end of all training jobs.
 
     The solver chooses by requests, so that no more is reserved than the gang requests.
@@ -215,18 +217,18 @@ def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> li
     if isinstance(placed, Verdict):
         return []
     wanted = gang(members)
-    each = [batch.requests for batch in wanted.batches for _ in range(batch.count)]
-    way: _Way = {}
-    for member, requests in zip(wanted.members, each, strict=True):
+    by_member = [batch.requests for batch in wanted.batches for _ in range(batch.count)]
+    division: _Division = {}
+    for member, requests in zip(wanted.members, by_member, strict=True):
         node = placed[member.key]
-        way[node] = way[node] + requests if node in way else requests
-    return [way]
+        division[node] = division[node] + requests if node in division else requests
+    return [division]
 
 
-def _copies(amounts: Amounts, requests: Amounts) -> Amounts:
-    """Return the number of members with these requests that fit the amounts of each row."""
-    some = requests > 0
-    fitting: Amounts = (amounts[some] // requests[some, None]).min(axis=0, initial=2**31)
+def _fitting(amounts: Amounts, requests: Amounts) -> Amounts:
+    """Return the number of members with these requests that fit each row's amounts."""
+    requested = requests > 0
+    fitting: Amounts = (amounts[requested] // requests[requested, None]).min(axis=0, initial=2**31)
     return np.maximum(fitting, 0)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from kfext.core.ledger.cards import capacity, has_priority, is_of_card
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.claims import part_claim, reserved_gpu, slots_of
+from kfext.core.ledger.claims import reserved_gpu, share_claim, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import CardView
 from kfext.model.backoff import exponential_backoff
@@ -299,7 +299,7 @@ def _part_claim(pod: Pod) -> Claim | None:
     slots = list(slot_units(pod.requests))
     if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
         return None
-    return part_claim(pod.share, slots[0], pod.home, job=pod.owner_uid)
+    return share_claim(pod.share, slots[0], pod.home, job=pod.owner_uid)
 
 
 def with_slots_in_use(plan: Plan | None, job: TrainingJob, pods: Iterable[Pod]) -> Plan | None:

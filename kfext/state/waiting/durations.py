@@ -6,7 +6,7 @@ from heapq import nlargest
 from statistics import median
 
 from kfext.core.progress.reported import LATE
-from kfext.core.queue.duration import USUAL_SECONDS, at_most, expected_remaining
+from kfext.core.queue.duration import USUAL_SECONDS, expected_remaining, late_after
 from kfext.model.job import TrainingJob
 from kfext.state.reports.progress import JobsProgress
 
@@ -101,7 +101,7 @@ class DurationEstimates:
     def is_late(self, job: TrainingJob, *, now: float) -> bool:
         """Return whether a running job takes longer than its series suggests."""
         typical = self.typical(job)
-        return typical is not None and now > job.started + at_most(typical)
+        return typical is not None and now > job.started + late_after(typical)
 
     def likely_end(self, job: TrainingJob, *, now: float) -> float:
         """Return when a running job should end, at worst by an estimate."""

@@ -11,7 +11,13 @@ from collections.abc import Callable
 from kfext.core.elastic import requested_workers, workers_of
 from kfext.core.ledger.claims import pod_key
 from kfext.core.queue.order import QueueKey
-from kfext.core.queue.usage import NamespaceUsage, UsageRecord, part_of, requests_of, usage_after
+from kfext.core.queue.usage import (
+    NamespaceUsage,
+    UsageRecord,
+    dominant_share,
+    requests_of,
+    usage_after,
+)
 from kfext.core.words import age
 from kfext.model.moment import Moment
 from kfext.model.parameters import Fairness
@@ -151,11 +157,11 @@ class UsageOrder:
         keys = (pod_key(pod.uid) for pod in cluster.pods(job.uid))
         claims = [claim for key in keys if (claim := cluster.ledger.claim_of(key))]
         claims += cluster.holds.plan(job.uid).values()
-        if part := part_of((claim.requests for claim in claims), self._capacity):
+        if part := dominant_share((claim.requests for claim in claims), self._capacity):
             extra = max(workers_of(job) - requested_workers(job, tracked.state), 0)
             self._holding[job.uid] = job.namespace, part, part * extra / max(job.pods, 1)
         if job.in_queue:  # a job that is being started is held already
-            asked = part_of(requests_of(job), self._capacity)
+            asked = dominant_share(requests_of(job), self._capacity)
             self._asking[job.uid] = 0.0 if tracked.assumed else asked
 
     # --- the order ------------------------------------------------------------------------------

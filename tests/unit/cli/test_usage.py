@@ -5,15 +5,15 @@ import json
 import yaml
 
 from kfext.cli.nodes import shown_usage
-from kfext.core.queue.usage import NamespaceUsage, UsageRecord, window
+from kfext.core.queue.usage import NamespaceUsage, UsageRecord, full_usage
 
 DAY = 86_400.0
 RECORD = UsageRecord(
     1_000_000.0,
     DAY,
     {
-        "team-a": NamespaceUsage(0.12 * window(DAY), 2.0, 0.0, 1),
-        "team-b": NamespaceUsage(0.413 * window(DAY), 1.0, 0.75, 12),
+        "team-a": NamespaceUsage(0.12 * full_usage(DAY), 2.0, 0.0, 1),
+        "team-b": NamespaceUsage(0.413 * full_usage(DAY), 1.0, 0.75, 12),
         "team-c": NamespaceUsage(weight=0.5),
     },
 )

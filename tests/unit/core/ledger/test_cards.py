@@ -1,4 +1,4 @@
-"""Which cards can host a part of a GPU, and how each is counted."""
+"""Which cards can serve a share of a GPU, and how they are counted."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,14 +14,14 @@ from kfext.core.ledger.cards import (
     has_priority,
     is_of_card,
     kept_for,
-    lines_of,
+    slot_resources,
     slots_among,
     slots_in,
     taken_by,
     taken_by_reservation,
 )
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.claims import part_claim
+from kfext.core.ledger.claims import share_claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.gpu import CardNeed, GpuShare, resource_of
 from kfext.model.node import Node
@@ -29,18 +29,18 @@ from kfext.model.quantity import Resources
 from kfext.names import NATIVE_GPU
 from tests.gpu_builders import MEMORY, USABLE, memory_of, sharing_node
 
-TIME_OF, MEMORY_OF, UNSIZED_OF, HIGH_OF, IDLE_OF, RESERVED_OF = lines_of(3)
+TIME_OF, MEMORY_OF, UNSIZED_OF, HIGH_OF, IDLE_OF, RESERVED_OF = slot_resources(3)
 TAKEN: dict[str, tuple[CardNeed, Resources]] = {
     "its time, and as much of the memory": (CardNeed(50), {TIME_OF: 50, UNSIZED_OF: 50}),
-    "memory that it states, and the overhead of its process": (
+    "the memory that it states, and the overhead of its process": (
         CardNeed(50, memory=900),
         {TIME_OF: 50, MEMORY_OF: 900 + CONTEXT},
     ),
-    "the place of high priority with all the time": (
+    "the high-priority place, and all the time": (
         CardNeed(50, high=True),
         {TIME_OF: 50, UNSIZED_OF: 50, HIGH_OF: 1, IDLE_OF: 1000},
     ),
-    "a minimum beside it": (CardNeed(50, idle=200), {TIME_OF: 50, UNSIZED_OF: 50, IDLE_OF: 200}),
+    "a minimum of time": (CardNeed(50, idle=200), {TIME_OF: 50, UNSIZED_OF: 50, IDLE_OF: 200}),
 }
 
 
@@ -51,18 +51,18 @@ def test_the_claim_of_a_replica_on_a_slot(need: CardNeed, want: Resources) -> No
     assert not has_priority(taken_by(need, 3), 2)
 
 
-def test_a_replica_of_high_priority_takes_the_time_in_which_it_is_busy() -> None:
+def test_a_high_priority_replica_uses_the_time_in_which_it_is_busy() -> None:
     high = CardNeed(50, high=True)
     assert taken_by(high, 3, busy=400) == {**taken_by(high, 3), IDLE_OF: 400}
 
 
 KEPT: dict[str, tuple[CardNeed, Resources]] = {
     "its later claim": (CardNeed(50), {}),
-    "the place of high priority, if such a job might leave it too little": (
+    "the high-priority place, if such a job might leave it too little time": (
         CardNeed(50, idle=200),
         {HIGH_OF: 1},
     ),
-    "its own place of high priority once": (CardNeed(50, high=True), {}),
+    "its own high-priority place once": (CardNeed(50, high=True), {}),
 }
 
 
@@ -71,19 +71,19 @@ def test_the_reservation_of_a_slot_for_a_waiting_replica(need: CardNeed, more: R
     assert kept_for(need, 3) == {**taken_by(need, 3), **more}
 
 
-def test_a_pod_that_reserves_a_gpu_has_no_part_of_it() -> None:
+def test_a_pod_that_reserves_a_gpu_has_no_share_of_it() -> None:
     assert slots_in({**taken_by(CardNeed(50), 3), **taken_by(CardNeed(10), 5), "cpu": 1}) == {3, 5}
     assert slots_in(taken_by_reservation(3)) == set()
 
 
-def test_the_size_of_a_card_is_the_sum_that_sharers_can_take() -> None:
-    has = capacity(3, memory=100_000)
-    assert has == {MEMORY_OF: 97_000, UNSIZED_OF: 100, HIGH_OF: 1, IDLE_OF: 1000, RESERVED_OF: 1}
+def test_a_card_reserves_3_percent_of_its_memory() -> None:
+    card = capacity(3, memory=100_000)
+    assert card == {MEMORY_OF: 97_000, UNSIZED_OF: 100, HIGH_OF: 1, IDLE_OF: 1000, RESERVED_OF: 1}
     assert taken_by_reservation(3) == {NATIVE_GPU: 1, RESERVED_OF: 1}
 
 
 def test_only_the_time_of_a_slot_is_a_resource_of_kubernetes() -> None:
-    assert [name for name in lines_of(3) if not is_of_card(name)] == [resource_of(3)]
+    assert [name for name in slot_resources(3) if not is_of_card(name)] == [resource_of(3)]
     assert slots_among(["cpu"]) == 0
     assert slots_among(["cpu", resource_of(3), resource_of(1)]) == 4
 
@@ -91,17 +91,17 @@ def test_only_the_time_of_a_slot_is_a_resource_of_kubernetes() -> None:
 HALF, HIGH = GpuShare(50).need, GpuShare(50, high=True).need
 BIG = GpuShare(10, memory=12 * 2**30).need
 Present = Sequence[tuple[int, CardNeed]]
-"""The present parts of the cards: slot and need."""
+"""The present shares of the cards: slot and need."""
 
 
 def ledger(present: Present = (), *, whole: int = 0, cards: int = 2) -> Ledger:
-    """A node of two cards; each slot with a sharer is reserved, `whole` GPUs are taken natively."""
-    ledger = Ledger([sharing_node("n", cards=cards)])
+    """A node of cards; `present` shares are claimed and their slots reserved, `whole` GPUs used."""
+    capacity = Ledger([sharing_node("n", cards=cards)])
     for number, (slot, need) in enumerate(present):
-        ledger.claim(("pod", number), Claim("n", taken_by(need, slot)))
-        ledger.claim(("reserved", slot), Claim("n", taken_by_reservation(slot)))
-    ledger.claim("natively", Claim("n", {NATIVE_GPU: whole}))
-    return ledger
+        capacity.claim(("pod", number), Claim("n", taken_by(need, slot)))
+        capacity.claim(("reserved", slot), Claim("n", taken_by_reservation(slot)))
+    capacity.claim("natively", Claim("n", {NATIVE_GPU: whole}))
+    return capacity
 
 
 COUNTS: dict[str, tuple[Present, int, CardNeed, int]] = {
@@ -109,27 +109,27 @@ COUNTS: dict[str, tuple[Present, int, CardNeed, int]] = {
     "GPUs in whole use are not shared": ([], 1, HALF, 1),
     "a card with a half has another half": ([(0, HALF)], 1, HALF, 1),
     "two halves fill a card": ([(0, HALF), (0, HALF)], 1, HALF, 0),
-    "a share that is larger than the rest": ([(0, HALF)], 1, GpuShare(60).need, 0),
-    "only one job of high priority on a card": ([(0, HIGH)], 1, HIGH, 0),
-    "no job of low priority beside a job without a profile": ([(0, HIGH)], 1, HALF, 0),
-    "a job that requests no time beside a job without a profile": (
+    "a share that is larger than the remaining share": ([(0, HALF)], 1, GpuShare(60).need, 0),
+    "only one high-priority job on a card": ([(0, HIGH)], 1, HIGH, 0),
+    "no low-priority job beside a high-priority job without a profile": ([(0, HIGH)], 1, HALF, 0),
+    "a low-priority job without a minimum beside it": (
         [(0, HIGH)],
         1,
         GpuShare(50, min_share=0).need,
         1,
     ),
-    "a job of high priority beside a job of low priority": ([(0, HALF)], 1, HIGH, 1),
+    "a high-priority job beside a low-priority job": ([(0, HALF)], 1, HIGH, 1),
     "memory for two, and not for three": ([(0, BIG)], 1, BIG, 0),
-    "memory beside a job with a part of all memory": ([(0, HALF)], 1, BIG, 0),
-    "a part of the free memory": ([(0, BIG)], 1, HALF, 0),
-    "a small part of the free memory": ([(0, BIG)], 1, GpuShare(10).need, 1),
+    "memory beside a job with half of all memory": ([(0, HALF)], 1, BIG, 0),
+    "half of all memory, with less free": ([(0, BIG)], 1, HALF, 0),
+    "a tenth of all memory, with more free": ([(0, BIG)], 1, GpuShare(10).need, 1),
     "one given slot": ([(0, HALF)], 0, replace(HALF, slot=0), 1),
     "one given slot that is full": ([(0, HALF), (0, HALF)], 0, replace(HALF, slot=0), 0),
 }
 
 
 @pytest.mark.parametrize(("present", "whole", "need", "want"), COUNTS.values(), ids=COUNTS)
-def test_the_cards_that_can_take_a_replica(
+def test_how_many_cards_can_serve_a_replica(
     present: Present, whole: int, need: CardNeed, want: int
 ) -> None:
     assert ledger(present, whole=whole).free([need.name]).tolist() == [[want]]
@@ -145,42 +145,42 @@ def test_ignored_claims_count_as_free() -> None:
     assert capacity.free([HALF.name], ignoring=[("pod", 1)]).tolist() == [[1]]
 
 
-def test_a_slot_without_a_report_of_an_agent_hosts_no_job() -> None:
+def test_a_slot_without_a_report_of_an_agent_serves_no_job() -> None:
     node = Node("n", {NATIVE_GPU: 2, resource_of(0): 100, resource_of(1): 100})
     assert Ledger([node]).free([HALF.name, HIGH.name]).tolist() == [[0], [0]]
 
 
-def test_an_unhealthy_card_hosts_no_job() -> None:
+def test_an_unhealthy_card_serves_no_job() -> None:
     node = sharing_node("n", cards=1)
     sick = Node("n", {name: n for name, n in node.allocatable.items() if name != resource_of(0)})
     assert Ledger([sick]).free([HALF.name]).tolist() == [[0]]
 
 
 BESIDE: dict[str, tuple[int | None, int | None, int]] = {
-    "high leaves less": (900, None, 0),
-    "high leaves as much": (800, None, 1),
-    "high leaves more": (100, None, 1),
-    "high leaves less, but low uses only half of a card": (900, 500, 1),
-    "high leaves less, and low uses almost all of a card": (900, 510, 0),
-    "nothing is known of high, but low uses little": (None, 100, 0),
-    "nothing is known of high, but low uses nothing": (None, 0, 1),
+    "the high job leaves less": (900, None, 0),
+    "the high job leaves as much": (800, None, 1),
+    "the high job leaves more": (100, None, 1),
+    "the high job leaves less, but enough for a low job that uses half a card": (900, 500, 1),
+    "the high job leaves less than a low job needs that uses more": (900, 510, 0),
+    "a high job without a profile leaves nothing": (None, 100, 0),
+    "a low job that uses no time needs none": (None, 0, 1),
 }
 
 
 @pytest.mark.parametrize(("high", "low", "want"), BESIDE.values(), ids=BESIDE)
-def test_low_goes_beside_high_where_high_leaves_enough(
+def test_a_low_priority_job_fits_beside_a_high_priority_job_that_leaves_its_minimum_of_a_fifth(
     high: int | None, low: int | None, want: int
 ) -> None:
     capacity = Ledger([sharing_node("n", cards=1)])
     busy = GpuShare(50, high=True, busy=high)
-    capacity.claim("high", part_claim(busy, 0, "n", job="high"))
+    capacity.claim("high", share_claim(busy, 0, "n", job="high"))
     capacity.claim("reservation", Claim("n", taken_by_reservation(0)))
     assert capacity.free([GpuShare(50, busy=low).need.name]).tolist() == [[want]]
 
 
-def test_the_minimums_of_those_beside_high_count_together() -> None:
+def test_the_minimums_of_low_priority_jobs_on_a_card_add_up() -> None:
     capacity = Ledger([sharing_node("n", cards=1)])
-    capacity.claim("high", part_claim(GpuShare(50, high=True, busy=100), 0, "n", job="high"))
+    capacity.claim("high", share_claim(GpuShare(50, high=True, busy=100), 0, "n", job="high"))
     capacity.claim("reservation", Claim("n", taken_by_reservation(0)))
     assert capacity.free([GpuShare(20).need.name]).tolist() == [[1]]
     capacity.claim("low", Claim("n", taken_by(GpuShare(20, min_share=0.8).need, 0)))
@@ -189,10 +189,10 @@ def test_the_minimums_of_those_beside_high_count_together() -> None:
 
 CHOICES: dict[str, tuple[Present, Sequence[CardNeed], int, list[int] | None]] = {
     "a card that it fills": ([(1, HALF)], [HALF], 0, [1]),
-    "the first of equal ones": ([], [HALF], 0, [0]),
+    "the first of equal cards": ([], [HALF], 0, [0]),
     "two replicas of one job use two cards": ([(1, HALF)], [HALF, HALF], 0, [1, 0]),
     "no more than the remaining GPUs": ([(1, HALF)], [HALF, HALF], 1, None),
-    "the least flexible comes first": ([(0, HALF)], [HALF, replace(HIGH, slot=0)], 0, [1, 0]),
+    "a given slot is chosen first": ([(0, HALF)], [HALF, replace(HIGH, slot=0)], 0, [1, 0]),
     "the slot of a pod": ([], [replace(HALF, slot=1)], 0, [1]),
 }
 
@@ -204,7 +204,7 @@ def test_the_slots_that_replicas_get(
     assert ledger(present).cards().choose(0, needs, whole=whole) == want
 
 
-def test_the_least_harmful_card_is_the_best() -> None:
+def test_the_card_with_the_least_harm_is_chosen() -> None:
     cards = ledger([(0, GpuShare(75).need), (1, HALF)], cards=3).cards()
     assert cards.choose(0, [GpuShare(25).need]) == [0]
     assert cards.choose(0, [HALF]) == [1]
@@ -222,20 +222,20 @@ needs = st.builds(
 @settings(max_examples=1000)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), needs), max_size=30))
 def test_G2_a_card_is_never_promised_twice(events: list[tuple[bool, int, CardNeed]]) -> None:
-    """Replicas come and go at random; `choose` places each."""
-    capacity, here = ledger(cards=3), dict[int, tuple[int, CardNeed]]()
-    for comes, key, need in events:
-        if not comes or key in here:
-            here.pop(key, None)
+    """Replicas start and end at random; `choose` chooses the slot of each."""
+    capacity, present = ledger(cards=3), dict[int, tuple[int, CardNeed]]()
+    for starts, key, need in events:
+        if not starts or key in present:
+            present.pop(key, None)
             capacity.drop(key)
             continue
         chosen = capacity.cards().choose(0, [need])
         assert (chosen is None) == (capacity.free([need.name])[0, 0] == 0)
         if chosen is not None:
-            here[key] = (chosen[0], need)
+            present[key] = (chosen[0], need)
             capacity.claim(key, Claim("n", taken_by(need, chosen[0])))
         for slot in range(3):
-            sharers = [need for at, need in here.values() if at == slot]
+            sharers = [need for at, need in present.values() if at == slot]
             units = sum(sharer.units for sharer in sharers)
             assert units <= 100
             assert sum(sharer.high for sharer in sharers) <= 1
@@ -255,15 +255,15 @@ profiles = st.builds(
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.none() | profiles), max_size=30))
-def test_low_never_goes_where_by_the_profiles_its_minimum_does_not_fit(
+def test_a_low_priority_job_never_joins_a_card_without_time_for_its_minimum(
     events: list[tuple[int, GpuShare | None]],
 ) -> None:
-    """Sharers come, go, and are measured again; a sharer without a measurement counts as 1."""
-    capacity, here = ledger(cards=2), dict[int, tuple[int, GpuShare]]()
+    """Sharers start, end, and are measured again; until then they count as always busy."""
+    capacity, present = ledger(cards=2), dict[int, tuple[int, GpuShare]]()
     for key, event in events:
-        slot, share = here.get(key, (None, event))
+        slot, share = present.get(key, (None, event))
         if event is None or share is None:
-            here.pop(key, None)
+            present.pop(key, None)
             capacity.drop(key)
             continue
         if slot is not None:  # it is measured again
@@ -273,10 +273,10 @@ def test_low_never_goes_where_by_the_profiles_its_minimum_does_not_fit(
             if chosen is None:
                 continue
             slot = chosen[0]
-            beside = [sharer for at, sharer in here.values() if at == slot]
+            beside = [sharer for at, sharer in present.values() if at == slot]
             _assert_fits(share, beside)
-        here[key] = slot, share
-        taken = {**part_claim(share, slot, "n", job="").requests, resource_of(slot): share.units}
+        present[key] = slot, share
+        taken = {**share_claim(share, slot, "n", job="").requests, resource_of(slot): share.units}
         capacity.claim(key, Claim("n", taken))
 
 
@@ -284,12 +284,12 @@ def _assert_fits(low: GpuShare, beside: Sequence[GpuShare]) -> None:
     high = [sharer for sharer in beside if sharer.high]
     if low.high or not high or not low.min_share:
         return
-    u_h = 1 if high[0].busy is None else high[0].busy / 1000
+    high_use = 1 if high[0].busy is None else high[0].busy / 1000
     lows = [low, *(sharer for sharer in beside if not sharer.high)]
     minimums = sum(
         sharer.min_share * (1 if sharer.busy is None else sharer.busy / 1000) for sharer in lows
     )
-    assert low.busy == 0 or minimums <= 1 - u_h + 1e-9
+    assert low.busy == 0 or minimums <= 1 - high_use + 1e-9
 
 
 @given(
@@ -298,17 +298,17 @@ def _assert_fits(low: GpuShare, beside: Sequence[GpuShare]) -> None:
     replicas=st.integers(1, 3),
     whole=st.integers(0, 2),
 )
-def test_a_choice_is_found_exactly_if_enough_cards_fit(
+def test_slots_are_chosen_if_and_only_if_enough_cards_fit(
     present: Present, need: CardNeed, replicas: int, whole: int
 ) -> None:
-    """Against trying every order."""
+    """Compared with a search over all orders of slots."""
     capacity, wanted = ledger(present, whole=whole, cards=3), [need] * replicas
     enough = replicas <= capacity.free([need.name])[0, 0]
     assert (capacity.cards().choose(0, wanted) is not None) == enough
-    assert enough == _can_be_done(capacity, wanted)
+    assert enough == _is_possible(capacity, wanted)
 
 
-def _can_be_done(capacity: Ledger, wanted: list[CardNeed]) -> bool:
+def _is_possible(capacity: Ledger, wanted: list[CardNeed]) -> bool:
     possible = [
         {slot for slot in range(3) if capacity.free([replace(need, slot=slot).name])[0, 0]}
         for need in wanted
@@ -322,9 +322,9 @@ def _can_be_done(capacity: Ledger, wanted: list[CardNeed]) -> bool:
             for resource in claim.requests
         )
     }
-    left = int(capacity.free([NATIVE_GPU])[0, 0])
+    free_gpus = int(capacity.free([NATIVE_GPU])[0, 0])
     for slots in permutations(range(3), len(wanted)):
         able = all(slot in able for slot, able in zip(slots, possible, strict=True))
-        if able and len(unreserved.intersection(slots)) <= max(left, 0):
+        if able and len(unreserved.intersection(slots)) <= max(free_gpus, 0):
             return True
     return False

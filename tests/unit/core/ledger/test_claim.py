@@ -34,7 +34,7 @@ def test_which_claim_covers_an_earlier_claim(claim: Claim, want: bool) -> None:
     assert claim.covers(EARLIER) is want
 
 
-def test_a_claim_that_need_not_be_apart_takes_less_than_one_that_must() -> None:
+def test_a_claim_with_a_gang_term_covers_an_equal_claim_without_it_but_not_the_reverse() -> None:
     apart = Claim("a", EARLIER.requests, (HTTP,), gang_terms=(TRAIN,))
     assert (apart.covers(EARLIER), EARLIER.covers(apart)) == (True, False)
 
@@ -47,13 +47,13 @@ some_claims = st.builds(
     job=st.sampled_from(["", "x", "y"]),
     gang_terms=st.sampled_from([(), (TRAIN,)]),
 )
-changes = st.lists(st.tuples(st.integers(0, 5), st.none() | some_claims), max_size=30)
+some_changes = st.lists(st.tuples(st.integers(0, 5), st.none() | some_claims), max_size=30)
 
 
-def after(done: list[tuple[int, Claim | None]]) -> tuple[Claims, dict[int, Claim]]:
-    """The claims after each key got a claim or, with None, none; and a plain table of them."""
+def after(changes: list[tuple[int, Claim | None]]) -> tuple[Claims, dict[int, Claim]]:
+    """Set claims by key, and remove them with None; return the claims and a plain table of them."""
     claims, table = Claims(), dict[int, Claim]()
-    for key, claim in done:
+    for key, claim in changes:
         if key in table:
             assert claims.remove(key) == table.pop(key)
         if claim is not None:
@@ -65,17 +65,17 @@ def after(done: list[tuple[int, Claim | None]]) -> tuple[Claims, dict[int, Claim
 def agrees(claims: Claims, table: dict[int, Claim], ignoring: set[int]) -> bool:
     """Whether every lookup of claims agrees with a scan of the table."""
 
-    def scan(alone: Exclusive | None = None, node: str = "") -> list[Claim]:
+    def scan(exclusive: Exclusive | None = None, node: str = "") -> list[Claim]:
         return [
             claim
             for key, claim in table.items()
             if key not in ignoring
-            and (alone is None or alone in (*claim.host_ports, *claim.gang_terms))
+            and (exclusive is None or exclusive in (*claim.host_ports, *claim.gang_terms))
             and (not node or claim.node == node)
         ]
 
-    def same(found: list[Claim], want: list[Claim]) -> bool:
-        return sorted(map(repr, found)) == sorted(map(repr, want))
+    def same(actual: list[Claim], want: list[Claim]) -> bool:
+        return sorted(map(repr, actual)) == sorted(map(repr, want))
 
     return (
         len(claims) == len(table)
@@ -89,11 +89,11 @@ def agrees(claims: Claims, table: dict[int, Claim], ignoring: set[int]) -> bool:
     )
 
 
-@given(done=changes, ignoring=st.sets(st.integers(0, 5)))
-def test_claims_are_found_by_key_node_and_what_is_exclusive_as_a_scan_finds_them(
-    done: list[tuple[int, Claim | None]], ignoring: set[int]
+@given(changes=some_changes, ignoring=st.sets(st.integers(0, 5)))
+def test_lookups_by_key_by_node_and_by_port_or_term_agree_with_a_scan(
+    changes: list[tuple[int, Claim | None]], ignoring: set[int]
 ) -> None:
-    claims, table = after(done)
+    claims, table = after(changes)
     assert agrees(claims, table, ignoring)
 
 
@@ -128,7 +128,7 @@ claims = st.builds(
     job=st.sampled_from(["", "one", "two"]),
     priority=st.sampled_from([None, 0, 5]),
 )
-acts = st.lists(
+events = st.lists(
     st.one_of(
         st.tuples(st.just("claim"), st.integers(0, 5), claims),
         st.tuples(st.just("drop"), st.integers(0, 5)),
@@ -152,20 +152,20 @@ def test_the_tier_of_a_claim() -> None:
 
 
 @example(
-    acts=[("claim", 0, Claim("a", {"cpu": 1}, job="one")), ("go", "a"), ("come", "a", "")],
+    events=[("claim", 0, Claim("a", {"cpu": 1}, job="one")), ("go", "a"), ("come", "a", "")],
     leaves="training jobs",
 )
 @example(
-    acts=[("claim", 0, Claim("a", {"x": 1}, job="one")), ("come", "a", "x")],
+    events=[("claim", 0, Claim("a", {"x": 1}, job="one")), ("come", "a", "x")],
     leaves="training jobs",
 )
-@given(acts=acts, leaves=st.sampled_from(sorted(LEAVES)))
-def test_a_ledger_without_some_tiers_is_one_on_which_they_never_were(
-    acts: Sequence[tuple[object, ...]], leaves: str
+@given(events=events, leaves=st.sampled_from(sorted(LEAVES)))
+def test_a_ledger_without_some_tiers_equals_a_ledger_that_never_had_them(
+    events: Sequence[tuple[object, ...]], leaves: str
 ) -> None:
     capacity, leave = Ledger([node(name) for name in "abc"]), LEAVES[leaves]
-    for act in acts:
-        match act:
+    for event in events:
+        match event:
             case ("claim", key, Claim() as claim):
                 capacity.claim(key, claim)
             case ("drop", key):
@@ -178,7 +178,7 @@ def test_a_ledger_without_some_tiers_is_one_on_which_they_never_were(
     for key, claim in capacity.claims().items():
         if not leave(tier_of(claim)):
             want.claim(key, claim)
-    left = capacity.without(leave)
+    reduced = capacity.without(leave)
     # A ledger still counts a resource that no node has any more; a new ledger does not know it.
     counted = sorted(
         {name for known in want.nodes if known is not None for name in known.allocatable}
@@ -187,10 +187,10 @@ def test_a_ledger_without_some_tiers_is_one_on_which_they_never_were(
     for wanted in want.nodes:
         assert wanted is not None
         for result, expected in (
-            (left.free(counted), want.free(counted)),
-            (left.scored_load(), want.scored_load()),
+            (reduced.free(counted), want.free(counted)),
+            (reduced.scored_load(), want.scored_load()),
         ):
-            row, other = left.row(wanted.name), want.row(wanted.name)
+            row, other = reduced.row(wanted.name), want.row(wanted.name)
             assert (result[:, row] == expected[:, other]).all()
 
 
@@ -201,9 +201,9 @@ def test_leaving_tiers_out_reads_no_claim(pods: int, monkeypatch: pytest.MonkeyP
         capacity.claim(
             number, Claim("abc"[number % 3], {"cpu": 1}, job="uid" if number % 2 else "")
         )
-    looked: list[Claim] = []
-    monkeypatch.setattr(ledger_module, "tier_of", looked.append)
-    left = capacity.without(lambda tier: tier.of_job)
-    assert left.free(["cpu"]).sum() < capacity.allocatable(["cpu"]).sum()
+    read_claims: list[Claim] = []
+    monkeypatch.setattr(ledger_module, "tier_of", read_claims.append)
+    reduced = capacity.without(lambda tier: tier.of_job)
+    assert reduced.free(["cpu"]).sum() < capacity.allocatable(["cpu"]).sum()
     assert capacity.would_free(lambda tier: tier.of_job)
-    assert looked == []
+    assert read_claims == []

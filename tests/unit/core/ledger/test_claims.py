@@ -31,7 +31,7 @@ PODS: dict[str, tuple[Mapping[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize(("state", "want"), PODS.values(), ids=PODS)
-def test_a_pod_takes_capacity_from_its_pin_to_its_end(
+def test_a_pod_claims_capacity_from_its_pin_to_its_end(
     state: Mapping[str, Any], want: str | None
 ) -> None:
     claim = pod_claim(pod(THREE.build(), "worker", 0, **state))
@@ -45,7 +45,7 @@ def test_a_pod_claims_its_own_requests_with_its_ports_and_priority() -> None:
     assert claim == Claim("a", {"cpu": 2000, "pods": 1}, (("TCP", 80),), "uid-1", 7)
 
 
-def test_a_pod_that_must_be_apart_claims_that_in_its_namespace_and_so_does_its_plan() -> None:
+def test_a_pod_and_its_plan_claim_its_anti_affinity_in_its_namespace() -> None:
     training_job = job().worker(2, spec=apart(GangTerm("train"))).resumed().build()
     want = (GangTerm("train", namespace="team"),)
     claim = pod_claim(pod(training_job, "worker", 0, bound="a"))
@@ -68,9 +68,9 @@ def planned(*places: str) -> Plan:
 
 
 def restarting(policy: str) -> JobBuilder:
-    made = job().worker(3, cpu="1").resumed()
-    made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = policy
-    return made
+    builder = job().worker(3, cpu="1").resumed()
+    builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = policy
+    return builder
 
 
 ON_A = planned("a", "a", "a")
@@ -92,7 +92,7 @@ PLANNED: dict[str, tuple[JobBuilder, Plan | None, list[Mapping[str, Any]], int]]
         [FAILED],
         2,
     ),
-    "replicas beyond the job's own": (THREE, planned(*"aaaaa"), [], 3),
+    "a plan for more workers than the job has": (THREE, planned(*"aaaaa"), [], 3),
     "a plan for fewer workers": (THREE, planned("a"), [], 1),
     "a type that the job no longer has": (job().master().resumed(), ON_A, [], 0),
     "suspended": (job().worker(3).suspended(), ON_A, [], 0),
@@ -102,13 +102,13 @@ PLANNED: dict[str, tuple[JobBuilder, Plan | None, list[Mapping[str, Any]], int]]
 }
 
 
-@pytest.mark.parametrize(("made", "plan", "states", "want"), PLANNED.values(), ids=PLANNED)
+@pytest.mark.parametrize(("builder", "plan", "states", "want"), PLANNED.values(), ids=PLANNED)
 def test_a_plan_holds_capacity_for_pods_that_do_not_claim_it_yet(
-    made: JobBuilder, plan: Plan | None, states: list[Mapping[str, Any]], want: int
+    builder: JobBuilder, plan: Plan | None, states: list[Mapping[str, Any]], want: int
 ) -> None:
-    job = made.build()
-    there = [pod(job, "worker", index, **state) for index, state in enumerate(states)]
-    assert len(plan_claims(job, plan, there)) == want
+    job = builder.build()
+    present = [pod(job, "worker", index, **state) for index, state in enumerate(states)]
+    assert len(plan_claims(job, plan, present)) == want
 
 
 LAPSED: dict[str, tuple[JobBuilder, list[Mapping[str, Any]], int]] = {
@@ -125,17 +125,17 @@ LAPSED: dict[str, tuple[JobBuilder, list[Mapping[str, Any]], int]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "states", "want"), LAPSED.values(), ids=LAPSED)
+@pytest.mark.parametrize(("builder", "states", "want"), LAPSED.values(), ids=LAPSED)
 def test_a_lapsed_plan_claims_only_for_gated_pods(
-    made: JobBuilder, states: list[Mapping[str, Any]], want: int
+    builder: JobBuilder, states: list[Mapping[str, Any]], want: int
 ) -> None:
-    job = made.build()
-    there = [pod(job, "worker", index, **state) for index, state in enumerate(states)]
-    assert len(plan_claims(job, ON_A, there)) == 3
-    assert len(plan_claims(job, ON_A, there, lapsed=True)) == want
+    job = builder.build()
+    present = [pod(job, "worker", index, **state) for index, state in enumerate(states)]
+    assert len(plan_claims(job, ON_A, present)) == 3
+    assert len(plan_claims(job, ON_A, present, lapsed=True)) == want
 
 
-def test_a_planned_replica_claims_the_request_of_its_pod_else_that_of_its_template() -> None:
+def test_a_planned_replica_claims_the_request_of_its_pod_else_of_its_template() -> None:
     job = THREE.build()
     larger = pod(
         job,
@@ -161,7 +161,7 @@ PLAN = Plan(
 )
 
 
-def ports_held(builder: JobBuilder, **state: object) -> int:
+def claims_with_ports(builder: JobBuilder, **state: object) -> int:
     job = builder.build()
     claims = plan_claims(job, PLAN, pods(job, bound="a", **state))
     return sum(bool(claim.host_ports) for claim in claims.values())
@@ -179,10 +179,10 @@ def test_a_planned_pod_holds_the_ports_that_it_declares_itself() -> None:
 
 def test_ports_are_free_again_when_the_last_pod_has_ended() -> None:
     running = job("TFJob").ps(1).worker(2)
-    assert ports_held(running) == 2
+    assert claims_with_ports(running) == 2
     ended = running.condition("Succeeded")
-    assert ports_held(ended, phase="Running") == 2
-    assert ports_held(ended, phase="Succeeded") == 0
+    assert claims_with_ports(ended, phase="Running") == 2
+    assert claims_with_ports(ended, phase="Succeeded") == 0
 
 
 # --- CPU that kfext moved -------------------------------------------------------------------------
@@ -192,9 +192,9 @@ MOVED = CpuState(
     written={"worker-0": (PodCpu(370, None), PodCpu(10, None))},
 )
 CLAIMED: dict[str, tuple[TrainerCpu, int, CpuState, int]] = {
-    "as written without a change": (TrainerCpu(100, None), 150, MOVED, 150),
-    "as written while a raise stands": (TrainerCpu(370, None), 420, MOVED, 150),
-    "as written while it is lowered": (TrainerCpu(10, None), 60, MOVED, 150),
+    "as written while kfext changes nothing": (TrainerCpu(100, None), 150, MOVED, 150),
+    "as written while kfext has raised it": (TrainerCpu(370, None), 420, MOVED, 150),
+    "as written while kfext has lowered it": (TrainerCpu(10, None), 60, MOVED, 150),
     "as written until the kubelet has reverted a raise": (
         TrainerCpu(100, None, allocated=370), 420, MOVED, 150
     ),
@@ -205,10 +205,11 @@ CLAIMED: dict[str, tuple[TrainerCpu, int, CpuState, int]] = {
 
 
 @pytest.mark.parametrize(("cpu", "requests", "state", "want"), CLAIMED.values(), ids=CLAIMED)
-def test_a_pod_claims(cpu: TrainerCpu, requests: int, state: CpuState, want: int) -> None:
-    """Its pod has a sidecar that requests 50m."""
-    of = pod(THREE.build(), "worker", 0, bound="a")
-    of = replace(of, trainer=cpu, requests={**of.requests, "cpu": requests})
-    claim = pod_claim(of, state)
+def test_the_cpu_that_a_pod_with_a_sidecar_of_50m_claims(
+    cpu: TrainerCpu, requests: int, state: CpuState, want: int
+) -> None:
+    worker = pod(THREE.build(), "worker", 0, bound="a")
+    worker = replace(worker, trainer=cpu, requests={**worker.requests, "cpu": requests})
+    claim = pod_claim(worker, state)
     assert claim is not None
     assert claim.requests["cpu"] == want

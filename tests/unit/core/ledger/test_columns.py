@@ -18,127 +18,127 @@ amounts = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 2**60), max
 bookings = st.lists(st.tuples(st.integers(0, ROWS - 1), amounts), max_size=8)
 
 
-def columns(there: list[dict[str, int]], booked: list[tuple[int, dict[str, int]]]) -> Columns:
-    made = Columns()
-    for row, allocatable in enumerate(there):
-        made.set_allocatable(row, allocatable)
+def columns(nodes: list[dict[str, int]], booked: list[tuple[int, dict[str, int]]]) -> Columns:
+    table = Columns()
+    for row, allocatable in enumerate(nodes):
+        table.set_allocatable(row, allocatable)
     for row, requests in booked:
-        made.book(row, requests, +1)
-    return made
+        table.book(row, requests, +1)
+    return table
 
 
-def numbers(of: Columns) -> list[list[list[int]]]:
-    """All numbers of columns."""
+def numbers(table: Columns) -> list[list[list[int]]]:
+    """The free and allocatable amounts and the scored load of all rows."""
     return [
-        of.free(RESOURCES, ROWS).tolist(),
-        of.allocatable(RESOURCES, ROWS).tolist(),
-        of.scored_load(ROWS).tolist(),
+        table.free(RESOURCES, ROWS).tolist(),
+        table.allocatable(RESOURCES, ROWS).tolist(),
+        table.scored_load(ROWS).tolist(),
     ]
 
 
-@given(there=st.lists(amounts, min_size=ROWS, max_size=ROWS), booked=bookings)
-def test_free_is_the_allocatable_less_the_booked_amount_and_zero_where_no_row_has_any(
-    there: list[dict[str, int]], booked: list[tuple[int, dict[str, int]]]
+@given(nodes=st.lists(amounts, min_size=ROWS, max_size=ROWS), booked=bookings)
+def test_free_is_allocatable_less_booked_and_zero_for_resources_that_no_row_has(
+    nodes: list[dict[str, int]], booked: list[tuple[int, dict[str, int]]]
 ) -> None:
-    free = columns(there, booked).free(RESOURCES, ROWS)
-    somewhere = set().union(ASSUMED, *there)
+    free = columns(nodes, booked).free(RESOURCES, ROWS)
+    somewhere = set().union(ASSUMED, *nodes)
     for line, resource in enumerate(RESOURCES):
         if resource not in somewhere:
             assert free[line].tolist() == [0] * ROWS
             continue
-        for row, allocatable in enumerate(there):
+        for row, allocatable in enumerate(nodes):
             taken = [min(amounts.get(resource, 0), LARGEST) for at, amounts in booked if at == row]
             assert free[line, row] == min(allocatable.get(resource, 0), LARGEST) - sum(taken)
 
 
 @given(
-    there=st.lists(amounts, min_size=ROWS, max_size=ROWS),
+    nodes=st.lists(amounts, min_size=ROWS, max_size=ROWS),
     booked=bookings,
     more=bookings,
     data=st.data(),
 )
 def test_a_booking_that_is_removed_leaves_no_trace(
-    there: list[dict[str, int]],
+    nodes: list[dict[str, int]],
     booked: list[tuple[int, dict[str, int]]],
     more: list[tuple[int, dict[str, int]]],
     data: st.DataObject,
 ) -> None:
-    ledger = columns(there, booked)
-    before = numbers(ledger)
+    table = columns(nodes, booked)
+    before = numbers(table)
     for row, requests in more:
-        ledger.book(row, requests, +1)
+        table.book(row, requests, +1)
     for row, requests in data.draw(st.permutations(more)):
-        ledger.book(row, requests, -1)
-    assert numbers(ledger) == before
+        table.book(row, requests, -1)
+    assert numbers(table) == before
 
 
 @given(booked=bookings, more=bookings)
 def test_a_booking_on_a_copy_leaves_the_original_unchanged(
     booked: list[tuple[int, dict[str, int]]], more: list[tuple[int, dict[str, int]]]
 ) -> None:
-    ledger = columns([{"cpu": 5}] * ROWS, booked)
-    before, copied = numbers(ledger), ledger.copy()
+    table = columns([{"cpu": 5}] * ROWS, booked)
+    before, copied = numbers(table), table.copy()
     assert numbers(copied) == before
     for row, requests in more:
         copied.book(row, requests, +1)
-    assert numbers(ledger) == before
+    assert numbers(table) == before
     assert numbers(copied) == numbers(columns([{"cpu": 5}] * ROWS, [*booked, *more]))
 
 
 def test_resources_that_only_a_copy_knows_are_unknown_to_the_original() -> None:
-    ledger, many = columns([{"cpu": 5}], []), {f"example.com/{number}": 1 for number in range(9)}
-    ledger.copy().book(0, many, +1)
-    assert not ledger.free(["example.com/8"], 1).any()
+    table, many = columns([{"cpu": 5}], []), {f"example.com/{number}": 1 for number in range(9)}
+    table.copy().book(0, many, +1)
+    assert not table.free(["example.com/8"], 1).any()
 
 
 def test_invented_names_of_resources_are_not_counted() -> None:
-    ledger, invented = columns([{"cpu": 5}], []), {f"x.y/{number}": 1 for number in range(30_000)}
-    known = set(ledger.resources)
-    ledger.book(0, invented, +1)
-    assert not ledger.free(invented, 1).any()
-    assert not ledger.allocatable(invented, 1).any()
-    assert set(ledger.resources) == known
+    table, invented = columns([{"cpu": 5}], []), {f"x.y/{number}": 1 for number in range(30_000)}
+    known = set(table.resources)
+    table.book(0, invented, +1)
+    assert not table.free(invented, 1).any()
+    assert not table.allocatable(invented, 1).any()
+    assert set(table.resources) == known
 
 
 def test_more_rows_keep_the_numbers_of_the_first_rows() -> None:
-    ledger = columns([{"cpu": 4}, {"cpu": 8}], [(1, {"cpu": 3})])
-    before, width = numbers(ledger), ledger.width
-    ledger.widen()
-    assert ledger.width > width
-    assert numbers(ledger) == before
-    assert not ledger.free(RESOURCES, ledger.width)[:, ROWS:].any()
-    ledger.book(ledger.width - 1, {"pods": 1}, +1)
-    assert ledger.scored_load(ledger.width)[:, -1].tolist() == list(ASSUMED.values())
+    table = columns([{"cpu": 4}, {"cpu": 8}], [(1, {"cpu": 3})])
+    before, width = numbers(table), table.width
+    table.widen()
+    assert table.width > width
+    assert numbers(table) == before
+    assert not table.free(RESOURCES, table.width)[:, ROWS:].any()
+    table.book(table.width - 1, {"pods": 1}, +1)
+    assert table.scored_load(table.width)[:, -1].tolist() == list(ASSUMED.values())
 
 
-def test_a_row_that_is_cleared_is_empty_and_the_others_stay() -> None:
-    ledger = columns([{"cpu": 4}, {"cpu": 8}], [(0, {"memory": 3}), (1, {"cpu": 3})])
-    ledger.clear(0)
-    assert numbers(ledger) == numbers(columns([{}, {"cpu": 8}], [(1, {"cpu": 3})]))
+def test_clearing_a_row_empties_this_row_only() -> None:
+    table = columns([{"cpu": 4}, {"cpu": 8}], [(0, {"memory": 3}), (1, {"cpu": 3})])
+    table.clear(0)
+    assert numbers(table) == numbers(columns([{}, {"cpu": 8}], [(1, {"cpu": 3})]))
 
 
 def test_new_amounts_of_a_node_replace_all_earlier_amounts() -> None:
-    ledger = columns([{"cpu": 4, "nvidia.com/gpu": 8}], [])
-    ledger.set_allocatable(0, {"cpu": 6})
-    assert ledger.allocatable(("cpu", "nvidia.com/gpu"), 1).tolist() == [[6], [0]]
+    table = columns([{"cpu": 4, "nvidia.com/gpu": 8}], [])
+    table.set_allocatable(0, {"cpu": 6})
+    assert table.allocatable(("cpu", "nvidia.com/gpu"), 1).tolist() == [[6], [0]]
 
 
-def test_a_pod_without_requests_has_an_assumed_weight_and_takes_nothing() -> None:
-    ledger = columns([{"cpu": 4}], [(0, {"pods": 1})])
-    assert ledger.scored_load(1).ravel().tolist() == list(ASSUMED.values())
-    assert ledger.free(["cpu", "memory"], 1).ravel().tolist() == [4, 0]
+def test_assumed_requests_count_in_scores_but_use_no_capacity() -> None:
+    table = columns([{"cpu": 4}], [(0, {"pods": 1})])
+    assert table.scored_load(1).ravel().tolist() == list(ASSUMED.values())
+    assert table.free(["cpu", "memory"], 1).ravel().tolist() == [4, 0]
 
 
-def test_ports_alone_weigh_nothing_in_scores() -> None:
-    books = ledger(node("a", cpu="4"))
-    books.claim("ports", Claim(node="a", requests={}, host_ports=(("TCP", 20000),)))
-    assert not books.scored_load().any()
+def test_a_claim_on_ports_alone_does_not_count_in_scores() -> None:
+    capacity = ledger(node("a", cpu="4"))
+    capacity.claim("ports", Claim(node="a", requests={}, host_ports=(("TCP", 20000),)))
+    assert not capacity.scored_load().any()
 
 
-def test_a_node_with_more_resources_than_there_are_columns() -> None:
+def test_the_arrays_grow_with_the_resources_of_a_node() -> None:
     many = {f"example.com/{number}": number + 1 for number in range(40)}
-    ledger = Ledger([Node("n", many)])
-    assert list(ledger.free(list(many))[:, 0]) == list(many.values())
+    capacity = Ledger([Node("n", many)])
+    assert list(capacity.free(list(many))[:, 0]) == list(many.values())
 
 
 def test_amounts_beyond_64_bits_never_become_free_capacity() -> None:
@@ -153,7 +153,7 @@ def test_amounts_beyond_64_bits_never_become_free_capacity() -> None:
 
 
 Labels = Mapping[str, str] | None
-"""The labels of a node, or None without a node."""
+"""The labels of a node, or None for a row without a node."""
 
 LEVELS = ("zone", "rack")
 DOMAINS: dict[str, tuple[list[Labels], list[int], list[int]]] = {
@@ -185,7 +185,7 @@ def nodes(labels: list[Labels]) -> list[Node | None]:
 
 
 @pytest.mark.parametrize(("labels", "zones", "racks"), DOMAINS.values(), ids=DOMAINS)
-def test_nodes_share_a_domain_that_agree_on_its_label_and_on_all_wider_ones(
+def test_nodes_with_equal_labels_for_a_level_and_all_wider_levels_share_its_domain(
     labels: list[Labels], zones: list[int], racks: list[int]
 ) -> None:
     result = Topology().domains(LEVELS, nodes(labels))
@@ -206,17 +206,17 @@ def test_labels_are_read_again_once_they_are_forgotten() -> None:
 
 def test_each_list_of_topology_keys_has_its_own_levels() -> None:
     topology, labels = Topology(), {f"k{number}": "x" for number in range(0, 40, 2)}
-    for number in (*range(40), *range(40)):
+    for number in (*range(40), *range(40)):  # more lists than are cached
         (level,) = topology.domains((f"k{number}",), nodes([labels]))
         assert level.tolist() == [-1 if number % 2 else 0]
 
 
-def test_a_ledger_numbers_domains_by_their_labels_whatever_the_order_of_nodes() -> None:
-    made = [Node(name, labels={"zone": zone}) for name, zone in ("az", "by", "cz")]
-    for order in (made, made[::-1]):
+def test_a_ledger_numbers_domains_by_their_labels_for_any_order_of_nodes() -> None:
+    zoned = [Node(name, labels={"zone": zone}) for name, zone in ("az", "by", "cz")]
+    for order in (zoned, zoned[::-1]):
         capacity = Ledger(order)
         (zones,) = capacity.domains(("zone",))
-        by_name = {known.name: int(zones[capacity.row(known.name) or 0]) for known in made}
+        by_name = {known.name: int(zones[capacity.row(known.name) or 0]) for known in zoned}
         assert by_name == {"a": 1, "b": 0, "c": 1}
 
 
@@ -233,7 +233,7 @@ ALONE: dict[str, tuple[list[Labels], list[bool]]] = {
 
 
 @pytest.mark.parametrize(("labels", "want"), ALONE.values(), ids=ALONE)
-def test_a_node_is_alone_in_its_domain_unless_another_has_its_value(
+def test_a_node_is_alone_in_its_domain_unless_another_node_has_its_label_value(
     labels: list[Labels], want: list[bool]
 ) -> None:
     assert Topology().alone("host", nodes(labels)).tolist() == want

@@ -29,17 +29,9 @@ from kfext.model.node import Node, Taint
 from kfext.model.pod import Pod, parse_pod
 from tests.builders import PINNED, affinity_to, ledger, node
 
-LABELS = {
-    "zone": "a",
-    "generation": "7",
-    "odd": "1_0",
-    "large": "9" * 30,
-    "most": f"{2**63 - 1}",
-}
+LABELS = {"zone": "a", "generation": "7", "odd": "1_0", "large": "9" * 30, "most": f"{2**63 - 1}"}
 GPU_NODE = node(
-    "gpu-1",
-    labels=LABELS,
-    taints=[{"key": "team", "value": "vision", "effect": "NoSchedule"}],
+    "gpu-1", labels=LABELS, taints=[{"key": "team", "value": "vision", "effect": "NoSchedule"}]
 )
 PLAIN = node("plain", labels=LABELS)
 
@@ -48,16 +40,16 @@ def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {PINNED: {"nodeSelectorTerms": list(terms)}}}}
 
 
-def line(key: str, operator: str, *values: str) -> dict[str, Any]:
+def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
     return {"key": key, "operator": operator, "values": list(values)}
 
 
 def label(key: str, operator: str, *values: str) -> dict[str, Any]:
-    return affinity({"matchExpressions": [line(key, operator, *values)]})
+    return affinity({"matchExpressions": [expression(key, operator, *values)]})
 
 
 def field(operator: str, *values: str, key: str = "metadata.name") -> dict[str, Any]:
-    return affinity({"matchFields": [line(key, operator, *values)]})
+    return affinity({"matchFields": [expression(key, operator, *values)]})
 
 
 AFFINITY: dict[str, tuple[dict[str, Any], bool]] = {
@@ -94,28 +86,30 @@ AFFINITY: dict[str, tuple[dict[str, Any], bool]] = {
     "a field with an operator that fields do not have": (field("Exists"), False),
     "a field that nodes do not have": (field("In", "plain", key="metadata.uid"), False),
     "requirements of one term are ANDed": (
-        affinity({"matchExpressions": [line("zone", "In", "a"), line("rack", "Exists")]}),
+        affinity(
+            {"matchExpressions": [expression("zone", "In", "a"), expression("rack", "Exists")]}
+        ),
         False,
     ),
     "labels and fields of one term are ANDed": (
         affinity(
             {
-                "matchExpressions": [line("zone", "In", "a")],
-                "matchFields": [line("metadata.name", "In", "gpu-1")],
+                "matchExpressions": [expression("zone", "In", "a")],
+                "matchFields": [expression("metadata.name", "In", "gpu-1")],
             }
         ),
         False,
     ),
     "terms are ORed": (
         affinity(
-            {"matchExpressions": [line("zone", "In", "b")]},
-            {"matchExpressions": [line("zone", "In", "a")]},
+            {"matchExpressions": [expression("zone", "In", "b")]},
+            {"matchExpressions": [expression("zone", "In", "a")]},
         ),
         True,
     ),
     "an empty term matches nothing": (affinity({}), False),
     "an empty term beside a term that matches": (
-        affinity({}, {"matchExpressions": [line("zone", "Exists")]}),
+        affinity({}, {"matchExpressions": [expression("zone", "Exists")]}),
         True,
     ),
     "a term of empty lists matches nothing": (
@@ -134,7 +128,7 @@ AFFINITY: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize(("spec", "want_fit"), AFFINITY.values(), ids=AFFINITY.keys())
-def test_affinity(spec: dict[str, Any], want_fit: bool) -> None:
+def test_which_affinity_a_node_matches(spec: dict[str, Any], want_fit: bool) -> None:
     assert (why_not(parse_constraints(spec), PLAIN) is None) is want_fit
 
 
@@ -151,17 +145,14 @@ TOLERATIONS: dict[str, tuple[dict[str, str], bool]] = {
     "Exists needs no value": ({"key": "team", "operator": "Exists"}, True),
     "Exists of another key": ({"key": "owner", "operator": "Exists"}, False),
     "Exists without a key tolerates all": ({"operator": "Exists"}, True),
-    "Exists without a key, for one effect": (
-        {"operator": "Exists", "effect": "NoExecute"},
-        False,
-    ),
+    "Exists without a key, for one effect": ({"operator": "Exists", "effect": "NoExecute"}, False),
     "neither key nor operator": ({"value": "vision"}, False),
     "an unknown operator": ({"key": "team", "operator": "Near"}, False),
 }
 
 
 @pytest.mark.parametrize(("toleration", "want_fit"), TOLERATIONS.values(), ids=TOLERATIONS.keys())
-def test_tolerations(toleration: dict[str, str], want_fit: bool) -> None:
+def test_which_toleration_covers_a_taint(toleration: dict[str, str], want_fit: bool) -> None:
     constraints = parse_constraints({"tolerations": [toleration]})
     assert (why_not(constraints, GPU_NODE) is None) is want_fit
 
@@ -193,7 +184,9 @@ CORDON: dict[str, tuple[list[dict[str, str]], Misfit | None]] = {
 
 
 @pytest.mark.parametrize(("tolerations", "want"), CORDON.values(), ids=CORDON.keys())
-def test_cordon(tolerations: list[dict[str, str]], want: Misfit | None) -> None:
+def test_a_cordon_excludes_pods_without_a_toleration_for_it(
+    tolerations: list[dict[str, str]], want: Misfit | None
+) -> None:
     cordoned = node("n", cordoned=True)
     assert why_not(parse_constraints({"tolerations": tolerations}), cordoned) == want
 
@@ -217,14 +210,14 @@ NAMED: dict[str, tuple[dict[str, Any], dict[str, Any], Obstacle | None]] = {
 
 
 @pytest.mark.parametrize(("spec", "state", "want"), NAMED.values(), ids=NAMED)
-def test_a_pod_that_names_its_node(
+def test_what_excludes_a_node_for_a_pod_that_names_node_a(
     spec: dict[str, Any], state: dict[str, Any], want: Obstacle | None
 ) -> None:
     assert why_not(parse_constraints({"nodeName": "a", **spec}), node("a", **state)) == want
 
 
 def expecting(*devices: str) -> Constraints:
-    """A template; admission is expected to add tolerations to its pods."""
+    """The constraints of a template for pods with these devices, but without tolerations."""
     return replace(parse_constraints({}), devices=devices)
 
 
@@ -243,19 +236,13 @@ DEVICES: dict[str, tuple[tuple[str, ...], dict[str, str], bool]] = {
 
 EXPECTED: dict[str, tuple[dict[str, str], bool]] = {
     "of a pool": ({"key": "dedicated", "effect": "NoSchedule"}, True),
-    "that drives pods away": ({"key": "example.com/pool", "effect": "NoExecute"}, True),
-    "of Kubernetes": (
-        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
-        False,
-    ),
+    "of a pool, which evicts pods": ({"key": "example.com/pool", "effect": "NoExecute"}, True),
+    "of Kubernetes": ({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}, False),
     "of the control plane": (
         {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
         False,
     ),
-    "of an autoscaler": (
-        {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"},
-        False,
-    ),
+    "of an autoscaler": ({"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}, False),
     "of a device that the pod does not request": (
         {"key": "nvidia.com/gpu", "effect": "NoSchedule"},
         False,
@@ -267,8 +254,8 @@ EXPECTED: dict[str, tuple[dict[str, str], bool]] = {
 def test_which_taints_admission_is_expected_to_tolerate(
     taint: dict[str, str], *, fits: bool
 ) -> None:
-    of = replace(parse_constraints({}), expects_tolerations=True)
-    assert (why_not(of, node("n", gpus=8, taints=[taint])) is None) is fits
+    constraints = replace(parse_constraints({}), expects_tolerations=True)
+    assert (why_not(constraints, node("n", gpus=8, taints=[taint])) is None) is fits
 
 
 @pytest.mark.parametrize(("devices", "taint", "fits"), DEVICES.values(), ids=DEVICES)
@@ -340,7 +327,7 @@ ON_1 = Constraints(node_name="n1")
 zones = st.none() | st.sampled_from("ab")
 
 
-def made(row: int, zone: str | None) -> Node | None:
+def node_in(row: int, zone: str | None) -> Node | None:
     return None if zone is None else Node(f"n{row}", labels={"zone": zone})
 
 
@@ -348,17 +335,17 @@ def made(row: int, zone: str | None) -> Node | None:
     at_first=st.lists(zones, max_size=WIDTH),
     changes=st.lists(st.tuples(st.integers(0, WIDTH - 1), zones), max_size=6),
 )
-def test_a_mask_agrees_with_each_node_however_often_nodes_change(
+def test_a_judgement_agrees_with_why_not_after_any_changes_of_nodes(
     at_first: list[str | None], changes: list[tuple[int, str | None]]
 ) -> None:
-    nodes = [made(row, zone) for row, zone in enumerate(at_first)]
+    nodes = [node_in(row, zone) for row, zone in enumerate(at_first)]
     eligibility = Eligibility()
     kinds = (ANYWHERE, IN_A, ON_1)
     for constraints in kinds:
         eligibility.judge(constraints, nodes, width=WIDTH)
     nodes += [None] * (WIDTH - len(nodes))
     for row, zone in changes:
-        nodes[row] = made(row, zone)
+        nodes[row] = node_in(row, zone)
         eligibility.set(row, nodes[row])
     for constraints in kinds:
         judged = eligibility.judge(constraints, nodes, width=WIDTH)
@@ -368,10 +355,10 @@ def test_a_mask_agrees_with_each_node_however_often_nodes_change(
         assert judged.counts == Counter(
             why for node in nodes if node is not None and (why := why_not(constraints, node))
         )
-        assert all(judged.counts.values()), "what excludes no node any more is forgotten"
+        assert all(judged.counts.values()), "an obstacle that excludes no node is forgotten"
 
 
-def test_exclusive_terms_do_not_affect_eligibility() -> None:
+def test_ports_and_gang_terms_do_not_affect_eligibility() -> None:
     eligibility, nodes = Eligibility(), [Node("n0")]
     alone = Constraints(host_ports=(("TCP", 80),), apart=(GangTerm("train"),))
     result = eligibility.judge(alone, nodes, width=WIDTH)
@@ -386,7 +373,7 @@ def test_rows_beyond_the_nodes_are_not_eligible() -> None:
     )
 
 
-def test_more_rows_keep_the_verdicts_of_the_first() -> None:
+def test_widening_keeps_the_judgement_of_the_first_rows() -> None:
     eligibility, nodes = Eligibility(), [Node("n0"), Node("n1")]
     eligibility.judge(ON_1, nodes, width=2)
     eligibility.widen(4)
@@ -395,7 +382,7 @@ def test_more_rows_keep_the_verdicts_of_the_first() -> None:
     assert eligibility.judge(ON_1, nodes, width=4).mask.tolist() == [False, True, False, True]
 
 
-def test_the_memory_for_constraints_has_a_bound() -> None:
+def test_the_cache_of_constraints_is_bounded() -> None:
     capacity = ledger(node("n", labels={"k": "7"}))
     for number in range(2000):
         possible = capacity.eligible(Constraints(node_selector=(("k", str(number)),)))
@@ -406,8 +393,8 @@ def test_the_memory_for_constraints_has_a_bound() -> None:
 def pinned(cpu: str = "1", **spec: Any) -> Pod:
     """A pod of no job that is pinned to node a."""
     containers = [{"resources": {"requests": {"cpu": cpu}}}]
-    made = {"affinity": affinity_to("a"), "containers": containers, **spec}
-    return parse_pod({"kind": "Pod", "spec": made})
+    pod_spec = {"affinity": affinity_to("a"), "containers": containers, **spec}
+    return parse_pod({"kind": "Pod", "spec": pod_spec})
 
 
 A = node("a", cpu="4")
@@ -425,10 +412,10 @@ NEVER: dict[str, tuple[Pod, Node | None]] = {
 }
 
 
-@pytest.mark.parametrize(("of", "on"), NEVER.values(), ids=NEVER)
-def test_a_pod_that_can_never_be_bound_takes_nothing(of: Pod, on: Node | None) -> None:
-    assert not could_run(of, on)
-    assert not may_be_bound(of, on)
+@pytest.mark.parametrize(("pinned_pod", "home"), NEVER.values(), ids=NEVER)
+def test_which_pinned_pods_cannot_be_bound(pinned_pod: Pod, home: Node | None) -> None:
+    assert not could_run(pinned_pod, home)
+    assert not may_be_bound(pinned_pod, home)
 
 
 def test_a_pod_that_fills_its_node_may_be_bound() -> None:
@@ -437,5 +424,5 @@ def test_a_pod_that_fills_its_node_may_be_bound() -> None:
     assert may_be_bound(pinned("4", tolerations=tolerating), TAINTED)
 
 
-def test_a_pod_that_kube_scheduler_refused_takes_nothing() -> None:
+def test_a_pod_that_kube_scheduler_refused_is_not_expected_to_be_bound() -> None:
     assert not may_be_bound(replace(pinned(), unschedulable="0/1 nodes"), A)

@@ -1,3 +1,5 @@
+"""The free capacity of nodes, compared with a recount, and the capacity on offer."""
+
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
@@ -24,7 +26,7 @@ ZONE_A = Constraints(node_selector=(("zone", "a"),))
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Claims and nodes come and go in any order; the ledger always agrees with a recount."""
+    """Add and remove claims and nodes in any order; the ledger always agrees with a recount."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,10 +39,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def node_appears_or_changes(
         self, name: str, allocatable: dict[str, int], zone: str, cordoned: bool
     ) -> None:
-        made = Node(name, allocatable, {"zone": zone}, unschedulable=cordoned)
-        self.nodes[name] = made
+        known = Node(name, allocatable, {"zone": zone}, unschedulable=cordoned)
+        self.nodes[name] = known
         self.counted |= allocatable.keys()
-        self.ledger.set_node(made)
+        self.ledger.set_node(known)
 
     @rule(name=node_names)
     def node_goes(self, name: str) -> None:
@@ -88,8 +90,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(ignoring=st.sets(keys), doubled=st.booleans())
     def free_is_what_a_recount_finds(self, ignoring: set[int], doubled: bool) -> None:
-        asked = [*ignoring, *(ignoring if doubled else ())]
-        free = self.ledger.free(RESOURCES, ignoring=asked)
+        queried = [*ignoring, *(ignoring if doubled else ())]
+        free = self.ledger.free(RESOURCES, ignoring=queried)
         for name in self.nodes:
             row = self.ledger.row(name)
             assert list(free[:, row]) == [
@@ -97,7 +99,7 @@ class LedgerMachine(RuleBasedStateMachine):
             ]
 
     @rule(ignoring=st.sets(keys), port=st.sampled_from([("TCP", 80), ("UDP", 80)]))
-    def ports_are_taken_by_whom_a_recount_finds(
+    def ports_are_taken_on_the_nodes_that_a_recount_finds(
         self, ignoring: set[int], port: tuple[str, int]
     ) -> None:
         want = {
@@ -106,20 +108,20 @@ class LedgerMachine(RuleBasedStateMachine):
             if port in claim.host_ports and key not in ignoring and claim.node in self.nodes
         }
         rows = self.ledger.rows_with_any([port], ignoring=ignoring)
-        names = {made.name for row in rows if (made := self.ledger.nodes[row])}
+        names = {known.name for row in rows if (known := self.ledger.nodes[row])}
         assert names == want
 
     @rule()
-    def eligible_is_what_each_node_says(self) -> None:
+    def eligible_nodes_match_and_are_not_cordoned(self) -> None:
         eligible = self.ledger.eligible(ZONE_A)
         want = {
             name
-            for name, made in self.nodes.items()
-            if made.labels["zone"] == "a" and not made.unschedulable
+            for name, known in self.nodes.items()
+            if known.labels["zone"] == "a" and not known.unschedulable
         }
         names = [
-            made.name if made else ""
-            for made, possible in zip(self.ledger.nodes, eligible, strict=True)
+            known.name if known else ""
+            for known, possible in zip(self.ledger.nodes, eligible, strict=True)
             if possible
         ]
         assert sorted(names) == sorted(want)
@@ -129,8 +131,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert len(self.ledger) == len(self.claims)
         assert self.ledger.claims() == self.claims
         assert self.ledger.node_count == len(self.nodes)
-        for name, made in self.nodes.items():
-            assert self.ledger.node(name) is made
+        for name, known in self.nodes.items():
+            assert self.ledger.node(name) is known
 
     @invariant()
     def pods_without_requests_are_scored_as_assumed(self) -> None:
@@ -197,23 +199,21 @@ GAINS: dict[str, tuple[Callable[[Ledger], object], bool]] = {
     "a claim passes to a smaller claim": (lambda on: on.hand_over("heir", "old"), True),
     "a claim passes to an absent claim": (lambda on: on.hand_over("old", "absent"), True),
     "no claim is passed on": (lambda on: on.hand_over("absent", "heir"), False),
-    "a node comes": (lambda on: on.set_node(node("new")), True),
-    "a node goes": (lambda on: on.remove_node("n"), True),
+    "a node is added": (lambda on: on.set_node(node("new")), True),
+    "a node is removed": (lambda on: on.remove_node("n"), True),
     "a node is cordoned": (lambda on: on.set_node(node("n", cpu="8", cordoned=True)), True),
     "a node has more allocatable": (lambda on: on.set_node(node("n", cpu="9")), True),
     "a slot of a node has a problem": (
         lambda on: on.set_node(replace(node("n", cpu="8"), troubles=("it is split by MIG",))),
         True,
     ),
-    "a node is seen again unchanged": (lambda on: on.set_node(node("n", cpu="8")), False),
-    "an unknown node goes": (lambda on: on.remove_node("absent"), False),
+    "a node is set again unchanged": (lambda on: on.set_node(node("n", cpu="8")), False),
+    "an unknown node is removed": (lambda on: on.remove_node("absent"), False),
 }
 
 
 @pytest.mark.parametrize(("change", "want"), GAINS.values(), ids=GAINS)
-def test_changes_that_may_end_a_refusal_count(
-    change: Callable[[Ledger], object], want: bool
-) -> None:
+def test_which_changes_count_as_gains(change: Callable[[Ledger], object], want: bool) -> None:
     capacity = ledger(node("n", cpu="8"), node("m"))
     capacity.claim("old", OLD)
     capacity.claim("heir", Claim("n", {"cpu": 4000}))
@@ -231,19 +231,19 @@ def test_a_claim_that_is_handed_over_leaves_its_capacity_to_the_receiver() -> No
     assert capacity.claims().keys() == {"pod"}
 
 
-def test_a_copy_without_some_claims_has_their_capacity_and_the_original_does_not() -> None:
+def test_without_some_claims_their_capacity_is_free_and_the_original_is_unchanged() -> None:
     capacity = ledger(node("n", cpu="8"))
     capacity.claim("stays", Claim("n", {"cpu": 1000}, (("TCP", 80),)))
     capacity.claim("leaves", Claim("n", {"cpu": 2000}, (("TCP", 81),), job="uid"))
-    left = capacity.without(lambda tier: tier.of_job)
-    assert (left.free(["cpu"])[0, 0], capacity.free(["cpu"])[0, 0]) == (7000, 5000)
-    assert (left.rows_with_any([("TCP", 81)]), left.rows_with_any([("TCP", 80)])) == ([], [0])
-    assert [claim.requests["cpu"] for claim in left.claims_on("n")] == [1000]
-    assert left.free(["cpu"], ignoring=["stays", "leaves"])[0, 0] == 8000
+    reduced = capacity.without(lambda tier: tier.of_job)
+    assert (reduced.free(["cpu"])[0, 0], capacity.free(["cpu"])[0, 0]) == (7000, 5000)
+    assert (reduced.rows_with_any([("TCP", 81)]), reduced.rows_with_any([("TCP", 80)])) == ([], [0])
+    assert [claim.requests["cpu"] for claim in reduced.claims_on("n")] == [1000]
+    assert reduced.free(["cpu"], ignoring=["stays", "leaves"])[0, 0] == 8000
     assert len(capacity) == 2
 
 
-def test_whether_any_claim_has_a_tier_is_known_without_reading_the_claims() -> None:
+def test_whether_any_claim_is_in_a_leaving_tier() -> None:
     capacity = ledger(node("n", cpu="8"))
     assert not capacity.would_free(lambda tier: True)
     capacity.claim("low", Claim("n", {"cpu": 1000}, priority=1))
@@ -260,7 +260,7 @@ def test_claims_are_found_by_their_nodes() -> None:
     assert capacity.claims_on("a", ignoring=[("other", "a")]) == []
 
 
-def test_an_object_that_is_the_claim_of_several_keys_counts_for_each_key() -> None:
+def test_a_claim_object_that_several_keys_share_counts_for_each_key() -> None:
     capacity = ledger(node("a", cpu="8"), node("b", cpu="8"))
     shared, other = Claim("a", {"cpu": 1000}, priority=5), Claim("b", {"cpu": 500})
     capacity.claim("held", other)
@@ -280,67 +280,67 @@ def test_an_object_that_is_the_claim_of_several_keys_counts_for_each_key() -> No
 LABELLED = replace(node("a", cpu="8"), labels={"zone": "x"})
 
 
-def claim(cpu: int, on: str = "a") -> Claim:
-    return Claim(on, {"cpu": 1000 * cpu, "pods": 1})
+def claim(cpu: int, where: str = "a") -> Claim:
+    return Claim(where, {"cpu": 1000 * cpu, "pods": 1})
 
 
-def free(floor: Ledger, name: str = "a") -> int:
-    """CPUs that are free on a node."""
-    row = floor.row(name)
+def free(capacity: Ledger, name: str = "a") -> int:
+    """The free CPUs of a node."""
+    row = capacity.row(name)
     assert row is not None
-    return int(floor.free(["cpu"])[0, row]) // 1000
+    return int(capacity.free(["cpu"])[0, row]) // 1000
 
 
-def offered(floor: Ledger, name: str = "a") -> int:
-    return free(floor.offered(), name)
+def offered(capacity: Ledger, name: str = "a") -> int:
+    return free(capacity.offered(), name)
 
 
 @pytest.fixture
-def floor() -> Ledger:
+def capacity() -> Ledger:
     """A node of eight CPUs, three in use; the other five are on offer."""
-    ledger = Ledger([node("a", cpu="8")])
-    ledger.claim("old", claim(3))
-    ledger.offer()
-    return ledger
+    capacity = Ledger([node("a", cpu="8")])
+    capacity.claim("old", claim(3))
+    capacity.offer()
+    return capacity
 
 
 Act = Callable[[Ledger], object]
 
 
-def claimed(key: str, what: Claim) -> Act:
-    return lambda floor: floor.claim(key, what)
+def set_claim(key: str, new: Claim) -> Act:
+    return lambda capacity: capacity.claim(key, new)
 
 
-def dropped(key: str) -> Act:
-    return lambda floor: floor.drop(key)
+def drop_claim(key: str) -> Act:
+    return lambda capacity: capacity.drop(key)
 
 
-def handed_over(key: str, to: str) -> Act:
-    return lambda floor: floor.hand_over(key, to)
+def hand_over(key: str, to: str) -> Act:
+    return lambda capacity: capacity.hand_over(key, to)
 
 
-def shown(what: Node) -> Act:
-    return lambda floor: floor.set_node(what)
+def set_node(new: Node) -> Act:
+    return lambda capacity: capacity.set_node(new)
 
 
 CHANGES: dict[str, tuple[tuple[Act, ...], int, int]] = {
-    "a claim comes": ((claimed("new", claim(1)),), 4, 4),
-    "a claim goes": ((dropped("old"),), 5, 8),
-    "a claim shrinks": ((claimed("old", claim(1)),), 5, 7),
-    "a claim grows": ((claimed("old", claim(4)),), 4, 4),
-    "a claim moves away": ((claimed("old", claim(3, "b")),), 5, 8),
-    "a claim passes to its pod": ((claimed("pod", claim(3)), handed_over("old", "pod")), 5, 5),
+    "a claim is added": ((set_claim("new", claim(1)),), 4, 4),
+    "a claim is dropped": ((drop_claim("old"),), 5, 8),
+    "a claim shrinks": ((set_claim("old", claim(1)),), 5, 7),
+    "a claim grows": ((set_claim("old", claim(4)),), 4, 4),
+    "a claim moves away": ((set_claim("old", claim(3, "b")),), 5, 8),
+    "a claim passes to its pod": ((set_claim("pod", claim(3)), hand_over("old", "pod")), 5, 5),
     "a claim passes to a smaller pod": (
-        (claimed("pod", claim(1)), handed_over("old", "pod")),
+        (set_claim("pod", claim(1)), hand_over("old", "pod")),
         4,
         7,
     ),
-    "the node grows": ((shown(node("a", cpu="10")),), 5, 7),
-    "the node shrinks": ((shown(node("a", cpu="6")),), 3, 3),
-    "the node is another node": ((shown(LABELLED),), 0, 5),
-    "freed capacity is taken": ((dropped("old"), claimed("new", claim(7))), 1, 1),
+    "the node grows": ((set_node(node("a", cpu="10")),), 5, 7),
+    "the node shrinks": ((set_node(node("a", cpu="6")),), 3, 3),
+    "the node has other labels": ((set_node(LABELLED),), 0, 5),
+    "freed capacity is taken": ((drop_claim("old"), set_claim("new", claim(7))), 1, 1),
     "freed capacity is taken and freed again": (
-        (dropped("old"), claimed("new", claim(6)), dropped("new")),
+        (drop_claim("old"), set_claim("new", claim(6)), drop_claim("new")),
         2,
         8,
     ),
@@ -349,35 +349,35 @@ CHANGES: dict[str, tuple[tuple[Act, ...], int, int]] = {
 
 @pytest.mark.parametrize(("changes", "before", "after"), CHANGES.values(), ids=CHANGES)
 def test_which_capacity_of_a_node_is_offered(
-    floor: Ledger, changes: tuple[Act, ...], before: int, after: int
+    capacity: Ledger, changes: tuple[Act, ...], before: int, after: int
 ) -> None:
     for change in changes:
-        change(floor)
-    assert (offered(floor), free(floor)) == (before, after)
-    gained = floor.gains != floor.offered().gains
-    assert floor.offer() == ([0] if before != after or gained else [])
-    assert offered(floor) == after
+        change(capacity)
+    assert (offered(capacity), free(capacity)) == (before, after)
+    gained = capacity.gains != capacity.offered().gains
+    assert capacity.offer() == ([0] if before != after or gained else [])
+    assert offered(capacity) == after
 
 
-def test_a_new_node_is_offered_with_all_its_capacity_next(floor: Ledger) -> None:
-    floor.set_node(node("b", cpu="4", gpus=2))
-    assert (offered(floor, "b"), free(floor, "b")) == (0, 4)
-    assert floor.offer() == [1]
-    assert offered(floor, "b") == 4
+def test_a_new_node_is_on_offer_after_the_next_offer(capacity: Ledger) -> None:
+    capacity.set_node(node("b", cpu="4", gpus=2))
+    assert (offered(capacity, "b"), free(capacity, "b")) == (0, 4)
+    assert capacity.offer() == [1]
+    assert offered(capacity, "b") == 4
 
 
-def test_a_removed_node_leaves_nothing_to_offer(floor: Ledger) -> None:
-    floor.drop("old")
-    floor.remove_node("a")
-    assert floor.offer() == []
+def test_a_removed_node_leaves_nothing_to_offer(capacity: Ledger) -> None:
+    capacity.drop("old")
+    capacity.remove_node("a")
+    assert capacity.offer() == []
 
 
-def test_the_offer_without_some_claims_lacks_withheld_capacity(floor: Ledger) -> None:
-    floor.claim("job", Claim("a", {"cpu": 2000}, job="uid"))
-    floor.drop("old")
-    assert free(floor.offered()) == 3
-    assert free(floor.offered().without(lambda tier: tier.of_job)) == 5
-    assert int(floor.offered().free(["cpu"], ignoring=["job"])[0, 0]) == 5000
+def test_the_offer_without_some_claims_lacks_withheld_capacity(capacity: Ledger) -> None:
+    capacity.claim("job", Claim("a", {"cpu": 2000}, job="uid"))
+    capacity.drop("old")
+    assert free(capacity.offered()) == 3
+    assert free(capacity.offered().without(lambda tier: tier.of_job)) == 5
+    assert int(capacity.offered().free(["cpu"], ignoring=["job"])[0, 0]) == 5000
 
 
 CLAIMS = st.sampled_from("xyz")
@@ -390,23 +390,23 @@ ACTS = st.one_of(
 
 
 @given(acts=st.lists(ACTS, max_size=30))
-def test_the_offer_only_shrinks_and_never_exceeds_the_free_capacity(
+def test_between_offers_the_offered_capacity_only_shrinks_and_is_always_free(
     acts: list[tuple[Any, ...]],
 ) -> None:
-    floor = Ledger([node("a", cpu="8"), node("b", cpu="4")])
-    floor.offer()
-    last = floor.offered().free(["cpu", "pods"])
-    for kind, *of in acts:
+    capacity = Ledger([node("a", cpu="8"), node("b", cpu="4")])
+    capacity.offer()
+    last = capacity.offered().free(["cpu", "pods"])
+    for kind, *arguments in acts:
         match kind:
             case "claim":
-                floor.claim(of[0], claim(of[1], of[2]))
+                capacity.claim(arguments[0], claim(arguments[1], arguments[2]))
             case "drop":
-                floor.drop(of[0])
+                capacity.drop(arguments[0])
             case "node":
-                floor.set_node(node(of[0], cpu=str(of[1])))
+                capacity.set_node(node(arguments[0], cpu=str(arguments[1])))
             case "offer":
-                floor.offer()
-                last = floor.free(["cpu", "pods"])
-        now = floor.offered().free(["cpu", "pods"])
-        assert np.all(now <= np.minimum(last, floor.free(["cpu", "pods"])))
+                capacity.offer()
+                last = capacity.free(["cpu", "pods"])
+        now = capacity.offered().free(["cpu", "pods"])
+        assert np.all(now <= np.minimum(last, capacity.free(["cpu", "pods"])))
         last = now

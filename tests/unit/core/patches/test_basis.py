@@ -1,4 +1,4 @@
-"""Patches from the stored parts of a job equal the patches from the whole job."""
+"""The patches of a job's stored basis equal the patches of the whole job."""
 
 from collections.abc import Callable
 
@@ -36,7 +36,7 @@ PATCHES: dict[str, Patch] = {
 }
 
 
-def made(patch: Patch, raw: Raw, job: TrainingJob) -> object:
+def patch_or_error(patch: Patch, raw: Raw, job: TrainingJob) -> object:
     try:
         return patch(raw, job)
     except (Unpatchable, KeyError) as error:  # a job that is not held cannot be unsuspended
@@ -48,7 +48,7 @@ def made(patch: Patch, raw: Raw, job: TrainingJob) -> object:
 def test_the_patches_of_any_job_are_the_same(patch: Patch, raw: Raw) -> None:
     job = parse_job(raw)
     if job is not None:
-        assert made(patch, basis(raw, job), job) == made(patch, raw, job)
+        assert patch_or_error(patch, basis(raw, job), job) == patch_or_error(patch, raw, job)
 
 
 @pytest.mark.parametrize("patch", PATCHES.values(), ids=PATCHES)
@@ -58,7 +58,7 @@ def test_the_patches_of_an_ordinary_job_are_the_same(patch: Patch) -> None:
         "containers": [{"name": "side"}, {"name": "pytorch", "ports": ports, "args": ["x" * 99]}],
         "affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}},
     }
-    made_of = job().master(spec=spec).worker(4, spec=spec).held().elastic(rdzvPort=29400)
-    raw, training_job = made_of.raw, made_of.build()
+    builder = job().master(spec=spec).worker(4, spec=spec).held().elastic(rdzvPort=29400)
+    raw, training_job = builder.raw, builder.build()
     assert patch(basis(raw, training_job), training_job) == patch(raw, training_job)
     assert "x" * 99 not in str(basis(raw, training_job))

@@ -1,3 +1,5 @@
+"""Pods on the host network: the webhook's edits, and the port in the templates."""
+
 import json
 from collections.abc import Sequence
 from copy import deepcopy
@@ -23,29 +25,29 @@ BASE = 20000
 
 
 def created(
-    of: TrainingJob, type_: str, index: int, *, env: Sequence[Raw] = (), **spec: Any
+    job_: TrainingJob, type_: str, index: int, *, env: Sequence[Raw] = (), **spec: Any
 ) -> Raw:
-    """A pod of a job on the host network as the operator creates it; `env` are its variables."""
+    """A pod of a job on the host network as the operator creates it; `env`: further variables."""
     container = {
-        "name": of.kind.container,
-        "ports": [{"name": of.kind.port, "containerPort": BASE, "protocol": "TCP"}],
+        "name": job_.kind.container,
+        "ports": [{"name": job_.kind.port, "containerPort": BASE, "protocol": "TCP"}],
         "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}, *env],
     }
     return {
         "metadata": {
             "namespace": "team",
-            "name": f"{of.name}-{type_}-{index}",
+            "name": f"{job_.name}-{type_}-{index}",
             "annotations": {names.NETWORK: "host", names.PORT_BASE: str(BASE)},
             "labels": {
-                names.JOB_NAME: of.name,
+                names.JOB_NAME: job_.name,
                 names.REPLICA_TYPE: type_,
                 names.REPLICA_INDEX: str(index),
             },
             "ownerReferences": [
                 {
                     "apiVersion": "kubeflow.org/v1",
-                    "kind": of.kind.name,
-                    "uid": of.uid,
+                    "kind": job_.kind.name,
+                    "uid": job_.uid,
                     "controller": True,
                 }
             ],
@@ -83,7 +85,7 @@ def test_the_pod_uses_the_network_of_its_node_and_the_dns_of_the_cluster() -> No
 
 
 @pytest.mark.parametrize("policy", ["None", "Default", "ClusterFirstWithHostNet"])
-def test_a_dns_policy_of_the_user_stays(policy: str) -> None:
+def test_the_dns_policy_of_the_user_is_kept(policy: str) -> None:
     pod = admitted(created(DDP, "worker", 0, env=AT_MASTER, dnsPolicy=policy))
     assert pod["spec"]["dnsPolicy"] == policy
 
@@ -93,59 +95,59 @@ LISTENERS = {
     "no worker": ("worker", 0, AT_MASTER, []),
     "no later worker": ("worker", 1, AT_MASTER, []),
     "no worker without addresses": ("worker", 0, [], []),
-    "an agent of torchrun": ("worker", 1, [{"name": "PET_RDZV_BACKEND", "value": "c10d"}], [BASE]),
-    "an agent that meets others in etcd": (
+    "a torchrun agent": ("worker", 1, [{"name": "PET_RDZV_BACKEND", "value": "c10d"}], [BASE]),
+    "a torchrun agent that meets the others in etcd": (
         "worker", 1, [{"name": "PET_RDZV_BACKEND", "value": "etcd-v2"}], [BASE],
     ),
-    "no worker with an identity from etcd": (
+    "no worker that gets its rank from etcd": (
         "worker", 0, [{"name": "PET_RDZV_BACKEND", "value": "etcd"}], [],
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("type_", "index", "env", "want"), LISTENERS.values(), ids=LISTENERS)
-def test_a_port_stays_declared_where_no_two_pods_may_share_it(
+def test_which_pods_declare_the_operator_port_as_a_host_port(
     type_: str, index: int, env: list[Raw], want: list[int]
 ) -> None:
     assert host_ports(admitted(created(DDP, type_, index, env=env))) == want
 
 
-def test_ports_of_the_user_stay_beside_it() -> None:
+def test_ports_of_the_user_are_kept() -> None:
     raw = created(DDP, "worker", 0, env=AT_MASTER)
     raw["spec"]["containers"][0]["ports"].append({"name": "metrics", "containerPort": 9090})
     assert host_ports(admitted(raw)) == [9090]
 
 
-def test_a_container_that_nobody_connects_to_gets_no_port() -> None:
+def test_a_container_without_connections_gets_no_port() -> None:
     raw = created(DDP, "worker", 0, env=AT_MASTER)
     del raw["spec"]["containers"][0]["ports"]
     assert "ports" not in admitted(raw)["spec"]["containers"][0]
 
 
-def test_processes_get_the_address_and_the_node() -> None:
+def test_processes_get_the_address_of_the_pod_and_the_name_of_its_node() -> None:
     env = env_of(admitted(created(DDP, "worker", 0, env=AT_MASTER)))
     assert env["PET_LOCAL_ADDR"] == {"fieldRef": {"fieldPath": "status.podIP"}}
     assert env["NCCL_HOSTID"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
     assert "GLOO_SOCKET_IFNAME" not in env
 
 
-def test_a_variable_of_the_user_is_not_set_again() -> None:
-    own = [*AT_MASTER, {"name": "PET_LOCAL_ADDR", "value": "10.0.0.1"}]
-    raw = created(DDP, "worker", 0, env=own)
+def test_variables_of_the_user_are_kept() -> None:
+    env_of_user = [*AT_MASTER, {"name": "PET_LOCAL_ADDR", "value": "10.0.0.1"}]
+    raw = created(DDP, "worker", 0, env=env_of_user)
     raw["metadata"]["annotations"][names.INTERFACES] = "eth1"
     raw["spec"]["containers"][0]["env"].append({"name": "GLOO_SOCKET_IFNAME", "value": "ib0"})
     env = env_of(admitted(raw))
     assert (env["PET_LOCAL_ADDR"], env["GLOO_SOCKET_IFNAME"]) == ("10.0.0.1", "ib0")
 
 
-def test_gloo_gets_the_best_interface_and_nccl_all() -> None:
+def test_gloo_gets_the_first_interface_and_nccl_all_interfaces() -> None:
     raw = created(DDP, "worker", 0, env=AT_MASTER)
     raw["metadata"]["annotations"][names.INTERFACES] = "ib0,eth0"
     env = env_of(admitted(raw))
     assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("ib0", "ib0,eth0")
 
 
-def meeting(host: str = "train-worker-0", *, backend: str = "c10d", conf: str = "") -> list[Raw]:
+def rendezvous(host: str = "train-worker-0", *, backend: str = "c10d", conf: str = "") -> list[Raw]:
     env = {"PET_RDZV_ENDPOINT": f"{host}:{BASE}", "PET_RDZV_BACKEND": backend}
     if conf:
         env["PET_RDZV_CONF"] = conf
@@ -153,18 +155,18 @@ def meeting(host: str = "train-worker-0", *, backend: str = "c10d", conf: str = 
 
 
 HOSTS = {
-    "the first worker hosts the store": (0, meeting(), "is_host=1"),
-    "the others do not": (1, meeting(), "is_host=0"),
-    "the user's configuration stays": (0, meeting(conf="timeout=9"), "timeout=9,is_host=1"),
-    "a full name is the same host": (0, meeting("train-worker-0.team.svc"), "is_host=1"),
-    "a user's own statement stays": (0, meeting(conf="is_host=0"), "is_host=0"),
-    "etcd has a host of its own": (0, meeting(backend="etcd"), None),
-    "kfext leaves another host alone": (0, meeting("elsewhere"), None),
+    "the first worker hosts the store": (0, rendezvous(), "is_host=1"),
+    "the other workers do not": (1, rendezvous(), "is_host=0"),
+    "the user's configuration stays": (0, rendezvous(conf="timeout=9"), "timeout=9,is_host=1"),
+    "a full name is the same host": (0, rendezvous("train-worker-0.team.svc"), "is_host=1"),
+    "a user's is_host stays": (0, rendezvous(conf="is_host=0"), "is_host=0"),
+    "etcd has a host of its own": (0, rendezvous(backend="etcd"), None),
+    "kfext leaves another host alone": (0, rendezvous("elsewhere"), None),
 }
 
 
 @pytest.mark.parametrize(("index", "env", "want"), HOSTS.values(), ids=HOSTS)
-def test_the_host_of_the_rendezvous_is_stated_not_guessed(
+def test_each_worker_is_told_whether_it_hosts_the_rendezvous(
     index: int, env: list[Raw], want: str | None
 ) -> None:
     assert env_of(admitted(created(DDP, "worker", index, env=env))).get("PET_RDZV_CONF") == want
@@ -185,7 +187,8 @@ FULL = {
 }
 
 
-def told(cluster: Raw) -> list[Raw]:
+def tf_config(cluster: Raw) -> list[Raw]:
+    """The variable TF_CONFIG as the operator writes it."""
     config = {"cluster": cluster, "task": {"type": "x", "index": 0}, "environment": "cloud"}
     return [{"name": "TF_CONFIG", "value": json.dumps(config)}]
 
@@ -195,37 +198,37 @@ def cluster_in(pod: Raw) -> Any:
 
 
 @pytest.mark.parametrize(("type_", "index"), [(key.type, key.index) for key, _ in TF.replicas()])
-def test_every_replica_gets_the_same_addresses_and_listens_on_its_own(
+def test_every_replica_gets_the_same_addresses_and_listens_on_its_own_port(
     type_: str, index: int
 ) -> None:
-    pod = admitted(created(TF, type_, index, env=told(FULL)))
+    pod = admitted(created(TF, type_, index, env=tf_config(FULL)))
     want = offsets(TF)
     assert cluster_in(pod) == {
         kind: [address(kind, n, BASE + offset) for n, offset in enumerate(results)]
         for kind in FULL
         if (results := [offset for key, offset in want.items() if key.type == kind])
     }
-    own = [BASE + offset for key, offset in want.items() if (key.type, key.index) == (type_, index)]
-    assert host_ports(pod) == own
+    ports = [BASE + n for key, n in want.items() if (key.type, key.index) == (type_, index)]
+    assert host_ports(pod) == ports
 
 
-def test_the_sparse_form_has_the_same_addresses_as_the_full_form() -> None:
+def test_a_sparse_cluster_has_the_same_addresses_as_the_full_cluster() -> None:
     worker = {"worker": {"1": address("worker", 1)}, "ps": FULL["ps"]}
     server = {"ps": [address("ps", 1)], "worker": {}}
-    full = cluster_in(admitted(created(TF, "worker", 1, env=told(FULL))))
-    of_worker = cluster_in(admitted(created(TF, "worker", 1, env=told(worker))))
-    of_server = cluster_in(admitted(created(TF, "ps", 1, env=told(server))))
+    full = cluster_in(admitted(created(TF, "worker", 1, env=tf_config(FULL))))
+    of_worker = cluster_in(admitted(created(TF, "worker", 1, env=tf_config(worker))))
+    of_server = cluster_in(admitted(created(TF, "ps", 1, env=tf_config(server))))
     assert of_worker == {"worker": {"1": full["worker"][1]}, "ps": full["ps"]}
     assert of_server == {"ps": [full["ps"][1]], "worker": {}}
 
 
-def test_a_damaged_tf_config_before_that_of_the_operator_does_no_harm() -> None:
-    env = [{"name": "TF_CONFIG", "value": "{"}, *told(FULL)]
+def test_a_malformed_tf_config_before_the_tf_config_of_the_operator_is_ignored() -> None:
+    env = [{"name": "TF_CONFIG", "value": "{"}, *tf_config(FULL)]
     pod = admitted(created(TF, "worker", 1, env=env))
     assert cluster_in(pod)["worker"][1] == address("worker", 1, BASE + 6)
 
 
-def test_a_port_that_a_person_wrote_into_the_template_again_is_corrected() -> None:
+def test_a_port_that_a_person_restored_in_the_template_is_replaced() -> None:
     env = [*AT_MASTER, {"name": "MASTER_PORT", "value": "23456"}]
     raw = created(DDP, "worker", 0, env=env)
     assert env_of(admitted(raw))["MASTER_PORT"] == str(BASE)
@@ -236,25 +239,25 @@ def test_a_port_that_a_person_wrote_into_the_template_again_is_corrected() -> No
 
 
 def test_a_pod_of_a_job_that_was_released_keeps_the_network_of_its_peers() -> None:
-    raw = created(TF, "ps", 0, env=told(FULL))
+    raw = created(TF, "ps", 0, env=tf_config(FULL))
     raw["metadata"]["annotations"][names.RELEASED] = "BindTimeout"
     spec = admitted(raw)["spec"]
     assert spec["hostNetwork"] is True
     assert "schedulingGates" not in spec
 
 
-def test_a_single_replica_listens_to_nobody() -> None:
+def test_a_single_replica_does_not_listen() -> None:
     assert host_ports(admitted(created(TF, "worker", 0))) == []
 
 
-def test_the_network_is_set_up_without_a_controller_too() -> None:
+def test_the_pod_gets_its_edits_even_if_the_controller_is_down() -> None:
     spec = admitted(created(DDP, "worker", 0, env=AT_MASTER), alive=False)["spec"]
     assert spec["hostNetwork"] is True
     assert "schedulingGates" not in spec
 
 
-def test_admission_shown_its_own_output_changes_nothing() -> None:
-    once = admitted(created(TF, "ps", 1, env=told(FULL)))
+def test_a_second_admission_changes_nothing() -> None:
+    once = admitted(created(TF, "ps", 1, env=tf_config(FULL)))
     assert mutate_pod(once, controller_alive=True).ops == ()
 
 
@@ -269,7 +272,7 @@ def test_without_a_base_the_pod_keeps_its_own_network(base: str | None) -> None:
 
 
 @given(odd_pods, st.sampled_from(["PyTorchJob", "TFJob"]))
-def test_malformed_pods_are_never_half_edited(raw: Raw, kind: str) -> None:
+def test_the_edits_of_any_malformed_pod_can_be_applied(raw: Raw, kind: str) -> None:
     owner = {"apiVersion": "kubeflow.org/v1", "kind": kind, "uid": "u", "controller": True}
     if isinstance(raw, dict) and isinstance(raw.get("metadata"), dict):
         raw["metadata"]["ownerReferences"] = [owner]
@@ -279,7 +282,7 @@ def test_malformed_pods_are_never_half_edited(raw: Raw, kind: str) -> None:
         jsonpatch.apply_patch(raw, ops)
 
 
-# --- the port in the templates ---
+# --- the port in the templates ----------------------------------------------------------------
 
 OTHER = {"name": "metrics", "containerPort": 9090}
 PORT = {"name": "pytorchjob-port", "containerPort": 23456}
@@ -320,7 +323,7 @@ DECLARED = {
 
 
 @pytest.mark.parametrize(("ports", "want"), DECLARED.values(), ids=DECLARED)
-def test_the_operator_finds_the_port_by_the_name_that_it_expects(
+def test_the_template_gets_the_port_under_the_name_that_the_operator_expects(
     ports: tuple[Raw, ...], want: list[tuple[str, int]]
 ) -> None:
     after = started(job().master(spec=training(*ports)).worker(1, spec=training(*ports)))
@@ -347,12 +350,12 @@ def test_a_rendezvous_outside_the_job_is_not_changed() -> None:
     assert started(builder)["spec"]["elasticPolicy"] == policy
 
 
-def test_the_ports_of_a_tfjob_are_left_to_its_pods() -> None:
+def test_the_templates_of_a_tfjob_get_no_port() -> None:
     builder = job("TFJob").ps(1, spec=training(container="tensorflow")).worker(1)
     assert port_of(started(builder), "PS") is None
 
 
-def test_the_patch_fails_if_the_containers_changed_places() -> None:
+def test_the_patch_fails_if_the_order_of_the_containers_has_changed() -> None:
     raw = job().worker(1, spec=training(PORT)).held().raw
     parsed = parse_job(raw)
     assert parsed is not None

@@ -1,3 +1,5 @@
+"""The patches of a job for each step, as the API server would apply them."""
+
 import json
 from copy import deepcopy
 from dataclasses import replace
@@ -29,7 +31,7 @@ from tests.builders import JobBuilder, Raw, affinity_to, job, state_in
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 ZONE = {"weight": 100, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}
-ANY_NODE_BUT = {
+NOT_BAD = {
     "weight": 100,
     "preference": {
         "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["bad"]}]
@@ -38,6 +40,7 @@ ANY_NODE_BUT = {
 
 
 def by_name(*nodes: str) -> Raw:
+    """The preference for nodes by name; kfext's own terms have one node each."""
     fields = [{"key": "metadata.name", "operator": "In", "values": list(nodes)}]
     return {"weight": 100, "preference": {"matchFields": fields}}
 
@@ -78,25 +81,26 @@ def template(raw: Raw, type_: str = "Worker") -> Raw:
     return result
 
 
-def leaning(raw: Raw) -> list[Raw]:
+def preferred_terms(raw: Raw) -> list[Raw]:
     results: list[Raw] = template(raw)["spec"]["affinity"]["nodeAffinity"][PREFERRED]
     return results
 
 
-def test_start_unsuspends_under_the_plan_and_removes_the_mark() -> None:
+def nodes_in(terms: list[Raw]) -> list[list[str]]:
+    return [term["preference"]["matchFields"][0]["values"] for term in terms]
+
+
+def test_a_start_unsuspends_the_job_under_its_plan_and_removes_the_mark_held() -> None:
     raw = gang().held().raw
     after = started(raw, a_plan("a", "b"))
     result = parsed(after)
     assert not result.suspend
-    assert not result.held, "a suspend from now on is a person's"
+    assert not result.held, "a later suspend is a person's"
     assert decode_plan(result.annotations[names.PLAN], job_uid="uid-1") == a_plan("a", "b")
     for type_ in ("Master", "Worker"):
         metadata = template(after, type_)["metadata"]
         assert metadata["annotations"][names.PLAN_GENERATION] == "1"
-    assert [term["preference"]["matchFields"][0]["values"] for term in leaning(after)] == [
-        ["a"],
-        ["b"],
-    ]
+    assert nodes_in(preferred_terms(after)) == [["a"], ["b"]]
 
 
 def _resumed(raw: Raw) -> None:
@@ -124,7 +128,7 @@ MEANWHILE = {
 
 
 @pytest.mark.parametrize("change", MEANWHILE.values(), ids=MEANWHILE.keys())
-def test_start_is_all_or_nothing(change: Any) -> None:
+def test_a_start_fails_if_the_job_has_changed(change: Any) -> None:
     raw = gang().held().raw
     operations = unsuspend_patch(raw, parsed(raw), a_plan("a", "b"))
     change(raw)
@@ -133,12 +137,12 @@ def test_start_is_all_or_nothing(change: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [_recreated, _scaled], ids=["created again", "scaled"])
-@pytest.mark.parametrize("patch", ["amend", "stop", "forget", "rescale", "release", "remember"])
+@pytest.mark.parametrize("patch", ["replan", "stop", "forget", "rescale", "release", "save"])
 def test_every_patch_tests_its_preconditions(patch: str, change: Any) -> None:
     raw = gang().resumed().raw
     result = parsed(raw)
     operations = {
-        "amend": lambda: replan_patch(raw, result, a_plan("a", "b", generation=2)),
+        "replan": lambda: replan_patch(raw, result, a_plan("a", "b", generation=2)),
         "stop": lambda: suspend_patch(raw, result, JobState(strikes=1)),
         "forget": lambda: forget_plan_patch(raw, result, JobState(generation=1)),
         "rescale": lambda: rescale_patch(
@@ -149,7 +153,7 @@ def test_every_patch_tests_its_preconditions(patch: str, change: Any) -> None:
             state=JobState(requested=2, assigned=1),
         ),
         "release": lambda: release_patch(raw, result, RELEASE),
-        "remember": lambda: save_state_patch(raw, result, JobState(strikes=1)),
+        "save": lambda: save_state_patch(raw, result, JobState(strikes=1)),
     }[patch]()
     assert applied(operations, raw) != raw
     change(raw)
@@ -164,7 +168,7 @@ def test_a_job_that_a_person_resumed_and_suspends_again_stays_suspended() -> Non
     assert not parsed(raw).held
 
 
-def test_a_state_that_is_saved_in_the_queue_leaves_the_job_held() -> None:
+def test_saving_the_state_of_a_queued_job_leaves_it_held() -> None:
     raw = gang().held().raw
     assert parsed(applied(save_state_patch(raw, parsed(raw), JobState(strikes=1)), raw)).held
 
@@ -181,7 +185,7 @@ DEFAULTS: dict[str, Any] = {"written as null": None, "not written": ...}
 
 
 @pytest.mark.parametrize("replicas", DEFAULTS.values(), ids=DEFAULTS.keys())
-def test_replicas_that_the_operator_defaults(replicas: Any) -> None:
+def test_a_start_without_a_stated_number_of_replicas(replicas: Any) -> None:
     raw = gang().held().raw
     spec = raw["spec"]["pytorchReplicaSpecs"]["Worker"]
     if replicas is ...:
@@ -194,7 +198,7 @@ def test_replicas_that_the_operator_defaults(replicas: Any) -> None:
 AFFINITIES: dict[str, Raw] = {
     "required": affinity_to("x"),
     "preferred nodes": {"nodeAffinity": {PREFERRED: [ZONE]}},
-    "preferred by name, in another form": {"nodeAffinity": {PREFERRED: [ANY_NODE_BUT]}},
+    "preferred by name, in another form": {"nodeAffinity": {PREFERRED: [NOT_BAD]}},
     "preferred by name, but two nodes at once": {"nodeAffinity": {PREFERRED: [by_name("x", "y")]}},
     "preferred by name, at less weight": {
         "nodeAffinity": {PREFERRED: [{**by_name("x"), "weight": 99}]}
@@ -212,7 +216,7 @@ AFFINITIES: dict[str, Raw] = {
 
 
 def contains(after: Any, before: Any) -> bool:
-    """Whether everything in `before` is still in `after`, lists as their own beginning."""
+    """Whether everything in `before` is still in `after`, where lists may be longer."""
     if isinstance(before, dict):
         return all(contains(after.get(key), value) for key, value in before.items())
     if isinstance(before, list):
@@ -223,12 +227,12 @@ def contains(after: Any, before: Any) -> bool:
 @pytest.mark.parametrize("affinity", AFFINITIES.values(), ids=AFFINITIES.keys())
 def test_a_users_affinity_is_never_lost(affinity: Raw) -> None:
     raw = with_affinity(affinity).raw
-    again = started(raw, a_plan("a", "b"))
-    again["spec"]["runPolicy"]["suspend"] = True
-    again["metadata"]["annotations"][names.HELD] = "true"
-    once_more = started(again, a_plan("c", "c", generation=2))
-    released = applied(release_patch(once_more, parsed(once_more), RELEASE), once_more)
-    for after in (again, once_more, released):
+    first = started(raw, a_plan("a", "b"))
+    first["spec"]["runPolicy"]["suspend"] = True
+    first["metadata"]["annotations"][names.HELD] = "true"
+    second = started(first, a_plan("c", "c", generation=2))
+    released = applied(release_patch(second, parsed(second), RELEASE), second)
+    for after in (first, second, released):
         assert contains(template(after)["spec"]["affinity"], affinity)
 
 
@@ -236,11 +240,8 @@ def test_a_new_plan_replaces_the_preference_of_the_last_plan_and_nothing_else() 
     raw = started(with_affinity({"nodeAffinity": {PREFERRED: [ZONE]}}).raw, a_plan("a", "b"))
     stopped = applied(suspend_patch(raw, parsed(raw), JobState(strikes=1)), raw)
     after = started(stopped, a_plan("b", "c", generation=2))
-    assert leaning(after)[0] == ZONE
-    assert [term["preference"]["matchFields"][0]["values"] for term in leaning(after)[1:]] == [
-        ["b"],
-        ["c"],
-    ]
+    assert preferred_terms(after)[0] == ZONE
+    assert nodes_in(preferred_terms(after)[1:]) == [["b"], ["c"]]
 
 
 def test_stop_suspends_and_marks_the_job_and_removes_the_plan() -> None:
@@ -253,7 +254,7 @@ def test_stop_suspends_and_marks_the_job_and_removes_the_plan() -> None:
     assert state_in(result.annotations[names.STATE]) == state
 
 
-def test_a_job_without_its_plan_keeps_no_part_of_it_and_its_owner_may_resume_it() -> None:
+def test_deleting_the_plan_leaves_the_job_suspended_but_not_held() -> None:
     raw = started(gang().held().raw, replace(a_plan("a", "b"), port=20000))
     raw["spec"]["runPolicy"]["suspend"] = True
     state = JobState(generation=1)
@@ -276,14 +277,13 @@ def test_the_plan_of_a_job_that_was_resumed_meanwhile_stays() -> None:
 
 
 def test_stop_removes_the_ports_of_the_host_network() -> None:
-    hosted = replace(a_plan("a", "b"), port=20000)
-    raw = started(gang().held().raw, hosted)
+    raw = started(gang().held().raw, replace(a_plan("a", "b"), port=20000))
     after = applied(suspend_patch(raw, parsed(raw), JobState()), raw)
     assert names.PORT_BASE in str(raw["spec"])
     assert names.PORT_BASE not in str(after["spec"])
 
 
-def test_stop_of_a_job_that_never_stated_whether_it_is_suspended() -> None:
+def test_stop_of_a_job_without_the_field_suspend() -> None:
     raw = gang().raw
     del raw["spec"]["runPolicy"]
     result = parsed(applied(suspend_patch(raw, parsed(raw), JobState()), raw))
@@ -300,9 +300,9 @@ def test_release_lets_the_job_start_and_its_pods_prefer_each_other() -> None:
     assert not result.held
     assert names.PLAN not in result.annotations
     for type_ in ("Master", "Worker"):
-        made = template(after, type_)
-        assert made["metadata"]["annotations"][names.RELEASED] == names.REASON_TOO_BIG
-        (term,) = made["spec"]["affinity"]["podAffinity"][PREFERRED]
+        released = template(after, type_)
+        assert released["metadata"]["annotations"][names.RELEASED] == names.REASON_TOO_BIG
+        (term,) = released["spec"]["affinity"]["podAffinity"][PREFERRED]
         assert term["weight"] == 100
         assert term["podAffinityTerm"]["topologyKey"] == names.HOSTNAME
 
@@ -310,7 +310,7 @@ def test_release_lets_the_job_start_and_its_pods_prefer_each_other() -> None:
 def test_release_removes_the_preference_for_planned_nodes() -> None:
     raw = started(with_affinity({"nodeAffinity": {PREFERRED: [ZONE]}}).raw, a_plan("a", "b"))
     after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
-    assert leaning(after) == [ZONE]
+    assert preferred_terms(after) == [ZONE]
 
 
 def test_release_records_the_reason_and_adds_nothing_to_templates() -> None:
@@ -321,16 +321,16 @@ def test_release_records_the_reason_and_adds_nothing_to_templates() -> None:
 
 
 @pytest.mark.parametrize("before", [None, JobState(requested=12, message="not bound in time")])
-def test_a_user_who_releases_a_job_writes_no_mark(before: JobState | None) -> None:
+def test_a_release_by_the_user_does_not_change_the_state(before: JobState | None) -> None:
     builder = gang().held().annotated(names.PLAN, "{}")
     if before:
         builder.annotated(names.STATE, before.encode(job_uid="uid-1"))
     raw = builder.raw
     after = applied(user_release_patch(raw, parsed(raw)), raw)
-    marks, earlier = after["metadata"]["annotations"], raw["metadata"]["annotations"]
+    marks, old_marks = after["metadata"]["annotations"], raw["metadata"]["annotations"]
     assert marks[names.RELEASED] == names.REASON_RELEASED_BY_USER
     assert not marks.keys() & {names.PLAN, names.HELD}
-    assert marks.get(names.STATE) == earlier.get(names.STATE)
+    assert marks.get(names.STATE) == old_marks.get(names.STATE)
     assert not parsed(after).suspend
     released = applied(release_patch(raw, parsed(raw), RELEASE), raw)
     assert template(after)["spec"] == template(released)["spec"]
@@ -355,12 +355,12 @@ def test_a_second_release_changes_nothing() -> None:
     assert applied(release_patch(once, parsed(once), RELEASE), once) == once
 
 
-def test_release_leaves_the_suspend_of_a_person_alone() -> None:
+def test_release_does_not_resume_a_job_that_a_person_suspended() -> None:
     raw = gang().suspended().raw
     assert parsed(applied(release_patch(raw, parsed(raw), RELEASE), raw)).suspend
 
 
-def test_release_of_a_kueue_job_touches_neither_suspend_nor_templates() -> None:
+def test_release_of_a_kueue_job_changes_neither_suspend_nor_templates() -> None:
     raw = gang().held().queued_by_kueue().raw
     after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
     assert after["spec"] == raw["spec"]
@@ -375,34 +375,34 @@ def test_replica_types_in_any_case(key: str) -> None:
     assert names.PLAN_GENERATION in template(after, key)["metadata"]["annotations"]
 
 
-def test_the_same_record_is_written_once() -> None:
+def test_saving_an_unchanged_state_writes_nothing() -> None:
     raw = gang().resumed().raw
     once = applied(save_state_patch(raw, parsed(raw), JobState(strikes=1)), raw)
     again = save_state_patch(once, parsed(once), JobState(strikes=1))
     assert {operation["op"] for operation in again} == {"test"}
 
 
-# --- elastic jobs that start short ------------------------------------------------------------
+# --- elastic jobs that start below their requested size ---------------------------------------
 
 
-def torch(workers: int) -> Raw:
+def elastic_job(workers: int) -> Raw:
     return job().worker(workers, cpu="1").held().elastic().raw
 
 
-def test_a_job_that_starts_short_is_scaled_down_and_recorded_as_short() -> None:
-    raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(requested=8, assigned=5))
+def test_a_job_that_starts_below_its_requested_size_is_scaled_down_and_keeps_the_size() -> None:
+    raw = started(elastic_job(8), a_plan(*"aaaaa"), state=JobState(requested=8, assigned=5))
     result = parsed(raw)
     assert (result.suspend, workers_of(result)) == (False, 5)
     assert state_in(raw["metadata"]["annotations"][names.STATE]).requested == 8
 
 
-def test_a_job_that_starts_whole_is_not_short() -> None:
-    raw = started(torch(8), a_plan(*"aaaaaaaa"))
+def test_a_job_that_starts_at_its_requested_size_gets_no_state() -> None:
+    raw = started(elastic_job(8), a_plan(*"aaaaaaaa"))
     assert names.STATE not in raw["metadata"]["annotations"]
 
 
-def test_a_short_job_that_is_stopped_requests_all_of_its_workers_again() -> None:
-    raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(requested=8, assigned=5))
+def test_a_stop_restores_the_requested_size() -> None:
+    raw = started(elastic_job(8), a_plan(*"aaaaa"), state=JobState(requested=8, assigned=5))
     result = parsed(raw)
     state = state_in(raw["metadata"]["annotations"][names.STATE])
     stopped = applied(suspend_patch(raw, result, state), raw)
@@ -411,8 +411,8 @@ def test_a_short_job_that_is_stopped_requests_all_of_its_workers_again() -> None
     assert state_in(stopped["metadata"]["annotations"][names.STATE]).requested == 0
 
 
-def test_a_person_who_resizes_a_short_job_is_not_overruled_when_it_stops() -> None:
-    raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(requested=8, assigned=5))
+def test_a_stop_keeps_the_size_that_a_person_has_set() -> None:
+    raw = started(elastic_job(8), a_plan(*"aaaaa"), state=JobState(requested=8, assigned=5))
     raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
     edited = parsed(raw)
     state = state_in(raw["metadata"]["annotations"][names.STATE])
@@ -420,31 +420,31 @@ def test_a_person_who_resizes_a_short_job_is_not_overruled_when_it_stops() -> No
     assert stopped["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
 
 
-def of_tensorflow(workers: int, *, dynamic: bool) -> Raw:
+def tensorflow_job(workers: int, *, dynamic: bool) -> Raw:
     builder = job("TFJob").ps(1).worker(workers).held()
     builder.raw["spec"]["enableDynamicWorker"] = dynamic
     return builder.raw
 
 
-SHORT, GROWN = JobState(requested=4, assigned=3), JobState(requested=4, assigned=6)
-LET_GO: dict[str, tuple[Raw, JobState, bool, int]] = {
-    "torchrun admits more workers": (torch(3), SHORT, True, 4),
+SHORT, LARGER = JobState(requested=4, assigned=3), JobState(requested=4, assigned=6)
+SIZES: dict[str, tuple[Raw, JobState, bool, int]] = {
+    "torchrun admits more workers": (elastic_job(3), SHORT, True, 4),
     "parameter servers with dynamic workers admit more": (
-        of_tensorflow(3, dynamic=True), SHORT, True, 4
+        tensorflow_job(3, dynamic=True), SHORT, True, 4
     ),
-    "workers that know all others admit none": (of_tensorflow(3, dynamic=False), SHORT, True, 3),
-    "they start again where none runs": (of_tensorflow(3, dynamic=False), SHORT, False, 4),
-    "workers of torchrun start again where none runs": (torch(3), SHORT, False, 4),
-    "a running worker is not removed": (torch(6), GROWN, True, 6),
-    "a worker that does not run is removed": (torch(6), GROWN, False, 4),
-    "what another client has set is kept": (torch(2), SHORT, True, 2),
-    "a job at its requested size keeps it": (torch(3), JobState(), True, 3),
+    "workers with a fixed list of peers": (tensorflow_job(3, dynamic=False), SHORT, True, 3),
+    "the same, but none runs": (tensorflow_job(3, dynamic=False), SHORT, False, 4),
+    "workers of torchrun, but none runs": (elastic_job(3), SHORT, False, 4),
+    "a running worker is not removed": (elastic_job(6), LARGER, True, 6),
+    "a worker that does not run is removed": (elastic_job(6), LARGER, False, 4),
+    "a size that another client has set is kept": (elastic_job(2), SHORT, True, 2),
+    "a job at its requested size keeps it": (elastic_job(3), JobState(), True, 3),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("by_user", [False, True], ids=["by kfext", "by its user"])
-@pytest.mark.parametrize(("raw", "state", "runs", "want"), LET_GO.values(), ids=LET_GO)
-def test_a_released_job_has_its_requested_size(
+@pytest.mark.parametrize(("raw", "state", "runs", "want"), SIZES.values(), ids=SIZES)
+def test_the_size_of_a_released_job(
     raw: Raw, state: JobState, *, runs: bool, want: int, by_user: bool
 ) -> None:
     raw = deepcopy(raw)
@@ -466,7 +466,7 @@ def test_a_released_job_has_its_requested_size(
 ON_HOST = replace(a_plan("a", "b"), port=20000)
 
 
-def test_every_template_bears_the_base_and_the_interfaces() -> None:
+def test_every_template_has_the_base_and_the_interfaces() -> None:
     raw = gang().held().raw
     after = applied(unsuspend_patch(raw, parsed(raw), ON_HOST, interfaces=("ib0", "eth0")), raw)
     for type_ in ("Master", "Worker"):
@@ -475,7 +475,7 @@ def test_every_template_bears_the_base_and_the_interfaces() -> None:
         assert annotations[names.INTERFACES] == "ib0,eth0"
 
 
-def test_on_the_pod_network_templates_bear_neither() -> None:
+def test_on_the_pod_network_templates_have_neither_base_nor_interfaces() -> None:
     raw = gang().held().raw
     patch = unsuspend_patch(raw, parsed(raw), a_plan("a", "b"), interfaces=("ib0",))
     annotations = template(applied(patch, raw))["metadata"]["annotations"]
@@ -498,20 +498,18 @@ def test_release_removes_the_base_unless_pods_may_exist_already(runs: bool) -> N
     assert (names.PORT_BASE in template(after)["metadata"]["annotations"]) == runs
 
 
-def test_templates_prefer_few_nodes_or_none() -> None:
+def test_templates_prefer_at_most_16_nodes_else_none() -> None:
     nodes = [f"n{number:02}" for number in range(17)]
     raw = job().worker(17, cpu="1").held().raw
     few = started(raw, a_plan(*nodes[:16]))
-    assert [term["preference"]["matchFields"][0]["values"] for term in leaning(few)] == [
-        [name] for name in nodes[:16]
-    ]
+    assert nodes_in(preferred_terms(few)) == [[name] for name in nodes[:16]]
     assert "affinity" not in template(started(raw, a_plan(*nodes)))["spec"]
 
 
-def test_a_plan_for_many_nodes_removes_a_preference_for_few() -> None:
+def test_a_plan_for_many_nodes_removes_an_earlier_preference() -> None:
     raw = with_affinity({"nodeAffinity": {PREFERRED: [ZONE, by_name("old")]}}).raw
     after = started(raw, a_plan(*(f"n{number}" for number in range(17))))
-    assert leaning(after) == [ZONE]
+    assert preferred_terms(after) == [ZONE]
 
 
 def test_the_largest_gang_starts_by_a_patch_that_the_api_server_accepts() -> None:
@@ -525,7 +523,7 @@ def test_the_largest_gang_starts_by_a_patch_that_the_api_server_accepts() -> Non
     assert len(json.dumps(template(applied(patch, raw)))) < 1000
 
 
-def test_D6_another_size_is_one_patch_of_workers_plan_and_state() -> None:
+def test_D6_a_rescale_is_one_patch_of_workers_plan_and_state() -> None:
     raw = job().master().worker(3).resumed().raw
     plan, state = a_plan("a", "b", generation=2), JobState(requested=3, assigned=1)
     result = applied(rescale_patch(raw, parsed(raw), plan, workers=1, state=state), raw)

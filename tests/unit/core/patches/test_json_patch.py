@@ -1,3 +1,5 @@
+"""JSON patches, compared with the library jsonpatch."""
+
 import copy
 from typing import Any
 
@@ -20,15 +22,15 @@ changes = st.recursive(
 
 
 def merged(document: Any, wanted: Any) -> Any:
-    """RFC 7386, as written there, but that an empty object makes nothing."""
+    """A merge patch as in RFC 7386, except that an empty object creates no member."""
     if not isinstance(wanted, dict):
         return wanted
     result = dict(document) if isinstance(document, dict) else {}
     for key, value in wanted.items():
         if value is None:
             result.pop(key, None)
-        elif (made := merged(result.get(key), value)) != {} or isinstance(result.get(key), dict):
-            result[key] = made
+        elif (new := merged(result.get(key), value)) != {} or isinstance(result.get(key), dict):
+            result[key] = new
     return result
 
 
@@ -62,7 +64,7 @@ def test_pointers_are_escaped(parts: tuple[str, ...], want: str) -> None:
     assert pointer(*parts) == want
 
 
-def test_absent_parents_are_made_in_one_operation() -> None:
+def test_absent_parents_are_created_in_one_operation() -> None:
     assert operations({"a": None}, {"a": {"b": {"c": "d", "e": None}}}) == [
         {"op": "replace", "path": "/a", "value": {"b": {"c": "d"}}}
     ]
@@ -80,7 +82,7 @@ def test_a_parent_of_another_type_is_not_overwritten(parent: object) -> None:
         operations({"a": parent}, {"a": {"b": "c"}})
 
 
-# --- as the API server applies them -----------------------------------------------------------
+# --- the effect of a patch --------------------------------------------------------------------
 
 RAW: dict[str, Any] = {"a": {"b/c": 1, "list": [1, 2, 3]}, "n": None}
 PATCHES: dict[str, Operation] = {
@@ -97,7 +99,7 @@ PATCHES: dict[str, Operation] = {
     "a test holds": {"op": "test", "path": "/a/b~1c", "value": 1},
     "a test of null holds": {"op": "test", "path": "/n", "value": None},
     "a test fails": {"op": "test", "path": "/a/b~1c", "value": 2},
-    "a test of a member that is absent fails": {"op": "test", "path": "/a/x", "value": None},
+    "a test of an absent member fails": {"op": "test", "path": "/a/x", "value": None},
     "a parent is absent": {"op": "add", "path": "/x/y", "value": 1},
     "the target of a replace is absent": {"op": "replace", "path": "/a/x", "value": 1},
     "the target of a remove is absent": {"op": "remove", "path": "/a/x"},

@@ -1,4 +1,4 @@
-"""Clusters and gangs for the solver, and its answers."""
+"""Clusters and gangs for the tests of the solver, and its answers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,7 +21,7 @@ from tests.builders import JobBuilder, ledger, limits, node
 GPU = "nvidia.com/gpu"
 
 Group = tuple[Resources, tuple[Exclusive, ...], int]
-"""The request of each member, its exclusive terms, and the number of members."""
+"""The requests of each member, its exclusive ports and terms, and the number of members."""
 
 
 def nodes_of(result: Assignment | Verdict) -> list[str]:
@@ -47,12 +47,12 @@ def placed(
     )
 
 
-def gpus(capacity: Mapping[str, int]) -> Ledger:
-    return ledger(*(node(name, gpus=count) for name, count in capacity.items()))
+def gpu_nodes(gpus: Mapping[str, int]) -> Ledger:
+    return ledger(*(node(name, gpus=count) for name, count in gpus.items()))
 
 
-def numbered(capacity: Sequence[int]) -> Ledger:
-    return gpus({f"n{number}": count for number, count in enumerate(capacity)})
+def numbered_nodes(gpus: Sequence[int]) -> Ledger:
+    return gpu_nodes({f"n{number}": count for number, count in enumerate(gpus)})
 
 
 def members_in(groups: Iterable[Group]) -> list[Member]:
@@ -61,10 +61,8 @@ def members_in(groups: Iterable[Group]) -> list[Member]:
             key=ReplicaKey(f"type{kind}", index),
             requests=requests,
             constraints=Constraints(
-                host_ports=tuple(
-                    claimed for claimed in exclusive if not isinstance(claimed, GangTerm)
-                ),
-                apart=tuple(claimed for claimed in exclusive if isinstance(claimed, GangTerm)),
+                host_ports=tuple(term for term in exclusive if not isinstance(term, GangTerm)),
+                apart=tuple(term for term in exclusive if isinstance(term, GangTerm)),
             ),
             guaranteed=True,
             cpu_limit=None,
@@ -75,23 +73,23 @@ def members_in(groups: Iterable[Group]) -> list[Member]:
 
 
 def by_position(rows: Rows) -> NDArray[np.int64]:
-    """A ranking of rows: the first is the best."""
+    """A ranking in which the first row is the best."""
     return rows.astype(np.int64)
 
 
 def holds(pool: Pool, gang: Gang, spots: Rows) -> bool:
-    """Whether the members fit at these positions of a pool; -1 means no place."""
-    left = pool.free.copy()
+    """Whether the members fit at these positions of a pool; -1 means that a member has none."""
+    remaining = pool.free.copy()
     taken: set[tuple[int, Exclusive]] = set()
     start = 0
     for batch, mask in zip(gang.batches, pool.masks, strict=True):
         for spot in spots[start : start + batch.count]:
-            wanted = {(int(spot), claimed) for claimed in batch.constraints.exclusive}
+            wanted = {(int(spot), term) for term in batch.constraints.exclusive}
             if spot >= 0 and (not mask[spot] or taken & wanted):
                 return False
             if spot >= 0:
-                left[:, spot] -= batch.requests
+                remaining[:, spot] -= batch.requests
                 taken |= wanted
         start += batch.count
     # A resource that no pod here requests may be overcommitted.
-    return start == len(spots) and bool(((left >= 0) | (left == pool.free)).all())
+    return start == len(spots) and bool(((remaining >= 0) | (remaining == pool.free)).all())

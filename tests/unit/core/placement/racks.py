@@ -8,7 +8,7 @@ from tests.builders import ledger, node
 KEYS = ("zone", "rack")
 
 Where = tuple[str, str, int]
-"""Zone, rack and GPUs of a node; no label if empty."""
+"""The zone, the rack and the number of GPUs of a node; "" means that it lacks the label."""
 
 
 def cluster(nodes: Mapping[str, Where]) -> Ledger:

@@ -1,4 +1,4 @@
-"""Random small gangs and clusters, in units; a node has at most a dozen."""
+"""Random gangs and clusters. Amounts are small numbers; a node has at most 12 of a resource."""
 
 from hypothesis import strategies as st
 
@@ -14,8 +14,9 @@ RESOURCES = ("cpu", "memory", "pods", GPU)
 APART = GangTerm("train", namespace="team")
 
 bursts = st.sampled_from([None, 0, 4])
+"""The field `assumed_burst` of the limits of a gang."""
 node_limits = st.sampled_from([None, 1, 2, 3])
-"""What is assumed of a pod without a CPU limit, if it counts what pods can use."""
+"""The most nodes that a gang may use."""
 some_amounts = st.fixed_dictionaries(
     {"pods": st.just(1)},
     optional={"cpu": st.integers(1, 6), "memory": st.integers(1, 6), GPU: st.integers(1, 3)},

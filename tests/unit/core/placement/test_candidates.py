@@ -1,4 +1,4 @@
-"""Which nodes a gang may use: the solver, the barrier and the reservation give one answer."""
+"""Which nodes a gang may use: `place`, `still_fits` and `reserve` give the same answer."""
 
 from typing import Any
 
@@ -21,24 +21,24 @@ GANGS: dict[type[Limit], tuple[Limit, int]] = {
     Excluded: (Excluded(frozenset("a")), 1),
     MaxNodes: (MaxNodes(1), 2),
 }
-"""A limit of each kind, and how many pods it concerns on nodes a and b."""
+"""A limit of each kind, and the size of a gang that would break it on nodes a and b."""
 
 
 def answers(number: int, within: Limits) -> dict[str, Any]:
-    """The answer of each user for a gang that would go to a, or to a and b."""
+    """The answer of each function for a gang of one or two pods, which need a node each."""
     members = members_of(job(uid="head").worker(number, gpus=5).build())
     placed = place(members, cluster(FREE, gpus=8), within)
     planned = {member.key: home for member, home in zip(members, "ab", strict=False)}
-    kept = reserve("head", members, cluster(FULL, gpus=8), within, ends={})
+    reservation = reserve("head", members, cluster(FULL, gpus=8), within, ends={})
     return {
         "place": None if isinstance(placed, Verdict) else set(placed.values()),
         "still_fits": still_fits(members, cluster(FREE, gpus=8), within, assignment=planned),
-        "reserve": kept and set(kept.nodes),
+        "reserve": reservation and set(reservation.nodes),
     }
 
 
 @pytest.mark.parametrize("kind", GANGS, ids=lambda kind: kind.__name__)
-def test_every_limit_changes_the_answer_of_all_three(kind: type[Limit]) -> None:
+def test_every_limit_changes_the_answers_of_all_three_functions(kind: type[Limit]) -> None:
     limit, number = GANGS[kind]
     nothing: tuple[Any, ...] = (frozenset(), (), (), None)
     without, within = (answers(number, Limits((*given,), *nothing)) for given in ((), (limit,)))
@@ -47,10 +47,10 @@ def test_every_limit_changes_the_answer_of_all_three(kind: type[Limit]) -> None:
         "still_fits": True,
         "reserve": set("ab"[:number]),
     }
-    assert {user for user, answer in within.items() if answer == without[user]} == set()
+    assert {name for name, answer in within.items() if answer == without[name]} == set()
 
 
-def test_every_kind_of_limit_is_tried_and_the_limits_of_settings_are_among_them() -> None:
+def test_the_cases_have_every_kind_of_limit_also_of_settings() -> None:
     assert {kind.__name__ for kind in Limit.__subclasses__()} == {kind.__name__ for kind in GANGS}
     of_settings = {
         type(row.limit(row.parse(row.example))) for row in TABLE.values() if row.limit is not None

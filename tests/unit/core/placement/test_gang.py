@@ -23,8 +23,8 @@ from tests.unit.core.placement.answers import members_in
 
 BATCHES: dict[str, tuple[JobBuilder, list[int]]] = {
     "no pod": (job().worker(0), []),
-    "all alike": (job().worker(3, cpu="1"), [3]),
-    "of two types, alike": (
+    "equal pods": (job().worker(3, cpu="1"), [3]),
+    "equal pods of two types": (
         job().master(cpu="1", memory="1Gi").worker(2, cpu="1", memory="1Gi"),
         [3],
     ),
@@ -38,16 +38,16 @@ BATCHES: dict[str, tuple[JobBuilder, list[int]]] = {
         job().master(cpu="1", memory="1Gi", guaranteed=True).worker(2, cpu="1", memory="1Gi"),
         [3],
     ),
-    "alike, but not in a row": (
+    "equal pods that are not adjacent": (
         job("TFJob").group("Chief", cpu="1").ps(2, cpu="2").worker(2, cpu="1"),
         [1, 2, 2],
     ),
 }
 
 
-@pytest.mark.parametrize(("made", "want"), BATCHES.values(), ids=BATCHES)
-def test_adjacent_members_with_one_request_are_one_batch(made: JobBuilder, want: list[int]) -> None:
-    assert [batch.count for batch in gang(made.members()).batches] == want
+@pytest.mark.parametrize(("builder", "want"), BATCHES.values(), ids=BATCHES)
+def test_adjacent_equal_members_are_one_batch(builder: JobBuilder, want: list[int]) -> None:
+    assert [batch.count for batch in gang(builder.members()).batches] == want
 
 
 requests = st.dictionaries(st.sampled_from(["cpu", "gpu", "pods"]), st.integers(0, 3))
@@ -57,31 +57,31 @@ requests = st.dictionaries(st.sampled_from(["cpu", "gpu", "pods"]), st.integers(
 def test_batches_and_totals_agree_with_the_members(
     groups: list[tuple[dict[str, int], tuple[()], int]],
 ) -> None:
-    asked = members_in(groups)
-    made = gang(asked)
-    each = [dict(zip(made.resources, batch.requests, strict=True)) for batch in made.batches]
+    members = members_in(groups)
+    whole = gang(members)
+    each = [dict(zip(whole.resources, batch.requests, strict=True)) for batch in whole.batches]
     flat = [
         amounts
-        for amounts, batch in zip(each, made.batches, strict=True)
+        for amounts, batch in zip(each, whole.batches, strict=True)
         for _ in range(batch.count)
     ]
-    assert list(made.members) == asked
+    assert list(whole.members) == members
     assert flat == [
-        {name: member.requests.get(name, 0) for name in made.resources} for member in asked
+        {name: member.requests.get(name, 0) for name in whole.resources} for member in members
     ]
-    assert made.total.tolist() == [
-        sum(amounts[name] for amounts in flat) for name in made.resources
+    assert whole.total.tolist() == [
+        sum(amounts[name] for amounts in flat) for name in whole.resources
     ]
     if flat:
-        assert made.largest.tolist() == [
-            max(amounts[name] for amounts in flat) for name in made.resources
+        assert whole.largest.tolist() == [
+            max(amounts[name] for amounts in flat) for name in whole.resources
         ]
 
 
-def test_no_sum_of_requests_leaves_64_bits() -> None:
-    made = gang(members_in([({"memory": 2**70}, (), 3000)]))
-    assert made.batches[0].requests.tolist() == [LARGEST]
-    assert made.total[0] > 1000 * LARGEST
+def test_sums_of_requests_are_capped_within_64_bits() -> None:
+    whole = gang(members_in([({"memory": 2**70}, (), 3000)]))
+    assert whole.batches[0].requests.tolist() == [LARGEST]
+    assert whole.total[0] > 1000 * LARGEST
 
 
 PORTS: dict[str, tuple[JobBuilder, bool]] = {
@@ -93,9 +93,9 @@ PORTS: dict[str, tuple[JobBuilder, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "want"), PORTS.values(), ids=PORTS)
-def test_members_that_want_one_host_port_cannot_share_a_node(made: JobBuilder, want: bool) -> None:
-    assert gang(made.members()).apart is want
+@pytest.mark.parametrize(("builder", "want"), PORTS.values(), ids=PORTS)
+def test_members_with_the_same_host_port_are_apart(builder: JobBuilder, want: bool) -> None:
+    assert gang(builder.members()).apart is want
 
 
 ONE_EACH: dict[str, tuple[JobBuilder, int]] = {
@@ -114,10 +114,10 @@ ONE_EACH: dict[str, tuple[JobBuilder, int]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "want"), ONE_EACH.values(), ids=ONE_EACH)
-def test_pods_with_a_common_anti_affinity_need_a_node_each(made: JobBuilder, want: int) -> None:
-    assert gang(made.members()).max_anti_affine == want
-    assert gang(made.members()).apart is (want > 1)
+@pytest.mark.parametrize(("builder", "want"), ONE_EACH.values(), ids=ONE_EACH)
+def test_pods_with_a_common_anti_affinity_need_a_node_each(builder: JobBuilder, want: int) -> None:
+    assert gang(builder.members()).max_anti_affine == want
+    assert gang(builder.members()).apart is (want > 1)
 
 
 def test_a_gang_may_burst_if_one_member_may() -> None:
@@ -127,7 +127,7 @@ def test_a_gang_may_burst_if_one_member_may() -> None:
 
 
 LARGER = {"containers": [{"resources": {"requests": {"cpu": "5"}}}], "nodeSelector": {"zone": "a"}}
-ASKS: dict[str, tuple[list[Mapping[str, Any]], list[int]]] = {
+REQUESTS: dict[str, tuple[list[Mapping[str, Any]], list[int]]] = {
     "no pod: the request of the template": ([], [1000, 1000]),
     "a gated pod: its own request": ([{"gated": True, "spec": LARGER}], [5000, 1000]),
     "an ungated pod: the request of the template": ([{"spec": LARGER}], [1000, 1000]),
@@ -135,11 +135,11 @@ ASKS: dict[str, tuple[list[Mapping[str, Any]], list[int]]] = {
 }
 
 
-@pytest.mark.parametrize(("pods", "want"), ASKS.values(), ids=ASKS)
+@pytest.mark.parametrize(("pods", "want"), REQUESTS.values(), ids=REQUESTS)
 def test_the_request_of_each_member(pods: list[Mapping[str, Any]], want: list[int]) -> None:
     training_job = job().worker(2, cpu="1").build()
-    there = [pod(training_job, "worker", index, **state) for index, state in enumerate(pods)]
-    members = members_of(training_job, there)
+    existing = [pod(training_job, "worker", index, **state) for index, state in enumerate(pods)]
+    members = members_of(training_job, existing)
     assert [member.key for member in members] == [key for key, _ in training_job.replicas()]
     assert [member.requests["cpu"] for member in members] == want
     limits = [None if cpus == 5000 else cpus for cpus in want]
@@ -149,7 +149,7 @@ def test_the_request_of_each_member(pods: list[Mapping[str, Any]], want: list[in
 
 
 NOTHING = limits_of(Settings(), excluded=())
-SET: dict[str, tuple[Limits, object]] = {
+LIMITS: dict[str, tuple[Limits, object]] = {
     "on_nodes": (
         limits_of(Settings(colocation=Colocation.REQUIRED), excluded=["b", "a"]),
         (MaxNodes(1), Excluded(frozenset("ab"))),
@@ -168,15 +168,15 @@ SET: dict[str, tuple[Limits, object]] = {
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Limits)])
-def test_each_limit_has_a_source_and_changes_the_key(name: str) -> None:
-    limits, want = SET[name]
+def test_each_field_of_the_limits_is_set_and_changes_their_hash(name: str) -> None:
+    limits, want = LIMITS[name]
     assert getattr(limits, name) == want
     assert limits != NOTHING
     assert hash(limits) != hash(NOTHING)
 
 
 STATED = {COLOCATION: "preferred"}
-WHERE: dict[str, tuple[Settings, int | None]] = {
+COLOCATION_SET: dict[str, tuple[Settings, int | None]] = {
     "nowhere": (resolve({}, {}, TrainingPolicy()), 4000),
     "on the job": (resolve(STATED, {}, TrainingPolicy()), None),
     "on its namespace": (resolve({}, STATED, TrainingPolicy()), 4000),
@@ -184,8 +184,8 @@ WHERE: dict[str, tuple[Settings, int | None]] = {
 }
 
 
-@pytest.mark.parametrize(("settings", "want"), WHERE.values(), ids=WHERE)
-def test_what_pods_can_use_counts_unless_colocation_is_set(
+@pytest.mark.parametrize(("settings", "want"), COLOCATION_SET.values(), ids=COLOCATION_SET)
+def test_cpu_beyond_requests_counts_unless_colocation_is_set_on_the_job(
     settings: Settings, want: int | None
 ) -> None:
     assert limits_of(settings, excluded=()).assumed_burst == want
@@ -195,12 +195,12 @@ REQUIRED = limits_of(Settings(colocation=Colocation.REQUIRED), excluded=())
 ALLOWED: dict[str, tuple[Limits, list[str], bool]] = {
     "anywhere": (NOTHING, ["a", "b"], True),
     "one node, if required": (REQUIRED, ["a", "a"], True),
-    "not two, if a single node is required": (REQUIRED, ["a", "b"], False),
-    "as many as are allowed": (limits(max_nodes=2), ["a", "b", "a"], True),
-    "no more": (limits(max_nodes=2), ["a", "b", "c"], False),
+    "not two nodes, if a single node is required": (REQUIRED, ["a", "b"], False),
+    "as many nodes as allowed": (limits(max_nodes=2), ["a", "b", "a"], True),
+    "not more nodes than allowed": (limits(max_nodes=2), ["a", "b", "c"], False),
 }
 
 
 @pytest.mark.parametrize(("limits", "nodes", "want"), ALLOWED.values(), ids=ALLOWED)
-def test_how_many_nodes_a_whole_gang_may_have(limits: Limits, nodes: list[str], want: bool) -> None:
+def test_how_many_nodes_a_gang_may_use(limits: Limits, nodes: list[str], want: bool) -> None:
     assert limits.allow(nodes) is want

@@ -1,4 +1,4 @@
-"""Why a gang has no place."""
+"""The message that says why a gang has no place."""
 
 import re
 from dataclasses import replace
@@ -44,19 +44,19 @@ TAKEN: dict[str, tuple[JobBuilder, str]] = {
         job().worker(2, ports=[80, 81]),
         "one of the host ports 80 and 81 is taken on 2 of the eligible nodes",
     ),
-    "a short resource is named first": (
+    "a missing resource is named first": (
         job().worker(2, cpu="7", ports=[80]),
         "12 cpu free, 2 cpu short",
     ),
 }
 
 
-@pytest.mark.parametrize(("made", "why"), TAKEN.values(), ids=TAKEN)
-def test_a_host_port_that_other_pods_hold_is_named(made: JobBuilder, why: str) -> None:
+@pytest.mark.parametrize(("builder", "why"), TAKEN.values(), ids=TAKEN)
+def test_a_host_port_that_other_pods_hold_is_named(builder: JobBuilder, why: str) -> None:
     capacity = ledger(*(node(name, cpu="8") for name in "abc"))
     for name in "ab":
         capacity.claim(name, Claim(node=name, requests={"cpu": 6000}, host_ports=(("TCP", 80),)))
-    verdict = verdict_of(place(made.members(), capacity, limits()))
+    verdict = verdict_of(place(builder.members(), capacity, limits()))
     assert verdict.reason == REASON_NO_ROOM
     assert verdict.message.split("; ")[1] == why
 
@@ -67,30 +67,30 @@ EACH = "by its anti-affinity, 3 of its pods need a node each"
 
 def test_required_colocation_of_pods_that_must_be_apart_has_no_place() -> None:
     capacity = ledger(node("a", cpu="1"), node("b"), node("c"))
-    of = job().master(cpu="1", spec=TRAIN).worker(2, cpu="1", spec=TRAIN).members()
-    verdict = verdict_of(place(of, capacity, limits(max_nodes=1)))
+    members = job().master(cpu="1", spec=TRAIN).worker(2, cpu="1", spec=TRAIN).members()
+    verdict = verdict_of(place(members, capacity, limits(max_nodes=1)))
     assert verdict.reason == REASON_TOO_BIG
     assert EACH in verdict.message
     # Also while a resource is short; more of it would not help.
     capacity = ledger(node("a", cpu="2"))
-    verdict = verdict_of(place(of, capacity, limits(max_nodes=1)))
+    verdict = verdict_of(place(members, capacity, limits(max_nodes=1)))
     assert numbers(r"(\d) cpu short", verdict.message) == (1,)
     assert EACH in verdict.message
 
 
-def test_fewer_nodes_than_pods_that_must_be_apart_are_named() -> None:
-    of = job().worker(3, cpu="1", spec=TRAIN).members()
-    verdict = verdict_of(place(of, ledger(node("a"), node("b")), limits()))
+def test_the_number_of_pods_that_must_be_apart_is_named() -> None:
+    members = job().worker(3, cpu="1", spec=TRAIN).members()
+    verdict = verdict_of(place(members, ledger(node("a"), node("b")), limits()))
     assert verdict.reason == REASON_TOO_BIG
     assert numbers(r"(\d) of (\d) nodes are eligible", verdict.message) == (2, 2)
     assert EACH in verdict.message
     capacity = ledger(*(node(name) for name in "abc"), used={"c": {"cpu": "32"}})
-    verdict = verdict_of(place(of, capacity, limits()))
+    verdict = verdict_of(place(members, capacity, limits()))
     assert verdict.reason == REASON_NO_ROOM
     assert EACH in verdict.message
 
 
-def test_a_pod_that_must_be_apart_from_another_is_not_reported_to_lack_a_port() -> None:
+def test_the_message_about_anti_affinity_names_no_host_port() -> None:
     capacity = ledger(node("a"))
     claim = Claim("a", {}, gang_terms=(GangTerm("train", namespace="team"),))
     capacity.claim("before", claim)
@@ -109,9 +109,9 @@ def test_one_type_without_a_possible_node_is_named() -> None:
 
 
 def numbers(pattern: str, message: str) -> tuple[float, ...]:
-    placement = re.search(pattern, message)
-    assert placement, message
-    return tuple(float(number) for number in placement.groups())
+    match = re.search(pattern, message)
+    assert match, message
+    return tuple(float(number) for number in match.groups())
 
 
 def test_a_shortage_states_the_free_and_the_missing_amount() -> None:
@@ -141,7 +141,7 @@ def test_a_limit_on_the_nodes_is_named_with_the_free_capacity_of_the_freest_node
     assert f"on at most 4 nodes; 8 {GPU} free, 1 {GPU} short" in verdict.message
 
 
-def test_a_pod_that_is_too_large_for_every_node() -> None:
+def test_a_pod_that_is_too_large_for_every_node_is_compared_with_the_freest() -> None:
     capacity = ledger(node("a", gpus=4), node("b", gpus=4))
     verdict = verdict_of(place(job().worker(gpus=6).members(), capacity, limits()))
     assert verdict.reason == REASON_TOO_BIG
@@ -155,7 +155,6 @@ def test_a_message_without_a_possible_node_counts_the_nodes_of_each_exclusion() 
     placement = place(job().worker(cpu="1").members(), capacity, limits(excluded=["d"]))
     verdict = verdict_of(placement)
     assert verdict.reason == REASON_NO_ELIGIBLE_NODE
-    assert "none of 4 nodes" in verdict.message
     assert verdict.message.split("; ") == [
         "none of 4 nodes is eligible",
         "2 nodes have taint team:NoSchedule that the pods do not tolerate",
@@ -164,15 +163,15 @@ def test_a_message_without_a_possible_node_counts_the_nodes_of_each_exclusion() 
     ]
 
 
-def test_an_empty_cluster() -> None:
+def test_a_cluster_without_nodes_is_named() -> None:
     verdict = verdict_of(place(job().worker(cpu="1").members(), ledger(), limits()))
     assert verdict == Verdict(REASON_NO_ELIGIBLE_NODE, "the cluster has no nodes")
 
 
-def test_eligible_nodes_do_not_hide_the_exclusions_of_the_others() -> None:
+def test_the_exclusion_of_some_nodes_is_named_beside_eligible_nodes() -> None:
     fake = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
-    capacity = ledger(*(node(f"fake-{number}", taints=[fake]) for number in range(20)),
-                node("a", cpu="2"), node("b", cpu="2"))  # fmt: skip
+    tainted = (node(f"fake-{number}", taints=[fake]) for number in range(20))
+    capacity = ledger(*tainted, node("a", cpu="2"), node("b", cpu="2"))
     message = verdict_of(place(job().worker(5, cpu="1").members(), capacity, limits())).message
     assert message.split("; ") == [
         "5 pods need 5 cpu together",
@@ -222,27 +221,28 @@ def test_no_more_than_three_causes_are_named_the_most_frequent_first() -> None:
 
 
 IN_PIECES: dict[str, tuple[JobBuilder, int | None, str]] = {
-    "two pods on two nodes at least": (job().worker(2, cpu="3", gpus=1), 1, "no single node"),
-    "a pod that wants both": (job().worker(2, cpu="3", gpus=1), None, "over the eligible nodes"),
-    "also on two nodes": (job().worker(2, cpu="3", gpus=1), 2, "over 2 of the eligible nodes fits"),
+    "two pods that no single node holds": (job().worker(2, cpu="3", gpus=1), 1, "no single node"),
+    "one of two pods fits": (job().worker(2, cpu="3", gpus=1), None, "over the eligible nodes"),
+    "on at most two nodes": (job().worker(2, cpu="3", gpus=1), 2, "over 2 of the eligible nodes"),
 }
 
 
-@pytest.mark.parametrize(("made", "max_nodes", "why"), IN_PIECES.values(), ids=IN_PIECES)
-def test_a_message_where_each_resource_alone_would_suffice(
-    made: JobBuilder, max_nodes: int | None, why: str
+@pytest.mark.parametrize(("builder", "max_nodes", "why"), IN_PIECES.values(), ids=IN_PIECES)
+def test_the_message_if_there_is_enough_of_each_resource_alone(
+    builder: JobBuilder, max_nodes: int | None, why: str
 ) -> None:
     capacity = ledger(node("a", cpu="7", gpus=1), node("b", cpu="2", gpus=3))
-    assert why in verdict_of(place(made.members(), capacity, limits(max_nodes=max_nodes))).message
+    verdict = verdict_of(place(builder.members(), capacity, limits(max_nodes=max_nodes)))
+    assert why in verdict.message
 
 
-EVER: dict[str, tuple[int, str]] = {
-    "used capacity is freed one day": (8, REASON_NO_ROOM),
+EMPTY: dict[str, tuple[int, str]] = {
+    "used capacity will be free later": (8, REASON_NO_ROOM),
     "capacity that no node has is never free": (9, REASON_TOO_BIG),
 }
 
 
-@pytest.mark.parametrize(("pods", "want"), EVER.values(), ids=EVER)
+@pytest.mark.parametrize(("pods", "want"), EMPTY.values(), ids=EMPTY)
 def test_the_message_says_whether_an_empty_cluster_would_suffice(pods: int, want: str) -> None:
     capacity = ledger(node("a", gpus=8), used={"a": {GPU: "1"}})
     verdict = verdict_of(place(job().worker(pods, gpus=1).members(), capacity, limits()))
@@ -269,19 +269,19 @@ KEPT: dict[str, tuple[int, int, int | None, str]] = {
         1,
         f"the freest node has 4 {GPU} (kept for {FIRST}), 8 {GPU} short",
     ),
-    "nothing": (0, 8, None, f"; 6 {GPU} free, 2 {GPU} short"),
+    "no GPUs": (0, 8, None, f"; 6 {GPU} free, 2 {GPU} short"),
 }
 
 
-@pytest.mark.parametrize(("kept", "pods", "max_nodes", "want"), KEPT.values(), ids=KEPT)
-def test_reserved_capacity_is_named_and_not_called_used(
-    kept: int, pods: int, max_nodes: int | None, want: str
+@pytest.mark.parametrize(("to_reserve", "pods", "max_nodes", "want"), KEPT.values(), ids=KEPT)
+def test_reserved_capacity_is_named_as_kept_for_its_job(
+    to_reserve: int, pods: int, max_nodes: int | None, want: str
 ) -> None:
     capacity = ledger(node("a", gpus=4), node("b", gpus=4), used={"b": {GPU: "2"}})
     for name, free in (("a", 4), ("b", 2)):
-        if held := min(kept, free):
-            capacity.claim(("reserved", name), Claim(name, {GPU: held}, job="first", kept=True))
-        kept -= held
+        if reserved := min(to_reserve, free):
+            capacity.claim(("reserved", name), Claim(name, {GPU: reserved}, job="first", kept=True))
+        to_reserve -= reserved
     placement = place(
         *(job().worker(pods, gpus=1).members(), capacity, limits(max_nodes=max_nodes)),
         reserved=([("reserved", "a"), ("reserved", "b")], FIRST),
@@ -289,7 +289,7 @@ def test_reserved_capacity_is_named_and_not_called_used(
     assert want in verdict_of(placement).message
 
 
-def test_the_message_of_a_pod_that_fits_only_reserved_capacity_says_so() -> None:
+def test_the_message_of_pods_that_fit_only_reserved_capacity_names_it() -> None:
     capacity = ledger(node("a", gpus=4), node("b", gpus=2))
     capacity.claim("reserved", Claim("a", {GPU: 3}, job="first", kept=True))
     placement = place(
@@ -304,7 +304,7 @@ def test_the_message_of_a_pod_that_fits_only_reserved_capacity_says_so() -> None
 
 
 MIG, SEVERAL = "it is split by MIG", "NVIDIA's device plugin allocates it to several pods at once"
-LAME = replace(plain_node("a", cards=3), troubles=(SEVERAL, MIG, SEVERAL))
+UNSHAREABLE = replace(plain_node("a", cards=3), troubles=(SEVERAL, MIG, SEVERAL))
 
 
 def as_shared(builder: JobBuilder) -> list[Member]:
@@ -326,27 +326,27 @@ SHARES: dict[str, tuple[JobBuilder, str]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "want"), SHARES.values(), ids=SHARES)
-def test_a_share_is_named_in_the_words_of_its_user(made: JobBuilder, want: str) -> None:
+@pytest.mark.parametrize(("builder", "want"), SHARES.values(), ids=SHARES)
+def test_the_message_names_the_terms_of_a_share(builder: JobBuilder, want: str) -> None:
     full = Ledger([sharing_node("b", cards=1)])
     full.claim("whole", Claim("b", {GPU: 1}))
-    assert verdict_of(place(as_shared(made), full, limits())).message.startswith(want)
+    assert verdict_of(place(as_shared(builder), full, limits())).message.startswith(want)
 
 
 def test_a_shortage_of_cards_names_why_cards_cannot_be_shared() -> None:
     members = as_shared(sharing("0.5"))
-    verdict = verdict_of(place(members, Ledger([LAME]), limits()))
-    said = f"2 slots cannot be shared: {SEVERAL}; 1 slot cannot be shared: {MIG}"
-    assert said in verdict.message
+    verdict = verdict_of(place(members, Ledger([UNSHAREABLE]), limits()))
+    want = f"2 slots cannot be shared: {SEVERAL}; 1 slot cannot be shared: {MIG}"
+    assert want in verdict.message
 
 
-def test_nodes_with_gpus_by_dra_alone_are_not_called_full() -> None:
+def test_nodes_with_gpus_by_dra_alone_are_named_as_such_but_full_nodes_are_not() -> None:
     bare = {name: n for name, n in sharing_node("b").allocatable.items() if name != GPU}
     members = as_shared(sharing("0.5"))
     verdict = verdict_of(place(members, Ledger([Node("b", bare), node("c")]), limits()))
     assert verdict.reason == REASON_TOO_BIG
-    said = f"1 of the eligible nodes has slots but no {GPU}, which reserves a GPU"
-    assert said in verdict.message
+    want = f"1 of the eligible nodes has slots but no {GPU}, which reserves a GPU"
+    assert want in verdict.message
     full = Ledger([sharing_node("b", cards=1)])
     full.claim("whole", Claim("b", {GPU: 1}))
     verdict = verdict_of(place(members, full, limits()))
@@ -354,15 +354,15 @@ def test_nodes_with_gpus_by_dra_alone_are_not_called_full() -> None:
     assert "DRA" not in verdict.message
 
 
-OTHERS: dict[str, JobBuilder] = {
+NOT_SHARING: dict[str, JobBuilder] = {
     "it shares no GPUs": job().worker(1, gpus=9),
-    "no pod of it may go to their node": job()
+    "their node is not eligible": job()
     .worker(1, gpus=1, spec={"nodeSelector": {"x": "y"}})
     .annotated(GPU_SHARE, "0.5"),
 }
 
 
-@pytest.mark.parametrize("made", OTHERS.values(), ids=OTHERS)
-def test_no_other_job_gets_that_message(made: JobBuilder) -> None:
-    verdict = verdict_of(place(as_shared(made), Ledger([LAME]), limits()))
+@pytest.mark.parametrize("builder", NOT_SHARING.values(), ids=NOT_SHARING)
+def test_other_jobs_are_not_told_why_cards_cannot_be_shared(builder: JobBuilder) -> None:
+    verdict = verdict_of(place(as_shared(builder), Ledger([UNSHAREABLE]), limits()))
     assert "cannot be shared" not in verdict.message

@@ -1,4 +1,4 @@
-"""Node sets."""
+"""The division of a gang over a node set. C1, C2 and D2 are ids in tests/statements.md."""
 
 import random
 from collections import Counter
@@ -19,15 +19,15 @@ from kfext.model.pod import ReplicaKey
 from kfext.model.policy import parse_policy
 from kfext.model.verdict import Verdict
 from tests.builders import job, ledger, limits, node
-from tests.unit.core.placement.answers import GPU, gpus, numbered, placed
+from tests.unit.core.placement.answers import GPU, gpu_nodes, numbered_nodes, placed
 from tests.unit.core.placement.racks import KEYS, Where, cluster
 
 # --- C1: one node if one node holds the job ---------------------------------------------------
 
 
 def test_C1_whole_job_on_one_node_although_others_can_hold_a_part() -> None:
-    # Pod by pod, with affinity to the first, the job would start on a node that is too small:
-    # `a` and `b` are the best for one pod by every measure, and hold only three of four.
+    # Pod by pod, with affinity to the first pod, the job would start on a node that is too small:
+    # `a` and `b` are the best for one pod by every rule, but hold only three of the four pods.
     capacity = ledger(
         node("a", gpus=3), node("b", gpus=3), node("c", gpus=8), used={"c": {GPU: "4", "cpu": "20"}}
     )
@@ -38,7 +38,7 @@ def test_C1_whole_job_on_one_node_although_others_can_hold_a_part() -> None:
     assert set(required.values()) == {"c"}
 
 
-def test_C1_of_several_nodes_that_fit_the_job_all_pods_use_the_same() -> None:
+def test_C1_all_pods_use_the_same_of_several_nodes_that_each_fit_the_job() -> None:
     capacity = ledger(*(node(name, cpu="8") for name in "abcd"))
     assert len(set(placed(job().master(cpu="1").worker(replicas=3, cpu="1"), capacity))) == 1
 
@@ -49,10 +49,10 @@ SETS: dict[str, tuple[Mapping[str, int], int, list[int]]] = {
     "two halves": ({"a": 4, "b": 4}, 8, [4, 4]),
     "two halves before four quarters": ({"a": 2, "b": 2, "c": 2, "d": 2}, 4, [2, 2]),
     "balanced before lopsided": ({"a": 10, "b": 2, "c": 6}, 12, [6, 6]),
-    "lopsided where two nodes are not enough otherwise": ({"a": 10, "b": 2}, 12, [10, 2]),
+    "lopsided if no other division fits": ({"a": 10, "b": 2}, 12, [10, 2]),
     "balanced before fewest": ({"a": 7, "b": 5, "c": 4, "d": 4}, 12, [4, 4, 4]),
     "balanced over twice the fewest nodes": ({"a": 9, "b": 4, "c": 3, "d": 3}, 12, [3, 3, 3, 3]),
-    "never over more than twice the fewest": (
+    "never over more than twice the fewest nodes": (
         {"a": 7, "b": 5, **dict.fromkeys("cdefgh", 2)},
         12,
         [7, 5],
@@ -60,29 +60,27 @@ SETS: dict[str, tuple[Mapping[str, int], int, list[int]]] = {
     "no extra node for one pod in fifty": ({"a": 51, "b": 49, "c": 34, "d": 33}, 100, [51, 49]),
     "as even as the number allows": (dict.fromkeys("abcd", 3), 10, [3, 3, 2, 2]),
     "as even as the nodes allow": ({"a": 6, "b": 5, "c": 2}, 12, [5, 5, 2]),
-    "as many as it takes": ({"a": 1, "b": 1, "c": 1}, 3, [1, 1, 1]),
-    "the largest of many small nodes": ({"a": 1, "b": 3, "c": 1, "d": 3}, 6, [3, 3]),
+    "as many nodes as necessary": ({"a": 1, "b": 1, "c": 1}, 3, [1, 1, 1]),
+    "the nodes with the most capacity": ({"a": 1, "b": 3, "c": 1, "d": 3}, 6, [3, 3]),
 }
 
 
 @pytest.mark.parametrize(("capacity", "pods", "want_shares"), SETS.values(), ids=SETS.keys())
-def test_C2_node_sets(capacity: Mapping[str, int], pods: int, want_shares: list[int]) -> None:
-    placement = placed(job().worker(pods, gpus=1), gpus(capacity))
-    assert list(Counter(placement).values()) == want_shares, (
-        "in rank order, the smallest share last"
-    )
+def test_C2_which_shares(capacity: Mapping[str, int], pods: int, want_shares: list[int]) -> None:
+    placement = placed(job().worker(pods, gpus=1), gpu_nodes(capacity))
+    assert list(Counter(placement).values()) == want_shares, "in rank order"
     changes = sum(node != other for node, other in pairwise(placement))
     assert changes == len(want_shares) - 1, "consecutive ranks stay together"
 
 
 def test_C2_sizes_go_from_the_fewest_nodes_to_twice_as_many_the_cheapest_first() -> None:
-    sizes, prices = divisions(np.array([2, 7, 4, 5, 4, 2, 2]), 12, weights=DEFAULT)
+    sizes, costs = divisions(np.array([2, 7, 4, 5, 4, 2, 2]), 12, weights=DEFAULT)
     assert sizes.tolist() == [3, 4, 2]
-    assert (np.diff(prices) > 0).all()
+    assert (np.diff(costs) > 0).all()
 
 
 def test_C2_an_even_share_goes_to_the_node_where_it_fits_most_tightly() -> None:
-    capacity = gpus({"a": 8, "b": 5, "c": 4, "d": 3})
+    capacity = gpu_nodes({"a": 8, "b": 5, "c": 4, "d": 3})
     assert placed(job().worker(9, gpus=1), capacity) == ["b"] * 5 + ["c"] * 4
 
 
@@ -95,7 +93,7 @@ def test_C2_an_even_share_goes_to_the_node_where_it_fits_most_tightly() -> None:
 def test_C2_more_nodes_than_the_fewest_only_for_balance_and_at_most_twice(
     capacity: list[int], pods: int, size: int
 ) -> None:
-    placement = place(job().worker(pods, gpus=size).members(), numbered(capacity), limits())
+    placement = place(job().worker(pods, gpus=size).members(), numbered_nodes(capacity), limits())
     holds = sorted((count // size for count in capacity), reverse=True)
     minimum = next((n for n in range(1, len(holds) + 1) if sum(holds[:n]) >= pods), None)
     if minimum is None:
@@ -117,19 +115,19 @@ def test_C2_more_nodes_than_the_fewest_only_for_balance_and_at_most_twice(
 
 def test_D2_one_node_first_then_workers_beside_their_parameter_servers() -> None:
     builder = job("TFJob").ps(2, cpu="1").worker(6, gpus=1)
-    assert set(placed(builder, gpus({"a": 4, "b": 8}))) == {"b"}
-    placement = placed(builder, gpus({"a": 4, "b": 4}))
+    assert set(placed(builder, gpu_nodes({"a": 4, "b": 8}))) == {"b"}
+    placement = placed(builder, gpu_nodes({"a": 4, "b": 4}))
     assert len({*placement[:2]}) == 1
     assert placement[0] in placement[2:]
 
 
-def test_D2_the_master_sits_with_the_larger_share_of_its_workers() -> None:
-    placement = placed(job().master(gpus=1).worker(6, gpus=1), gpus({"a": 4, "b": 4}))
+def test_D2_the_master_is_on_the_node_with_more_workers() -> None:
+    placement = placed(job().master(gpus=1).worker(6, gpus=1), gpu_nodes({"a": 4, "b": 4}))
     assert Counter(placement)[placement[0]] == 4
 
 
-def test_D2_the_highest_workers_sit_last_so_that_scale_in_frees_whole_nodes() -> None:
-    placement = placed(job().worker(11, gpus=1), gpus({"c": 6, "a": 4, "b": 1}))
+def test_D2_the_highest_workers_are_on_the_smallest_share_so_that_scaling_down_frees_it() -> None:
+    placement = placed(job().worker(11, gpus=1), gpu_nodes({"c": 6, "a": 4, "b": 1}))
     assert placement == ["c"] * 6 + ["a"] * 4 + ["b"]
 
 
@@ -144,9 +142,9 @@ NEAR: dict[str, tuple[Mapping[str, Where], int, str]] = {
         {"a": ("z", "1", 4), "b": ("z", "1", 4), "c": ("z", "2", 8)}, 8, "c"),
     "one rack before two": (
         {"a": ("z", "1", 4), "b": ("z", "2", 4), "c": ("z", "2", 4)}, 8, "bc"),
-    "one rack, though another node would fit more tightly": (
+    "one rack, although a node of another rack fits more tightly": (
         {"a": ("z", "1", 4), "b": ("z", "2", 6), "c": ("z", "2", 6)}, 8, "bc"),
-    "the rack with the least to spare": (
+    "the rack with the least spare capacity": (
         {"a": ("z", "1", 8), "b": ("z", "1", 8), "c": ("z", "2", 6), "d": ("z", "2", 5)}, 10, "cd"),
     "the rack with the fewest nodes": (
         {"a": ("z", "1", 3), "b": ("z", "1", 3), "c": ("z", "1", 3), "d": ("z", "2", 7),
@@ -167,14 +165,14 @@ NEAR: dict[str, tuple[Mapping[str, Where], int, str]] = {
     "not a rack of many small nodes instead of two large ones": (
         {**dict.fromkeys("abcdefgh", ("z", "1", 1)), "i": ("z", "2", 4), "j": ("z", "3", 4)},
         8, "ij"),
-    "nor more small nodes for balance than twice the large ones": (
+    "not more than twice as many small nodes for balance": (
         {"f": ("", "", 5), **dict.fromkeys("abc", ("y", "", 1)), "d": ("y", "", 3),
          "e": ("y", "", 6)}, 11, "abde"),
     "nodes without labels are in no domain": (
         {"a": ("", "", 4), "b": ("", "", 4), "c": ("z", "1", 4), "d": ("z", "1", 5)}, 8, "cd"),
     "nodes without labels are used if necessary": (
         {"a": ("", "", 4), "b": ("z", "1", 4)}, 8, "ab"),
-    "no labels at all": ({"a": ("", "", 4), "b": ("", "", 4)}, 8, "ab"),
+    "no node has labels": ({"a": ("", "", 4), "b": ("", "", 4)}, 8, "ab"),
 }  # fmt: skip
 
 
@@ -189,7 +187,7 @@ def test_without_keys_the_labels_mean_nothing() -> None:
     assert set(placed_near(8, capacity, ())) == {"a", "b"}
 
 
-def test_ranks_of_one_rack_come_in_one_piece_the_larger_first() -> None:
+def test_consecutive_ranks_are_in_one_rack_the_rack_with_more_pods_first() -> None:
     capacity = cluster({name: ("z", "1" if name in "ac" else "2", 2) for name in "abcde"})
     racks = [{"a": "1", "c": "1"}.get(name, "2") for name in placed_near(10, capacity)]
     assert racks == ["2"] * 6 + ["1"] * 4
@@ -218,46 +216,46 @@ some_nodes = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(nodes=some_nodes, pods=st.integers(1, 16), seed=st.integers(0, 9), home=st.integers(0, 9))
-def test_topology_never_costs_a_placement_nor_more_than_twice_the_nodes_nor_overcommits(
+def test_with_topology_a_gang_that_fits_is_placed_on_at_most_twice_the_fewest_nodes(
     nodes: list[Where], pods: int, seed: int, home: int
 ) -> None:
-    made = {f"n{number}": where for number, where in enumerate(nodes)}
+    by_name = {f"n{number}": where for number, where in enumerate(nodes)}
     members = job().worker(pods, gpus=1).members()
-    placement = place(members, cluster(made), limits(topology_keys=KEYS))
+    placement = place(members, cluster(by_name), limits(topology_keys=KEYS))
     capacity = sorted((count for *_, count in nodes), reverse=True)
     if sum(capacity) < pods:
         assert isinstance(placement, Verdict)
         return
     assert not isinstance(placement, Verdict)
-    taken = {name: list(placement.values()).count(name) for name in made}
-    assert all(taken[name] <= made[name][2] for name in made)
+    taken = {name: list(placement.values()).count(name) for name in by_name}
+    assert all(taken[name] <= by_name[name][2] for name in by_name)
     minimum = next(n for n in range(1, len(capacity) + 1) if sum(capacity[:n]) >= pods)
     assert len(set(placement.values())) <= 2 * minimum
-    turned = random.Random(seed).sample(sorted(made), len(made))
-    shuffled = cluster({name: made[name] for name in turned})
+    order = random.Random(seed).sample(sorted(by_name), len(by_name))
+    shuffled = cluster({name: by_name[name] for name in order})
     assert place(members, shuffled, limits(topology_keys=KEYS)) == placement
     bound = {ReplicaKey("worker", 0): f"n{home}"}
     shuffled.claim("bound", Claim(f"n{home}", {"pods": 1}))
     beside = place(members, shuffled, limits(topology_keys=KEYS), bound=bound)
     assert not isinstance(beside, Verdict)
     others = [where for key, where in beside.items() if key not in bound]
-    assert all(others.count(name) <= made[name][2] for name in made)
+    assert all(others.count(name) <= by_name[name][2] for name in by_name)
 
 
 @settings(max_examples=200, deadline=None)
 @given(nodes=some_nodes, pods=st.integers(1, 16), max_nodes=st.integers(1, 4))
-def test_equal_pods_have_a_place_if_the_allowed_number_of_nodes_fits_them(
+def test_equal_pods_are_placed_if_the_allowed_number_of_nodes_can_hold_them(
     nodes: list[Where], pods: int, max_nodes: int
 ) -> None:
-    on = cluster({f"n{number}": where for number, where in enumerate(nodes)})
+    capacity = cluster({f"n{number}": where for number, where in enumerate(nodes)})
     within = limits(max_nodes=max_nodes, topology_keys=KEYS)
-    placement = place(job().worker(pods, gpus=1).members(), on, within)
-    capacity = sorted((count for *_, count in nodes), reverse=True)
-    assert isinstance(placement, Verdict) is (sum(capacity[:max_nodes]) < pods)
+    placement = place(job().worker(pods, gpus=1).members(), capacity, within)
+    most = sum(sorted((count for *_, count in nodes), reverse=True)[:max_nodes])
+    assert isinstance(placement, Verdict) is (most < pods)
     assert isinstance(placement, Verdict) or within.allow(placement.values())
 
 
-def test_a_policy_names_the_keys_and_empty_ones_are_left_out() -> None:
+def test_the_topology_keys_of_a_policy_without_malformed_keys() -> None:
     spec = {"placement": {"topologyKeys": ["topology.kubernetes.io/zone", "", 3, "rack"]}}
     keys = parse_policy({"spec": spec}).placement.topology_keys
     assert keys == ("topology.kubernetes.io/zone", "rack")

@@ -24,7 +24,7 @@ from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import HOSTNAME, REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
 from tests.builders import apart, job, ledger, limits, node, pod, together
-from tests.unit.core.placement.answers import gpus, nodes_of, placed, verdict_of
+from tests.unit.core.placement.answers import gpu_nodes, nodes_of, placed, verdict_of
 from tests.unit.core.placement.random_gangs import (
     APART,
     RESOURCES,
@@ -36,7 +36,7 @@ from tests.unit.core.placement.random_gangs import (
 )
 
 
-def test_required_never_takes_a_second_node() -> None:
+def test_a_required_single_node_excludes_a_division() -> None:
     capacity = ledger(node("a", gpus=4), node("b", gpus=4))
     verdict = verdict_of(place(job().worker(5, gpus=1).members(), capacity, limits(max_nodes=1)))
     assert verdict.reason == REASON_TOO_BIG
@@ -45,7 +45,7 @@ def test_required_never_takes_a_second_node() -> None:
 # --- unlike members on unlike nodes -----------------------------------------------------------
 
 
-def test_a_small_first_rank_does_not_take_the_capacity_of_a_large_second() -> None:
+def test_a_small_first_rank_does_not_use_the_node_that_a_large_second_rank_needs() -> None:
     capacity = ledger(node("large", cpu="10"), node("small", cpu="4"))
     assert placed(job().master(cpu="4").worker(cpu="10"), capacity) == ["small", "large"]
 
@@ -67,7 +67,7 @@ def test_an_overcommitted_resource_does_not_affect_pods_that_do_not_request_it()
 # --- host ports -------------------------------------------------------------------------------
 
 
-def test_pods_that_want_one_host_port_go_to_different_nodes() -> None:
+def test_pods_with_the_same_host_port_go_to_different_nodes() -> None:
     capacity = ledger(*(node(name) for name in "abc"))
     assert sorted(placed(job().worker(3, cpu="1", ports=[80]), capacity)) == ["a", "b", "c"]
 
@@ -75,9 +75,9 @@ def test_pods_that_want_one_host_port_go_to_different_nodes() -> None:
 def test_a_taken_host_port_is_missing_capacity_now_but_not_forever() -> None:
     capacity = ledger(node("a"))
     capacity.claim("other", Claim("a", {"pods": 1}, (("TCP", 80),)))
-    asked = job().worker(ports=[80]).members()
-    assert verdict_of(place(asked, capacity, limits())).reason == REASON_NO_ROOM
-    assert nodes_of(place(asked, capacity, limits(), ignoring=["other"])) == ["a"]
+    members = job().worker(ports=[80]).members()
+    assert verdict_of(place(members, capacity, limits())).reason == REASON_NO_ROOM
+    assert nodes_of(place(members, capacity, limits(), ignoring=["other"])) == ["a"]
     assert placed(job().worker(ports=[81]), capacity) == ["a"]
 
 
@@ -89,22 +89,22 @@ def test_a_planned_gang_with_host_ports_still_fits_where_its_own_plan_is() -> No
     for member in members:
         claim = Claim(plan[member.key], member.requests, member.constraints.host_ports)
         capacity.claim(member.key, claim)
-    own = [member.key for member in members]
-    assert still_fits(members, capacity, limits(), assignment=plan, ignoring=own)
+    keys = [member.key for member in members]
+    assert still_fits(members, capacity, limits(), assignment=plan, ignoring=keys)
     assert not still_fits(members, capacity, limits(), assignment=plan)
     together = dict.fromkeys(plan, "a")
-    assert not still_fits(members, capacity, limits(), assignment=together, ignoring=own)
+    assert not still_fits(members, capacity, limits(), assignment=together, ignoring=keys)
 
 
-# --- a plan that was made before --------------------------------------------------------------
+# --- an existing plan -------------------------------------------------------------------------
 
 MASTER, WORKER = ReplicaKey("master", 0), ReplicaKey("worker", 0)
 FITS: dict[str, tuple[Assignment, bool]] = {
     "on a node with capacity": ({MASTER: "a", WORKER: "b"}, True),
-    "together, where both want one port": ({MASTER: "a", WORKER: "a"}, False),
+    "together, although both want the same port": ({MASTER: "a", WORKER: "a"}, False),
     "on a node that is full": ({MASTER: "a", WORKER: "full"}, False),
     "on a node that is cordoned": ({MASTER: "a", WORKER: "cordoned"}, False),
-    "on a node that failed to bind it": ({MASTER: "a", WORKER: "shut"}, False),
+    "on an excluded node": ({MASTER: "a", WORKER: "shut"}, False),
 }
 
 
@@ -157,13 +157,13 @@ def test_a_job_without_replicas_needs_no_node() -> None:
 
 DOUBTED: dict[str, tuple[int, list[str], dict[str, str], list[str], list[str]]] = {
     # pods, doubted nodes, bound members, blamed nodes -> where they go
-    "another node has capacity: it is used": (2, ["a"], {}, [], ["b", "b"]),
-    "all nodes are doubted alike": (2, ["a", "b", "c"], {}, [], ["a", "a"]),
+    "another node has capacity": (2, ["a"], {}, [], ["b", "b"]),
+    "all nodes are doubted": (2, ["a", "b", "c"], {}, [], ["a", "a"]),
     "two other nodes together have capacity": (5, ["a"], {}, [], ["b", "b", "b", "c", "c"]),
     "the gang fits nowhere else": (9, ["a"], {}, [], [*"aaabbbccc"]),
     "a member runs there": (2, ["a"], {"0": "a"}, [], ["a", "a"]),
     "a member runs there, and the node is blamed": (2, ["a"], {"0": "a"}, ["a"], ["a", "b"]),
-    "the same, and the gang fits nowhere else": (9, ["a"], {"0": "a"}, ["a"], [*"aaaabbbcc"]),
+    "a blamed node, and no other place": (9, ["a"], {"0": "a"}, ["a"], [*"aaaabbbcc"]),
     "a node that is gone": (2, ["gone"], {}, [], ["a", "a"]),
 }
 
@@ -171,7 +171,7 @@ DOUBTED: dict[str, tuple[int, list[str], dict[str, str], list[str], list[str]]] 
 @pytest.mark.parametrize(
     ("pods", "doubted", "bound", "blamed", "want"), DOUBTED.values(), ids=DOUBTED
 )
-def test_a_doubted_node_is_used_only_where_there_is_no_other_place(
+def test_a_doubted_node_is_used_only_if_there_is_no_other_place(
     pods: int, doubted: list[str], bound: dict[str, str], blamed: list[str], want: list[str]
 ) -> None:
     capacity = ledger(*(node(name, cpu="3") for name in "abc"))
@@ -194,15 +194,15 @@ def test_a_doubted_node_is_avoided_where_possible_and_keeps_no_gang_waiting(
     doubted = data.draw(st.sets(st.sampled_from(names), max_size=3), label="doubted")
     capacity, within = Ledger(nodes), partial(limits, max_nodes=max_nodes, assumed_burst=burst)
     placement = place(gang, capacity, within(doubted=doubted))
-    without, plain = (place(gang, capacity, within(excluded=each)) for each in (doubted, ()))
-    assert placement == (plain if isinstance(without, Verdict) else without)
+    avoiding, anywhere = (place(gang, capacity, within(excluded=names)) for names in (doubted, ()))
+    assert placement == (anywhere if isinstance(avoiding, Verdict) else avoiding)
 
 
 # --- odd amounts ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("memory", ["8Ei", "4Ei", "1000Ei", "1e40"])
-def test_amounts_near_64_bits_fit_nowhere(memory: str) -> None:
+def test_requests_near_64_bits_fit_nowhere(memory: str) -> None:
     builder = job().worker(2, memory=memory)
     two = [{"name": n, "resources": {"requests": {"memory": memory}}} for n in ("one", "two")]
     builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"] = two
@@ -220,7 +220,7 @@ def test_amounts_near_64_bits_fit_nowhere(memory: str) -> None:
     others=st.lists(st.tuples(st.integers(0, 5), some_amounts, st.integers(0, 4)), max_size=6),
     data=st.data(),
 )
-def test_no_overcommit_and_no_broken_constraint(
+def test_a_placement_overcommits_no_node_and_breaks_no_constraint(
     nodes: list[Node],
     gang: list[Member],
     others: list[tuple[int, dict[str, int], int]],
@@ -236,15 +236,12 @@ def test_no_overcommit_and_no_broken_constraint(
             gang_terms=(APART,) if kind == 2 else (),
         )
         capacity.claim(("other", number), claim)
-    bound = data.draw(
-        st.dictionaries(st.sampled_from([each.key for each in gang]), st.sampled_from(names))
-    )
-    for each in gang:
-        if each.key in bound:
-            terms = each.constraints.gang_terms
-            capacity.claim(
-                ("pod", each.key), Claim(bound[each.key], each.requests, gang_terms=terms)
-            )
+    keys = [member.key for member in gang]
+    bound = data.draw(st.dictionaries(st.sampled_from(keys), st.sampled_from(names)))
+    for member in gang:
+        if home := bound.get(member.key):
+            claim = Claim(home, member.requests, gang_terms=member.constraints.gang_terms)
+            capacity.claim(("pod", member.key), claim)
     excluded = data.draw(st.sets(st.sampled_from(names), max_size=2))
     ignoring = data.draw(st.sets(st.sampled_from([("other", n) for n in range(6)]), max_size=2))
     before = capacity.free(RESOURCES, ignoring=ignoring)
@@ -253,11 +250,11 @@ def test_no_overcommit_and_no_broken_constraint(
     placement = place(gang, capacity, within, bound=bound, ignoring=ignoring)
     if isinstance(placement, Verdict):
         return
-    assert placement.keys() == {each.key for each in gang}
+    assert placement.keys() == set(keys)
     assert bound.items() <= placement.items()
-    moving = [each for each in gang if each.key not in bound]
+    unbound = [member for member in gang if member.key not in bound]
     for number, where in enumerate(nodes):
-        here = [member for member in moving if placement[member.key] == where.name]
+        here = [member for member in unbound if placement[member.key] == where.name]
         assert not here or where.name not in excluded
         for line, resource in enumerate(RESOURCES):
             wanted = sum(member.requests.get(resource, 0) for member in here)
@@ -275,15 +272,15 @@ def test_no_overcommit_and_no_broken_constraint(
         }
     homes = set(bound.values())
     assert within.allow(set(placement.values())) or set(placement.values()) == homes
-    rest = {member.key: placement[member.key] for member in moving}
+    plan = {member.key: placement[member.key] for member in unbound}
     assert still_fits(
-        moving, capacity, limits(excluded=excluded), assignment=rest, ignoring=ignoring
+        unbound, capacity, limits(excluded=excluded), assignment=plan, ignoring=ignoring
     )
 
 
 @settings(max_examples=300, deadline=None)
 @given(nodes=some_nodes, gang=some_members)
-def test_a_placement_within_a_limit_exists_under_that_limit(
+def test_a_gang_placed_on_some_nodes_can_be_placed_if_limited_to_their_number(
     nodes: list[Node], gang: list[Member]
 ) -> None:
     placement = place(gang, Ledger(nodes), limits())
@@ -300,22 +297,18 @@ def test_a_placement_within_a_limit_exists_under_that_limit(
     max_nodes=node_limits,
     burst=bursts,
 )
-def test_the_order_in_which_nodes_were_seen_does_not_matter(
-    nodes: list[Node],
-    gang: list[Member],
-    seed: int,
-    max_nodes: int | None,
-    burst: int | None,
+def test_a_placement_does_not_depend_on_the_order_of_the_nodes(
+    nodes: list[Node], gang: list[Member], seed: int, max_nodes: int | None, burst: int | None
 ) -> None:
     shuffled = random.Random(seed).sample(nodes, len(nodes))
-    come_back = Ledger([*nodes, Node("passing")])
-    for domain in ("passing", nodes[0].name):
-        come_back.remove_node(domain)
-    come_back.set_node(nodes[0])
+    readded = Ledger([*nodes, Node("passing")])
+    for name in ("passing", nodes[0].name):
+        readded.remove_node(name)
+    readded.set_node(nodes[0])
     within = limits(max_nodes=max_nodes, assumed_burst=burst)
     want = place(gang, Ledger(nodes), within)
     assert place(gang, Ledger(shuffled), within) == want
-    assert place(gang, come_back, within) == want
+    assert place(gang, readded, within) == want
 
 
 # --- pods that must be apart ------------------------------------------------------------------
@@ -323,7 +316,7 @@ def test_the_order_in_which_nodes_were_seen_does_not_matter(
 APART_SPEC = apart(GangTerm("train"))
 
 
-def test_pods_with_anti_affinity_go_to_a_node_each_though_one_would_hold_them() -> None:
+def test_pods_with_anti_affinity_go_to_different_nodes_although_one_node_would_hold_them() -> None:
     capacity = ledger(*(node(name) for name in "abcd"))
     builder = job().master(cpu="1", spec=APART_SPEC).worker(2, cpu="1", spec=APART_SPEC)
     assert len(set(placed(builder, capacity))) == 3
@@ -349,13 +342,8 @@ def test_a_lost_member_does_not_go_where_another_member_is() -> None:
     placement = place(members_of(training_job), capacity, limits(), bound=bound)
     assert nodes_of(placement) == ["a", "b", "c"]
     (lost,) = [member for member in members_of(training_job) if member.key not in bound]
-    assert [
-        still_fits([lost], capacity, limits(), assignment={lost.key: name}) for name in "abc"
-    ] == [
-        False,
-        False,
-        True,
-    ]
+    fits = [still_fits([lost], capacity, limits(), assignment={lost.key: name}) for name in "abc"]
+    assert fits == [False, False, True]
 
 
 def test_a_plan_does_not_fit_if_two_pods_that_must_be_apart_are_on_one_node() -> None:
@@ -369,16 +357,16 @@ def test_a_plan_does_not_fit_if_two_pods_that_must_be_apart_are_on_one_node() ->
     assert fits == [True, False]
 
 
-NAMESAKES = {
+OTHER_JOBS = {
     "of the same name in the same namespace": ("train", "team", True),
     "of another name": ("other", "team", False),
     "in another namespace": ("train", "other", False),
 }
 
 
-@pytest.mark.parametrize(("name", "namespace", "shuns"), NAMESAKES.values(), ids=NAMESAKES)
+@pytest.mark.parametrize(("name", "namespace", "apart_"), OTHER_JOBS.values(), ids=OTHER_JOBS)
 def test_a_pod_of_another_job_is_kept_apart_only_if_its_labels_match_this_job(
-    name: str, namespace: str, *, shuns: bool
+    name: str, namespace: str, *, apart_: bool
 ) -> None:
     capacity = ledger(node("a"))
     other = job(name=name, uid="other").worker(1, cpu="1", spec=apart(GangTerm(name)))
@@ -387,7 +375,7 @@ def test_a_pod_of_another_job_is_kept_apart_only_if_its_labels_match_this_job(
     assert claim is not None
     capacity.claim("other", claim)
     placement = place(job().worker(1, cpu="1", spec=APART_SPEC).members(), capacity, limits())
-    assert isinstance(placement, Verdict) is shuns
+    assert isinstance(placement, Verdict) is apart_
 
 
 def test_nodes_that_share_a_host_name_are_not_used_for_pods_that_must_be_apart() -> None:
@@ -395,12 +383,7 @@ def test_nodes_that_share_a_host_name_are_not_used_for_pods_that_must_be_apart()
     capacity = ledger(*(node(name, labels={HOSTNAME: to}) for name, to in labels.items()))
     assert sorted(placed(job().worker(2, cpu="1", spec=APART_SPEC), capacity)) == ["c", "d"]
     capacity.set_node(node("b", labels={HOSTNAME: "four"}))
-    assert sorted(placed(job().worker(4, cpu="1", spec=APART_SPEC), capacity)) == [
-        "a",
-        "b",
-        "c",
-        "d",
-    ]
+    assert sorted(placed(job().worker(4, cpu="1", spec=APART_SPEC), capacity)) == [*"abcd"]
 
 
 # --- pods that must be together ---------------------------------------------------------------
@@ -427,10 +410,10 @@ def test_pods_with_affinity_stay_on_one_node_though_they_could_use_more_cpu_on_t
 
 def test_pods_with_affinity_use_no_node_without_a_host_name() -> None:
     capacity = Ledger([Node("a", {"cpu": 9000, "pods": 9})])
-    asked = job().worker(2, cpu="1", spec=TOGETHER_SPEC).members()
-    assert verdict_of(place(asked, capacity, limits())).reason == REASON_NO_ELIGIBLE_NODE
+    members = job().worker(2, cpu="1", spec=TOGETHER_SPEC).members()
+    assert verdict_of(place(members, capacity, limits())).reason == REASON_NO_ELIGIBLE_NODE
     capacity.set_node(node("b"))
-    assert nodes_of(place(asked, capacity, limits())) == ["b", "b"]
+    assert nodes_of(place(members, capacity, limits())) == ["b", "b"]
 
 
 def test_a_lost_member_with_affinity_goes_where_the_others_are_or_waits() -> None:
@@ -448,17 +431,17 @@ def test_a_lost_member_with_affinity_goes_where_the_others_are_or_waits() -> Non
     assert isinstance(place(members_of(training_job), capacity, limits(), bound=bound), Verdict)
 
 
-def test_pods_with_affinity_start_where_a_pod_of_the_same_labels_still_ends() -> None:
+def test_pods_with_affinity_go_to_the_node_of_a_terminating_pod_with_their_labels() -> None:
     capacity = ledger(node("a", cpu="4"), node("b"))
     before = job(uid="before").worker(1, cpu="1", spec=TOGETHER_SPEC).build()
     claim = pod_claim(pod(before, "worker", 0, bound="a", deleting=True))
     assert claim is not None
     capacity.claim("before", claim)
     assert placed(job().worker(2, cpu="1", spec=TOGETHER_SPEC), capacity) == ["a", "a"]
-    asked = job().worker(2, cpu="2", spec=TOGETHER_SPEC).members()
-    assert verdict_of(place(asked, capacity, limits())).reason == REASON_NO_ROOM
+    members = job().worker(2, cpu="2", spec=TOGETHER_SPEC).members()
+    assert verdict_of(place(members, capacity, limits())).reason == REASON_NO_ROOM
     capacity.drop("before")
-    assert len(set(nodes_of(place(asked, capacity, limits())))) == 1
+    assert len(set(nodes_of(place(members, capacity, limits())))) == 1
 
 
 some_units = st.lists(st.integers(1, 4), min_size=1, max_size=4)
@@ -466,10 +449,10 @@ some_units = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 @settings(max_examples=200, deadline=None)
 @given(nodes=some_units, members=some_units, beside=st.lists(st.integers(1, 4), max_size=2))
-def test_pods_that_must_be_apart_are_placed_exactly_if_some_order_of_nodes_fits_them(
+def test_pods_that_must_be_apart_are_placed_if_and_only_if_some_assignment_fits(
     nodes: list[int], members: list[int], beside: list[int]
 ) -> None:
-    """Each pod is tried on each node, as kube-scheduler would; some pods need not be apart."""
+    """All assignments are tried. The pods `beside` need not be apart."""
     gang = [
         Member(
             ReplicaKey("worker", index),
@@ -486,8 +469,8 @@ def test_pods_that_must_be_apart_are_placed_exactly_if_some_order_of_nodes_fits_
         free = list(nodes)
         for member, at in zip(gang, where, strict=True):
             free[at] -= member.requests["cpu"]
-        own = where[: len(members)]
-        return len(set(own)) == len(own) and min(free) >= 0
+        must_differ = where[: len(members)]
+        return len(set(must_differ)) == len(must_differ) and min(free) >= 0
 
     possible = any(map(fits, itertools.product(range(len(nodes)), repeat=len(gang))))
     placement = place(gang, capacity, limits())
@@ -497,20 +480,20 @@ def test_pods_that_must_be_apart_are_placed_exactly_if_some_order_of_nodes_fits_
 # --- speed, as a ratio in the same run --------------------------------------------------------
 
 
-def test_a_gang_of_500_takes_no_more_than_in_proportion() -> None:
+def test_a_gang_of_500_is_placed_in_less_than_50_times_the_time_of_a_gang_of_10() -> None:
     capacity = ledger(*(node(f"n{number:04}", gpus=8) for number in range(1000)))
 
-    def cost(pods: int) -> float:
-        asked = job().master(gpus=1, cpu="1").worker(pods - 1, gpus=1).members()
-        costs = []
+    def cpu_seconds(pods: int) -> float:
+        members = job().master(gpus=1, cpu="1").worker(pods - 1, gpus=1).members()
+        seconds = []
         for _ in range(5):
             began = time.process_time()
-            nodes_of(place(asked, capacity, limits()))
-            costs.append(time.process_time() - began)
-        return min(costs)
+            nodes_of(place(members, capacity, limits()))
+            seconds.append(time.process_time() - began)
+        return min(seconds)
 
-    # 50 times the pods; ten times as long per pod would show a loop in a loop.
-    assert cost(500) < 50 * cost(10)
+    # 50 times the pods; more time per pod would show a loop in a loop.
+    assert cpu_seconds(500) < 50 * cpu_seconds(10)
 
 
 # --- why more nodes than needed ---------------------------------------------------------------
@@ -518,7 +501,7 @@ def test_a_gang_of_500_takes_no_more_than_in_proportion() -> None:
 REASONS: dict[str, tuple[Mapping[str, int], int, str]] = {
     "one node": ({"a": 4}, 4, ""),
     "the fewest": ({"a": 2, "b": 2}, 4, ""),
-    "balanced over more": (
+    "balanced over more nodes": (
         {"a": 7, "b": 5, "c": 4, "d": 4},
         12,
         "3 nodes with 4 pods each instead of 2 with 5 to 7 pods each, "
@@ -529,12 +512,12 @@ REASONS: dict[str, tuple[Mapping[str, int], int, str]] = {
 
 @pytest.mark.parametrize(("capacity", "pods", "want"), REASONS.values(), ids=REASONS.keys())
 def test_C2_the_reason_for_more_nodes(capacity: Mapping[str, int], pods: int, want: str) -> None:
-    members, nodes = job().worker(pods, gpus=1).members(), gpus(capacity)
+    members, nodes = job().worker(pods, gpus=1).members(), gpu_nodes(capacity)
     placement = place(members, nodes, limits())
     assert not isinstance(placement, Verdict)
     assert why_more_nodes(placement, place(members, nodes, limits(), weights=FEWEST)) == want
 
 
-def test_C2_no_reason_is_given_where_no_fewer_nodes_are_found() -> None:
+def test_C2_no_reason_is_given_if_the_gang_does_not_fit_fewer_nodes() -> None:
     result = {ReplicaKey("worker", n): name for n, name in enumerate("abc")}
     assert why_more_nodes(result, Verdict(REASON_NO_ROOM, "")) == ""

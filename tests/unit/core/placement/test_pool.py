@@ -1,4 +1,4 @@
-"""How many members each node holds, and the ways to put members on nodes."""
+"""How many members each node holds, and the ways to assign members to nodes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +33,7 @@ from tests.unit.core.placement.answers import (
     by_position,
     holds,
     members_in,
-    numbered,
+    numbered_nodes,
     placed,
 )
 from tests.unit.core.placement.random_gangs import APART
@@ -51,17 +51,17 @@ groups = st.lists(
 
 
 @given(nodes=nodes_of_pool, groups=groups)
-def test_each_node_fits_as_many_members_of_a_batch_as_the_pool_says(
+def test_a_pool_counts_the_members_of_a_batch_that_fit_each_node(
     nodes: list[tuple[int, int, bool, bool]],
     groups: list[tuple[dict[str, int], tuple[tuple[str, int], ...], int]],
 ) -> None:
-    asked = gang(members_in(groups))
+    gang_ = gang(members_in(groups))
     free = np.array([[cpus, gpus] for cpus, gpus, *_ in nodes], dtype=np.int64).reshape(-1, 2).T
     usable = [np.array([node[2 + number] for node in nodes], dtype=np.bool_) for number in (0, 1)]
-    result = pool(asked, free=free, masks=usable[: len(asked.batches)])
+    result = pool(gang_, free=free, masks=usable[: len(gang_.batches)])
 
     def most(row: int, number: int) -> int:
-        batch = asked.batches[number]
+        batch = gang_.batches[number]
         largest = 1 if batch.constraints.exclusive else batch.count
         fitting = [
             count
@@ -74,11 +74,11 @@ def test_each_node_fits_as_many_members_of_a_batch_as_the_pool_says(
         ]
         return max(fitting, default=0) if usable[number][row] else 0
 
-    batches = range(len(asked.batches))
+    batches = range(len(gang_.batches))
     want = [[most(row, number) for row in range(len(nodes))] for number in batches]
     for number in batches:
         assert result.holds[number].tolist() == [want[number][row] for row in result.rows]
-    # No row is left out that holds a member of any batch, nor says that it holds fewer.
+    # The pool has every row that holds a member, with at least the number of members it holds.
     capacity = dict(zip(result.rows.tolist(), result.capacity.tolist(), strict=True))
     for row in range(len(nodes)):
         assert capacity.get(row, 0) >= max(want[number][row] for number in batches)
@@ -86,40 +86,40 @@ def test_each_node_fits_as_many_members_of_a_batch_as_the_pool_says(
             assert capacity.get(row, 0) == want[0][row]
 
 
-def test_a_part_of_a_pool_agrees_with_the_whole_about_its_rows() -> None:
-    asked = gang(members_in([({"cpu": 1}, (), 4), ({"cpu": 2}, HTTP, 2)]))
+def test_a_subset_of_a_pool_agrees_with_the_pool_about_its_rows() -> None:
+    gang_ = gang(members_in([({"cpu": 1}, (), 4), ({"cpu": 2}, HTTP, 2)]))
     free = np.array([[3, 0, 4, 8]])
     usable = [np.array([True, True, True, False]), np.array([True, True, False, True])]
-    whole = pool(asked, free=free, masks=usable)
-    part = whole.only(np.array([2, 0]))
+    whole = pool(gang_, free=free, masks=usable)
+    subset = whole.only(np.array([2, 0]))
     assert whole.rows.tolist() == [0, 2, 3]
-    assert part.rows.tolist() == [3, 0]
-    assert part.free.tolist() == [[8, 3]]
-    assert [mask.tolist() for mask in part.masks] == [[False, True], [True, True]]
-    assert [held.tolist() for held in part.holds] == [[0, 3], [1, 1]]
-    assert part.capacity.tolist() == [5, 3]  # of two with the port, one
+    assert subset.rows.tolist() == [3, 0]
+    assert subset.free.tolist() == [[8, 3]]
+    assert [mask.tolist() for mask in subset.masks] == [[False, True], [True, True]]
+    assert [held.tolist() for held in subset.holds] == [[0, 3], [1, 1]]
+    assert subset.capacity.tolist() == [5, 3]  # 6 members, but only one of two with the port
 
 
-def test_a_pool_does_not_fit_a_gang_or_a_batch_that_is_too_large() -> None:
-    asked = gang(members_in([({"cpu": 1}, (), 3), ({"cpu": 1}, HTTP, 2)]))
+def test_a_pool_may_not_hold_a_gang_or_a_batch_that_is_too_large() -> None:
+    gang_ = gang(members_in([({"cpu": 1}, (), 3), ({"cpu": 1}, HTTP, 2)]))
     two = [np.array([True, True])] * 2
-    assert pool(asked, free=np.array([[9, 9]]), masks=two).may_hold(asked)
-    assert not pool(asked, free=np.array([[2, 2]]), masks=two).may_hold(asked)
-    assert not pool(asked, free=np.array([[9, 0]]), masks=two).may_hold(asked)
+    assert pool(gang_, free=np.array([[9, 9]]), masks=two).may_hold(gang_)
+    assert not pool(gang_, free=np.array([[2, 2]]), masks=two).may_hold(gang_)
+    assert not pool(gang_, free=np.array([[9, 0]]), masks=two).may_hold(gang_)
 
 
 def test_amounts_near_64_bits_do_not_overflow() -> None:
-    asked = gang(members_in([({"memory": 2**60}, (), 3000)]))
+    gang_ = gang(members_in([({"memory": 2**60}, (), 3000)]))
     free = np.array([[LARGEST, LARGEST - 1]])
-    result = pool(asked, free=free, masks=[np.array([True, True])])
+    result = pool(gang_, free=free, masks=[np.array([True, True])])
     assert (result.rows.tolist(), result.capacity.tolist()) == ([0], [1])
 
 
 def cpus(free: Sequence[int], groups: Sequence[Group]) -> Pool:
-    """Nodes with these CPUs for these members; each node is eligible for all."""
-    asked = gang(members_in(groups))
-    masks = [np.ones(len(free), dtype=np.bool_)] * len(asked.batches)
-    return pool(asked, free=np.array([free]), masks=masks)
+    """A pool of nodes with these free CPUs, all eligible for all members."""
+    gang_ = gang(members_in(groups))
+    masks = [np.ones(len(free), dtype=np.bool_)] * len(gang_.batches)
+    return pool(gang_, free=np.array([free]), masks=masks)
 
 
 def ones(count: int) -> Group:
@@ -132,18 +132,18 @@ def twos(count: int) -> Group:
 
 FILLS: dict[str, tuple[list[int], list[Group], int | list[int], list[int] | None]] = {
     "one node": ([4], [ones(3)], 9, [0, 0, 0]),
-    "one after the other": ([2, 2, 2], [ones(5)], 9, [0, 0, 1, 1, 2]),
+    "one node after the other": ([2, 2, 2], [ones(5)], 9, [0, 0, 1, 1, 2]),
     "at most this many on each": ([9, 9], [ones(4)], 2, [0, 0, 1, 1]),
     "at most the limit of each node": ([9, 9], [ones(4)], [1, 3], [0, 1, 1, 1]),
-    "the next batch continues where the last ended": (
+    "the next batch continues where the last batch ended": (
         [3, 3],
         [ones(2), twos(1), ones(1)],
         9,
         [0, 0, 1, 1],
     ),
-    "and then from the start": ([3, 5], [twos(2), ones(4)], 9, [0, 1, 1, 1, 1, 0]),
-    "too many": ([2, 2], [ones(5)], 9, None),
-    "too large": ([3, 3], [twos(3)], 9, None),
+    "and continues from the first node": ([3, 5], [twos(2), ones(4)], 9, [0, 1, 1, 1, 1, 0]),
+    "too many members": ([2, 2], [ones(5)], 9, None),
+    "too large members": ([3, 3], [twos(3)], 9, None),
     "the limits are too low": ([9, 9], [ones(5)], 2, None),
     "a node has a port once": ([9, 9], [({"cpu": 1}, HTTP, 2)], 9, [0, 1]),
     "two batches cannot share the port": (
@@ -156,7 +156,7 @@ FILLS: dict[str, tuple[list[int], list[Group], int | list[int], list[int] | None
 
 
 @pytest.mark.parametrize(("free", "groups", "limit", "want"), FILLS.values(), ids=FILLS)
-def test_nodes_take_turns(
+def test_nodes_are_filled_in_their_order(
     free: list[int], groups: list[Group], limit: int | list[int], want: list[int] | None
 ) -> None:
     most = limit if isinstance(limit, int) else np.array(limit)
@@ -164,7 +164,7 @@ def test_nodes_take_turns(
     assert (None if result is None else result.tolist()) == want
 
 
-def test_in_an_order_of_batches_each_begins_at_the_first_node() -> None:
+def test_with_an_order_of_batches_each_batch_begins_at_the_first_node() -> None:
     groups = [ones(2), twos(1)]
     result = fill(gang(members_in(groups)), cpus([3, 9], groups), limit=9, order=[1, 0])
     assert result is not None
@@ -190,35 +190,35 @@ groups_of_members = st.lists(
 
 
 def some_pool(nodes: list[tuple[int, int, bool]], groups: list[Group]) -> Pool:
-    """A pool with a first batch that may use only some nodes."""
-    asked = gang(members_in(groups))
+    """A pool in which the first batch may use only some nodes."""
+    gang_ = gang(members_in(groups))
     free = np.array([[cpus, gpus] for cpus, gpus, _ in nodes], dtype=np.int64).T
     some = np.array([usable for *_, usable in nodes], dtype=np.bool_)
-    masks = [some, *[np.ones_like(some)] * (len(asked.batches) - 1)]
-    return pool(asked, free=free, masks=masks)
+    masks = [some, *[np.ones_like(some)] * (len(gang_.batches) - 1)]
+    return pool(gang_, free=free, masks=masks)
 
 
 @given(nodes=nodes_to_fill, groups=groups_of_members, limit=st.integers(1, 9), data=st.data())
-def test_no_node_takes_more_than_its_limit_or_than_is_free(
+def test_no_node_gets_more_members_than_its_limit_or_its_capacity(
     nodes: list[tuple[int, int, bool]], groups: list[Group], limit: int, data: st.DataObject
 ) -> None:
-    asked, place = gang(members_in(groups)), some_pool(nodes, groups)
-    order = data.draw(st.just([]) | st.permutations(range(len(asked.batches))))
+    gang_, pool_ = gang(members_in(groups)), some_pool(nodes, groups)
+    order = data.draw(st.just([]) | st.permutations(range(len(gang_.batches))))
     for partly in (False, True):
-        result = fill(asked, place, limit=limit, order=order, partly=partly)
+        result = fill(gang_, pool_, limit=limit, order=order, partly=partly)
         if result is None:
             assert not partly
             continue
-        assert holds(place, asked, result)
+        assert holds(pool_, gang_, result)
         assert np.bincount(result[result >= 0], minlength=1).max() <= limit
         assert partly or (result >= 0).all()
 
 
-def test_a_large_member_behind_a_small_one_has_its_node_by_size() -> None:
+def test_a_large_member_after_a_small_one_fits_if_placed_by_size() -> None:
     groups = [({"cpu": 4}, (), 1), ({"cpu": 10}, (), 1)]
-    asked, place = gang(members_in(groups)), cpus([10, 4], groups)
-    assert fill(asked, place, limit=9) is None
-    result = decreasing(asked, place, ranking=by_position)
+    gang_, pool_ = gang(members_in(groups)), cpus([10, 4], groups)
+    assert fill(gang_, pool_, limit=9) is None
+    result = decreasing(gang_, pool_, ranking=by_position)
     assert [spots.tolist() for spots in result] == [[1, 0]] * len(result)
     assert result
 
@@ -227,22 +227,22 @@ def test_a_large_member_behind_a_small_one_has_its_node_by_size() -> None:
 def test_every_packing_by_size_fits(
     nodes: list[tuple[int, int, bool]], groups: list[Group]
 ) -> None:
-    asked, place = gang(members_in(groups)), some_pool(nodes, groups)
-    assume(len(place.rows))
-    for spots in decreasing(asked, place, ranking=by_position):
-        assert holds(place, asked, spots)
+    gang_, pool_ = gang(members_in(groups)), some_pool(nodes, groups)
+    assume(len(pool_.rows))
+    for spots in decreasing(gang_, pool_, ranking=by_position):
+        assert holds(pool_, gang_, spots)
         assert (spots >= 0).all()
 
 
-def first_fit_decreasing(sizes_to_pack: Sequence[int], capacity: Sequence[int]) -> int | None:
-    """The number of bins that first-fit-decreasing uses, the largest first; None for a failure."""
-    left = sorted(capacity, reverse=True)
+def first_fit_decreasing(sizes: Sequence[int], capacity: Sequence[int]) -> int | None:
+    """The number of bins that first-fit-decreasing uses, or None: it fails."""
+    remaining = sorted(capacity, reverse=True)
     used = set()
-    for size in sorted(sizes_to_pack, reverse=True):
-        bin_ = next((number for number, free in enumerate(left) if free >= size), None)
+    for size in sorted(sizes, reverse=True):
+        bin_ = next((number for number, free in enumerate(remaining) if free >= size), None)
         if bin_ is None:
             return None
-        left[bin_] -= size
+        remaining[bin_] -= size
         used.add(bin_)
     return len(used)
 
@@ -258,66 +258,67 @@ def test_C2_more_nodes_than_first_fit_decreasing_only_for_balance_and_at_most_tw
     want = first_fit_decreasing([size for size, count in groups for _ in range(count)], capacity)
     assume(want is not None)
     assert want is not None
-    made = job("TFJob")
+    builder = job("TFJob")
     for type_, (size, count) in zip(("Chief", "PS", "Worker"), groups, strict=False):
-        made.group(type_, count, gpus=size)
-    nodes = numbered(capacity)
-    assert len(set(placed(made, nodes))) <= 2 * want
-    assert len(set(placed(made, nodes, weights=Weights(doubling=1e6)))) <= want
+        builder.group(type_, count, gpus=size)
+    nodes = numbered_nodes(capacity)
+    assert len(set(placed(builder, nodes))) <= 2 * want
+    assert len(set(placed(builder, nodes, weights=Weights(doubling=1e6)))) <= want
 
 
-def test_C2_a_place_that_only_a_search_finds() -> None:
+def test_C2_a_placement_that_only_a_search_finds() -> None:
     capacity = ledger(node("a", cpu="7", gpus=6), node("b", cpu="4", gpus=6))
     builder = job("TFJob").group("Chief", 2, cpu="1", gpus=1).ps(3, cpu="3").worker(3, gpus=2)
     assert set(placed(builder, capacity)) == {"a", "b"}
 
 
-def test_a_search_that_would_take_forever_is_given_up() -> None:
-    # A node holds one large pod. There are 19 large pods of three sizes for 18 unlike nodes; trying
-    # them all takes longer than any user waits.
+def test_a_search_that_would_take_too_long_ends_at_its_bound() -> None:
+    # A node holds one large pod. There are 19 large pods of three sizes for 18 unlike nodes: to try
+    # all divisions would take longer than any user waits.
     capacity = ledger(*(node(f"n{number:02}", cpu=f"{1000 + number}m") for number in range(18)))
     builder = job("TFJob").group("Chief", 1, cpu="509m").ps(9, cpu="510m").worker(9, cpu="520m")
     builder.group("Evaluator", 9, cpu="400m")
     assert isinstance(place(builder.members(), capacity, limits()), Verdict)
 
 
-def unlike_in_pairs() -> JobBuilder:
-    """No two of its pods fit a node, as any two exceed one of its resources."""
+def one_pod_per_node() -> JobBuilder:
+    """A job: any two of its pods together exceed a resource of every node."""
     large: dict[str, Any] = {"ephemeral-storage": "520Gi"}
     builder = job("TFJob").worker(40, cpu="33", memory="133Gi").ps(40, cpu="33", **large)
     return builder.group("Evaluator", 40, memory="133Gi", **large)
 
 
 def workers_apart() -> JobBuilder:
-    """Each worker wants a node without another worker."""
+    """A job with workers that must each have a node without another worker."""
     builder = job("TFJob").worker(60, cpu="1", memory="1Gi", spec=apart(APART))
     return builder.ps(60, cpu="500m", memory="1Gi")
 
 
 @pytest.mark.parametrize(
-    ("made", "searches"),
+    ("builder", "searches"),
     [
-        pytest.param(unlike_in_pairs(), True, id="what rules the sizes out is not seen at once"),
-        pytest.param(workers_apart(), False, id="it is known that it takes a node for each"),
+        pytest.param(one_pod_per_node(), True, id="small sizes are impossible, but searched"),
+        pytest.param(workers_apart(), False, id="the anti-affinity excludes small sizes"),
     ],
 )
 def test_all_searched_sizes_share_one_bound(
-    made: JobBuilder, *, searches: bool, monkeypatch: pytest.MonkeyPatch
+    builder: JobBuilder, *, searches: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[_Search] = []
 
     class Counted(_Search):
-        def __init__(self, *of: Any, **more: Any) -> None:
-            super().__init__(*of, **more)
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
             begun.append(self)
 
     monkeypatch.setattr(pooling, "_Search", Counted)
     large = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti"}
-    racks = [f"rack-{number // 130}" for number in range(650)]
+    racks = [{"rack": f"rack-{number // 130}"} for number in range(650)]
     capacity = ledger(
-        *(node(f"n{number:03}", labels={"rack": of}, **large) for number, of in enumerate(racks))
+        *(node(f"n{number:03}", labels=rack, **large) for number, rack in enumerate(racks))
     )
-    assert not isinstance(place(made.members(), capacity, limits(topology_keys=["rack"])), Verdict)
+    placement = place(builder.members(), capacity, limits(topology_keys=["rack"]))
+    assert not isinstance(placement, Verdict)
     steps = [search.steps for search in begun]
     assert (max(steps, default=0) > 0) is searches
     assert sum(steps) <= 2 * (_STEPS + _DEPTH), "one for all racks, and one for all nodes"
@@ -328,24 +329,24 @@ sizes = st.fixed_dictionaries({"cpu": st.integers(0, 4), GPU: st.integers(0, 3)}
 exclusive = st.sampled_from([(), (), (), (("TCP", 80),), (APART,)])
 
 
-def fewest_of_all(asked: Sequence[Member], nodes: Sequence[Node]) -> int | None:
-    """The fewest nodes of any assignment; None without an assignment."""
-    if not asked:
+def fewest_of_all(members: Sequence[Member], nodes: Sequence[Node]) -> int | None:
+    """The fewest nodes of any assignment, or None: there is no assignment."""
+    if not members:
         return 0
     best: int | None = None
-    left = [dict(node.allocatable) for node in nodes]
-    here: list[list[Member]] = [[] for _ in nodes]
+    remaining = [dict(node.allocatable) for node in nodes]
+    members_on: list[list[Member]] = [[] for _ in nodes]
 
     def next_member(number: int) -> None:
         nonlocal best
-        used = sum(map(bool, here))
+        used = sum(map(bool, members_on))
         if best is not None and used >= best:
             return
-        if number == len(asked):
+        if number == len(members):
             best = used
             return
-        member = asked[number]
-        for free, taken in zip(left, here, strict=True):
+        member = members[number]
+        for free, taken in zip(remaining, members_on, strict=True):
             clash = any(
                 {*member.constraints.host_ports, *member.constraints.apart}
                 & {*other.constraints.host_ports, *other.constraints.apart}
@@ -374,13 +375,13 @@ def fewest_of_all(asked: Sequence[Member], nodes: Sequence[Node]) -> int | None:
     ),
     groups=st.lists(st.tuples(sizes, exclusive, st.integers(1, 4)), min_size=1, max_size=3),
 )
-def test_C2_unlike_members_find_a_place_if_there_is_one_on_at_most_twice_the_fewest_nodes(
+def test_C2_unlike_members_that_fit_are_placed_on_at_most_twice_the_fewest_nodes(
     nodes: list[dict[str, int]], groups: list[Group]
 ) -> None:
-    made = [Node(f"n{number}", amounts) for number, amounts in enumerate(nodes)]
-    asked = members_in(groups)
-    fewest = fewest_of_all(asked, made)
-    placement = place(asked, Ledger(made), limits())
+    nodes_ = [Node(f"n{number}", amounts) for number, amounts in enumerate(nodes)]
+    members = members_in(groups)
+    fewest = fewest_of_all(members, nodes_)
+    placement = place(members, Ledger(nodes_), limits())
     if fewest is None:
         assert isinstance(placement, Verdict)
     else:
@@ -398,36 +399,36 @@ def test_C2_unlike_members_find_a_place_if_there_is_one_on_at_most_twice_the_few
     groups=st.lists(st.tuples(sizes, exclusive, st.integers(1, 3)), min_size=1, max_size=3),
     most=st.integers(1, 4),
 )
-def test_a_search_finds_a_place_on_a_number_of_nodes_exactly_if_there_is_one(
+def test_a_search_finds_a_placement_on_a_number_of_nodes_if_and_only_if_there_is_one(
     nodes: list[dict[str, int]], groups: list[Group], most: int
 ) -> None:
-    asked = gang(members_in(groups))
-    free = np.array([[node.get(name, 0) for node in nodes] for name in asked.resources])
-    anywhere = [np.ones(len(nodes), dtype=np.bool_)] * len(asked.batches)
-    where = pool(asked, free=free, masks=anywhere)
-    assume(where.may_hold(asked))
-    result = searched(asked, where, ranking=by_position, sizes=[most])
+    gang_ = gang(members_in(groups))
+    free = np.array([[node.get(name, 0) for node in nodes] for name in gang_.resources])
+    anywhere = [np.ones(len(nodes), dtype=np.bool_)] * len(gang_.batches)
+    pool_ = pool(gang_, free=free, masks=anywhere)
+    assume(pool_.may_hold(gang_))
+    result = searched(gang_, pool_, ranking=by_position, sizes=[most])
     fewest = fewest_of_all(
-        asked.members, [Node(f"n{number}", node) for number, node in enumerate(nodes)]
+        gang_.members, [Node(f"n{number}", node) for number, node in enumerate(nodes)]
     )
     assert (result is not None) == (fewest is not None and fewest <= most)
     if result is not None:
-        assert holds(where, asked, result)
+        assert holds(pool_, gang_, result)
         assert len(set(result.tolist())) <= most
 
 
 def test_a_search_keeps_to_the_nodes_that_each_batch_may_use() -> None:
-    asked = gang(members_in([({"cpu": 1}, (), 1), ({"cpu": 2}, (), 1)]))
+    gang_ = gang(members_in([({"cpu": 1}, (), 1), ({"cpu": 2}, (), 1)]))
     masks = [np.array([False, True]), np.array([True, True])]
-    where = pool(asked, free=np.array([[3, 2]]), masks=masks)
-    result = searched(asked, where, ranking=by_position)
+    pool_ = pool(gang_, free=np.array([[3, 2]]), masks=masks)
+    result = searched(gang_, pool_, ranking=by_position)
     assert result is not None
     assert result.tolist() == [1, 0]
 
 
-def test_a_search_uses_nodes_that_are_alike() -> None:
-    asked = gang(members_in([({"cpu": 2}, (), 3)]))
-    where = pool(asked, free=np.array([[3, 3, 3]]), masks=[np.ones(3, dtype=np.bool_)])
-    result = searched(asked, where, ranking=by_position)
+def test_a_search_uses_equal_nodes() -> None:
+    gang_ = gang(members_in([({"cpu": 2}, (), 3)]))
+    pool_ = pool(gang_, free=np.array([[3, 3, 3]]), masks=[np.ones(3, dtype=np.bool_)])
+    result = searched(gang_, pool_, ranking=by_position)
     assert result is not None
     assert result.tolist() == [0, 1, 2]

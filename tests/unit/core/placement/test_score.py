@@ -1,4 +1,4 @@
-"""Which node and which division of a gang is better."""
+"""Which node, and which division of a gang, is better. F5 and C2 are ids in tests/statements.md."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +14,15 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import gang, members_of
 from kfext.core.placement.place import place
-from kfext.core.placement.score import DEFAULT, Weights, cost, even, fullest, instead, ranking
+from kfext.core.placement.score import (
+    DEFAULT,
+    Weights,
+    cost,
+    even_shares,
+    fullest,
+    ranking,
+    spread_reason,
+)
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, job, ledger, limits, node
 from tests.gpu_builders import sharing, sharing_node
@@ -60,15 +68,15 @@ CHOICES: dict[str, tuple[JobBuilder, Mapping[str, Mapping[str, str]], str]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "used", "want_node"), CHOICES.values(), ids=CHOICES.keys())
-def test_which_node_a_pod_gets(
-    made: JobBuilder, used: Mapping[str, Mapping[str, str]], want_node: str
+@pytest.mark.parametrize(("builder", "used", "want_node"), CHOICES.values(), ids=CHOICES.keys())
+def test_which_node_a_gang_gets(
+    builder: JobBuilder, used: Mapping[str, Mapping[str, str]], want_node: str
 ) -> None:
     capacity = ledger(*(node(name, gpus=8) for name in "cab"), used=used)
-    assert set(placed(made, capacity)) == {want_node}
+    assert set(placed(builder, capacity)) == {want_node}
 
 
-def test_a_pod_that_affects_all_nodes_alike_goes_where_the_fewest_gpus_are_free() -> None:
+def test_a_share_that_fragments_all_nodes_equally_goes_where_the_fewest_gpus_are_free() -> None:
     capacity = Ledger([sharing_node("a"), sharing_node("b")])
     capacity.claim("whole", Claim("b", {GPU: 1, "cpu": 40_000}))
     members = members_of(as_sharing(sharing("0.5").suspended().build(), None))
@@ -79,7 +87,7 @@ def test_a_pod_that_affects_all_nodes_alike_goes_where_the_fewest_gpus_are_free(
 def test_F5_a_new_job_never_goes_to_the_fullest_node_if_it_fits_an_emptier_node(
     sizes: list[tuple[int, int]],
 ) -> None:
-    """FlowCon's manager places by reported contention; kfext by the CPU that is requested."""
+    """FlowCon's manager places by reported contention, kfext by requested CPU."""
     names = [f"n{number}" for number in range(len(sizes))]
     capacity = ledger(
         *(node(name, cpu=str(cpu)) for name, (cpu, _) in zip(names, sizes, strict=True)),
@@ -89,24 +97,24 @@ def test_F5_a_new_job_never_goes_to_the_fullest_node_if_it_fits_an_emptier_node(
         },
     )
     builder = job().worker(1, cpu="1")
-    fits = {
+    utilisation = {
         name: (used + 1) / cpu
         for name, (cpu, used) in zip(names, sizes, strict=True)
         if used + 1 <= cpu
     }
-    if fits:
+    if utilisation:
         (chosen,) = placed(builder, capacity)
-        assert fits[chosen] == min(fits.values())
+        assert utilisation[chosen] == min(utilisation.values())
 
 
-def test_the_tightest_fit_is_by_what_would_be_left() -> None:
+def test_the_tightest_fit_leaves_the_smallest_fraction_of_the_gpus_free() -> None:
     capacity = ledger(
         node("four", gpus=4), node("eight", gpus=8), used={"four": {GPU: "1"}, "eight": {GPU: "3"}}
     )
     assert set(placed(job().worker(2, gpus=1), capacity)) == {"four"}
 
 
-def test_jobs_without_requests_do_not_crowd_one_node() -> None:
+def test_jobs_without_requests_are_spread_evenly() -> None:
     capacity = ledger(*(node(name, cpu="4", memory="8Gi") for name in "abcde"))
     for number in range(10):
         for index, where in enumerate(placed(job().worker(3), capacity)):
@@ -119,7 +127,7 @@ def test_jobs_without_requests_do_not_crowd_one_node() -> None:
     gpus=st.integers(0, 2),
     data=st.data(),
 )
-def test_no_two_nodes_have_one_rank_and_a_rank_does_not_depend_on_other_nodes(
+def test_each_node_has_its_own_rank_for_any_selection_of_nodes(
     used: list[int], gpus: int, data: st.DataObject
 ) -> None:
     names = [f"n{number}" for number in range(len(used))]
@@ -155,8 +163,8 @@ STEP_SECONDS = {
 }
 
 
-def fitted() -> Weights:
-    """The weights that explain the measured steps best, by least squares."""
+def fitted_weights() -> Weights:
+    """The weights that fit the measured step times best, by least squares."""
     units = [Weights(*row) for row in np.eye(4)]
     measured = list(STEP_SECONDS)
     terms = [[*(cost(shares, unit) for unit in units), 1.0] for shares in measured]
@@ -176,28 +184,28 @@ def test_C2_weights_fitted_to_measured_steps_reproduce_the_measured_order(
     order: list[tuple[int, ...]],
 ) -> None:
     assert all(STEP_SECONDS[division] < STEP_SECONDS[other] for division, other in pairwise(order))
-    prices = [cost(shares, fitted()) for shares in order]
-    assert prices == sorted(prices)
-    assert len(set(prices)) == len(prices)
+    costs = [cost(shares, fitted_weights()) for shares in order]
+    assert costs == sorted(costs)
+    assert len(set(costs)) == len(costs)
 
 
 def test_C2_with_the_fitted_weights_the_solver_prefers_the_placement_measured_as_faster() -> None:
     capacity = ledger(*(node(name, gpus=2) for name in "abcd"))
     members = job().worker(4, gpus=1).members()
-    for weights, nodes in ((fitted(), 4), (DEFAULT, 2)):
+    for weights, nodes in ((fitted_weights(), 4), (DEFAULT, 2)):
         placement = place(members, capacity, limits(), weights=weights)
         assert not isinstance(placement, Verdict)
         assert len(set(placement.values())) == nodes
 
 
 BETTER = {
-    "one node before any set": ((64,), (32, 32)),
+    "one node before several": ((64,), (32, 32)),
     "balanced before lopsided": ((6, 6), (10, 2)),
     "balanced before fewest": ((4, 4, 4), (7, 5)),
     "balanced over twice the nodes": ((3, 3, 3, 3), (7, 5)),
-    "the fewest of the balanced": ((2, 2), (1, 1, 1, 1)),
-    "a small difference is no reason for more nodes": ((51, 49), (25, 25, 25, 25)),
-    "equal but for one pod is balanced": ((7, 6), (5, 4, 4)),
+    "the fewest nodes of two balanced divisions": ((2, 2), (1, 1, 1, 1)),
+    "a small imbalance before more nodes": ((51, 49), (25, 25, 25, 25)),
+    "shares that differ by one pod count as balanced": ((7, 6), (5, 4, 4)),
 }
 
 
@@ -206,47 +214,47 @@ def test_which_division_is_better(better: tuple[int, ...], other: tuple[int, ...
     assert cost(better) < cost(other)
 
 
-def test_a_shared_link_costs_its_weight() -> None:
-    only = Weights(crossing=0.0, doubling=0.0, lopsided=0.0, sharing=1.0)
-    assert (cost((2, 2, 2, 2), only), cost((4, 4), only)) == (1.0, 2.0)
+def test_each_doubling_of_the_members_behind_a_link_costs_the_weight_sharing() -> None:
+    weights = Weights(crossing=0.0, doubling=0.0, lopsided=0.0, sharing=1.0)
+    assert (cost((2, 2, 2, 2), weights), cost((4, 4), weights)) == (1.0, 2.0)
 
 
 def test_nodes_without_a_member_do_not_count() -> None:
     assert cost((0, 4, 0)) == cost((4,)) == 0
 
 
-rooms = st.lists(st.integers(1, 9), min_size=1, max_size=8)
+capacities = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 
 
-@given(capacity=rooms, share=st.floats(0.01, 1))
+@given(capacity=capacities, load=st.floats(0.01, 1))
 def test_even_shares_fit_and_no_other_division_has_a_smaller_largest_share(
-    capacity: list[int], share: float
+    capacity: list[int], load: float
 ) -> None:
-    ordered, count = np.array(sorted(capacity, reverse=True)), max(1, round(sum(capacity) * share))
-    shares = even(ordered, count)
+    ordered, count = np.array(sorted(capacity, reverse=True)), max(1, round(sum(capacity) * load))
+    shares = even_shares(ordered, count)
     assert shares.sum() == count
     assert (shares <= ordered).all()
     assert (shares == sorted(shares, reverse=True)).all()
     below = int(shares.max()) - 1
     assert np.minimum(ordered, below).sum() < count
-    assert all(nodes - shares.min() <= 1 or least == full
-               for nodes in shares for least, full in zip(shares, ordered, strict=True)
-               if least == shares.min())  # fmt: skip
+    # A node with the smallest share is full, or all shares differ by one at most.
+    smallest = ordered[shares == shares.min()]
+    assert shares.max() - shares.min() <= 1 or (smallest == shares.min()).all()
 
 
-@given(capacity=rooms, share=st.floats(0.01, 1))
-def test_the_largest_share_is_that_of_the_even_division_for_any_number_of_nodes(
-    capacity: list[int], share: float
+@given(capacity=capacities, load=st.floats(0.01, 1))
+def test_the_smallest_possible_largest_share_is_the_largest_of_the_even_shares(
+    capacity: list[int], load: float
 ) -> None:
-    ordered, count = np.array(sorted(capacity, reverse=True)), max(1, round(sum(capacity) * share))
+    ordered, count = np.array(sorted(capacity, reverse=True)), max(1, round(sum(capacity) * load))
     sizes = np.flatnonzero(ordered.cumsum() >= count) + 1
-    want = [even(ordered[:size], count).max() for size in sizes]
+    want = [even_shares(ordered[:size], count).max() for size in sizes]
     assert fullest(ordered, count, sizes).tolist() == want
 
 
-def test_the_message_about_more_nodes() -> None:
-    assert instead([4, 4], [7, 1]) == ""
-    assert instead([1, 1, 1], [2, 1]) == (
+def test_the_reason_for_more_nodes_than_the_fewest() -> None:
+    assert spread_reason([4, 4], [7, 1]) == ""
+    assert spread_reason([1, 1, 1], [2, 1]) == (
         "3 nodes with 1 pod each instead of 2 with 1 to 2 pods each, "
         "because the fullest node sets the pace of the job"
     )

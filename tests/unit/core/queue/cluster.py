@@ -1,4 +1,4 @@
-"""Clusters with GPUs that jobs hold, and pods of no job."""
+"""Nodes with GPUs that jobs, and pods of no job, use."""
 
 from collections.abc import Mapping
 
@@ -8,13 +8,13 @@ from tests.builders import node
 
 GPU = "nvidia.com/gpu"
 Use = Mapping[str, Mapping[str, int]]
-"""Node -> uid of a job, or "" for a pod of no job -> GPUs."""
+"""The used GPUs by node, then by the uid of the job; the uid is "" for a pod of no job."""
 
 
 def cluster(use: Use, *, gpus: int = 8) -> Ledger:
     ledger = Ledger([node(name, gpus=gpus) for name in use])
-    for name, held in use.items():
-        for uid, count in held.items():
+    for name, by_job in use.items():
+        for uid, count in by_job.items():
             claim = Claim(node=name, requests={GPU: count}, job=uid)
             ledger.claim(("pod", name, uid), claim)
     return ledger

@@ -1,4 +1,4 @@
-"""Clusters with shared GPUs; jobs come and go as the solver places them."""
+"""A cluster with shared GPUs, where the solver places jobs."""
 
 from collections.abc import Sequence
 
@@ -20,8 +20,8 @@ def members(builder: JobBuilder) -> list[Member]:
     return members_of(as_sharing(builder.suspended().build(), None))
 
 
-def part(share: str = "0.5", *, replicas: int = 1, **settings: str) -> list[Member]:
-    """The members of a job that shares GPUs, by default of low priority without a minimum."""
+def share(share: str = "0.5", *, replicas: int = 1, **settings: str) -> list[Member]:
+    """The members of a job that shares GPUs; by default it has low priority and no minimum."""
     return members(sharing(share, replicas=replicas, **{"min_share": "0", **settings}))
 
 
@@ -29,14 +29,14 @@ def whole(gpus: int = 1, *, replicas: int = 1) -> list[Member]:
     return members(job().worker(replicas, gpus=gpus))
 
 
-class Floor:
+class SharedCluster:
     """Nodes with cards that may be shared, and the jobs there, by uid."""
 
     def __init__(self, *nodes: str, cards: int = 2) -> None:
         self.ledger = Ledger([sharing_node(name, cards=cards) for name in nodes or ("n",)])
-        self.kept: Reservation | None = None
+        self.reservation: Reservation | None = None
 
-    def starts(self, uid: str, wanted: Sequence[Member], *, slot: int | None = None) -> bool:
+    def start(self, uid: str, wanted: Sequence[Member], *, slot: int | None = None) -> bool:
         """Place a job, in a slot if given; return whether there was capacity."""
         placement = place(wanted, self.ledger, limits())
         if isinstance(placement, Verdict):
@@ -55,39 +55,39 @@ class Floor:
         self._reserve_gpus()
         return True
 
-    def ends(self, *uids: str) -> None:
-        """Jobs end, and GPUs without a sharer are released."""
+    def end(self, *uids: str) -> None:
+        """End jobs, and release the GPUs that have no sharer left."""
         for key, claim in self.ledger.claims().items():
             if claim.job in uids:
                 self.ledger.drop(key)
         self._reserve_gpus()
 
     def reserve(self, wanted: Sequence[Member], *, ends: Ends | None = None) -> Reservation | None:
-        """Reserve capacity for a job, replacing the reservation before."""
-        before = self.kept.claims if self.kept else {}
+        """Reserve capacity for a job instead of the job with the present reservation."""
+        before = self.reservation.claims if self.reservation else {}
         reservation = reserve(
             "head", wanted, self.ledger, limits(), ends=ends or {}, ignoring=before
         )
-        self.give_up()
-        self.kept = reservation
+        self.drop_reservation()
+        self.reservation = reservation
         self.ledger.claim_all(reservation.claims if reservation else {})
         return reservation
 
-    def give_up(self) -> None:
+    def drop_reservation(self) -> None:
         """Drop the reservation."""
-        for key in self.kept.claims if self.kept else ():
+        for key in self.reservation.claims if self.reservation else ():
             self.ledger.drop(key)
-        self.kept = None
+        self.reservation = None
 
-    def used(self) -> set[tuple[str, int]]:
-        """The slots that jobs have parts of."""
+    def used_slots(self) -> set[tuple[str, int]]:
+        """The slots with the GPUs that jobs have shares of."""
         claims = (claim for claim in self.ledger.claims().values() if not claim.kept)
         return {(claim.node, slot) for claim in claims for slot in slots_in(claim.requests)}
 
     def _reserve_gpus(self) -> None:
-        used = self.used()
+        used_slots = self.used_slots()
         for key, claim in self.ledger.claims().items():
-            if claim.reserves is not None and (claim.node, claim.reserves) not in used:
+            if claim.reserves is not None and (claim.node, claim.reserves) not in used_slots:
                 self.ledger.drop(key)
-        for place_ in used:
+        for place_ in used_slots:
             self.ledger.claim(("reservation", place_), reserved_gpu(place_))

@@ -1,4 +1,4 @@
-"""The record of the capacity and its totals: the entry of each node, and the length."""
+"""The record of the capacity: the entry of each node, the totals, and the size of the record."""
 
 import json
 import math
@@ -21,33 +21,39 @@ from tests.builders import Raw, node
 from tests.unit.core.queue.cluster import GPU, Use, cluster
 
 CONFIG_MAP_BYTES = 2**20
-"""The limit of the API server."""
+"""The API server's limit on a ConfigMap."""
 
 
 def reservation(
     capacity: Ledger, kept: Mapping[str, int], *, until: float = math.inf
 ) -> Reservation:
-    """The reservation of a job, by GPUs and node."""
+    """A reservation, and its claims on the ledger; `kept`: the reserved GPUs by node."""
     claims = kept_claims("uid-of-the-head", {name: {GPU: count} for name, count in kept.items()})
     capacity.claim_all(claims)
     nodes = tuple(sorted(kept))
     return Reservation(job="uid-of-the-head", nodes=nodes, to_free=0.0, claims=claims, until=until)
 
 
-def record(capacity: Ledger, kept: Reservation | None = None) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads(capacity_record(capacity, kept))
+def record(capacity: Ledger, current: Reservation | None = None) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads(capacity_record(capacity, current))
     return results
 
 
-def totals(capacity: Ledger, kept: Reservation | None = None) -> dict[str, int]:
-    """The GPUs that are used, reserved and free."""
-    result = capacity_totals(capacity, kept)
+def totals(capacity: Ledger, current: Reservation | None = None) -> dict[str, int]:
+    """The number of GPUs in each state."""
+    result = capacity_totals(capacity, current)
     return {state: number for resource, state, number in result if resource == GPU}
 
 
 @dataclass(frozen=True)
 class Case:
-    """Nodes have 8 GPUs each. `free`: the free GPUs in the record, by node."""
+    """A cluster of nodes with 8 GPUs each.
+
+    `free`: the free GPUs in the record, by node.
+    `totals`: the used, reserved and free GPUs.
+    `kept`: the reserved GPUs by node.
+    `node`: the fields of some nodes, by name.
+    """
 
     use: Use
     free: Mapping[str, int]
@@ -64,10 +70,10 @@ CASES: dict[str, Case] = {
     "reserved capacity is free for one job": Case(
         {"a": {"x": 3}, "b": {}}, {"a": 5, "b": 8}, (3, 7, 6), kept={"a": 5, "b": 2}
     ),
-    "the pods of a job that ends take at most the capacity of the node": Case(
+    "overcommitted capacity counts as used once": Case(
         {"a": {"ends": 8, "next": 4}, "b": {}}, {"a": 0, "b": 8}, (8, 0, 8)
     ),
-    "nothing is reserved that pods still use": Case(
+    "capacity that pods still use is not reserved": Case(
         {"a": {"ends": 6}}, {"a": 2}, (6, 2, 0), kept={"a": 8}
     ),
     "the total free capacity excludes cordoned and drained nodes": Case(
@@ -85,11 +91,11 @@ def test_free_used_and_reserved_capacity(case: Case) -> None:
     capacity = cluster(case.use)
     for name, more in (case.node or {}).items():
         capacity.set_node(node(name, gpus=8, **more))
-    kept = reservation(capacity, case.kept) if case.kept else None
-    result = record(capacity, kept)["nodes"]
-    assert {name: of["free"][GPU] for name, of in result.items()} == case.free
-    assert all(of["allocatable"][GPU] == 8 for of in result.values())
-    assert tuple(totals(capacity, kept).values()) == case.totals
+    current = reservation(capacity, case.kept) if case.kept else None
+    result = record(capacity, current)["nodes"]
+    assert {name: entry["free"][GPU] for name, entry in result.items()} == case.free
+    assert all(entry["allocatable"][GPU] == 8 for entry in result.values())
+    assert tuple(totals(capacity, current).values()) == case.totals
 
 
 def test_the_numbers_are_millicores_bytes_and_devices() -> None:
@@ -98,9 +104,9 @@ def test_the_numbers_are_millicores_bytes_and_devices() -> None:
     assert record(capacity)["nodes"] == {"a": {"allocatable": amounts, "free": amounts}}
 
 
-def test_only_resources_that_the_node_has_and_jobs_request_are_listed() -> None:
+def test_only_the_main_resources_that_the_node_has_are_listed() -> None:
     capacity = Ledger([node("a", gpus=8), node("b", **{"hugepages-2Mi": "1Gi"})])
-    listed = {name: [*of["free"]] for name, of in record(capacity)["nodes"].items()}
+    listed = {name: [*entry["free"]] for name, entry in record(capacity)["nodes"].items()}
     assert listed == {"a": [CPU, MEMORY, GPU], "b": [CPU, MEMORY]}
 
 
@@ -116,8 +122,8 @@ def test_the_reservation_has_its_nodes_and_its_expected_end(
     until: float, shown: int | None
 ) -> None:
     capacity = cluster({"a": {"x": 3}, "b": {}})
-    kept = reservation(capacity, {"b": 2, "a": 5}, until=until)
-    assert record(capacity, kept)["reservation"] == {"nodes": ["a", "b"], "until": shown}
+    current = reservation(capacity, {"b": 2, "a": 5}, until=until)
+    assert record(capacity, current)["reservation"] == {"nodes": ["a", "b"], "until": shown}
     assert record(capacity)["reservation"] is None
 
 
@@ -139,15 +145,15 @@ def test_five_thousand_nodes_with_long_names_fit_into_a_config_map() -> None:
     assert len(capacity_record(capacity, None)) <= CONFIG_MAP_BYTES
 
 
-def test_of_too_many_nodes_those_with_gpus_and_the_first_by_name_are_kept() -> None:
+def test_of_too_many_nodes_the_last_without_gpus_are_omitted() -> None:
     with_gpus, without = large(3000, length=60), large(6000, length=61, gpus=0)
     capacity = Ledger([*without, *with_gpus])
-    kept = reservation(capacity, {made.name: 8 for made in with_gpus[:500]})
-    written = capacity_record(capacity, kept)
+    current = reservation(capacity, {known.name: 8 for known in with_gpus[:500]})
+    written = capacity_record(capacity, current)
     assert MOST_BYTES - 1000 < len(written) <= CONFIG_MAP_BYTES
-    left = sorted(json.loads(written)["nodes"].keys() - {made.name for made in with_gpus})
-    assert len(left) == len(json.loads(written)["nodes"]) - 3000
-    assert left == sorted(made.name for made in without)[: len(left)]
+    listed = sorted(json.loads(written)["nodes"].keys() - {known.name for known in with_gpus})
+    assert len(listed) == len(json.loads(written)["nodes"]) - 3000
+    assert listed == sorted(known.name for known in without)[: len(listed)]
 
 
 @given(
@@ -159,9 +165,9 @@ def test_of_too_many_nodes_those_with_gpus_and_the_first_by_name_are_kept() -> N
 )
 def test_the_states_add_up_to_the_capacity_of_the_nodes(use: Use, kept: Mapping[str, int]) -> None:
     capacity = cluster(use)
-    held = reservation(capacity, {name: count for name, count in kept.items() if name in use})
-    by_state = Counter(totals(capacity, held))
+    current = reservation(capacity, {name: count for name, count in kept.items() if name in use})
+    by_state = Counter(totals(capacity, current))
     assert min(by_state.values(), default=0) >= 0
     assert by_state.total() == 8 * len(use)
-    free = sum(of["free"][GPU] for of in record(capacity, held)["nodes"].values())
+    free = sum(entry["free"][GPU] for entry in record(capacity, current)["nodes"].values())
     assert free == by_state["free"] + by_state["reserved"]

@@ -6,24 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.queue.duration import (
-    USUAL_SECONDS,
-    expected_remaining,
-    starts_short,
-)
+from kfext.core.queue.duration import USUAL_SECONDS, expected_remaining, starts_short
 
-RESTS: dict[str, tuple[float | None, float, float]] = {
-    "an unknown job": (None, 0.0, USUAL_SECONDS),
-    "an unknown job that runs": (None, 100.0, USUAL_SECONDS - 100),
-    "an unknown job that has run for long takes as long again": (None, 1000.0, 1000.0),
+REMAINING: dict[str, tuple[float | None, float, float]] = {
+    "a job without a series": (None, 0.0, USUAL_SECONDS),
+    "a job without a series that runs": (None, 100.0, USUAL_SECONDS - 100),
+    "a job without a series that has run for long takes as long again": (None, 1000.0, 1000.0),
     "a job takes as long as its series": (200.0, 0.0, 200.0),
     "a job takes as long as its series, less its run time": (200.0, 150.0, 50.0),
-    "a job is never nearly over": (200.0, 210.0, 40.0),
-    "a late job takes as long again": (200.0, 500.0, 300.0),
+    "a job has at least a fifth of its duration left": (200.0, 210.0, 40.0),
+    "a late job takes as long again as it is late": (200.0, 500.0, 300.0),
 }
 
 
-@pytest.mark.parametrize(("series", "ran", "want"), RESTS.values(), ids=RESTS)
+@pytest.mark.parametrize(("series", "ran", "want"), REMAINING.values(), ids=REMAINING)
 def test_the_remaining_time_of_a_job(series: float | None, ran: float, want: float) -> None:
     result = expected_remaining(series, usual=USUAL_SECONDS, ran=ran)
     assert result == pytest.approx(want)
@@ -33,18 +29,18 @@ STARTS: dict[str, tuple[int, float, float, bool]] = {
     "with all workers": (4, 0.0, 0.0, True),
     "with half, as waiting would cost more": (2, 100.0, 0.0, True),
     "not with half, as capacity is freed soon": (2, 99.0, 0.0, False),
-    "not on account of its past wait": (2, 99.0, 100.0, False),
-    "on account of a wait beyond its own length": (2, 99.0, 101.0, True),
+    "not because of a wait within its own length": (2, 99.0, 100.0, False),
+    "because of a wait beyond its own length": (2, 99.0, 101.0, True),
     "not with a quarter, however long it waits": (1, 1e6, 1e6, False),
     "with a quarter, as there is never capacity for more": (1, math.inf, 0.0, True),
 }
 
 
 @pytest.mark.parametrize(("workers", "wait", "waited", "want"), STARTS.values(), ids=STARTS)
-def test_whether_a_job_starts_short(
+def test_whether_a_job_starts_with_fewer_workers(
     workers: int, wait: float, waited: float, *, want: bool
 ) -> None:
-    """It requests four workers. It takes 100 s with all of them."""
+    """The job requests four workers, and takes 100 s with all of them."""
     assert starts_short(workers, 4, length=100.0, wait=wait, waited=waited) is want
 
 

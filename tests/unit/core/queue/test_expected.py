@@ -1,4 +1,4 @@
-"""The expected start of a job: its range, changes that are shown, and the wording."""
+"""The expected start of a job: its range, which changes are shown, and the wording."""
 
 from dataclasses import replace
 
@@ -25,20 +25,23 @@ SOON = ExpectedStart(NOW + 600, NOW + 480, NOW + 900)
 
 
 def scored(*ratios: tuple[float, float]) -> Scores:
-    """Scores of jobs with an expected wait of 1,000 s and an actual wait of these multiples."""
+    """Scores of jobs with an expected wait of 1,000 s.
+
+    `ratios`: the actual wait in multiples of the expected wait, and of the wait behind new jobs.
+    """
     scores = Scores()
-    for own, behind in ratios:
-        scores.add(1000 * own, expected=1000, behind=1000 * own / behind)
+    for actual, behind in ratios:
+        scores.add(1000 * actual, expected=1000, behind=1000 * actual / behind)
     return scores
 
 
-def test_before_enough_starts_the_range_is_wide_by_a_rule() -> None:
-    assert Scores().range(400, behind=400) == (270, 630)
-    assert Scores().range(400, behind=1000) == (270, 1230)
+def test_before_twenty_starts_a_rule_sets_the_range() -> None:
+    assert Scores().range(400, behind=400) == (0.75 * 400 - 30, 1.5 * 400 + 30)
+    assert Scores().range(400, behind=1000) == (0.75 * 400 - 30, 1.2 * 1000 + 30)
     assert scored(*[(1.0, 1.0)] * 19).range(1000, behind=1000) == (720, 1530)
 
 
-def test_then_the_last_starts_decide() -> None:
+def test_after_twenty_starts_their_ratios_set_the_range() -> None:
     exact = scored(*[(1.0, 1.0)] * 20)
     assert exact.range(1000, behind=1250) == pytest.approx((1000, 1250))
     early = scored(*[(0.5, 1.0)] * 2, *[(1.0, 1.0)] * 18)
@@ -52,7 +55,7 @@ def test_only_the_last_400_starts_count() -> None:
     assert scores.range(1000, behind=1000) == pytest.approx((1000, 1000))
 
 
-def test_late_starts_after_a_short_wait_widen_no_range_of_longer_waits() -> None:
+def test_late_starts_after_short_waits_do_not_widen_the_ranges_of_long_waits() -> None:
     scores = scored(*[(1.0, 1.0)] * 38)
     for _ in range(3):
         scores.add(3 * HOUR, expected=10, behind=10)
@@ -67,7 +70,7 @@ def test_late_starts_after_a_short_wait_widen_no_range_of_longer_waits() -> None
     expected=waits,
     more=waits,
 )
-def test_a_range_has_the_expected_wait_in_it(
+def test_a_range_contains_the_expected_wait(
     ratios: list[tuple[float, float]], expected: float, more: float
 ) -> None:
     low, high = scored(*ratios).range(expected, behind=expected + more)
@@ -82,10 +85,10 @@ def test_a_range_has_the_expected_wait_in_it(
 def test_starts_with_a_larger_error_never_make_a_range_narrower(
     ratios: list[float], wider: float, expected: float
 ) -> None:
-    """Each early start comes earlier, each late start later."""
-    off = [ratio * wider if ratio >= 1 else ratio / wider for ratio in ratios]
+    """Each early start is even earlier, and each late start even later."""
+    worse = [ratio * wider if ratio >= 1 else ratio / wider for ratio in ratios]
     low, high = scored(*((ratio, ratio) for ratio in ratios)).range(expected, behind=expected)
-    wide = scored(*((ratio, ratio) for ratio in off)).range(expected, behind=expected)
+    wide = scored(*((ratio, ratio) for ratio in worse)).range(expected, behind=expected)
     assert wide[0] <= low + 1e-6
     assert wide[1] >= high - 1e-6
 
@@ -110,9 +113,9 @@ def test_rounding_keeps_the_order_and_makes_no_range_narrower(
 UNITS = {1800.0: 60, 2 * HOUR: 300, 6 * HOUR: 900, 20 * HOUR: 3600}
 
 
-@pytest.mark.parametrize(("rest", "unit"), UNITS.items())
-def test_the_longer_the_wait_the_coarser_the_range(rest: float, unit: float) -> None:
-    at = NOW + rest - 1
+@pytest.mark.parametrize(("wait", "unit"), UNITS.items())
+def test_the_longer_the_wait_the_coarser_the_range(wait: float, unit: float) -> None:
+    at = NOW + wait - 1
     shown = rounded(ExpectedStart(at, at, at), now=NOW)
     assert shown.latest is not None
     assert shown.earliest is not None
@@ -123,18 +126,18 @@ def test_the_longer_the_wait_the_coarser_the_range(rest: float, unit: float) -> 
 NEWS: dict[str, tuple[ExpectedStart, ExpectedStart, bool]] = {
     "the same": (SOON, SOON, False),
     "a minute later, of a wait of ten": (replace(SOON, latest=NOW + 960), SOON, False),
-    "over a fifth of the rest later": (replace(SOON, latest=NOW + 1021), SOON, True),
-    "over a fifth of the rest earlier": (replace(SOON, earliest=NOW + 359), SOON, True),
+    "over a fifth of the remaining wait later": (replace(SOON, latest=NOW + 1021), SOON, True),
+    "over a fifth of the remaining wait earlier": (replace(SOON, earliest=NOW + 359), SOON, True),
     "a fifth of a day is no news": (
         ExpectedStart(NOW + 10 * HOUR, NOW + 8 * HOUR, NOW + 13 * HOUR),
         ExpectedStart(NOW + 10 * HOUR, NOW + 8 * HOUR, NOW + 12 * HOUR),
         False,
     ),
-    "known before": (ExpectedStart(unknown="why"), SOON, True),
-    "known now": (SOON, ExpectedStart(unknown="why"), True),
+    "no longer known": (ExpectedStart(unknown="why"), SOON, True),
+    "newly known": (SOON, ExpectedStart(unknown="why"), True),
     "unknown as before": (ExpectedStart(unknown="why"), ExpectedStart(unknown="why"), False),
     "unknown for another reason": (ExpectedStart(unknown="a"), ExpectedStart(unknown="b"), True),
-    "only after other jobs": (replace(SOON, after="a"), SOON, False),
+    "the same, but after other jobs": (replace(SOON, after="a"), SOON, False),
     "not before a time": (
         ExpectedStart(earliest=NOW + 600, unknown="a"),
         ExpectedStart(unknown="a"),
@@ -149,7 +152,7 @@ def test_which_change_is_shown(new: ExpectedStart, shown: ExpectedStart, news: b
 
 
 @pytest.mark.parametrize(
-    ("at", "was"),
+    ("at", "want"),
     [
         (479, Accuracy.EARLIER),
         (480, Accuracy.WITHIN),
@@ -157,8 +160,8 @@ def test_which_change_is_shown(new: ExpectedStart, shown: ExpectedStart, news: b
         (901, Accuracy.LATER),
     ],
 )
-def test_the_position_of_a_start_in_its_range(at: float, was: Accuracy) -> None:
-    assert SOON.accuracy(NOW + at) is was
+def test_whether_a_start_is_within_its_range(at: float, want: Accuracy) -> None:
+    assert SOON.accuracy(NOW + at) is want
 
 
 def test_the_class_of_a_wait() -> None:

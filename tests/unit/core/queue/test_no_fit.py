@@ -1,4 +1,4 @@
-"""A refusal is remembered for all jobs of its shape, until helpful capacity is freed."""
+"""The cache of refusals, by shape of job, and the freed capacity that may end a refusal."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ REFUSED = NoFit(Verdict(REASON_NO_ROOM, "8 short"))
 def test_a_refusal_is_known_until_capacity_is_freed() -> None:
     no_fits, capacity = NoFitCache(), ledger(node("a", cpu="8"))
     assert no_fits.known("shape", capacity) is None
-    no_fits.note("shape", REFUSED, capacity)
+    no_fits.add("shape", REFUSED, capacity)
     assert no_fits.known("shape", capacity) is REFUSED
     assert no_fits.known("another", capacity) is None
     capacity.claim("more", Claim("a", {"cpu": 1000}))
@@ -32,11 +32,11 @@ def test_a_refusal_is_known_until_capacity_is_freed() -> None:
     assert no_fits.known("shape", capacity) is None
 
 
-def test_a_fit_of_a_shape_is_known_until_anything_is_claimed() -> None:
+def test_a_refusal_of_a_job_that_would_fit_otherwise_is_known_until_the_next_claim() -> None:
     no_fits, capacity = NoFitCache(), ledger(node("a", cpu="8"))
     refused = NoFit(Verdict(REASON_NO_ROOM, "8 short"), would_fit=True)
     assert no_fits.known("shape", capacity) is None
-    no_fits.note("shape", refused, capacity)
+    no_fits.add("shape", refused, capacity)
     assert no_fits.known("shape", capacity) is refused
     capacity.claim("more", Claim("a", {"cpu": 1000}))
     assert no_fits.known("shape", capacity) is None
@@ -59,17 +59,17 @@ OTHER: dict[str, JobBuilder] = {
 THREE = shape_of(job().worker(3, cpu="1").build())
 
 
-@pytest.mark.parametrize("made", SAME.values(), ids=SAME)
-def test_jobs_with_equal_requests_have_one_shape(made: JobBuilder) -> None:
-    assert shape_of(made.build()) == THREE
+@pytest.mark.parametrize("builder", SAME.values(), ids=SAME)
+def test_jobs_with_equal_requests_have_one_shape(builder: JobBuilder) -> None:
+    assert shape_of(builder.build()) == THREE
 
 
-@pytest.mark.parametrize("made", OTHER.values(), ids=OTHER)
-def test_jobs_with_other_requests_have_another_shape(made: JobBuilder) -> None:
-    assert shape_of(made.build()) != THREE
+@pytest.mark.parametrize("builder", OTHER.values(), ids=OTHER)
+def test_jobs_with_other_requests_have_another_shape(builder: JobBuilder) -> None:
+    assert shape_of(builder.build()) != THREE
 
 
-def test_pods_that_may_burst_have_another_shape_than_those_that_may_not() -> None:
+def test_burstable_and_guaranteed_pods_have_different_shapes() -> None:
     shapes = {
         shape_of(job().worker(3, cpu="1", memory="1Gi", guaranteed=limited).build())
         for limited in (True, False)
@@ -78,7 +78,7 @@ def test_pods_that_may_burst_have_another_shape_than_those_that_may_not() -> Non
 
 
 def crowded() -> Ledger:
-    """A node of eight CPUs and two GPUs on which a pod of priority 5 has six CPUs."""
+    """Node `a` has 8 CPUs, 6 used by a pod of priority 5, and 2 GPUs, one of them reserved."""
     ledger = Ledger([node("full", cpu="4"), node("a", cpu="8", gpus=2)])
     ledger.claim("low", Claim("a", {"cpu": 6000, "pods": 1}, priority=5))
     ledger.claim("kept", Claim("a", {"nvidia.com/gpu": 1}, job="other", kept=True))
@@ -100,12 +100,12 @@ HELPED: dict[str, tuple[JobBuilder, int | None, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "preempting", "want"), HELPED.values(), ids=HELPED)
-def test_capacity_may_help_a_job_if(
-    made: JobBuilder, preempting: int | None, *, want: bool
+@pytest.mark.parametrize(("builder", "preempting", "want"), HELPED.values(), ids=HELPED)
+def test_whether_freed_capacity_may_help_a_job(
+    builder: JobBuilder, preempting: int | None, *, want: bool
 ) -> None:
     gained = Gained(crowded(), [1], ignoring=["kept"])
-    assert gained.may_help(made.build().groups, preempting=preempting) is want
+    assert gained.may_help(builder.build().groups, preempting=preempting) is want
 
 
 def test_nothing_helps_if_nothing_was_freed() -> None:
@@ -130,24 +130,24 @@ LIMITS = limits_of(Settings(), excluded=(), closed=())
     gpus=st.integers(0, 1),
     master=st.integers(0, 2),
 )
-def test_a_job_that_fits_after_a_gain_and_not_before_is_one_that_it_may_help(
-    taken: list[tuple[str, int, int]], leaves: set[int], **of: Any
+def test_every_job_that_fits_only_after_capacity_was_freed_may_be_helped_by_it(
+    taken: list[tuple[str, int, int]], leaves: set[int], **sizes: Any
 ) -> None:
     ledger = Ledger(node(name, cpu="6", gpus=1) for name in "abc")
     for number, (on, cpu, gpus) in enumerate(taken):
         amounts = {"cpu": 1000 * cpu, "pods": 1, "nvidia.com/gpu": gpus}
         ledger.claim(number, Claim(on, amounts))
-    builder = job().worker(of["workers"], cpu=str(of["cpu"]), gpus=of["gpus"])
-    if of["master"]:
-        builder.group("Master", 1, cpu=str(of["master"]))
-    wants = builder.build()
+    builder = job().worker(sizes["workers"], cpu=str(sizes["cpu"]), gpus=sizes["gpus"])
+    if sizes["master"]:
+        builder.group("Master", 1, cpu=str(sizes["master"]))
+    waiting = builder.build()
 
     def fits() -> bool:
-        return not isinstance(place(members_of(wants), ledger, LIMITS), Verdict)
+        return not isinstance(place(members_of(waiting), ledger, LIMITS), Verdict)
 
     ledger.offer()
     before = fits()
     for key in leaves:
         ledger.drop(key)
     if fits() and not before:
-        assert Gained(ledger, ledger.offer()).may_help(wants.groups)
+        assert Gained(ledger, ledger.offer()).may_help(waiting.groups)

@@ -1,4 +1,4 @@
-"""The capacity that jobs hold, which of them must end for a gang, and its reservation."""
+"""The capacity that jobs occupy, which jobs must end for a gang, and the gang's reservation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +18,14 @@ from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import NATIVE_GPU
 from tests.builders import job, limits
-from tests.unit.core.queue.shared import Floor, part, whole
+from tests.unit.core.queue.shared import SharedCluster, share, whole
 
 HALF, HIGH = CardNeed(50), CardNeed(20, high=True)
 NEEDS: dict[str, tuple[dict[str, int], Need]] = {
     "no request of another resource": ({"cpu": 0, "pods": 1}, Need({"pods": 1})),
     "whole GPUs are amounts": ({NATIVE_GPU: 2}, Need({NATIVE_GPU: 2})),
-    "each part is a separate need": ({HALF.name: 2}, Need({}, (HALF, HALF))),
-    "the resource that counts parts with whole GPUs adds no need": (
+    "each share is a separate need": ({HALF.name: 2}, Need({}, (HALF, HALF))),
+    "the resource that counts shares and whole GPUs adds no need": (
         {HALF.name: 1, HIGH.name: 1, CardsFor(HALF, whole=True).name: 2},
         Need({}, (HALF, HIGH)),
     ),
@@ -37,156 +37,159 @@ def test_the_needs_of_a_gang_on_a_node(amounts: dict[str, int], want: Need) -> N
     assert need_of(amounts.keys(), amounts.values()) == want
 
 
-def test_whole_gpus_and_parts_of_them_are_one_measure() -> None:
-    assert Need({NATIVE_GPU: 2}, (HALF, HIGH)).parts == 270
-    floor = Floor()
-    floor.starts("a", part("0.5"))
-    floor.starts("b", whole(1))
-    occupants = Occupants({"n": Need({NATIVE_GPU: 2})}, floor.ledger)
+def test_whole_gpus_and_gpu_shares_are_added_up() -> None:
+    assert Need({NATIVE_GPU: 2}, (HALF, HIGH)).gpu_units == 270
+    cluster = SharedCluster()
+    cluster.start("a", share("0.5"))
+    cluster.start("b", whole(1))
+    occupants = Occupants({"n": Need({NATIVE_GPU: 2})}, cluster.ledger)
     assert [occupants.size(uid, Need({NATIVE_GPU: 2})) for uid in "ab"] == [0.25, 0.5]
 
 
 HELPS: dict[str, tuple[Need, dict[str, bool]]] = {
-    "of a GPU, a job with a GPU or a part": (
+    "of a GPU, a job with a GPU or a share": (
         Need({NATIVE_GPU: 1}),
-        {"whole": True, "part": True, "idle": False},
+        {"whole": True, "share": True, "idle": False},
     ),
-    "of a card, a job with a GPU or a part": (
+    "of a card, a job with a GPU or a share": (
         Need({}, (CardNeed(60), CardNeed(60))),
-        {"whole": True, "part": True, "idle": False},
+        {"whole": True, "share": True, "idle": False},
     ),
     "of CPU, a job with CPU": (
         Need({"cpu": 64_000}),
-        {"whole": False, "part": False, "idle": True},
+        {"whole": False, "share": False, "idle": True},
     ),
     "no job, where nothing is short": (
         Need({"cpu": 1}, (HALF,)),
-        {"whole": False, "part": False, "idle": False},
+        {"whole": False, "share": False, "idle": False},
     ),
 }
 
 
 @pytest.mark.parametrize(("need", "want"), HELPS.values(), ids=HELPS)
-def test_which_jobs_free_a_short_resource_when_they_end(need: Need, want: dict[str, bool]) -> None:
-    floor = Floor()
-    floor.starts("whole", whole(1))
-    floor.starts("part", part("0.5"))
-    floor.starts("idle", job().worker(1, cpu="1").members())
-    occupants = Occupants({"n": need}, floor.ledger)
+def test_which_jobs_free_a_missing_resource(need: Need, want: dict[str, bool]) -> None:
+    cluster = SharedCluster()
+    cluster.start("whole", whole(1))
+    cluster.start("share", share("0.5"))
+    cluster.start("idle", job().worker(1, cpu="1").members())
+    occupants = Occupants({"n": need}, cluster.ledger)
     assert {uid: occupants.helps(uid, "n", need) for uid in want} == want
 
 
 def test_the_gpu_of_a_slot_is_freed_with_its_last_sharer() -> None:
-    floor = Floor(cards=1)
-    floor.starts("a", part("0.2"))
-    floor.starts("b", part("0.3"))
+    cluster = SharedCluster(cards=1)
+    cluster.start("a", share("0.2"))
+    cluster.start("b", share("0.3"))
     need = Need({NATIVE_GPU: 1})
-    occupants = Occupants({"n": need}, floor.ledger)
+    occupants = Occupants({"n": need}, cluster.ledger)
     occupants.leave("a")
     assert (occupants.holds("n", need), occupants.emptied("n")) == (False, [])
     occupants.leave("b")
     assert (occupants.holds("n", need), occupants.emptied("n")) == (True, [0])
-    assert not occupants.holds("n", need, already=True)
+    assert not occupants.holds("n", need, before=True)
     occupants.stay("a")
     assert not occupants.holds("n", need)
 
 
 def test_a_gpu_without_sharers_is_about_to_be_released() -> None:
-    floor = Floor(cards=1)
-    floor.starts("a", part("0.2"))
-    floor.ledger.drop(("a", ReplicaKey("worker", 0)))
+    cluster = SharedCluster(cards=1)
+    cluster.start("a", share("0.2"))
+    cluster.ledger.drop(("a", ReplicaKey("worker", 0)))
     need = Need({NATIVE_GPU: 1})
-    occupants = Occupants({"n": need}, floor.ledger)
-    assert (occupants.holds("n", need), occupants.holds("n", need, already=True)) == (True, False)
+    occupants = Occupants({"n": need}, cluster.ledger)
+    assert (occupants.holds("n", need), occupants.holds("n", need, before=True)) == (True, False)
 
 
 any_jobs = st.one_of(
-    st.builds(part, st.sampled_from(["0.2", "0.5"]), replicas=st.integers(1, 2)),
-    st.builds(part, st.just("0.5"), priority=st.just("high"), memory=st.just("2Gi")),
+    st.builds(share, st.sampled_from(["0.2", "0.5"]), replicas=st.integers(1, 2)),
+    st.builds(share, st.just("0.5"), priority=st.just("high"), memory=st.just("2Gi")),
     st.builds(whole, st.integers(1, 2)),
 )
 
 
 @settings(deadline=None)
-@given(there=st.lists(any_jobs, max_size=6), data=st.data())
-def test_the_capacity_after_some_jobs_end_is_that_of_the_ledger_without_them(
-    there: Sequence[list[Member]], data: st.DataObject
+@given(jobs=st.lists(any_jobs, max_size=6), data=st.data())
+def test_the_capacity_without_jobs_that_left_equals_the_capacity_after_their_end(
+    jobs: Sequence[list[Member]], data: st.DataObject
 ) -> None:
-    floor = Floor("a", "b")
-    for number, members in enumerate(there):
-        floor.starts(f"job-{number}", members)
+    cluster = SharedCluster("a", "b")
+    for number, members in enumerate(jobs):
+        cluster.start(f"job-{number}", members)
     needs = {node: Need({NATIVE_GPU: 1, "cpu": 1}, (HALF,)) for node in "ab"}
-    occupants = Occupants(needs, floor.ledger)
-    before = {node: amounts.copy() for node, amounts in occupants.now.items()}
-    gone = data.draw(
+    occupants = Occupants(needs, cluster.ledger)
+    before = {node: amounts.copy() for node, amounts in occupants.after.items()}
+    ended = data.draw(
         st.lists(st.sampled_from(sorted(occupants.held)), unique=True)
         if occupants.held
         else st.just([])
     )
-    for uid in gone:
+    for uid in ended:
         occupants.leave(uid)
-    left = {node: amounts.copy() for node, amounts in occupants.now.items()}
-    for uid in gone:
+    left = {node: amounts.copy() for node, amounts in occupants.after.items()}
+    for uid in ended:
         occupants.stay(uid)
-    assert all(np.array_equal(occupants.now[node], before[node]) for node in "ab")
-    floor.ends(*gone)
-    then = Occupants(needs, floor.ledger)
-    assert all(np.array_equal(then.free[node], left[node]) for node in "ab")
+    assert all(np.array_equal(occupants.after[node], before[node]) for node in "ab")
+    cluster.end(*ended)
+    later = Occupants(needs, cluster.ledger)
+    assert all(np.array_equal(later.free[node], left[node]) for node in "ab")
 
 
 @dataclass(frozen=True)
 class Leaving:
-    """A node of two cards. `there`: the jobs there, with their slots if they matter."""
+    """A gang that waits on a node of two cards.
 
-    there: Mapping[str, tuple[list[Member], int | None]]
+    `jobs`: the members and the slot of each job there, by uid; None means any slot.
+    `need`: the need of the gang.
+    `waits_for`: the jobs that must end; `ends`: the known ends, in epoch seconds.
+    """
+
+    jobs: Mapping[str, tuple[list[Member], int | None]]
     need: Need
     waits_for: Sequence[str]
     ends: Mapping[str, float] = field(default_factory=dict)
 
 
 GPU, TWO = Need({NATIVE_GPU: 1}), Need({NATIVE_GPU: 2})
-SMALL, BIG = part("0.2"), part("0.5")
+SMALL, BIG = share("0.2"), share("0.5")
 LEAVING: dict[str, Leaving] = {
     "a GPU is freed with all of its sharers": Leaving(
         {"a": (SMALL, 0), "b": (SMALL, 0), "x": (whole(1), None)}, GPU, ("a", "b")
     ),
-    "of two cards, the card with fewer parts": Leaving(
-        {"a": (BIG, 0), "b": (SMALL, 1), "c": (SMALL, 1), "d": (part("0.4"), 0)}, GPU, ("b", "c")
+    "of two cards, the card with the smaller shares": Leaving(
+        {"a": (BIG, 0), "b": (SMALL, 1), "c": (SMALL, 1), "d": (share("0.4"), 0)}, GPU, ("b", "c")
     ),
     "of two cards, the card with the known end": Leaving(
         {"a": (BIG, 0), "b": (SMALL, 1)}, GPU, ("a",), {"a": 70.0}
     ),
     "both cards, if it needs both": Leaving({"a": (BIG, 0), "b": (SMALL, 1)}, TWO, ("a", "b")),
-    "a job with parts of both frees two at once": Leaving(
-        {"a": (part("0.5", replicas=2, priority="high"), None)}, TWO, ("a",)
+    "a job with shares of both frees two at once": Leaving(
+        {"a": (share("0.5", replicas=2, priority="high"), None)}, TWO, ("a",)
     ),
-    "a part, of the smallest sufficient job": Leaving(
-        {"a": (part("0.9"), 0), "b": (part("0.4"), 1), "c": (BIG, 1)},
+    "for a share, the smallest sufficient job": Leaving(
+        {"a": (share("0.9"), 0), "b": (share("0.4"), 1), "c": (BIG, 1)},
         Need({}, (CardNeed(50),)),
         ("b",),
     ),
-    "a part with high priority, of the job that has it": Leaving(
-        {"a": (part("0.2", priority="high"), 0), "b": (SMALL, 0), "x": (whole(1), None)},
+    "for a high-priority share, the high-priority job": Leaving(
+        {"a": (share("0.2", priority="high"), 0), "b": (SMALL, 0), "x": (whole(1), None)},
         Need({}, (CardNeed(20, high=True),)),
         ("a",),
     ),
-    "a part of low priority, of the job of high priority": Leaving(
-        {"a": (part("0.2", priority="high"), 0), "b": (SMALL, 0), "x": (whole(1), None)},
+    "for a low-priority share with a minimum, the high-priority job": Leaving(
+        {"a": (share("0.2", priority="high"), 0), "b": (SMALL, 0), "x": (whole(1), None)},
         Need({}, (CardNeed(20, idle=200),)),
         ("a",),
     ),
-    "memory, of the job that has most": Leaving(
-        {"a": (part("0.1", memory="12Gi"), 0), "b": (SMALL, 0), "x": (whole(1), None)},
+    "for memory, the job with the most memory": Leaving(
+        {"a": (share("0.1", memory="12Gi"), 0), "b": (SMALL, 0), "x": (whole(1), None)},
         Need({}, (CardNeed(10, memory=9000),)),
         ("a",),
     ),
-    "two parts are on two cards": Leaving(
-        {"a": (SMALL, 0), "b": (part("0.9"), 1)}, Need({}, (CardNeed(50), CardNeed(50))), ("b",)
+    "two shares are on two cards": Leaving(
+        {"a": (SMALL, 0), "b": (share("0.9"), 1)}, Need({}, (CardNeed(50), CardNeed(50))), ("b",)
     ),
-    "a part beside a whole GPU": Leaving(
-        {"a": (SMALL, 0), "x": (whole(1), None)},
-        Need({NATIVE_GPU: 1}, (CardNeed(50),)),
-        ("x",),
+    "for a share beside a whole GPU, the job with a whole GPU": Leaving(
+        {"a": (SMALL, 0), "x": (whole(1), None)}, Need({NATIVE_GPU: 1}, (CardNeed(50),)), ("x",)
     ),
     "no job, where there is capacity": Leaving({"a": (SMALL, 0)}, GPU, ()),
 }
@@ -194,17 +197,17 @@ LEAVING: dict[str, Leaving] = {
 
 @pytest.mark.parametrize("case", LEAVING.values(), ids=LEAVING)
 def test_D5_a_gang_waits_for_the_fewest_jobs_that_free_its_cards(case: Leaving) -> None:
-    floor = Floor()
-    for uid, (wanted, slot) in case.there.items():
-        assert floor.starts(uid, wanted, slot=slot)
-    occupants = Occupants({"n": case.need}, floor.ledger)
+    cluster = SharedCluster()
+    for uid, (wanted, slot) in case.jobs.items():
+        assert cluster.start(uid, wanted, slot=slot)
+    occupants = Occupants({"n": case.need}, cluster.ledger)
     result = leavers(occupants, {"n": case.need}, total=case.need, ends=case.ends)
     assert sorted(result) == sorted(case.waits_for)
     assert occupants.holds("n", case.need)
 
 
 sharers = st.one_of(
-    st.builds(part, st.sampled_from(["0.2", "0.5"]), priority=st.sampled_from(["low", "high"])),
+    st.builds(share, st.sampled_from(["0.2", "0.5"]), priority=st.sampled_from(["low", "high"])),
     st.builds(whole, st.integers(1, 2)),
 )
 needs = st.builds(
@@ -215,15 +218,15 @@ needs = st.builds(
 
 
 @settings(deadline=None)
-@given(there=st.lists(sharers, max_size=6), need=needs, ended=st.sets(st.integers(0, 5)))
+@given(jobs=st.lists(sharers, max_size=6), need=needs, ended=st.sets(st.integers(0, 5)))
 def test_each_awaited_job_is_necessary(
-    there: list[list[Member]], need: Need, ended: set[int]
+    jobs: list[list[Member]], need: Need, ended: set[int]
 ) -> None:
-    floor = Floor()
-    for number, members in enumerate(there):
-        floor.starts(f"job-{number}", members)
+    cluster = SharedCluster()
+    for number, members in enumerate(jobs):
+        cluster.start(f"job-{number}", members)
     ends = {f"job-{number}": float(number) for number in ended}
-    occupants = Occupants({"n": need}, floor.ledger)
+    occupants = Occupants({"n": need}, cluster.ledger)
     result = leavers(occupants, {"n": need}, total=need, ends=ends)
     assert occupants.holds("n", need)
     for uid in result:
@@ -233,7 +236,7 @@ def test_each_awaited_job_is_necessary(
 
 
 shares = st.builds(
-    part,
+    share,
     st.sampled_from(["0.2", "0.5", "0.6", "0.9"]),
     replicas=st.integers(1, 2),
     priority=st.sampled_from(["low", "high"]),
@@ -241,13 +244,13 @@ shares = st.builds(
     min_share=st.sampled_from(["0", "0.2", "0.5"]),
 )
 unsized = st.builds(
-    part,
+    share,
     st.sampled_from(["0.2", "0.5", "0.6", "0.9"]),
     replicas=st.integers(1, 2),
     priority=st.sampled_from(["low", "high"]),
 )
 small = st.builds(
-    part, st.sampled_from(["0.05", "0.1", "0.3"]), priority=st.sampled_from(["low", "high"])
+    share, st.sampled_from(["0.05", "0.1", "0.3"]), priority=st.sampled_from(["low", "high"])
 )
 others = st.one_of(shares, unsized, st.builds(whole, st.integers(1, 2), replicas=st.integers(1, 2)))
 
@@ -255,93 +258,94 @@ others = st.one_of(shares, unsized, st.builds(whole, st.integers(1, 2), replicas
 @settings(max_examples=300, deadline=None)
 @given(
     nodes=st.sampled_from(["a", "ab"]),
-    there=st.lists(others, min_size=1, max_size=6),
+    older=st.lists(others, min_size=1, max_size=6),
     head=others,
-    young=st.lists(others | small, max_size=6),
+    younger=st.lists(others | small, max_size=6),
 )
-def test_D5_no_job_takes_the_cards_for_which_the_head_waits(
-    nodes: str, there: list[list[Member]], head: list[Member], young: list[list[Member]]
+def test_D5_no_job_takes_the_cards_that_the_head_waits_for(
+    nodes: str, older: list[list[Member]], head: list[Member], younger: list[list[Member]]
 ) -> None:
-    floor = Floor(*nodes)
-    for number, members in enumerate(there):
-        floor.starts(f"old-{number}", members)
-    if fits(floor, head):
+    cluster = SharedCluster(*nodes)
+    for number, members in enumerate(older):
+        cluster.start(f"old-{number}", members)
+    if fits(cluster, head):
         return
-    reservation = floor.reserve(head)
+    reservation = cluster.reserve(head)
     if reservation is None:
-        assert not fits(Floor(*nodes), head), "it would fit if all of them ended"
+        assert not fits(SharedCluster(*nodes), head), "no reservation though it fits empty nodes"
         return
-    started = [floor.starts(f"young-{number}", members) for number, members in enumerate(young)]
+    started = [cluster.start(f"young-{number}", members) for number, members in enumerate(younger)]
     event(f"{sum(started)} started beside a reservation")
-    floor.ends(*reservation.waits_for)
-    floor.give_up()
-    assert fits(floor, head, within=reservation.nodes)
+    cluster.end(*reservation.waits_for)
+    cluster.drop_reservation()
+    assert fits(cluster, head, within=reservation.nodes)
 
 
-def fits(floor: Floor, wanted: Sequence[Member], *, within: Sequence[str] | None = None) -> bool:
+def fits(
+    cluster: SharedCluster, wanted: Sequence[Member], *, within: Sequence[str] | None = None
+) -> bool:
     others = [
-        node.name for node in floor.ledger.nodes if node and within and node.name not in within
+        node.name for node in cluster.ledger.nodes if node and within and node.name not in within
     ]
-    placement = place(wanted, floor.ledger, limits(excluded=others))
+    placement = place(wanted, cluster.ledger, limits(excluded=others))
     return (
         not isinstance(placement, Verdict)
-        and slots_for(wanted, placement, floor.ledger) is not None
+        and slots_for(wanted, placement, cluster.ledger) is not None
     )
 
 
 @dataclass(frozen=True)
 class Case:
-    """The jobs in each slot, the job with the reservation, and the job that comes then.
+    """A job `head` that waits on a node of `cards`, and a younger job.
 
-    `starts`: whether the last job starts.
+    `jobs`: the members and the slot of each running job, by uid; None means any slot.
+    `starts`: whether the younger job may start beside the reservation.
     """
 
-    there: Mapping[str, tuple[list[Member], int | None]]
+    jobs: Mapping[str, tuple[list[Member], int | None]]
     head: list[Member]
-    comes: list[Member]
+    younger: list[Member]
     starts: bool = False
     cards: int = 2
 
 
 FIRST = ReplicaKey("worker", 0)
-HALF_HEAD, GPU_HEAD = part("0.5"), whole(1)
-LOW_HEAD = part("0.5", min_share="0.2")
+HALF_HEAD, GPU_HEAD = share("0.5"), whole(1)
+LOW_HEAD = share("0.5", min_share="0.2")
 CASES: dict[str, Case] = {
     "no job joins the jobs that free the GPU": Case(
-        {"a": (part("0.5"), 0), "x": (whole(1), None)}, GPU_HEAD, part("0.1")
+        {"a": (share("0.5"), 0), "x": (whole(1), None)}, GPU_HEAD, share("0.1")
     ),
     "a job joins jobs on another GPU that is not awaited": Case(
-        {"a": (part("0.5"), 0), "b": (part("0.3"), 1)}, GPU_HEAD, part("0.1"), starts=True
+        {"a": (share("0.5"), 0), "b": (share("0.3"), 1)}, GPU_HEAD, share("0.1"), starts=True
     ),
-    "the free part of a GPU until the whole GPU is freed": Case(
-        {"a": (part("0.5"), 0)}, whole(2), whole(1)
+    "no whole GPU while the head waits for two": Case({"a": (share("0.5"), 0)}, whole(2), whole(1)),
+    "no share of a reserved GPU": Case({"a": (share("0.5"), 0)}, whole(2), share("0.6")),
+    "no whole GPU while the head waits for shares of both": Case(
+        {"a": (share("0.9"), 0)}, share(replicas=2, priority="high"), whole(1)
     ),
-    "no part of a GPU that is free": Case({"a": (part("0.5"), 0)}, whole(2), part("0.6")),
-    "a GPU, while parts of both are waited for": Case(
-        {"a": (part("0.9"), 0)}, part(replicas=2, priority="high"), whole(1)
+    "the remaining share of a card beside the reservation": Case(
+        {"a": (share("0.6"), None)}, HALF_HEAD, share("0.4"), starts=True, cards=1
     ),
-    "the rest of a card beside the reservation": Case(
-        {"a": (part("0.6"), None)}, HALF_HEAD, part("0.4"), starts=True, cards=1
+    "no more than the remaining share of a card": Case(
+        {"a": (share("0.4"), None), "b": (share("0.2"), None)}, share("0.7"), share("0.2"), cards=1
     ),
-    "more than the rest of a card": Case(
-        {"a": (part("0.4"), None), "b": (part("0.2"), None)}, part("0.7"), part("0.2"), cards=1
-    ),
-    "memory that will be needed": Case(
-        {"a": (part("0.6", memory="4Gi"), None)},
-        part("0.5", memory="12Gi"),
-        part("0.1", memory="6Gi"),
+    "no memory that the head will need": Case(
+        {"a": (share("0.6", memory="4Gi"), None)},
+        share("0.5", memory="12Gi"),
+        share("0.1", memory="6Gi"),
         cards=1,
     ),
-    "no job of high priority beside a low job that might get too little": Case(
-        {"a": (part("0.6"), None)}, LOW_HEAD, part("0.3", priority="high"), cards=1
+    "no high-priority job where the low-priority head might get too little time": Case(
+        {"a": (share("0.6"), None)}, LOW_HEAD, share("0.3", priority="high"), cards=1
     ),
-    "a job of high priority beside a job without a minimum": Case(
-        {"a": (part("0.6"), None)}, HALF_HEAD, part("0.3", priority="high"), starts=True, cards=1
+    "a high-priority job where the head has no minimum": Case(
+        {"a": (share("0.6"), None)}, HALF_HEAD, share("0.3", priority="high"), starts=True, cards=1
     ),
-    "no second job of high priority": Case(
-        {"a": (part("0.8"), None)},
-        part("0.5", priority="high"),
-        part("0.1", priority="high"),
+    "no high-priority job where the head has high priority": Case(
+        {"a": (share("0.8"), None)},
+        share("0.5", priority="high"),
+        share("0.1", priority="high"),
         cards=1,
     ),
 }
@@ -349,38 +353,38 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_D5_which_jobs_may_start_beside_a_job_that_waits_for_cards(case: Case) -> None:
-    floor = Floor(cards=case.cards)
-    for uid, (wanted, slot) in case.there.items():
-        assert floor.starts(uid, wanted, slot=slot)
-    assert floor.reserve(case.head) is not None
-    assert floor.starts("young", case.comes) == case.starts
+    cluster = SharedCluster(cards=case.cards)
+    for uid, (wanted, slot) in case.jobs.items():
+        assert cluster.start(uid, wanted, slot=slot)
+    assert cluster.reserve(case.head) is not None
+    assert cluster.start("young", case.younger) == case.starts
 
 
 def test_a_gpu_that_is_about_to_be_released_is_reserved_too() -> None:
-    floor = Floor(cards=1)
-    floor.starts("a", part("0.5"))
-    floor.ledger.drop(("a", FIRST))
-    reservation = floor.reserve(GPU_HEAD)
+    cluster = SharedCluster(cards=1)
+    cluster.start("a", share("0.5"))
+    cluster.ledger.drop(("a", FIRST))
+    reservation = cluster.reserve(GPU_HEAD)
     assert reservation is not None
     assert reservation.waits_for == ()
-    assert not floor.starts("young", part("0.1"))
-    assert floor.reserve(HALF_HEAD) is None, "that job can have it now"
+    assert not cluster.start("young", share("0.1"))
+    assert cluster.reserve(HALF_HEAD) is None, "a share of the GPU is free now"
 
 
 def test_no_capacity_is_reserved_on_a_card_that_is_closed_to_the_job() -> None:
-    floor = Floor()
-    for uid, share, slot in (("a", "0.6", 0), ("b", "0.9", 1)):
-        assert floor.starts(uid, part(share), slot=slot)
+    cluster = SharedCluster()
+    for uid, size, slot in (("a", "0.6", 0), ("b", "0.9", 1)):
+        assert cluster.start(uid, share(size), slot=slot)
     for closed, waits_for in (((), ("a",)), ([("n", 0)], ("b",))):
-        reservation = reserve("head", part("0.5"), floor.ledger, limits(closed=closed), ends={})
+        reservation = reserve("head", share("0.5"), cluster.ledger, limits(closed=closed), ends={})
         assert reservation is not None
         assert reservation.waits_for == waits_for
 
 
-def test_of_full_nodes_the_node_where_least_must_be_freed() -> None:
-    floor = Floor("a", "b", "c", cards=1)
-    for uid, share in (("a", "0.9"), ("b", "0.6"), ("c", "0.8")):
-        assert floor.starts(uid, part(share))
-    reservation = floor.reserve(part("0.5"))
+def test_the_reservation_is_on_the_node_where_least_must_be_freed() -> None:
+    cluster = SharedCluster("a", "b", "c", cards=1)
+    for uid, size in (("a", "0.9"), ("b", "0.6"), ("c", "0.8")):
+        assert cluster.start(uid, share(size))
+    reservation = cluster.reserve(share("0.5"))
     assert reservation is not None
     assert (reservation.nodes, reservation.waits_for) == (("b",), ("b",))

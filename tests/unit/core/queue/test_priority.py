@@ -17,7 +17,7 @@ CLASSES = {known.name: known for known in (LOW, HIGH, URGENT)}
 USUAL = {**CLASSES, "usual": PriorityClass("usual", 7, default=True)}
 
 
-def one(*templates: str, workers: int = 1) -> JobBuilder:
+def using(*templates: str, workers: int = 1) -> JobBuilder:
     """A job with templates that name priority classes."""
     master, worker = (
         {"priorityClassName": name} if name else {} for name in (*templates, "", "")[:2]
@@ -25,42 +25,42 @@ def one(*templates: str, workers: int = 1) -> JobBuilder:
     return job().master(spec=master).worker(workers, spec=worker)
 
 
-def scheduled(builder: JobBuilder, name: str) -> JobBuilder:
+def scheduling_with(builder: JobBuilder, name: str) -> JobBuilder:
     """The job with a class in its schedulingPolicy."""
     builder.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": name}
     return builder
 
 
 CASES: Mapping[str, tuple[JobBuilder, Mapping[str, PriorityClass], int]] = {
-    "the highest of the templates decides": (one("low", "urgent"), CLASSES, 5000),
-    "a template without a class counts as naming none": (one("", "high"), CLASSES, 1000),
-    "a template without replicas makes no pod": (one("low", "urgent", workers=0), CLASSES, -10),
-    "the schedulingPolicy is not for pods": (scheduled(one("low"), "urgent"), CLASSES, -10),
-    "without any the global default decides": (one(), USUAL, 7),
-    "without a global default it is 0": (one(), CLASSES, 0),
-    "an unknown class counts as none": (one("typo", "high"), CLASSES, 1000),
+    "the highest of the templates decides": (using("low", "urgent"), CLASSES, 5000),
+    "a template without a class counts as naming none": (using("", "high"), CLASSES, 1000),
+    "a template without replicas does not count": (using("low", "urgent", workers=0), CLASSES, -10),
+    "the schedulingPolicy is not for pods": (scheduling_with(using("low"), "urgent"), CLASSES, -10),
+    "without a class the global default decides": (using(), USUAL, 7),
+    "without a class and a global default it is 0": (using(), CLASSES, 0),
+    "an unknown class counts as none": (using("typo", "high"), CLASSES, 1000),
     "the class of the pods that reserve GPUs counts as none": (
-        one(RESERVATION_PRIORITY, "low"),
+        using(RESERVATION_PRIORITY, "low"),
         {**CLASSES, RESERVATION_PRIORITY: PriorityClass(RESERVATION_PRIORITY, 10**9)},
         -10,
     ),
     "of two global defaults the lowest holds, as in Kubernetes": (
-        one(),
+        using(),
         {**USUAL, "other": PriorityClass("other", 3, default=True)},
         3,
     ),
 }
 
 
-@pytest.mark.parametrize(("of", "classes", "want"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(("builder", "classes", "want"), CASES.values(), ids=CASES.keys())
 def test_the_priority_of_a_job(
-    of: JobBuilder, classes: Mapping[str, PriorityClass], want: int
+    builder: JobBuilder, classes: Mapping[str, PriorityClass], want: int
 ) -> None:
-    assert priority_class(of.build(), classes).value == want
+    assert priority_class(builder.build(), classes).value == want
 
 
 PARSED = {
-    "a full one": (
+    "all fields": (
         {"metadata": {"name": "a"}, "value": 5, "globalDefault": True, "preemptionPolicy": "Never"},
         PriorityClass("a", 5, default=True, preempts=False),
     ),
@@ -74,7 +74,7 @@ PARSED = {
 
 
 @pytest.mark.parametrize(("raw", "want"), PARSED.values(), ids=PARSED.keys())
-def test_a_priority_class_is_read(raw: dict[str, object], want: PriorityClass) -> None:
+def test_the_parsed_priority_class(raw: dict[str, object], want: PriorityClass) -> None:
     assert parse_priority_class(raw) == want
 
 
@@ -89,7 +89,7 @@ PLACES: dict[str, tuple[int, str]] = {
 
 
 @pytest.mark.parametrize(("ahead", "want"), PLACES.values(), ids=PLACES)
-def test_the_position_follows_the_reason_of_the_wait(ahead: int, want: str) -> None:
+def test_the_number_of_jobs_ahead_is_in_the_message(ahead: int, want: str) -> None:
     verdict = in_line(NO_ROOM, ahead=ahead, exact=10, kept_nodes="", awaited="")
     assert verdict.reason == REASON_NO_ROOM
     assert verdict.message.startswith("2 cpu short; ")
@@ -105,25 +105,25 @@ KEPT: dict[str, tuple[str, str, str, str]] = {
 
 
 @pytest.mark.parametrize(("nodes", "awaited", "kept", "until"), KEPT.values(), ids=KEPT)
-def test_the_reservation_is_shown_too(nodes: str, awaited: str, kept: str, until: str) -> None:
+def test_the_reservation_is_in_the_message(nodes: str, awaited: str, kept: str, until: str) -> None:
     message = in_line(NO_ROOM, ahead=0, exact=10, kept_nodes=nodes, awaited=awaited).message
     assert kept in message
     assert message.endswith(until)
 
 
-def test_a_reservation_that_waits_for_no_job_has_no_expected_end() -> None:
+def test_a_reservation_that_waits_for_no_job_is_shown_without_an_end() -> None:
     message = in_line(NO_ROOM, ahead=0, exact=10, kept_nodes="a", awaited="").message
     assert message.endswith("reserved for it")
 
 
-GROUNDS: dict[str, tuple[int, float | None, str]] = {
+REASONS: dict[str, tuple[int, float | None, str]] = {
     "its length does not count": (7, None, "priority 7, its age and the usual length of jobs"),
     "its length counts": (0, 720.0, "priority 0, its age and the 12m it should take"),
 }
 
 
-@pytest.mark.parametrize(("priority", "length", "want"), GROUNDS.values(), ids=GROUNDS)
-def test_the_ground_of_a_position_is_shown_with_it(
+@pytest.mark.parametrize(("priority", "length", "want"), REASONS.values(), ids=REASONS)
+def test_the_reason_for_a_position_is_shown_with_it(
     priority: int, length: float | None, want: str
 ) -> None:
     behind = why_there(priority, length)

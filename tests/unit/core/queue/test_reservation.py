@@ -1,4 +1,4 @@
-"""The capacity that is reserved for a job, its nodes, and what other jobs may use."""
+"""The capacity that is reserved for a job, and the capacity that other jobs may use."""
 
 import math
 from collections.abc import Collection, Hashable, Mapping
@@ -14,7 +14,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Limits, limits_of, members_of
 from kfext.core.placement.place import place
 from kfext.core.queue.occupants import Need, Occupants
-from kfext.core.queue.reservation import Reservation, keep, reserve
+from kfext.core.queue.reservation import Reservation, reservation_on, reserve
 from kfext.core.settings.resolve import settings_of
 from kfext.model.gang_terms import GangTerm
 from kfext.model.limit import Excluded
@@ -27,7 +27,7 @@ from tests.unit.core.queue.cluster import GPU, Use, cluster
 FOUR = Need({GPU: 4})
 
 
-def kept_for(
+def reservation_for(
     capacity: Ledger,
     needs: Mapping[str, int],
     *,
@@ -36,18 +36,18 @@ def kept_for(
 ) -> Reservation:
     """The reservation of four pods that will take these GPUs of each node."""
     wanted = {name: Need({GPU: count}) for name, count in needs.items()}
-    there = Occupants(wanted, capacity, ignoring=ignoring)
-    return keep("head", there, needs=wanted, total=FOUR, ends=ends or {})
-
-
-def left_alone(reservation: Reservation) -> dict[str, int]:
-    """GPUs that younger jobs must not use, by node."""
-    return {claim.node: claim.requests[GPU] for claim in reservation.claims.values()}
+    occupants = Occupants(wanted, capacity, ignoring=ignoring)
+    return reservation_on("head", occupants, needs=wanted, total=FOUR, ends=ends or {})
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Nodes have 8 GPUs each. `kept` has the nodes with reserved GPUs."""
+    """A cluster of nodes with 8 GPUs each, and the reservation of a gang on some nodes.
+
+    `needs`: the GPUs that the gang needs, by node.
+    `kept`: the reserved GPUs, by node; nodes without any are omitted.
+    `to_free`: as a multiple of 4 GPUs.
+    """
 
     use: Use
     needs: Mapping[str, int]
@@ -59,7 +59,7 @@ class Kept:
 
 
 KEPT: dict[str, Kept] = {
-    "all GPUs are free: the job waits for none": Kept(
+    "enough GPUs are free, so the gang waits for no job": Kept(
         use={"a": {"x": 2}}, needs={"a": 4}, waits_for=(), kept={"a": 4}
     ),
     "a job with a known end before a smaller job": Kept(
@@ -70,7 +70,7 @@ KEPT: dict[str, Kept] = {
         until=70.0,
         to_free=1.25,
     ),
-    "the earliest of the jobs with known ends": Kept(
+    "the job with the earliest known end": Kept(
         use={"a": {"x": 4, "y": 4}},
         needs={"a": 4},
         ends={"x": 90.0, "y": 70.0},
@@ -84,18 +84,14 @@ KEPT: dict[str, Kept] = {
     "no job is waited for if it is not needed": Kept(
         use={"a": {"x": 1, "y": 5, "z": 2}}, needs={"a": 5}, waits_for=("y",), to_free=1.25
     ),
-    "of the jobs that are not needed the largest is dropped first": Kept(
+    "if several jobs are too many, the largest is dropped first": Kept(
         use={"a": {"x": 1, "y": 2, "z": 3, "": 2}},
         needs={"a": 4},
         waits_for=("x", "z"),
         to_free=1.0,
     ),
-    "free capacity is reserved, capacity to be freed may be used until then": Kept(
-        use={"a": {"x": 3, "": 3}},
-        needs={"a": 4},
-        waits_for=("x",),
-        kept={"a": 1},
-        to_free=0.75,
+    "only capacity that is free now is reserved": Kept(
+        use={"a": {"x": 3, "": 3}}, needs={"a": 4}, waits_for=("x",), kept={"a": 1}, to_free=0.75
     ),
     "a job that is on two of the nodes is one job": Kept(
         use={"a": {"x": 8}, "b": {"x": 6, "y": 2}},
@@ -103,7 +99,7 @@ KEPT: dict[str, Kept] = {
         waits_for=("x",),
         to_free=3.5,
     ),
-    "until the last of the jobs has ended": Kept(
+    "until the end of the last job": Kept(
         use={"a": {"x": 8}, "b": {"y": 8}},
         needs={"a": 2, "b": 2},
         ends={"x": 50.0, "y": 70.0},
@@ -111,7 +107,7 @@ KEPT: dict[str, Kept] = {
         until=70.0,
         to_free=4.0,
     ),
-    "one of the jobs has no known end": Kept(
+    "an unknown end if the end of a job is unknown": Kept(
         use={"a": {"x": 8}, "b": {"y": 8}},
         needs={"a": 2, "b": 2},
         ends={"x": 50.0},
@@ -122,12 +118,12 @@ KEPT: dict[str, Kept] = {
 
 
 @pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
-def test_the_awaited_jobs_and_the_capacity_reserved_meanwhile(case: Kept) -> None:
-    reservation = kept_for(cluster(case.use), case.needs, ends=case.ends)
+def test_the_awaited_jobs_and_the_reserved_capacity(case: Kept) -> None:
+    reservation = reservation_for(cluster(case.use), case.needs, ends=case.ends)
     assert reservation.job == "head"
     assert reservation.nodes == tuple(sorted(case.needs))
     assert reservation.waits_for == case.waits_for
-    assert left_alone(reservation) == case.kept
+    assert kept(reservation) == case.kept
     assert (reservation.until, reservation.to_free) == (case.until, case.to_free)
     assert all(claim.job == "head" for claim in reservation.claims.values())
 
@@ -135,9 +131,9 @@ def test_the_awaited_jobs_and_the_capacity_reserved_meanwhile(case: Kept) -> Non
 def test_the_claims_of_the_previous_reservation_do_not_count() -> None:
     capacity = cluster({"a": {"x": 5}})
     capacity.claim("before", Claim("a", {GPU: 3}, job="other head"))
-    assert kept_for(capacity, {"a": 3}, ignoring=["before"]).waits_for == ()
-    assert kept_for(capacity, {"a": 4}, ignoring=["before"]).waits_for == ("x",)
-    assert kept_for(capacity, {"a": 3}).waits_for == ("other head",)
+    assert reservation_for(capacity, {"a": 3}, ignoring=["before"]).waits_for == ()
+    assert reservation_for(capacity, {"a": 4}, ignoring=["before"]).waits_for == ("x",)
+    assert reservation_for(capacity, {"a": 3}).waits_for == ("other head",)
 
 
 @pytest.mark.parametrize("pods", [1, 5000])
@@ -145,7 +141,7 @@ def test_amounts_beyond_64_bits_are_cut(pods: int) -> None:
     capacity = cluster({"a": {"": 1}})
     for number in range(pods):
         capacity.claim(("pod", number), Claim("a", {GPU: 2**64}, job="x"))
-    reservation = kept_for(capacity, {"a": 8})
+    reservation = reservation_for(capacity, {"a": 8})
     assert reservation.waits_for == ("x",)
     assert math.isfinite(reservation.to_free)
 
@@ -166,24 +162,25 @@ def test_the_awaited_jobs_free_enough_and_each_is_necessary(
     use: Use, wanted: dict[str, int], ends: dict[str, float]
 ) -> None:
     capacity = cluster(use, gpus=12)
-    # No request exceeds the capacity that the end of all jobs would free.
+    # Each need fits its node once all jobs have ended; pods of no job stay.
     needs = {name: min(wanted.get(name, 1), 12 - held.get("", 0)) for name, held in use.items()}
-    reservation = kept_for(capacity, needs, ends=ends)
+    reservation = reservation_for(capacity, needs, ends=ends)
 
-    def has_room(without: Collection[str]) -> bool:
+    def fits(without: Collection[str]) -> bool:
         left = {
-            name: {uid: of[uid] for uid in of if uid not in without} for name, of in use.items()
+            name: {uid: gpus[uid] for uid in gpus if uid not in without}
+            for name, gpus in use.items()
         }
-        free = cluster(left, gpus=12)
-        return all(free.free([GPU])[0, free.row(name)] >= count for name, count in needs.items())
+        after = cluster(left, gpus=12)
+        return all(after.free([GPU])[0, after.row(name)] >= count for name, count in needs.items())
 
-    assert has_room(reservation.waits_for)
+    assert fits(reservation.waits_for)
     for spared in reservation.waits_for:
-        assert not has_room([uid for uid in reservation.waits_for if uid != spared])
+        assert not fits([uid for uid in reservation.waits_for if uid != spared])
 
 
-LETS_IN: dict[str, tuple[float, float, bool]] = {
-    "a job that ends before": (100.0, 90.0, True),
+BACKFILLS: dict[str, tuple[float, float, bool]] = {
+    "a job that ends earlier": (100.0, 90.0, True),
     "a job that ends at the same time": (100.0, 100.0, True),
     "a job that ends later": (100.0, 101.0, False),
     "a job without a known end": (100.0, math.inf, False),
@@ -191,17 +188,12 @@ LETS_IN: dict[str, tuple[float, float, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("until", "ends", "want"), LETS_IN.values(), ids=LETS_IN.keys())
-def test_D5_which_jobs_may_backfill(until: float, ends: float, want: bool) -> None:
-    kept_room = Reservation(
-        job="head",
-        nodes=("a",),
-        waits_for=("x",),
-        to_free=1.0,
-        claims={},
-        backfill_until=until,
+@pytest.mark.parametrize(("until", "end", "want"), BACKFILLS.values(), ids=BACKFILLS.keys())
+def test_D5_which_jobs_may_backfill(until: float, end: float, want: bool) -> None:
+    reservation = Reservation(
+        job="head", nodes=("a",), waits_for=("x",), to_free=1.0, claims={}, backfill_until=until
     )
-    assert kept_room.admits_backfill(ends) is want
+    assert reservation.admits_backfill(end) is want
 
 
 def reserved(
@@ -217,13 +209,16 @@ def reserved(
 
 
 def kept(reservation: Reservation) -> dict[str, int]:
-    """GPUs that younger jobs must not use, by node."""
+    """The GPUs that younger jobs must not use, by node."""
     return {claim.node: claim.requests.get(GPU, 0) for claim in reservation.claims.values()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """`kept` has the reserved GPUs by node; a node of the set without any has 0."""
+    """A cluster of nodes with 8 GPUs each, and the reservation of a gang of `pods` with a GPU each.
+
+    `kept`: the reserved GPUs by node, 0 on nodes of the reservation where no GPU is free.
+    """
 
     use: Use
     pods: int = 4
@@ -243,29 +238,27 @@ CASES = {
         waits_for=("y",),
         kept={"b": 0},
     ),
-    "capacity freed meanwhile is reserved at once, and two of three jobs do not suffice": Case(
-        use={"a": {"x": 1, "y": 1, "z": 5}}, waits_for=("z",)
-    ),
+    "the job that suffices by itself": Case(use={"a": {"x": 1, "y": 1, "z": 5}}, waits_for=("z",)),
     "the smallest sufficient jobs, so that little is unused": Case(
         use={"a": {"x": 2, "y": 2, "z": 4}}, waits_for=("x", "y")
     ),
-    "one node where a set waits for the same job, as a pod of no job is not waited for": Case(
+    "not the node where a pod of no job would have to end": Case(
         use={"a": {"": 5}, "b": {"y": 8}}, nodes=("b",), waits_for=("y",), kept={"b": 0}
     ),
-    "a set of nodes where less must be freed than on one": Case(
+    "several nodes, if less must be freed there than on a single node": Case(
         use={"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}},
         pods=8,
         nodes=("b", "c"),
         waits_for=("w",),
         kept={"b": 3, "c": 2},
     ),
-    "not a set of nodes when only one node is allowed": Case(
+    "a single node, if only one is allowed": Case(
         use={"a": {"x": 8}, "b": {"y": 5, "": 1}, "c": {"z": 5, "": 1}},
         pods=8,
         max_nodes=1,
         waits_for=("x",),
     ),
-    "the last of the jobs that must end counts": Case(
+    "until the end of the last job that must end": Case(
         use={"a": {"x": 4, "y": 4}},
         pods=8,
         waits_for=("x", "y"),
@@ -288,7 +281,7 @@ def test_D5_capacity_is_reserved_for_the_head_of_the_queue(case: Case) -> None:
     assert reservation.until == case.until
 
 
-def test_no_capacity_is_reserved_where_no_end_of_a_job_would_free_any() -> None:
+def test_no_capacity_is_reserved_where_the_end_of_all_jobs_would_free_too_little() -> None:
     assert reserved(cluster({"a": {"": 6, "x": 2}}), 4) is None
 
 
@@ -313,36 +306,36 @@ def test_pods_that_must_be_apart_have_capacity_reserved_on_a_node_each() -> None
 
 def test_pods_that_must_be_together_have_capacity_reserved_on_one_node() -> None:
     spec = together(GangTerm("train"))
-    alone, apart_ = (job(uid="head").worker(8, gpus=1, spec=selector) for selector in (spec, None))
+    builders = [job(uid="head").worker(8, gpus=1, spec=terms) for terms in (spec, None)]
     capacity = cluster({"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}})
     results = [
-        reserve("head", made.members(), capacity, limits(), ends={}) for made in (alone, apart_)
+        reserve("head", builder.members(), capacity, limits(), ends={}) for builder in builders
     ]
     assert [reservation.nodes for reservation in results if reservation] == [("b",), ("b", "c")]
 
 
-PORT_80 = members_of(job(uid="head").worker(1, gpus=1, ports=[80]).build())
+HEAD_WITH_PORT_80 = members_of(job(uid="head").worker(1, gpus=1, ports=[80]).build())
 
 
-def listening(capacity: Ledger, node: str, uid: str) -> None:
-    """Another pod has port 80 of a node."""
+def claim_port_80(capacity: Ledger, node: str, uid: str) -> None:
+    """Claim port 80 of a node for a pod of a job, or of no job."""
     capacity.claim(("listens", node), Claim(node, {"pods": 1}, (("TCP", 80),), job=uid))
 
 
 def test_no_capacity_is_reserved_where_a_pod_of_no_job_has_the_host_port() -> None:
     capacity = cluster({"a": {"x": 1}, "b": {"y": 8}})
-    listening(capacity, "a", "")
-    reservation = reserve("head", PORT_80, capacity, limits(), ends={})
+    claim_port_80(capacity, "a", "")
+    reservation = reserve("head", HEAD_WITH_PORT_80, capacity, limits(), ends={})
     assert reservation is not None
     assert reservation.nodes == ("b",)
-    listening(capacity, "b", "")
-    assert reserve("head", PORT_80, capacity, limits(), ends={}) is None
+    claim_port_80(capacity, "b", "")
+    assert reserve("head", HEAD_WITH_PORT_80, capacity, limits(), ends={}) is None
 
 
-def test_the_job_with_the_host_port_is_awaited() -> None:
+def test_a_job_with_the_host_port_of_the_head_is_awaited() -> None:
     capacity = cluster({"a": {"x": 1, "y": 2}})
-    listening(capacity, "a", "x")
-    reservation = reserve("head", PORT_80, capacity, limits(), ends={})
+    claim_port_80(capacity, "a", "x")
+    reservation = reserve("head", HEAD_WITH_PORT_80, capacity, limits(), ends={})
     assert reservation is not None
     assert (reservation.nodes, reservation.waits_for) == (("a",), ("x",))
 
@@ -355,7 +348,7 @@ def test_unlike_pods_with_one_host_port_have_capacity_reserved_on_a_node_each() 
     assert reservation.nodes == ("a", "b")
 
 
-def test_no_capacity_is_reserved_when_there_is_no_job_to_wait_for() -> None:
+def test_no_capacity_is_reserved_for_a_gang_that_fits_now() -> None:
     assert reserved(cluster({"a": {"x": 2}}), 4) is None
     assert reserved(cluster({"a": {"x": 2}}), 7) is not None
 
@@ -392,7 +385,7 @@ uses = st.dictionaries(
 
 
 @given(use=uses, pods=st.integers(1, 12))
-def test_the_claims_of_a_reservation_never_take_more_than_is_free(use: Use, pods: int) -> None:
+def test_a_reservation_never_claims_more_than_is_free(use: Use, pods: int) -> None:
     capacity = cluster(use, gpus=16)
     reservation = reserved(capacity, pods)
     if reservation is not None:
@@ -403,7 +396,7 @@ def test_the_claims_of_a_reservation_never_take_more_than_is_free(use: Use, pods
 
 LABELLED: dict[str, Any] = {"labels": {"pool": "a"}}
 TAINTED: dict[str, Any] = {"taints": [{"key": "pool", "effect": "NoSchedule"}]}
-# The limits of each setting by itself: a reservation must know all that `place` requires.
+# The limits of each setting by itself: a reservation must respect all limits of `place`.
 WITHIN = sorted(
     {limits(max_nodes=most) for most in (2, 3)}
     | {
@@ -432,34 +425,34 @@ def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(
     capacity = cluster(use, gpus=16)
     for name in other.keys() & use.keys():
         capacity.set_node(node(name, gpus=16, **other[name]))
-    pods = min(pods, 5) if spec else pods  # of five, four nodes hold one each
+    pods = min(pods, 5) if spec else pods  # five pods apart do not fit four nodes
     head = members_of(job(uid="head").worker(pods, gpus=1, spec=spec).build())
-    found = reserve("head", head, capacity, within, ends={})
-    if found is not None:
-        event(f"reserved on {len(found.nodes)} nodes")
-        assert within.allow(found.nodes)
+    reservation = reserve("head", head, capacity, within, ends={})
+    if reservation is not None:
+        event(f"reserved on {len(reservation.nodes)} nodes")
+        assert within.allow(reservation.nodes)
         for key, claim in capacity.claims().items():
-            if claim.job in found.waits_for:
+            if claim.job in reservation.waits_for:
                 capacity.drop(key)
-        others = tuple(name for name in use if name not in found.nodes)
-        inside = replace(within, on_nodes=(*within.on_nodes, Excluded(frozenset(others))))
-        assert not isinstance(place(head, capacity, inside), Verdict)
+        others = tuple(name for name in use if name not in reservation.nodes)
+        on_these_nodes = replace(within, on_nodes=(*within.on_nodes, Excluded(frozenset(others))))
+        assert not isinstance(place(head, capacity, on_these_nodes), Verdict)
 
 
-def test_limits_that_only_the_solver_can_keep_decide_which_nodes_are_reserved() -> None:
-    """The most is free on three nodes together; the limits allow two."""
+def test_a_reservation_respects_a_limit_on_the_number_of_nodes() -> None:
+    """Without the limit, three nodes are reserved, because most is free there."""
     capacity = cluster({"a": {"v": 4}, "b": {"v": 4}, "c": {"w": 4}}, gpus=8)
     head = members_of(job(uid="head").worker(14, gpus=1).build())
-    usual = reserve("head", head, capacity, limits(), ends={})
-    assert usual is not None
-    assert len(usual.nodes) == 3
+    unlimited = reserve("head", head, capacity, limits(), ends={})
+    assert unlimited is not None
+    assert len(unlimited.nodes) == 3
     reservation = reserve("head", head, capacity, limits(max_nodes=2), ends={})
     assert reservation is not None
     assert len(reservation.nodes) == 2
     assert len(reservation.waits_for) > 0
 
 
-def test_no_more_is_reserved_for_pods_that_can_use_more() -> None:
+def test_no_more_than_the_requests_is_reserved_for_pods_that_can_use_more_cpu() -> None:
     capacity = ledger(*(node(name, cpu="8") for name in "abc"))
     for name in "abc":
         capacity.claim(name, Claim(name, {"cpu": 4000}, job=f"on-{name}"))
@@ -470,19 +463,19 @@ def test_no_more_is_reserved_for_pods_that_can_use_more() -> None:
     assert len(reservation.nodes) == 2
 
 
-@given(use=uses, pods=st.integers(1, 12), thief=st.sampled_from("abcd"))
+@given(use=uses, pods=st.integers(1, 12), where=st.sampled_from("abcd"))
 def test_D5_jobs_that_start_around_a_reservation_do_not_delay_it(
-    use: Use, pods: int, thief: str
+    use: Use, pods: int, where: str
 ) -> None:
-    """A younger job takes all that it may; the head fits as soon as before."""
+    """A younger job claims all free GPUs of a node; the head fits as soon as without it."""
     capacity = cluster(use, gpus=16)
     reservation = reserved(capacity, pods)
-    if reservation is None or thief not in use:
+    if reservation is None or where not in use:
         return
     for key, claim in reservation.claims.items():
         capacity.claim(key, claim)
-    left = int(capacity.free([GPU])[0, capacity.row(thief)])
-    capacity.claim("young", Claim(node=thief, requests={GPU: left}, job="young"))
+    left = int(capacity.free([GPU])[0, capacity.row(where)])
+    capacity.claim("young", Claim(node=where, requests={GPU: left}, job="young"))
     for key, claim in capacity.claims().items():
         if claim.job in reservation.waits_for or key in reservation.claims:
             capacity.drop(key)
@@ -493,5 +486,5 @@ def test_D5_jobs_that_start_around_a_reservation_do_not_delay_it(
 
 @given(use=uses, pods=st.integers(1, 12))
 def test_a_reservation_does_not_depend_on_the_order_of_objects(use: Use, pods: int) -> None:
-    turned = {name: dict([*use[name].items()][::-1]) for name in [*use][::-1]}
-    assert reserved(cluster(use), pods) == reserved(cluster(turned), pods)
+    reversed_use = {name: dict([*use[name].items()][::-1]) for name in [*use][::-1]}
+    assert reserved(cluster(use), pods) == reserved(cluster(reversed_use), pods)

@@ -15,10 +15,10 @@ from kfext.core.queue.usage import (
     NamespaceUsage,
     UsageRecord,
     decode_usage,
-    part_of,
+    dominant_share,
+    full_usage,
     requests_of,
     usage_after,
-    window,
 )
 from kfext.core.settings.resolve import share_of
 from kfext.names import GPU_SHARE, NATIVE_GPU
@@ -28,8 +28,8 @@ DAY = 86_400.0
 CAPACITY = {"cpu": 100_000.0, "memory": 1000.0, NATIVE_GPU: 8.0}
 
 
-def line(sizes: Sequence[float], used: float, weight: float, held: float = 0.0) -> list[float]:
-    """The projected usage of each job of a namespace."""
+def projected(sizes: Sequence[float], used: float, weight: float, held: float = 0.0) -> list[float]:
+    """The projected usage of each job of a namespace; `sizes`: their fractions of the cluster."""
     return [
         NamespaceUsage(used, weight, held).projected(ahead, half_life=DAY)
         for ahead in accumulate(sizes[:-1], initial=0.0)
@@ -38,8 +38,8 @@ def line(sizes: Sequence[float], used: float, weight: float, held: float = 0.0) 
 
 def order(**waiting: tuple[Sequence[float], float, float]) -> list[str]:
     """The namespaces in the order of their jobs; each has sizes, usage and weight."""
-    lines = ([(usage, name) for usage in line(*of)] for name, of in waiting.items())
-    return [name for _, name in merge(*lines)]
+    lists = ([(usage, name) for usage in projected(*each)] for name, each in waiting.items())
+    return [name for _, name in merge(*lists)]
 
 
 ORDERS: Mapping[str, tuple[dict[str, tuple[Sequence[float], float, float]], str]] = {
@@ -55,19 +55,16 @@ ORDERS: Mapping[str, tuple[dict[str, tuple[Sequence[float], float, float]], str]
         {"a": ([0.5, 0.1], 0.0, 1.0), "b": ([0.1, 0.1], 0.0, 1.0)},
         "abba",
     ),
-    "of weights 2 and 1, two jobs start for one": (
+    "with weights 2 and 1, two jobs start for each job of the other": (
         {"a": ([0.1] * 4, 0.0, 2.0), "b": ([0.1] * 2, 0.0, 1.0)},
         "aabaab",
     ),
-    "weight 0 comes last, whatever others used": (
+    "weight 0 comes last, regardless of usage": (
         {"a": ([0.1], 0.0, 0.0), "b": ([0.1], DAY, 1.0), "c": ([0.1], DAY, 0.001)},
         "bca",
     ),
-    "sizes of zero divide nothing": ({"a": ([0.0], 0.0, 0.0), "b": ([0.0], 0.0, 1.0)}, "ba"),
-    "less than a thousandth of a slot counts": (
-        {"a": ([1e-9], 2e-9, 1.0), "b": ([1e-9], 1e-9, 1.0)},
-        "ba",
-    ),
+    "jobs without requests have an order": ({"a": ([0.0], 0.0, 0.0), "b": ([0.0], 0.0, 1.0)}, "ba"),
+    "tiny differences count": ({"a": ([1e-9], 2e-9, 1.0), "b": ([1e-9], 1e-9, 1.0)}, "ba"),
 }
 
 
@@ -75,24 +72,22 @@ ORDERS: Mapping[str, tuple[dict[str, tuple[Sequence[float], float, float]], str]
 def test_the_order_between_namespaces(
     waiting: dict[str, tuple[Sequence[float], float, float]], want: str
 ) -> None:
+    # At a tie of aab and aba either is right.
     assert "".join(order(**waiting)) in {want, want.replace("aab", "aba", 2)}
 
 
-def test_ten_thousand_small_jobs_at_once_do_not_precede_a_few_jobs_of_another_namespace() -> None:
+def test_the_jobs_of_a_namespace_with_ten_thousand_jobs_alternate_with_those_of_another() -> None:
     result = order(a=([1e-3] * 10_000, 0.0, 1.0), b=([1e-3] * 3, 0.0, 1.0))
     assert result[:6].count("b") == 3
 
 
 @given(
-    st.lists(st.floats(0, 1), max_size=8),
-    st.floats(0, 1e6),
-    st.floats(0, 1),
-    st.floats(1e-3, 9),
+    st.lists(st.floats(0, 1), max_size=8), st.floats(0, 1e6), st.floats(0, 1), st.floats(1e-3, 9)
 )
-def test_within_a_namespace_the_order_stays(
+def test_within_a_namespace_projected_usage_rises_in_the_order_of_its_jobs(
     sizes: list[float], used: float, held: float, weight: float
 ) -> None:
-    result = line(sizes, used, weight, held)
+    result = projected(sizes, used, weight, held)
     assert result == sorted(result)
     assert all(map(math.isfinite, result))
 
@@ -111,13 +106,13 @@ def test_usage_does_not_depend_on_when_it_is_sampled(
     assert by_samples == pytest.approx(at_once, rel=1e-6, abs=1e-6)
 
 
-def test_usage_halves_in_a_half_life_and_approaches_the_window() -> None:
+def test_usage_halves_in_a_half_life_and_approaches_full_usage() -> None:
     assert usage_after(DAY, 100.0, held=0.0, half_life=DAY) == pytest.approx(50.0)
-    assert usage_after(90 * DAY, 0.0, held=1.0, half_life=DAY) == pytest.approx(window(DAY))
+    assert usage_after(90 * DAY, 0.0, held=1.0, half_life=DAY) == pytest.approx(full_usage(DAY))
     assert usage_after(0.0, 100.0, held=1.0, half_life=DAY) == 100.0
 
 
-def test_a_milli_slot_adds_up_over_a_long_half_life() -> None:
+def test_a_millionth_of_the_cluster_adds_up_over_a_thousand_seconds() -> None:
     used = 0.0
     for _ in range(1000):
         used = usage_after(1.0, used, held=1e-6, half_life=30 * DAY)
@@ -125,40 +120,40 @@ def test_a_milli_slot_adds_up_over_a_long_half_life() -> None:
     assert used == pytest.approx(1e-3, rel=1e-3)
 
 
-PARTS: Mapping[str, tuple[list[dict[str, int]], float]] = {
+SHARES: Mapping[str, tuple[list[dict[str, int]], float]] = {
     "CPU": ([{"cpu": 25_000, "pods": 1}], 0.25),
-    "the largest part counts": ([{"cpu": 25_000, "memory": 500}], 0.5),
+    "the largest fraction counts": ([{"cpu": 25_000, "memory": 500}], 0.5),
     "GPUs": ([{"cpu": 1000, NATIVE_GPU: 2}, {NATIVE_GPU: 2}], 0.5),
-    "a part of a GPU": ([{"kfext.dev/gpu-3": 50, "cpu": 1000}], 0.5 / 8),
+    "a GPU share": ([{"kfext.dev/gpu-3": 50, "cpu": 1000}], 0.5 / 8),
     "a resource that no node has": ([{"example.com/none": 7, "cpu": 10_000}], 0.1),
     "more than the cluster has": ([{"cpu": 10**18}], 1.0),
     "nothing": ([], 0.0),
 }
 
 
-@pytest.mark.parametrize(("requests", "want"), PARTS.values(), ids=PARTS)
-def test_the_part_of_the_cluster(requests: list[dict[str, int]], want: float) -> None:
-    assert part_of(requests, CAPACITY) == pytest.approx(want)
-    assert part_of(requests, {}) == 0.0
+@pytest.mark.parametrize(("requests", "want"), SHARES.values(), ids=SHARES)
+def test_the_dominant_share_of_requests(requests: list[dict[str, int]], want: float) -> None:
+    assert dominant_share(requests, CAPACITY) == pytest.approx(want)
+    assert dominant_share(requests, {}) == 0.0
 
 
-def test_a_job_asks_for_all_its_pods_and_for_its_parts_of_gpus() -> None:
-    whole = job().worker(2, cpu="1", gpus=1)
-    assert part_of(requests_of(whole.build()), CAPACITY) == pytest.approx(2 / 8)
-    shares = whole.annotated(GPU_SHARE, "0.5").held().build()
+def test_the_requests_of_a_job_include_all_pods_and_gpu_shares() -> None:
+    builder = job().worker(2, cpu="1", gpus=1)
+    assert dominant_share(requests_of(builder.build()), CAPACITY) == pytest.approx(2 / 8)
+    shares = builder.annotated(GPU_SHARE, "0.5").held().build()
     assert share_of(shares)
-    assert part_of(requests_of(as_sharing(shares, None)), CAPACITY) == pytest.approx(1 / 8)
+    assert dominant_share(requests_of(as_sharing(shares, None)), CAPACITY) == pytest.approx(1 / 8)
 
 
 @pytest.mark.parametrize("half_life", [DAY / 24, DAY, 7 * DAY])
-def test_another_half_life_keeps_the_means(half_life: float) -> None:
-    result = record(0.3 * window(DAY))
+def test_a_change_of_the_half_life_keeps_the_means(half_life: float) -> None:
+    result = record(0.3 * full_usage(DAY))
     result.rescale(half_life)
     assert result.half_life == half_life
     assert result.mean("a") == pytest.approx(0.3)
 
 
-def test_no_namespace_held_more_than_the_whole_cluster() -> None:
+def test_the_mean_of_a_namespace_is_at_most_the_whole_cluster() -> None:
     result = decode_usage('{"at": 1, "namespaces": {"a": {"used": 60}}}')
     result.rescale(DAY)
     assert result.mean("a") == 1.0
@@ -171,7 +166,7 @@ def record(used: float) -> UsageRecord:
     return UsageRecord(1e9, DAY, {"a": NamespaceUsage(used, 2.0, 0.25, 3)})
 
 
-def test_a_record_is_read_as_it_was_written() -> None:
+def test_decoding_an_encoded_record_returns_it() -> None:
     assert decode_usage(record(12.5).encode()) == record(12.5)
 
 
