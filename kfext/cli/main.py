@@ -128,7 +128,7 @@ def controller(**options: Any) -> None:
     show_default=True,
     show_envvar=True,
     type=click.Choice(["envvar", "cdi-cri"]),
-    help="How containers receive their cards; the names are those of NVIDIA's device plugin.",
+    help="How containers receive their cards, with the names in NVIDIA's device plugin.",
 )
 def agent(*, device_list: str, **options: Any) -> None:
     """Share the GPUs of a node between the jobs that were placed on them."""

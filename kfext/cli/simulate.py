@@ -135,11 +135,11 @@ def simulate(
     SCENARIO is a CSV file of jobs, or one of: {worlds}.
 
     Each seed has different jobs or, with a CSV, different chance events: which pod is bound first,
-    which writes are late. A row covers the seeds with which all jobs ended, in its arm and in
+    which writes are late. A row covers the seeds on which all jobs ended, in its arm and in
     --against. It has the mean elapsed time of a job, its CHANGE and the 95 % interval over the
     seeds; the elapsed time of a job / its duration (STRETCH, and its P99); the fraction of jobs
     LATER by over 10 %, and the WORST ratio; the makespan; the fraction of the CPU that running pods
-    used; the changes of size per job; and the number of seeds with which some jobs never ended. The
+    used; the changes of size per job; and the number of seeds on which some jobs never ended. The
     row of --against compares it with itself, under different chance events.
 
     --starts adds columns on forecasts of starts: the ERROR / the wait, as median and P90; the

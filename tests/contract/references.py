@@ -40,7 +40,7 @@ FIGURES = {
     "kfext.model.bounds.MOST_RENDERED": "values in the JobSet of a TrainJob",
     "kfext.state.running.size.guard.MOST_DONORS": "donors for a waiting job",
     "kfext.state.running.size.scale.SEEN_FACTOR": (
-        "factor by which a job may grow beyond its largest number of workers so far"
+        "the largest growth of a job, as a factor of its largest number of workers so far"
     ),
     "kfext.state.running.operation.FRESH_SECONDS": (
         "seconds after a checkpoint in which the number of workers may change"
