@@ -95,7 +95,7 @@ kind_option = click.option(
     help="Default: all kinds.",
 )
 all_namespaces_option = click.option(
-    "-A", "--all-namespaces", is_flag=True, help="In the whole cluster."
+    "-A", "--all-namespaces", is_flag=True, help="In all namespaces."
 )
 
 

@@ -38,7 +38,7 @@ _TRIES = 5
     show_default=True,
     help="Seconds to wait for the jobs.",
 )
-@click.option("--dry-run", is_flag=True, help="Only list the jobs, and the outcome for each.")
+@click.option("--dry-run", is_flag=True, help="Only list the jobs, with what each would do.")
 @click.option("--force", is_flag=True, help="Also stop jobs that did not opt in.")
 @cluster_options
 def drain(

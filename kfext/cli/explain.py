@@ -62,7 +62,7 @@ _HISTORY: Columns = {
 @click.argument("job")
 @kind_option
 @click.option("--changes", "all_changes", is_flag=True, help="List kfext's changes, with times.")
-@click.option("--log", is_flag=True, help="Show the progress that kfext recognises in its log.")
+@click.option("--log", is_flag=True, help="Show the progress that kfext recognises in the log.")
 @click.option("--regex", default="", help="With --log: try this RE2 expression.")
 @output_option
 @cluster_options

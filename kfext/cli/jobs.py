@@ -248,10 +248,10 @@ def queue_lines(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> Iterat
 def top(
     *, all_namespaces: bool, sort: str, watch: bool, output: str, cluster: ClusterOptions
 ) -> None:
-    """List the running jobs with their progress, growth and use of CPU.
+    """List the running jobs with their progress, growth and CPU use.
 
-    Jobs without known progress are last; `queue` lists the waiting jobs. You need the right to list
-    TrainingPlans.
+    Jobs with unknown progress come last; `queue` lists the waiting jobs. You need the permission to
+    list TrainingPlans.
     """
     if watch and output != "text":
         raise click.UsageError("--watch shows a table; omit -o")

@@ -32,7 +32,7 @@ _SERVICE_OPTIONS = (
     click.option(
         "--kubeconfig", type=click.Path(path_type=Path), help="Needed only outside a cluster."
     ),
-    click.option("--probe-port", default=8080, show_default=True, help="/healthz /readyz /metrics"),
+    click.option("--probe-port", default=8080, show_default=True, help="Port for probes, metrics."),
     click.option(
         "--log-level",
         default="info",
@@ -60,7 +60,7 @@ def _service(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @_service
-@click.option("--context", help="Context of the kubeconfig.")
+@click.option("--context", help="Context in the kubeconfig.")
 @click.option("--port", default=9443, show_default=True, help="HTTPS port for admission reviews.")
 @click.option("--tls-name", multiple=True, help="Additional DNS name for the certificate.")
 @click.option("--tls-ip", multiple=True, help="Additional IP address for the certificate.")
@@ -98,7 +98,7 @@ def webhook(*, tls_name: tuple[str, ...], tls_ip: tuple[str, ...], **options: An
     "--certificates/--no-certificates",
     default=True,
     show_default=True,
-    help="Whether to issue the webhook's certificates, or leave that to e.g. cert-manager.",
+    help="Whether kfext issues the webhook's certificates, or e.g. cert-manager does.",
 )
 def controller(**options: Any) -> None:
     """Run the placement controller."""
@@ -128,7 +128,7 @@ def controller(**options: Any) -> None:
     show_default=True,
     show_envvar=True,
     type=click.Choice(["envvar", "cdi-cri"]),
-    help="How containers receive their cards, as named by NVIDIA's device plugin.",
+    help="How containers receive their cards, with the names in NVIDIA's device plugin.",
 )
 def agent(*, device_list: str, **options: Any) -> None:
     """Share the GPUs of a node between the jobs that were placed on them."""

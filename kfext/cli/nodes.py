@@ -67,7 +67,7 @@ def node_rows(
 def nodes(*, output: str, cluster: ClusterOptions) -> None:
     """List the nodes, their use by gangs and other pods, and the suspect nodes.
 
-    You need the right to list everything that placement depends on, as for `plan -f`.
+    You need the same permissions as for `plan -f`.
     """
     click.echo(render_nodes(asyncio.run(_list_nodes(cluster)), output=output), nl=False)
 
@@ -140,9 +140,9 @@ _USAGE: Columns = {
 @output_option
 @cluster_options
 def usage(*, output: str, cluster: ClusterOptions) -> None:
-    """List the namespaces with their usage, weight, capacity held, and waiting jobs.
+    """List the namespaces with their weight, usage, held capacity and number of waiting jobs.
 
-    You need the right to get the ConfigMap kfext-usage in kfext-system.
+    You need the permission to get the ConfigMap kfext-usage in kfext-system.
     """
     record = decode_usage(asyncio.run(_read_usage(cluster)))
     if not record.at:

@@ -79,14 +79,14 @@ class Answer:
     type=click.File("rb"),
     help="Use this snapshot of a controller (SIGUSR1) instead of the cluster.",
 )
-@click.option("--with", "new", multiple=True, help="What if there were more nodes: e.g. 4x8gpu.")
-@click.option("--without", multiple=True, help="What if nothing started on this node any more.")
+@click.option("--with", "new", multiple=True, help="Assume more nodes, e.g. 4x8gpu.")
+@click.option("--without", multiple=True, help="Assume that no job starts on this node.")
 @click.option(
     "--policy",
     "policies",
     multiple=True,
     type=click.File("rb"),
-    help="What if this file's TrainingPolicies were in the cluster.",
+    help="Assume that the TrainingPolicies in this file are applied.",
 )
 @output_option
 @cluster_options
@@ -102,13 +102,13 @@ def plan(
 ) -> None:
     """Show whether the jobs in files (- is stdin) would start now, and where or why not.
 
-    Nothing is submitted. You need the right to list nodes, pods, jobs and everything else that
-    placement depends on. With --snapshot no cluster is needed, and without files the answers are
-    about the jobs in its queue. Exits with code 3 if a job would wait.
+    It submits nothing. You need the permission to list nodes, pods, jobs and everything else that
+    placement depends on. --snapshot needs no cluster; without files, the answers are about the
+    waiting jobs in the snapshot. Exits with code 3 if a job would wait.
 
     With --with, --without or --policy it shows when each waiting job should start, now and after
-    the change. A new node is a copy of the first node with so many GPUs, or of a named node, e.g.
-    2xnode-1. Jobs that run on a node of --without end there as expected.
+    the change. A new node is a copy of the first node with that number of GPUs, or of a named node,
+    e.g. 2xnode-1. Jobs that run on a node of --without end there as expected.
     """
     changes = bool(new or without or policies)
     if changes and files:

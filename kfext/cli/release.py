@@ -30,8 +30,8 @@ _TRIES = 5
 
 @click.command()
 @click.argument("job", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every job that kfext holds or gates.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="With --all: in the whole cluster.")
+@click.option("--all", "everything", is_flag=True, help="Release all held and gated jobs.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="With --all: in all namespaces.")
 @kind_option
 @cluster_options
 def release(

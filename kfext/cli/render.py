@@ -64,7 +64,7 @@ class Reviewed:
     "policies",
     multiple=True,
     type=click.File("rb"),
-    help="File with a TrainingPolicy; it must select the namespace.",
+    help="File with TrainingPolicies; a policy that does not select the namespace has no effect.",
 )
 @click.option(
     "--namespace-file",
@@ -87,8 +87,8 @@ def render_files(
 ) -> None:
     """Print the jobs in files (- is stdin) as admission would change them, and why.
 
-    No cluster is needed, and the changes of pods are not shown. Without --namespace-file the
-    namespace is managed and has no settings. Exits with code 1 if a job would be refused.
+    It needs no cluster, and does not show changes to pods. Without --namespace-file, it assumes a
+    managed namespace without settings. Exits with code 1 if a job would be refused.
     """
     reviews, notes = render(
         documents=[item for file in files for item in load(file)],

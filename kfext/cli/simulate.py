@@ -88,7 +88,7 @@ STARTS: Columns = {
     default=10,
     show_default=True,
     type=click.IntRange(1, _MOST_SEEDS),
-    help="Runs of each arm.",
+    help="Number of seeds, with a run of each arm for each.",
 )
 @click.option(
     "--first",
@@ -108,13 +108,11 @@ STARTS: Columns = {
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="With --from-cluster: write the jobs to this CSV.",
 )
-@click.option("-n", "--namespace", help="With --from-cluster: the jobs of this namespace alone.")
+@click.option("-n", "--namespace", help="With --from-cluster: only the jobs of this namespace.")
 @click.option("--context", help="Default: the kubeconfig's current context.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="As for kubectl.")
-@click.option(
-    "--starts", is_flag=True, help="Forecast the starts of waiting jobs, and show the errors."
-)
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with all figures, times in seconds.")
+@click.option("--starts", is_flag=True, help="Also show the errors of the forecasts of starts.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print all results as CSV, times in seconds.")
 def simulate(
     *,
     scenario: str | None,
@@ -132,20 +130,20 @@ def simulate(
     starts: bool,
     as_csv: bool,
 ) -> None:
-    """Compare policies in a model of a cluster; no cluster is needed but for --from-cluster.
+    """Compare policies on a simulated cluster. Only --from-cluster needs a real cluster.
 
     SCENARIO is a CSV file of jobs, or one of: {worlds}.
 
-    Each seed draws other jobs or, for a CSV, other luck: the first pod to be tried, the writes that
-    are late. A row covers the seeds on which all jobs ended, both in its arm and in --against. It
-    has the mean time of a job, its CHANGE and the 95 % interval over the seeds; the time of a job /
-    its time alone (STRETCH, and its P99); the fraction of jobs LATER by over 10 %, and the WORST
-    ratio; the makespan; the fraction of the CPU that running pods used; the changes of size per
-    job; and the number of seeds on which some jobs never ended. The row of --against compares it
-    with itself under other luck.
+    Each seed has different jobs or, with a CSV, different chance events: which pod is bound first,
+    which writes are late. A row covers the seeds on which all jobs ended, in its arm and in
+    --against. It has the mean elapsed time of a job, its CHANGE and the 95 % interval over the
+    seeds; the elapsed time of a job / its duration (STRETCH, and its P99); the fraction of jobs
+    LATER by over 10 %, and the WORST ratio; the makespan; the fraction of the CPU that running pods
+    used; the changes of size per job; and the number of seeds on which some jobs never ended. The
+    row of --against compares it with itself, under different chance events.
 
     --starts adds columns on forecasts of starts: the ERROR / the wait, as median and P90; the
-    fraction that started WITHIN the range; and the WIDTH of the ranges / the waits.
+    fraction that started WITHIN the range; and the WIDTH of the range / the wait.
 
     The nodes of a CSV are a list of NUMBERxMILLICORESm[/MEMORYGi][/NUMBERxGPUTYPE], such as
     4x16000m,2x64000m/512Gi/8xV100.

@@ -56,8 +56,8 @@ _CAPACITY = ("cluster", "queue")
 
 
 @click.command()
-@click.option("--port", default=8787, show_default=True, help="0: any free port.")
-@click.option("--no-open", is_flag=True, help="Print the address, and open no browser.")
+@click.option("--port", default=8787, show_default=True, help="Port of the page; 0: any free port.")
+@click.option("--no-open", is_flag=True, help="Print the address, but open no browser.")
 @click.option(
     "--snapshot",
     type=click.File("rb"),
@@ -75,8 +75,8 @@ def ui(
 ) -> None:
     """Show jobs, queue, nodes and history on a page in your browser, until Ctrl-C.
 
-    The page serves this machine alone, has your own rights and changes nothing. Without -n it shows
-    the whole cluster if you may list TrainingPlans there, else the context's namespace.
+    Only this machine can open the page. It has your permissions, and changes nothing. Without -n it
+    shows the whole cluster if you may list TrainingPlans there, else the context's namespace.
     """
     from kfext.cli.ui_server import serve  # noqa: PLC0415 - other commands need no server
     from kfext.runtime import configure_logs  # noqa: PLC0415

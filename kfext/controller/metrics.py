@@ -1,6 +1,6 @@
 """The controller's metrics for Prometheus, and `guard`, which counts errors of kfext.
 
-Only the series of `job_series` have the names of jobs; an administrator can switch them off.
+Only the series of `job_series` name jobs; an administrator can switch them off.
 """
 
 import time
@@ -41,7 +41,7 @@ from kfext.state.waiting.queue import Queue
 _log = structlog.get_logger(__name__)
 
 MOST_JOBS = 1000
-"""The most jobs that have series of their own (the newest), and the most namespaces."""
+"""The most jobs that have series of their own (the newest jobs), and the most namespaces."""
 LABELS = ("namespace", "job_name", "kind")
 """The labels of these series; Prometheus itself adds `job` and `instance`."""
 _TICK_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -83,7 +83,7 @@ class Metrics:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self.ticks = histogram(
             "kfext_tick_seconds",
-            "Time of a turn of the loop that decided on jobs",
+            "Duration of each tick of the controller that decided on jobs",
             buckets=_TICK_SECONDS,
         )
         self.decisions = counter("kfext_decisions_total", "Decisions on the next step of a job")
@@ -92,66 +92,65 @@ class Metrics:
         )
         self.plans = counter(
             "kfext_plans_total",
-            "Plans written, by cause: Planned is the first, all others are re-plans",
+            "Plans written, by cause: Planned for the first plan of a start, else why it changed",
             ("cause",),
         )
         self.gangs = counter(
             "kfext_gangs_total",
-            "Gangs started born pinned or gated, and why; gangs born pinned and not bound in time",
+            "Gangs by start: born pinned; gated, with the reason; stuck, born pinned but not bound "
+            "in time",
             ("how", "why"),
         )
         self.asks = counter(
             "kfext_node_asks_total",
-            "Asks for new nodes that began (WaitingForNodes) or got too few (NoNewNodes)",
+            "Requests for new nodes that began (WaitingForNodes) or got too few (NoNewNodes)",
             ("reason",),
         )
         self.placeholders = gauge(
             "kfext_placeholders",
-            "Placeholders of asks for new nodes, with a node or without",
+            "Placeholder pods for new nodes, by whether they are bound to a node",
             ("bound",),
         )
         self.pins = counter("kfext_pins_total", "Pods pinned and ungated")
         self.starts = counter(
             "kfext_expected_starts_total",
-            "Forecasts of jobs that have started: the start was earlier than the expected range, "
+            "Jobs that have started, by whether the start was earlier than the expected range, "
             "within it, or later",
             ("was",),
         )
         self.start_errors = histogram(
             "kfext_expected_start_error_seconds",
-            "Time from the expected start of a job to its start, by the expected wait",
+            "Difference between the expected and the real start of a job, by the expected wait",
             ("lead",),
             buckets=_PHASE_SECONDS,
         )
         self.phases = histogram(
             "kfext_phase_seconds",
-            "Time that jobs spent in a phase before the next",
+            "Time that jobs spent in each phase",
             ("phase",),
             buckets=_PHASE_SECONDS,
         )
         self.requests = counter(
             "kfext_api_requests_total",
-            "Requests to the API server; patches of pods by pins are the writes per pod",
+            "Requests to the API server; a pin is one patch of a pod",
             ("verb", "resource", "status"),
         )
         self.jobs = gauge("kfext_jobs", "Jobs that kfext handles, by phase", ("phase",))
         self.waiting = gauge(
-            "kfext_waiting_jobs", "Jobs that kfext holds or gates; a standby reports it too"
+            "kfext_waiting_jobs", "Jobs that kfext holds or gates; standbys report them too"
         )
-        self.claims = gauge("kfext_ledger_claims", "Claims on the ledger")
-        self.nodes = gauge("kfext_ledger_nodes", "Nodes on the ledger")
-        self.reserved = gauge("kfext_reserved_nodes", "Nodes reserved for the head of the queue")
-        self.suspects = gauge(
-            "kfext_suspect_nodes", "Nodes that all jobs use last, because other jobs failed there"
-        )
+        self.claims = gauge("kfext_ledger_claims", "Claims in the ledger")
+        self.nodes = gauge("kfext_ledger_nodes", "Nodes in the ledger")
+        self.reserved = gauge("kfext_reserved_nodes", "Nodes reserved for the first queued job")
+        self.suspects = gauge("kfext_suspect_nodes", "Nodes that are suspect for all namespaces")
         self.outstanding = gauge(
             "kfext_outstanding_pods",
             "Pods that the operator still has to create for jobs that were started",
         )
-        self.stalled = gauge("kfext_stalled_jobs", "Running jobs that are shown as stalled")
+        self.stalled = gauge("kfext_stalled_jobs", "Running jobs that are stalled")
         self.silence = gauge(
             "kfext_watch_silence_seconds",
-            "Time since the API server last sent anything on a watch",
+            "Time since the last message of the API server on each watch",
             ("resource",),
         )
         self.leading = gauge("kfext_leading", "1 while this process holds the Lease")
@@ -195,7 +194,7 @@ class Metrics:
         self.registry.register(Scraped(partial(_usage_series, queue)))
 
     def lead(self, planner: Planner) -> None:
-        """Show that this process leads, and the capacity, as a standby knows of no reservation."""
+        """Show that this process leads, and the capacity; a standby knows no reservation."""
         self.leading.set(1)
         self.registry.register(Scraped(partial(_capacity_series, planner)))
 
@@ -220,11 +219,11 @@ class Metrics:
 
 
 _WATCHED = {
-    "relists": "Times that the whole collection was listed",
-    "changes": "Changes that arrived on watches",
-    "failures": "Lists and watches that failed",
-    "undecodable": "Objects that could not be decoded and kept their last value",
-    "unobserved": "Changes that were skipped because of an error of kfext",
+    "relists": "Complete lists of a resource",
+    "changes": "Changes received on watches",
+    "failures": "Failed lists and watches",
+    "undecodable": "Objects that could not be decoded; kfext keeps their last state",
+    "unobserved": "Changes that kfext skipped because of an error of its own",
 }
 """Counter of an informer -> its help text."""
 
@@ -232,7 +231,7 @@ _WATCHED = {
 def _watch_series(informers: Mapping[str, Informer[Any]]) -> Iterator[Metric]:
     """Yield the counters of the informers, which do not depend on Prometheus."""
     objects = GaugeMetricFamily(
-        "kfext_watch_objects", "Objects in the copy of a collection", labels=("resource",)
+        "kfext_watch_objects", "Objects in the informer's cache", labels=("resource",)
     )
     yield filled(objects, (((name,), len(each.store)) for name, each in informers.items()))
     for name, text in _WATCHED.items():
@@ -243,21 +242,21 @@ def _watch_series(informers: Mapping[str, Informer[Any]]) -> Iterator[Metric]:
 
 def _event_series(dropped: Callable[[], int]) -> Iterator[Metric]:
     """Yield the number of events that were not written, because of errors or a full queue."""
-    text = "Events on objects that did not reach the cluster"
+    text = "Events that kfext could not write, because of errors or a full queue"
     yield CounterMetricFamily("kfext_events_dropped", text, value=dropped())
 
 
 def _queue_series(queue: Queue) -> Iterator[Metric]:
     """Yield length and age of the queue by priority class and reason, labels that vary."""
     length = GaugeMetricFamily(
-        "kfext_queue_jobs", "Jobs that wait, by priority class", labels=("priority_class",)
+        "kfext_queue_jobs", "Waiting jobs, by priority class", labels=("priority_class",)
     )
     age = GaugeMetricFamily(
         "kfext_queue_oldest_seconds",
-        "Age of the oldest job that waits, by priority class",
+        "Age of the oldest waiting job, by priority class",
         labels=("priority_class",),
     )
-    text = "Jobs that wait, by the reason of their wait"
+    text = "Waiting jobs, by reason"
     reasons = GaugeMetricFamily("kfext_queue_jobs_by_reason", text, labels=("reason",))
     waiting: dict[str, list[float]] = {}
     stopped_by: dict[str, int] = {}
@@ -277,7 +276,7 @@ def _queue_series(queue: Queue) -> Iterator[Metric]:
 def _capacity_series(planner: Planner) -> Iterator[Metric]:
     family = GaugeMetricFamily(
         "kfext_capacity",
-        "Cores, bytes and devices that are used, reserved for the head of the queue, or free; "
+        "Cores, bytes and devices that are used, reserved for the first job in the queue, or free; "
         "cordoned and drained nodes have nothing free",
         labels=("resource", "state"),
     )
@@ -290,35 +289,35 @@ def _capacity_series(planner: Planner) -> Iterator[Metric]:
 def _change_series(planner: Planner) -> Iterator[Metric]:
     family = CounterMetricFamily(
         "kfext_changes",
-        "Changes of running jobs: done, restored to what was before, refused by the API server, or "
-        "failed in another way",
+        "Changes of running jobs, by policy and outcome: done, restored (kfext undid a change), "
+        "refused by the API server, or failed in another way",
         labels=("policy", "outcome"),
     )
     yield filled(family, planner.companion.changes.items())
 
 
 def _preemption_series(planner: Planner) -> Iterator[Metric]:
-    """Yield the jobs stopped for jobs of higher priority, and the work that they repeat."""
+    """Yield the number of jobs stopped for other jobs, and the work that they must repeat."""
     preempted = planner.companion.preempted
     jobs = CounterMetricFamily(
         "kfext_preemptions",
-        "Jobs stopped for a job of higher priority: answered a request for a checkpoint or "
-        "saved by themselves, late, or none could be asked",
+        "Jobs stopped for a job of higher priority: answered, after a checkpoint; late, without a "
+        "checkpoint in time; none, without waiting for one",
         labels=("asked",),
     )
     asked = ("answered", "late", "none")
     yield filled(jobs, (((how,), preempted.asked[how]) for how in asked))
     yield CounterMetricFamily(
         "kfext_preempted_work_seconds",
-        "Training since the last checkpoint of these jobs, which they repeat",
+        "Training since the last checkpoint, which jobs stopped for others must repeat",
         value=preempted.work,
     )
 
 
 def _usage_series(queue: Queue) -> Iterator[Metric]:
-    """Yield the highest usage of namespaces, where the queue is ordered by usage."""
+    """Yield the highest usages of namespaces, if the queue is ordered by usage."""
     record = queue.usage.record if queue.usage.on else UsageRecord()
-    text = "Fraction of the cluster that a namespace holds, or its mean, weighted to recent use"
+    text = "Fraction of the cluster that a namespace holds now (held), or held on average (used)"
     family = GaugeMetricFamily("kfext_namespace_usage_ratio", text, labels=("namespace", "of"))
     most = nlargest(MOST_JOBS, record.namespaces, key=record.mean)
     held = [((name, "held"), record.namespaces[name].held) for name in most]
@@ -336,7 +335,7 @@ _SERIES: dict[str, tuple[str, Callable[[TrainingJob, Reported], float | None]]] 
         lambda _, report: report.progress.rate,
     ),
     "kfext_job_workers": (
-        "The number of workers that a job has; 0 while it is stopped",
+        "The number of workers of a job; 0 while it is stopped",
         lambda job, _: 0 if job.suspend or job.finished else workers_of(job),
     ),
     "kfext_job_metric_value": (
@@ -348,7 +347,7 @@ _SERIES: dict[str, tuple[str, Callable[[TrainingJob, Reported], float | None]]] 
         lambda _, report: report.growth,
     ),
     "kfext_job_cpu_cores": (
-        "Cores that the pods of a job use together",
+        "Cores that all pods of a job use",
         lambda _, report: report.cpu,
     ),
 }
@@ -357,8 +356,8 @@ _SERIES: dict[str, tuple[str, Callable[[TrainingJob, Reported], float | None]]] 
 def job_series(reports: Callable[[], Iterable[Report]]) -> Iterator[Metric]:
     """Yield the progress of the jobs: the only series with the names of jobs.
 
-    Each job has one series of each kind, and only the newest jobs have series, so that their number
-    is bounded. No label has text from a log, such as the name of a metric.
+    Only the newest jobs have series, one of each kind, so that their number is bounded. No label
+    has text from a log, such as the name of a metric.
     """
     newest = [
         ((job.namespace, job.name, job.kind.name), job, report)

@@ -125,22 +125,22 @@ class Fairness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Queueing:
-    """How the waiting jobs are ordered."""
+    """The order of the waiting jobs."""
 
     order: QueueOrder = _row(
         "arrival",
         lambda value: QueueOrder(text(value)),
         schema={"type": "string", "enum": [str(order) for order in QueueOrder]},
-        effect="the order of jobs of the same priority: `arrival`, the job that was created first; "
-        "`shortest`, the job with the smallest *created + 16 x [expected "
-        "duration](order.md)*, as for elastic jobs",
+        effect="the order of jobs of the same priority. `arrival`: the oldest job first. "
+        "`shortest`: first the job with the smallest *created + 16 x [expected "
+        "duration](order.md)*; elastic jobs are always ordered so",
     )
     fairness: Fairness = _row(
         "none",
         lambda value: Fairness(text(value)),
         schema={"type": "string", "enum": [str(fairness) for fairness in Fairness]},
-        effect="the order of namespaces, before `queue.order`: with `usage`, jobs of [namespaces "
-        "that used less of the cluster](teams.md) are first. It applies to the whole cluster, so "
+        effect="the order of namespaces, before `queue.order`. `usage`: jobs of [namespaces "
+        "that used less of the cluster](teams.md) come first. It applies to the whole cluster, so "
         "the policy must have no `namespaceSelector`",
     )
     half_life: float = _duration(
@@ -159,7 +159,7 @@ class NewNodes(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How gangs are placed. Times are in seconds.
+    """The placement of jobs: timeouts in seconds, new nodes, and the comparison of nodes.
 
     `release_after`: None means `auto`: 60 s for a job that would not fit on empty nodes, unless
         kfext asks for new nodes; other jobs wait in the queue.
@@ -168,49 +168,48 @@ class Placement:
 
     bind_timeout: float = _duration(
         "60s",
-        effect="the time from pinned to bound, and the time in which the GPU of a job must be "
-        "reserved, or reserved again; a pod that is not bound by then is planned again without its "
-        "node",
+        effect="the longest time until a pinned pod is bound, and until the GPU of a job is "
+        "reserved. After it, kfext plans the pod again, without that node",
     )
     create_timeout: float = _duration(
         "30s",
-        effect="the time without a new pod for an incomplete gang, or for gangs that were started "
-        "before it, after which kfext suspends the job again",
+        effect="kfext suspends an incomplete gang again if for this long neither the gang nor any "
+        "gang started before it got a new pod",
     )
     release_after: float | None = _row(
         AUTO,
         lambda value: None if value == AUTO else _seconds(value),
         schema={**_DURATION, "pattern": "^(auto|([0-9]+[smh])+)$"},
-        effect="the time that a job with `colocation: preferred` waits before it is released to "
-        "plain Kubernetes; `auto` releases only a job that [waiting does not "
+        effect="the time that a job with `colocation: preferred` waits before kfext releases it to "
+        "plain Kubernetes; `auto`: 60 s, and only if [waiting does not "
         "help](release.md#when-kfext-releases-a-job)",
     )
     reserve_after: float = _duration(
         "5m",
-        effect="the time that the first job in the queue waits until capacity is "
-        "[reserved](order.md#reservation) for it",
+        effect="the time that the first job in the queue waits until kfext "
+        "[reserves](order.md#reservation) capacity for it",
     )
     new_nodes: NewNodes = _row(
         "ask",
         lambda value: NewNodes(text(value)),
         schema={"type": "string", "enum": [str(choice) for choice in NewNodes]},
-        effect="the action for a job that lacks nodes in a cluster with an autoscaler: `ask`, [ask "
-        "for the nodes of the whole gang](autoscaler.md); `release`, release the job to plain "
-        "Kubernetes after 60 s; `wait`, neither",
+        effect="the action for a job that lacks nodes in a cluster with an autoscaler. `ask`: "
+        "[request the nodes of the whole gang](autoscaler.md). `release`: release the job to plain "
+        "Kubernetes after 60 s. `wait`: neither",
     )
     topology_keys: tuple[str, ...] = _list(
         most=8,
         longest=317,
         pattern="^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
-        effect="node labels that define the distance of two nodes, the widest domain first, for "
-        "instance a zone and then a rack; at most 8",
+        effect="labels of the nodes for topology domains, the widest domain first, for instance "
+        "zone, then rack; at most 8",
         example="topology.kubernetes.io/zone",
     )
     born_pinned: bool = _row(
         "true",
         _flag,
         schema={"type": "boolean"},
-        effect="whether the pods of a gang may be [pinned as they are created](gangs.md)",
+        effect="whether gangs may be [born pinned](gangs.md)",
     )
     assumed_burst: int = _row(
         "4",
@@ -221,14 +220,14 @@ class Placement:
             "minimum": 0,
             "pattern": r"^([0-9]{1,6}(\.[0-9]{1,3})?|[0-9]{1,9}m)$",
         },
-        effect="the assumed CPU use of a pod without a CPU limit; it affects [the number of "
-        "nodes](placement.md#cpu-beyond-the-requests) of a job, and never makes it wait",
+        effect="the CPU that a pod without a CPU limit is assumed to use at most. It affects [the "
+        "number of nodes](placement.md#cpu-beyond-the-requests) of a job, but never makes it wait",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class HostNetwork:
-    """The ports (first and last) and the interfaces of nodes for jobs on the host network."""
+    """The ports and interfaces of nodes for jobs on the host network."""
 
     port_range: tuple[int, int] = _row(
         "20000-29999",
@@ -254,14 +253,14 @@ class HostNetwork:
             ],
         },
         effect="the ports for jobs with `network: host`; within 1024-65535, outside 30000-32767 "
-        "(Services of type NodePort) and 32768-60999 (Linux' ephemeral ports)",
+        "(Services of type NodePort) and 32768-60999 (ephemeral ports of Linux)",
     )
     interfaces: tuple[str, ...] = _list(
         most=16,
         longest=15,
         pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$",
-        effect="network interfaces of the nodes for training traffic, the best first; unset, the "
-        "framework chooses",
+        effect="the network interfaces of the nodes for training traffic, the best first; unset, "
+        "the framework chooses",
         example="eth0",
     )
 

@@ -207,7 +207,7 @@ def _policy(policy: Policy) -> dict[str, Any]:
     }
     if parameters:
         properties["parameters"] = {
-            "description": "Constants of the policy. Unset, the built-in ones.",
+            "description": "Constants of the policy; each has a default.",
             "type": "object",
             "properties": parameters,
         }

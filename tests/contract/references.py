@@ -19,28 +19,28 @@ from tests.contract.manifests import CRDS, read
 
 FIGURES = {
     "kfext.state.mirror.pod_backlog.MOST_OUTSTANDING": (
-        "pods that the operator still has to create for started jobs; above it no further job "
-        "starts"
+        "pods that the operator still has to create for started jobs; with so many or more, no "
+        "further job starts"
     ),
     "kfext.model.bounds.MOST_PODS": "pods of the largest job that kfext places together",
     "kfext.model.bounds.MOST_ANNOTATIONS": "annotations of kfext on a job, template or namespace",
     "kfext.model.bounds.MOST_REPLICA_TYPES": "replica types of a job",
     "kfext.model.bounds.MOST_VALUES": (
-        "values in the fields of a pod that placement depends on, altogether; each 64 "
-        "characters of text count as one more"
+        "values in all fields of a pod that placement depends on; each 64 characters of text count "
+        "as one more"
     ),
     "kfext.model.bounds.MOST_RESOURCES": "resource names in the requests and limits of a pod",
     "kfext.model.bounds.MOST_PORTS": "declared ports of a pod",
     "kfext.model.bounds.MOST_TOLERATIONS": "tolerations of a pod",
     "kfext.model.bounds.MOST_TERMS": (
-        "terms and requirements of the required node affinity of a pod, and its topology spread"
-        " constraints"
+        "terms and requirements in the required node affinity of a pod, and topology spread "
+        "constraints"
     ),
     "kfext.webhook.review.MOST_VALUES": "values in an object that the webhook decodes",
     "kfext.model.bounds.MOST_RENDERED": "values in the JobSet of a TrainJob",
     "kfext.state.running.size.guard.MOST_DONORS": "donors for a waiting job",
     "kfext.state.running.size.scale.SEEN_FACTOR": (
-        "the number of workers that a job may grow to, divided by its largest number so far"
+        "the largest growth of a job, as a factor of its largest number of workers so far"
     ),
     "kfext.state.running.operation.FRESH_SECONDS": (
         "seconds after a checkpoint in which the number of workers may change"
@@ -49,8 +49,7 @@ FIGURES = {
         "seconds that a job is ineligible if no checkpoint comes within 120 s"
     ),
     "kfext.core.lifecycle.patience.STRIKES": (
-        "failed placements in a row after which kfext releases the job, or suspends a "
-        "`required` job"
+        "failed placements in a row after which kfext releases a job, or suspends a `required` job"
     ),
     "kfext.core.lifecycle.situation._FIRST_BACKOFF": (
         "seconds of back-off after the first failed placement, doubled after each further failure"
@@ -60,28 +59,29 @@ FIGURES = {
         "seconds that a job avoids a node where its pod was not bound"
     ),
     "kfext.core.lifecycle.queued.RELEASE_SECONDS": (
-        "seconds until `releaseAfter: auto` releases a job that waiting does not help, or that "
-        "has an unbound volume claim"
+        "seconds after which `releaseAfter: auto` releases a job that waiting does not help, or "
+        "that has an unbound volume claim"
     ),
     "kfext.state.reports.progress.USUAL": "seconds between two reads of a log, usually",
     "kfext.state.reports.progress.OPTED_IN": (
-        "the same, of a job with `resize`, `elastic`, `migrate` or `preempt`"
+        "seconds between two reads of the log of a job with `resize`, `elastic`, `migrate` or "
+        "`preempt`"
     ),
     "kfext.state.reports.progress.SOON": (
-        "the same, until two reads have shown progress; above 60 running jobs a twentieth of "
-        "their number"
+        "seconds between two reads of a log until two reads have shown progress; with over 60 "
+        "running jobs, a twentieth of their number"
     ),
     "kfext.state.reports.progress.SELDOM": (
-        "the same, of a log that showed none for half an hour, or for 5 minutes while over 200 "
-        "jobs run"
+        "seconds between two reads of a log that showed no progress for half an hour, or for 5 "
+        "minutes while over 200 jobs run"
     ),
-    "kfext.state.reports.progress.AWAITED": "the same, while kfext waits for a checkpoint",
-    "kfext.state.reports.progress.MOST_A_SECOND": (
-        "reads of logs that begin in a second, in the whole cluster"
+    "kfext.state.reports.progress.AWAITED": (
+        "seconds between two reads of a log while kfext waits for a checkpoint"
     ),
+    "kfext.state.reports.progress.MOST_A_SECOND": ("reads of logs a second, in the whole cluster"),
     "kfext.state.waiting.fairness.LONGEST_WAIT": (
-        "seconds of waiting after which no other namespace comes before a job, with "
-        "`queue.fairness: usage`"
+        "with `queue.fairness: usage`, seconds of waiting after which usage no longer puts other "
+        "jobs before a job"
     ),
     "kfext.kube.lease._FRESH_SECONDS": (
         "seconds without a renewal of the Lease after which the webhook holds no new job"

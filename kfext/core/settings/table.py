@@ -112,8 +112,8 @@ class Settings:
 
     colocation: Colocation = _words(
         *Colocation,
-        effect="all pods on one node. `preferred`: else on the best few nodes, and in the end as "
-        "on plain Kubernetes. `required`: wait for one node. Stated on the job itself, either also "
+        effect="whether all pods run on one node. `preferred`: else on the best few nodes, in the "
+        "end as on plain Kubernetes. `required`: wait for one node. On the job itself, either also "
         "means that [CPU beyond the requests](placement.md#cpu-beyond-the-requests) does not "
         "count. `off`: kfext neither suspends the job nor places its pods",
         since="at CREATE and at the next plan; a queued job that is set to `off` is released",
@@ -123,8 +123,8 @@ class Settings:
     network: str = _words(
         POD,
         HOST,
-        effect="`host`: the pods use [the network of their node](network.md), with ports that do "
-        "not clash",
+        effect="`host`: the pods use [the network of their node](network.md), each with ports of "
+        "its own",
         since="at the next plan",
         to_pods=str,
     )
@@ -146,24 +146,24 @@ class Settings:
         },
         effect="kfext may choose the number of training pods (Master and Chief count, PS and "
         "Evaluator do not), [when the job starts](placement.md) and [while it "
-        "runs](elastic.md). `off`: the number stays as written, regardless of other sources",
+        "runs](elastic.md). `off`: never, even if the namespace or a policy has a range",
         since="at CREATE a job that starts torchrun is [made elastic](elastic.md#how-kfext-makes-a-"
-        "job-elastic), and gets its [control file](checkpoints.md#the-request); the range "
-        "holds within seconds or at the next plan; `off` returns a running job to its own number",
+        "job-elastic), and gets its [control file](checkpoints.md#the-request); a changed range "
+        "within seconds, or at the next plan; `off` returns a running job to its requested size",
         to_pods=lambda value: value and f"{value.minimum}-{value.maximum}",
     )
     resize: Resize = _words(
         *Resize,
         effect="`cpu`: kfext may [change the CPU of running pods](resize.md). `observe`: it "
         "only shows what it would do",
-        since="within about 10 s; `off` restores it",
+        since="within about 10 s; `off` restores the CPU",
     )
     migrate: str = _words(
         NEVER,
         CHECKPOINTED,
-        effect="`checkpointed`: kfext may move the job to another node; you assert that it resumes "
-        "from its checkpoints on a shared volume ([what a move costs](migrate.md))",
-        since="at CREATE it adds the [control file](checkpoints.md#the-request); within about 10 s",
+        effect="`checkpointed`: kfext may [move the job](migrate.md) to other nodes; you assert "
+        "that it resumes from its checkpoints on a shared volume",
+        since="within about 10 s; the [control file](checkpoints.md#the-request) only at CREATE",
         to_pods=lambda value: None if value == NEVER else value,
     )
     preempt: str = _words(
@@ -172,16 +172,16 @@ class Settings:
         ALWAYS,
         effect="kfext may [stop the job](priorities.md) for a job of higher priority. "
         "`checkpoint`: once it has saved its work; you assert that its checkpoints outlive its "
-        "pods. `always`: also without a checkpoint",
-        since="at CREATE it adds the [control file](checkpoints.md#the-request); within about 10 s",
+        "pods. `always`: even without a checkpoint",
+        since="within about 10 s; the [control file](checkpoints.md#the-request) only at CREATE",
         to_pods=lambda value: None if value == OFF else value,
     )
     stalled: str = _words(
         REPORT,
         RESTART,
         effect="the reaction to a [stalled job](stalled-jobs.md). `report`: show it. `restart`: "
-        "also stop the job, twice at most, and start it from its last checkpoint; only "
-        "with `migrate: checkpointed`",
+        "also restart the job from its last checkpoint, twice at most; only with "
+        "`migrate: checkpointed`",
         since="within about 10 s",
     )
     metrics: MetricsSource = _row(
@@ -202,11 +202,11 @@ class Settings:
             ],
         },
         effect="the source of [progress](progress.md). `push`: [the program's "
-        "posts](push.md), before its log. The expression may "
+        "posts](push.md), else its log. `stdout:`: an expression for its log, which may "
         "also have groups `name`, `step` and `total`",
-        since="when the log is next read: within 30 s; 10 s for a job with `resize`, `elastic`, "
-        "`migrate` or `preempt`; 5 minutes after half an hour without progress. `push` only at "
-        "CREATE",
+        since="at the next read of the log: within 30 s, or 10 s for a job with `resize`, "
+        "`elastic`, `migrate` or `preempt`, or 5 minutes after half an hour without progress. "
+        "`push` only at CREATE",
         to_pods=lambda value: PUSH if value.source == PUSH else None,
     )
     gpu_share: int | None = _row(
@@ -214,8 +214,8 @@ class Settings:
         parse=parse_units,
         allowed="a decimal number x with 0 < x <= 1, in steps of 0.01",
         example="0.5",
-        effect="each replica that requests exactly one GPU [shares it](gpu-sharing.md), and is "
-        "guaranteed this fraction of GPU time",
+        effect="each replica that requests exactly one GPU [shares it](gpu-sharing.md), and gets "
+        "this share of its time",
         since=_AT_NEXT_START,
     )
     gpu_memory: int | None = _row(
@@ -223,16 +223,16 @@ class Settings:
         parse=parse_memory,
         allowed="a quantity of memory above 0 and up to 100Ti",
         example="8Gi",
-        effect="the memory of the GPU that each replica needs; default: the same fraction as of "
-        "time. It limits the choice of GPUs, but nothing stops a program from using more",
+        effect="the GPU memory that each replica needs; unset, the same share as of time. It "
+        "limits the choice of GPUs, but nothing stops a program from using more",
         since=_AT_NEXT_START,
     )
     gpu_priority: str = _words(
         LOW,
         HIGH,
         of_job_alone=True,
-        effect="replicas of low priority work while the replica of high priority on their GPU is "
-        "idle. A GPU has at most one of high priority",
+        effect="low-priority replicas work while the high-priority replica on their GPU is idle. A "
+        "GPU has at most one high-priority replica",
         since=_AT_NEXT_START,
     )
     gpu_loss_budget: float = _row(
@@ -240,7 +240,7 @@ class Settings:
         parse=decimal(lambda x: 0 < x < 1),
         allowed="a decimal number x with 0 < x < 1",
         example="0.1",
-        effect="the part of its speed that a replica of high priority may lose to the others on "
+        effect="the fraction of its speed that a high-priority replica may lose to the others on "
         "its GPU",
         since=_AT_NEXT_START,
     )
@@ -249,8 +249,8 @@ class Settings:
         parse=decimal(lambda x: 0 <= x < 1),
         allowed="a decimal number x with 0 <= x < 1",
         example="0.1",
-        effect="the part of the time that a replica of low priority should have beside one of high "
-        "priority. It is placed only where [enough time is known to be "
+        effect="the fraction of the time that a low-priority replica should have beside a "
+        "high-priority replica. It is placed only where [enough time is known to be "
         "free](gpu-sharing.md#what-is-guaranteed). The loss budget comes first",
         since=_AT_NEXT_START,
     )

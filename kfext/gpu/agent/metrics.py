@@ -13,48 +13,48 @@ LABELS = ("slot", "namespace", "pod_name")
 """Prometheus itself adds a label `pod`."""
 _MIB = 2**20
 _LEAST_IDLE = 0.01
-"""Fraction of the time; the harvest of less idle time says nothing."""
+"""A fraction of the time; the efficiency is unknown if the card is idle for less."""
 _GAUGES: dict[str, tuple[str, Callable[[SharerReport], float | None]]] = {
     "kfext_gpu_share_ratio": (
-        "The part of the card that is guaranteed to a pod",
+        "The share of the card that a pod has",
         lambda sharer: sharer.share,
     ),
     "kfext_gpu_high_busy_ratio": (
-        "The part of the last seconds in which the pod of high priority had work on the card",
+        "The fraction of the last seconds in which the high-priority pod had work on the card",
         lambda sharer: sharer.harvest if sharer.high else None,
     ),
     "kfext_gpu_low_share_ratio": (
-        "The part of the last seconds in which a pod of low priority worked",
+        "The fraction of the last seconds in which a low-priority pod worked on the card",
         lambda sharer: None if sharer.high else sharer.harvest,
     ),
     "kfext_gpu_micro_step_seconds": (
-        "The longest that a micro-step beside the pod of high priority should take",
+        "The target length of a micro-step beside the high-priority pod",
         lambda sharer: sharer.micro_step,
     ),
     "kfext_gpu_longest_micro_step_seconds": (
-        "The time of the longest micro-step, as the pod itself measured it at first",
+        "The time of the longest micro-step, as measured by the pod at its start",
         lambda sharer: sharer.longest,
     ),
     "kfext_gpu_memory_used_bytes": (
-        "Memory of the card that the processes of a pod have reserved",
+        "Memory of the card that a pod uses, as reported by the pod",
         lambda sharer: sharer.memory,
     ),
     "kfext_gpu_guarantee_infeasible": (
-        "1 while a pod cannot have its least share within the loss budget of another",
+        "1 while a low-priority pod cannot get its minimum share within the loss budget",
         lambda sharer: None if sharer.high else sharer.infeasible,
     ),
     "kfext_gpu_beacon_age_seconds": (
-        "Time since a process of the pod of high priority has shown life",
+        "Time since a process of the high-priority pod last updated its beacon",
         lambda sharer: sharer.beacon_age,
     ),
 }
 _COUNTERS: dict[str, tuple[str, Callable[[SharerReport], float]]] = {
     "kfext_gpu_gate_wait_seconds": (
-        "Time that a pod of low priority has waited at its gate",
+        "Time that a low-priority pod has waited at its GPU gate",
         lambda sharer: sharer.waited,
     ),
     "kfext_gpu_overlap_seconds": (
-        "Time that a pod of low priority has worked beside the busy pod of high priority",
+        "Time that a low-priority pod has worked while the high-priority pod was busy",
         lambda sharer: sharer.intruded,
     ),
 }
@@ -80,7 +80,7 @@ def _families(slots: Sequence[SlotReport], cards: Sequence[Card]) -> Iterator[Me
     sharers = [(_labels(slot, sharer), sharer) for slot in slots for sharer in slot.sharers]
     limit = GaugeMetricFamily(
         "kfext_gpu_memory_limit_bytes",
-        "Memory of the card that is guaranteed to a pod; nothing enforces it",
+        "Memory of the card that is planned for a pod; nothing enforces it",
         labels=LABELS,
     )
     promised = (
@@ -98,7 +98,7 @@ def _families(slots: Sequence[SlotReport], cards: Sequence[Card]) -> Iterator[Me
         yield filled(counter, ((labels, count_of(sharer)) for labels, sharer in lows))
     preemptions = CounterMetricFamily(
         "kfext_gpu_preemptions",
-        "Times that a pod of low priority was held back for losses, or is to leave the card",
+        "Times that losses of the high-priority pod paused (shut) or evicted a low-priority pod",
         labels=(*LABELS, "kind"),
     )
     for labels, sharer in lows:
@@ -114,17 +114,17 @@ def _labels(slot: SlotReport, sharer: SharerReport) -> tuple[str, str, str]:
 def _card_metrics(cards: Sequence[Card]) -> Iterator[Metric]:
     used = GaugeMetricFamily(
         "kfext_gpu_card_utilisation_ratio",
-        "The part of the last moments in which a card worked, by its driver",
+        "The fraction of the last moments in which a card was busy, as reported by the driver",
         labels=("uuid",),
     )
     yield filled(used, (((card.uuid,), card.utilisation) for card in cards))
     power = GaugeMetricFamily(
-        "kfext_gpu_card_power_watts", "The power of a card, by its driver", labels=("uuid",)
+        "kfext_gpu_card_power_watts", "The power that a card draws", labels=("uuid",)
     )
     yield filled(power, (((card.uuid,), card.power) for card in cards))
     errors = CounterMetricFamily(
         "kfext_gpu_xid_errors",
-        "Errors of a card that the driver reported since the agent started, by Xid",
+        "Errors of a card that the driver has reported since the agent started, by Xid",
         labels=("uuid", "xid"),
     )
     reported = ((card.uuid, xid, times) for card in cards for xid, times in card.errors.items())
@@ -140,28 +140,28 @@ def _promised(sharer: SharerReport, size: int | None) -> float | None:
 
 def _slot_metrics(slots: Sequence[SlotReport]) -> Iterator[Metric]:
     info = GaugeMetricFamily(
-        "kfext_gpu_slot_info", "1 for each card that is reserved", labels=("slot", "uuid")
+        "kfext_gpu_slot_info", "1 for each reserved card, with its slot", labels=("slot", "uuid")
     )
     reserved = ((str(slot.slot), slot.card) for slot in slots if slot.card is not None)
     yield filled(info, ((labels, 1) for labels in reserved))
     loss = GaugeMetricFamily(
         "kfext_gpu_high_loss_ratio",
-        "The part of its speed that the pod of high priority loses by sharing",
+        "The fraction of its speed that the high-priority pod loses by sharing",
         labels=("slot",),
     )
     yield filled(loss, (((str(slot.slot),), slot.loss) for slot in slots))
     harvest = GaugeMetricFamily(
         "kfext_gpu_harvest_efficiency",
-        "The part of the time left by the pod of high priority in which pods of low priority work",
+        "The fraction of the time unused by the high-priority pod that low-priority pods use",
         labels=("slot",),
     )
     yield filled(harvest, (((str(slot.slot),), _efficiency(slot)) for slot in slots))
 
 
 def _efficiency(slot: SlotReport) -> float | None:
-    """Return the harvest over the last seconds, or None without sharers or with unknown figures.
+    """Return the fraction of the recent idle time that low-priority pods used, if it is known.
 
-    Above 1, low-priority pods work beside the high-priority pod, within its loss budget.
+    Above 1, they also work while the high-priority pod works, within its loss budget.
     """
     idle = [
         1 - sharer.harvest for sharer in slot.sharers if sharer.high and sharer.harvest is not None

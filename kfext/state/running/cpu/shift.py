@@ -46,7 +46,7 @@ def _propose(signals: Signals) -> Advice:
 
 SHIFT = SignalPolicy(
     name="shift",
-    effect="moves CPU between the components of a job",
+    effect="moves CPU between the pods of one job, by their CPU limits",
     condition=RESIZED,
     max_mode=opted_in,
     evidence="`companion --part shift`",

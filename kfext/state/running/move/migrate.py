@@ -42,8 +42,8 @@ REST_SECONDS = 600.0
 """Seconds between two moves of one job."""
 MIGRATE = Policy(
     name="migrate",
-    effect="brings the pods of a running job together on fewer nodes, from a checkpoint, once "
-    "they have capacity that no job waits for",
+    effect="moves a running job to fewer nodes, from a checkpoint, once these have capacity that "
+    "no job waits for",
     condition=MIGRATED,
     max_mode=lambda settings: Mode.OFF if settings.migrate == NEVER else Mode.ACT,
     evidence="| `spread-0.8`: jobs that fit no single node, `migrate` |",
@@ -52,7 +52,7 @@ MIGRATE = Policy(
             SPREAD_SPEED,
             0.05,
             1.0,
-            "the speed of a job on several nodes, as a part of its speed on one node",
+            "the speed of a job on several nodes, as a fraction of its speed on one node",
         ),
     },
 )

@@ -39,7 +39,7 @@ SCALED = Condition(
 _DAY = 86400.0
 SCALE = Policy(
     name=SCALE_NAME,
-    effect="changes the number of workers of running jobs: releases capacity for a waiting job, "
+    effect="changes the number of workers of running jobs: frees capacity for a waiting job, "
     "and uses capacity that no job waits for",
     condition=SCALED,
     max_mode=opted,
@@ -49,14 +49,14 @@ SCALE = Policy(
             1.0,
             0.0,
             1.0,
-            "`1`: jobs scale down for jobs of other namespaces, if it is `1` for both jobs",
+            "with `1` for both namespaces, jobs scale down for jobs of other namespaces",
             type="integer",
         ),
         "ceiling": Parameter(
             0.97,
             0.0,
             1.0,
-            "the part of the cluster's CPU that may be requested when a job grows beyond its "
+            "the fraction of the cluster's CPU that may be requested when a job grows beyond its "
             "requested size",
         ),
         "idle": Parameter(
@@ -67,8 +67,8 @@ SCALE = Policy(
             5.0,
             1.0,
             _DAY,
-            "seconds that a job waits for capacity before others scale down for it; the value of "
-            "the waiting job counts",
+            "seconds that a job waits for capacity before others scale down for it; taken from the "
+            "policy of the waiting job",
         ),
     },
     without_act="With observe and off, jobs return to the number of workers that their users "

@@ -53,15 +53,15 @@ PREEMPT = Policy(
             0.0,
             0.0,
             _DAY,
-            "seconds that a job waits before jobs that show no checkpoint, with `always`, stop for "
-            "it; the value of the waiting job counts",
+            "seconds that a job waits before jobs with `kfext.dev/preempt: always` that have shown "
+            "no checkpoint are stopped for it; taken from the policy of the waiting job",
         ),
         "wait": Parameter(
             30.0,
             1.0,
             _DAY,
-            "seconds that a job waits for capacity before others stop for it; the value of the "
-            "waiting job counts",
+            "seconds that a job waits for capacity before others stop for it; taken from the "
+            "policy of the waiting job",
         ),
     },
 )
