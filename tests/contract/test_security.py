@@ -57,7 +57,7 @@ def test_each_right_that_an_administrator_decides_has_a_row() -> None:
     assert rows.keys() == DECIDED
     assert {name for name, row in rows.items() if row["by default"] == "yes"} == included
     for name, row in rows.items():
-        assert quoted(row["right"]) == [" ".join(rule) for rule in rules_of(name)]
+        assert quoted(row["permission"]) == [" ".join(rule) for rule in rules_of(name)]
 
 
 def rules_of(component: str) -> list[tuple[str, str]]:
