@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from e2e.harness.katib import collected
 from kfext import names
-from kfext.core.admission.gpu import Part, gpu_part, hooked
+from kfext.core.admission.gpu import PodWithShare, with_gpu_share, with_hook
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.review import ReviewContext
@@ -272,15 +272,15 @@ def sharer(
     return pod(annotations=stated, labels=labels, spec={"containers": [limited()], **spec})
 
 
-def part_of(raw: Raw) -> Part:
+def part_of(raw: Raw) -> PodWithShare:
     """The part; its operations make its spec, and a second review adds none."""
     before = deepcopy(raw)
-    part = gpu_part(KIND, raw["metadata"], raw["spec"])
+    part = with_gpu_share(KIND, raw["metadata"], raw["spec"])
     assert raw == before
     after = jsonpatch.apply_patch({"spec": raw["spec"]}, list(part.operations))["spec"]
     assert after == part.spec
     if not part.refusal:
-        again = gpu_part(KIND, raw["metadata"], after)
+        again = with_gpu_share(KIND, raw["metadata"], after)
         assert (again.spec, again.operations, again.refusal) == (after, (), "")
     return part
 
@@ -520,8 +520,8 @@ def container(**more: Any) -> Raw:
     return {"name": "main", "image": "trainer", **more}
 
 
-def with_hook(spec: Raw) -> Raw:
-    return dict(hooked(spec, 0, priority="low"))
+def hooked(spec: Raw) -> Raw:
+    return dict(with_hook(spec, 0, priority="low"))
 
 
 LITERAL: dict[str, tuple[list[Raw], list[Raw]]] = {
@@ -540,13 +540,13 @@ LITERAL: dict[str, tuple[list[Raw], list[Raw]]] = {
 
 @pytest.mark.parametrize(("env", "want"), LITERAL.values(), ids=LITERAL)
 def test_a_path_of_the_pod_follows_the_path_of_kfext(env: list[Raw], want: list[Raw]) -> None:
-    assert with_hook({"containers": [container(env=env)]}) == {
+    assert hooked({"containers": [container(env=env)]}) == {
         "containers": [container(env=want)],
     }
 
 
 def test_the_last_of_several_values_counts_as_for_the_kubelet() -> None:
-    (result,) = with_hook({"containers": [container(env=[path("/a"), path("/b")])]})["containers"]
+    (result,) = hooked({"containers": [container(env=[path("/a"), path("/b")])]})["containers"]
     assert result["env"][-2:] == [path("/kfext/hook:/b"), PRIORITY]
 
 
@@ -556,7 +556,7 @@ def test_a_shell_puts_the_hook_before_an_unknown_path_and_becomes_the_command(
 ) -> None:
     stated = {"env": env} if env else {}
     given = container(command=["torchrun", "a b"], args=["$x"], **stated)
-    spec = with_hook({"containers": [given]})
+    spec = hooked({"containers": [given]})
     (result,) = spec.pop("containers")
     assert spec == {}, "it has no init container"
     command = result.pop("command")
@@ -573,7 +573,7 @@ def test_a_command_without_a_folder_is_found_in_the_image(tmp_path: Path) -> Non
     own = tmp_path / "tool"
     own.write_text('#!/bin/sh\necho "own $1"\n')
     own.chmod(0o755)
-    (found,) = with_hook({"containers": [container(command=["tool", "a b"])]})["containers"]
+    (found,) = hooked({"containers": [container(command=["tool", "a b"])]})["containers"]
     # A busybox takes its own programs before the programs of the PATH.
     script = f"tool() {{ echo taken; }}; {found['command'][3]}"
     command = ["/bin/sh", "-c", script.replace('exec "$0"', "tool"), *found["command"][4:]]
@@ -588,7 +588,7 @@ def test_the_command_of_the_shell_has_the_path_and_its_arguments(
 ) -> None:
     says = 'echo "$PYTHONPATH"; printf "%s\\n" "$@"'
     given = container(command=["/bin/sh", "-c", says, "sh", "a b"], args=["$c"])
-    (result,) = with_hook({"containers": [given]})["containers"]
+    (result,) = hooked({"containers": [given]})["containers"]
     command = ["/bin/sh", *result["command"][2:], *result["args"]]
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert said.stdout.splitlines() == [want, "a b", "$c"]
@@ -613,7 +613,7 @@ def test_the_path_is_written_into_the_pod_if_the_image_has_the_command(
         **({"env": env} if env else {}),
     }
     given = {"containers": [container(args=["train.py"], ports=[], **copied), {"name": "side"}]}
-    spec = with_hook(given)
+    spec = hooked(given)
     main, side = spec["containers"]
     assert main == {**given["containers"][0], "env": [*want, PRIORITY, RECORDED],
                     "volumeMounts": [MOUNT]}  # fmt: skip
@@ -628,7 +628,7 @@ def test_the_path_is_written_into_the_pod_if_the_image_has_the_command(
 
 def test_existing_entries_stay_and_come_first() -> None:
     mine, first = {"name": "data", "mountPath": "/data"}, {"name": "first"}
-    spec = with_hook(
+    spec = hooked(
         {
             "containers": [container(volumeMounts=[mine])],
             "volumes": [{"name": "data"}],
