@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 import kfext.core.settings.resolve as resolve_module
 from kfext import names
-from kfext.core.settings.resolve import LAST_GOOD, recorded, resolve, settings_of, share_of
+from kfext.core.settings.resolve import (
+    LAST_GOOD,
+    resolve,
+    settings_of,
+    settings_to_record,
+    share_of,
+)
 from kfext.core.settings.table import (
     DEFAULT,
     OF_A_JOB,
@@ -301,7 +307,7 @@ def of(
 
 def record_of(builder: JobBuilder) -> Mapping[str, str]:
     built = builder.build()
-    return recorded(built, of(builder), before=state_of(built).settings)
+    return settings_to_record(built, of(builder), before=state_of(built).settings)
 
 
 def admitted(**stated: str) -> JobBuilder:
