@@ -14,11 +14,11 @@ from kfext.core.progress.checkpoints import (
     Checkpoints,
     Complete,
     Form,
-    Place,
+    Proof,
     SaveBegun,
     answer_of,
+    may_report_failure,
     saving,
-    tells_failure,
 )
 from kfext.core.progress.fields import visible
 from kfext.core.progress.lines import read_line
@@ -172,7 +172,7 @@ FAILURES: dict[str, tuple[str, bool]] = {
 
 @pytest.mark.parametrize(("line", "want"), FAILURES.values(), ids=FAILURES)
 def test_whether_a_line_reports_a_failure(line: str, want: bool) -> None:
-    assert tells_failure(line) is want
+    assert may_report_failure(line) is want
 
 
 def test_the_page_has_messages_of_each_form() -> None:
@@ -229,7 +229,7 @@ def shown(*events: str, now: float = NOW) -> Checkpoints:
     log = CheckpointLog()
     for number, event in enumerate(events, 1):
         if event == RESTART:
-            log.restarted()
+            log.record_restart()
         else:
             log.read_line(LogLine(number, event), step=10 * number, now=now)
     return log.seen
@@ -243,7 +243,7 @@ def shown_at(*steps_and_lines: int | str) -> Checkpoints:
             step = said
             log.advance(step)
         elif said == RESTART:
-            log.restarted()
+            log.record_restart()
         else:
             log.read_line(LogLine(at, said), step=step, now=NOW)
     return log.seen
@@ -345,7 +345,7 @@ def test_a_save_of_one_rank_is_a_checkpoint_once_all_ranks_continue(
 def test_each_form_that_is_printed_too_early_has_a_sequence() -> None:
     pairs = [saving(begun) for begun, _ in BEFORE_ALL_RANKS.values()]
     assert {said.form for said in pairs if said} == {
-        form for form in FORMS.values() if form.place is Place.EARLY
+        form for form in FORMS.values() if form.proof is Proof.EARLY
     }
 
 

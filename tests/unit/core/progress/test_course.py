@@ -243,7 +243,7 @@ def test_when_a_job_goes_on_after_a_stop(
     """The job was stopped at 0, and could go on from 10 on."""
     before = [(-100.0, 1), (-5.0, 5), (0.0, 6)]
     lines = [(float(at), f"step {step} loss 1") for at, step in (*before, *steps)]
-    assert course(*lines).resumed(since=0.0, after=10.0) == want
+    assert course(*lines).end_of_silence(since=0.0, after=10.0) == want
 
 
 SECONDS = 30.0

@@ -149,7 +149,7 @@ ROWS = {
 @pytest.mark.parametrize(("lines", "want"), ROWS.values(), ids=ROWS)
 def test_the_numbers_of_a_row_have_the_names_above_them(lines: list[str], want: str) -> None:
     table = Table()
-    assert [table.named(line) for line in lines][-1] == want
+    assert [table.name_cells(line) for line in lines][-1] == want
 
 
 OTHER = {
@@ -164,4 +164,4 @@ OTHER = {
 @pytest.mark.parametrize("lines", OTHER.values(), ids=OTHER)
 def test_any_other_line_stays_as_it_is(lines: list[str]) -> None:
     table = Table()
-    assert [table.named(line) for line in lines] == lines
+    assert [table.name_cells(line) for line in lines] == lines

@@ -159,7 +159,7 @@ def test_why_progress_is_known_or_unknown(reads: list[list[str] | Verdict], want
     followed = Followed()
     for number, read in enumerate(reads):
         if isinstance(read, Verdict):
-            followed.fail(read)
+            followed.record_failed_read(read)
         else:
             followed.read_lines([LogLine(number, text) for text in read], now=moment(number))
     assert reason(followed) == want
@@ -169,7 +169,7 @@ def test_known_progress_stays_while_the_log_cannot_be_read() -> None:
     followed = Followed()
     followed.read_lines([LogLine(1.0, "step 7 loss 0.5")], now=moment(2.0))
     for _ in range(5):
-        followed.fail(AWAY)
+        followed.record_failed_read(AWAY)
     reported = followed.reported()
     assert (reported.progress.step, reported.progress.value) == (7, 0.5)
 
@@ -425,7 +425,7 @@ def test_the_first_of_several_pods_that_post_counts(neighbours: Any, step: int) 
 def test_an_unreadable_log_changes_nothing_for_a_job_that_posts() -> None:
     followed = Followed()
     posting(followed, loss(10, 0.5), at=10)
-    followed.fail(FORBIDDEN)
+    followed.record_failed_read(FORBIDDEN)
     assert reason(followed) == names.REASON_RECOGNISED
 
 

@@ -16,7 +16,7 @@ def moved(lines: Sequence[str], expression: str = "") -> list[bool]:
     """Whether a counter has moved in each line of a log."""
     life, table, results = Life(), Table(), []
     for raw in lines:
-        text = raw if expression else table.named(raw)
+        text = raw if expression else table.name_cells(raw)
         results.append(life.read_line(text, read_line(text, expression)))
     return results
 
