@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.core.eligibility import not_placed, unbound, why_no_host_network
+from kfext.core.eligibility import not_placed, unbound_claims, why_no_host_network
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.queued import RELEASE_SECONDS
 from kfext.core.lifecycle.steps import Pin, Release, Step, Suspend, Unsuspend, Wait
@@ -213,13 +213,13 @@ def test_a_volume_claim_that_is_not_modelled_counts_as_a_term() -> None:
     ],
 )
 def test_a_job_waits_for_claims_that_are_not_bound(pending: tuple[str, ...], want: str) -> None:
-    result = unbound(claiming(VolumeConstraints(pending=pending)))
+    result = unbound_claims(claiming(VolumeConstraints(pending=pending)))
     assert result is not None
     assert (result.reason, result.message) == (REASON_WAITING_FOR_VOLUME, want)
 
 
 def test_a_job_whose_claims_are_bound_waits_for_none() -> None:
-    assert unbound(claiming(VolumeConstraints())) is None
+    assert unbound_claims(claiming(VolumeConstraints())) is None
 
 
 SPREAD: Raw = {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}

@@ -10,10 +10,10 @@ from kfext import names
 from kfext.core.ledger.cards import as_sharing
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.cards import (
-    KUEUE,
+    KUEUE_REFUSAL,
     before_cards,
-    measured,
-    ungated,
+    ungate_unplaced,
+    use_to_store,
     without_card,
     without_share,
 )
@@ -145,7 +145,7 @@ def test_a_job_with_a_promise_that_cannot_be_removed_is_left_to_its_user() -> No
 def test_a_job_that_kueue_started_without_parts_waits_with_the_reason() -> None:
     step = next_step(running(gang().queued_by_kueue(), None), Ledger([sharing_node("n")]))
     assert isinstance(step, Wait)
-    assert (step.phase, step.verdict) == (names.SUSPENDED, KUEUE)
+    assert (step.phase, step.verdict) == (names.SUSPENDED, KUEUE_REFUSAL)
 
 
 BY_KUEUE: dict[str, tuple[JobBuilder, dict[str, Any], str | None, str]] = {
@@ -153,14 +153,19 @@ BY_KUEUE: dict[str, tuple[JobBuilder, dict[str, Any], str | None, str]] = {
         gang().suspended(),
         {},
         names.SUSPENDED,
-        KUEUE.reason,
+        KUEUE_REFUSAL.reason,
     ),
-    "it was labelled after kfext's webhook": (gang().held(), {}, names.SUSPENDED, KUEUE.reason),
+    "it was labelled after kfext's webhook": (
+        gang().held(),
+        {},
+        names.SUSPENDED,
+        KUEUE_REFUSAL.reason,
+    ),
     "the namespace did not opt in: not kfext's to show": (
         gang().suspended(),
         {"managed": False},
         None,
-        KUEUE.reason,
+        KUEUE_REFUSAL.reason,
     ),
     "it has whole GPUs": (
         job().worker(1, gpus=1).suspended(),
@@ -415,22 +420,22 @@ def test_the_remembered_use_of_gpus(
         (slot("n", at), CardSharer(f"pod-{at}", **shares)) for at, shares in enumerate(shown)
     )
     view, state = CardView(parts=parts), JobState(busy=before)
-    result = measured(running(gang(), pods=pods, cards=view, state=state))
+    result = use_to_store(running(gang(), pods=pods, cards=view, state=state))
     assert result == want
     again = replace(state, busy=result)
-    assert measured(running(gang(), pods=pods, cards=view, state=again)) == want
+    assert use_to_store(running(gang(), pods=pods, cards=view, state=again)) == want
 
 
 def test_a_pod_that_ends_leaves_the_use_of_gpus_unknown() -> None:
     ends = replace(part(0), uid="pod-0", deleting=True)
     parts = ((slot("n"), CardSharer("pod-0", busy=300)),)
     view = CardView(parts=parts)
-    assert measured(running(gang(), pods=(ends,), cards=view)) == {}
+    assert use_to_store(running(gang(), pods=(ends,), cards=view)) == {}
 
 
 def test_pods_with_parts_of_gpus_are_deleted_where_other_pods_are_ungated() -> None:
     whole = pod(job().worker(gpus=1).build(), "worker", 0, gated=True)
-    assert ungated(JobState(), [whole]) == Ungate((whole,))
-    step = ungated(JobState(), [part(0), whole])
+    assert ungate_unplaced(JobState(), [whole]) == Ungate((whole,))
+    step = ungate_unplaced(JobState(), [part(0), whole])
     assert isinstance(step, DeleteUnbound)
     assert step.pods == (part(0),)
