@@ -1,4 +1,4 @@
-"""Jobs and pods that share GPUs: which are refused, and the part that replaces a whole GPU."""
+"""Jobs and pods that share GPUs: refusals, the part that replaces a whole GPU, and the hook."""
 
 import subprocess
 from copy import deepcopy
@@ -33,7 +33,7 @@ PART: Raw = {"name": "side", "resources": {"limits": {"kfext.dev/gpu-1": "50"}}}
 CARDS = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 
 
-def of_gpus(gpus: int, **container: Any) -> Raw:
+def gpu_container(gpus: int, **container: Any) -> Raw:
     """A container with a limit of GPUs."""
     limits = {"limits": {names.NATIVE_GPU: gpus}}
     return {"name": "pytorch", "image": "trainer", "resources": limits, **container}
@@ -45,85 +45,96 @@ def amounts(**stated: Any) -> Raw:
     return {"name": "pytorch", "resources": resources}
 
 
-def asking(gpus: int = 1, replicas: int = 1, **pod: Any) -> Raw:
-    """A replica type with a container that asks for GPUs."""
-    return replica(replicas, **{"containers": [of_gpus(gpus)], **pod})
+def gpu_replica(gpus: int = 1, replicas: int = 1, **pod: Any) -> Raw:
+    """A replica type with a container that requests GPUs."""
+    return replica(replicas, **{"containers": [gpu_container(gpus)], **pod})
 
 
-def asked(annotations: Raw, *, kind: str = "PyTorchJob", **more: Any) -> Raw:
-    """A job with these annotations: of one worker with a GPU, unless `specs` are given."""
-    return job(kind, annotations=annotations, **{"specs": {"Worker": asking()}, **more})
+def sharing_job(annotations: Raw, *, kind: str = "PyTorchJob", **more: Any) -> Raw:
+    """A job with these annotations; without `specs`, of one worker with a GPU."""
+    return job(kind, annotations=annotations, **{"specs": {"Worker": gpu_replica()}, **more})
 
 
-def workers(annotations: Raw, **pod: Any) -> Raw:
-    return asked(annotations, specs={"Worker": asking(**pod)})
+def worker_job(annotations: Raw, **pod: Any) -> Raw:
+    return sharing_job(annotations, specs={"Worker": gpu_replica(**pod)})
 
 
-def managed_by_another() -> Raw:
-    return asked(SHARE, run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})
+def managed_elsewhere() -> Raw:
+    return sharing_job(SHARE, run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})
 
 
 REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
-    "Kueue starts it": (asked(SHARE, labels={names.KUEUE_QUEUE: "q"}), "Kueue starts this job"),
-    "its number of replicas may change": (asked({**HIGH, names.ELASTIC: "1-2"}), names.ELASTIC),
-    "it states that it has no GPU": (workers(SHARE, gpus=0), "the job has no GPUs"),
+    "Kueue starts it": (
+        sharing_job(SHARE, labels={names.KUEUE_QUEUE: "q"}),
+        "Kueue starts this job",
+    ),
+    "its number of replicas may change": (
+        sharing_job({**HIGH, names.ELASTIC: "1-2"}),
+        names.ELASTIC,
+    ),
+    "it states that it has no GPU": (worker_job(SHARE, gpus=0), "the job has no GPUs"),
     "only types that keep whole GPUs": (
-        asked(HIGH, specs={"Master": asking(2), "Worker": asking(3)}),
+        sharing_job(HIGH, specs={"Master": gpu_replica(2), "Worker": gpu_replica(3)}),
         "asks for nvidia.com/gpu: 2",
     ),
-    "no type has a GPU": (asked(SHARE, specs={"Worker": replica(1)}), "the job has no GPUs"),
+    "no type has a GPU": (sharing_job(SHARE, specs={"Worker": replica(1)}), "the job has no GPUs"),
     "the only type with a GPU has no replicas": (
-        asked(SHARE, specs={"Master": replica(1), "Worker": asking(replicas=0)}),
+        sharing_job(SHARE, specs={"Master": replica(1), "Worker": gpu_replica(replicas=0)}),
         "the job has no GPUs",
     ),
-    "a replica has two GPUs": (workers(SHARE, gpus=2), "asks for nvidia.com/gpu: 2"),
+    "a replica has two GPUs": (worker_job(SHARE, gpus=2), "asks for nvidia.com/gpu: 2"),
     "two containers have a GPU each": (
-        workers(SHARE, containers=[of_gpus(1), of_gpus(1, name="side")]),
+        worker_job(SHARE, containers=[gpu_container(1), gpu_container(1, name="side")]),
         "asks for nvidia.com/gpu in 2 containers; allowed: ",
     ),
     "a replica has half of a GPU": (
-        workers(SHARE, containers=[amounts(limits="500m")]),
+        worker_job(SHARE, containers=[amounts(limits="500m")]),
         "asks for nvidia.com/gpu: 500m in limits and none in requests; allowed: ",
     ),
     "its request is not its limit": (
-        workers(SHARE, containers=[amounts(limits=2, requests=1)]),
+        worker_job(SHARE, containers=[amounts(limits=2, requests=1)]),
         "asks for nvidia.com/gpu: 2 in limits and 1 in requests; allowed: ",
     ),
     "it has no limit": (
-        workers(SHARE, containers=[amounts(requests=1)]),
+        worker_job(SHARE, containers=[amounts(requests=1)]),
         "asks for nvidia.com/gpu: none in limits and 1 in requests; allowed: ",
     ),
     "the pod itself has the GPU": (
-        workers(SHARE, containers=[{"name": "pytorch"}], resources=amounts(limits=1)["resources"]),
+        worker_job(
+            SHARE, containers=[{"name": "pytorch"}], resources=amounts(limits=1)["resources"]
+        ),
         "asks for nvidia.com/gpu at the level of the pod; allowed: ",
     ),
     "it requests a part by its name": (
-        workers(SHARE, containers=[of_gpus(1), PART]),
+        worker_job(SHARE, containers=[gpu_container(1), PART]),
         "asks for kfext.dev/gpu-1 itself",
     ),
     "an init container has the GPU": (
-        workers(SHARE, initContainers=[of_gpus(1, name="first")]),
+        worker_job(SHARE, initContainers=[gpu_container(1, name="first")]),
         "init container",
     ),
     "it claims devices by DRA": (
-        workers(SHARE, resourceClaims=[{"name": "card", "resourceClaimName": "card"}]),
+        worker_job(SHARE, resourceClaims=[{"name": "card", "resourceClaimName": "card"}]),
         "has resourceClaims",
     ),
     "it sets its visible GPUs itself": (
-        workers(SHARE, containers=[of_gpus(1, env=[CARDS])]),
+        worker_job(SHARE, containers=[gpu_container(1, env=[CARDS])]),
         "NVIDIA_VISIBLE_DEVICES",
     ),
-    "its template names the node": (workers(SHARE, nodeName="n"), "names its node (nodeName: 'n')"),
-    "a low job of several ranks": (workers(SHARE, replicas=2), "a job of 2 pods cannot"),
+    "its template names the node": (
+        worker_job(SHARE, nodeName="n"),
+        "names its node (nodeName: 'n')",
+    ),
+    "a low job of several ranks": (worker_job(SHARE, replicas=2), "a job of 2 pods cannot"),
     "a low job with another rank without a GPU": (
-        asked(SHARE, specs={"Master": replica(1), "Worker": asking()}),
+        sharing_job(SHARE, specs={"Master": replica(1), "Worker": gpu_replica()}),
         "a job of 2 pods cannot",
     ),
-    "a low TFJob": (asked(SHARE, kind="TFJob"), "a TFJob cannot"),
-    "another system runs it": (managed_by_another(), "runPolicy.managedBy"),
-    "another scheduler places it": (workers(HIGH, schedulerName="volcano"), "scheduler volcano"),
-    "it has more pods than kfext places": (workers(HIGH, replicas=MOST_PODS + 1), "10001 pods"),
-    "its template is beyond a bound": (workers(HIGH, tolerations=[{}] * 65), "65 tolerations"),
+    "a low TFJob": (sharing_job(SHARE, kind="TFJob"), "a TFJob cannot"),
+    "another system runs it": (managed_elsewhere(), "runPolicy.managedBy"),
+    "another scheduler places it": (worker_job(HIGH, schedulerName="volcano"), "scheduler volcano"),
+    "it has more pods than kfext places": (worker_job(HIGH, replicas=MOST_PODS + 1), "10001 pods"),
+    "its template is beyond a bound": (worker_job(HIGH, tolerations=[{}] * 65), "65 tolerations"),
 }
 
 
@@ -137,53 +148,61 @@ def test_a_job_that_cannot_share_gpus_is_refused(raw: Raw, why: str) -> None:
 
 
 def test_the_refusal_of_a_job_that_names_its_node_names_the_alternative() -> None:
-    refusal = mutate_job(workers(SHARE, nodeName="n"), CONTEXT).refusal
+    refusal = mutate_job(worker_job(SHARE, nodeName="n"), CONTEXT).refusal
     for part in ("Worker template", "nodeName: 'n'", "allowed: ", "e.g. nodeSelector"):
         assert part in refusal
 
 
-OFF = replace(CONTEXT, namespace=Namespace("", CONTEXT.namespace.labels, {names.COLOCATION: "off"}))
-ALONE = replace(CONTEXT, controller_alive=False)
+COLOCATION_OFF = replace(
+    CONTEXT, namespace=Namespace("", CONTEXT.namespace.labels, {names.COLOCATION: "off"})
+)
+NO_CONTROLLER = replace(CONTEXT, controller_alive=False)
 ALLOWED: dict[str, tuple[Raw, ReviewContext]] = {
-    "a low job of one rank": (asked(SHARE), CONTEXT),
-    "a high job of several ranks": (workers(HIGH, replicas=3), CONTEXT),
-    "a high TFJob": (asked(HIGH, kind="TFJob"), CONTEXT),
+    "a low job of one rank": (sharing_job(SHARE), CONTEXT),
+    "a high job of several ranks": (worker_job(HIGH, replicas=3), CONTEXT),
+    "a high TFJob": (sharing_job(HIGH, kind="TFJob"), CONTEXT),
     "a parameter server without GPUs beside it": (
-        asked(HIGH, kind="TFJob", specs={"PS": replica(1), "Worker": asking(replicas=2)}),
+        sharing_job(
+            HIGH, kind="TFJob", specs={"PS": replica(1), "Worker": gpu_replica(replicas=2)}
+        ),
         CONTEXT,
     ),
     "a job that states that it has none": (
-        asked(HIGH, kind="TFJob", specs={"PS": asking(0), "Worker": asking(replicas=2)}),
+        sharing_job(
+            HIGH, kind="TFJob", specs={"PS": gpu_replica(0), "Worker": gpu_replica(replicas=2)}
+        ),
         CONTEXT,
     ),
     "another type has whole GPUs": (
-        asked(HIGH, specs={"Master": asking(2), "Worker": asking()}),
+        sharing_job(HIGH, specs={"Master": gpu_replica(2), "Worker": gpu_replica()}),
         CONTEXT,
     ),
-    "one GPU that is written in another way": (
-        workers(SHARE, containers=[amounts(limits="1000m", requests=1.0)]),
+    "one GPU, written differently": (
+        worker_job(SHARE, containers=[amounts(limits="1000m", requests=1.0)]),
         CONTEXT,
     ),
     "an init container that requests none": (
-        workers(SHARE, initContainers=[of_gpus(0, name="first")]),
+        worker_job(SHARE, initContainers=[gpu_container(0, name="first")]),
         CONTEXT,
     ),
     "a container without a GPU sets its visible GPUs": (
-        workers(SHARE, containers=[of_gpus(1), {"name": "side", "env": [CARDS]}]),
+        worker_job(SHARE, containers=[gpu_container(1), {"name": "side", "env": [CARDS]}]),
         CONTEXT,
     ),
     "a type that has no GPU names its node": (
-        asked(HIGH, kind="TFJob", specs={"PS": replica(1, nodeName="n"), "Worker": asking()}),
+        sharing_job(
+            HIGH, kind="TFJob", specs={"PS": replica(1, nodeName="n"), "Worker": gpu_replica()}
+        ),
         CONTEXT,
     ),
-    "elasticity is off": (asked({**SHARE, names.ELASTIC: "off"}), CONTEXT),
-    "the controller is away": (asked(SHARE), ALONE),
-    "the namespace switches placement off": (asked(SHARE), OFF),
+    "elasticity is off": (sharing_job({**SHARE, names.ELASTIC: "off"}), CONTEXT),
+    "the controller is away": (sharing_job(SHARE), NO_CONTROLLER),
+    "the namespace switches placement off": (sharing_job(SHARE), COLOCATION_OFF),
 }
 
 
 @pytest.mark.parametrize(("raw", "context"), ALLOWED.values(), ids=ALLOWED)
-def test_other_jobs_are_held_until_they_have_their_parts(raw: Raw, context: ReviewContext) -> None:
+def test_a_job_that_can_share_gpus_is_held(raw: Raw, context: ReviewContext) -> None:
     mutation = mutate_job(raw, context)
     assert not mutation.refusal
     after = jsonpatch.apply_patch(raw, list(mutation.ops))
@@ -194,7 +213,7 @@ def test_other_jobs_are_held_until_they_have_their_parts(raw: Raw, context: Revi
 
 
 def test_a_released_job_may_state_anything_and_its_pods_have_whole_gpus() -> None:
-    raw = workers({**SHARE, names.RELEASED: "ByUser"}, gpus=2)
+    raw = worker_job({**SHARE, names.RELEASED: "ByUser"}, gpus=2)
     mutation = mutate_job(raw, CONTEXT)
     assert not mutation.refusal
     after = jsonpatch.apply_patch(raw, list(mutation.ops))
@@ -204,7 +223,7 @@ def test_a_released_job_may_state_anything_and_its_pods_have_whole_gpus() -> Non
 
 
 def test_a_namespace_that_is_not_managed_is_not_touched() -> None:
-    mutation = mutate_job(workers(SHARE, gpus=2), ReviewContext(controller_alive=True))
+    mutation = mutate_job(worker_job(SHARE, gpus=2), ReviewContext(controller_alive=True))
     assert (mutation.ops, mutation.refusal) == ((), "")
 
 
@@ -218,7 +237,7 @@ BAD: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("written", BAD.values(), ids=BAD)
 def test_G1_a_malformed_setting_is_refused_with_what_is_allowed(written: dict[str, str]) -> None:
-    mutation = mutate_job(asked({**SHARE, **written}), CONTEXT)
+    mutation = mutate_job(sharing_job({**SHARE, **written}), CONTEXT)
     *_, (key, value) = written.items()
     for part in (key, f"'{value}'", "allowed: "):
         assert part in mutation.refusal
@@ -236,9 +255,9 @@ COPIED = {
 }
 
 
-@pytest.mark.parametrize("stated", [{}, SHARE], ids=["nothing", "another share"])
-def test_templates_state_the_settings_of_the_job_and_no_part_that_it_lacks(stated: Raw) -> None:
-    raw = workers(stated, metadata={"annotations": COPIED})
+@pytest.mark.parametrize("stated", [{}, SHARE], ids=["no share", "a different share"])
+def test_templates_get_the_gpu_settings_of_the_job_and_lose_copied_settings(stated: Raw) -> None:
+    raw = worker_job(stated, metadata={"annotations": COPIED})
     after = jsonpatch.apply_patch(raw, list(mutate_job(raw, CONTEXT).ops))
     result = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
     assert {key: value for key, value in result.items() if "gpu" in key} == stated
@@ -251,7 +270,7 @@ TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
 GATE = [{"name": names.GATE}]
 
 
-def limited(number: str = "1", **more: Any) -> Raw:
+def gpu_limits(number: str = "1", **more: Any) -> Raw:
     amounts = {GPU: number, "cpu": "2"}
     return {"name": "pytorch", "resources": {"limits": amounts, "requests": amounts}, **more}
 
@@ -269,11 +288,11 @@ def sharer(
         names.REPLICA_TYPE: type_,
         names.REPLICA_INDEX: index,
     }
-    return pod(annotations=stated, labels=labels, spec={"containers": [limited()], **spec})
+    return pod(annotations=stated, labels=labels, spec={"containers": [gpu_limits()], **spec})
 
 
-def part_of(raw: Raw) -> PodWithShare:
-    """The part; its operations make its spec, and a second review adds none."""
+def checked_part(raw: Raw) -> PodWithShare:
+    """The pod with its part; its operations make its spec, and a second review adds none."""
     before = deepcopy(raw)
     part = with_gpu_share(KIND, raw["metadata"], raw["spec"])
     assert raw == before
@@ -286,33 +305,33 @@ def part_of(raw: Raw) -> PodWithShare:
 
 
 def limits_in(raw: Raw) -> list[Raw]:
-    part = part_of(raw)
+    part = checked_part(raw)
     assert not part.refusal
     return [container.get("resources", {}).get("limits") for container in part.spec["containers"]]
 
 
-def test_the_part_stands_where_the_gpu_stood() -> None:
-    spec = part_of(sharer(containers=[{"name": "side"}, limited()])).spec
+def test_the_part_replaces_the_gpu_in_the_same_container() -> None:
+    spec = checked_part(sharer(containers=[{"name": "side"}, gpu_limits()])).spec
     amounts = {"kfext.dev/gpu-0": "50", "cpu": "2"}
-    side, trains = spec["containers"]
+    side, trainer = spec["containers"]
     assert side == {"name": "side"}
-    assert trains["resources"] == {"limits": amounts, "requests": amounts}
+    assert trainer["resources"] == {"limits": amounts, "requests": amounts}
     assert spec["tolerations"] == [TOLERATION]
 
 
 def test_a_trial_that_katib_has_changed_gets_its_part_beside_the_collector() -> None:
-    changed = collected({"containers": [limited(command=["python3", "train.py"], image="i")]})
-    spec = part_of(sharer(**changed)).spec
-    trains, collector = spec["containers"]
-    assert trains["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}
-    assert trains["command"][-2:] == ["sh", "-c"]  # the hook's shell becomes Katib's
-    assert trains["args"] == changed["containers"][0]["args"]
+    changed = collected({"containers": [gpu_limits(command=["python3", "train.py"], image="i")]})
+    spec = checked_part(sharer(**changed)).spec
+    trainer, collector = spec["containers"]
+    assert trainer["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}
+    assert trainer["command"][-2:] == ["sh", "-c"]  # the hook's shell becomes Katib's
+    assert trainer["args"] == changed["containers"][0]["args"]
     assert collector == changed["containers"][1]
 
 
 def test_no_new_limit_or_request_is_stated() -> None:
     only = {"name": "pytorch", "resources": {"limits": {GPU: "1"}}}
-    result = part_of(sharer(containers=[only])).spec["containers"][0]["resources"]
+    result = checked_part(sharer(containers=[only])).spec["containers"][0]["resources"]
     assert result == {"limits": {"kfext.dev/gpu-0": "50"}}
 
 
@@ -321,29 +340,29 @@ def test_each_replica_gets_the_part_that_was_planned_for_it() -> None:
 
 
 TOLERATED: dict[str, tuple[Any, list[Raw]]] = {
-    "none": (None, [TOLERATION]),
-    "another": ([{"operator": "Exists"}], [{"operator": "Exists"}, TOLERATION]),
-    "kfext's own": ([TOLERATION, {"key": "x"}], [TOLERATION, {"key": "x"}]),
+    "no toleration": (None, [TOLERATION]),
+    "a different toleration": ([{"operator": "Exists"}], [{"operator": "Exists"}, TOLERATION]),
+    "the same toleration": ([TOLERATION, {"key": "x"}], [TOLERATION, {"key": "x"}]),
 }
 
 
 @pytest.mark.parametrize(("stated", "want"), TOLERATED.values(), ids=TOLERATED)
 def test_the_taint_of_gpu_nodes_is_tolerated_once(stated: Any, want: list[Raw]) -> None:
     given = sharer(**({} if stated is None else {"tolerations": stated}))
-    assert part_of(given).spec["tolerations"] == want
+    assert checked_part(given).spec["tolerations"] == want
 
 
 UNTOUCHED: dict[str, Raw] = {
     "it has no GPU": sharer(containers=[{"name": "pytorch"}]),
-    "it states that it has none": sharer(containers=[limited("0")]),
+    "it states that it has none": sharer(containers=[gpu_limits("0")]),
     "it has a part already": sharer(
         containers=[{"name": "x", "resources": {"limits": {"kfext.dev/gpu-0": "50"}}}]
     ),
     "its job was released": sharer({names.RELEASED: "ByUser"}),
-    "its job shares none": pod(annotations={}, spec={"containers": [limited()]}),
-    "its type has two GPUs": sharer({names.GPU_SLOTS: ""}, containers=[limited("2")]),
+    "its job shares none": pod(annotations={}, spec={"containers": [gpu_limits()]}),
+    "its type has two GPUs": sharer({names.GPU_SLOTS: ""}, containers=[gpu_limits("2")]),
     "its type has a GPU in each of two containers": sharer(
-        {names.GPU_SLOTS: ""}, containers=[limited(), limited(name="side")]
+        {names.GPU_SLOTS: ""}, containers=[gpu_limits(), gpu_limits(name="side")]
     ),
 }
 
@@ -357,23 +376,26 @@ def test_other_pods_are_unchanged_but_for_the_gate(raw: Raw) -> None:
 
 
 def test_a_container_that_requests_no_gpu_does_not_count() -> None:
-    assert limits_in(sharer(containers=[limited("0"), limited()]))[0][GPU] == "0"
+    assert limits_in(sharer(containers=[gpu_limits("0"), gpu_limits()]))[0][GPU] == "0"
 
 
 REFUSED: dict[str, tuple[Raw, str]] = {
-    "it has two GPUs": (sharer(containers=[limited("2")]), "asks for nvidia.com/gpu: 2 in limits"),
-    "two containers have one": (sharer(containers=[limited(), limited()]), "in 2 containers"),
+    "it has two GPUs": (
+        sharer(containers=[gpu_limits("2")]),
+        "asks for nvidia.com/gpu: 2 in limits",
+    ),
+    "two containers have one": (sharer(containers=[gpu_limits(), gpu_limits()]), "in 2 containers"),
     "an init container has one too": (
-        sharer(initContainers=[limited()]),
+        sharer(initContainers=[gpu_limits()]),
         "it has an init container that asks for a GPU",
     ),
     "it claims devices by DRA": (sharer(resourceClaims=[{"name": "x"}]), "it has resourceClaims"),
     "it requests a part itself too": (
-        sharer(containers=[limited(), {"resources": {"limits": {"kfext.dev/gpu-3": "50"}}}]),
+        sharer(containers=[gpu_limits(), {"resources": {"limits": {"kfext.dev/gpu-3": "50"}}}]),
         "it asks for kfext.dev/gpu-3 itself",
     ),
     "it sets its visible GPUs itself": (
-        sharer(containers=[limited(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])]),
+        sharer(containers=[gpu_limits(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])]),
         "it sets NVIDIA_VISIBLE_DEVICES",
     ),
     "its job has no plan": (sharer({names.GPU_SLOTS: ""}), "has not placed"),
@@ -390,7 +412,7 @@ REFUSED: dict[str, tuple[Raw, str]] = {
 
 @pytest.mark.parametrize(("raw", "why"), REFUSED.values(), ids=REFUSED)
 def test_a_pod_that_would_not_be_accounted_for_is_refused(raw: Raw, why: str) -> None:
-    part = part_of(raw)
+    part = checked_part(raw)
     assert why in part.refusal
     assert (part.spec, part.operations) == (raw["spec"], ())
     mutation = mutate_pod(raw, controller_alive=True)
@@ -398,16 +420,18 @@ def test_a_pod_that_would_not_be_accounted_for_is_refused(raw: Raw, why: str) ->
     assert mutation.ops == ()
 
 
-HOOKED: dict[str, tuple[Raw, str]] = {
+PRIORITIES: dict[str, tuple[Raw, str]] = {
     "low by default": ({}, "low"),
     "high": ({names.GPU_PRIORITY: "high"}, "high"),
     "a malformed priority": ({names.GPU_PRIORITY: "highest"}, "low"),
 }
 
 
-@pytest.mark.parametrize(("annotations", "want"), HOOKED.values(), ids=HOOKED)
-def test_its_container_is_hooked(annotations: Raw, want: str) -> None:
-    spec = part_of(sharer(annotations)).spec
+@pytest.mark.parametrize(("annotations", "want"), PRIORITIES.values(), ids=PRIORITIES)
+def test_the_hook_in_the_container_gets_the_priority_of_the_job(
+    annotations: Raw, want: str
+) -> None:
+    spec = checked_part(sharer(annotations)).spec
     env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
     assert env["KFEXT_GPU_PRIORITY"] == want
     assert spec["initContainers"][0]["resources"] == spec["containers"][0]["resources"]
@@ -441,7 +465,7 @@ def test_a_pod_beyond_a_bound_is_refused_as_it_could_not_wait() -> None:
     assert "65 tolerations" in mutation.refusal
 
 
-def test_a_part_the_control_file_and_the_host_network_go_together() -> None:
+def test_a_part_the_control_file_and_the_host_network_are_added_together() -> None:
     annotations = {names.PORT_BASE: "20000", names.MIGRATE: "checkpointed"}
     spec = patched(sharer(annotations))["spec"]
     (container,) = spec["containers"]
@@ -495,10 +519,10 @@ odd_sharers = st.builds(
 
 @example(raw=sharer(tolerations="x"))
 @example(raw=sharer(volumes={}, initContainers=3))
-@example(raw=sharer(containers=[limited(volumeMounts="x", env="y")]))
+@example(raw=sharer(containers=[gpu_limits(volumeMounts="x", env="y")]))
 @given(raw=odd_sharers)
 def test_X1_any_pod_is_refused_or_gets_a_valid_patch(raw: Raw) -> None:
-    part = part_of(raw)
+    part = checked_part(raw)
     assert not (part.refusal and part.operations)
 
 
@@ -545,12 +569,16 @@ def test_a_path_of_the_pod_follows_the_path_of_kfext(env: list[Raw], want: list[
     }
 
 
-def test_the_last_of_several_values_counts_as_for_the_kubelet() -> None:
+def test_the_last_of_several_values_counts_as_for_kubelet() -> None:
     (result,) = hooked({"containers": [container(env=[path("/a"), path("/b")])]})["containers"]
     assert result["env"][-2:] == [path("/kfext/hook:/b"), PRIORITY]
 
 
-@pytest.mark.parametrize("env", [None, [BEFORE], [FROM_MAP, AFTER]], ids=["no", "other", "its own"])
+@pytest.mark.parametrize(
+    "env",
+    [None, [BEFORE], [FROM_MAP, AFTER]],
+    ids=["no variables", "other variables", "a PYTHONPATH"],
+)
 def test_a_shell_puts_the_hook_before_an_unknown_path_and_becomes_the_command(
     env: list[Raw] | None,
 ) -> None:
@@ -570,28 +598,28 @@ PATHS = {"unset": ({}, "/kfext/hook"), "set": ({"PYTHONPATH": "/a:/b"}, "/kfext/
 
 
 def test_a_command_without_a_folder_is_found_in_the_image(tmp_path: Path) -> None:
-    own = tmp_path / "tool"
-    own.write_text('#!/bin/sh\necho "own $1"\n')
-    own.chmod(0o755)
-    (found,) = hooked({"containers": [container(command=["tool", "a b"])]})["containers"]
-    # A busybox takes its own programs before the programs of the PATH.
-    script = f"tool() {{ echo taken; }}; {found['command'][3]}"
-    command = ["/bin/sh", "-c", script.replace('exec "$0"', "tool"), *found["command"][4:]]
+    tool = tmp_path / "tool"
+    tool.write_text('#!/bin/sh\necho "own $1"\n')
+    tool.chmod(0o755)
+    (result,) = hooked({"containers": [container(command=["tool", "a b"])]})["containers"]
+    # busybox prefers its built-in programs to the programs in PATH.
+    script = f"tool() {{ echo built-in; }}; {result['command'][3]}"
+    command = ["/bin/sh", "-c", script.replace('exec "$0"', "tool"), *result["command"][4:]]
     environment = {"PATH": f"/nowhere:{tmp_path}"}
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout == "own a b\n"
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert process.stdout == "own a b\n"
 
 
 @pytest.mark.parametrize(("environment", "want"), PATHS.values(), ids=PATHS)
 def test_the_command_of_the_shell_has_the_path_and_its_arguments(
     environment: dict[str, str], want: str
 ) -> None:
-    says = 'echo "$PYTHONPATH"; printf "%s\\n" "$@"'
-    given = container(command=["/bin/sh", "-c", says, "sh", "a b"], args=["$c"])
+    script = 'echo "$PYTHONPATH"; printf "%s\\n" "$@"'
+    given = container(command=["/bin/sh", "-c", script, "sh", "a b"], args=["$c"])
     (result,) = hooked({"containers": [given]})["containers"]
     command = ["/bin/sh", *result["command"][2:], *result["args"]]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout.splitlines() == [want, "a b", "$c"]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines() == [want, "a b", "$c"]
 
 
 UNKNOWN: dict[str, tuple[Any, list[Raw]]] = {
