@@ -417,9 +417,9 @@ RECORDS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "want"), RECORDS.values(), ids=RECORDS.keys())
-def test_which_settings_are_recorded(made: JobBuilder, want: dict[str, str]) -> None:
-    assert record_of(made) == want
+@pytest.mark.parametrize(("builder", "want"), RECORDS.values(), ids=RECORDS.keys())
+def test_which_settings_are_recorded(builder: JobBuilder, want: dict[str, str]) -> None:
+    assert record_of(builder) == want
 
 
 def test_the_recorded_settings_fit_beside_the_rest_of_the_state() -> None:
