@@ -1,4 +1,4 @@
-"""Jobs that request the host network: one in the queue, and one that runs, with its pods."""
+"""Jobs that request the host network: a queued job, and a running job with its pods."""
 
 from typing import Any
 
