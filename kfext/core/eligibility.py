@@ -64,7 +64,7 @@ def _others(job: TrainingJob, pods: Collection[Pod], node_resources: Collection[
     """Return a clause about another scheduler that places a job's pods, or an empty string.
 
     HAMi's scheduler, for example, accounts for nvidia.com/gpumem: no node lists it, but nodes list
-    nvidia.com/gpu of the same domain. Without such a sibling, new nodes may list the resource yet.
+    nvidia.com/gpu of the same domain. Without such a peer, new nodes may list the resource yet.
     """
     placed = {pod.scheduler: "its pods" for pod in pods}
     placed |= {group.scheduler: f"the pods of {group.type}" for group in job.groups}
@@ -73,11 +73,8 @@ def _others(job: TrainingJob, pods: Collection[Pod], node_resources: Collection[
     for group in job.groups:
         for name in sorted(group.requests.keys() - {*node_resources}):
             domain = name.partition("/")[0] + "/"
-            siblings = [n for n in group.requests if n.startswith(domain) and n in node_resources]
-            if siblings:
-                return (
-                    f"no node lists {name} beside {siblings[0]}: another scheduler accounts for it"
-                )
+            if peers := [n for n in group.requests if n.startswith(domain) and n in node_resources]:
+                return f"no node lists {name} beside {peers[0]}: another scheduler accounts for it"
     return ""
 
 

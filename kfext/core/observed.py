@@ -109,13 +109,11 @@ def differences(
     `eligible`: whether a node is eligible for each pod, so that no toleration is missing.
     """
     job = as_written(job) if job.shares_gpus else job
-    words = [
-        _differences_of_type(job, group, pods, plan=plan, eligible=eligible) for group in job.groups
-    ]
+    words = [_differences(job, group, pods, plan=plan, eligible=eligible) for group in job.groups]
     return listed([text for text in words if text], noun="types")
 
 
-def _differences_of_type(
+def _differences(
     job: TrainingJob,
     group: ReplicaGroup,
     pods: Collection[Pod],

@@ -70,7 +70,7 @@ def why_not_shared(job: TrainingJob, *, settings: Settings, verdict: Verdict) ->
 
 
 @dataclass(frozen=True, slots=True)
-class PodWithShare:
+class Sharer:
     """A pod spec with a GPU share and the operations that add it, or the reason for a refusal."""
 
     spec: Raw
@@ -78,26 +78,24 @@ class PodWithShare:
     refusal: str = ""
 
 
-def with_gpu_share(kind: JobKind, metadata: Raw, spec: Raw) -> PodWithShare:
+def with_gpu_share(kind: JobKind, metadata: Raw, spec: Raw) -> Sharer:
     """Return the spec of a pod of a job that shares GPUs, with its GPU share.
 
     A spec that requests no GPU, or several, does not change. A pod without a plan is refused,
     because nothing would account for its share. Its operator tries again.
     """
     if not any(map(asks_for_gpu, (spec, *containers_of(spec)))):
-        return PodWithShare(spec)
+        return Sharer(spec)
     annotations, labels = strings(metadata.get("annotations")), strings(metadata.get("labels"))
     planned = annotations.get(names.GPU_SLOTS, "")
     if not planned and pod_requests(spec).get(NATIVE_GPU, 0) > 1:
-        return PodWithShare(spec)  # pods of its type use whole GPUs
+        return Sharer(spec)  # pods of its type use whole GPUs
     if why := why_no_part(spec):
-        return PodWithShare(spec, refusal=f"it {why}")
+        return Sharer(spec, refusal=f"it {why}")
     replica = replica_of(labels, kind)
     share = part_of(planned, replica.index) if replica else None
     if replica is None or share is None:
-        return PodWithShare(
-            spec, refusal="kfext has not placed the part of a GPU that this pod shares"
-        )
+        return Sharer(spec, refusal="kfext has not placed the part of a GPU that this pod shares")
     position = next(
         position
         for position, container in enumerate(spec["containers"])
@@ -105,7 +103,7 @@ def with_gpu_share(kind: JobKind, metadata: Raw, spec: Raw) -> PodWithShare:
     )
     changed = _with_slot(spec, position, units=share[0], slot=share[1])
     changed = with_hook(changed, position, priority=_priority(annotations))
-    return PodWithShare(changed, tuple(_operations(spec, changed)))
+    return Sharer(changed, tuple(_operations(spec, changed)))
 
 
 def _operations(spec: Raw, changed: Raw) -> Iterator[Operation]:

@@ -57,9 +57,7 @@ def mutate_job(raw: object, context: ReviewContext) -> ReviewResult:
     why_unshared = settings.shares_gpus and why_not_shared(job, settings=settings, verdict=verdict)
     if why_unshared:
         return _refused(settings, names.REASON_SHARE_REFUSED, f"{names.GPU_SHARE}: {why_unshared}")
-    elastic, why_fixed = _made_elastic(
-        job, body, settings=settings, context=context, verdict=verdict
-    )
+    elastic, why_not = _made_elastic(job, body, settings=settings, context=context, verdict=verdict)
     if elastic is not None:
         job, body = elastic.job, elastic.body
     try:
@@ -74,7 +72,7 @@ def mutate_job(raw: object, context: ReviewContext) -> ReviewResult:
             *settings.warnings,
             *warnings(job, body, settings=settings, context=context, verdict=verdict),
             *scaling_warnings(
-                job, settings, verdict=verdict, made_elastic=elastic, why_fixed=why_fixed
+                job, settings, verdict=verdict, made_elastic=elastic, why_fixed=why_not
             ),
         ),
         verdicts=(

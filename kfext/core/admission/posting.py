@@ -70,8 +70,7 @@ def posting(
     """Return the pod spec for a program that posts, and the operations that change it.
 
     A pod does not change if its job did not opt in, if it cannot be rank 0, if it posts elsewhere,
-    or if it has a liveness probe or uses kfext's folders or names of volumes. `authority`: a CA in
-    PEM.
+    or if it has a liveness probe or uses kfext's folders or volume names. `authority`: a CA in PEM.
     """
     trainer = container_named(spec, kind.container)
     labels = strings(metadata.get("labels"))

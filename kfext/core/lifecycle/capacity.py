@@ -67,9 +67,7 @@ def _search(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assign
     if refusal is not None and seconds_to_short_start(situation, refusal) > 0:
         return refusal
     placed = _place(situation, ledger, ignoring=situation.usable_claims)
-    answer = (
-        _place_fewer(situation, ledger, whole=placed) if isinstance(placed, Verdict) else placed
-    )
+    answer = _fewer(situation, ledger, whole=placed) if isinstance(placed, Verdict) else placed
     if not isinstance(answer, NoFit):
         return answer
     reserved, preempting = _reserved(situation, ledger), _after_preemption(situation, ledger)
@@ -130,7 +128,7 @@ def _starts_short(situation: Situation, workers: int, wait: float) -> bool:
     )
 
 
-def _place_fewer(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignment | NoFit:
+def _fewer(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignment | NoFit:
     """Return nodes for as many workers of an elastic job as fit, or a refusal.
 
     `whole`: the refusal of the job with all its workers.

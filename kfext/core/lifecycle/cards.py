@@ -124,7 +124,7 @@ def without_card(situation: Situation) -> Step | None:
     """Return the stop of a job that must leave its GPUs, or None."""
     cards = situation.cards
     if cards.evicted:
-        message = f"the jobs on {_slot_names(cards.evicted)} slowed each other down too much"
+        message = f"the jobs on {_slots(cards.evicted)} slowed each other down too much"
         state, before = situation.state, situation.state.apart
         apart = {**dict.fromkeys(before), **dict.fromkeys(cards.rivals)}
         # A bind resets the strikes, and every evicted job was bound.
@@ -141,9 +141,7 @@ def without_card(situation: Situation) -> Step | None:
         return _back_to_queue(situation, Verdict(REASON_CARD_LOST, _why_lost(cards)))
     limit = situation.placement.bind_timeout
     if lost := [place for place, since in situation.clocks.unreserved.items() if since >= limit]:
-        message = (
-            f"the GPU of {_slot_names(lost)} is no longer reserved, and was not reserved again"
-        )
+        message = f"the GPU of {_slots(lost)} is no longer reserved, and was not reserved again"
         late = Verdict(REASON_CARD_LOST, f"{message} within {limit:g} s")
         return _back_to_queue(situation, late, shunned=lost)
     return None
@@ -168,7 +166,7 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
     limit = situation.placement.bind_timeout
     # A pod may be gated long before it has a node.
     waited = min(situation.clocks.longest_wait(gated), situation.clocks.waited)
-    message = f"waits for the agent to report a GPU for {_slot_names(unready)}"
+    message = f"waits for the agent to report a GPU for {_slots(unready)}"
     if waited < limit:
         verdict = Verdict(REASON_WAITING_FOR_CARD, message)
         return Wait(GATED, verdict, again=limit - waited)
@@ -267,11 +265,10 @@ def _why_lost(cards: CardView) -> str:
     for place, trouble in cards.troubles.items():
         by_trouble.setdefault(trouble, []).append(place)
     causes = [
-        f"{_slot_names(places)} cannot be shared: {trouble}"
-        for trouble, places in by_trouble.items()
+        f"{_slots(places)} cannot be shared: {trouble}" for trouble, places in by_trouble.items()
     ]
     if others := [place for place in cards.lost if place not in cards.troubles]:
-        causes.append(f"the GPU of {_slot_names(others)} is not the GPU that it used")
+        causes.append(f"the GPU of {_slots(others)} is not the GPU that it used")
     return "; ".join(causes)
 
 
@@ -292,7 +289,7 @@ def _back_to_queue(
     return suspend(situation, state.with_excluded(nodes, now=situation.now))
 
 
-def _slot_names(places: Iterable[Place]) -> str:
+def _slots(places: Iterable[Place]) -> str:
     return listed([f"slot {slot} of {node}" for node, slot in places], noun="slots")
 
 

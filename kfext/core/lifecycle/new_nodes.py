@@ -52,7 +52,7 @@ GIVE_UP_SECONDS = 1200.0
 and then try again."""
 NO_PROGRESS_SECONDS = 300.0
 """The time without progress after which an ask with some new nodes ends."""
-_LONGEST_REFUSAL = 256
+_LONGEST = 256  # characters of a refusal
 _FIRST_PAUSE, _LONGEST_PAUSE = 300.0, 2400.0
 """The pause after an ask that brought too few nodes; it doubles each time, up to the longest."""
 MOST_PLACEHOLDERS = 500
@@ -69,7 +69,7 @@ def queued_ask(
     """
     is_open, job = situation.has_open_ask, situation.job
     if not (situation.may_ask and why.reason in (_STAYS_OPEN if is_open else LACKS_NODES)):
-        return close_ask(situation)
+        return end_ask(situation)
     if is_open:
         return _wait_for_nodes(situation, why, QUEUED)
     if wait := _before_ask(situation, why, expected):
@@ -83,7 +83,7 @@ def _before_ask(situation: Situation, why: Verdict, expected: Callable[[], float
     if never := _why_never(situation.job):
         verdict = Verdict(REASON_NO_NEW_NODES, f"{why.message}; {never}")
         return Wait(QUEUED, verdict, lacks=why.reason)
-    if pause := _pause(situation, why, QUEUED) or _wait_before_ask(situation, why, expected):
+    if pause := _pause(situation, why, QUEUED) or _too_soon(situation, why, expected):
         return pause
     turn = situation.context.nodes.turn()
     verdict = Verdict(REASON_WAITING_FOR_NODES, f"{why.message}; {turn}")
@@ -111,7 +111,7 @@ def members_ask(situation: Situation, why: Verdict, *, gated: int, waited: float
     constraints = (group.constraints for group in situation.job.groups)
     helps = why.reason in LACKS_NODES and not on_one_node(constraints, situation.limits)
     if not (situation.may_ask and helps):
-        return close_ask(situation)
+        return end_ask(situation)
     if situation.has_open_ask:
         return _wait_for_nodes(situation, why, GATED)
     if _pause_left(situation) or situation.context.nodes.turn():
@@ -152,7 +152,7 @@ def limit_wait(situation: Situation, wait: Wait) -> Step:
     return replace(wait, again=remaining if wait.again is None else min(remaining, wait.again))
 
 
-def close_ask(situation: Situation) -> SaveState | None:
+def end_ask(situation: Situation) -> SaveState | None:
     """Return the step that closes the open ask of a job that needs no nodes, or None."""
     return SaveState(without_ask(situation.state)) if situation.has_open_ask else None
 
@@ -197,9 +197,7 @@ def _give_up(situation: Situation, view: NodeView) -> SaveState:
     came = f"{nodes(view.came)} came" if view.came else "no node came"
     message = f"{came}, and {view.wanted - view.bound} of {pods(view.wanted)} have no capacity"
     if view.refused:
-        message = (
-            f"the API server refuses its placeholders: {cut(view.refused, most=_LONGEST_REFUSAL)}"
-        )
+        message = f"the API server refuses its placeholders: {cut(view.refused, most=_LONGEST)}"
     state = replace(situation.state, reason=REASON_NO_NEW_NODES, message=message)
     state = replace(state, ask=NodeAsk(number, again_at=situation.now + pause))
     return SaveState(state, verdict=Verdict(REASON_NO_NEW_NODES, message), warns=True)
@@ -219,9 +217,7 @@ def _pause_left(situation: Situation) -> float:
     return seconds_until(ask.again_at, now=situation.now, longest=_LONGEST_PAUSE) if ask else 0.0
 
 
-def _wait_before_ask(
-    situation: Situation, why: Verdict, expected: Callable[[], float]
-) -> Wait | None:
+def _too_soon(situation: Situation, why: Verdict, expected: Callable[[], float]) -> Wait | None:
     after, waited = ASK_SECONDS, situation.in_line
     if why.reason != REASON_NO_ROOM and not situation.restricted:
         after, waited = HOPELESS_SECONDS, situation.clocks.never_fits

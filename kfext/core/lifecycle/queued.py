@@ -23,13 +23,7 @@ from kfext.core.lifecycle.capacity import (
 )
 from kfext.core.lifecycle.cards import KUEUE_REFUSAL, slots_for, with_last_attempt
 from kfext.core.lifecycle.network import place_on_network, release_queued
-from kfext.core.lifecycle.new_nodes import (
-    LACKS_NODES,
-    close_ask,
-    queued_ask,
-    why_unheld,
-    without_ask,
-)
+from kfext.core.lifecycle.new_nodes import LACKS_NODES, end_ask, queued_ask, why_unheld, without_ask
 from kfext.core.lifecycle.patience import FORESEEN, STRIKES
 from kfext.core.lifecycle.situation import Situation, queued_since
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
@@ -402,7 +396,7 @@ def _ask(
     if not (situation.context.autoscaler or situation.has_open_ask):
         return None
     if situation.context.held or (requested is None and why.reason != REASON_WAITING_FOR_OPERATOR):
-        return close_ask(situation)
+        return end_ask(situation)
     return queued_ask(
         situation,
         why,

@@ -128,9 +128,7 @@ def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -
     job = situation.job
     due, timeout = due_pods(job, live), situation.placement.create_timeout
     if situation.failed_on and job.being_created:
-        return SaveState(
-            situation.state
-        )  # removes the nodes from the templates, so new pods are gated
+        return SaveState(situation.state)  # its templates lose the nodes, so new pods are gated
     complete = bool(spare.absent) and _is_created(live, situation.clocks.quiet, timeout=timeout)
     if len(live) < due and not complete:
         return _incomplete(situation, live, due=due)

@@ -18,9 +18,8 @@ from kfext.model.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Write nothing.
+    """Write nothing. A `phase` of None means that kfext does not handle the job.
 
-    `phase`: the phase of the job; None means that kfext does not handle it.
     `again`: the seconds until the next decision if no event comes; None means no limit.
     `lacks`: why a job that waits for new nodes does not fit, as a reason.
     """
@@ -257,18 +256,14 @@ def pod_writes(step: Step, job: TrainingJob) -> list[tuple[Pod, Change]]:
     writes: list[tuple[Pod, Change]]
     match step:
         case Pin(pins):
-            writes = [
-                (pod, pod_patch.pin(pod, node, share=step.share_of(pod))) for pod, node in pins
-            ]
+            writes = [(pod, pod_patch.pin(pod, to, share=step.share_of(pod))) for pod, to in pins]
         case Ungate(pods):
             writes = [(pod, pod_patch.ungate(pod)) for pod in pods]
         case RequestCheckpoint(pods, number):
             writes = [(pod, pod_patch.request_patch(pod, number)) for pod in pods]
         case Resize(sizes):
             container = job.kind.container
-            writes = [
-                (pod, pod_patch.resize(pod, size, container=container)) for pod, size in sizes
-            ]
+            writes = [(pod, pod_patch.resize(pod, to, container=container)) for pod, to in sizes]
         case DeleteUnbound(pods=pods) | Release(pods=pods) | RestartWorkers(pods=pods):
             writes = [(pod, None) for pod in pods]
         case Unsuspend() | Replan() | Suspend() | ForgetPlan() | Rescale() | SaveState() | Wait():

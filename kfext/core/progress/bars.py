@@ -42,8 +42,7 @@ class Bars:
     def trust(self, bar: Position) -> bool:
         """Return whether the bar above a measure counts the steps of the training; forget the bar.
 
-        The first such bar is unfinished, or has the title of a training. Later bars must have the
-        same end.
+        The first such bar is unfinished, or has the title of a training. Later bars share its end.
         """
         self.last = None
         unfinished = bar.step is not None and bar.step < (bar.steps or 0)

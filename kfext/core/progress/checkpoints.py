@@ -299,7 +299,7 @@ class CheckpointLog:
         self.seen = Checkpoints()
         self._begun: tuple[SaveBegun, float, int | None] | None = None
         self._early: tuple[Complete, float, int | None] | None = None
-        self._last_message = ""
+        self._message = ""
 
     def read_line(self, line: LogLine, *, step: int | None, now: float) -> None:
         """Read a line. `step`: the present step; `now`: the time of the reader, in epoch seconds.
@@ -332,7 +332,7 @@ class CheckpointLog:
         its save. If that line is missing, the checkpoint counts only if the log shows no step after
         it. A repeated message about a numbered checkpoint is a status line about an old checkpoint.
         """
-        if checkpoint.message == self._last_message and checkpoint.is_numbered:
+        if checkpoint.message == self._message and checkpoint.is_numbered:
             return
         begun = self._begun
         if begun is not None and begun[0].form is checkpoint.form:
@@ -352,8 +352,7 @@ class CheckpointLog:
 
     def _count(self, checkpoint: Complete, at: float, step: int | None) -> None:
         if self.seen.saved is None or at >= self.seen.saved:
-            self.seen = replace(self.seen, saved=at, step=step)
-            self._last_message = checkpoint.message
+            self.seen, self._message = replace(self.seen, saved=at, step=step), checkpoint.message
 
     def advance(self, step: int | None) -> None:
         """Record that the log shows a step: all ranks have finished earlier writes by then."""
@@ -363,4 +362,4 @@ class CheckpointLog:
 
     def record_restart(self) -> None:
         """Record that the job started again: a checkpoint that was being written may be broken."""
-        self._begun, self._early, self._last_message = None, None, ""
+        self._begun, self._early, self._message = None, None, ""

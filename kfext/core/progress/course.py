@@ -180,8 +180,7 @@ class GrowthList:
 _PACES = 64
 """The most pairs of time and step for the rate of a job."""
 _RECENT, _VALUES = 40, 3
-"""The recent lines that show how often a measure is printed; the different values that prove a
-guessed measure."""
+"""The lines that show how often a measure is printed; the different values that prove a guess."""
 _RARE = {False: 10, True: 4}
 """A measure on so many times fewer lines than the most frequent measure does not show the training.
 The key: whether it is an accuracy."""
@@ -210,7 +209,7 @@ class Course:
         self._reported: float | None = None
         self._recent: deque[tuple[str, float]] = deque(maxlen=_RECENT)
         self._steps = Steps()
-        self._unmeasured = Steps()
+        self._others = Steps()
         self._pace: deque[tuple[float, int]] = deque(maxlen=_PACES)
         self._rate_from = -math.inf
 
@@ -232,9 +231,7 @@ class Course:
     @property
     def _last(self) -> Step | None:
         """The last step in lines with measures, or else in other lines that name a step."""
-        return (
-            self._steps.last if self.metric or not self._unmeasured.moved else self._unmeasured.last
-        )
+        return self._steps.last if self.metric or not self._others.moved else self._others.last
 
     @property
     def better(self) -> Better | None:
@@ -261,7 +258,7 @@ class Course:
             if line.position.known:
                 self._steps.add_position(line.position)
             if not self.metric and _names_a_step(line.position):
-                self._unmeasured.step_at(line.position)
+                self._others.step_at(line.position)
             return
         stated = min(at, now)
         self.at = at = self._in_order(stated, now)
@@ -309,7 +306,7 @@ class Course:
         """Compute the rate only from this time on, because the size of the job changed."""
         self._rate_from = at
 
-    def end_of_silence(self, *, since: float, after: float) -> float | None:
+    def resumed_at(self, *, since: float, after: float) -> float | None:
         """Return the end of the longest silence between steps, in epoch seconds, or None.
 
         A silence counts if it began at `since` or later and ended after `after`, in epoch seconds.

@@ -43,16 +43,14 @@ _NUMBER_FIRST = re.compile(
     r"(?<![\w./])第? ?(\d{1,9}(?: ?/ ?\d{1,9})?)"
     r"(?: ?个?(轮次?|步|批次?|エポック|ステップ|에폭|스텝)|(epoch|step|iter)(?=[:\s,\]]))"
 )
-_DECIMAL_COMMA = re.compile(
-    r"(?<=[=: ])(0|[1-9]\d{0,4}(?!,\d{3}(?!\d))),(\d{1,8})(?=[\s;|)\]%]|,\s|$)"
-)
+_COMMA = re.compile(r"(?<=[=: ])(0|[1-9]\d{0,4}(?!,\d{3}(?!\d))),(\d{1,8})(?=[\s;|)\]%]|,\s|$)")
 
 
 def normalise(line: str) -> str:
     """Return a line with `epoch 3` instead of `3epoch`, and with points for decimal commas."""
     if not line.isascii() or "epoch" in line:
         line = _NUMBER_FIRST.sub(lambda match: f" {match[2] or match[3]} {match[1]} ", line)
-    return _DECIMAL_COMMA.sub(r"\1.\2", line) if "," in line else line
+    return _COMMA.sub(r"\1.\2", line) if "," in line else line
 
 
 _NUMBER = (

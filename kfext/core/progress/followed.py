@@ -185,9 +185,7 @@ class Followed:
         if why.reason == names.REASON_LOG_FORBIDDEN or self.failures >= _UNAVAILABLE_READS:
             self._failed = why
 
-    def record_cpu(
-        self, cores: float | None, *, share: float | None, why: Verdict | None = None
-    ) -> None:
+    def use(self, cores: float | None, *, share: float | None, why: Verdict | None = None) -> None:
         """Record the cores in use and their share of the nodes' cores, or why they are unknown.
 
         Pending values are shown as unknown only after several rounds.

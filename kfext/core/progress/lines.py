@@ -204,13 +204,7 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
     bar = next((field for field in numbers if field.bar), None)
     if step and bar and not step.end and epoch is None:
         step = step._replace(end=bar.end)
-    elif (
-        step
-        and bar
-        and step.end
-        and bar.end != step.end
-        and numbers[numbers.index(bar) - 1] is step
-    ):
+    elif step and bar and step.end not in {"", bar.end} and numbers[numbers.index(bar) - 1] is step:
         epoch, step, whole = step, bar, False  # `Episode [3/20]: 10%|# | 5/50`
     elif step is None:
         step, whole = _unnamed(numbers, epoch, measured=measured)
@@ -273,11 +267,8 @@ def _pair(numbers: Sequence[Field]) -> tuple[Field | None, Field | None, int | N
         if not (step.joined and (step.opened or epoch.after in {",", "|"})) or step.name:
             continue
         phase = _last_word(epoch) in _TRAINING
-        if (
-            step.end
-            and _counts(step)
-            and (phase or (epoch.opened and epoch.end and not epoch.name))
-        ):
+        alone = epoch.opened and epoch.end and not epoch.name
+        if step.end and _counts(step) and (phase or alone):
             return epoch, step, 0 if epoch.end or not epoch.opened else None
         ends = epoch.after + step.after
         if epoch.first and ends == (",]" if epoch.opened else "||"):
@@ -290,8 +281,7 @@ def _unnamed(
 ) -> tuple[Field | None, bool | None]:
     """Return the step without a name, and whether it counts over the run.
 
-    It follows the epoch; or is a bar, a fraction at the beginning or in brackets, or a first
-    `[10]`.
+    It follows the epoch, is a bar or a fraction at the beginning or in brackets, or a first `[10]`.
     """
     fractions = [
         field

@@ -49,7 +49,7 @@ class Steps:
         self._bars = Bars()
         self._first: int | None = None
         self._epochs_end: int | None = None
-        self._fractional_epochs = False
+        self._fractions = False
         self._whole: bool | None = None
         self._place: Place | None = None
         self._abandoned: Place | None = None
@@ -202,7 +202,7 @@ class Steps:
             return _step(int(self._outer.epoch), self._outer.epochs, coarse=True)
         if position.epoch is None:
             return None
-        if self._fractional_epochs:
+        if self._fractions:
             share = position.epoch / self._totals.epochs if self._totals.epochs else math.inf
             steps = self._totals.steps
             return _step(round(share * steps), steps) if steps and share <= 1 else None
@@ -231,7 +231,7 @@ class Steps:
             self._doubtful = count
         if position.epoch is None:
             return
-        self._fractional_epochs |= position.parts
+        self._fractions |= position.parts
         if position.epoch == 0:
             self._first = 0
         elif position.first == 0 and position.epoch == position.epochs:
@@ -300,7 +300,7 @@ class Steps:
         """
         if position.step is None or position.whole is not None:
             return position.whole
-        if position.epoch is None or self._fractional_epochs:
+        if position.epoch is None or self._fractions:
             return None if position.epoch is None else True
         place = self._place
         if place and min(place.order) >= 0 and position.epoch > place.epoch:
@@ -371,12 +371,7 @@ class Steps:
 
     def _in_epochs(self, position: Position) -> Step | None:
         """Return the epoch as the step if the log counts only epochs, or None."""
-        if (
-            position.epoch is None
-            or self._first is None
-            or self._has_steps
-            or self._fractional_epochs
-        ):
+        if position.epoch is None or self._first is None or self._has_steps or self._fractions:
             return None
         return _step(int(position.epoch) + 1 - self._first, self._epochs(position))
 

@@ -27,9 +27,8 @@ LOW, HIGH = "low", "high"
 LONGEST = 512
 """The most characters of an expression."""
 MOST_INSTRUCTIONS = 300
-"""The most instructions of a compiled expression; 30 to 80 are usual. The time of RE2 grows with
-the
-line and with the instructions: a line of 4,096 characters takes at most 6 ms."""
+"""The most instructions of a compiled expression; 30 to 80 are usual. The time of RE2 is in
+proportion to the line and to the instructions: 4,096 characters take at most 6 ms."""
 _MOST_MEMORY = 256 * 1024  # bytes
 _MOST_CLASSES = 4
 """The most Unicode classes, such as \\pL: if case is ignored, each takes 0.25 ms."""

@@ -70,9 +70,9 @@ def record_use(
     cores = [use.cores for use in results if isinstance(use, CpuUse)]
     why = next((use for use in results if isinstance(use, Verdict)), None)
     if why is not None or not cores:
-        followed.record_cpu(None, share=None, why=why)
+        followed.use(None, share=None, why=why)
     else:
-        followed.record_cpu(sum(cores), share=_share(sum(cores), measured, ledger))
+        followed.use(sum(cores), share=_share(sum(cores), measured, ledger))
 
 
 def _share(cores: float, pods: Iterable[Pod], ledger: Ledger) -> float | None:

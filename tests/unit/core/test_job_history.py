@@ -45,7 +45,7 @@ _event = st.tuples(st.sampled_from(KINDS), st.floats(0, 1000), st.integers(0, 9)
 
 
 @given(
-    told=st.lists(_event, min_size=1, max_size=120),
+    events=st.lists(_event, min_size=1, max_size=120),
     why=st.text(max_size=300),
     nodes=st.lists(st.text(max_size=63), max_size=12).map(tuple),
 )

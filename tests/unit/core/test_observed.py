@@ -16,7 +16,7 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quota import parse_quota
 from tests.builders import Raw, job, ledger, node, pod, pods, state_in
 
-BUILDER = job().worker(2, cpu="1", gpus=1).resumed()
+JOB = job().worker(2, cpu="1", gpus=1).resumed()
 TOLERATED = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
 LISTENS = {"initContainers": [
     {"restartPolicy": "Always", "ports": [{"containerPort": 9100, "hostPort": 9100}]},
@@ -27,12 +27,12 @@ def admitted(spec: Raw | None = None, *, cpu: str = "1", gated: bool = True) -> 
     """The pods of the job after admission changed them."""
     resources = {"requests": {"cpu": cpu, "nvidia.com/gpu": "1"}}
     changed = {"containers": [{"resources": resources}], **TOLERATED, **(spec or {})}
-    return pods(BUILDER.build(), gated=gated, spec=changed)
+    return pods(JOB.build(), gated=gated, spec=changed)
 
 
-def state_after(*seen: Pod, plan: Plan | None = None) -> JobState:
+def learn(*seen: Pod, plan: Plan | None = None) -> JobState:
     """The state after these pods were seen, written and read back."""
-    result = observed(BUILDER.build(), seen, JobState(), plan=plan)
+    result = observed(JOB.build(), seen, JobState(), plan=plan)
     return state_in(JobState(observed=result).encode(job_uid="u"))
 
 
@@ -93,26 +93,26 @@ TOLERATIONS: dict[str, tuple[list[Pod], tuple[Toleration, ...]]] = {
 def test_plans_include_tolerations_that_admission_added(
     seen: list[Pod], want: tuple[Toleration, ...]
 ) -> None:
-    state = state_after(*seen)
+    state = learn(*seen)
     assert (state == JobState()) is (want == ())
-    (group,) = as_observed(BUILDER.build(), state).groups
+    (group,) = as_observed(JOB.build(), state).groups
     assert group.constraints.tolerations == want
-    again = observed(as_observed(BUILDER.build(), state), seen, state, plan=None)
+    again = observed(as_observed(JOB.build(), state), seen, state, plan=None)
     assert again == state.observed
 
 
 def test_plans_exclude_a_toleration_that_admission_no_longer_adds() -> None:
-    first = state_after(*admitted({"tolerations": [*GPUS, POOL]}))
-    known = as_observed(BUILDER.build(), first)
+    first = learn(*admitted({"tolerations": [*GPUS, POOL]}))
+    known = as_observed(JOB.build(), first)
     second = JobState(observed=observed(known, admitted(), first, plan=None))
-    assert as_observed(BUILDER.build(), second) == BUILDER.build()
+    assert as_observed(JOB.build(), second) == JOB.build()
 
 
 WITH_POOL = ledger(node("a", gpus=8), node("b", gpus=8, taints=[POOL]))
 
 
 def test_tolerations_are_expected_of_pods_that_were_never_seen_under_their_template() -> None:
-    training_job, other = BUILDER.build(), job().worker(2, cpu="2", gpus=1).resumed().build()
+    training_job, other = JOB.build(), job().worker(2, cpu="2", gpus=1).resumed().build()
     plain = JobState(
         observed=observed(training_job, admitted(), JobState(), plan=None, unchanged=True)
     )
@@ -129,8 +129,8 @@ def test_tolerations_are_expected_of_pods_that_were_never_seen_under_their_templ
 def test_a_job_is_planned_with_its_pods_as_observed(
     seen: list[Pod], want: Mapping[str, Any], message: str
 ) -> None:
-    assert differences(BUILDER.build(), seen, plan=None, eligible=False) == message
-    (group,) = as_observed(BUILDER.build(), state_after(*seen)).groups
+    assert differences(JOB.build(), seen, plan=None, eligible=False) == message
+    (group,) = as_observed(JOB.build(), learn(*seen)).groups
     for key, value in want.items():
         if key in group.requests:
             assert group.requests[key] == value
@@ -155,43 +155,41 @@ def test_quotas_count_the_observed_requests_of_its_pods() -> None:
 
 
 def test_pods_equal_to_their_template_add_nothing() -> None:
-    assert differences(BUILDER.build(), admitted(), plan=None, eligible=False) == ""
-    assert state_after(*admitted()) == JobState()
+    assert differences(JOB.build(), admitted(), plan=None, eligible=False) == ""
+    assert learn(*admitted()) == JobState()
 
 
 def test_a_missing_toleration_is_no_difference_where_a_node_is_eligible() -> None:
-    assert (
-        differences(BUILDER.build(), admitted({"tolerations": []}), plan=None, eligible=True) == ""
-    )
+    assert differences(JOB.build(), admitted({"tolerations": []}), plan=None, eligible=True) == ""
 
 
 def test_only_gated_pods_show_their_requirements() -> None:
-    assert state_after(*admitted({"nodeSelector": {"pool": "x"}}, gated=False)) == JobState()
+    assert learn(*admitted({"nodeSelector": {"pool": "x"}}, gated=False)) == JobState()
 
 
 def test_a_pod_beyond_a_bound_is_not_read_and_shows_nothing() -> None:
     (observed, _) = admitted(cpu="3")
     assert observed.constraints is not None
     beyond = replace(observed, constraints=replace(observed.constraints, excess="30000 containers"))
-    assert state_after(beyond) == JobState()
-    assert differences(BUILDER.build(), [beyond], plan=None, eligible=True) == ""
+    assert learn(beyond) == JobState()
+    assert differences(JOB.build(), [beyond], plan=None, eligible=True) == ""
 
 
 def test_the_largest_pod_of_a_type_counts() -> None:
-    seen = state_after(admitted(cpu="3")[0], admitted(cpu="2")[1])
+    seen = learn(admitted(cpu="3")[0], admitted(cpu="2")[1])
     assert seen.observed["worker"].requests["cpu"] == 3000
 
 
 def test_an_observation_stays_in_the_plans() -> None:
-    state = state_after(*admitted(cpu="3"))
-    once = as_observed(BUILDER.build(), state)
+    state = learn(*admitted(cpu="3"))
+    once = as_observed(JOB.build(), state)
     assert as_observed(once, state) == once
     assert differences(once, admitted(cpu="3"), plan=None, eligible=True) == ""
 
 
 def test_the_first_observation_stays_when_more_is_observed() -> None:
-    first = state_after(*admitted({"tolerations": [], **LISTENS}))
-    known = as_observed(BUILDER.build(), first)
+    first = learn(*admitted({"tolerations": [], **LISTENS}))
+    known = as_observed(JOB.build(), first)
     second = observed(known, admitted({"tolerations": [], **LISTENS}, cpu="3"), first, plan=None)
     assert second["worker"].untolerated
     assert second["worker"].host_ports == (("TCP", 9100),)
@@ -200,11 +198,8 @@ def test_the_first_observation_stays_when_more_is_observed() -> None:
 
 def test_ports_that_only_some_pods_of_a_type_have_are_not_recorded() -> None:
     pods = [admitted(LISTENS)[0], admitted()[1]]
-    assert state_after(*pods) == JobState()
-    assert (
-        differences(BUILDER.build(), pods, plan=None, eligible=True)
-        == "a worker has host port 9100"
-    )
+    assert learn(*pods) == JobState()
+    assert differences(JOB.build(), pods, plan=None, eligible=True) == "a worker has host port 9100"
 
 
 def test_the_ports_that_kfext_assigned_to_pods_are_no_difference() -> None:
@@ -250,7 +245,7 @@ def test_other_differences_are_reported_and_not_stored(spec: Raw, message: str) 
 
 
 def test_after_an_edit_the_template_counts_again() -> None:
-    state = state_after(*admitted(cpu="3"))
+    state = learn(*admitted(cpu="3"))
     edited = job().worker(2, cpu="2", gpus=1).resumed().build()
     assert as_observed(edited, state) == edited
 
@@ -268,7 +263,7 @@ def test_an_observation_too_long_to_store_is_not_stored() -> None:
     names = {f"example.com/{'x' * 50}-{number}": "1" for number in range(40)}
     seen = admitted({"containers": [{"resources": {"requests": names}}]})
     known = {"worker": ObservedPods(template=1, requests={"cpu": 1, "pods": 1})}
-    assert observed(BUILDER.build(), seen, JobState(observed=known), plan=None) == known
+    assert observed(JOB.build(), seen, JobState(observed=known), plan=None) == known
 
 
 def test_a_state_larger_than_kfext_writes_is_ignored() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from e2e.harness.katib import collected
 from kfext import names
-from kfext.core.admission.gpu import PodWithShare, with_gpu_share, with_hook
+from kfext.core.admission.gpu import Sharer, with_gpu_share, with_hook
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.review import ReviewContext
@@ -33,7 +33,7 @@ PART: Raw = {"name": "side", "resources": {"limits": {"kfext.dev/gpu-1": "50"}}}
 CARDS = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 
 
-def gpu_container(gpus: int, **container: Any) -> Raw:
+def with_gpus(gpus: int, **container: Any) -> Raw:
     """A container with a limit of GPUs."""
     limits = {"limits": {names.NATIVE_GPU: gpus}}
     return {"name": "pytorch", "image": "trainer", "resources": limits, **container}
@@ -45,96 +45,85 @@ def amounts(**stated: Any) -> Raw:
     return {"name": "pytorch", "resources": resources}
 
 
-def gpu_replica(gpus: int = 1, replicas: int = 1, **pod: Any) -> Raw:
+def gpu_type(gpus: int = 1, replicas: int = 1, **pod: Any) -> Raw:
     """A replica type with a container that requests GPUs."""
-    return replica(replicas, **{"containers": [gpu_container(gpus)], **pod})
+    return replica(replicas, **{"containers": [with_gpus(gpus)], **pod})
 
 
-def sharing_job(annotations: Raw, *, kind: str = "PyTorchJob", **more: Any) -> Raw:
+def gpu_job(annotations: Raw, *, kind: str = "PyTorchJob", **more: Any) -> Raw:
     """A job with these annotations; without `specs`, of one worker with a GPU."""
-    return job(kind, annotations=annotations, **{"specs": {"Worker": gpu_replica()}, **more})
+    return job(kind, annotations=annotations, **{"specs": {"Worker": gpu_type()}, **more})
 
 
-def worker_job(annotations: Raw, **pod: Any) -> Raw:
-    return sharing_job(annotations, specs={"Worker": gpu_replica(**pod)})
+def workers(annotations: Raw, **pod: Any) -> Raw:
+    return gpu_job(annotations, specs={"Worker": gpu_type(**pod)})
 
 
 def managed_elsewhere() -> Raw:
-    return sharing_job(SHARE, run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})
+    return gpu_job(SHARE, run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})
 
 
 REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
-    "Kueue starts it": (
-        sharing_job(SHARE, labels={names.KUEUE_QUEUE: "q"}),
-        "Kueue starts this job",
-    ),
-    "its number of replicas may change": (
-        sharing_job({**HIGH, names.ELASTIC: "1-2"}),
-        names.ELASTIC,
-    ),
-    "it states that it has no GPU": (worker_job(SHARE, gpus=0), "the job has no GPUs"),
+    "Kueue starts it": (gpu_job(SHARE, labels={names.KUEUE_QUEUE: "q"}), "Kueue starts this job"),
+    "its number of replicas may change": (gpu_job({**HIGH, names.ELASTIC: "1-2"}), names.ELASTIC),
+    "it states that it has no GPU": (workers(SHARE, gpus=0), "the job has no GPUs"),
     "only types that keep whole GPUs": (
-        sharing_job(HIGH, specs={"Master": gpu_replica(2), "Worker": gpu_replica(3)}),
+        gpu_job(HIGH, specs={"Master": gpu_type(2), "Worker": gpu_type(3)}),
         "asks for nvidia.com/gpu: 2",
     ),
-    "no type has a GPU": (sharing_job(SHARE, specs={"Worker": replica(1)}), "the job has no GPUs"),
+    "no type has a GPU": (gpu_job(SHARE, specs={"Worker": replica(1)}), "the job has no GPUs"),
     "the only type with a GPU has no replicas": (
-        sharing_job(SHARE, specs={"Master": replica(1), "Worker": gpu_replica(replicas=0)}),
+        gpu_job(SHARE, specs={"Master": replica(1), "Worker": gpu_type(replicas=0)}),
         "the job has no GPUs",
     ),
-    "a replica has two GPUs": (worker_job(SHARE, gpus=2), "asks for nvidia.com/gpu: 2"),
+    "a replica has two GPUs": (workers(SHARE, gpus=2), "asks for nvidia.com/gpu: 2"),
     "two containers have a GPU each": (
-        worker_job(SHARE, containers=[gpu_container(1), gpu_container(1, name="side")]),
+        workers(SHARE, containers=[with_gpus(1), with_gpus(1, name="side")]),
         "asks for nvidia.com/gpu in 2 containers; allowed: ",
     ),
     "a replica has half of a GPU": (
-        worker_job(SHARE, containers=[amounts(limits="500m")]),
+        workers(SHARE, containers=[amounts(limits="500m")]),
         "asks for nvidia.com/gpu: 500m in limits and none in requests; allowed: ",
     ),
     "its request is not its limit": (
-        worker_job(SHARE, containers=[amounts(limits=2, requests=1)]),
+        workers(SHARE, containers=[amounts(limits=2, requests=1)]),
         "asks for nvidia.com/gpu: 2 in limits and 1 in requests; allowed: ",
     ),
     "it has no limit": (
-        worker_job(SHARE, containers=[amounts(requests=1)]),
+        workers(SHARE, containers=[amounts(requests=1)]),
         "asks for nvidia.com/gpu: none in limits and 1 in requests; allowed: ",
     ),
     "the pod itself has the GPU": (
-        worker_job(
-            SHARE, containers=[{"name": "pytorch"}], resources=amounts(limits=1)["resources"]
-        ),
+        workers(SHARE, containers=[{"name": "pytorch"}], resources=amounts(limits=1)["resources"]),
         "asks for nvidia.com/gpu at the level of the pod; allowed: ",
     ),
     "it requests a part by its name": (
-        worker_job(SHARE, containers=[gpu_container(1), PART]),
+        workers(SHARE, containers=[with_gpus(1), PART]),
         "asks for kfext.dev/gpu-1 itself",
     ),
     "an init container has the GPU": (
-        worker_job(SHARE, initContainers=[gpu_container(1, name="first")]),
+        workers(SHARE, initContainers=[with_gpus(1, name="first")]),
         "init container",
     ),
     "it claims devices by DRA": (
-        worker_job(SHARE, resourceClaims=[{"name": "card", "resourceClaimName": "card"}]),
+        workers(SHARE, resourceClaims=[{"name": "card", "resourceClaimName": "card"}]),
         "has resourceClaims",
     ),
     "it sets its visible GPUs itself": (
-        worker_job(SHARE, containers=[gpu_container(1, env=[CARDS])]),
+        workers(SHARE, containers=[with_gpus(1, env=[CARDS])]),
         "NVIDIA_VISIBLE_DEVICES",
     ),
-    "its template names the node": (
-        worker_job(SHARE, nodeName="n"),
-        "names its node (nodeName: 'n')",
-    ),
-    "a low job of several ranks": (worker_job(SHARE, replicas=2), "a job of 2 pods cannot"),
+    "its template names the node": (workers(SHARE, nodeName="n"), "names its node (nodeName: 'n')"),
+    "a low job of several ranks": (workers(SHARE, replicas=2), "a job of 2 pods cannot"),
     "a low job with another rank without a GPU": (
-        sharing_job(SHARE, specs={"Master": replica(1), "Worker": gpu_replica()}),
+        gpu_job(SHARE, specs={"Master": replica(1), "Worker": gpu_type()}),
         "a job of 2 pods cannot",
     ),
-    "a low TFJob": (sharing_job(SHARE, kind="TFJob"), "a TFJob cannot"),
+    "a low TFJob": (gpu_job(SHARE, kind="TFJob"), "a TFJob cannot"),
     "another system runs it": (managed_elsewhere(), "runPolicy.managedBy"),
-    "another scheduler places it": (worker_job(HIGH, schedulerName="volcano"), "scheduler volcano"),
-    "it has more pods than kfext places": (worker_job(HIGH, replicas=MOST_PODS + 1), "10001 pods"),
-    "its template is beyond a bound": (worker_job(HIGH, tolerations=[{}] * 65), "65 tolerations"),
+    "another scheduler places it": (workers(HIGH, schedulerName="volcano"), "scheduler volcano"),
+    "it has more pods than kfext places": (workers(HIGH, replicas=MOST_PODS + 1), "10001 pods"),
+    "its template is beyond a bound": (workers(HIGH, tolerations=[{}] * 65), "65 tolerations"),
 }
 
 
@@ -148,7 +137,7 @@ def test_a_job_that_cannot_share_gpus_is_refused(raw: Raw, why: str) -> None:
 
 
 def test_the_refusal_of_a_job_that_names_its_node_names_the_alternative() -> None:
-    refusal = mutate_job(worker_job(SHARE, nodeName="n"), CONTEXT).refusal
+    refusal = mutate_job(workers(SHARE, nodeName="n"), CONTEXT).refusal
     for part in ("Worker template", "nodeName: 'n'", "allowed: ", "e.g. nodeSelector"):
         assert part in refusal
 
@@ -158,46 +147,40 @@ COLOCATION_OFF = replace(
 )
 NO_CONTROLLER = replace(CONTEXT, controller_alive=False)
 ALLOWED: dict[str, tuple[Raw, ReviewContext]] = {
-    "a low job of one rank": (sharing_job(SHARE), CONTEXT),
-    "a high job of several ranks": (worker_job(HIGH, replicas=3), CONTEXT),
-    "a high TFJob": (sharing_job(HIGH, kind="TFJob"), CONTEXT),
+    "a low job of one rank": (gpu_job(SHARE), CONTEXT),
+    "a high job of several ranks": (workers(HIGH, replicas=3), CONTEXT),
+    "a high TFJob": (gpu_job(HIGH, kind="TFJob"), CONTEXT),
     "a parameter server without GPUs beside it": (
-        sharing_job(
-            HIGH, kind="TFJob", specs={"PS": replica(1), "Worker": gpu_replica(replicas=2)}
-        ),
+        gpu_job(HIGH, kind="TFJob", specs={"PS": replica(1), "Worker": gpu_type(replicas=2)}),
         CONTEXT,
     ),
     "a job that states that it has none": (
-        sharing_job(
-            HIGH, kind="TFJob", specs={"PS": gpu_replica(0), "Worker": gpu_replica(replicas=2)}
-        ),
+        gpu_job(HIGH, kind="TFJob", specs={"PS": gpu_type(0), "Worker": gpu_type(replicas=2)}),
         CONTEXT,
     ),
     "another type has whole GPUs": (
-        sharing_job(HIGH, specs={"Master": gpu_replica(2), "Worker": gpu_replica()}),
+        gpu_job(HIGH, specs={"Master": gpu_type(2), "Worker": gpu_type()}),
         CONTEXT,
     ),
     "one GPU, written differently": (
-        worker_job(SHARE, containers=[amounts(limits="1000m", requests=1.0)]),
+        workers(SHARE, containers=[amounts(limits="1000m", requests=1.0)]),
         CONTEXT,
     ),
     "an init container that requests none": (
-        worker_job(SHARE, initContainers=[gpu_container(0, name="first")]),
+        workers(SHARE, initContainers=[with_gpus(0, name="first")]),
         CONTEXT,
     ),
     "a container without a GPU sets its visible GPUs": (
-        worker_job(SHARE, containers=[gpu_container(1), {"name": "side", "env": [CARDS]}]),
+        workers(SHARE, containers=[with_gpus(1), {"name": "side", "env": [CARDS]}]),
         CONTEXT,
     ),
     "a type that has no GPU names its node": (
-        sharing_job(
-            HIGH, kind="TFJob", specs={"PS": replica(1, nodeName="n"), "Worker": gpu_replica()}
-        ),
+        gpu_job(HIGH, kind="TFJob", specs={"PS": replica(1, nodeName="n"), "Worker": gpu_type()}),
         CONTEXT,
     ),
-    "elasticity is off": (sharing_job({**SHARE, names.ELASTIC: "off"}), CONTEXT),
-    "the controller is away": (sharing_job(SHARE), NO_CONTROLLER),
-    "the namespace switches placement off": (sharing_job(SHARE), COLOCATION_OFF),
+    "elasticity is off": (gpu_job({**SHARE, names.ELASTIC: "off"}), CONTEXT),
+    "the controller is away": (gpu_job(SHARE), NO_CONTROLLER),
+    "the namespace switches placement off": (gpu_job(SHARE), COLOCATION_OFF),
 }
 
 
@@ -213,7 +196,7 @@ def test_a_job_that_can_share_gpus_is_held(raw: Raw, context: ReviewContext) -> 
 
 
 def test_a_released_job_may_state_anything_and_its_pods_have_whole_gpus() -> None:
-    raw = worker_job({**SHARE, names.RELEASED: "ByUser"}, gpus=2)
+    raw = workers({**SHARE, names.RELEASED: "ByUser"}, gpus=2)
     mutation = mutate_job(raw, CONTEXT)
     assert not mutation.refusal
     after = jsonpatch.apply_patch(raw, list(mutation.ops))
@@ -223,7 +206,7 @@ def test_a_released_job_may_state_anything_and_its_pods_have_whole_gpus() -> Non
 
 
 def test_a_namespace_that_is_not_managed_is_not_touched() -> None:
-    mutation = mutate_job(worker_job(SHARE, gpus=2), ReviewContext(controller_alive=True))
+    mutation = mutate_job(workers(SHARE, gpus=2), ReviewContext(controller_alive=True))
     assert (mutation.ops, mutation.refusal) == ((), "")
 
 
@@ -237,7 +220,7 @@ BAD: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("written", BAD.values(), ids=BAD)
 def test_G1_a_malformed_setting_is_refused_with_what_is_allowed(written: dict[str, str]) -> None:
-    mutation = mutate_job(sharing_job({**SHARE, **written}), CONTEXT)
+    mutation = mutate_job(gpu_job({**SHARE, **written}), CONTEXT)
     *_, (key, value) = written.items()
     for part in (key, f"'{value}'", "allowed: "):
         assert part in mutation.refusal
@@ -257,7 +240,7 @@ COPIED = {
 
 @pytest.mark.parametrize("stated", [{}, SHARE], ids=["no share", "a different share"])
 def test_templates_get_the_gpu_settings_of_the_job_and_lose_copied_settings(stated: Raw) -> None:
-    raw = worker_job(stated, metadata={"annotations": COPIED})
+    raw = workers(stated, metadata={"annotations": COPIED})
     after = jsonpatch.apply_patch(raw, list(mutate_job(raw, CONTEXT).ops))
     result = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
     assert {key: value for key, value in result.items() if "gpu" in key} == stated
@@ -270,7 +253,7 @@ TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
 GATE = [{"name": names.GATE}]
 
 
-def gpu_limits(number: str = "1", **more: Any) -> Raw:
+def limited(number: str = "1", **more: Any) -> Raw:
     amounts = {GPU: number, "cpu": "2"}
     return {"name": "pytorch", "resources": {"limits": amounts, "requests": amounts}, **more}
 
@@ -288,10 +271,10 @@ def sharer(
         names.REPLICA_TYPE: type_,
         names.REPLICA_INDEX: index,
     }
-    return pod(annotations=stated, labels=labels, spec={"containers": [gpu_limits()], **spec})
+    return pod(annotations=stated, labels=labels, spec={"containers": [limited()], **spec})
 
 
-def checked_part(raw: Raw) -> PodWithShare:
+def part_in(raw: Raw) -> Sharer:
     """The pod with its part; its operations make its spec, and a second review adds none."""
     before = deepcopy(raw)
     part = with_gpu_share(KIND, raw["metadata"], raw["spec"])
@@ -305,13 +288,13 @@ def checked_part(raw: Raw) -> PodWithShare:
 
 
 def limits_in(raw: Raw) -> list[Raw]:
-    part = checked_part(raw)
+    part = part_in(raw)
     assert not part.refusal
     return [container.get("resources", {}).get("limits") for container in part.spec["containers"]]
 
 
 def test_the_part_replaces_the_gpu_in_the_same_container() -> None:
-    spec = checked_part(sharer(containers=[{"name": "side"}, gpu_limits()])).spec
+    spec = part_in(sharer(containers=[{"name": "side"}, limited()])).spec
     amounts = {"kfext.dev/gpu-0": "50", "cpu": "2"}
     side, trainer = spec["containers"]
     assert side == {"name": "side"}
@@ -320,8 +303,8 @@ def test_the_part_replaces_the_gpu_in_the_same_container() -> None:
 
 
 def test_a_trial_that_katib_has_changed_gets_its_part_beside_the_collector() -> None:
-    changed = collected({"containers": [gpu_limits(command=["python3", "train.py"], image="i")]})
-    spec = checked_part(sharer(**changed)).spec
+    changed = collected({"containers": [limited(command=["python3", "train.py"], image="i")]})
+    spec = part_in(sharer(**changed)).spec
     trainer, collector = spec["containers"]
     assert trainer["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}
     assert trainer["command"][-2:] == ["sh", "-c"]  # the hook's shell becomes Katib's
@@ -331,7 +314,7 @@ def test_a_trial_that_katib_has_changed_gets_its_part_beside_the_collector() -> 
 
 def test_no_new_limit_or_request_is_stated() -> None:
     only = {"name": "pytorch", "resources": {"limits": {GPU: "1"}}}
-    result = checked_part(sharer(containers=[only])).spec["containers"][0]["resources"]
+    result = part_in(sharer(containers=[only])).spec["containers"][0]["resources"]
     assert result == {"limits": {"kfext.dev/gpu-0": "50"}}
 
 
@@ -349,20 +332,20 @@ TOLERATED: dict[str, tuple[Any, list[Raw]]] = {
 @pytest.mark.parametrize(("stated", "want"), TOLERATED.values(), ids=TOLERATED)
 def test_the_taint_of_gpu_nodes_is_tolerated_once(stated: Any, want: list[Raw]) -> None:
     given = sharer(**({} if stated is None else {"tolerations": stated}))
-    assert checked_part(given).spec["tolerations"] == want
+    assert part_in(given).spec["tolerations"] == want
 
 
 UNTOUCHED: dict[str, Raw] = {
     "it has no GPU": sharer(containers=[{"name": "pytorch"}]),
-    "it states that it has none": sharer(containers=[gpu_limits("0")]),
+    "it states that it has none": sharer(containers=[limited("0")]),
     "it has a part already": sharer(
         containers=[{"name": "x", "resources": {"limits": {"kfext.dev/gpu-0": "50"}}}]
     ),
     "its job was released": sharer({names.RELEASED: "ByUser"}),
-    "its job shares none": pod(annotations={}, spec={"containers": [gpu_limits()]}),
-    "its type has two GPUs": sharer({names.GPU_SLOTS: ""}, containers=[gpu_limits("2")]),
+    "its job shares none": pod(annotations={}, spec={"containers": [limited()]}),
+    "its type has two GPUs": sharer({names.GPU_SLOTS: ""}, containers=[limited("2")]),
     "its type has a GPU in each of two containers": sharer(
-        {names.GPU_SLOTS: ""}, containers=[gpu_limits(), gpu_limits(name="side")]
+        {names.GPU_SLOTS: ""}, containers=[limited(), limited(name="side")]
     ),
 }
 
@@ -376,26 +359,23 @@ def test_other_pods_are_unchanged_but_for_the_gate(raw: Raw) -> None:
 
 
 def test_a_container_that_requests_no_gpu_does_not_count() -> None:
-    assert limits_in(sharer(containers=[gpu_limits("0"), gpu_limits()]))[0][GPU] == "0"
+    assert limits_in(sharer(containers=[limited("0"), limited()]))[0][GPU] == "0"
 
 
 REFUSED: dict[str, tuple[Raw, str]] = {
-    "it has two GPUs": (
-        sharer(containers=[gpu_limits("2")]),
-        "asks for nvidia.com/gpu: 2 in limits",
-    ),
-    "two containers have one": (sharer(containers=[gpu_limits(), gpu_limits()]), "in 2 containers"),
+    "it has two GPUs": (sharer(containers=[limited("2")]), "asks for nvidia.com/gpu: 2 in limits"),
+    "two containers have one": (sharer(containers=[limited(), limited()]), "in 2 containers"),
     "an init container has one too": (
-        sharer(initContainers=[gpu_limits()]),
+        sharer(initContainers=[limited()]),
         "it has an init container that asks for a GPU",
     ),
     "it claims devices by DRA": (sharer(resourceClaims=[{"name": "x"}]), "it has resourceClaims"),
     "it requests a part itself too": (
-        sharer(containers=[gpu_limits(), {"resources": {"limits": {"kfext.dev/gpu-3": "50"}}}]),
+        sharer(containers=[limited(), {"resources": {"limits": {"kfext.dev/gpu-3": "50"}}}]),
         "it asks for kfext.dev/gpu-3 itself",
     ),
     "it sets its visible GPUs itself": (
-        sharer(containers=[gpu_limits(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])]),
+        sharer(containers=[limited(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])]),
         "it sets NVIDIA_VISIBLE_DEVICES",
     ),
     "its job has no plan": (sharer({names.GPU_SLOTS: ""}), "has not placed"),
@@ -412,7 +392,7 @@ REFUSED: dict[str, tuple[Raw, str]] = {
 
 @pytest.mark.parametrize(("raw", "why"), REFUSED.values(), ids=REFUSED)
 def test_a_pod_that_would_not_be_accounted_for_is_refused(raw: Raw, why: str) -> None:
-    part = checked_part(raw)
+    part = part_in(raw)
     assert why in part.refusal
     assert (part.spec, part.operations) == (raw["spec"], ())
     mutation = mutate_pod(raw, controller_alive=True)
@@ -431,7 +411,7 @@ PRIORITIES: dict[str, tuple[Raw, str]] = {
 def test_the_hook_in_the_container_gets_the_priority_of_the_job(
     annotations: Raw, want: str
 ) -> None:
-    spec = checked_part(sharer(annotations)).spec
+    spec = part_in(sharer(annotations)).spec
     env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
     assert env["KFEXT_GPU_PRIORITY"] == want
     assert spec["initContainers"][0]["resources"] == spec["containers"][0]["resources"]
@@ -519,10 +499,10 @@ odd_sharers = st.builds(
 
 @example(raw=sharer(tolerations="x"))
 @example(raw=sharer(volumes={}, initContainers=3))
-@example(raw=sharer(containers=[gpu_limits(volumeMounts="x", env="y")]))
+@example(raw=sharer(containers=[limited(volumeMounts="x", env="y")]))
 @given(raw=odd_sharers)
 def test_X1_any_pod_is_refused_or_gets_a_valid_patch(raw: Raw) -> None:
-    part = checked_part(raw)
+    part = part_in(raw)
     assert not (part.refusal and part.operations)
 
 

@@ -350,9 +350,9 @@ UNHASHABLE = {"containers": [{"name": "tensorflow", "env": [{"name": []}]}]}
         "kind": "TFJob",
         "spec": {"tfReplicaSpecs": {"Worker": {"template": {"spec": UNHASHABLE}}}},
     },
-    known=ReviewContext(namespace=Namespace("", {names.MANAGED: "true"})),
+    review_context=ReviewContext(namespace=Namespace("", {names.MANAGED: "true"})),
 )
-@given(raw=odd_jobs | json_values, known=context)
+@given(raw=odd_jobs | json_values, review_context=context)
 def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(
     raw: Any, review_context: ReviewContext
 ) -> None:

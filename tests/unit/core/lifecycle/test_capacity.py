@@ -302,7 +302,7 @@ def torchrun(*options: str, **policy: Any) -> JobBuilder:
     return builder
 
 
-def tensorflow_job(**spec: Any) -> JobBuilder:
+def tf_job(**spec: Any) -> JobBuilder:
     builder = job("TFJob").ps(0).worker(8, cpu="1").held()
     builder.raw["spec"] |= spec
     return builder
@@ -328,9 +328,9 @@ CHOSEN: dict[str, tuple[JobBuilder, Raw, int]] = {
     "a policy that acts": (torchrun(), scale_mode(Mode.ACT), 5),
     "an autoscaler of the cluster": (torchrun(), {"context": QueueContext(autoscaler=True)}, 5),
     "checkpoints that kfext does not watch": (torchrun(), METRICS_OFF, 0),
-    "a TFJob that restarts from a checkpoint": (tensorflow_job(), {}, 5),
-    "a TFJob without watched checkpoints": (tensorflow_job(), METRICS_OFF, 0),
-    "a policy that observes a TFJob": (tensorflow_job(), scale_mode(Mode.OBSERVE), 0),
+    "a TFJob that restarts from a checkpoint": (tf_job(), {}, 5),
+    "a TFJob without watched checkpoints": (tf_job(), METRICS_OFF, 0),
+    "a policy that observes a TFJob": (tf_job(), scale_mode(Mode.OBSERVE), 0),
 }
 
 
@@ -352,7 +352,7 @@ def test_a_start_on_one_node_gives_no_reason_for_its_nodes() -> None:
     assert "instead of" not in step.verdict.message
 
 
-def start_of_two_pods(*, colocation: str = "", source: str = "job", cpus: str = "7") -> Unsuspend:
+def two_pods(*, colocation: str = "", source: str = "job", cpus: str = "7") -> Unsuspend:
     """The start of two pods without a CPU limit on two nodes of seven cores."""
     written = {COLOCATION: colocation} if colocation else {}
     on_job = source == "job"
@@ -365,7 +365,7 @@ def start_of_two_pods(*, colocation: str = "", source: str = "job", cpus: str = 
 
 
 def test_pods_that_can_use_more_than_one_node_has_are_spread_and_the_plan_says_why() -> None:
-    step = start_of_two_pods()
+    step = two_pods()
     assert step.plan.nodes == ("a", "b")
     why = "2 nodes with 1 pod each instead of 1 with 2 pods each, because each pod can use 4 CPUs "
     why += "and no node has 8 free for them"
@@ -383,7 +383,7 @@ NODES: dict[str, tuple[dict[str, str], int]] = {
 
 @pytest.mark.parametrize(("case", "want"), NODES.values(), ids=NODES)
 def test_on_how_many_nodes_pods_without_a_cpu_limit_start(case: dict[str, str], want: int) -> None:
-    step = start_of_two_pods(**case)
+    step = two_pods(**case)
     assert len(step.plan.nodes) == want
     assert ("can use" in step.verdict.message) is (want > 1)
 

@@ -245,7 +245,7 @@ def test_when_the_steps_continue_after_a_stop(
     """The job was stopped at 0, and could continue from 10 on."""
     before = [(-100.0, 1), (-5.0, 5), (0.0, 6)]
     lines = [(float(at), f"step {step} loss 1") for at, step in (*before, *steps)]
-    assert course(*lines).end_of_silence(since=0.0, after=10.0) == want
+    assert course(*lines).resumed_at(since=0.0, after=10.0) == want
 
 
 SECONDS = 30.0
