@@ -41,7 +41,7 @@ from kfext.names import (
     SUSPENDED,
 )
 
-KUEUE_REFUSAL = Verdict(
+IN_KUEUE = Verdict(
     REASON_SHARE_REFUSED, "another system starts it, so kfext cannot place parts of GPUs for it"
 )
 """Shown while the job is in Kueue's queue, so that it does not use quota in vain."""
@@ -112,7 +112,7 @@ def without_share(situation: Situation) -> Step | None:
     if not sharing or (plan is not None and plan.slots):
         return None
     if job.started_by:
-        return Wait(SUSPENDED, KUEUE_REFUSAL)
+        return Wait(SUSPENDED, IN_KUEUE)
     message = "it was resumed by hand, but its parts of GPUs had not been placed"
     # No placement has failed, so it does not back off.
     return suspend(

@@ -18,7 +18,7 @@ from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Ungate, Wait
 from kfext.core.queue.no_fit import NoFitCache
-from kfext.core.settings.resolve import settings_to_record
+from kfext.core.settings.resolve import to_record
 from kfext.core.words import pods
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
@@ -50,7 +50,7 @@ def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None =
         step = limit_wait(situation, step)
     if isinstance(step, Wait) and step.phase not in {None, FINISHED}:
         before = situation.state
-        settings = settings_to_record(situation.job, situation.settings, before=before.settings)
+        settings = to_record(situation.job, situation.settings, before=before.settings)
         busy = use_to_store(situation) if situation.shares_gpus else before.busy
         state = replace(before, settings=settings, busy=busy)
         if state != before and may_save:

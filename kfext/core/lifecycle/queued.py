@@ -21,7 +21,7 @@ from kfext.core.lifecycle.capacity import (
     why_spread,
     with_minimum,
 )
-from kfext.core.lifecycle.cards import KUEUE_REFUSAL, slots_for, with_last_attempt
+from kfext.core.lifecycle.cards import IN_KUEUE, slots_for, with_last_attempt
 from kfext.core.lifecycle.network import place_on_network, release_queued
 from kfext.core.lifecycle.new_nodes import LACKS_NODES, end_ask, queued_ask, why_unheld, without_ask
 from kfext.core.lifecycle.patience import FORESEEN, STRIKES
@@ -170,7 +170,7 @@ def _suspended_elsewhere(situation: Situation) -> Step:
     phase = SUSPENDED if placed or plan else None
     refused = bool(job.started_by) and job.shares_gpus
     stopped = Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {client}")
-    return Wait(phase, KUEUE_REFUSAL if refused else stopped)
+    return Wait(phase, IN_KUEUE if refused else stopped)
 
 
 def _back_off(situation: Situation, verdict: Verdict) -> Step:

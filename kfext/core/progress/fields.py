@@ -234,7 +234,7 @@ class Table:
     def __init__(self) -> None:
         self._names: list[str] = []
 
-    def name_cells(self, raw: str) -> str:
+    def label(self, raw: str) -> str:
         """Return a row with its column's name before each number, and any other line unchanged.
 
         A row must have only numbers: a row with its own name is not about the whole training. Text

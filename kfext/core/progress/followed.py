@@ -100,7 +100,7 @@ class Followed:
             for printed in _newest(lines):
                 if not posts and self._source in neighbours and self._is_older(printed):
                     continue
-                text = printed.text if self.expression else self._table.name_cells(printed.text)
+                text = printed.text if self.expression else self._table.label(printed.text)
                 line = None if posts else read_line(text, self.expression)
                 self.moved |= self.life.read_line(text, line)
                 if line is not None:

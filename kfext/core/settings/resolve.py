@@ -64,7 +64,7 @@ def requested_share(job: TrainingJob) -> GpuShare | None:
     return _share(job, job.annotations)
 
 
-def settings_to_record(
+def to_record(
     job: TrainingJob, settings: Settings, *, before: Mapping[str, str]
 ) -> Mapping[str, str]:
     """Return the settings to record in the state of a job; they hold after a malformed edit.

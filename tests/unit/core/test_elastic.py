@@ -49,20 +49,15 @@ FEWEST: Mapping[str, tuple[JobBuilder, Range | None, int]] = {
 
 
 @pytest.mark.parametrize(("builder", "allowed", "want"), FEWEST.values(), ids=FEWEST.keys())
-def test_the_fewest_workers_of_a_start(
-    builder: JobBuilder, allowed: Range | None, want: int
-) -> None:
+def test_the_fewest_workers(builder: JobBuilder, allowed: Range | None, want: int) -> None:
     assert fewest_workers(builder.build(), allowed) == want
 
 
 def test_fewer_workers_leave_the_other_types_as_they_are() -> None:
-    training_job = with_workers(dynamic(6).build(), 2)
-    assert {group.type: group.replicas for group in training_job.groups} == {
-        "Chief": 1,
-        "PS": 1,
-        "Worker": 2,
-    }
-    assert workers_of(training_job) == 2
+    fewer = with_workers(dynamic(6).build(), 2)
+    replicas = {group.type: group.replicas for group in fewer.groups}
+    assert replicas == {"Chief": 1, "PS": 1, "Worker": 2}
+    assert workers_of(fewer) == 2
 
 
 SIZES = {

@@ -183,9 +183,7 @@ def test_affinity_that_admission_changed_is_not_modelled(spec: Raw) -> None:
     ],
     ids=["added", "removed", "changed"],
 )
-def test_anti_affinity_that_admission_changed_is_not_modelled(
-    builder: JobBuilder, spec: Raw
-) -> None:
+def test_anti_affinity_changed_by_admission_is_not_modelled(builder: JobBuilder, spec: Raw) -> None:
     training_job = builder.build()
     result = not_placed(training_job, [pod(training_job, "worker", 0, gated=True, spec=spec)])
     assert result is not None
@@ -239,7 +237,7 @@ def gated(builder: JobBuilder, *, count: int = 3) -> list[Any]:
     return [*plain, pod(job, "worker", count - 1, gated=True, spec=SPREAD)]
 
 
-def unmodelled_with(*words: str) -> Callable[[Any], bool]:
+def term(*words: str) -> Callable[[Any], bool]:
     def check(step: Any) -> bool:
         return step.verdict.reason == REASON_UNMODELLED and all(
             word in step.verdict.message for word in words
@@ -250,7 +248,7 @@ def unmodelled_with(*words: str) -> Callable[[Any], bool]:
 
 HELD: dict[str, Case] = {
     "released at once, whether it would fit or not": Case(
-        Release, spread().held(), on=full(), check=unmodelled_with("topologySpreadConstraints")
+        Release, spread().held(), on=full(), check=term("topologySpreadConstraints")
     ),
     "a job that backs off too, since waiting would not help": Case(
         Release, spread().held(), state=JobState(retry_at=NOW + 100)
@@ -284,8 +282,7 @@ HELD: dict[str, Case] = {
         more={"colocation": "required"},
     ),
     "a job with pods that must be apart from each other is placed": Case(
-        Unsuspend,
-        job().worker(1, cpu="1", spec=apart(GangTerm("train"))).held(),
+        Unsuspend, job().worker(1, cpu="1", spec=apart(GangTerm("train"))).held()
     ),
     "a job that prefers to be apart is placed": Case(
         Unsuspend,
@@ -316,12 +313,10 @@ BEHIND_THE_GATE: dict[str, Case] = {
     "a term that admission gave one pod: all are ungated without pins": begun(
         Release,
         gated(three()),
-        check=lambda step: unmodelled_with("topologySpreadConstraints")(step) and step.pods == (),
+        check=lambda step: term("topologySpreadConstraints")(step) and step.pods == (),
     ),
     "an anti-affinity between its pods that their templates do not have": begun(
-        Release,
-        workers(gated=True, spec=apart(GangTerm("train"))),
-        check=unmodelled_with("podAntiAffinity"),
+        Release, workers(gated=True, spec=apart(GangTerm("train"))), check=term("podAntiAffinity")
     ),
     "at once, before the other pods exist": begun(Release, gated(three(), count=2)),
     "a job that a person resumed": Case(Release, three().resumed(), gated(three())),
@@ -407,7 +402,7 @@ def test_a_job_is_placed_where_its_bound_volume_can_be_used() -> None:
 def test_a_job_with_a_claim_that_needs_a_pod_with_a_node_is_released_at_once() -> None:
     step = step_with(LATE)
     assert isinstance(step, Release)
-    assert unmodelled_with("volume claim data, which waits")(step)
+    assert term("volume claim data, which waits")(step)
 
 
 def test_a_job_waits_a_minute_for_a_claim_that_is_bound_without_a_pod() -> None:
@@ -556,24 +551,22 @@ ON_HOST_NETWORK = {
 
 
 @pytest.mark.parametrize(("builder", "labels"), ON_HOST_NETWORK.values(), ids=ON_HOST_NETWORK)
-def test_a_job_that_may_use_the_host_network(
-    builder: JobBuilder, labels: Mapping[str, str]
-) -> None:
+def test_a_job_may_use_the_host_network(builder: JobBuilder, labels: Mapping[str, str]) -> None:
     assert why_no_host_network(builder.build(), labels) == ""
 
 
 ON_POD_NETWORK = {
     "torchrun's agents in a Master and in workers": (
-        job().master().worker(2).elastic(rdzvBackend="c10d"), {}, "both a Master and an elastic",
+        job().master().worker(2).elastic(rdzvBackend="c10d"), {}, "both a Master and an elastic"
     ),
     "one port in two templates": (
         serving(1, METRICS).master(spec={"containers": [{"name": "pytorch", "ports": [METRICS]}]}),
-        {}, "2 pods declare port 9090",
+        {}, "2 pods declare port 9090"
     ),
     "a meeting point in the environment": (
         job().master(spec={"containers": [{"name": "pytorch", "env": [
             {"name": "MASTER_PORT", "value": "29500"}]}]}),
-        {}, "itself sets",
+        {}, "itself sets"
     ),
     "workers without a meeting point": (job().worker(2), {}, "neither a Master"),
     "Pod Security baseline": (job().worker(2), {PSS: "baseline"}, "Pod Security baseline"),
@@ -588,15 +581,15 @@ ON_POD_NETWORK = {
     "Istio by an unusual value": (meshed("annotations", "Yes"), {}, "Istio"),
     "Istio by revision": (meshed("labels", "canary", "istio.io/rev"), {}, "Istio"),
     "Istio's ambient mesh": (
-        meshed("labels", "ambient", "istio.io/dataplane-mode"), {}, "Istio",
+        meshed("labels", "ambient", "istio.io/dataplane-mode"), {}, "Istio"
     ),
     "Linkerd": (meshed("annotations", "enabled", "linkerd.io/inject"), {}, "Linkerd"),
     "a port on the command line": (
-        starting("torchrun", "--master_port=29500", "train.py"), {}, "itself sets",
+        starting("torchrun", "--master_port=29500", "train.py"), {}, "itself sets"
     ),
     "an endpoint in a shell line": (
-        starting("sh", "-c", "torchrun --rdzv-endpoint=$HOST:29400 train.py"), {}, "itself sets",
-    ),
+        starting("sh", "-c", "torchrun --rdzv-endpoint=$HOST:29400 train.py"), {}, "itself sets"
+    )
 }  # fmt: skip
 
 

@@ -77,16 +77,11 @@ def test_at_most_three_names_are_listed_and_the_others_counted(names: list[str])
 
 OTHERS: dict[str, tuple[list[str], int, str, str]] = {
     "no job": ([], 0, "", "has"),
-    "jobs that may be named": (["a", "b"], 0, "a and b", "have"),
+    "two names": (["a", "b"], 0, "a and b", "have"),
     "a job of another namespace": ([], 1, "1 job of another namespace", "has"),
     "ten of other namespaces": ([], 10, "10 jobs of other namespaces", "have"),
-    "a job that may be named, and two others": (
-        ["a"],
-        2,
-        "a and 2 jobs of other namespaces",
-        "have",
-    ),
-    "a single job that may be named": (["a"], 0, "a", "has"),
+    "a name and two others": (["a"], 2, "a and 2 jobs of other namespaces", "have"),
+    "a single name": (["a"], 0, "a", "has"),
 }
 
 

@@ -104,9 +104,7 @@ LEFT_ALONE: dict[str, Raw] = {
     "a mount above it, perhaps read-only": with_mount("/etc"),
     "a mount of the root": with_mount("/"),
     "a mount of the root, in another spelling": with_mount("/data/.."),
-    "a volume with the name of the file's volume": spec(
-        volumes=[{"name": "kfext-control", "emptyDir": {}}]
-    ),
+    "a volume of the same name": spec(volumes=[{"name": "kfext-control", "emptyDir": {}}]),
     "as many values as a pod may have": spec(volumes=[DATA] * (MOST_VALUES - 1)),
     "kfext's own output": with_file(ELASTIC, spec()),
 }
@@ -178,9 +176,7 @@ SOURCES: dict[str, tuple[Raw, Raw, bool]] = {
 
 @pytest.mark.parametrize("kind", WITH_TEMPLATES)
 @pytest.mark.parametrize(("annotations", "given", "want"), SOURCES.values(), ids=SOURCES)
-@pytest.mark.parametrize(
-    "copied", [False, True], ids=["new", "with settings copied from a different job"]
-)
+@pytest.mark.parametrize("copied", [False, True], ids=["new", "with copied settings"])
 def test_a_setting_adds_the_file_wherever_it_is_written(
     kind: str, annotations: Raw, given: Raw, *, want: bool, copied: bool
 ) -> None:

@@ -142,9 +142,7 @@ def test_the_refusal_of_a_job_that_names_its_node_names_the_alternative() -> Non
         assert part in refusal
 
 
-COLOCATION_OFF = replace(
-    CONTEXT, namespace=Namespace("", CONTEXT.namespace.labels, {names.COLOCATION: "off"})
-)
+OFF = replace(CONTEXT, namespace=Namespace("", CONTEXT.namespace.labels, {names.COLOCATION: "off"}))
 NO_CONTROLLER = replace(CONTEXT, controller_alive=False)
 ALLOWED: dict[str, tuple[Raw, ReviewContext]] = {
     "a low job of one rank": (gpu_job(SHARE), CONTEXT),
@@ -180,7 +178,7 @@ ALLOWED: dict[str, tuple[Raw, ReviewContext]] = {
     ),
     "elasticity is off": (gpu_job({**SHARE, names.ELASTIC: "off"}), CONTEXT),
     "the controller is away": (gpu_job(SHARE), NO_CONTROLLER),
-    "the namespace switches placement off": (gpu_job(SHARE), COLOCATION_OFF),
+    "the namespace switches placement off": (gpu_job(SHARE), OFF),
 }
 
 
@@ -408,9 +406,7 @@ PRIORITIES: dict[str, tuple[Raw, str]] = {
 
 
 @pytest.mark.parametrize(("annotations", "want"), PRIORITIES.values(), ids=PRIORITIES)
-def test_the_hook_in_the_container_gets_the_priority_of_the_job(
-    annotations: Raw, want: str
-) -> None:
+def test_the_hook_gets_the_priority_of_the_job(annotations: Raw, want: str) -> None:
     spec = part_in(sharer(annotations)).spec
     env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
     assert env["KFEXT_GPU_PRIORITY"] == want
@@ -554,11 +550,7 @@ def test_the_last_of_several_values_counts_as_for_kubelet() -> None:
     assert result["env"][-2:] == [path("/kfext/hook:/b"), PRIORITY]
 
 
-@pytest.mark.parametrize(
-    "env",
-    [None, [BEFORE], [FROM_MAP, AFTER]],
-    ids=["no variables", "other variables", "a PYTHONPATH"],
-)
+@pytest.mark.parametrize("env", [None, [BEFORE], [FROM_MAP, AFTER]], ids=["no", "other", "its own"])
 def test_a_shell_puts_the_hook_before_an_unknown_path_and_becomes_the_command(
     env: list[Raw] | None,
 ) -> None:

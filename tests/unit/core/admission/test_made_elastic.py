@@ -34,7 +34,7 @@ POLICY = {
 }
 
 
-def group(replicas: int | None, **fields: Any) -> Raw:
+def pods(replicas: int | None, **fields: Any) -> Raw:
     """A replica type that starts torchrun; `fields` replace fields of its spec or its pods."""
     policy = {key: fields.pop(key) for key in ("restartPolicy",) if key in fields}
     return replica(replicas, **{"containers": [copy.deepcopy(TRAIN)], **fields}) | policy
@@ -42,7 +42,7 @@ def group(replicas: int | None, **fields: Any) -> Raw:
 
 def elastic(specs: Raw | None = None, *, allowed: str = "2-8", **fields: Any) -> Raw:
     """A PyTorchJob that opted in; by default of a Master and two Workers with equal templates."""
-    default_specs = {"Master": group(1), "Worker": group(2)}
+    default_specs = {"Master": pods(1), "Worker": pods(2)}
     annotations = {names.ELASTIC: allowed, **fields.pop("annotations", {})}
     return job(specs=default_specs if specs is None else specs, annotations=annotations, **fields)
 
@@ -68,17 +68,17 @@ def verdict(raw: Raw, context: ReviewContext = CONTEXT) -> str:
 
 MADE: dict[str, tuple[Raw, int]] = {
     "a Master and Workers": (elastic(), 3),
-    "only Workers": (elastic({"Worker": group(4)}), 4),
-    "only a Master": (elastic({"Master": group(1)}, allowed="1-8"), 1),
-    "an unstated number of Workers": (elastic({"Master": group(1), "Worker": group(None)}), 2),
-    "as few as it may have": (elastic({"Worker": group(2)}), 2),
-    "as many as it may have": (elastic({"Master": group(1), "Worker": group(7)}), 8),
+    "only Workers": (elastic({"Worker": pods(4)}), 4),
+    "only a Master": (elastic({"Master": pods(1)}, allowed="1-8"), 1),
+    "an unstated number of Workers": (elastic({"Master": pods(1), "Worker": pods(None)}), 2),
+    "as few as it may have": (elastic({"Worker": pods(2)}), 2),
+    "as many as it may have": (elastic({"Master": pods(1), "Worker": pods(7)}), 8),
     "only one size": (elastic(allowed="3-3"), 3),
     "restart policies that are alike by default": (
-        elastic({"Master": group(1), "Worker": group(2, restartPolicy="OnFailure")}),
+        elastic({"Master": pods(1), "Worker": pods(2, restartPolicy="OnFailure")}),
         3,
     ),
-    "pods that always restart": (elastic({"Worker": group(2, restartPolicy="Always")}), 2),
+    "pods that always restart": (elastic({"Worker": pods(2, restartPolicy="Always")}), 2),
     "pods that are kept": (elastic(run_policy={"cleanPodPolicy": "None"}), 3),
     "retries": (elastic(run_policy={"backoffLimit": 3}), 3),
     "a person's suspension": (elastic(run_policy={"suspend": True}), 3),
@@ -111,7 +111,7 @@ def test_the_job_is_held_and_its_moved_templates_are_edited() -> None:
 
 def test_only_the_policy_and_the_number_of_workers_change() -> None:
     raw = elastic(
-        {"Master": group(1, nodeSelector={"a": "b"}), "Worker": group(2, nodeSelector={"a": "b"})}
+        {"Master": pods(1, nodeSelector={"a": "b"}), "Worker": pods(2, nodeSelector={"a": "b"})}
     )
     raw["spec"]["nprocPerNode"] = "2"
     after = admitted(raw)
@@ -134,7 +134,7 @@ def test_the_change_and_how_to_prevent_it_are_reported() -> None:
 
 
 def test_a_job_without_a_master_gets_no_warning() -> None:
-    raw = elastic({"Worker": group(3)})
+    raw = elastic({"Worker": pods(3)})
     assert mutate_job(raw, CONTEXT).warnings == ()
     assert "Master" not in verdict(raw)
 
@@ -161,57 +161,57 @@ NOT_MADE: dict[str, tuple[Raw, ReviewContext, str]] = {
     "no cleanPodPolicy": (elastic(run_policy={"cleanPodPolicy": []}), CONTEXT, "cleanPodPolicy"),
     "no retries": (elastic(run_policy={"backoffLimit": 0}), CONTEXT, "backoffLimit of 0"),
     "pods that never restart": (
-        elastic({"Worker": group(2, restartPolicy="Never")}), CONTEXT, "restartPolicy of its Worker"
+        elastic({"Worker": pods(2, restartPolicy="Never")}), CONTEXT, "restartPolicy of its Worker"
     ),
     "pods with an exit code that counts": (
-        elastic({"Master": group(1, restartPolicy="ExitCode"), "Worker": group(2)}),
+        elastic({"Master": pods(1, restartPolicy="ExitCode"), "Worker": pods(2)}),
         CONTEXT,
         "restartPolicy of its Master",
     ),
     "a Master that differs": (
-        elastic({"Master": group(1, nodeSelector={"a": "b"}), "Worker": group(2)}),
+        elastic({"Master": pods(1, nodeSelector={"a": "b"}), "Worker": pods(2)}),
         CONTEXT,
         "different templates",
     ),
     "restart policies that differ": (
-        elastic({"Master": group(1, restartPolicy="Always"), "Worker": group(2)}),
+        elastic({"Master": pods(1, restartPolicy="Always"), "Worker": pods(2)}),
         CONTEXT,
         "different restart policies",
     ),
-    "a different spelling": (elastic({"worker": group(3)}), CONTEXT, "another spelling"),
+    "a different spelling": (elastic({"worker": pods(3)}), CONTEXT, "another spelling"),
     "a type twice": (
-        elastic({"Worker": group(2), "worker": group(2)}), CONTEXT, "another spelling"
+        elastic({"Worker": pods(2), "worker": pods(2)}), CONTEXT, "another spelling"
     ),
     "a malformed number": (
-        elastic({"Master": group(1), "Worker": {**group(2), "replicas": "2"}}),
+        elastic({"Master": pods(1), "Worker": {**pods(2), "replicas": "2"}}),
         CONTEXT,
         "is malformed"
     ),
-    "no trainer": (elastic({"Worker": group(2, containers=[SIDE])}), CONTEXT, "no container"),
+    "no trainer": (elastic({"Worker": pods(2, containers=[SIDE])}), CONTEXT, "no container"),
     "a rendezvous of its own": (
-        elastic({"Worker": group(2, containers=[OWN_RANK])}), CONTEXT, "uses RANK"
+        elastic({"Worker": pods(2, containers=[OWN_RANK])}), CONTEXT, "uses RANK"
     ),
     "the network of the node": (
-        elastic({"Worker": group(2, hostNetwork=True)}), CONTEXT, "itself sets the host network"
+        elastic({"Worker": pods(2, hostNetwork=True)}), CONTEXT, "itself sets the host network"
     ),
     "a port of the node": (
-        elastic({"Worker": group(2, containers=[NODE_PORT])}), CONTEXT, "or a host port"
+        elastic({"Worker": pods(2, containers=[NODE_PORT])}), CONTEXT, "or a host port"
     ),
     "the policy observes": (elastic(), with_mode(Mode.OBSERVE), "companion.scale of the Training"),
     "the policy is off": (elastic(), with_mode(Mode.OFF), "TrainingPolicy is off"),
     "Kueue": (elastic(labels={names.KUEUE_QUEUE: "q"}), CONTEXT, "Kueue decides"),
     "a different system": (elastic(run_policy={"managedBy": "other/system"}), CONTEXT, "managedBy"),
     "a different scheduler": (
-        elastic({"Worker": group(2, schedulerName="volcano")}), CONTEXT, "scheduler volcano"
+        elastic({"Worker": pods(2, schedulerName="volcano")}), CONTEXT, "scheduler volcano"
     ),
     "a release": (elastic(annotations={names.RELEASED: "NoRoom"}), CONTEXT, "is set (NoRoom)"),
     "no placement": (elastic(annotations={names.COLOCATION: "off"}), CONTEXT, "colocation is off"),
     "no controller": (elastic(), NO_CONTROLLER, "controller does not answer"),
     "a term that kfext does not model": (
-        elastic({"Worker": group(2, resourceClaims=[{"name": "x"}])}), CONTEXT, "does not model"
+        elastic({"Worker": pods(2, resourceClaims=[{"name": "x"}])}), CONTEXT, "does not model"
     ),
     "a term on the Master": (
-        elastic({"Master": group(1, **apart(OF_MASTERS))}, allowed="1-8"),
+        elastic({"Master": pods(1, **apart(OF_MASTERS))}, allowed="1-8"),
         CONTEXT,
         "does not model",
     ),
@@ -233,10 +233,10 @@ def test_a_job_that_cannot_be_made_elastic_gets_a_warning_with_the_reason(
 
 
 NOT_MEANT: dict[str, Raw] = {
-    "a job that did not opt in": job(specs={"Worker": group(2)}),
+    "a job that did not opt in": job(specs={"Worker": pods(2)}),
     "a job that opted out": elastic(allowed="off"),
     "a policy of its own": with_policy(
-        elastic({"Worker": group(2)}), ANY_SIZE | {"minReplicas": 2, "maxReplicas": 8}
+        elastic({"Worker": pods(2)}), ANY_SIZE | {"minReplicas": 2, "maxReplicas": 8}
     ),
 }
 
@@ -252,18 +252,18 @@ def test_the_namespace_opts_a_job_in_by_default_and_the_job_opts_out() -> None:
     context = replace(
         CONTEXT, namespace=Namespace("", CONTEXT.namespace.labels, {names.ELASTIC: "2-8"})
     )
-    assert "from the namespace" in verdict(job(specs={"Worker": group(2)}), context)
+    assert "from the namespace" in verdict(job(specs={"Worker": pods(2)}), context)
     assert not verdict(elastic(allowed="off"), context)
 
 
 def test_a_term_on_the_master_is_modelled_without_the_master() -> None:
-    raw = elastic({"Master": group(1, **apart(OF_MASTERS))}, allowed="off")
+    raw = elastic({"Master": pods(1, **apart(OF_MASTERS))}, allowed="off")
     assert mutate_job(raw, CONTEXT).verdicts[0].reason == names.REASON_HELD
 
 
 def test_a_job_beyond_a_bound_is_held_but_not_changed() -> None:
     raw = elastic(
-        {"Worker": group(2, tolerations=[{}] * 65)}, annotations={names.COLOCATION: "required"}
+        {"Worker": pods(2, tolerations=[{}] * 65)}, annotations={names.COLOCATION: "required"}
     )
     assert mutate_job(raw, CONTEXT).verdicts[0].reason == names.REASON_HELD
     assert "elasticPolicy" not in admitted(raw)["spec"]
@@ -299,7 +299,7 @@ _commands = st.sampled_from(
 _types = st.fixed_dictionaries(
     {
         "template": st.builds(
-            lambda command: group(1, containers=[{**TRAIN, "command": command}])["template"],
+            lambda command: pods(1, containers=[{**TRAIN, "command": command}])["template"],
             _commands,
         )
     },

@@ -268,9 +268,7 @@ ISTIO: dict[str, tuple[Raw, bool]] = {
 
 
 @pytest.mark.parametrize(("metadata", "stated"), ISTIO.values(), ids=ISTIO)
-def test_a_template_keeps_its_sidecar_settings_and_otherwise_has_no_sidecar(
-    metadata: Raw, *, stated: bool
-) -> None:
+def test_a_template_keeps_its_sidecar_settings(metadata: Raw, *, stated: bool) -> None:
     after = admitted(job(specs={"Worker": replica(1, metadata=metadata)}))
     result = templates(after)[0]["metadata"]
     values = {at: result.get(at, {}).get(names.ISTIO_INJECT) for at in ("labels", "annotations")}
@@ -374,10 +372,8 @@ def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(
 def test_every_write_operation_of_a_patch_is_necessary(raw: Raw) -> None:
     ops = list(mutate_job(raw, CONTEXT).ops)
 
-    def patched(operations: list[Operation]) -> str:
-        return json.dumps(
-            jsonpatch.apply_patch(raw, operations), sort_keys=True
-        )  # 1 is not true there
+    def patched(chosen: list[Operation]) -> str:
+        return json.dumps(jsonpatch.apply_patch(raw, chosen), sort_keys=True)  # 1 is not true there
 
     for left_out, op in enumerate(ops):
         if op["op"] != "test":
@@ -410,9 +406,7 @@ def test_a_job_of_500_replicas_and_half_a_megabyte_gets_the_same_patch() -> None
     assert len(json.dumps(raw)) > 500_000
     began = time.process_time()
     mutation = mutate_job(raw, CONTEXT)
-    assert (
-        time.process_time() - began < 1
-    )  # far above the usual time: catches only a quadratic search
+    assert time.process_time() - began < 1  # catches only a quadratic search
     assert [op["path"] for op in mutation.ops] == [
         op["path"] for op in mutate_job(job(), CONTEXT).ops
     ]

@@ -83,9 +83,7 @@ UNGATED = {
 BEYOND = {
     "it has too many tolerations": (pod(spec={"tolerations": [{}] * 65}), "65 tolerations"),
     "it has too many gates of others": (
-        pod(
-            spec={"schedulingGates": [{"name": f"other.example/{number}"} for number in range(501)]}
-        ),
+        pod(spec={"schedulingGates": [{"name": f"other.example/{n}"} for n in range(501)]}),
         "1002 values that matter",
     ),
 }
@@ -217,13 +215,10 @@ def test_the_operator_sets_the_variable_for_a_pytorchjob() -> None:
 
 @pytest.mark.parametrize("alive", [True, False])
 @pytest.mark.parametrize("base", ["", "20000"])
-def test_the_variable_is_set_beside_the_variables_of_the_host_network(
-    alive: bool, base: str
-) -> None:
-    owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "uid": "u", "controller": True}
+def test_the_variable_is_also_set_on_the_host_network(alive: bool, base: str) -> None:
     config = '{"cluster": {"worker": ["train-worker-0.team.svc:2222"]}, "task": {"type": "worker"}}'
     raw = pod(
-        ownerReferences=[owner],
+        ownerReferences=[OWNER],
         annotations={names.PORT_BASE: base} if base else {},
         labels={names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0", names.JOB_NAME: "train"},
         spec=spec(env=[{"name": "TF_CONFIG", "value": config}]),

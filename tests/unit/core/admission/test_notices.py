@@ -83,7 +83,7 @@ WARNED = {
 }
 
 
-def elastic_job(kind: str, specs: Raw, metrics: str = "auto", **spec: object) -> Raw:
+def opt_in(kind: str, specs: Raw, metrics: str = "auto", **spec: object) -> Raw:
     """A job that lets kfext choose its number of workers."""
     raw = job(kind, annotations={names.ELASTIC: "2-8", names.METRICS: metrics}, specs=specs)
     raw["spec"] |= spec
@@ -100,65 +100,62 @@ WORKERS: Raw = {"Worker": replica(3)}
 WITH_PS: Raw = {"PS": replica(1), "Worker": replica(3)}
 SCALED = {
     "a PyTorchJob without an elasticPolicy": (
-        elastic_job("PyTorchJob", WORKERS),
+        opt_in("PyTorchJob", WORKERS),
         "has no effect on this job: it has no command line",
     ),
     "a PyTorchJob with an elasticPolicy": (
-        elastic_job("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE),
         "",
     ),
     "a PyTorchJob with an elasticPolicy that names no other size": (
-        elastic_job("PyTorchJob", WORKERS, elasticPolicy={"maxRestarts": 100}),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy={"maxRestarts": 100}),
         "has no effect on this job: its elasticPolicy has no maxReplicas",
     ),
     "a PyTorchJob with workers that torchrun may not restart": (
-        elastic_job("PyTorchJob", WORKERS, elasticPolicy={"maxReplicas": 8}),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy={"maxReplicas": 8}),
         "has no effect on this job: torchrun may not restart its workers",
     ),
     "a PyTorchJob that a HorizontalPodAutoscaler scales": (
-        elastic_job("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "metrics": [{}]}),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "metrics": [{}]}),
         "has no effect on this job: a HorizontalPodAutoscaler scales it",
     ),
     "a PyTorchJob without watched checkpoints": (
-        elastic_job("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE, metrics="off"),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE, metrics="off"),
         "kfext.dev/metrics is off, so kfext sees no checkpoint",
     ),
     "a PyTorchJob with a number of workers in its command": (
-        elastic_job("PyTorchJob", {"Worker": workers_with_number(3)}, elasticPolicy=ANY_SIZE),
+        opt_in("PyTorchJob", {"Worker": workers_with_number(3)}, elasticPolicy=ANY_SIZE),
         "its command line starts torchrun with --nnodes=3",
     ),
     "a PyTorchJob with a number in its command and a Master": (
-        elastic_job("PyTorchJob", {"Master": replica(1), **WORKERS}, elasticPolicy={}),
+        opt_in("PyTorchJob", {"Master": replica(1), **WORKERS}, elasticPolicy={}),
         "has no effect on this job: its Master fixes",
     ),
     "a range within its own": (
-        elastic_job(
+        opt_in(
             "PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "minReplicas": 2, "maxReplicas": 8}
         ),
         "",
     ),
     "a range below its own": (
-        elastic_job("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "minReplicas": 3}),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "minReplicas": 3}),
         "is 2-8, but the elasticPolicy of this job allows 3-10000 workers",
     ),
     "a range above its own": (
-        elastic_job("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "maxReplicas": 6}),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "maxReplicas": 6}),
         "is 2-8, but the elasticPolicy of this job allows 1-6 workers",
     ),
-    "a TFJob with dynamic workers": (elastic_job("TFJob", WITH_PS, enableDynamicWorker=True), ""),
-    "a TFJob without dynamic workers": (
-        elastic_job("TFJob", WITH_PS),
-        "restarts all pods of this job",
-    ),
+    "a TFJob with dynamic workers": (opt_in("TFJob", WITH_PS, enableDynamicWorker=True), ""),
+    "a TFJob without dynamic workers": (opt_in("TFJob", WITH_PS), "restarts all pods of this job"),
     "a TFJob without PS": (
-        elastic_job("TFJob", WORKERS, enableDynamicWorker=True),
+        opt_in("TFJob", WORKERS, enableDynamicWorker=True),
         "restarts all pods of this job",
     ),
     "a TFJob without workers": (
-        elastic_job("TFJob", {"PS": replica(1)}),
+        opt_in("TFJob", {"PS": replica(1)}),
         "has no effect on this job: it has no workers",
     ),
-    "a job without pods": (elastic_job("PyTorchJob", {}), "has no replicas"),
+    "a job without pods": (opt_in("PyTorchJob", {}), "has no replicas"),
 }
 
 

@@ -90,9 +90,7 @@ LEFT_ALONE: dict[str, Raw] = {
     "containers are a string": {"containers": "x"},
     "a liveness probe, which a container has once": spec(livenessProbe={"exec": {}}),
     "it posts elsewhere": spec(env=[{"name": URL, "value": "https://mine"}]),
-    "a volume with a name that kfext uses": spec(
-        volumes=[{"name": "kfext-progress", "emptyDir": {}}]
-    ),
+    "a volume with kfext's name": spec(volumes=[{"name": "kfext-progress", "emptyDir": {}}]),
     "a mount at this path": spec(volumeMounts=[{"name": "mine", "mountPath": "/var/run/kfext"}]),
     "a mount above it": spec(volumeMounts=[{"name": "mine", "mountPath": "/var/run"}]),
     "mounts are a string": spec(volumeMounts="x"),

@@ -58,10 +58,7 @@ def worker(index: int, **more: Any) -> Pod:
 
 @dataclass(frozen=True)
 class Case:
-    """A situation on a ledger (`on`), and the class of the next step (`want`).
-
-    `check`: returns whether the step is right. `more`: further fields of the situation.
-    """
+    """A situation on the ledger `on`, the class of the next step (`want`), and a check of it."""
 
     want: type[Step]
     builder: JobBuilder

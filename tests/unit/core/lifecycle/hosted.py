@@ -15,17 +15,13 @@ from tests.builders import Raw, job, ledger, node, pod, situation_of
 from tests.unit.core.lifecycle.cases import NOW
 
 PORTS = (20000, 20009)
-HOST_REQUEST = HostNetworkRequest(ports=PORTS, interfaces=("ib0",))
+HOST = HostNetworkRequest(ports=PORTS, interfaces=("ib0",))
 IN_QUEUE = job().master(cpu="1").worker(2, cpu="1").held().build()
 ON_HOST: Raw = {"hostNetwork": True}
 
 
 def step_of(
-    job: TrainingJob,
-    capacity: Ledger,
-    *,
-    host: HostNetworkRequest | None = HOST_REQUEST,
-    **more: Any,
+    job: TrainingJob, capacity: Ledger, *, host: HostNetworkRequest | None = HOST, **more: Any
 ) -> Step:
     fields = {"pods": (), "plan": None, "state": JobState(), "now": NOW, **more}
     return next_step(situation_of(job=job, host_network=host, **fields), capacity)

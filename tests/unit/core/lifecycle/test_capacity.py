@@ -100,13 +100,7 @@ DEDICATED: dict[str, Case] = {
     ),
     "a node that is not ready counts as no pool": held(
         Wait,
-        on=ledger(
-            node(
-                "a",
-                cpu="4",
-                taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}],
-            )
-        ),
+        on=ledger(node("a", cpu="4", taints=NOT_READY)),
         check=phase(QUEUED, REASON_NO_ELIGIBLE_NODE),
     ),
 }
@@ -226,11 +220,9 @@ def test_where_there_is_capacity(case: Case) -> None:
 
 
 def test_C2_a_start_on_more_nodes_than_needed_gives_the_reason() -> None:
-    capacity = ledger(
-        node("a", cpu="7"), node("b", cpu="5"), node("c", cpu="4"), node("d", cpu="4")
-    )
+    free = ledger(node("a", cpu="7"), node("b", cpu="5"), node("c", cpu="4"), node("d", cpu="4"))
     held = job().worker(12, cpu="1").held().build()
-    step = next_step(Situation(held, (), None, JobState(), NOW), capacity)
+    step = next_step(Situation(held, (), None, JobState(), NOW), free)
     assert isinstance(step, Unsuspend)
     assert len(step.plan.nodes) == 3
     assert "instead of 2 with" in step.verdict.message
@@ -265,11 +257,8 @@ def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int)
 
 def test_no_estimate_of_other_jobs_keeps_an_elastic_job_waiting_forever() -> None:
     """The other job is expected to end now, but never does. Eight workers take `length` seconds."""
-    builder, capacity, no_fits = (
-        job().worker(8, cpu="1").held(),
-        ledger(node("a", cpu="8")),
-        NoFitCache(),
-    )
+    builder, no_fits = job().worker(8, cpu="1").held(), NoFitCache()
+    capacity = ledger(node("a", cpu="8"))
     capacity.claim("other", Claim("a", {"cpu": 4000}, job="other"))
 
     def step(length: float, waited: float) -> Any:

@@ -10,7 +10,7 @@ from kfext import names
 from kfext.core.ledger.cards import as_sharing
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.cards import (
-    KUEUE_REFUSAL,
+    IN_KUEUE,
     before_cards,
     ungate_unplaced,
     use_to_store,
@@ -145,7 +145,7 @@ def test_a_job_with_a_plan_that_cannot_be_deleted_stays_suspended() -> None:
 def test_a_job_that_kueue_started_without_parts_waits_with_the_reason() -> None:
     step = next_step(running(gang().queued_by_kueue(), None), Ledger([sharing_node("n")]))
     assert isinstance(step, Wait)
-    assert (step.phase, step.verdict) == (names.SUSPENDED, KUEUE_REFUSAL)
+    assert (step.phase, step.verdict) == (names.SUSPENDED, IN_KUEUE)
 
 
 BY_KUEUE: dict[str, tuple[JobBuilder, dict[str, Any], str | None, str]] = {
@@ -153,19 +153,14 @@ BY_KUEUE: dict[str, tuple[JobBuilder, dict[str, Any], str | None, str]] = {
         gang().suspended(),
         {},
         names.SUSPENDED,
-        KUEUE_REFUSAL.reason,
+        IN_KUEUE.reason,
     ),
-    "it was labelled after kfext's webhook": (
-        gang().held(),
-        {},
-        names.SUSPENDED,
-        KUEUE_REFUSAL.reason,
-    ),
+    "it was labelled after kfext's webhook": (gang().held(), {}, names.SUSPENDED, IN_KUEUE.reason),
     "the namespace did not opt in: not kfext's to show": (
         gang().suspended(),
         {"managed": False},
         None,
-        KUEUE_REFUSAL.reason,
+        IN_KUEUE.reason,
     ),
     "it has whole GPUs": (
         job().worker(1, gpus=1).suspended(),
@@ -414,8 +409,7 @@ def test_the_remembered_use_of_gpus(
 ) -> None:
     pods = tuple(replace(part(index), uid=f"pod-{index}") for index in range(2))
     parts = tuple(
-        (slot("n", index), CardSharer(f"pod-{index}", **fields))
-        for index, fields in enumerate(shown)
+        (slot("n", n), CardSharer(f"pod-{n}", **fields)) for n, fields in enumerate(shown)
     )
     view, state = CardView(parts=parts), JobState(busy=before)
     result = use_to_store(running(gang(), pods=pods, cards=view, state=state))

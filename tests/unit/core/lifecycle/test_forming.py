@@ -49,7 +49,7 @@ REPORT = "0/2 nodes are available: 1 Insufficient cpu"
 REFUSED = [worker(0, bound="a"), worker(1, bound="a"), worker(2, pinned="a", unschedulable=REPORT)]
 
 
-def capacity_with(pods: list[Pod], **used: str) -> Ledger:
+def nodes(pods: list[Pod], **used: str) -> Ledger:
     """Nodes a and b of four CPUs with these pods; other pods use `used` CPUs of each node."""
     amounts = {name: {"cpu": cpu} for name, cpu in used.items()}
     capacity = ledger(node("a", cpu="4"), node("b", cpu="4"), used=amounts)
@@ -59,14 +59,11 @@ def capacity_with(pods: list[Pod], **used: str) -> Ledger:
     return capacity
 
 
-def third_refused(want: type, state: JobState = FORMING, *, a: str, b: str, **more: object) -> Case:
-    """Two members run on node a, and kube-scheduler finds no capacity for the third.
-
-    `a`, `b`: the CPUs that other pods use on each node.
-    """
+def unplaced(want: type, state: JobState = FORMING, *, a: str, b: str, **more: object) -> Case:
+    """Two members run on node a, and the third is refused; `a`, `b`: CPUs of other pods there."""
     kind = str(more.pop("kind", "PyTorchJob"))
     check = more.pop("check", bool)
-    capacity = capacity_with(REFUSED, a=a, b=b)
+    capacity = nodes(REFUSED, a=a, b=b)
     job = three(kind).resumed()
     if more.pop("kueue", False):
         job = job.queued_by_kueue()
@@ -76,14 +73,14 @@ def third_refused(want: type, state: JobState = FORMING, *, a: str, b: str, **mo
 def gated_rest(want: type, state: JobState, **more: object) -> Case:
     """One member runs, two wait at the gate, and other pods have the rest of both nodes."""
     members = [worker(0, bound="a"), *workers(gated=True)[1:]]
-    capacity, check = capacity_with(members, a="3", b="4"), more.pop("check", bool)
+    capacity, check = nodes(members, a="3", b="4"), more.pop("check", bool)
     job = three().resumed()
     return Case(want, job, members, plan("a", "a", "a"), state, capacity, check, more)  # type: ignore[arg-type]
 
 
 LOSES_CAPACITY: dict[str, Case] = {
     "no node has capacity for the refused member: all free their nodes, with a back-off": (
-        third_refused(
+        unplaced(
             Suspend,
             a="2",
             b="4",
@@ -96,12 +93,10 @@ LOSES_CAPACITY: dict[str, Case] = {
         )
     ),
     "the leader and a member run: the gang keeps its place in the queue": replace(
-        third_refused(
-            Suspend, a="2", b="4", check=lambda step: step.state.queued_since == NOW - 20
-        ),
+        unplaced(Suspend, a="2", b="4", check=lambda step: step.state.queued_since == NOW - 20),
         builder=three().resumed().condition("Running"),
     ),
-    "another node has capacity: the refused member goes there at once": third_refused(
+    "another node has capacity: the refused member goes there at once": unplaced(
         DeleteUnbound,
         a="2",
         b="0",
@@ -111,16 +106,16 @@ LOSES_CAPACITY: dict[str, Case] = {
             and "the capacity on a; kube-scheduler reports: 0/2 nodes" in step.state.message
         ),
     ),
-    "only one node is allowed, and it has lost capacity: all free it": third_refused(
+    "only one node is allowed, and it has lost capacity: all free it": unplaced(
         Suspend, a="2", b="0", colocation="required", check=stopped(REASON_NO_ROOM, 1)
     ),
-    "the ledger shows its capacity, so kube-scheduler alone knows why: it waits": third_refused(
+    "the ledger shows its capacity, so kube-scheduler alone knows why: it waits": unplaced(
         Wait, a="1", b="4", check=phase(BINDING)
     ),
-    "the gang was whole before: the members that train keep their nodes": third_refused(
+    "the gang was whole before: the members that train keep their nodes": unplaced(
         Wait, WHOLE, a="2", b="4", check=phase(BINDING)
     ),
-    "Kueue started it: only Kueue suspends it": third_refused(
+    "Kueue started it: only Kueue suspends it": unplaced(
         Wait, a="2", b="4", kueue=True, check=phase(BINDING)
     ),
     "the rest waits at the gate and finds no capacity: all free their nodes at once": (
@@ -136,7 +131,7 @@ LOSES_CAPACITY: dict[str, Case] = {
         check=stopped(REASON_NO_ROOM, 3),
     ),
     "not bound for the third time, for no reason that the ledger shows: not released in part": (
-        third_refused(
+        unplaced(
             Suspend,
             replace(FORMING, strikes=2),
             a="1",
@@ -163,9 +158,7 @@ def complete(want: type, state: JobState = FORMING, *, plain_pods: int = 3, **mo
     """All pods of the gang are gated; `plain_pods` pods of other jobs are about to be bound."""
     job, check = three().resumed(), more.pop("check", bool)
     more["context"] = QueueContext(plain_pods=plain_pods)
-    return Case(
-        want, job, workers(gated=True), plan("a", "a", "a"), state, capacity_with([]), check, more
-    )  # type: ignore[arg-type]
+    return Case(want, job, workers(gated=True), plan("a", "a", "a"), state, nodes([]), check, more)  # type: ignore[arg-type]
 
 
 BESIDE_OTHERS: dict[str, Case] = {
@@ -210,12 +203,12 @@ def test_a_gang_that_was_suspended_in_part(case: Case) -> None:
 
 def test_a_start_records_the_time_in_the_queue_until_the_gang_is_whole() -> None:
     queued = three().created(NOW - 70).held().build()
-    step = next_step(situation_of(queued, now=NOW), capacity_with([]))
+    step = next_step(situation_of(queued, now=NOW), nodes([]))
     assert isinstance(step, Unsuspend)
     assert step.state is not None
     assert step.state.queued_since == NOW - 70
     bound = tuple(workers(bound="a"))
     situation = situation_of(three().resumed().build(), bound, plan("a", "a", "a"), step.state, NOW)
     assert situation.forming
-    whole = next_step(situation, capacity_with(list(bound)))
+    whole = next_step(situation, nodes(list(bound)))
     assert whole == SaveState(replace(step.state, queued_since=0.0))

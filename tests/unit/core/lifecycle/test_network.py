@@ -26,15 +26,11 @@ from kfext.model.label_selector import LabelSelector
 from kfext.model.network_policy import NetworkPolicy, parse_network_policy
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import ReplicaKey
-from kfext.names import (
-    REASON_HOST_NETWORK,
-    REASON_NETWORK_POLICIES_BYPASSED,
-    REASON_POD_NETWORK,
-)
+from kfext.names import REASON_HOST_NETWORK, REASON_NETWORK_POLICIES_BYPASSED, REASON_POD_NETWORK
 from tests.builders import JobBuilder, Raw, job, ledger, node, pod
 from tests.unit.core.lifecycle.cases import NOW
 from tests.unit.core.lifecycle.hosted import (
-    HOST_REQUEST,
+    HOST,
     IN_QUEUE,
     ON_HOST,
     PORTS,
@@ -72,7 +68,7 @@ def test_a_job_that_requests_no_host_network_gets_no_port() -> None:
     assert (step.plan.port, step.network, step.interfaces) == (0, None, ())
 
 
-def why_pod_network(result: Step) -> str:
+def reason(result: Step) -> str:
     """Return why the job starts on the pod network."""
     assert isinstance(result, Unsuspend)
     assert (result.plan.port, result.interfaces) == (0, ())
@@ -83,21 +79,19 @@ def why_pod_network(result: Step) -> str:
 
 def test_an_obstacle_keeps_a_job_off_the_host_network_but_not_off_its_nodes() -> None:
     assert (
-        why_pod_network(
-            step_of(IN_QUEUE, one_node(), host=HostNetworkRequest(PORTS, obstacle="no way"))
-        )
+        reason(step_of(IN_QUEUE, one_node(), host=HostNetworkRequest(PORTS, obstacle="no way")))
         == "no way"
     )
 
 
 def test_a_job_that_the_host_network_refused_does_not_try_it_again() -> None:
     state = JobState(no_host_network="refused before")
-    assert why_pod_network(step_of(IN_QUEUE, one_node(), state=state)) == "refused before"
+    assert reason(step_of(IN_QUEUE, one_node(), state=state)) == "refused before"
 
 
 def test_elastic_workers_use_the_host_network_only_on_a_node_each() -> None:
     builder = job().worker(2, cpu="2").held().elastic(rdzvBackend="c10d")
-    assert "two agents" in why_pod_network(step_of(builder.build(), one_node()))
+    assert "two agents" in reason(step_of(builder.build(), one_node()))
     step = step_of(builder.build(), ledger(node("a", cpu="2"), node("b", cpu="2")))
     assert isinstance(step, Unsuspend)
     assert step.plan.port
@@ -107,7 +101,7 @@ def test_a_job_does_not_wait_for_a_free_port() -> None:
     capacity = one_node()
     taken = tuple(("TCP", number) for number in range(PORTS[0], PORTS[1] + 1))
     capacity.claim("others", Claim(node="a", requests={}, host_ports=taken))
-    assert "20000-20009" in why_pod_network(step_of(IN_QUEUE, capacity))
+    assert "20000-20009" in reason(step_of(IN_QUEUE, capacity))
 
 
 def test_a_job_with_a_port_that_is_taken_everywhere_uses_the_pod_network() -> None:
@@ -117,7 +111,7 @@ def test_a_job_with_a_port_that_is_taken_everywhere_uses_the_pod_network() -> No
     assert step.plan.port
     capacity = one_node()
     capacity.claim("other", Claim(node="a", requests={}, host_ports=(("TCP", 9090),)))
-    assert "no place with its ports" in why_pod_network(step_of(training_job, capacity))
+    assert "no place with its ports" in reason(step_of(training_job, capacity))
 
 
 PORTS_SHOWN: dict[str, tuple[JobBuilder, str]] = {
@@ -149,7 +143,7 @@ def test_a_job_that_listens_nowhere_is_shown_no_port() -> None:
     ("builder", "host"),
     [
         (job("TFJob").worker(2, cpu="2"), HostNetworkRequest(PORTS)),
-        (job().master().worker(2, cpu="2"), HOST_REQUEST),
+        (job().master().worker(2, cpu="2"), HOST),
     ],
     ids=["a TFJob does not use Gloo", "Gloo is told its interface"],
 )
@@ -265,10 +259,10 @@ def test_a_pytorchjob_with_pods_on_two_networks_continues() -> None:
 
 ITS_PLAN = Plan("u", 1, port=20007)
 WAITS, GONE = job().master().held(), job().master().annotated(names.RELEASED, "NoRoom")
-MESSAGES = {
+SHOWN = {
     "not requested": (None, WAITS, None, JobState(), ""),
-    "no obstacle yet": (HOST_REQUEST, WAITS, None, JobState(), ""),
-    "in use": (HOST_REQUEST, WAITS, ITS_PLAN, JobState(), "ports from 20007 on"),
+    "no obstacle yet": (HOST, WAITS, None, JobState(), ""),
+    "in use": (HOST, WAITS, ITS_PLAN, JobState(), "ports from 20007 on"),
     "an obstacle": (
         HostNetworkRequest((1, 2), obstacle="no way"),
         WAITS,
@@ -276,21 +270,13 @@ MESSAGES = {
         JobState(),
         "network: no way",
     ),
-    "refused before": (
-        HOST_REQUEST,
-        WAITS,
-        None,
-        JobState(no_host_network="tried"),
-        "network: tried",
-    ),
-    "no host network": (HOST_REQUEST, WAITS, Plan("u", 1), JobState(), "without ports on the host"),
-    "released while the job waited": (HOST_REQUEST, GONE, None, JobState(), "released it"),
+    "refused before": (HOST, WAITS, None, JobState(no_host_network="tried"), "network: tried"),
+    "no host network": (HOST, WAITS, Plan("u", 1), JobState(), "without ports on the host"),
+    "released while the job waited": (HOST, GONE, None, JobState(), "released it"),
 }
 
 
-@pytest.mark.parametrize(
-    ("host", "builder", "plan", "state", "want"), MESSAGES.values(), ids=MESSAGES
-)
+@pytest.mark.parametrize(("host", "builder", "plan", "state", "want"), SHOWN.values(), ids=SHOWN)
 def test_the_message_about_the_network(
     host: HostNetworkRequest | None,
     builder: JobBuilder,
@@ -310,7 +296,7 @@ def test_pods_that_the_webhook_missed_are_counted() -> None:
         pod(training_job, "worker", 1),
     ]
     assert "1 of 2 pods have their own network" in why_network(
-        HOST_REQUEST, training_job, ITS_PLAN, JobState(), pods
+        HOST, training_job, ITS_PLAN, JobState(), pods
     )
 
 
@@ -334,14 +320,14 @@ SELECTORS = {
     "a label of the template": ({"matchLabels": {"team": "vision"}}, True),
     "a label of the operator": ({"matchLabels": {names.REPLICA_TYPE: "worker"}}, True),
     "the role that the first worker has without a master": (
-        {"matchLabels": {names.JOB_ROLE: "master"}}, True,
+        {"matchLabels": {names.JOB_ROLE: "master"}}, True
     ),
     "a later worker": ({"matchLabels": {names.REPLICA_INDEX: "1"}}, True),
     "a worker that the job does not have": ({"matchLabels": {names.REPLICA_INDEX: "9"}}, False),
     "a label of other pods only": ({"matchLabels": {"app": "web"}}, False),
     "a requirement that excludes it": (
-        {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False,
-    ),
+        {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False
+    )
 }  # fmt: skip
 
 

@@ -48,11 +48,7 @@ RESIZED = CpuState(
 
 
 def gated_rest(
-    want: type[Step],
-    state: JobState,
-    *,
-    check: Callable[[Any], object],
-    **more: Any,
+    want: type[Step], state: JobState, *, check: Callable[[Any], object], **more: Any
 ) -> Case:
     """One member runs, two are gated, and the nodes are full."""
     members = [worker(0, bound="b"), *workers(gated=True)[1:]]
@@ -439,9 +435,7 @@ CASES: dict[str, tuple[JobBuilder, Sequence[Pod], float]] = {
 
 
 @pytest.mark.parametrize(("builder", "pods", "want"), CASES.values(), ids=CASES)
-def test_when_the_claims_of_a_plan_end(
-    builder: JobBuilder, pods: Sequence[Pod], want: float
-) -> None:
+def test_when_claims_of_a_plan_end(builder: JobBuilder, pods: Sequence[Pod], want: float) -> None:
     unbound = {pod.uid: 10.0 for pod in pods if not pod.node_name}
     quiet = 10.0 if len(pods) < 3 else 0.0
     situation = situation_of(

@@ -177,16 +177,14 @@ CONTINUES: dict[str, tuple[Step, str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "members", [workers(bound="a"), workers(gated=True)], ids=["bound", "gated"]
-)
+@pytest.mark.parametrize("pods", [workers(bound="a"), workers(gated=True)], ids=["runs", "gated"])
 @pytest.mark.parametrize(("step", "description"), CONTINUES.values(), ids=CONTINUES)
 def test_a_running_job_continues_if_its_change_is_refused(
-    step: Step, description: str, members: list[Pod]
+    step: Step, description: str, pods: list[Pod]
 ) -> None:
     job = three().resumed().build()
     refused = {type(step).__name__: Refused("denied by policy", 200.0)}
-    situation = situation_of(job, tuple(members), plan("a", "a", "a"), refused=refused)
+    situation = situation_of(job, tuple(pods), plan("a", "a", "a"), refused=refused)
     result = instead_of(situation, step)
     assert isinstance(result, Wait)
     assert result.verdict is not None

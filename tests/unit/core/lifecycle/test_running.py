@@ -285,9 +285,7 @@ BARRIER: dict[str, Case] = {
         Pin,
         [worker(0, pinned="b"), *workers(gated=True)[1:]],
         plan=plan("b", "b", "b"),
-        check=lambda step: (
-            [(p.replica.index, node) for p, node in step.pins] == [(1, "b"), (2, "b")]
-        ),
+        check=lambda step: [(p.replica.index, to) for p, to in step.pins] == [(1, "b"), (2, "b")],
     ),
     "some of the pins are written, no capacity for the rest: nothing is stopped": begun(
         Wait,
@@ -322,11 +320,7 @@ BARRIER: dict[str, Case] = {
         Replan,
         [
             *workers(gated=True)[:2],
-            worker(
-                2,
-                gated=True,
-                spec={"containers": [{"resources": {"requests": {"cpu": "3"}}}]},
-            ),
+            worker(2, gated=True, spec={"containers": [{"resources": {"requests": {"cpu": "3"}}}]}),
         ],
         check=lambda step: len(step.plan.nodes) == 2,
     ),
@@ -469,12 +463,11 @@ def test_only_a_job_on_few_nodes_keeps_a_node_where_members_run(
 
 
 def test_a_plan_does_not_block_itself() -> None:
-    own_plan = plan("a", "a", "a")
     capacity = ledger(node("a", cpu="3"))
-    for key, claim in plan_claims(RUNNING, own_plan, workers(gated=True)).items():
+    for key, claim in plan_claims(RUNNING, ON_A, workers(gated=True)).items():
         capacity.claim(key, claim)
     step = next_step(
-        Situation(RUNNING, tuple(workers(gated=True)), own_plan, JobState(), NOW), capacity
+        Situation(RUNNING, tuple(workers(gated=True)), ON_A, JobState(), NOW), capacity
     )
     assert isinstance(step, Pin)
     cordoned = JobState(excluded={"b": NOW + 1})
@@ -552,7 +545,7 @@ def test_a_gang_is_not_excluded_by_its_own_ports() -> None:
         pod(job, "worker", n, gated=True, spec={
             **ON_HOST,
             "containers": [{"resources": {"requests": {"cpu": "1"}},
-                            "ports": [{"containerPort": number}]}],
+                            "ports": [{"containerPort": number}]}]
         })
         for n, (_, number) in enumerate(block(job, plan.port))
     ]  # fmt: skip

@@ -87,12 +87,9 @@ QUEUE_TIMES: dict[str, tuple[JobBuilder, JobState, float]] = {
 
 
 @pytest.mark.parametrize(("builder", "state", "want"), QUEUE_TIMES.values(), ids=QUEUE_TIMES)
-def test_how_long_it_has_been_in_the_queue(
-    builder: JobBuilder, state: JobState, want: float
-) -> None:
-    assert (
-        replace(QUEUED, job=builder.build(), state=state, clocks=Clocks(waited=7.0)).in_line == want
-    )
+def test_the_time_in_the_queue(builder: JobBuilder, state: JobState, want: float) -> None:
+    situation = replace(QUEUED, job=builder.build(), state=state, clocks=Clocks(waited=7.0))
+    assert situation.in_line == want
 
 
 def test_a_node_is_excluded_until_its_time_is_over() -> None:

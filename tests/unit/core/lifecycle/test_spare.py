@@ -66,10 +66,7 @@ def gang(
 
 @dataclass(frozen=True)
 class Case:
-    """A running gang on a ledger (`on`), and the class of its next step (`want`).
-
-    `check`: returns whether the step is right. `more`: further fields of the situation.
-    """
+    """A running gang on the ledger `on`, the class of its next step (`want`), a check of it."""
 
     want: type[Step]
     builder: JobBuilder

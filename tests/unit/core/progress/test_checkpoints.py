@@ -140,9 +140,7 @@ def test_a_save_in_the_background_begins_and_ends(begun: str, between: str, comp
 def test_every_form_with_a_beginning_has_a_test_sequence() -> None:
     pairs = [saving(begun) for begun, *_ in (*ASYNCHRONOUS.values(), *BEFORE_ALL_RANKS.values())]
     pairs.append(saving("Saving the checkpoint."))  # torchtitan is paused meanwhile
-    assert {result.form for result in pairs if result} == {
-        form for form in FORMS.values() if form.begun
-    }
+    assert {save.form for save in pairs if save} == {form for form in FORMS.values() if form.begun}
 
 
 UNCLEAR = "Finished saving the checkpoint in 2.50 seconds."
@@ -346,7 +344,7 @@ def test_a_save_of_one_rank_is_a_checkpoint_once_all_ranks_continue(
 
 def test_each_form_that_is_printed_too_early_has_a_test_sequence() -> None:
     pairs = [saving(begun) for begun, _ in BEFORE_ALL_RANKS.values()]
-    assert {result.form for result in pairs if result} == {
+    assert {save.form for save in pairs if save} == {
         form for form in FORMS.values() if form.proof is Proof.EARLY
     }
 
@@ -379,9 +377,7 @@ def test_a_save_in_the_background_is_complete_when_a_line_reports_it(
         pytest.param(Checkpoints(answered=0), True, id="it listens"),
     ],
 )
-def test_whether_the_log_has_shown_anything_about_checkpoints(
-    seen: Checkpoints, want: bool
-) -> None:
+def test_whether_a_log_has_shown_anything(seen: Checkpoints, want: bool) -> None:
     assert seen.shown is want
 
 

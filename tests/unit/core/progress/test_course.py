@@ -197,9 +197,7 @@ OVER: dict[str, tuple[str, int, float, str]] = {
 
 
 @pytest.mark.parametrize(("line", "count", "apart", "metric"), OVER.values(), ids=OVER)
-def test_when_a_different_measure_is_followed(
-    line: str, count: int, apart: float, metric: str
-) -> None:
+def test_which_measure_is_followed(line: str, count: int, apart: float, metric: str) -> None:
     lines = [(apart * number, line.format(number)) for number in range(1, count + 1)]
     followed = course((0.0, "Initial loss: 2.3"), *lines)
     assert followed.metric.rpartition(" ")[2] == metric

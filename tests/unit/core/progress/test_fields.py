@@ -130,10 +130,7 @@ ROWS = {
         ["| iter | loss | acc |", "|    4 | 0.51 | 0.9 |"],
         "iter: 4, loss: 0.51, acc: 0.9",
     ),
-    "a heading with a number sign": (
-        ["#   loss   acc", "7   0.5    1"],
-        "step: 7, loss: 0.5, acc: 1",
-    ),
+    "a number sign": (["#   loss   acc", "7   0.5    1"], "step: 7, loss: 0.5, acc: 1"),
     "a bar after a row": (
         ["Epoch   box_loss   Size", " 1/5    0.51       640:  50%|##  | 2/4 [00:01<00:01]"],
         "Epoch: 1/5, box_loss: 0.51, Size: 640, 50%, ##, 2/4 [00:01<00:01]",
@@ -152,7 +149,7 @@ ROWS = {
 @pytest.mark.parametrize(("lines", "want"), ROWS.values(), ids=ROWS)
 def test_the_numbers_of_a_row_have_the_names_above_them(lines: list[str], want: str) -> None:
     table = Table()
-    assert [table.name_cells(line) for line in lines][-1] == want
+    assert [table.label(line) for line in lines][-1] == want
 
 
 OTHER = {
@@ -167,4 +164,4 @@ OTHER = {
 @pytest.mark.parametrize("lines", OTHER.values(), ids=OTHER)
 def test_any_other_line_is_unchanged(lines: list[str]) -> None:
     table = Table()
-    assert [table.name_cells(line) for line in lines] == lines
+    assert [table.label(line) for line in lines] == lines

@@ -16,13 +16,15 @@ from tests.no_saves import BEFORE_ALL_RANKS
 
 AWAY = Verdict(names.REASON_LOG_UNAVAILABLE, "kubelet does not answer")
 FORBIDDEN = Verdict(names.REASON_LOG_FORBIDDEN, "may not")
+LISTS = [*[GrowthState.NEW] * 5, GrowthState.WATCHING, *[GrowthState.COMPLETING] * 2]
+"""The lists of a job in eight intervals; it grows until the fifth."""
 
 
 def moment(at: float) -> Moment:
     return Moment(wall=at, monotonic=at)
 
 
-def read_losses(followed: Followed, loss: list[float], *, at: float, every: float = 1.0) -> None:
+def feed(followed: Followed, loss: list[float], *, at: float, every: float = 1.0) -> None:
     """Read one line for each loss, `every` seconds apart, the first at `at`."""
     times = [at + every * number for number in range(len(loss))]
     lines = [LogLine(when, f"loss={value}") for when, value in zip(times, loss, strict=True)]
@@ -45,18 +47,15 @@ def test_a_job_that_improves_is_new_and_a_job_that_stopped_improving_is_completi
     for window in range(8):
         falling = max(0.0, 1.0 - 0.3 * window)
         values = [falling + 0.001 * (tick % 2) for tick in range(int(INTERVAL))]
-        read_losses(followed, values, at=began + window * INTERVAL)
+        feed(followed, values, at=began + window * INTERVAL)
         seen.append(state(followed))
-    grows, watched, done = GrowthState.NEW, GrowthState.WATCHING, GrowthState.COMPLETING
-    assert seen == [grows, grows, grows, grows, grows, watched, done, done]
+    assert seen == LISTS
 
 
 def test_silence_does_not_end_growth() -> None:
     followed = Followed()
     for window in range(3):
-        read_losses(
-            followed, [3.0 - window + 0.01 * tick for tick in range(20)], at=window * INTERVAL
-        )
+        feed(followed, [3.0 - window + 0.01 * tick for tick in range(20)], at=window * INTERVAL)
     for later in range(10):
         followed.read_lines([], now=moment((4 + later) * INTERVAL))
     assert state(followed) is GrowthState.NEW
@@ -183,9 +182,7 @@ def test_only_the_newest_of_many_lines_are_read() -> None:
     lines += [LogLine(10 + number, f"val_loss: 2.0 {filled}") for number in range(5)]
     followed.read_lines(lines, now=moment(100.0))
     reported = followed.reported()
-    assert (
-        reported.progress.metric == "val_loss"
-    )  # the training loss, which would be preferred, was not read
+    assert reported.progress.metric == "val_loss"  # the loss was not read
 
 
 SAVED = "saved checkpoint /c/1.pt"
@@ -247,7 +244,7 @@ def test_a_save_of_one_rank_counts_once_the_log_shows_the_next_step(
     lines = [LogLine(1.0 + number, text) for number, text in enumerate(texts)]
     followed.read_lines(lines, now=moment(4.0))
     if isinstance(later, Post):
-        add_posts(followed, later, at=4)
+        post(followed, later, at=4)
         later = LogLine(5.0, "loading data")
     followed.read_lines([later], now=moment(5.0))
     assert followed.checkpoints.saved == want
@@ -341,9 +338,7 @@ def test_steps_without_a_measure_are_shown_once_they_continue() -> None:
     assert (seen, reason(followed)) == ([None, 10, 20], names.REASON_RECOGNISED)
 
 
-def add_posts(
-    followed: Followed, *posts: Post, at: float, source: str = "a", **fields: Any
-) -> None:
+def post(followed: Followed, *posts: Post, at: float, source: str = "a", **fields: Any) -> None:
     followed.add_posts(posts, now=moment(at), source=source, **fields)
 
 
@@ -353,7 +348,7 @@ def loss(at: float, value: float, step: int | None = None, total: int = 100) -> 
 
 def test_while_a_job_posts_its_log_shows_only_checkpoints() -> None:
     followed = Followed()
-    add_posts(followed, loss(10, 0.5, step=5), at=10)
+    post(followed, loss(10, 0.5, step=5), at=10)
     lines = [LogLine(11, "step 90/100 loss 0.1"), LogLine(12, "saved checkpoint /ckpt/90.pt")]
     followed.read_lines(lines, now=moment(12))
     shown = followed.reported()
@@ -365,7 +360,7 @@ def test_while_a_job_posts_its_log_shows_only_checkpoints() -> None:
 
 def test_the_log_counts_again_when_a_job_no_longer_posts() -> None:
     followed = Followed()
-    add_posts(followed, loss(10, 0.5, step=5), at=10)
+    post(followed, loss(10, 0.5, step=5), at=10)
     followed.read_lines([LogLine(200, "step 90/100 loss 0.1")], now=moment(200))
     assert followed.reported().progress.value == 0.1
     assert followed.reported().known == Verdict(names.REASON_RECOGNISED, "the log shows loss")
@@ -374,7 +369,7 @@ def test_the_log_counts_again_when_a_job_no_longer_posts() -> None:
 def test_posts_that_arrive_after_later_lines_are_no_restart() -> None:
     followed = Followed()
     followed.read_lines([LogLine(29, "step 29/100 loss 0.3")], now=moment(29))
-    add_posts(followed, loss(5, 0.5, step=5), loss(30, 0.2, step=30), at=30)
+    post(followed, loss(5, 0.5, step=5), loss(30, 0.2, step=30), at=30)
     assert followed.course.restarts == 0
     assert followed.reported().progress.step == 30
 
@@ -382,7 +377,7 @@ def test_posts_that_arrive_after_later_lines_are_no_restart() -> None:
 def test_steps_continue_between_two_measures() -> None:
     followed = Followed()
     for at in (10, 15, 20):
-        add_posts(followed, Post(at, at, 100), at=at)
+        post(followed, Post(at, at, 100), at=at)
     progress = followed.reported().progress
     assert (progress.step, progress.total, progress.rate, progress.left) == (20, 100, 1.0, 80.0)
     assert followed.reported().known == Verdict(
@@ -399,9 +394,9 @@ def test_steps_continue_between_two_measures() -> None:
 )
 def test_steps_after_percentages_alone_start_a_new_count(first: Post) -> None:
     followed = Followed()
-    add_posts(followed, first, at=0)
+    post(followed, first, at=0)
     for at in range(60, 240, 60):
-        add_posts(followed, loss(at, 0.5, step=14 + at // 60, total=20), at=at)
+        post(followed, loss(at, 0.5, step=14 + at // 60, total=20), at=at)
     progress = followed.reported().progress
     assert (progress.step, progress.total, progress.left) == (17, 20, 180.0)
     assert followed.course.restarts == 0
@@ -409,8 +404,8 @@ def test_steps_after_percentages_alone_start_a_new_count(first: Post) -> None:
 
 def test_a_program_that_begins_again_at_a_checkpoint_has_restarted() -> None:
     followed = Followed()
-    add_posts(followed, loss(10, 0.5, step=50), at=10)
-    add_posts(followed, loss(20, 0.6, step=40), at=20)
+    post(followed, loss(10, 0.5, step=50), at=10)
+    post(followed, loss(20, 0.6, step=40), at=20)
     assert followed.course.restarts == 1
 
 
@@ -423,14 +418,14 @@ def test_a_program_that_begins_again_at_a_checkpoint_has_restarted() -> None:
 )
 def test_the_first_of_several_pods_that_post_counts(neighbours: Any, step: int) -> None:
     followed = Followed()
-    add_posts(followed, loss(10, 0.5, step=50), at=10)
-    add_posts(followed, loss(11, 0.6, step=30), at=11, source="b", neighbours=neighbours)
+    post(followed, loss(10, 0.5, step=50), at=10)
+    post(followed, loss(11, 0.6, step=30), at=11, source="b", neighbours=neighbours)
     assert followed.reported().progress.step == step
 
 
 def test_an_unreadable_log_changes_nothing_for_a_job_that_posts() -> None:
     followed = Followed()
-    add_posts(followed, loss(10, 0.5), at=10)
+    post(followed, loss(10, 0.5), at=10)
     followed.record_failed_read(FORBIDDEN)
     assert reason(followed) == names.REASON_RECOGNISED
 
@@ -443,7 +438,6 @@ def test_growth_is_judged_by_posts_as_well_as_by_lines() -> None:
         at = began + window * INTERVAL
         values = [falling + 0.001 * (tick % 2) for tick in range(6)]
         batch = [loss(at + 5 * tick, value) for tick, value in enumerate(values)]
-        add_posts(followed, *batch, at=at + 29)
+        post(followed, *batch, at=at + 29)
         seen.append(state(followed))
-    grows, watched, done = GrowthState.NEW, GrowthState.WATCHING, GrowthState.COMPLETING
-    assert seen == [grows, grows, grows, grows, grows, watched, done, done]
+    assert seen == LISTS

@@ -16,7 +16,7 @@ def moved(lines: Sequence[str], expression: str = "") -> list[bool]:
     """For each line of a log, whether a counter has moved in it."""
     life, table, results = Life(), Table(), []
     for raw in lines:
-        text = raw if expression else table.name_cells(raw)
+        text = raw if expression else table.label(raw)
         results.append(life.read_line(text, read_line(text, expression)))
     return results
 

@@ -119,9 +119,7 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
 
 
 @pytest.mark.parametrize(("raw", "measures", "position"), TRAINING.values(), ids=TRAINING)
-def test_the_measures_and_the_position_of_a_line(
-    raw: str, measures: dict[str, float], position: Position
-) -> None:
+def test_the_content_of_a_line(raw: str, measures: dict[str, float], position: Position) -> None:
     result = read_line(raw)
     assert result is not None
     shown = result.position

@@ -31,9 +31,7 @@ REPORTED = Reported(
         pytest.param({"total": None}, False, id="no total any more"),
     ],
 )
-def test_progress_looks_the_same_while_its_first_two_digits_do(
-    change: dict[str, object], same: bool
-) -> None:
+def test_progress_is_compared_by_two_digits(change: dict[str, object], same: bool) -> None:
     changed = replace(REPORTED, progress=replace(REPORTED.progress, **change))  # type: ignore[arg-type]
     assert looks_the_same(REPORTED, changed) is same
 

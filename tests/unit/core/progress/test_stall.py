@@ -56,12 +56,12 @@ LIMITS: dict[str, tuple[Start, Habits, bool, float, float]] = {
 
 
 @pytest.mark.parametrize(
-    ("job_start", "known", "saving", "report", "restart"), LIMITS.values(), ids=LIMITS
+    ("job", "known", "saving", "report", "restart"), LIMITS.values(), ids=LIMITS
 )
 def test_how_long_a_job_may_be_silent(
-    job_start: Start, known: Habits, saving: bool, report: float, restart: float
+    job: Start, known: Habits, saving: bool, report: float, restart: float
 ) -> None:
-    limits = [job_start.limit(rule, known, saving=saving) for rule in (REPORT, RESTART)]
+    limits = [job.limit(rule, known, saving=saving) for rule in (REPORT, RESTART)]
     assert limits == [report * MINUTE, restart * MINUTE]
 
 
@@ -70,10 +70,8 @@ def test_a_job_is_shown_as_stalled_before_it_may_be_restarted(
     longest: float, known: float, now: float
 ) -> None:
     for steps in (None, 0.0):
-        job_start = start(steps=steps, longest=longest, now=now)
-        limits = [
-            job_start.limit(rule, Habits(known, known), saving=False) for rule in (REPORT, RESTART)
-        ]
+        job = start(steps=steps, longest=longest, now=now)
+        limits = [job.limit(rule, Habits(known, known), saving=False) for rule in (REPORT, RESTART)]
         assert limits == sorted(limits)
 
 

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 
 import kfext.core.settings.resolve as resolve_module
 from kfext import names
-from kfext.core.settings.resolve import (
-    LAST_GOOD,
-    resolve,
-    settings_of,
-    settings_to_record,
-    share_of,
-)
+from kfext.core.settings.resolve import LAST_GOOD, resolve, settings_of, share_of, to_record
 from kfext.core.settings.table import (
     DEFAULT,
     OF_A_JOB,
@@ -49,27 +43,9 @@ C = names.COLOCATION
 PRECEDENCE = {
     "nothing set: the default": ({}, {}, {}, "preferred", "the default"),
     "the policy": ({}, {}, {C: "off"}, "off", "TrainingPolicy gold"),
-    "the namespace before the policy": (
-        {},
-        {C: "required"},
-        {C: "off"},
-        "required",
-        "the namespace",
-    ),
-    "the job before all others": (
-        {C: "preferred"},
-        {C: "required"},
-        {C: "off"},
-        "preferred",
-        "the job",
-    ),
-    "a malformed namespace: the policy": (
-        {},
-        {C: "never"},
-        {C: "off"},
-        "off",
-        "TrainingPolicy gold",
-    ),
+    "the namespace before a policy": ({}, {C: "required"}, {C: "off"}, "required", "the namespace"),
+    "the job before all": ({C: "preferred"}, {C: "required"}, {C: "off"}, "preferred", "the job"),
+    "a malformed namespace": ({}, {C: "never"}, {C: "off"}, "off", "TrainingPolicy gold"),
     "a malformed policy: the default": ({}, {}, {C: "x"}, "preferred", "the default"),
 }
 
@@ -181,11 +157,7 @@ def test_a_setting_with_an_effect_does_not_warn(key: str, value: str) -> None:
 OPTED_OUT: dict[str, tuple[Annotations, Annotations, Annotations]] = {
     "a job, out of its namespace's setting": ({names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}, {}),
     "a job, out of the policy's setting": ({names.ELASTIC: "Off"}, {}, {names.ELASTIC: "2-8"}),
-    "a namespace, out of the policy's setting": (
-        {},
-        {names.ELASTIC: "off"},
-        {names.ELASTIC: "2-8"},
-    ),
+    "a namespace, out of the policy's": ({}, {names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}),
 }
 
 
@@ -307,7 +279,7 @@ def settings_for(
 
 def record_of(builder: JobBuilder) -> Mapping[str, str]:
     built = builder.build()
-    return settings_to_record(built, settings_for(builder), before=state_of(built).settings)
+    return to_record(built, settings_for(builder), before=state_of(built).settings)
 
 
 def admitted(**stated: str) -> JobBuilder:
