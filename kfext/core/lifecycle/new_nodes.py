@@ -42,10 +42,10 @@ LACKS_NODES = frozenset({REASON_NO_ROOM, REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE
 """Reasons to wait that new nodes can end."""
 _STAYS_OPEN = LACKS_NODES | {REASON_RESERVED, REASON_WAITING_FOR_OPERATOR}
 """With these reasons to wait an open ask stays open: nodes can end the wait, or it soon ends."""
-_PASSES = frozenset({REASON_WAITING_FOR_SUSPEND, REASON_BACKING_OFF})  # by itself
+_PASSES = frozenset({REASON_WAITING_FOR_SUSPEND, REASON_BACKING_OFF})  # without new nodes
 HOPELESS_SECONDS, ASK_SECONDS, SOON_SECONDS = 2.0, 10.0, 60.0
-"""The time without capacity before a job asks: if it would not fit the empty cluster; otherwise;
-and while running jobs should free the capacity within EXPECTED_SECONDS."""
+"""The time without capacity before a job asks: HOPELESS if it would not fit the empty cluster, SOON
+while running jobs should free the capacity within EXPECTED_SECONDS, and ASK for other jobs."""
 EXPECTED_SECONDS = 180.0
 GIVE_UP_SECONDS = 1200.0
 """The longest ask: Karpenter and cluster-autoscaler wait 15 minutes for a machine that never joins,

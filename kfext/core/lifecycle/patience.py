@@ -40,7 +40,7 @@ _DENIED = re.compile("denied (the )?request")
 def patience(
     situation: Situation, wait: Wait, late: Verdict, *, limit: float, waited: float
 ) -> Step:
-    """Wait for a partly bound gang: `limit` seconds are a strike (`late`), and STRIKES the end."""
+    """Wait for a partly bound gang; each `limit` seconds are a strike (`late`), up to STRIKES."""
     if situation.never_released and situation.job.started_by:
         return wait  # kfext never releases it, and only Kueue suspends a job that it started
     remaining = until_strike(situation, limit=limit, waited=waited)

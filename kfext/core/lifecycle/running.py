@@ -97,7 +97,7 @@ def _unplaceable(situation: Situation, gated: Collection[Pod], ledger: Ledger) -
     why = not_placed(situation.job, gated, node_resources=ledger.resources)
     if gated:
         return _ungate_unpinned(situation, why or unbound_claims(situation.job, gated))
-    return _not_placed(situation.settings, why)
+    return _report_unplaced(situation.settings, why)
 
 
 def _ungate_unpinned(situation: Situation, why: Verdict | None) -> Step | None:
@@ -115,7 +115,7 @@ def _ungate_unpinned(situation: Situation, why: Verdict | None) -> Step | None:
     return suspend(situation, situation.after_strike(why.reason, why.message))
 
 
-def _not_placed(settings: Settings, why: Verdict | None) -> Wait:
+def _report_unplaced(settings: Settings, why: Verdict | None) -> Wait:
     """Return the wait of a job that kfext never held, with the reason if it must not be placed."""
     if why is None or not settings.managed or settings.colocation is Colocation.OFF:
         return Wait(None)
@@ -360,7 +360,7 @@ def _evict_again(state: JobState, live: Live, *, now: float) -> Step | None:
 
 
 def _mispinned(plan: Plan | None, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """Return the pods that are pinned to another node than planned.
+    """Return the pods that are pinned to a node other than planned.
 
     A pin that was sent before a change of the plan may arrive after it, and a pin is final.
     """
