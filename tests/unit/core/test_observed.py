@@ -30,9 +30,9 @@ def admit(spec: Raw | None = None, *, cpu: str = "1", gated: bool = True) -> lis
     return pods(JOB.build(), gated=gated, spec=changed)
 
 
-def learn(*seen: Pod, plan: Plan | None = None) -> JobState:
+def learn(*admitted: Pod, plan: Plan | None = None) -> JobState:
     """The state after these pods were seen, written and read back."""
-    result = observed(JOB.build(), seen, JobState(), plan=plan)
+    result = observed(JOB.build(), admitted, JobState(), plan=plan)
     return state_in(JobState(observed=result).encode(job_uid="u"))
 
 
@@ -86,15 +86,15 @@ TOLERATIONS: dict[str, tuple[list[Pod], tuple[Toleration, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("seen", "want"), TOLERATIONS.values(), ids=TOLERATIONS)
+@pytest.mark.parametrize(("admitted", "want"), TOLERATIONS.values(), ids=TOLERATIONS)
 def test_plans_include_tolerations_that_admission_added(
-    seen: list[Pod], want: tuple[Toleration, ...]
+    admitted: list[Pod], want: tuple[Toleration, ...]
 ) -> None:
-    state = learn(*seen)
+    state = learn(*admitted)
     assert (state == JobState()) is (want == ())
     (group,) = as_observed(JOB.build(), state).groups
     assert group.constraints.tolerations == want
-    again = observed(as_observed(JOB.build(), state), seen, state, plan=None)
+    again = observed(as_observed(JOB.build(), state), admitted, state, plan=None)
     assert again == state.observed
 
 
@@ -122,12 +122,12 @@ def test_tolerations_are_expected_of_pods_that_were_never_seen_under_their_templ
     assert as_observed(training_job, plain) == training_job
 
 
-@pytest.mark.parametrize(("seen", "want", "message"), CHANGED.values(), ids=CHANGED)
+@pytest.mark.parametrize(("admitted", "want", "message"), CHANGED.values(), ids=CHANGED)
 def test_a_job_is_planned_with_its_pods_as_observed(
-    seen: list[Pod], want: Mapping[str, Any], message: str
+    admitted: list[Pod], want: Mapping[str, Any], message: str
 ) -> None:
-    assert differences(JOB.build(), seen, plan=None, eligible=False) == message
-    (group,) = as_observed(JOB.build(), learn(*seen)).groups
+    assert differences(JOB.build(), admitted, plan=None, eligible=False) == message
+    (group,) = as_observed(JOB.build(), learn(*admitted)).groups
     for key, value in want.items():
         if key in group.requests:
             assert group.requests[key] == value
@@ -173,8 +173,8 @@ def test_a_pod_beyond_a_bound_is_not_read_and_shows_nothing() -> None:
 
 
 def test_the_largest_pod_of_a_type_counts() -> None:
-    seen = learn(admit(cpu="3")[0], admit(cpu="2")[1])
-    assert seen.observed["worker"].requests["cpu"] == 3000
+    state = learn(admit(cpu="3")[0], admit(cpu="2")[1])
+    assert state.observed["worker"].requests["cpu"] == 3000
 
 
 def test_an_observation_stays_in_the_plans() -> None:
@@ -234,11 +234,11 @@ def test_other_differences_are_reported_and_not_stored(spec: Raw, message: str) 
     builder = job().worker(2, cpu="1", spec={"tolerations": [{"key": "team"}]}).resumed()
     training_job = builder.build()
     template = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}
-    seen = pods(
+    admitted = pods(
         training_job, gated=True, spec={**template, "tolerations": [{"key": "team"}], **spec}
     )
-    assert differences(training_job, seen, plan=None, eligible=True) == message
-    assert observed(training_job, seen, JobState(), plan=None) == {}
+    assert differences(training_job, admitted, plan=None, eligible=True) == message
+    assert observed(training_job, admitted, JobState(), plan=None) == {}
 
 
 def test_after_an_edit_the_template_counts_again() -> None:
@@ -258,9 +258,9 @@ def test_other_types_follow_their_templates() -> None:
 
 def test_an_observation_too_long_to_store_is_not_stored() -> None:
     names = {f"example.com/{'x' * 50}-{number}": "1" for number in range(40)}
-    seen = admit({"containers": [{"resources": {"requests": names}}]})
+    admitted = admit({"containers": [{"resources": {"requests": names}}]})
     known = {"worker": ObservedPods(template=1, requests={"cpu": 1, "pods": 1})}
-    assert observed(JOB.build(), seen, JobState(observed=known), plan=None) == known
+    assert observed(JOB.build(), admitted, JobState(observed=known), plan=None) == known
 
 
 def test_a_state_larger_than_kfext_writes_is_ignored() -> None:

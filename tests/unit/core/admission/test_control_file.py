@@ -39,15 +39,15 @@ def with_mount(path: str) -> Raw:
     return spec(volumeMounts=[{"name": "mine", "mountPath": path}])
 
 
-def with_file(annotations: Any, given: Raw) -> Raw:
-    changed, operations = control_file(KINDS["PyTorchJob"], {"annotations": annotations}, given)
-    patched: Raw = jsonpatch.apply_patch({"spec": given}, operations)["spec"]
+def with_file(annotations: Any, pod_spec: Raw) -> Raw:
+    changed, operations = control_file(KINDS["PyTorchJob"], {"annotations": annotations}, pod_spec)
+    patched: Raw = jsonpatch.apply_patch({"spec": pod_spec}, operations)["spec"]
     assert patched == changed
     return patched
 
 
 @pytest.mark.parametrize(
-    ("given", "volumes", "mounts"),
+    ("pod_spec", "volumes", "mounts"),
     [
         pytest.param(spec(), [VOLUME], [MOUNT], id="no volumes"),
         pytest.param({**spec(volumeMounts=None), "volumes": None}, [VOLUME], [MOUNT], id="null"),
@@ -61,9 +61,9 @@ def with_file(annotations: Any, given: Raw) -> Raw:
     ],
 )
 def test_the_training_container_of_an_elastic_job_has_the_file(
-    given: Raw, volumes: list[Raw], mounts: list[Raw]
+    pod_spec: Raw, volumes: list[Raw], mounts: list[Raw]
 ) -> None:
-    patched = with_file(ELASTIC, given)
+    patched = with_file(ELASTIC, pod_spec)
     assert patched["volumes"] == volumes
     assert patched["containers"][1]["volumeMounts"] == mounts
     assert patched["containers"][0] == {"name": "side"}
@@ -110,9 +110,9 @@ LEFT_ALONE: dict[str, Raw] = {
 }
 
 
-@pytest.mark.parametrize("given", LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_a_pod_that_cannot_get_the_file_is_not_changed(given: Raw) -> None:
-    assert control_file(KINDS["PyTorchJob"], {"annotations": ELASTIC}, given) == (given, [])
+@pytest.mark.parametrize("pod_spec", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_a_pod_that_cannot_get_the_file_is_not_changed(pod_spec: Raw) -> None:
+    assert control_file(KINDS["PyTorchJob"], {"annotations": ELASTIC}, pod_spec) == (pod_spec, [])
 
 
 def test_a_mount_at_a_similar_path_does_not_keep_the_file_out() -> None:
@@ -175,17 +175,17 @@ SOURCES: dict[str, tuple[Raw, Raw, bool]] = {
 
 
 @pytest.mark.parametrize("kind", WITH_TEMPLATES)
-@pytest.mark.parametrize(("annotations", "given", "want"), SOURCES.values(), ids=SOURCES)
+@pytest.mark.parametrize(("annotations", "more", "want"), SOURCES.values(), ids=SOURCES)
 @pytest.mark.parametrize("copied", [False, True], ids=["new", "with copied settings"])
 def test_a_setting_adds_the_file_wherever_it_is_written(
-    kind: str, annotations: Raw, given: Raw, *, want: bool, copied: bool
+    kind: str, annotations: Raw, more: Raw, *, want: bool, copied: bool
 ) -> None:
     raw = job(kind, annotations=annotations)
     template = next(iter(raw["spec"][KINDS[kind].replica_specs].values()))["template"]
     if copied:
         template["metadata"] = {"annotations": ELASTIC}
     managed = Namespace("team", {names.MANAGED: "true"})
-    context = ReviewContext(**{"namespace": managed, "controller_alive": True, **given})
+    context = ReviewContext(**{"namespace": managed, "controller_alive": True, **more})
     admitted = jsonpatch.apply_patch(raw, list(mutate_job(raw, context).ops))
     template = next(iter(admitted["spec"][KINDS[kind].replica_specs].values()))["template"]
     patched, operations = control_file(KINDS[kind], template["metadata"], TRAINING[kind])

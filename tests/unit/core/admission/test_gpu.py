@@ -329,8 +329,8 @@ TOLERATED: dict[str, tuple[Any, list[Raw]]] = {
 
 @pytest.mark.parametrize(("stated", "want"), TOLERATED.values(), ids=TOLERATED)
 def test_the_taint_of_gpu_nodes_is_tolerated_once(stated: Any, want: list[Raw]) -> None:
-    given = sharer(**({} if stated is None else {"tolerations": stated}))
-    assert part_in(given).spec["tolerations"] == want
+    raw = sharer(**({} if stated is None else {"tolerations": stated}))
+    assert part_in(raw).spec["tolerations"] == want
 
 
 UNTOUCHED: dict[str, Raw] = {
@@ -450,8 +450,8 @@ def test_a_part_the_control_file_and_the_host_network_are_added_together() -> No
     mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
     assert mounted == ["/etc/kfext", "/kfext/recorded"]
     assert container["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}
-    given = {variable["name"] for variable in container["env"]}
-    assert {"PYTHONPATH", "KFEXT_GPU_PRIORITY", "KFEXT_PYTHONPATH"} <= given
+    variables = {variable["name"] for variable in container["env"]}
+    assert {"PYTHONPATH", "KFEXT_GPU_PRIORITY", "KFEXT_PYTHONPATH"} <= variables
 
 
 gpu_texts = st.sampled_from(["0", "1", "1", "1", "2", "x", ""])
@@ -555,13 +555,13 @@ def test_a_shell_puts_the_hook_before_an_unknown_path_and_becomes_the_command(
     env: list[Raw] | None,
 ) -> None:
     stated = {"env": env} if env else {}
-    given = container(command=["torchrun", "a b"], args=["$x"], **stated)
-    spec = hooked({"containers": [given]})
+    main = container(command=["torchrun", "a b"], args=["$x"], **stated)
+    spec = hooked({"containers": [main]})
     (result,) = spec.pop("containers")
     assert spec == {}, "it has no init container"
     command = result.pop("command")
-    del given["command"]
-    assert result == {**given, "env": [*(env or []), PRIORITY]}
+    del main["command"]
+    assert result == {**main, "env": [*(env or []), PRIORITY]}
     assert command[:3] == ["/kfext/hook/busybox", "sh", "-c"]
     assert command[4:] == ["torchrun", "a b"]
 
@@ -587,8 +587,8 @@ def test_the_command_of_the_shell_has_the_path_and_its_arguments(
     environment: dict[str, str], want: str
 ) -> None:
     script = 'echo "$PYTHONPATH"; printf "%s\\n" "$@"'
-    given = container(command=["/bin/sh", "-c", script, "sh", "a b"], args=["$c"])
-    (result,) = hooked({"containers": [given]})["containers"]
+    main = container(command=["/bin/sh", "-c", script, "sh", "a b"], args=["$c"])
+    (result,) = hooked({"containers": [main]})["containers"]
     command = ["/bin/sh", *result["command"][2:], *result["args"]]
     process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert process.stdout.splitlines() == [want, "a b", "$c"]
@@ -612,10 +612,10 @@ def test_the_path_is_written_into_the_pod_if_the_image_has_the_command(
         "securityContext": {"runAsUser": 7},
         **({"env": env} if env else {}),
     }
-    given = {"containers": [container(args=["train.py"], ports=[], **copied), {"name": "side"}]}
-    spec = hooked(given)
+    pod_spec = {"containers": [container(args=["train.py"], ports=[], **copied), {"name": "side"}]}
+    spec = hooked(pod_spec)
     main, side = spec["containers"]
-    assert main == {**given["containers"][0], "env": [*want, PRIORITY, RECORDED],
+    assert main == {**pod_spec["containers"][0], "env": [*want, PRIORITY, RECORDED],
                     "volumeMounts": [MOUNT]}  # fmt: skip
     assert side == {"name": "side"}
     assert spec["volumes"] == [VOLUME]

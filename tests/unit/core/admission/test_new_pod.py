@@ -177,7 +177,7 @@ def spec(**container: Any) -> Raw:
 
 
 @pytest.mark.parametrize(
-    ("given", "want"),
+    ("pod_spec", "want"),
     [
         pytest.param(spec(), [SET], id="no variables"),
         pytest.param(spec(env=None), [SET], id="null"),
@@ -188,29 +188,29 @@ def spec(**container: Any) -> Raw:
         pytest.param(spec(env="x"), "x", id="what the API server will refuse"),
     ],
 )
-def test_pythonunbuffered_is_set_where_it_is_unset(given: Raw, want: Any) -> None:
-    changed, operations = unbuffered(KINDS["TFJob"], given)
-    patched = jsonpatch.apply_patch({"spec": given}, operations)["spec"]
+def test_pythonunbuffered_is_set_where_it_is_unset(pod_spec: Raw, want: Any) -> None:
+    changed, operations = unbuffered(KINDS["TFJob"], pod_spec)
+    patched = jsonpatch.apply_patch({"spec": pod_spec}, operations)["spec"]
     assert patched == changed
     assert patched["containers"][1].get("env") == want
     assert patched["containers"][0] == {"name": "side"}
 
 
 @pytest.mark.parametrize(
-    "given",
+    "pod_spec",
     [
         pytest.param({}, id="no containers"),
         pytest.param({"containers": "x"}, id="containers are a string"),
         pytest.param({"containers": [None, {"name": "main"}]}, id="no training container"),
     ],
 )
-def test_pods_without_a_trainer_are_not_changed(given: Raw) -> None:
-    assert unbuffered(KINDS["TFJob"], given) == (given, [])
+def test_pods_without_a_trainer_are_not_changed(pod_spec: Raw) -> None:
+    assert unbuffered(KINDS["TFJob"], pod_spec) == (pod_spec, [])
 
 
 def test_the_operator_sets_the_variable_for_a_pytorchjob() -> None:
-    given = {"containers": [{"name": "pytorch"}]}
-    assert unbuffered(KINDS["PyTorchJob"], given) == (given, [])
+    pod_spec = {"containers": [{"name": "pytorch"}]}
+    assert unbuffered(KINDS["PyTorchJob"], pod_spec) == (pod_spec, [])
 
 
 @pytest.mark.parametrize("alive", [True, False])

@@ -32,12 +32,12 @@ def spec(*, volumes: Any = None, **container: Any) -> Raw:
     return pod_spec if volumes is None else {**pod_spec, "volumes": volumes}
 
 
-def with_posting(given: Raw, *, annotations: Any = PUSH, labels: Any = LABELS) -> Raw:
+def with_posting(pod_spec: Raw, *, annotations: Any = PUSH, labels: Any = LABELS) -> Raw:
     metadata = {"annotations": annotations, "labels": labels}
     changed, operations = posting(
-        KINDS["PyTorchJob"], metadata, given, namespace="team", authority="PEM"
+        KINDS["PyTorchJob"], metadata, pod_spec, namespace="team", authority="PEM"
     )
-    raw = {"metadata": metadata, "spec": given}
+    raw = {"metadata": metadata, "spec": pod_spec}
     patched: Raw = jsonpatch.apply_patch(raw, operations)
     assert patched["spec"] == changed
     return patched
@@ -100,9 +100,9 @@ LEFT_ALONE: dict[str, Raw] = {
 }
 
 
-@pytest.mark.parametrize("given", LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_a_pod_that_conflicts_with_the_changes_is_not_changed(given: Raw) -> None:
-    assert with_posting(given)["spec"] == given
+@pytest.mark.parametrize("pod_spec", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_a_pod_that_conflicts_with_the_changes_is_not_changed(pod_spec: Raw) -> None:
+    assert with_posting(pod_spec)["spec"] == pod_spec
 
 
 @given(volumes=json_values, mounts=json_values, env=json_values)

@@ -403,13 +403,13 @@ MEASURED: dict[str, tuple[dict[str, int], list[dict[str, Any]], dict[str, int]]]
 }
 
 
-@pytest.mark.parametrize(("before", "shown", "want"), MEASURED.values(), ids=MEASURED)
+@pytest.mark.parametrize(("before", "sharers", "want"), MEASURED.values(), ids=MEASURED)
 def test_the_remembered_use_of_gpus(
-    before: dict[str, int], shown: list[dict[str, Any]], want: dict[str, int]
+    before: dict[str, int], sharers: list[dict[str, Any]], want: dict[str, int]
 ) -> None:
     pods = tuple(replace(part(index), uid=f"pod-{index}") for index in range(2))
     parts = tuple(
-        (slot("n", n), CardSharer(f"pod-{n}", **fields)) for n, fields in enumerate(shown)
+        (slot("n", n), CardSharer(f"pod-{n}", **fields)) for n, fields in enumerate(sharers)
     )
     view, state = CardView(parts=parts), JobState(busy=before)
     result = use_to_store(running(gang(), pods=pods, cards=view, state=state))

@@ -204,5 +204,5 @@ def test_a_job_shows_its_own_reason_if_only_the_record_of_its_settings_is_refuse
 
 
 def test_no_message_is_written_while_a_record_is_refused() -> None:
-    shown = while_refused(three().held().build(), (), SaveState.__name__, "denied")
-    assert shown is None
+    wait = while_refused(three().held().build(), (), SaveState.__name__, "denied")
+    assert wait is None

@@ -82,8 +82,8 @@ class Case:
 def waits(reason: str, count: int, again: float | None = None) -> Callable[[Wait], bool]:
     def check(step: Wait) -> bool:
         assert step.verdict is not None
-        said = f"it trains, and {count} pod" in step.verdict.message
-        return (step.phase, step.verdict.reason, step.again) == (PLACED, reason, again) and said
+        counts = f"it trains, and {count} pod" in step.verdict.message
+        return (step.phase, step.verdict.reason, step.again) == (PLACED, reason, again) and counts
 
     return check
 

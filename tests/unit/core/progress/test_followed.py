@@ -43,13 +43,13 @@ def reason(followed: Followed) -> str:
 
 def test_a_job_that_improves_is_new_and_a_job_that_stopped_improving_is_completing() -> None:
     followed, began = Followed(), 1000.0
-    seen = []
+    states = []
     for window in range(8):
         falling = max(0.0, 1.0 - 0.3 * window)
         values = [falling + 0.001 * (tick % 2) for tick in range(int(INTERVAL))]
         feed(followed, values, at=began + window * INTERVAL)
-        seen.append(state(followed))
-    assert seen == LISTS
+        states.append(state(followed))
+    assert states == LISTS
 
 
 def test_silence_does_not_end_growth() -> None:
@@ -78,7 +78,7 @@ def test_a_clock_that_is_set_back_does_not_disturb_the_judgement_of_growth(
 
     `printed`, `read`: by how much the clocks of the node and the controller are set back.
     """
-    followed, seen = Followed(), []
+    followed, history = Followed(), []
     for tick in range(0, 600, 10):
         is_set_back = tick >= 150
         falling = [10.0 - min(time, 300) / 60 for time in range(tick, tick + 10)]
@@ -86,11 +86,11 @@ def test_a_clock_that_is_set_back_does_not_disturb_the_judgement_of_growth(
         lines = [LogLine(at, f"loss {loss}") for at, loss in zip(times, falling, strict=True)]
         wall = 5010.0 + tick - read * is_set_back
         followed.read_lines(lines, now=Moment(wall=wall, monotonic=tick))
-        seen.append((state(followed), followed.reported().growth))
-    assert {state for state, _ in seen[:30]} == {GrowthState.NEW}
-    assert all(0.02 < growth < 0.08 for _, growth in seen[10:30] if growth is not None)
+        history.append((state(followed), followed.reported().growth))
+    assert {state for state, _ in history[:30]} == {GrowthState.NEW}
+    assert all(0.02 < growth < 0.08 for _, growth in history[10:30] if growth is not None)
     if printed <= read + INTERVAL:  # otherwise no value is in the controller's last two windows
-        assert seen[-1][0] is GrowthState.COMPLETING
+        assert history[-1][0] is GrowthState.COMPLETING
 
 
 @pytest.mark.parametrize(
@@ -330,12 +330,12 @@ def test_rows_of_a_table_are_read(expression: str, metric: str) -> None:
 
 
 def test_steps_without_a_measure_are_shown_once_they_continue() -> None:
-    followed, seen = Followed(), []
+    followed, shown_steps = Followed(), []
     for at in range(3):
         line = LogLine(float(at), f"[INFO] step={10 * at}, lr=0.1")
         followed.read_lines([line], now=moment(float(at)))
-        seen.append(followed.reported().progress.step)
-    assert (seen, reason(followed)) == ([None, 10, 20], names.REASON_RECOGNISED)
+        shown_steps.append(followed.reported().progress.step)
+    assert (shown_steps, reason(followed)) == ([None, 10, 20], names.REASON_RECOGNISED)
 
 
 def post(followed: Followed, *posts: Post, at: float, source: str = "a", **fields: Any) -> None:
@@ -351,9 +351,9 @@ def test_while_a_job_posts_its_log_shows_only_checkpoints() -> None:
     post(followed, loss(10, 0.5, step=5), at=10)
     lines = [LogLine(11, "step 90/100 loss 0.1"), LogLine(12, "saved checkpoint /ckpt/90.pt")]
     followed.read_lines(lines, now=moment(12))
-    shown = followed.reported()
-    assert (shown.progress.value, shown.progress.step) == (0.5, 5)
-    assert shown.known == Verdict(names.REASON_RECOGNISED, "the job posts loss")
+    reported = followed.reported()
+    assert (reported.progress.value, reported.progress.step) == (0.5, 5)
+    assert reported.known == Verdict(names.REASON_RECOGNISED, "the job posts loss")
     assert followed.checkpoints.shown
     assert followed.fruitless == 0
 
@@ -432,12 +432,12 @@ def test_an_unreadable_log_changes_nothing_for_a_job_that_posts() -> None:
 
 def test_growth_is_judged_by_posts_as_well_as_by_lines() -> None:
     followed, began = Followed(), 1000.0
-    seen = []
+    states = []
     for window in range(8):
         falling = max(0.0, 1.0 - 0.3 * window)
         at = began + window * INTERVAL
         values = [falling + 0.001 * (tick % 2) for tick in range(6)]
         batch = [loss(at + 5 * tick, value) for tick, value in enumerate(values)]
         post(followed, *batch, at=at + 29)
-        seen.append(state(followed))
-    assert seen == LISTS
+        states.append(state(followed))
+    assert states == LISTS

@@ -122,9 +122,15 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
 def test_the_content_of_a_line(raw: str, measures: dict[str, float], position: Position) -> None:
     result = read_line(raw)
     assert result is not None
-    shown = result.position
-    position_shown = Position(shown.step, shown.steps, shown.whole, shown.epoch, shown.epochs)
-    assert (dict(result.measures), position_shown) == (measures, position)
+    position_read = result.position
+    compared = Position(
+        position_read.step,
+        position_read.steps,
+        position_read.whole,
+        position_read.epoch,
+        position_read.epochs,
+    )
+    assert (dict(result.measures), compared) == (measures, position)
 
 
 NOTHING = {

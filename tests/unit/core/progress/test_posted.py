@@ -115,16 +115,16 @@ def test_the_step_of_a_post(posts: list[tuple[dict[str, str], int | None]], want
     assert steps(*posts) == want
 
 
-@pytest.mark.parametrize(("length", "kept"), [(64, True), (65, False)])
-def test_a_measure_with_a_long_name_is_ignored(length: int, kept: bool) -> None:
+@pytest.mark.parametrize(("length", "is_read"), [(64, True), (65, False)])
+def test_a_measure_with_a_long_name_is_ignored(length: int, is_read: bool) -> None:
     (post,) = posts_of(({f"{'a' * (length - 6)}_loss": "1", "step": "1"}, None))
-    assert bool(post.measures) is kept
+    assert bool(post.measures) is is_read
 
 
-@pytest.mark.parametrize(("others", "kept"), [(MOST_METRICS - 1, True), (MOST_METRICS, False)])
-def test_only_the_first_of_many_metrics_are_read(others: int, kept: bool) -> None:
+@pytest.mark.parametrize(("others", "is_read"), [(MOST_METRICS - 1, True), (MOST_METRICS, False)])
+def test_only_the_first_of_many_metrics_are_read(others: int, is_read: bool) -> None:
     many = {f"m{number}": "1" for number in range(others)}
-    assert bool(posts_of((many | {"loss": "1"}, None))) is kept
+    assert bool(posts_of((many | {"loss": "1"}, None))) is is_read
 
 
 def test_the_newest_posts_are_kept() -> None:

@@ -76,9 +76,9 @@ KNOWN: dict[str, tuple[Verdict | None, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("known", "kept"), KNOWN.values(), ids=KNOWN)
-def test_the_last_numbers_stay_shown(known: Verdict | None, *, kept: bool) -> None:
-    shown = Reported(known=known, cpu=0.5).after(REPORTED)
-    assert shown.known == known
-    assert shown.cpu == 0.5
-    assert shown.progress == (REPORTED.progress if kept else Progress())
+@pytest.mark.parametrize(("known", "stays"), KNOWN.values(), ids=KNOWN)
+def test_the_last_numbers_stay_shown(known: Verdict | None, *, stays: bool) -> None:
+    result = Reported(known=known, cpu=0.5).after(REPORTED)
+    assert result.known == known
+    assert result.cpu == 0.5
+    assert result.progress == (REPORTED.progress if stays else Progress())

@@ -399,11 +399,11 @@ def test_the_recorded_settings_fit_beside_the_rest_of_the_state() -> None:
     pattern = "stdout:" + "(?P<value>" + "ä" * 400 + ")"
     for key in WELL_FORMED:
         builder.annotated(key, WELL_FORMED[key] if key != names.METRICS else pattern)
-    kept = record_of(builder)
-    assert len(json.dumps(kept)) <= 1536
-    assert names.COLOCATION in kept
-    state = JobState(settings=kept, message="m" * 5000, no_host_network="n" * 5000)
-    assert record_of(with_record(builder, **kept)) == kept, "it does not change again"
+    recorded = record_of(builder)
+    assert len(json.dumps(recorded)) <= 1536
+    assert names.COLOCATION in recorded
+    state = JobState(settings=recorded, message="m" * 5000, no_host_network="n" * 5000)
+    assert record_of(with_record(builder, **recorded)) == recorded, "it does not change again"
     assert len(state.encode(job_uid="u" * 36).encode()) <= 4096
 
 
