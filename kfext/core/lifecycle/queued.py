@@ -204,7 +204,7 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
         answer = preempting
     if situation.context.nodes.held is not None and (why := why_unheld(situation, answer)):
         return _keep_waiting(allowed, NoFit(why), ledger, requested=workers_of(situation.job))
-    return _planned(
+    return _unsuspend(
         situation, ledger, answer, port=port, network=network, after_preemption=answer is preempting
     )
 
@@ -222,13 +222,13 @@ def _why_not_searched(situation: Situation) -> Verdict | None:
         # the queue.
         message = f"the operator still has over {crowd} pods to create for earlier jobs"
         return Verdict(REASON_WAITING_FOR_OPERATOR, message)
-    # A search for so many pods is slow, and each decision would repeat it.
+    # A search for so many pods is slow, and each decision would repeat it, so none begins.
     fewest = with_workers(job, situation.fewest_workers).pods
     excess = plan_excess(PLAN_BYTES_PER_POD * fewest, other_bytes=job.annotation_bytes)
     return Verdict(REASON_TOO_BIG, excess) if excess else None
 
 
-def _planned(
+def _unsuspend(
     situation: Situation,
     ledger: Ledger,
     assignment: Assignment,
@@ -270,7 +270,7 @@ def _planned(
         Verdict(REASON_PLANNED, message),
         network,
         interfaces,
-        _started(job, situation.state, fewer=fewer, now=situation.now),
+        _state_at_start(job, situation.state, fewer=fewer, now=situation.now),
         gated_by=gated_by or next(_why_gated(situation, plan, size=size), ""),
     )
 
@@ -308,7 +308,7 @@ def _why_gated(situation: Situation, plan: Plan, *, size: int) -> Iterator[str]:
         yield disturbed
 
 
-def _started(job: TrainingJob, state: JobState, *, fewer: int, now: float) -> JobState:
+def _state_at_start(job: TrainingJob, state: JobState, *, fewer: int, now: float) -> JobState:
     """Return the state of a job that starts with `fewer` workers below its requested size.
 
     Its time in the queue counts until its gang is whole. A job that was suspended for a new size
@@ -321,7 +321,7 @@ def _started(job: TrainingJob, state: JobState, *, fewer: int, now: float) -> Jo
 
 
 def _within_quota(situation: Situation) -> Situation | Verdict:
-    """Return the situation with as many workers as quotas allow, or the verdict of a quota."""
+    """Return the situation with as many workers as quotas allow, or the refusal of its minimum."""
     quota, job = situation.context.quota, situation.job
     if not quota.quotas:
         return situation
@@ -345,7 +345,7 @@ def _keep_waiting(
 ) -> Step:
     """Return a wait, an ask for new nodes, or a release if a longer wait would not help the job.
 
-    `requested`: the workers that the job requests, or None before a search for nodes has failed.
+    `requested`: the requested workers; None means that no search for nodes has failed.
     """
     verdict = refusal.verdict
     if refusal.after_preemption is not None and not situation.state.strikes:

@@ -203,15 +203,15 @@ class Course:
         self.diverged_since: float | None = None
         self.windows = Windows(interval)
         self.metric = ""
-        self._value: float | None = None
-        self._rank: int | None = None
+        self._value: float | None = None  # the last value of the metric
+        self._rank: int | None = None  # the lowest rank that printed
         self.at: float | None = None
-        self._reported: float | None = None
-        self._recent: deque[tuple[str, float]] = deque(maxlen=_RECENT)
+        self._reported: float | None = None  # the time of the last value
+        self._recent: deque[tuple[str, float]] = deque(maxlen=_RECENT)  # a measure of each line
         self._steps = Steps()
-        self._others = Steps()
-        self._pace: deque[tuple[float, int]] = deque(maxlen=_PACES)
-        self._rate_from = -math.inf
+        self._others = Steps()  # of lines without a followed measure
+        self._pace: deque[tuple[float, int]] = deque(maxlen=_PACES)  # times and steps
+        self._rate_from = -math.inf  # earlier pairs do not count
 
     @property
     def restarts(self) -> int:

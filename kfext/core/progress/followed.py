@@ -62,21 +62,21 @@ class Followed:
         self.moved = self.steps = False
         self.start: Start | None = None
         self.judged: Verdict | None = None
-        self._source = ""
+        self._source = ""  # the uid of the pod that printed last
         self._silent_from = 0.0
         self._posted_at = -math.inf
-        self._by_posts = False
+        self._by_posts = False  # whether the last progress was posted
         self._table = Table()
         self._checkpoints = CheckpointLog()
         self.course = Course(INTERVAL)
         self._growth = GrowthList()
-        self._judged = 0.0
-        self._disturbed = -math.inf
+        self._judged_at = 0.0
+        self._disturbed_at = -math.inf
         self._failed: Verdict | None = None
-        self._cores: float | None = None
+        self._cores: float | None = None  # in use
         self._share: float | None = None
         self._unmeasured: Verdict | None = None
-        self._pending = 0
+        self._pending = 0  # rounds in a row with pending CPU use
 
     def read_lines(
         self,
@@ -152,9 +152,9 @@ class Followed:
         metric, restarts = self.course.metric, self.course.restarts
         yield
         if self.course.metric != metric:
-            self._growth, self._judged = GrowthList(), now.monotonic
+            self._growth, self._judged_at = GrowthList(), now.monotonic
         if self.course.restarts > restarts or self.course.diverged_since is not None:
-            self._disturbed = now.monotonic
+            self._disturbed_at = now.monotonic
         self._judge(now)
 
     def _is_older(self, printed: LogLine) -> bool:
@@ -252,11 +252,11 @@ class Followed:
         It is unknown while a window has values from before a restart, or has no values.
         """
         time = now.monotonic
-        if self.course.better is None or time - self._judged < INTERVAL:
+        if self.course.better is None or time - self._judged_at < INTERVAL:
             return
-        self._judged = time
+        self._judged_at = time
         progress = None
-        if time - self._disturbed >= 2 * INTERVAL:
+        if time - self._disturbed_at >= 2 * INTERVAL:
             progress = progress_of(self.course.windows, self.course.better, now=now.wall)
         self._growth.add_interval(progress, self._share)
 

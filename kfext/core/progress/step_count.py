@@ -45,27 +45,27 @@ class Steps:
         self.restarts = 0
         self.last: Step | None = None
         self.unrelated = False
-        self._context = Position()
+        self._context = Position()  # what the last lines showed
         self._bars = Bars()
-        self._first: int | None = None
-        self._epochs_end: int | None = None
-        self._fractions = False
-        self._whole: bool | None = None
-        self._place: Place | None = None
-        self._abandoned: Place | None = None
-        self._stride = 0
+        self._first: int | None = None  # the number of the first epoch
+        self._epochs_end: int | None = None  # the number of epochs that count from 0
+        self._fractions = False  # whether epochs are printed as fractions
+        self._whole: bool | None = None  # whether steps count over the run
+        self._place: Place | None = None  # of the last line
+        self._abandoned: Place | None = None  # before the last restart
+        self._stride = 0  # the steps between the last two lines
         self._lines_apart = 0
         self.evaluating = False
-        self._begins_anew = False
+        self._begins_anew = False  # whether steps began again without an epoch
         self._has_steps = self.moved = False
         self._several_epochs = False
-        self._doubtful: int | None = None
+        self._doubtful: int | None = None  # the last count that may be no total
         self._doubtful_varies = False
-        self._within_other = False
+        self._within_other = False  # whether steps count within an outer count
         self._epoch_summed = False
         self._outer: Position | None = None
-        self._heading: tuple[int, Step | None] | None = None
-        self._totals = Position()
+        self._heading: tuple[int, Step | None] | None = None  # its step, and the last step then
+        self._totals = Position()  # from lines that state only totals
         self._epoch_ended = self._has_measures = False
 
     def count_anew(self) -> None:
