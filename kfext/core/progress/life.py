@@ -49,7 +49,7 @@ class Life:
 
     def __init__(self) -> None:
         self.saving = False
-        self._last: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._last: dict[tuple[str, ...], tuple[str, ...]] = {}  # counters by kind of line
 
     def read_line(self, text: str, line: Line | None) -> bool:
         """Read a line, in the order printed; return whether a counter in it has moved.

@@ -65,11 +65,11 @@ class PodPosts:
 
     def __init__(self) -> None:
         self.posts: deque[Post] = deque(maxlen=MOST_POSTS)
-        self._metrics: Mapping[str, str] = {}
-        self._total: int | None = None
-        self._likely: int | None = None
-        self._first: tuple[float, int] | None = None
-        self._stepped = False
+        self._metrics: Mapping[str, str] = {}  # of the last post
+        self._total: int | None = None  # stated by name
+        self._likely: int | None = None  # computed from a percentage
+        self._first: tuple[float, int] | None = None  # such a total, and its percentage
+        self._stepped = False  # whether a post had a step
         self._status_at = 0.0
 
     def read_post(self, metrics: Mapping[str, str], *, percentage: int | None, at: float) -> None:

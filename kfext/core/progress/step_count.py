@@ -54,7 +54,7 @@ class Steps:
         self._place: Place | None = None  # of the last line
         self._abandoned: Place | None = None  # before the last restart
         self._stride = 0  # the steps between the last two lines
-        self._lines_apart = 0
+        self._lines_apart = 0  # lines in a row with a different end
         self.evaluating = False
         self._begins_anew = False  # whether steps began again without an epoch
         self._has_steps = self.moved = False
