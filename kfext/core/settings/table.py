@@ -231,8 +231,8 @@ class Settings:
         LOW,
         HIGH,
         of_job_alone=True,
-        effect="low-priority replicas work while the high-priority replica on their GPU is idle. "
-        "A GPU has at most one high-priority replica",
+        effect="replicas of low priority work while the replica of high priority on their GPU is "
+        "idle. A GPU has at most one of high priority",
         since=_AT_NEXT_START,
     )
     gpu_loss_budget: float = _row(
@@ -240,7 +240,7 @@ class Settings:
         parse=decimal(lambda x: 0 < x < 1),
         allowed="a decimal number x with 0 < x < 1",
         example="0.1",
-        effect="the fraction of its speed that a high-priority replica may lose to the others on "
+        effect="the part of its speed that a replica of high priority may lose to the others on "
         "its GPU",
         since=_AT_NEXT_START,
     )
@@ -249,8 +249,8 @@ class Settings:
         parse=decimal(lambda x: 0 <= x < 1),
         allowed="a decimal number x with 0 <= x < 1",
         example="0.1",
-        effect="the fraction of the time that a low-priority replica should have beside a "
-        "high-priority replica. It is placed only where [enough time is known to be "
+        effect="the part of the time that a replica of low priority should have beside one of high "
+        "priority. It is placed only where [enough time is known to be "
         "free](gpu-sharing.md#what-is-guaranteed). The loss budget comes first",
         since=_AT_NEXT_START,
     )

@@ -460,6 +460,16 @@ async def test_progress_outlives_a_restart_of_the_controller(api: FakeApi) -> No
     assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] == 1000
 
 
+async def test_the_first_read_of_a_log_without_progress_is_not_worth_a_write(api: FakeApi) -> None:
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
+    await run(writer)
+    writer.observe(None, decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode()))
+    writer.show_progress(JOB, Reported())
+    await run(writer, 0.5)
+    assert api.patches == 1
+
+
 async def test_progress_is_hidden_where_it_is_opted_out(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
