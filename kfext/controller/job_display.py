@@ -6,7 +6,7 @@ import structlog
 
 from kfext.controller.training_plan import Facts, largest_requests, status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
-from kfext.core.elastic import fewest_workers, open_range, requested_workers, workers_of
+from kfext.core.elastic import allowed_range, fewest_workers, requested_workers, workers_of
 from kfext.core.ledger.cards import as_written
 from kfext.core.lifecycle.cards import edited_shares
 from kfext.core.lifecycle.network import why_network
@@ -128,7 +128,7 @@ class JobDisplay:
         elif plan is not None:
             places.update(plan.assignment.values())
         if phase == QUEUED and settings.elastic is not None:
-            minimum -= workers_of(job) - fewest_workers(job, open_range(job, settings))
+            minimum -= workers_of(job) - fewest_workers(job, allowed_range(job, settings))
         requested = job.training_pods + requested_workers(job, tracked.state) - workers_of(job)
         return Facts(
             dict(sorted(places.items())),

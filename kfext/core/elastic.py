@@ -1,9 +1,9 @@
-"""Elastic jobs: the number of workers that a job may start with, if there is no capacity for all.
+"""Elastic jobs: with how many workers a job may start if there is no capacity for all of them.
 
 A job starts with as many workers as fit, at most its requested size; it waits only if fewer than
 its minimum fit. This holds only for jobs with a framework that can run with fewer workers.
 
-A job that kfext could not scale up again starts whole, and is not scaled down.
+A job that kfext could not scale up later starts with all its workers, and is not scaled down.
 """
 
 from dataclasses import replace
@@ -18,32 +18,32 @@ from kfext.model.policy import Mode
 from kfext.names import METRICS
 
 SCALE_NAME = "scale"
-"""The policy that changes numbers of workers."""
+"""The name of the policy that changes numbers of workers."""
 
 
-def opted(settings: Settings) -> Mode:
+def highest_mode(settings: Settings) -> Mode:
     """Return the highest mode of `scale` that the settings of a job allow."""
     return Mode.OFF if settings.elastic is None else Mode.ACT
 
 
-def scales(settings: Settings) -> Mode:
+def scale_mode(settings: Settings) -> Mode:
     """Return the mode in which the number of workers of a job may change."""
-    return settings.choice(SCALE_NAME, opted(settings)).mode
+    return settings.choice(SCALE_NAME, highest_mode(settings)).mode
 
 
-def open_range(job: TrainingJob, settings: Settings) -> Range | None:
+def allowed_range(job: TrainingJob, settings: Settings) -> Range | None:
     """Return the range of training pods that kfext may choose from for a job, or None.
 
     Master and Chief count as training pods.
     """
-    acts = scales(settings) is Mode.ACT
+    acts = scale_mode(settings) is Mode.ACT
     return settings.elastic if acts and not why_ineligible(job, settings) else None
 
 
 def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
     """Return the fewest workers that a job may start with; all workers if it is not elastic.
 
-    `allowed`: the range of training pods (`open_range`): Master, Chief and the workers.
+    `allowed`: the range of training pods (`allowed_range`): Master, Chief and the workers.
     """
     requested = workers_of(job)
     if allowed is None or not job.scaling.any_start:
@@ -60,22 +60,22 @@ def workers_of(job: TrainingJob) -> int:
 def requested_workers(job: TrainingJob, state: JobState) -> int:
     """Return the requested size of a job, even if kfext assigned another number of workers.
 
-    The requested size in the state of the job counts while the job has kfext's number.
+    The requested size in `state` counts while the job has the number that kfext assigned.
     """
-    now = workers_of(job)
-    return state.requested if state.requested and state.assigned == now else now
+    current = workers_of(job)
+    return state.requested if state.requested and state.assigned == current else current
 
 
 def workers_on_release(job: TrainingJob, state: JobState) -> int:
     """Return the number of workers of a job after its release.
 
-    Nothing would scale it up later. A running job is scaled up only if new workers can join the
-    present workers, and is not scaled down, because that may cost work.
+    Nothing scales it up later. A running job is scaled up only if new workers can join its present
+    workers. It is not scaled down, because that may cost work.
     """
-    requested, now = requested_workers(job, state), workers_of(job)
+    requested, current = requested_workers(job, state), workers_of(job)
     if job.suspend:
         return requested
-    return max(requested, now) if job.scaling.elastic else now
+    return max(requested, current) if job.scaling.elastic else current
 
 
 def with_workers(job: TrainingJob, count: int) -> TrainingJob:

@@ -1,8 +1,8 @@
-"""Whether kfext may choose the nodes of a job, and whether its pods may use their network.
+"""Whether kfext may choose the nodes of a job, and whether its pods may use their nodes' network.
 
-Admission, the queue, the gate and `plan -f` check jobs of all kinds. A job that kfext must not
-place runs as on plain Kubernetes; with `colocation: required` it waits, unless another scheduler
-places it. A job that cannot have the host network starts on the pod network.
+Admission, the queue, the gate and `plan -f` use these checks for jobs of all kinds. A job that
+kfext must not place runs as on plain Kubernetes; with `colocation: required` it waits, unless
+another scheduler places it. A job that cannot have the host network starts on the pod network.
 """
 
 from collections import Counter
@@ -38,48 +38,48 @@ _NO_TERMS = Constraints()
 
 @dataclass(frozen=True, slots=True)
 class LeftToOthers(Verdict):
-    """Another scheduler places the pods of a job, so that not even a required job waits."""
+    """The verdict that another scheduler places the pods, so that even a required job starts."""
 
 
 def not_placed(
-    job: TrainingJob, pods: Iterable[Pod] = (), *, on_nodes: Collection[str] = ()
+    job: TrainingJob, pods: Iterable[Pod] = (), *, node_resources: Collection[str] = ()
 ) -> Verdict | None:
-    """Return the obstacle to a choice of nodes by kfext, or None.
+    """Return the reason why kfext cannot choose the nodes of a job, or None.
 
-    Another scheduler chooses them, the job or a pod is too large, or kfext does not model a term of
-    the job. `pods` are checked too, because admission may have changed them.
-    `on_nodes`: the resources that nodes list; admission knows none.
+    Another scheduler may choose them, the job or a pod may be too large, or kfext does not model a
+    term of the job. `pods` are checked too, because admission may have changed them.
+    `node_resources`: the resources that nodes list; empty at admission, which knows no nodes.
     """
     pods = tuple(pods)
-    if others := _others(job, pods, on_nodes):
+    if others := _others(job, pods, node_resources):
         return LeftToOthers(REASON_HANDS_OFF, others)
     excesses = (pod.constraints.excess for pod in pods if pod.constraints is not None)
-    of_pod = next(filter(None, excesses), "")
-    if excess := job.excess or (of_pod and f"a pod has {of_pod}"):
+    pod_excess = next(filter(None, excesses), "")
+    if excess := job.excess or (pod_excess and f"a pod has {pod_excess}"):
         return Verdict(REASON_HANDS_OFF, excess)
     return _unmodelled(job, pods)
 
 
-def _others(job: TrainingJob, pods: Collection[Pod], on_nodes: Collection[str]) -> str:
-    """Return a clause on another scheduler that places the pods of a job, or an empty string.
+def _others(job: TrainingJob, pods: Collection[Pod], node_resources: Collection[str]) -> str:
+    """Return a clause about another scheduler that places a job's pods, or an empty string.
 
-    HAMi's scheduler accounts for nvidia.com/gpumem, a resource that no node ever lists, beside a
-    listed resource of its domain, nvidia.com/gpu. Future nodes may list a resource alone.
+    HAMi's scheduler, for example, accounts for nvidia.com/gpumem: no node lists it, but nodes list
+    nvidia.com/gpu of the same domain. Without such a peer, new nodes may list the resource yet.
     """
     placed = {pod.scheduler: "its pods" for pod in pods}
     placed |= {group.scheduler: f"the pods of {group.type}" for group in job.groups}
     if other := min(placed.keys() - {DEFAULT_SCHEDULER}, default=""):
         return f"scheduler {other} places {placed[other]}"
     for group in job.groups:
-        for name in sorted(group.requests.keys() - {*on_nodes}):
-            beside = name.partition("/")[0] + "/"
-            if known := [n for n in group.requests if n.startswith(beside) and n in on_nodes]:
-                return f"no node lists {name} beside {known[0]}: another scheduler accounts for it"
+        for name in sorted(group.requests.keys() - {*node_resources}):
+            domain = name.partition("/")[0] + "/"
+            if peers := [n for n in group.requests if n.startswith(domain) and n in node_resources]:
+                return f"no node lists {name} beside {peers[0]}: another scheduler accounts for it"
     return ""
 
 
 def _unmodelled(job: TrainingJob, pods: Collection[Pod]) -> Verdict | None:
-    terms = {*_not_within_gang(job, pods), *_parts(job)}
+    terms = {*_not_within_gang(job, pods), *_slot_requests(job)}
     for constraints in _constraints(job, pods):
         terms.update(constraints.unmodelled, constraints.volumes.unmodelled)
     if not terms:
@@ -88,13 +88,13 @@ def _unmodelled(job: TrainingJob, pods: Collection[Pod]) -> Verdict | None:
     return Verdict(REASON_UNMODELLED, message)
 
 
-def unbound(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
-    """Return the volume claims that a job waits for, or None.
+def unbound_claims(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
+    """Return the verdict on the unbound volume claims that a job waits for, or None.
 
     No pod of the job can be bound before its claims, with or without kfext.
     """
     all_constraints = _constraints(job, pods)
-    claims = sorted({name for each in all_constraints for name in each.volumes.pending})
+    claims = sorted({name for terms in all_constraints for name in terms.volumes.pending})
     if not claims:
         return None
     several = f"{len(claims)} volume claims are"
@@ -102,32 +102,32 @@ def unbound(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
     return Verdict(REASON_WAITING_FOR_VOLUME, f"{subject} not bound yet")
 
 
-def _parts(job: TrainingJob) -> Iterator[str]:
-    """Yield the GPU slots in requests of templates: kfext writes them only into pods."""
+def _slot_requests(job: TrainingJob) -> Iterator[str]:
+    """Yield the GPU slots that templates request: kfext writes slots only into pods."""
     requested = {name for group in job.groups if group.replicas for name in group.requests}
     slots = (name for name in requested if name.startswith(SLOT))
     yield from (f"requests for {name}" for name in slots if slot_of(name) is not None)
 
 
 def _not_within_gang(job: TrainingJob, pods: Iterable[Pod]) -> Iterator[str]:
-    """Yield the kinds of terms that select other pods than the pods that have them.
+    """Yield the kinds of inter-pod terms that do not select exactly the pods that have them.
 
-    The ledger cannot know that a selected pod without the term obstructs a pod with it. Admission
-    may have changed the terms of pods.
+    The ledger cannot know that a selected pod without the term obstructs a pod with it. The terms
+    of `pods` must equal the terms of their templates, because admission may have changed them.
     """
-    groups = {group.type.lower(): group.constraints for group in job.groups if group.replicas}
-    both = [
-        (groups.get(pod.replica.type, _NO_TERMS), pod.constraints)
+    templates = {group.type.lower(): group.constraints for group in job.groups if group.replicas}
+    pairs = [
+        (templates.get(pod.replica.type, _NO_TERMS), pod.constraints)
         for pod in pods
         if pod.constraints is not None and pod.replica is not None
     ]
-    apart = {type_: own.apart for type_, own in groups.items()}
-    if not _within(job, apart) or any(own.apart != seen.apart for own, seen in both):
+    apart = {type_: template.apart for type_, template in templates.items()}
+    if not _within(job, apart) or any(template.apart != pod.apart for template, pod in pairs):
         yield ANTI_AFFINITY
-    together = {type_: own.together for type_, own in groups.items()}
+    together = {type_: template.together for type_, template in templates.items()}
     one_for_all = len(set(together.values())) <= 1
     if not (one_for_all and _within(job, together)) or any(
-        own.together != seen.together for own, seen in both
+        template.together != pod.together for template, pod in pairs
     ):
         yield AFFINITY
 
@@ -136,8 +136,8 @@ def _within(job: TrainingJob, terms: Mapping[str, tuple[GangTerm, ...]]) -> bool
     """Return whether each term of a job selects exactly the replica types with this term."""
     return all(
         term.job == job.name
-        and all((term in own) == term.selects(type_) for type_, own in terms.items())
-        for term in {term for own in terms.values() for term in own}
+        and all((term in terms[type_]) == term.selects(type_) for type_ in terms)
+        for term in {term for terms_of_type in terms.values() for term in terms_of_type}
     )
 
 
@@ -165,7 +165,7 @@ def why_no_host_network(job: TrainingJob, namespace_labels: Mapping[str, str]) -
 
 
 def _shared_port(job: TrainingJob) -> str:
-    """Return a sentence on a port that several pods declare themselves, or an empty string."""
+    """Return a sentence about a port that several pods declare, or an empty string."""
     declared: Counter[Port] = Counter()
     for group in job.groups:
         declared.update(dict.fromkeys(group.networking.ports, group.replicas))
@@ -195,7 +195,7 @@ def _template_obstacle(group: ReplicaGroup) -> str:
 def why_not_moved(job: TrainingJob, settings: Settings) -> Verdict | None:
     """Return the obstacle to moves of a job that opted in, or None.
 
-    Each message is a part of a sentence, with a remedy if there is one.
+    The message is a clause, with a remedy if there is one.
     """
     why = why_managed(job) or why_same_slots(job)
     if not settings.metrics.is_log:
@@ -249,12 +249,12 @@ def local_volume(group: ReplicaGroup) -> str:
 
 
 def why_same_slots(job: TrainingJob) -> str:
-    """Return a clause on the GPU slots that tie a job to its pods, or an empty string."""
+    """Return a clause that says why a job must keep its GPU slots, or an empty string."""
     return "it shares GPUs, and keeps its slots" if job.shares_gpus else ""
 
 
 def why_managed(job: TrainingJob) -> str:
-    """Return a clause on another system that manages a job's size, or an empty string."""
+    """Return a clause about another system that manages a job's size, or an empty string."""
     if job.started_by:
         return f"{job.started_by} manages it and accounts for its resources: submit the job alone"
     if job.scaling.autoscaled:

@@ -16,15 +16,16 @@ from kfext.model.tolerant import mapping, sequence, text
 from kfext.names import PHASES
 
 MOST_ENTRIES, MOST_BYTES = 32, 3584
-"""The bounds of a history in entries and bytes of JSON: a TrainingPlan has at most about 8 KB."""
+"""The bounds of a history in entries and bytes of JSON; a whole TrainingPlan has about 8 KB."""
 MOST_POINTS, LONGEST_CURVE = 64, 4096
 """The bounds of a curve, in points and in characters."""
 MOST_NODES, LONGEST_WHY = 8, 200
 """The most nodes in an entry, and the most characters of its reason."""
 _FEWEST_NODES, _LONGEST_WHAT, _LONGEST_NODE = 2, 64, 253
-_LARGEST = 2**31 - 1
+"""The nodes that a shortened entry keeps; the most characters of `what` and of a node name."""
+_LARGEST_COUNT = 2**31 - 1
 _TIME = re.compile(r"\A\d{4}-\d\d-\d\dT[\d:]{8}Z: ", re.ASCII)
-"""The prefix of some messages; an entry has a time of its own."""
+"""The time before some messages; it is removed, because an entry has its own time."""
 _POINT = re.compile(r"(\d{1,12}),(\d{0,18}),(-?\d+(?:\.\d+)?(?:e[-+]\d+)?)?", re.ASCII)
 
 
@@ -32,11 +33,11 @@ _POINT = re.compile(r"(\d{1,12}),(\d{0,18}),(-?\d+(?:\.\d+)?(?:e[-+]\d+)?)?", re
 class Entry:
     """An event in the life of a job.
 
-    `at`: its time, in epoch seconds.
+    `at`: the time of the event, in epoch seconds.
     `what`: the phase that began, or the type of the condition that reports the change.
-    `workers`: the number of training pods after it.
-    `nodes`, `more_nodes`: the first nodes of the job after it, and the number of further nodes.
-    `times`: the number of merged entries, with the time of the first and all else of the last.
+    `workers`: the number of training pods after the event.
+    `nodes`, `more_nodes`: the job's first nodes after the event, and the number of other nodes.
+    `times`: the number of entries merged here: `at` is from the first, all else from the last.
     """
 
     at: float
@@ -49,7 +50,7 @@ class Entry:
 
 
 class Point(NamedTuple):
-    """The report of a job at a second of the epoch; its members may be unknown (None)."""
+    """A report of a job: its time in epoch seconds, and the step and metric; None means unknown."""
 
     at: int
     step: int | None
@@ -58,14 +59,14 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """The history of a job, oldest entry first, and its curve: `t,step,value` for each point."""
+    """The history of a job, oldest entry first, and its curve: `time,step,value;` and so on."""
 
     entries: tuple[Entry, ...] = ()
     curve: str = ""
 
     @property
     def phase(self) -> str:
-        """The last phase that began, empty without a phase."""
+        """The last phase that began, or an empty string."""
         phases = (entry.what for entry in reversed(self.entries) if entry.what in PHASES)
         return next(phases, "")
 
@@ -74,9 +75,9 @@ class JobHistory:
     ) -> Self:
         """Return the history with a new entry; `why` is cut to the clauses that fit.
 
-        An entry equal to the last is merged with it, and clauses that the last entry has are
-        omitted. Further entries are merged while the history is too long. A clock that was set back
-        does not change the order of entries.
+        If the new entry equals the last, the two are merged. Clauses that the last entry already
+        has are omitted. Older entries are merged while the history is too long. A clock that was
+        set back does not change the order of entries.
         """
         before = self.entries[-1].why if self.entries else ""
         why = _TIME.sub("", why, count=1).removeprefix(f"{before}{CLAUSE}")
@@ -86,16 +87,16 @@ class JobHistory:
         more = max(len(nodes) - MOST_NODES, 0)
         entries = (*self.entries, Entry(at, what, workers, tuple(nodes[:MOST_NODES]), more, why))
         if len(entries) > 1 and replace(entries[-2], at=at, times=1) == entries[-1]:
-            entries = _merged(entries, len(entries) - 2, len(entries) - 1)
+            entries = _merge(entries, len(entries) - 2, len(entries) - 1)
         while len(entries) > 2 and (len(entries) > MOST_ENTRIES or _size(entries) > MOST_BYTES):
-            entries = _shortened(entries)
+            entries = _shorten(entries)
         return replace(self, entries=entries)
 
     def with_point(self, at: float, step: int | None, value: float | None) -> Self:
         """Return the history with a new point, unless the job has reported nothing new.
 
-        From a full curve the point with the closest neighbours is removed. So the first and the
-        last point stay, and the others are spread over the life of the job.
+        If the curve is full, the point with the least time between its neighbours is removed. So
+        the first and the last point stay, and the others are spread over the life of the job.
         """
         points, value = decode_curve(self.curve), _finite(value)
         empty = None, None
@@ -105,28 +106,28 @@ class JobHistory:
         if len(points) > MOST_POINTS:
             inner = range(1, len(points) - 1)
             del points[min(inner, key=lambda i: points[i + 1].at - points[i - 1].at)]
-        return replace(self, curve=_encoded(points))
+        return replace(self, curve=_encode_curve(points))
 
     def without_values(self) -> Self:
-        """Return the history without the values of the curve, for a job with another metric."""
+        """Return the history without the values of the curve, for a job with a new metric."""
         points = (point for point in decode_curve(self.curve) if point.step is not None)
-        return replace(self, curve=_encoded([point._replace(value=None) for point in points]))
+        return replace(self, curve=_encode_curve([point._replace(value=None) for point in points]))
 
     def encode(self) -> dict[str, Any]:
-        """Return the fields."""
-        return {"history": _encoded_entries(self.entries), "curve": self.curve}
+        """Return the two fields of the TrainingPlan's status."""
+        return {"history": _encode_entries(self.entries), "curve": self.curve}
 
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _shortened(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def _shorten(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """Return a shorter history: with fewer names of nodes, else with fewer entries.
 
-    The neighbours of one kind that are closest in time are merged. Without such neighbours, two
-    entries of one kind are merged with all entries between them. If no kind occurs twice, the
-    second entry is removed.
+    Of adjacent entries with the same `what`, the pair closest in time is merged. If there is no
+    such pair, two entries with the same `what` are merged with all entries between them. If each
+    `what` occurs only once, the second entry is removed.
     """
     for index, entry in enumerate(entries[:-1] if len(entries) <= MOST_ENTRIES else ()):
         if cut := len(entry.nodes[_FEWEST_NODES:]):
@@ -145,25 +146,25 @@ def _shortened(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
 
     if not pairs:
         return (entries[0], *entries[2:])
-    return _merged(entries, *min(pairs, key=distance))
+    return _merge(entries, *min(pairs, key=distance))
 
 
-def _merged(entries: tuple[Entry, ...], first: int, last: int) -> tuple[Entry, ...]:
+def _merge(entries: tuple[Entry, ...], first: int, last: int) -> tuple[Entry, ...]:
     """Return a history with two entries and all between them merged."""
-    begun, ended = entries[first], entries[last]
-    merged = replace(ended, at=begun.at, times=begun.times + ended.times)
+    oldest, newest = entries[first], entries[last]
+    merged = replace(newest, at=oldest.at, times=oldest.times + newest.times)
     return (*entries[:first], merged, *entries[last + 1 :])
 
 
 def _size(entries: Iterable[Entry]) -> int:
-    written = json.dumps(_encoded_entries(entries), ensure_ascii=False, separators=(",", ":"))
+    written = json.dumps(_encode_entries(entries), ensure_ascii=False, separators=(",", ":"))
     return len(written.encode())
 
 
 # --- the fields of a TrainingPlan ---------------------------------------------------------------
 
 
-def _encoded_entries(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+def _encode_entries(entries: Iterable[Entry]) -> list[dict[str, Any]]:
     return [
         {
             "time": written_time(entry.at),
@@ -178,7 +179,7 @@ def _encoded_entries(entries: Iterable[Entry]) -> list[dict[str, Any]]:
     ]
 
 
-def _encoded(points: Sequence[Point]) -> str:
+def _encode_curve(points: Sequence[Point]) -> str:
     """Return a curve; the values between the first and the last have six digits."""
     written = []
     for index, (at, step, value) in enumerate(points):
@@ -190,11 +191,11 @@ def _encoded(points: Sequence[Point]) -> str:
 
 def decode_history(raw: object, curve: object) -> JobHistory:
     """Return a history from its two fields, within the bounds. Never raises."""
-    entries = tuple(map(_decoded, map(mapping, sequence(raw)[-MOST_ENTRIES:])))
+    entries = tuple(map(_decode_entry, map(mapping, sequence(raw)[-MOST_ENTRIES:])))
     return JobHistory(entries, text(curve)[:LONGEST_CURVE])
 
 
-def _decoded(raw: Any) -> Entry:
+def _decode_entry(raw: Any) -> Entry:
     nodes = sequence(raw.get("nodes"))[:MOST_NODES]
     return Entry(
         at=min(max(timestamp(raw.get("time")), 0.0), LAST),
@@ -208,7 +209,7 @@ def _decoded(raw: Any) -> Entry:
 
 
 def _count(value: object) -> int:
-    return min(value, _LARGEST) if type(value) is int and value > 0 else 0
+    return min(value, _LARGEST_COUNT) if type(value) is int and value > 0 else 0
 
 
 def decode_curve(raw: object) -> list[Point]:

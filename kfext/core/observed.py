@@ -1,12 +1,12 @@
-"""Changes of a job's pods at admission, learnt from gated pods.
+"""The changes that admission makes to a job's pods, learnt from gated pods.
 
 A LimitRange, a RuntimeClass, an injected sidecar or another webhook changes pods, but not the
-templates of a plan. The operator also declares ports on pods of the host network that no template
-has. The job's state records these changes, and plans include them until the template changes. For
-node affinity and volume claims the state records only that they differ.
+templates of a plan. On pods with the host network, the operator also declares ports that no
+template has. The job's state records these changes, and plans include them until the template
+changes. For node affinity and volume claims the state records only that they differ.
 
-Pods of a dedicated pool may have their tolerations from admission alone. So a job that fits no
-other nodes is started once as if admission added tolerations, and its pods show whether it does.
+Only admission may give pods the tolerations of a dedicated pool. So a job that fits no other nodes
+is started once as if admission added tolerations, and its pods show whether it does.
 """
 
 import json
@@ -31,7 +31,7 @@ from kfext.model.quantity import amount_text, maximum
 from kfext.model.replica_group import ReplicaGroup
 
 _MOST_OBSERVED = 1024
-"""The most characters of JSON for all types: the other fields of the state must fit beside it."""
+"""The most characters of JSON for the changes of all types, so that the other state fits too."""
 
 
 def as_observed(job: TrainingJob, state: JobState) -> TrainingJob:
@@ -45,27 +45,27 @@ def as_observed(job: TrainingJob, state: JobState) -> TrainingJob:
 def expecting_tolerations(job: TrainingJob, state: JobState, ledger: Ledger) -> TrainingJob | None:
     """Return the job as if admission added tolerations of pools to pods that were never seen.
 
-    The result is None after pods of every type were seen, and without more eligible nodes.
+    The result is None once pods of every type were seen, and if no more nodes would be eligible.
     """
     groups = tuple(group if _known(group, state) else _expecting(group) for group in job.groups)
     pairs = zip(job.groups, groups, strict=True)
-    more = any(
-        np.any(ledger.eligible(expected.constraints) != ledger.eligible(now.constraints))
-        for now, expected in pairs
-        if now != expected
+    adds_nodes = any(
+        np.any(ledger.eligible(expected.constraints) != ledger.eligible(current.constraints))
+        for current, expected in pairs
+        if current != expected
     )
-    return replace(job, groups=groups) if more else None
+    return replace(job, groups=groups) if adds_nodes else None
 
 
-def unexpected(job: TrainingJob, places: Assignment, ledger: Ledger) -> list[str]:
-    """Return the taints of planned nodes that a job's pods are only expected to tolerate."""
+def untolerated_taints(job: TrainingJob, places: Assignment, ledger: Ledger) -> list[str]:
+    """Return the taints of planned nodes that are tolerated only if admission adds tolerations."""
     by_type = {
         group.type.lower(): replace(group.constraints, expects_tolerations=False)
         for group in job.groups
     }
     pairs = {(by_type[key.type], name) for key, name in places.items() if key.type in by_type}
-    nodes = ((own, node) for own, name in pairs if (node := ledger.node(name)) is not None)
-    return sorted({f"taint {taint}" for own, node in nodes if (taint := why_not(own, node))})
+    nodes = ((terms, node) for terms, name in pairs if (node := ledger.node(name)) is not None)
+    return sorted({f"taint {taint}" for terms, node in nodes if (taint := why_not(terms, node))})
 
 
 def observed(
@@ -86,8 +86,8 @@ def observed(
         changes = _seen(job, group, pods, plan, known=known.tolerations if known else ())
         if changes is None:
             continue
-        fewer = known is not None and known.tolerations != changes.tolerations
-        if unchanged or fewer or _as_seen(group, changes) != group:
+        differs = known is not None and known.tolerations != changes.tolerations
+        if unchanged or differs or _as_seen(group, changes) != group:
             # Pods do not show the changes again that the plan of their type includes.
             if known is not None:
                 changes = replace(
@@ -109,11 +109,11 @@ def differences(
     `eligible`: whether a node is eligible for each pod, so that no toleration is missing.
     """
     job = as_written(job) if job.shares_gpus else job
-    words = [_words(job, group, pods, plan=plan, eligible=eligible) for group in job.groups]
+    words = [_differences(job, group, pods, plan=plan, eligible=eligible) for group in job.groups]
     return listed([text for text in words if text], noun="types")
 
 
-def _words(
+def _differences(
     job: TrainingJob,
     group: ReplicaGroup,
     pods: Collection[Pod],
@@ -121,24 +121,24 @@ def _words(
     plan: Plan | None,
     eligible: bool,
 ) -> str:
-    made = _as_seen(group, _seen(job, group, pods, plan))
-    more = [
+    actual = _as_seen(group, _seen(job, group, pods, plan))
+    texts = [
         f"{amount_text(name, number)} instead of {amount_text(name, group.requests.get(name, 0))}"
-        for name, number in made.requests.items()
+        for name, number in actual.requests.items()
         if number > group.requests.get(name, 0)
     ]
-    if made.constraints.node_selector != group.constraints.node_selector:
-        more.append("another nodeSelector")
-    if made.constraints.devices != group.constraints.devices and not eligible:
-        more.append(f"no toleration for {listed(group.constraints.devices, noun='resources')}")
-    more += _not_learnt(job, group, pods, plan)
-    return f"a {group.type.lower()} has {listed(more, noun='differences')}" if more else ""
+    if actual.constraints.node_selector != group.constraints.node_selector:
+        texts.append("another nodeSelector")
+    if actual.constraints.devices != group.constraints.devices and not eligible:
+        texts.append(f"no toleration for {listed(group.constraints.devices, noun='resources')}")
+    texts += _unrecordable(job, group, pods, plan)
+    return f"a {group.type.lower()} has {listed(texts, noun='differences')}" if texts else ""
 
 
-def _not_learnt(
+def _unrecordable(
     job: TrainingJob, group: ReplicaGroup, pods: Collection[Pod], plan: Plan | None
 ) -> list[str]:
-    """Return the differences of gated pods of a type, in words, that the state cannot record."""
+    """Return, in words, the differences of a type's gated pods that the state cannot record."""
     want, planned = group.constraints, _ports_of_plan(job, group, plan)
     all_have = [have for _, have in _readable(group, pods)]
     ports = {port for have in all_have for port in have.host_ports} - planned - {*want.host_ports}
@@ -171,19 +171,19 @@ def _seen(
     *,
     known: Collection[Toleration] = (),
 ) -> ObservedPods | None:
-    """Return the changes of gated pods of a type with the largest amounts, or None without pods.
+    """Return the changes of a type's gated pods, with the largest amounts; None means no pods.
 
-    `known`: the tolerations that the plan has for the type, but not its template.
+    `known`: the tolerations in the plan of the type that its template lacks.
     """
     changes: ObservedPods | None = None
     planned = _ports_of_plan(job, group, plan)
-    own = {*group.constraints.tolerations}.difference(known)
+    of_template = {*group.constraints.tolerations}.difference(known)
     for pod, have in _readable(group, pods):
         ports = {*have.host_ports} - planned - {*group.constraints.host_ports}
         added = {
             toleration
             for toleration in have.tolerations
-            if toleration not in own
+            if toleration not in of_template
             and dedicates_nodes(toleration.key)
             and toleration.key not in group.constraints.devices
         }
@@ -219,7 +219,7 @@ def _ports_of_plan(job: TrainingJob, group: ReplicaGroup, plan: Plan | None) -> 
 
 
 def _as_seen(group: ReplicaGroup, seen: ObservedPods | None) -> ReplicaGroup:
-    """Return a type as its pods were seen; changes under an earlier template do not count."""
+    """Return a type with the changes seen on its pods under its present template."""
     if seen is None or seen.template != group.template:
         return group
     constraints = replace(

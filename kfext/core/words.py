@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-_FAR = 4e9
+_LATEST = 4e9  # in the year 2096
 CLAUSE = "; "
-"""The separator of clauses in a message: a sentence of at most 25 words, then its grounds."""
+"""The separator of the clauses of a message; a clause has at most 25 words."""
 
 
 def pods(number: int) -> str:
@@ -29,7 +29,7 @@ def cpus(millicores: int) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """Return a duration as kubectl prints it, empty for None."""
+    """Return a duration as kubectl prints it, or an empty string for None."""
     if seconds is None:
         return ""
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
@@ -40,11 +40,11 @@ def age(seconds: float | None) -> str:
 
 def clock(seconds: float) -> str:
     """Return a time of day in UTC. Never raises: `seconds` may be from an edited annotation."""
-    return datetime.fromtimestamp(min(max(seconds, 0.0), _FAR), UTC).strftime("%H:%M:%S UTC")
+    return datetime.fromtimestamp(min(max(seconds, 0.0), _LATEST), UTC).strftime("%H:%M:%S UTC")
 
 
 def listed(names: Sequence[str], *, noun: str) -> str:
-    """Return names as an English list: of more than three names, two and the number of others."""
+    """Return an English list of names: all of up to three, else two and the number of others."""
     if len(names) <= 3:
         return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
     return f"{names[0]}, {names[1]} and {len(names) - 2} more {noun}"
@@ -58,6 +58,6 @@ def listed_with_others(jobs: Sequence[str], *, others: int) -> str:
 
 
 def has(jobs: str) -> str:
-    """Return the form of `have` after a list of jobs."""
+    """Return `has` or `have`, whichever follows this list of jobs."""
     several = " and " in jobs or (jobs[:1].isdigit() and not jobs.startswith("1 "))
     return "have" if several else "has"

@@ -47,7 +47,7 @@ def test_value_and_step_are_recognised_without_a_setting(name: str) -> None:
     wanted = {want["line"]: want for want in TRAINING[name]["expect"]}
     course, around, table = Course(30.0), Position(), Table()
     for number, raw in enumerate(lines_of(name), 1):
-        line = read_line(table.named(raw))
+        line = read_line(table.label(raw))
         if line is not None:
             course.read_line(line, at=float(number), now=1e9)
             around = line.position if line.position.step is not None else around
@@ -92,7 +92,7 @@ def test_steps_are_counted_over_the_training(name: str) -> None:
     from_zero = any(want.get("epoch") == 0 for want in wanted.values())
     course, last, table = Course(30.0), -1, Table()
     for number, raw in enumerate(lines_of(name), 1):
-        line = read_line(table.named(raw))
+        line = read_line(table.label(raw))
         if line is not None:
             course.read_line(line, at=float(number), now=1e9)
         if number not in wanted:
@@ -116,7 +116,7 @@ def test_steps_are_counted_over_the_training(name: str) -> None:
 def test_no_restart_is_seen_in_a_training_that_did_not_restart(name: str) -> None:
     course, table = Course(30.0), Table()
     for number, raw in enumerate(lines_of(name), 1):
-        line = read_line(table.named(raw))
+        line = read_line(table.label(raw))
         if line is not None:
             course.read_line(line, at=float(number), now=1e9)
     assert course.restarts == 0
@@ -135,7 +135,7 @@ def test_value_and_step_are_found_by_an_expression(name: str, expression: str) -
 @pytest.mark.parametrize("name", [name for name in SETS if name not in TRAINING])
 def test_nothing_is_recognised_without_a_training(name: str) -> None:
     table = Table()
-    results: list[Line] = [line for raw in lines_of(name) if (line := read_line(table.named(raw)))]
+    results: list[Line] = [line for raw in lines_of(name) if (line := read_line(table.label(raw)))]
     assert [line for line in results if line.measures] == []
 
 

@@ -1,6 +1,6 @@
-"""Add a file to the training container through which kfext requests a checkpoint.
+"""Add the control file to the training container: kfext requests checkpoints through it.
 
-The file shows an annotation of the pod: the kubelet creates it empty and rewrites it when the
+The file shows an annotation of the pod: kubelet creates it empty and rewrites it when the
 annotation changes. So the job needs no library, no network and no permissions.
 """
 
@@ -19,7 +19,7 @@ from kfext.model.tolerant import mapping, sequence, strings, text
 DIRECTORY = "/etc/kfext"
 FILE = "control"
 _VOLUME = "kfext-control"
-MAY_SAVE = (names.ELASTIC, names.MIGRATE, names.PREEMPT)
+CHECKPOINT_SETTINGS = (names.ELASTIC, names.MIGRATE, names.PREEMPT)
 """The settings that allow kfext to request a checkpoint from a job."""
 _REQUEST = {"fieldPath": f"metadata.annotations['{names.CHECKPOINT_REQUEST}']"}
 
@@ -27,7 +27,7 @@ Raw = Mapping[str, Any]
 
 
 def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Operation]]:
-    """Return the pod spec with the file and the operations that add it, for jobs that may save.
+    """Return the pod spec with the file, and the operations that add it, if the job may save.
 
     The spec of a pod that already uses the directory or the volume's name does not change.
     """
@@ -64,9 +64,9 @@ def _is_list(value: object) -> bool:
 
 
 def is_mounted(paths: Iterable[str], directory: str) -> bool:
-    """Return whether a mount path is a directory, below it, or above it.
+    """Return whether one of the mount paths is `directory`, lies below it, or lies above it.
 
-    If a mount above is read-only, no container starts with a mount inside it.
+    No container starts with a mount inside a read-only mount.
     """
     wanted = _parts(directory)
     return any(path[: len(wanted)] == wanted[: len(path)] for path in map(_parts, paths))

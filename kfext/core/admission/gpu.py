@@ -4,14 +4,14 @@ A pod requests its planned GPU share, and its Python loads the hook through PYTH
 does not change.
 
 Admission cannot see a PYTHONPATH of the image, and a variable of the container would replace it. So
-a shell puts the hook ahead of that path, then becomes the container's command. If the template has
-no `command`, an init container of the same image records the path, and kfext's sitecustomize
-restores it. Both run a static binary, because the image may have no shell; like the hook, it is
-mounted with the GPU share.
+a shell puts the hook ahead of that path, then replaces itself with the container's command. If the
+template has no `command`, an init container of the same image records the path, and kfext's
+sitecustomize restores it. Both run a static binary, because the image may have no shell; like the
+hook, it is mounted with the GPU share.
 
 The init container is the second choice, because it requests the GPU share too. After a restart of
-the kubelet, running containers keep their devices, but devices are allocated again for an ended
-container. This allocation, and with it the pod, fails until the device plugin is back.
+kubelet, running containers keep their devices, but kubelet allocates devices again for containers
+that have ended. This allocation, and with it the pod, fails until the device plugin is back.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,19 +38,19 @@ BUSYBOX = "busybox"
 PRIORITY, RECORDED = "KFEXT_GPU_PRIORITY", "KFEXT_PYTHONPATH"
 """Variables that the hook reads: `high` or `low`; a file with the image's own PYTHONPATH."""
 _PYTHONPATH = "PYTHONPATH"
-_AHEAD = (
+_RUN_WITH_HOOK = (
     f'export {_PYTHONPATH}="{HOOK}${{{_PYTHONPATH}:+:${_PYTHONPATH}}}"; set -f; IFS=:; '
     'case "$0" in */*) ;; *) for folder in $PATH; do '
     '[ -f "$folder/$0" ] && [ -x "$folder/$0" ] && exec "$folder/$0" "$@"; done;; esac; '
     'exec "$0" "$@"'
 )
-"""The shell script. It searches PATH itself: busybox would run its own command of the name."""
+"""Runs the command with the hook. It searches PATH itself: busybox prefers its own commands."""
 _VOLUME, _DIRECTORY = "kfext-recorded", "/kfext/recorded"
 _FILE = f"{_DIRECTORY}/pythonpath"
 _INIT = "kfext-record"
 _COPIED = ("image", "imagePullPolicy", "env", "envFrom", "resources", "securityContext")
 _CHANGED = ("containers", "initContainers", "tolerations", "volumes")
-"""The fields of a pod spec that are written, each as a whole: the present value may be no list."""
+"""The fields of a pod spec that are written whole, because the present value may be no list."""
 _TOLERATION = {"key": NATIVE_GPU, "operator": "Exists", "effect": "NoSchedule"}
 """The toleration that clusters with tainted GPU nodes add only to pods that request whole GPUs."""
 
@@ -70,7 +70,7 @@ def why_not_shared(job: TrainingJob, *, settings: Settings, verdict: Verdict) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Sharer:
     """A pod spec with a GPU share and the operations that add it, or the reason for a refusal."""
 
     spec: Raw
@@ -78,32 +78,32 @@ class Part:
     refusal: str = ""
 
 
-def gpu_part(kind: JobKind, metadata: Raw, spec: Raw) -> Part:
+def with_gpu_share(kind: JobKind, metadata: Raw, spec: Raw) -> Sharer:
     """Return the spec of a pod of a job that shares GPUs, with its GPU share.
 
     A spec that requests no GPU, or several, does not change. A pod without a plan is refused,
     because nothing would account for its share. Its operator tries again.
     """
     if not any(map(asks_for_gpu, (spec, *containers_of(spec)))):
-        return Part(spec)
+        return Sharer(spec)
     annotations, labels = strings(metadata.get("annotations")), strings(metadata.get("labels"))
     planned = annotations.get(names.GPU_SLOTS, "")
     if not planned and pod_requests(spec).get(NATIVE_GPU, 0) > 1:
-        return Part(spec)  # pods of its type use whole GPUs
+        return Sharer(spec)  # pods of its type use whole GPUs
     if why := why_not_shareable(spec):
-        return Part(spec, refusal=f"it {why}")
+        return Sharer(spec, refusal=f"it {why}")
     replica = replica_of(labels, kind)
-    part = decode_slot(planned, replica.index) if replica else None
-    if replica is None or part is None:
-        return Part(spec, refusal="kfext has not placed the part of a GPU that this pod shares")
+    share = decode_slot(planned, replica.index) if replica else None
+    if replica is None or share is None:
+        return Sharer(spec, refusal="kfext has not placed the part of a GPU that this pod shares")
     position = next(
         position
         for position, container in enumerate(spec["containers"])
         if asks_for_gpu(mapping(container))
     )
-    changed = _swapped(spec, position, units=part[0], slot=part[1])
-    changed = hooked(changed, position, priority=_priority(annotations))
-    return Part(changed, tuple(_operations(spec, changed)))
+    changed = _with_slot(spec, position, units=share[0], slot=share[1])
+    changed = with_hook(changed, position, priority=_priority(annotations))
+    return Sharer(changed, tuple(_operations(spec, changed)))
 
 
 def _operations(spec: Raw, changed: Raw) -> Iterator[Operation]:
@@ -113,7 +113,7 @@ def _operations(spec: Raw, changed: Raw) -> Iterator[Operation]:
             yield {"op": "add", "path": pointer("spec", field), "value": changed[field]}
 
 
-def _swapped(spec: Raw, position: int, *, units: int, slot: int) -> Raw:
+def _with_slot(spec: Raw, position: int, *, units: int, slot: int) -> Raw:
     """Return the spec with a container that requests units of a slot instead of a GPU."""
     resources = {**mapping(spec["containers"][position].get("resources"))}
     for kind in ("limits", "requests"):
@@ -128,12 +128,12 @@ def _swapped(spec: Raw, position: int, *, units: int, slot: int) -> Raw:
 
 
 def _priority(annotations: Mapping[str, str]) -> str:
-    """Return the priority on a template, which may have been edited after admission."""
+    """Return the priority on a template, or low if a later edit has made it invalid."""
     values = parsed(names.GPU_PRIORITY, annotations.get(names.GPU_PRIORITY))
     return str(values[0]) if values else LOW
 
 
-def hooked(spec: Raw, position: int, *, priority: str) -> Raw:
+def with_hook(spec: Raw, position: int, *, priority: str) -> Raw:
     """Return a pod spec with the hook in the container at a position."""
     container = mapping(sequence(spec.get("containers"))[position])
     env = [mapping(variable) for variable in sequence(container.get("env"))]
@@ -143,7 +143,7 @@ def hooked(spec: Raw, position: int, *, priority: str) -> Raw:
         changed = [*_with_path(env, path), _variable(PRIORITY, priority)]
         return with_container(spec, position, env=changed)
     if command := sequence(container.get("command")):
-        shell = [f"{HOOK}/{BUSYBOX}", "sh", "-c", _AHEAD]
+        shell = [f"{HOOK}/{BUSYBOX}", "sh", "-c", _RUN_WITH_HOOK]
         return with_container(
             spec, position, command=[*shell, *command], env=[*env, _variable(PRIORITY, priority)]
         )
@@ -154,7 +154,7 @@ def hooked(spec: Raw, position: int, *, priority: str) -> Raw:
     return {
         **with_container(spec, position, env=changed, volumeMounts=mounts),
         "volumes": [*sequence(spec.get("volumes")), volume],
-        "initContainers": [*sequence(spec.get("initContainers")), _recording(container, mount)],
+        "initContainers": [*sequence(spec.get("initContainers")), _recorder(container, mount)],
     }
 
 
@@ -166,11 +166,11 @@ def _with_path(env: Sequence[Raw], path: str) -> list[Raw]:
     return [variable if other.get("name") == _PYTHONPATH else other for other in env]
 
 
-def _recording(container: Raw, mount: Raw) -> Raw:
-    """Return the init container, with all fields of the container that decide its PYTHONPATH.
+def _recorder(container: Raw, mount: Raw) -> Raw:
+    """Return the init container that records the PYTHONPATH of `container`.
 
-    It requests the same resources, so that the binary is mounted with the GPU share. The requests
-    of the pod do not grow.
+    It has all fields that decide the PYTHONPATH. It also requests the same resources, so that the
+    binary is mounted with the GPU share; the requests of the pod do not grow.
     """
     copied = {key: container[key] for key in _COPIED if container.get(key) is not None}
     script = f'printf %s "${_PYTHONPATH}" > {_FILE}'

@@ -10,15 +10,15 @@ from kfext.model.verdict import Verdict
 
 
 def hold_of(job: TrainingJob, *, settings: Settings, context: ReviewContext) -> Verdict:
-    """Return the verdict whether a job is held."""
-    stays = waits(settings, context)
+    """Return the verdict that says whether a new job is held."""
+    would_wait = waits(settings, context)
     if not context.handles(job.kind):
         message = f"kfext's controller does not handle {job.kind.plural} now; its log says why"
         return Verdict(names.REASON_HANDS_OFF, message)
-    if (verdict := _not_handled(job, stays=stays)) is not None:
+    if (verdict := _not_handled(job, would_wait=would_wait)) is not None:
         return verdict
     why = why_not_placed(job, settings, context)
-    return _not_held(job, why, stays=stays) or _held(job, settings, why)
+    return _not_held(job, why, would_wait=would_wait) or _held(job, settings, why)
 
 
 def why_not_placed(job: TrainingJob, settings: Settings, context: ReviewContext) -> str:
@@ -46,8 +46,8 @@ def outcome(job: TrainingJob, settings: Settings, context: ReviewContext) -> str
     return "its pods wait at the gate" if job.started_by else "it stays suspended"
 
 
-def _not_handled(job: TrainingJob, *, stays: bool) -> Verdict | None:
-    if job.excess and not job.released and not stays:
+def _not_handled(job: TrainingJob, *, would_wait: bool) -> Verdict | None:
+    if job.excess and not job.released and not would_wait:
         return Verdict(names.REASON_HANDS_OFF, job.excess)
     if not (job.pods or job.kind.rendered):
         return Verdict(
@@ -66,7 +66,7 @@ def _not_handled(job: TrainingJob, *, stays: bool) -> Verdict | None:
     return why if isinstance(why, LeftToOthers) else None
 
 
-def _not_held(job: TrainingJob, why: str, *, stays: bool) -> Verdict | None:
+def _not_held(job: TrainingJob, why: str, *, would_wait: bool) -> Verdict | None:
     """Return the reason why a job is not suspended now, or None.
 
     `why`: the obstacle to its placement, if any.
@@ -78,7 +78,7 @@ def _not_held(job: TrainingJob, why: str, *, stays: bool) -> Verdict | None:
     if job.suspend and not job.held:
         field = job.kind.policy_field("suspend")
         return Verdict(names.REASON_SUSPENDED_BY_USER, f"{field} was set in the submitted job")
-    if not why or stays:
+    if not why or would_wait:
         return None
     return not_placed(job) or Verdict(names.REASON_NOT_HELD, why)
 

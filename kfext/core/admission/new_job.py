@@ -1,9 +1,9 @@
 """The job webhook's decision: hold a new job until it can be placed, and record its settings.
 
-A copied manifest may contain the annotations of its original. If `held` is among them, kfext set
-its `suspend`, not a person, so the decision ignores both. That also makes the decision idempotent:
-the API server may send kfext's own output again, and nothing distinguishes a second review from the
-first (each has its own uid).
+A copied manifest may contain the annotations of its original. If the mark `held` is among them,
+kfext had set `suspend`, not a person, so the decision ignores both. That also makes the decision
+idempotent: the API server may send kfext's own output again, and nothing distinguishes a second
+review from the first (each has its own uid).
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from kfext.model.tolerant import mapping
 from kfext.model.verdict import Verdict
 
 _HELD = "true"
-_GPU = f"{names.DOMAIN}/gpu-"
+_GPU_PREFIX = f"{names.DOMAIN}/gpu-"
 _STARTED = frozenset({names.REASON_HELD, names.REASON_SUSPENDED_BY_USER})
 # Only a plan puts pods on the host network or assigns GPU shares.
 _NO_PLAN = dict.fromkeys(
@@ -54,12 +54,12 @@ def mutate_job(raw: object, context: ReviewContext) -> ReviewResult:
         invalid = "; ".join(map(str, settings.errors))
         return _refused(settings, names.REASON_SETTINGS_INVALID, invalid)
     verdict = hold_of(job, settings=settings, context=context)
-    unshared = settings.shares_gpus and why_not_shared(job, settings=settings, verdict=verdict)
-    if unshared:
-        return _refused(settings, names.REASON_SHARE_REFUSED, f"{names.GPU_SHARE}: {unshared}")
-    made, why_fixed = _made_elastic(job, body, settings=settings, context=context, verdict=verdict)
-    if made is not None:
-        job, body = made.job, made.body
+    why_unshared = settings.shares_gpus and why_not_shared(job, settings=settings, verdict=verdict)
+    if why_unshared:
+        return _refused(settings, names.REASON_SHARE_REFUSED, f"{names.GPU_SHARE}: {why_unshared}")
+    elastic, why_not = _made_elastic(job, body, settings=settings, context=context, verdict=verdict)
+    if elastic is not None:
+        job, body = elastic.job, elastic.body
     try:
         ops = operations(body, _changes(job, body, settings=settings, reason=verdict.reason))
     except Unpatchable as error:
@@ -67,17 +67,17 @@ def mutate_job(raw: object, context: ReviewContext) -> ReviewResult:
         malformed = Verdict(names.REASON_HANDS_OFF, f"the object is malformed: {error}")
         return ReviewResult(warnings=settings.warnings, verdicts=(malformed,))
     return ReviewResult(
-        ops=(*(made.operations if made else ()), *ops),
+        ops=(*(elastic.operations if elastic else ()), *ops),
         warnings=(
             *settings.warnings,
             *warnings(job, body, settings=settings, context=context, verdict=verdict),
             *scaling_warnings(
-                job, settings, verdict=verdict, made_elastic=made, why_fixed=why_fixed
+                job, settings, verdict=verdict, made_elastic=elastic, why_fixed=why_not
             ),
         ),
         verdicts=(
             verdict,
-            *([made.verdict] if made else []),
+            *([elastic.verdict] if elastic else []),
             *edits(job, settings, context, verdict=verdict, ops=ops),
         ),
     )
@@ -99,12 +99,12 @@ def _made_elastic(
         return None, ""
     if verdict.reason not in _STARTED:
         return None, verdict.message
-    made = made_elastic(job, body, allowed=allowed, settings=settings)
-    if isinstance(made, str):
-        return None, made
+    elastic = made_elastic(job, body, allowed=allowed, settings=settings)
+    if isinstance(elastic, str):
+        return None, elastic
     # Its pods have other names and labels now, and terms may select by them.
-    again = hold_of(made.job, settings=settings, context=context)
-    return (made, "") if again.reason == verdict.reason else (None, again.message)
+    second = hold_of(elastic.job, settings=settings, context=context)
+    return (elastic, "") if second.reason == verdict.reason else (None, second.message)
 
 
 def _refused(settings: Settings, reason: str, why: str) -> ReviewResult:
@@ -126,17 +126,17 @@ def _changes(
     }
     if job.kind.rendered:  # the operator renders the templates later, from these annotations
         templates = {EVERY_TYPE: {"annotations": job.template_settings}}
-    edits = {
+    template_edits = {
         key: {"template": {"metadata": metadata}}
         for key, written in templates.items()
-        if (metadata := _template(job, written, settings=settings, reason=reason))
+        if (metadata := _template_changes(job, written, settings=settings, reason=reason))
     }
-    if edits:
-        spec |= job.kind.template_changes(edits, written=mapping(body.get("spec")))
+    if template_edits:
+        spec |= job.kind.template_changes(template_edits, written=mapping(body.get("spec")))
     return {"metadata": {"annotations": annotations}, "spec": spec}
 
 
-def _template(
+def _template_changes(
     job: TrainingJob, metadata: Mapping[str, Any], *, settings: Settings, reason: str
 ) -> Changes:
     """Return the changes of one template's metadata."""
@@ -152,10 +152,10 @@ def _template(
     changes: Changes = {
         "annotations": {
             # The pod webhook reads these keys, but only the job's own annotations count.
-            **{key: None for key in written if key in TO_PODS or key.startswith(_GPU)},
+            **{key: None for key in written if key in TO_PODS or key.startswith(_GPU_PREFIX)},
             **settings.stated,
             **settings.to_pods,
-            # With it no pod is gated, even of a type without such a term.
+            # This mark keeps every pod from being gated, also of types without such a term.
             names.RELEASED: reason if reason == names.REASON_UNMODELLED else None,
             **_NO_PLAN,
         }

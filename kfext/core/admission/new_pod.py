@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfext import names
-from kfext.core.admission.control_file import MAY_SAVE, control_file
-from kfext.core.admission.gpu import gpu_part
+from kfext.core.admission.control_file import CHECKPOINT_SETTINGS, control_file
+from kfext.core.admission.gpu import with_gpu_share
 from kfext.core.admission.posting import posting
 from kfext.core.admission.review import ReviewResult
 from kfext.core.patches.host_network import host_network
@@ -36,7 +36,7 @@ def mutate_pod(
 ) -> ReviewResult:
     """Return the result of the admission of a new pod in a namespace. Never raises.
 
-    `authority`: the certificate authority for posts of progress, in PEM; without it no pod posts.
+    `authority`: the CA certificate for posts of progress, in PEM; if empty, no pod posts.
 
     A pod is gated only while a controller can ungate it. A pod of a gang that is born pinned is
     pinned instead. A pod that shares a GPU is always gated, because it must not run unplaced. A pod
@@ -58,26 +58,26 @@ def mutate_pod(
     if excess:
         verdicts.append(Verdict(names.REASON_HANDS_OFF, f"the pod has {excess}"))
     elif shares or (controller_alive and not _is_released(metadata, spec)):
-        held = (None if shares else _pinned(kind, metadata, spec, job_uid=owner)) or _gated(spec)
-        ops += [*held.ops, *(_undisrupted(metadata) if held.ops else ())]
-        verdicts += held.verdicts
+        start = (None if shares else _pinned(kind, metadata, spec, job_uid=owner)) or _gated(spec)
+        ops += [*start.ops, *(_undisrupted(metadata) if start.ops else ())]
+        verdicts += start.verdicts
     if not excess:
-        spec, variables = unbuffered(kind, spec)
-        ops += variables
-        if not annotations.keys().isdisjoint(MAY_SAVE):
-            spec, mount = control_file(kind, metadata, spec)
-            ops += mount
+        spec, env_ops = unbuffered(kind, spec)
+        ops += env_ops
+        if not annotations.keys().isdisjoint(CHECKPOINT_SETTINGS):
+            spec, file_ops = control_file(kind, metadata, spec)
+            ops += file_ops
         if authority and names.METRICS in annotations:
-            spec, posts = posting(kind, metadata, spec, namespace=namespace, authority=authority)
-            ops += posts
+            spec, more = posting(kind, metadata, spec, namespace=namespace, authority=authority)
+            ops += more
         if shares:
-            part = gpu_part(kind, metadata, spec)
-            if part.refusal:
-                return ReviewResult(refusal=f"{_UNSHARED}: {part.refusal}")
-            spec = part.spec
-            ops += part.operations
-    if names.PORT_BASE in annotations and (moved := host_network(kind, metadata, spec)):
-        ops += moved
+            shared = with_gpu_share(kind, metadata, spec)
+            if shared.refusal:
+                return ReviewResult(refusal=f"{_UNSHARED}: {shared.refusal}")
+            spec = shared.spec
+            ops += shared.operations
+    if names.PORT_BASE in annotations and (network_ops := host_network(kind, metadata, spec)):
+        ops += network_ops
         verdicts.append(Verdict(names.REASON_HOST_NETWORK, "uses the network of its node"))
     return ReviewResult(ops=tuple(ops), verdicts=tuple(verdicts))
 
@@ -139,7 +139,7 @@ def _shares_gpus(metadata: Mapping[str, Any]) -> bool:
 
 
 def _is_released(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
-    """Return whether kfext does not place the pod; it still uses the network of its peers."""
+    """Return whether kfext does not place a pod; the pod still uses the network of its peers."""
     annotations = strings(metadata.get("annotations"))
     if names.RELEASED in annotations or annotations.get(names.COLOCATION) == Colocation.OFF:
         return True
@@ -157,11 +157,11 @@ def unbuffered(kind: JobKind, spec: Mapping[str, Any]) -> tuple[Mapping[str, Any
     trainer = container_named(spec, kind.container) if kind.buffers else None
     if trainer is None:
         return spec, []
-    number, container = trainer
+    index, container = trainer
     env = container.get("env")
     if not isinstance(env, list | None):
         return spec, []
     if any(mapping(variable).get("name") == _UNBUFFERED["name"] for variable in env or ()):
         return spec, []
-    operation = appended(env, _UNBUFFERED, "spec", "containers", str(number), "env")
-    return with_container(spec, number, env=[*(env or []), _UNBUFFERED]), [operation]
+    operation = appended(env, _UNBUFFERED, "spec", "containers", str(index), "env")
+    return with_container(spec, index, env=[*(env or []), _UNBUFFERED]), [operation]

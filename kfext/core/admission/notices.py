@@ -29,7 +29,7 @@ def warnings(
     context: ReviewContext,
     verdict: Verdict,
 ) -> Iterator[str]:
-    """Yield warnings about later surprises for the user; `verdict` is from `hold_of`."""
+    """Yield warnings about effects that may surprise the user; `verdict` is from `hold_of`."""
     if not (job.pods or job.kind.rendered):
         yield "kfext ignores this job: it has no replicas"
     elif job.excess:
@@ -39,10 +39,10 @@ def warnings(
         if handles(verdict):
             yield from _placement(job, settings, context)
             yield from _overwritten(job, body, settings)
-            if settings.migrate != NEVER and (stays := why_not_moved(job, settings)):
-                yield f"{names.MIGRATE} has no effect on this job: {stays.message}"
-            if settings.preempt != OFF and (stays := why_not_stopped(job, settings)):
-                yield f"{names.PREEMPT} has no effect on this job: {stays.message}"
+            if settings.migrate != NEVER and (why_not := why_not_moved(job, settings)):
+                yield f"{names.MIGRATE} has no effect on this job: {why_not.message}"
+            if settings.preempt != OFF and (why_not := why_not_stopped(job, settings)):
+                yield f"{names.PREEMPT} has no effect on this job: {why_not.message}"
         if settings.network == HOST and (why := _pod_network(job, settings, context, verdict)):
             yield f"the pods will have their own network, not their node's: {why}"
 
@@ -55,13 +55,13 @@ def handles(verdict: Verdict) -> bool:
 def _placement(job: TrainingJob, settings: Settings, context: ReviewContext) -> Iterator[str]:
     """Yield warnings about a placement that differs from the settings."""
     if not context.controller_alive:
-        shares = "it shares GPUs, so it stays suspended until the controller is back"
-        effect = shares if waits(settings, context) else "the job runs as on plain Kubernetes"
+        stays = "it shares GPUs, so it stays suspended until the controller is back"
+        effect = stays if waits(settings, context) else "the job runs as on plain Kubernetes"
         yield f"kfext's controller does not answer: {effect}"
     if settings.colocation is Colocation.OFF:
         return
-    if term := not_placed(job):
-        yield f"kfext does not place this job: {term.message}; {outcome(job, settings, context)}"
+    if why_not := not_placed(job):
+        yield f"kfext does not place this job: {why_not.message}; {outcome(job, settings, context)}"
     elif why := _too_few_nodes(job, settings):
         yield f"kfext cannot place this job: {why}; {outcome(job, settings, context)}"
     elif names.COLOCATION in settings.stated:
@@ -93,8 +93,8 @@ def scaling_warnings(
 ) -> Iterator[str]:
     """Yield warnings about scaling that differs from the range of a job.
 
-    `made_elastic`: the job, if it was made elastic.
-    `why_fixed`: the obstacle to making the job elastic, if any.
+    `made_elastic`: the job after it was made elastic; None means that it was not.
+    `why_fixed`: the obstacle to making the job elastic, or an empty string.
     """
     allowed = settings.elastic
     if allowed is None or job.excess or not (job.pods or job.kind.rendered):
@@ -125,7 +125,7 @@ def scaling_warnings(
 
 
 def _too_few_nodes(job: TrainingJob, settings: Settings) -> str:
-    """Return a clause on a limit with too few nodes for pods that need a node each, if any."""
+    """Return a clause about a node limit below the number of pods that need a node each, if any."""
     apart = max_anti_affine((group.constraints, group.replicas) for group in job.groups)
     for key, limit in settings.node_limits.items():
         if not limit.allow_set([str(number) for number in range(apart)]):
@@ -136,8 +136,8 @@ def _too_few_nodes(job: TrainingJob, settings: Settings) -> str:
 def _crowding(job: TrainingJob, *, assumed: int) -> Iterator[str]:
     """Yield a warning if a job sets colocation itself and its pods may have too little CPU."""
     requested = sum(group.replicas * group.requests.get(CPU, 0) for group in job.groups)
-    each = usable_cpu(job.groups, assumed=assumed)
-    usable = sum(group.replicas * cpu for group, cpu in zip(job.groups, each, strict=True))
+    cpu_per_pod = usable_cpu(job.groups, assumed=assumed)
+    usable = sum(group.replicas * cpu for group, cpu in zip(job.groups, cpu_per_pod, strict=True))
     if job.pods > 1 and usable > requested:
         yield (
             f"its {job.pods} pods may share too little CPU: with {names.COLOCATION} on the job, "
@@ -173,9 +173,9 @@ def edits(
         )
     paths = [op["path"] for op in ops if "/template" in op["path"]]
     if paths and settings.network == HOST and not _pod_network(job, settings, context, verdict):
-        edits = (f"{edit}, because {why}" for edit, why in edits_of(job))
+        reasons = (f"{edit}, because {why}" for edit, why in edits_of(job))
         message = "the job has ports of its own once it is placed, and edits on its pods"
-        yield Verdict(names.REASON_HOST_NETWORK, "; ".join((message, *edits)))
+        yield Verdict(names.REASON_HOST_NETWORK, "; ".join((message, *reasons)))
     if paths:
         yield Verdict(
             names.REASON_TEMPLATES_EDITED,

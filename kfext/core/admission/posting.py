@@ -1,8 +1,8 @@
 """Allow the program of a job to post its progress, as Hugging Face Transformers does by itself.
 
-As in Kubeflow Trainer, the training container has three variables, a token of the pod, and the
-authority to trust (KEP-2779). The authority is an annotation of the pod, so kfext writes no object
-into the namespace of a user.
+As in Kubeflow Trainer, the training container has three variables, a token of the pod, and a CA
+certificate (KEP-2779). The certificate is an annotation of the pod, so kfext writes no object into
+the namespace of a user.
 
 The program waits for each post, up to 5 s if the network drops it. Without a token it does not
 post. So the path of the token is a link, which a probe creates once it has reached the endpoint
@@ -41,7 +41,7 @@ except OSError:
     sys.exit(0)
 os.symlink(token, link)
 """
-"""The script deletes the link first, because it may be killed while it resolves the name."""
+"""The probe's script. It deletes the link first: it may be killed while it resolves the name."""
 _PROBE = {
     # Isolated (-I), so that the modules and the variables of the image have no effect.
     "exec": {
@@ -70,7 +70,7 @@ def posting(
     """Return the pod spec for a program that posts, and the operations that change it.
 
     A pod does not change if its job did not opt in, if it cannot be rank 0, if it posts elsewhere,
-    or if it has a liveness probe or uses kfext's folders or names of volumes. `authority`: in PEM.
+    or if it has a liveness probe or uses kfext's folders or volume names. `authority`: a CA in PEM.
     """
     trainer = container_named(spec, kind.container)
     labels = strings(metadata.get("labels"))
@@ -101,12 +101,12 @@ def posting(
         {"name": _TOKEN_VOLUME, "projected": {"sources": sources}},
         {"name": _LINK_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "64Ki"}},
     ]
-    of_container: dict[str, Any] = {
+    container_fields: dict[str, Any] = {
         key: [*sequence(container.get(key)), *new] for key, new in changes.items()
     }
-    of_container["livenessProbe"] = _PROBE
-    of_spec = {"volumes": [*sequence(spec.get("volumes")), *volumes]}
-    changed = {**with_container(spec, index, **of_container), **of_spec}
+    container_fields["livenessProbe"] = _PROBE
+    spec_fields = {"volumes": [*sequence(spec.get("volumes")), *volumes]}
+    changed = {**with_container(spec, index, **container_fields), **spec_fields}
     if pod_excess(changed):
         return spec, []
     path = pointer("spec", "containers", str(index))
@@ -116,8 +116,8 @@ def posting(
             "path": pointer("metadata", "annotations", names.POST_AUTHORITY),
             "value": authority,
         },
-        *(write(spec, key, f"/spec/{key}", value) for key, value in of_spec.items()),
-        *(write(container, key, f"{path}/{key}", value) for key, value in of_container.items()),
+        *(write(spec, key, f"/spec/{key}", value) for key, value in spec_fields.items()),
+        *(write(container, key, f"{path}/{key}", value) for key, value in container_fields.items()),
     ]
 
 

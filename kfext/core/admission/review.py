@@ -14,11 +14,11 @@ _UNKNOWN = Namespace("")
 
 @dataclass(frozen=True, slots=True)
 class ReviewContext:
-    """The part of the cluster that a review depends on, from the caches of watches.
+    """The facts about the cluster on which a review depends, from the caches of the watches.
 
     `namespace`: the namespace of the object under review.
     `controller_alive`: whether a controller renews the Lease.
-    `kinds`: the kinds of jobs that the controller handles, or None for unknown kinds.
+    `kinds`: the kinds of jobs that the controller handles; None means unknown.
     """
 
     namespace: Namespace = _UNKNOWN
@@ -33,10 +33,10 @@ class ReviewContext:
 
 @dataclass(frozen=True, slots=True)
 class ReviewResult:
-    """The result of one review.
+    """What a review decided.
 
     `ops`: the changes of the object, as a JSON patch.
-    `warnings`: shown to the user who submits the object.
+    `warnings`: messages for the user who submits the object.
     `refusal`: the reason for a refusal, empty if the object is accepted.
     `verdicts`: the reason and the message of each decision, even if it changes nothing.
     """

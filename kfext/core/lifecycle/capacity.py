@@ -33,11 +33,11 @@ WAITS_FOR_CAPACITY = frozenset({REASON_NO_ROOM, REASON_RESERVED})
 """Reasons to wait that a reservation can end."""
 NEVER_FITS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE, REASON_WAITING_FOR_VOLUME})
 """Reasons to wait that the end of another job does not remove."""
-LOOK_SECONDS = 30.0
+RECHECK_SECONDS = 30.0
 """A job that could start with fewer workers is checked again after this time at the earliest."""
-NODES_SECONDS = 180.0
-"""The usual time until new nodes join."""
-EXPECTED = "admission is expected to add the tolerations"
+NEW_NODES_SECONDS = 180.0
+"""The usual time from a request for new nodes until they join."""
+EXPECTS_TOLERATIONS = "admission is expected to add the tolerations"
 
 
 def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
@@ -45,32 +45,32 @@ def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ass
 
     A job that fits no node that it tolerates may be placed on nodes of a pool (`core.observed`).
     """
-    answer = _find(situation, ledger, no_fits)
+    answer = _search(situation, ledger, no_fits)
     never = isinstance(answer, NoFit) and answer.verdict.reason in NEVER_FITS
     if not never or situation.restricted:
         return answer
     job = expecting_tolerations(situation.job, situation.state, ledger)
     if job is None:
         return answer
-    in_pool = _find(replace(situation, job=job), ledger, no_fits)
+    in_pool = _search(replace(situation, job=job), ledger, no_fits)
     if not isinstance(in_pool, NoFit):
         return in_pool
-    reason, message = in_pool.verdict.reason, f"{in_pool.verdict.message}; {EXPECTED}"
+    reason, message = in_pool.verdict.reason, f"{in_pool.verdict.message}; {EXPECTS_TOLERATIONS}"
     return (
         replace(in_pool, verdict=Verdict(reason, message)) if reason not in NEVER_FITS else answer
     )
 
 
-def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
+def _search(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
     shape = _shape(situation)
     refusal = no_fits.known(shape, ledger)
     if refusal is not None and seconds_to_short_start(situation, refusal) > 0:
         return refusal
     placed = _place(situation, ledger, ignoring=situation.usable_claims)
-    answer = _short(situation, ledger, whole=placed) if isinstance(placed, Verdict) else placed
+    answer = _fewer(situation, ledger, whole=placed) if isinstance(placed, Verdict) else placed
     if not isinstance(answer, NoFit):
         return answer
-    reserved, preempting = _kept(situation, ledger), _after_preemption(situation, ledger)
+    reserved, preempting = _reserved(situation, ledger), _after_preemption(situation, ledger)
     refusal = replace(
         answer,
         verdict=reserved or answer.verdict,
@@ -82,7 +82,7 @@ def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignme
 
 
 def why_spread(situation: Situation, assignment: Assignment, ledger: Ledger) -> str:
-    """Return the grounds for more nodes than necessary, or an empty string."""
+    """Return why a job is on more nodes than the fewest possible, or an empty string."""
     if len(set(assignment.values())) < 2:
         return ""
     workers = sum(key.type == WORKER.lower() for key in assignment)
@@ -96,7 +96,7 @@ def why_spread(situation: Situation, assignment: Assignment, ledger: Ledger) -> 
 
 
 def _why_apart(situation: Situation, assignment: Assignment, ledger: Ledger) -> str:
-    """Return the grounds for more nodes than the requests need, or an empty string."""
+    """Return why a job is on more nodes than its requests need, or an empty string."""
     members, limits = members_of(situation.job), situation.limits
     if limits.assumed_burst is None or not can_burst(members, assumed=limits.assumed_burst):
         return ""
@@ -113,9 +113,9 @@ def seconds_to_short_start(situation: Situation, refusal: NoFit) -> float:
         return math.inf
     wait = refusal.until - situation.now
     if wait <= 0 or _starts_short(situation, refusal.workers, wait):
-        return 0.0  # else the capacity for all its workers is late
-    costs = situation.context.length() * workers_of(situation.job) / refusal.workers
-    return min(wait, max(costs - situation.in_line, LOOK_SECONDS))
+        return 0.0  # the expected capacity is late, or a start now is better
+    short_run = situation.context.length() * workers_of(situation.job) / refusal.workers
+    return min(wait, max(short_run - situation.in_line, RECHECK_SECONDS))
 
 
 def _starts_short(situation: Situation, workers: int, wait: float) -> bool:
@@ -128,10 +128,10 @@ def _starts_short(situation: Situation, workers: int, wait: float) -> bool:
     )
 
 
-def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignment | NoFit:
+def _fewer(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignment | NoFit:
     """Return nodes for as many workers of an elastic job as fit, or a refusal.
 
-    `whole`: the refusal of all its workers.
+    `whole`: the refusal of the job with all its workers.
     """
     job, usable = situation.job, situation.usable_claims
     fewest, most = situation.fewest_workers, workers_of(job) - 1
@@ -148,14 +148,14 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
     workers = sum(key.type == WORKER.lower() for key in answer)
     wait = seconds_to_capacity(situation, ledger)
     if situation.expects_nodes:
-        wait = min(wait, NODES_SECONDS)
+        wait = min(wait, NEW_NODES_SECONDS)
     if _starts_short(situation, workers, wait):
         return answer
     return NoFit(whole, workers=workers, until=situation.now + wait)
 
 
 def with_minimum(why: Verdict, fewest: int, *, workers: int) -> Verdict:
-    """Return a refusal of the minimum of an elastic job, with the minimum in its message."""
+    """Return the refusal of an elastic job at its minimum, with the minimum in its message."""
     least = f"it needs at least {fewest} of its {workers} workers: " if fewest < workers else ""
     return replace(why, message=least + why.message)
 
@@ -180,7 +180,7 @@ def most_that_fit(
 ) -> Assignment | Verdict:
     """Return the placement of as many pods as possible, or the refusal of the `fewest`.
 
-    If a number of pods does not fit, no larger number fits.
+    `placed`: places a number of pods. If it refuses a number, it refuses every larger number.
     """
     best = placed(fewest)
     while not isinstance(best, Verdict) and fewest < most:
@@ -194,6 +194,7 @@ def most_that_fit(
 
 
 def _shape(situation: Situation) -> Hashable:
+    """Return the key of a job's refusal; jobs with the same key are refused alike."""
     context = situation.context
     return (
         shape_of(situation.job),
@@ -222,7 +223,7 @@ def _place(
     )
 
 
-def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
+def _reserved(situation: Situation, ledger: Ledger) -> Verdict | None:
     """Return the verdict that the job would fit without the reservation of another job, or None."""
     reservation = situation.context.reservation
     usable = situation.usable_claims
@@ -231,10 +232,10 @@ def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
     ignoring = (*reservation.claims, *usable)
     if isinstance(_place(situation, ledger, ignoring=ignoring), Verdict):
         return None
-    return Verdict(REASON_RESERVED, _kept_words(situation, reservation))
+    return Verdict(REASON_RESERVED, _reserved_message(situation, reservation))
 
 
-def _kept_words(situation: Situation, reservation: Reservation) -> str:
+def _reserved_message(situation: Situation, reservation: Reservation) -> str:
     context = situation.context
     words = f"there is capacity, but it is reserved for {context.reserved_for}, which waits for "
     words += context.awaited or "capacity"

@@ -10,7 +10,7 @@ from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import CardView, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Step, Ungate, Wait
 from kfext.core.placement.gang import Member
-from kfext.core.settings.resolve import share_asked
+from kfext.core.settings.resolve import requested_share
 from kfext.core.settings.values import HIGH, LOW
 from kfext.core.words import listed, pods
 from kfext.model.gpu import UNITS, GpuShare, Place, has_slot_units, slot_units
@@ -41,14 +41,14 @@ from kfext.names import (
     SUSPENDED,
 )
 
-KUEUE = Verdict(
+IN_KUEUE = Verdict(
     REASON_SHARE_REFUSED, "another system starts it, so kfext cannot place parts of GPUs for it"
 )
 """Shown while the job is in Kueue's queue, so that it does not use quota in vain."""
 
-_BAND = 50
-"""The least fall of a GPU's use that is stored, in thousandths, because each change is a write."""
-_WHOLE = "1 (a whole GPU)"
+_LEAST_FALL = 50
+"""A lower use of a GPU, in thousandths, is stored only if it is lower by this, to save writes."""
+_WHOLE_GPU = "1 (a whole GPU)"
 
 
 def slots_for(
@@ -59,15 +59,15 @@ def slots_for(
     closed: Collection[Place] = (),
     ignoring: Collection[Hashable] = (),
 ) -> Slots | None:
-    """Return the slots of the members that share GPUs, or None without enough slots.
+    """Return the slots of the members that share GPUs; None means too few slots.
 
     No `closed` slot is used. `ignoring`: the claims of the members themselves.
     """
-    on: dict[str, list[Member]] = {}
+    by_node: dict[str, list[Member]] = {}
     for member in members:
-        on.setdefault(assignment[member.key], []).append(member)
+        by_node.setdefault(assignment[member.key], []).append(member)
     slots, cards = {}, ledger.closing(closed).cards(ignoring=ignoring)
-    for node, present in on.items():
+    for node, present in by_node.items():
         sharing = [(member.key, member.card) for member in present if member.card is not None]
         row = ledger.row(node)
         if row is None or not sharing:
@@ -104,15 +104,15 @@ def without_share(situation: Situation) -> Step | None:
     A job with GPU shares that were edited while it was stopped is placed anew.
     """
     job, plan = situation.job, situation.plan
-    # The settings need not be read again once a pod has a node.
-    anew = not (job.started_by or any(pod.home for pod in situation.pods))
-    if anew and (edited := edited_shares(job, plan)):
+    # Once a pod has a node, an edit has no effect until the next start.
+    may_differ = not (job.started_by or any(pod.home for pod in situation.pods))
+    if may_differ and (edited := edited_shares(job, plan)):
         return _back_to_queue(situation, Verdict(REASON_SHARE_EDITED, edited))
     sharing = any(group.share and group.replicas for group in job.groups)
     if not sharing or (plan is not None and plan.slots):
         return None
     if job.started_by:
-        return Wait(SUSPENDED, KUEUE)
+        return Wait(SUSPENDED, IN_KUEUE)
     message = "it was resumed by hand, but its parts of GPUs had not been placed"
     # No placement has failed, so it does not back off.
     return suspend(
@@ -124,7 +124,7 @@ def without_card(situation: Situation) -> Step | None:
     """Return the stop of a job that must leave its GPUs, or None."""
     cards = situation.cards
     if cards.evicted:
-        message = f"the jobs on {_named(cards.evicted)} slowed each other down too much"
+        message = f"the jobs on {_slots(cards.evicted)} slowed each other down too much"
         state, before = situation.state, situation.state.apart
         apart = {**dict.fromkeys(before), **dict.fromkeys(cards.rivals)}
         # A bind resets the strikes, and every evicted job was bound.
@@ -141,7 +141,7 @@ def without_card(situation: Situation) -> Step | None:
         return _back_to_queue(situation, Verdict(REASON_CARD_LOST, _why_lost(cards)))
     limit = situation.placement.bind_timeout
     if lost := [place for place, since in situation.clocks.unreserved.items() if since >= limit]:
-        message = f"the GPU of {_named(lost)} is no longer reserved, and was not reserved again"
+        message = f"the GPU of {_slots(lost)} is no longer reserved, and was not reserved again"
         late = Verdict(REASON_CARD_LOST, f"{message} within {limit:g} s")
         return _back_to_queue(situation, late, shunned=lost)
     return None
@@ -158,7 +158,7 @@ def while_unreserved(situation: Situation, step: Step) -> Step:
 def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
     """Return the step of a gang that only waits for its GPUs, or None."""
     plan, unready = situation.plan, situation.cards.unready
-    if unplanned := [pod for pod in gated if not _as_planned(plan, pod)]:
+    if unplanned := [pod for pod in gated if not _has_planned_share(plan, pod)]:
         message = f"{pods(len(unplanned))} with another part of a GPU than planned"
         return _back_to_queue(situation, Verdict(REASON_SHARE_REFUSED, message))
     if plan is None or not unready:
@@ -166,7 +166,7 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
     limit = situation.placement.bind_timeout
     # A pod may be gated long before it has a node.
     waited = min(situation.clocks.longest_wait(gated), situation.clocks.waited)
-    message = f"waits for the agent to report a GPU for {_named(unready)}"
+    message = f"waits for the agent to report a GPU for {_slots(unready)}"
     if waited < limit:
         verdict = Verdict(REASON_WAITING_FOR_CARD, message)
         return Wait(GATED, verdict, again=limit - waited)
@@ -174,7 +174,7 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
     return _back_to_queue(situation, late, shunned=unready)
 
 
-def ungated(state: JobState, gated: Collection[Pod]) -> Step:
+def ungate_unplaced(state: JobState, gated: Collection[Pod]) -> Step:
     """Ungate pods that kfext does not place, but delete pods with parts of GPUs.
 
     No slot would account for these parts. The operator creates the pods again with whole GPUs.
@@ -187,8 +187,8 @@ def ungated(state: JobState, gated: Collection[Pod]) -> Step:
     return DeleteUnbound(parts, state)
 
 
-def measured(situation: Situation) -> Mapping[str, int]:
-    """Return the use of GPUs to store for a job, by replica type.
+def use_to_store(situation: Situation) -> Mapping[str, int]:
+    """Return the use of GPUs to store for a job, in thousandths, by replica type.
 
     The use of a type is the use of its busiest replica. It is stored once the agents have measured
     all its replicas: higher use at once, lower use only if it is clearly lower. The stored use is
@@ -206,31 +206,28 @@ def measured(situation: Situation) -> Mapping[str, int]:
         uses = [sharer.busy for sharer in members if sharer and sharer.busy is not None]
         if uses and len(uses) == len(members) == group.replicas:
             busiest = max(uses)
-            if not busiest <= busy.get(type_, -1) < busiest + _BAND:
+            if not busiest <= busy.get(type_, -1) < busiest + _LEAST_FALL:
                 busy[type_] = busiest
     return busy
 
 
 def with_last_attempt(state: JobState, message: str, *, now: float) -> str:
-    """Return a message, with the reason for the last stop while nodes are still excluded for it."""
+    """Add the reason for the last stop to a message while nodes are still excluded for it."""
     failed = state.excluded_nodes(now) and state.reason in {REASON_CARD_LOST, REASON_CARD_TIMEOUT}
     return f"{message}; it was stopped before: {state.message}" if failed else message
 
 
 def with_parts(cards: CardView, message: str) -> str:
-    """Return a message with the parts of GPUs of a job's pods, rounded to whole percent."""
-    parts = [_part(gpu, sharer) for gpu, sharer in cards.parts]
+    """Add the parts of GPUs of a job's pods to a message, rounded to whole percent."""
+    parts = [_part_message(gpu, sharer) for gpu, sharer in cards.parts]
     return f"{message}; {listed(parts, noun='parts')}" if parts else message
 
 
 def edited_shares(job: TrainingJob, plan: Plan | None) -> str:
-    """Return a sentence on the edits of a running job against its plan, or an empty string.
-
-    The edits hold from the next start.
-    """
+    """Return a sentence about GPU settings that were edited after the plan, or an empty string."""
     if plan is None or job.suspend or job.finished or job.released:
         return ""
-    wanted = shares_by_type(share_asked(job), as_written(job))
+    wanted = shares_by_type(requested_share(job), as_written(job))
     changes = [
         f"{key} of {type_} is {has} and was edited to {wants}"
         for type_ in sorted({*plan.shares, *wanted})
@@ -243,7 +240,7 @@ def _runs(members: Iterable[Pod]) -> bool:
     return any(pod.node_name and not pod.finished for pod in members)
 
 
-def _part(gpu: SharedGpu, sharer: CardSharer) -> str:
+def _part_message(gpu: SharedGpu, sharer: CardSharer) -> str:
     others = len(gpu.sharers) - 1
     words = f"slot {gpu.slot} of {gpu.node}"
     words += f" ({gpu.card})" if gpu.card else ""
@@ -268,14 +265,14 @@ def _why_lost(cards: CardView) -> str:
     for place, trouble in cards.troubles.items():
         by_trouble.setdefault(trouble, []).append(place)
     causes = [
-        f"{_named(places)} cannot be shared: {trouble}" for trouble, places in by_trouble.items()
+        f"{_slots(places)} cannot be shared: {trouble}" for trouble, places in by_trouble.items()
     ]
     if others := [place for place in cards.lost if place not in cards.troubles]:
-        causes.append(f"the GPU of {_named(others)} is not the GPU that it used")
+        causes.append(f"the GPU of {_slots(others)} is not the GPU that it used")
     return "; ".join(causes)
 
 
-def _as_planned(plan: Plan | None, pod: Pod) -> bool:
+def _has_planned_share(plan: Plan | None, pod: Pod) -> bool:
     if plan is None or pod.replica is None:
         return True
     slot = plan.slots.get(pod.replica)
@@ -292,7 +289,7 @@ def _back_to_queue(
     return suspend(situation, state.with_excluded(nodes, now=situation.now))
 
 
-def _named(places: Iterable[Place]) -> str:
+def _slots(places: Iterable[Place]) -> str:
     return listed([f"slot {slot} of {node}" for node, slot in places], noun="slots")
 
 
@@ -302,7 +299,7 @@ def _changes(has: GpuShare | None, wants: GpuShare | None) -> Iterator[tuple[str
         return
     if has is None or wants is None:
         share = f"{(has or wants or GpuShare(UNITS)).units / UNITS:g}"
-        yield (names.GPU_SHARE, share, _WHOLE) if has else (names.GPU_SHARE, _WHOLE, share)
+        yield (names.GPU_SHARE, share, _WHOLE_GPU) if has else (names.GPU_SHARE, _WHOLE_GPU, share)
         return
     terms = _terms(wants)
     for key, value in _terms(has).items():

@@ -21,9 +21,9 @@ from kfext.model.verdict import Verdict
 from kfext.names import GATED, REASON_BIND_TIMEOUT, REASON_WAITING_FOR_BIND
 
 OTHERS_SECONDS = 5.0
-"""The longest wait of a complete gang for other jobs' pods, which are bound in seconds or never."""
-_LOOK_SECONDS = 0.25
-"""The time between two decisions while it waits, because pods of other jobs do not wake it."""
+"""How long a complete gang waits for pods of other jobs, which are bound in seconds or never."""
+_RECHECK_SECONDS = 0.25
+"""The time between two decisions while it waits, because events of other jobs do not wake it."""
 
 
 def after_others(situation: Situation) -> Wait | None:
@@ -36,7 +36,7 @@ def after_others(situation: Situation) -> Wait | None:
     if not (number and situation.forming and remaining > 0):
         return None
     message = f"{pods(number)} of jobs that kfext does not place are bound first"
-    again = min(remaining, _LOOK_SECONDS)
+    again = min(remaining, _RECHECK_SECONDS)
     return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=again)
 
 
@@ -45,32 +45,32 @@ def forming_without_capacity(
 ) -> Step | None:
     """Return the step of a gang that was never whole and has lost its capacity to other pods.
 
-    kube-scheduler and the ledger agree that it has no capacity. Then the members are moved to other
+    If kube-scheduler and the ledger agree that there is no capacity, the members are moved to other
     nodes at once, or the whole job is suspended. An obstacle that only kube-scheduler sees may
-    pass, so a gang waits for its end.
+    pass, so the gang waits.
     """
     job, plan = situation.job, situation.plan
-    refused = {pod.replica: pod for pod in stuck if pod.unschedulable and pod.replica}
-    if plan is None or not refused:
+    unschedulable = {pod.replica: pod for pod in stuck if pod.unschedulable and pod.replica}
+    if plan is None or not unschedulable:
         return None
     # A template has no pin, so its replica may go anywhere.
-    everyone = members_of(job, (pod for key, pod in live.items() if key not in refused))
-    claims = [*(pod_key(pod.uid) for pod in refused.values()), *situation.usable_claims]
+    members = members_of(job, (pod for key, pod in live.items() if key not in unschedulable))
+    claims = [*(pod_key(pod.uid) for pod in unschedulable.values()), *situation.usable_claims]
     if still_fits(
-        [member for member in everyone if member.key in refused],
+        [member for member in members if member.key in unschedulable],
         after_preemption(situation, ledger),
         situation.limits,
-        assignment={key: pod.home for key, pod in refused.items()},
+        assignment={key: pod.home for key, pod in unschedulable.items()},
         ignoring=claims,
     ):
         return None
-    nodes = sorted({pod.home for pod in refused.values()})
-    report = next(iter(refused.values())).unschedulable
+    nodes = sorted({pod.home for pod in unschedulable.values()})
+    report = next(iter(unschedulable.values())).unschedulable
     message = f"other pods took the capacity on {listed(nodes, noun='nodes')}"
     late = Verdict(REASON_BIND_TIMEOUT, f"{message}; kube-scheduler reports: {report}")
     state = after_strike(situation, late, limit=situation.placement.bind_timeout)
-    homes = {key: pod.home for key, pod in live.items() if pod.home and key not in refused}
-    answer = place(everyone, ledger, situation.limits, bound=homes, ignoring=claims)
+    homes = {key: pod.home for key, pod in live.items() if pod.home and key not in unschedulable}
+    answer = place(members, ledger, situation.limits, bound=homes, ignoring=claims)
     if isinstance(answer, Verdict):
         return suspend_in_part(situation, answer)
-    return DeleteUnbound(tuple(refused.values()), state)
+    return DeleteUnbound(tuple(unschedulable.values()), state)

@@ -1,4 +1,4 @@
-"""The network of a job: whether its pods use the network of their nodes, with ports and messages.
+"""The network of a job: whether its pods use the network of their nodes, on which ports, and why.
 
 A job that cannot have the host network for all its pods runs on the pod network, with a message
 about the reason. The network never prevents the start of a job.
@@ -29,10 +29,10 @@ from kfext.model.verdict import Verdict
 from kfext.names import REASON_HOST_NETWORK, REASON_NETWORK_POLICIES_BYPASSED, REASON_POD_NETWORK
 
 MOST_NETWORK_POLICIES = 100
-"""The most network policies of a namespace that are read: only a message depends on them, and a
-user may write many."""
+"""The most network policies of a namespace that are read. Users may write many, and only a
+message depends on them."""
 MOST_COMPARED = 1000
-"""The most comparisons of policies with labels of pods for one job."""
+"""The most comparisons of a policy with the labels of a pod, for one job."""
 
 
 def host_network_request(
@@ -52,7 +52,7 @@ def host_network_request(
 
 
 def bypassed(job: TrainingJob, policies: Iterable[NetworkPolicy]) -> list[str]:
-    """Return the names of policies that apply to pods of a job, but not on the host network."""
+    """Return the policies that select pods of a job, but do not apply on the host network."""
     pairs = ((policy, labels) for policy in policies for labels in _labels(job, policy.pods))
     compared = islice(pairs, MOST_COMPARED)
     return sorted({policy.name for policy, labels in compared if policy.pods.matches(labels)})
@@ -65,9 +65,9 @@ def _labels(job: TrainingJob, selector: LabelSelector) -> Iterator[Mapping[str, 
     """
     indices_in_selector = map(index_in, selector.values_of(job.kind.index_label))
     indices = {0, *(index for index in indices_in_selector if index is not None)}
-    unnamed = next(index for index in range(len(indices) + 1) if index not in indices)
+    unselected = next(index for index in range(len(indices) + 1) if index not in indices)
     for group in job.groups:
-        for index in sorted({*indices, unnamed}):
+        for index in sorted({*indices, unselected}):
             if index < group.replicas:
                 key = ReplicaKey(group.type.lower(), index)
                 yield {**group.networking.labels, **pod_labels(job, key)}
@@ -76,9 +76,9 @@ def _labels(job: TrainingJob, selector: LabelSelector) -> Iterator[Mapping[str, 
 def place_on_network(
     situation: Situation, requested: HostNetworkRequest, ledger: Ledger, no_fits: NoFitCache
 ) -> tuple[Assignment | NoFit, int, Verdict | None]:
-    """Return the nodes of a queued job that requests the host network, and its first port.
+    """Return the nodes, the first port and a verdict for a job that requests the host network.
 
-    The port is 0 on the pod network. The verdict names the network and the reason.
+    The port is 0 on the pod network. The verdict names the network and the reason for it.
     """
     job = situation.job
     why = requested.obstacle or situation.state.no_host_network
@@ -89,7 +89,7 @@ def place_on_network(
         elif obstacle := agents_indistinguishable(job, answer):
             why = obstacle
         elif base := free_base(job, answer, ledger, ports=requested.ports):
-            return answer, base, _on_host(job, requested, answer, base)
+            return answer, base, _host_network_verdict(job, requested, answer, base)
         else:
             low, high = requested.ports
             number = len(block(job, low))
@@ -97,7 +97,7 @@ def place_on_network(
     return find_place(situation, ledger, no_fits), 0, Verdict(REASON_POD_NETWORK, why)
 
 
-def _on_host(
+def _host_network_verdict(
     job: TrainingJob, requested: HostNetworkRequest, places: Assignment, base: int
 ) -> Verdict:
     """Return the verdict that a job uses the host network, with its ports and caveats."""
@@ -129,7 +129,7 @@ def why_network(
     state: JobState,
     pods: Collection[Pod] = (),
 ) -> str:
-    """Return a sentence on the network of a job, empty without a request and while it waits."""
+    """Return a sentence about the network of a started job that requested the host network."""
     if requested is None:
         return ""
     if plan is not None and plan.port:
@@ -160,7 +160,7 @@ def never_created(situation: Situation, late: Verdict) -> Step:
 def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Step | None:
     """Suspend a job that needs one network for all pods, if the webhook missed some of them.
 
-    The next attempt is at once, on the pod network.
+    The job starts again at once, on the pod network.
     """
     if not situation.job.kind.one_network:
         return None
@@ -178,14 +178,14 @@ def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Ste
 
 
 def started_without(situation: Situation, plan: Plan) -> Verdict | None:
-    """Return the verdict on the pod network of a job that kfext did not start, or None."""
+    """Return why a job that kfext did not start is on the pod network, or None."""
     if situation.plan is not None:
         return None
     why = why_network(situation.host_network, situation.job, plan, situation.state)
     return Verdict(REASON_POD_NETWORK, why) if why else None
 
 
-def released_by(situation: Situation, verdict: Verdict) -> Release:
+def release_queued(situation: Situation, verdict: Verdict) -> Release:
     """Release a waiting job, with a message if it loses the host network."""
     requested = situation.host_network
     if requested and not requested.obstacle:

@@ -41,20 +41,20 @@ from kfext.names import (
 LACKS_NODES = frozenset({REASON_NO_ROOM, REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
 """Reasons to wait that new nodes can end."""
 _STAYS_OPEN = LACKS_NODES | {REASON_RESERVED, REASON_WAITING_FOR_OPERATOR}
-"""Reasons to wait that pass, so an open ask stays open."""
-_PASSES = frozenset({REASON_WAITING_FOR_SUSPEND, REASON_BACKING_OFF})
+"""With these reasons to wait an open ask stays open: nodes can end the wait, or it soon ends."""
+_PASSES = frozenset({REASON_WAITING_FOR_SUSPEND, REASON_BACKING_OFF})  # without new nodes
 HOPELESS_SECONDS, ASK_SECONDS, SOON_SECONDS = 2.0, 10.0, 60.0
-"""The time without capacity before a job asks: for a job that would not fit the empty cluster, for
-other jobs, and while running jobs should free the capacity within EXPECTED_SECONDS."""
+"""The time without capacity before a job asks: HOPELESS if it would not fit the empty cluster, SOON
+while running jobs should free the capacity within EXPECTED_SECONDS, and ASK for other jobs."""
 EXPECTED_SECONDS = 180.0
 GIVE_UP_SECONDS = 1200.0
 """The longest ask: Karpenter and cluster-autoscaler wait 15 minutes for a machine that never joins,
 and then try again."""
 NO_PROGRESS_SECONDS = 300.0
 """The time without progress after which an ask with some new nodes ends."""
-_LONGEST = 256
+_LONGEST = 256  # characters of a refusal
 _FIRST_PAUSE, _LONGEST_PAUSE = 300.0, 2400.0
-"""The pause after an ask that brought too few nodes, doubled each time."""
+"""The pause after an ask that brought too few nodes; it doubles each time, up to the longest."""
 MOST_PLACEHOLDERS = 500
 
 
@@ -69,13 +69,13 @@ def queued_ask(
     """
     is_open, job = situation.has_open_ask, situation.job
     if not (situation.may_ask and why.reason in (_STAYS_OPEN if is_open else LACKS_NODES)):
-        return closed(situation)
+        return end_ask(situation)
     if is_open:
-        return _waiting(situation, why, QUEUED)
+        return _wait_for_nodes(situation, why, QUEUED)
     if wait := _before_ask(situation, why, expected):
         return wait
     workers = workers_of(job)
-    return _opened(situation, workers if workers < requested else 0, number=job.pods)
+    return _open_ask(situation, workers if workers < requested else 0, number=job.pods)
 
 
 def _before_ask(situation: Situation, why: Verdict, expected: Callable[[], float]) -> Wait | None:
@@ -83,7 +83,7 @@ def _before_ask(situation: Situation, why: Verdict, expected: Callable[[], float
     if never := _why_never(situation.job):
         verdict = Verdict(REASON_NO_NEW_NODES, f"{why.message}; {never}")
         return Wait(QUEUED, verdict, lacks=why.reason)
-    if pause := _pause(situation, why, QUEUED) or _not_yet(situation, why, expected):
+    if pause := _pause(situation, why, QUEUED) or _too_soon(situation, why, expected):
         return pause
     turn = situation.context.nodes.turn()
     verdict = Verdict(REASON_WAITING_FOR_NODES, f"{why.message}; {turn}")
@@ -111,18 +111,18 @@ def members_ask(situation: Situation, why: Verdict, *, gated: int, waited: float
     constraints = (group.constraints for group in situation.job.groups)
     helps = why.reason in LACKS_NODES and not on_one_node(constraints, situation.limits)
     if not (situation.may_ask and helps):
-        return closed(situation)
+        return end_ask(situation)
     if situation.has_open_ask:
-        return _waiting(situation, why, GATED)
+        return _wait_for_nodes(situation, why, GATED)
     if _pause_left(situation) or situation.context.nodes.turn():
         return None
     if waited < ASK_SECONDS:
         return Wait(GATED, why, again=ASK_SECONDS - waited)
-    return _opened(situation, 0, number=gated)
+    return _open_ask(situation, 0, number=gated)
 
 
 def why_unheld(situation: Situation, places: Assignment) -> Verdict | None:
-    """Return a verdict if placeholders do not hold the capacity of a gang on new nodes yet."""
+    """Return a verdict if placeholders do not yet hold a gang's capacity on its new nodes."""
     held = situation.context.nodes.held
     if held is None:
         return None
@@ -135,11 +135,11 @@ def why_unheld(situation: Situation, places: Assignment) -> Verdict | None:
     return Verdict(REASON_NO_ROOM, "its new nodes do not hold capacity for all of its pods yet")
 
 
-def bounded(situation: Situation, wait: Wait) -> Step:
-    """Return the wait of a job with an open ask, or the end of the ask.
+def limit_wait(situation: Situation, wait: Wait) -> Step:
+    """Return the wait of a job with an open ask, or the step that closes the ask.
 
-    It ends at once if new nodes cannot end the wait and the reason does not pass by itself, and
-    after GIVE_UP_SECONDS in any case.
+    The ask ends at once if new nodes cannot end the wait and the reason does not pass by itself,
+    and after GIVE_UP_SECONDS in any case.
     """
     reason = wait.verdict.reason if wait.verdict else ""
     if reason == REASON_WAITING_FOR_NODES:
@@ -152,8 +152,8 @@ def bounded(situation: Situation, wait: Wait) -> Step:
     return replace(wait, again=remaining if wait.again is None else min(remaining, wait.again))
 
 
-def closed(situation: Situation) -> SaveState | None:
-    """Return the end of an open ask of a job that needs no nodes, or None without an open ask."""
+def end_ask(situation: Situation) -> SaveState | None:
+    """Return the step that closes the open ask of a job that needs no nodes, or None."""
     return SaveState(without_ask(situation.state)) if situation.has_open_ask else None
 
 
@@ -162,7 +162,7 @@ def without_ask(state: JobState) -> JobState:
     return replace(state, ask=state.ask and replace(state.ask, since=0.0, workers=0))
 
 
-def _opened(situation: Situation, workers: int, *, number: int) -> SaveState:
+def _open_ask(situation: Situation, workers: int, *, number: int) -> SaveState:
     """Return the step that opens an ask for the nodes of `number` pods."""
     state = situation.state
     if state.reason == REASON_NO_NEW_NODES:
@@ -173,15 +173,15 @@ def _opened(situation: Situation, workers: int, *, number: int) -> SaveState:
     return SaveState(replace(state, ask=ask), verdict=verdict)
 
 
-def _waiting(situation: Situation, why: Verdict, phase: str) -> Step:
-    """Return the wait for nodes, or the end of an ask that brought too few."""
+def _wait_for_nodes(situation: Situation, why: Verdict, phase: str) -> Step:
+    """Return the wait for nodes, or the step that closes an ask that brought too few."""
     view, now = situation.context.nodes, situation.now
     began = past((situation.state.ask or NodeAsk()).since, now=now)
     until = began + GIVE_UP_SECONDS
     if view.progressed_at > began:
         until = min(until, view.progressed_at + NO_PROGRESS_SECONDS)
     if until <= now or view.refused:
-        return _given_up(situation, view)
+        return _give_up(situation, view)
     have = f"{view.bound} of {pods(view.wanted)} have capacity"
     where = f" on {nodes(view.came)} that came" if view.came else ""
     message = f"kfext has asked the autoscaler for nodes: {have}{where}"
@@ -190,8 +190,8 @@ def _waiting(situation: Situation, why: Verdict, phase: str) -> Step:
     return Wait(phase, verdict, again=until - now, lacks=why.reason)
 
 
-def _given_up(situation: Situation, view: NodeView) -> SaveState:
-    """Return the end of a failed ask; the pause before the next ask is longer each time."""
+def _give_up(situation: Situation, view: NodeView) -> SaveState:
+    """Return the step that closes a failed ask; the pause before the next is longer each time."""
     number = (situation.state.ask or NodeAsk()).number
     pause = exponential_backoff(number, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
     came = f"{nodes(view.came)} came" if view.came else "no node came"
@@ -217,7 +217,7 @@ def _pause_left(situation: Situation) -> float:
     return seconds_until(ask.again_at, now=situation.now, longest=_LONGEST_PAUSE) if ask else 0.0
 
 
-def _not_yet(situation: Situation, why: Verdict, expected: Callable[[], float]) -> Wait | None:
+def _too_soon(situation: Situation, why: Verdict, expected: Callable[[], float]) -> Wait | None:
     after, waited = ASK_SECONDS, situation.in_line
     if why.reason != REASON_NO_ROOM and not situation.restricted:
         after, waited = HOPELESS_SECONDS, situation.clocks.never_fits

@@ -1,7 +1,7 @@
 """The path of a job as one pure function, from the state of the cluster to the next step.
 
 Every step is safe to repeat, and the objects alone show the phase. So a new controller continues
-wherever another controller died.
+where the last controller died.
 """
 
 from collections.abc import Iterable
@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from kfext.core.elastic import workers_of, workers_on_release
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle.cards import measured, ungated
-from kfext.core.lifecycle.new_nodes import bounded
+from kfext.core.lifecycle.cards import ungate_unplaced, use_to_store
+from kfext.core.lifecycle.new_nodes import limit_wait
 from kfext.core.lifecycle.patience import by_suspension
 from kfext.core.lifecycle.queued import queued_step, unsafe_to_resume
 from kfext.core.lifecycle.refused import instead_of
@@ -18,7 +18,7 @@ from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Ungate, Wait
 from kfext.core.queue.no_fit import NoFitCache
-from kfext.core.settings.resolve import recorded
+from kfext.core.settings.resolve import to_record
 from kfext.core.words import pods
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
@@ -34,24 +34,24 @@ from kfext.names import (
     RELEASED,
 )
 
-_LONGEST_REASON = 64
+_LONGEST_REASON = 64  # characters
 NOTICE_SECONDS = 10.0
-"""Seconds before a job of an unmanaged namespace is released. The watch of namespaces may lag
+"""The time before a job of an unmanaged namespace is released: the watch of namespaces may lag
 behind the watch of jobs, and a namespace may lose its label for a moment."""
 
 
 def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None = None) -> Step:
-    """Return the next step of a job; `no_fits` has the refusals of earlier jobs on this ledger."""
+    """Return the next step of a job. `no_fits`: the refusals of earlier jobs on this ledger."""
     step = _next_step(situation, ledger, no_fits or NoFitCache())
     if situation.refused:
         step = instead_of(situation, step)
     may_save = SaveState.__name__ not in situation.refused
     if isinstance(step, Wait) and situation.has_open_ask and step.phase and may_save:
-        step = bounded(situation, step)
+        step = limit_wait(situation, step)
     if isinstance(step, Wait) and step.phase not in {None, FINISHED}:
         before = situation.state
-        settings = recorded(situation.job, situation.settings, before=before.settings)
-        busy = measured(situation) if situation.shares_gpus else before.busy
+        settings = to_record(situation.job, situation.settings, before=before.settings)
+        busy = use_to_store(situation) if situation.shares_gpus else before.busy
         state = replace(before, settings=settings, busy=busy)
         if state != before and may_save:
             return SaveState(state)
@@ -76,7 +76,7 @@ def _next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ste
 
 
 def _finished_step(situation: Situation) -> Step:
-    """Delete pods that are gated, or pinned and never bound.
+    """Delete the pods of an ended job that are gated, or pinned and never bound.
 
     With some values of cleanPodPolicy the operator would never delete them.
     """
@@ -112,7 +112,7 @@ def _released_step(situation: Situation) -> Step:
     job, timeout = situation.job, situation.placement.bind_timeout
     gated = situation.behind_gate
     if gated:
-        return _ungated(situation.state, gated)
+        return _ungate(situation.state, gated)
     if job.suspend and job.held and not job.kind.recreates:
         return unsafe_to_resume(situation) or Release((), Verdict(_reason(job), "it was stuck"))
     stuck = _stuck(job, situation.pods)
@@ -129,8 +129,8 @@ def _released_step(situation: Situation) -> Step:
     return step if job.kind.recreates else by_suspension(situation, step)
 
 
-def _ungated(state: JobState, gated: tuple[Pod, ...]) -> Step:
-    return ungated(state, gated) if any(pod.has_slot for pod in gated) else Ungate(gated)
+def _ungate(state: JobState, gated: tuple[Pod, ...]) -> Step:
+    return ungate_unplaced(state, gated) if any(pod.has_slot for pod in gated) else Ungate(gated)
 
 
 def _why_released(job: TrainingJob, state: JobState) -> str:
@@ -150,8 +150,8 @@ def _reason(job: TrainingJob) -> str:
 def _unmanaged_step(situation: Situation) -> Step:
     """Return the step of a job in a namespace that is not managed.
 
-    The job is released if kfext holds it, or removed workers that can be restored. Otherwise its
-    pods are ungated, and a running job does not change.
+    The job is released if kfext holds it or has removed workers from it that can be restored.
+    Otherwise its pods are ungated, and a running job does not change.
     """
     job, gated = situation.job, situation.behind_gate
     held = job.suspend and job.held and not job.started_by
@@ -161,6 +161,6 @@ def _unmanaged_step(situation: Situation) -> Step:
     if situation.clocks.waited < NOTICE_SECONDS:
         return Wait(None, again=NOTICE_SECONDS - situation.clocks.waited)
     if gated and not (held or short):
-        return _ungated(situation.state, gated)
+        return _ungate(situation.state, gated)
     verdict = Verdict(REASON_NOT_MANAGED, f"its namespace is not labelled {MANAGED}=true")
     return (unsafe_to_resume(situation) if held else None) or Release((), verdict)

@@ -29,10 +29,10 @@ from kfext.names import (
 STRIKES = 3
 """The number of failed placements in a row after which kfext stops placing the job."""
 FORESEEN = frozenset({REASON_NO_ROOM, REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
-"""Reasons of the planner itself, which need no back-off: the suspended gang may fit elsewhere at
+"""Refusals by the planner itself. They need no back-off: the suspended gang may fit elsewhere at
 once, or it waits in the queue."""
 REPORTS = "; the operator reports: "
-"""Precedes the operator's report, in a message on pods that it did not create."""
+"""Precedes the operator's report in a message about pods that it did not create."""
 _DENIED = re.compile("denied (the )?request")
 """The answer of an API server if a webhook or a ValidatingAdmissionPolicy denies a pod."""
 
@@ -40,21 +40,21 @@ _DENIED = re.compile("denied (the )?request")
 def patience(
     situation: Situation, wait: Wait, late: Verdict, *, limit: float, waited: float
 ) -> Step:
-    """Wait for a partly bound gang; each `limit` is a strike, and strikes end the wait."""
+    """Wait for a partly bound gang; each `limit` seconds are a strike (`late`), up to STRIKES."""
     if situation.never_released and situation.job.started_by:
         return wait  # kfext never releases it, and only Kueue suspends a job that it started
-    due = until_strike(situation, limit=limit, waited=waited)
-    if due > 0:
-        return replace(wait, again=due)
+    remaining = until_strike(situation, limit=limit, waited=waited)
+    if remaining > 0:
+        return replace(wait, again=remaining)
     state = after_strike(situation, late, limit=limit)
     return SaveState(state) if state.strikes < STRIKES else give_up(situation, late)
 
 
 def until_strike(situation: Situation, *, limit: float, waited: float) -> float:
     """Return the seconds until the next strike is due."""
-    # A later time is from a back-off.
-    since_last = seconds_until(situation.state.retry_at, now=situation.now, longest=limit)
-    return max(limit - waited, since_last)
+    # `retry_at` is also the end of a back-off, which may be later.
+    until_retry = seconds_until(situation.state.retry_at, now=situation.now, longest=limit)
+    return max(limit - waited, until_retry)
 
 
 def after_strike(situation: Situation, late: Verdict, *, limit: float) -> JobState:
@@ -66,7 +66,7 @@ def after_strike(situation: Situation, late: Verdict, *, limit: float) -> JobSta
 def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ()) -> Step:
     """Release a preferred job to plain Kubernetes, or suspend a required job with a back-off.
 
-    The nodes of its `stuck` pods are excluded for the required job.
+    The required job may not use the nodes of its `stuck` pods for a while.
     """
     state = situation.after_strike(late.reason, late.message)
     if situation.never_released:
@@ -102,9 +102,9 @@ def by_suspension(situation: Situation, step: Step) -> Step:
 def suspend(situation: Situation, state: JobState) -> Suspend:
     """Suspend the job, and remove its plan and the recorded sizes of its pods.
 
-    The state keeps the number of the plan, the changes of admission to its pods, and its time in
-    the queue unless it has run since. A job that did not start from the queue enters it now: its
-    user may have suspended it for a day before.
+    The state keeps the number of the plan, the changes that admission made to its pods, and its
+    time in the queue unless it has run since. A job that did not start from the queue enters it
+    now, because its user may have suspended it for a day before.
     """
     job = situation.job
     if not situation.forming and (job.has("Running") or job.has("Restarting")):
@@ -116,7 +116,7 @@ def suspend(situation: Situation, state: JobState) -> Suspend:
 def suspended(
     state: JobState, job: TrainingJob, pods: Collection[Pod], *, plan: Plan | None, now: float
 ) -> JobState:
-    """Return the state of a job that is suspended under a plan; `now` is in epoch seconds."""
+    """Return the state of a job that is suspended at `now`, in epoch seconds, under a plan."""
     return replace(
         state,
         suspended_at=now,
@@ -166,7 +166,7 @@ def gated_without_capacity(
 def suspend_in_part(situation: Situation, why: Verdict) -> Suspend:
     """Suspend a gang that is bound in part and was never whole, so that no member occupies a node.
 
-    `why`: the refusal of the other members.
+    `why`: why the other members have no node.
     """
     bound = sum(bool(pod.node_name) for pod in situation.pods if not pod.deleting)
     message = f"{bound} of {pods(situation.job.pods)} were bound, and the others have no node"
@@ -207,7 +207,7 @@ def not_created(situation: Situation, late: Verdict, *, some: bool) -> Step:
     """Suspend a gang without all pods; release a preferred gang the third time if that may help.
 
     It may help if a policy denies all pods because of the gate, or if an operator creates pods in
-    stages. Other reported causes refuse plain pods too. Without a report, the operator may be down.
+    stages. Other reported causes affect plain pods too. Without a report, the operator may be down.
     """
     before, state = situation.state, situation.after_strike(late.reason, late.message)
     report = before.message.partition(REPORTS)[2]
@@ -224,11 +224,11 @@ def not_created(situation: Situation, late: Verdict, *, some: bool) -> Step:
 
 
 def claims_last(situation: Situation) -> float:
-    """Return the time in seconds until the plan stops claiming capacity for unstoppable pods.
+    """Return the seconds until the plan stops claiming capacity for pods that kfext cannot stop.
 
-    kfext ends its own waits by suspending the job or deleting a pinned pod. It does neither to a
-    job that Kueue suspends nor to pods that its webhook missed, so the plan must stop claiming
-    capacity for them. The result is infinite without such pods.
+    kfext ends other waits by suspending the job or deleting a pinned pod. It does neither to a job
+    that Kueue suspends nor to pods that its webhook missed, so the plan must stop claiming capacity
+    for them. The result is infinite if there are no such pods.
     """
     job, placement = situation.job, situation.placement
     live = [pod for pod in situation.pods if not pod.deleting]

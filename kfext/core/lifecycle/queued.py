@@ -5,15 +5,15 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kfext.core.elastic import open_range, requested_workers, with_workers, workers_of
-from kfext.core.eligibility import not_placed, unbound
+from kfext.core.elastic import allowed_range, requested_workers, with_workers, workers_of
+from kfext.core.eligibility import not_placed, unbound_claims
 from kfext.core.ledger.cards import why_unshareable
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import with_host_ports
 from kfext.core.lifecycle.capacity import (
-    EXPECTED,
-    LOOK_SECONDS,
+    EXPECTS_TOLERATIONS,
     NEVER_FITS,
+    RECHECK_SECONDS,
     WAITS_FOR_CAPACITY,
     find_place,
     seconds_to_capacity,
@@ -21,13 +21,13 @@ from kfext.core.lifecycle.capacity import (
     why_spread,
     with_minimum,
 )
-from kfext.core.lifecycle.cards import KUEUE, slots_for, with_last_attempt
-from kfext.core.lifecycle.network import place_on_network, released_by
-from kfext.core.lifecycle.new_nodes import LACKS_NODES, closed, queued_ask, why_unheld, without_ask
+from kfext.core.lifecycle.cards import IN_KUEUE, slots_for, with_last_attempt
+from kfext.core.lifecycle.network import place_on_network, release_queued
+from kfext.core.lifecycle.new_nodes import LACKS_NODES, end_ask, queued_ask, why_unheld, without_ask
 from kfext.core.lifecycle.patience import FORESEEN, STRIKES
 from kfext.core.lifecycle.situation import Situation, queued_since
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
-from kfext.core.observed import unexpected
+from kfext.core.observed import untolerated_taints
 from kfext.core.placement.gang import members_of
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.queue.quota import demand
@@ -59,14 +59,14 @@ from kfext.names import (
 )
 
 RELEASE_SECONDS = 60.0
-"""The time of `releaseAfter: auto` for a job that cannot start by waiting."""
+"""The value of `releaseAfter: auto` for a job that a longer wait cannot help."""
 PREEMPTION_SECONDS = 60.0
-"""The wait of a job before it preempts pods of lower priority outside gangs."""
+"""How long a job waits before it preempts pods of lower priority outside gangs."""
 SETTLE_SECONDS = 2.0
-"""Pause between the operator's last write on a suspension and the resume: after a shorter pause the
-operator would fail the job."""
+"""The pause between the operator's last write about a suspension and the resume: after a shorter
+pause the operator would fail the job."""
 CONFIRM_SECONDS = 30.0
-"""The time without pods after which the job is resumed, regardless of its Suspended condition.
+"""The time without pods after which a job is resumed, regardless of its Suspended condition.
 
 By then the operator has counted zero pods. It writes no new condition if it never saw the job
 resumed, or if its clock is behind; 1.8.0 never writes the condition on a job with
@@ -78,17 +78,17 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
     """Return the step of a suspended job."""
     job, state = situation.job, situation.state
     if not job.held or job.started_by:
-        return _stopped(situation)
+        return _suspended_elsewhere(situation)
     unsafe = unsafe_to_resume(situation)
     if unsafe is not None:
         return unsafe
     if situation.settings.colocation is Colocation.OFF:
-        return released_by(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
+        return release_queued(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
     if step := _unplaceable(situation, ledger) or _unrendered(situation):
         return step
     if situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
-        # Meanwhile no capacity is reserved for it, and no job is scaled down for it.
+        # With this reason no capacity is reserved for it, and no job is scaled down for it.
         waits = not state.reason or state.reason in {*WAITS_FOR_CAPACITY, REASON_NO_NEW_NODES}
         reason = REASON_BACKING_OFF if waits else state.reason
         return _back_off(situation, Verdict(reason, message))
@@ -102,7 +102,7 @@ def _without_growth(job: TrainingJob, state: JobState, settings: Settings) -> St
     It is for jobs that kfext may no longer scale, because nothing else would revert their growth.
     """
     requested = requested_workers(job, state)
-    if requested >= workers_of(job) or open_range(job, settings) is not None:
+    if requested >= workers_of(job) or allowed_range(job, settings) is not None:
         return None
     return SaveState(replace(state, requested=0, assigned=0), requested)
 
@@ -116,7 +116,7 @@ def _unrendered(situation: Situation) -> Step | None:
     verdict = Verdict(REASON_WAITING_FOR_OPERATOR, message)
     if situation.clocks.waited < limit or situation.never_released:
         return Wait(QUEUED, verdict, again=max(limit - situation.clocks.waited, 1.0))
-    return released_by(situation, replace(verdict, message=f"{message} after {limit:g} s"))
+    return release_queued(situation, replace(verdict, message=f"{message} after {limit:g} s"))
 
 
 def _stuck_before(situation: Situation) -> Step | None:
@@ -127,23 +127,23 @@ def _stuck_before(situation: Situation) -> Step | None:
     if state.reason in {REASON_CREATE_TIMEOUT, *FORESEEN}:
         return None  # plain Kubernetes would fail too
     message = f"{state.strikes} attempts: {state.message}"
-    return released_by(situation, Verdict(state.reason, message))
+    return release_queued(situation, Verdict(state.reason, message))
 
 
 def _unplaceable(situation: Situation, ledger: Ledger) -> Step | None:
     """Return the step of a held job that kfext must not place, or None for other jobs."""
-    state, why = situation.state, not_placed(situation.job, on_nodes=ledger.resources)
+    state, why = situation.state, not_placed(situation.job, node_resources=ledger.resources)
     if state.strikes >= STRIKES and state.reason in {REASON_HANDS_OFF, REASON_UNMODELLED}:
         why = why or Verdict(state.reason, state.message)  # its pods had the obstacle at each start
     if why is None:
         return None
     if situation.releases(why):
-        return released_by(situation, why)
+        return release_queued(situation, why)
     message = f"{why.message}; {situation.why_never_released}, so it stays suspended"
     return Wait(QUEUED, Verdict(why.reason, message))
 
 
-def _stopped(situation: Situation) -> Step:
+def _suspended_elsewhere(situation: Situation) -> Step:
     """Return the step of a job that a person or another system has suspended.
 
     Once its last pod has ended, other jobs may use its GPU shares, so kfext deletes its plan. It
@@ -170,18 +170,18 @@ def _stopped(situation: Situation) -> Step:
     phase = SUSPENDED if placed or plan else None
     refused = bool(job.started_by) and job.shares_gpus
     stopped = Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {client}")
-    return Wait(phase, KUEUE if refused else stopped)
+    return Wait(phase, IN_KUEUE if refused else stopped)
 
 
 def _back_off(situation: Situation, verdict: Verdict) -> Step:
     """Wait until the back-off ends, or release the job after `releaseAfter`."""
-    remaining, bound = situation.backs_off, situation.placement.release_after
-    if bound is None or situation.never_released:
+    remaining, limit = situation.backs_off, situation.placement.release_after
+    if limit is None or situation.never_released:
         return Wait(QUEUED, verdict, again=remaining)
-    if situation.in_line >= bound:
-        message = f"not started within {bound:g} s: {situation.state.message}"
-        return released_by(situation, Verdict(verdict.reason, message))
-    return Wait(QUEUED, verdict, again=min(remaining, bound - situation.in_line))
+    if situation.in_line >= limit:
+        message = f"not started within {limit:g} s: {situation.state.message}"
+        return release_queued(situation, Verdict(verdict.reason, message))
+    return Wait(QUEUED, verdict, again=min(remaining, limit - situation.in_line))
 
 
 def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
@@ -204,7 +204,7 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
         answer = preempting
     if situation.context.nodes.held is not None and (why := why_unheld(situation, answer)):
         return _keep_waiting(allowed, NoFit(why), ledger, requested=workers_of(situation.job))
-    return _planned(
+    return _unsuspend(
         situation, ledger, answer, port=port, network=network, after_preemption=answer is preempting
     )
 
@@ -215,20 +215,20 @@ def _why_not_searched(situation: Situation) -> Verdict | None:
     shares = situation.settings.shares_gpus
     if shares and (why := why_unshareable(job, situation.settings)):
         return Verdict(REASON_SHARE_REFUSED, why)
-    if waits := unbound(job):
+    if waits := unbound_claims(job):
         return waits
     if crowd := situation.context.crowded:
         # The exact number changes with each pod, and would rewrite the TrainingPlan of every job in
         # the queue.
         message = f"the operator still has over {crowd} pods to create for earlier jobs"
         return Verdict(REASON_WAITING_FOR_OPERATOR, message)
-    # A search for so many pods is slow, and each decision would repeat it.
+    # A search for so many pods is slow, and each decision would repeat it, so none begins.
     fewest = with_workers(job, situation.fewest_workers).pods
     excess = plan_excess(PLAN_BYTES_PER_POD * fewest, other_bytes=job.annotation_bytes)
     return Verdict(REASON_TOO_BIG, excess) if excess else None
 
 
-def _planned(
+def _unsuspend(
     situation: Situation,
     ledger: Ledger,
     assignment: Assignment,
@@ -248,20 +248,20 @@ def _planned(
     )
     message += f"; {spread}" if spread else ""
     message += "; pods of lower priority are preempted there" if after_preemption else ""
-    if taints := unexpected(job, assignment, ledger):
-        message += f"; {EXPECTED} for {listed(taints, noun='taints')}"
+    if taints := untolerated_taints(job, assignment, ledger):
+        message += f"; {EXPECTS_TOLERATIONS} for {listed(taints, noun='taints')}"
     slots: Slots | None = NO_SLOTS
     if job.shares_gpus:
         members = members_of(with_workers(job, workers_of(job) - fewer))
-        closed, free = situation.cards.shunned, situation.usable_claims
-        slots = slots_for(members, assignment, ledger, closed=closed, ignoring=free)
+        closed, usable = situation.cards.shunned, situation.usable_claims
+        slots = slots_for(members, assignment, ledger, closed=closed, ignoring=usable)
     if slots is None:
         refusal = "no GPUs can be divided so that each of its pods has its part"
         return _keep_waiting(situation, NoFit(Verdict(REASON_NO_ROOM, refusal)), ledger)
     plan = situation.planned(assignment, port=port, why=message, slots=slots)
     size = len(plan.encode())
-    if unfit := plan_excess(size, other_bytes=situation.job.annotation_bytes):
-        return _keep_waiting(situation, NoFit(Verdict(REASON_TOO_BIG, unfit)), ledger)
+    if excess := plan_excess(size, other_bytes=situation.job.annotation_bytes):
+        return _keep_waiting(situation, NoFit(Verdict(REASON_TOO_BIG, excess)), ledger)
     requested = situation.host_network
     interfaces = requested.interfaces if requested and port else ()
     gated_by = "others" if after_preemption else "taints" if taints else ""
@@ -270,15 +270,15 @@ def _planned(
         Verdict(REASON_PLANNED, message),
         network,
         interfaces,
-        _started(job, situation.state, fewer=fewer, now=situation.now),
-        gated_by=gated_by or next(_gates(situation, plan, size=size), ""),
+        _state_at_start(job, situation.state, fewer=fewer, now=situation.now),
+        gated_by=gated_by or next(_why_gated(situation, plan, size=size), ""),
     )
 
 
-def _gates(situation: Situation, plan: Plan, *, size: int) -> Iterator[str]:
-    """Yield the grounds for gating the pods of a new gang; without any they are pinned.
+def _why_gated(situation: Situation, plan: Plan, *, size: int) -> Iterator[str]:
+    """Yield the reasons to gate the pods of a new gang; if there are none, they are born pinned.
 
-    `size`: the characters of the encoded plan, which has the nodes of all types.
+    `size`: the number of characters of the encoded plan, which has the nodes of all types.
 
     The plan holds the capacity on the ledger, so the gate guards only against events outside
     kfext's control: other pods that are bound meanwhile, a quota that refuses a member, pods unlike
@@ -296,7 +296,7 @@ def _gates(situation: Situation, plan: Plan, *, size: int) -> Iterator[str]:
         yield "attempt"
     if not all(group.exact for group in job.groups if group.replicas):
         yield "template"
-    if unbound(job) is not None:
+    if unbound_claims(job) is not None:
         yield "volume"
     if size > LONGEST_SETTING:
         places = (places_of_type(plan, group.type.lower()) for group in job.groups)
@@ -308,7 +308,7 @@ def _gates(situation: Situation, plan: Plan, *, size: int) -> Iterator[str]:
         yield disturbed
 
 
-def _started(job: TrainingJob, state: JobState, *, fewer: int, now: float) -> JobState:
+def _state_at_start(job: TrainingJob, state: JobState, *, fewer: int, now: float) -> JobState:
     """Return the state of a job that starts with `fewer` workers below its requested size.
 
     Its time in the queue counts until its gang is whole. A job that was suspended for a new size
@@ -321,22 +321,22 @@ def _started(job: TrainingJob, state: JobState, *, fewer: int, now: float) -> Jo
 
 
 def _within_quota(situation: Situation) -> Situation | Verdict:
-    """Return the situation with as many workers as quotas allow, or the verdict of a quota."""
+    """Return the situation with as many workers as quotas allow, or the refusal of its minimum."""
     quota, job = situation.context.quota, situation.job
     if not quota.quotas:
         return situation
 
-    def stopped(workers: int) -> Verdict | None:
+    def shortage(workers: int) -> Verdict | None:
         return quota.shortage(demand(with_workers(job, workers)))
 
     fewest, most = situation.fewest_workers, workers_of(job)
-    whole = stopped(most)
+    whole = shortage(most)
     if whole is None:
         return situation
-    if least := stopped(fewest):
+    if least := shortage(fewest):
         return with_minimum(least, fewest, workers=most)
     # If a number of workers exceeds a quota, every larger number exceeds it.
-    allowed = bisect_left(range(fewest + 1, most), True, key=lambda n: stopped(n) is not None)
+    allowed = bisect_left(range(fewest + 1, most), True, key=lambda n: shortage(n) is not None)
     return replace(situation, job=with_workers(job, fewest + allowed))
 
 
@@ -345,49 +345,49 @@ def _keep_waiting(
 ) -> Step:
     """Return a wait, an ask for new nodes, or a release if a longer wait would not help the job.
 
-    `requested`: the workers that the job requests, or None before a search for nodes has failed.
+    `requested`: the requested workers; None means that no search for nodes has failed.
     """
     verdict = refusal.verdict
     if refusal.after_preemption is not None and not situation.state.strikes:
         message = f"{verdict.message}; if this lasts, pods of lower priority are preempted for it"
         verdict = replace(verdict, message=f"{message} after {PREEMPTION_SECONDS:g} s")
-    bound, waited = _release_after(situation, verdict)
-    remaining = math.inf if bound is None or situation.never_released else bound - waited
-    again = _look_again(situation, refusal)
+    limit, waited = _release_after(situation, verdict)
+    remaining = math.inf if limit is None or situation.never_released else limit - waited
+    again = _seconds_to_next_decision(situation, refusal)
     if remaining > 0 and (ask := _ask(situation, verdict, ledger, requested=requested)):
-        return _sooner(ask, min(remaining, again or math.inf))
+        return _at_latest(ask, min(remaining, again or math.inf))
     message = verdict.message
     if situation.released_for_nodes and verdict.reason in {REASON_NO_ROOM, *NEVER_FITS}:
         message = f"{message}; an autoscaler may add nodes"
         if situation.placement.new_nodes is NewNodes.ASK:
             message += ", and kfext cannot ask it: the component new-nodes is not installed"
     if remaining <= 0:
-        message = f"not placed within {bound:g} s: {message}"
-        return released_by(situation, Verdict(verdict.reason, message))
+        message = f"not placed within {limit:g} s: {message}"
+        return release_queued(situation, Verdict(verdict.reason, message))
     if situation.never_released:
         if situation.shares_gpus:
             message = with_last_attempt(situation.state, message, now=situation.now)
         message = f"{message}; {situation.why_never_released}, so it is never released"
-    elif bound is not None:
-        message = f"{message}; if this lasts, it is released to plain Kubernetes after {bound:g} s"
+    elif limit is not None:
+        message = f"{message}; if this lasts, it is released to plain Kubernetes after {limit:g} s"
         again = min(remaining, again or remaining)
     return Wait(QUEUED, Verdict(verdict.reason, message), again=again)
 
 
 def _release_after(situation: Situation, verdict: Verdict) -> tuple[float | None, float]:
-    """Return the seconds after which a waiting job is released, or None, and its present wait."""
-    bound, reason = situation.placement.release_after, verdict.reason
+    """Return after how many seconds a waiting job is released, or None, and its wait so far."""
+    limit, reason = situation.placement.release_after, verdict.reason
     if situation.state.stopped_for_others:
-        return None, situation.in_line  # its gang was whole, and might be partial if released
-    if bound is not None:
-        return bound, situation.in_line
+        return None, situation.in_line  # its gang was whole; after a release it may become partial
+    if limit is not None:
+        return limit, situation.in_line
     if situation.context.autoscaler and not situation.released_for_nodes and reason in LACKS_NODES:
         return None, situation.in_line
     if reason in NEVER_FITS and not situation.restricted:
-        # Counted since it never fits: a short absence of a node must not release the job.
+        # A short absence of a node must not release the job, so only this time counts.
         return RELEASE_SECONDS, situation.clocks.never_fits
-    helps = reason in {REASON_NO_ROOM, *NEVER_FITS} and situation.released_for_nodes
-    return (RELEASE_SECONDS if helps else None), situation.in_line
+    release_helps = reason in {REASON_NO_ROOM, *NEVER_FITS} and situation.released_for_nodes
+    return (RELEASE_SECONDS if release_helps else None), situation.in_line
 
 
 def _ask(
@@ -396,7 +396,7 @@ def _ask(
     if not (situation.context.autoscaler or situation.has_open_ask):
         return None
     if situation.context.held or (requested is None and why.reason != REASON_WAITING_FOR_OPERATOR):
-        return closed(situation)
+        return end_ask(situation)
     return queued_ask(
         situation,
         why,
@@ -405,14 +405,14 @@ def _ask(
     )
 
 
-def _sooner(step: Step, seconds: float) -> Step:
-    """Return a step, with any wait limited to some seconds."""
+def _at_latest(step: Step, seconds: float) -> Step:
+    """Return the step; if it is a wait, it ends after `seconds` at the latest."""
     if not isinstance(step, Wait) or math.isinf(seconds):
         return step
     return replace(step, again=seconds if step.again is None else min(step.again, seconds))
 
 
-def _look_again(situation: Situation, refusal: NoFit) -> float | None:
+def _seconds_to_next_decision(situation: Situation, refusal: NoFit) -> float | None:
     """Return the seconds until the next decision without an event, or None for no limit.
 
     By then a reservation is due, an excluded node is allowed again, the job may preempt other pods,
@@ -421,7 +421,7 @@ def _look_again(situation: Situation, refusal: NoFit) -> float | None:
     times = [*situation.state.exclusion_seconds(situation.now).values()]
     if refusal.after_preemption is not None and not situation.state.strikes:
         times.append(PREEMPTION_SECONDS - situation.in_line)
-    times.append(seconds_to_short_start(situation, refusal) or LOOK_SECONDS)
+    times.append(seconds_to_short_start(situation, refusal) or RECHECK_SECONDS)
     if refusal.verdict.reason in WAITS_FOR_CAPACITY:
         times.append(situation.context.reservable_in)
     return min((seconds for seconds in times if 0 < seconds < math.inf), default=None)
@@ -457,7 +457,7 @@ def _unsafe(situation: Situation) -> Wait | None:
         message = "the operator has not confirmed the suspension yet; without that, the job is"
         message = f"{message} resumed {CONFIRM_SECONDS:g} s after its last pod ended"
         return _until_safe(message, again=CONFIRM_SECONDS - without_pods)
-    # A time in the future only shows that the clocks differ.
+    # A negative time only shows that the clocks differ.
     ago = situation.now - seen.since
     settled = min(situation.clocks.settled, ago) if ago >= 0 else situation.clocks.settled
     if settled < SETTLE_SECONDS:

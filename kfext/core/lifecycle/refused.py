@@ -1,13 +1,13 @@
-"""The step that replaces a step that the API server refuses for good.
+"""The replacement for a step that the API server refuses permanently.
 
-A policy engine may deny a step, or the object would be too large. A preferred job is released, if
-the API server accepts that; a required job frees its capacity and waits. The refused step is tried
-again, but rarely.
+A policy engine may deny the step, or the object may become too large. A preferred job is released,
+if the API server accepts that; a required job frees its capacity and waits. The refused step is
+tried again, but rarely.
 """
 
 from collections.abc import Collection, Iterator
 
-from kfext.core.lifecycle.network import released_by
+from kfext.core.lifecycle.network import release_queued
 from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import (
@@ -37,13 +37,13 @@ from kfext.names import (
 
 
 def instead_of(situation: Situation, step: Step) -> Step:
-    """Return the step, or another step if the API server refuses it for good."""
+    """Return the step, or a different step if the API server refuses it permanently."""
     refused = situation.refused.get(type(step).__name__)
     if refused is None:
         return step
     refusal = _refusal(type(step).__name__, refused.message)
     late = Verdict(REASON_WRITE_REFUSED, refusal)
-    for other in _other_ways(situation, step, late):
+    for other in _alternatives(situation, step, late):
         if type(other).__name__ not in situation.refused:
             return other
     never = situation.why_never_released
@@ -56,10 +56,9 @@ def instead_of(situation: Situation, step: Step) -> Step:
 def while_refused(
     job: TrainingJob, members: Collection[Pod], step: str, message: str
 ) -> Wait | None:
-    """Return the report on a refused step that is tried again, or None for SaveState.
+    """Return a wait that reports a refused step which is tried again, or None for SaveState.
 
-    `step`: the name of the step.
-    Without the report the TrainingPlan would be half a minute behind.
+    `step`: the name of its class. Without the report the TrainingPlan would be half a minute old.
     """
     if step == SaveState.__name__:
         return None
@@ -71,8 +70,8 @@ def _refusal(step: str, message: str) -> str:
     return f"the API server refuses {STEP_DESCRIPTIONS[step]}: {message}"
 
 
-def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Step]:
-    """Yield alternative steps, the best first."""
+def _alternatives(situation: Situation, step: Step, late: Verdict) -> Iterator[Step]:
+    """Yield the steps to try instead, best first."""
     job = situation.job
     gated = situation.behind_gate
     if job.finished or job.deleting or job.released:
@@ -85,7 +84,7 @@ def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Ste
         return  # no pod waits for the step
     if not situation.never_released:
         stuck = step.pods if isinstance(step, DeleteUnbound) else ()
-        yield released_by(situation, late) if job.suspend else Release(stuck, late)
+        yield release_queued(situation, late) if job.suspend else Release(stuck, late)
         if gated:
             yield Ungate(gated)
     elif not (job.suspend or job.started_by or any(pod.node_name for pod in situation.pods)):

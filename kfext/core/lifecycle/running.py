@@ -3,7 +3,7 @@
 from collections.abc import Collection, Hashable
 from dataclasses import replace
 
-from kfext.core.eligibility import not_placed, unbound
+from kfext.core.eligibility import not_placed, unbound_claims
 from kfext.core.ledger.claims import card_key, plan_key, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
@@ -35,12 +35,12 @@ from kfext.core.lifecycle.spare import (
     Live,
     Spare,
     at_gate,
+    keep_training,
     spare_replicas,
-    training_on,
     without_succeeded,
 )
 from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Release, Replan, SaveState, Step, Wait
-from kfext.core.observed import observed, unexpected
+from kfext.core.observed import observed, untolerated_taints
 from kfext.core.placement.gang import due_pods, members_of, present
 from kfext.core.placement.place import place, still_fits
 from kfext.core.settings.table import Settings
@@ -65,7 +65,7 @@ from kfext.names import (
 )
 
 MISPINNED_SECONDS = 2.0
-"""The seconds that pins may differ from the plan, because the watches of jobs and pods differ."""
+"""How long pins may differ from the plan: the watches of jobs and pods are not in step."""
 
 
 def running_step(situation: Situation, ledger: Ledger) -> Step:
@@ -82,29 +82,29 @@ def _running_step(situation: Situation, ledger: Ledger) -> Step:
     gated = [pod for pod in live.values() if pod.gated]
     shares = situation.shares_gpus
     first = without_share(situation) if shares else None
-    first = first or training_on(situation, live, spare, _unplaceable(situation, gated, ledger))
+    first = first or keep_training(situation, live, spare, _unplaceable(situation, gated, ledger))
     first = first or (without_card(situation) if shares else None)
     if first := first or _evict_again(situation.state, live, now=situation.now):
         return first
     step = without_succeeded(situation, live) or _gang_step(situation, ledger, live, spare)
-    return training_on(situation, live, spare, step) or step
+    return keep_training(situation, live, spare, step) or step
 
 
 def _unplaceable(situation: Situation, gated: Collection[Pod], ledger: Ledger) -> Step | None:
-    """Return the step of a running job, with its `gated` pods, that kfext must not place."""
+    """Return the step of a running job that kfext must not place; `gated`: its gated pods."""
     if situation.plan and not gated:
         return None
-    why = not_placed(situation.job, gated, on_nodes=ledger.resources)
+    why = not_placed(situation.job, gated, node_resources=ledger.resources)
     if gated:
-        return _unpinned(situation, why or unbound(situation.job, gated))
-    return _ignored(situation.settings, why)
+        return _ungate_unpinned(situation, why or unbound_claims(situation.job, gated))
+    return _report_unplaced(situation.settings, why)
 
 
-def _unpinned(situation: Situation, why: Verdict | None) -> Step | None:
-    """Ungate a gang without pins, also while it waits for a volume claim, as kube-scheduler does.
+def _ungate_unpinned(situation: Situation, why: Verdict | None) -> Step | None:
+    """Ungate a gang without pins, also if it waits for a volume claim: kube-scheduler waits for it.
 
-    A required job is suspended with a back-off, unless Kueue started it: its next pods may lack the
-    terms that admission added.
+    A required job is suspended with a back-off, unless Kueue started it: its next pods may come
+    without the terms that admission added.
     """
     if why is None:
         return None
@@ -115,8 +115,8 @@ def _unpinned(situation: Situation, why: Verdict | None) -> Step | None:
     return suspend(situation, situation.after_strike(why.reason, why.message))
 
 
-def _ignored(settings: Settings, why: Verdict | None) -> Wait:
-    """Return the report on a job that kfext never held, with the reason if it must not place it."""
+def _report_unplaced(settings: Settings, why: Verdict | None) -> Wait:
+    """Return the wait of a job that kfext never held, with the reason if it must not be placed."""
     if why is None or not settings.managed or settings.colocation is Colocation.OFF:
         return Wait(None)
     message = f"{why.message}; it runs as on plain Kubernetes"
@@ -124,11 +124,11 @@ def _ignored(settings: Settings, why: Verdict | None) -> Wait:
 
 
 def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> Step:
-    """Return the step of a gang that kfext places: its pods are created, ungated, and bound."""
+    """Return the step of a gang that kfext places: create its pods, ungate them, bind them."""
     job = situation.job
     due, timeout = due_pods(job, live), situation.placement.create_timeout
     if situation.failed_on and job.being_created:
-        return SaveState(situation.state)  # without nodes in its plan, its next pods wait
+        return SaveState(situation.state)  # its templates lose the nodes, so new pods are gated
     complete = bool(spare.absent) and _is_created(live, situation.clocks.quiet, timeout=timeout)
     if len(live) < due and not complete:
         return _incomplete(situation, live, due=due)
@@ -168,7 +168,7 @@ def _incomplete(situation: Situation, live: Live, *, due: int) -> Step:
 def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> Step:
     """Check the plan against the present cluster once all pods exist, then ungate them all.
 
-    A spare pod is ungated only if it has a node; the gang trains without the others.
+    A spare pod is ungated only if it has a node; otherwise the gang trains without it.
     """
     waiting = {key: pod for key, pod in live.items() if pod.gated}
     backs_off = situation.state.strikes >= STRIKES and situation.backs_off > 0
@@ -181,7 +181,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         return behind_another_gate(situation, gates=foreign, some_run=some_run)
     if gated is waiting and later:
         why = Verdict(situation.state.reason, situation.state.message)
-        return _unplaced(situation, ledger, live, why)
+        return _wait_for_place(situation, ledger, live, why)
     if _others_first(gated.values(), live.values()):
         return _binding(situation, ledger, live)
     claims = [*(plan_key(situation.job.uid, key) for key in gated), *situation.usable_claims]
@@ -200,27 +200,27 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
             ignoring=claims,
         ):
             recorded = _record_changes(situation, ledger, plan)
-            return recorded or _without_part(situation, planned) or _pin(plan, planned)
+            return recorded or _card_step(situation, planned) or _pin(plan, planned)
     loose = [pod for pod in live.values() if not (pod.gated or pod.home or pod.finished)]
     remaining = situation.placement.bind_timeout - situation.clocks.longest_wait(loose)
     if loose and remaining > 0:
         # kube-scheduler chooses their nodes, and the other pods are planned around them.
         message = f"{len(loose)} pods that were created without kfext's gate are not bound yet"
         return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=remaining)
-    return _placed_anew(situation, ledger, live, gated, spare=spare, claims=claims)
+    return _replan(situation, ledger, live, gated, spare=spare, claims=claims)
 
 
 def _failed_there(situation: Situation, live: Live, gated: Live) -> bool:
     """Return whether the plan has gated pods on nodes where the gang failed at its start.
 
-    A node is not to blame while other members run there, until a replica has failed there twice.
+    A node where other members run is not blamed until a replica has failed there twice.
     """
     plan, homes = situation.plan, {pod.home for pod in live.values() if not pod.finished}
     failed = situation.failed_on - (homes - situation.blamed)
     return plan is not None and not failed.isdisjoint(map(plan.assignment.get, gated))
 
 
-def _placed_anew(
+def _replan(
     situation: Situation,
     ledger: Ledger,
     live: Live,
@@ -248,7 +248,7 @@ def _placed_anew(
 
     answer = most_that_fit(placed, fewest=0 if wanted else 1, most=len(others))
     if isinstance(answer, Verdict) and not wanted:
-        return _unplaced(situation, ledger, live, answer)
+        return _wait_for_place(situation, ledger, live, answer)
     if situation.shares_gpus and not isinstance(answer, Verdict):
         answer = no_slot_twice(everyone, answer)
     if isinstance(answer, Verdict):
@@ -277,7 +277,7 @@ def _being_bound(live: Live) -> Live:
     return ungated if any(pinned) else {}
 
 
-def _unplaced(situation: Situation, ledger: Ledger, live: Live, why: Verdict) -> Step:
+def _wait_for_place(situation: Situation, ledger: Ledger, live: Live, why: Verdict) -> Step:
     """Return the wait of a gang that trains while some of its pods are gated."""
     if _being_bound(live):
         return _binding(situation, ledger, live)
@@ -290,14 +290,14 @@ def _record_changes(situation: Situation, ledger: Ledger, plan: Plan) -> SaveSta
 
     The plans for more workers and for the next start include these changes.
     """
-    if not unexpected(situation.job, plan.assignment, ledger):
+    if not untolerated_taints(situation.job, plan.assignment, ledger):
         return None
     state = situation.state
     changes = observed(situation.job, situation.pods, state, plan=plan)
     return None if changes == state.observed else SaveState(replace(state, observed=changes))
 
 
-def _without_part(situation: Situation, gated: Live) -> Step | None:
+def _card_step(situation: Situation, gated: Live) -> Step | None:
     if situation.shares_gpus or any(pod.has_slot for pod in gated.values()):
         return before_cards(situation, gated.values())
     return None
@@ -342,13 +342,13 @@ def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
     report = next((pod.unschedulable for pod in stuck if pod.unschedulable), "nothing")
     message = f"{message} after {limit:g} s; kube-scheduler reports: {report}"
     homes = {pod.node_name for pod in live.values() if pod.node_name}
-    return _unbound(situation, stuck, homes, late=Verdict(REASON_BIND_TIMEOUT, message))
+    return _move_unbound(situation, stuck, homes, late=Verdict(REASON_BIND_TIMEOUT, message))
 
 
 def _evict_again(state: JobState, live: Live, *, now: float) -> Step | None:
     """Delete pods that are still pinned to an excluded node.
 
-    Their deletion was refused, because kube-scheduler wrote to them at the same moment.
+    Their first deletion failed, because kube-scheduler wrote to them at the same moment.
     """
     excluded = state.excluded_nodes(now)
     remaining = tuple(
@@ -360,7 +360,7 @@ def _evict_again(state: JobState, live: Live, *, now: float) -> Step | None:
 
 
 def _mispinned(plan: Plan | None, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """Return the pods that are pinned to another node than planned.
+    """Return the pods that are pinned to a node other than planned.
 
     A pin that was sent before a change of the plan may arrive after it, and a pin is final.
     """
@@ -372,14 +372,14 @@ def _mispinned(plan: Plan | None, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:
     )
 
 
-def _unbound(
+def _move_unbound(
     situation: Situation, stuck: tuple[Pod, ...], homes: Collection[str], *, late: Verdict
 ) -> Step:
     """Move pods that kube-scheduler did not bind; give up after three attempts."""
     state = after_strike(situation, late, limit=situation.placement.bind_timeout)
     if state.strikes >= STRIKES and not (situation.never_released and situation.job.started_by):
         return give_up(situation, late, stuck=stuck)
-    # A job with a limit of nodes must keep the nodes where members run.
+    # A job with a limit on its nodes must keep the nodes where members run.
     together = situation.limits.max_nodes is not None or situation.shares_gpus
     allowed = homes if together else ()
     nodes = [pod.pinned_to for pod in stuck if pod.pinned_to and pod.pinned_to not in allowed]
@@ -389,9 +389,9 @@ def _unbound(
 def _first_to_pin(gated: Collection[Pod]) -> frozenset[str]:
     """Return the uids of the pods to pin now: the pods of the highest priority.
 
-    With a pin, kube-scheduler has only one node. If another pod uses the capacity there,
-    kube-scheduler preempts pods of lower priority, which may be members of the same gang. An
-    unbound member cannot be preempted, and a later member of lower priority preempts no pod.
+    For a pinned pod kube-scheduler has only one node. If another pod uses the capacity there,
+    kube-scheduler preempts pods of lower priority, which may be members of the same gang. A member
+    that is not bound yet cannot be preempted, and a later pin of lower priority preempts none.
     """
     highest = max((pod.priority for pod in gated), default=0)
     return frozenset(pod.uid for pod in gated if pod.priority == highest)

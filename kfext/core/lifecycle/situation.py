@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kfext.core.elastic import fewest_workers, open_range, workers_of
+from kfext.core.elastic import allowed_range, fewest_workers, workers_of
 from kfext.core.eligibility import LeftToOthers
 from kfext.core.placement.gang import Limits, limits_of
 from kfext.core.queue.duration import USUAL_SECONDS, late_after
@@ -24,8 +24,7 @@ from kfext.model.shared_gpu import CardSharer, SharedGpu
 from kfext.model.timestamps import past, seconds_until, written_time
 from kfext.model.verdict import Verdict
 
-_FIRST_BACKOFF = 15.0
-_LONGEST_BACKOFF = 300.0
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 15.0, 300.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +32,12 @@ class NodeView:
     """The ask of a job for new nodes, and its progress; see core.lifecycle.new_nodes.
 
     `possible`: whether kfext can ask an autoscaler for nodes.
-    `turn`: returns a clause on the asks of other jobs that come first, if any.
+    `turn`: returns a clause about the asks of other jobs that come first, or an empty string.
     `wanted`: the number of pods in the open ask of the job.
     `bound`: the number of these pods with capacity.
     `came`: the number of nodes with this capacity that joined since the ask began.
-    `progressed_at`: the time when `bound` or `came` last grew, in epoch seconds.
-    `refused`: the API server's refusal of the placeholders, empty without a refusal.
+    `progressed_at`: when `bound` or `came` last grew, in epoch seconds.
+    `refused`: the API server's refusal of the placeholders, or an empty string.
     `claims`: the claims of placeholders that do not count for the job: its own, and the claims of
         jobs behind it in the queue.
     `awaited`: the new nodes that the job must not use yet.
@@ -59,7 +58,7 @@ class NodeView:
 
 
 NO_NODES = NodeView()
-"""The view without an autoscaler."""
+"""The view of a job in a cluster that has no autoscaler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +69,17 @@ class QueueContext:
     `preempts`: whether kube-scheduler would evict pods of lower priority for all of them.
     `reservation`: the capacity that is reserved for the job `reserved_for`, if any.
     `awaited`: the names of the jobs that must end before `reserved_for` can start.
-    `estimated`: whether their last end is estimated from progress, and not given by a deadline.
-    `reservable_in`: seconds until the job itself may have a reservation.
+    `estimated`: whether the last of these ends is estimated from progress, not from a deadline.
+    `reservable_in`: the seconds until the job itself may have a reservation.
     `ahead`: whether the job is `reserved_for`, or precedes it in the queue.
-    `crowded`: the limit of pods that the operator has yet to create, over all jobs, while they
-        exceed it and no job is started, else 0.
+    `crowded`: the limit on pods that the operator has yet to create, over all jobs, while they
+        exceed it, so that no job is started; otherwise 0.
     `draining`: whether a node is drained and may return later.
     `autoscaler`: whether the cluster has an autoscaler.
     `nodes`: the nodes that the autoscaler may add.
     `held`: the claims of the hold for its start, a rescue or a change; only this job may use them.
     `quota`: the quotas of the namespace.
-    `disturbed`: the cause that may disturb a plan: `pods` that a scheduler may bind to any node, or
+    `disturbed`: what may disturb a plan: `pods` that a scheduler may bind to any node, or
         a `quota` or LimitRange of the namespace; empty if kfext alone decides.
     `plain_pods`: the number of unbound pods of jobs that kfext does not place.
     `length`: returns the expected duration of the job with all its workers, in seconds.
@@ -127,7 +126,7 @@ class HostNetworkRequest:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A step that the API server refuses for good: its answer, and the seconds to the next try."""
+    """A permanent refusal of a step: the API server's answer, and the seconds to the next try."""
 
     message: str
     again: float
@@ -138,12 +137,12 @@ class CardView:
     """The slots in which a job has its GPU shares.
 
     `unready`: the slots without a reserved GPU that the agent has reported.
-    `lost`: the slots with an unhealthy GPU, or with another GPU than the job uses.
+    `lost`: the slots with an unhealthy GPU, or with a GPU that is not the job's.
     `troubles`: the reason for each unhealthy slot.
     `evicted`: the slots that the job must leave, because a job there loses too much.
-    `rivals`: the uids of the jobs of high priority in the evicted slots.
+    `rivals`: the uids of the high-priority jobs in the evicted slots.
     `shunned`: the slots of jobs that this job had to leave, or that had to leave this job.
-    `parts`: each slot with a pod of the job that an agent has reported.
+    `parts`: the slots with pods of the job that agents have reported, each with its pod.
     """
 
     unready: tuple[Place, ...] = ()
@@ -157,14 +156,14 @@ class CardView:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Times of a job, in seconds since an event.
+    """The times since events of a job, in seconds.
 
-    `waited`: since the last progress of the job.
-    `quiet`: since the operator last created a pod of this job, or of a gang before it.
-    `unbound`: by uid of each pod without a node, since it was gated or ungated.
-    `unreserved`: by slot of the job without a reserved GPU, since the GPU was lost.
-    `settled`: since the job's set of pods last changed.
-    `never_fits`: since kfext found that the job would not fit even the empty cluster.
+    `waited`: the time since the last progress of the job.
+    `quiet`: the time since the operator created a pod of this job, or of a gang before it.
+    `unbound`: the time since each pod without a node was gated or ungated, by its uid.
+    `unreserved`: the time since each slot of the job lost its reserved GPU, by slot.
+    `settled`: the time since the job's set of pods last changed.
+    `never_fits`: the time since kfext found that the job would not fit even the empty cluster.
     """
 
     waited: float = 0.0
@@ -212,14 +211,14 @@ class Situation:
 
     @property
     def usable_claims(self) -> tuple[Hashable, ...]:
-        """The claims that this job may use: its own hold, placeholders, perhaps a reservation."""
-        reservation, own = self.context.reservation, self.context.held + self.context.nodes.claims
+        """The claims that this job may ignore: its hold, placeholders, perhaps a reservation."""
+        reservation, held = self.context.reservation, self.context.held + self.context.nodes.claims
         if reservation is None:
-            return own
+            return held
         # A running job precedes the queue: its lost members must not wait for other jobs.
-        free = self.context.ahead or not self.job.suspend
-        free = free or reservation.admits_backfill(self.now + self._longest)
-        return (*own, *reservation.claims) if free else own
+        usable = self.context.ahead or not self.job.suspend
+        usable = usable or reservation.admits_backfill(self.now + self._longest)
+        return (*held, *reservation.claims) if usable else held
 
     @property
     def _longest(self) -> float:
@@ -235,7 +234,7 @@ class Situation:
         """The smallest number of workers that the job may start with."""
         if self.settings.elastic is None:
             return workers_of(self.job)
-        return fewest_workers(self.job, open_range(self.job, self.settings))
+        return fewest_workers(self.job, allowed_range(self.job, self.settings))
 
     @property
     def behind_gate(self) -> tuple[Pod, ...]:
@@ -260,7 +259,7 @@ class Situation:
 
     @property
     def why_never_released(self) -> str:
-        """The setting or share that prevents a release, as a clause, if any."""
+        """A clause about the setting or share that prevents a release, or an empty string."""
         return self.settings.why_never_released or (SHARES_GPUS if self.job.shares_gpus else "")
 
     def releases(self, why: Verdict) -> bool:
@@ -303,7 +302,7 @@ class Situation:
 
     @property
     def forming(self) -> bool:
-        """Whether kfext has started the job, and its gang was never whole since.
+        """Whether kfext has started the job, and its gang has not been whole since.
 
         The start records its time in the queue, which is deleted once all its pods are bound.
         """
@@ -367,7 +366,7 @@ class Situation:
 
 
 def forming(job: TrainingJob, plan: Plan | None, state: JobState) -> bool:
-    """Return whether kfext has started a job, and its gang was never whole since."""
+    """Return whether kfext has started a job, and its gang has not been whole since."""
     if plan is None or job.suspend or job.started_by:
         return False
     return job.being_created or state.queued_since > 0
@@ -401,7 +400,7 @@ def next_plan(
 def queued_since(job: TrainingJob, state: JobState, *, now: float) -> float:
     """Return the time when a job entered the queue, in epoch seconds, or 0.0 if unknown.
 
-    A start does not end the time in the queue before all pods are bound. If the clock of the
+    The time in the queue ends only when all pods are bound, not at the start. If the clock of the
     suspension was ahead, the operator's time of the suspension counts.
     """
     if since := past(state.queued_since, now=now):

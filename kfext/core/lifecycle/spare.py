@@ -1,7 +1,7 @@
 """Spare pods: a gang trains without them, and is never stopped because they have no node.
 
-A person may scale a running job beyond the capacity of its node, or drain a node. Then the pods
-that would stay Pending wait at the gate.
+A user may scale a running job beyond the free capacity, or drain a node. Then the pods that would
+stay Pending wait at the gate.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Live = Mapping[ReplicaKey, Pod]
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """The replicas without a node that the bound pods do not need.
+    """The replicas without a node that the bound pods do not need for training.
 
     `waiting`: the spare replicas with a pod.
     `absent`: whether all replicas without a pod are spare.
@@ -36,7 +36,7 @@ def spare_replicas(situation: Situation, live: Live) -> Spare:
     """Return the replicas that the gang can spare.
 
     Late replicas are spare, and so are unbound workers of an elastic job that runs its minimum. No
-    replica is spare without a bound pod, or if kfext would release a job that does not fit.
+    replica is spare if no pod is bound, or if kfext would release a job that does not fit.
     """
     job, plan = situation.job, situation.plan
     bound = {key for key, pod in live.items() if pod.node_name}
@@ -65,14 +65,14 @@ def without_succeeded(situation: Situation, live: Live) -> Replan | None:
     late = situation.succeeded.intersection(placed)
     if plan is None or late <= plan.late:
         return None
-    named = ", ".join(sorted(f"{key.type}-{key.index}" for key in late - plan.late))
-    message = f"the gang trains without {named}, which had succeeded"
+    replicas = ", ".join(sorted(f"{key.type}-{key.index}" for key in late - plan.late))
+    message = f"the gang trains without {replicas}, which had succeeded"
     changed = situation.planned(plan.assignment, port=plan.port, why=message, slots=plan.slots)
     return Replan(replace(changed, late=plan.late | late), Verdict(REASON_REPLANNED, message))
 
 
-def training_on(situation: Situation, live: Live, spare: Spare, step: Step | None) -> Step | None:
-    """Return the step, or another step if it would stop a gang because of spare pods."""
+def keep_training(situation: Situation, live: Live, spare: Spare, step: Step | None) -> Step | None:
+    """Return the step, or its replacement if it would stop a gang because of spare pods."""
     if not isinstance(step, Suspend):
         return step
     waiting = [key for key, pod in live.items() if not pod.node_name]

@@ -18,10 +18,10 @@ from kfext.model.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Write nothing. `phase` is None for a job that kfext does not handle.
+    """Write nothing. A `phase` of None means that kfext does not handle the job.
 
-    `again`: the seconds until the next decision without an event, or None for no limit.
-    `lacks`: the reason of the refusal of a job that waits for new nodes.
+    `again`: the seconds until the next decision if no event comes; None means no limit.
+    `lacks`: why a job that waits for new nodes does not fit, as a reason.
     """
 
     phase: str | None
@@ -35,10 +35,10 @@ class Unsuspend:
     """Unsuspend the job under a plan: one patch of the job.
 
     `network`: the network of its pods and the reason, if the host network was requested.
-    `interfaces`: the interfaces for its traffic on the host network.
-    `state`: the state to write: the time in the queue counts until the gang is whole, and the job
-        may start below its requested size.
-    `gated_by`: a word for the cause of gating its pods, empty if they are born pinned.
+    `interfaces`: the network interfaces for its traffic on the host network.
+    `state`: the state to write, because the time in the queue counts until the gang is whole, and
+        the job may start below its requested size.
+    `gated_by`: a word for why its pods are gated, or an empty string if they are born pinned.
     """
 
     plan: Plan
@@ -80,7 +80,7 @@ class Pin:
 class Suspend:
     """Suspend the job again and delete its plan: one patch of the job.
 
-    `workers`: the number for its next start; by default the requested size.
+    `workers`: the number of workers for its next start; None means the requested size.
     """
 
     state: JobState
@@ -216,7 +216,7 @@ STEP_DESCRIPTIONS: dict[str, str] = {
     Rescale.__name__: "to give it another number of workers",
     RestartWorkers.__name__: "to record why its workers are replaced",
 }
-"""By name of a step, the object of the clause "the API server refuses"."""
+"""What "the API server refuses", as words in a message, by the name of the step's class."""
 
 Change = list[Operation] | pod_patch.Body | None
 """A JSON patch, a strategic merge patch of the subresource `resize`, or None for a deletion."""
@@ -290,7 +290,7 @@ def plan_after(step: Step) -> tuple[Plan | None, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class StepEvent:
-    """The event about a step; `action` is its verb."""
+    """The event about a step; `action`: its machine-readable verb."""
 
     verdict: Verdict
     action: str

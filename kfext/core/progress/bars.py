@@ -7,7 +7,7 @@ from kfext.core.progress.position import Position
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a line: a step of `end`, in an epoch; `whole` as in Position."""
+    """The place of a line: step `step` of `end`, in an epoch; for `whole` see Position."""
 
     epoch: float
     step: int
@@ -20,7 +20,7 @@ class Place:
         return (self.epoch, self.step)
 
     def is_before(self, other: "Place") -> bool:
-        """Return whether this place is earlier, False if the two are not comparable."""
+        """Return whether this place is earlier; if the two cannot be compared, it is not."""
         if self.whole is True and other.whole is True:
             return self.step < other.step
         comparable = self.whole is not True and other.whole is not True
@@ -30,19 +30,19 @@ class Place:
 class Bars:
     """Follows the bars of a log; only some of the bars on separate lines count the training.
 
-    Other bars count an evaluation, or files. `last`: the bar above the next measure, or None.
+    Other bars count an evaluation, or files. `last`: the bar above the next line with a measure.
     """
 
     def __init__(self) -> None:
         self.last: Position | None = None
-        self._open: int | None = None
-        self._trusted: int | None = None
-        self._goes_on = True
+        self._open: int | None = None  # the end of a bar that is not complete
+        self._trusted: int | None = None  # the end of the bars of the training
+        self._continuous = True
 
     def trust(self, bar: Position) -> bool:
-        """Return whether the bar above a measure counts its steps, and forget the bar.
+        """Return whether the bar above a measure counts the steps of the training; forget the bar.
 
-        The first such bar is unfinished, or has the title of a training. Later bars have its end.
+        The first such bar is unfinished, or has the title of a training. Later bars share its end.
         """
         self.last = None
         unfinished = bar.step is not None and bar.step < (bar.steps or 0)
@@ -51,20 +51,20 @@ class Bars:
         self._trusted = bar.steps
         return True
 
-    def see(self, bar: Position) -> None:
-        """Read a bar without a measure: an open bar may contain other bars."""
+    def add(self, bar: Position) -> None:
+        """Add a bar without a measure: until it is complete, it may contain other bars."""
         self.last = bar
         if bar.step == bar.steps:
             self._open = None if bar.steps == self._open else self._open
         elif bar.whole is not None or not bar.step:
             self._open = bar.steps
 
-    def hold(self, bar: Position, place: Place | None) -> bool:
-        """Return whether a bar with a measure is in an open bar, unless it led to `place`."""
-        own = {self._open, place.end if place else 0}
-        return self._open is not None and not bar.whole and bar.steps not in own
+    def is_nested(self, bar: Position, place: Place | None) -> bool:
+        """Return whether a bar with a measure is inside an open bar not of `place`."""
+        ends = {self._open, place.end if place else 0}
+        return self._open is not None and not bar.whole and bar.steps not in ends
 
-    def goes_on(self, bar: Position, *, since: int) -> bool:
-        """Return whether a bar continues from a step, and no bar has begun again before."""
-        self._goes_on &= bar.step is not None and bar.step >= since
-        return self._goes_on
+    def continues(self, bar: Position, *, since: int) -> bool:
+        """Return whether a bar has reached the step `since`, as all earlier bars have."""
+        self._continuous &= bar.step is not None and bar.step >= since
+        return self._continuous

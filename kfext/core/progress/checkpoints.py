@@ -1,6 +1,6 @@
 """The checkpoints in the log of a job: the last complete checkpoint, and the answers to requests.
 
-kfext relies on such a line when it stops a job, so it accepts only messages that a framework prints
+kfext stops jobs in reliance on these lines, so it accepts only messages that a framework prints
 after its checkpoint is written: `FORMS`, each with the file that prints it. The whole message must
 match, after the prefix of a logger of rank 0. No other line shows a checkpoint.
 """
@@ -29,11 +29,11 @@ _PART = re.compile(
     r"(?:shard|part)[-_.]?[0-9]|[0-9][-_]of[-_][0-9]|rank[-_]?[0-9]+[^/]*$"
     r"|\.(?:tmp|part|partial|incomplete)$"
 )
-"""In a path: a part of a checkpoint, or a file that will be renamed."""
+"""The sign in a path of a part of a checkpoint, or of a file that will be renamed."""
 
 
-class Place(Enum):
-    """The place of a message in its program: whether all ranks have written their parts by then."""
+class Proof(Enum):
+    """What a message proves: whether all ranks have written their parts of the checkpoint."""
 
     ALONE = "the process that prints has written all of it; docs/checkpoints.md asks others to wait"
     JOINED = "the ranks have met after their writes, in a barrier or another collective call"
@@ -44,16 +44,16 @@ class Place(Enum):
 class Form:
     """The message of a framework about a complete checkpoint.
 
-    `place`: its place in the program. After EARLY the checkpoint is complete when the log shows the
+    `proof`: what the message proves. After EARLY the checkpoint is complete when the log shows the
         next step, because all ranks participate in a step.
     `complete`: the whole message; docs/checkpoints.md has messages as printed.
-    `source`: the repository and the file that print it.
-    `begun`: the message at the begin of a save during which the training may continue; empty if the
-        training pauses. The checkpoint is then as old as that message. The group `save` of both
+    `source`: the repository and the file that prints it.
+    `begun`: the message at the beginning of a save during which the training may continue; empty if
+        the training pauses. The checkpoint is then as old as that message. The group `save` of both
         messages identifies the save.
     """
 
-    place: Place
+    proof: Proof
     complete: str
     source: str
     begun: str = ""
@@ -61,76 +61,76 @@ class Form:
 
 FORMS: dict[str, Form] = {
     "any program; TensorFlow Model Garden": Form(
-        Place.ALONE,
+        Proof.ALONE,
         rf"[Ss]aved checkpoint (?:(?:to )?{_PATH}|at step{_COUNT})",
         "kfext docs/checkpoints.md, tensorflow/models orbit/controller.py",
     ),
     "Colossal-AI": Form(
-        Place.EARLY,
+        Proof.EARLY,
         rf"Saved checkpoint at epoch [0-9]+ step{_COUNT} at folder {_PATH}",
         "hpcaitech/ColossalAI applications/Colossal-LLaMA/train.py",
         begun="Start saving model checkpoint with running states",
     ),
     "DeepSpeed, older": Form(
-        Place.EARLY,
+        Proof.EARLY,
         r"\[Torch\] (?P<save>Checkpoint \S{1,200}) is ready now!",
         "deepspeedai/DeepSpeed deepspeed/runtime/checkpoint_engine/torch_checkpoint_engine.py",
         begun=r"\[Torch\] (?P<save>Checkpoint \S{1,200}) is (?:about to be saved|begin to save)!",
     ),
     "diffusers' training scripts": Form(
-        Place.ALONE,
+        Proof.ALONE,
         rf"Saved state to (?=\S{{0,1000}}/checkpoint-[0-9]+$){_PATH}",
         "huggingface/diffusers examples/text_to_image/train_text_to_image.py",
     ),
     "fairseq": Form(
-        Place.ALONE,
+        Proof.ALONE,
         rf"[Ss]aved checkpoint {_PATH} \(epoch [0-9]+ @ [0-9]+ updates(?:, score \S{{1,40}})?\)"
         r" \(writing took [0-9.e+-]{1,40} seconds\)",
         "facebookresearch/fairseq fairseq/checkpoint_utils.py",
     ),
     "fairseq2": Form(
-        Place.JOINED,
+        Proof.JOINED,
         rf"Checkpoint at step{_SAVE} saved\.",
         "facebookresearch/fairseq2 src/fairseq2/trainer.py",
         begun=rf"Preparing checkpoint at step{_SAVE}\.",
     ),
     "Flax, flax.training.checkpoints": Form(
-        Place.JOINED,
+        Proof.JOINED,
         r"Saved checkpoint at (?P<path>\S{0,1000}?(?P<save>[0-9]{1,15}))",
         "google/flax flax/training/checkpoints.py",
         begun=rf"Saving checkpoint at step:{_SAVE}",
     ),
     "Keras 3": Form(
-        Place.ALONE,
+        Proof.ALONE,
         r"Epoch [0-9]+: finished saving model to \S{1,1000}",
         "keras-team/keras keras/src/callbacks/model_checkpoint.py",
     ),
     "Megatron-LM": Form(
-        Place.JOINED,
+        Proof.JOINED,
         rf"successfully saved checkpoint (?:from|at) iteration{_SAVE} to \S{{1,1000}}"
         r"(?: \[ [^\[\]]{1,100} \])?",
         "NVIDIA/Megatron-LM megatron/training/checkpointing.py",
         begun=rf"saving checkpoint at iteration{_SAVE} to \S{{1,1000}}(?: in \S{{1,40}} format)?",
     ),
     "MONAI": Form(
-        Place.ALONE,
+        Proof.ALONE,
         rf"Saved checkpoint at (?:epoch|iteration):{_COUNT}",
         "Project-MONAI/MONAI monai/handlers/checkpoint_saver.py",
     ),
     "NeMo": Form(
-        Place.JOINED,
+        Proof.JOINED,
         r"Async checkpoint save for step [0-9]+ \((?P<save>\S{1,1000})\) finalized successfully"
         r"(?: at [0-9.]{1,40})?\.",
         "NVIDIA/NeMo nemo/lightning/pytorch/callbacks/model_checkpoint.py",
         begun=r"Scheduled async checkpoint save for (?P<save>\S{1,1000})",
     ),
     "OLMo": Form(
-        Place.JOINED,
+        Proof.JOINED,
         rf"Checkpoint saved to {_PATH}",
         "allenai/OLMo olmo/train.py",
     ),
     "Orbax": Form(
-        Place.JOINED,
+        Proof.JOINED,
         r"\[process=0\]\[thread=\S{1,60}\]"
         r"(?:\[step=(?P<save>[0-9]{1,15})\] Finished synchronous save\."
         r"| Background save thread done\.(?: Time taken: [0-9.]{1,40}s\.)?)",
@@ -139,38 +139,38 @@ FORMS: dict[str, Form] = {
         begun=rf"\[process=0\] Saving checkpoint at step{_SAVE}",
     ),
     "PyTorch Elastic's ImageNet": Form(
-        Place.ALONE,
+        Proof.ALONE,
         rf"=> saved checkpoint for epoch{_COUNT} at {_PATH}",
         "pytorch/elastic examples/imagenet/main.py",
     ),
     "SpeechBrain": Form(
-        Place.ALONE,
+        Proof.ALONE,
         rf"Saved an (?:end-of|intra)-epoch checkpoint in {_PATH}",
         "speechbrain/speechbrain speechbrain/utils/checkpoints.py",
     ),
     "TensorFlow's estimators": Form(
-        Place.ALONE,
+        Proof.ALONE,
         rf"Calling checkpoint listeners after saving checkpoint{_COUNT}\.\.\.",
         "tensorflow/tensorflow tensorflow/python/training/basic_session_run_hooks.py",
     ),
     "timm": Form(
-        Place.ALONE,
+        Proof.ALONE,
         r"Current checkpoints:",
         "huggingface/pytorch-image-models timm/utils/checkpoint_saver.py",
     ),
     "torchtitan": Form(
-        Place.JOINED,
+        Proof.JOINED,
         r"Finished saving the checkpoint in [0-9.]{1,40} seconds\.",
         "pytorch/torchtitan torchtitan/components/checkpointer/dcp.py",
         begun=r"Saving the checkpoint\.",
     ),
     "torchtune": Form(
-        Place.ALONE,
+        Proof.ALONE,
         r"Saving checkpoint took [0-9.]{1,40} secs",
         "meta-pytorch/torchtune torchtune/training/checkpointing/_checkpoint_client.py",
     ),
     "torchtune, asynchronous": Form(
-        Place.JOINED,
+        Proof.JOINED,
         r"Rank 0: Checkpoint is saved asynchronously to \S{1,1000} successfully\.",
         "meta-pytorch/torchtune torchtune/training/checkpointing/_checkpointer.py",
         begun=r"Rank 0: Trainer was blocked for [0-9.]{1,40} seconds for checkpointing to finish"
@@ -220,7 +220,7 @@ class SaveBegun:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """A checkpoint of `form` is complete; `save`: as in SaveBegun, `message`: of the line."""
+    """A checkpoint of `form` is complete; `save` identifies it, or is empty."""
 
     form: Form
     save: str
@@ -249,7 +249,7 @@ def answer_of(text: str) -> int | None:
 
 
 def saving(text: str) -> Saving | None:
-    """Return the begin or the completion of a checkpoint in a line, or None."""
+    """Return the beginning or the completion of a checkpoint that a line reports, or None."""
     if not ("heckpoint" in text or "sav" in text or "Sav" in text):
         return None
     line = visible(text)
@@ -267,7 +267,7 @@ def saving(text: str) -> Saving | None:
     return None
 
 
-def tells_failure(text: str) -> bool:
+def may_report_failure(text: str) -> bool:
     """Return whether a line may report a failure; a doubtful line counts."""
     return _FAILURE.search(visible(text)) is not None
 
@@ -276,8 +276,8 @@ def tells_failure(text: str) -> bool:
 class Checkpoints:
     """The checkpoints of a job; None stands for a value that the log has not shown.
 
-    `saved`: the epoch seconds at which the last complete checkpoint was written. If the training
-        continued meanwhile, the begin of its save, as later work is not in the checkpoint.
+    `saved`: when the last complete checkpoint was written, in epoch seconds. If the training
+        continued meanwhile: when its save began, because later work is not in the checkpoint.
     `step`: the step of the training at that time.
     `answered`: the largest number in an answer to a request, 0 if the job only listens so far.
     """
@@ -293,18 +293,18 @@ class Checkpoints:
 
 
 class CheckpointLog:
-    """Follows one job by its lines in the order printed. `seen`: the checkpoints so far."""
+    """Follows one job by the lines of its log, in order. `seen`: its checkpoints so far."""
 
     def __init__(self) -> None:
         self.seen = Checkpoints()
         self._begun: tuple[SaveBegun, float, int | None] | None = None
         self._early: tuple[Complete, float, int | None] | None = None
-        self._last = ""
+        self._message = ""
 
     def read_line(self, line: LogLine, *, step: int | None, now: float) -> None:
-        """Read a line; `step` is the present step, `now` the reader's epoch seconds.
+        """Read a line. `step`: the present step; `now`: the time of the reader, in epoch seconds.
 
-        Clocks jump, so no checkpoint is older than the previous, or newer than the reader.
+        Clocks jump, so no checkpoint counts as older than the last, or newer than the reader.
         """
         at = min(max(line.at, self.seen.saved or line.at), now)
         answer = answer_of(line.text)
@@ -320,7 +320,7 @@ class CheckpointLog:
             case Complete():
                 self._complete(event, at, step)
             case None:
-                if (self._begun or self._early) and tells_failure(line.text):
+                if (self._begun or self._early) and may_report_failure(line.text):
                     self._begun = self._early = None
             case _:
                 assert_never(event)
@@ -328,11 +328,11 @@ class CheckpointLog:
     def _complete(self, checkpoint: Complete, at: float, step: int | None) -> None:
         """Record a complete checkpoint.
 
-        If the training may have continued meanwhile, the checkpoint is as old as the begin of its
-        save. If that line is missing, the checkpoint counts only if the log shows no step after it.
-        A repeated message about a numbered checkpoint is a status line about an old checkpoint.
+        If the training may have continued meanwhile, the checkpoint is as old as the beginning of
+        its save. If that line is missing, the checkpoint counts only if the log shows no step after
+        it. A repeated message about a numbered checkpoint is a status line about an old checkpoint.
         """
-        if checkpoint.message == self._last and checkpoint.is_numbered:
+        if checkpoint.message == self._message and checkpoint.is_numbered:
             return
         begun = self._begun
         if begun is not None and begun[0].form is checkpoint.form:
@@ -340,8 +340,8 @@ class CheckpointLog:
             if checkpoint.save and first.save != checkpoint.save:
                 return
             self._begun = None
-            if checkpoint.form.place is Place.EARLY:
-                # After a step meanwhile, the next step does not show that all ranks have written.
+            if checkpoint.form.proof is Proof.EARLY:
+                # If a step came meanwhile, the next step does not show that all ranks have written.
                 self._early = (checkpoint, at, step) if shown == step else None
                 return
         elif checkpoint.form.begun and not (
@@ -352,7 +352,7 @@ class CheckpointLog:
 
     def _count(self, checkpoint: Complete, at: float, step: int | None) -> None:
         if self.seen.saved is None or at >= self.seen.saved:
-            self.seen, self._last = replace(self.seen, saved=at, step=step), checkpoint.message
+            self.seen, self._message = replace(self.seen, saved=at, step=step), checkpoint.message
 
     def advance(self, step: int | None) -> None:
         """Record that the log shows a step: all ranks have finished earlier writes by then."""
@@ -360,6 +360,6 @@ class CheckpointLog:
             self._count(*self._early)
             self._early = None
 
-    def restarted(self) -> None:
-        """Record that the job began anew: a checkpoint that was being written may be broken."""
-        self._begun, self._early, self._last = None, None, ""
+    def record_restart(self) -> None:
+        """Record that the job started again: a checkpoint that was being written may be broken."""
+        self._begun, self._early, self._message = None, None, ""

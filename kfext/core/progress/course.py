@@ -1,4 +1,4 @@
-"""Follow a job's training by the lines of its log: its step, its rate and its growth.
+"""Follows a job's training by the lines of its log: its step, its rate and its growth.
 
 The progress P of an interval is the improvement of the metric as a fraction of the first window's
 mean; it is 0 if the improvement may be chance. The growth efficiency G is P divided by the share of
@@ -8,8 +8,8 @@ its best G so far. Below that, it moves to Watching and then to Completing, one 
 Source: Zheng et al., FlowCon, ICPP 2019. FlowCon uses the absolute change per second, as a fraction
 of the largest value. Here the threshold depends neither on the interval nor on the metric.
 
-The code stores counts and sums of short slots of time, so a job that prints a million lines costs
-no more than a job that prints ten.
+The code stores only counts and sums for short slots of time, so a job that prints a million lines
+costs no more than a job that prints ten.
 """
 
 import math
@@ -25,14 +25,14 @@ from kfext.core.progress.step_count import Step, Steps
 from kfext.core.progress.vocabulary import WHOLE, Better, better, is_eval, order
 
 SLOTS = 10
-"""The slots of a window."""
-_KEPT = 3 * SLOTS
-_LARGEST = 1e30
+"""The number of slots of a window."""
+_MOST_SLOTS = 3 * SLOTS
+_LARGEST_VALUE = 1e30
 
 
 @dataclass(slots=True)
 class _Slot:
-    """The values of a slot: their number, mean, and sum of squared deviations from the mean."""
+    """The values of a time slot: count, mean, and sum of squared deviations from the mean."""
 
     index: int
     count: int = 0
@@ -58,7 +58,7 @@ class Mean:
 class Windows:
     """The values of a metric in windows of time. Times are in epoch seconds.
 
-    `seconds`: the length of a window.
+    `seconds`: the length of a window in seconds.
     `first`: the mean of the first window with values, or None before the first value.
     """
 
@@ -66,11 +66,11 @@ class Windows:
         self.seconds = seconds
         self.first: float | None = None
         self._began: float | None = None
-        self._slots: deque[_Slot] = deque(maxlen=_KEPT)
+        self._slots: deque[_Slot] = deque(maxlen=_MOST_SLOTS)
 
     def add(self, at: float, value: float) -> None:
-        """Add a value, in the order of time. NaN and extremely large values do not count."""
-        if not math.isfinite(value) or abs(value) > _LARGEST:
+        """Add a value, in order of time. NaN and extremely large values are ignored."""
+        if not math.isfinite(value) or abs(value) > _LARGEST_VALUE:
             return
         if self._began is None:
             self._began = at
@@ -101,22 +101,22 @@ class Windows:
         return Mean(mean, math.sqrt(variance / count), count)
 
 
-_FEWEST = 2
-"""The fewest values of a window that distinguish improvement from chance."""
+_FEWEST_VALUES = 2
+"""With fewer values in a window, improvement cannot be told from chance."""
 _CERTAIN = 2.0
-"""The standard errors that the improvement from one window to the next must exceed."""
+"""The number of standard errors that the improvement between two windows must exceed."""
 
 
 def progress_of(windows: Windows, better: Better, *, now: float) -> float | None:
     """Return the progress P of the last window since the window before it, from 0 to 1.
 
-    P is the improvement as a fraction of the first window's mean, 0 if it may be chance. Return
-    None without enough values in both windows, so that silence does not count as no progress.
+    P is the improvement as a fraction of the first window's mean; 0 if it may be chance. The result
+    is None for too few values in a window, so that silence does not count as no progress.
     """
     last, before = windows.mean(now), windows.mean(now - windows.seconds)
     if last is None or before is None or not windows.first:
         return None
-    if min(last.count, before.count) < _FEWEST:
+    if min(last.count, before.count) < _FEWEST_VALUES:
         return None
     match better:
         case Better.LOWER:
@@ -143,15 +143,15 @@ _NEXT = {
 
 
 def growth_efficiency(progress: float, share: float) -> float:
-    """Return G for the progress P in an interval and the share of the node's CPU, both 0 to 1."""
+    """Return G from the progress P in an interval and the share of the node's CPU, both 0 to 1."""
     return progress / max(share, _LEAST_SHARE)
 
 
 class GrowthList:
-    """The list of one job. The job grows while G is at least `alpha` times its best G so far.
+    """The growth of one job. The job grows while G is at least `alpha` times its best G so far.
 
     `state`: the list that the job is on.
-    `growth`: its last G, or None.
+    `growth`: its last G, or None before the first.
     """
 
     def __init__(self, alpha: float = ALPHA) -> None:
@@ -162,7 +162,7 @@ class GrowthList:
         self._share = _WHOLE_NODE
 
     def add_interval(self, progress: float | None, share: float | None) -> None:
-        """Register an interval: its progress, and the share of the node's CPU that the job used.
+        """Add an interval: its progress, and the share of the node's CPU that the job used.
 
         While the share is unknown, the last known share counts. An interval with unknown progress
         changes nothing else: silence, NaN and a restart do not end the growth.
@@ -180,12 +180,12 @@ class GrowthList:
 _PACES = 64
 """The most pairs of time and step for the rate of a job."""
 _RECENT, _VALUES = 40, 3
-"""The lines that show the frequency of a measure, and the different values that prove a guess."""
-_OFTEN = {False: 10, True: 4}
-"""A measure on so many times fewer lines than another does not show the training. The key is
-whether it is an accuracy."""
-_MANY = 50
-"""The fewest steps of a training; an installation has fewer."""
+"""The lines that show how often a measure is printed; the different values that prove a guess."""
+_RARE = {False: 10, True: 4}
+"""A measure on so many times fewer lines than the most frequent measure does not show the training.
+The key: whether it is an accuracy."""
+_FEWEST_STEPS = 50
+"""A training has at least so many steps; an installation, which also prints steps, has fewer."""
 _DISORDER = 0.1
 """Two threads may print out of order by so many seconds, although no clock went back."""
 
@@ -195,23 +195,23 @@ class Course:
 
     `interval`: the length of the compared windows, in seconds.
     `metric`: the name of the followed measure, empty before the first measure.
-    `at`: the epoch seconds of the last measure, or None before the first.
-    `diverged_since`: the epoch seconds since which all values are NaN or infinite, or None.
+    `at`: the time of the last measure in epoch seconds, or None before the first.
+    `diverged_since`: since when all values are NaN or infinite, in epoch seconds, or None.
     """
 
     def __init__(self, interval: float) -> None:
         self.diverged_since: float | None = None
         self.windows = Windows(interval)
         self.metric = ""
-        self._value: float | None = None
-        self._rank: int | None = None
+        self._value: float | None = None  # the last value of the metric
+        self._rank: int | None = None  # the lowest rank that printed
         self.at: float | None = None
-        self._reported: float | None = None
-        self._recent: deque[tuple[str, float]] = deque(maxlen=_RECENT)
+        self._reported: float | None = None  # the time of the last value
+        self._recent: deque[tuple[str, float]] = deque(maxlen=_RECENT)  # a measure of each line
         self._steps = Steps()
-        self._bare = Steps()
-        self._pace: deque[tuple[float, int]] = deque(maxlen=_PACES)
-        self._paced_from = -math.inf
+        self._others = Steps()  # of lines without a followed measure
+        self._pace: deque[tuple[float, int]] = deque(maxlen=_PACES)  # times and steps
+        self._rate_from = -math.inf  # earlier pairs do not count
 
     @property
     def restarts(self) -> int:
@@ -220,26 +220,26 @@ class Course:
 
     @property
     def step(self) -> int | None:
-        """The last step, None before the first."""
+        """The last step, or None before the first."""
         return self._last.number if self._last else None
 
     @property
-    def counted(self) -> int | None:
-        """The last step, or None for a known epoch or fold alone."""
+    def counted_step(self) -> int | None:
+        """The last step; None means that at most an epoch or a fold is known."""
         return None if self._last and self._last.coarse else self.step
 
     @property
     def _last(self) -> Step | None:
-        """The last step of lines with measures; if they show no step, of lines that name a step."""
-        return self._steps.last if self.metric or not self._bare.moved else self._bare.last
+        """The last step in lines with measures, or else in other lines that name a step."""
+        return self._steps.last if self.metric or not self._others.moved else self._others.last
 
     @property
     def better(self) -> Better | None:
-        """The direction in which the metric improves, None before the first metric."""
+        """The direction in which the metric improves, or None before the first metric."""
         return better(self.metric) if self.metric else None
 
     def read_line(self, line: Line, *, at: float, now: float) -> None:
-        """Read a line, in the order printed; `at` is its time, `now` the time of the reader.
+        """Read a line, in the order printed. `at`: its time; `now`: the time of the reader.
 
         Clocks jump, so a line is never newer than the reader, nor older than the previous line
         unless a clock went back by more than an interval.
@@ -258,7 +258,7 @@ class Course:
             if line.position.known:
                 self._steps.add_position(line.position)
             if not self.metric and _names_a_step(line.position):
-                self._bare.step_at(line.position)
+                self._others.step_at(line.position)
             return
         stated = min(at, now)
         self.at = at = self._in_order(stated, now)
@@ -270,17 +270,17 @@ class Course:
             self._steps.add_position(
                 line.position, evaluation=is_eval(name) or self._steps.evaluating
             )
-            self._steps.end_epoch(line.position)
+            self._steps.read_summary(line.position)
             return
         self._go_to(line.position, at, evaluation=is_eval(self.metric), timely=at == stated)
-        self._steps.end_epoch(line.position)
+        self._steps.read_summary(line.position)
         if self._steps.unrelated:
             return
         self._reported = at
         self._record_value(at, values[self.metric])
 
     def advance(self, position: Position, *, at: float, now: float) -> None:
-        """Read a step without a new measure; the times are as in `read_line`."""
+        """Read a step without a new measure; for the times see `read_line`."""
         stated = min(at, now)
         self.at = at = self._in_order(stated, now)
         self._go_to(position, at, timely=at == stated)
@@ -303,11 +303,11 @@ class Course:
         )
 
     def restart_rate(self, at: float) -> None:
-        """Compute the rate only from this time on, since which the job has another size."""
-        self._paced_from = at
+        """Compute the rate only from this time on, because the size of the job changed."""
+        self._rate_from = at
 
-    def resumed(self, *, since: float, after: float) -> float | None:
-        """Return the end of the longest silence between steps, or None without a silence.
+    def resumed_at(self, *, since: float, after: float) -> float | None:
+        """Return the end of the longest silence between steps, in epoch seconds, or None.
 
         A silence counts if it began at `since` or later and ended after `after`, in epoch seconds.
         """
@@ -318,7 +318,7 @@ class Course:
     def _go_to(
         self, position: Position, at: float, *, timely: bool, evaluation: bool = False
     ) -> None:
-        """Move to the step of a line, and record the pace if the time of the line is `timely`."""
+        """Go to the step of a line; `timely`: whether its time is reliable enough for the rate."""
         restarts, before = self._steps.restarts, self._steps.last
         step = self._steps.step_at(position, evaluation=evaluation)
         recounted = before and step and before.coarse != step.coarse
@@ -330,10 +330,10 @@ class Course:
             self._record_pace(at, step.number)
 
     def _order(self, name: str) -> tuple[bool, tuple[int, int]]:
-        """Return the order of a measure; a rare measure is last, except a reward."""
+        """Return the sort key of a measure; a rare measure is last, unless it is a reward."""
         lines = Counter(name for name, _ in self._recent if not is_eval(name))
         rank = order(name)
-        often = _OFTEN[rank[0] > WHOLE] * lines[name] >= max(lines.values(), default=0)
+        often = _RARE[rank[0] > WHOLE] * lines[name] >= max(lines.values(), default=0)
         return rank[0] > 0 and not often, rank
 
     def _varies(self, name: str) -> bool:
@@ -342,7 +342,7 @@ class Course:
         return sum(not math.isnan(value) for value in values) >= _VALUES
 
     def _follow(self, name: str) -> None:
-        """Follow another measure; its lines may count other steps."""
+        """Follow a different measure; its lines may count different steps."""
         self.metric, self._value, self.diverged_since = name, None, None
         self.windows = Windows(self.windows.seconds)
         self._steps.count_anew()
@@ -352,7 +352,7 @@ class Course:
         """Return the time of a line, but never a time before the previous line.
 
         If a clock went back, the duration of the steps is unknown, so the rate is computed anew. If
-        it went back by more than an interval, the new time counts.
+        it went back by more than an interval, the new time is accepted.
         """
         back = 0.0 if self.at is None else self.at - at
         if back > _DISORDER:
@@ -368,12 +368,12 @@ class Course:
             self.diverged_since = at if self.diverged_since is None else self.diverged_since
             return
         self.diverged_since = None
-        if abs(value) <= _LARGEST:
+        if abs(value) <= _LARGEST_VALUE:
             self._value = value
             self.windows.add(at, value)
 
     def _record_pace(self, at: float, step: int) -> None:
-        """Add a pair; the last pair is dropped if it has the same time or a near predecessor."""
+        """Add a pair; it replaces the last pair at the same time, or soon after the pair before."""
         pace, apart = self._pace, self.windows.seconds / 10
         same = bool(pace) and pace[-1][0] == at
         if same or (len(pace) > 1 and pace[-1][0] - pace[-2][0] < apart):
@@ -381,7 +381,7 @@ class Course:
         pace.append((at, step))
 
     def _rate(self) -> float | None:
-        paces = [pace for pace in self._pace if pace[0] >= self._paced_from]
+        paces = [pace for pace in self._pace if pace[0] >= self._rate_from]
         if len(paces) < 2:
             return None
         (begin, first), (end, last) = paces[0], paces[-1]
@@ -390,5 +390,5 @@ class Course:
 
 def _names_a_step(position: Position) -> bool:
     """Return whether a line without a measure is surely of a training, not `Step 2/3: install`."""
-    many = position.steps is None or position.steps >= _MANY
+    many = position.steps is None or position.steps >= _FEWEST_STEPS
     return not position.bar and (position.epoch is not None or (position.named and many))

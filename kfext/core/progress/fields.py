@@ -1,7 +1,7 @@
-"""The text of a line: its visible state on a terminal, its numbers as fields, and its phases.
+"""The text of a line: what a terminal shows of it, its numbers as fields, and its phases.
 
-`Epoch [3/10], loss: 0.5` has two fields. A field is read from the text between two numbers, and at
-most _MOST numbers are read. The names for the row of a table are in a line above it.
+`Epoch [3/10], loss: 0.5` has two fields. The name of a field is in the text before its number, and
+at most _MOST_FIELDS are read. The names for the row of a table are in a line above it.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kfext.core.progress.vocabulary import Role, meaning
 
 LONGEST_LINE = 4096
-"""The characters of a line that are read; a progress line has a few hundred."""
+"""At most so many characters of a line are read; a progress line has a few hundred."""
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)?|[@-Z\\-_])"
 )
@@ -23,7 +23,7 @@ _CONTROLS = re.compile(r"[\x00-\x07\x0b-\x1f\x7f]")
 
 
 def visible(line: str) -> str:
-    """Return the last state of a line, without escapes and control characters."""
+    """Return what a terminal shows last of a line, without escapes and control characters."""
     return next(states(line), "")
 
 
@@ -39,17 +39,17 @@ def states(line: str) -> Iterator[str]:
             yield plain
 
 
-_TURNED = re.compile(
+_NUMBER_FIRST = re.compile(
     r"(?<![\w./])第? ?(\d{1,9}(?: ?/ ?\d{1,9})?)"
     r"(?: ?个?(轮次?|步|批次?|エポック|ステップ|에폭|스텝)|(epoch|step|iter)(?=[:\s,\]]))"
 )
 _COMMA = re.compile(r"(?<=[=: ])(0|[1-9]\d{0,4}(?!,\d{3}(?!\d))),(\d{1,8})(?=[\s;|)\]%]|,\s|$)")
 
 
-def spoken(line: str) -> str:
-    """Return a line with `epoch 3` for `3epoch`, and decimal points for decimal commas."""
+def normalise(line: str) -> str:
+    """Return a line with `epoch 3` instead of `3epoch`, and with points for decimal commas."""
     if not line.isascii() or "epoch" in line:
-        line = _TURNED.sub(lambda match: f" {match[2] or match[3]} {match[1]} ", line)
+        line = _NUMBER_FIRST.sub(lambda match: f" {match[2] or match[3]} {match[1]} ", line)
     return _COMMA.sub(r"\1.\2", line) if "," in line else line
 
 
@@ -66,18 +66,18 @@ _CLOCK = (
 )
 _FIELDS = re.compile(
     rf"(?=[-+.\dnNiI])(?<![\w.@/])(?<!\w-)(?<!\.\d:)(?<!\.\d\d:)(?:(?P<clock>{_CLOCK})|(?P<text>{_NUMBER})"
-    rf"(?:\ {{0,12}}(?:/|of|out\ of|von|de|sur|z|из)\ {{0,12}}(?P<of>{_NUMBER}))?)"
+    rf"(?:\ {{0,12}}(?:/|of|out\ of|von|de|sur|z|из)\ {{0,12}}(?P<total>{_NUMBER}))?)"
 )
-"""A number and its end; or a time and absl's source location, which have numbers like positions.
+"""A number and its end; or a time or absl's source location, to skip the numbers in them.
 
-The end of `0.5:0.95` is not matched."""
+The second number of `0.5:0.95` is not matched."""
 _BACKWARDS = re.compile(r"[\w@./'-]{1,41}(?: [\w@./'-]{1,41}){0,2}")
-"""Up to three words of a name. A gap of more than a space, or a tab, separates two columns."""
+"""Up to three words of a name, reversed. Two spaces or a tab separate two columns."""
 _REMARK = re.compile(r"(?:\([\w ]{1,20}\)|\[[\w -]{1,20}\])$")
 _CALLED = re.compile(r"(?:[:=] ?[A-Za-z][\w.]{1,20}| tensor)$")
 """The text before the number in `loss: tensor(0.5)`."""
 _CODE = re.compile(r"\d{3}|\d/")
-"""A part that only the last word of a name may have: `E012 B050/900 loss`."""
+"""A code, which ends the search for more words of a name: `E012 B050/900 loss`."""
 _VERB = re.compile(r" (?:is|was|of)$")
 _QUOTES = frozenset("\"'")
 _OPENING, _BEFORE, _BETWEEN = frozenset("([{<"), " \t([{<#", " \t)]}>,:|-"
@@ -87,27 +87,28 @@ _COUNTED = re.compile(r" ?([A-Za-z]{2,12})(?![\w/=:])")
 _ELAPSED = re.compile(r" ?\[\d\d:\d\d(?::\d\d)?<")
 _RATE = re.compile(r"(?<![A-Za-z])(?:([A-Za-z]{1,12})/s|m?s/([A-Za-z]{1,12}))\b")
 _LONGEST_GAP, _LONGEST_WORD, _LONGEST_RATE = 100, 40, 60
-_MOST = 96
+_MOST_FIELDS = 96
 
 
 class Field(NamedTuple):
-    """A number of a line.
+    """A number in a line, with the text around it.
 
-    `name`: the words before it, without a remark in brackets after them; empty without a name.
-    `text`, `of`: the number and its end as printed, without separators of thousands; `of` is empty
-        if no end follows after a slash.
+    `name`: the words before it, without a remark in brackets after them; empty if there are none.
+    `text`, `end`: the number, and its end after a slash, as printed, without separators of
+        thousands; `end` is empty if no slash follows.
     `sign`: the sign between name and number: `:`, `=`, `|`, or nothing.
-    `opened`, `quoted`, `first`, `joined`: whether the text directly before it is a bracket, is a
-        quotation mark, has only a clock or a bar, and has only brackets since the previous field.
+    `opened`, `quoted`: whether a bracket, or a quotation mark, is directly before it.
+    `first`: whether only a clock or a bar is before it in the line.
+    `joined`: whether only brackets are between the previous field and it.
     `after`: the character after it, or a colon and a tab.
-    `bar`: whether it is the count of a progress bar. `unit`: the unit of a bar or a fraction, if
-        shown: `it` of 1.5s/it, `Steps` of 3/10 Steps.
+    `bar`: whether it is the count of a progress bar.
+    `unit`: the unit of a bar or a fraction, if shown: `it` of 1.5s/it, `Steps` of 3/10 Steps.
     `at`: its position in the line, in characters.
     """
 
     name: str
     text: str
-    of: str = ""
+    end: str = ""
     sign: str = ""
     opened: bool = False
     quoted: bool = False
@@ -120,14 +121,14 @@ class Field(NamedTuple):
 
 
 def fields(line: str) -> list[Field]:
-    """Return the numbers of a line in their order. A bar has the name that is before it.
+    """Return the numbers of a line in order. The count of a bar has the name before the bar.
 
-    If a bar is drawn again on the same line, the result has the last numbers.
+    If a bar is drawn again on the same line, only its last drawing counts.
     """
     numbers: list[Field] = []
     end, title, joined, begins = 0, None, False, True
     drawn, ahead = None, 0
-    for match in deque(_FIELDS.finditer(line), maxlen=_MOST):
+    for match in deque(_FIELDS.finditer(line), maxlen=_MOST_FIELDS):
         start, before = match.start(), end
         end = match.end()
         gap = line[max(before, start - _LONGEST_GAP) : start]
@@ -141,14 +142,14 @@ def fields(line: str) -> list[Field]:
         field = _field(line, match, gap, begins=begins)
         begins = begins and field is not None and field.after == "%" and not field.name
         if field is not None:
-            barred = bool(field.of) and (title is not None or bool(_ELAPSED.match(line, end)))
+            barred = bool(field.end) and (title is not None or bool(_ELAPSED.match(line, end)))
             if barred:
                 name = field.name if title is None else title
                 field = _bar(field, name, joined, line[end : end + _LONGEST_RATE])
-            if barred or (field.of and field.after == "["):
+            if barred or (field.end and field.after == "["):
                 if drawn is None:
-                    drawn, ahead = (field.name, field.of), len(numbers)
-                elif drawn == (field.name, field.of):
+                    drawn, ahead = (field.name, field.end), len(numbers)
+                elif drawn == (field.name, field.end):
                     numbers = numbers[len(numbers) - ahead :]
                     field = field._replace(first=field.first or not numbers)
             numbers.append(field)
@@ -157,25 +158,25 @@ def fields(line: str) -> list[Field]:
 
 
 def _field(line: str, match: re.Match[str], gap: str, *, begins: bool) -> Field | None:
-    """Return a number with the text around it, or None for possibly two numbers: `[1,200]`."""
-    text, of, end = match["text"], match["of"] or "", match.end()
+    """Return a number with the text around it, or None for text like `[1,200]`: perhaps two."""
+    text, total, end = match["text"], match["total"] or "", match.end()
     quoted = gap[-1:] in _QUOTES
     bare = (gap[:-1] if quoted else gap).rstrip(_BEFORE)
     stripped = gap[len(bare) :]
     opened = not _OPENING.isdisjoint(stripped)
-    if "," in text or "," in of:
-        if opened and not of:
+    if "," in text or "," in total:
+        if opened and not total:
             return None
-        text, of = text.replace(",", ""), of.replace(",", "")
+        text, total = text.replace(",", ""), total.replace(",", "")
     if stripped[:1] == "(" and (called := _CALLED.search(bare)):
         bare = bare[: called.start() + 1].rstrip()
     name, sign = name_of(bare)
     last = bare[-1:]
-    counted = _COUNTED.match(line, end) if of else None
+    counted = _COUNTED.match(line, end) if total else None
     return Field(
         name,
         text,
-        of,
+        total,
         sign,
         opened,
         quoted,
@@ -192,7 +193,7 @@ def _bar(field: Field, title: str, joined: bool, after: str) -> Field:
     rate = _RATE.search(after)
     unit = (rate[1] or rate[2]) if rate else ""
     return Field(
-        title, field.text, field.of, joined=joined, first=True, bar=True, unit=unit, at=field.at
+        title, field.text, field.end, joined=joined, first=True, bar=True, unit=unit, at=field.at
     )
 
 
@@ -233,11 +234,11 @@ class Table:
     def __init__(self) -> None:
         self._names: list[str] = []
 
-    def named(self, raw: str) -> str:
-        """Return a row with the name of each number before it, and any other line unchanged.
+    def label(self, raw: str) -> str:
+        """Return a row with its column's name before each number, and any other line unchanged.
 
-        A row has only numbers, since a row with its own name is not about the whole training. The
-        text after the row, such as a bar, stays there.
+        A row must have only numbers: a row with its own name is not about the whole training. Text
+        after the row, such as a bar, stays there.
         """
         names = self._names
         line = visible(raw)
@@ -277,7 +278,7 @@ _PHASE = re.compile(
     rf"(?<![\w./@-])(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))(?![\w/-]|\.\w)"
     r"(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin|on|took)\b"
     r"|(?:dataloader|epoch|batch|iter|step|num_timesteps)\b))"
-    rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<of>{_EVALUATION})\b"
+    rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<split>{_EVALUATION})\b"
     r"|saving dict for\b"
 )
 """A word for the phase of its line, or of the text after it: `DEV : loss 0.9`, `[valid] ...`."""
@@ -294,8 +295,8 @@ _LONGEST_PREFIX = 100
 _MOST_MARKS = 16
 
 
-def of_rank(line: str) -> tuple[str, int | None]:
-    """Return a line without a prefix that names the process, and the rank of that process."""
+def split_rank(line: str) -> tuple[str, int | None]:
+    """Return a line without a prefix that names its process, and the rank of its process."""
     head = line[:_LONGEST_PREFIX].lower()
     if not ("rank" in head or "<std" in head or "[default" in head):
         return line, None
@@ -307,28 +308,28 @@ def of_rank(line: str) -> tuple[str, int | None]:
 
 
 Mark = tuple[int, str]
-"""The position at which a phase begins, and its word for an evaluation, empty for a training."""
+"""Where in the line a phase begins, and the word for an evaluation, empty for a training."""
 
 
 def marks_of(line: str) -> list[Mark]:
-    """Return the marks of a line in their order."""
+    """Return the marks of a line in order."""
     lower = line.lower()
     if not any(hint in lower for hint in _HINTS):
         return []
     marks = []
     for match in islice(_PHASE.finditer(lower), _MOST_MARKS):
         begin, end = match.span()
-        if match["of"]:
-            marks.append((0, match["of"]))
+        if match["split"]:
+            marks.append((0, match["split"]))
         elif _BEFORE_PHASE.search(lower[max(0, begin - 9) : begin]):
             marks.append((end, "" if match["trains"] else line[begin:end]))
     return marks
 
 
 def phases_of(numbers: Sequence[Field], marks: Sequence[Mark]) -> list[str]:
-    """Return for each field the word that makes it a part of an evaluation, or an empty text.
+    """Return for each field the word that makes it part of an evaluation, or an empty string.
 
-    The word is before the field, or after all fields if no word is before any of them.
+    The word is before the field; or after all fields, if none is before any of them.
     """
     if not marks or not numbers:
         return [""] * len(numbers)

@@ -1,7 +1,7 @@
 """Whether a job is alive: a counter in its log has moved.
 
-A counter is a step, a part of a whole (`40/100`), a percentage or an epoch: of the training, of an
-evaluation, or of any other activity. Times, sizes and the load of a machine are not counters, so a
+A counter is a step, a fraction (`40/100`), a percentage or an epoch, of the training, an
+evaluation, or any other activity. Times, sizes and the load of a machine are not counters, so a
 job that hangs and still prints them is not alive. Neither is a job that repeats a line, whatever
 the timestamp of the line.
 """
@@ -39,23 +39,23 @@ _SAVED = re.compile(r"checkpoint|ckpt|model|state|weights|snapshot", re.IGNORECA
 """A line that matches both announces a save: `Saving model checkpoint to out/500`."""
 _WORD = re.compile(r"\b[^\W\d]\w{0,40}")
 _MOST_COUNTERS, _MOST_WORDS = 8, 6
-_REMEMBERED = 64
-"""The kinds of lines, by the words before the first counter, with a stored last line: several ranks
-may print, and a short epoch soon repeats the counters of the last epoch."""
+_MOST_KINDS = 64
+"""The most kinds of lines with stored counters: several ranks may print, and a short epoch soon
+repeats the counters of the last epoch. The words before the first counter are the kind."""
 
 
 class Life:
-    """Follows the counters of a log; `saving` is true from an announced save to the next move."""
+    """Follows the counters of a log. `saving`: no counter has moved since a save was announced."""
 
     def __init__(self) -> None:
         self.saving = False
-        self._last: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._last: dict[tuple[str, ...], tuple[str, ...]] = {}  # counters by kind of line
 
     def read_line(self, text: str, line: Line | None) -> bool:
         """Read a line, in the order printed; return whether a counter in it has moved.
 
-        `line`: the content of `text` about the training. Its measures count too: an epoch that is
-        printed as 0.4 may have many steps.
+        `line`: what `text` says about the training. Its measures count too, because an epoch that
+            is printed as 0.4 may have many steps.
         """
         shown = visible(text)
         matches = (match for match in _COUNTER.finditer(shown) if match[1])
@@ -67,13 +67,13 @@ class Life:
             values += tuple(f"{name} {value}" for name, value in pairs if value is not None)
         words = _WORD.finditer(shown, 0, counters[0].start() if counters else len(shown))
         kind = tuple(word[0] for word in islice(words, _MOST_WORDS))
-        # The words may have an identifier that is new in each line.
+        # The words may include an identifier that is new in each line.
         known = (self._last[kind],) if kind in self._last else self._last.values()
         moved = bool(values) and values not in known
         if moved:
             self._last.pop(kind, None)
             self._last[kind] = values
-            if len(self._last) > _REMEMBERED:
+            if len(self._last) > _MOST_KINDS:
                 del self._last[next(iter(self._last))]
             self.saving = False
         self.saving |= bool(_SAVES.search(shown) and _SAVED.search(shown))

@@ -1,9 +1,9 @@
 """Read one line of a training log: its measures, such as the loss, and its position.
 
-The code knows no framework by name. A line has a measure if a number is beside the name of a
+The code knows no framework by name. A line has a measure if a number stands beside the name of a
 measure. Its position is in names (`epoch: 3`, `step 10/100`), in brackets (`[3/10][ 40/196]`) or in
 a progress bar. A line seldom shows whether a step counts over the run or within an epoch, so a
-`Position` has None for every fact that the line does not show.
+`Position` has None in each field that the line does not show.
 """
 
 import re
@@ -26,7 +26,7 @@ _STORED = re.compile(r"checkpoint|\b(?:load|restor|resum|sav|continu)(?:e|ed|ing
 _TRAINING = {"train", "training", "fitting", "progress", "learning", "optimizing"}
 """Words of the title of a bar that counts the steps of a training."""
 _PARTS = {"micro", "layer", "region", "block", "head", "branch"}
-"""Words for a part of a model; the number after the word names the part: `Region 82`."""
+"""Words for a part of a model; the number after the word identifies the part: `Region 82`."""
 _OF_BARS = {Role.BATCH, Role.EPOCH}
 _OF_FRACTIONS = _OF_BARS | {Role.STEP, Role.STEPS}
 _STEP = Meaning(Role.STEP)
@@ -35,7 +35,7 @@ _MOST_MEASURES = 16
 _MOST_GUESSES = 4
 _UNIT = re.compile(r"%| ?(?:[A-Za-z]{1,9}/[A-Za-z]|(?:[mu]?s|sec|min|[KMGT]i?B|W|C)\b)")
 _MOST_STATES = 8
-"""The earlier states of a line, overwritten by a bar, that are searched for a step."""
+"""At most so many overwritten states of a line are searched for a step."""
 _NOWHERE = Position()
 
 
@@ -44,7 +44,7 @@ class Line:
     """The content of a line.
 
     `measures`: pairs of name and number, in the order printed.
-    `guessed`: whether the names are unknown, so that many lines must show that they are measures.
+    `guessed`: whether the names are unknown, so that only many lines show that they are measures.
     `evaluation`: whether the line announces an evaluation, so that the next lines may belong to it.
     `rank`: the rank of the process that printed the line, or None.
     """
@@ -57,12 +57,12 @@ class Line:
 
 
 def read_line(raw: str, expression: str = "") -> Line | None:
-    """Return the content of a line about a training, by the user's expression if any, or None."""
+    """Return what a line says about a training, or None; `expression`: the user's, if any."""
     if expression:
         return read_matched(raw, expression)
     seen = states(raw)
-    line, rank = texts.of_rank(next(seen, ""))
-    line = texts.spoken(line)
+    line, rank = texts.split_rank(next(seen, ""))
+    line = texts.normalise(line)
     numbers, marks = texts.fields(line), texts.marks_of(line)
     if not numbers and not marks:
         return None
@@ -100,7 +100,7 @@ _Named = tuple[Field, Meaning | None]
 def _meaning_of(field: Field) -> Meaning | None:
     """Return the meaning of a field's name, or else of its unit: `12/90 Steps`, `1.5s/epoch`."""
     named = meaning(field.name)
-    if named is None and field.of and field.unit and (counted := meaning(field.unit)):
+    if named is None and field.end and field.unit and (counted := meaning(field.unit)):
         units = _OF_BARS if field.bar else _OF_FRACTIONS
         return counted if counted.role in units else None
     return named
@@ -136,15 +136,15 @@ def _is_of_part(named: Sequence[_Named]) -> bool:
 
 
 def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[str, float]]:
-    """Yield each measure with its value.
+    """Yield the name and the value of each measure.
 
-    After `Test Instance Accuracy: 0.4`, `Class Accuracy: 0.3` belongs to the evaluation too.
+    After `Test Instance Accuracy: 0.4`, `Class Accuracy: 0.3` is of the evaluation too.
     """
     seen: set[str] = set()
     evaluated = ""
     for (field, known), phase in zip(named, phases, strict=True):
         if known is None or known.role is not Role.MEASURE:
-            seen = set() if known or field.of else seen  # the next fields are of a later step
+            seen = set() if known or field.end else seen  # the next fields are of a later step
             continue
         head, _, last = field.name.removesuffix(" mean").rpartition(" ")
         if not field.sign and head and better(last) is None:
@@ -159,14 +159,14 @@ def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[
         name = f"{prefix} {field.name}" if prefix and not known.evaluation else field.name
         if name not in seen:
             seen.add(name)
-            whole = _counts(field) and _count(field.of)  # `10.5/9.0` is no fraction
+            whole = _counts(field) and _count(field.end)  # `10.5/9.0` is no fraction
             yield name, float(field.text) / (whole or 1)
 
 
 def _guesses(line: str, named: Iterable[_Named]) -> Iterable[tuple[str, float]]:
     """Yield numbers that may be measures: decimal fractions with an unknown name and no unit."""
     for field, known in named:
-        if known or field.of or field.text.lstrip("+-").isdecimal():
+        if known or field.end or field.text.lstrip("+-").isdecimal():
             continue
         if may_measure(field.name.rpartition(" ")[2]) and not _UNIT.match(
             line, field.at + len(field.text)
@@ -175,7 +175,7 @@ def _guesses(line: str, named: Iterable[_Named]) -> Iterable[tuple[str, float]]:
 
 
 def _overwritten(position: Position, before: Iterable[str]) -> Position:
-    """Return a position with the step of the bar that the line has overwritten, if any."""
+    """Add the step of the bar that the line has overwritten, if any, to a position."""
     for state in islice(before, _MOST_STATES):
         bar = _position(
             [(field, _meaning_of(field)) for field in texts.fields(state)], measured=False
@@ -194,7 +194,7 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
         if named_role is not Role.MEASURE and (role := _role(field, named_role, measured)):
             roles.setdefault(role, field)
     if outer := roles.get(Role.OUTER):
-        return Position(anew=True, epoch=_epoch(outer, over=False), epochs=_count(outer.of))
+        return Position(anew=True, epoch=_epoch(outer, over=False), epochs=_count(outer.end))
     numbers = [field for field, _ in named]
     epoch, first = roles.get(Role.EPOCH), None
     step, whole = _named(roles)
@@ -202,9 +202,9 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
         epoch, step, first = _pair(numbers)
         whole = None if step is None or step.after == "|" else False
     bar = next((field for field in numbers if field.bar), None)
-    if step and bar and not step.of and epoch is None:
-        step = step._replace(of=bar.of)
-    elif step and bar and step.of and bar.of != step.of and numbers[numbers.index(bar) - 1] is step:
+    if step and bar and not step.end and epoch is None:
+        step = step._replace(end=bar.end)
+    elif step and bar and step.end not in {"", bar.end} and numbers[numbers.index(bar) - 1] is step:
         epoch, step, whole = step, bar, False  # `Episode [3/20]: 10%|# | 5/50`
     elif step is None:
         step, whole = _unnamed(numbers, epoch, measured=measured)
@@ -213,9 +213,9 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
     if epoch is not None and first is None and not _may_begin_at_zero(epoch, step):
         first = 1
     steps, whole = _end(roles, step, whole)
-    if step and step.of and whole is None and epoch is None and _is_within(step, numbers):
+    if step and step.end and whole is None and epoch is None and _is_within(step, numbers):
         whole, ahead = False, numbers[numbers.index(step) - 1]
-        epoch = ahead if ahead.first and ahead.opened and ahead.of and not ahead.name else None
+        epoch = ahead if ahead.first and ahead.opened and ahead.end and not ahead.name else None
     # After a bar of epochs the next lines belong to the next epoch.
     over = epoch is not None and epoch.bar and not measured
     doubtful = roles.get(Role.END) if step is None and epoch is None and measured else None
@@ -225,9 +225,9 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
         steps=steps,
         whole=whole,
         epoch=_epoch(epoch, over=over),
-        epochs=_count((epoch and epoch.of) or (epochs and epochs.text)),
+        epochs=_count((epoch and epoch.end) or (epochs and epochs.text)),
         first=first,
-        parts=bool(epoch and not epoch.of and (epoch.quoted or not epoch.text.isdecimal())),
+        parts=bool(epoch and not epoch.end and (epoch.quoted or not epoch.text.isdecimal())),
         bar=bool(step.bar if step else measured and epoch and epoch.bar),
         named=bool(step and (step.name or step.joined)),
         doubt=doubtful is not None or _is_doubtful(roles, step),
@@ -238,9 +238,9 @@ def _role(field: Field, role: Role, measured: bool) -> Role | None:
     """Return the role of a count, or None for a setting such as `batch: 8` without a measure."""
     if field.after == "%" or (role is not Role.EPOCH and _count(field.text) is None):
         return None
-    if role is Role.OUTER and field.sign and not field.of and _last_word(field) != "fold":
+    if role is Role.OUTER and field.sign and not field.end and _last_word(field) != "fold":
         return None  # `stage=0 layers=19`, `/job:worker/task:0`
-    if field.of:
+    if field.end:
         counted = {Role.STEPS: Role.STEP, Role.EPOCHS: Role.EPOCH, Role.LAST: Role.RUN_STEP}
         return counted.get(role, role)
     return role if measured or role not in {Role.STEPS, Role.BATCH} else None
@@ -267,8 +267,9 @@ def _pair(numbers: Sequence[Field]) -> tuple[Field | None, Field | None, int | N
         if not (step.joined and (step.opened or epoch.after in {",", "|"})) or step.name:
             continue
         phase = _last_word(epoch) in _TRAINING
-        if step.of and _counts(step) and (phase or (epoch.opened and epoch.of and not epoch.name)):
-            return epoch, step, 0 if epoch.of or not epoch.opened else None
+        alone = epoch.opened and epoch.end and not epoch.name
+        if step.end and _counts(step) and (phase or alone):
+            return epoch, step, 0 if epoch.end or not epoch.opened else None
         ends = epoch.after + step.after
         if epoch.first and ends == (",]" if epoch.opened else "||"):
             return (epoch, step, 1) if _counts(epoch) and _counts(step) else (None, None, None)
@@ -285,7 +286,7 @@ def _unnamed(
     fractions = [
         field
         for field in numbers
-        if field.of and field is not epoch and field.text.isdecimal() and field.of.strip("0.")
+        if field.end and field is not epoch and field.text.isdecimal() and field.end.strip("0.")
     ]
     for field in fractions:
         if epoch is not None and field.joined and not field.name and field.at > epoch.at:
@@ -305,10 +306,10 @@ def _unnamed(
 
 
 def _of_epochs(epoch: Field, step: Field, *, measured: bool) -> Field | None:
-    """Return the field of the epochs if the step counts epochs: `Epoch 5 (18/200)`, or its bar."""
-    if step.joined and step.after == ")" and not (measured or epoch.of):
+    """Return the field of the epochs if `step` counts them: `Epoch 5 (18/200)`, or a bar."""
+    if step.joined and step.after == ")" and not (measured or epoch.end):
         return step
-    return epoch if step.bar and epoch.of and epoch.of == step.of else None
+    return epoch if step.bar and epoch.end and epoch.end == step.end else None
 
 
 def _is_of_training(bar: Field) -> bool:
@@ -323,7 +324,7 @@ def _may_begin_at_zero(epoch: Field, step: Field | None) -> bool:
     These forms are `Epoch: [2][ 10/100]` and `Epoch 2: 45%|##  | 10/20`.
     """
     bar = step is not None and step.bar and step.joined
-    return (bar and not epoch.of) or (epoch.opened and epoch.sign == ":")
+    return (bar and not epoch.end) or (epoch.opened and epoch.sign == ":")
 
 
 def _end(
@@ -333,8 +334,8 @@ def _end(
     if step is None:
         last = roles.get(Role.LAST)
         return _count(last.text) if last and last.sign else None, whole
-    if step.of:
-        return _count(step.of), whole
+    if step.end:
+        return _count(step.end), whole
     for role in (Role.LAST, Role.END, Role.STEPS):
         if role in roles and roles[role] is not step:
             return _count(roles[role].text), True
@@ -344,14 +345,14 @@ def _end(
 
 
 def _is_within(step: Field, numbers: Iterable[Field]) -> bool:
-    """Return whether a fraction is before a step, which may count within it: `[3/9] 5/90`."""
-    return any(field.of not in {"", step.of} and field.at < step.at for field in numbers)
+    """Return whether a fraction before the step may contain it: `[3/9] 5/90`."""
+    return any(field.end not in {"", step.end} and field.at < step.at for field in numbers)
 
 
 def _is_doubtful(roles: Mapping[Role, Field], step: Field | None) -> bool:
-    """Return whether the name of the end may stand for the steps so far."""
+    """Return whether the field named as the end may be the number of steps so far."""
     ends = roles.get(Role.LAST), roles.get(Role.END) or roles.get(Role.STEPS)
-    return bool(step and not step.of and not ends[0] and ends[1] not in {None, step})
+    return bool(step and not step.end and not ends[0] and ends[1] not in {None, step})
 
 
 def _last_word(field: Field) -> str:
@@ -363,7 +364,7 @@ def _counts(field: Field) -> bool:
 
 
 def _is_number(field: Field) -> bool:
-    return not field.sign and not field.of and not field.opened and _counts(field)
+    return not field.sign and not field.end and not field.opened and _counts(field)
 
 
 def _count(text: str | None) -> int | None:
@@ -385,9 +386,9 @@ _MOST_DIGITS = 15
 
 
 def read_matched(raw: str, expression: str) -> Line | None:
-    """Return the measure and position that a user's expression matches, or None without a number.
+    """Return the measure and position that a user's expression matches, or None.
 
-    Its groups: `value`; `name`, by default the word before the value; `step` and `total`.
+    Its groups are `value`, `name` (by default the word before the value), `step` and `total`.
     """
     line = next(states(raw), "")
     pattern = compiled(expression)

@@ -1,8 +1,8 @@
 """The posts of a job's program about its progress, and their form in the job's TrainingPlan.
 
 A program posts the last values of all its measures, so most values of a post are as old as the
-program's last line. Values are new measurements only if any value of their group changed: windows
-of repeated values would look like the end of growth.
+program's last line. A value counts as a new measurement only if a value of its group changed:
+windows of repeated values would look like the end of growth.
 
 Kubeflow Trainer defines the wire format. Source: kubeflow/trainer KEP-2779; huggingface
 transformers, integration_utils.py KubeflowCallback.
@@ -21,25 +21,24 @@ from kfext.model.timestamps import timestamp, written_time
 from kfext.model.tolerant import mapping, sequence, text
 
 MOST_POSTS = 16
-"""The most posts per write, the newest: a callback posts every 5 s at most."""
+"""The most posts in a write, which has the newest: a callback posts at most every 5 s."""
 MOST_METRICS = 64
 _MOST_MEASURES = 8
-_LONGEST = 64
+_LONGEST_PAIR = 64
 """The most characters of a name and its value together."""
 _STEP = {Role.RUN_STEP, Role.STEP}
 _TOTAL = {Role.END, Role.LAST}
 _WHOLE = 100
-"""The total of a program that has posted no step: a percentage counts as a step of 100."""
-_LEAST, _ROUNDED = 5, 1.5
-"""The least percentage that shows a total, and the largest difference of percentages with the same
-total."""
+"""The total for a program that has posted no step: its percentage counts as the step of 100."""
+_LEAST_PERCENTAGE, _ROUNDING = 5, 1.5
+"""A lower percentage shows no total. Percentages of the same total differ by up to the rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
     """The content of a post: its time in epoch seconds, its position, and its new measures.
 
-    `step` of `total`: over the run, or None. `measures`: pairs of name and number.
+    `step`, `total`: the step and the steps of the whole run, or None. `measures`: name and number.
     """
 
     at: float
@@ -55,7 +54,7 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """The newest posts of a pod in the order of time; `pod` is its uid."""
+    """The newest posts of a pod, oldest first. `pod`: its uid."""
 
     pod: str
     posts: tuple[Post, ...]
@@ -66,19 +65,19 @@ class PodPosts:
 
     def __init__(self) -> None:
         self.posts: deque[Post] = deque(maxlen=MOST_POSTS)
-        self._metrics: Mapping[str, str] = {}
-        self._total: int | None = None
-        self._likely: int | None = None
-        self._first: tuple[float, int] | None = None
-        self._stepped = False
+        self._metrics: Mapping[str, str] = {}  # of the last post
+        self._total: int | None = None  # stated by name
+        self._likely: int | None = None  # computed from a percentage
+        self._first: tuple[float, int] | None = None  # such a total, and its percentage
+        self._stepped = False  # whether a post had a step
         self._status_at = 0.0
 
     def read_post(self, metrics: Mapping[str, str], *, percentage: int | None, at: float) -> None:
         """Read a post: its metrics by name, and the percentage of the training that is done.
 
-        Long names and values, and metrics beyond the first MOST_METRICS, do not count.
+        Metrics with long names or values, and metrics beyond the first MOST_METRICS, are ignored.
         """
-        fits = ((key, value) for key, value in metrics.items() if len(key + value) <= _LONGEST)
+        fits = ((key, value) for key, value in metrics.items() if len(key + value) <= _LONGEST_PAIR)
         metrics = dict(islice(fits, MOST_METRICS))
         step, total = _count(metrics, _STEP), _count(metrics, _TOTAL)
         self._total = total or self._total
@@ -87,17 +86,17 @@ class PodPosts:
         if step is None and percentage and (self._total or not self._stepped):
             total = self._total or _WHOLE
             step = percentage * total // _WHOLE
-        measures = tuple(self._measured(metrics))
+        measures = tuple(self._new_measures(metrics))
         self._metrics = metrics
         if step is not None or measures:
             self.posts.append(Post(at, step, total, measures))
 
     def _likely_total(self, step: int | None, percentage: int) -> int | None:
-        """Return the total by a step and its percentage if it agrees with the first, or None."""
-        if step and percentage >= _LEAST:
+        """Return the total from a step and its percentage if it agrees with the first total."""
+        if step and percentage >= _LEAST_PERCENTAGE:
             total = _WHOLE * step / percentage
             first, at = self._first = self._first or (total, percentage)
-            agrees = abs(total / first - 1) * at <= _ROUNDED
+            agrees = abs(total / first - 1) * at <= _ROUNDING
             self._likely = min(round(total), MOST) if agrees else None
         return self._likely
 
@@ -115,7 +114,7 @@ class PodPosts:
         percentage = _whole(status.get("progressPercentage"))
         self.read_post(metrics, percentage=min(percentage or 0, _WHOLE), at=at)
 
-    def _measured(self, metrics: Mapping[str, str]) -> Iterator[tuple[str, float]]:
+    def _new_measures(self, metrics: Mapping[str, str]) -> Iterator[tuple[str, float]]:
         """Yield the measures of the groups, training and evaluation, in which a value changed."""
         changed = {
             is_eval(name)
@@ -147,13 +146,13 @@ def encode_posted(posted: Posted) -> dict[str, Any]:
 
 
 def decode_posted(raw: object) -> Posted | None:
-    """Return the posts from their JSON, or None without posts. Never raises."""
+    """Return the posts from their JSON, or None for no posts. Never raises."""
     written = mapping(raw)
-    posts = tuple(map(_decoded, sequence(written.get("posts"))[-MOST_POSTS:]))
+    posts = tuple(map(_decode_post, sequence(written.get("posts"))[-MOST_POSTS:]))
     return Posted(text(written.get("pod")), posts) if posts else None
 
 
-def _decoded(raw: object) -> Post:
+def _decode_post(raw: object) -> Post:
     written = mapping(raw)
     stated = map(mapping, sequence(written.get("metrics"))[:_MOST_MEASURES])
     measures = ((text(metric.get("name")), _number(metric.get("value"))) for metric in stated)
@@ -180,7 +179,7 @@ def _count(metrics: Mapping[str, str], roles: set[Role]) -> int | None:
 def _number(value: object) -> float | None:
     written = text(value)
     try:
-        return float(written) if len(written) <= _LONGEST else None
+        return float(written) if len(written) <= _LONGEST_PAIR else None
     except ValueError:
         return None
 

@@ -20,19 +20,19 @@ _DIGITS = 2
 _LONGEST_METRIC = 253
 _LARGEST = sys.float_info.max
 LATE = 1.2
-"""A job needs up to this many times the remaining time by its progress."""
+"""A job may need this many times the remaining time that its progress predicts."""
 _SILENT_SECONDS = 60.0
-"""The seconds of silence beyond that after which the end of a job is unknown."""
+"""If a job is silent for this long beyond that time, its end is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The last report of a job about itself; None stands for a value that it does not report.
 
-    `metric`, `value`: the name of its best measure, and its last value, None for NaN.
+    `metric`, `value`: the name of its best measure, and the last value; None for NaN.
     `step`, `total`, `rate`, `left`: the step, the number of steps, the steps per second, and the
         remaining seconds at that rate.
-    `at`: the epoch seconds at which the job last printed that measure.
+    `at`: when the job last printed that measure, in epoch seconds.
     """
 
     metric: str = ""
@@ -49,23 +49,23 @@ class Progress:
         return bool(self.metric) or self.step is not None
 
     def left_at(self, now: float, *, since: float) -> float | None:
-        """Return the remaining seconds of a job that runs `since` then, or None."""
+        """Return the remaining seconds at `now`; `since`: the last start, both in epoch seconds."""
         if self.left is None or self.overdue(now, since=since):
             return None
         return max(0.0, self.left - self._silent(now, since))
 
     def overdue(self, now: float, *, since: float) -> bool:
-        """Return whether a job has been silent for so long that its remaining time is unknown."""
+        """Return whether the job has been silent for so long that its remaining time is unknown."""
         silent, left = self._silent(now, since), self.left
         return left is not None and silent > LATE * left + _SILENT_SECONDS
 
     def _silent(self, now: float, since: float) -> float:
-        """Return the seconds since a running job last printed."""
+        """Return the seconds since the job last printed or started."""
         return 0.0 if self.at is None else max(0.0, now - max(self.at, since))
 
 
 class GrowthState(StrEnum):
-    """FlowCon's list of a job: it grows, or has not grown for an interval, or for several."""
+    """FlowCon's list of a job: it grows, did not grow in the last interval, or in several."""
 
     NEW = "New"
     WATCHING = "Watching"
@@ -79,9 +79,9 @@ class Reported:
     `growth`: its growth efficiency G in the last interval.
     `state`: its list; None without a metric that is known to improve up or down.
     `cpu`: the cores that its pods use together.
-    `known`: whether the progress is known, and why not, or None before that is decided.
+    `known`: whether the progress is known, and if not, why; or None before that is decided.
     `unmeasured`: why the CPU use is unknown although it could be known, or None.
-    `moves`: MOVES, why the job is stalled, or why that is unknown, or None before a decision.
+    `moves`: MOVES; or why the job is stalled; or why that is unknown; or None before a verdict.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -95,8 +95,8 @@ class Reported:
     def after(self, old: "Reported") -> "Reported":
         """Return this progress; if it has no numbers, with the numbers that were shown before it.
 
-        If nothing is recognised, the old numbers are dropped: they are of another expression. The
-        verdict on a stalled job remains until the next.
+        If nothing is recognised, the old numbers are dropped, because they belong to an earlier
+        expression. The verdict that a job is stalled remains until the next verdict.
         """
         reason = self.known.reason if self.known else ""
         moves = self.moves or stalled(old.moves)
@@ -130,7 +130,7 @@ def _rounded(number: float) -> float:
 
 
 def as_written(reported: Reported) -> Reported | None:
-    """Return a progress as it is read after its write; None means that nothing is known yet."""
+    """Return the progress as it will be read back after a write; None means nothing is known."""
     progress = reported.progress
     written = replace(
         reported,

@@ -19,7 +19,7 @@ MOVES = Verdict("", "")
 
 
 class Rule(NamedTuple):
-    """The bound on the silence of a job: `times` the longest silence, but at least `least`.
+    """The bound on the silence of a job: `times` the longest silence, but at least `least` seconds.
 
     `early`: replaces `least` in the first EARLY_SECONDS after the first step, if the job has
         trained for twice as long as all jobs of its series before. `first`: replaces `least` before
@@ -36,16 +36,16 @@ REPORT, RESTART = Rule(3.0, 900.0, 1800.0, 7200.0), Rule(6.0, 1800.0, 7200.0, ma
 """The bounds for showing a job as stalled and for restarting it, where a false alarm costs work."""
 EARLY_SECONDS = 7200.0
 SETTLED_SECONDS = 120.0
-"""The silence begins so many seconds after a change of the size."""
-_OF_SAVES = 4.0
-"""The factor for an announced save, which may take longer."""
-_OF_FIRST = 0.4
-"""This fraction of the time to a first step counts as a silence: a program may begin anew in its
-pods, and then takes about as long again."""
+"""After a change of the size, the silence begins only after so many seconds."""
+_SAVE_FACTOR = 4.0
+"""The factor on the bound while a save is announced, which may take longer."""
+_FIRST_FRACTION = 0.4
+"""This fraction of the time to the first step counts as a silence: a program may start again inside
+its pods, and then takes about as long again."""
 
 
 class Habits(NamedTuple):
-    """The longest silence, time to a first step, and time after it, of a series, or 0.0."""
+    """The longest silence, time to the first step and time after it in a series; 0.0: unknown."""
 
     silence: float = 0.0
     first: float = 0.0
@@ -53,10 +53,10 @@ class Habits(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """A pod, by uid, with another CPU use than the pods that do the same work.
+    """A pod that differs in its CPU use from the pods that do the same work.
 
-    `words`: the difference, in words. `number`: the number of its last measurement. `times`: the
-        measurements in a row in which it differed.
+    `words`: the difference, in words. `number`: the number of its last measurement. `times`: in how
+        many measurements in a row it differed.
     """
 
     uid: str
@@ -68,14 +68,14 @@ class Suspect(NamedTuple):
 
 @dataclass(slots=True)
 class Start:
-    """The silences of a job since all its pods run, at the times of reads of its log.
+    """The silences of a job since all its pods run; the times are times of reads of its log.
 
-    `began`: the time when all pods ran, or this controller first read the log. `read`: the last
-        read. `moved`: the last read with a moved counter. `alive`: whether there was such a read.
-    `stepped`: the read that showed the first step, or None.
+    `began`: when all pods ran, or this controller first read the log. `read`: the last read.
+    `moved`: the last read that showed a moved counter. `alive`: whether there was such a read.
+    `stepped`: the read that showed the first step, or None before it.
     `longest`: the longest time without a movement, since the first step if it is known.
-    `unread`: whether a read has failed since the last read.
-    `created`: the creation of the newest pod, and `at`: the last movement; in epoch seconds.
+    `unread`: whether a read has failed since the last successful read.
+    `created`, `at`: when the newest pod was created, and the last movement; in epoch seconds.
     `hangs`: whether the silence is so long that the job may be restarted.
     `inherited`: whether an earlier controller showed the silence, from its own evidence.
     `late`: whether the job had run for long before this controller first read its log.
@@ -108,12 +108,12 @@ class Start:
 
     @property
     def silent(self) -> float:
-        """The seconds from the last move of a counter to the last read."""
+        """The seconds from the last movement of a counter to the last read."""
         return self.read - self.moved
 
     @property
     def first(self) -> float:
-        """The time to the first step, 0.0 while unknown."""
+        """The seconds to the first step, or 0.0 while unknown."""
         return 0.0 if self.late or self.stepped is None else self.stepped - self.began
 
     @property
@@ -122,7 +122,7 @@ class Start:
         return self.suspect if self.suspect and self.suspect.times >= _MEASUREMENTS else None
 
     def limit(self, rule: Rule, known: Habits, *, saving: bool) -> float:
-        """Return the longest allowed silence, infinity if the log may never show anything.
+        """Return the most seconds of silence; infinite if the log may never show anything.
 
         `known`: the habits of its series. `saving`: whether a save is announced and not complete.
         """
@@ -131,18 +131,18 @@ class Start:
             return max(rule.times * max(self.longest, known.first), least)
         early = 2 * known.lasted <= self.moved - self.stepped < EARLY_SECONDS
         least = rule.early if early else rule.least
-        again = _OF_FIRST * max(self.first, known.first)
-        limit = max(rule.times * max(self.longest, known.silence, again), least)
-        return limit * _OF_SAVES if saving else limit
+        restart = _FIRST_FRACTION * max(self.first, known.first)
+        limit = max(rule.times * max(self.longest, known.silence, restart), least)
+        return limit * _SAVE_FACTOR if saving else limit
 
 
 _FAR = 0.4
-"""The least difference from the median, as a fraction of it."""
-_FEWEST = 3
-"""The fewest pods with an odd pod: of two pods, either may be odd."""
-_TINY = 0.001
+"""The least difference of an odd pod from the median, as a fraction of the median."""
+_FEWEST_PODS = 3
+"""Among fewer pods, no pod is odd: of two pods, either may be."""
+_TINY = 0.001  # cores; avoids the logarithm of 0
 _MEASUREMENTS = 3
-"""The measurements in a row in which a pod differs before it is named."""
+"""A pod must differ in so many measurements in a row before it is named as the cause."""
 
 
 def stalled(moves: Verdict | None) -> Verdict | None:
@@ -151,8 +151,8 @@ def stalled(moves: Verdict | None) -> Verdict | None:
 
 
 def odd_pod(uses: Mapping[str, float]) -> str | None:
-    """Return the uid of the pod with the most unusual use, in cores, for the same work, or None."""
-    middle = median(uses.values()) if len(uses) >= _FEWEST else math.inf
+    """Return the uid of the pod with the most unusual CPU use, or None; `uses`: cores by uid."""
+    middle = median(uses.values()) if len(uses) >= _FEWEST_PODS else math.inf
     far = [uid for uid, use in uses.items() if abs(use - middle) > _FAR * middle]
     ratios = {uid: abs(math.log((uses[uid] + _TINY) / (middle + _TINY))) for uid in far}
     return max(ratios, key=lambda uid: ratios[uid], default=None)

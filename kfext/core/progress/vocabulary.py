@@ -45,10 +45,10 @@ class Meaning:
     """The meaning of a name.
 
     `better`: the direction of improvement. `evaluation`: whether the measure is of an evaluation.
-    `order`: a sort key, the smallest for the measure that best shows the progress of a training:
-        training before validation, rewards before losses, because a program that prints both
-        optimizes the reward; the whole loss before its parts, losses before accuracies, and among
-        accuracies a name without another word before a name with a word for the training.
+    `order`: a sort key, smallest for the measure that best shows the progress of a training:
+        training before validation; rewards before losses, because a program that prints both
+        optimizes the reward; the whole loss before its parts; losses before accuracies; among
+        accuracies, a single word before a name with a word for the training.
     `counts`: whether a whole number under this name may be a count or a setting.
     """
 
@@ -69,9 +69,9 @@ _LOSS = re.compile(r"(?<![A-Za-z0-9_])[lL]_(?=[A-Za-z])")
 """The prefix of a name of a loss: `l_pix`."""
 _WORDS = re.compile(r"[a-z]+[0-9]*")
 _RATE = re.compile(r"[a-z]Per[A-Z]|(?i:persec|throughput)")
-"""A part of a joined name of a rate: `SamplesPerSec`."""
-_LONGEST = 80
-_KNOWN = 4096
+"""The sign of a rate in a joined name: `SamplesPerSec`."""
+_LONGEST_NAME = 80
+_CACHED = 4096
 
 _FOREIGN = (
     "loss verlust strata perte pérdida perdida perda perdita 损失 損失 손실 потери|"
@@ -79,9 +79,9 @@ _FOREIGN = (
     "epoch epoche epoka époque epoque época epoca 轮次 轮 エポック 에폭 эпоха|round runde|"
     "step schritt étape paso passo itération iteración 步数 步 ステップ 스텝 шаг|batch 批次"
 )
-"""English words, each before its words in other languages, which may be parts of a name."""
+"""Each English word, then its translations; these may also be parts of a name."""
 _ENGLISH = {w: words.split()[0] for words in _FOREIGN.split("|") for w in words.split()[1:]}
-_OTHER = re.compile(
+_FOREIGN_WORD = re.compile(
     "|".join(w if w > "℀" else rf"{w}\b" if len(w) > 6 else rf"\b{w}\b" for w in _ENGLISH)
 )
 _RUN_STEPS = _set(
@@ -128,9 +128,9 @@ _OF_SCORES = _set("critic episode ep")
 _OF_SIDE_LOSSES = _set("d disc discriminator real fake temp entropy aux kl reg dur value vf")
 """Words of losses beside the main loss, such as of the discriminator of a GAN."""
 _COSTS = _set("cost costs objective")
-"""Words that are a measure only beside words for the whole: `objective/kl` is none."""
+"""Words that are measures only beside words for the whole: `objective/kl` is no measure."""
 _AMBIGUOUS = _HIGHER - _set("acc accuracy f1 auc bleu reward rew score") | _set("error err l")
-"""Words that, as the whole name of a whole number, are more often a count or a setting."""
+"""Words that, alone before a whole number, more often name a count or a setting."""
 _OF_EVALUATIONS = _set("val valid validation eval evaluation test dev heldout")
 _OF_SETTINGS = _set(
     "scale scaler weight weights coef coeff coefficient factor smoothing fn function type "
@@ -149,7 +149,7 @@ _OF_THE_WHOLE = _set("train training lm mean avg average avr running smooth smoo
 _OF_TRAINING = _set("train training")
 _TOTAL = _set("total tot overall sum combined global")
 WHOLE, UNKNOWN = 2, 5
-"""In an order: the last of the losses, and names outside of the vocabulary."""
+"""In `Meaning.order`: the rank of the last losses, and of names outside the vocabulary."""
 _NO_MEASURES = _set(
     "e eps epsilon temp temperature momentum mom wd mfu tflops flops mem memory ram gpu cpu vram "
     "gb mb tps wps tok it data wall hours days eta took duration kimg min kl entropy gn gnorm "
@@ -160,22 +160,22 @@ _NO_LOSSES = _set("gloss logloss")
 """Words that end like a loss. A logloss is a metric of an evaluation beside its loss."""
 
 
-@lru_cache(maxsize=_KNOWN)
+@lru_cache(maxsize=_CACHED)
 def meaning(name: str) -> Meaning | None:
-    """Return the meaning of a name, or None for a name without a meaning for a training.
+    """Return the meaning of a name for a training, or None for a name that has none.
 
     >>> meaning("train/loss").better, meaning("max_steps").role, meaning("loss_scale")
     (<Better.LOWER: 'lower'>, <Role.LAST: 'last'>, None)
     """
-    if not name or len(name) > _LONGEST:
+    if not name or len(name) > _LONGEST_NAME:
         return None
     name = _in_english(name)
-    role = _counted(name)
-    return Meaning(role) if role else _measured(name)
+    role = _count_role(name)
+    return Meaning(role) if role else _measure_meaning(name)
 
 
 def better(name: str) -> Better | None:
-    """Return the direction in which a metric improves, or None for a name of no measure."""
+    """Return the direction in which a metric improves, or None for the name of no measure."""
     known = meaning(name)
     return known.better if known else None
 
@@ -195,24 +195,24 @@ def order(name: str) -> tuple[int, int]:
     )
 
 
-@lru_cache(maxsize=_KNOWN)
+@lru_cache(maxsize=_CACHED)
 def may_measure(name: str) -> bool:
-    """Return whether an unknown name may be a measure: it has no word of another number."""
+    """Return whether an unknown name may be a measure: it has no word of a count or setting."""
     if _RATE.search(name):
         return False
     words = set(_words(name.lower()))
     other = words & (_OF_SETTINGS | _OF_OTHER_COUNTS | _COUNTERS | _NO_MEASURES | _AMOUNTS)
-    return bool(name) and not (other or words & _OF_EVALUATIONS or _counted(name))
+    return bool(name) and not (other or words & _OF_EVALUATIONS or _count_role(name))
 
 
-@lru_cache(maxsize=_KNOWN)
+@lru_cache(maxsize=_CACHED)
 def is_eval(name: str) -> bool:
     """Return whether a measure is of an evaluation, even if its name is unknown."""
     return bool(_OF_EVALUATIONS.intersection(_words(name)))
 
 
-def _counted(name: str) -> Role | None:
-    """Return the role of a count with joined (`max_steps`) or separate (`Total steps`) words."""
+def _count_role(name: str) -> Role | None:
+    """Return the role of a count such as `max_steps` or `Total steps`, or None."""
     head, _, last = _CAMEL.sub("_", name).lower().rpartition(" ")
     above, _, last = last.rpartition("/")
     if above in _AMOUNTS:
@@ -243,20 +243,20 @@ def _of_steps(core: str, words: set[str]) -> Role:
     return Role.LAST if words & _SURELY_LAST else Role.END
 
 
-def _measured(name: str) -> Meaning | None:
+def _measure_meaning(name: str) -> Meaning | None:
     """Return the meaning of a measure, or None for any other name."""
     words = _words(name)
-    spanned = len(words) > 1 and words[-1] in _SPANS
-    own = words[:-1] if spanned else words
-    if not own or own[-1] in _COUNTERS:
+    has_span = len(words) > 1 and words[-1] in _SPANS
+    core = words[:-1] if has_span else words
+    if not core or core[-1] in _COUNTERS:
         return None
-    present = set(own)
+    present = set(core)
     if {"error", "rate"} <= present or {"cross", "entropy"} <= present:
         present = present - {"rate", "cross", "entropy"} | {"error"}
     if present & _OF_SETTINGS:
         return None
     costs = present & _COSTS and present - _COSTS <= _OF_THE_WHOLE | _OF_EVALUATIONS
-    is_loss = costs or any(map(_is_loss, own)) or name in {"l", "L"}
+    is_loss = costs or any(map(_is_loss, core)) or name in {"l", "L"}
     if is_loss or present & _LOWER:
         direction = Better.LOWER
     elif present & _HIGHER:
@@ -271,7 +271,7 @@ def _measured(name: str) -> Meaning | None:
         rank, words = 0, (*present - _OF_THE_WHOLE, *present & {"ret"})
     else:
         rank = 3 if direction is Better.LOWER else 4
-    single = len(own) == 1 and own[0] in _AMBIGUOUS
+    single = len(core) == 1 and core[0] in _AMBIGUOUS
     length = 0 if present & _TOTAL and is_loss else len(words) + (words[-1] == "epoch")
     length += 2 * (is_loss and not present.isdisjoint(_OF_SIDE_LOSSES))
     if rank > WHOLE and length > 1:
@@ -281,7 +281,7 @@ def _measured(name: str) -> Meaning | None:
         better=direction,
         evaluation=evaluation,
         order=((UNKNOWN + 1) * evaluation + rank, length),
-        counts=single or spanned,
+        counts=single or has_span,
     )
 
 
@@ -290,7 +290,7 @@ def _is_loss(word: str) -> bool:
 
 
 def _is_reward(name: str, present: set[str]) -> bool:
-    """Return whether a name is of a whole reward, not of a part such as `rewards/chosen`."""
+    """Return whether a name means a whole reward, and not a part such as `rewards/chosen`."""
     folders = (set(_words(folder)) for folder in reversed(name.split("/")))
     last = next((folder for folder in folders if folder - _OF_THE_WHOLE), present)
     scored = "score" in last and present & _OF_SCORES
@@ -300,9 +300,9 @@ def _is_reward(name: str, present: set[str]) -> bool:
 def _in_english(name: str) -> str:
     """Return a name with English words in place of foreign words."""
     lower = name.lower()
-    if not _OTHER.search(lower):
+    if not _FOREIGN_WORD.search(lower):
         return name
-    return _OTHER.sub(lambda word: f" {_ENGLISH[word[0]]} ", lower).strip()
+    return _FOREIGN_WORD.sub(lambda word: f" {_ENGLISH[word[0]]} ", lower).strip()
 
 
 def _words(name: str) -> tuple[str, ...]:

@@ -29,11 +29,11 @@ from kfext.model.job_state import state_of
 from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy, policy_for
 
-_OWN = names.WRITTEN_BY_KFEXT | {names.RELEASED}
+_KFEXT_KEYS = names.WRITTEN_BY_KFEXT | {names.RELEASED}
 _MOST_WARNINGS = 8  # kubectl prints each; the API server drops all beyond 4 KiB
 _LONGEST_KEY = 80
 _MOST_RECORDED = 1536
-"""The most characters of JSON for recorded values: the rest of the state must fit beside them."""
+"""The most characters of JSON for recorded values, so that the rest of the state fits too."""
 LAST_GOOD = "the last good value"
 _JOB, _NAMESPACE = "the job", "the namespace"
 
@@ -56,40 +56,40 @@ def share_of(job: TrainingJob) -> GpuShare | None:
 
     After the start of a job, the share in its templates holds: edits hold from the next start.
     """
-    return share_asked(job) if job.suspend else _share(job, job.template_settings)
+    return requested_share(job) if job.suspend else _share(job, job.template_settings)
 
 
-def share_asked(job: TrainingJob) -> GpuShare | None:
-    """Return the GPU share that the annotations of a job request now, started or not."""
+def requested_share(job: TrainingJob) -> GpuShare | None:
+    """Return the GPU share that the annotations of a job request now, whether it runs or not."""
     return _share(job, job.annotations)
 
 
-def recorded(
+def to_record(
     job: TrainingJob, settings: Settings, *, before: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Return the settings to record in the state of a job, which hold after a malformed edit.
+    """Return the settings to record in the state of a job; they hold after a malformed edit.
 
     These are the well-formed annotations of the job that its templates do not have, in the order of
-    keys while they fit, so that the result does not depend on earlier records. Nothing is recorded
-    for a job that admission has not seen, because its templates have no settings.
-    `before`: the recorded settings so far.
+    their keys, as many as fit; so the result does not depend on earlier records. Nothing is
+    recorded for a job that admission has not seen, because its templates have no settings.
+    `before`: the settings recorded so far.
     """
     if not job.template_settings:
         return before
     fitting: dict[str, str] = {}
     for key, written in sorted({**before, **settings.stated}.items()):
         if parsed(key, written) != parsed(key, job.template_settings.get(key)):
-            more = {**fitting, key: written}
-            if len(json.dumps(more)) <= _MOST_RECORDED:
-                fitting = more
+            longer = {**fitting, key: written}
+            if len(json.dumps(longer)) <= _MOST_RECORDED:
+                fitting = longer
     return fitting
 
 
 def _share(job: TrainingJob, written: Mapping[str, str]) -> GpuShare | None:
     if names.GPU_SHARE not in written:
         return None
-    of_share = {key: text for key, text in written.items() if key in OF_A_JOB}
-    return resolve(of_share, {}, TrainingPolicy(), last_good=_last_good(job)).share
+    share_settings = {key: text for key, text in written.items() if key in OF_A_JOB}
+    return resolve(share_settings, {}, TrainingPolicy(), last_good=_last_good(job)).share
 
 
 def _last_good(job: TrainingJob) -> Mapping[str, str]:
@@ -111,7 +111,7 @@ class _Reader:
     def read(self, written: Mapping[str, str], source: str) -> None:
         """Read the settings of a source."""
         for key in sorted(written):
-            if not key.startswith(PREFIX) or key in _OWN:
+            if not key.startswith(PREFIX) or key in _KFEXT_KEYS:
                 continue
             place = f"annotation {key} of {source}"
             if key not in TABLE and key not in OF_A_NAMESPACE:
@@ -139,8 +139,8 @@ class _Reader:
         if key not in self.values and key in TABLE:
             self.values[key], self.sources[key] = value, source
 
-    def place_sharers(self) -> None:
-        """Ignore `colocation: off` on a job with shared GPUs: nothing could account for them."""
+    def ignore_off_for_sharers(self) -> None:
+        """Ignore `colocation: off` on a job that shares GPUs: no plan would account for them."""
         if names.GPU_SHARE not in self.values or self.values.get(names.COLOCATION) != OFF:
             return
         if self.sources.pop(names.COLOCATION) in {_JOB, LAST_GOOD}:
@@ -165,7 +165,7 @@ def resolve(
     reader.read(job_annotations, _JOB)
     reader.read(namespace_annotations, _NAMESPACE)
     reader.read(policy.settings, f"TrainingPolicy {policy.name}")
-    reader.place_sharers()
+    reader.ignore_off_for_sharers()
     settings = Settings(
         **{field_of(key): value for key, value in reader.values.items()},
         placement=policy.placement,
@@ -177,9 +177,9 @@ def resolve(
         errors=tuple(reader.errors),
     )
     # The search for a similar key is slow, so it runs only for keys that are shown.
-    shown, more = reader.unknown[:_MOST_WARNINGS], len(reader.unknown[_MOST_WARNINGS:])
-    warnings = [*reader.warnings, *starmap(_unknown, shown), *_without_effect(settings)]
-    if more := max(len(warnings) + more - _MOST_WARNINGS, 0):
+    shown, hidden = reader.unknown[:_MOST_WARNINGS], len(reader.unknown[_MOST_WARNINGS:])
+    warnings = [*reader.warnings, *starmap(_unknown_warning, shown), *_without_effect(settings)]
+    if more := max(len(warnings) + hidden - _MOST_WARNINGS, 0):
         warnings = [*warnings[:_MOST_WARNINGS], f"and {more} more settings are ignored"]
     return replace(settings, warnings=tuple(warnings))
 
@@ -193,7 +193,7 @@ _UNPLACED = SettingError(
 
 
 def _without_effect(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each setting with little or no effect in this version."""
+    """Yield a warning for settings that have no effect without another setting."""
     idle = [key for key in settings.sources if key in OF_A_JOB]
     if idle and settings.gpu_share is None:
         yield f"{', '.join(idle)} has no effect without {names.GPU_SHARE}"
@@ -202,8 +202,8 @@ def _without_effect(settings: Settings) -> Iterator[str]:
         yield f"{restarts} has no effect without {names.MIGRATE}: {CHECKPOINTED}"
 
 
-def _unknown(key: str, place: str) -> str:
+def _unknown_warning(key: str, source: str) -> str:
     shown = key[:_LONGEST_KEY]
     near = get_close_matches(shown, TABLE, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return f"annotation {shown} of {place} is unknown and ignored{hint}"
+    return f"annotation {shown} of {source} is unknown and ignored{hint}"

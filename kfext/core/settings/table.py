@@ -1,4 +1,4 @@
-"""The settings: one row each.
+"""The table of settings, one row each.
 
 A row is a field of `Settings` with its default, parser and documentation; its key is `kfext.dev/`
 and its name with dashes. `make generate` writes the schema of TrainingPolicy, its sample and the
@@ -59,7 +59,7 @@ _HEIGHTS = {mode: height for height, mode in enumerate(Mode)}
 class Row:
     """The definition of a setting.
 
-    `allowed`, `example`: the values in words, and a value that is not the default.
+    `allowed`: the allowed values in words. `example`: a value other than the default.
     `schema`: the schema of the field in a TrainingPolicy, empty if only a job's annotation counts.
     `effect`, `since`: the effect of the setting, and the time when an edit takes effect, in
         Markdown.
@@ -84,7 +84,7 @@ def _row(default: Any, **row: Any) -> Any:
 
 
 def _words(*words: str, of_job_alone: bool = False, **row: Any) -> Any:
-    """Return the row of a setting with some words as values, the default first."""
+    """Return the row of a setting with these words as values; the first is the default."""
     schema = {} if of_job_alone else {"type": "string", "enum": [str(word) for word in words]}
     return _row(
         words[0],
@@ -102,10 +102,10 @@ class Settings:
 
     `placement`, `queue_order`, `network_parameters`: the parameters of the policy.
     `companion`: the choice of the TrainingPolicy for each policy of the companion, by name.
-    `managed`: whether the namespace is opted in.
+    `managed`: whether the namespace has opted in.
     `sources`: the source of each value that is not the default, by key.
     `stated`: the well-formed annotations of the job itself, by key, as written.
-    `warnings`: sentences for the person who submits the job.
+    `warnings`: sentences for the user who submits the job.
     `errors`: the malformed annotations of the job. Admission refuses a job with errors; later the
         last good value holds.
     """
@@ -317,7 +317,7 @@ class Settings:
     def choice(self, policy: str, opted: Mode) -> PolicyChoice:
         """Return the choice for a policy of the companion, in the lower mode of job and policy.
 
-        `opted`: the mode of the job. So a TrainingPolicy cannot opt a job in.
+        `opted`: the mode of the job; a TrainingPolicy cannot opt a job in.
         """
         if opted is Mode.OFF or not self.managed:
             return _OFF  # the choice of most jobs, and often read
@@ -379,9 +379,9 @@ def parse_setting(key: str, written: str, *, place: str) -> Any:
 
 
 def parsed(key: str, written: str | None) -> tuple[Any, ...]:
-    """Return the value of a setting in a tuple, which is empty if it is absent or malformed.
+    """Return the value of a setting in a tuple, empty for an absent or malformed value.
 
-    The value itself may be None: `elastic: off`.
+    The value itself may be None, as for `elastic: off`.
     """
     if written is not None and (key in TABLE or key in OF_A_NAMESPACE):
         with suppress(SettingError):

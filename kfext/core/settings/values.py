@@ -1,7 +1,7 @@
 """The values that settings may have, and their parsers.
 
 A parser expects a text without spaces around it. It raises ValueError for an invalid text, with the
-reason if the allowed values do not show it. The case of key words is ignored.
+reason if the list of allowed values does not give it. The case of key words is ignored.
 """
 
 import re
@@ -27,18 +27,18 @@ LOW, HIGH = "low", "high"
 LONGEST = 512
 """The most characters of an expression."""
 MOST_INSTRUCTIONS = 300
-"""The most instructions of a compiled expression, usually 30 to 80. The time of RE2 is proportional
-to the line and to the instructions: a line of 4,096 characters takes 6 ms at most."""
-_MOST_MEMORY = 256 * 1024
+"""The most instructions of a compiled expression; 30 to 80 are usual. The time of RE2 is in
+proportion to the line and to the instructions: 4,096 characters take at most 6 ms."""
+_MOST_MEMORY = 256 * 1024  # bytes
 _MOST_CLASSES = 4
-"""The most Unicode classes, such as \\pL: regardless of case, each takes 0.25 ms."""
-_COMPILED = 256
-"""The most cached expressions, 64 MiB at most: settings are resolved whenever a namespace
-changes."""
+"""The most Unicode classes, such as \\pL: if case is ignored, each takes 0.25 ms."""
+_MOST_CACHED = 256
+"""The most cached expressions, together at most 64 MiB. They are cached because every change of a
+namespace resolves settings again."""
 _RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _DECIMAL = re.compile(r"[0-9]?\.[0-9]{1,6}|[0-9]")
 _MOST_GPU_MEMORY = 100 * 2**40
-"""Far more memory than any GPU has, but within the range of the planner's numbers."""
+"""The most bytes: more than any GPU has, and within the range of the planner's numbers."""
 
 Parser = Callable[[str], Any]
 
@@ -149,7 +149,7 @@ def parse_metrics(written: str) -> MetricsSource:
 def compiled(expression: str) -> Any:
     """Return a regular expression, compiled for an engine that runs in linear time.
 
-    It has no look-around and no references back. Raises ValueError with the reason.
+    The engine has neither look-around nor backreferences. Raises ValueError with the reason.
     """
     pattern, reason = _compiled(expression)
     if reason:
@@ -157,9 +157,9 @@ def compiled(expression: str) -> Any:
     return pattern
 
 
-@lru_cache(maxsize=_COMPILED)
+@lru_cache(maxsize=_MOST_CACHED)
 def _compiled(expression: str) -> tuple[Any, str]:
-    """Return the compiled expression and the reason for a refusal, which is as slow to find."""
+    """Return the compiled expression, or the reason for a refusal, which is cached too."""
     if (classes := expression.count(r"\p") + expression.count(r"\P")) > _MOST_CLASSES:
         return None, f"it names {classes} classes of Unicode; at most {_MOST_CLASSES} are allowed"
     options = re2.Options()

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kfext.core.elastic import scales, with_workers
+from kfext.core.elastic import scale_mode, with_workers
 from kfext.core.lifecycle.capacity import NEVER_FITS
 from kfext.core.lifecycle.situation import forming, queued_since
 from kfext.core.lifecycle.steps import Step, Wait, plan_after
@@ -152,7 +152,7 @@ class TrackedJob:
             RESIZED: state.cpu != CpuState(),
         }
         if self.phase is not None:
-            shown[SCALED] |= scales(settings) is not Mode.OFF
+            shown[SCALED] |= scale_mode(settings) is not Mode.OFF
             shown[MOVED] |= settings.migrate != NEVER and _on(settings, "migrate")
             shown[STOPPED] |= settings.preempt != OFF and _on(settings, "preempt")
             shown[STOPPED] |= settings.restarts_stalled

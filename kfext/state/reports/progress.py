@@ -206,7 +206,7 @@ class JobsProgress:
         followed = self._end(read)
         if followed is None:
             return
-        followed.fail(why)
+        followed.record_failed_read(why)
         pause = _LOOK_AGAIN
         if why is None and read.pod.finished:
             self._printers.read(read.uid, read.pod, shown=False)  # its container never started

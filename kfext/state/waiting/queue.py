@@ -6,7 +6,7 @@ A new process computes the same order and the same reservation from the cluster.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from kfext.core.elastic import scales, starts_anew
+from kfext.core.elastic import scale_mode, starts_anew
 from kfext.core.ledger.capacity_hold import Hold
 from kfext.core.lifecycle.situation import NO_NODES, QueueContext
 from kfext.core.placement.gang import Limits
@@ -139,7 +139,7 @@ class Queue:
         settings = self._settings(tracked)
         if settings.elastic is None:
             return settings.queue_order is QueueOrder.SHORTEST
-        acts = scales(settings) is Mode.ACT
+        acts = scale_mode(settings) is Mode.ACT
         return acts or settings.queue_order is QueueOrder.SHORTEST
 
     def priority(self, tracked: TrackedJob) -> int:

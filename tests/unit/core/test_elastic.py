@@ -1,4 +1,4 @@
-"""The number of workers at the start of an elastic job."""
+"""With how many workers an elastic job may start, and why a job is not scaled."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -48,32 +48,33 @@ FEWEST: Mapping[str, tuple[JobBuilder, Range | None, int]] = {
 }
 
 
-@pytest.mark.parametrize(("of", "allowed", "want"), FEWEST.values(), ids=FEWEST.keys())
-def test_the_fewest_workers(of: JobBuilder, allowed: Range | None, want: int) -> None:
-    assert fewest_workers(of.build(), allowed) == want
+@pytest.mark.parametrize(("builder", "allowed", "want"), FEWEST.values(), ids=FEWEST.keys())
+def test_the_fewest_workers(builder: JobBuilder, allowed: Range | None, want: int) -> None:
+    assert fewest_workers(builder.build(), allowed) == want
 
 
 def test_fewer_workers_leave_the_other_types_as_they_are() -> None:
-    of = with_workers(dynamic(6).build(), 2)
-    assert {group.type: group.replicas for group in of.groups} == {"Chief": 1, "PS": 1, "Worker": 2}
-    assert workers_of(of) == 2
+    fewer = with_workers(dynamic(6).build(), 2)
+    replicas = {group.type: group.replicas for group in fewer.groups}
+    assert replicas == {"Chief": 1, "PS": 1, "Worker": 2}
+    assert workers_of(fewer) == 2
 
 
-ASKED = {
+SIZES = {
     "kfext has not changed it": (JobState(), 3),
-    "kfext took workers": (JobState(requested=5, assigned=3), 5),
+    "kfext removed workers": (JobState(requested=5, assigned=3), 5),
     "another client changed it after kfext": (JobState(requested=5, assigned=4), 3),
 }
 
 
-@pytest.mark.parametrize(("state", "want"), ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize(("state", "want"), SIZES.values(), ids=SIZES)
 def test_the_requested_size(state: JobState, want: int) -> None:
     assert requested_workers(torch(3).build(), state) == want
 
 
 METRICS = [{"type": "Resource"}]
 QUEUED = job("TFJob").worker(4).queued_by_kueue().build()
-CASES: dict[str, tuple[TrainingJob, str]] = {
+OBSTACLES: dict[str, tuple[TrainingJob, str]] = {
     "Kueue accounts for its workers": (QUEUED, "Kueue manages it"),
     "its own HorizontalPodAutoscaler scales it": (torchrun(metrics=METRICS), "remove metrics"),
     "it shares GPUs": (
@@ -86,9 +87,9 @@ CASES: dict[str, tuple[TrainingJob, str]] = {
 }
 
 
-@pytest.mark.parametrize(("of", "why"), CASES.values(), ids=CASES)
-def test_a_job_is_ineligible_if(of: TrainingJob, why: str) -> None:
-    assert why in why_not_scaled(of)
+@pytest.mark.parametrize(("training_job", "why"), OBSTACLES.values(), ids=OBSTACLES)
+def test_a_job_is_not_scaled_if(training_job: TrainingJob, why: str) -> None:
+    assert why in why_not_scaled(training_job)
 
 
 ELASTIC = {
@@ -99,9 +100,9 @@ ELASTIC = {
 }
 
 
-@pytest.mark.parametrize("of", ELASTIC.values(), ids=ELASTIC)
-def test_D6_any_other_job_is_scaled(of: TrainingJob) -> None:
-    assert why_not_scaled(of) == ""
+@pytest.mark.parametrize("training_job", ELASTIC.values(), ids=ELASTIC)
+def test_D6_an_elastic_job_may_be_scaled(training_job: TrainingJob) -> None:
+    assert why_not_scaled(training_job) == ""
 
 
 NOT_ELASTIC: dict[str, tuple[TrainingJob, str]] = {
@@ -114,6 +115,6 @@ NOT_ELASTIC: dict[str, tuple[TrainingJob, str]] = {
 }
 
 
-@pytest.mark.parametrize(("of", "why"), NOT_ELASTIC.values(), ids=NOT_ELASTIC)
-def test_D6_a_job_that_is_not_elastic_is_not_scaled(of: TrainingJob, why: str) -> None:
-    assert why in why_not_scaled(of)
+@pytest.mark.parametrize(("training_job", "why"), NOT_ELASTIC.values(), ids=NOT_ELASTIC)
+def test_D6_a_job_that_is_not_elastic_is_not_scaled(training_job: TrainingJob, why: str) -> None:
+    assert why in why_not_scaled(training_job)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.core.eligibility import not_placed, unbound, why_no_host_network
+from kfext.core.eligibility import not_placed, unbound_claims, why_no_host_network
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.queued import RELEASE_SECONDS
 from kfext.core.lifecycle.steps import Pin, Release, Step, Suspend, Unsuspend, Wait
@@ -30,7 +30,7 @@ from tests.unit.core.lifecycle.cases import (
     TWO_NODES,
     Case,
     begun,
-    decide,
+    check_case,
     full,
     held,
     phase,
@@ -67,29 +67,29 @@ NAMED: dict[str, tuple[JobBuilder, str]] = {
 }
 
 
-@pytest.mark.parametrize(("of", "want"), NAMED.values(), ids=NAMED)
+@pytest.mark.parametrize(("builder", "want"), NAMED.values(), ids=NAMED)
 def test_a_job_with_a_term_that_kfext_does_not_model_is_not_placed(
-    of: JobBuilder, want: str
+    builder: JobBuilder, want: str
 ) -> None:
-    result = not_placed(of.build())
+    result = not_placed(builder.build())
     assert result is not None
     assert result.reason == REASON_UNMODELLED
     assert result.message.startswith(want)
 
 
 @pytest.mark.parametrize(
-    "of",
+    "builder",
     [job().worker(3), job().worker(3).group("Master", 0, spec=APART)],
     ids=["no such term", "a term of a type without replicas"],
 )
-def test_other_jobs_are_placed(of: JobBuilder) -> None:
-    assert not_placed(of.build()) is None
+def test_a_job_without_such_a_term_is_placed(builder: JobBuilder) -> None:
+    assert not_placed(builder.build()) is None
 
 
 @pytest.mark.parametrize(
     ("more", "counts"),
     [({"gated": True}, True), ({"bound": "a"}, False)],
-    ids=["gated", "bound, so that its terms are kept no longer"],
+    ids=["gated", "bound: kfext no longer keeps its terms"],
 )
 def test_a_term_that_admission_gave_a_pod_counts_while_it_is_gated(
     more: dict[str, Any], *, counts: bool
@@ -126,11 +126,11 @@ WITHIN: dict[str, tuple[JobBuilder, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("of", "within"), WITHIN.values(), ids=WITHIN)
+@pytest.mark.parametrize(("builder", "within"), WITHIN.values(), ids=WITHIN)
 def test_anti_affinity_is_modelled_if_it_is_on_exactly_the_pods_that_it_selects(
-    of: JobBuilder, *, within: bool
+    builder: JobBuilder, *, within: bool
 ) -> None:
-    job = of.build()
+    job = builder.build()
     assert (not_placed(job) is None) is within
     assert (not_placed(job, pods(job, gated=True)) is None) is within
 
@@ -156,11 +156,11 @@ TOGETHER: dict[str, tuple[JobBuilder, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("of", "within"), TOGETHER.values(), ids=TOGETHER)
+@pytest.mark.parametrize(("builder", "within"), TOGETHER.values(), ids=TOGETHER)
 def test_affinity_is_modelled_if_it_is_between_all_pods_of_the_job(
-    of: JobBuilder, *, within: bool
+    builder: JobBuilder, *, within: bool
 ) -> None:
-    job = of.build()
+    job = builder.build()
     for result in (not_placed(job), not_placed(job, pods(job, gated=True))):
         assert (result is None) is within
         assert result is None or result.message.startswith("its pods have required podAffinity, ")
@@ -175,7 +175,7 @@ def test_affinity_that_admission_changed_is_not_modelled(spec: Raw) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "spec"),
+    ("builder", "spec"),
     [
         (job().worker(3), TRAIN),
         (job().worker(3, spec=TRAIN), {"affinity": {}}),
@@ -183,8 +183,8 @@ def test_affinity_that_admission_changed_is_not_modelled(spec: Raw) -> None:
     ],
     ids=["added", "removed", "changed"],
 )
-def test_anti_affinity_that_admission_changed_is_not_modelled(of: JobBuilder, spec: Raw) -> None:
-    training_job = of.build()
+def test_anti_affinity_changed_by_admission_is_not_modelled(builder: JobBuilder, spec: Raw) -> None:
+    training_job = builder.build()
     result = not_placed(training_job, [pod(training_job, "worker", 0, gated=True, spec=spec)])
     assert result is not None
     assert "required podAntiAffinity" in result.message
@@ -213,13 +213,13 @@ def test_a_volume_claim_that_is_not_modelled_counts_as_a_term() -> None:
     ],
 )
 def test_a_job_waits_for_claims_that_are_not_bound(pending: tuple[str, ...], want: str) -> None:
-    result = unbound(claiming(VolumeConstraints(pending=pending)))
+    result = unbound_claims(claiming(VolumeConstraints(pending=pending)))
     assert result is not None
     assert (result.reason, result.message) == (REASON_WAITING_FOR_VOLUME, want)
 
 
-def test_a_job_whose_claims_are_bound_waits_for_none() -> None:
-    assert unbound(claiming(VolumeConstraints())) is None
+def test_a_job_with_bound_claims_waits_for_none() -> None:
+    assert unbound_claims(claiming(VolumeConstraints())) is None
 
 
 SPREAD: Raw = {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}
@@ -230,14 +230,14 @@ def spread() -> JobBuilder:
     return job().worker(3, cpu="1", spec=SPREAD)
 
 
-def gated(builder: JobBuilder, *, some: int = 3) -> list[Any]:
-    """Pods behind the gate, with the term in the last of them."""
+def gated(builder: JobBuilder, *, count: int = 3) -> list[Any]:
+    """The first `count` pods behind the gate; only the last has the term."""
     job = builder.build()
-    plain = [pod(job, "worker", number, gated=True) for number in range(some - 1)]
-    return [*plain, pod(job, "worker", some - 1, gated=True, spec=SPREAD)]
+    plain = [pod(job, "worker", number, gated=True) for number in range(count - 1)]
+    return [*plain, pod(job, "worker", count - 1, gated=True, spec=SPREAD)]
 
 
-def says(*words: str) -> Callable[[Any], bool]:
+def term(*words: str) -> Callable[[Any], bool]:
     def check(step: Any) -> bool:
         return step.verdict.reason == REASON_UNMODELLED and all(
             word in step.verdict.message for word in words
@@ -248,7 +248,7 @@ def says(*words: str) -> Callable[[Any], bool]:
 
 HELD: dict[str, Case] = {
     "released at once, whether it would fit or not": Case(
-        Release, spread().held(), on=full(), check=says("topologySpreadConstraints")
+        Release, spread().held(), on=full(), check=term("topologySpreadConstraints")
     ),
     "a job that backs off too, since waiting would not help": Case(
         Release, spread().held(), state=JobState(retry_at=NOW + 100)
@@ -282,8 +282,7 @@ HELD: dict[str, Case] = {
         more={"colocation": "required"},
     ),
     "a job with pods that must be apart from each other is placed": Case(
-        Unsuspend,
-        job().worker(1, cpu="1", spec=apart(GangTerm("train"))).held(),
+        Unsuspend, job().worker(1, cpu="1", spec=apart(GangTerm("train"))).held()
     ),
     "a job that prefers to be apart is placed": Case(
         Unsuspend,
@@ -300,7 +299,7 @@ HELD: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", HELD.values(), ids=HELD)
 def test_the_next_step_of_a_held_job_with_an_unmodelled_term(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
 def handed_off(words: str) -> Callable[[Any], bool]:
@@ -314,12 +313,12 @@ BEHIND_THE_GATE: dict[str, Case] = {
     "a term that admission gave one pod: all are ungated without pins": begun(
         Release,
         gated(three()),
-        check=lambda step: says("topologySpreadConstraints")(step) and step.pods == (),
+        check=lambda step: term("topologySpreadConstraints")(step) and step.pods == (),
     ),
     "an anti-affinity between its pods that their templates do not have": begun(
-        Release, workers(gated=True, spec=apart(GangTerm("train"))), check=says("podAntiAffinity")
+        Release, workers(gated=True, spec=apart(GangTerm("train"))), check=term("podAntiAffinity")
     ),
-    "at once, before the other pods exist": begun(Release, gated(three(), some=2)),
+    "at once, before the other pods exist": begun(Release, gated(three(), count=2)),
     "a job that a person resumed": Case(Release, three().resumed(), gated(three())),
     "a required job is suspended for some time": begun(
         Suspend,
@@ -346,7 +345,7 @@ BEHIND_THE_GATE: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", BEHIND_THE_GATE.values(), ids=BEHIND_THE_GATE)
 def test_a_gang_behind_the_gate_with_an_unmodelled_term(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
 NEVER_HELD: dict[str, Case] = {
@@ -370,7 +369,7 @@ NEVER_HELD: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", NEVER_HELD.values(), ids=NEVER_HELD)
 def test_the_report_on_a_job_that_kfext_does_not_handle(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
 # --- volume claims --------------------------------------------------------------------------------
@@ -381,16 +380,16 @@ PENDING = VolumeConstraints(pending=("data",))
 
 
 def step_with(volumes: VolumeConstraints, *, running: bool = False, **more: Any) -> Step:
-    """The next step of a job with claims that mean `volumes`: held, or running behind the gate."""
+    """The next step of a job with claims on these volumes: held, or running behind the gate."""
     job = three().build()
     (group,) = job.groups
     constraints = replace(group.constraints, claims=("data",), volumes=volumes)
-    of = replace(job, suspend=not running, groups=(replace(group, constraints=constraints),))
+    claimant = replace(job, suspend=not running, groups=(replace(group, constraints=constraints),))
     if not running:
-        of = replace(of, annotations={HELD_MARK: "true"})
+        claimant = replace(claimant, annotations={HELD_MARK: "true"})
     members = tuple(workers(gated=True)) if running else ()
     planned = plan("a", "a", "a") if running else None
-    situation = situation_of(job=of, pods=members, plan=planned, now=NOW, **more)
+    situation = situation_of(job=claimant, pods=members, plan=planned, now=NOW, **more)
     return next_step(situation, TWO_NODES)
 
 
@@ -403,10 +402,10 @@ def test_a_job_is_placed_where_its_bound_volume_can_be_used() -> None:
 def test_a_job_with_a_claim_that_needs_a_pod_with_a_node_is_released_at_once() -> None:
     step = step_with(LATE)
     assert isinstance(step, Release)
-    assert says("volume claim data, which waits")(step)
+    assert term("volume claim data, which waits")(step)
 
 
-def test_a_job_waits_for_a_minute_for_a_claim_that_is_bound_without_it() -> None:
+def test_a_job_waits_a_minute_for_a_claim_that_is_bound_without_a_pod() -> None:
     step = step_with(PENDING)
     assert isinstance(step, Wait)
     assert phase(QUEUED, REASON_WAITING_FOR_VOLUME)(step)
@@ -414,7 +413,7 @@ def test_a_job_waits_for_a_minute_for_a_claim_that_is_bound_without_it() -> None
     assert isinstance(step_with(PENDING, never_fits=RELEASE_SECONDS), Release)
 
 
-def test_a_required_job_waits_for_its_claim_without_a_bound() -> None:
+def test_a_required_job_waits_for_its_claim_without_limit() -> None:
     step = step_with(PENDING, never_fits=9e9, colocation="required")
     assert isinstance(step, Wait)
     assert phase(QUEUED, REASON_WAITING_FOR_VOLUME)(step)
@@ -429,7 +428,7 @@ def test_a_gang_behind_the_gate_is_ungated_if_its_claim_is_not_bound(
     assert step.pods == ()
 
 
-# --- sizes: nothing counts the replicas of such a job ---------------------------------------------
+# --- sizes: the replicas of such a job are never counted one by one -------------------------------
 
 HUGE = 2**31 - 1
 TOLERATIONS = {"tolerations": [{"key": f"k{number}"} for number in range(65)]}
@@ -499,7 +498,7 @@ def test_the_next_step_of_a_job_beyond_a_bound(case: Case, monkeypatch: pytest.M
         raise AssertionError("its replicas are counted one by one")
 
     monkeypatch.setattr(TrainingJob, "replicas", count)
-    decide(case)
+    check_case(case)
 
 
 # --- the host network ---
@@ -507,12 +506,12 @@ def test_the_next_step_of_a_job_beyond_a_bound(case: Case, monkeypatch: pytest.M
 PSS = "pod-security.kubernetes.io/enforce"
 
 
-def ported(replicas: int, *ports: Raw, **spec: object) -> JobBuilder:
+def serving(replicas: int, *ports: Raw, **spec: object) -> JobBuilder:
     container = {"name": "pytorch", "ports": list(ports)}
     return job().master().worker(replicas, spec={"containers": [container], **spec})
 
 
-def commanded(*words: str) -> JobBuilder:
+def starting(*words: str) -> JobBuilder:
     container = {"name": "pytorch", "command": list(words)}
     return job().master().worker(2, spec={"containers": [container]})
 
@@ -533,8 +532,8 @@ OPERATORS = {"name": "pytorchjob-port", "containerPort": 23456}
 ON_HOST_NETWORK = {
     "an ordinary job": (job().master().worker(3), {}),
     "a single worker meets no other": (job().worker(1), {}),
-    "the operator's own port": (ported(3, OPERATORS), {}),
-    "another port, of one pod": (ported(1, METRICS), {}),
+    "the operator's own port": (serving(3, OPERATORS), {}),
+    "a port that one pod declares": (serving(1, METRICS), {}),
     "Pod Security privileged": (job().master(), {PSS: "privileged"}),
     "Istio is excluded": (meshed("annotations", "false"), {}),
     "Istio is excluded by its preferred label": (
@@ -547,27 +546,27 @@ ON_HOST_NETWORK = {
     ),
     "Linkerd is excluded": (meshed("annotations", "disabled", "linkerd.io/inject"), {}),
     "the ambient mesh is excluded": (meshed("labels", "none", "istio.io/dataplane-mode"), {}),
-    "torchrun without an address": (commanded("torchrun", "--nproc_per_node=2", "train.py"), {}),
+    "torchrun without an address": (starting("torchrun", "--nproc_per_node=2", "train.py"), {}),
 }
 
 
-@pytest.mark.parametrize(("made", "labels"), ON_HOST_NETWORK.values(), ids=ON_HOST_NETWORK)
-def test_a_job_that_may_use_the_host_network(made: JobBuilder, labels: Mapping[str, str]) -> None:
-    assert why_no_host_network(made.build(), labels) == ""
+@pytest.mark.parametrize(("builder", "labels"), ON_HOST_NETWORK.values(), ids=ON_HOST_NETWORK)
+def test_a_job_may_use_the_host_network(builder: JobBuilder, labels: Mapping[str, str]) -> None:
+    assert why_no_host_network(builder.build(), labels) == ""
 
 
 ON_POD_NETWORK = {
     "torchrun's agents in a Master and in workers": (
-        job().master().worker(2).elastic(rdzvBackend="c10d"), {}, "both a Master and an elastic",
+        job().master().worker(2).elastic(rdzvBackend="c10d"), {}, "both a Master and an elastic"
     ),
     "one port in two templates": (
-        ported(1, METRICS).master(spec={"containers": [{"name": "pytorch", "ports": [METRICS]}]}),
-        {}, "2 pods declare port 9090",
+        serving(1, METRICS).master(spec={"containers": [{"name": "pytorch", "ports": [METRICS]}]}),
+        {}, "2 pods declare port 9090"
     ),
     "a meeting point in the environment": (
         job().master(spec={"containers": [{"name": "pytorch", "env": [
             {"name": "MASTER_PORT", "value": "29500"}]}]}),
-        {}, "itself sets",
+        {}, "itself sets"
     ),
     "workers without a meeting point": (job().worker(2), {}, "neither a Master"),
     "Pod Security baseline": (job().worker(2), {PSS: "baseline"}, "Pod Security baseline"),
@@ -575,33 +574,33 @@ ON_POD_NETWORK = {
     "Kueue": (job().worker(2).queued_by_kueue(), {}, "Kueue"),
     "a host network of the user": (job().master(spec={"hostNetwork": True}), {}, "itself"),
     "a node that the user has named": (job().master(spec={"nodeName": "a"}), {}, "names its node"),
-    "a host port of the user": (ported(1, {**METRICS, "hostPort": 9090}), {}, "itself"),
-    "a port that two pods declare": (ported(2, METRICS), {}, "2 pods declare port 9090"),
+    "a host port of the user": (serving(1, {**METRICS, "hostPort": 9090}), {}, "itself"),
+    "a port that two pods declare": (serving(2, METRICS), {}, "2 pods declare port 9090"),
     "Istio by label": (meshed("labels", "true"), {}, "Istio"),
     "Istio by annotation": (meshed("annotations", "true"), {}, "Istio"),
-    "Istio by another value": (meshed("annotations", "Yes"), {}, "Istio"),
+    "Istio by an unusual value": (meshed("annotations", "Yes"), {}, "Istio"),
     "Istio by revision": (meshed("labels", "canary", "istio.io/rev"), {}, "Istio"),
     "Istio's ambient mesh": (
-        meshed("labels", "ambient", "istio.io/dataplane-mode"), {}, "Istio",
+        meshed("labels", "ambient", "istio.io/dataplane-mode"), {}, "Istio"
     ),
     "Linkerd": (meshed("annotations", "enabled", "linkerd.io/inject"), {}, "Linkerd"),
     "a port on the command line": (
-        commanded("torchrun", "--master_port=29500", "train.py"), {}, "itself sets",
+        starting("torchrun", "--master_port=29500", "train.py"), {}, "itself sets"
     ),
     "an endpoint in a shell line": (
-        commanded("sh", "-c", "torchrun --rdzv-endpoint=$HOST:29400 train.py"), {}, "itself sets",
-    ),
+        starting("sh", "-c", "torchrun --rdzv-endpoint=$HOST:29400 train.py"), {}, "itself sets"
+    )
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("made", "labels", "why"), ON_POD_NETWORK.values(), ids=ON_POD_NETWORK)
+@pytest.mark.parametrize(("builder", "labels", "why"), ON_POD_NETWORK.values(), ids=ON_POD_NETWORK)
 def test_what_keeps_a_job_from_the_host_network(
-    made: JobBuilder, labels: Mapping[str, str], why: str
+    builder: JobBuilder, labels: Mapping[str, str], why: str
 ) -> None:
-    assert why in why_no_host_network(made.build(), labels)
+    assert why in why_no_host_network(builder.build(), labels)
 
 
-def test_the_port_of_a_sidecar_counts_and_that_of_an_init_container_does_not() -> None:
+def test_the_port_of_a_sidecar_counts_but_not_the_port_of_an_init_container() -> None:
     sidecar = {"name": "logs", "restartPolicy": "Always", "ports": [METRICS]}
     first = {"name": "fetch", "ports": [METRICS]}
     builder = job().master().worker(2, spec={"initContainers": [sidecar]})

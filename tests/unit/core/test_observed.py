@@ -1,4 +1,4 @@
-"""kfext learns from pods how admission changes them, and plans with it."""
+"""kfext learns from pods how admission changes them, and plans with these changes."""
 
 import json
 from collections.abc import Mapping
@@ -16,49 +16,49 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quota import parse_quota
 from tests.builders import Raw, job, ledger, node, pod, pods, state_in
 
-OF = job().worker(2, cpu="1", gpus=1).resumed()
+JOB = job().worker(2, cpu="1", gpus=1).resumed()
 TOLERATED = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
 LISTENS = {"initContainers": [
-    {"restartPolicy": "Always", "ports": [{"containerPort": 9100, "hostPort": 9100}]},
+    {"restartPolicy": "Always", "ports": [{"containerPort": 9100, "hostPort": 9100}]}
 ]}  # fmt: skip
 
 
-def made(spec: Raw | None = None, *, cpu: str = "1", gated: bool = True) -> list[Pod]:
-    """The pods after admission."""
+def admit(spec: Raw | None = None, *, cpu: str = "1", gated: bool = True) -> list[Pod]:
+    """The pods of the job after admission changed them."""
     resources = {"requests": {"cpu": cpu, "nvidia.com/gpu": "1"}}
     changed = {"containers": [{"resources": resources}], **TOLERATED, **(spec or {})}
-    return pods(OF.build(), gated=gated, spec=changed)
+    return pods(JOB.build(), gated=gated, spec=changed)
 
 
-def learnt(*seen: Pod, plan: Plan | None = None) -> JobState:
+def learn(*admitted: Pod, plan: Plan | None = None) -> JobState:
     """The state after these pods were seen, written and read back."""
-    result = observed(OF.build(), seen, JobState(), plan=plan)
+    result = observed(JOB.build(), admitted, JobState(), plan=plan)
     return state_in(JobState(observed=result).encode(job_uid="u"))
 
 
 CHANGED: dict[str, tuple[list[Pod], Mapping[str, Any], str]] = {
     "a LimitRange or a sidecar makes them larger": (
-        made(cpu="3"),
+        admit(cpu="3"),
         {"cpu": 3000},
         "a worker has 3 cpu instead of 1 cpu",
     ),
     "a RuntimeClass has an overhead": (
-        made({"overhead": {"memory": "1Gi"}}),
+        admit({"overhead": {"memory": "1Gi"}}),
         {"memory": 2**30},
         "a worker has 1 Gi memory instead of 0 bytes of memory",
     ),
     "an annotation of the namespace selects nodes": (
-        made({"nodeSelector": {"pool": "x"}}),
+        admit({"nodeSelector": {"pool": "x"}}),
         {"node_selector": (("pool", "x"),)},
         "a worker has another nodeSelector",
     ),
     "a sidecar has a port of the node": (
-        made(LISTENS),
+        admit(LISTENS),
         {"host_ports": (("TCP", 9100),)},
         "a worker has host port 9100",
     ),
     "nothing tolerates the taint of its GPUs": (
-        made({"tolerations": []}),
+        admit({"tolerations": []}),
         {"devices": ()},
         "a worker has no toleration for nvidia.com/gpu",
     ),
@@ -73,41 +73,46 @@ DEFAULTS = [
 ]
 GPUS = TOLERATED["tolerations"]
 TOLERATIONS: dict[str, tuple[list[Pod], tuple[Toleration, ...]]] = {
-    "of a pool": (made({"tolerations": [*GPUS, POOL, *DEFAULTS]}), (OF_POOL,)),
-    "of everything": (made({"tolerations": [{"operator": "Exists"}]}), (Toleration("", "Exists"),)),
-    "the tolerations of Kubernetes and of the GPUs alone": (
-        made({"tolerations": [*GPUS, *DEFAULTS]}),
+    "a toleration of a pool": (admit({"tolerations": [*GPUS, POOL, *DEFAULTS]}), (OF_POOL,)),
+    "a toleration of everything": (
+        admit({"tolerations": [{"operator": "Exists"}]}),
+        (Toleration("", "Exists"),),
+    ),
+    "only the tolerations of Kubernetes and of the GPUs": (
+        admit({"tolerations": [*GPUS, *DEFAULTS]}),
         (),
     ),
-    "of some of the pods": ([made({"tolerations": [*GPUS, POOL]})[0], made()[1]], ()),
+    "a toleration of one pod": ([admit({"tolerations": [*GPUS, POOL]})[0], admit()[1]], ()),
 }
 
 
-@pytest.mark.parametrize(("seen", "want"), TOLERATIONS.values(), ids=TOLERATIONS)
-def test_tolerations_that_admission_added_are_planned_with(
-    seen: list[Pod], want: tuple[Toleration, ...]
+@pytest.mark.parametrize(("admitted", "want"), TOLERATIONS.values(), ids=TOLERATIONS)
+def test_plans_include_tolerations_that_admission_added(
+    admitted: list[Pod], want: tuple[Toleration, ...]
 ) -> None:
-    state = learnt(*seen)
+    state = learn(*admitted)
     assert (state == JobState()) is (want == ())
-    (group,) = as_observed(OF.build(), state).groups
+    (group,) = as_observed(JOB.build(), state).groups
     assert group.constraints.tolerations == want
-    again = observed(as_observed(OF.build(), state), seen, state, plan=None)
+    again = observed(as_observed(JOB.build(), state), admitted, state, plan=None)
     assert again == state.observed
 
 
-def test_a_toleration_that_admission_no_longer_adds_is_no_longer_planned_with() -> None:
-    first = learnt(*made({"tolerations": [*GPUS, POOL]}))
-    known = as_observed(OF.build(), first)
-    second = JobState(observed=observed(known, made(), first, plan=None))
-    assert as_observed(OF.build(), second) == OF.build()
+def test_plans_exclude_a_toleration_that_admission_no_longer_adds() -> None:
+    first = learn(*admit({"tolerations": [*GPUS, POOL]}))
+    known = as_observed(JOB.build(), first)
+    second = JobState(observed=observed(known, admit(), first, plan=None))
+    assert as_observed(JOB.build(), second) == JOB.build()
 
 
 WITH_POOL = ledger(node("a", gpus=8), node("b", gpus=8, taints=[POOL]))
 
 
 def test_tolerations_are_expected_of_pods_that_were_never_seen_under_their_template() -> None:
-    training_job, other = OF.build(), job().worker(2, cpu="2", gpus=1).resumed().build()
-    plain = JobState(observed=observed(training_job, made(), JobState(), plan=None, unchanged=True))
+    training_job, other = JOB.build(), job().worker(2, cpu="2", gpus=1).resumed().build()
+    plain = JobState(
+        observed=observed(training_job, admit(), JobState(), plan=None, unchanged=True)
+    )
     for unseen, state in ((training_job, JobState()), (other, plain)):
         result = expecting_tolerations(unseen, state, WITH_POOL)
         assert result is not None
@@ -117,12 +122,12 @@ def test_tolerations_are_expected_of_pods_that_were_never_seen_under_their_templ
     assert as_observed(training_job, plain) == training_job
 
 
-@pytest.mark.parametrize(("seen", "want", "words"), CHANGED.values(), ids=CHANGED)
+@pytest.mark.parametrize(("admitted", "want", "message"), CHANGED.values(), ids=CHANGED)
 def test_a_job_is_planned_with_its_pods_as_observed(
-    seen: list[Pod], want: Mapping[str, Any], words: str
+    admitted: list[Pod], want: Mapping[str, Any], message: str
 ) -> None:
-    assert differences(OF.build(), seen, plan=None, eligible=False) == words
-    (group,) = as_observed(OF.build(), learnt(*seen)).groups
+    assert differences(JOB.build(), admitted, plan=None, eligible=False) == message
+    (group,) = as_observed(JOB.build(), learn(*admitted)).groups
     for key, value in want.items():
         if key in group.requests:
             assert group.requests[key] == value
@@ -147,54 +152,54 @@ def test_quotas_count_the_observed_requests_of_its_pods() -> None:
 
 
 def test_pods_equal_to_their_template_add_nothing() -> None:
-    assert differences(OF.build(), made(), plan=None, eligible=False) == ""
-    assert learnt(*made()) == JobState()
+    assert differences(JOB.build(), admit(), plan=None, eligible=False) == ""
+    assert learn(*admit()) == JobState()
 
 
 def test_a_missing_toleration_is_no_difference_where_a_node_is_eligible() -> None:
-    assert differences(OF.build(), made({"tolerations": []}), plan=None, eligible=True) == ""
+    assert differences(JOB.build(), admit({"tolerations": []}), plan=None, eligible=True) == ""
 
 
 def test_only_gated_pods_show_their_requirements() -> None:
-    assert learnt(*made({"nodeSelector": {"pool": "x"}}, gated=False)) == JobState()
+    assert learn(*admit({"nodeSelector": {"pool": "x"}}, gated=False)) == JobState()
 
 
 def test_a_pod_beyond_a_bound_is_not_read_and_shows_nothing() -> None:
-    (observed, _) = made(cpu="3")
+    (observed, _) = admit(cpu="3")
     assert observed.constraints is not None
     beyond = replace(observed, constraints=replace(observed.constraints, excess="30000 containers"))
-    assert learnt(beyond) == JobState()
-    assert differences(OF.build(), [beyond], plan=None, eligible=True) == ""
+    assert learn(beyond) == JobState()
+    assert differences(JOB.build(), [beyond], plan=None, eligible=True) == ""
 
 
 def test_the_largest_pod_of_a_type_counts() -> None:
-    seen = learnt(made(cpu="3")[0], made(cpu="2")[1])
-    assert seen.observed["worker"].requests["cpu"] == 3000
+    state = learn(admit(cpu="3")[0], admit(cpu="2")[1])
+    assert state.observed["worker"].requests["cpu"] == 3000
 
 
-def test_an_observation_is_planned_with_permanently() -> None:
-    state = learnt(*made(cpu="3"))
-    once = as_observed(OF.build(), state)
+def test_an_observation_stays_in_the_plans() -> None:
+    state = learn(*admit(cpu="3"))
+    once = as_observed(JOB.build(), state)
     assert as_observed(once, state) == once
-    assert differences(once, made(cpu="3"), plan=None, eligible=True) == ""
+    assert differences(once, admit(cpu="3"), plan=None, eligible=True) == ""
 
 
 def test_the_first_observation_stays_when_more_is_observed() -> None:
-    first = learnt(*made({"tolerations": [], **LISTENS}))
-    known = as_observed(OF.build(), first)
-    second = observed(known, made({"tolerations": [], **LISTENS}, cpu="3"), first, plan=None)
+    first = learn(*admit({"tolerations": [], **LISTENS}))
+    known = as_observed(JOB.build(), first)
+    second = observed(known, admit({"tolerations": [], **LISTENS}, cpu="3"), first, plan=None)
     assert second["worker"].untolerated
     assert second["worker"].host_ports == (("TCP", 9100),)
     assert second["worker"].requests["cpu"] == 3000
 
 
-def test_ports_that_only_some_pods_of_a_type_have_are_not_planned_with() -> None:
-    pods = [made(LISTENS)[0], made()[1]]
-    assert learnt(*pods) == JobState()
-    assert differences(OF.build(), pods, plan=None, eligible=True) == "a worker has host port 9100"
+def test_ports_that_only_some_pods_of_a_type_have_are_not_recorded() -> None:
+    pods = [admit(LISTENS)[0], admit()[1]]
+    assert learn(*pods) == JobState()
+    assert differences(JOB.build(), pods, plan=None, eligible=True) == "a worker has host port 9100"
 
 
-def test_the_ports_that_kfext_gave_to_pods_are_no_difference() -> None:
+def test_the_ports_that_kfext_assigned_to_pods_are_no_difference() -> None:
     container = {"name": "pytorch", "ports": [{"name": "own", "containerPort": 8080}]}
     training_job = job().master(spec={"containers": [container]}).resumed().build()
     ports = [{"containerPort": number} for number in (8080, 20000)]
@@ -209,35 +214,35 @@ def test_the_ports_that_kfext_gave_to_pods_are_no_difference() -> None:
 NOT_LEARNT: dict[str, tuple[Raw, str]] = {
     "another affinity to nodes": (
         {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}],
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]
         }}}},
-        "a worker has another node affinity",
+        "a worker has another node affinity"
     ),
     "a toleration was removed": (
         {"tolerations": []},
-        "a worker has fewer tolerations",
+        "a worker has fewer tolerations"
     ),
     "a volume claim was added": (
         {"volumes": [{"persistentVolumeClaim": {"claimName": "data"}}]},
-        "a worker has other volume claims",
-    ),
+        "a worker has other volume claims"
+    )
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("spec", "words"), NOT_LEARNT.values(), ids=NOT_LEARNT)
-def test_other_differences_are_reported_and_not_stored(spec: Raw, words: str) -> None:
-    made = job().worker(2, cpu="1", spec={"tolerations": [{"key": "team"}]}).resumed()
-    training_job = made.build()
+@pytest.mark.parametrize(("spec", "message"), NOT_LEARNT.values(), ids=NOT_LEARNT)
+def test_other_differences_are_reported_and_not_stored(spec: Raw, message: str) -> None:
+    builder = job().worker(2, cpu="1", spec={"tolerations": [{"key": "team"}]}).resumed()
+    training_job = builder.build()
     template = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}
-    seen = pods(
+    admitted = pods(
         training_job, gated=True, spec={**template, "tolerations": [{"key": "team"}], **spec}
     )
-    assert differences(training_job, seen, plan=None, eligible=True) == words
-    assert observed(training_job, seen, JobState(), plan=None) == {}
+    assert differences(training_job, admitted, plan=None, eligible=True) == message
+    assert observed(training_job, admitted, JobState(), plan=None) == {}
 
 
-def test_a_template_that_is_edited_counts_again() -> None:
-    state = learnt(*made(cpu="3"))
+def test_after_an_edit_the_template_counts_again() -> None:
+    state = learn(*admit(cpu="3"))
     edited = job().worker(2, cpu="2", gpus=1).resumed().build()
     assert as_observed(edited, state) == edited
 
@@ -253,12 +258,12 @@ def test_other_types_follow_their_templates() -> None:
 
 def test_an_observation_too_long_to_store_is_not_stored() -> None:
     names = {f"example.com/{'x' * 50}-{number}": "1" for number in range(40)}
-    seen = made({"containers": [{"resources": {"requests": names}}]})
+    admitted = admit({"containers": [{"resources": {"requests": names}}]})
     known = {"worker": ObservedPods(template=1, requests={"cpu": 1, "pods": 1})}
-    assert observed(OF.build(), seen, JobState(observed=known), plan=None) == known
+    assert observed(JOB.build(), admitted, JobState(observed=known), plan=None) == known
 
 
-def test_an_edited_state_cannot_be_larger_than_one_that_is_written() -> None:
+def test_a_state_larger_than_kfext_writes_is_ignored() -> None:
     names = {f"example.com/{number}": 1 for number in range(1000)}
     written = json.dumps({"uid": "u", "observed": {"worker": {"template": 1, "requests": names}}})
     assert state_in(written) == JobState()

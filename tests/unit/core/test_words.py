@@ -1,3 +1,5 @@
+"""The words of messages: numbers, times and lists of names."""
+
 import math
 
 import pytest
@@ -21,7 +23,7 @@ def test_a_number_of_pods(number: int, want: str) -> None:
 AMOUNTS: dict[str, tuple[int, str]] = {
     "one": (1000, "1 CPU"),
     "several": (4000, "4 CPUs"),
-    "a part of one": (300, "0.3 CPUs"),
+    "a fraction of a CPU": (300, "0.3 CPUs"),
 }
 
 
@@ -66,28 +68,28 @@ def test_the_message_counts_the_omitted_names() -> None:
 @given(st.lists(st.from_regex(r"[a-z]{1,9}-[0-9]", fullmatch=True), unique=True))
 def test_at_most_three_names_are_listed_and_the_others_counted(names: list[str]) -> None:
     words = listed(names, noun="nodes").replace(",", "").split()
-    said = [word for word in words if word in names]
+    shown = [word for word in words if word in names]
     others = [int(word) for word in words if word.isdecimal()]
-    assert len(said) <= 3
-    assert said == names[: len(said)]
-    assert len(said) + sum(others) == len(names)
+    assert len(shown) <= 3
+    assert shown == names[: len(shown)]
+    assert len(shown) + sum(others) == len(names)
 
 
 OTHERS: dict[str, tuple[list[str], int, str, str]] = {
     "no job": ([], 0, "", "has"),
-    "own jobs alone": (["a", "b"], 0, "a and b", "have"),
-    "one job of another namespace": ([], 1, "1 job of another namespace", "has"),
+    "two names": (["a", "b"], 0, "a and b", "have"),
+    "a job of another namespace": ([], 1, "1 job of another namespace", "has"),
     "ten of other namespaces": ([], 10, "10 jobs of other namespaces", "have"),
-    "an own job and others": (["a"], 2, "a and 2 jobs of other namespaces", "have"),
-    "an own job alone": (["a"], 0, "a", "has"),
+    "a name and two others": (["a"], 2, "a and 2 jobs of other namespaces", "have"),
+    "a single name": (["a"], 0, "a", "has"),
 }
 
 
-@pytest.mark.parametrize(("own", "others", "want", "form"), OTHERS.values(), ids=OTHERS)
-def test_jobs_that_are_not_to_be_named_are_counted(
-    own: list[str], others: int, want: str, form: str
+@pytest.mark.parametrize(("jobs", "others", "want", "form"), OTHERS.values(), ids=OTHERS)
+def test_jobs_that_must_not_be_named_are_counted(
+    jobs: list[str], others: int, want: str, form: str
 ) -> None:
-    assert listed_with_others(own, others=others) == want
+    assert listed_with_others(jobs, others=others) == want
     assert has(want) == form
 
 
@@ -95,5 +97,5 @@ AGES = {0: "0s", 59.9: "59s", 119: "119s", 120: "2m", 7199: "119m", 7200: "2h", 
 
 
 @pytest.mark.parametrize(("seconds", "want"), AGES.items())
-def test_a_length_of_time_is_that_of_kubectl(seconds: float, want: str) -> None:
+def test_a_duration_is_printed_as_by_kubectl(seconds: float, want: str) -> None:
     assert age(seconds) == want

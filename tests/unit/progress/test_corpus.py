@@ -55,7 +55,7 @@ RIGHT, NOT_KNOWN, WRONG = Judgement
 def read(lines: Sequence[str]) -> Course:
     course, table = Course(30.0), Table()
     for number, raw in enumerate(lines):
-        line = read_line(table.named(raw))
+        line = read_line(table.label(raw))
         if line is not None:
             course.read_line(line, at=float(number), now=1e9)
     return course

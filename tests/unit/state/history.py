@@ -11,7 +11,7 @@ from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.admission.gpu import gpu_part
+from kfext.core.admission.gpu import with_gpu_share
 from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.core.lifecycle.steps import Step, job_operations, pod_writes
 from kfext.core.patches.json_patch import patched
@@ -336,7 +336,7 @@ class History:
                 made = raw_pod(job, key.type, key.index, gated=not job.released, uid=uid, spec=spec)
                 template = self.jobs[job.uid]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
                 made["metadata"]["annotations"] = dict(template["metadata"]["annotations"])
-                part = gpu_part(job.kind, made["metadata"], made["spec"])
+                part = with_gpu_share(job.kind, made["metadata"], made["spec"])
                 if not part.refusal:
                     self.put_pod({**made, "spec": part.spec})
 

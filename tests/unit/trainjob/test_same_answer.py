@@ -149,7 +149,8 @@ def test_a_resource_with_a_restarting_device_plugin_still_counts_as_a_resource_o
     training_job = (
         job().worker(2, spec=devices({"nvidia.com/gpu": "1", "nvidia.com/memory": "1"})).build()
     )
-    assert not_placed(training_job, on_nodes=capacity.resources) is None
+    assert not_placed(training_job, node_resources=capacity.resources) is None
     assert (
-        not_placed(training_job, on_nodes=ledger(node("a", cpu="8", gpus=2)).resources) is not None
+        not_placed(training_job, node_resources=ledger(node("a", cpu="8", gpus=2)).resources)
+        is not None
     )

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Set
 
 from kfext import names
 from kfext.core import words
-from kfext.core.elastic import fewest_workers, interrupts, open_range, workers_of
+from kfext.core.elastic import allowed_range, fewest_workers, interrupts, workers_of
 from kfext.core.queue.duration import START_SECONDS
 from kfext.model.plan import Places
 from kfext.state.mirror.tracked_job import TrackedJob
@@ -150,7 +150,7 @@ class ScaleSearch:
         `rested`: the uids of the candidates that may be scaled below their requested size.
         """
         settings = self._settings_of(waiting)
-        workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
+        workers = fewest_workers(waiting.job, allowed_range(waiting.job, settings))
         length = self._length(waiting, workers, now)
         donors = self._donors(waiting, length, candidates, rested, now)
         limits = self.capacity.limits(waiting, now=now)

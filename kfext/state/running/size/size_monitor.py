@@ -341,7 +341,7 @@ class SizeMonitor:
             return  # the first step may be older than this controller
         changed_at = job.tracked.state.scale.changed_at
         whole = now.wall - (now.monotonic - record_of(job).whole_at)
-        resumed = self._progress.followed(job.uid).course.resumed(since=changed_at, after=whole)
+        resumed = self._progress.followed(job.uid).course.resumed_at(since=changed_at, after=whole)
         if resumed is not None:
             job.restart.pause = resumed - changed_at
 

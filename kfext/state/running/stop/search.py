@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from kfext.core.elastic import fewest_workers, open_range
+from kfext.core.elastic import allowed_range, fewest_workers
 from kfext.core.ledger.claims import pod_key
 from kfext.core.queue.no_fit import shape_of
 from kfext.core.settings.table import Settings
@@ -87,7 +87,7 @@ class StopSearch:
         self, waiting: TrackedJob, settings: Settings, gone: Iterable[str], *, now: float
     ) -> Places | None:
         """Return the places of a waiting job without other jobs, by uid, or None."""
-        workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
+        workers = fewest_workers(waiting.job, allowed_range(waiting.job, settings))
         claims = [claim for uid in gone for claim in self.claims(uid)]
         return self._capacity.waiting_places(waiting, workers, now=now, gone=claims)
 

@@ -1,4 +1,4 @@
-"""The file that shows a job kfext's checkpoint requests."""
+"""The control file, through which kfext requests checkpoints from a job."""
 
 from typing import Any
 
@@ -31,23 +31,23 @@ RELEASED = {**ELASTIC, names.RELEASED: "NoRoom"}
 
 
 def spec(*, volumes: Any = None, **container: Any) -> Raw:
-    made: Raw = {"containers": [{"name": "side"}, {"name": "pytorch", **container}]}
-    return made if volumes is None else {**made, "volumes": volumes}
+    pod_spec: Raw = {"containers": [{"name": "side"}, {"name": "pytorch", **container}]}
+    return pod_spec if volumes is None else {**pod_spec, "volumes": volumes}
 
 
-def mounted(path: str) -> Raw:
+def with_mount(path: str) -> Raw:
     return spec(volumeMounts=[{"name": "mine", "mountPath": path}])
 
 
-def edited(annotations: Any, given: Raw) -> Raw:
-    changed, operations = control_file(KINDS["PyTorchJob"], {"annotations": annotations}, given)
-    patched: Raw = jsonpatch.apply_patch({"spec": given}, operations)["spec"]
+def with_file(annotations: Any, pod_spec: Raw) -> Raw:
+    changed, operations = control_file(KINDS["PyTorchJob"], {"annotations": annotations}, pod_spec)
+    patched: Raw = jsonpatch.apply_patch({"spec": pod_spec}, operations)["spec"]
     assert patched == changed
     return patched
 
 
 @pytest.mark.parametrize(
-    ("given", "volumes", "mounts"),
+    ("pod_spec", "volumes", "mounts"),
     [
         pytest.param(spec(), [VOLUME], [MOUNT], id="no volumes"),
         pytest.param({**spec(volumeMounts=None), "volumes": None}, [VOLUME], [MOUNT], id="null"),
@@ -56,14 +56,14 @@ def edited(annotations: Any, given: Raw) -> Raw:
             spec(volumes=[DATA], volumeMounts=[AT_DATA]),
             [DATA, VOLUME],
             [AT_DATA, MOUNT],
-            id="others are kept and come first",
+            id="existing entries stay and come first",
         ),
     ],
 )
 def test_the_training_container_of_an_elastic_job_has_the_file(
-    given: Raw, volumes: list[Raw], mounts: list[Raw]
+    pod_spec: Raw, volumes: list[Raw], mounts: list[Raw]
 ) -> None:
-    patched = edited(ELASTIC, given)
+    patched = with_file(ELASTIC, pod_spec)
     assert patched["volumes"] == volumes
     assert patched["containers"][1]["volumeMounts"] == mounts
     assert patched["containers"][0] == {"name": "side"}
@@ -80,43 +80,43 @@ OPTED_IN: dict[str, tuple[Any, bool]] = {
     "a malformed range": ({names.ELASTIC: "8-2"}, False),
     "an empty range": ({names.ELASTIC: ""}, False),
     "a range that is too long to be one": ({names.ELASTIC: " " * 5000 + "2-8"}, False),
-    "a range that is no text": ({names.ELASTIC: 3}, False),
+    "a range that is not a string": ({names.ELASTIC: 3}, False),
     "no annotations": (None, False),
-    "annotations that are a text": ("x", False),
+    "annotations that are a string": ("x", False),
 }
 
 
 @pytest.mark.parametrize(("annotations", "want"), OPTED_IN.values(), ids=OPTED_IN)
-def test_jobs_that_have_not_opted_in_are_not_changed(annotations: Any, want: bool) -> None:
-    assert (edited(annotations, spec()) != spec()) is want
+def test_only_pods_of_jobs_that_may_save_get_the_file(annotations: Any, want: bool) -> None:
+    assert (with_file(annotations, spec()) != spec()) is want
 
 
 LEFT_ALONE: dict[str, Raw] = {
     "no training container": {"containers": [{"name": "main"}]},
-    "containers are a text": {"containers": "x"},
+    "containers are a string": {"containers": "x"},
     "a container is null": {"containers": [None]},
     "nothing": {},
-    "mounts are a text": spec(volumeMounts="x"),
-    "volumes are a text": spec(volumes="x"),
-    "its own mount at this path": mounted("/etc/kfext"),
-    "its own mount at this path, in another spelling": mounted("//etc//kfext/"),
-    "its own mount of the file": mounted("/etc/kfext/control"),
-    "a mount above it, perhaps read-only": mounted("/etc"),
-    "a mount of the root": mounted("/"),
-    "a mount of the root, in another spelling": mounted("/data/.."),
-    "a volume of that name": spec(volumes=[{"name": "kfext-control", "emptyDir": {}}]),
+    "mounts are a string": spec(volumeMounts="x"),
+    "volumes are a string": spec(volumes="x"),
+    "its own mount at this path": with_mount("/etc/kfext"),
+    "its own mount at this path, in another spelling": with_mount("//etc//kfext/"),
+    "its own mount of the file": with_mount("/etc/kfext/control"),
+    "a mount above it, perhaps read-only": with_mount("/etc"),
+    "a mount of the root": with_mount("/"),
+    "a mount of the root, in another spelling": with_mount("/data/.."),
+    "a volume of the same name": spec(volumes=[{"name": "kfext-control", "emptyDir": {}}]),
     "as many values as a pod may have": spec(volumes=[DATA] * (MOST_VALUES - 1)),
-    "kfext's own output": edited(ELASTIC, spec()),
+    "kfext's own output": with_file(ELASTIC, spec()),
 }
 
 
-@pytest.mark.parametrize("given", LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_whatever_occupies_the_path_of_the_file_is_left_alone(given: Raw) -> None:
-    assert control_file(KINDS["PyTorchJob"], {"annotations": ELASTIC}, given) == (given, [])
+@pytest.mark.parametrize("pod_spec", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_a_pod_that_cannot_get_the_file_is_not_changed(pod_spec: Raw) -> None:
+    assert control_file(KINDS["PyTorchJob"], {"annotations": ELASTIC}, pod_spec) == (pod_spec, [])
 
 
-def test_a_directory_with_a_similar_name_is_another() -> None:
-    assert edited(ELASTIC, mounted("/etc/kfext-data"))["volumes"] == [VOLUME]
+def test_a_mount_at_a_similar_path_does_not_keep_the_file_out() -> None:
+    assert with_file(ELASTIC, with_mount("/etc/kfext-data"))["volumes"] == [VOLUME]
 
 
 @given(volumes=json_values, mounts=json_values, name=json_values)
@@ -127,7 +127,7 @@ def test_any_pod_gets_a_valid_patch_and_a_second_review_none(
         "volumes": volumes,
         "containers": [{"name": name}, {"name": "pytorch", "volumeMounts": mounts}],
     }
-    patched = edited(ELASTIC, given_spec)
+    patched = with_file(ELASTIC, given_spec)
     assert control_file(KINDS["PyTorchJob"], {"annotations": ELASTIC}, patched) == (patched, [])
 
 
@@ -152,21 +152,21 @@ def test_the_pod_webhook_adds_the_file_whether_or_not_the_pod_is_gated(
         pytest.param(pod(annotations=ELASTIC, ownerReferences=[]), id="of no training job"),
     ],
 )
-def test_other_pods_are_not_touched(raw: Raw) -> None:
+def test_a_pod_beyond_a_bound_or_of_no_job_is_not_changed(raw: Raw) -> None:
     assert mutate_pod(raw, controller_alive=True).ops == ReviewResult().ops
 
 
-def annotated(setting: str, value: str) -> Namespace:
+def namespace_with(setting: str, value: str) -> Namespace:
     return Namespace("team", {names.MANAGED: "true"}, {setting: value})
 
 
 POLICY = TrainingPolicy("team", settings={names.ELASTIC: "1-4"})
-FROM: dict[str, tuple[Raw, Raw, bool]] = {
+SOURCES: dict[str, tuple[Raw, Raw, bool]] = {
     "set by a policy": ({}, {"policies": (POLICY,)}, True),
-    "set by the namespace": ({}, {"namespace": annotated(names.ELASTIC, "1-4")}, True),
+    "set by the namespace": ({}, {"namespace": namespace_with(names.ELASTIC, "1-4")}, True),
     "set by the namespace, to be moved": (
         {},
-        {"namespace": annotated(names.MIGRATE, "checkpointed")},
+        {"namespace": namespace_with(names.MIGRATE, "checkpointed")},
         True,
     ),
     "set by the job, against the policy": ({names.ELASTIC: "off"}, {"policies": (POLICY,)}, False),
@@ -175,17 +175,17 @@ FROM: dict[str, tuple[Raw, Raw, bool]] = {
 
 
 @pytest.mark.parametrize("kind", WITH_TEMPLATES)
-@pytest.mark.parametrize(("own", "given", "want"), FROM.values(), ids=FROM)
-@pytest.mark.parametrize("copied", [False, True], ids=["new", "with settings of another job"])
+@pytest.mark.parametrize(("annotations", "more", "want"), SOURCES.values(), ids=SOURCES)
+@pytest.mark.parametrize("copied", [False, True], ids=["new", "with copied settings"])
 def test_a_setting_adds_the_file_wherever_it_is_written(
-    kind: str, own: Raw, given: Raw, *, want: bool, copied: bool
+    kind: str, annotations: Raw, more: Raw, *, want: bool, copied: bool
 ) -> None:
-    raw = job(kind, annotations=own)
+    raw = job(kind, annotations=annotations)
     template = next(iter(raw["spec"][KINDS[kind].replica_specs].values()))["template"]
     if copied:
         template["metadata"] = {"annotations": ELASTIC}
     managed = Namespace("team", {names.MANAGED: "true"})
-    context = ReviewContext(**{"namespace": managed, "controller_alive": True, **given})
+    context = ReviewContext(**{"namespace": managed, "controller_alive": True, **more})
     admitted = jsonpatch.apply_patch(raw, list(mutate_job(raw, context).ops))
     template = next(iter(admitted["spec"][KINDS[kind].replica_specs].values()))["template"]
     patched, operations = control_file(KINDS[kind], template["metadata"], TRAINING[kind])

@@ -1,4 +1,4 @@
-"""Jobs and pods that share GPUs: which are refused, and the part that replaces a whole GPU."""
+"""Jobs and pods that share GPUs: refusals, the part that replaces a whole GPU, and the hook."""
 
 import subprocess
 from copy import deepcopy
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from e2e.harness.katib import collected
 from kfext import names
-from kfext.core.admission.gpu import Part, gpu_part, hooked
+from kfext.core.admission.gpu import Sharer, with_gpu_share, with_hook
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.review import ReviewContext
@@ -33,7 +33,7 @@ PART: Raw = {"name": "side", "resources": {"limits": {"kfext.dev/gpu-1": "50"}}}
 CARDS = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 
 
-def of_gpus(gpus: int, **container: Any) -> Raw:
+def with_gpus(gpus: int, **container: Any) -> Raw:
     """A container with a limit of GPUs."""
     limits = {"limits": {names.NATIVE_GPU: gpus}}
     return {"name": "pytorch", "image": "trainer", "resources": limits, **container}
@@ -45,40 +45,40 @@ def amounts(**stated: Any) -> Raw:
     return {"name": "pytorch", "resources": resources}
 
 
-def asking(gpus: int = 1, replicas: int = 1, **pod: Any) -> Raw:
-    """A replica type with a container that asks for GPUs."""
-    return replica(replicas, **{"containers": [of_gpus(gpus)], **pod})
+def gpu_type(gpus: int = 1, replicas: int = 1, **pod: Any) -> Raw:
+    """A replica type with a container that requests GPUs."""
+    return replica(replicas, **{"containers": [with_gpus(gpus)], **pod})
 
 
-def asked(annotations: Raw, *, kind: str = "PyTorchJob", **more: Any) -> Raw:
-    """A job with these annotations: of one worker with a GPU, unless `specs` are given."""
-    return job(kind, annotations=annotations, **{"specs": {"Worker": asking()}, **more})
+def gpu_job(annotations: Raw, *, kind: str = "PyTorchJob", **more: Any) -> Raw:
+    """A job with these annotations; without `specs`, of one worker with a GPU."""
+    return job(kind, annotations=annotations, **{"specs": {"Worker": gpu_type()}, **more})
 
 
 def workers(annotations: Raw, **pod: Any) -> Raw:
-    return asked(annotations, specs={"Worker": asking(**pod)})
+    return gpu_job(annotations, specs={"Worker": gpu_type(**pod)})
 
 
-def managed_by_another() -> Raw:
-    return asked(SHARE, run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})
+def managed_elsewhere() -> Raw:
+    return gpu_job(SHARE, run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})
 
 
 REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
-    "Kueue starts it": (asked(SHARE, labels={names.KUEUE_QUEUE: "q"}), "Kueue starts this job"),
-    "its number of replicas may change": (asked({**HIGH, names.ELASTIC: "1-2"}), names.ELASTIC),
+    "Kueue starts it": (gpu_job(SHARE, labels={names.KUEUE_QUEUE: "q"}), "Kueue starts this job"),
+    "its number of replicas may change": (gpu_job({**HIGH, names.ELASTIC: "1-2"}), names.ELASTIC),
     "it states that it has no GPU": (workers(SHARE, gpus=0), "the job has no GPUs"),
     "only types that keep whole GPUs": (
-        asked(HIGH, specs={"Master": asking(2), "Worker": asking(3)}),
+        gpu_job(HIGH, specs={"Master": gpu_type(2), "Worker": gpu_type(3)}),
         "asks for nvidia.com/gpu: 2",
     ),
-    "no type has a GPU": (asked(SHARE, specs={"Worker": replica(1)}), "the job has no GPUs"),
+    "no type has a GPU": (gpu_job(SHARE, specs={"Worker": replica(1)}), "the job has no GPUs"),
     "the only type with a GPU has no replicas": (
-        asked(SHARE, specs={"Master": replica(1), "Worker": asking(replicas=0)}),
+        gpu_job(SHARE, specs={"Master": replica(1), "Worker": gpu_type(replicas=0)}),
         "the job has no GPUs",
     ),
     "a replica has two GPUs": (workers(SHARE, gpus=2), "asks for nvidia.com/gpu: 2"),
     "two containers have a GPU each": (
-        workers(SHARE, containers=[of_gpus(1), of_gpus(1, name="side")]),
+        workers(SHARE, containers=[with_gpus(1), with_gpus(1, name="side")]),
         "asks for nvidia.com/gpu in 2 containers; allowed: ",
     ),
     "a replica has half of a GPU": (
@@ -98,11 +98,11 @@ REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
         "asks for nvidia.com/gpu at the level of the pod; allowed: ",
     ),
     "it requests a part by its name": (
-        workers(SHARE, containers=[of_gpus(1), PART]),
+        workers(SHARE, containers=[with_gpus(1), PART]),
         "asks for kfext.dev/gpu-1 itself",
     ),
     "an init container has the GPU": (
-        workers(SHARE, initContainers=[of_gpus(1, name="first")]),
+        workers(SHARE, initContainers=[with_gpus(1, name="first")]),
         "init container",
     ),
     "it claims devices by DRA": (
@@ -110,17 +110,17 @@ REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
         "has resourceClaims",
     ),
     "it sets its visible GPUs itself": (
-        workers(SHARE, containers=[of_gpus(1, env=[CARDS])]),
+        workers(SHARE, containers=[with_gpus(1, env=[CARDS])]),
         "NVIDIA_VISIBLE_DEVICES",
     ),
     "its template names the node": (workers(SHARE, nodeName="n"), "names its node (nodeName: 'n')"),
     "a low job of several ranks": (workers(SHARE, replicas=2), "a job of 2 pods cannot"),
     "a low job with another rank without a GPU": (
-        asked(SHARE, specs={"Master": replica(1), "Worker": asking()}),
+        gpu_job(SHARE, specs={"Master": replica(1), "Worker": gpu_type()}),
         "a job of 2 pods cannot",
     ),
-    "a low TFJob": (asked(SHARE, kind="TFJob"), "a TFJob cannot"),
-    "another system runs it": (managed_by_another(), "runPolicy.managedBy"),
+    "a low TFJob": (gpu_job(SHARE, kind="TFJob"), "a TFJob cannot"),
+    "another system runs it": (managed_elsewhere(), "runPolicy.managedBy"),
     "another scheduler places it": (workers(HIGH, schedulerName="volcano"), "scheduler volcano"),
     "it has more pods than kfext places": (workers(HIGH, replicas=MOST_PODS + 1), "10001 pods"),
     "its template is beyond a bound": (workers(HIGH, tolerations=[{}] * 65), "65 tolerations"),
@@ -143,47 +143,47 @@ def test_the_refusal_of_a_job_that_names_its_node_names_the_alternative() -> Non
 
 
 OFF = replace(CONTEXT, namespace=Namespace("", CONTEXT.namespace.labels, {names.COLOCATION: "off"}))
-ALONE = replace(CONTEXT, controller_alive=False)
+NO_CONTROLLER = replace(CONTEXT, controller_alive=False)
 ALLOWED: dict[str, tuple[Raw, ReviewContext]] = {
-    "a low job of one rank": (asked(SHARE), CONTEXT),
+    "a low job of one rank": (gpu_job(SHARE), CONTEXT),
     "a high job of several ranks": (workers(HIGH, replicas=3), CONTEXT),
-    "a high TFJob": (asked(HIGH, kind="TFJob"), CONTEXT),
+    "a high TFJob": (gpu_job(HIGH, kind="TFJob"), CONTEXT),
     "a parameter server without GPUs beside it": (
-        asked(HIGH, kind="TFJob", specs={"PS": replica(1), "Worker": asking(replicas=2)}),
+        gpu_job(HIGH, kind="TFJob", specs={"PS": replica(1), "Worker": gpu_type(replicas=2)}),
         CONTEXT,
     ),
     "a job that states that it has none": (
-        asked(HIGH, kind="TFJob", specs={"PS": asking(0), "Worker": asking(replicas=2)}),
+        gpu_job(HIGH, kind="TFJob", specs={"PS": gpu_type(0), "Worker": gpu_type(replicas=2)}),
         CONTEXT,
     ),
     "another type has whole GPUs": (
-        asked(HIGH, specs={"Master": asking(2), "Worker": asking()}),
+        gpu_job(HIGH, specs={"Master": gpu_type(2), "Worker": gpu_type()}),
         CONTEXT,
     ),
-    "one GPU that is written in another way": (
+    "one GPU, written differently": (
         workers(SHARE, containers=[amounts(limits="1000m", requests=1.0)]),
         CONTEXT,
     ),
     "an init container that requests none": (
-        workers(SHARE, initContainers=[of_gpus(0, name="first")]),
+        workers(SHARE, initContainers=[with_gpus(0, name="first")]),
         CONTEXT,
     ),
     "a container without a GPU sets its visible GPUs": (
-        workers(SHARE, containers=[of_gpus(1), {"name": "side", "env": [CARDS]}]),
+        workers(SHARE, containers=[with_gpus(1), {"name": "side", "env": [CARDS]}]),
         CONTEXT,
     ),
     "a type that has no GPU names its node": (
-        asked(HIGH, kind="TFJob", specs={"PS": replica(1, nodeName="n"), "Worker": asking()}),
+        gpu_job(HIGH, kind="TFJob", specs={"PS": replica(1, nodeName="n"), "Worker": gpu_type()}),
         CONTEXT,
     ),
-    "elasticity is off": (asked({**SHARE, names.ELASTIC: "off"}), CONTEXT),
-    "the controller is away": (asked(SHARE), ALONE),
-    "the namespace switches placement off": (asked(SHARE), OFF),
+    "elasticity is off": (gpu_job({**SHARE, names.ELASTIC: "off"}), CONTEXT),
+    "the controller is away": (gpu_job(SHARE), NO_CONTROLLER),
+    "the namespace switches placement off": (gpu_job(SHARE), OFF),
 }
 
 
 @pytest.mark.parametrize(("raw", "context"), ALLOWED.values(), ids=ALLOWED)
-def test_other_jobs_are_held_until_they_have_their_parts(raw: Raw, context: ReviewContext) -> None:
+def test_a_job_that_can_share_gpus_is_held(raw: Raw, context: ReviewContext) -> None:
     mutation = mutate_job(raw, context)
     assert not mutation.refusal
     after = jsonpatch.apply_patch(raw, list(mutation.ops))
@@ -218,7 +218,7 @@ BAD: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("written", BAD.values(), ids=BAD)
 def test_G1_a_malformed_setting_is_refused_with_what_is_allowed(written: dict[str, str]) -> None:
-    mutation = mutate_job(asked({**SHARE, **written}), CONTEXT)
+    mutation = mutate_job(gpu_job({**SHARE, **written}), CONTEXT)
     *_, (key, value) = written.items()
     for part in (key, f"'{value}'", "allowed: "):
         assert part in mutation.refusal
@@ -236,8 +236,8 @@ COPIED = {
 }
 
 
-@pytest.mark.parametrize("stated", [{}, SHARE], ids=["nothing", "another share"])
-def test_templates_state_the_settings_of_the_job_and_no_part_that_it_lacks(stated: Raw) -> None:
+@pytest.mark.parametrize("stated", [{}, SHARE], ids=["no share", "a different share"])
+def test_templates_get_the_gpu_settings_of_the_job_and_lose_copied_settings(stated: Raw) -> None:
     raw = workers(stated, metadata={"annotations": COPIED})
     after = jsonpatch.apply_patch(raw, list(mutate_job(raw, CONTEXT).ops))
     result = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
@@ -272,47 +272,47 @@ def sharer(
     return pod(annotations=stated, labels=labels, spec={"containers": [limited()], **spec})
 
 
-def part_of(raw: Raw) -> Part:
-    """The part; its operations make its spec, and a second review adds none."""
+def part_in(raw: Raw) -> Sharer:
+    """The pod with its part; its operations make its spec, and a second review adds none."""
     before = deepcopy(raw)
-    part = gpu_part(KIND, raw["metadata"], raw["spec"])
+    part = with_gpu_share(KIND, raw["metadata"], raw["spec"])
     assert raw == before
     after = jsonpatch.apply_patch({"spec": raw["spec"]}, list(part.operations))["spec"]
     assert after == part.spec
     if not part.refusal:
-        again = gpu_part(KIND, raw["metadata"], after)
+        again = with_gpu_share(KIND, raw["metadata"], after)
         assert (again.spec, again.operations, again.refusal) == (after, (), "")
     return part
 
 
 def limits_in(raw: Raw) -> list[Raw]:
-    part = part_of(raw)
+    part = part_in(raw)
     assert not part.refusal
     return [container.get("resources", {}).get("limits") for container in part.spec["containers"]]
 
 
-def test_the_part_stands_where_the_gpu_stood() -> None:
-    spec = part_of(sharer(containers=[{"name": "side"}, limited()])).spec
+def test_the_part_replaces_the_gpu_in_the_same_container() -> None:
+    spec = part_in(sharer(containers=[{"name": "side"}, limited()])).spec
     amounts = {"kfext.dev/gpu-0": "50", "cpu": "2"}
-    side, trains = spec["containers"]
+    side, trainer = spec["containers"]
     assert side == {"name": "side"}
-    assert trains["resources"] == {"limits": amounts, "requests": amounts}
+    assert trainer["resources"] == {"limits": amounts, "requests": amounts}
     assert spec["tolerations"] == [TOLERATION]
 
 
 def test_a_trial_that_katib_has_changed_gets_its_part_beside_the_collector() -> None:
     changed = collected({"containers": [limited(command=["python3", "train.py"], image="i")]})
-    spec = part_of(sharer(**changed)).spec
-    trains, collector = spec["containers"]
-    assert trains["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}
-    assert trains["command"][-2:] == ["sh", "-c"]  # the hook's shell becomes Katib's
-    assert trains["args"] == changed["containers"][0]["args"]
+    spec = part_in(sharer(**changed)).spec
+    trainer, collector = spec["containers"]
+    assert trainer["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}
+    assert trainer["command"][-2:] == ["sh", "-c"]  # the hook's shell becomes Katib's
+    assert trainer["args"] == changed["containers"][0]["args"]
     assert collector == changed["containers"][1]
 
 
 def test_no_new_limit_or_request_is_stated() -> None:
     only = {"name": "pytorch", "resources": {"limits": {GPU: "1"}}}
-    result = part_of(sharer(containers=[only])).spec["containers"][0]["resources"]
+    result = part_in(sharer(containers=[only])).spec["containers"][0]["resources"]
     assert result == {"limits": {"kfext.dev/gpu-0": "50"}}
 
 
@@ -321,16 +321,16 @@ def test_each_replica_gets_the_part_that_was_planned_for_it() -> None:
 
 
 TOLERATED: dict[str, tuple[Any, list[Raw]]] = {
-    "none": (None, [TOLERATION]),
-    "another": ([{"operator": "Exists"}], [{"operator": "Exists"}, TOLERATION]),
-    "kfext's own": ([TOLERATION, {"key": "x"}], [TOLERATION, {"key": "x"}]),
+    "no toleration": (None, [TOLERATION]),
+    "a different toleration": ([{"operator": "Exists"}], [{"operator": "Exists"}, TOLERATION]),
+    "the same toleration": ([TOLERATION, {"key": "x"}], [TOLERATION, {"key": "x"}]),
 }
 
 
 @pytest.mark.parametrize(("stated", "want"), TOLERATED.values(), ids=TOLERATED)
 def test_the_taint_of_gpu_nodes_is_tolerated_once(stated: Any, want: list[Raw]) -> None:
-    given = sharer(**({} if stated is None else {"tolerations": stated}))
-    assert part_of(given).spec["tolerations"] == want
+    raw = sharer(**({} if stated is None else {"tolerations": stated}))
+    assert part_in(raw).spec["tolerations"] == want
 
 
 UNTOUCHED: dict[str, Raw] = {
@@ -390,7 +390,7 @@ REFUSED: dict[str, tuple[Raw, str]] = {
 
 @pytest.mark.parametrize(("raw", "why"), REFUSED.values(), ids=REFUSED)
 def test_a_pod_that_would_not_be_accounted_for_is_refused(raw: Raw, why: str) -> None:
-    part = part_of(raw)
+    part = part_in(raw)
     assert why in part.refusal
     assert (part.spec, part.operations) == (raw["spec"], ())
     mutation = mutate_pod(raw, controller_alive=True)
@@ -398,16 +398,16 @@ def test_a_pod_that_would_not_be_accounted_for_is_refused(raw: Raw, why: str) ->
     assert mutation.ops == ()
 
 
-HOOKED: dict[str, tuple[Raw, str]] = {
+PRIORITIES: dict[str, tuple[Raw, str]] = {
     "low by default": ({}, "low"),
     "high": ({names.GPU_PRIORITY: "high"}, "high"),
     "a malformed priority": ({names.GPU_PRIORITY: "highest"}, "low"),
 }
 
 
-@pytest.mark.parametrize(("annotations", "want"), HOOKED.values(), ids=HOOKED)
-def test_its_container_is_hooked(annotations: Raw, want: str) -> None:
-    spec = part_of(sharer(annotations)).spec
+@pytest.mark.parametrize(("annotations", "want"), PRIORITIES.values(), ids=PRIORITIES)
+def test_the_hook_gets_the_priority_of_the_job(annotations: Raw, want: str) -> None:
+    spec = part_in(sharer(annotations)).spec
     env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
     assert env["KFEXT_GPU_PRIORITY"] == want
     assert spec["initContainers"][0]["resources"] == spec["containers"][0]["resources"]
@@ -441,7 +441,7 @@ def test_a_pod_beyond_a_bound_is_refused_as_it_could_not_wait() -> None:
     assert "65 tolerations" in mutation.refusal
 
 
-def test_a_part_the_control_file_and_the_host_network_go_together() -> None:
+def test_a_part_the_control_file_and_the_host_network_are_added_together() -> None:
     annotations = {names.PORT_BASE: "20000", names.MIGRATE: "checkpointed"}
     spec = patched(sharer(annotations))["spec"]
     (container,) = spec["containers"]
@@ -450,8 +450,8 @@ def test_a_part_the_control_file_and_the_host_network_go_together() -> None:
     mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
     assert mounted == ["/etc/kfext", "/kfext/recorded"]
     assert container["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}
-    given = {variable["name"] for variable in container["env"]}
-    assert {"PYTHONPATH", "KFEXT_GPU_PRIORITY", "KFEXT_PYTHONPATH"} <= given
+    variables = {variable["name"] for variable in container["env"]}
+    assert {"PYTHONPATH", "KFEXT_GPU_PRIORITY", "KFEXT_PYTHONPATH"} <= variables
 
 
 gpu_texts = st.sampled_from(["0", "1", "1", "1", "2", "x", ""])
@@ -498,7 +498,7 @@ odd_sharers = st.builds(
 @example(raw=sharer(containers=[limited(volumeMounts="x", env="y")]))
 @given(raw=odd_sharers)
 def test_X1_any_pod_is_refused_or_gets_a_valid_patch(raw: Raw) -> None:
-    part = part_of(raw)
+    part = part_in(raw)
     assert not (part.refusal and part.operations)
 
 
@@ -520,8 +520,8 @@ def container(**more: Any) -> Raw:
     return {"name": "main", "image": "trainer", **more}
 
 
-def with_hook(spec: Raw) -> Raw:
-    return dict(hooked(spec, 0, priority="low"))
+def hooked(spec: Raw) -> Raw:
+    return dict(with_hook(spec, 0, priority="low"))
 
 
 LITERAL: dict[str, tuple[list[Raw], list[Raw]]] = {
@@ -540,13 +540,13 @@ LITERAL: dict[str, tuple[list[Raw], list[Raw]]] = {
 
 @pytest.mark.parametrize(("env", "want"), LITERAL.values(), ids=LITERAL)
 def test_a_path_of_the_pod_follows_the_path_of_kfext(env: list[Raw], want: list[Raw]) -> None:
-    assert with_hook({"containers": [container(env=env)]}) == {
+    assert hooked({"containers": [container(env=env)]}) == {
         "containers": [container(env=want)],
     }
 
 
-def test_the_last_of_several_values_counts_as_for_the_kubelet() -> None:
-    (result,) = with_hook({"containers": [container(env=[path("/a"), path("/b")])]})["containers"]
+def test_the_last_of_several_values_counts_as_for_kubelet() -> None:
+    (result,) = hooked({"containers": [container(env=[path("/a"), path("/b")])]})["containers"]
     assert result["env"][-2:] == [path("/kfext/hook:/b"), PRIORITY]
 
 
@@ -555,13 +555,13 @@ def test_a_shell_puts_the_hook_before_an_unknown_path_and_becomes_the_command(
     env: list[Raw] | None,
 ) -> None:
     stated = {"env": env} if env else {}
-    given = container(command=["torchrun", "a b"], args=["$x"], **stated)
-    spec = with_hook({"containers": [given]})
+    main = container(command=["torchrun", "a b"], args=["$x"], **stated)
+    spec = hooked({"containers": [main]})
     (result,) = spec.pop("containers")
     assert spec == {}, "it has no init container"
     command = result.pop("command")
-    del given["command"]
-    assert result == {**given, "env": [*(env or []), PRIORITY]}
+    del main["command"]
+    assert result == {**main, "env": [*(env or []), PRIORITY]}
     assert command[:3] == ["/kfext/hook/busybox", "sh", "-c"]
     assert command[4:] == ["torchrun", "a b"]
 
@@ -570,28 +570,28 @@ PATHS = {"unset": ({}, "/kfext/hook"), "set": ({"PYTHONPATH": "/a:/b"}, "/kfext/
 
 
 def test_a_command_without_a_folder_is_found_in_the_image(tmp_path: Path) -> None:
-    own = tmp_path / "tool"
-    own.write_text('#!/bin/sh\necho "own $1"\n')
-    own.chmod(0o755)
-    (found,) = with_hook({"containers": [container(command=["tool", "a b"])]})["containers"]
-    # A busybox takes its own programs before the programs of the PATH.
-    script = f"tool() {{ echo taken; }}; {found['command'][3]}"
-    command = ["/bin/sh", "-c", script.replace('exec "$0"', "tool"), *found["command"][4:]]
+    tool = tmp_path / "tool"
+    tool.write_text('#!/bin/sh\necho "own $1"\n')
+    tool.chmod(0o755)
+    (result,) = hooked({"containers": [container(command=["tool", "a b"])]})["containers"]
+    # busybox prefers its built-in programs to the programs in PATH.
+    script = f"tool() {{ echo built-in; }}; {result['command'][3]}"
+    command = ["/bin/sh", "-c", script.replace('exec "$0"', "tool"), *result["command"][4:]]
     environment = {"PATH": f"/nowhere:{tmp_path}"}
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout == "own a b\n"
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert process.stdout == "own a b\n"
 
 
 @pytest.mark.parametrize(("environment", "want"), PATHS.values(), ids=PATHS)
 def test_the_command_of_the_shell_has_the_path_and_its_arguments(
     environment: dict[str, str], want: str
 ) -> None:
-    says = 'echo "$PYTHONPATH"; printf "%s\\n" "$@"'
-    given = container(command=["/bin/sh", "-c", says, "sh", "a b"], args=["$c"])
-    (result,) = with_hook({"containers": [given]})["containers"]
+    script = 'echo "$PYTHONPATH"; printf "%s\\n" "$@"'
+    main = container(command=["/bin/sh", "-c", script, "sh", "a b"], args=["$c"])
+    (result,) = hooked({"containers": [main]})["containers"]
     command = ["/bin/sh", *result["command"][2:], *result["args"]]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout.splitlines() == [want, "a b", "$c"]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines() == [want, "a b", "$c"]
 
 
 UNKNOWN: dict[str, tuple[Any, list[Raw]]] = {
@@ -612,10 +612,10 @@ def test_the_path_is_written_into_the_pod_if_the_image_has_the_command(
         "securityContext": {"runAsUser": 7},
         **({"env": env} if env else {}),
     }
-    given = {"containers": [container(args=["train.py"], ports=[], **copied), {"name": "side"}]}
-    spec = with_hook(given)
+    pod_spec = {"containers": [container(args=["train.py"], ports=[], **copied), {"name": "side"}]}
+    spec = hooked(pod_spec)
     main, side = spec["containers"]
-    assert main == {**given["containers"][0], "env": [*want, PRIORITY, RECORDED],
+    assert main == {**pod_spec["containers"][0], "env": [*want, PRIORITY, RECORDED],
                     "volumeMounts": [MOUNT]}  # fmt: skip
     assert side == {"name": "side"}
     assert spec["volumes"] == [VOLUME]
@@ -628,7 +628,7 @@ def test_the_path_is_written_into_the_pod_if_the_image_has_the_command(
 
 def test_existing_entries_stay_and_come_first() -> None:
     mine, first = {"name": "data", "mountPath": "/data"}, {"name": "first"}
-    spec = with_hook(
+    spec = hooked(
         {
             "containers": [container(volumeMounts=[mine])],
             "volumes": [{"name": "data"}],

@@ -22,7 +22,7 @@ from tests.builders import ANY_SIZE, apart
 from tests.unit.objects import Raw, job, replica
 
 CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
-ALONE = replace(CONTEXT, controller_alive=False)
+NO_CONTROLLER = replace(CONTEXT, controller_alive=False)
 TRAIN = {"name": "pytorch", "image": "trainer", "command": ["torchrun", "train.py"]}
 OWN_RANK = {**TRAIN, "command": ["torchrun", "--node-rank=$(RANK)", "train.py"]}
 POLICY = {
@@ -34,17 +34,17 @@ POLICY = {
 }
 
 
-def one(replicas: int | None, **fields: Any) -> Raw:
+def pods(replicas: int | None, **fields: Any) -> Raw:
     """A replica type that starts torchrun; `fields` replace fields of its spec or its pods."""
-    own = {key: fields.pop(key) for key in ("restartPolicy",) if key in fields}
-    return replica(replicas, **{"containers": [copy.deepcopy(TRAIN)], **fields}) | own
+    policy = {key: fields.pop(key) for key in ("restartPolicy",) if key in fields}
+    return replica(replicas, **{"containers": [copy.deepcopy(TRAIN)], **fields}) | policy
 
 
 def elastic(specs: Raw | None = None, *, allowed: str = "2-8", **fields: Any) -> Raw:
-    """A PyTorchJob that opted in, of a Master and two Workers that are alike."""
-    both = {"Master": one(1), "Worker": one(2)}
+    """A PyTorchJob that opted in; by default of a Master and two Workers with equal templates."""
+    default_specs = {"Master": pods(1), "Worker": pods(2)}
     annotations = {names.ELASTIC: allowed, **fields.pop("annotations", {})}
-    return job(specs=both if specs is None else specs, annotations=annotations, **fields)
+    return job(specs=default_specs if specs is None else specs, annotations=annotations, **fields)
 
 
 def admitted(raw: Raw, context: ReviewContext = CONTEXT) -> Raw:
@@ -54,9 +54,9 @@ def admitted(raw: Raw, context: ReviewContext = CONTEXT) -> Raw:
 
 
 def parsed(raw: Raw) -> TrainingJob:
-    parsed = parse_job(raw)
-    assert parsed is not None
-    return parsed
+    training_job = parse_job(raw)
+    assert training_job is not None
+    return training_job
 
 
 def verdict(raw: Raw, context: ReviewContext = CONTEXT) -> str:
@@ -68,17 +68,17 @@ def verdict(raw: Raw, context: ReviewContext = CONTEXT) -> str:
 
 MADE: dict[str, tuple[Raw, int]] = {
     "a Master and Workers": (elastic(), 3),
-    "Workers alone": (elastic({"Worker": one(4)}), 4),
-    "a Master alone": (elastic({"Master": one(1)}, allowed="1-8"), 1),
-    "a number of Workers that is not stated": (elastic({"Master": one(1), "Worker": one(None)}), 2),
-    "as few as it may have": (elastic({"Worker": one(2)}), 2),
-    "as many as it may have": (elastic({"Master": one(1), "Worker": one(7)}), 8),
-    "one size alone": (elastic(allowed="3-3"), 3),
+    "only Workers": (elastic({"Worker": pods(4)}), 4),
+    "only a Master": (elastic({"Master": pods(1)}, allowed="1-8"), 1),
+    "an unstated number of Workers": (elastic({"Master": pods(1), "Worker": pods(None)}), 2),
+    "as few as it may have": (elastic({"Worker": pods(2)}), 2),
+    "as many as it may have": (elastic({"Master": pods(1), "Worker": pods(7)}), 8),
+    "only one size": (elastic(allowed="3-3"), 3),
     "restart policies that are alike by default": (
-        elastic({"Master": one(1), "Worker": one(2, restartPolicy="OnFailure")}),
+        elastic({"Master": pods(1), "Worker": pods(2, restartPolicy="OnFailure")}),
         3,
     ),
-    "pods that always restart": (elastic({"Worker": one(2, restartPolicy="Always")}), 2),
+    "pods that always restart": (elastic({"Worker": pods(2, restartPolicy="Always")}), 2),
     "pods that are kept": (elastic(run_policy={"cleanPodPolicy": "None"}), 3),
     "retries": (elastic(run_policy={"backoffLimit": 3}), 3),
     "a person's suspension": (elastic(run_policy={"suspend": True}), 3),
@@ -86,7 +86,7 @@ MADE: dict[str, tuple[Raw, int]] = {
 
 
 @pytest.mark.parametrize(("raw", "pods"), MADE.values(), ids=MADE)
-def test_an_elastic_job_has_workers_alone_and_meets_at_the_first(raw: Raw, pods: int) -> None:
+def test_a_job_made_elastic_has_only_workers_and_meets_at_the_first(raw: Raw, pods: int) -> None:
     after = admitted(raw)
     result = parsed(after)
     assert [(group.key, group.replicas) for group in result.groups] == [("Worker", pods)]
@@ -101,7 +101,7 @@ def test_an_elastic_job_has_workers_alone_and_meets_at_the_first(raw: Raw, pods:
     assert mutate_job(after, CONTEXT).ops == ()
 
 
-def test_the_job_is_held_and_its_templates_are_edited_where_they_are_now() -> None:
+def test_the_job_is_held_and_its_moved_templates_are_edited() -> None:
     for raw, _ in MADE.values():
         after = admitted(raw)
         metadata = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]
@@ -111,7 +111,7 @@ def test_the_job_is_held_and_its_templates_are_edited_where_they_are_now() -> No
 
 def test_only_the_policy_and_the_number_of_workers_change() -> None:
     raw = elastic(
-        {"Master": one(1, nodeSelector={"a": "b"}), "Worker": one(2, nodeSelector={"a": "b"})}
+        {"Master": pods(1, nodeSelector={"a": "b"}), "Worker": pods(2, nodeSelector={"a": "b"})}
     )
     raw["spec"]["nprocPerNode"] = "2"
     after = admitted(raw)
@@ -134,12 +134,12 @@ def test_the_change_and_how_to_prevent_it_are_reported() -> None:
 
 
 def test_a_job_without_a_master_gets_no_warning() -> None:
-    raw = elastic({"Worker": one(3)})
+    raw = elastic({"Worker": pods(3)})
     assert mutate_job(raw, CONTEXT).warnings == ()
     assert "Master" not in verdict(raw)
 
 
-def by_policy(mode: Mode) -> ReviewContext:
+def with_mode(mode: Mode) -> ReviewContext:
     policy = TrainingPolicy(name="gold", companion={"scale": PolicyChoice(mode=mode)})
     return replace(CONTEXT, policies=[policy])
 
@@ -152,7 +152,7 @@ def with_policy(raw: Raw, policy: Any) -> Raw:
 NODE_PORT = {**TRAIN, "ports": [{"containerPort": 80, "hostPort": 80}]}
 SIDE = {**TRAIN, "name": "side"}
 OF_MASTERS = GangTerm("train", ("master",))
-LEFT: dict[str, tuple[Raw, ReviewContext, str]] = {
+NOT_MADE: dict[str, tuple[Raw, ReviewContext, str]] = {
     "too few pods": (elastic(allowed="4-8"), CONTEXT, "3 training pods, outside of 4-8"),
     "too many pods": (elastic(allowed="1-2"), CONTEXT, "3 training pods, outside of 1-2"),
     "pods that end with the first": (
@@ -161,53 +161,57 @@ LEFT: dict[str, tuple[Raw, ReviewContext, str]] = {
     "no cleanPodPolicy": (elastic(run_policy={"cleanPodPolicy": []}), CONTEXT, "cleanPodPolicy"),
     "no retries": (elastic(run_policy={"backoffLimit": 0}), CONTEXT, "backoffLimit of 0"),
     "pods that never restart": (
-        elastic({"Worker": one(2, restartPolicy="Never")}), CONTEXT, "restartPolicy of its Worker"
+        elastic({"Worker": pods(2, restartPolicy="Never")}), CONTEXT, "restartPolicy of its Worker"
     ),
     "pods with an exit code that counts": (
-        elastic({"Master": one(1, restartPolicy="ExitCode"), "Worker": one(2)}),
+        elastic({"Master": pods(1, restartPolicy="ExitCode"), "Worker": pods(2)}),
         CONTEXT,
         "restartPolicy of its Master",
     ),
     "a Master that differs": (
-        elastic({"Master": one(1, nodeSelector={"a": "b"}), "Worker": one(2)}),
+        elastic({"Master": pods(1, nodeSelector={"a": "b"}), "Worker": pods(2)}),
         CONTEXT,
         "different templates",
     ),
     "restart policies that differ": (
-        elastic({"Master": one(1, restartPolicy="Always"), "Worker": one(2)}),
+        elastic({"Master": pods(1, restartPolicy="Always"), "Worker": pods(2)}),
         CONTEXT,
         "different restart policies",
     ),
-    "another spelling": (elastic({"worker": one(3)}), CONTEXT, "another spelling"),
-    "a type twice": (elastic({"Worker": one(2), "worker": one(2)}), CONTEXT, "another spelling"),
-    "a malformed number": (
-        elastic({"Master": one(1), "Worker": {**one(2), "replicas": "2"}}), CONTEXT, "is malformed"
+    "a different spelling": (elastic({"worker": pods(3)}), CONTEXT, "another spelling"),
+    "a type twice": (
+        elastic({"Worker": pods(2), "worker": pods(2)}), CONTEXT, "another spelling"
     ),
-    "no trainer": (elastic({"Worker": one(2, containers=[SIDE])}), CONTEXT, "no container"),
+    "a malformed number": (
+        elastic({"Master": pods(1), "Worker": {**pods(2), "replicas": "2"}}),
+        CONTEXT,
+        "is malformed"
+    ),
+    "no trainer": (elastic({"Worker": pods(2, containers=[SIDE])}), CONTEXT, "no container"),
     "a rendezvous of its own": (
-        elastic({"Worker": one(2, containers=[OWN_RANK])}), CONTEXT, "uses RANK"
+        elastic({"Worker": pods(2, containers=[OWN_RANK])}), CONTEXT, "uses RANK"
     ),
     "the network of the node": (
-        elastic({"Worker": one(2, hostNetwork=True)}), CONTEXT, "itself sets the host network"
+        elastic({"Worker": pods(2, hostNetwork=True)}), CONTEXT, "itself sets the host network"
     ),
     "a port of the node": (
-        elastic({"Worker": one(2, containers=[NODE_PORT])}), CONTEXT, "or a host port"
+        elastic({"Worker": pods(2, containers=[NODE_PORT])}), CONTEXT, "or a host port"
     ),
-    "the policy observes": (elastic(), by_policy(Mode.OBSERVE), "companion.scale of the Training"),
-    "the policy is off": (elastic(), by_policy(Mode.OFF), "TrainingPolicy is off"),
+    "the policy observes": (elastic(), with_mode(Mode.OBSERVE), "companion.scale of the Training"),
+    "the policy is off": (elastic(), with_mode(Mode.OFF), "TrainingPolicy is off"),
     "Kueue": (elastic(labels={names.KUEUE_QUEUE: "q"}), CONTEXT, "Kueue decides"),
-    "another system": (elastic(run_policy={"managedBy": "other/system"}), CONTEXT, "managedBy"),
-    "another scheduler": (
-        elastic({"Worker": one(2, schedulerName="volcano")}), CONTEXT, "scheduler volcano"
+    "a different system": (elastic(run_policy={"managedBy": "other/system"}), CONTEXT, "managedBy"),
+    "a different scheduler": (
+        elastic({"Worker": pods(2, schedulerName="volcano")}), CONTEXT, "scheduler volcano"
     ),
     "a release": (elastic(annotations={names.RELEASED: "NoRoom"}), CONTEXT, "is set (NoRoom)"),
     "no placement": (elastic(annotations={names.COLOCATION: "off"}), CONTEXT, "colocation is off"),
-    "no controller": (elastic(), ALONE, "controller does not answer"),
+    "no controller": (elastic(), NO_CONTROLLER, "controller does not answer"),
     "a term that kfext does not model": (
-        elastic({"Worker": one(2, resourceClaims=[{"name": "x"}])}), CONTEXT, "does not model"
+        elastic({"Worker": pods(2, resourceClaims=[{"name": "x"}])}), CONTEXT, "does not model"
     ),
     "a term on the Master": (
-        elastic({"Master": one(1, **apart(OF_MASTERS))}, allowed="1-8"),
+        elastic({"Master": pods(1, **apart(OF_MASTERS))}, allowed="1-8"),
         CONTEXT,
         "does not model",
     ),
@@ -215,8 +219,8 @@ LEFT: dict[str, tuple[Raw, ReviewContext, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("raw", "context", "why"), LEFT.values(), ids=LEFT)
-def test_a_job_that_is_not_made_elastic_learns_why(
+@pytest.mark.parametrize(("raw", "context", "why"), NOT_MADE.values(), ids=NOT_MADE)
+def test_a_job_that_cannot_be_made_elastic_gets_a_warning_with_the_reason(
     raw: Raw, context: ReviewContext, why: str
 ) -> None:
     mutation = mutate_job(raw, context)
@@ -228,17 +232,17 @@ def test_a_job_that_is_not_made_elastic_learns_why(
     assert not verdict(raw, context)
 
 
-QUIET: dict[str, Raw] = {
-    "a job that did not opt in": job(specs={"Worker": one(2)}),
+NOT_MEANT: dict[str, Raw] = {
+    "a job that did not opt in": job(specs={"Worker": pods(2)}),
     "a job that opted out": elastic(allowed="off"),
     "a policy of its own": with_policy(
-        elastic({"Worker": one(2)}), ANY_SIZE | {"minReplicas": 2, "maxReplicas": 8}
+        elastic({"Worker": pods(2)}), ANY_SIZE | {"minReplicas": 2, "maxReplicas": 8}
     ),
 }
 
 
-@pytest.mark.parametrize("raw", QUIET.values(), ids=QUIET)
-def test_a_job_that_is_not_to_be_made_elastic_gets_no_message(raw: Raw) -> None:
+@pytest.mark.parametrize("raw", NOT_MEANT.values(), ids=NOT_MEANT)
+def test_a_job_that_should_not_be_made_elastic_gets_no_message(raw: Raw) -> None:
     mutation = mutate_job(raw, CONTEXT)
     assert mutation.warnings == ()
     assert not any("elasticPolicy" in op["path"] for op in mutation.ops)
@@ -248,18 +252,18 @@ def test_the_namespace_opts_a_job_in_by_default_and_the_job_opts_out() -> None:
     context = replace(
         CONTEXT, namespace=Namespace("", CONTEXT.namespace.labels, {names.ELASTIC: "2-8"})
     )
-    assert "from the namespace" in verdict(job(specs={"Worker": one(2)}), context)
+    assert "from the namespace" in verdict(job(specs={"Worker": pods(2)}), context)
     assert not verdict(elastic(allowed="off"), context)
 
 
 def test_a_term_on_the_master_is_modelled_without_the_master() -> None:
-    raw = elastic({"Master": one(1, **apart(OF_MASTERS))}, allowed="off")
+    raw = elastic({"Master": pods(1, **apart(OF_MASTERS))}, allowed="off")
     assert mutate_job(raw, CONTEXT).verdicts[0].reason == names.REASON_HELD
 
 
 def test_a_job_beyond_a_bound_is_held_but_not_changed() -> None:
     raw = elastic(
-        {"Worker": one(2, tolerations=[{}] * 65)}, annotations={names.COLOCATION: "required"}
+        {"Worker": pods(2, tolerations=[{}] * 65)}, annotations={names.COLOCATION: "required"}
     )
     assert mutate_job(raw, CONTEXT).verdicts[0].reason == names.REASON_HELD
     assert "elasticPolicy" not in admitted(raw)["spec"]
@@ -270,7 +274,7 @@ def test_the_largest_job_is_made_elastic_like_any_other() -> None:
     assert verdict(raw)
 
 
-def test_marks_of_another_job_are_not_reported_because_a_master_was_removed() -> None:
+def test_the_removal_of_a_master_is_not_reported_as_a_removal_of_copied_marks() -> None:
     raw = elastic(annotations={names.HELD: "true"}, run_policy={"suspend": True})
     reasons = [verdict.reason for verdict in mutate_job(raw, CONTEXT).verdicts]
     assert reasons == [names.REASON_HELD, names.REASON_MADE_ELASTIC, names.REASON_TEMPLATES_EDITED]
@@ -295,7 +299,7 @@ _commands = st.sampled_from(
 _types = st.fixed_dictionaries(
     {
         "template": st.builds(
-            lambda command: one(1, containers=[{**TRAIN, "command": command}])["template"],
+            lambda command: pods(1, containers=[{**TRAIN, "command": command}])["template"],
             _commands,
         )
     },
@@ -315,8 +319,8 @@ _alike = st.builds(
 )
 _nearly = st.builds(
     lambda specs, allowed, fields, policy: {
-        **(made := elastic(specs, allowed=allowed, **fields)),
-        "spec": {**made["spec"], **policy},
+        **(changed := elastic(specs, allowed=allowed, **fields)),
+        "spec": {**changed["spec"], **policy},
     },
     _alike
     | st.dictionaries(
@@ -355,10 +359,10 @@ def test_any_job_gets_a_valid_patch_and_a_second_review_none(raw: Raw) -> None:
     again = mutate_job(after, CONTEXT)
     assert again.ops == ()
     assert again.refusal == mutation.refusal
-    was, now = parsed(raw), parsed(after)
-    assert now.pods == was.pods
+    old, new = parsed(raw), parsed(after)
+    assert new.pods == old.pods
     if verdict(raw):
-        assert now.scaling.elastic
-        assert now.scaling.fewest <= now.pods <= now.scaling.most
+        assert new.scaling.elastic
+        assert new.scaling.fewest <= new.pods <= new.scaling.most
     else:
         assert after["spec"].get("elasticPolicy") == raw["spec"].get("elasticPolicy")

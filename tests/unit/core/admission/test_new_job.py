@@ -1,3 +1,5 @@
+"""The job webhook: which jobs it holds, and what it writes into them."""
+
 import copy
 import json
 import time
@@ -22,7 +24,7 @@ from tests.unit.objects import Raw, job, json_values, odd_jobs, replica
 
 DEVICES = [{"name": "card", "resourceClaimName": "card"}]
 CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
-ALONE = replace(CONTEXT, controller_alive=False)
+NO_CONTROLLER = replace(CONTEXT, controller_alive=False)
 WRAPPER = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "controller": True}
 TRIAL = {"apiVersion": "kubeflow.org/v1beta1", "kind": "Trial", "controller": True}
 
@@ -33,11 +35,12 @@ def admitted(raw: Raw, context: ReviewContext = CONTEXT) -> Raw:
     return after
 
 
-def held(raw: Raw) -> bool:
+def is_held(raw: Raw) -> bool:
     annotations = raw["metadata"].get("annotations") or {}
     suspended = (raw["spec"].get("runPolicy") or {}).get("suspend") is True
-    assert (names.HELD in annotations) <= suspended
-    return suspended and names.HELD in annotations
+    marked = names.HELD in annotations
+    assert suspended or not marked
+    return marked
 
 
 def templates(raw: Raw) -> list[Raw]:
@@ -50,14 +53,14 @@ def test_a_new_job_is_suspended_and_marked(kind: str) -> None:
     raw = job(kind)
     mutation = mutate_job(raw, CONTEXT)
     after = admitted(raw)
-    assert held(after)
+    assert is_held(after)
     assert not mutation.warnings
     assert mutation.verdicts[0].reason == names.REASON_HELD
     assert "3 pods" in mutation.verdicts[0].message
 
 
 def test_a_trial_of_katib_is_held_as_any_job() -> None:
-    assert held(admitted(job(ownerReferences=[TRIAL])))
+    assert is_held(admitted(job(ownerReferences=[TRIAL])))
 
 
 def test_the_settings_are_written_into_every_template() -> None:
@@ -73,7 +76,7 @@ def test_the_settings_are_written_into_every_template() -> None:
         }
 
 
-def test_nothing_else_changes() -> None:
+def test_admission_changes_nothing_else_of_a_held_job() -> None:
     raw = job(annotations={"mine": "1"}, run_policy={"cleanPodPolicy": "Running"})
     after = admitted(raw)
     after["metadata"]["annotations"].pop(names.HELD)
@@ -83,7 +86,7 @@ def test_nothing_else_changes() -> None:
     assert after == raw
 
 
-class Left(NamedTuple):
+class NotHeld(NamedTuple):
     """A job that kfext does not hold, and the reason."""
 
     raw: Raw
@@ -91,51 +94,51 @@ class Left(NamedTuple):
     context: ReviewContext = CONTEXT
 
 
-LEFT_ALONE: dict[str, Left] = {
-    "colocation is off": Left(job(annotations={names.COLOCATION: "off"}), names.REASON_NOT_HELD),
-    "colocation is off by policy": Left(
+LEFT_ALONE: dict[str, NotHeld] = {
+    "colocation is off": NotHeld(job(annotations={names.COLOCATION: "off"}), names.REASON_NOT_HELD),
+    "colocation is off by policy": NotHeld(
         job(),
         names.REASON_NOT_HELD,
         replace(CONTEXT, policies=[TrainingPolicy(settings={names.COLOCATION: "off"})]),
     ),
-    "a person suspended it": Left(
+    "a person suspended it": NotHeld(
         job(run_policy={"suspend": True}), names.REASON_SUSPENDED_BY_USER
     ),
-    "Kueue manages it": Left(job(labels={names.KUEUE_QUEUE: "q"}), names.REASON_NOT_HELD),
-    "it belongs to a controller that may count its pods": Left(
+    "Kueue manages it": NotHeld(job(labels={names.KUEUE_QUEUE: "q"}), names.REASON_NOT_HELD),
+    "it belongs to a controller that may count its pods": NotHeld(
         job(ownerReferences=[WRAPPER]), names.REASON_NOT_HELD
     ),
-    "such a controller created it from a copied manifest": Left(
+    "such a controller created it from a copied manifest": NotHeld(
         job(ownerReferences=[WRAPPER], annotations={names.HELD: "true"}), names.REASON_NOT_HELD
     ),
-    "another system runs it": Left(job(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})),
-    "it was released": Left(job(annotations={names.RELEASED: "NoRoom"}), names.REASON_RELEASED),
-    "another scheduler places one type": Left(
+    "another system runs it": NotHeld(job(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})),
+    "it was released": NotHeld(job(annotations={names.RELEASED: "NoRoom"}), names.REASON_RELEASED),
+    "another scheduler places one type": NotHeld(
         job(specs={"Master": replica(1), "Worker": replica(1, schedulerName="volcano")})
     ),
-    "one type has a term that kfext does not model": Left(
+    "one type has a term that kfext does not model": NotHeld(
         job(specs={"Master": replica(1), "Worker": replica(1, resourceClaims=DEVICES)}),
         names.REASON_UNMODELLED,
     ),
-    "the controller is away": Left(job(), names.REASON_NOT_HELD, ALONE),
-    "the controller is away, and the job must be on one node": Left(
-        job(annotations={names.COLOCATION: "required"}), names.REASON_NOT_HELD, ALONE
+    "the controller is away": NotHeld(job(), names.REASON_NOT_HELD, NO_CONTROLLER),
+    "the controller is away, and the job must be on one node": NotHeld(
+        job(annotations={names.COLOCATION: "required"}), names.REASON_NOT_HELD, NO_CONTROLLER
     ),
-    "it has no replicas": Left(job(specs={"Worker": replica(0)})),
-    "it has no replica types": Left(job(specs={})),
-    "it has no type that is run": Left(job(specs={"Launcher": replica(1)})),
-    "it has more pods than kfext places": Left(job(specs={"Worker": replica(2**31 - 1)})),
-    "a template is beyond a bound": Left(
+    "it has no replicas": NotHeld(job(specs={"Worker": replica(0)})),
+    "it has no replica types": NotHeld(job(specs={})),
+    "it has no type that is run": NotHeld(job(specs={"Launcher": replica(1)})),
+    "it has more pods than kfext places": NotHeld(job(specs={"Worker": replica(2**31 - 1)})),
+    "a template is beyond a bound": NotHeld(
         job(specs={"Master": replica(1), "Worker": replica(1, tolerations=[{}] * 65)})
     ),
-    "it has too many annotations of kfext": Left(
-        job(annotations={f"kfext.dev/{at}": "" for at in range(65)})
+    "it has too many annotations of kfext": NotHeld(
+        job(annotations={f"kfext.dev/{number}": "" for number in range(65)})
     ),
-    "it has too many replica types": Left(
-        job(specs={f"{'worker'[:at]}{'WORKER'[at:]}{at}": replica(1) for at in range(17)})
+    "it has too many replica types": NotHeld(
+        job(specs={f"{'worker'[:n]}{'WORKER'[n:]}{n}": replica(1) for n in range(17)})
     ),
-    "the namespace is not managed": Left(job(), context=ReviewContext(controller_alive=True)),
-    "the namespace is managed: no": Left(
+    "the namespace is not managed": NotHeld(job(), context=ReviewContext(controller_alive=True)),
+    "the namespace is managed: no": NotHeld(
         job(), context=replace(CONTEXT, namespace=Namespace("", {names.MANAGED: "false"}))
     ),
 }
@@ -160,15 +163,15 @@ def test_a_job_that_kfext_does_not_handle_is_not_changed(case: str) -> None:
     assert mutate_job(raw, context).ops == ()
 
 
-def test_colocation_off_reaches_the_pods_which_the_other_webhook_would_gate() -> None:
+def test_colocation_off_is_written_into_templates_for_the_pod_webhook() -> None:
     for template in templates(admitted(job(annotations={names.COLOCATION: "off"}))):
         assert template["metadata"]["annotations"][names.COLOCATION] == "off"
 
 
-def test_a_release_reaches_the_pods_which_the_other_webhook_would_gate() -> None:
+def test_a_release_is_written_into_templates_for_the_pod_webhook() -> None:
     # A copy of a job that was released on the host network has the ports of that job.
-    brought = {"annotations": {names.PORT_BASE: "20000", names.INTERFACES: "ib0"}}
-    specs = {"Worker": replica(2, metadata=brought)}
+    copied = {"annotations": {names.PORT_BASE: "20000", names.INTERFACES: "ib0"}}
+    specs = {"Worker": replica(2, metadata=copied)}
     for template in templates(admitted(job(annotations={names.RELEASED: "NoRoom"}, specs=specs))):
         assert template["metadata"] == {"annotations": {names.RELEASED: "NoRoom"}}
 
@@ -182,13 +185,13 @@ def test_no_pod_of_a_job_that_kfext_cannot_place_is_gated_whatever_its_template(
 def test_a_copy_of_such_a_job_without_the_term_is_held_and_its_pods_are_gated() -> None:
     marked = {"annotations": {names.RELEASED: names.REASON_UNMODELLED}}
     after = admitted(job(specs={"Worker": replica(2, metadata=marked)}))
-    assert held(after)
+    assert is_held(after)
     assert names.RELEASED not in templates(after)[0]["metadata"]["annotations"]
 
 
 def test_a_job_that_kfext_cannot_place_is_held_if_it_must_be_on_one_node() -> None:
     specs = {"Worker": replica(2, resourceClaims=DEVICES)}
-    assert held(admitted(job(annotations={names.COLOCATION: "required"}, specs=specs)))
+    assert is_held(admitted(job(annotations={names.COLOCATION: "required"}, specs=specs)))
 
 
 def test_a_malformed_annotation_refuses_the_job_and_changes_nothing() -> None:
@@ -221,11 +224,11 @@ def test_marks_of_a_copied_manifest_are_removed_also_if_the_job_is_not_held(
 def test_a_copy_of_a_queued_job_is_queued_itself() -> None:
     raw = job(run_policy={"suspend": True}, annotations=MARKS)
     after = admitted(raw)
-    assert held(after)
+    assert is_held(after)
     assert after["metadata"]["annotations"] == {names.HELD: "true"}
 
 
-def test_a_copy_of_a_queued_job_starts_if_it_is_not_to_be_held() -> None:
+def test_a_copy_of_a_queued_job_starts_if_kfext_does_not_hold_it() -> None:
     annotations = {**MARKS, names.COLOCATION: "off"}
     after = admitted(job(run_policy={"suspend": True}, annotations=annotations))
     assert after["spec"]["runPolicy"] == {"suspend": False}
@@ -265,7 +268,7 @@ ISTIO: dict[str, tuple[Raw, bool]] = {
 
 
 @pytest.mark.parametrize(("metadata", "stated"), ISTIO.values(), ids=ISTIO)
-def test_the_sidecar_settings_of_a_template_stay(metadata: Raw, *, stated: bool) -> None:
+def test_a_template_keeps_its_sidecar_settings(metadata: Raw, *, stated: bool) -> None:
     after = admitted(job(specs={"Worker": replica(1, metadata=metadata)}))
     result = templates(after)[0]["metadata"]
     values = {at: result.get(at, {}).get(names.ISTIO_INJECT) for at in ("labels", "annotations")}
@@ -275,7 +278,7 @@ def test_the_sidecar_settings_of_a_template_stay(metadata: Raw, *, stated: bool)
         assert set(values.values()) == {"false"}
 
 
-PARENTS = {
+MISSING_PARENTS = {
     "metadata is null": {"kind": "PyTorchJob", "metadata": None, "spec": job()["spec"]},
     "there is no metadata": {"kind": "PyTorchJob", "spec": job()["spec"]},
     "annotations are null": job(annotations=None),
@@ -291,19 +294,19 @@ PARENTS = {
 }
 
 
-@pytest.mark.parametrize("raw", PARENTS.values(), ids=PARENTS)
+@pytest.mark.parametrize("raw", MISSING_PARENTS.values(), ids=MISSING_PARENTS)
 def test_missing_parents_are_created(raw: Raw) -> None:
-    assert held(admitted(raw))
+    assert is_held(admitted(raw))
 
 
 WRONG = {
     "spec is a list": {"kind": "TFJob", "spec": []},
-    "metadata is a text": {**job(), "metadata": "x"},
+    "metadata is a string": {**job(), "metadata": "x"},
     "annotations are a list": job(annotations=[]),
     "runPolicy is a number": job(run_policy=3),
     "a template is a list": job(specs={"Worker": {"replicas": 1, "template": []}}),
     "a replica type is a number": job(specs={"Worker": 3}),
-    "labels are a text": job(
+    "labels are a string": job(
         specs={"Worker": {"replicas": 1, "template": {"metadata": {"labels": "x"}}}}
     ),
 }
@@ -317,7 +320,7 @@ def test_objects_that_the_api_server_refuses_are_left_to_it(raw: Raw) -> None:
 
 
 @pytest.mark.parametrize("raw", [None, [], "x", 3, {}, {"kind": "Job"}, {"kind": []}])
-def test_what_is_no_job_is_not_touched(raw: Any) -> None:
+def test_an_object_that_is_no_training_job_is_not_changed(raw: Any) -> None:
     assert mutate_job(raw, CONTEXT) == ReviewResult()
 
 
@@ -345,17 +348,17 @@ UNHASHABLE = {"containers": [{"name": "tensorflow", "env": [{"name": []}]}]}
         "kind": "TFJob",
         "spec": {"tfReplicaSpecs": {"Worker": {"template": {"spec": UNHASHABLE}}}},
     },
-    known=ReviewContext(namespace=Namespace("", {names.MANAGED: "true"})),
+    review_context=ReviewContext(namespace=Namespace("", {names.MANAGED: "true"})),
 )
-@given(raw=odd_jobs | json_values, known=context)
+@given(raw=odd_jobs | json_values, review_context=context)
 def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(
-    raw: Any, known: ReviewContext
+    raw: Any, review_context: ReviewContext
 ) -> None:
     before = copy.deepcopy(raw)
-    mutation = mutate_job(raw, known)
+    mutation = mutate_job(raw, review_context)
     assert raw == before
     after = jsonpatch.apply_patch(raw, list(mutation.ops)) if mutation.ops else raw
-    again = mutate_job(after, known)
+    again = mutate_job(after, review_context)
     assert again.ops == ()
     assert again.refusal == mutation.refusal
     if mutation.refusal:
@@ -369,8 +372,8 @@ def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(
 def test_every_write_operation_of_a_patch_is_necessary(raw: Raw) -> None:
     ops = list(mutate_job(raw, CONTEXT).ops)
 
-    def patched(some: list[Operation]) -> str:
-        return json.dumps(jsonpatch.apply_patch(raw, some), sort_keys=True)  # 1 is not true there
+    def patched(chosen: list[Operation]) -> str:
+        return json.dumps(jsonpatch.apply_patch(raw, chosen), sort_keys=True)  # 1 is not true there
 
     for left_out, op in enumerate(ops):
         if op["op"] != "test":
@@ -392,7 +395,7 @@ def test_only_jobs_without_another_owner_are_ever_held(raw: Raw) -> None:
         assert parsed.pods or parsed.kind.rendered
 
 
-def test_a_job_of_500_replicas_and_half_a_megabyte_takes_the_same_patch() -> None:
+def test_a_job_of_500_replicas_and_half_a_megabyte_gets_the_same_patch() -> None:
     env = [{"name": f"V{i}", "value": "x" * 200} for i in range(1200)]
     containers = [{"name": "pytorch", "image": "i", "env": env}]
     specs = {
@@ -403,7 +406,7 @@ def test_a_job_of_500_replicas_and_half_a_megabyte_takes_the_same_patch() -> Non
     assert len(json.dumps(raw)) > 500_000
     began = time.process_time()
     mutation = mutate_job(raw, CONTEXT)
-    assert time.process_time() - began < 1  # the limit only catches something quadratic
+    assert time.process_time() - began < 1  # catches only a quadratic search
     assert [op["path"] for op in mutation.ops] == [
         op["path"] for op in mutate_job(job(), CONTEXT).ops
     ]

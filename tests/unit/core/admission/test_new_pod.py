@@ -1,3 +1,5 @@
+"""The pod webhook: which pods it gates or pins, and PYTHONUNBUFFERED."""
+
 import copy
 from typing import Any
 
@@ -48,7 +50,7 @@ GATED = {
         pod(spec={"affinity": APART}, annotations={names.PLAN_GENERATION: "1"}),
         [GATE],
     ),
-    "such a term in a pod that may only run on one node with the others": (
+    "such a term in a pod of a job that must be on one node": (
         pod(spec={"affinity": APART}, annotations={names.COLOCATION: "required"}),
         [GATE],
     ),
@@ -76,12 +78,12 @@ UNGATED = {
     "colocation is off": pod(annotations={names.COLOCATION: "off"}),
     "it has a term that kfext does not model": pod(spec={"affinity": APART}),
     "it is gated already": pod(spec={"schedulingGates": [FOREIGN, GATE]}),
-    "its gates are a text": pod(spec={"schedulingGates": "x"}),
+    "its gates are a string": pod(spec={"schedulingGates": "x"}),
 }
 BEYOND = {
     "it has too many tolerations": (pod(spec={"tolerations": [{}] * 65}), "65 tolerations"),
     "it has too many gates of others": (
-        pod(spec={"schedulingGates": [{"name": f"other.example/{at}"} for at in range(501)]}),
+        pod(spec={"schedulingGates": [{"name": f"other.example/{n}"} for n in range(501)]}),
         "1002 values that matter",
     ),
 }
@@ -96,11 +98,11 @@ def test_a_pod_beyond_a_bound_is_not_gated(raw: Raw, why: str) -> None:
 
 
 @pytest.mark.parametrize("raw", UNGATED.values(), ids=UNGATED)
-def test_other_pods_are_not_touched(raw: Raw) -> None:
+def test_a_pod_that_is_not_to_be_gated_is_not_changed(raw: Raw) -> None:
     assert mutate_pod(raw, controller_alive=True) == ReviewResult()
 
 
-def test_nothing_is_gated_while_no_controller_would_remove_the_gate() -> None:
+def test_no_pod_is_gated_while_no_controller_could_remove_the_gate() -> None:
     assert mutate_pod(pod(), controller_alive=False) == ReviewResult()
 
 
@@ -109,7 +111,7 @@ def test_X1_any_pod_gets_a_valid_patch_and_a_second_review_none(raw: Any, *, ali
     before = copy.deepcopy(raw)
     mutation = mutate_pod(raw, controller_alive=alive)
     assert raw == before
-    assert len(mutation.ops) <= alive
+    assert len(mutation.ops) <= alive, "no operation but the gate"
     after = jsonpatch.apply_patch(raw, list(mutation.ops)) if mutation.ops else raw
     assert mutate_pod(after, controller_alive=alive).ops == ()
 
@@ -121,31 +123,31 @@ LABELS = {"training.kubeflow.org/job-name": "j", "training.kubeflow.org/replica-
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def born(index: int = 1, *, places: str = PLACES, uid: str = "u", **spec: Any) -> Raw:
+def born_pinned(index: int = 1, *, places: str = PLACES, uid: str = "u", **spec: Any) -> Raw:
     labels = {**LABELS, "training.kubeflow.org/replica-index": f"{index}"}
     annotations = {names.PLACES: places, names.PLAN_GENERATION: "1"}
     owners = [{**OWNER, "uid": uid}]
     return pod(spec=spec, labels=labels, annotations=annotations, ownerReferences=owners)
 
 
-def selected(*fields: str) -> Raw:
-    """A node affinity with a term for each node by name; none for an empty name."""
+def selected(*nodes: str) -> Raw:
+    """A node affinity with a term for each node by name, or an empty term for an empty name."""
     by_name = {"key": "metadata.name", "operator": "In"}
-    terms = [{"matchFields": [{**by_name, "values": [node]}]} if node else {} for node in fields]
+    terms = [{"matchFields": [{**by_name, "values": [node]}]} if node else {} for node in nodes]
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
 
 
 BORN: dict[str, tuple[Raw, str]] = {
-    "at its place": (born(), "b"),
-    "beside a term of its user": (born(affinity=APART), "b"),
-    "another index at another place": (born(0), "a"),
-    "pinned already, as in a second review": (born(affinity=selected("b")), "b"),
-    "an index without a place waits at the gate": (born(2), ""),
-    "a pod of another job waits at the gate": (born(uid="other"), ""),
-    "places that are no JSON": (born(places="{"), ""),
-    "places that are a list": (born(places="[]"), ""),
-    "places that are too long": (born(places=PLACES + " " * 1024), ""),
-    "terms that cannot be tightened": (born(affinity=selected("")), ""),
+    "at its place": (born_pinned(), "b"),
+    "beside a term of its user": (born_pinned(affinity=APART), "b"),
+    "a different index at a different place": (born_pinned(0), "a"),
+    "pinned already, as in a second review": (born_pinned(affinity=selected("b")), "b"),
+    "an index without a place waits at the gate": (born_pinned(2), ""),
+    "a pod of another job waits at the gate": (born_pinned(uid="other"), ""),
+    "places that are no JSON": (born_pinned(places="{"), ""),
+    "places that are a list": (born_pinned(places="[]"), ""),
+    "places that are too long": (born_pinned(places=PLACES + " " * 1024), ""),
+    "terms that cannot be tightened": (born_pinned(affinity=selected("")), ""),
 }
 
 
@@ -159,14 +161,14 @@ def test_a_pod_of_a_gang_that_is_born_pinned(raw: Raw, node: str) -> None:
 
 
 def test_no_pod_is_pinned_while_no_controller_runs() -> None:
-    assert mutate_pod(born(), controller_alive=False) == ReviewResult()
+    assert mutate_pod(born_pinned(), controller_alive=False) == ReviewResult()
 
 
 # --- Python that prints at once -------------------------------------------------------------------
 
 SET = {"name": "PYTHONUNBUFFERED", "value": "1"}
 OTHER = {"name": "X", "value": "y"}
-OWN = {"name": "PYTHONUNBUFFERED", "value": ""}
+BY_USER = {"name": "PYTHONUNBUFFERED", "value": ""}
 FROM = {"name": "PYTHONUNBUFFERED", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 
 
@@ -175,49 +177,48 @@ def spec(**container: Any) -> Raw:
 
 
 @pytest.mark.parametrize(
-    ("given", "want"),
+    ("pod_spec", "want"),
     [
         pytest.param(spec(), [SET], id="no variables"),
         pytest.param(spec(env=None), [SET], id="null"),
         pytest.param(spec(env=[]), [SET], id="an empty list"),
         pytest.param(spec(env=[OTHER]), [OTHER, SET], id="others are kept"),
-        pytest.param(spec(env=[OWN, OTHER]), [OWN, OTHER], id="the user's value is kept"),
+        pytest.param(spec(env=[BY_USER, OTHER]), [BY_USER, OTHER], id="the user's value is kept"),
         pytest.param(spec(env=[FROM]), [FROM], id="from any source"),
         pytest.param(spec(env="x"), "x", id="what the API server will refuse"),
     ],
 )
-def test_the_variable_is_set_where_it_is_unset(given: Raw, want: Any) -> None:
-    changed, operations = unbuffered(KINDS["TFJob"], given)
-    patched = jsonpatch.apply_patch({"spec": given}, operations)["spec"]
+def test_pythonunbuffered_is_set_where_it_is_unset(pod_spec: Raw, want: Any) -> None:
+    changed, operations = unbuffered(KINDS["TFJob"], pod_spec)
+    patched = jsonpatch.apply_patch({"spec": pod_spec}, operations)["spec"]
     assert patched == changed
     assert patched["containers"][1].get("env") == want
     assert patched["containers"][0] == {"name": "side"}
 
 
 @pytest.mark.parametrize(
-    "given",
+    "pod_spec",
     [
         pytest.param({}, id="no containers"),
-        pytest.param({"containers": "x"}, id="containers are a text"),
+        pytest.param({"containers": "x"}, id="containers are a string"),
         pytest.param({"containers": [None, {"name": "main"}]}, id="no training container"),
     ],
 )
-def test_pods_without_a_trainer_are_not_changed(given: Raw) -> None:
-    assert unbuffered(KINDS["TFJob"], given) == (given, [])
+def test_pods_without_a_trainer_are_not_changed(pod_spec: Raw) -> None:
+    assert unbuffered(KINDS["TFJob"], pod_spec) == (pod_spec, [])
 
 
 def test_the_operator_sets_the_variable_for_a_pytorchjob() -> None:
-    given = {"containers": [{"name": "pytorch"}]}
-    assert unbuffered(KINDS["PyTorchJob"], given) == (given, [])
+    pod_spec = {"containers": [{"name": "pytorch"}]}
+    assert unbuffered(KINDS["PyTorchJob"], pod_spec) == (pod_spec, [])
 
 
 @pytest.mark.parametrize("alive", [True, False])
 @pytest.mark.parametrize("base", ["", "20000"])
-def test_the_variable_is_set_beside_those_of_the_host_network(alive: bool, base: str) -> None:
-    owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "uid": "u", "controller": True}
+def test_the_variable_is_also_set_on_the_host_network(alive: bool, base: str) -> None:
     config = '{"cluster": {"worker": ["train-worker-0.team.svc:2222"]}, "task": {"type": "worker"}}'
     raw = pod(
-        ownerReferences=[owner],
+        ownerReferences=[OWNER],
         annotations={names.PORT_BASE: base} if base else {},
         labels={names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0", names.JOB_NAME: "train"},
         spec=spec(env=[{"name": "TF_CONFIG", "value": config}]),

@@ -14,11 +14,11 @@ from tests.unit.objects import Raw, job, replica
 
 SPREAD = [{"whenUnsatisfiable": "DoNotSchedule", "topologyKey": "zone", "maxSkew": 1}]
 CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
-ALONE = replace(CONTEXT, controller_alive=False)
+NO_CONTROLLER = replace(CONTEXT, controller_alive=False)
 
 WARNED = {
     "no replicas": (job(specs={}), CONTEXT, "no replicas"),
-    "no controller": (job(), ALONE, "as on plain Kubernetes"),
+    "no controller": (job(), NO_CONTROLLER, "as on plain Kubernetes"),
     "a setting in a template": (
         job(
             specs={
@@ -83,15 +83,15 @@ WARNED = {
 }
 
 
-def scaled(kind: str, specs: Raw, metrics: str = "auto", **spec: object) -> Raw:
+def opt_in(kind: str, specs: Raw, metrics: str = "auto", **spec: object) -> Raw:
     """A job that lets kfext choose its number of workers."""
     raw = job(kind, annotations={names.ELASTIC: "2-8", names.METRICS: metrics}, specs=specs)
     raw["spec"] |= spec
     return raw
 
 
-def fixed(number: int) -> Raw:
-    """Workers with a command that says how many they are."""
+def workers_with_number(number: int) -> Raw:
+    """Workers with a command that states their number."""
     command = ["torchrun", f"--nnodes={number}", "train.py"]
     return replica(number, containers=[{"name": "pytorch", "command": command}])
 
@@ -100,62 +100,62 @@ WORKERS: Raw = {"Worker": replica(3)}
 WITH_PS: Raw = {"PS": replica(1), "Worker": replica(3)}
 SCALED = {
     "a PyTorchJob without an elasticPolicy": (
-        scaled("PyTorchJob", WORKERS),
+        opt_in("PyTorchJob", WORKERS),
         "has no effect on this job: it has no command line",
     ),
     "a PyTorchJob with an elasticPolicy": (
-        scaled("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE),
         "",
     ),
     "a PyTorchJob with an elasticPolicy that names no other size": (
-        scaled("PyTorchJob", WORKERS, elasticPolicy={"maxRestarts": 100}),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy={"maxRestarts": 100}),
         "has no effect on this job: its elasticPolicy has no maxReplicas",
     ),
     "a PyTorchJob with workers that torchrun may not restart": (
-        scaled("PyTorchJob", WORKERS, elasticPolicy={"maxReplicas": 8}),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy={"maxReplicas": 8}),
         "has no effect on this job: torchrun may not restart its workers",
     ),
     "a PyTorchJob that a HorizontalPodAutoscaler scales": (
-        scaled("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "metrics": [{}]}),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "metrics": [{}]}),
         "has no effect on this job: a HorizontalPodAutoscaler scales it",
     ),
     "a PyTorchJob without watched checkpoints": (
-        scaled("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE, metrics="off"),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE, metrics="off"),
         "kfext.dev/metrics is off, so kfext sees no checkpoint",
     ),
     "a PyTorchJob with a number of workers in its command": (
-        scaled("PyTorchJob", {"Worker": fixed(3)}, elasticPolicy=ANY_SIZE),
+        opt_in("PyTorchJob", {"Worker": workers_with_number(3)}, elasticPolicy=ANY_SIZE),
         "its command line starts torchrun with --nnodes=3",
     ),
     "a PyTorchJob with a number in its command and a Master": (
-        scaled("PyTorchJob", {"Master": replica(1), **WORKERS}, elasticPolicy={}),
+        opt_in("PyTorchJob", {"Master": replica(1), **WORKERS}, elasticPolicy={}),
         "has no effect on this job: its Master fixes",
     ),
     "a range within its own": (
-        scaled(
+        opt_in(
             "PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "minReplicas": 2, "maxReplicas": 8}
         ),
         "",
     ),
     "a range below its own": (
-        scaled("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "minReplicas": 3}),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "minReplicas": 3}),
         "is 2-8, but the elasticPolicy of this job allows 3-10000 workers",
     ),
     "a range above its own": (
-        scaled("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "maxReplicas": 6}),
+        opt_in("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "maxReplicas": 6}),
         "is 2-8, but the elasticPolicy of this job allows 1-6 workers",
     ),
-    "a TFJob with dynamic workers": (scaled("TFJob", WITH_PS, enableDynamicWorker=True), ""),
-    "a TFJob without dynamic workers": (scaled("TFJob", WITH_PS), "restarts all pods of this job"),
+    "a TFJob with dynamic workers": (opt_in("TFJob", WITH_PS, enableDynamicWorker=True), ""),
+    "a TFJob without dynamic workers": (opt_in("TFJob", WITH_PS), "restarts all pods of this job"),
     "a TFJob without PS": (
-        scaled("TFJob", WORKERS, enableDynamicWorker=True),
+        opt_in("TFJob", WORKERS, enableDynamicWorker=True),
         "restarts all pods of this job",
     ),
     "a TFJob without workers": (
-        scaled("TFJob", {"PS": replica(1)}),
+        opt_in("TFJob", {"PS": replica(1)}),
         "has no effect on this job: it has no workers",
     ),
-    "a job without pods": (scaled("PyTorchJob", {}), "has no replicas"),
+    "a job without pods": (opt_in("PyTorchJob", {}), "has no replicas"),
 }
 
 
@@ -187,7 +187,7 @@ GPU = "nvidia.com/gpu"
 
 
 def sized(*, cpu_limit: str = "", gpus: str = "", workers: int = 3) -> Raw:
-    """The specs of a job of some workers that each request one CPU."""
+    """The specs of a job with workers that request one CPU each."""
     limits = {name: amount for name, amount in (("cpu", cpu_limit), (GPU, gpus)) if amount}
     resources = {"requests": {"cpu": "1"}, "limits": limits}
     return {"Worker": replica(workers, containers=[{"name": "pytorch", "resources": resources}])}
@@ -200,16 +200,16 @@ CROWDS: dict[str, tuple[str, Raw, bool]] = {
     "a limit that is the request": ("preferred", sized(cpu_limit="1"), False),
     "GPUs": ("preferred", sized(gpus="1"), False),
     "one pod": ("preferred", sized(workers=1), False),
-    "nothing about colocation": ("", sized(), False),
-    "no colocation": ("off", sized(), False),
+    "an unset colocation": ("", sized(), False),
+    "colocation off": ("off", sized(), False),
 }
 
 
-@pytest.mark.parametrize(("said", "specs", "warned"), CROWDS.values(), ids=CROWDS)
+@pytest.mark.parametrize(("colocation", "specs", "warned"), CROWDS.values(), ids=CROWDS)
 def test_a_colocation_setting_that_may_crowd_pods_is_a_warning(
-    said: str, specs: Raw, warned: bool
+    colocation: str, specs: Raw, warned: bool
 ) -> None:
-    raw = job(specs=specs, annotations={names.COLOCATION: said} if said else {})
+    raw = job(specs=specs, annotations={names.COLOCATION: colocation} if colocation else {})
     crowded = [
         warning for warning in mutate_job(raw, CONTEXT).warnings if "share too little" in warning
     ]
@@ -235,7 +235,7 @@ def test_a_job_that_kfext_does_not_place_gets_no_ports() -> None:
     assert "only a job that kfext starts" in without
 
 
-KEPT = {
+ON_POD_NETWORK = {
     "Pod Security": ({}, {"pod-security.kubernetes.io/enforce": "baseline"}, "Pod Security"),
     "colocation off": ({names.COLOCATION: "off"}, {}, "only a job that kfext starts"),
 }
@@ -251,12 +251,12 @@ def test_without_a_controller_a_job_that_shares_gpus_is_told_that_it_waits() -> 
     raw = job(
         annotations={names.GPU_SHARE: "0.5"}, specs={"Worker": replica(1, containers=[limited])}
     )
-    (said,) = mutate_job(raw, ALONE).warnings
-    assert "does not answer: it shares GPUs, so it stays suspended" in said
+    (warning,) = mutate_job(raw, NO_CONTROLLER).warnings
+    assert "does not answer: it shares GPUs, so it stays suspended" in warning
 
 
 def test_without_a_controller_a_job_gets_no_ports() -> None:
-    away, without = mutate_job(job(annotations=HOST), ALONE).warnings
+    away, without = mutate_job(job(annotations=HOST), NO_CONTROLLER).warnings
     assert "does not answer" in away
     assert "only a job that kfext starts" in without
 
@@ -264,13 +264,13 @@ def test_without_a_controller_a_job_gets_no_ports() -> None:
 def test_the_network_of_a_job_that_requests_the_host_network_is_reported() -> None:
     mutation = mutate_job(job(annotations=HOST), CONTEXT)
     assert mutation.warnings == ()
-    (said,) = [
+    (network,) = [
         verdict for verdict in mutation.verdicts if verdict.reason == names.REASON_HOST_NETWORK
     ]
-    assert "hostNetwork is true" in said.message
+    assert "hostNetwork is true" in network.message
 
 
-@pytest.mark.parametrize(("more", "labels", "why"), KEPT.values(), ids=KEPT)
+@pytest.mark.parametrize(("more", "labels", "why"), ON_POD_NETWORK.values(), ids=ON_POD_NETWORK)
 def test_a_job_that_cannot_have_the_host_network_is_told_at_once(
     more: dict[str, str], labels: dict[str, str], why: str
 ) -> None:
@@ -298,13 +298,13 @@ def test_templates_are_counted_instead_of_their_changes() -> None:
     assert reasons(job(specs=specs))[names.REASON_TEMPLATES_EDITED].startswith("1 templates")
 
 
-def test_no_changed_templates_are_reported_for_a_job_that_is_left_alone() -> None:
+def test_no_changes_are_reported_for_a_job_that_is_not_changed() -> None:
     assert names.REASON_TEMPLATES_EDITED not in reasons(job(specs={}))
 
 
-def test_removed_marks_of_another_job_are_named() -> None:
-    brought = {names.PLAN: "{}", names.STATE: "{}"}
-    message = reasons(job(annotations=brought))[names.REASON_COPIED_MARKS_REMOVED]
+def test_the_removed_marks_of_a_copied_manifest_are_named() -> None:
+    copied = {names.PLAN: "{}", names.STATE: "{}"}
+    message = reasons(job(annotations=copied))[names.REASON_COPIED_MARKS_REMOVED]
     assert names.PLAN in message
     assert names.STATE in message
     assert names.HELD not in message
@@ -340,7 +340,7 @@ UNPLACED: dict[str, Raw] = {
     "beyond a bound": {"Worker": replica(2**20, containers=[GPU_CONTAINER])},
 }
 
-SAID: dict[str, tuple[Raw, ReviewContext, str, list[str]]] = {
+CASES: dict[str, tuple[Raw, ReviewContext, str, list[str]]] = {
     "Kueue starts it, kfext places it": (
         job(labels=KUEUE), CONTEXT, "Kueue decides when the job starts; then kfext places it", [],
     ),
@@ -370,13 +370,13 @@ SAID: dict[str, tuple[Raw, ReviewContext, str, list[str]]] = {
     ),
     "Kueue starts it, no controller": (
         job(labels=KUEUE),
-        ALONE,
+        NO_CONTROLLER,
         "Kueue decides when the job starts; kfext does not place it: kfext's controller does not",
         ["does not answer"],
     ),
     "no controller, and required": (
         job(annotations=REQUIRED, specs={"Worker": replica(1)}),
-        ALONE,
+        NO_CONTROLLER,
         "kfext's controller does not answer",
         ["does not answer: the job runs as on plain Kubernetes"],
     ),
@@ -396,7 +396,7 @@ SAID: dict[str, tuple[Raw, ReviewContext, str, list[str]]] = {
         [],
     ),
     "it is released": (
-        job(annotations={names.RELEASED: "NoRoom"}, specs=BY_ZONE), ALONE, "is set", [],
+        job(annotations={names.RELEASED: "NoRoom"}, specs=BY_ZONE), NO_CONTROLLER, "is set", [],
     ),
     "another system runs it, a setting in a template": (
         job(run_policy=ELSEWHERE, specs=IN_TEMPLATE), CONTEXT, "managedBy", [],
@@ -416,29 +416,29 @@ SAID: dict[str, tuple[Raw, ReviewContext, str, list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("raw", "context", "verdict", "warnings"), SAID.values(), ids=SAID)
+@pytest.mark.parametrize(("raw", "context", "verdict", "warnings"), CASES.values(), ids=CASES)
 def test_verdict_and_warnings_agree(
     raw: Raw, context: ReviewContext, verdict: str, warnings: list[str]
 ) -> None:
     mutation = mutate_job(raw, context)
     assert verdict in mutation.verdicts[0].message
     assert len(mutation.warnings) == bool(warnings)
-    assert all(words in mutation.warnings[0] for words in warnings)
+    assert all(part in mutation.warnings[0] for part in warnings)
 
 
 @pytest.mark.parametrize("alive", [True, False])
 @pytest.mark.parametrize("setting", [{}, REQUIRED, SHARE])
 @pytest.mark.parametrize("spec", UNPLACED.values(), ids=UNPLACED)
 def test_a_job_that_is_reported_to_run_is_not_held(spec: Raw, setting: Raw, *, alive: bool) -> None:
-    mutation = mutate_job(job(specs=spec, annotations=setting), CONTEXT if alive else ALONE)
+    mutation = mutate_job(job(specs=spec, annotations=setting), CONTEXT if alive else NO_CONTROLLER)
     held = mutation.verdicts[0].reason == names.REASON_HELD
-    told = "; ".join(mutation.warnings)
-    assert ("as on plain Kubernetes" in told) is not (held or bool(mutation.refusal))
-    assert held or "stays suspended" not in told
-    assert bool(told) is not (bool(mutation.refusal) or (alive and spec == PLACED))
+    warnings = "; ".join(mutation.warnings)
+    assert ("as on plain Kubernetes" in warnings) is not (held or bool(mutation.refusal))
+    assert held or "stays suspended" not in warnings
+    assert bool(warnings) is not (bool(mutation.refusal) or (alive and spec == PLACED))
 
 
 @pytest.mark.parametrize("raw", [*(case[0] for case in (*WARNED.values(), *SCALED.values()))])
 def test_a_clause_of_a_warning_has_at_most_25_words(raw: Raw) -> None:
-    for words in mutate_job(raw, ALONE).warnings:
-        assert all(len(clause.split()) <= 25 for clause in words.split("; ")), words
+    for warning in mutate_job(raw, NO_CONTROLLER).warnings:
+        assert all(len(clause.split()) <= 25 for clause in warning.split("; ")), warning

@@ -28,23 +28,23 @@ MINE, AT_MINE = {"name": "mine"}, {"name": "mine", "mountPath": "/data"}
 
 
 def spec(*, volumes: Any = None, **container: Any) -> Raw:
-    made: Raw = {"containers": [{"name": "side"}, {"name": "pytorch", **container}]}
-    return made if volumes is None else {**made, "volumes": volumes}
+    pod_spec: Raw = {"containers": [{"name": "side"}, {"name": "pytorch", **container}]}
+    return pod_spec if volumes is None else {**pod_spec, "volumes": volumes}
 
 
-def edited(given: Raw, *, annotations: Any = PUSH, labels: Any = LABELS) -> Raw:
+def with_posting(pod_spec: Raw, *, annotations: Any = PUSH, labels: Any = LABELS) -> Raw:
     metadata = {"annotations": annotations, "labels": labels}
     changed, operations = posting(
-        KINDS["PyTorchJob"], metadata, given, namespace="team", authority="PEM"
+        KINDS["PyTorchJob"], metadata, pod_spec, namespace="team", authority="PEM"
     )
-    raw = {"metadata": metadata, "spec": given}
+    raw = {"metadata": metadata, "spec": pod_spec}
     patched: Raw = jsonpatch.apply_patch(raw, operations)
     assert patched["spec"] == changed
     return patched
 
 
 def test_the_training_container_has_the_variables_of_kubeflow_trainer() -> None:
-    trainer = edited(spec(env=[{"name": "A", "value": "1"}]))["spec"]["containers"][1]
+    trainer = with_posting(spec(env=[{"name": "A", "value": "1"}]))["spec"]["containers"][1]
     job = "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs/train/status"
     assert trainer["env"] == [
         {"name": "A", "value": "1"},
@@ -55,8 +55,8 @@ def test_the_training_container_has_the_variables_of_kubeflow_trainer() -> None:
     assert URL == "KUBEFLOW_TRAINER_SERVER_URL"
 
 
-def test_the_pod_has_a_token_of_its_own_and_the_authority_from_the_annotation() -> None:
-    patched = edited(spec(volumes=[MINE], volumeMounts=[AT_MINE]))
+def test_the_pod_has_its_own_token_and_the_ca_certificate_from_the_annotation() -> None:
+    patched = with_posting(spec(volumes=[MINE], volumeMounts=[AT_MINE]))
     mine, projected, link = patched["spec"]["volumes"]
     token, authority = projected["projected"]["sources"]
     assert patched["metadata"]["annotations"][names.POST_AUTHORITY] == "PEM"
@@ -69,7 +69,7 @@ def test_the_pod_has_a_token_of_its_own_and_the_authority_from_the_annotation() 
     assert patched["spec"]["containers"][0] == {"name": "side"}
 
 
-UNASKED: dict[str, tuple[Any, Any]] = {
+NOT_OPTED_IN: dict[str, tuple[Any, Any]] = {
     "auto": ({names.METRICS: "auto"}, LABELS),
     "off": ({names.METRICS: "off"}, LABELS),
     "an expression": ({names.METRICS: r"stdout:l (?P<value>\d+)"}, LABELS),
@@ -80,29 +80,29 @@ UNASKED: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("annotations", "labels"), UNASKED.values(), ids=UNASKED)
-def test_other_pods_are_not_changed(annotations: Any, labels: Any) -> None:
-    assert edited(spec(), annotations=annotations, labels=labels)["spec"] == spec()
+@pytest.mark.parametrize(("annotations", "labels"), NOT_OPTED_IN.values(), ids=NOT_OPTED_IN)
+def test_a_pod_that_may_not_post_is_not_changed(annotations: Any, labels: Any) -> None:
+    assert with_posting(spec(), annotations=annotations, labels=labels)["spec"] == spec()
 
 
 LEFT_ALONE: dict[str, Raw] = {
     "no training container": {"containers": [{"name": "main"}]},
-    "containers are a text": {"containers": "x"},
+    "containers are a string": {"containers": "x"},
     "a liveness probe, which a container has once": spec(livenessProbe={"exec": {}}),
     "it posts elsewhere": spec(env=[{"name": URL, "value": "https://mine"}]),
-    "a volume of that name": spec(volumes=[{"name": "kfext-progress", "emptyDir": {}}]),
+    "a volume with kfext's name": spec(volumes=[{"name": "kfext-progress", "emptyDir": {}}]),
     "a mount at this path": spec(volumeMounts=[{"name": "mine", "mountPath": "/var/run/kfext"}]),
     "a mount above it": spec(volumeMounts=[{"name": "mine", "mountPath": "/var/run"}]),
-    "mounts are a text": spec(volumeMounts="x"),
-    "variables are a text": spec(env="x"),
-    "volumes are a text": spec(volumes="x"),
+    "mounts are a string": spec(volumeMounts="x"),
+    "variables are a string": spec(env="x"),
+    "volumes are a string": spec(volumes="x"),
     "as many values as a pod may have": spec(volumes=[MINE] * (MOST_VALUES - 1)),
 }
 
 
-@pytest.mark.parametrize("given", LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_whatever_occupies_the_path_is_left_alone(given: Raw) -> None:
-    assert edited(given)["spec"] == given
+@pytest.mark.parametrize("pod_spec", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_a_pod_that_conflicts_with_the_changes_is_not_changed(pod_spec: Raw) -> None:
+    assert with_posting(pod_spec)["spec"] == pod_spec
 
 
 @given(volumes=json_values, mounts=json_values, env=json_values)
@@ -110,8 +110,8 @@ def test_any_pod_gets_a_valid_patch_and_a_second_review_none(
     volumes: Any, mounts: Any, env: Any
 ) -> None:
     trainer = {"name": "pytorch", "volumeMounts": mounts, "env": env}
-    patched = edited({"volumes": volumes, "containers": [trainer]})
-    assert edited(patched["spec"], annotations=patched["metadata"]["annotations"]) == patched
+    patched = with_posting({"volumes": volumes, "containers": [trainer]})
+    assert with_posting(patched["spec"], annotations=patched["metadata"]["annotations"]) == patched
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -140,14 +140,14 @@ def test_the_pod_webhook_adds_the_token_for_each_kind(kind: JobKind) -> None:
     assert again.ops == ()
 
 
-def test_without_an_authority_no_pod_posts() -> None:
+def test_without_a_ca_certificate_no_pod_posts() -> None:
     review = mutate_pod(pod(annotations=PUSH, labels=LABELS), controller_alive=True)
     assert not any("volumes" in operation["path"] for operation in review.ops)
 
 
-def probed(folder: Path, port: int, *, host: str = "127.0.0.1") -> bool:
-    """Run the probe's command as the kubelet does; return whether it left a link to the token."""
-    probe = edited(spec())["spec"]["containers"][1]["livenessProbe"]
+def run_probe(folder: Path, port: int, *, host: str = "127.0.0.1") -> bool:
+    """Run the probe's command as kubelet does; return whether there is a link to the token."""
+    probe = with_posting(spec())["spec"]["containers"][1]["livenessProbe"]
     _, isolated, flag, script, *_ = probe["exec"]["command"]
     link = folder / "link"
     command = [sys.executable, isolated, flag, script, link, folder / "token", host, str(port)]
@@ -158,13 +158,13 @@ def probed(folder: Path, port: int, *, host: str = "127.0.0.1") -> bool:
 async def test_the_probe_links_the_token_while_the_endpoint_is_reached(tmp_path: Path) -> None:
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    assert await asyncio.to_thread(probed, tmp_path, port)
-    assert await asyncio.to_thread(probed, tmp_path, port)
+    assert await asyncio.to_thread(run_probe, tmp_path, port)
+    assert await asyncio.to_thread(run_probe, tmp_path, port)
     server.close()
     await server.wait_closed()
-    assert not await asyncio.to_thread(probed, tmp_path, port)
+    assert not await asyncio.to_thread(run_probe, tmp_path, port)
 
 
 def test_the_probe_never_restarts_the_container() -> None:
-    probe = edited(spec())["spec"]["containers"][1]["livenessProbe"]
+    probe = with_posting(spec())["spec"]["containers"][1]["livenessProbe"]
     assert probe["failureThreshold"] == 2**31 - 1

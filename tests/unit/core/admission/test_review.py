@@ -8,7 +8,7 @@ from kfext.names import MANAGED
 LABELS: dict[str, tuple[Mapping[str, str], bool]] = {
     "opted in": ({MANAGED: "true"}, True),
     "opted out": ({MANAGED: "false"}, False),
-    "in another spelling": ({MANAGED: "True"}, False),
+    "in a different spelling": ({MANAGED: "True"}, False),
     "no label": ({}, False),
 }
 

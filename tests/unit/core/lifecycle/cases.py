@@ -1,4 +1,4 @@
-"""Parts of lifecycle cases: a job of three workers, plans, and checks."""
+"""Cases of the next step of a job: builders of the situation, and checks of the step."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -44,8 +44,8 @@ def full() -> Ledger:
     )
 
 
-def plan(*places: str, uid: str = "uid-1", generation: int = 1) -> Plan:
-    return Plan(uid, generation, {ReplicaKey("worker", n): to for n, to in enumerate(places)})
+def plan(*nodes: str, uid: str = "uid-1", generation: int = 1) -> Plan:
+    return Plan(uid, generation, {ReplicaKey("worker", n): node for n, node in enumerate(nodes)})
 
 
 def workers(**more: Any) -> list[Pod]:
@@ -58,10 +58,10 @@ def worker(index: int, **more: Any) -> Pod:
 
 @dataclass(frozen=True)
 class Case:
-    """`want` is the class of the step; `check` asserts more about it."""
+    """A situation on the ledger `on`, the class of the next step (`want`), and a check of it."""
 
     want: type[Step]
-    of: JobBuilder
+    builder: JobBuilder
     pods: Iterable[Pod] = ()
     plan: Plan | None = None
     state: JobState = field(default_factory=JobState)
@@ -74,24 +74,23 @@ ON_A = plan("a", "a", "a")
 
 
 def held(want: type[Step], **more: Any) -> Case:
-    """A gang that kfext holds in the queue."""
+    """The case of a gang that kfext holds in the queue."""
     return Case(want, three().held(), **more)
 
 
 def begun(
     want: type[Step], pods: Iterable[Pod] = (), *, plan: Plan | None = ON_A, **more: Any
 ) -> Case:
-    """A gang that was started under a plan, on node a by default."""
+    """The case of a gang that kfext has started under a plan, by default on node a."""
     return Case(want, three().resumed(), pods, plan, **more)
 
 
-def decide(case: Case) -> None:
+def check_case(case: Case) -> None:
     more = dict(case.more)
-    made = case.of
     if managed_by := more.pop("managed_by", ""):
-        made.raw["spec"]["runPolicy"]["managedBy"] = managed_by
+        case.builder.raw["spec"]["runPolicy"]["managedBy"] = managed_by
     situation = situation_of(
-        job=made.build(),
+        job=case.builder.build(),
         pods=tuple(case.pods),
         plan=case.plan,
         state=case.state,
@@ -104,14 +103,18 @@ def decide(case: Case) -> None:
 
 
 def phase(wanted: str | None, reason: str = "") -> Callable[[Wait], bool]:
+    """Check that a wait shows this phase, and this reason unless it is empty."""
+
     def check(step: Wait) -> bool:
-        said = step.verdict.reason if step.verdict else ""
-        return step.phase == wanted and (not reason or said == reason)
+        shown = step.verdict.reason if step.verdict else ""
+        return step.phase == wanted and (not reason or shown == reason)
 
     return check
 
 
 def stopped(reason: str, strikes: int) -> Callable[[Suspend], bool]:
+    """Check the reason and the strikes of a suspension."""
+
     def check(step: Suspend) -> bool:
         state = step.state
         return (state.reason, state.strikes, state.suspended_at) == (reason, strikes, NOW)
@@ -119,20 +122,20 @@ def stopped(reason: str, strikes: int) -> Callable[[Suspend], bool]:
     return check
 
 
-def moved_to(*places: str) -> Callable[[Unsuspend | Replan], bool]:
-    return lambda step: step.plan.assignment == plan(*places).assignment
+def moved_to(*nodes: str) -> Callable[[Unsuspend | Replan], bool]:
+    return lambda step: step.plan.assignment == plan(*nodes).assignment
 
 
 def stop_state(**more: Any) -> JobState:
     return JobState(suspended_at=NOW - 100, **more)
 
 
-def was_suspended(since: float = NOW - 90) -> JobBuilder:
+def suspended_since(since: float = NOW - 90) -> JobBuilder:
     return three().held().condition("Suspended", since=since)
 
 
-def kept(until: float = NOW + 60) -> Reservation:
-    """Two CPUs of node a that are reserved for another job."""
+def reservation(until: float = NOW + 60) -> Reservation:
+    """The reservation of two CPUs of node a for a different job."""
     claims: dict[Hashable, Claim] = {("reserved", "a"): Claim("a", {"cpu": 2000}, job="head")}
     return Reservation(
         job="head",
@@ -145,9 +148,9 @@ def kept(until: float = NOW + 60) -> Reservation:
     )
 
 
-def with_kept_room(*, used: str = "0") -> Ledger:
-    """Node a of four CPUs; two are reserved, and some may be used."""
+def partly_reserved(*, used: str = "0") -> Ledger:
+    """Node a of four CPUs; two are reserved, and other pods use `used` CPUs."""
     capacity = ledger(node("a", cpu="4"), used={"a": {"cpu": used}})
-    for key, claim in kept().claims.items():
+    for key, claim in reservation().claims.items():
         capacity.claim(key, claim)
     return capacity

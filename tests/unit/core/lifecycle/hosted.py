@@ -1,4 +1,4 @@
-"""Jobs that request the host network: one in the queue, one running with its pods."""
+"""Jobs that request the host network: a queued job, and a running job with its pods."""
 
 from typing import Any
 
@@ -15,16 +15,16 @@ from tests.builders import Raw, job, ledger, node, pod, situation_of
 from tests.unit.core.lifecycle.cases import NOW
 
 PORTS = (20000, 20009)
-WISH = HostNetworkRequest(ports=PORTS, interfaces=("ib0",))
+HOST = HostNetworkRequest(ports=PORTS, interfaces=("ib0",))
 IN_QUEUE = job().master(cpu="1").worker(2, cpu="1").held().build()
 ON_HOST: Raw = {"hostNetwork": True}
 
 
 def step_of(
-    job: TrainingJob, capacity: Ledger, *, wish: HostNetworkRequest | None = WISH, **more: Any
+    job: TrainingJob, capacity: Ledger, *, host: HostNetworkRequest | None = HOST, **more: Any
 ) -> Step:
     fields = {"pods": (), "plan": None, "state": JobState(), "now": NOW, **more}
-    return next_step(situation_of(job=job, host_network=wish, **fields), capacity)
+    return next_step(situation_of(job=job, host_network=host, **fields), capacity)
 
 
 def one_node() -> Ledger:
@@ -48,8 +48,8 @@ def gang(job: TrainingJob, *, missed: int = 0) -> tuple[Pod, ...]:
     )  # fmt: skip
 
 
-def books_of(job: TrainingJob, plan: Plan) -> Ledger:
-    books = ledger(node("a", cpu="4"), node("b", cpu="4"))
+def ledger_of(job: TrainingJob, plan: Plan) -> Ledger:
+    capacity = ledger(node("a", cpu="4"), node("b", cpu="4"))
     for key, claim in plan_claims(job, plan, ()).items():
-        books.claim(key, claim)
-    return books
+        capacity.claim(key, claim)
+    return capacity

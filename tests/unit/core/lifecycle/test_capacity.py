@@ -35,14 +35,14 @@ from tests.unit.core.lifecycle.cases import (
     NOW,
     RACKS,
     Case,
-    decide,
+    check_case,
     full,
     held,
-    kept,
     moved_to,
+    partly_reserved,
     phase,
+    reservation,
     three,
-    with_kept_room,
 )
 
 TAINT = [{"key": "dedicated", "value": "team", "effect": "NoSchedule"}]
@@ -100,13 +100,7 @@ DEDICATED: dict[str, Case] = {
     ),
     "a node that is not ready counts as no pool": held(
         Wait,
-        on=ledger(
-            node(
-                "a",
-                cpu="4",
-                taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}],
-            )
-        ),
+        on=ledger(node("a", cpu="4", taints=NOT_READY)),
         check=phase(QUEUED, REASON_NO_ELIGIBLE_NODE),
     ),
 }
@@ -114,10 +108,10 @@ DEDICATED: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", DEDICATED.values(), ids=DEDICATED.keys())
 def test_a_job_that_fits_only_a_tainted_pool(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
-ROOM: dict[str, Case] = {
+CAPACITY: dict[str, Case] = {
     "required colocation waits where preferred colocation uses two nodes": held(
         Wait,
         on=ledger(node("a", cpu="2"), node("b", cpu="4"), used={"b": {"cpu": "2"}}),
@@ -143,10 +137,10 @@ ROOM: dict[str, Case] = {
     ),
     "capacity is reserved for another job, until a known time": held(
         Wait,
-        on=with_kept_room(),
+        on=partly_reserved(),
         more={
             "context": QueueContext(
-                reservation=kept(NOW + 60), reserved_for="the head", awaited="x"
+                reservation=reservation(NOW + 60), reserved_for="the head", awaited="x"
             )
         },
         check=lambda step: (
@@ -158,8 +152,8 @@ ROOM: dict[str, Case] = {
     ),
     "capacity is reserved for another job, until an unknown time": held(
         Wait,
-        on=with_kept_room(),
-        more={"context": QueueContext(reservation=kept(math.inf), reserved_for="the head")},
+        on=partly_reserved(),
+        more={"context": QueueContext(reservation=reservation(math.inf), reserved_for="the head")},
         check=lambda step: (
             phase(QUEUED, REASON_RESERVED)(step)
             and "waits for capacity" in step.verdict.message
@@ -168,8 +162,8 @@ ROOM: dict[str, Case] = {
     ),
     "capacity is reserved for another job, and would not suffice": held(
         Wait,
-        on=with_kept_room(used="2"),
-        more={"context": QueueContext(reservation=kept(), reserved_for="the head")},
+        on=partly_reserved(used="2"),
+        more={"context": QueueContext(reservation=reservation(), reserved_for="the head")},
         check=lambda step: (
             phase(QUEUED, REASON_NO_ROOM)(step)
             and "2 cpu (kept for the head) free, 3 cpu short" in step.verdict.message
@@ -177,21 +171,21 @@ ROOM: dict[str, Case] = {
     ),
     "capacity is reserved for a job later in the queue": held(
         Unsuspend,
-        on=with_kept_room(),
-        more={"context": QueueContext(reservation=kept(), ahead=True)},
+        on=partly_reserved(),
+        more={"context": QueueContext(reservation=reservation(), ahead=True)},
         check=moved_to("a", "a", "a"),
     ),
     "no capacity, not even in the job's own reservation": held(
         Wait,
-        on=with_kept_room(used="2"),
-        more={"context": QueueContext(reservation=kept(), ahead=True)},
+        on=partly_reserved(used="2"),
+        more={"context": QueueContext(reservation=reservation(), ahead=True)},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
     "the job fits beside the reservation": Case(
         Unsuspend,
         job().worker(2, cpu="1").held(),
-        on=with_kept_room(),
-        more={"context": QueueContext(reservation=kept())},
+        on=partly_reserved(),
+        more={"context": QueueContext(reservation=reservation())},
         check=moved_to("a", "a"),
     ),
     "the policy's topology decides": Case(
@@ -220,15 +214,15 @@ ROOM: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("case", ROOM.values(), ids=ROOM.keys())
+@pytest.mark.parametrize("case", CAPACITY.values(), ids=CAPACITY.keys())
 def test_where_there_is_capacity(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
 def test_C2_a_start_on_more_nodes_than_needed_gives_the_reason() -> None:
-    room = ledger(node("a", cpu="7"), node("b", cpu="5"), node("c", cpu="4"), node("d", cpu="4"))
+    free = ledger(node("a", cpu="7"), node("b", cpu="5"), node("c", cpu="4"), node("d", cpu="4"))
     held = job().worker(12, cpu="1").held().build()
-    step = next_step(Situation(held, (), None, JobState(), NOW), room)
+    step = next_step(Situation(held, (), None, JobState(), NOW), free)
     assert isinstance(step, Unsuspend)
     assert len(step.plan.nodes) == 3
     assert "instead of 2 with" in step.verdict.message
@@ -262,17 +256,18 @@ def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int)
 
 
 def test_no_estimate_of_other_jobs_keeps_an_elastic_job_waiting_forever() -> None:
-    """The progress of a job always shows that it ends now, beside a job of equal shape."""
-    of, places, no_fits = job().worker(8, cpu="1").held(), ledger(node("a", cpu="8")), NoFitCache()
-    places.claim("other", Claim("a", {"cpu": 4000}, job="other"))
+    """The other job is expected to end now, but never does. Eight workers take `length` seconds."""
+    builder, no_fits = job().worker(8, cpu="1").held(), NoFitCache()
+    capacity = ledger(node("a", cpu="8"))
+    capacity.claim("other", Claim("a", {"cpu": 4000}, job="other"))
 
     def step(length: float, waited: float) -> Any:
         context = QueueContext(length=lambda: length, ends=lambda: {"other": NOW})
         situation = situation_of(
-            of.elastic(**ANY_SIZE).build(), (), None, JobState(), NOW, elastic=Range(2, 8)
+            builder.elastic(**ANY_SIZE).build(), (), None, JobState(), NOW, elastic=Range(2, 8)
         )
         clocks = Clocks(waited=waited)
-        return next_step(replace(situation, context=context, clocks=clocks), places, no_fits)
+        return next_step(replace(situation, context=context, clocks=clocks), capacity, no_fits)
 
     first = step(300.0, 0.0)
     assert isinstance(first, Wait)
@@ -280,12 +275,13 @@ def test_no_estimate_of_other_jobs_keeps_an_elastic_job_waiting_forever() -> Non
     assert first.again <= 300.0
     assert isinstance(step(300.0, 200.0), Wait)
     assert isinstance(step(100.0, 200.0), Unsuspend)
+    # With four of eight workers, a job of 300 s takes 600 s; it waits no longer than that.
     assert isinstance(step(300.0, 599.0), Wait)
     assert isinstance(step(300.0, 600.0), Unsuspend)
 
 
 def torchrun(*options: str, **policy: Any) -> JobBuilder:
-    """Eight workers that torchrun starts; a field of the elasticPolicy that is None is unset."""
+    """Eight workers that torchrun starts; None removes a field of the elasticPolicy."""
     written = {name: value for name, value in (ANY_SIZE | policy).items() if value is not None}
     builder = job().worker(8, cpu="1").held().elastic(**written)
     (container,) = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"][
@@ -295,17 +291,17 @@ def torchrun(*options: str, **policy: Any) -> JobBuilder:
     return builder
 
 
-def of_tensorflow(**spec: Any) -> JobBuilder:
+def tf_job(**spec: Any) -> JobBuilder:
     builder = job("TFJob").ps(0).worker(8, cpu="1").held()
     builder.raw["spec"] |= spec
     return builder
 
 
-def by_policy(mode: Mode) -> Raw:
+def scale_mode(mode: Mode) -> Raw:
     return {"companion": {"scale": PolicyChoice(mode=mode)}}
 
 
-OFF = {"metrics": MetricsSource("off")}
+METRICS_OFF = {"metrics": MetricsSource("off")}
 CHOSEN: dict[str, tuple[JobBuilder, Raw, int]] = {
     "torchrun with an open number of agents": (torchrun(), {}, 5),
     "a range of its own": (torchrun("--nnodes=1:8"), {}, 5),
@@ -316,34 +312,36 @@ CHOSEN: dict[str, tuple[JobBuilder, Raw, int]] = {
     "no restarts": (torchrun(maxRestarts=None), {}, 0),
     "no restarts by the command": (torchrun("--max-restarts=0"), {}, 0),
     "restarts by the command": (torchrun("--max-restarts=9", maxRestarts=None), {}, 5),
-    "a policy that observes": (torchrun(), by_policy(Mode.OBSERVE), 0),
-    "a policy that is off": (torchrun(), by_policy(Mode.OFF), 0),
-    "a policy that acts": (torchrun(), by_policy(Mode.ACT), 5),
+    "a policy that observes": (torchrun(), scale_mode(Mode.OBSERVE), 0),
+    "a policy that is off": (torchrun(), scale_mode(Mode.OFF), 0),
+    "a policy that acts": (torchrun(), scale_mode(Mode.ACT), 5),
     "an autoscaler of the cluster": (torchrun(), {"context": QueueContext(autoscaler=True)}, 5),
-    "checkpoints that kfext does not watch": (torchrun(), OFF, 0),
-    "a TFJob that restarts from a checkpoint": (of_tensorflow(), {}, 5),
-    "a TFJob without watched checkpoints": (of_tensorflow(), OFF, 0),
-    "a policy that observes a TFJob": (of_tensorflow(), by_policy(Mode.OBSERVE), 0),
+    "checkpoints that kfext does not watch": (torchrun(), METRICS_OFF, 0),
+    "a TFJob that restarts from a checkpoint": (tf_job(), {}, 5),
+    "a TFJob without watched checkpoints": (tf_job(), METRICS_OFF, 0),
+    "a policy that observes a TFJob": (tf_job(), scale_mode(Mode.OBSERVE), 0),
 }
 
 
-@pytest.mark.parametrize(("of", "more", "want"), CHOSEN.values(), ids=CHOSEN)
+@pytest.mark.parametrize(("builder", "more", "want"), CHOSEN.values(), ids=CHOSEN)
 def test_a_job_starts_short_only_if_kfext_can_add_the_other_workers_later(
-    of: JobBuilder, more: Raw, want: int
+    builder: JobBuilder, more: Raw, want: int
 ) -> None:
-    situation = situation_of(of.build(), (), None, JobState(), NOW, elastic=Range(1, 8), **more)
+    situation = situation_of(
+        builder.build(), (), None, JobState(), NOW, elastic=Range(1, 8), **more
+    )
     step = next_step(situation, ledger(node("a", cpu="5")))
     started = len(step.plan.assignment) if isinstance(step, Unsuspend) else 0
     assert started == want, step
 
 
-def test_more_nodes_than_needed_need_no_reason_for_one_more() -> None:
+def test_a_start_on_one_node_gives_no_reason_for_its_nodes() -> None:
     step = next_step(Situation(three().held().build(), (), None, JobState(), NOW), RACKS)
     assert isinstance(step, Unsuspend)
     assert "instead of" not in step.verdict.message
 
 
-def apart(*, colocation: str = "", source: str = "job", cpus: str = "7") -> Unsuspend:
+def two_pods(*, colocation: str = "", source: str = "job", cpus: str = "7") -> Unsuspend:
     """The start of two pods without a CPU limit on two nodes of seven cores."""
     written = {COLOCATION: colocation} if colocation else {}
     on_job = source == "job"
@@ -356,7 +354,7 @@ def apart(*, colocation: str = "", source: str = "job", cpus: str = "7") -> Unsu
 
 
 def test_pods_that_can_use_more_than_one_node_has_are_spread_and_the_plan_says_why() -> None:
-    step = apart()
+    step = two_pods()
     assert step.plan.nodes == ("a", "b")
     why = "2 nodes with 1 pod each instead of 1 with 2 pods each, because each pod can use 4 CPUs "
     why += "and no node has 8 free for them"
@@ -374,12 +372,12 @@ NODES: dict[str, tuple[dict[str, str], int]] = {
 
 @pytest.mark.parametrize(("case", "want"), NODES.values(), ids=NODES)
 def test_on_how_many_nodes_pods_without_a_cpu_limit_start(case: dict[str, str], want: int) -> None:
-    step = apart(**case)
+    step = two_pods(**case)
     assert len(step.plan.nodes) == want
     assert ("can use" in step.verdict.message) is (want > 1)
 
 
-def test_an_elastic_job_gets_no_fewer_workers_so_that_each_can_use_more() -> None:
+def test_an_elastic_job_does_not_start_short_so_that_each_worker_can_use_more_cpu() -> None:
     training_job = job().worker(8, cpu="1", cpu_limit="").held().elastic(**ANY_SIZE).build()
     situation = situation_of(training_job, (), None, JobState(), NOW, elastic=Range(2, 8))
     step = next_step(situation, ledger(node("a", cpu="8")))
@@ -435,17 +433,17 @@ def test_whether_a_job_could_preempt_pods_for_capacity(
 # --- one verdict for jobs of one shape --------------------------------------------------------
 
 WAITS = Situation(three().held().build(), (), None, JobState(), NOW)
-OWN_QUESTION: dict[str, Situation] = {
+OTHER_SHAPES: dict[str, Situation] = {
     "only one node will do": replace(WAITS, settings=Settings(colocation=Colocation.REQUIRED)),
     "a node is excluded": replace(WAITS, state=JobState(excluded={"a": NOW + 1})),
-    "another topology": replace(
+    "a different topology": replace(
         WAITS, settings=Settings(placement=Placement(topology_keys=("rack",)))
     ),
-    "another CPU use is assumed of its pods": replace(
+    "a different CPU use is assumed of its pods": replace(
         WAITS, settings=Settings(placement=Placement(assumed_burst=1))
     ),
     "a reservation is open to it": replace(
-        WAITS, context=QueueContext(reservation=kept(), ahead=True)
+        WAITS, context=QueueContext(reservation=reservation(), ahead=True)
     ),
     "fewer workers suffice": replace(
         WAITS,
@@ -469,8 +467,8 @@ def test_a_job_with_a_refused_shape_is_not_searched_for_again() -> None:
     assert not isinstance(find_place(other, capacity, no_fits), NoFit)
 
 
-@pytest.mark.parametrize("other", OWN_QUESTION.values(), ids=OWN_QUESTION)
-def test_a_job_with_another_request_is_searched_for(other: Situation) -> None:
+@pytest.mark.parametrize("other", OTHER_SHAPES.values(), ids=OTHER_SHAPES)
+def test_a_job_of_a_different_shape_is_searched_for(other: Situation) -> None:
     capacity, no_fits = full(), NoFitCache()
     first = find_place(WAITS, capacity, no_fits)
     assert isinstance(first, NoFit)

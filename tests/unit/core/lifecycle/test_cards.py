@@ -10,10 +10,10 @@ from kfext import names
 from kfext.core.ledger.cards import as_sharing
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.cards import (
-    KUEUE,
+    IN_KUEUE,
     before_cards,
-    measured,
-    ungated,
+    ungate_unplaced,
+    use_to_store,
     without_card,
     without_share,
 )
@@ -122,7 +122,7 @@ SUSPENDED: dict[str, tuple[Plan | None, tuple[Pod, ...], type[Step]]] = {
 
 @pytest.mark.parametrize("managed", [True, False], ids=["opted in", "opted out"])
 @pytest.mark.parametrize(("plan", "pods", "want"), SUSPENDED.values(), ids=SUSPENDED)
-def test_a_promise_of_parts_ends_when_another_client_suspends_the_job(
+def test_the_plan_of_parts_is_deleted_when_another_client_suspends_the_job(
     plan: Plan | None, pods: tuple[Pod, ...], want: type[Step], *, managed: bool
 ) -> None:
     situation = running(gang().suspended(), plan, pods=pods, managed=managed)
@@ -132,7 +132,7 @@ def test_a_promise_of_parts_ends_when_another_client_suspends_the_job(
         assert (step.state.generation, step.state.suspended_at) == (PLAN.generation, NOW)
 
 
-def test_a_job_with_a_promise_that_cannot_be_removed_is_left_to_its_user() -> None:
+def test_a_job_with_a_plan_that_cannot_be_deleted_stays_suspended() -> None:
     shares_no_more = job().worker(2, gpus=1).suspended()
     refused = {ForgetPlan.__name__: Refused("denied", 100.0)}
     step = next_step(running(shares_no_more, refused=refused), Ledger([sharing_node("n")]))
@@ -145,7 +145,7 @@ def test_a_job_with_a_promise_that_cannot_be_removed_is_left_to_its_user() -> No
 def test_a_job_that_kueue_started_without_parts_waits_with_the_reason() -> None:
     step = next_step(running(gang().queued_by_kueue(), None), Ledger([sharing_node("n")]))
     assert isinstance(step, Wait)
-    assert (step.phase, step.verdict) == (names.SUSPENDED, KUEUE)
+    assert (step.phase, step.verdict) == (names.SUSPENDED, IN_KUEUE)
 
 
 BY_KUEUE: dict[str, tuple[JobBuilder, dict[str, Any], str | None, str]] = {
@@ -153,14 +153,14 @@ BY_KUEUE: dict[str, tuple[JobBuilder, dict[str, Any], str | None, str]] = {
         gang().suspended(),
         {},
         names.SUSPENDED,
-        KUEUE.reason,
+        IN_KUEUE.reason,
     ),
-    "it was labelled after kfext's webhook": (gang().held(), {}, names.SUSPENDED, KUEUE.reason),
+    "it was labelled after kfext's webhook": (gang().held(), {}, names.SUSPENDED, IN_KUEUE.reason),
     "the namespace did not opt in: not kfext's to show": (
         gang().suspended(),
         {"managed": False},
         None,
-        KUEUE.reason,
+        IN_KUEUE.reason,
     ),
     "it has whole GPUs": (
         job().worker(1, gpus=1).suspended(),
@@ -171,11 +171,11 @@ BY_KUEUE: dict[str, tuple[JobBuilder, dict[str, Any], str | None, str]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "more", "phase", "reason"), BY_KUEUE.values(), ids=BY_KUEUE)
+@pytest.mark.parametrize(("builder", "more", "phase", "reason"), BY_KUEUE.values(), ids=BY_KUEUE)
 def test_a_job_in_a_kueue_queue_shows_the_problem_before_it_uses_quota(
-    made: JobBuilder, more: dict[str, Any], phase: str | None, reason: str
+    builder: JobBuilder, more: dict[str, Any], phase: str | None, reason: str
 ) -> None:
-    queued = as_sharing(made.queued_by_kueue().build(), None)
+    queued = as_sharing(builder.queued_by_kueue().build(), None)
     step = next_step(situation_of(queued, now=NOW, **more), Ledger([sharing_node("n")]))
     assert isinstance(step, Wait)
     assert step.verdict is not None
@@ -191,11 +191,11 @@ EDITED: dict[str, tuple[JobBuilder, str]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "why"), EDITED.values(), ids=EDITED)
+@pytest.mark.parametrize(("builder", "why"), EDITED.values(), ids=EDITED)
 def test_a_job_edited_so_that_it_cannot_share_gpus_waits_for_another_edit(
-    made: JobBuilder, why: str
+    builder: JobBuilder, why: str
 ) -> None:
-    queued = as_sharing(made.suspended().held().build(), None)
+    queued = as_sharing(builder.suspended().held().build(), None)
     step = next_step(situation_of(queued, now=NOW), Ledger([sharing_node("n")]))
     assert isinstance(step, Wait)
     assert step.verdict is not None
@@ -222,8 +222,7 @@ def stopped(step: Step | None, reason: str, *, excluded: bool) -> str:
 
 @pytest.mark.parametrize(("cards", "reason", "where"), STOPS.values(), ids=STOPS)
 def test_a_job_stops_where_it_must_not_continue(cards: CardView, reason: str, where: str) -> None:
-    bound = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
-    step = without_card(running(gang(), cards=cards, pods=[bound]))
+    step = without_card(running(gang(), cards=cards, pods=[BOUND]))
     assert where in stopped(step, reason, excluded=False)
 
 
@@ -250,8 +249,7 @@ TROUBLES: dict[str, tuple[CardView, str]] = {
 
 @pytest.mark.parametrize(("cards", "message"), TROUBLES.values(), ids=TROUBLES)
 def test_the_reason_why_a_card_cannot_be_shared_is_shown(cards: CardView, message: str) -> None:
-    bound = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
-    step = next_step(running(gang(), cards=cards, pods=[bound]), Ledger([sharing_node("n")]))
+    step = next_step(running(gang(), cards=cards, pods=[BOUND]), Ledger([sharing_node("n")]))
     assert stopped(step, names.REASON_CARD_LOST, excluded=False) == message
 
 
@@ -285,7 +283,6 @@ def test_a_job_remembers_the_jobs_that_it_had_to_leave() -> None:
     assert (back.limits.closed, back.excluded) == ((("m", 0),), ())
 
 
-BOUND = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
 UNRESERVED: dict[str, dict[str, Any]] = {
     "the agent has not seen its reservation": {"cards": CardView(unready=LOST)},
     "its reservation was just deleted": {"unreserved": {LOST[0]: 59.0}},
@@ -294,12 +291,12 @@ UNRESERVED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("known", UNRESERVED.values(), ids=UNRESERVED)
-def test_a_job_continues_while_its_cards_may_be_unchanged(known: dict[str, Any]) -> None:
-    assert without_card(running(gang(), **{"pods": [BOUND], **known})) is None
+@pytest.mark.parametrize("facts", UNRESERVED.values(), ids=UNRESERVED)
+def test_a_job_continues_while_its_cards_may_be_unchanged(facts: dict[str, Any]) -> None:
+    assert without_card(running(gang(), **{"pods": [BOUND], **facts})) is None
 
 
-def test_a_job_stays_on_an_unreserved_card_no_longer_than_for_a_bind() -> None:
+def test_a_job_stays_on_an_unreserved_card_no_longer_than_the_bind_timeout() -> None:
     unreserved = {("m", 1): 59.0, LOST[0]: 60.0}
     step = without_card(running(gang(), pods=[BOUND], unreserved=unreserved))
     message = stopped(step, names.REASON_CARD_LOST, excluded=True)
@@ -350,7 +347,7 @@ def test_a_gang_without_reserved_gpus_waits_for_the_agent() -> None:
     assert step.again == situation.placement.bind_timeout - 20.0
 
 
-def test_a_gang_waits_for_the_agent_no_longer_than_for_a_bind() -> None:
+def test_a_gang_waits_for_the_agent_no_longer_than_the_bind_timeout() -> None:
     situation = running(gang(), pods=GANG, cards=CardView(unready=LOST), waited=60.0)
     message = stopped(before_cards(situation, GANG), names.REASON_CARD_TIMEOUT, excluded=True)
     assert "none within 60 s" in message
@@ -364,8 +361,8 @@ def test_a_pod_that_was_long_at_the_gate_has_the_full_bind_timeout_once_it_has_a
 
 
 ODD: dict[str, Callable[[], Pod]] = {
-    "another slot": lambda: part(1, slot=0),
-    "another part": lambda: part(1, units=60),
+    "a different slot": lambda: part(1, slot=0),
+    "a different part": lambda: part(1, units=60),
     "a whole GPU": lambda: replace(part(1), requests={names.NATIVE_GPU: 1}),
     "parts of two GPUs": lambda: replace(
         part(1), requests={resource_of(0): 50, resource_of(1): 50}
@@ -374,9 +371,9 @@ ODD: dict[str, Callable[[], Pod]] = {
 }
 
 
-@pytest.mark.parametrize("made", ODD.values(), ids=ODD)
-def test_pods_with_another_part_than_planned_do_not_start(made: Callable[[], Pod]) -> None:
-    gated = (part(0), made())
+@pytest.mark.parametrize("odd_pod", ODD.values(), ids=ODD)
+def test_pods_with_a_part_other_than_planned_do_not_start(odd_pod: Callable[[], Pod]) -> None:
+    gated = (part(0), odd_pod())
     step = before_cards(running(gang(), pods=gated), gated)
     message = stopped(step, names.REASON_SHARE_REFUSED, excluded=False)
     assert message == "1 pod with another part of a GPU than planned"
@@ -406,31 +403,31 @@ MEASURED: dict[str, tuple[dict[str, int], list[dict[str, Any]], dict[str, int]]]
 }
 
 
-@pytest.mark.parametrize(("before", "shown", "want"), MEASURED.values(), ids=MEASURED)
+@pytest.mark.parametrize(("before", "sharers", "want"), MEASURED.values(), ids=MEASURED)
 def test_the_remembered_use_of_gpus(
-    before: dict[str, int], shown: list[dict[str, Any]], want: dict[str, int]
+    before: dict[str, int], sharers: list[dict[str, Any]], want: dict[str, int]
 ) -> None:
     pods = tuple(replace(part(index), uid=f"pod-{index}") for index in range(2))
     parts = tuple(
-        (slot("n", at), CardSharer(f"pod-{at}", **shares)) for at, shares in enumerate(shown)
+        (slot("n", n), CardSharer(f"pod-{n}", **fields)) for n, fields in enumerate(sharers)
     )
     view, state = CardView(parts=parts), JobState(busy=before)
-    result = measured(running(gang(), pods=pods, cards=view, state=state))
+    result = use_to_store(running(gang(), pods=pods, cards=view, state=state))
     assert result == want
     again = replace(state, busy=result)
-    assert measured(running(gang(), pods=pods, cards=view, state=again)) == want
+    assert use_to_store(running(gang(), pods=pods, cards=view, state=again)) == want
 
 
 def test_a_pod_that_ends_leaves_the_use_of_gpus_unknown() -> None:
     ends = replace(part(0), uid="pod-0", deleting=True)
     parts = ((slot("n"), CardSharer("pod-0", busy=300)),)
     view = CardView(parts=parts)
-    assert measured(running(gang(), pods=(ends,), cards=view)) == {}
+    assert use_to_store(running(gang(), pods=(ends,), cards=view)) == {}
 
 
 def test_pods_with_parts_of_gpus_are_deleted_where_other_pods_are_ungated() -> None:
     whole = pod(job().worker(gpus=1).build(), "worker", 0, gated=True)
-    assert ungated(JobState(), [whole]) == Ungate((whole,))
-    step = ungated(JobState(), [part(0), whole])
+    assert ungate_unplaced(JobState(), [whole]) == Ungate((whole,))
+    step = ungate_unplaced(JobState(), [part(0), whole])
     assert isinstance(step, DeleteUnbound)
     assert step.pods == (part(0),)

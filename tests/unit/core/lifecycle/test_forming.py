@@ -1,4 +1,4 @@
-"""A gang from its start until all its pods are bound: then it is whole; else it holds nothing."""
+"""A gang from its start until all its pods are bound: it is bound as a whole, or holds nothing."""
 
 from dataclasses import replace
 
@@ -33,24 +33,24 @@ from tests.unit.core.lifecycle.cases import (
     NOW,
     Case,
     begun,
-    decide,
+    check_case,
     phase,
     plan,
     stopped,
+    suspended_since,
     three,
-    was_suspended,
     worker,
     workers,
 )
 
 FORMING = JobState(queued_since=NOW - 20)
 WHOLE = JobState()
-SAYS = "0/2 nodes are available: 1 Insufficient cpu"
-REFUSED = [worker(0, bound="a"), worker(1, bound="a"), worker(2, pinned="a", unschedulable=SAYS)]
+REPORT = "0/2 nodes are available: 1 Insufficient cpu"
+REFUSED = [worker(0, bound="a"), worker(1, bound="a"), worker(2, pinned="a", unschedulable=REPORT)]
 
 
-def taken(pods: list[Pod], **used: str) -> Ledger:
-    """Nodes a and b of four CPUs with these pods; other pods use so much of each."""
+def nodes(pods: list[Pod], **used: str) -> Ledger:
+    """Nodes a and b of four CPUs with these pods; other pods use `used` CPUs of each node."""
     amounts = {name: {"cpu": cpu} for name, cpu in used.items()}
     capacity = ledger(node("a", cpu="4"), node("b", cpu="4"), used=amounts)
     for pod in pods:
@@ -59,11 +59,11 @@ def taken(pods: list[Pod], **used: str) -> Ledger:
     return capacity
 
 
-def refused(want: type, state: JobState = FORMING, *, a: str, b: str, **more: object) -> Case:
-    """Two members run on node a, and kube-scheduler has no capacity for the third."""
+def unplaced(want: type, state: JobState = FORMING, *, a: str, b: str, **more: object) -> Case:
+    """Two members run on node a, and the third is refused; `a`, `b`: CPUs of other pods there."""
     kind = str(more.pop("kind", "PyTorchJob"))
     check = more.pop("check", bool)
-    capacity = taken(REFUSED, a=a, b=b)
+    capacity = nodes(REFUSED, a=a, b=b)
     job = three(kind).resumed()
     if more.pop("kueue", False):
         job = job.queued_by_kueue()
@@ -73,14 +73,14 @@ def refused(want: type, state: JobState = FORMING, *, a: str, b: str, **more: ob
 def gated_rest(want: type, state: JobState, **more: object) -> Case:
     """One member runs, two wait at the gate, and other pods have the rest of both nodes."""
     members = [worker(0, bound="a"), *workers(gated=True)[1:]]
-    capacity, check = taken(members, a="3", b="4"), more.pop("check", bool)
+    capacity, check = nodes(members, a="3", b="4"), more.pop("check", bool)
     job = three().resumed()
     return Case(want, job, members, plan("a", "a", "a"), state, capacity, check, more)  # type: ignore[arg-type]
 
 
-LOSES_ITS_ROOM: dict[str, Case] = {
+LOSES_CAPACITY: dict[str, Case] = {
     "no node has capacity for the refused member: all free their nodes, with a back-off": (
-        refused(
+        unplaced(
             Suspend,
             a="2",
             b="4",
@@ -93,10 +93,10 @@ LOSES_ITS_ROOM: dict[str, Case] = {
         )
     ),
     "the leader and a member run: the gang keeps its place in the queue": replace(
-        refused(Suspend, a="2", b="4", check=lambda step: step.state.queued_since == NOW - 20),
-        of=three().resumed().condition("Running"),
+        unplaced(Suspend, a="2", b="4", check=lambda step: step.state.queued_since == NOW - 20),
+        builder=three().resumed().condition("Running"),
     ),
-    "another node has capacity: the refused member goes there at once": refused(
+    "another node has capacity: the refused member goes there at once": unplaced(
         DeleteUnbound,
         a="2",
         b="0",
@@ -106,16 +106,16 @@ LOSES_ITS_ROOM: dict[str, Case] = {
             and "the capacity on a; kube-scheduler reports: 0/2 nodes" in step.state.message
         ),
     ),
-    "only one node is allowed, and it has lost capacity: all free it": refused(
+    "only one node is allowed, and it has lost capacity: all free it": unplaced(
         Suspend, a="2", b="0", colocation="required", check=stopped(REASON_NO_ROOM, 1)
     ),
-    "the ledger shows its capacity, so kube-scheduler alone knows why: it waits": refused(
+    "the ledger shows its capacity, so kube-scheduler alone knows why: it waits": unplaced(
         Wait, a="1", b="4", check=phase(BINDING)
     ),
-    "the gang was whole before: the members that train keep their nodes": refused(
+    "the gang was whole before: the members that train keep their nodes": unplaced(
         Wait, WHOLE, a="2", b="4", check=phase(BINDING)
     ),
-    "Kueue started it: only Kueue suspends it": refused(
+    "Kueue started it: only Kueue suspends it": unplaced(
         Wait, a="2", b="4", kueue=True, check=phase(BINDING)
     ),
     "the rest waits at the gate and finds no capacity: all free their nodes at once": (
@@ -131,7 +131,7 @@ LOSES_ITS_ROOM: dict[str, Case] = {
         check=stopped(REASON_NO_ROOM, 3),
     ),
     "not bound for the third time, for no reason that the ledger shows: not released in part": (
-        refused(
+        unplaced(
             Suspend,
             replace(FORMING, strikes=2),
             a="1",
@@ -149,16 +149,16 @@ LOSES_ITS_ROOM: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("case", LOSES_ITS_ROOM.values(), ids=LOSES_ITS_ROOM.keys())
+@pytest.mark.parametrize("case", LOSES_CAPACITY.values(), ids=LOSES_CAPACITY.keys())
 def test_a_gang_that_was_never_whole(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
-def complete(want: type, state: JobState = FORMING, *, left: int = 3, **more: object) -> Case:
-    """All pods of the gang wait at the gate; `left` pods of other jobs are about to be bound."""
+def complete(want: type, state: JobState = FORMING, *, plain_pods: int = 3, **more: object) -> Case:
+    """All pods of the gang are gated; `plain_pods` pods of other jobs are about to be bound."""
     job, check = three().resumed(), more.pop("check", bool)
-    more["context"] = QueueContext(plain_pods=left)
-    return Case(want, job, workers(gated=True), plan("a", "a", "a"), state, taken([]), check, more)  # type: ignore[arg-type]
+    more["context"] = QueueContext(plain_pods=plain_pods)
+    return Case(want, job, workers(gated=True), plan("a", "a", "a"), state, nodes([]), check, more)  # type: ignore[arg-type]
 
 
 BESIDE_OTHERS: dict[str, Case] = {
@@ -171,7 +171,7 @@ BESIDE_OTHERS: dict[str, Case] = {
             and "3 pods of jobs that kfext does not place" in step.verdict.message
         ),
     ),
-    "no such pod exists": complete(Pin, left=0, waited=1.0),
+    "no such pod exists": complete(Pin, plain_pods=0, waited=1.0),
     "such pods take too long": complete(Pin, waited=5.0),
     "the gang was whole before": complete(Pin, WHOLE, waited=1.0),
 }
@@ -179,7 +179,7 @@ BESIDE_OTHERS: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", BESIDE_OTHERS.values(), ids=BESIDE_OTHERS.keys())
 def test_a_complete_gang_beside_jobs_that_kfext_does_not_place(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
 def stopped_thrice(reason: str) -> JobState:
@@ -188,27 +188,27 @@ def stopped_thrice(reason: str) -> JobState:
 
 AFTERWARDS: dict[str, Case] = {
     "its pods were not bound three times: the whole job is released from the queue": Case(
-        Release, was_suspended(), state=stopped_thrice(REASON_BIND_TIMEOUT)
+        Release, suspended_since(), state=stopped_thrice(REASON_BIND_TIMEOUT)
     ),
     "other pods took its capacity three times: it waits for its turn like any job": Case(
-        Unsuspend, was_suspended(), state=stopped_thrice(REASON_NO_ROOM)
+        Unsuspend, suspended_since(), state=stopped_thrice(REASON_NO_ROOM)
     ),
 }
 
 
 @pytest.mark.parametrize("case", AFTERWARDS.values(), ids=AFTERWARDS.keys())
 def test_a_gang_that_was_suspended_in_part(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
 def test_a_start_records_the_time_in_the_queue_until_the_gang_is_whole() -> None:
     queued = three().created(NOW - 70).held().build()
-    step = next_step(situation_of(queued, now=NOW), taken([]))
+    step = next_step(situation_of(queued, now=NOW), nodes([]))
     assert isinstance(step, Unsuspend)
     assert step.state is not None
     assert step.state.queued_since == NOW - 70
     bound = tuple(workers(bound="a"))
     situation = situation_of(three().resumed().build(), bound, plan("a", "a", "a"), step.state, NOW)
     assert situation.forming
-    whole = next_step(situation, taken(list(bound)))
+    whole = next_step(situation, nodes(list(bound)))
     assert whole == SaveState(replace(step.state, queued_since=0.0))

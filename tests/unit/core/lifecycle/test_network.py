@@ -1,4 +1,4 @@
-"""The network of a job: the host network on request, and back to the pod network."""
+"""The network of a job: the host network on request, or the pod network."""
 
 import re
 from collections.abc import Mapping
@@ -26,20 +26,16 @@ from kfext.model.label_selector import LabelSelector
 from kfext.model.network_policy import NetworkPolicy, parse_network_policy
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import ReplicaKey
-from kfext.names import (
-    REASON_HOST_NETWORK,
-    REASON_NETWORK_POLICIES_BYPASSED,
-    REASON_POD_NETWORK,
-)
+from kfext.names import REASON_HOST_NETWORK, REASON_NETWORK_POLICIES_BYPASSED, REASON_POD_NETWORK
 from tests.builders import JobBuilder, Raw, job, ledger, node, pod
 from tests.unit.core.lifecycle.cases import NOW
 from tests.unit.core.lifecycle.hosted import (
+    HOST,
     IN_QUEUE,
     ON_HOST,
     PORTS,
-    WISH,
-    books_of,
     gang,
+    ledger_of,
     one_node,
     planned,
     started,
@@ -57,8 +53,8 @@ def test_a_job_starts_on_the_host_network_with_ports_of_its_own() -> None:
 
 
 def test_network_policies_that_stop_applying_are_named() -> None:
-    wish = HostNetworkRequest(PORTS, policies=(NetworkPolicy("team", "deny-all"),))
-    step = step_of(IN_QUEUE, one_node(), wish=wish)
+    host = HostNetworkRequest(PORTS, policies=(NetworkPolicy("team", "deny-all"),))
+    step = step_of(IN_QUEUE, one_node(), host=host)
     assert isinstance(step, Unsuspend)
     assert step.plan.port
     assert step.network is not None
@@ -67,13 +63,13 @@ def test_network_policies_that_stop_applying_are_named() -> None:
 
 
 def test_a_job_that_requests_no_host_network_gets_no_port() -> None:
-    step = step_of(IN_QUEUE, one_node(), wish=None)
+    step = step_of(IN_QUEUE, one_node(), host=None)
     assert isinstance(step, Unsuspend)
     assert (step.plan.port, step.network, step.interfaces) == (0, None, ())
 
 
-def refused(result: Step) -> str:
-    """Return why a job that starts does so on the pod network."""
+def reason(result: Step) -> str:
+    """Return why the job starts on the pod network."""
     assert isinstance(result, Unsuspend)
     assert (result.plan.port, result.interfaces) == (0, ())
     assert result.network is not None
@@ -83,29 +79,29 @@ def refused(result: Step) -> str:
 
 def test_an_obstacle_keeps_a_job_off_the_host_network_but_not_off_its_nodes() -> None:
     assert (
-        refused(step_of(IN_QUEUE, one_node(), wish=HostNetworkRequest(PORTS, obstacle="no way")))
+        reason(step_of(IN_QUEUE, one_node(), host=HostNetworkRequest(PORTS, obstacle="no way")))
         == "no way"
     )
 
 
 def test_a_job_that_the_host_network_refused_does_not_try_it_again() -> None:
     state = JobState(no_host_network="refused before")
-    assert refused(step_of(IN_QUEUE, one_node(), state=state)) == "refused before"
+    assert reason(step_of(IN_QUEUE, one_node(), state=state)) == "refused before"
 
 
 def test_elastic_workers_use_the_host_network_only_on_a_node_each() -> None:
     builder = job().worker(2, cpu="2").held().elastic(rdzvBackend="c10d")
-    assert "two agents" in refused(step_of(builder.build(), one_node()))
+    assert "two agents" in reason(step_of(builder.build(), one_node()))
     step = step_of(builder.build(), ledger(node("a", cpu="2"), node("b", cpu="2")))
     assert isinstance(step, Unsuspend)
     assert step.plan.port
 
 
 def test_a_job_does_not_wait_for_a_free_port() -> None:
-    books = one_node()
+    capacity = one_node()
     taken = tuple(("TCP", number) for number in range(PORTS[0], PORTS[1] + 1))
-    books.claim("others", Claim(node="a", requests={}, host_ports=taken))
-    assert "20000-20009" in refused(step_of(IN_QUEUE, books))
+    capacity.claim("others", Claim(node="a", requests={}, host_ports=taken))
+    assert "20000-20009" in reason(step_of(IN_QUEUE, capacity))
 
 
 def test_a_job_with_a_port_that_is_taken_everywhere_uses_the_pod_network() -> None:
@@ -113,12 +109,12 @@ def test_a_job_with_a_port_that_is_taken_everywhere_uses_the_pod_network() -> No
     training_job = job().master(spec={"containers": [container]}).held().build()
     assert isinstance(step := step_of(training_job, one_node()), Unsuspend)
     assert step.plan.port
-    books = one_node()
-    books.claim("other", Claim(node="a", requests={}, host_ports=(("TCP", 9090),)))
-    assert "no place with its ports" in refused(step_of(training_job, books))
+    capacity = one_node()
+    capacity.claim("other", Claim(node="a", requests={}, host_ports=(("TCP", 9090),)))
+    assert "no place with its ports" in reason(step_of(training_job, capacity))
 
 
-THEIRS: dict[str, tuple[JobBuilder, str]] = {
+PORTS_SHOWN: dict[str, tuple[JobBuilder, str]] = {
     "a master": (job().master(cpu="1").worker(2, cpu="1"), r"where port \d+ is reserved for them"),
     "two workers of a TFJob": (
         job("TFJob").worker(2),
@@ -127,9 +123,9 @@ THEIRS: dict[str, tuple[JobBuilder, str]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "want"), THEIRS.values(), ids=THEIRS)
-def test_a_job_is_shown_its_ports(made: JobBuilder, want: str) -> None:
-    step = step_of(made.held().build(), one_node())
+@pytest.mark.parametrize(("builder", "want"), PORTS_SHOWN.values(), ids=PORTS_SHOWN)
+def test_a_job_is_shown_its_ports(builder: JobBuilder, want: str) -> None:
+    step = step_of(builder.held().build(), one_node())
     assert isinstance(step, Unsuspend)
     assert step.network is not None
     assert re.search(want, step.network.message)
@@ -144,18 +140,18 @@ def test_a_job_that_listens_nowhere_is_shown_no_port() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "wish"),
+    ("builder", "host"),
     [
         (job("TFJob").worker(2, cpu="2"), HostNetworkRequest(PORTS)),
-        (job().master().worker(2, cpu="2"), WISH),
+        (job().master().worker(2, cpu="2"), HOST),
     ],
     ids=["a TFJob does not use Gloo", "Gloo is told its interface"],
 )
-def test_a_job_that_needs_no_node_names_is_told_nothing_of_gloo(
-    made: JobBuilder, wish: HostNetworkRequest
+def test_a_job_that_needs_no_node_names_is_not_told_about_gloo(
+    builder: JobBuilder, host: HostNetworkRequest
 ) -> None:
     capacity = ledger(node("a", cpu="2"), node("b", cpu="2"))
-    step = step_of(made.held().build(), capacity, wish=wish)
+    step = step_of(builder.held().build(), capacity, host=host)
     assert isinstance(step, Unsuspend)
     assert len(step.plan.nodes) == 2
     assert step.network is not None
@@ -165,7 +161,7 @@ def test_a_job_that_needs_no_node_names_is_told_nothing_of_gloo(
 def test_a_job_on_several_nodes_without_interfaces_is_told_the_requirement_of_gloo() -> None:
     two = ledger(node("a", cpu="2"), node("b", cpu="2"))
     for on, needs_names in ((one_node(), False), (two, True)):
-        step = step_of(IN_QUEUE, on, wish=HostNetworkRequest(PORTS))
+        step = step_of(IN_QUEUE, on, host=HostNetworkRequest(PORTS))
         assert isinstance(step, Unsuspend)
         assert step.network is not None
         assert ("Gloo" in step.network.message) is needs_names
@@ -181,8 +177,8 @@ def test_a_job_released_while_it_waits_is_told_that_it_loses_the_host_network() 
 
 
 def test_a_job_that_could_not_use_the_host_network_loses_nothing() -> None:
-    wish = HostNetworkRequest(PORTS, obstacle="no way")
-    released = step_of(IN_QUEUE, one_node(), wish=wish, colocation="off")
+    host = HostNetworkRequest(PORTS, obstacle="no way")
+    released = step_of(IN_QUEUE, one_node(), host=host, colocation="off")
     assert isinstance(released, Release)
     assert "own network" not in released.verdict.message
 
@@ -193,17 +189,17 @@ def test_a_job_with_pods_that_are_never_created_on_the_host_network_tries_the_po
     assert isinstance(step, Suspend)
     assert "0 of 3 pods exist" in step.state.no_host_network
     assert step.state.strikes == 1
-    after = step_of(
+    second = step_of(
         job, one_node(), plan=planned(port=0), state=step.state, waited=60.0, quiet=60.0
     )
-    assert isinstance(after, Suspend)
-    assert after.state.strikes == 2
-    assert after.state.no_host_network == step.state.no_host_network
+    assert isinstance(second, Suspend)
+    assert second.state.strikes == 2
+    assert second.state.no_host_network == step.state.no_host_network
 
 
 def test_a_tfjob_of_pods_with_different_addresses_is_recreated() -> None:
     job, plan = started("TFJob"), planned()
-    step = step_of(job, books_of(job, plan), plan=plan, pods=gang(job, missed=1))
+    step = step_of(job, ledger_of(job, plan), plan=plan, pods=gang(job, missed=1))
     assert isinstance(step, Suspend)
     assert "webhook" in step.state.no_host_network
 
@@ -224,38 +220,38 @@ def test_a_pod_that_ended_on_the_other_network_causes_no_restart() -> None:
 def test_pods_with_different_addresses_are_recreated_at_once() -> None:
     job, plan = started("TFJob"), planned()
     state = JobState(strikes=1, retry_at=NOW + 60)
-    step = step_of(job, books_of(job, plan), plan=plan, pods=gang(job, missed=1), state=state)
+    step = step_of(job, ledger_of(job, plan), plan=plan, pods=gang(job, missed=1), state=state)
     assert isinstance(step, Suspend)
     assert (step.state.retry_at, step.state.strikes) == (0.0, 1)
 
 
 def test_a_tfjob_with_a_users_host_network_in_one_part_is_left_alone() -> None:
     job, plan = started("TFJob"), planned(port=0)
-    step = step_of(job, books_of(job, plan), wish=None, plan=plan, pods=gang(job, missed=1))
+    step = step_of(job, ledger_of(job, plan), host=None, plan=plan, pods=gang(job, missed=1))
     assert isinstance(step, Pin)
 
 
 def test_a_job_that_kueue_starts_is_told_once_why_it_uses_the_pod_network() -> None:
     training_job = job().worker(3, cpu="1").resumed().queued_by_kueue().build()
     waiting = tuple(pod(training_job, "worker", n, gated=True) for n in range(3))
-    wish = HostNetworkRequest(PORTS, obstacle="Kueue decides")
-    first = step_of(training_job, one_node(), wish=wish, pods=waiting)
+    host = HostNetworkRequest(PORTS, obstacle="Kueue decides")
+    first = step_of(training_job, one_node(), host=host, pods=waiting)
     assert isinstance(first, Replan)
     assert first.network is not None
     assert first.network.reason == REASON_POD_NETWORK
     assert "Kueue decides" in first.network.message
-    books = one_node()
-    books.claim("thief", Claim(node="a", requests={"cpu": 4000}))
-    books.set_node(node("b", cpu="4"))
-    again = step_of(training_job, books, wish=wish, plan=first.plan, pods=waiting)
-    assert isinstance(again, Replan)
-    assert again.network is None
+    capacity = one_node()
+    capacity.claim("thief", Claim(node="a", requests={"cpu": 4000}))
+    capacity.set_node(node("b", cpu="4"))
+    second = step_of(training_job, capacity, host=host, plan=first.plan, pods=waiting)
+    assert isinstance(second, Replan)
+    assert second.network is None
 
 
 def test_a_pytorchjob_with_pods_on_two_networks_continues() -> None:
     job, plan = started(), planned()
-    books = books_of(job, plan)
-    assert isinstance(step_of(job, books, plan=plan, pods=gang(job, missed=1)), Pin)
+    capacity = ledger_of(job, plan)
+    assert isinstance(step_of(job, capacity, plan=plan, pods=gang(job, missed=1)), Pin)
 
 
 # --- messages about the network ---
@@ -263,10 +259,10 @@ def test_a_pytorchjob_with_pods_on_two_networks_continues() -> None:
 
 ITS_PLAN = Plan("u", 1, port=20007)
 WAITS, GONE = job().master().held(), job().master().annotated(names.RELEASED, "NoRoom")
-TOLD = {
+SHOWN = {
     "not requested": (None, WAITS, None, JobState(), ""),
-    "no obstacle yet": (WISH, WAITS, None, JobState(), ""),
-    "in use": (WISH, WAITS, ITS_PLAN, JobState(), "ports from 20007 on"),
+    "no obstacle yet": (HOST, WAITS, None, JobState(), ""),
+    "in use": (HOST, WAITS, ITS_PLAN, JobState(), "ports from 20007 on"),
     "an obstacle": (
         HostNetworkRequest((1, 2), obstacle="no way"),
         WAITS,
@@ -274,23 +270,23 @@ TOLD = {
         JobState(),
         "network: no way",
     ),
-    "refused before": (WISH, WAITS, None, JobState(no_host_network="tried"), "network: tried"),
-    "no host network": (WISH, WAITS, Plan("u", 1), JobState(), "without ports on the host"),
-    "released while the job waited": (WISH, GONE, None, JobState(), "released it"),
+    "refused before": (HOST, WAITS, None, JobState(no_host_network="tried"), "network: tried"),
+    "no host network": (HOST, WAITS, Plan("u", 1), JobState(), "without ports on the host"),
+    "released while the job waited": (HOST, GONE, None, JobState(), "released it"),
 }
 
 
-@pytest.mark.parametrize(("wish", "made", "plan", "state", "want"), TOLD.values(), ids=TOLD)
+@pytest.mark.parametrize(("host", "builder", "plan", "state", "want"), SHOWN.values(), ids=SHOWN)
 def test_the_message_about_the_network(
-    wish: HostNetworkRequest | None,
-    made: JobBuilder,
+    host: HostNetworkRequest | None,
+    builder: JobBuilder,
     plan: Plan | None,
     state: JobState,
     want: str,
 ) -> None:
-    said = why_network(wish, made.build(), plan, state)
-    assert want in said
-    assert bool(want) == bool(said)
+    message = why_network(host, builder.build(), plan, state)
+    assert want in message
+    assert bool(want) == bool(message)
 
 
 def test_pods_that_the_webhook_missed_are_counted() -> None:
@@ -300,7 +296,7 @@ def test_pods_that_the_webhook_missed_are_counted() -> None:
         pod(training_job, "worker", 1),
     ]
     assert "1 of 2 pods have their own network" in why_network(
-        WISH, training_job, ITS_PLAN, JobState(), pods
+        HOST, training_job, ITS_PLAN, JobState(), pods
     )
 
 
@@ -312,11 +308,11 @@ AGENTS: dict[str, tuple[JobBuilder, Assignment, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "places", "alike"), AGENTS.values(), ids=AGENTS)
+@pytest.mark.parametrize(("builder", "places", "alike"), AGENTS.values(), ids=AGENTS)
 def test_agents_of_torchrun_on_one_node_mistake_each_other_for_themselves(
-    made: JobBuilder, places: Assignment, alike: bool
+    builder: JobBuilder, places: Assignment, alike: bool
 ) -> None:
-    assert bool(agents_indistinguishable(made.build(), places)) is alike
+    assert bool(agents_indistinguishable(builder.build(), places)) is alike
 
 
 SELECTORS = {
@@ -324,14 +320,14 @@ SELECTORS = {
     "a label of the template": ({"matchLabels": {"team": "vision"}}, True),
     "a label of the operator": ({"matchLabels": {names.REPLICA_TYPE: "worker"}}, True),
     "the role that the first worker has without a master": (
-        {"matchLabels": {names.JOB_ROLE: "master"}}, True,
+        {"matchLabels": {names.JOB_ROLE: "master"}}, True
     ),
     "a later worker": ({"matchLabels": {names.REPLICA_INDEX: "1"}}, True),
     "a worker that the job does not have": ({"matchLabels": {names.REPLICA_INDEX: "9"}}, False),
     "a label of other pods only": ({"matchLabels": {"app": "web"}}, False),
     "a requirement that excludes it": (
-        {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False,
-    ),
+        {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False
+    )
 }  # fmt: skip
 
 
@@ -349,11 +345,11 @@ def policies(*selectors: Raw) -> list[NetworkPolicy]:
     return [
         parse_network_policy(
             {
-                "metadata": {"namespace": "team", "name": f"p{at}"},
+                "metadata": {"namespace": "team", "name": f"p{number}"},
                 "spec": {"podSelector": selector},
             }
         )
-        for at, selector in enumerate(selectors)
+        for number, selector in enumerate(selectors)
     ]
 
 
@@ -376,7 +372,7 @@ selectors = st.one_of(
 
 
 @given(chosen=st.lists(selectors, min_size=1, max_size=3), workers=st.integers(0, 5))
-def test_the_policies_of_a_job_are_those_that_select_any_of_its_pods(
+def test_a_policy_that_selects_any_pod_of_a_job_is_bypassed(
     chosen: list[Raw], workers: int
 ) -> None:
     training_job = job().master().worker(workers).build()
@@ -405,12 +401,12 @@ def test_a_large_job_with_many_policies_is_compared_a_bounded_number_of_times_wh
     compared = 0
     matches = LabelSelector.matches
 
-    def counted(self: LabelSelector, labels: Mapping[str, str]) -> bool:
+    def count_and_match(self: LabelSelector, labels: Mapping[str, str]) -> bool:
         nonlocal compared
         compared += 1
         return matches(self, labels)
 
-    monkeypatch.setattr(LabelSelector, "matches", counted)
+    monkeypatch.setattr(LabelSelector, "matches", count_and_match)
     training_job = job().master().worker(9_999).build()
     result = host_network_request(
         training_job,

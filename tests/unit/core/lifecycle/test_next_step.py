@@ -24,7 +24,7 @@ from tests.unit.core.lifecycle.cases import (
     NOW,
     TWO_NODES,
     Case,
-    decide,
+    check_case,
     held,
     phase,
     plan,
@@ -172,7 +172,7 @@ ENDS: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", ENDS.values(), ids=ENDS.keys())
 def test_a_job_that_has_ended_or_was_released(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
 def test_a_second_decision_changes_nothing() -> None:
@@ -184,7 +184,7 @@ def test_a_second_decision_changes_nothing() -> None:
 
 CASES: dict[str, tuple[JobBuilder, Sequence[Pod], type]] = {
     "a job that kfext holds": (three().held(), (), Release),
-    "such a job with pods that are still ending": (
+    "a job that kfext holds, with pods that are still ending": (
         three().held(),
         [worker(0, deleting=True)],
         Wait,
@@ -208,12 +208,14 @@ CASES: dict[str, tuple[JobBuilder, Sequence[Pod], type]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "pods", "want"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("builder", "pods", "want"), CASES.values(), ids=CASES)
 def test_a_job_with_kfexts_marks_is_released_and_not_planned(
-    made: JobBuilder, pods: Sequence[Pod], want: type
+    builder: JobBuilder, pods: Sequence[Pod], want: type
 ) -> None:
-    of = situation_of(made.build(), tuple(pods), plan("a", "a", "a"), managed=False, waited=60.0)
-    step = next_step(of, TWO_NODES)
+    situation = situation_of(
+        builder.build(), tuple(pods), plan("a", "a", "a"), managed=False, waited=60.0
+    )
+    step = next_step(situation, TWO_NODES)
     assert type(step) is want
     if isinstance(step, Release):
         assert step.verdict.reason == names.REASON_NOT_MANAGED
@@ -222,33 +224,33 @@ def test_a_job_with_kfexts_marks_is_released_and_not_planned(
         assert len(step.pods) == 3
 
 
-def short(*, elastic: bool, kueue: bool = False) -> JobBuilder:
+def short_job(*, elastic: bool, kueue: bool = False) -> JobBuilder:
     """A job of three workers that runs with two for want of capacity."""
-    made = job().worker(2, cpu="1").resumed()
-    made = made.elastic(**ANY_SIZE) if elastic else made
-    return made.queued_by_kueue() if kueue else made
+    builder = job().worker(2, cpu="1").resumed()
+    builder = builder.elastic(**ANY_SIZE) if elastic else builder
+    return builder.queued_by_kueue() if kueue else builder
 
 
-TAKEN: dict[str, tuple[JobBuilder, type]] = {
-    "a job that can scale up": (short(elastic=True), Release),
-    "a job that cannot scale up": (short(elastic=False), Wait),
-    "a job that Kueue started": (short(elastic=True, kueue=True), Wait),
+SHORT_JOBS: dict[str, tuple[JobBuilder, type]] = {
+    "a job that can scale up": (short_job(elastic=True), Release),
+    "a job that cannot scale up": (short_job(elastic=False), Wait),
+    "a job that Kueue started": (short_job(elastic=True, kueue=True), Wait),
 }
 
 
-@pytest.mark.parametrize(("made", "want"), TAKEN.values(), ids=TAKEN)
-def test_workers_that_were_removed_from_a_job_are_restored(made: JobBuilder, want: type) -> None:
-    job = made.build()
+@pytest.mark.parametrize(("builder", "want"), SHORT_JOBS.values(), ids=SHORT_JOBS)
+def test_workers_that_were_removed_from_a_job_are_restored(builder: JobBuilder, want: type) -> None:
+    job = builder.build()
     state = JobState(requested=3, assigned=2)
-    result = situation_of(
+    situation = situation_of(
         job, tuple(pods(job, bound="a")), plan("a", "a"), state, managed=False, waited=60.0
     )
-    assert type(next_step(result, TWO_NODES)) is want
-    early = replace(result, clocks=Clocks(waited=0.0))
+    assert type(next_step(situation, TWO_NODES)) is want
+    early = replace(situation, clocks=Clocks(waited=0.0))
     assert isinstance(next_step(early, TWO_NODES), Wait)
 
 
-def test_a_namespace_that_was_just_opted_in_may_be_unknown_yet() -> None:
+def test_a_job_is_released_only_after_its_namespace_had_time_to_become_known() -> None:
     early = situation_of(three().held().build(), managed=False, waited=0.0)
     step = next_step(early, TWO_NODES)
     assert step == Wait(None, again=NOTICE_SECONDS)

@@ -30,7 +30,7 @@ from tests.unit.core.lifecycle.cases import (
     RUNNING,
     Case,
     begun,
-    decide,
+    check_case,
     full,
     phase,
     plan,
@@ -47,12 +47,8 @@ RESIZED = CpuState(
 )
 
 
-def rest_without_room(
-    want: type[Step],
-    state: JobState,
-    *,
-    check: Callable[[Any], object],
-    **more: Any,
+def gated_rest(
+    want: type[Step], state: JobState, *, check: Callable[[Any], object], **more: Any
 ) -> Case:
     """One member runs, two are gated, and the nodes are full."""
     members = [worker(0, bound="b"), *workers(gated=True)[1:]]
@@ -70,16 +66,16 @@ def not_created(
     message: str,
     check: Callable[[Any], object],
     *,
-    some: int = 0,
+    created: int = 0,
     confirmed: bool = False,
     **more: Any,
 ) -> Case:
-    """`some` of three pods were created at the third start; `message` is of the start before."""
+    """At the third start, `created` of three pods exist. `message`: from the second start."""
     job = three().resumed()
     job = job.condition("Suspended", status="False") if confirmed else job
     state = JobState(strikes=2, reason=REASON_CREATE_TIMEOUT, message=message)
     more = {"waited": 30.0, "quiet": 30.0, **more}
-    pods = workers(gated=True)[:some]
+    pods = workers(gated=True)[:created]
     return Case(want, job, pods, plan("a", "a", "a"), state, check=check, more=more)
 
 
@@ -99,10 +95,10 @@ NOT_CREATED: dict[str, Case] = {
         Suspend, "0 of 3 pods exist", stopped(REASON_CREATE_TIMEOUT, 3)
     ),
     "a policy denies some pods: a release would start half of the gang": not_created(
-        Suspend, DENIED, stopped(REASON_CREATE_TIMEOUT, 3), some=2
+        Suspend, DENIED, stopped(REASON_CREATE_TIMEOUT, 3), created=2
     ),
     "some pods were created, and the operator knows no stages": not_created(
-        Suspend, "2 of 3 pods exist", stopped(REASON_CREATE_TIMEOUT, 3), some=2, confirmed=True
+        Suspend, "2 of 3 pods exist", stopped(REASON_CREATE_TIMEOUT, 3), created=2, confirmed=True
     ),
     "a policy denies all pods of a required job": not_created(
         Suspend, DENIED, stopped(REASON_CREATE_TIMEOUT, 3), colocation="required"
@@ -112,7 +108,7 @@ NOT_CREATED: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", NOT_CREATED.values(), ids=NOT_CREATED)
 def test_the_third_start_without_all_pods(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
 STRIKES: dict[str, Case] = {
@@ -139,26 +135,26 @@ STRIKES: dict[str, Case] = {
         more={"waited": 90.0, "quiet": 90.0, "colocation": "required"},
         check=stopped(REASON_CREATE_TIMEOUT, 3),
     ),
-    "one runs, no capacity for the rest, for bindTimeout: a strike": rest_without_room(
+    "one runs, no capacity for the rest, for bindTimeout: a strike": gated_rest(
         SaveState,
         JobState(),
         check=lambda step: (step.state.strikes, step.state.retry_at) == (1, NOW + 60),
         waited=60.0,
     ),
-    "one runs, no capacity for the rest, soon after the last strike: no strike": rest_without_room(
+    "one runs, no capacity for the rest, soon after the last strike: no strike": gated_rest(
         Wait,
         JobState(strikes=1, retry_at=NOW + 1),
         check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 1.0,
         waited=9e9,
     ),
-    "one runs, no capacity for the rest, the clock was set back: a new wait": rest_without_room(
+    "one runs, no capacity for the rest, the clock was set back: a new wait": gated_rest(
         SaveState,
         JobState(strikes=1, retry_at=NOW + 3600),
         check=lambda step: step.state.strikes == 2,
         waited=60.0,
     ),
     "one runs, no capacity for the rest, for the third time: the rest is left to kube-scheduler": (
-        rest_without_room(
+        gated_rest(
             Release,
             JobState(strikes=2, retry_at=NOW),
             check=lambda step: (
@@ -169,7 +165,7 @@ STRIKES: dict[str, Case] = {
             waited=180.0,
         )
     ),
-    "one runs, no capacity for the rest, for the third time, required: stopped": rest_without_room(
+    "one runs, no capacity for the rest, for the third time, required: stopped": gated_rest(
         Suspend,
         JobState(strikes=2, retry_at=NOW),
         check=stopped(REASON_NO_ROOM, 3),
@@ -236,7 +232,7 @@ STRIKES: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", STRIKES.values(), ids=STRIKES.keys())
 def test_every_wait_has_an_end(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
 def test_a_required_gang_with_an_expected_lack_of_capacity_does_not_back_off() -> None:
@@ -259,7 +255,7 @@ def test_a_required_gang_with_an_expected_lack_of_capacity_does_not_back_off() -
 LARGER = workers(gated=True, spec={"containers": [{"resources": {"requests": {"cpu": "3"}}}]})
 TAINT = {"key": "dedicated", "value": "team", "effect": "NoSchedule"}
 POOL = ledger(node("a", cpu="4", taints=[TAINT]))
-WITHOUT_ROOM: dict[str, Case] = {
+WITHOUT_CAPACITY: dict[str, Case] = {
     "its pods are larger than their template, and no node has capacity for them": Case(
         Suspend,
         three().resumed().created(NOW - 70),
@@ -346,13 +342,13 @@ WITHOUT_ROOM: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("case", WITHOUT_ROOM.values(), ids=WITHOUT_ROOM.keys())
+@pytest.mark.parametrize("case", WITHOUT_CAPACITY.values(), ids=WITHOUT_CAPACITY.keys())
 def test_a_gang_with_pods_that_find_no_capacity(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
 def behind_a_gate(
-    want: type[Step], *, waited: float, of: JobBuilder | None = None, **more: Any
+    want: type[Step], *, waited: float, builder: JobBuilder | None = None, **more: Any
 ) -> Case:
     """A gang with one pod behind another system's gate."""
     check, state = more.pop("check", bool), more.pop("state", JobState())
@@ -360,7 +356,7 @@ def behind_a_gate(
     more["waited"] = waited
     return Case(
         want,
-        of or three().resumed(),
+        builder or three().resumed(),
         members,
         plan("a", "a", "a"),
         state,
@@ -405,7 +401,7 @@ GATES: dict[str, Case] = {
     "of a job that Kueue started: its gates are part of its admission": behind_a_gate(
         Wait,
         waited=9e9,
-        of=three().resumed().queued_by_kueue(),
+        builder=three().resumed().queued_by_kueue(),
         check=lambda step: phase(GATED, REASON_FOREIGN_GATE)(step) and step.again is None,
     ),
 }
@@ -413,38 +409,40 @@ GATES: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", GATES.values(), ids=GATES.keys())
 def test_the_wait_for_the_gate_of_another_system_has_an_end(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
-OURS, KUEUE = three().resumed(), three().resumed().queued_by_kueue()
+BY_KFEXT, BY_KUEUE = three().resumed(), three().resumed().queued_by_kueue()
 CASES: dict[str, tuple[JobBuilder, Sequence[Pod], float]] = {
-    "its pods are being created, and kfext suspends it if they are not": (OURS, [], math.inf),
-    "its pods are gated": (OURS, workers(gated=True), math.inf),
+    "its pods are being created, and kfext suspends it if they are not": (BY_KFEXT, [], math.inf),
+    "its pods are gated": (BY_KFEXT, workers(gated=True), math.inf),
     "its pods are pinned, and kfext deletes them if they are not bound": (
-        OURS,
+        BY_KFEXT,
         workers(pinned="a"),
         math.inf,
     ),
-    "a pod that kfext's webhook missed": (OURS, [*workers(gated=True)[1:], worker(0)], 50.0),
-    "such a pod is being deleted": (OURS, [worker(0, deleting=True)], math.inf),
-    "such a pod is bound": (OURS, workers(bound="a"), math.inf),
-    "Kueue's job without pods": (KUEUE, [], 50.0),
-    "Kueue's job with one pod missing": (KUEUE, workers(pinned="a")[1:], 50.0),
-    "Kueue's job waits at the gate": (KUEUE, workers(gated=True), 50.0),
-    "Kueue's job is pinned": (KUEUE, workers(pinned="a"), math.inf),
-    "Kueue's job runs": (KUEUE, workers(bound="a"), math.inf),
+    "a pod that kfext's webhook missed": (BY_KFEXT, [*workers(gated=True)[1:], worker(0)], 50.0),
+    "such a pod is being deleted": (BY_KFEXT, [worker(0, deleting=True)], math.inf),
+    "such a pod is bound": (BY_KFEXT, workers(bound="a"), math.inf),
+    "Kueue's job without pods": (BY_KUEUE, [], 50.0),
+    "Kueue's job with one pod missing": (BY_KUEUE, workers(pinned="a")[1:], 50.0),
+    "Kueue's job waits at the gate": (BY_KUEUE, workers(gated=True), 50.0),
+    "Kueue's job is pinned": (BY_KUEUE, workers(pinned="a"), math.inf),
+    "Kueue's job runs": (BY_KUEUE, workers(bound="a"), math.inf),
     "suspended": (three().suspended().queued_by_kueue(), [], math.inf),
     "ended": (three().resumed().queued_by_kueue().condition("Failed"), [], math.inf),
 }
 
 
-@pytest.mark.parametrize(("made", "pods", "want"), CASES.values(), ids=CASES)
-def test_when_the_claims_of_a_plan_end(made: JobBuilder, pods: Sequence[Pod], want: float) -> None:
+@pytest.mark.parametrize(("builder", "pods", "want"), CASES.values(), ids=CASES)
+def test_when_claims_of_a_plan_end(builder: JobBuilder, pods: Sequence[Pod], want: float) -> None:
     unbound = {pod.uid: 10.0 for pod in pods if not pod.node_name}
     quiet = 10.0 if len(pods) < 3 else 0.0
-    of = situation_of(made.build(), tuple(pods), plan("a", "a", "a"), unbound=unbound, quiet=quiet)
-    assert claims_last(of) == want
+    situation = situation_of(
+        builder.build(), tuple(pods), plan("a", "a", "a"), unbound=unbound, quiet=quiet
+    )
+    assert claims_last(situation) == want
 
 
 def test_without_a_plan_nothing_is_claimed() -> None:
-    assert claims_last(situation_of(KUEUE.build(), (), None, quiet=99.0)) == math.inf
+    assert claims_last(situation_of(BY_KUEUE.build(), (), None, quiet=99.0)) == math.inf

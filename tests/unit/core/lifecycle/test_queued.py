@@ -40,17 +40,17 @@ from tests.unit.core.lifecycle.cases import (
     NOW,
     TWO_NODES,
     Case,
-    decide,
+    check_case,
     full,
     held,
-    kept,
     moved_to,
+    partly_reserved,
     phase,
     plan,
+    reservation,
     stop_state,
+    suspended_since,
     three,
-    was_suspended,
-    with_kept_room,
     worker,
     workers,
 )
@@ -73,7 +73,7 @@ def suspended(
     **more: Any,
 ) -> Case:
     """A gang that kfext has stopped; `since`: when the operator reported that it is suspended."""
-    return Case(want, was_suspended(since), pods, state=state or stop_state(), **more)
+    return Case(want, suspended_since(since), pods, state=state or stop_state(), **more)
 
 
 RESIZED = CpuState(
@@ -110,7 +110,7 @@ QUEUE: dict[str, Case] = {
         state=JobState(requested=5, assigned=3),
         check=lambda step: (step.workers, step.state.requested, step.state.assigned) == (5, 0, 0),
     ),
-    "such a job with remaining pods": Case(
+    "Kueue has taken over such a job, and pods remain": Case(
         Wait,
         three().suspended().queued_by_kueue(),
         [worker(0, bound="a")],
@@ -181,7 +181,7 @@ QUEUE: dict[str, Case] = {
     ),
     "the policy's bound counts from the last stop": Case(
         Wait,
-        was_suspended().created(0),
+        suspended_since().created(0),
         state=stop_state(),
         on=full(),
         more={"placement": Placement(release_after=101.0)},
@@ -292,14 +292,16 @@ QUEUE: dict[str, Case] = {
             phase(QUEUED, REASON_QUOTA)(step) and "autoscaler" not in step.verdict.message
         ),
     ),
-    "nor where the capacity exists but is reserved": Case(
+    "an autoscaler does not help where capacity is reserved: not released": Case(
         Wait,
         three().held().created(0),
-        on=with_kept_room(),
-        more={"context": QueueContext(autoscaler=True, reservation=kept(), reserved_for="x")},
+        on=partly_reserved(),
+        more={
+            "context": QueueContext(autoscaler=True, reservation=reservation(), reserved_for="x")
+        },
         check=phase(QUEUED, REASON_RESERVED),
     ),
-    "the policy's bound holds with an autoscaler too": Case(
+    "the policy's bound also holds with an autoscaler": Case(
         Wait,
         three().held().created(NOW - 60),
         on=full(),
@@ -356,7 +358,7 @@ QUEUE: dict[str, Case] = {
     ),
     "a back-off that outlasts the policy's bound": Case(
         Wait,
-        was_suspended().created(NOW - 95),
+        suspended_since().created(NOW - 95),
         state=stop_state(
             retry_at=NOW + 7, reason=REASON_CREATE_TIMEOUT, message="", queued_since=NOW - 95
         ),
@@ -386,7 +388,7 @@ QUEUE: dict[str, Case] = {
         state=stop_state(strikes=3, reason=REASON_WRITE_REFUSED, message="no"),
         check=lambda step: step.verdict == Verdict(REASON_WRITE_REFUSED, "3 attempts: no"),
     ),
-    "the same for a required job": suspended(
+    "its pods were denied at three starts, and colocation is required": suspended(
         Wait,
         state=stop_state(strikes=3, retry_at=NOW + 7, reason=REASON_WRITE_REFUSED, message="no"),
         more={"colocation": "required"},
@@ -400,7 +402,7 @@ QUEUE: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", QUEUE.values(), ids=QUEUE.keys())
 def test_a_job_in_the_queue(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
 def test_a_job_that_backs_off_says_until_when() -> None:
@@ -458,13 +460,13 @@ def test_an_elastic_job_shows_what_keeps_its_fewest_workers_from_starting() -> N
 
 def test_a_quota_too_small_for_all_workers_makes_an_elastic_job_start_short() -> None:
     context = QueueContext(quota=QuotaView((quota({"pods": "5"}, {"pods": "1"}),)))
-    room = ledger(node("a", cpu="8"))
+    capacity = ledger(node("a", cpu="8"))
     training_job = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
     situation = Situation(training_job, (), None, JobState(), NOW, context=context)
-    step = next_step(replace(situation, settings=Settings(elastic=Range(2, 8))), room)
+    step = next_step(replace(situation, settings=Settings(elastic=Range(2, 8))), capacity)
     assert isinstance(step, Unsuspend)
     assert len(step.plan.assignment) == 4
-    rigid = next_step(situation, room)
+    rigid = next_step(situation, capacity)
     assert isinstance(rigid, Wait)
 
 
@@ -476,9 +478,9 @@ def test_a_quota_too_small_for_all_workers_makes_an_elastic_job_start_short() ->
         (None, JobState(requested=4, assigned=3), None),
         (Range(2, 8), JobState(requested=2, assigned=3), None),
     ],
-    ids=["it opted out", "a person set the number", "kfext took workers", "it may be scaled"],
+    ids=["it opted out", "a person set the number", "kfext removed workers", "it may be scaled"],
 )
-def test_a_stopped_job_that_kfext_may_not_scale_any_more_loses_growth(
+def test_a_stopped_job_that_kfext_may_no_longer_scale_loses_its_added_workers(
     elastic: Range | None, state: JobState, want: int | None
 ) -> None:
     training_job = job().worker(3, cpu="1").held().elastic(**ANY_SIZE).build()
@@ -488,8 +490,8 @@ def test_a_stopped_job_that_kfext_may_not_scale_any_more_loses_growth(
 
 def test_a_job_that_a_quota_shrinks_waits_for_the_workers_that_the_quota_allows() -> None:
     training_job = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
-    room = ledger(node("a", cpu="8"))
-    room.claim("other", Claim("a", {"cpu": 4000}, job="other"))
+    capacity = ledger(node("a", cpu="8"))
+    capacity.claim("other", Claim("a", {"cpu": 4000}, job="other"))
     context = QueueContext(
         quota=QuotaView((quota({"pods": "6"}),)),
         length=lambda: 300.0,
@@ -498,7 +500,7 @@ def test_a_job_that_a_quota_shrinks_waits_for_the_workers_that_the_quota_allows(
     situation = situation_of(
         training_job, (), None, JobState(), NOW, context=context, elastic=Range(2, 8)
     )
-    step = next_step(situation, room)
+    step = next_step(situation, capacity)
     assert isinstance(step, Wait)
     # With four of six workers the job takes 450 s, and all six start in 100 s.
     assert step.again == 100.0
@@ -507,21 +509,21 @@ def test_a_job_that_a_quota_shrinks_waits_for_the_workers_that_the_quota_allows(
 def test_a_quota_is_checked_for_a_few_sizes_of_an_elastic_job_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[int] = []
+    sizes: list[int] = []
     shortage = QuotaView.shortage
 
-    def counted(view: QuotaView, need: Any) -> Any:
-        asked.append(sum(need.values()))
+    def count_and_check(view: QuotaView, need: Any) -> Any:
+        sizes.append(sum(need.values()))
         return shortage(view, need)
 
-    monkeypatch.setattr(QuotaView, "shortage", counted)
+    monkeypatch.setattr(QuotaView, "shortage", count_and_check)
     context = QueueContext(quota=QuotaView((quota({"pods": "7"}),)))
     training_job = job().worker(10_000, cpu="1").elastic(**ANY_SIZE).held().build()
     situation = situation_of(training_job, elastic=Range(1, 10_000), context=context)
     step = next_step(situation, ledger(node("a", cpu="64")))
     assert isinstance(step, Unsuspend)
     assert len(step.plan.assignment) == 7
-    assert len(asked) < 20
+    assert len(sizes) < 20
 
 
 def test_a_plan_too_large_for_the_annotations_is_not_made() -> None:
@@ -626,4 +628,4 @@ RESUME: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", RESUME.values(), ids=RESUME.keys())
 def test_when_it_is_safe_to_resume(case: Case) -> None:
-    decide(case)
+    check_case(case)

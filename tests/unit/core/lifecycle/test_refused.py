@@ -39,7 +39,7 @@ from tests.unit.core.lifecycle.cases import (
     NOW,
     Case,
     begun,
-    decide,
+    check_case,
     full,
     held,
     phase,
@@ -106,7 +106,7 @@ REFUSED: dict[str, Case] = {
     "to pin or suspend it, and colocation is required": begun(
         Wait, workers(gated=True), more=refusing("Pin", "Suspend", **REQUIRED), check=waits(GATED)
     ),
-    "to pin the rest of a required gang that runs in part: it runs on": begun(
+    "to pin the rest of a required gang that runs in part: it continues": begun(
         Wait,
         [*workers(bound="a")[:2], worker(2, gated=True)],
         more=refusing("Pin", **REQUIRED),
@@ -130,7 +130,7 @@ REFUSED: dict[str, Case] = {
     "to record that it was resumed by hand, with pods at the gate: released": Case(
         Release, three().held().resumed(), workers(gated=True), more=refusing("SaveState")
     ),
-    "to record the state of a running job: it runs on": Case(
+    "to record the state of a running job: it continues": Case(
         Wait,
         three().held().resumed(),
         workers(bound="a"),
@@ -157,16 +157,16 @@ REFUSED: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
 def test_a_write_that_is_refused_permanently(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
-GOES_ON: dict[str, tuple[Step, str]] = {
+CONTINUES: dict[str, tuple[Step, str]] = {
     "resized": (Resize((), JobState(), Verdict("R", "m")), "to resize its pods"),
     "asked for a checkpoint": (
         RequestCheckpoint((), 1, Verdict("R", "m")),
         "to ask it for a checkpoint",
     ),
-    "given another size": (
+    "given a new size": (
         Rescale(Plan("uid-1", 1), 2, JobState(), Verdict("R", "m")),
         "to give it another number of workers",
     ),
@@ -177,18 +177,18 @@ GOES_ON: dict[str, tuple[Step, str]] = {
 }
 
 
-@pytest.mark.parametrize("members", [workers(bound="a"), workers(gated=True)], ids=["", "gated"])
-@pytest.mark.parametrize(("step", "deed"), GOES_ON.values(), ids=GOES_ON)
-def test_a_running_job_that_cannot_be_changed_runs_on(
-    step: Step, deed: str, members: list[Pod]
+@pytest.mark.parametrize("pods", [workers(bound="a"), workers(gated=True)], ids=["runs", "gated"])
+@pytest.mark.parametrize(("step", "description"), CONTINUES.values(), ids=CONTINUES)
+def test_a_running_job_continues_if_its_change_is_refused(
+    step: Step, description: str, pods: list[Pod]
 ) -> None:
     job = three().resumed().build()
     refused = {type(step).__name__: Refused("denied by policy", 200.0)}
-    situation = situation_of(job, tuple(members), plan("a", "a", "a"), refused=refused)
+    situation = situation_of(job, tuple(pods), plan("a", "a", "a"), refused=refused)
     result = instead_of(situation, step)
     assert isinstance(result, Wait)
     assert result.verdict is not None
-    assert f"refuses {deed}: denied by policy" in result.verdict.message
+    assert f"refuses {description}: denied by policy" in result.verdict.message
 
 
 def test_every_step_that_writes_can_be_refused() -> None:
@@ -200,9 +200,9 @@ def test_a_job_shows_its_own_reason_if_only_the_record_of_its_settings_is_refuse
     template = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"annotations": {"kfext.dev/colocation": "preferred"}}
     more = refusing("SaveState", stated={"kfext.dev/network": "host"})
-    decide(Case(Wait, builder, on=full(), more=more, check=phase(QUEUED, REASON_NO_ROOM)))
+    check_case(Case(Wait, builder, on=full(), more=more, check=phase(QUEUED, REASON_NO_ROOM)))
 
 
 def test_no_message_is_written_while_a_record_is_refused() -> None:
-    shown = while_refused(three().held().build(), (), SaveState.__name__, "denied")
-    assert shown is None
+    wait = while_refused(three().held().build(), (), SaveState.__name__, "denied")
+    assert wait is None

@@ -37,19 +37,19 @@ from tests.unit.core.lifecycle.cases import (
     TWO_NODES,
     Case,
     begun,
-    decide,
+    check_case,
     full,
-    kept,
     moved_to,
+    partly_reserved,
     phase,
     plan,
+    reservation,
     stopped,
     three,
-    with_kept_room,
     worker,
     workers,
 )
-from tests.unit.core.lifecycle.hosted import ON_HOST, books_of, gang, planned, started, step_of
+from tests.unit.core.lifecycle.hosted import ON_HOST, gang, ledger_of, planned, started, step_of
 
 TOLERATION = {"key": "dedicated", "operator": "Equal", "value": "team", "effect": "NoSchedule"}
 DEDICATED = ledger(node("a", cpu="4", taints=[{**TOLERATION}]))
@@ -118,7 +118,7 @@ BARRIER: dict[str, Case] = {
         Pin,
         workers(gated=True),
         plan=plan("b", "a", "a"),
-        check=lambda step: [to for _, to in step.pins] == ["b", "a", "a"],
+        check=lambda step: [node for _, node in step.pins] == ["b", "a", "a"],
     ),
     "a pod that is being deleted does not count": begun(
         Wait, [*workers(gated=True)[:2], worker(2, deleting=True)], check=phase(PLANNED)
@@ -228,8 +228,8 @@ BARRIER: dict[str, Case] = {
     "its capacity has been reserved for another job: the running job goes first": begun(
         Pin,
         workers(gated=True),
-        on=with_kept_room(),
-        more={"context": QueueContext(reservation=kept())},
+        on=partly_reserved(),
+        more={"context": QueueContext(reservation=reservation())},
     ),
     "a member that has ended attracts no pod": Case(
         Replan,
@@ -254,18 +254,18 @@ BARRIER: dict[str, Case] = {
     "started by Kueue: planned from the pods": Case(
         Replan, three().resumed().queued_by_kueue(), workers(gated=True), check=moved_to(*"aaa")
     ),
-    "half of the gang was created ungated and is bound: it stays there": Case(
+    "part of the gang was created ungated and is bound: it stays there": Case(
         Replan,
         three().resumed(),
         [worker(0, bound="b"), *workers(gated=True)[1:]],
         check=moved_to("b", "b", "b"),
     ),
-    "half of the gang was created ungated and is not bound, the plan still fits": begun(
+    "part of the gang was created ungated and is not bound, the plan still fits": begun(
         Pin,
         [worker(0), *workers(gated=True)[1:]],
-        check=lambda step: [to for _, to in step.pins] == ["a", "a"],
+        check=lambda step: [node for _, node in step.pins] == ["a", "a"],
     ),
-    "half of the gang was created ungated, the capacity is gone: kfext awaits its nodes": (
+    "part of the gang was created ungated, the capacity is gone: kfext awaits its nodes": (
         begun(
             Wait,
             [worker(0), *workers(gated=True)[1:]],
@@ -274,20 +274,20 @@ BARRIER: dict[str, Case] = {
             check=lambda step: phase(GATED)(step) and step.again == 40.0,
         )
     ),
-    "half of the gang was created ungated and is never bound: the rest is not held forever": begun(
+    "part of the gang was created ungated and is never bound: the rest is not held forever": begun(
         Replan,
         [worker(0), *workers(gated=True)[1:]],
         plan=plan("gone", "gone", "gone"),
         more={"waited": 60.0},
         check=lambda step: len(step.plan.assignment) == 2,
     ),
-    "the controller died when half of the pins were written": begun(
+    "the controller died when some of the pins were written": begun(
         Pin,
         [worker(0, pinned="b"), *workers(gated=True)[1:]],
         plan=plan("b", "b", "b"),
         check=lambda step: [(p.replica.index, to) for p, to in step.pins] == [(1, "b"), (2, "b")],
     ),
-    "half of the pins are written, no capacity for the rest: nothing is stopped": begun(
+    "some of the pins are written, no capacity for the rest: nothing is stopped": begun(
         Wait,
         [worker(0, bound="b"), *workers(gated=True)[1:]],
         plan=plan("b", "b", "b"),
@@ -320,11 +320,7 @@ BARRIER: dict[str, Case] = {
         Replan,
         [
             *workers(gated=True)[:2],
-            worker(
-                2,
-                gated=True,
-                spec={"containers": [{"resources": {"requests": {"cpu": "3"}}}]},
-            ),
+            worker(2, gated=True, spec={"containers": [{"resources": {"requests": {"cpu": "3"}}}]}),
         ],
         check=lambda step: len(step.plan.nodes) == 2,
     ),
@@ -333,7 +329,7 @@ BARRIER: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", BARRIER.values(), ids=BARRIER.keys())
 def test_all_pods_are_pinned_together(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
 BINDS: dict[str, Case] = {
@@ -447,7 +443,7 @@ BINDS: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", BINDS.values(), ids=BINDS.keys())
 def test_the_wait_for_kube_scheduler(case: Case) -> None:
-    decide(case)
+    check_case(case)
 
 
 def test_only_a_job_on_few_nodes_keeps_a_node_where_members_run(
@@ -456,7 +452,7 @@ def test_only_a_job_on_few_nodes_keeps_a_node_where_members_run(
     limit: dict[str, Limit] = {COLOCATION: Excluded(frozenset("c"))}
     monkeypatch.setattr(Settings, "node_limits", property(lambda _: limit))
     excluded = {"a": NOW + 300}
-    decide(
+    check_case(
         begun(
             DeleteUnbound,
             [*workers(bound="a")[:2], worker(2, pinned="a")],
@@ -467,11 +463,12 @@ def test_only_a_job_on_few_nodes_keeps_a_node_where_members_run(
 
 
 def test_a_plan_does_not_block_itself() -> None:
-    own = plan("a", "a", "a")
     capacity = ledger(node("a", cpu="3"))
-    for key, claim in plan_claims(RUNNING, own, workers(gated=True)).items():
+    for key, claim in plan_claims(RUNNING, ON_A, workers(gated=True)).items():
         capacity.claim(key, claim)
-    step = next_step(Situation(RUNNING, tuple(workers(gated=True)), own, JobState(), NOW), capacity)
+    step = next_step(
+        Situation(RUNNING, tuple(workers(gated=True)), ON_A, JobState(), NOW), capacity
+    )
     assert isinstance(step, Pin)
     cordoned = JobState(excluded={"b": NOW + 1})
     capacity.set_node(node("b", cpu="3"))
@@ -488,7 +485,7 @@ def test_the_rest_of_an_eviction_is_evicted_before_a_new_plan() -> None:
     assert step == DeleteUnbound((members[0],), state)
 
 
-def test_a_pod_that_was_bound_after_all_to_an_excluded_node_stays() -> None:
+def test_a_pod_bound_to_an_excluded_node_after_all_stays() -> None:
     state = JobState(strikes=1, excluded={"a": NOW + 300}, retry_at=NOW + 60)
     members = [worker(0, pinned="a", bound="a"), worker(1, gated=True), worker(2, gated=True)]
     situation = Situation(RUNNING, tuple(members), plan("a", "a", "a"), state, NOW)
@@ -512,32 +509,32 @@ ELASTIC = job().worker(2, cpu="2").resumed().elastic(rdzvBackend="c10d")
 APART = Plan("uid-1", 1, {ReplicaKey("worker", n): on for n, on in enumerate("ab")}, port=20000)
 
 
-def with_agents(books: Ledger, job: TrainingJob, pods: tuple[Pod, ...]) -> Ledger:
-    """The books once these pods and the plan are in them."""
+def with_agents(capacity: Ledger, job: TrainingJob, pods: tuple[Pod, ...]) -> Ledger:
+    """The ledger with the claims of these pods and of the plan."""
     for key, claim in plan_claims(job, APART, pods).items():
-        books.claim(key, claim)
+        capacity.claim(key, claim)
     for placed in pods:
         if taken := pod_claim(placed):
-            books.claim(pod_key(placed.uid), taken)
-    return books
+            capacity.claim(pod_key(placed.uid), taken)
+    return capacity
 
 
 def test_elastic_workers_are_not_brought_together_once_they_have_started_on_the_host_network() -> (
     None
 ):
     job = ELASTIC.build()
-    books = with_agents(ledger(node("a", cpu="4"), node("b", cpu="2")), job, agents(job))
-    books.claim("thief", Claim(node="b", requests={"cpu": 2000}))
-    assert isinstance(step_of(job, books, plan=APART, pods=agents(job)), Suspend)
+    capacity = with_agents(ledger(node("a", cpu="4"), node("b", cpu="2")), job, agents(job))
+    capacity.claim("thief", Claim(node="b", requests={"cpu": 2000}))
+    assert isinstance(step_of(job, capacity, plan=APART, pods=agents(job)), Suspend)
 
 
 def test_a_replaced_elastic_worker_on_the_host_network_goes_to_a_node_of_its_own() -> None:
     job = ELASTIC.build()
     pods = agents(job, bound="a")
     nodes = ledger(node("a", cpu="8"), node("b", cpu="2"), node("c", cpu="2"))
-    books = with_agents(nodes, job, pods)
-    books.claim("thief", Claim(node="b", requests={"cpu": 2000}))
-    step = step_of(job, books, plan=APART, pods=pods)
+    capacity = with_agents(nodes, job, pods)
+    capacity.claim("thief", Claim(node="b", requests={"cpu": 2000}))
+    step = step_of(job, capacity, plan=APART, pods=pods)
     assert isinstance(step, Replan)
     assert step.plan.assignment[ReplicaKey("worker", 1)] == "c"
 
@@ -548,19 +545,19 @@ def test_a_gang_is_not_excluded_by_its_own_ports() -> None:
         pod(job, "worker", n, gated=True, spec={
             **ON_HOST,
             "containers": [{"resources": {"requests": {"cpu": "1"}},
-                            "ports": [{"containerPort": number}]}],
+                            "ports": [{"containerPort": number}]}]
         })
         for n, (_, number) in enumerate(block(job, plan.port))
     ]  # fmt: skip
-    step = step_of(job, books_of(job, plan), plan=plan, pods=tuple(listening))
+    step = step_of(job, ledger_of(job, plan), plan=plan, pods=tuple(listening))
     assert isinstance(step, Pin)
 
 
 def test_a_gang_that_moves_keeps_its_ports() -> None:
     job, plan = started(), planned()
-    books = books_of(job, plan)
-    books.claim("thief", Claim(node="a", requests={"cpu": 4000}))
-    step = step_of(job, books, plan=plan, pods=gang(job))
+    capacity = ledger_of(job, plan)
+    capacity.claim("thief", Claim(node="a", requests={"cpu": 4000}))
+    step = step_of(job, capacity, plan=plan, pods=gang(job))
     assert isinstance(step, Replan)
     assert step.plan.nodes == ("b",)
     assert step.plan.port == plan.port
@@ -612,4 +609,4 @@ TURNS: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", TURNS.values(), ids=TURNS)
 def test_members_are_pinned_by_priority(case: Case) -> None:
-    decide(case)
+    check_case(case)

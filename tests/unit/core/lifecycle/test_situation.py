@@ -1,4 +1,4 @@
-"""Questions that a situation answers about itself."""
+"""What a situation derives: usable claims, time in the queue, exclusions, the next plan."""
 
 import math
 from collections.abc import Mapping
@@ -13,48 +13,48 @@ from kfext.core.settings.values import Colocation
 from kfext.model.job_state import JobState
 from kfext.model.pod import ReplicaKey
 from tests.builders import JobBuilder
-from tests.unit.core.lifecycle.cases import NOW, RUNNING, kept, plan, three
+from tests.unit.core.lifecycle.cases import NOW, RUNNING, plan, reservation, three
 
 QUEUED = Situation(three().held().build(), (), None, JobState(), NOW)
 
 
-def ending(within: int) -> JobBuilder:
+def ending(seconds: int) -> JobBuilder:
     builder = three().held()
-    builder.raw["spec"]["runPolicy"]["activeDeadlineSeconds"] = within
+    builder.raw["spec"]["runPolicy"]["activeDeadlineSeconds"] = seconds
     return builder
 
 
-KEPT = kept(until=NOW + 60)
+RESERVATION = reservation(until=NOW + 60)
 OPEN: dict[str, tuple[JobBuilder, QueueContext, bool]] = {
     "no reservation": (three().held(), QueueContext(), False),
-    "a job after the head": (three().held(), QueueContext(reservation=KEPT), False),
+    "a job after the head": (three().held(), QueueContext(reservation=RESERVATION), False),
     "the head, and a job before it": (
         three().held(),
-        QueueContext(reservation=KEPT, ahead=True),
+        QueueContext(reservation=RESERVATION, ahead=True),
         True,
     ),
-    "a running job": (three().resumed(), QueueContext(reservation=KEPT), True),
-    "a job that ends in time": (ending(60), QueueContext(reservation=KEPT), True),
-    "a job that ends too late": (ending(61), QueueContext(reservation=KEPT), False),
+    "a running job": (three().resumed(), QueueContext(reservation=RESERVATION), True),
+    "a job that ends in time": (ending(60), QueueContext(reservation=RESERVATION), True),
+    "a job that ends too late": (ending(61), QueueContext(reservation=RESERVATION), False),
     "a job with an end, while the reservation has no known end": (
         ending(1),
-        QueueContext(reservation=kept(until=math.inf)),
+        QueueContext(reservation=reservation(until=math.inf)),
         False,
     ),
 }
 
 
-@pytest.mark.parametrize(("made", "context", "want"), OPEN.values(), ids=OPEN)
+@pytest.mark.parametrize(("builder", "context", "want"), OPEN.values(), ids=OPEN)
 def test_which_jobs_a_reservation_admits(
-    made: JobBuilder, context: QueueContext, want: bool
+    builder: JobBuilder, context: QueueContext, want: bool
 ) -> None:
-    result = replace(QUEUED, job=made.build(), context=context).usable_claims
-    assert result == (tuple(KEPT.claims) if want else ())
+    result = replace(QUEUED, job=builder.build(), context=context).usable_claims
+    assert result == (tuple(RESERVATION.claims) if want else ())
 
 
 OLD = three().created(NOW - 50)
 HOUR = 3600.0
-IN_LINE: dict[str, tuple[JobBuilder, JobState, float]] = {
+QUEUE_TIMES: dict[str, tuple[JobBuilder, JobState, float]] = {
     "since it was created": (OLD, JobState(), 50.0),
     "since it was last suspended": (OLD, JobState(suspended_at=NOW - 20), 20.0),
     "a failed attempt costs no place in the queue": (
@@ -86,9 +86,10 @@ IN_LINE: dict[str, tuple[JobBuilder, JobState, float]] = {
 }
 
 
-@pytest.mark.parametrize(("of", "state", "want"), IN_LINE.values(), ids=IN_LINE)
-def test_how_long_it_has_been_in_the_queue(of: JobBuilder, state: JobState, want: float) -> None:
-    assert replace(QUEUED, job=of.build(), state=state, clocks=Clocks(waited=7.0)).in_line == want
+@pytest.mark.parametrize(("builder", "state", "want"), QUEUE_TIMES.values(), ids=QUEUE_TIMES)
+def test_the_time_in_the_queue(builder: JobBuilder, state: JobState, want: float) -> None:
+    situation = replace(QUEUED, job=builder.build(), state=state, clocks=Clocks(waited=7.0))
+    assert situation.in_line == want
 
 
 def test_a_node_is_excluded_until_its_time_is_over() -> None:
@@ -119,7 +120,7 @@ GENERATIONS: dict[str, tuple[Mapping[str, Any], int]] = {
 
 
 @pytest.mark.parametrize(("more", "want"), GENERATIONS.values(), ids=GENERATIONS)
-def test_no_two_plans_have_one_number(more: Mapping[str, Any], want: int) -> None:
+def test_no_two_plans_have_the_same_number(more: Mapping[str, Any], want: int) -> None:
     situation = replace(QUEUED, **more)
     following = situation.planned({ReplicaKey("worker", 0): "b"}, port=20000, why="more")
     assert situation.generation == want

@@ -1,4 +1,4 @@
-"""The statement of a line about a checkpoint, and the checkpoints that a log has shown."""
+"""What a line says about a checkpoint, and the checkpoints that a log has shown."""
 
 from itertools import pairwise
 from string import ascii_letters
@@ -14,11 +14,11 @@ from kfext.core.progress.checkpoints import (
     Checkpoints,
     Complete,
     Form,
-    Place,
+    Proof,
     SaveBegun,
     answer_of,
+    may_report_failure,
     saving,
-    tells_failure,
 )
 from kfext.core.progress.fields import visible
 from kfext.core.progress.lines import read_line
@@ -71,10 +71,10 @@ each_example = pytest.mark.parametrize(
 
 
 @each_example
-def test_a_form_is_complete(form: Form, example: str) -> None:
-    said = saving(example)
-    assert isinstance(said, Complete)
-    assert said.form is form
+def test_the_example_of_each_form_is_a_complete_checkpoint(form: Form, example: str) -> None:
+    result = saving(example)
+    assert isinstance(result, Complete)
+    assert result.form is form
 
 
 WORDS = st.text(alphabet=ascii_letters + "()!%", min_size=1, max_size=12)
@@ -117,12 +117,12 @@ PREFIXES = {
 @pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
 @each_example
 def test_a_form_may_follow_the_prefix_of_a_logger(prefix: str, form: Form, example: str) -> None:
-    said = saving(prefix + example)
-    assert isinstance(said, Complete)
-    assert said.form is form
+    result = saving(prefix + example)
+    assert isinstance(result, Complete)
+    assert result.form is form
 
 
-def test_no_two_forms_are_of_one_framework_or_one_message() -> None:
+def test_no_two_forms_are_equal_or_have_the_same_message() -> None:
     assert len(set(FORMS.values())) == len(FORMS)
     assert len({example for _, example in EXAMPLES}) == len(EXAMPLES)
 
@@ -137,14 +137,14 @@ def test_a_save_in_the_background_begins_and_ends(begun: str, between: str, comp
     assert last.save in {first.save, ""}
 
 
-def test_every_form_with_a_begin_has_a_sequence() -> None:
+def test_every_form_with_a_beginning_has_a_test_sequence() -> None:
     pairs = [saving(begun) for begun, *_ in (*ASYNCHRONOUS.values(), *BEFORE_ALL_RANKS.values())]
     pairs.append(saving("Saving the checkpoint."))  # torchtitan is paused meanwhile
-    assert {said.form for said in pairs if said} == {form for form in FORMS.values() if form.begun}
+    assert {save.form for save in pairs if save} == {form for form in FORMS.values() if form.begun}
 
 
 UNCLEAR = "Finished saving the checkpoint in 2.50 seconds."
-"""Counts after its begin only; for tests/unit/core/progress/test_checkpoints.py."""
+"""A message that counts only after the beginning of its save."""
 LINES = [line for lines in NO_SAVES.values() for line in lines if line != UNCLEAR]
 
 
@@ -164,7 +164,7 @@ FAILURES: dict[str, tuple[str, bool]] = {
     "by a logger": ("2026-01-01 12:00:00,000 - ERROR - checkpoint thread died", True),
     "it ended early": ("checkpoint writer was interrupted", True),
     "an error that is a measure": ("step 9 error: 0.12 loss 0.5", False),
-    "another measure": ("val_errors=3", False),
+    "a different measure": ("val_errors=3", False),
     "steps that were skipped": ("number of skipped iterations:   0 |", False),
     "progress": ("step 9 loss 0.5", False),
 }
@@ -172,21 +172,21 @@ FAILURES: dict[str, tuple[str, bool]] = {
 
 @pytest.mark.parametrize(("line", "want"), FAILURES.values(), ids=FAILURES)
 def test_whether_a_line_reports_a_failure(line: str, want: bool) -> None:
-    assert tells_failure(line) is want
+    assert may_report_failure(line) is want
 
 
 def test_the_page_has_messages_of_each_form() -> None:
     assert {form for form, _ in EXAMPLES} == set(FORMS.values())
 
 
-def test_the_page_names_the_messages_with_which_background_saves_begin() -> None:
+def test_the_page_names_the_messages_that_begin_background_saves() -> None:
     rows = table(PAGE, "framework")
     begins = {row["framework"]: start for row in rows if (start := row["message at the start"])}
     assert begins.keys() == {name for name, form in FORMS.items() if form.begun}
     for framework, cell in begins.items():
-        said = saving(only(cell))
-        assert isinstance(said, SaveBegun)
-        assert said.form is FORMS[framework]
+        result = saving(only(cell))
+        assert isinstance(result, SaveBegun)
+        assert result.form is FORMS[framework]
 
 
 def test_the_page_names_lines_that_are_no_saves() -> None:
@@ -225,27 +225,27 @@ LISTENS, ANSWER = "kfext.checkpoint 0", "kfext.checkpoint 4"
 
 
 def shown(*events: str, now: float = NOW) -> Checkpoints:
-    """The checkpoints shown by these lines: line n is of second n, at step 10 n."""
+    """The checkpoints that these lines show; line n is printed in second n, at step 10 n."""
     log = CheckpointLog()
     for number, event in enumerate(events, 1):
         if event == RESTART:
-            log.restarted()
+            log.record_restart()
         else:
             log.read_line(LogLine(number, event), step=10 * number, now=now)
     return log.seen
 
 
 def shown_at(*steps_and_lines: int | str) -> Checkpoints:
-    """The checkpoints shown: each line is a second later; a number sets the step from there on."""
+    """The checkpoints that lines a second apart show; a number is the step of the next lines."""
     log, step = CheckpointLog(), None
-    for at, said in enumerate(steps_and_lines, 1):
-        if isinstance(said, int):
-            step = said
+    for at, event in enumerate(steps_and_lines, 1):
+        if isinstance(event, int):
+            step = event
             log.advance(step)
-        elif said == RESTART:
-            log.restarted()
+        elif event == RESTART:
+            log.record_restart()
         else:
-            log.read_line(LogLine(at, said), step=step, now=NOW)
+            log.read_line(LogLine(at, event), step=step, now=NOW)
     return log.seen
 
 
@@ -256,10 +256,10 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
     "the same file again": ((COMPLETE, PROGRESS, COMPLETE), Checkpoints(3, 30)),
     "the same number again": ((AT_STEP, PROGRESS, AT_STEP), Checkpoints(1, 10)),
     "the same number again after a restart": ((AT_STEP, RESTART, AT_STEP), Checkpoints(3, 30)),
-    "another number": ((AT_STEP, AT_STEP.replace("9", "19")), Checkpoints(2, 20)),
+    "a different number": ((AT_STEP, AT_STEP.replace("9", "19")), Checkpoints(2, 20)),
     "begun": ((BEGUN,), Checkpoints()),
-    "begun, and the training goes on": ((BEGUN, PROGRESS, PROGRESS), Checkpoints()),
-    "begun and finished: as of its begin": ((BEGUN, PROGRESS, FINISHED), Checkpoints(1, 10)),
+    "begun, and the training continues": ((BEGUN, PROGRESS, PROGRESS), Checkpoints()),
+    "begun and finished: as of its beginning": ((BEGUN, PROGRESS, FINISHED), Checkpoints(1, 10)),
     "finished in the end": ((PROGRESS, BEGUN, FINISHED, PROGRESS), Checkpoints(2, 20)),
     "begun, and a restart": ((BEGUN, RESTART, FINISHED.replace("15", "5")), Checkpoints()),
     "complete, begun, and a restart": ((COMPLETE, BEGUN, RESTART), Checkpoints(1, 10)),
@@ -276,8 +276,8 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
     "failed before": ((FAILED, BEGUN, FINISHED), Checkpoints(2, 20)),
     "complete, and a failure of something else": ((COMPLETE, FAILED), Checkpoints(1, 10)),
     "finished, and no later step was shown": ((PROGRESS, OTHER_FINISHED), Checkpoints(2, 20)),
-    "finished, and its begin was not seen": ((PROGRESS, FINISHED), Checkpoints()),
-    "finished, and the begin was another framework's": (
+    "finished, and its beginning was not seen": ((PROGRESS, FINISHED), Checkpoints()),
+    "finished, and the beginning was of a different framework": (
         ("Saving checkpoint at step: 15", PROGRESS, FINISHED),
         Checkpoints(),
     ),
@@ -290,7 +290,7 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
         (BEGUN, COMPLETE, FINISHED),
         Checkpoints(2, 20),
     ),
-    "one rank has written, its begin was not seen, and no later step was shown": (
+    "one rank has written, its beginning was not seen, and no later step was shown": (
         ("[Torch] Checkpoint 15 is ready now!",),
         Checkpoints(),
     ),
@@ -299,7 +299,7 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
         ("Saving the checkpoint (or staging if async is enabled).", TITAN),
         Checkpoints(),
     ),
-    "two": ((COMPLETE, PROGRESS, COMPLETE), Checkpoints(3, 30)),
+    "two checkpoints": ((COMPLETE, PROGRESS, COMPLETE), Checkpoints(3, 30)),
     "it listens": ((LISTENS,), Checkpoints(answered=0)),
     "an answer is a complete checkpoint": ((ANSWER,), Checkpoints(1, 10, 4)),
     "it listens again after its answer": ((ANSWER, LISTENS), Checkpoints(1, 10, 4)),
@@ -323,7 +323,7 @@ BARRIER: dict[str, tuple[tuple[int | str, ...], Checkpoints]] = {
         (9, "begun", 10, "written", 11),
         Checkpoints(),
     ),
-    "its begin was not seen": ((9, "written", 10, 11), Checkpoints()),
+    "its beginning was not seen": ((9, "written", 10, 11), Checkpoints()),
     "a failure of another rank": ((9, "begun", "written", FAILED, 10), Checkpoints()),
     "a restart": ((9, "begun", "written", RESTART, 10), Checkpoints()),
     "another save is complete before": (
@@ -339,13 +339,13 @@ def test_a_save_of_one_rank_is_a_checkpoint_once_all_ranks_continue(
     begun: str, written: str, events: tuple[int | str, ...], want: Checkpoints
 ) -> None:
     lines = {"begun": begun, "written": written}
-    assert shown_at(*(lines.get(str(said), said) for said in events)) == want
+    assert shown_at(*(lines.get(str(result), result) for result in events)) == want
 
 
-def test_each_form_that_is_printed_too_early_has_a_sequence() -> None:
+def test_each_form_that_is_printed_too_early_has_a_test_sequence() -> None:
     pairs = [saving(begun) for begun, _ in BEFORE_ALL_RANKS.values()]
-    assert {said.form for said in pairs if said} == {
-        form for form in FORMS.values() if form.place is Place.EARLY
+    assert {save.form for save in pairs if save} == {
+        form for form in FORMS.values() if form.proof is Proof.EARLY
     }
 
 
@@ -363,10 +363,10 @@ def test_a_save_that_says_that_it_failed_shows_no_checkpoint() -> None:
 def test_a_save_in_the_background_is_complete_when_a_line_reports_it(
     begun: str, between: str, complete: str
 ) -> None:
-    going_on = (begun, between, PROGRESS, PROGRESS)
-    assert shown(*going_on) == Checkpoints()
-    assert shown(*going_on, complete) == Checkpoints(1, 10)
-    assert shown(*going_on, FAILED, complete) == Checkpoints()
+    unfinished = (begun, between, PROGRESS, PROGRESS)
+    assert shown(*unfinished) == Checkpoints()
+    assert shown(*unfinished, complete) == Checkpoints(1, 10)
+    assert shown(*unfinished, FAILED, complete) == Checkpoints()
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_a_save_in_the_background_is_complete_when_a_line_reports_it(
         pytest.param(Checkpoints(answered=0), True, id="it listens"),
     ],
 )
-def test_whether_anything_was_shown(seen: Checkpoints, want: bool) -> None:
+def test_whether_a_log_has_shown_anything(seen: Checkpoints, want: bool) -> None:
     assert seen.shown is want
 
 

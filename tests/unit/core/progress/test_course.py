@@ -15,12 +15,12 @@ from kfext.core.progress.vocabulary import Better
 
 
 def course(*lines: tuple[float, str], now: float = 1e9) -> Course:
-    made = Course(30.0)
+    result = Course(30.0)
     for at, raw in lines:
         line = read_line(raw)
         if line is not None:
-            made.read_line(line, at=at, now=now)
-    return made
+            result.read_line(line, at=at, now=now)
+    return result
 
 
 def test_a_job_that_reports_steps_and_a_total_has_a_rate_and_a_remaining_time() -> None:
@@ -55,12 +55,12 @@ ASIDE = {
     "an evaluation with a measure of its own": "epoch 1 step 0/10 eval_loss: 2",
     "a summary of the epoch": "====> Epoch: 1 Average loss: 2",
     "an evaluation that names itself ahead": "Test: [0/10]  Loss: 2",
-    "another line about the same step": "Loss: 0.9",
+    "a further line about the same step": "Loss: 0.9",
 }
 
 
 @pytest.mark.parametrize("raw", ASIDE.values(), ids=ASIDE)
-def test_other_lines_between_lines_of_the_training_are_no_restart(raw: str) -> None:
+def test_other_lines_between_the_lines_of_a_training_are_no_restart(raw: str) -> None:
     steps = ((10.0 + step, f"step {step}/100 Loss: 1") for step in (10, 20))
     followed = course(*steps, (30.5, "step 20, lr = 0.1"), (31.0, raw))
     assert (followed.restarts, followed.step) == (0, 20)
@@ -74,7 +74,7 @@ def test_an_evaluation_before_the_training_is_no_step_of_it() -> None:
     assert followed.progress().rate == 1.0
 
 
-def test_steps_continue_where_another_measure_states_them() -> None:
+def test_steps_continue_where_a_different_measure_states_them() -> None:
     lines = [(float(step), f"step {step}/1000 accuracy=0.{step}") for step in (10, 20)]
     followed = course(*lines, (20.5, "loss=0.52"), (30.0, "step 30/1000 accuracy=0.3"))
     assert (followed.step, followed.progress().at) == (30, 20.5)
@@ -121,28 +121,28 @@ def test_a_clock_that_jumps_adds_no_line_in_the_future_or_before_the_last() -> N
 
 CLOCKS: dict[str, tuple[Callable[[int], float], Callable[[int], float], float | None]] = {
     "the node's is set back by less than a window, and that is not over yet": (
-        lambda made: made if made < 110 else made - 25,
+        lambda true: true if true < 110 else true - 25,
         lambda read: read,
         None,
     ),
     "the node's was set back by less than a window": (
-        lambda made: made if made < 80 else made - 20,
+        lambda true: true if true < 80 else true - 20,
         lambda read: read,
         1.0,
     ),
     "the node's is set back by an hour": (
-        lambda made: made if made < 100 else made - 3600,
+        lambda true: true if true < 100 else true - 3600,
         lambda read: read,
         1.0,
     ),
     "the reader's is set back by an hour": (
-        lambda made: made,
+        lambda true: true,
         lambda read: read if read < 100 else read - 3600,
         1.0,
     ),
-    "the node's is an hour ahead": (lambda made: made + 3600, lambda read: read, 1.0),
+    "the node's is an hour ahead": (lambda true: true + 3600, lambda read: read, 1.0),
     "two threads print, one a moment later": (
-        lambda made: made - 1.05 * (made % 2),
+        lambda true: true - 1.05 * (true % 2),
         lambda read: read,
         1.0,
     ),
@@ -153,7 +153,7 @@ CLOCKS: dict[str, tuple[Callable[[int], float], Callable[[int], float], float | 
 def test_a_clock_that_jumps_makes_no_job_faster(
     printed: Callable[[int], float], reads: Callable[[int], float], want: float | None
 ) -> None:
-    """One step a second, read every 10 s; `printed`, `reads`: both clocks at a time."""
+    """One step a second, read every 10 s; `printed`, `reads`: what each clock shows at a time."""
     followed = Course(30.0)
     for time in range(130):
         line = read_line(f"step {time}/1000 loss 1")
@@ -197,7 +197,7 @@ OVER: dict[str, tuple[str, int, float, str]] = {
 
 
 @pytest.mark.parametrize(("line", "count", "apart", "metric"), OVER.values(), ids=OVER)
-def test_another_measure_is_followed(line: str, count: int, apart: float, metric: str) -> None:
+def test_which_measure_is_followed(line: str, count: int, apart: float, metric: str) -> None:
     lines = [(apart * number, line.format(number)) for number in range(1, count + 1)]
     followed = course((0.0, "Initial loss: 2.3"), *lines)
     assert followed.metric.rpartition(" ")[2] == metric
@@ -224,7 +224,7 @@ def test_a_measure_by_an_unknown_name(lines: list[str], metric: str) -> None:
     assert course(*((float(n), line) for n, line in enumerate(printed))).metric == metric
 
 
-RESUMED: dict[str, tuple[list[tuple[float, int]], float | None]] = {
+CONTINUED: dict[str, tuple[list[tuple[float, int]], float | None]] = {
     "at the first step after the stop, if that silence is the longest": ([(25, 8), (28, 9)], 25.0),
     "after the longest silence, though steps were made before it": (
         [(11, 7), (12, 8), (25, 9), (30, 10)],
@@ -236,31 +236,31 @@ RESUMED: dict[str, tuple[list[tuple[float, int]], float | None]] = {
 }
 
 
-@pytest.mark.parametrize(("steps", "want"), RESUMED.values(), ids=RESUMED)
-def test_when_a_job_goes_on_after_a_stop(
+@pytest.mark.parametrize(("steps", "want"), CONTINUED.values(), ids=CONTINUED)
+def test_when_the_steps_continue_after_a_stop(
     steps: list[tuple[float, int]], want: float | None
 ) -> None:
-    """The job was stopped at 0, and could go on from 10 on."""
+    """The job was stopped at 0, and could continue from 10 on."""
     before = [(-100.0, 1), (-5.0, 5), (0.0, 6)]
     lines = [(float(at), f"step {step} loss 1") for at, step in (*before, *steps)]
-    assert course(*lines).resumed(since=0.0, after=10.0) == want
+    assert course(*lines).resumed_at(since=0.0, after=10.0) == want
 
 
 SECONDS = 30.0
 
 
-def windows(*of: list[float], start: float = 3000.0) -> Windows:
-    """One window for each list of values, which stand at equal distances."""
+def windows(*contents: list[float], start: float = 3000.0) -> Windows:
+    """Windows with these values, at equal distances within each window."""
     windows = Windows(SECONDS)
-    for number, values in enumerate(of):
+    for number, values in enumerate(contents):
         for index, value in enumerate(values):
             at = start + SECONDS * (number + (index + 0.5) / len(values))
             windows.add(at, value)
     return windows
 
 
-def progress(*of: list[float], better: Better = Better.LOWER) -> float | None:
-    return progress_of(windows(*of), better, now=3000.0 + SECONDS * len(of) - 0.001)
+def progress(*contents: list[float], better: Better = Better.LOWER) -> float | None:
+    return progress_of(windows(*contents), better, now=3000.0 + SECONDS * len(contents) - 0.001)
 
 
 HAND_COMPUTED = {
@@ -272,14 +272,14 @@ HAND_COMPUTED = {
     "a loss that rises is no progress": ([[1, 1], [2, 2]], 0.0),
     "a loss that stays is no progress": ([[1, 1], [1, 1]], 0.0),
     "never more than the whole": ([[1, 1], [-9, -9]], 1.0),
-    "a gain within the noise is none": ([[1.0, 3.0], [0.9, 2.9]], 0.0),
-    "a gain beyond it counts": ([[1.9, 2.1] * 5, [0.9, 1.1] * 5], 0.5),
+    "a gain within the noise does not count": ([[1.0, 3.0], [0.9, 2.9]], 0.0),
+    "a gain beyond the noise counts": ([[1.9, 2.1] * 5, [0.9, 1.1] * 5], 0.5),
 }
 
 
-@pytest.mark.parametrize(("of", "want"), HAND_COMPUTED.values(), ids=HAND_COMPUTED)
-def test_F1_progress_as_computed_by_hand(of: list[list[float]], want: float) -> None:
-    assert progress(*of) == pytest.approx(want)
+@pytest.mark.parametrize(("contents", "want"), HAND_COMPUTED.values(), ids=HAND_COMPUTED)
+def test_F1_progress_as_computed_by_hand(contents: list[list[float]], want: float) -> None:
+    assert progress(*contents) == pytest.approx(want)
 
 
 def test_F1_a_measure_that_is_better_when_higher_grows_upwards() -> None:
@@ -296,13 +296,13 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize("of", UNKNOWN.values(), ids=UNKNOWN)
-def test_unknown_progress_is_no_end_of_progress(of: list[list[float]]) -> None:
-    assert progress(*of) is None
+@pytest.mark.parametrize("contents", UNKNOWN.values(), ids=UNKNOWN)
+def test_unknown_progress_is_no_end_of_progress(contents: list[list[float]]) -> None:
+    assert progress(*contents) is None
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=4, max_size=40))
-def test_progress_is_a_share_whatever_a_job_prints(values: list[float]) -> None:
+def test_progress_is_between_0_and_1_whatever_a_job_prints(values: list[float]) -> None:
     half = len(values) // 2
     result = progress(values[:half], values[half:])
     assert result is None or (0 <= result <= 1 and not math.isnan(result))
@@ -321,7 +321,7 @@ def lists(seconds: float, half_life: float, *, until: float = 3600.0) -> list[Gr
 
 @pytest.mark.parametrize("half_life", [60.0, 100.0, 200.0, 400.0])
 def test_S2_twice_the_interval_changes_the_list_by_one_interval_at_most(half_life: float) -> None:
-    """The beginnings of the first interval below are compared."""
+    """Compares when the first interval below the threshold begins."""
     short, long = lists(30.0, half_life), lists(60.0, half_life)
     began = 30 * short.index(GrowthState.WATCHING), 60 * long.index(GrowthState.WATCHING)
     assert abs(began[0] - began[1]) <= 60

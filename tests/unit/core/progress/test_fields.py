@@ -95,7 +95,7 @@ CASES: dict[str, tuple[str, list[Field]]] = {
 }
 
 
-def test_only_a_bounded_number_of_numbers_in_a_line_is_read() -> None:
+def test_at_most_96_numbers_of_a_line_are_read() -> None:
     assert len(fields("1 " * 2000)) == 96
 
 
@@ -130,7 +130,7 @@ ROWS = {
         ["| iter | loss | acc |", "|    4 | 0.51 | 0.9 |"],
         "iter: 4, loss: 0.51, acc: 0.9",
     ),
-    "a number of rows": (["#   loss   acc", "7   0.5    1"], "step: 7, loss: 0.5, acc: 1"),
+    "a number sign": (["#   loss   acc", "7   0.5    1"], "step: 7, loss: 0.5, acc: 1"),
     "a bar after a row": (
         ["Epoch   box_loss   Size", " 1/5    0.51       640:  50%|##  | 2/4 [00:01<00:01]"],
         "Epoch: 1/5, box_loss: 0.51, Size: 640, 50%, ##, 2/4 [00:01<00:01]",
@@ -149,19 +149,19 @@ ROWS = {
 @pytest.mark.parametrize(("lines", "want"), ROWS.values(), ids=ROWS)
 def test_the_numbers_of_a_row_have_the_names_above_them(lines: list[str], want: str) -> None:
     table = Table()
-    assert [table.named(line) for line in lines][-1] == want
+    assert [table.label(line) for line in lines][-1] == want
 
 
 OTHER = {
     "a row without a heading": ["1       0.51         5.1"],
     "a row below a heading without a measure": ["Name   Type   Params", "0      1      25"],
-    "a row with a name of its own": ["name   loss   acc", "all    0.5    0.9"],
+    "a row with its own name": ["name   loss   acc", "all    0.5    0.9"],
     "a shorter row": [HEADING, "1       0.51"],
-    "a line": [HEADING, "step 5: loss 0.5, acc 0.1"],
+    "a line that is no row": [HEADING, "step 5: loss 0.5, acc 0.1"],
 }
 
 
 @pytest.mark.parametrize("lines", OTHER.values(), ids=OTHER)
-def test_any_other_line_stays_as_it_is(lines: list[str]) -> None:
+def test_any_other_line_is_unchanged(lines: list[str]) -> None:
     table = Table()
-    assert [table.named(line) for line in lines] == lines
+    assert [table.label(line) for line in lines] == lines

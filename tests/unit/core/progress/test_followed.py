@@ -14,16 +14,18 @@ from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
 from tests.no_saves import BEFORE_ALL_RANKS
 
-AWAY = Verdict(names.REASON_LOG_UNAVAILABLE, "the kubelet does not answer")
+AWAY = Verdict(names.REASON_LOG_UNAVAILABLE, "kubelet does not answer")
 FORBIDDEN = Verdict(names.REASON_LOG_FORBIDDEN, "may not")
+LISTS = [*[GrowthState.NEW] * 5, GrowthState.WATCHING, *[GrowthState.COMPLETING] * 2]
+"""The lists of a job in eight intervals; it grows until the fifth."""
 
 
 def moment(at: float) -> Moment:
     return Moment(wall=at, monotonic=at)
 
 
-def reading(followed: Followed, loss: list[float], *, at: float, every: float = 1.0) -> None:
-    """Have a read find one line for each loss, `every` seconds apart from `at` on."""
+def feed(followed: Followed, loss: list[float], *, at: float, every: float = 1.0) -> None:
+    """Read one line for each loss, `every` seconds apart, the first at `at`."""
     times = [at + every * number for number in range(len(loss))]
     lines = [LogLine(when, f"loss={value}") for when, value in zip(times, loss, strict=True)]
     followed.read_lines(lines, now=moment(times[-1] if times else at))
@@ -41,20 +43,19 @@ def reason(followed: Followed) -> str:
 
 def test_a_job_that_improves_is_new_and_a_job_that_stopped_improving_is_completing() -> None:
     followed, began = Followed(), 1000.0
-    seen = []
+    states = []
     for window in range(8):
         falling = max(0.0, 1.0 - 0.3 * window)
         values = [falling + 0.001 * (tick % 2) for tick in range(int(INTERVAL))]
-        reading(followed, values, at=began + window * INTERVAL)
-        seen.append(state(followed))
-    grows, watched, done = GrowthState.NEW, GrowthState.WATCHING, GrowthState.COMPLETING
-    assert seen == [grows, grows, grows, grows, grows, watched, done, done]
+        feed(followed, values, at=began + window * INTERVAL)
+        states.append(state(followed))
+    assert states == LISTS
 
 
-def test_silence_demotes_nothing() -> None:
+def test_silence_does_not_end_growth() -> None:
     followed = Followed()
     for window in range(3):
-        reading(followed, [3.0 - window + 0.01 * tick for tick in range(20)], at=window * INTERVAL)
+        feed(followed, [3.0 - window + 0.01 * tick for tick in range(20)], at=window * INTERVAL)
     for later in range(10):
         followed.read_lines([], now=moment((4 + later) * INTERVAL))
     assert state(followed) is GrowthState.NEW
@@ -70,26 +71,26 @@ CLOCKS: dict[str, tuple[float, float]] = {
 
 
 @pytest.mark.parametrize(("printed", "read"), CLOCKS.values(), ids=CLOCKS)
-def test_a_clock_that_is_set_back_ends_neither_growth_nor_its_judgement(
+def test_a_clock_that_is_set_back_does_not_disturb_the_judgement_of_growth(
     printed: float, read: float
 ) -> None:
-    """A loss falls by the same amount in each window, and after the jump no more.
+    """A loss falls by the same amount in each window, and no more from second 300 on.
 
     `printed`, `read`: by how much the clocks of the node and the controller are set back.
     """
-    followed, seen = Followed(), []
+    followed, history = Followed(), []
     for tick in range(0, 600, 10):
-        jumps = tick >= 150
+        is_set_back = tick >= 150
         falling = [10.0 - min(time, 300) / 60 for time in range(tick, tick + 10)]
-        times = [5000.0 + time - printed * jumps for time in range(tick, tick + 10)]
+        times = [5000.0 + time - printed * is_set_back for time in range(tick, tick + 10)]
         lines = [LogLine(at, f"loss {loss}") for at, loss in zip(times, falling, strict=True)]
-        wall = 5010.0 + tick - read * jumps
+        wall = 5010.0 + tick - read * is_set_back
         followed.read_lines(lines, now=Moment(wall=wall, monotonic=tick))
-        seen.append((state(followed), followed.reported().growth))
-    assert {state for state, _ in seen[:30]} == {GrowthState.NEW}
-    assert all(0.02 < growth < 0.08 for _, growth in seen[10:30] if growth is not None)
-    if printed <= read + INTERVAL:  # else no value is of the controller's last two windows
-        assert seen[-1][0] is GrowthState.COMPLETING
+        history.append((state(followed), followed.reported().growth))
+    assert {state for state, _ in history[:30]} == {GrowthState.NEW}
+    assert all(0.02 < growth < 0.08 for _, growth in history[10:30] if growth is not None)
+    if printed <= read + INTERVAL:  # otherwise no value is in the controller's last two windows
+        assert history[-1][0] is GrowthState.COMPLETING
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_a_clock_that_is_set_back_ends_neither_growth_nor_its_judgement(
         pytest.param("step {later} loss nan", id="a value that is not a number"),
     ],
 )
-def test_a_disturbance_demotes_nothing(line: str) -> None:
+def test_a_disturbance_does_not_end_growth(line: str) -> None:
     followed, states = Followed(), []
     for window in range(6):
         lines = []
@@ -151,7 +152,7 @@ def test_a_better_metric_restarts_its_growth() -> None:
         ),
         pytest.param([FORBIDDEN], names.REASON_LOG_FORBIDDEN, id="forbidden"),
         pytest.param(
-            [["loss: 1"], FORBIDDEN], names.REASON_LOG_FORBIDDEN, id="a right was taken away"
+            [["loss: 1"], FORBIDDEN], names.REASON_LOG_FORBIDDEN, id="a permission was removed"
         ),
     ],
 )
@@ -159,7 +160,7 @@ def test_why_progress_is_known_or_unknown(reads: list[list[str] | Verdict], want
     followed = Followed()
     for number, read in enumerate(reads):
         if isinstance(read, Verdict):
-            followed.fail(read)
+            followed.record_failed_read(read)
         else:
             followed.read_lines([LogLine(number, text) for text in read], now=moment(number))
     assert reason(followed) == want
@@ -169,7 +170,7 @@ def test_known_progress_stays_while_the_log_cannot_be_read() -> None:
     followed = Followed()
     followed.read_lines([LogLine(1.0, "step 7 loss 0.5")], now=moment(2.0))
     for _ in range(5):
-        followed.fail(AWAY)
+        followed.record_failed_read(AWAY)
     reported = followed.reported()
     assert (reported.progress.step, reported.progress.value) == (7, 0.5)
 
@@ -181,7 +182,7 @@ def test_only_the_newest_of_many_lines_are_read() -> None:
     lines += [LogLine(10 + number, f"val_loss: 2.0 {filled}") for number in range(5)]
     followed.read_lines(lines, now=moment(100.0))
     reported = followed.reported()
-    assert reported.progress.metric == "val_loss"  # a loss of training would be preferred
+    assert reported.progress.metric == "val_loss"  # the loss was not read
 
 
 SAVED = "saved checkpoint /c/1.pt"
@@ -205,15 +206,15 @@ def test_checkpoints_alone_are_no_progress() -> None:
     assert (followed.checkpoints.saved, followed.fruitless, followed.recognised) == (1.0, 1, False)
 
 
-GOES_ON: dict[str, tuple[str, str, float | None]] = {
-    "the training goes on": ("step 8 loss 0.5", "a", 1.0),
+NEXT_LINES: dict[str, tuple[str, str, float | None]] = {
+    "the training continues": ("step 8 loss 0.5", "a", 1.0),
     "a line without a measure": ("loading data", "a", 1.0),
     "the steps went back": ("step 3 loss 0.5", "a", None),
-    "another pod goes on": ("step 8 loss 0.5", "b", None),
+    "a different pod continues": ("step 8 loss 0.5", "b", None),
 }
 
 
-@pytest.mark.parametrize(("line", "source", "want"), GOES_ON.values(), ids=GOES_ON)
+@pytest.mark.parametrize(("line", "source", "want"), NEXT_LINES.values(), ids=NEXT_LINES)
 def test_a_checkpoint_that_was_begun_counts_once_it_is_reported_complete(
     line: str, source: str, want: float | None
 ) -> None:
@@ -243,7 +244,7 @@ def test_a_save_of_one_rank_counts_once_the_log_shows_the_next_step(
     lines = [LogLine(1.0 + number, text) for number, text in enumerate(texts)]
     followed.read_lines(lines, now=moment(4.0))
     if isinstance(later, Post):
-        posting(followed, later, at=4)
+        post(followed, later, at=4)
         later = LogLine(5.0, "loading data")
     followed.read_lines([later], now=moment(5.0))
     assert followed.checkpoints.saved == want
@@ -307,7 +308,7 @@ def test_a_repeated_line_is_no_restart_where_all_ranks_print() -> None:
 
 
 def steps(*times: int) -> list[LogLine]:
-    """Return a line for each step, a second apart from 0 on."""
+    """Return a line for each of these steps; step n is printed in second n."""
     return [LogLine(float(at), f"step {at} loss 1") for at in times]
 
 
@@ -329,15 +330,15 @@ def test_rows_of_a_table_are_read(expression: str, metric: str) -> None:
 
 
 def test_steps_without_a_measure_are_shown_once_they_continue() -> None:
-    followed, seen = Followed(), []
+    followed, shown_steps = Followed(), []
     for at in range(3):
         line = LogLine(float(at), f"[INFO] step={10 * at}, lr=0.1")
         followed.read_lines([line], now=moment(float(at)))
-        seen.append(followed.reported().progress.step)
-    assert (seen, reason(followed)) == ([None, 10, 20], names.REASON_RECOGNISED)
+        shown_steps.append(followed.reported().progress.step)
+    assert (shown_steps, reason(followed)) == ([None, 10, 20], names.REASON_RECOGNISED)
 
 
-def posting(followed: Followed, *posts: Post, at: float, source: str = "a", **fields: Any) -> None:
+def post(followed: Followed, *posts: Post, at: float, source: str = "a", **fields: Any) -> None:
     followed.add_posts(posts, now=moment(at), source=source, **fields)
 
 
@@ -347,19 +348,19 @@ def loss(at: float, value: float, step: int | None = None, total: int = 100) -> 
 
 def test_while_a_job_posts_its_log_shows_only_checkpoints() -> None:
     followed = Followed()
-    posting(followed, loss(10, 0.5, step=5), at=10)
+    post(followed, loss(10, 0.5, step=5), at=10)
     lines = [LogLine(11, "step 90/100 loss 0.1"), LogLine(12, "saved checkpoint /ckpt/90.pt")]
     followed.read_lines(lines, now=moment(12))
-    shown = followed.reported()
-    assert (shown.progress.value, shown.progress.step) == (0.5, 5)
-    assert shown.known == Verdict(names.REASON_RECOGNISED, "the job posts loss")
+    reported = followed.reported()
+    assert (reported.progress.value, reported.progress.step) == (0.5, 5)
+    assert reported.known == Verdict(names.REASON_RECOGNISED, "the job posts loss")
     assert followed.checkpoints.shown
     assert followed.fruitless == 0
 
 
 def test_the_log_counts_again_when_a_job_no_longer_posts() -> None:
     followed = Followed()
-    posting(followed, loss(10, 0.5, step=5), at=10)
+    post(followed, loss(10, 0.5, step=5), at=10)
     followed.read_lines([LogLine(200, "step 90/100 loss 0.1")], now=moment(200))
     assert followed.reported().progress.value == 0.1
     assert followed.reported().known == Verdict(names.REASON_RECOGNISED, "the log shows loss")
@@ -368,7 +369,7 @@ def test_the_log_counts_again_when_a_job_no_longer_posts() -> None:
 def test_posts_that_arrive_after_later_lines_are_no_restart() -> None:
     followed = Followed()
     followed.read_lines([LogLine(29, "step 29/100 loss 0.3")], now=moment(29))
-    posting(followed, loss(5, 0.5, step=5), loss(30, 0.2, step=30), at=30)
+    post(followed, loss(5, 0.5, step=5), loss(30, 0.2, step=30), at=30)
     assert followed.course.restarts == 0
     assert followed.reported().progress.step == 30
 
@@ -376,7 +377,7 @@ def test_posts_that_arrive_after_later_lines_are_no_restart() -> None:
 def test_steps_continue_between_two_measures() -> None:
     followed = Followed()
     for at in (10, 15, 20):
-        posting(followed, Post(at, at, 100), at=at)
+        post(followed, Post(at, at, 100), at=at)
     progress = followed.reported().progress
     assert (progress.step, progress.total, progress.rate, progress.left) == (20, 100, 1.0, 80.0)
     assert followed.reported().known == Verdict(
@@ -393,9 +394,9 @@ def test_steps_continue_between_two_measures() -> None:
 )
 def test_steps_after_percentages_alone_start_a_new_count(first: Post) -> None:
     followed = Followed()
-    posting(followed, first, at=0)
+    post(followed, first, at=0)
     for at in range(60, 240, 60):
-        posting(followed, loss(at, 0.5, step=14 + at // 60, total=20), at=at)
+        post(followed, loss(at, 0.5, step=14 + at // 60, total=20), at=at)
     progress = followed.reported().progress
     assert (progress.step, progress.total, progress.left) == (17, 20, 180.0)
     assert followed.course.restarts == 0
@@ -403,41 +404,40 @@ def test_steps_after_percentages_alone_start_a_new_count(first: Post) -> None:
 
 def test_a_program_that_begins_again_at_a_checkpoint_has_restarted() -> None:
     followed = Followed()
-    posting(followed, loss(10, 0.5, step=50), at=10)
-    posting(followed, loss(20, 0.6, step=40), at=20)
+    post(followed, loss(10, 0.5, step=50), at=10)
+    post(followed, loss(20, 0.6, step=40), at=20)
     assert followed.course.restarts == 1
 
 
 @pytest.mark.parametrize(
     ("neighbours", "step"),
     [
-        pytest.param({"a"}, 50, id="the first pod goes on"),
+        pytest.param({"a"}, 50, id="the first pod continues"),
         pytest.param((), 30, id="the first pod has ended"),
     ],
 )
 def test_the_first_of_several_pods_that_post_counts(neighbours: Any, step: int) -> None:
     followed = Followed()
-    posting(followed, loss(10, 0.5, step=50), at=10)
-    posting(followed, loss(11, 0.6, step=30), at=11, source="b", neighbours=neighbours)
+    post(followed, loss(10, 0.5, step=50), at=10)
+    post(followed, loss(11, 0.6, step=30), at=11, source="b", neighbours=neighbours)
     assert followed.reported().progress.step == step
 
 
 def test_an_unreadable_log_changes_nothing_for_a_job_that_posts() -> None:
     followed = Followed()
-    posting(followed, loss(10, 0.5), at=10)
-    followed.fail(FORBIDDEN)
+    post(followed, loss(10, 0.5), at=10)
+    followed.record_failed_read(FORBIDDEN)
     assert reason(followed) == names.REASON_RECOGNISED
 
 
 def test_growth_is_judged_by_posts_as_well_as_by_lines() -> None:
     followed, began = Followed(), 1000.0
-    seen = []
+    states = []
     for window in range(8):
         falling = max(0.0, 1.0 - 0.3 * window)
         at = began + window * INTERVAL
         values = [falling + 0.001 * (tick % 2) for tick in range(6)]
         batch = [loss(at + 5 * tick, value) for tick, value in enumerate(values)]
-        posting(followed, *batch, at=at + 29)
-        seen.append(state(followed))
-    grows, watched, done = GrowthState.NEW, GrowthState.WATCHING, GrowthState.COMPLETING
-    assert seen == [grows, grows, grows, grows, grows, watched, done, done]
+        post(followed, *batch, at=at + 29)
+        states.append(state(followed))
+    assert states == LISTS

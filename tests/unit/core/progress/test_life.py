@@ -13,10 +13,10 @@ from tests.contract.test_logs import BY_EXPRESSION, SETS, TRAINING, lines_of
 
 
 def moved(lines: Sequence[str], expression: str = "") -> list[bool]:
-    """Whether a counter has moved in each line of a log."""
+    """For each line of a log, whether a counter has moved in it."""
     life, table, results = Life(), Table(), []
     for raw in lines:
-        text = raw if expression else table.named(raw)
+        text = raw if expression else table.label(raw)
         results.append(life.read_line(text, read_line(text, expression)))
     return results
 
@@ -66,7 +66,7 @@ EVALUATIONS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("before", "after"), EVALUATIONS.values(), ids=EVALUATIONS)
-def test_the_bar_of_an_evaluation_is_life_while_it_moves(before: str, after: str) -> None:
+def test_the_bar_of_an_evaluation_shows_life_while_it_moves(before: str, after: str) -> None:
     assert moved([before, before, after, after]) == [True, False, True, False]
 
 
@@ -97,7 +97,7 @@ SAME: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("before", "after"), SAME.values(), ids=SAME)
-def test_a_line_with_the_same_counters_is_no_life(before: str, after: str) -> None:
+def test_a_line_with_the_same_counters_shows_no_life(before: str, after: str) -> None:
     assert moved([before, after])[-1] is False
 
 
@@ -112,29 +112,29 @@ MEASURES = {
 
 
 @pytest.mark.parametrize("lines", MEASURES.values(), ids=MEASURES)
-def test_a_measure_that_changes_is_life(lines: list[str]) -> None:
+def test_a_measure_that_changes_shows_life(lines: list[str]) -> None:
     assert moved(lines) == [True, True, False]
 
 
 RANKS: dict[str, tuple[list[str], int]] = {
     "four ranks at two steps": ([f"[rank{n}] step {189 + n % 2}/500" for n in range(4)], 2),
-    "eight ranks with counters of their own": (
+    "eight ranks, each with its own counter": (
         [f"[rank{n}] waits, shard {n}/8, at step 189/90000" for n in range(8)], 8,
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("lines", "new"), RANKS.values(), ids=RANKS)
-def test_ranks_that_repeat_different_lines_are_no_life(lines: list[str], new: int) -> None:
+def test_ranks_that_repeat_different_lines_show_no_life(lines: list[str], new: int) -> None:
     assert sum(moved(lines * 5)) == new
 
 
-def test_short_epochs_that_print_the_same_bars_are_life() -> None:
+def test_short_epochs_that_print_the_same_bars_show_life() -> None:
     bars = [f"Training: {33 * n}%|##  | {n}/3 [0{n}:00<00:00, 60.0s/it]" for n in (1, 2, 3)]
     assert moved(bars * 5) == [True] * 15
 
 
-def test_the_same_evaluation_in_the_next_epoch_is_life() -> None:
+def test_the_same_evaluation_in_the_next_epoch_shows_life() -> None:
     epoch = [f"train {step}/20" for step in range(1, 21)] + [f"eval {n}/4" for n in range(1, 5)]
     assert moved([*epoch, *epoch])[-4:] == [True] * 4
 
@@ -153,7 +153,7 @@ SAVES: dict[str, tuple[list[str], bool]] = {
     "fairseq2": (["Preparing checkpoint at step 100."], True),
     "Keras": (["Epoch 3: saving model to out/3.keras"], True),
     "a bar of the save": (["Saving checkpoint shards:  50%|##  | 2/4 [00:10<00:10]"], True),
-    "the training goes on": (["Saving model checkpoint to out/500", "step 501 loss 0.5"], False),
+    "the training continues": (["Saving model checkpoint to out/500", "step 501 loss 0.5"], False),
     "a line that repeats": (["step 5", "Saving model checkpoint to out/500", "step 5"], True),
     "a save is over": (["Saved checkpoint to /ckpt/500"], False),
     "a setting": (["save_steps=500, save_total_limit=3"], False),
@@ -169,25 +169,25 @@ def test_a_save_is_announced_until_a_counter_moves(lines: list[str], want: bool)
 
 
 @pytest.mark.parametrize("name", TRAINING)
-def test_each_new_line_of_a_recorded_log_with_a_measure_is_life(name: str) -> None:
+def test_each_new_line_of_a_recorded_log_with_a_measure_shows_life(name: str) -> None:
     lines = lines_of(name)
     wanted = {want["line"] - 1 for want in TRAINING[name]["expect"]}
     result = moved(lines, BY_EXPRESSION.get(name, ""))
     shown = [visible(line) for line in lines]
-    last = wanted and max(wanted)  # some repeat the last line with another rate
+    last = wanted and max(wanted)  # some logs repeat the last line with a different rate
     new = (number for number in wanted if number != last and shown[number] not in shown[:number])
     assert [shown[number] for number in new if not result[number]] == []
 
 
 @given(line=st.text(max_size=300), times=st.integers(2, 5))
-def test_no_text_that_repeats_is_life(line: str, times: int) -> None:
+def test_no_text_that_repeats_shows_life(line: str, times: int) -> None:
     assert not any(moved([line] * times)[1:])
 
 
 @pytest.mark.parametrize(
     "hard", ["1" * 4096, "1/" * 2048, "step " * 800, "step" + " " * 4000, "1 of " * 800]
 )
-def test_the_longest_line_costs_a_bounded_number_of_counters(hard: str) -> None:
+def test_at_most_eight_counters_of_a_line_are_stored(hard: str) -> None:
     life = Life()
     life.read_line(hard, None)
     assert sum(map(len, life._last.values())) <= 8

@@ -37,7 +37,7 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
         {"损失": 0.26},
         Position(step=100, steps=1200, whole=False, epoch=4, epochs=20),
     ),
-    "two epochs of one client": (
+    "two epochs of a client": (
         "[Client 2] local epoch 1/2 loss=0.7 | local epoch 2/2 loss=0.5",
         {"loss": 0.5},
         Position(),
@@ -119,12 +119,18 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
 
 
 @pytest.mark.parametrize(("raw", "measures", "position"), TRAINING.values(), ids=TRAINING)
-def test_a_line_of_a_training(raw: str, measures: dict[str, float], position: Position) -> None:
+def test_the_content_of_a_line(raw: str, measures: dict[str, float], position: Position) -> None:
     result = read_line(raw)
     assert result is not None
-    said = result.position
-    of = Position(said.step, said.steps, said.whole, said.epoch, said.epochs)
-    assert (dict(result.measures), of) == (measures, position)
+    position_read = result.position
+    compared = Position(
+        position_read.step,
+        position_read.steps,
+        position_read.whole,
+        position_read.epoch,
+        position_read.epochs,
+    )
+    assert (dict(result.measures), compared) == (measures, position)
 
 
 NOTHING = {
@@ -141,12 +147,12 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("raw", NOTHING.values(), ids=NOTHING)
-def test_a_line_of_something_else(raw: str) -> None:
+def test_a_line_of_something_else_is_not_read(raw: str) -> None:
     assert read_line(raw) is None
 
 
 @given(st.text(max_size=300))
-def test_no_line_is_too_odd(raw: str) -> None:
+def test_any_line_is_read_without_an_error(raw: str) -> None:
     result = read_line(raw)
     assert result is None or result.measures or result.position.known or result.evaluation
 
@@ -155,15 +161,15 @@ def test_no_line_is_too_odd(raw: str) -> None:
 def test_few_states_of_a_line_that_overwrites_itself_are_read(
     back: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked: list[str] = []
+    lines: list[str] = []
 
-    def counted(line: str) -> list[Field]:
-        looked.append(line)
+    def count_and_read(line: str) -> list[Field]:
+        lines.append(line)
         return fields(line)
 
-    monkeypatch.setattr("kfext.core.progress.lines.texts.fields", counted)
+    monkeypatch.setattr("kfext.core.progress.lines.texts.fields", count_and_read)
     assert read_line(f"1{back}" * 2000 + "loss: 1.5") is not None
-    assert len(looked) < 10
+    assert len(lines) < 10
 
 
 @pytest.mark.parametrize(

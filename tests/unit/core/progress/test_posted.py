@@ -27,10 +27,10 @@ LOSS = ("loss", 2.5)
 
 
 def posts_of(*posts: tuple[dict[str, str], int | None]) -> list[Post]:
-    taken = PodPosts()
+    pod_posts = PodPosts()
     for number, (metrics, percentage) in enumerate(posts):
-        taken.read_post(metrics, percentage=percentage, at=AT + number)
-    return list(taken.posts)
+        pod_posts.read_post(metrics, percentage=percentage, at=AT + number)
+    return list(pod_posts.posts)
 
 
 def steps(*posts: tuple[dict[str, str], int | None]) -> list[tuple[int | None, int | None]]:
@@ -62,7 +62,7 @@ REPEATED: dict[str, tuple[dict[str, str], bool]] = {
     "nothing new": (LOG, False),
     "only the step": ({**LOG, "current_step": "11"}, False),
     "only the epoch, which an evaluation logs too": ({**LOG, "epoch": "0.2"}, False),
-    "another loss": ({**LOG, "loss": "2.4"}, True),
+    "a different loss": ({**LOG, "loss": "2.4"}, True),
     "the same loss at another rate": ({**LOG, "learning_rate": "4e-05"}, True),
     "an evaluation": ({**LOG, **EVALUATION}, False),
 }
@@ -85,7 +85,7 @@ STEPS: dict[str, tuple[list[tuple[dict[str, str], int | None]], list[Any]]] = {
         [({"step": "1", "global_step": "7"}, None)],
         [(7, None)],
     ),
-    "a percentage alone": ([({}, 40)], [(40, 100)]),
+    "only a percentage": ([({}, 40)], [(40, 100)]),
     "a percentage of known steps": ([({"total_steps": "500"}, 40)], [(200, 500)]),
     "the beginning, which may be a restart at a later step": ([({"total_steps": "5"}, 0)], []),
     "the end, without its step": ([(COUNTS, 10), ({}, 100)], [(10, 100), (100, 100)]),
@@ -98,7 +98,7 @@ STEPS: dict[str, tuple[list[tuple[dict[str, str], int | None]], list[Any]]] = {
         [({}, 0), ({"step": "200"}, 20), ({"step": "219"}, 21), ({"step": "1000"}, 100)],
         [(200, 1000), (219, 1043), (1000, 1000)],
     ),
-    "a percentage alone, and then both": ([({}, 10), ({"step": "15"}, 75)], [(10, 100), (15, 20)]),
+    "only a percentage, and then both": ([({}, 10), ({"step": "15"}, 75)], [(10, 100), (15, 20)]),
     "a percentage too small for a total": ([({"step": "9"}, 1)], [(9, None)]),
     "a step that starts again beside its percentage": (
         [({"step": "50"}, 10), ({"step": "5"}, 12), ({"step": "50"}, 20)],
@@ -115,16 +115,16 @@ def test_the_step_of_a_post(posts: list[tuple[dict[str, str], int | None]], want
     assert steps(*posts) == want
 
 
-@pytest.mark.parametrize(("length", "kept"), [(64, True), (65, False)])
-def test_a_measure_has_a_name_that_a_training_plan_can_have(length: int, kept: bool) -> None:
+@pytest.mark.parametrize(("length", "is_read"), [(64, True), (65, False)])
+def test_a_measure_with_a_long_name_is_ignored(length: int, is_read: bool) -> None:
     (post,) = posts_of(({f"{'a' * (length - 6)}_loss": "1", "step": "1"}, None))
-    assert bool(post.measures) is kept
+    assert bool(post.measures) is is_read
 
 
-@pytest.mark.parametrize(("others", "kept"), [(MOST_METRICS - 1, True), (MOST_METRICS, False)])
-def test_the_first_of_many_metrics_are_kept(others: int, kept: bool) -> None:
+@pytest.mark.parametrize(("others", "is_read"), [(MOST_METRICS - 1, True), (MOST_METRICS, False)])
+def test_only_the_first_of_many_metrics_are_read(others: int, is_read: bool) -> None:
     many = {f"m{number}": "1" for number in range(others)}
-    assert bool(posts_of((many | {"loss": "1"}, None))) is kept
+    assert bool(posts_of((many | {"loss": "1"}, None))) is is_read
 
 
 def test_the_newest_posts_are_kept() -> None:
@@ -132,7 +132,7 @@ def test_the_newest_posts_are_kept() -> None:
     assert [post.step for post in result] == list(range(100 - MOST_POSTS, 100))
 
 
-def test_a_number_instead_of_a_text_is_ignored() -> None:
+def test_a_measure_that_is_not_a_number_is_read_back() -> None:
     (post,) = posts_of(({"loss": "nan", "step": "1"}, None))
     posted = decode_posted(encode_posted(Posted("a", (post,))))
     assert posted is not None
@@ -161,23 +161,23 @@ def test_anything_is_read_without_an_error(raw: Any) -> None:
 def test_a_status_of_trainer_is_a_post_at_the_time_that_it_states() -> None:
     metrics = [{"name": name, "value": value} for name, value in {**LOG, **COUNTS}.items()]
     status = {"lastUpdatedTime": written_time(AT), "progressPercentage": 10, "metrics": metrics}
-    taken = PodPosts()
+    pod_posts = PodPosts()
     for _ in range(2):
-        taken.read_status(status)
-    assert list(taken.posts) == [Post(AT, 10, 100, (LOSS,))]
+        pod_posts.read_status(status)
+    assert list(pod_posts.posts) == [Post(AT, 10, 100, (LOSS,))]
 
 
 def test_a_status_from_a_clock_that_was_ahead_hides_no_later_status() -> None:
-    taken = PodPosts()
+    pod_posts = PodPosts()
     for seconds, percentage in ((3600, 10), (5, 20)):
         at = written_time(AT + seconds)
-        taken.read_status({"lastUpdatedTime": at, "progressPercentage": percentage})
-    assert [post.step for post in taken.posts] == [10, 20]
+        pod_posts.read_status({"lastUpdatedTime": at, "progressPercentage": percentage})
+    assert [post.step for post in pod_posts.posts] == [10, 20]
 
 
 @given(json_values)
-def test_little_is_kept_of_any_status_of_trainer(status: Any) -> None:
-    taken = PodPosts()
-    taken.read_status({"lastUpdatedTime": written_time(AT), "metrics": status})
-    taken.read_status(status if isinstance(status, dict) else {"metrics": status})
-    assert len(taken.posts) <= 2
+def test_each_status_of_trainer_adds_at_most_one_post(status: Any) -> None:
+    pod_posts = PodPosts()
+    pod_posts.read_status({"lastUpdatedTime": written_time(AT), "metrics": status})
+    pod_posts.read_status(status if isinstance(status, dict) else {"metrics": status})
+    assert len(pod_posts.posts) <= 2

@@ -1,3 +1,5 @@
+"""The displayed progress: what counts as a change, and the remaining time."""
+
 from dataclasses import replace
 
 import pytest
@@ -25,11 +27,11 @@ REPORTED = Reported(
         pytest.param({"value": -0.512}, False, id="the sign of the value"),
         pytest.param({"value": None}, False, id="no value any more"),
         pytest.param({"value": 0.0}, False, id="a value of zero"),
-        pytest.param({"metric": "accuracy"}, False, id="another metric"),
+        pytest.param({"metric": "accuracy"}, False, id="a different metric"),
         pytest.param({"total": None}, False, id="no total any more"),
     ],
 )
-def test_progress_is_unchanged_while_two_digits_are(change: dict[str, object], same: bool) -> None:
+def test_progress_is_compared_by_two_digits(change: dict[str, object], same: bool) -> None:
     changed = replace(REPORTED, progress=replace(REPORTED.progress, **change))  # type: ignore[arg-type]
     assert looks_the_same(REPORTED, changed) is same
 
@@ -37,7 +39,7 @@ def test_progress_is_unchanged_while_two_digits_are(change: dict[str, object], s
 @pytest.mark.parametrize(
     ("change", "same"),
     [
-        pytest.param({"state": GrowthState.WATCHING}, False, id="another state"),
+        pytest.param({"state": GrowthState.WATCHING}, False, id="a different state"),
         pytest.param({"growth": 0.0314}, True, id="the third digit of the growth"),
         pytest.param({"growth": 0.0}, False, id="no growth"),
         pytest.param({"cpu": 1.48}, True, id="the third digit of the use"),
@@ -49,7 +51,7 @@ def test_a_new_state_or_digit_is_a_change(change: dict[str, object], same: bool)
     assert looks_the_same(REPORTED, changed) is same
 
 
-LEFT: dict[str, tuple[float, float, float | None]] = {
+REMAINING: dict[str, tuple[float, float, float | None]] = {
     "the full time, as soon as it has printed": (50.0, 0.0, 761.0),
     "less than at its last line": (150.0, 0.0, 661.0),
     "nothing, at its expected end and for a while": (960.0, 0.0, 0.0),
@@ -59,7 +61,7 @@ LEFT: dict[str, tuple[float, float, float | None]] = {
 }
 
 
-@pytest.mark.parametrize(("now", "since", "want"), LEFT.values(), ids=LEFT)
+@pytest.mark.parametrize(("now", "since", "want"), REMAINING.values(), ids=REMAINING)
 def test_the_remaining_time_of_a_job(now: float, since: float, want: float | None) -> None:
     assert REPORTED.progress.left_at(now, since=since) == want
 
@@ -74,9 +76,9 @@ KNOWN: dict[str, tuple[Verdict | None, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("known", "kept"), KNOWN.values(), ids=KNOWN)
-def test_numbers_stay_shown(known: Verdict | None, *, kept: bool) -> None:
-    shown = Reported(known=known, cpu=0.5).after(REPORTED)
-    assert shown.known == known
-    assert shown.cpu == 0.5
-    assert shown.progress == (REPORTED.progress if kept else Progress())
+@pytest.mark.parametrize(("known", "stays"), KNOWN.values(), ids=KNOWN)
+def test_the_last_numbers_stay_shown(known: Verdict | None, *, stays: bool) -> None:
+    result = Reported(known=known, cpu=0.5).after(REPORTED)
+    assert result.known == known
+    assert result.cpu == 0.5
+    assert result.progress == (REPORTED.progress if stays else Progress())

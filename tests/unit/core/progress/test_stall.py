@@ -18,7 +18,7 @@ def start(
     return Start(-first, read=now, moved=now, alive=True, stepped=steps, longest=longest)
 
 
-def test_a_log_without_progress_may_be_silent_unless_its_series_is_known() -> None:
+def test_a_log_without_counters_may_be_silent_forever_unless_its_series_is_known() -> None:
     start = Start(0.0, read=9 * HOUR, moved=0.0)
     limits = [start.limit(REPORT, known, saving=False) for known in (NEW, Habits(9.0, 60))]
     assert limits == [math.inf, 15 * MINUTE]
@@ -37,7 +37,7 @@ LIMITS: dict[str, tuple[Start, Habits, bool, float, float]] = {
         start(steps=None), Habits(5.0, 60.0), False, 15, 30,
     ),
     "in the first two hours of a new series": (start(longest=10.0, now=HOUR), NEW, False, 30, 120),
-    "after them": (start(longest=10.0), NEW, False, 15, 30),
+    "after the first two hours": (start(longest=10.0), NEW, False, 15, 30),
     "in the first two hours of a known series": (
         start(longest=10.0, now=HOUR), Habits(20.0, 5.0, 31 * MINUTE), False, 15, 30,
     ),
@@ -51,17 +51,17 @@ LIMITS: dict[str, tuple[Start, Habits, bool, float, float]] = {
     ),
     "its series was silent for an hour": (start(longest=5.0), Habits(HOUR, 5.0), False, 180, 360),
     "while a save is announced": (start(longest=10.0), NEW, True, 60, 120),
-    "words of a save before the first step": (start(steps=None), NEW, True, 120, math.inf),
+    "a save is announced before the first step": (start(steps=None), NEW, True, 120, math.inf),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("of", "known", "saving", "report", "restart"), LIMITS.values(), ids=LIMITS
+    ("job", "known", "saving", "report", "restart"), LIMITS.values(), ids=LIMITS
 )
 def test_how_long_a_job_may_be_silent(
-    of: Start, known: Habits, saving: bool, report: float, restart: float
+    job: Start, known: Habits, saving: bool, report: float, restart: float
 ) -> None:
-    limits = [of.limit(rule, known, saving=saving) for rule in (REPORT, RESTART)]
+    limits = [job.limit(rule, known, saving=saving) for rule in (REPORT, RESTART)]
     assert limits == [report * MINUTE, restart * MINUTE]
 
 
@@ -70,8 +70,8 @@ def test_a_job_is_shown_as_stalled_before_it_may_be_restarted(
     longest: float, known: float, now: float
 ) -> None:
     for steps in (None, 0.0):
-        of = start(steps=steps, longest=longest, now=now)
-        limits = [of.limit(r, Habits(known, known), saving=False) for r in (REPORT, RESTART)]
+        job = start(steps=steps, longest=longest, now=now)
+        limits = [job.limit(rule, Habits(known, known), saving=False) for rule in (REPORT, RESTART)]
         assert limits == sorted(limits)
 
 
@@ -110,5 +110,5 @@ USES: dict[str, tuple[dict[str, float], str | None]] = {
 
 
 @pytest.mark.parametrize(("uses", "want"), USES.values(), ids=USES)
-def test_which_pod_differs(uses: dict[str, float], want: str | None) -> None:
+def test_the_pod_with_the_most_unusual_cpu_use(uses: dict[str, float], want: str | None) -> None:
     assert odd_pod(uses) == want

@@ -1,4 +1,4 @@
-"""The step of the whole training, from lines that state parts of it."""
+"""The step of the whole training, from lines that each state only part of it."""
 
 import pytest
 
@@ -32,7 +32,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         [Step(10, 100), Step(11), Step(5)],
     ),
     "none": (["loss: 1"], [None]),
-    "epochs alone": (["[Epoch 3/10] loss: 1"], [Step(3, 10)]),
+    "only epochs": (["[Epoch 3/10] loss: 1"], [Step(3, 10)]),
     "epochs from zero": (["Epoch 0 loss 1", "Epoch 1 loss 1"], [Step(1), Step(2)]),
     "in an epoch of a known length": (
         ["Epoch [1/5], Step [100/600], Loss: 1", "Epoch [3/5], Step [100/600], Loss: 1"],
@@ -85,11 +85,11 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         ["Epoch: [0]  [ 10/100]  loss: 1", "Epoch: [2]  [ 40/100]  loss: 1"],
         [Step(10), Step(240)],
     ),
-    "a whole count before one within the epoch": (
+    "a count over the run beside a count within the epoch": (
         ["epoch 002:    10 / 100 loss=1, num_updates=110"],
         [Step(110)],
     ),
-    "over the run, as it goes on where the epoch does": (
+    "over the run, as it continues in the next epoch": (
         ["epoch: 1, iter: 40/100, loss: 1", "epoch: 2, iter: 60/100, loss: 1"],
         [Step(40), Step(60, 100)],
     ),
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         ["100%|####| 9/9 [00:03<00:00,  2.9it/s]", "loss: 1", "loss: 1"],
         [None, None],
     ),
-    "without a total, as that grows": (
+    "without a total, because the total grows": (
         ["step 10, total_steps 100, loss 1", "step 20, total_steps 200, loss 1"],
         [Step(10, 100), Step(20)],
     ),
@@ -146,7 +146,7 @@ def test_the_step_of_the_training(lines: list[str], want: list[Step | None]) -> 
     assert steps_of(*lines) == want
 
 
-def test_a_job_that_goes_back_has_restarted() -> None:
+def test_steps_that_go_back_are_a_restart() -> None:
     follower = Steps()
     for number in (10, 20, 5, 6):
         follower.step_at(Position(step=number))
@@ -155,7 +155,7 @@ def test_a_job_that_goes_back_has_restarted() -> None:
 
 ASIDE = {
     "an evaluation that was announced": ["Evaluating...", "step 5/20 loss 2", "step 20/20 loss 2"],
-    "a count to another end": ["step 3/5 loss 2", "step 5/5 loss 2"],
+    "a count to a different end": ["step 3/5 loss 2", "step 5/5 loss 2"],
 }
 
 
@@ -172,7 +172,7 @@ def test_similar_output_is_no_restart(lines: list[str]) -> None:
     assert (follower.restarts, follower.unrelated) == (0, True)
 
 
-def test_another_end_that_stays_is_that_of_the_training() -> None:
+def test_a_new_end_that_stays_is_the_end_of_the_training() -> None:
     follower = Steps()
     follower.step_at(Position(step=50, steps=100))
     for step in range(1, 8):
@@ -187,7 +187,7 @@ def test_a_bar_over_all_epochs_that_appears_midway_is_no_restart() -> None:
     assert (step, follower.restarts) == (Step(400, 500), 0)
 
 
-def test_a_bar_goes_on_after_a_measure_that_stood_behind_it() -> None:
+def test_a_bar_continues_after_a_measure_behind_it() -> None:
     follower = Steps()
     follower.step_at(Position(step=1158, steps=1737, bar=True))
     follower.add_position(Position(step=1179, steps=1737, bar=True))

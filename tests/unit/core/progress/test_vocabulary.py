@@ -1,10 +1,10 @@
-"""The meaning of names: counts, ends, measures, their better direction, and the best measure."""
+"""The meaning of names: counts, ends and measures, and which measure is followed."""
 
 import pytest
 
 from kfext.core.progress.vocabulary import Better, Role, better, may_measure, meaning, order
 
-WAYS: dict[str, Better | None] = {
+DIRECTIONS: dict[str, Better | None] = {
     **dict.fromkeys(
         ("loss", "Loss", "train_loss", "trainLoss", "train/loss", "lm loss", "Epoch loss"),
         Better.LOWER,
@@ -24,7 +24,7 @@ WAYS: dict[str, Better | None] = {
 }
 
 
-@pytest.mark.parametrize(("name", "want"), WAYS.items(), ids=WAYS)
+@pytest.mark.parametrize(("name", "want"), DIRECTIONS.items(), ids=DIRECTIONS)
 def test_the_better_direction_of_a_measure(name: str, want: Better | None) -> None:
     assert better(name) is want
 
@@ -62,10 +62,10 @@ def test_which_measure_is_followed(names: list[str]) -> None:
     ("name", "want"),
     {"loss": False, "train_error": False, "error": True, "precision": True}.items(),
 )
-def test_whether_a_whole_number_is_a_count(name: str, want: bool) -> None:
-    said = meaning(name)
-    assert said is not None
-    assert said.counts is want
+def test_whether_a_whole_number_under_a_name_may_be_a_count(name: str, want: bool) -> None:
+    result = meaning(name)
+    assert result is not None
+    assert result.counts is want
 
 
 ROLES: dict[str, Role | None] = {
@@ -89,6 +89,6 @@ ROLES: dict[str, Role | None] = {
 
 
 @pytest.mark.parametrize(("name", "want"), ROLES.items(), ids=ROLES)
-def test_what_a_count_counts(name: str, want: Role | None) -> None:
-    said = meaning(name)
-    assert (said.role if said else None) is want
+def test_the_role_of_a_count(name: str, want: Role | None) -> None:
+    result = meaning(name)
+    assert (result.role if result else None) is want

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import kfext.core.settings.resolve as resolve_module
 from kfext import names
-from kfext.core.settings.resolve import LAST_GOOD, recorded, resolve, settings_of, share_of
+from kfext.core.settings.resolve import LAST_GOOD, resolve, settings_of, share_of, to_record
 from kfext.core.settings.table import (
     DEFAULT,
     OF_A_JOB,
@@ -43,27 +43,9 @@ C = names.COLOCATION
 PRECEDENCE = {
     "nothing set: the default": ({}, {}, {}, "preferred", "the default"),
     "the policy": ({}, {}, {C: "off"}, "off", "TrainingPolicy gold"),
-    "the namespace before the policy": (
-        {},
-        {C: "required"},
-        {C: "off"},
-        "required",
-        "the namespace",
-    ),
-    "the job before all others": (
-        {C: "preferred"},
-        {C: "required"},
-        {C: "off"},
-        "preferred",
-        "the job",
-    ),
-    "a malformed namespace: the policy": (
-        {},
-        {C: "never"},
-        {C: "off"},
-        "off",
-        "TrainingPolicy gold",
-    ),
+    "the namespace before a policy": ({}, {C: "required"}, {C: "off"}, "required", "the namespace"),
+    "the job before all": ({C: "preferred"}, {C: "required"}, {C: "off"}, "preferred", "the job"),
+    "a malformed namespace": ({}, {C: "never"}, {C: "off"}, "off", "TrainingPolicy gold"),
     "a malformed policy: the default": ({}, {}, {C: "x"}, "preferred", "the default"),
 }
 
@@ -71,7 +53,7 @@ PRECEDENCE = {
 @pytest.mark.parametrize(
     ("job", "namespace", "policy", "want", "source"), PRECEDENCE.values(), ids=PRECEDENCE
 )
-def test_precedence(
+def test_which_source_takes_precedence(
     job: Annotations, namespace: Annotations, policy: Annotations, want: str, source: str
 ) -> None:
     result = settings(job, namespace, policy)
@@ -153,16 +135,16 @@ def test_many_unknown_keys_do_not_flood_the_terminal() -> None:
 def test_a_similar_key_is_searched_for_only_where_it_is_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looked_for: list[str] = []
+    searched: list[str] = []
 
-    def counted(key: str, *more: Any, **rest: Any) -> list[str]:
-        looked_for.append(key)
+    def record_search(key: str, *more: Any, **rest: Any) -> list[str]:
+        searched.append(key)
         return []
 
-    monkeypatch.setattr(resolve_module, "get_close_matches", counted)
-    settings({f"kfext.dev/gpu-prioriti-{at:05}{'x' * 200}": "" for at in range(9000)})
-    assert len(looked_for) == 8
-    assert max(map(len, looked_for)) <= 80
+    monkeypatch.setattr(resolve_module, "get_close_matches", record_search)
+    settings({f"kfext.dev/gpu-prioriti-{number:05}{'x' * 200}": "" for number in range(9000)})
+    assert len(searched) == 8
+    assert max(map(len, searched)) <= 80
 
 
 @pytest.mark.parametrize(
@@ -175,11 +157,7 @@ def test_a_setting_with_an_effect_does_not_warn(key: str, value: str) -> None:
 OPTED_OUT: dict[str, tuple[Annotations, Annotations, Annotations]] = {
     "a job, out of its namespace's setting": ({names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}, {}),
     "a job, out of the policy's setting": ({names.ELASTIC: "Off"}, {}, {names.ELASTIC: "2-8"}),
-    "a namespace, out of the policy's setting": (
-        {},
-        {names.ELASTIC: "off"},
-        {names.ELASTIC: "2-8"},
-    ),
+    "a namespace, out of the policy's": ({}, {names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}),
 }
 
 
@@ -193,9 +171,9 @@ def test_a_nearer_source_opts_out_of_elastic(
     assert result.errors == () == result.warnings
 
 
-def test_settings_without_an_effect_do_not_warn() -> None:
-    asked = {names.NETWORK: "pod", names.RESIZE: "off", names.MIGRATE: "never"}
-    assert settings({**asked, names.METRICS: "off"}).warnings == ()
+def test_settings_that_switch_nothing_on_do_not_warn() -> None:
+    annotations = {names.NETWORK: "pod", names.RESIZE: "off", names.MIGRATE: "never"}
+    assert settings({**annotations, names.METRICS: "off"}).warnings == ()
 
 
 @pytest.mark.parametrize("value", ["observe", "cpu"])
@@ -203,7 +181,7 @@ def test_resize_has_an_effect_and_does_not_warn(value: str) -> None:
     assert settings({names.RESIZE: value}).warnings == ()
 
 
-def test_parsed_values_are_kept_for_the_features_that_will_use_them() -> None:
+def test_the_settings_have_parsed_values() -> None:
     result = settings({names.ELASTIC: "2-8", names.GPU_SHARE: "0.5"})
     assert result.elastic == Range(minimum=2, maximum=8)
     assert result.gpu_share == 50
@@ -232,9 +210,9 @@ def test_gpu_settings_without_a_share_warn() -> None:
 
 
 RESTARTS: dict[str, tuple[Annotations, bool, bool]] = {
-    # the annotations, whether kfext may restart the job, and whether a warning says that it may not
+    # annotations, whether kfext may restart the job, whether a warning says that it may not
     "report": ({names.STALLED: "report"}, False, False),
-    "restart alone": ({names.STALLED: "restart"}, False, True),
+    "only restart": ({names.STALLED: "restart"}, False, True),
     "restart beside checkpoints": (
         {names.STALLED: "Restart", names.MIGRATE: "checkpointed"},
         True,
@@ -249,7 +227,7 @@ def test_a_stalled_job_is_restarted_only_if_it_resumes_from_checkpoints(
 ) -> None:
     result = settings(written)
     assert (result.restarts_stalled, bool(result.warnings)) == (restarts, warns)
-    assert all("without kfext.dev/migrate: checkpointed" in each for each in result.warnings)
+    assert all("without kfext.dev/migrate: checkpointed" in warning for warning in result.warnings)
 
 
 def test_a_job_that_shares_gpus_is_never_released_automatically() -> None:
@@ -279,8 +257,8 @@ def test_any_annotations_resolve(
 # --- from a job to its settings --------------------------------------------------
 
 TEAM = Namespace("team", labels={names.MANAGED: "true"})
-ALL = pytest.mark.parametrize("key", WELL_FORMED)
-OF_OTHERS_TOO = pytest.mark.parametrize("key", sorted(WELL_FORMED.keys() - OF_A_JOB))
+each_key = pytest.mark.parametrize("key", WELL_FORMED)
+each_shared_key = pytest.mark.parametrize("key", sorted(WELL_FORMED.keys() - OF_A_JOB))
 
 
 def value(settings: Settings, key: str) -> object:
@@ -288,11 +266,11 @@ def value(settings: Settings, key: str) -> object:
     return getattr(settings, field_of(key))
 
 
-def parsed(key: str) -> object:
+def sample_value(key: str) -> object:
     return parse_setting(key, WELL_FORMED[key], place=key)
 
 
-def of(
+def settings_for(
     builder: JobBuilder, *, namespace: Namespace = TEAM, policy: dict[str, str] | None = None
 ) -> Settings:
     raw = {"metadata": {"name": "gold"}, "spec": {"settings": policy or {}}}
@@ -301,7 +279,7 @@ def of(
 
 def record_of(builder: JobBuilder) -> Mapping[str, str]:
     built = builder.build()
-    return recorded(built, of(builder), before=state_of(built).settings)
+    return to_record(built, settings_for(builder), before=state_of(built).settings)
 
 
 def admitted(**stated: str) -> JobBuilder:
@@ -312,33 +290,33 @@ def admitted(**stated: str) -> JobBuilder:
     return builder
 
 
-def remembers(builder: JobBuilder, **settings: str) -> JobBuilder:
+def with_record(builder: JobBuilder, **settings: str) -> JobBuilder:
     return builder.annotated(names.STATE, JobState(settings=settings).encode(job_uid="uid-1"))
 
 
-@ALL
+@each_key
 def test_the_job_decides(key: str) -> None:
-    assert value(Settings(), key) != parsed(key), "the sample is the default"
-    assert value(of(job().annotated(key, WELL_FORMED[key])), key) == parsed(key)
+    assert value(Settings(), key) != sample_value(key), "the sample is the default"
+    assert value(settings_for(job().annotated(key, WELL_FORMED[key])), key) == sample_value(key)
 
 
-@OF_OTHERS_TOO
+@each_shared_key
 def test_the_namespace_decides_if_the_job_does_not(key: str) -> None:
     namespace = Namespace("team", annotations={key: WELL_FORMED[key]})
-    assert value(of(job(), namespace=namespace), key) == parsed(key)
+    assert value(settings_for(job(), namespace=namespace), key) == sample_value(key)
 
 
-@OF_OTHERS_TOO
+@each_shared_key
 def test_the_policy_decides_if_the_namespace_does_not(key: str) -> None:
     policy = {key.removeprefix(PREFIX): WELL_FORMED[key]}
-    assert value(of(job(), policy=policy), key) == parsed(key)
+    assert value(settings_for(job(), policy=policy), key) == sample_value(key)
 
 
 @pytest.mark.parametrize("key", sorted(OF_A_JOB))
 def test_only_the_job_itself_can_request_shared_gpus(key: str) -> None:
     namespace = Namespace("team", annotations={key: WELL_FORMED[key]})
     policy = {key.removeprefix(PREFIX): WELL_FORMED[key]}
-    result = of(job(), namespace=namespace, policy=policy)
+    result = settings_for(job(), namespace=namespace, policy=policy)
     assert not result.sources
     assert [key in warning for warning in result.warnings] == [True, True]
 
@@ -350,32 +328,32 @@ RUNNING: dict[str, tuple[bool, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("suspend", "now", "want"), RUNNING.values(), ids=RUNNING)
-def test_an_edit_of_a_share_holds_from_the_next_start(suspend: bool, now: str, want: str) -> None:
-    edited = admitted(**{names.GPU_SHARE: "0.5"}).annotated(names.GPU_SHARE, now)
+@pytest.mark.parametrize(("suspend", "edit", "want"), RUNNING.values(), ids=RUNNING)
+def test_an_edit_of_a_share_holds_from_the_next_start(suspend: bool, edit: str, want: str) -> None:
+    edited = admitted(**{names.GPU_SHARE: "0.5"}).annotated(names.GPU_SHARE, edit)
     edited.raw["spec"]["runPolicy"] = {"suspend": suspend}
     assert share_of(edited.build()) == GpuShare(int(100 * float(want)))
 
 
-@ALL
+@each_key
 def test_after_a_malformed_edit_the_value_at_admission_holds(key: str) -> None:
-    result = of(admitted(**{key: WELL_FORMED[key]}).annotated(key, MALFORMED[key]))
-    assert (value(result, key), result.source(key)) == (parsed(key), LAST_GOOD)
+    result = settings_for(admitted(**{key: WELL_FORMED[key]}).annotated(key, MALFORMED[key]))
+    assert (value(result, key), result.source(key)) == (sample_value(key), LAST_GOOD)
     (error,) = result.errors
     assert error.field == f"annotation {key} of the job"
 
 
-@ALL
+@each_key
 def test_after_a_well_formed_and_a_malformed_edit_the_well_formed_value_holds(key: str) -> None:
     edited = admitted().annotated(key, WELL_FORMED[key])
     state = record_of(edited)
-    spoilt = remembers(admitted(), **state).annotated(key, MALFORMED[key])
-    assert value(of(spoilt), key) == parsed(key)
-    assert record_of(spoilt) == state, "it stays on record"
+    malformed = with_record(admitted(), **state).annotated(key, MALFORMED[key])
+    assert value(settings_for(malformed), key) == sample_value(key)
+    assert record_of(malformed) == state, "it stays on record"
 
 
 RECORDS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
-    "nothing of a job that states nothing": (admitted(), {}),
+    "nothing of a job without settings": (admitted(), {}),
     "nothing that its templates already state": (
         admitted(**{names.ELASTIC: "2-8"}).annotated(names.ELASTIC, " 2-8"),
         {},
@@ -393,14 +371,14 @@ RECORDS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
         {names.ELASTIC: "2-4"},
     ),
     "nothing once the value is as at admission": (
-        remembers(
+        with_record(
             admitted(**{names.ELASTIC: "2-8"}).annotated(names.ELASTIC, "2-8"),
             **{names.ELASTIC: "2-4"},
         ),
         {},
     ),
     "the value before its removal": (
-        remembers(admitted(), **{names.ELASTIC: "2-4"}),
+        with_record(admitted(), **{names.ELASTIC: "2-4"}),
         {names.ELASTIC: "2-4"},
     ),
     "nothing of a job that admission has not seen": (
@@ -411,32 +389,32 @@ RECORDS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "want"), RECORDS.values(), ids=RECORDS.keys())
-def test_which_settings_are_recorded(made: JobBuilder, want: dict[str, str]) -> None:
-    assert record_of(made) == want
+@pytest.mark.parametrize(("builder", "want"), RECORDS.values(), ids=RECORDS.keys())
+def test_which_settings_are_recorded(builder: JobBuilder, want: dict[str, str]) -> None:
+    assert record_of(builder) == want
 
 
 def test_the_recorded_settings_fit_beside_the_rest_of_the_state() -> None:
-    made = admitted()
+    builder = admitted()
     pattern = "stdout:" + "(?P<value>" + "ä" * 400 + ")"
     for key in WELL_FORMED:
-        made.annotated(key, WELL_FORMED[key] if key != names.METRICS else pattern)
-    kept = record_of(made)
-    assert len(json.dumps(kept)) <= 1536
-    assert names.COLOCATION in kept
-    state = JobState(settings=kept, message="m" * 5000, no_host_network="n" * 5000)
-    assert record_of(remembers(made, **kept)) == kept, "it does not change again"
+        builder.annotated(key, WELL_FORMED[key] if key != names.METRICS else pattern)
+    recorded = record_of(builder)
+    assert len(json.dumps(recorded)) <= 1536
+    assert names.COLOCATION in recorded
+    state = JobState(settings=recorded, message="m" * 5000, no_host_network="n" * 5000)
+    assert record_of(with_record(builder, **recorded)) == recorded, "it does not change again"
     assert len(state.encode(job_uid="u" * 36).encode()) <= 4096
 
 
 def test_a_namespace_is_managed_by_its_label() -> None:
-    assert of(job()).managed
-    assert not of(job(), namespace=Namespace("team")).managed
+    assert settings_for(job()).managed
+    assert not settings_for(job(), namespace=Namespace("team")).managed
 
 
 # --- the weight of a namespace ---------------------------------------------------
 
-W = names.QUEUE_WEIGHT
+WEIGHT = names.QUEUE_WEIGHT
 WEIGHTS: dict[str, tuple[str, str]] = {
     "a number": ("2", ""),
     "a fraction": ("0.5", ""),
@@ -452,7 +430,7 @@ WEIGHTS: dict[str, tuple[str, str]] = {
 def test_a_malformed_weight_is_a_warning_for_each_job_of_the_namespace(
     written: str, why: str
 ) -> None:
-    result = settings({}, {W: written})
+    result = settings({}, {WEIGHT: written})
     assert not result.errors
     assert [why in warning for warning in result.warnings] == ([True] if why else [])
     assert replace(result, warnings=()) == Settings()
@@ -460,7 +438,9 @@ def test_a_malformed_weight_is_a_warning_for_each_job_of_the_namespace(
 
 @pytest.mark.parametrize("place", ["job", "policy"])
 def test_the_weight_of_a_namespace_is_no_setting_of_a_job(place: str) -> None:
-    result = settings({W: "9"} if place == "job" else {}, {}, {W: "9"} if place == "policy" else {})
+    result = settings(
+        {WEIGHT: "9"} if place == "job" else {}, {}, {WEIGHT: "9"} if place == "policy" else {}
+    )
     (warning,) = result.warnings
     assert "it is for namespaces only" in warning
     assert replace(result, warnings=()) == Settings()

@@ -1,3 +1,5 @@
+"""The table of settings: examples, limits, refusals, and the annotations of pods."""
+
 from dataclasses import fields, replace
 
 import pytest
@@ -23,12 +25,12 @@ from tests.setting_samples import MALFORMED
 SHARE = names.GPU_SHARE
 
 
-def test_only_gpu_settings_are_set_on_the_job_alone() -> None:
+def test_only_gpu_settings_count_only_on_the_job_itself() -> None:
     assert {key for key in TABLE if key.startswith("kfext.dev/gpu-")} == OF_A_JOB
 
 
 @pytest.mark.parametrize("key", TABLE)
-def test_the_example_is_no_default(key: str) -> None:
+def test_the_example_is_not_the_default(key: str) -> None:
     default = {field.name: field.default for field in fields(Settings)}[field_of(key)]
     assert parse_setting(key, TABLE[key].example, place="f") != default
 
@@ -74,7 +76,7 @@ def test_the_pod_webhook_reads_a_malformed_value_as_the_default() -> None:
 
 
 @pytest.mark.parametrize("key", TABLE)
-def test_a_refusal_says_field_value_allowed_and_an_example(key: str) -> None:
+def test_a_refusal_has_the_field_the_value_the_allowed_values_and_an_example(key: str) -> None:
     with pytest.raises(SettingError) as caught:
         parse_setting(key, f" {MALFORMED[key]} ", place="annotation x")
     error = caught.value

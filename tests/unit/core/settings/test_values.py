@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import kfext.core.settings.values as module
+import kfext.core.settings.values as values_module
 from kfext import names
 from kfext.core.settings.table import TABLE, parse_setting
 from kfext.core.settings.values import LONGEST, MetricsSource, Range, compiled
@@ -64,7 +64,7 @@ REFUSED = {
     "resize memory": (names.RESIZE, "memory"),
     "metrics from stderr": (names.METRICS, f"stderr:{LOSS}"),
     "metrics from stdout without an expression": (names.METRICS, "stdout"),
-    "metrics from stdout with an empty one": (names.METRICS, "stdout:"),
+    "metrics from stdout with an empty expression": (names.METRICS, "stdout:"),
     "an expression that does not compile": (names.METRICS, "stdout:(?P<value>"),
     "an expression without the group": (names.METRICS, r"stdout:loss=([0-9.]+)"),
     "an expression beyond ASCII": (names.METRICS, "stdout:(?P<value>[a-\uffff])"),
@@ -91,7 +91,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("key", "written", "want"), ALLOWED.values(), ids=ALLOWED)
-def test_allowed_values(key: str, written: str, want: object) -> None:
+def test_the_value_of_each_allowed_text(key: str, written: str, want: object) -> None:
     assert parse_setting(key, written, place="f") == want
 
 
@@ -136,19 +136,19 @@ def test_an_expression_is_compiled_once_even_if_that_fails(
 ) -> None:
     with suppress(ValueError):
         compiled(expression)
-    monkeypatch.setattr(module, "re2", None)  # the compiled expression
+    monkeypatch.setattr(values_module, "re2", None)  # the compiled expression
     with suppress(ValueError):
         compiled(expression)
 
 
-def test_an_expression_finds_its_groups() -> None:
-    placement = compiled(r"step (?P<step>\d+): (?P<value>[0-9.]+)").search("at step 10: 0.5")
-    assert (placement["step"], placement["value"]) == ("10", "0.5")
+def test_a_compiled_expression_finds_its_groups() -> None:
+    match = compiled(r"step (?P<step>\d+): (?P<value>[0-9.]+)").search("at step 10: 0.5")
+    assert (match["step"], match["value"]) == ("10", "0.5")
 
 
 @pytest.mark.parametrize(
     "expression", ["(a|a)*$(?P<value>b)", "(a*)*(?P<value>b)", "(.*.*.*)*(?P<value>=)"]
 )
-def test_an_expression_that_makes_others_backtrack_forever_ends(expression: str) -> None:
+def test_an_expression_that_backtracks_forever_in_other_engines_ends(expression: str) -> None:
     assert len(expression) <= LONGEST
     assert compiled(expression).search("a" * 100_000 + "!") is None

@@ -11,7 +11,7 @@ import pytest
 
 from kfext import names
 from kfext.cli.plan import Forecast
-from kfext.core.admission.gpu import gpu_part
+from kfext.core.admission.gpu import with_gpu_share
 from kfext.core.patches.host_network import host_network
 from kfext.model.job import TrainingJob, parse_job, pod_labels, pod_name
 from kfext.model.kinds.job_kind import WORKER, JobKind, Raw
@@ -132,7 +132,7 @@ def test_the_pod_without_an_index_gets_its_gpu_share() -> None:
     slots = {names.GPU_SLOTS: "50@3"}
     spec = {"containers": [{"name": "main", "resources": limits}]}
     raw = raw_pod(pod_labels(launched_job(), LAUNCHER), annotations=slots, spec=spec)
-    part = gpu_part(KIND, raw["metadata"], raw["spec"])
+    part = with_gpu_share(KIND, raw["metadata"], raw["spec"])
     assert part.spec["containers"][0]["resources"]["limits"] == {"kfext.dev/gpu-3": "50"}
 
 
