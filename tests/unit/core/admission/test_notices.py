@@ -295,7 +295,7 @@ def test_changes_of_the_templates_are_reported() -> None:
 
 def test_templates_are_counted_instead_of_their_changes() -> None:
     specs = {"Worker": replica(3, metadata={"labels": {"a": "b"}, "annotations": {"a": "b"}})}
-    assert reasons(job(specs=specs))[names.REASON_TEMPLATES_EDITED].startswith("1 templates")
+    assert reasons(job(specs=specs))[names.REASON_TEMPLATES_EDITED].startswith("pod templates (1) ")
 
 
 def test_no_changes_are_reported_for_a_job_that_is_not_changed() -> None:

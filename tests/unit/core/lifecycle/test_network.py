@@ -136,7 +136,7 @@ def test_a_job_that_listens_nowhere_is_shown_no_port() -> None:
     assert isinstance(step, Unsuspend)
     assert step.network is not None
     assert step.network.reason == REASON_HOST_NETWORK
-    assert "theirs" not in step.network.message
+    assert "reserved for them" not in step.network.message
 
 
 @pytest.mark.parametrize(
