@@ -179,7 +179,7 @@ def edits(
     if paths:
         yield Verdict(
             names.REASON_TEMPLATES_EDITED,
-            f"pod templates ({len(job.groups)}) now set colocation {settings.colocation} and network "
-            f"{settings.network}; they have no Istio sidecar, which never ends, unless they "
-            f"request it",
+            f"pod templates ({len(job.groups)}) now set colocation {settings.colocation} and "
+            f"network {settings.network}; they have no Istio sidecar, which never ends, unless "
+            f"they request it",
         )

@@ -288,7 +288,7 @@ def test_changes_of_the_templates_are_reported() -> None:
     message = reasons(job(annotations={names.COLOCATION: "required"}))[
         names.REASON_TEMPLATES_EDITED
     ]
-    assert message.startswith("2 templates")
+    assert message.startswith("pod templates (2) ")
     assert "colocation required" in message
     assert "network pod" in message
 
