@@ -102,7 +102,7 @@ class Planner:
     ) -> None:
         self.settings = SettingsSource()
         self.cluster = Cluster(wake=wake, managed=self.settings.is_managed)
-        self.settings.follow(self.cluster.recount_namespace)
+        self.settings.follow(self.cluster.update_namespace)
         self.progress = JobsProgress(self.cluster, self.settings.settings_of)
         durations = durations or DurationEstimates(self.progress)
         self.queue = Queue(self.cluster, self.settings, durations)
@@ -192,7 +192,7 @@ class Planner:
         cards = self.cards.pending.values()
         held = self.cluster.holds.next_end() - self._last.wall + self._last.monotonic
         asks = self.cluster.claim_tracker.autoscaled
-        placeholders = self.placeholders.next_step() if asks else math.inf
+        placeholders = self.placeholders.next_retry_at() if asks else math.inf
         times = self.alarms.next(), self.queue.next_moves(), self.companion.next_look()
         return min(*times, held, placeholders, *cards)
 
