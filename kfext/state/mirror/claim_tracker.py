@@ -282,8 +282,8 @@ class ClaimTracker:
                 covered = claim is not None and pod.home in {"", claim.node}
                 if covered and pod.replica and self._members.has_duplicate(pod):
                     if first is None:
-                        pods_of_job = self._members.pods_of(pod.owner_uid, namespace=pod.namespace)
-                        first = first_with_parts(pods_of_job)
+                        mates = self._members.pods_of(pod.owner_uid, namespace=pod.namespace)
+                        first = first_with_parts(mates)
                     covered = first.get(pod.replica, pod.uid) == pod.uid
                 tolerations = _tolerations(owner.job, pod.replica) if owner and pod.replica else ()
                 self.cards.claim_share(pod, planned=covered, tolerations=tolerations)
