@@ -263,7 +263,7 @@ class Queue:
     def renew_reservation(self, *, now: float) -> TrackedJob | None:
         """Renew the reservation at the end of a round; a break ends with its round.
 
-        If the reservation changed, return its new holder, or its former holder if it has ended.
+        If the reservation changed, return its new holder, or else its former holder.
         """
         before, holder = self.reservations.current, self.reservations.holder
         if self._break_is_offered:

@@ -326,7 +326,7 @@ def test_a_job_may_be_deleted_while_it_is_forecast() -> None:
     scene.planner.cluster.forget_job("head")
     assert list(parts) is not None
     assert scene.forecaster.news() == []
-    list(scene.forecaster.started(scene.now.wall))
+    list(scene.forecaster.scores_of_started(scene.now.wall))
     assert scene.forecaster.expected("head") is None
 
 
@@ -368,10 +368,10 @@ def test_a_start_is_scored(seconds: float, was: Accuracy) -> None:
     scene.forecast()
     scene.planner.cluster.observe_job(started("head").raw)
     scene.after(seconds)
-    (score,) = scene.forecaster.started(scene.now.wall)
+    (score,) = scene.forecaster.scores_of_started(scene.now.wall)
     assert (score.lead, score.was) == ("10-60m", was)
     assert (score.wait, score.error) == (seconds, abs(600 - seconds))
-    assert not list(scene.forecaster.started(scene.now.wall))
+    assert not list(scene.forecaster.scores_of_started(scene.now.wall))
 
 
 def test_each_class_of_wait_has_one_score() -> None:
@@ -382,7 +382,7 @@ def test_each_class_of_wait_has_one_score() -> None:
         scene.after(60)
     scene.planner.cluster.observe_job(started("head").raw)
     scene.after(60)
-    leads = [score.lead for score in scene.forecaster.started(scene.now.wall)]
+    leads = [score.lead for score in scene.forecaster.scores_of_started(scene.now.wall)]
     assert leads == ["10-60m", "2-10m", "0-2m"]
 
 
@@ -414,4 +414,4 @@ def test_a_job_that_does_not_start_or_starts_at_once_has_no_score(
     scene.forecast()
     change(scene)
     scene.tick()
-    assert not list(scene.forecaster.started(scene.now.wall))
+    assert not list(scene.forecaster.scores_of_started(scene.now.wall))

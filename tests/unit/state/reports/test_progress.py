@@ -491,7 +491,7 @@ def test_growth_counts_the_used_share_of_the_nodes(allocatable: str, growth: flo
     tracked = bed.runs(training())
     for window, value in enumerate((1.0, 0.6)):
         (read,) = bed.due(30.0 * window + 29.9)
-        bed.progress.measured({read.pod.uid: cores(1.0)})
+        bed.progress.record_measurements({read.pod.uid: cores(1.0)})
         lines = [LogLine(30.0 * window + tick, f"loss={value}") for tick in range(29)]
         bed.progress.read_lines(read, lines, bed.now)
     reported = bed.progress.reported(tracked.job.uid)

@@ -383,7 +383,7 @@ def measure(hours: Hours, cores: Sequence[float], *, times: int) -> None:
     uid = hours.tracked.job.uid
     for _ in range(times):
         uses = {f"{uid}-{n}": CpuUse(use, at=hours.at, window=30.0) for n, use in enumerate(cores)}
-        hours.progress.measured(uses)
+        hours.progress.record_measurements(uses)
         hours.run(0.5, "silent")
 
 
