@@ -13,7 +13,7 @@ from tests.unit.sharing.test_queue import arrives, starts
 WAITS: dict[str, tuple[JobBuilder, float | None, str]] = {
     # the waiting job -> the seconds until it should start, or why its start is unknown
     "for both GPUs of the node": (job().worker(1, gpus=2), 600.0, ""),
-    "for an edit of its priority": (sharing("0.9", replicas=2), None, "it does not wait for capacity"),
+    "for an edited priority": (sharing("0.9", replicas=2), None, "it does not wait for capacity"),
 }
 
 

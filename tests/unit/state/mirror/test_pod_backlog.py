@@ -52,7 +52,7 @@ def started(*uids: str) -> PodCreationBacklog:
 
 
 def quiet(backlog: PodCreationBacklog, now: float, *uids: str) -> list[float]:
-    """Return the seconds for which the gangs have waited without a new pod."""
+    """Return how many seconds each gang has waited without a new pod."""
     backlog.settle(now)
     return [backlog.quiet(uid, now) for uid in uids]
 
