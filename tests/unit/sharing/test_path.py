@@ -75,10 +75,7 @@ def test_two_replicas_wait_for_two_cards() -> None:
     assert isinstance(world.step(), Pin)
 
 
-EDITED_SLOTS = {
-    "a larger share than planned": "90@0",
-    "a different slot than planned": "50@1",
-}
+EDITED_SLOTS = {"a larger share than planned": "90@0", "a different slot than planned": "50@1"}
 
 
 @pytest.mark.parametrize("written", EDITED_SLOTS.values(), ids=EDITED_SLOTS)

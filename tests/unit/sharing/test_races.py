@@ -175,9 +175,7 @@ def lose_the_node(world: World) -> None:
 
 
 @pytest.mark.parametrize("workers", [2, 1], ids=["as many as planned", "fewer by an edit"])
-def test_a_worker_is_planned_again_although_an_ended_worker_has_lost_its_node(
-    workers: int,
-) -> None:
+def test_a_worker_is_planned_again_although_an_ended_worker_has_lost_its_node(workers: int) -> None:
     world = two_placed_and_one_ended()
     last = workers - 1  # it is removed and created again
     remove(world, last)

@@ -25,10 +25,7 @@ SHARES: dict[str, tuple[JobBuilder, dict[str, GpuShare]]] = {
         {"master": GpuShare(50), "worker": GpuShare(50)},
     ),
     "a type that requests no GPU": (sharing("0.5").master(cpu="1"), {"worker": GpuShare(50)}),
-    "a type that requests two GPUs": (
-        sharing("0.5").master(gpus=2),
-        {"worker": GpuShare(50)},
-    ),
+    "a type that requests two GPUs": (sharing("0.5").master(gpus=2), {"worker": GpuShare(50)}),
     "everything that can be set": (
         sharing(
             "0.5", priority="high", memory="1Gi", loss_budget="0.1", min_share="0.3"
@@ -107,12 +104,7 @@ EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
     ),
     "all other terms": (
         {"worker": HALF},
-        sharing(
-            "0.5",
-            priority="high",
-            loss_budget="0.1",
-            min_share="0.3",
-        ),
+        sharing("0.5", priority="high", loss_budget="0.1", min_share="0.3"),
         [
             "kfext.dev/gpu-priority of worker is low and was edited to high",
             "kfext.dev/gpu-loss-budget of worker is 0.05 and was edited to 0.1",

@@ -49,9 +49,7 @@ def test_a_planner_from_a_snapshot_knows_how_long_a_card_was_unreserved() -> Non
 
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
-def test_a_new_controller_learns_all_claims_from_the_objects(
-    stage: Callable[[], World],
-) -> None:
+def test_a_new_controller_learns_all_claims_from_the_objects(stage: Callable[[], World]) -> None:
     world = stage()
     decided(world)
     before = world.planner

@@ -77,10 +77,7 @@ VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
         [reserved(), reported(healthy=False)],
         replace(LOST, troubles={HERE: "it is unhealthy"}),
     ),
-    "its sharers have another card": (
-        [reserved(), reported(moved=True)],
-        LOST,
-    ),
+    "its sharers have another card": ([reserved(), reported(moved=True)], LOST),
     "the job must leave": (
         [reserved(), reported(sharers=(LEAVER,))],
         CardView(evicted=(HERE,), parts=((replace(GPU, sharers=(LEAVER,)), LEAVER),)),
@@ -104,21 +101,12 @@ def test_the_view_of_a_job_on_its_cards(acts: list[Callable[[Bed], None]], want:
 RESERVED: dict[str, tuple[list[Callable[[Bed], None]], bool]] = {
     "there is no reservation pod and no report": ([], False),
     "only the pod exists, on a node": ([reserved()], True),
-    "only the pod exists, on no node yet": (
-        [reserved(node_name="", pinned_to="n")],
-        False,
-    ),
+    "only the pod exists, on no node yet": ([reserved(node_name="", pinned_to="n")], False),
     "the agent has reported its card": ([reserved(), reported()], True),
     "its card is not healthy": ([reserved(), reported(healthy=False)], True),
-    "it is being deleted": (
-        [reserved(deleting=True), reported()],
-        True,
-    ),
+    "it is being deleted": ([reserved(deleting=True), reported()], True),
     "the agent has reported the card of an earlier pod": ([reported(), reserved(uid="new")], False),
-    "the pod has ended": (
-        [reserved(phase="Failed"), reported()],
-        False,
-    ),
+    "the pod has ended": ([reserved(phase="Failed"), reported()], False),
     "the agent has reported no card": ([reserved(), reported(card="", reservation="")], False),
 }
 

@@ -127,9 +127,7 @@ def test_an_ended_pod_and_its_plan_hold_no_capacity(cluster: Cluster) -> None:
     assert free(cluster, "a") == 3, "worker 1 is still to come"
 
 
-def test_a_pod_that_failed_unbound_and_is_not_replaced_holds_no_capacity(
-    cluster: Cluster,
-) -> None:
+def test_a_pod_that_failed_unbound_and_is_not_replaced_holds_no_capacity(cluster: Cluster) -> None:
     raw = planned("a", "a").raw
     raw["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = "Never"
     cluster.observe_job(raw)
@@ -508,9 +506,7 @@ def test_a_pinned_pod_is_awaited_only_for_a_time(pinning: Planner) -> None:
     assert started(pinning, UNBOUND_SECONDS)
 
 
-def test_a_pinned_pod_from_a_clock_that_was_ahead_is_awaited_no_longer(
-    pinning: Planner,
-) -> None:
+def test_a_pinned_pod_from_a_clock_that_was_ahead_is_awaited_no_longer(pinning: Planner) -> None:
     pinning.cluster.observe_pod(None, replace(pinned_pod(), created=CREATED + 86_400))
     assert not started(pinning, 0)
     assert not started(pinning, UNBOUND_SECONDS - 1)
@@ -568,9 +564,7 @@ def gang(pinning: Planner, *uids: str) -> None:
         pinning.cluster.observe_pod(None, parse_pod(raw))
 
 
-def test_a_pod_that_kfext_pinned_is_awaited_for_bind_timeout(
-    pinning: Planner,
-) -> None:
+def test_a_pod_that_kfext_pinned_is_awaited_for_bind_timeout(pinning: Planner) -> None:
     gang(pinning, "p0")
     assert not started(pinning, 0)
     assert not started(pinning, UNBOUND_SECONDS + 1)

@@ -39,9 +39,7 @@ def test_an_older_version_of_a_pod_is_ignored(cluster: Cluster) -> None:
     assert free(cluster, "a") == 3
 
 
-def test_the_answer_to_a_patch_of_a_deleted_job_does_not_restore_it(
-    cluster: Cluster,
-) -> None:
+def test_the_answer_to_a_patch_of_a_deleted_job_does_not_restore_it(cluster: Cluster) -> None:
     cluster.observe_job(job().worker(2, cpu="1").held().version(1).raw)
     cluster.forget_job("uid-1")
     cluster.observe_job(planned("a", "a").version(2).raw)
@@ -49,9 +47,7 @@ def test_the_answer_to_a_patch_of_a_deleted_job_does_not_restore_it(
     assert len(cluster.ledger) == 0
 
 
-def test_the_answer_to_a_pin_of_a_deleted_pod_does_not_restore_it(
-    cluster: Cluster,
-) -> None:
+def test_the_answer_to_a_pin_of_a_deleted_pod_does_not_restore_it(cluster: Cluster) -> None:
     before = worker(0, gated=True)
     cluster.observe_pod(None, before)
     cluster.observe_pod(before, None)
@@ -60,9 +56,7 @@ def test_the_answer_to_a_pin_of_a_deleted_pod_does_not_restore_it(
     assert len(cluster.ledger) == 0
 
 
-def test_a_job_deleted_while_its_step_was_written_claims_nothing(
-    cluster: Cluster,
-) -> None:
+def test_a_job_deleted_while_its_step_was_written_claims_nothing(cluster: Cluster) -> None:
     cluster.observe_job(planned("a", "b").raw)
     tracked = cluster.jobs["uid-1"]
     tracked.busy = True
@@ -106,9 +100,7 @@ def test_a_pod_of_another_namespace_belongs_to_no_job(cluster: Cluster) -> None:
 # --- which jobs are woken, and when -----------------------------------------------------------
 
 
-def test_freed_capacity_wakes_the_queue_and_the_job_at_the_gate(
-    cluster: Cluster,
-) -> None:
+def test_freed_capacity_wakes_the_queue_and_the_job_at_the_gate(cluster: Cluster) -> None:
     cluster.observe_job(job(uid="queued").worker(cpu="1").held().raw)
     behind = job(uid="behind").worker(cpu="1").resumed()
     cluster.observe_job(behind.raw)

@@ -72,9 +72,7 @@ def test_the_last_pod_of_an_earlier_gang_counts_too() -> None:
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_no_gang_waits_for_a_lost_pod_of_an_earlier_whole_gang(
-    settled: bool,
-) -> None:
+def test_no_gang_waits_for_a_lost_pod_of_an_earlier_whole_gang(settled: bool) -> None:
     backlog = started("whole", "waits")
     backlog.expect("whole", None)
     if settled:

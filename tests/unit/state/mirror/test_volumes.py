@@ -43,10 +43,7 @@ def constraints_of(known: Volumes, *claims: str) -> VolumeConstraints:
 
 PENDING = VolumeConstraints(pending=("data",))
 MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
-    "bound to a volume for every node: nothing": (
-        claim("shared", bound=True),
-        VolumeConstraints(),
-    ),
+    "bound to a volume for every node: nothing": (claim("shared", bound=True), VolumeConstraints()),
     "bound to a volume for some nodes: its node affinity": (
         claim("zonal", bound=True),
         VolumeConstraints(terms=(IN_A,)),
@@ -57,10 +54,7 @@ MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
             unmodelled=("volume claim data, with a volume that names its zone by labels",)
         ),
     ),
-    "bound to a volume that has not been seen yet: awaited": (
-        claim("unseen", bound=True),
-        PENDING,
-    ),
+    "bound to a volume that has not been seen yet: awaited": (claim("unseen", bound=True), PENDING),
     "of no class and not bound: awaited": (claim(), PENDING),
     "of a class that binds at once, not bound yet: awaited": (claim(storage_class="soon"), PENDING),
     "of an unknown class, not bound: awaited": (claim(storage_class="unknown"), PENDING),
@@ -80,10 +74,7 @@ MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
         claim("shared", bound=True, one_pod=True),
         VolumeConstraints(unmodelled=("volume claim data, which one pod at a time may use",)),
     ),
-    "of another namespace: awaited": (
-        claim("shared", bound=True, namespace="other"),
-        PENDING,
-    ),
+    "of another namespace: awaited": (claim("shared", bound=True, namespace="other"), PENDING),
 }
 
 

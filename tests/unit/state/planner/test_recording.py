@@ -121,9 +121,7 @@ def test_plan_and_controller_agree_where_they_differed_in_the_past(
 @pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_a_planner_from_a_snapshot_has_an_equal_snapshot(
-    data: st.DataObject,
-) -> None:
+def test_a_planner_from_a_snapshot_has_an_equal_snapshot(data: st.DataObject) -> None:
     history = History(data)
     for act in data.draw(acts, label="acts"):
         act(history)

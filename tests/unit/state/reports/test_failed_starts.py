@@ -109,11 +109,7 @@ CASES: dict[str, tuple[list[FailedStart], bool, bool]] = {
     ),
     "on three nodes": ([cured(name, "a", node=name) for name in "xyz"], False, False),
     "the clock was set back since": ([cured(name, "a", -HOUR) for name in "xyz"], False, False),
-    "the clock was set back between them": (
-        [*OF_THREE[:2], cured("z", "a", -HOUR)],
-        False,
-        False,
-    ),
+    "the clock was set back between them": ([*OF_THREE[:2], cured("z", "a", -HOUR)], False, False),
 }
 
 
@@ -446,9 +442,7 @@ def test_a_removed_node_is_no_suspect() -> None:
     assert (bed.starts.suspects(), bed.starts.cured) == ({}, ())
 
 
-def test_a_suspect_of_all_namespaces_is_computed_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_suspect_of_all_namespaces_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[str] = []
 
     def record(failures: Sequence[FailedStart], *, namespace: str, now: float) -> dict[str, str]:

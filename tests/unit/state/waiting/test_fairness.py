@@ -421,10 +421,7 @@ def test_a_changed_half_life_keeps_the_mean_usage_of_a_namespace(hours: float) -
     assert new.usage.record.mean("a") == pytest.approx(mean, rel=0.01)
 
 
-RECORDS: Mapping[str, str] = {
-    "lost": "",
-    "garbled": '{"namespaces": {"a": {"used": NaN}',
-}
+RECORDS: Mapping[str, str] = {"lost": "", "garbled": '{"namespaces": {"a": {"used": NaN}'}
 
 
 @pytest.mark.parametrize("written", RECORDS.values(), ids=RECORDS)
