@@ -46,8 +46,8 @@ class Outset:
 
     `waiting`: the uids of the jobs to forecast, in the order of the queue. `arrivals`: the expected
     new jobs, with their creation times. `lengths`: the durations of all jobs, by uid. `usual`: the
-    duration of a job of unknown duration. `staying`: the uids of jobs that do not run, with pods
-    that may never end. In the snapshot, a step of each running job counts as being written.
+    duration that is assumed if a duration is unknown. `staying`: the uids of jobs that do not run,
+    with pods that may never end. In the snapshot, a step of each running job is being written.
     """
 
     now: float

@@ -46,7 +46,7 @@ class ClaimTracker:
     `freed` is called when capacity becomes free.
     `doubted` returns the nodes that a job uses only if it fits nowhere else.
     `resumed` is called with a namespace and a reason when jobs there that wait for this reason may
-        be planned; an empty namespace means all.
+        be planned; an empty namespace means all namespaces.
     `changed` is called with the uid of a job after a change of a GPU that it shares or of one of
         its placeholders.
     """

@@ -34,8 +34,8 @@ PLAIN_SECONDS = 30.0
 """The pods of a job on plain Kubernetes count for this long after its last progress: the operator
 creates them within seconds, or never."""
 _MOST_REMEMBERED = 10_000
-"""The most uids of deleted jobs, and of deleted rendered objects. An answer to a write that comes
-after the deletion comes within seconds."""
+"""The most uids of deleted jobs, or of rendered objects, that are remembered: the answer to a write
+may come seconds after the deletion."""
 
 
 def _idle() -> None:
@@ -111,7 +111,7 @@ class Cluster:
         self.ledger, self.backlog = self.claim_tracker.ledger, self.claim_tracker.backlog
         self.holds = self.claim_tracker.holds
         self._rendered: dict[tuple[str, str, str], Rendered] = {}
-        self._job_of: dict[str, str] = {}
+        self._job_of: dict[str, str] = {}  # the uid of the job of each rendered object
         self._deleted_rendered: dict[str, None] = {}
         self._deleted_jobs: dict[str, None] = {}
         self._stale_claims: dict[str, TrackedJob] = {}
@@ -151,7 +151,7 @@ class Cluster:
         self.wake()
 
     def mark_queue(self, namespace: str = "", stopped_by: str = "") -> None:
-        """Mark the waiting jobs of a namespace, or with a reason, for the next `offer`."""
+        """Mark waiting jobs for the next `offer`, by namespace and reason; by default all jobs."""
         if not namespace or namespace in self._jobs_per_namespace:
             self._resumed.add((namespace, stopped_by))
             self.wake()
@@ -165,7 +165,7 @@ class Cluster:
     # --- changes from the watches ---------------------------------------------------------------
 
     def observe_job(self, raw: Mapping[str, Any]) -> None:
-        """Record the present version of a job; a version older than the known one is ignored."""
+        """Record the present version of a job; a version that is not newer is ignored."""
         metadata = mapping(raw.get("metadata"))
         tracked = self.jobs.get(text(metadata.get("uid")))
         if tracked is not None and not is_newer(text(metadata.get("resourceVersion")), tracked.job):
@@ -445,7 +445,7 @@ class Cluster:
             self.claim_tracker.placeholders.record_progress(now)
 
     def sync_claims(self, tracked: TrackedJob) -> None:
-        """Update the claims of a job's plan."""
+        """Update the claims of a job."""
         if self.jobs.get(tracked.job.uid) is not tracked:
             return  # the job was deleted while its step was written
         pods = self.pods(tracked.job.uid)

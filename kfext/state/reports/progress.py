@@ -41,11 +41,12 @@ MOST_A_SECOND = 20
 _PATIENCE, _SHORT_PATIENCE = 1800.0, 300.0
 """Seconds without progress after which a log is read seldom; the second if over 200 jobs run."""
 RESIZED_SECONDS, MEASURED_SECONDS = 15.0, 30.0
-"""Seconds between two measurements of CPU: while `resize` may move it (as often as metrics-server
+"""Seconds between two measurements of CPU: while `resize` may move CPU (as often as metrics-server
 measures), and otherwise."""
 AWAITED = 2.0
 """Seconds between two reads while a checkpoint is awaited."""
 _RETRY_SECONDS = 10.0
+"""Seconds until a job without a log to read is checked again."""
 _FRUITLESS_READS = 10
 """A log is also read seldom only after this many reads in a row that recognise nothing."""
 MOST_PER_NODE = 2
@@ -85,13 +86,14 @@ class JobsProgress:
         self._followed: dict[str, Followed] = {}
         self._adopted: Mapping[str, Reported] = {}
         self._statuses: dict[str, PodPosts] = {}
+        # The posts that preceded the first decision on their job, with their sources and pod.
         self._early: dict[str, tuple[tuple[Post, ...], set[str], str]] = {}
         self._unread = Followed()
         self._printers = PrintingPods(cluster)
-        self._read: dict[str, float] = {}
+        self._read: dict[str, float] = {}  # when each log was last read
         self._awaited: set[str] = set()
-        self._reading: dict[str, str] = {}
-        self._at_node: dict[str, list[str]] = {}
+        self._reading: dict[str, str] = {}  # the node of each read in progress
+        self._at_node: dict[str, list[str]] = {}  # jobs that wait for a read from their node
         self._running: set[str] = set()
         self._soon = SOON
         self._finished: set[str] = set()

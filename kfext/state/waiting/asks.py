@@ -42,9 +42,9 @@ class Asks:
         self._first_cached: tuple[int, dict[str, _Position]] = (-1, {})
         self._placeholders = cluster.claim_tracker.placeholders
         self._placeholders.limits_of = lambda job: limits_of(settings(job), excluded=())
-        self._wanting: dict[str, TrackedJob] = {}
-        self._granted: dict[str, int] = {}
-        self._complete: dict[str, bool] = {}
+        self._wanting: dict[str, TrackedJob] = {}  # jobs that wait for their turn to ask
+        self._granted: dict[str, int] = {}  # pods of each job that may ask and has not asked
+        self._complete: dict[str, bool] = {}  # whether each open ask was complete
 
     def begin_tick(self) -> None:
         """Begin a tick: the keys of jobs may have changed."""

@@ -19,7 +19,7 @@ class DurationEstimates:
 
     def __init__(self, progress: JobsProgress) -> None:
         self._progress = progress
-        self._ended: dict[str, dict[str, tuple[float, float]]] = {}
+        self._ended: dict[str, dict[str, tuple[float, float]]] = {}  # by series, uid: end, duration
         self._typical: dict[str, float] = {}
         self._series_of: dict[str, tuple[str, str]] = {}
         self._durations: dict[str, list[float]] = {}

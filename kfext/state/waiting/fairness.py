@@ -37,7 +37,7 @@ _LEAST_USED = 1e-3
 class UsageOrder:
     """Charges namespaces and orders their waiting jobs. Amounts are fractions of the cluster.
 
-    `on`: whether a policy asks for it. `record`: the usage at the last tick.
+    `on`: whether a policy asks for this order. `record`: the usage at the last tick.
     `moved`: whether the order has changed since the flag was last reset.
     `key` returns the sort key of a job.
     """
@@ -50,8 +50,9 @@ class UsageOrder:
         self._cluster, self._settings, self._key = cluster, settings, key
         self._charged_at = 0.0
         self._capacity: dict[str, float] = {}
+        # By job: its namespace, what it holds, and how much of it is beyond the requested size.
         self._holding: dict[str, tuple[str, float, float]] = {}
-        self._asking: dict[str, float] = {}
+        self._asking: dict[str, float] = {}  # the requests of each waiting job
         self._projected: dict[str, float] = {}
         self._first: dict[tuple[int, str], float] = {}
         self._reserved: dict[str, float] = {}

@@ -1,3 +1,5 @@
+"""The slots that need GPUs, and the jobs that must not share a GPU again."""
+
 from collections.abc import Callable
 
 import pytest

@@ -1,3 +1,5 @@
+"""The mirror: outdated versions, the jobs that a change wakes, and clocks."""
+
 from dataclasses import replace
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""The pods of each job, and their duplicates."""
+
 from kfext.state.mirror.members import Members
 from tests.builders import job, pod
 

@@ -1,3 +1,5 @@
+"""The pods that the operator still has to create, and how long gangs have waited for pods."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

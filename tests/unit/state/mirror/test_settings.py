@@ -1,3 +1,5 @@
+"""The settings of jobs from namespaces and policies as last seen."""
+
 from dataclasses import replace
 
 import pytest

@@ -1,3 +1,5 @@
+"""The state of a job between decisions: steps, clocks, refusals, and the conditions to show."""
+
 import asyncio
 from dataclasses import replace
 from typing import Any
