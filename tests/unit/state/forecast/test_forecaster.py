@@ -44,13 +44,8 @@ def test_the_last_of_several_ends_counts_and_all_are_named() -> None:
 
 
 def test_a_job_behind_a_waiting_job_starts_after_the_duration_of_its_series() -> None:
-    jobs = (
-        runs("first"),
-        ended("head-1", seconds=300),
-        waits("head-2"),
-        waits("next", created=NOW - 10),
-    )
-    scene = Scene(*jobs, first=600)
+    waiting = waits("head-2"), waits("next", created=NOW - 10)
+    scene = Scene(runs("first"), ended("head-1", seconds=300), *waiting, first=600)
     assert known(scene, "head-2").time == NOW + 600
     assert known(scene, "next").time == pytest.approx(NOW + 900, abs=2)
 

@@ -108,9 +108,7 @@ def test_the_log_of_the_collector_of_a_katib_trial_is_read() -> None:
     tracked = bed.runs(training(), spec=collected(spec))
     (read,) = bed.due()
     assert read.container == "metrics-logger-and-collector"
-
     bed.finish(read, "I1127 10:00:00.123456      14 main.go:143] step 3/40 loss=0.25")
-
     reported = bed.progress.reported(tracked.job.uid)
     assert reported is not None
     assert (reported.progress.step, reported.progress.value) == (3, 0.25)
