@@ -15,7 +15,7 @@ from kfext.state.forecast.lookahead import HORIZON, Lookahead, Start
 from kfext.state.forecast.outset import MOST_JOBS, left_behind, outset_of
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
-from kfext.state.waiting.queue import named
+from kfext.state.waiting.queue import visible_names
 
 EVERY = 60.0
 """The shortest time between two forecasts, in seconds."""
@@ -169,7 +169,7 @@ class Forecaster:
     def _names(self, uids: Sequence[str], *, viewer: TrackedJob) -> str:
         """Return the names of the jobs in `uids` that exist, as the users of `viewer` see them."""
         jobs = self._planner.cluster.jobs
-        return named([jobs[uid].job for uid in uids if uid in jobs], viewer=viewer.job)
+        return visible_names([jobs[uid].job for uid in uids if uid in jobs], viewer=viewer.job)
 
     def _expect(
         self, tracked: TrackedJob, start: float, behind: float, last: Start, *, now: float

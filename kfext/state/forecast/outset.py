@@ -141,11 +141,11 @@ def _arrivals(
             seconds = ran + durations.remaining(job, now=now) if typical is None else typical
             created = job.created + (number + 1) * max(window, 1.0)
             size = requested_workers(job, tracked[job.uid].state)
-            yield _repeated(with_workers(job, size), created, number), Length(seconds)
+            yield _repeat(with_workers(job, size), created, number), Length(seconds)
 
 
-def _repeated(job: TrainingJob, created: float, number: int) -> TrainingJob:
-    """Return a job as it was before kfext started it, under another name."""
+def _repeat(job: TrainingJob, created: float, number: int) -> TrainingJob:
+    """Return a job as it was before kfext started it, under a new name."""
     marks = {key: value for key, value in job.annotations.items() if key not in {PLAN, STATE}}
     return replace(
         job,

@@ -169,7 +169,7 @@ class Cards:
         )
         evicted = tuple((gpu.node, gpu.slot) for gpu, sharer in parts if sharer.evict)
         return CardView(
-            unready=tuple(place for place in places if not self._ready(place)),
+            unready=tuple(place for place in places if not self._is_ready(place)),
             lost=tuple(place for place, gpu in gpus if gpu.moved or not gpu.healthy),
             troubles={place: _why_unhealthy(gpu) for place, gpu in gpus if not gpu.healthy},
             evicted=evicted,
@@ -184,7 +184,7 @@ class Cards:
         The agent recreates a deleted SharedGPU; until then the pod alone counts.
         """
         places = sorted(places_of(plan)) if plan is not None else ()
-        return tuple(place for place in places if not self._reserved(place))
+        return tuple(place for place in places if not self._is_reserved(place))
 
     def in_use(self, place: Place) -> bool:
         """Return whether a pod has GPU time of a slot."""
@@ -205,7 +205,7 @@ class Cards:
         slot. A reservation pod that has ended is deleted, so that a pod of the same name can
         replace it.
         """
-        needed = {_key(step): step for step in self._needed()}
+        needed = {_key(step): step for step in self._needed_steps()}
         # A step that is no longer needed is forgotten, unless it is being written.
         waiting = {key for key, again in self.pending.items() if math.isfinite(again)}
         for key in waiting - needed.keys():
@@ -226,7 +226,7 @@ class Cards:
         pause = exponential_backoff(tries, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         self.pending[key] = now + pause
 
-    def _needed(self) -> Iterator[Reserve | Unreserve]:
+    def _needed_steps(self) -> Iterator[Reserve | Unreserve]:
         wanted = self.demand.all()
         for place in sorted({*wanted, *self.reserved}):
             pod = self.reserved.get(place)
@@ -246,13 +246,13 @@ class Cards:
             if claim.job and not claim.kept and has_priority(claim.requests, slot):
                 yield claim.job
 
-    def _reserved(self, place: Place) -> bool:
+    def _is_reserved(self, place: Place) -> bool:
         gpu, pod = self.known.get(place), self.reserved.get(place)
         if pod is None or pod.finished:
             return False
         return bool(pod.node_name) if gpu is None else gpu.reservation == pod.uid
 
-    def _ready(self, place: Place) -> bool:
+    def _is_ready(self, place: Place) -> bool:
         gpu, pod = self.known.get(place), self.reserved.get(place)
         if gpu is None or pod is None or not (gpu.healthy and gpu.card):
             return False

@@ -187,7 +187,7 @@ class ClaimTracker:
         else:
             self.plain_pods.pop(tracked.job.uid, None)
         missing = still_to_come(tracked.started, pods, planned=planned)
-        self._expect(tracked, missing and min(missing, self._planned(tracked)))
+        self._expect(tracked, missing and min(missing, self._planned_pods(tracked)))
         if tracked.shares_gpus or tracked.job.uid in self.cards.jobs:
             self.cards.follow(tracked.job.uid, self._slots(tracked), others=tracked.state.apart)
         self._claim_shares(pods, owner=tracked, planned=self.holds.plan(tracked.job.uid))
@@ -300,7 +300,7 @@ class ClaimTracker:
                 wanted.setdefault((plan.assignment[key], slot), _tolerations(tracked.job, key))
         return wanted
 
-    def _planned(self, tracked: TrackedJob) -> int:
+    def _planned_pods(self, tracked: TrackedJob) -> int:
         """Return the number of pods with a claim of the plan on an existing node."""
         return sum(
             self.ledger.row(claim.node) is not None

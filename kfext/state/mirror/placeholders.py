@@ -179,7 +179,7 @@ class Placeholders:
         missing, to_create = _missing(tracked, pods, workers=workers, preempts=preempts)
         ask.missing, ask.member_counts = missing, dict.fromkeys(missing, 1)
         if on_one_node((m.constraints for m in missing.values()), self.limits_of(tracked)):
-            ask.missing, ask.member_counts, to_create = _shared(uid, missing, to_create)
+            ask.missing, ask.member_counts, to_create = _share_placeholders(uid, missing, to_create)
         ask.to_create = to_create
         self._refresh(uid)
 
@@ -296,7 +296,7 @@ class Placeholders:
 
     def due(self, now: float) -> Iterator[Ask | Withdraw]:
         """Yield the steps due by `now`, in monotonic seconds; call `finish` after each step."""
-        needed = {_key(step): step for step in self._needed()}
+        needed = {_key(step): step for step in self._needed_steps()}
         for key in [key for key, retry_at in self._retry_at.items() if retry_at <= now]:
             del self._retry_at[key]
         for key, step in needed.items():
@@ -327,7 +327,7 @@ class Placeholders:
             self._failures.clear()
         return min(self._retry_at.values(), default=math.inf)
 
-    def _needed(self) -> Iterator[Ask | Withdraw]:
+    def _needed_steps(self) -> Iterator[Ask | Withdraw]:
         blocked = {node for nodes in self._blocked_nodes.values() for node in nodes}
         for uid, placeholders in self.by_job.items():
             missing = self.open_asks[uid].missing if uid in self.open_asks else {}
@@ -366,7 +366,7 @@ def _missing(
     return missing, frozenset(to_create)
 
 
-def _shared(
+def _share_placeholders(
     job_uid: str, missing: Mapping[str, Member], to_create: Collection[str]
 ) -> tuple[Mapping[str, Member], Mapping[str, int], frozenset[str]]:
     """Return the fields of an ask in which members with equal constraints share a placeholder."""

@@ -98,7 +98,7 @@ class PodCreationBacklog:
         are decided on once per half, not once per pod, and no later job overtakes an earlier job.
         """
         gang = self._gangs.get(uid)
-        before = self._awaited(uid)
+        before = self._awaited_pods(uid)
         if missing is None:
             if gang is not None:
                 gang.done = True
@@ -112,15 +112,15 @@ class PodCreationBacklog:
                 gang.created.clear()
                 self._entered.add(uid)
             gang.missing, gang.doubted = missing, doubted
-        return self._count(self._awaited(uid) - before)
+        return self._count(self._awaited_pods(uid) - before)
 
     def record_created(self, uid: str, replica: ReplicaKey | None) -> None:
         """Record that a pod of a job was created."""
-        gang, before = self._gangs.get(uid), self._awaited(uid)
+        gang, before = self._gangs.get(uid), self._awaited_pods(uid)
         if gang is not None and replica is not None and replica not in gang.created:
             gang.created.add(replica)
             self._created.add(uid)
-            self._count(self._awaited(uid) - before)
+            self._count(self._awaited_pods(uid) - before)
 
     def settle(self, now: float) -> None:
         """Set the time of everything recorded since the last call to `now`."""
@@ -142,10 +142,10 @@ class PodCreationBacklog:
 
     def give_up(self, uid: str) -> bool:
         """Stop waiting for the pods of a job; return whether planning may resume."""
-        gang, before = self._gangs.get(uid), self._awaited(uid)
+        gang, before = self._gangs.get(uid), self._awaited_pods(uid)
         if gang is not None:
             gang.overdue = True
-        return self._count(self._awaited(uid) - before)
+        return self._count(self._awaited_pods(uid) - before)
 
     def record(self, now: float) -> Iterator[CreationRecord]:
         """Yield the record of each gang, in order, for a snapshot; call `settle` first."""
@@ -169,7 +169,7 @@ class PodCreationBacklog:
         self.pods = sum(gang.awaited for gang in self._gangs.values())
         self.crowded = crowded or self.pods >= MOST_OUTSTANDING
 
-    def _awaited(self, uid: str) -> int:
+    def _awaited_pods(self, uid: str) -> int:
         gang = self._gangs.get(uid)
         return gang.awaited if gang else 0
 

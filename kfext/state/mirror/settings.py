@@ -104,13 +104,13 @@ class SettingsSource:
 
     def settings_of(self, tracked: TrackedJob) -> Settings:
         """Return the settings of a job; they are resolved again only if a source has changed."""
-        return self._cached(tracked)[0]
+        return self._resolve_cached(tracked)[0]
 
     def host_network(self, tracked: TrackedJob) -> HostNetworkRequest | None:
         """Return a job's request for the host network, or None for a job on the pod network."""
-        return self._cached(tracked)[1]
+        return self._resolve_cached(tracked)[1]
 
-    def _cached(self, tracked: TrackedJob) -> _Resolved:
+    def _resolve_cached(self, tracked: TrackedJob) -> _Resolved:
         job = tracked.job
         key = self._cache_key(job.namespace)
         entry = self._cache.get(job.uid)

@@ -59,7 +59,7 @@ class Asks:
                 possible=self.possible,
                 turn=lambda: self._why_later(tracked),
                 claims=self.usable_claims(tracked),
-                awaited=self.awaited(tracked),
+                awaited=self.awaited_nodes(tracked),
             )
         return NodeView(
             possible=self.possible,
@@ -69,7 +69,7 @@ class Asks:
             progressed_at=ask.progressed_at,
             refused=ask.refused,
             claims=self.usable_claims(tracked),
-            awaited=self.awaited(tracked),
+            awaited=self.awaited_nodes(tracked),
             held=None if self._placeholders.is_complete(uid) else self._held(tracked),
         )
 
@@ -93,7 +93,7 @@ class Asks:
             held.setdefault(pod.node_name, Counter()).update(pod.requests)
         return held
 
-    def awaited(self, tracked: TrackedJob) -> frozenset[str]:
+    def awaited_nodes(self, tracked: TrackedJob) -> frozenset[str]:
         """Return the new nodes that a job must not use yet.
 
         An incomplete ask of this job, or of a job before it, requested them, and no placeholder

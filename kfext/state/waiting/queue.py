@@ -320,8 +320,8 @@ class Queue:
             priority=priority.value,
             preempts=priority.preempts,
             reservation=reservation,
-            reserved_for=named([holder.job] if holder else [], viewer=job) or "another job",
-            awaited=self._awaited(reservation, viewer=job) if reservation else "",
+            reserved_for=visible_names([holder.job] if holder else [], viewer=job) or "another job",
+            awaited=self._awaited_jobs(reservation, viewer=job) if reservation else "",
             estimated=reservation is not None and self._is_estimated(reservation),
             reservable_in=self.reservations.due_in(tracked, now=now),
             ahead=reservation is not None
@@ -361,7 +361,7 @@ class Queue:
     def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
         """Return the present limits on the placement of a job."""
         tracker = self._cluster.claim_tracker
-        awaited = self.asks.awaited(tracked) if tracker.autoscaled else frozenset()
+        awaited = self.asks.awaited_nodes(tracked) if tracker.autoscaled else frozenset()
         return tracker.limits(tracked, settings, now=now, awaited=awaited)
 
     def next_position_update(self) -> float:
@@ -393,12 +393,12 @@ class Queue:
             return tracked.verdict
         reservation, nodes, awaited = self.reservations.current, "", ""
         verdict, hold = tracked.verdict, self._cluster.holds.hold_of(tracked.job.uid)
-        if hold is not None and (stopping := self._awaited(hold, viewer=tracked.job)):
+        if hold is not None and (stopping := self._awaited_jobs(hold, viewer=tracked.job)):
             message = f"{stopping} {has(stopping)} to save and stop for it; {verdict.message}"
             verdict = Verdict(REASON_PREEMPTING, message)
         if reservation is not None and self.reservations.holds(tracked):
             nodes = listed(reservation.nodes, noun="nodes")
-            awaited = self._awaited(reservation, viewer=tracked.job)
+            awaited = self._awaited_jobs(reservation, viewer=tracked.job)
         behind = self.why_behind(tracked) if ahead else ""
         return in_line(
             verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited, behind=behind
@@ -412,10 +412,10 @@ class Queue:
         duration = self.durations.known(tracked.job) if counts else None
         return why_there(self.priority(tracked), duration)
 
-    def _awaited(self, hold: Hold, *, viewer: TrainingJob) -> str:
+    def _awaited_jobs(self, hold: Hold, *, viewer: TrainingJob) -> str:
         """Return the names of the jobs that a hold waits for, as the users of `viewer` see them."""
         awaited = (self._cluster.jobs.get(uid) for uid in hold.waits_for)
-        return named([tracked.job for tracked in awaited if tracked], viewer=viewer)
+        return visible_names([tracked.job for tracked in awaited if tracked], viewer=viewer)
 
 
 def _rounded(ahead: int) -> int:
@@ -423,8 +423,8 @@ def _rounded(ahead: int) -> int:
     return round(ahead / unit) * unit
 
 
-def named(jobs: Sequence[TrainingJob], *, viewer: TrainingJob) -> str:
-    """Return the names of jobs in the namespace of the job `viewer`, and the number of the others.
+def visible_names(jobs: Sequence[TrainingJob], *, viewer: TrainingJob) -> str:
+    """Return the names of the jobs in the namespace of `viewer`, and the number of the other jobs.
 
     The users of a job may not be allowed to see other namespaces.
     """

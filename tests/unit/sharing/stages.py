@@ -199,7 +199,7 @@ def end(world: World) -> None:
     remove(world)
     tracked = world.planner.cluster.jobs.get("uid-1")
     if tracked and tracked.plan and tracked.job.suspend:
-        step = decided(world)["uid-1"]
+        step = decide(world)["uid-1"]
         assert isinstance(step, ForgetPlan)
         world.write(tracked, step)
 
@@ -271,7 +271,7 @@ def submit(world: World, uid: str, *, share: str = "0.5", **settings: str) -> No
     world.planner.cluster.observe_job(deepcopy(raw))
 
 
-def decided(world: World) -> dict[str, Step]:
+def decide(world: World) -> dict[str, Step]:
     """Return the planner's present steps, by the uid of the job."""
     tick = world.planner.tick(world.moment)
     assert not tick.failures

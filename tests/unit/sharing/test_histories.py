@@ -1,4 +1,4 @@
-"""G2 (tests/statements.md) in random histories: no share of a card is promised twice.
+"""G2 (tests/statements.md) in random histories: no share of a card is shares_by_slot twice.
 
 A low-priority job is never placed where it could not have its minimum.
 """
@@ -17,7 +17,7 @@ from tests.gpu_builders import USABLE, memory_of
 from tests.unit.state.history import History, admitted
 
 
-def promised(history: History) -> dict[tuple[str, int], list[GpuShare]]:
+def shares_by_slot(history: History) -> dict[tuple[str, int], list[GpuShare]]:
     """Return the shares in each slot: of pods until they end, and of plans without such pods."""
     results: dict[tuple[str, int], list[GpuShare]] = {}
     with_pod = set()
@@ -78,7 +78,7 @@ def test_G2_no_history_promises_a_card_twice(
     for act in (Sharing.submit, Sharing.submit, Sharing.catch_up, *acts):
         note(act.__name__)
         act(history)
-        for place, shares in promised(history).items():
+        for place, shares in shares_by_slot(history).items():
             assert sum(share.units for share in shares) <= UNITS, place
             assert sum(share.high for share in shares) <= 1, place
             assert memory_of(share.need for share in shares) <= USABLE, place

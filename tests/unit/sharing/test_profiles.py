@@ -9,7 +9,7 @@ from kfext.core.lifecycle.steps import SaveState, Unsuspend
 from kfext.model.job_state import JobState
 from kfext.model.shared_gpu import CardSharer
 from tests.gpu_builders import sharing, slot
-from tests.unit.sharing.stages import OTHERS, World, admitted, decided, placed, restart, terminate
+from tests.unit.sharing.stages import OTHERS, World, admitted, decide, placed, restart, terminate
 
 
 def report(world: World, **sharer: object) -> None:
@@ -31,7 +31,7 @@ def starts_beside(world: World, *, remembered: int | None = None) -> bool:
     world.planner.settings.observe_namespace(None, OTHERS)
     for raw in (full, low):
         world.planner.cluster.observe_job(deepcopy(raw))
-        steps = decided(world)
+        steps = decide(world)
         if raw is full:
             assert isinstance(steps["full"], Unsuspend)
     return isinstance(steps.get("low"), Unsuspend)

@@ -14,7 +14,7 @@ from kfext.state.mirror.cards import Unreserve
 from kfext.state.running.capacity_search import CapacitySearch
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
-from tests.unit.sharing.stages import FIRST, OTHERS, World, admitted, decided, placed
+from tests.unit.sharing.stages import FIRST, OTHERS, World, admitted, decide, placed
 
 LONG = 301.0
 """Seconds, longer than the default of `reserveAfter`."""
@@ -30,7 +30,7 @@ def arrives(world: World, uid: str, builder: JobBuilder) -> None:
 
 def starts(world: World) -> set[str]:
     """Return the uids of the jobs that start now."""
-    return {uid for uid, step in decided(world).items() if isinstance(step, Unsuspend)}
+    return {uid for uid, step in decide(world).items() if isinstance(step, Unsuspend)}
 
 
 def waits(world: World, uid: str) -> str:
@@ -102,12 +102,12 @@ def test_other_jobs_start_before_capacity_is_reserved() -> None:
 def test_a_job_that_had_to_leave_a_card_uses_another_card_of_its_node() -> None:
     world = placed()
     arrives(world, "low", sharing("0.2", min_share="0"))
-    (step,) = decided(world).values()
+    (step,) = decide(world).values()
     assert isinstance(step, Unsuspend)
     assert set(step.plan.slots.values()) == {0}
     state = JobState(apart=("uid-1",)).encode(job_uid="left")
     arrives(world, "left", sharing("0.2", min_share="0").annotated(names.STATE, state))
-    (step,) = decided(world).values()
+    (step,) = decide(world).values()
     assert isinstance(step, Unsuspend)
     assert set(step.plan.slots.values()) == {1}
 
@@ -120,11 +120,11 @@ def test_a_job_is_not_placed_beside_a_job_that_had_to_leave_it() -> None:
     assert isinstance(step, Unsuspend)
     assert set(step.plan.slots.values()) == {0}
     arrives(world, "high", sharing("0.2", priority="high"))
-    (step,) = decided(world).values()
+    (step,) = decide(world).values()
     assert isinstance(step, Unsuspend)
     assert set(step.plan.slots.values()) == {1}
     arrives(world, "other", sharing("0.2", priority="high"))
-    (step,) = decided(world).values()
+    (step,) = decide(world).values()
     assert isinstance(step, Unsuspend)
     assert set(step.plan.slots.values()) == {0}, "the low job never had to leave it"
 

@@ -17,7 +17,7 @@ from tests.unit.sharing.stages import (
     STAGES,
     World,
     bind,
-    decided,
+    decide,
     end,
     gated,
     placed,
@@ -38,7 +38,7 @@ HERE = ("n", 0)
 
 def started_on(world: World) -> dict[str, int]:
     """Return the jobs that start now, each with its slot."""
-    steps = decided(world)
+    steps = decide(world)
     return {
         uid: step.plan.slots[WORKER] for uid, step in steps.items() if isinstance(step, Unsuspend)
     }
@@ -71,7 +71,7 @@ def test_a_pod_has_its_share_until_it_has_ended(
     stage: Callable[[], World], after: Callable[[World], None]
 ) -> None:
     world = stage()
-    decided(world)
+    decide(world)
     after(world)
     submit(world, "uid-2", priority="high")
     submit(world, "uid-3", priority="high")
@@ -91,7 +91,7 @@ def test_a_resume_by_hand_does_not_restore_a_share() -> None:
     world.show()
     claims = world.planner.cluster.ledger.claims_on(["n"])
     assert "uid-1" not in {claim.job for claim in claims}
-    step = decided(world)["uid-1"]
+    step = decide(world)["uid-1"]
     assert isinstance(step, Suspend)
     assert step.state.reason == names.REASON_SHARE_REFUSED
 
@@ -250,7 +250,7 @@ def test_a_reservation_lost_while_a_job_runs_is_recreated_and_the_job_continues(
     assert due(world) == []
     world.planner.cluster.observe_pod(reservation("n", 0), None)
     assert free(world) == 1
-    assert decided(world) == {}
+    assert decide(world) == {}
     assert due(world) == [Reserve(HERE, ())]
 
 
@@ -260,15 +260,15 @@ def test_a_lost_reservation_of_a_pod_without_a_plan_is_recreated(
     stage: Callable[[], World], after: Callable[[World], None]
 ) -> None:
     world = stage()
-    decided(world)
+    decide(world)
     assert due(world) == []
     world.planner.cluster.observe_pod(reservation("n", 0), None)
     after(world)
-    decided(world)
+    decide(world)
     assert free(world) == 1, "the pod still uses its GPU"
     assert due(world) == [Reserve(HERE, ())]
     end(world)
-    decided(world)
+    decide(world)
     assert free(world) == 2
 
 
@@ -276,7 +276,7 @@ def lose_reservation(world: World) -> None:
     """Let a user delete a reservation pod, and finish the steps that follow."""
     world.planner.cluster.observe_pod(reservation("n", 0), None)
     world.planner.cluster.observe_card(None, slot("n", 0))
-    assert decided(world) == {}
+    assert decide(world) == {}
     for step in due(world):
         world.planner.cards.finish(step, world.now)
 
@@ -291,16 +291,16 @@ def test_a_job_stops_if_its_card_cannot_be_reserved_again_within_60_seconds() ->
     world = placed()
     lose_reservation(world)
     pending = show_reservation(world, uid="second", node_name="", pinned_to="n", phase="Pending")
-    assert decided(world) == {}, "another pod has the GPU"
+    assert decide(world) == {}, "another pod has the GPU"
     assert world.planner.alarms.next() == world.now + 60
     world.now += 59
-    assert decided(world) == {}
+    assert decide(world) == {}
     world.now += 1
     step = world.step()
     assert isinstance(step, Suspend)
     assert (step.state.reason, list(step.state.excluded)) == (names.REASON_CARD_LOST, ["n"])
     remove(world)
-    decided(world)
+    decide(world)
     assert due(world) == [Unreserve(HERE, pending)], "no job needs the GPU any more"
 
 
@@ -309,13 +309,13 @@ def test_temporarily_lost_reservations_cost_a_job_nothing_however_often() -> Non
     for number in range(5):
         lose_reservation(world)
         world.now += 59
-        assert decided(world) == {}
+        assert decide(world) == {}
         reserve_anew(world, uid=f"uid-{number}")
-        assert decided(world) == {}
+        assert decide(world) == {}
         world.planner.cluster.observe_pod(reservation("n", 0, uid=f"uid-{number}"), None)
         reserve_anew(world, uid=f"uid-n-{number}")
         world.now += 3600
-        assert decided(world) == {}
+        assert decide(world) == {}
 
 
 def test_the_next_controller_restarts_the_count_of_an_unreserved_card() -> None:
@@ -323,11 +323,11 @@ def test_the_next_controller_restarts_the_count_of_an_unreserved_card() -> None:
     lose_reservation(world)
     world.now += 59
     restart(world)
-    assert decided(world) == {}
+    assert decide(world) == {}
     world.now += 59
-    assert decided(world) == {}
+    assert decide(world) == {}
     world.now += 1
-    assert isinstance(decided(world)["uid-1"], Suspend)
+    assert isinstance(decide(world)["uid-1"], Suspend)
 
 
 def test_a_late_deletion_of_a_reservation_pod_does_not_delete_the_next() -> None:
@@ -388,7 +388,7 @@ def test_a_slot_that_is_no_longer_reported_gets_no_job_and_stops_no_job() -> Non
     for number in range(2):
         world.planner.cluster.observe_card(slot("n", number), None)
     submit(world, "uid-2", min_share="0")
-    assert decided(world) == {}
+    assert decide(world) == {}
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0"))
     assert started_on(world) == {"uid-2": 0}
 
@@ -406,7 +406,7 @@ def test_a_node_that_returns_has_the_same_cards_in_use() -> None:
     world.planner.cluster.observe_node(node, None)
     submit(world, "uid-2", priority="high")
     submit(world, "uid-3", priority="high")
-    assert decided(world) == {}
+    assert decide(world) == {}
     assert due(world) == []
     world.planner.cluster.observe_node(None, node)
     assert started_on(world) == {"uid-2": 1}
@@ -423,7 +423,7 @@ def test_nothing_is_reserved_on_a_removed_node() -> None:
     assert due(world) == []
     assert not world.planner.cards.pending
     world.planner.cluster.observe_node(None, node)
-    decided(world)
+    decide(world)
     assert due(world) == [step]
 
 
@@ -435,7 +435,7 @@ def test_a_replacement_gets_the_slot_of_the_lost_pod() -> None:
     remove(world, 1)
     assert due(world) == [], "the plan keeps the card"
     submit(world, "uid-2", priority="high")
-    assert decided(world) == {}
+    assert decide(world) == {}
     assert not world.create(1)
     requests = world.pods["pod-1"]["spec"]["containers"][0]["resources"]["requests"]
     (tracked,) = [
@@ -443,6 +443,6 @@ def test_a_replacement_gets_the_slot_of_the_lost_pod() -> None:
     ]
     assert tracked.plan is not None
     assert requests == {f"kfext.dev/gpu-{tracked.plan.slots[replace(WORKER, index=1)]}": "50"}
-    step = decided(world)["uid-1"]
+    step = decide(world)["uid-1"]
     assert isinstance(step, Pin)
     assert [(pod.uid, node) for pod, node in step.pins] == [("pod-1", "n")]

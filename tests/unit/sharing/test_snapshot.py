@@ -14,7 +14,7 @@ from kfext.model.snapshot import Snapshot
 from kfext.state.planner.planner import outlooks
 from kfext.state.planner.recording import planner_of, snapshot_of
 from tests.gpu_builders import reservation, sharing
-from tests.unit.sharing.stages import STAGES, World, decided, placed, restart, submit
+from tests.unit.sharing.stages import STAGES, World, decide, placed, restart, submit
 
 
 def snapshot(world: World) -> Snapshot:
@@ -40,7 +40,7 @@ def test_a_planner_from_a_snapshot_decides_the_same(stage: Callable[[], World]) 
 def test_a_planner_from_a_snapshot_knows_how_long_a_card_was_unreserved() -> None:
     world = placed()
     world.planner.cluster.observe_pod(reservation("n", 0), None)
-    assert decided(world) == {}
+    assert decide(world) == {}
     world.now += 50
     copied = planner_of(snapshot(world), world.moment)
     world.now += 10
@@ -51,10 +51,10 @@ def test_a_planner_from_a_snapshot_knows_how_long_a_card_was_unreserved() -> Non
 @pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
 def test_a_new_controller_learns_all_claims_from_the_objects(stage: Callable[[], World]) -> None:
     world = stage()
-    decided(world)
+    decide(world)
     before = world.planner
     restart(world)
-    decided(world)
+    decide(world)
     after = world.planner
     assert after.cluster.ledger.claims() == before.cluster.ledger.claims()
     assert (
@@ -71,7 +71,7 @@ def test_a_new_controller_decides_the_same(stage: Callable[[], World]) -> None:
     assert outlooks(successor.planner, world.moment) == outlooks(world.planner, world.moment)
 
 
-def submitted(share: str, *, replicas: int = 1, **settings: str) -> Any:
+def user_job(share: str, *, replicas: int = 1, **settings: str) -> Any:
     """Return a job as its user writes it."""
     raw = sharing(share, replicas=replicas, **settings).raw
     raw["metadata"] = {
@@ -83,11 +83,11 @@ def submitted(share: str, *, replicas: int = 1, **settings: str) -> Any:
 
 
 SUBMITTED: dict[str, tuple[Any, str]] = {
-    "a share beside the running job": (submitted("0.5", min_share="0"), STARTS),
-    "a share of the other card": (submitted("0.6", min_share="0"), STARTS),
-    "high priority, on the other card": (submitted("0.5", priority="high"), STARTS),
-    "two cards, one with a high job": (submitted("0.5", replicas=2, priority="high"), WAITS),
-    "the last whole card": (submitted("1"), STARTS),
+    "a share beside the running job": (user_job("0.5", min_share="0"), STARTS),
+    "a share of the other card": (user_job("0.6", min_share="0"), STARTS),
+    "high priority, on the other card": (user_job("0.5", priority="high"), STARTS),
+    "two cards, one with a high job": (user_job("0.5", replicas=2, priority="high"), WAITS),
+    "the last whole card": (user_job("1"), STARTS),
 }
 
 
@@ -103,4 +103,4 @@ def test_plan_answers_for_shares_of_gpus(raw: Any, want: str) -> None:
 
 def test_plan_refuses_what_admission_refuses() -> None:
     with pytest.raises(UserError, match=names.GPU_SHARE):
-        Forecast(snapshot(placed()), now=1000.0).submit(submitted("0.5", replicas=2), home="team")
+        Forecast(snapshot(placed()), now=1000.0).submit(user_job("0.5", replicas=2), home="team")

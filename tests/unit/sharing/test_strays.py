@@ -6,7 +6,7 @@ from copy import deepcopy
 from kfext import names
 from kfext.core.lifecycle.steps import Pin
 from tests.builders import moment
-from tests.unit.sharing.stages import World, decided, placed, renew, terminate
+from tests.unit.sharing.stages import World, decide, placed, renew, terminate
 
 
 def show_second_pod(world: World) -> None:
@@ -22,7 +22,7 @@ def show_second_pod(world: World) -> None:
     world.see("pod-9")
 
 
-def claimed(world: World) -> dict[str, int]:
+def claimed_amounts(world: World) -> dict[str, int]:
     """Return the sum of all claims on the node, by resource."""
     claims = world.planner.cluster.ledger.claims_on(["n"])
     return dict(sum((Counter(claim.requests) for claim in claims), Counter()))
@@ -30,15 +30,15 @@ def claimed(world: World) -> dict[str, int]:
 
 def high_priority_claims(world: World) -> int:
     """Return the number of high-priority claims on the first card."""
-    return claimed(world)["card 0 high"]
+    return claimed_amounts(world)["card 0 high"]
 
 
 def test_a_second_pod_of_a_replica_gets_nothing() -> None:
     world = placed()
-    before = claimed(world)
+    before = claimed_amounts(world)
     show_second_pod(world)
-    assert not decided(world)
-    assert claimed(world) == before
+    assert not decide(world)
+    assert claimed_amounts(world) == before
     assert world.pods["pod-9"]["spec"]["schedulingGates"]
 
 
@@ -48,5 +48,5 @@ def test_a_second_pod_beside_a_terminating_pod_gets_its_own_share() -> None:
     show_second_pod(world)
     assert isinstance(world.step(), Pin)
     renew(world, 9)
-    decided(world)
+    decide(world)
     assert high_priority_claims(world) == 2

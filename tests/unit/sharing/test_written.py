@@ -52,7 +52,7 @@ def parsed(raw: Raw) -> TrainingJob:
     return as_sharing(job, None)
 
 
-def started(raw: Raw, plan: Plan) -> Raw:
+def template_after_start(raw: Raw, plan: Plan) -> Raw:
     """Return the annotations of the template once the job has started under a plan."""
     after = jsonpatch.apply_patch(deepcopy(raw), unsuspend_patch(raw, parsed(raw), plan))
     metadata = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]
@@ -71,7 +71,7 @@ def test_each_replica_reads_the_share_and_slot_that_the_plan_wrote(
 ) -> None:
     raw = held_job(SHARE, SHARE).raw
     raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 31
-    written = started(raw, planned(slots, units))[names.GPU_SLOTS]
+    written = template_after_start(raw, planned(slots, units))[names.GPU_SLOTS]
     for index in range(40):
         want = (units, slots[index]) if index in slots else None
         assert part_of(written, index) == want
@@ -97,13 +97,13 @@ EDITS: dict[str, tuple[Raw, Raw, Raw]] = {
 def test_a_start_writes_the_present_settings_into_the_templates(
     annotations: Raw, template: Raw, want: Raw
 ) -> None:
-    result = started(held_job(annotations, template).raw, planned({0: 0, 1: 1}))
+    result = template_after_start(held_job(annotations, template).raw, planned({0: 0, 1: 1}))
     assert result == {**want, **SLOTS}
 
 
 def test_a_start_without_shares_removes_earlier_slots() -> None:
     raw = held_job({}, {**SHARE, **SLOTS}).raw
-    assert started(raw, Plan("uid-1", 1, planned({0: 0}).assignment)) == {}
+    assert template_after_start(raw, Plan("uid-1", 1, planned({0: 0}).assignment)) == {}
 
 
 def test_a_type_without_a_share_gets_no_slots() -> None:

@@ -37,8 +37,8 @@ def submit(planner: Planner, name: str, *, created: float, **fields: Any) -> Non
     planner.cluster.observe_job(admitted(name, uid=name, created=created, **fields).raw)
 
 
-def decided(planner: Planner, now: Moment = NOW) -> list[tuple[str, Step]]:
-    """Return the steps of ticks at one moment until no decision is open."""
+def decide_all(planner: Planner, now: Moment = NOW) -> list[tuple[str, Step]]:
+    """Tick at one moment until no job is left to decide on; return the steps, each with its job."""
     steps = []
     for _ in range(1000):
         tick = planner.tick(now)
@@ -58,7 +58,7 @@ def test_ticks_of_any_length_make_the_same_decisions_in_the_same_order(
         planner = planner_of(most, a="8", b="4")
         for number, (fields, created) in enumerate(submitted):
             submit(planner, f"job-{number}", created=created, **fields)
-        results.append(decided(planner))
+        results.append(decide_all(planner))
     assert results[0] == results[1] == results[2]
 
 
@@ -83,7 +83,7 @@ def test_ticks_of_any_length_make_the_same_decisions_after_any_history(data: st.
         planner._most = most
         for name in ("x", "y"):  # capacity is freed: the waiting jobs are decided on again
             planner.cluster.observe_node(None, node(name, cpu="3"))
-        results.append(decided(planner, history.moment))
+        results.append(decide_all(planner, history.moment))
     assert results[0] == results[1] == results[2]
 
 
@@ -95,7 +95,7 @@ def test_a_new_job_ahead_of_the_undecided_jobs_is_decided_on_first(most: int) ->
     first = [tracked.job.name for tracked, _ in planner.tick(NOW).steps]
     submit(planner, "older", created=1, **SMALL)
     submit(planner, "urgent", created=999, **{**SMALL, "priority": "high"})
-    later = decided(planner)
+    later = decide_all(planner)
     assert first == ["job-500", "job-501"][:most]
     assert [name for name, step in later if isinstance(step, Unsuspend)] == ["urgent", "older"][
         : 3 - most
@@ -141,7 +141,7 @@ def claim_reads(pods: int, monkeypatch: pytest.MonkeyPatch) -> int:
 
             counting.setattr(Claims, method, count)
         counting.setattr(Claims, "all", lambda self: pytest.fail("copied all claims"))
-        decided(planner)
+        decide_all(planner)
     return len(results)
 
 
@@ -180,7 +180,7 @@ def test_the_message_of_a_waiting_job_names_the_present_free_capacity() -> None:
     submit(planner, "large", created=1, **{**SMALL, "cpu": "5"})
 
     def message() -> str:
-        decided(planner)
+        decide_all(planner)
         verdict = planner.cluster.jobs["large"].verdict
         return verdict.message if verdict else ""
 

@@ -27,7 +27,7 @@ Act = Callable[[History], None]
 Answer = tuple[str, str, dict[str, str]]
 
 
-def planned(history: History, fields: dict[str, Any]) -> Answer:
+def plan_answer(history: History, fields: dict[str, Any]) -> Answer:
     """Return the answer of `plan -f`: the outcome, the reason, and the node of each replica."""
     raw = admitted("asked", uid="", created=0, **fields).raw
     raw["metadata"] = {key: raw["metadata"][key] for key in ("name", "annotations", "namespace")}
@@ -38,7 +38,7 @@ def planned(history: History, fields: dict[str, Any]) -> Answer:
     return result.outcome, result.reason, result.nodes
 
 
-def decided(history: History, fields: dict[str, Any]) -> Answer:
+def controller_answer(history: History, fields: dict[str, Any]) -> Answer:
     """Return the controller's decision on the same job, in the same form."""
     history.put_job(admitted("asked", uid="planned-1", created=int(history.now), **fields).raw)
     step = outlooks(history.planner, history.moment)["planned-1"].step
@@ -62,9 +62,9 @@ def test_plan_predicts_the_decision_of_the_controller(
         act(history)
     history.opt_in()
     history.end_round()
-    answer = planned(history, fields)
+    answer = plan_answer(history, fields)
     event(" ".join(answer[:2]))
-    assert answer == decided(history, fields)
+    assert answer == controller_answer(history, fields)
 
 
 class Script:
@@ -115,7 +115,7 @@ def test_plan_and_controller_agree_where_they_differed_in_the_past(
     history = History(script)  # type: ignore[arg-type]
     for act in acts:
         act(history)
-    assert planned(history, fields) == decided(history, fields)
+    assert plan_answer(history, fields) == controller_answer(history, fields)
 
 
 @pytest.mark.histories

@@ -192,7 +192,7 @@ def test_a_job_is_not_judged_before_its_log_was_read_twice() -> None:
 # --- changes that do not count --------------------------------------------------------------------
 
 
-def resized(hours: Hours) -> None:
+def change_size(hours: Hours) -> None:
     """The number of workers has just changed."""
     scale = ScaleState(changed_at=hours.at)
     hours.tracked.state = replace(hours.tracked.state, scale=scale)
@@ -202,12 +202,12 @@ def last_pod(hours: Hours) -> Pod:
     return max(hours.cluster.pods(hours.tracked.job.uid), key=lambda pod: pod.name)
 
 
-def pod_lost(hours: Hours) -> None:
+def lose_pod(hours: Hours) -> None:
     pod = last_pod(hours)
     hours.cluster.observe_pod(pod, replace(pod, phase="Pending"))
 
 
-def pod_replaced(hours: Hours) -> None:
+def replace_pod(hours: Hours) -> None:
     """The job was suspended or moved, and continues in new pods."""
     pod = last_pod(hours)
     hours.cluster.observe_pod(pod, None)
@@ -216,14 +216,14 @@ def pod_replaced(hours: Hours) -> None:
 
 def test_steps_of_older_pods_beside_a_new_pod_do_not_count_as_its_first_step() -> None:
     bed = Hours(pods=2).run(40, "silent").run(60, "steps")
-    resized(bed)
-    pod_replaced(bed)
+    change_size(bed)
+    replace_pod(bed)
     assert bed.run(0.6, "steps").run(40, "silent").run(9, "steps").alarms == 0
 
 
 def test_a_change_of_the_size_does_not_count_as_a_sign_of_life() -> None:
     bed = Hours(pods=2).run(60, "silent")
-    resized(bed)
+    change_size(bed)
     assert bed.run(150, "silent").alarms == 0
 
 
@@ -235,14 +235,14 @@ def test_a_new_controller_does_not_know_when_the_first_step_came() -> None:
     hours = Hours(pods=2)
     hours.at += 4 * HOUR
     hours.run(1, "bar").run(150, "steps")
-    pod_replaced(hours)
+    replace_pod(hours)
     assert hours.run(40, "silent").alarms == 0
 
 
 EVENTS: dict[str, Callable[[Hours], None]] = {
-    "a change of the size": resized,
-    "a pod that does not run": pod_lost,
-    "a new start": pod_replaced,
+    "a change of the size": change_size,
+    "a pod that does not run": lose_pod,
+    "a new start": replace_pod,
 }
 
 
@@ -253,7 +253,7 @@ def test_the_silence_starts_again_after_an_event(event: Callable[[Hours], None])
     assert bed.run(12, "silent").alarms == 0
 
 
-@pytest.mark.parametrize("event", [pod_lost, pod_replaced])
+@pytest.mark.parametrize("event", [lose_pod, replace_pod])
 def test_a_report_ends_when_a_pod_is_lost_or_replaced(event: Callable[[Hours], None]) -> None:
     bed = Hours(pods=2).run(180, "steps").run(40, "silent")
     assert (bed.reason, bed.hangs) == (names.REASON_STALLED, True)
@@ -263,16 +263,16 @@ def test_a_report_ends_when_a_pod_is_lost_or_replaced(event: Callable[[Hours], N
     assert (bed.reason, bed.hangs) == ("", False)
 
 
-def suspended(hours: Hours) -> None:
+def suspend(hours: Hours) -> None:
     hours.tracked.job = replace(hours.tracked.job, suspend=True)
 
 
-def failed(hours: Hours) -> None:
+def end_as_failed(hours: Hours) -> None:
     """The job ends, and its pods are gone before its last lines are read."""
     hours.cluster.observe_job(hours.builder.condition("Failed", since=hours.at).version(1000).raw)
 
 
-@pytest.mark.parametrize("change", [suspended, failed])
+@pytest.mark.parametrize("change", [suspend, end_as_failed])
 def test_a_job_that_does_not_run_does_not_count_as_stalled(change: Callable[[Hours], None]) -> None:
     bed = Hours().run(180, "steps").run(20, "silent")
     assert bed.progress.stalled == 1

@@ -376,7 +376,7 @@ def test_workers_beyond_the_requested_size_are_free_unless_another_namespace_wai
     assert teams.used("a") == pytest.approx(want, rel=1e-6)
 
 
-def restarted(teams: Teams, record: UsageRecord, *, after: float = 0.0) -> Teams:
+def restart(teams: Teams, record: UsageRecord, *, after: float = 0.0) -> Teams:
     """Return a new controller on the same objects, started `after` seconds later."""
     new = Teams()
     new.wall, new.monotonic = teams.wall + after, 7.0
@@ -394,7 +394,7 @@ def test_a_restart_between_two_records_loses_nothing_and_charges_nothing_twice()
     teams.sample_often(300)
     stored = decode_usage(teams.usage.record.encode())
     teams.sample_often(200)
-    new = restarted(teams, stored, after=60)
+    new = restart(teams, stored, after=60)
     assert new.used("a") == held_for(560)
     new.sample_often(100)
     assert new.used("a") == held_for(660)
@@ -429,7 +429,7 @@ def test_without_a_record_running_jobs_are_charged_since_their_start(written: st
     teams = Teams()
     teams.runs("job", "a", since=teams.wall - 600)
     teams.runs("new", "b", cpu="1")
-    new = restarted(teams, decode_usage(written))
+    new = restart(teams, decode_usage(written))
     assert new.used("a") == held_for(600)
     assert new.used("b") == 0.0
 
@@ -440,7 +440,7 @@ def test_a_record_of_a_clock_that_was_ahead_counts_as_present() -> None:
     teams.sample(5)
     teams.sample_often(300)
     stored = decode_usage(replace(teams.usage.record, at=teams.wall + DAY).encode())
-    new = restarted(teams, stored)
+    new = restart(teams, stored)
     assert new.used("a") == pytest.approx(teams.used("a"))
 
 
@@ -491,7 +491,7 @@ def test_a_namespace_without_a_record_counts_as_unused() -> None:
     teams.waits("job", "a")
     teams.waits("new", "b", created=teams.wall + 5)
     known = decode_usage('{"at": 1000000, "half_life": 3600, "namespaces": {"a": {"used": 60}}}')
-    assert restarted(teams, known).first() == "new"
+    assert restart(teams, known).first() == "new"
 
 
 def test_more_nodes_make_the_same_job_a_smaller_fraction_of_the_cluster() -> None:
