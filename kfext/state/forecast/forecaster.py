@@ -38,9 +38,9 @@ _ERROR = "an error of kfext; see the controller's log"
 class Score:
     """The quality of a forecast after the start of its job; times are in seconds.
 
-    `lead`: the class of the expected wait. `was`: where the start was in the expected range.
-    `error`: the absolute difference between the expected start and the start. `wait`: the time from
-    the forecast to the start. `width`: the width of the expected range.
+    `lead`: the class of the expected wait. `was`: whether the start was before, in or after the
+    expected range. `error`: the absolute difference between the expected start and the start.
+    `wait`: the time from the forecast to the start. `width`: the width of the expected range.
     """
 
     lead: str

@@ -90,7 +90,7 @@ class Tick:
 class Planner:
     """Decides the next step of each job. `wake` is called when there is something to decide.
 
-    `durations`: the estimates of durations; by default from progress and ended jobs.
+    `durations`: by default, estimates from progress and ended jobs. `most`: decisions per tick.
     """
 
     def __init__(

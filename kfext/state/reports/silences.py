@@ -25,7 +25,7 @@ from kfext.state.reports.uses import Measured, Uses
 _MOST_SERIES = 256
 """The most series of a namespace with a history; the series with the last ended starts remain."""
 _LATE_SECONDS = 300.0
-"""A start is late if the log is first read this long after the creation of the newest pod."""
+"""A start is late if its log is first read later than this: a slow pull, or a new controller."""
 
 
 class Silences:

@@ -29,7 +29,7 @@ _IN_LINE = KEEPS | {""}
 _FIRST = -math.inf
 """The projected usage of a job that comes before every namespace."""
 _ORDER_SECONDS = 1.0
-"""Jobs are reordered after this time, and at once if the claims of a job have changed."""
+"""Jobs are reordered after this time, and at once if a job or its claims have changed."""
 _LEAST_USED = 1e-3
 """In cluster-seconds. Less usage of a namespace without running and waiting jobs is forgotten."""
 

@@ -99,7 +99,7 @@ def test_other_jobs_start_before_capacity_is_reserved() -> None:
     assert starts(world) == {"young"}
 
 
-def test_a_job_that_had_to_leave_a_card_uses_another_card_of_its_node() -> None:
+def test_an_evicted_job_uses_the_other_card_of_its_node() -> None:
     world = placed()
     arrives(world, "low", sharing("0.2", min_share="0"))
     (step,) = decide(world).values()
@@ -112,7 +112,7 @@ def test_a_job_that_had_to_leave_a_card_uses_another_card_of_its_node() -> None:
     assert set(step.plan.slots.values()) == {1}
 
 
-def test_a_job_is_not_placed_beside_a_job_that_had_to_leave_it() -> None:
+def test_a_job_is_not_placed_beside_a_job_that_was_evicted_because_of_it() -> None:
     state = JobState(apart=("high",)).encode(job_uid="uid-1")
     low = sharing("0.2", min_share="0").annotated(names.STATE, state)
     world = World(admitted(low))
@@ -126,7 +126,7 @@ def test_a_job_is_not_placed_beside_a_job_that_had_to_leave_it() -> None:
     arrives(world, "other", sharing("0.2", priority="high"))
     (step,) = decide(world).values()
     assert isinstance(step, Unsuspend)
-    assert set(step.plan.slots.values()) == {0}, "the low job never had to leave it"
+    assert set(step.plan.slots.values()) == {0}, "the low job was not evicted because of it"
 
 
 def test_nothing_is_stored_about_deleted_jobs() -> None:
@@ -145,7 +145,7 @@ def test_a_card_that_a_low_job_opens_is_not_reserved_twice() -> None:
     arrives(world, "head", head)
     wait_for_reservation(world, "head")
     arrives(world, "low", sharing("0.5", min_share="0"))
-    assert starts(world) == {"low"}, "on the card that keeps its other half for the head"
+    assert starts(world) == {"low"}, "on the card with a half that is reserved for the head"
     arrives(world, "whole", job().worker(1, gpus=1))
     assert starts(world) == {"whole"}
 

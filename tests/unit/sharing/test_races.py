@@ -62,11 +62,11 @@ def test_jobs_decided_on_together_do_not_get_the_same_card() -> None:
     assert started_on(world) == {"uid-2": 1}
 
 
-HELD = {name: STAGES[name] for name in HOLDING}
+HOLDING_STAGES = {name: STAGES[name] for name in HOLDING}
 
 
 @pytest.mark.parametrize("after", [lambda world: None, restart], ids=["no restart", "a restart"])
-@pytest.mark.parametrize("stage", HELD.values(), ids=HELD)
+@pytest.mark.parametrize("stage", HOLDING_STAGES.values(), ids=HOLDING_STAGES)
 def test_a_pod_has_its_share_until_it_has_ended(
     stage: Callable[[], World], after: Callable[[World], None]
 ) -> None:
@@ -107,7 +107,7 @@ def test_an_ended_pod_that_still_exists_has_no_share() -> None:
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["stopped", "deleted"])
-def test_the_memory_of_a_pod_is_not_promised_twice(*, gone: bool) -> None:
+def test_the_memory_of_a_pod_is_not_planned_twice(*, gone: bool) -> None:
     most = f"{MEMORY * 3 // 4}Mi"
     world = started(memory=most, min_share="0")
     world.create()
@@ -255,7 +255,7 @@ def test_a_reservation_lost_while_a_job_runs_is_recreated_and_the_job_continues(
 
 
 @pytest.mark.parametrize("after", [lambda world: None, restart], ids=["no restart", "a restart"])
-@pytest.mark.parametrize("stage", HELD.values(), ids=HELD)
+@pytest.mark.parametrize("stage", HOLDING_STAGES.values(), ids=HOLDING_STAGES)
 def test_a_lost_reservation_of_a_pod_without_a_plan_is_recreated(
     stage: Callable[[], World], after: Callable[[World], None]
 ) -> None:

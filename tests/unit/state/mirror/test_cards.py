@@ -78,11 +78,11 @@ VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
         replace(LOST, troubles={HERE: "it is unhealthy"}),
     ),
     "its sharers have another card": ([reserved(), reported(moved=True)], LOST),
-    "the job must leave": (
+    "the job is evicted": (
         [reserved(), reported(sharers=(LEAVER,))],
         CardView(evicted=(HERE,), parts=((replace(GPU, sharers=(LEAVER,)), LEAVER),)),
     ),
-    "another job must leave": (
+    "a different job is evicted": (
         [reserved(), reported(sharers=(CardSharer("other", evict=True),))],
         CardView(),
     ),
@@ -122,7 +122,7 @@ def test_whether_a_gpu_is_reserved_for_a_slot(
     assert bed.cards.unreserved(None) == ()
 
 
-def test_a_job_is_kept_from_the_jobs_that_it_had_to_leave() -> None:
+def test_an_evicted_job_avoids_the_slots_of_the_jobs_that_it_left() -> None:
     bed = Bed()
     bed.ledger.claim("high", Claim("n", taken_by(GpuShare(50, high=True).need, 0), job="uid-high"))
     bed.ledger.claim("low", Claim("n", taken_by(GpuShare(20).need, 0), job="uid-1"))
@@ -133,7 +133,7 @@ def test_a_job_is_kept_from_the_jobs_that_it_had_to_leave() -> None:
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
 
 
-def test_a_job_is_kept_from_the_jobs_that_had_to_leave_it_wherever_they_are_now() -> None:
+def test_a_job_avoids_the_slots_of_the_jobs_that_were_evicted_because_of_it() -> None:
     bed = Bed()
     bed.cards.apart.record("uid-a", ("uid-1",))
     bed.cards.apart.record("uid-b", ("uid-1",))
