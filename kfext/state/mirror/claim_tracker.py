@@ -115,8 +115,8 @@ class ClaimTracker:
             self.cards.observe_pod(uid, pod)
         if pod is not None and pod.share:
             tracked = self.owner(pod)
-            planned = self.holds.plan(pod.owner_uid) if tracked else {}
-            self._claim_shares([pod], owner=tracked, planned=planned)
+            claimed = self.holds.plan(pod.owner_uid) if tracked else {}
+            self._claim_shares([pod], owner=tracked, claimed=claimed)
 
     def expire_pins(self, now: float) -> None:
         """Drop the claims of pods that another client pinned and that were not bound in time.
@@ -190,7 +190,7 @@ class ClaimTracker:
         self._expect(tracked, missing and min(missing, self._planned_pods(tracked)))
         if tracked.shares_gpus or tracked.job.uid in self.cards.jobs:
             self.cards.follow(tracked.job.uid, self._slots(tracked), others=tracked.state.apart)
-        self._claim_shares(pods, owner=tracked, planned=self.holds.plan(tracked.job.uid))
+        self._claim_shares(pods, owner=tracked, claimed=self.holds.plan(tracked.job.uid))
         self.autoscaled |= tracked.state.ask is not None
         if self.autoscaled:
             self._ask_for_nodes(tracked, pods)
@@ -232,7 +232,7 @@ class ClaimTracker:
         if tracked.job.uid in self.cards.jobs:
             self.cards.forget(tracked.job.uid)
         pods = tuple(pods)
-        self._claim_shares(pods, owner=tracked, planned={})
+        self._claim_shares(pods, owner=tracked, claimed={})
         self.holds.hold_plan(tracked.job.uid, {})
         self._update_pins(pods)
 
@@ -268,25 +268,25 @@ class ClaimTracker:
         self._update_claims({pod.uid: pod for pod in pods if pod.pinned_to and not pod.node_name})
 
     def _claim_shares(
-        self, pods: Iterable[Pod], *, owner: TrackedJob | None, planned: Mapping[Hashable, Claim]
+        self, pods: Iterable[Pod], *, owner: TrackedJob | None, claimed: Mapping[Hashable, Claim]
     ) -> None:
         """Claim the GPU shares of pods that the claims of their job's plan do not cover.
 
         A pin that was sent before the plan changed may have bound a pod to a node outside the plan.
-        Of several duplicates, the plan covers the first. `planned`: the claims of the plan.
+        Of several duplicates, the plan covers the first. `claimed`: the claims of the plan.
         """
         first: Mapping[ReplicaKey, str] | None = None
         for pod in pods:
             if pod.share is not None:
-                claim = planned.get(card_key(pod.owner_uid, pod.replica)) if pod.replica else None
-                covered = claim is not None and pod.home in {"", claim.node}
-                if covered and pod.replica and self._members.has_duplicate(pod):
+                claim = claimed.get(card_key(pod.owner_uid, pod.replica)) if pod.replica else None
+                planned = claim is not None and pod.home in {"", claim.node}
+                if planned and pod.replica and self._members.has_duplicate(pod):
                     if first is None:
                         mates = self._members.pods_of(pod.owner_uid, namespace=pod.namespace)
                         first = first_with_parts(mates)
-                    covered = first.get(pod.replica, pod.uid) == pod.uid
+                    planned = first.get(pod.replica, pod.uid) == pod.uid
                 tolerations = _tolerations(owner.job, pod.replica) if owner and pod.replica else ()
-                self.cards.claim_share(pod, planned=covered, tolerations=tolerations)
+                self.cards.claim_share(pod, planned=planned, tolerations=tolerations)
 
     def _slots(self, tracked: TrackedJob) -> Mapping[Place, Tolerations]:
         """Return the slots that need GPUs for a job, each with the tolerations of a pod in it."""

@@ -47,7 +47,7 @@ def test_a_sharing_job_requests_cards_instead_of_gpus() -> None:
     (group,) = seen.groups
     assert names.NATIVE_GPU not in group.requests
     assert [n for name, n in group.requests.items() if counted(name)] == [1]
-    assert as_sharing(seen, None) == seen, "a second conversion changes nothing"
+    assert as_sharing(seen, None) == seen, "once is enough"
     assert as_written(seen).groups[0].requests[names.NATIVE_GPU] == 1
 
 

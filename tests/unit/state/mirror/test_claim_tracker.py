@@ -377,7 +377,7 @@ IGNORED_PLANS: dict[str, Callable[[], JobBuilder]] = {
 
 
 @pytest.mark.parametrize("forged", IGNORED_PLANS.values(), ids=IGNORED_PLANS)
-def test_an_ignored_plan_keeps_no_job_waiting(
+def test_a_plan_that_does_not_count_keeps_no_job_waiting(
     planner: Planner, forged: Callable[[], JobBuilder]
 ) -> None:
     submit(planner, forged(), queued())
@@ -416,7 +416,7 @@ def test_a_queued_job_is_released_a_notice_after_its_namespace_was_opted_out(
     assert result == {0: [], NOTICE_SECONDS - 1: [], NOTICE_SECONDS: [Release]}
 
 
-def test_pods_planned_on_a_node_are_awaited_while_the_node_exists(planner: Planner) -> None:
+def test_pods_planned_on_a_node_are_awaited_while_it_exists(planner: Planner) -> None:
     submit(planner, under_plan("c"))
     expected = []
     for old, new in ((None, node("c")), (node("c"), None), (None, node("c"))):

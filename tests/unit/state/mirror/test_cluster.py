@@ -87,7 +87,7 @@ def test_a_job_created_again_under_its_name_is_another_job(cluster: Cluster) -> 
     assert free(cluster, "a") == 3, "the pod of the first job still runs"
 
 
-def test_a_pod_of_another_namespace_belongs_to_no_job(cluster: Cluster) -> None:
+def test_a_pod_in_another_namespace_belongs_to_no_job_of_this_one(cluster: Cluster) -> None:
     cluster.observe_job(job().worker(2, cpu="1").held().raw)
     marked_jobs(cluster)
     theirs = replace(worker(0, bound="a", deleting=True), namespace="theirs")

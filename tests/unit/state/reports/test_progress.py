@@ -682,7 +682,7 @@ POSTS: dict[str, tuple[dict[str, str], str, bool]] = {
 
 
 @pytest.mark.parametrize(("settings", "pod", "counts"), POSTS.values(), ids=POSTS)
-def test_the_posts_that_count(settings: dict[str, str], pod: str, counts: bool) -> None:
+def test_which_posts_count(settings: dict[str, str], pod: str, counts: bool) -> None:
     bed = Bed()
     tracked = bed.runs(training(**settings), pods=2)
     result = bed.progress.post(tracked.job.uid, posted(pod), bed.now)

@@ -657,10 +657,10 @@ async def behind(*, after: int) -> Bench:
 
 async def test_a_job_shows_that_another_namespace_used_less_and_not_which() -> None:
     bench = await behind(after=3)
-    _, message = told(bench, "mine")
+    _, sentence = told(bench, "mine")
     want = "1 job is ahead in the queue; it is behind a namespace that used less (0 % against 29 %"
-    assert want in message
-    assert "secret" not in message
+    assert want in sentence
+    assert "secret" not in sentence
     assert "used less" not in told(bench, "other")[1]
 
 
