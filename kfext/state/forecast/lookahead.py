@@ -1,8 +1,8 @@
 """A planner that runs ahead on a recording of the cluster, until the waiting jobs have started.
 
-It decides as the planner of the cluster would. Running jobs end when they are expected to, and jobs
-that it starts last for their expected durations; a job of unknown duration is silent. No step is
-carried out: a start remains unanswered, so its plan holds its places until the job ends.
+It decides as the planner of the cluster would. Running jobs end at their expected ends, and started
+jobs after their expected durations; a job of unknown duration is called silent. No step is carried
+out: a start remains unanswered, so its plan holds its places until the job ends.
 """
 
 import heapq
@@ -128,10 +128,10 @@ class Lookahead:
             while remainder:
                 tick = planner.tick(self._moment)
                 for tracked, step in tick.steps:
-                    self._answer(tracked, step)
+                    self._apply(tracked, step)
                 remainder = tick.remainder
                 yield
-            self._now = self._next()
+            self._now = self._next_time()
             while self._events and self._events[0][0] <= self._now:
                 self._last_event_at, _, event = heapq.heappop(self._events)
                 event()
@@ -150,7 +150,7 @@ class Lookahead:
         horizon = self._outset.now + HORIZON
         return horizon if self._events else min(horizon, self._last_event_at + _QUIET_SECONDS)
 
-    def _next(self) -> float:
+    def _next_time(self) -> float:
         """Return the time of the next event or alarm."""
         soonest = self._now + max(_PAUSE, _FRACTION * (self._now - self._outset.now))
         alarm = max(self.planner.next_alarm(), soonest)
@@ -159,7 +159,7 @@ class Lookahead:
     def _at(self, time: float, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time, next(self._numbers), event))
 
-    def _answer(self, tracked: TrackedJob, step: Step) -> None:
+    def _apply(self, tracked: TrackedJob, step: Step) -> None:
         """Apply a step: a start begins a run, and a saved state may remove a job from the queue."""
         uid = tracked.job.uid
         if isinstance(step, Unsuspend):

@@ -11,7 +11,7 @@ from kfext.model.pod import Pod, ReplicaKey
 _Owner = tuple[str, str]
 """A namespace, and the uid of a job in it."""
 _Replica = tuple[_Owner, ReplicaKey | None]
-"""A replica of a job; a pod that names no replica has None."""
+"""A replica of a job; None stands for pods that name no replica."""
 
 
 class Members:

@@ -23,7 +23,7 @@ class _Gang:
     """A gang with missing pods. Times are in monotonic seconds.
 
     `attempt`: identifies the plan of the pods; under a new plan every replica counts again.
-    `missing`: the pods that the operator is creating; 0 for a running gang that has lost pods.
+    `missing`: the number of pods being created; 0 for a running gang that has lost pods.
     `created`: the replicas with a pod that was created.
     `since`: when a pod that the gang waits for was last created; infinity before the next `settle`.
     `overdue`: whether the pods were not created in time; then no other job waits for them.
@@ -53,7 +53,7 @@ class _Gang:
 class PodCreationBacklog:
     """Counts the pods that the operator still has to create.
 
-    `pods`: the number of pods that other jobs wait for. `crowded`: whether too many to plan more.
+    `pods`: the number of pods that other jobs wait for. `crowded`: whether they stop the planning.
     Pods that were late before must not block the queue again and again: see `_Gang.doubted`.
     """
 

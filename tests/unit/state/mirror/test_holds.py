@@ -73,12 +73,12 @@ def test_a_release_without_a_hold_frees_nothing() -> None:
 
 def test_a_moving_job_holds_its_target_and_its_former_nodes() -> None:
     bed = Bed()
-    here, there = Places(bed.places, NO_SLOTS), Places({bed.members[0].key: "a"}, NO_SLOTS)
-    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, here, there)
+    former, target = Places(bed.places, NO_SLOTS), Places({bed.members[0].key: "a"}, NO_SLOTS)
+    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, former, target)
     assert bed.free_cpu == 2000, "a place in both placements is held once"
-    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, there)
+    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, target)
     assert (bed.free_cpu, bed.freed) == (3000, 1)
-    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, there)
+    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, target)
     assert bed.freed == 1, "the same hold frees nothing"
 
 
