@@ -100,8 +100,7 @@ class Lookahead:
         arrivals: Sequence[TrainingJob] = (),
     ) -> None:
         self.starts: dict[str, Start] = {}
-        self._outset, self._arrivals = outset, arrivals
-        self._silent_seconds = silent_seconds
+        self._outset, self._arrivals, self._silent_seconds = outset, arrivals, silent_seconds
         self._lengths = _Lengths(outset)
         self.planner = Planner(durations=self._lengths, most=_DECISIONS)
         self._now = self._last_event_at = outset.now

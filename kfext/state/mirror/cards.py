@@ -293,10 +293,7 @@ def without_cards(node: Node) -> Node:
 
 
 def _share_claim(pod: Pod) -> Claim | None:
-    """Return the claim of a pod on its share of a GPU, except the GPU time.
-
-    The result is None before the pod is pinned and after the pod has ended.
-    """
+    """Return a pod's claim on its share of a GPU, except the GPU time, from its pin to its end."""
     slots = list(parts_in(pod.requests))
     if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
         return None

@@ -87,9 +87,8 @@ class OpenAsk:
 class Placeholders:
     """The open asks and their placeholders.
 
-    `open_asks`: the open asks by the uid of the job.
-    `by_job`: the placeholders of each job by name, by the uid of the job.
-    `version` changes with the asks, the placeholders and the nodes.
+    `open_asks`: the open asks by the uid of the job. `by_job`: the placeholders by the uid of the
+    job and by name. `version` changes with the asks, the placeholders and the nodes.
     `limits_of` returns the limits on the nodes of a job's placeholders.
     """
 
@@ -258,10 +257,7 @@ class Placeholders:
         return ask.to_create <= {pod.name for pod in ask.holding}
 
     def new_candidates(self, uid: str, *, skip: Collection[str]) -> Iterator[str]:
-        """Yield the nodes that were created since a job asked and could run a member of the job.
-
-        `skip`: the names of nodes that need not be checked.
-        """
+        """Yield the nodes created since a job asked, without `skip`, that could run a member."""
         ask = self.open_asks[uid]
         shapes = {(id(m.requests), id(m.constraints)): m for m in ask.missing.values()}
         for name in self._created_since(ask.began):

@@ -121,8 +121,7 @@ class FailedStarts:
         """Return the nodes that a job uses only if it fits nowhere else."""
         if not (self.uncured or self._suspects):
             return frozenset()
-        job = tracked.job
-        nodes = self.uncured.get(job.uid, ()), self._suspects.get(job.namespace, ())
+        nodes = self.uncured.get(tracked.job.uid, ()), self._suspects.get(tracked.job.namespace, ())
         return frozenset(chain(*nodes, self.suspects_of_all))
 
     def failed_on(self, tracked: TrackedJob, *, twice: bool = False) -> frozenset[str]:

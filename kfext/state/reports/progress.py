@@ -143,8 +143,7 @@ class JobsProgress:
         others = (pod for pod in self._cluster.pods(read.uid) if pod.uid != read.pod.uid)
         neighbours = {pod.uid for pod in others if not pod.finished}
         followed.read_lines(lines, now=now, source=read.pod.uid, neighbours=neighbours)
-        shows_progress = not followed.fruitless
-        self._printers.record_read(read.uid, read.pod, shows_progress=shows_progress)
+        self._printers.record_read(read.uid, read.pod, shows_progress=not followed.fruitless)
         self._read[read.uid] = now.monotonic
         self.silences.observe(read.tracked, followed, now)
         posts = followed.posts(now.monotonic)
@@ -212,8 +211,7 @@ class JobsProgress:
         followed.fail(why)
         pause = _RETRY_SECONDS
         if why is None and read.pod.finished:
-            # The container never started.
-            self._printers.record_read(read.uid, read.pod, shows_progress=False)
+            self._printers.record_read(read.uid, read.pod, shows_progress=False)  # never started
         if why is not None:
             pause = exponential_backoff(followed.failures, first=USUAL, longest=SELDOM)
             if read.uid in self._awaited:

@@ -58,11 +58,7 @@ class Uses:
 
 
 def record_use(
-    followed: Followed,
-    pods: Iterable[Pod],
-    uses: Mapping[str, CpuUse | Verdict],
-    *,
-    ledger: Ledger,
+    followed: Followed, pods: Iterable[Pod], uses: Mapping[str, CpuUse | Verdict], *, ledger: Ledger
 ) -> None:
     """Record the CPU use of a job from its pods; a verdict says why a use is unknown."""
     measured = [pod for pod in pods if pod.uid in uses]

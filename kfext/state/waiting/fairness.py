@@ -38,8 +38,7 @@ class UsageOrder:
     """Charges namespaces and orders their waiting jobs. Amounts are fractions of the cluster.
 
     `on`: whether a policy asks for this order. `record`: the usage at the last tick.
-    `moved`: whether the order has changed since the flag was last reset.
-    `key` returns the sort key of a job.
+    `moved`: whether the order has changed since it was reset. `key` returns a job's sort key.
     """
 
     def __init__(

@@ -22,12 +22,7 @@ from kfext.model.parameters import QueueOrder
 from kfext.model.policy import Mode
 from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
-from kfext.names import (
-    QUEUED,
-    REASON_PREEMPTING,
-    REASON_QUOTA,
-    REASON_WAITING_FOR_OPERATOR,
-)
+from kfext.names import QUEUED, REASON_PREEMPTING, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
 from kfext.state.mirror.cluster import ANY, Cluster
 from kfext.state.mirror.settings import SettingsSource
 from kfext.state.mirror.tracked_job import TrackedJob
@@ -55,10 +50,7 @@ class Queue:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        settings: SettingsSource,
-        durations: DurationEstimates,
+        self, cluster: Cluster, settings: SettingsSource, durations: DurationEstimates
     ) -> None:
         self.no_fits = NoFitCache()
         self.usage = UsageOrder(cluster, settings, self.key)
