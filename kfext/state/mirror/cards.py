@@ -293,7 +293,10 @@ def without_cards(node: Node) -> Node:
 
 
 def _share_claim(pod: Pod) -> Claim | None:
-    """Return a pod's claim on its share of a GPU, except the GPU time, from its pin to its end."""
+    """Return the claim of a pod on its share of a GPU, except the GPU time.
+
+    The result is None before the pod is pinned and after the pod has ended.
+    """
     slots = list(parts_in(pod.requests))
     if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
         return None
