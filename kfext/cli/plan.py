@@ -380,6 +380,6 @@ def _answer(job: TrainingJob, expected: Outlook, warnings: Sequence[str]) -> Ans
     verdict = expected.step.verdict if isinstance(expected.step, Wait | SaveState) else None
     if verdict is None:
         verdict = Verdict(REASON_BACKING_OFF, "a step of the job is being written")
-    ahead, behind = expected.ahead, expected.behind
+    ahead, behind = expected.ahead, expected.why_behind
     verdict = in_line(verdict, ahead=ahead, exact=ahead, kept_nodes="", awaited="", behind=behind)
     return Answer(job.title, WAITS, verdict.reason, verdict.message, {}, warnings)

@@ -101,7 +101,7 @@ class ProgressReader:
             with guard("measure the use of CPU"):
                 nodes = progress.shared_nodes()
                 used = await self._usage.read(progress.running(), nodes=nodes)
-                progress.measured(used.pods, used.nodes)
+                progress.record_measurements(used.pods, used.nodes)
             await asyncio.sleep(progress.measure_seconds)
 
     async def _read(self, read: LogRead) -> None:

@@ -61,7 +61,7 @@ class StartForecast:
     def turn(self) -> float:
         """Score the starts since the last turn, and continue; return the seconds to the next."""
         forecaster, now, began = self._forecaster, self._now(), self._clock()
-        for score in forecaster.started(now.wall):
+        for score in forecaster.scores_of_started(now.wall):
             self._metrics.start_errors.labels(lead=score.lead).observe(score.error)
             self._metrics.starts.labels(was=score.was).inc()
         parts, self._parts = self._parts, None

@@ -136,7 +136,7 @@ class Cluster:
 
         def check() -> None:
             moment = self.driver.moment
-            self.starts.extend(forecaster.started(moment.wall))
+            self.starts.extend(forecaster.scores_of_started(moment.wall))
             if forecaster.due(moment):
                 list(forecaster.forecast(moment))
 

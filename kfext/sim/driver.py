@@ -148,7 +148,7 @@ class Driver:
         progress = self.planner.progress
         pods = [live for pod in progress.running() if (live := self.api.find(pod))]
         uses = {live.pod.uid: self.measure(live) for live in pods}
-        progress.measured({uid: use for uid, use in uses.items() if use})
+        progress.record_measurements({uid: use for uid, use in uses.items() if use})
         self.clock.after(min(self.measure_seconds, progress.measure_seconds), self._measure)
 
     # --- steps ------------------------------------------------------------------------------------

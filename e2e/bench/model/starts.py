@@ -99,7 +99,7 @@ class Watched:
             if isinstance(step.step, Unsuspend) and not step.refused:
                 self.started.setdefault(step.job, step.at)
         self._read = len(written)
-        list(self._forecaster.started(moment.wall))
+        list(self._forecaster.scores_of_started(moment.wall))
         if self._forecaster.due(moment):
             list(self._forecaster.forecast(moment))
         if cluster.clock.now < self._next:

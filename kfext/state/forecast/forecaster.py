@@ -1,4 +1,4 @@
-"""The expected start of each waiting job, the time of the next forecast, and the scores.
+"""Forecasts of the start of each waiting job, when they are due, and their scores.
 
 No decision depends on a forecast. A new process forecasts again, and begins without scores.
 """
@@ -15,7 +15,7 @@ from kfext.state.forecast.lookahead import HORIZON, Lookahead, Start
 from kfext.state.forecast.outset import MOST_JOBS, left_behind, outset_of
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
-from kfext.state.waiting.queue import named
+from kfext.state.waiting.queue import visible_names
 
 EVERY = 60.0
 """The shortest time between two forecasts, in seconds."""
@@ -38,9 +38,9 @@ _ERROR = "an error of kfext; see the controller's log"
 class Score:
     """The quality of a forecast after the start of its job; times are in seconds.
 
-    `lead`: the class of the expected wait. `was`: the position of the start in the expected range.
-    `error`: the time from the expected start to the start. `wait`: the time from the forecast to
-    the start. `width`: the width of the range.
+    `lead`: the class of the expected wait. `was`: whether the start was before, in or after the
+    expected range. `error`: the absolute difference between the expected start and the start.
+    `wait`: the time from the forecast to the start. `width`: the width of the expected range.
     """
 
     lead: str
@@ -54,12 +54,12 @@ class Score:
 class _Waiting:
     """The forecasts of a waiting job.
 
-    `shown`: the present forecast. `made`: by class of wait, the first forecast: its time, the shown
-    range, the expected start, and the expected start behind new jobs. Times are in epoch seconds.
+    `shown`: the present forecast. `first`: the first forecast of each class of wait: its time, the
+    shown range, the expected start, and the expected start behind new jobs; in epoch seconds.
     """
 
     shown: ExpectedStart
-    made: dict[str, tuple[float, ExpectedStart, float, float]]
+    first: dict[str, tuple[float, ExpectedStart, float, float]]
 
 
 class Forecaster:
@@ -70,8 +70,8 @@ class Forecaster:
         self._planner = planner
         self._waiting: dict[str, _Waiting] = {}
         self._news: set[str] = set()
-        self._next = -math.inf
-        self._seen: Mapping[str, float | None] = {}
+        self._next_at = -math.inf
+        self._seen_ends: Mapping[str, float | None] = {}
 
     def expected(self, uid: str) -> ExpectedStart | None:
         """Return the expected start of a waiting job, or None before its first forecast."""
@@ -90,17 +90,17 @@ class Forecaster:
 
         A forecast is also due if the start of a job is late, less often as the delay grows.
         """
-        if now.monotonic < self._next or not self._queued():
+        if now.monotonic < self._next_at or not self._queued():
             return False
-        ends, before = self._ends(now.wall), self._seen
+        ends, before = self._ends(now.wall), self._seen_ends
         return (
             ends.keys() != before.keys()
-            or any(_moved(before[key], end, now=now.wall) for key, end in ends.items())
+            or any(_has_changed(before[key], end, now=now.wall) for key, end in ends.items())
             or any(_is_late(waiting, now.wall) for waiting in self._waiting.values())
         )
 
     def forecast(self, now: Moment) -> Generator[None, None, None]:
-        """Forecast the start of each waiting job, in parts of some milliseconds.
+        """Forecast the start of each waiting job; each step of the generator takes milliseconds.
 
         An error is raised after all starts are set to unknown.
         """
@@ -112,28 +112,29 @@ class Forecaster:
             raise
 
     def _forecast(self, now: Moment) -> Generator[None, None, None]:
-        self._next, self._seen = now.monotonic + EVERY, self._ends(now.wall)
+        self._next_at, self._seen_ends = now.monotonic + EVERY, self._ends(now.wall)
         outset = outset_of(self._planner, now)
         usual = yield from Lookahead(outset).run()
+        # `behind`: with new jobs; `forever`, `at_once`: if silent jobs never end, or end at once.
         behind = forever = at_once = usual
-        last = max((start.at for start in usual.starts.values()), default=0.0)
-        if arrivals := [job for job in outset.arrivals if job.created < last]:
+        latest = max((start.at for start in usual.starts.values()), default=0.0)
+        if arrivals := [job for job in outset.arrivals if job.created < latest]:
             behind = yield from Lookahead(outset, arrivals=arrivals).run()
         if outset.staying or not all(length.known for length in outset.lengths.values()):
-            forever = yield from Lookahead(outset, silent=math.inf).run()
-            at_once = yield from Lookahead(outset, silent=0.0).run()
+            forever = yield from Lookahead(outset, silent_seconds=math.inf).run()
+            at_once = yield from Lookahead(outset, silent_seconds=0.0).run()
         for uid, tracked in self._queued().items():
-            start, late = usual.starts.get(uid), forever.starts.get(uid)
-            if start and late:
-                pushed = behind.starts.get(uid, start).at
-                self._expect(tracked, start.at, max(start.at, pushed), late, now=now.wall)
+            start, last = usual.starts.get(uid), forever.starts.get(uid)
+            if start and last:
+                start_behind = max(start.at, behind.starts.get(uid, start).at)
+                self._expect(tracked, start.at, start_behind, last, now=now.wall)
             elif start:
-                silent = self._named(start.silent, to=tracked) or "a job before it"
+                silent = self._names(start.silent, viewer=tracked) or "a job before it"
                 soonest = at_once.starts.get(uid)
                 known = soonest.at if soonest and soonest.at > now.wall + EVERY else None
                 why = f"the duration of {silent} is unknown"
                 if uid in outset.staying or (outset.staying and not start.silent):
-                    staying = self._named(sorted(outset.staying), to=tracked)
+                    staying = self._names(sorted(outset.staying), viewer=tracked)
                     why = f"the pods of {staying} have not ended"
                 self._show(uid, ExpectedStart(earliest=known, unknown=why), now=now.wall)
             elif uid in outset.waiting:
@@ -143,7 +144,7 @@ class Forecaster:
                     never = _NEVER if usual.was_cut else _TOO_LARGE
                     why = _NEW_NODES if self._planner.queue.autoscaler else never
                 self._show(uid, ExpectedStart(unknown=why), now=now.wall)
-            elif len(outset.waiting) == MOST_JOBS:  # else it came meanwhile
+            elif len(outset.waiting) == MOST_JOBS:  # else it was created meanwhile
                 self._show(uid, ExpectedStart(unknown=_BEHIND), now=now.wall)
 
     def _queued(self) -> dict[str, TrackedJob]:
@@ -151,9 +152,9 @@ class Forecaster:
         return {uid: tracked for uid, tracked in jobs if tracked.queued}
 
     def _ends(self, now: float) -> dict[str, float | None]:
-        """Return the inputs of a forecast: by uid, the expected ends of running jobs, or None.
+        """Return the inputs of a forecast: by uid, when each job should end, or None.
 
-        A waiting job never ends; 0.0 is an end that is due. Further keys are left-behind pods and
+        A waiting job has infinity; 0.0 is an end that is due. Further keys are left-behind pods and
         the number of nodes.
         """
         cluster, durations = self._planner.cluster, self._planner.queue.durations
@@ -165,33 +166,33 @@ class Forecaster:
                 ends[uid] = now + remaining if remaining else remaining
         return {**ends, f"{cluster.ledger.node_count} nodes": None}
 
-    def _named(self, uids: Sequence[str], *, to: TrackedJob) -> str:
-        """Return the names of the jobs in `uids` that exist, as the user of a job may see them."""
+    def _names(self, uids: Sequence[str], *, viewer: TrackedJob) -> str:
+        """Return the names of the jobs in `uids` that exist, as the users of `viewer` see them."""
         jobs = self._planner.cluster.jobs
-        return named([jobs[uid].job for uid in uids if uid in jobs], viewer=to.job)
+        return visible_names([jobs[uid].job for uid in uids if uid in jobs], viewer=viewer.job)
 
     def _expect(
         self, tracked: TrackedJob, start: float, behind: float, last: Start, *, now: float
     ) -> None:
         """Show a start; `last`: the start if jobs of unknown duration never end."""
         low, high = self.scores.range(start - now, behind=behind - now)
-        ends = self._named(last.after, to=tracked)
+        ends = self._names(last.after, viewer=tracked)
         expected = ExpectedStart(start, now + low, max(now + high, last.at), after=ends)
         waiting = self._show(tracked.job.uid, expected, now=now)
-        waiting.made.setdefault(lead(start - now), (now, waiting.shown, start, behind))
+        waiting.first.setdefault(lead(start - now), (now, waiting.shown, start, behind))
 
     def _show(self, uid: str, expected: ExpectedStart, *, now: float) -> _Waiting:
         """Show an expected start if it is news; return the forecasts of the job."""
         expected, waiting = rounded(expected, now=now), self._waiting.get(uid)
         if waiting is None or expected.is_news(waiting.shown, now=now):
-            waiting = _Waiting(expected, waiting.made if waiting else {})
+            waiting = _Waiting(expected, waiting.first if waiting else {})
             self._waiting[uid] = waiting
             self._news.add(uid)
         return waiting
 
     # --- scores ---------------------------------------------------------------------------------
 
-    def started(self, now: float) -> Iterator[Score]:
+    def scores_of_started(self, now: float) -> Iterator[Score]:
         """Yield the scores of jobs that started since the last call, and forget deleted jobs."""
         for uid in tuple(self._waiting):
             tracked = self._planner.cluster.jobs.get(uid)
@@ -199,10 +200,10 @@ class Forecaster:
                 continue
             waiting = self._waiting.pop(uid)
             if tracked and not (tracked.job.suspend or tracked.job.released):
-                yield from self._scored(waiting, now)
+                yield from self._scores_of(waiting, now)
 
-    def _scored(self, waiting: _Waiting, now: float) -> Iterator[Score]:
-        for name, (at, shown, start, behind) in waiting.made.items():
+    def _scores_of(self, waiting: _Waiting, now: float) -> Iterator[Score]:
+        for name, (at, shown, start, behind) in waiting.first.items():
             wait = now - at
             if wait >= SHORTEST and shown.time and shown.latest and shown.earliest is not None:
                 self.scores.add(wait, expected=start - at, behind=behind - at)
@@ -211,12 +212,12 @@ class Forecaster:
 
 
 def _is_late(waiting: _Waiting, now: float) -> bool:
-    """Return whether a start is late, by a fraction of the time since its first forecast."""
-    time, first = waiting.shown.time, min((at for at, *_ in waiting.made.values()), default=now)
-    return time is not None and time < now - max(EVERY, _CHANGED * (now - first))
+    """Return whether a start is late by a fraction of the time since its first forecast."""
+    time, since = waiting.shown.time, min((at for at, *_ in waiting.first.values()), default=now)
+    return time is not None and time < now - max(EVERY, _CHANGED * (now - since))
 
 
-def _moved(before: float | None, end: float | None, *, now: float) -> bool:
+def _has_changed(before: float | None, end: float | None, *, now: float) -> bool:
     """Return whether an end has changed by more than a fraction of the remaining time."""
     if before is None or end is None or before == end:
         return before != end

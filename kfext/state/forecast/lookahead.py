@@ -1,8 +1,8 @@
 """A planner that runs ahead on a recording of the cluster, until the waiting jobs have started.
 
-It decides as the planner of the cluster would. Running jobs end at their expected ends, and new
-starts last for their expected durations. No step is carried out: a start remains unanswered, so its
-plan holds its places until the job ends.
+It decides as the planner of the cluster would. Running jobs end at their expected ends, and started
+jobs after their expected durations; a job of unknown duration is called silent. No step is carried
+out: a start remains unanswered, so its plan holds its places until the job ends.
 """
 
 import heapq
@@ -26,12 +26,12 @@ from kfext.state.waiting.durations import DurationEstimates
 
 HORIZON = 86_400.0
 """The length of the forecast in seconds, as in Slurm (bf_window)."""
-_REST = 3600.0
+_QUIET_SECONDS = 3600.0
 """The forecast continues this long after its last event: a reservation has its break by then."""
 _DECISIONS = 8
-"""Decisions of a tick: the caller continues with other work after each tick."""
-_PAUSE, _PART = 5.0, 0.05
-"""Between two ends, ticks are at least 5 s, or 5 % of the time since the outset, apart: time alone
+"""The most decisions of a tick: the caller can do other work after each tick."""
+_PAUSE, _FRACTION = 5.0, 0.05
+"""Between two ends, ticks are at least 5 s, and 5 % of the time since the outset, apart: time alone
 changes little, and each of 50 jobs may have an alarm in every second."""
 _DELETION_SECONDS = 10.0
 """The seconds until the pods of a stopped job are deleted."""
@@ -41,8 +41,8 @@ _DELETION_SECONDS = 10.0
 class Start:
     """The start of a waiting job, in epoch seconds.
 
-    `after`: the uids of the jobs on its nodes that ended before. `silent`: the uids of all jobs of
-    unknown duration that ended before.
+    `after`: the uids of the jobs on its nodes that ended before. `silent`: the uids of all silent
+    jobs that ended before.
     """
 
     at: float
@@ -53,7 +53,7 @@ class Start:
 class _Lengths(DurationEstimates):
     """The durations of jobs in a forecast; `ending`: by uid, the end of each running job.
 
-    The remaining time of a late job is as long as it is late.
+    The remaining time of a late job equals its delay.
     """
 
     def __init__(self, outset: Outset) -> None:
@@ -87,53 +87,53 @@ class _Lengths(DurationEstimates):
 class Lookahead:
     """A planner that runs ahead from an outset. Times are in epoch seconds.
 
-    `silent`: the duration of each job of unknown duration, at most until its deadline; by default
-    the usual duration. `arrivals`: the jobs that are created meanwhile. `starts`: by uid, the
-    starts of waiting jobs.
+    `silent_seconds`: the duration of each silent job, at most until its deadline; by default the
+    usual duration. `arrivals`: the jobs that are created meanwhile. `starts`: by uid, the starts of
+    waiting jobs.
     """
 
     def __init__(
         self,
         outset: Outset,
         *,
-        silent: float | None = None,
+        silent_seconds: float | None = None,
         arrivals: Sequence[TrainingJob] = (),
     ) -> None:
         self.starts: dict[str, Start] = {}
-        self._outset, self._silent, self._arrivals = outset, silent, arrivals
+        self._outset, self._arrivals, self._silent_seconds = outset, arrivals, silent_seconds
         self._lengths = _Lengths(outset)
         self.planner = Planner(durations=self._lengths, most=_DECISIONS)
-        self._now = self._last = outset.now
+        self._now = self._last_event_at = outset.now
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._ended: list[tuple[str, frozenset[str]]] = []
 
     def run(self) -> Generator[None, None, Self]:
-        """Run until each waiting job has started, or none will, in parts of some milliseconds."""
+        """Run until each waiting job has started, or none will, yielding every few milliseconds."""
         outset, planner = self._outset, self.planner
         yield from restoring(planner, outset.snapshot, self._moment)
         for uid, tracked in planner.cluster.jobs.items():
             if tracked.busy:  # it runs
                 self._begin(tracked, outset.lengths[uid].seconds)
-            elif self._silent == math.inf and uid in outset.staying:
+            elif self._silent_seconds == math.inf and uid in outset.staying:
                 continue  # its pods may never end
             elif planner.cluster.pods(uid):
                 self._at(self._now + _DELETION_SECONDS, partial(self._remove_pods, uid))
         for job in self._arrivals:
             self._at(job.created, partial(planner.cluster.record_job, job, {}))
         waiting = set(outset.waiting)
-        while waiting - self.starts.keys() and self._now <= self._until():
+        while waiting - self.starts.keys() and self._now <= self._last_tick_at():
             remainder = 1
             while remainder:
                 tick = planner.tick(self._moment)
                 for tracked, step in tick.steps:
-                    self._answer(tracked, step)
+                    self._apply(tracked, step)
                 remainder = tick.remainder
                 yield
-            self._now = self._next()
+            self._now = self._next_time()
             while self._events and self._events[0][0] <= self._now:
-                self._last, _, happen = heapq.heappop(self._events)
-                happen()
+                self._last_event_at, _, event = heapq.heappop(self._events)
+                event()
         return self
 
     @property
@@ -145,20 +145,20 @@ class Lookahead:
     def _moment(self) -> Moment:
         return Moment(wall=self._now, monotonic=self._now)
 
-    def _until(self) -> float:
+    def _last_tick_at(self) -> float:
         horizon = self._outset.now + HORIZON
-        return horizon if self._events else min(horizon, self._last + _REST)
+        return horizon if self._events else min(horizon, self._last_event_at + _QUIET_SECONDS)
 
-    def _next(self) -> float:
+    def _next_time(self) -> float:
         """Return the time of the next event or alarm."""
-        soonest = self._now + max(_PAUSE, _PART * (self._now - self._outset.now))
+        soonest = self._now + max(_PAUSE, _FRACTION * (self._now - self._outset.now))
         alarm = max(self.planner.next_alarm(), soonest)
         return min(self._events[0][0], alarm) if self._events else alarm
 
     def _at(self, time: float, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time, next(self._numbers), event))
 
-    def _answer(self, tracked: TrackedJob, step: Step) -> None:
+    def _apply(self, tracked: TrackedJob, step: Step) -> None:
         """Apply a step: a start begins a run, and a saved state may remove a job from the queue."""
         uid = tracked.job.uid
         if isinstance(step, Unsuspend):
@@ -180,8 +180,8 @@ class Lookahead:
         uid = tracked.job.uid
         self._lengths.ending[uid] = self._now + seconds
         self.planner.cluster.claim_tracker.give_up(tracked)
-        if self._silent is not None and not self._lengths.lengths[uid].known:
-            seconds = min(self._silent, self._lengths.lengths[uid].most)
+        if self._silent_seconds is not None and not self._lengths.lengths[uid].known:
+            seconds = min(self._silent_seconds, self._lengths.lengths[uid].most)
         if math.isfinite(seconds):
             self._at(self._now + max(1.0, seconds), partial(self._end, tracked))
 

@@ -17,11 +17,11 @@ from kfext.state.waiting.durations import DurationEstimates
 
 MOST_JOBS = 50
 """The number of jobs with a forecast, from the first of the queue. On 125 nodes, with 328 running
-and 1,000 waiting jobs, a lookahead takes 1.5 s of a CPU, and 4.3 s with repeated arrivals."""
+and 1,000 waiting jobs, a lookahead takes 1.5 s of CPU time, and 4.3 s with repeated arrivals."""
 MOST_ARRIVALS = 20
 _RECENT_SECONDS, _REPEATS = 1800.0, 3
-"""The arrivals of the last 1,800 s, at most 20, are expected three times more. With 50 arrivals the
-same lookahead took 9.1 s."""
+"""The jobs that arrived in the last 1,800 s, at most 20, are expected to arrive again three times.
+With 50 such jobs the same lookahead took 9.1 s."""
 _STAYS_SECONDS = 60.0
 """Pods of a job that does not run may never end if they still exist after this time."""
 
@@ -31,7 +31,7 @@ class Length:
     """The expected duration of a job from the outset, or from its start, in seconds.
 
     `known`: whether its progress or its series shows it; else it is the usual duration.
-    `typical`: the duration of its series, or None. `most`: the time to its deadline.
+    `typical`: the typical duration of its series, or None. `most`: the time to its deadline.
     """
 
     seconds: float
@@ -46,8 +46,8 @@ class Outset:
 
     `waiting`: the uids of the jobs to forecast, in the order of the queue. `arrivals`: the expected
     new jobs, with their creation times. `lengths`: the durations of all jobs, by uid. `usual`: the
-    duration of a job of unknown duration. `staying`: the uids of jobs that do not run, with pods
-    that may never end. In the snapshot a step of each running job is being written.
+    duration that is assumed if a duration is unknown. `staying`: the uids of jobs that do not run,
+    with pods that may never end. In the snapshot, a step of each running job is being written.
     """
 
     now: float
@@ -123,7 +123,7 @@ def _length(durations: DurationEstimates, job: TrainingJob, *, now: float) -> Le
 def _arrivals(
     planner: Planner, snapshot: Snapshot, *, now: float
 ) -> Iterator[tuple[TrainingJob, Length]]:
-    """Yield the recent arrivals, repeated at the same rate."""
+    """Yield the jobs that arrived recently, repeated at the same rate, with their durations."""
     tracked, durations = planner.cluster.jobs, planner.queue.durations
     recent = [
         job
@@ -141,11 +141,11 @@ def _arrivals(
             seconds = ran + durations.remaining(job, now=now) if typical is None else typical
             created = job.created + (number + 1) * max(window, 1.0)
             size = requested_workers(job, tracked[job.uid].state)
-            yield _repeated(with_workers(job, size), created, number), Length(seconds)
+            yield _repeat(with_workers(job, size), created, number), Length(seconds)
 
 
-def _repeated(job: TrainingJob, created: float, number: int) -> TrainingJob:
-    """Return a job as it was before kfext started it, under another name."""
+def _repeat(job: TrainingJob, created: float, number: int) -> TrainingJob:
+    """Return a job as it was before kfext started it, under a new name."""
     marks = {key: value for key, value in job.annotations.items() if key not in {PLAN, STATE}}
     return replace(
         job,

@@ -48,8 +48,8 @@ class SeparatedJobs:
 class CardDemand:
     """The slots that need GPUs, each with the tolerations of its reservation pod.
 
-    `by_job`: the slots of the plan of a job. `by_pod`: the slot of a pod that no plan covers. A
-    method that changes them returns the slots with a demand that may have changed.
+    `by_job`: the slots of each job's plan. `by_pod`: the slot of each pod that no plan covers. Keys
+    are uids. A method that changes them returns the slots with a demand that may have changed.
     """
 
     def __init__(self) -> None:
@@ -64,16 +64,16 @@ class CardDemand:
         return before.keys() ^ places.keys()
 
     def keep(self, pod_uid: str, place: Place, tolerations: Tolerations) -> Collection[Place]:
-        """Record that a pod has a share of a slot and no plan covers it.
+        """Record that a pod has a share of a slot and no plan covers the pod.
 
-        The tolerations of its job apply even after the job is gone, and are then known only here.
+        The job's tolerations apply even after the job is gone; then `tolerations` is empty.
         """
         before = self.by_pod.get(pod_uid)
         self.by_pod[pod_uid] = place, tolerations or (before[1] if before else ())
         return {place} ^ ({before[0]} if before else set())
 
     def drop(self, pod_uid: str) -> Collection[Place]:
-        """Record that a pod has ended, or that a plan covers it."""
+        """Record that a pod has ended, or that a plan covers the pod."""
         before = self.by_pod.pop(pod_uid, None)
         return () if before is None else {before[0]}
 
@@ -82,11 +82,11 @@ class CardDemand:
         return [uid for uid, places in self.by_job.items() if place in places]
 
     def slots_of(self, job_uids: Iterable[str]) -> set[Place]:
-        """Return the slots that the plans of some jobs need."""
+        """Return the slots that the plans of the jobs need."""
         return {place for uid in job_uids for place in self.by_job.get(uid, ())}
 
     def on(self, nodes: Collection[str]) -> frozenset[Place]:
-        """Return the slots of some nodes that are needed."""
+        """Return the needed slots on some nodes."""
         return frozenset(place for place, _ in self._each() if place[0] in nodes)
 
     def wants(self, place: Place) -> bool:

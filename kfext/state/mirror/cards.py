@@ -1,8 +1,8 @@
 """The GPUs that jobs share: their state, and the reservation pods that exist or are needed.
 
 A reservation pod requests the GPU of a slot, so that Kubernetes counts the GPU. It exists while a
-plan has a replica in the slot or a pod has GPU time of the slot. Until it is seen, a claim keeps
-the GPU free.
+plan has a replica in the slot or a pod has GPU time of the slot. Until kfext sees the reservation
+pod, a claim keeps the GPU free.
 """
 
 import math
@@ -24,13 +24,14 @@ from kfext.model.shared_gpu import SharedGpu
 from kfext.state.mirror.card_demand import CardDemand, SeparatedJobs, Tolerations
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+"""The back-off after a step, in seconds; it doubles with each attempt."""
 _Key = tuple[type, Place]
 """A kind of step, and its slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Create the reservation pod of a slot; a pod that exists is a success too."""
+    """Create the reservation pod of a slot; succeeds if the pod already exists."""
 
     place: Place
     tolerations: Tolerations
@@ -38,7 +39,7 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Unreserve:
-    """Delete the reservation pod of a slot that nothing uses, or a reservation pod that ended."""
+    """Delete the reservation pod of an unused slot, or a reservation pod that has ended."""
 
     place: Place
     pod: Pod
@@ -49,14 +50,14 @@ class Cards:
 
     `apart`: the jobs that must not share a card again.
     `demand`: the slots that need GPUs.
-    `known`: the slots that agents have reported. `slots`: their numbers, by node.
+    `known`: the slots that agents have reported. `slots`: the numbers of these slots, by node.
     `reserved`: the reservation pods by slot. `reserving`: the slots of these pods, by uid.
-    `parts`: the uids of the pods with shares that no plan claims.
+    `unplanned`: the uids of the pods with shares that no plan claims.
     `jobs`: the uids of the jobs that share GPUs.
-    `pending`: when each step that was begun may be tried again; infinity while it is written.
+    `pending`: when each begun step may be tried again; infinity while the step is being written.
     `changed` is called with the uid of a job when one of its cards has changed.
 
-    Callers check these attributes first, so nothing here runs for objects without a share.
+    Callers check these attributes first, so nothing here runs for a job or pod without a share.
     """
 
     def __init__(self, ledger: Ledger, changed: Callable[[str], None]) -> None:
@@ -67,7 +68,7 @@ class Cards:
         self.slots: dict[str, set[int]] = {}
         self.reserved: dict[Place, Pod] = {}
         self.reserving: dict[str, Place] = {}
-        self.parts: set[str] = set()
+        self.unplanned: set[str] = set()
         self.jobs: set[str] = set()
         self.pending: dict[_Key, float] = {}
         self._tries: dict[_Key, int] = {}
@@ -94,9 +95,9 @@ class Cards:
         before = self.reserving.pop(uid, None)
         if before is not None and before != place:
             del self.reserved[before]
-            self._recount(before)
+            self._update_place(before)
         if pod is None:
-            self._drop_part(uid)
+            self._drop_share(uid)
         elif place is not None:
             # The deletion of the earlier reservation pod may be seen later.
             self.reserving = {
@@ -105,19 +106,19 @@ class Cards:
             earlier, self.reserved[place] = self.reserved.get(place), pod
             self.reserving[uid] = place
             if earlier is None or earlier.finished != pod.finished:
-                self._recount(place)
+                self._update_place(place)
 
     def claim_share(self, pod: Pod, *, planned: bool, tolerations: Tolerations = ()) -> None:
-        """Claim the share of a pod, except the GPU time, unless it is `planned`: a plan claims it.
+        """Claim the share of a pod, except the GPU time, unless a plan claims it (`planned`).
 
         The pod uses the share until it ends, even after its job is suspended, released or deleted.
-        Once the pod is bound, its slot needs a GPU too. `tolerations`: the job's, if known.
+        Once the pod is bound, its slot needs a GPU too. `tolerations`: its job's, if known.
         """
-        claim = None if planned else _part_claim(pod)
+        claim = None if planned else _share_claim(pod)
         if claim is None:
-            self._drop_part(pod.uid)
+            self._drop_share(pod.uid)
             return
-        self.parts.add(pod.uid)
+        self.unplanned.add(pod.uid)
         self._ledger.claim(("part", pod.uid), claim)
         if pod.node_name:
             (slot,) = slot_units(pod.requests)
@@ -148,7 +149,7 @@ class Cards:
         for slot in sorted(self.slots.get(node.name, ())):
             gpu = self.known[node.name, slot]
             if not gpu.healthy:
-                troubles.append(_trouble(gpu))
+                troubles.append(_why_unhealthy(gpu))
             elif not gpu.moved:
                 allocatable |= capacity(slot, memory=gpu.memory)
         return replace(node, allocatable=allocatable, troubles=tuple(troubles))
@@ -168,9 +169,9 @@ class Cards:
         )
         evicted = tuple((gpu.node, gpu.slot) for gpu, sharer in parts if sharer.evict)
         return CardView(
-            unready=tuple(place for place in places if not self._ready(place)),
+            unready=tuple(place for place in places if not self._is_ready(place)),
             lost=tuple(place for place, gpu in gpus if gpu.moved or not gpu.healthy),
-            troubles={place: _trouble(gpu) for place, gpu in gpus if not gpu.healthy},
+            troubles={place: _why_unhealthy(gpu) for place, gpu in gpus if not gpu.healthy},
             evicted=evicted,
             rivals=tuple(sorted({uid for place in evicted for uid in self._priority_job(place)})),
             shunned=shunned,
@@ -183,10 +184,10 @@ class Cards:
         The agent recreates a deleted SharedGPU; until then the pod alone counts.
         """
         places = sorted(places_of(plan)) if plan is not None else ()
-        return tuple(place for place in places if not self._reserved(place))
+        return tuple(place for place in places if not self._is_reserved(place))
 
     def in_use(self, place: Place) -> bool:
-        """Return whether a pod has GPU time of the slot."""
+        """Return whether a pod has GPU time of a slot."""
         node, slot = place
         claims = self._ledger.claims_on([node])
         return any(resource_of(slot) in claim.requests for claim in claims if not claim.kept)
@@ -204,7 +205,7 @@ class Cards:
         slot. A reservation pod that has ended is deleted, so that a pod of the same name can
         replace it.
         """
-        needed = {_key(step): step for step in self._needed()}
+        needed = {_key(step): step for step in self._needed_steps()}
         # A step that is no longer needed is forgotten, unless it is being written.
         waiting = {key for key, again in self.pending.items() if math.isfinite(again)}
         for key in waiting - needed.keys():
@@ -218,14 +219,14 @@ class Cards:
     def finish(self, step: Reserve | Unreserve, now: float) -> None:
         """Record that a step was written or has failed.
 
-        A step without effect is tried again after an exponential back-off.
+        A step that has not taken effect is tried again after an exponential back-off.
         """
         key = _key(step)
         tries = self._tries[key] = self._tries.get(key, 0) + 1
         pause = exponential_backoff(tries, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         self.pending[key] = now + pause
 
-    def _needed(self) -> Iterator[Reserve | Unreserve]:
+    def _needed_steps(self) -> Iterator[Reserve | Unreserve]:
         wanted = self.demand.all()
         for place in sorted({*wanted, *self.reserved}):
             pod = self.reserved.get(place)
@@ -237,7 +238,7 @@ class Cards:
             elif pod.finished or not (place in wanted or self.in_use(place)):
                 yield Unreserve(place, pod)
 
-    # --- inside ---------------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------
 
     def _priority_job(self, place: Place) -> Iterator[str]:
         node, slot = place
@@ -245,25 +246,25 @@ class Cards:
             if claim.job and not claim.kept and has_priority(claim.requests, slot):
                 yield claim.job
 
-    def _reserved(self, place: Place) -> bool:
+    def _is_reserved(self, place: Place) -> bool:
         gpu, pod = self.known.get(place), self.reserved.get(place)
         if pod is None or pod.finished:
             return False
         return bool(pod.node_name) if gpu is None else gpu.reservation == pod.uid
 
-    def _ready(self, place: Place) -> bool:
+    def _is_ready(self, place: Place) -> bool:
         gpu, pod = self.known.get(place), self.reserved.get(place)
         if gpu is None or pod is None or not (gpu.healthy and gpu.card):
             return False
         stays = not (pod.finished or pod.deleting)
         return stays and gpu.reservation == pod.uid and not gpu.moved
 
-    def _recount(self, place: Place) -> None:
+    def _update_place(self, place: Place) -> None:
         self._claim(place)
         self._notify_jobs_in(place)
 
-    def _drop_part(self, pod_uid: str) -> None:
-        self.parts.discard(pod_uid)
+    def _drop_share(self, pod_uid: str) -> None:
+        self.unplanned.discard(pod_uid)
         self._ledger.drop(("part", pod_uid))
         self._claim_all(self.demand.drop(pod_uid))
 
@@ -291,10 +292,10 @@ def without_cards(node: Node) -> Node:
     return replace(node, allocatable=native, troubles=())
 
 
-def _part_claim(pod: Pod) -> Claim | None:
+def _share_claim(pod: Pod) -> Claim | None:
     """Return the claim of a pod on its share of a GPU, except the GPU time.
 
-    It is None before the pod is pinned and after its end.
+    The result is None before the pod is pinned and after the pod has ended.
     """
     slots = list(slot_units(pod.requests))
     if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
@@ -303,7 +304,7 @@ def _part_claim(pod: Pod) -> Claim | None:
 
 
 def with_slots_in_use(plan: Plan | None, job: TrainingJob, pods: Iterable[Pod]) -> Plan | None:
-    """Return a plan with the slots of the job's present replicas that have not ended."""
+    """Return a plan with only the slots of the job's present replicas that have not ended."""
     if plan is None or not plan.slots:
         return plan
     ended = {pod.replica for pod in pods if pod.finished}
@@ -316,7 +317,7 @@ def places_of(plan: Plan) -> Collection[Place]:
     return {(plan.assignment[key], slot) for key, slot in plan.slots.items()}
 
 
-def _trouble(gpu: SharedGpu) -> str:
+def _why_unhealthy(gpu: SharedGpu) -> str:
     return gpu.trouble or "it is unhealthy"
 
 

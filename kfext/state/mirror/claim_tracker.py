@@ -35,16 +35,18 @@ class ClaimTracker:
 
     `limited`: the namespaces with a quota.
     `refused`: by uid, the pods that kube-scheduler has marked as unschedulable.
-    `unpinned_pending`: by uid, newest last, when each pod that any node may get was first seen.
+    `unpinned_pending`: by uid, the newest pod last: when each pending pod without a pin was first
+        seen, in epoch seconds; infinity before the next `expire_pins`.
     `autoscaled`: whether jobs may ask an autoscaler for nodes; else no placeholders are tracked.
     `plain_pods`: by uid, the number of pods that plain Kubernetes is about to place for a job.
-    `synced`: the uids of jobs with claims that may have changed; None means that it has no reader.
+    `synced`: the uids of jobs with updated claims; None means that usage is not charged.
 
     `class_of` returns the lowest PriorityClass that the pods of a job will have.
     `managed` returns whether a namespace is managed; elsewhere plans are ignored.
     `freed` is called when capacity becomes free.
     `doubted` returns the nodes that a job uses only if it fits nowhere else.
-    `resumed` is called with a namespace and a reason when jobs that wait for it may be planned.
+    `resumed` is called with a namespace and a reason when jobs there that wait for this reason may
+        be planned; an empty namespace means all namespaces.
     `changed` is called with the uid of a job after a change of a GPU that it shares or of one of
         its placeholders.
     """
@@ -100,7 +102,7 @@ class ClaimTracker:
             self._notify_if_freed()
             return
         self._pins.record(uid, pod)
-        self._recount({uid: pod})
+        self._update_claims({uid: pod})
         self.refused.pop(uid, None)
         if pod is not None and pod.untried:
             self.unpinned_pending.setdefault(uid, math.inf)
@@ -109,36 +111,36 @@ class ClaimTracker:
         if pod is not None and pod.unschedulable and not (pod.node_name or pod.deleting):
             self.refused[uid] = pod
         reserves = pod is not None and pod.reserves is not None
-        if reserves or uid in self.cards.reserving or uid in self.cards.parts:
+        if reserves or uid in self.cards.reserving or uid in self.cards.unplanned:
             self.cards.observe_pod(uid, pod)
         if pod is not None and pod.share:
             tracked = self.owner(pod)
             claimed = self.holds.plan(pod.owner_uid) if tracked else {}
-            self._claim_parts([pod], owner=tracked, claimed=claimed)
+            self._claim_shares([pod], owner=tracked, claimed=claimed)
 
     def expire_pins(self, now: float) -> None:
         """Drop the claims of pods that another client pinned and that were not bound in time.
 
-        `now`: in epoch seconds.
+        `now`, in epoch seconds, also becomes the time of the pending pods seen since the last call.
         """
-        self._recount({pod.uid: pod for pod in self._pins.newly_overdue(now)})
+        self._update_claims({pod.uid: pod for pod in self._pins.newly_overdue(now)})
         for uid in reversed(self.unpinned_pending):
             if self.unpinned_pending[uid] <= now:
                 break
             self.unpinned_pending[uid] = now
 
     def has_unpinned_pending(self, now: float) -> bool:
-        """Return whether an unpinned pod is new enough to be bound soon, if its scheduler runs."""
+        """Return whether a pending pod without a pin is new enough to be bound soon."""
         return now - next(reversed(self.unpinned_pending.values()), -math.inf) < UNBOUND_SECONDS
 
     def observe_node(self, node: str) -> None:
         """Update the claims of the pods that are pinned to a changed node and not bound yet."""
-        self._recount({pod.uid: pod for pod in self._pins.on(node)})
+        self._update_claims({pod.uid: pod for pod in self._pins.on(node)})
         if self.autoscaled:
             self.placeholders.observe_node(node)
 
-    def _recount(self, pods: Mapping[str, Pod | None]) -> None:
-        """Update the claims of pods, by uid; a pod that is gone is None."""
+    def _update_claims(self, pods: Mapping[str, Pod | None]) -> None:
+        """Update the claims of pods, by uid; None means that the pod is gone."""
         for uid, pod in pods.items():
             claim = self._pod_claim(pod) if pod is not None and self._pins.counts(pod) else None
             if self.synced is not None and pod is not None and pod.owner_uid:
@@ -159,7 +161,7 @@ class ClaimTracker:
             self._freed()
 
     def _is_planned(self, pod: Pod) -> bool:
-        """Return whether a pod is pinned where the plan of its job has its replica."""
+        """Return whether a pod is pinned to the node that its job's plan has for its replica."""
         tracked = self.owner(pod)
         if tracked is None or pod.replica is None:
             return False
@@ -171,12 +173,12 @@ class ClaimTracker:
     # --- plans ----------------------------------------------------------------------------------
 
     def sync(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> None:
-        """Update the claims of a job's plan and the number of its missing pods."""
+        """Update the claims of a job and the number of its missing pods."""
         if self.synced is not None:
             self.synced.add(tracked.job.uid)
-        self._recount_pins(pods)
+        self._update_pins(pods)
         if tracked.state.cpu.requested:
-            self._recount({pod.uid: pod for pod in pods})
+            self._update_claims({pod.uid: pod for pod in pods})
         trusted = self._managed(tracked.job.namespace)
         self._claim_plan(tracked, pods, trusted=trusted)
         planned = trusted and (tracked.assumed or tracked.plan) is not None
@@ -185,10 +187,10 @@ class ClaimTracker:
         else:
             self.plain_pods.pop(tracked.job.uid, None)
         missing = still_to_come(tracked.started, pods, planned=planned)
-        self._expect(tracked, missing and min(missing, self._planned(tracked)))
+        self._expect(tracked, missing and min(missing, self._planned_pods(tracked)))
         if tracked.shares_gpus or tracked.job.uid in self.cards.jobs:
             self.cards.follow(tracked.job.uid, self._slots(tracked), others=tracked.state.apart)
-        self._claim_parts(pods, owner=tracked, claimed=self.holds.plan(tracked.job.uid))
+        self._claim_shares(pods, owner=tracked, claimed=self.holds.plan(tracked.job.uid))
         self.autoscaled |= tracked.state.ask is not None
         if self.autoscaled:
             self._ask_for_nodes(tracked, pods)
@@ -202,7 +204,7 @@ class ClaimTracker:
             self.placeholders.follow(tracked, pods, managed=managed, preempts=preempts)
 
     def _claim_plan(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, trusted: bool) -> None:
-        """Update the claims of a job's plan: one for each pod without a claim of its own.
+        """Update the claims of a job's plan: a claim for each pod without a claim of its own.
 
         A plan that is not `trusted` claims nothing.
         """
@@ -230,9 +232,9 @@ class ClaimTracker:
         if tracked.job.uid in self.cards.jobs:
             self.cards.forget(tracked.job.uid)
         pods = tuple(pods)
-        self._claim_parts(pods, owner=tracked, claimed={})
+        self._claim_shares(pods, owner=tracked, claimed={})
         self.holds.hold_plan(tracked.job.uid, {})
-        self._recount_pins(pods)
+        self._update_pins(pods)
 
     def give_up(self, tracked: TrackedJob) -> None:
         """Stop waiting for the pods that the operator did not create for a job."""
@@ -262,16 +264,16 @@ class ClaimTracker:
         """Return the uids of the jobs that have claims on a node."""
         return {claim.job for claim in self.ledger.claims_on([node]) if claim.job in self._jobs}
 
-    def _recount_pins(self, pods: Iterable[Pod]) -> None:
-        self._recount({pod.uid: pod for pod in pods if pod.pinned_to and not pod.node_name})
+    def _update_pins(self, pods: Iterable[Pod]) -> None:
+        self._update_claims({pod.uid: pod for pod in pods if pod.pinned_to and not pod.node_name})
 
-    def _claim_parts(
+    def _claim_shares(
         self, pods: Iterable[Pod], *, owner: TrackedJob | None, claimed: Mapping[Hashable, Claim]
     ) -> None:
-        """Add claims for the GPU shares of pods that the plan of their job does not cover.
+        """Claim the GPU shares of pods that the claims of their job's plan do not cover.
 
-        A pin that was sent before the plan changed may have bound a pod to another node. Of several
-        duplicates, the plan covers the first.
+        A pin that was sent before the plan changed may have bound a pod to a node outside the plan.
+        Of several duplicates, the plan covers the first. `claimed`: the claims of the plan.
         """
         first: Mapping[ReplicaKey, str] | None = None
         for pod in pods:
@@ -298,8 +300,8 @@ class ClaimTracker:
                 wanted.setdefault((plan.assignment[key], slot), _tolerations(tracked.job, key))
         return wanted
 
-    def _planned(self, tracked: TrackedJob) -> int:
-        """Return the number of pods that have a claim of the plan on an existing node."""
+    def _planned_pods(self, tracked: TrackedJob) -> int:
+        """Return the number of pods with a claim of the plan on an existing node."""
         return sum(
             self.ledger.row(claim.node) is not None
             for claim in self.holds.plan(tracked.job.uid).values()
@@ -310,20 +312,20 @@ class ClaimTracker:
         """Record the number of pods that a job lacks; None means that it waits for no pod."""
         uid, namespace = tracked.job.uid, tracked.job.namespace
         plan = tracked.assumed or tracked.plan
-        # The operator begins with the answer to the patch that unsuspends the job.
+        # The operator starts to create pods once the patch that unsuspends the job is written.
         attempt = (plan.generation if plan else 0, tracked.assumed is None)
-        complete = self.backlog.missing(uid) and not missing
+        completed = self.backlog.missing(uid) and not missing
         doubted = tracked.state.strikes > 0 and tracked.state.reason == REASON_CREATE_TIMEOUT
         if self.backlog.expect(uid, missing, attempt=attempt, doubted=doubted):
             self._resumed("", REASON_WAITING_FOR_OPERATOR)
-        elif complete and namespace in self.limited:
-            self._resumed(namespace, REASON_QUOTA)  # the quota counts all pods now
+        elif completed and namespace in self.limited:
+            self._resumed(namespace, REASON_QUOTA)  # the quota now counts all pods of the job
 
 
 class _PendingPins:
     """The pods that are pinned to a node and not bound yet. Times are in epoch seconds.
 
-    `planned` returns whether kfext pinned a pod by a plan; the job's lifecycle ends that wait.
+    `planned` returns whether a pod is pinned by a plan; the job's lifecycle ends the wait for it.
     """
 
     def __init__(self, ledger: Ledger, planned: Callable[[Pod], bool]) -> None:
@@ -370,7 +372,7 @@ class _PendingPins:
     def newly_overdue(self, now: float) -> list[Pod]:
         """Return the pods that have become overdue since the last call."""
         for uid in self._new:
-            # By a clock that was ahead, the pod may have been created after it was first seen.
+            # If the API server's clock is ahead, the creation may seem to be after `now`.
             self._ages.set(uid, min(self._pods[uid].created, now) + UNBOUND_SECONDS)
         self._new.clear()
         overdue = self._ages.due(now)

@@ -34,28 +34,29 @@ PLAIN_SECONDS = 30.0
 """The pods of a job on plain Kubernetes count for this long after its last progress: the operator
 creates them within seconds, or never."""
 _MOST_REMEMBERED = 10_000
-"""The most uids of deleted jobs, and of deleted rendered objects: answers are late by seconds."""
+"""The most uids of deleted jobs, or of rendered objects, that are remembered: the answer to a write
+may come seconds after the deletion."""
 
 
 def _idle() -> None:
     """Do nothing: the driver polls."""
 
 
-Stopped = tuple[str, str]
-"""The namespace of waiting jobs, and the reason of their wait; an empty string stands for any."""
-ANY: Stopped = ("", "")
+WaitingJobs = tuple[str, str]
+"""The namespace of waiting jobs, and the reason why they wait; an empty string means any."""
+ANY: WaitingJobs = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     """The changes that may help waiting jobs.
 
-    `rows`: the rows of the ledger where capacity became free.
-    `resumed`: the waiting jobs to decide on again, wherever capacity became free.
+    `rows`: the rows of the ledger on which capacity became free.
+    `resumed`: the waiting jobs to decide on again even if these rows do not help them.
     """
 
     rows: Sequence[int]
-    resumed: frozenset[Stopped]
+    resumed: frozenset[WaitingJobs]
 
     def resumes(self, tracked: TrackedJob) -> bool:
         """Return whether a job is one of the resumed jobs."""
@@ -72,8 +73,8 @@ class Cluster:
     `claim_tracker`: the claims of the jobs. `ledger`: the nodes and all claims on them. `holds`:
         the capacity on hold. `backlog`: the pods that the operator still has to create.
     `volumes`: the volume claims and their volumes.
-    `ends_version`: the number of changes of jobs' deadlines.
-    `draining`: by name, the nodes that are being drained, each with its `Node.drain`.
+    `ends_version`: how often a deadline of a job has changed.
+    `draining`: `Node.drain` of each node that is being drained, by the name of the node.
     `plain_pods`: the number of pods that plain Kubernetes is about to place for jobs.
     `failed`: the failed pods of jobs; the reader empties the list.
 
@@ -91,13 +92,13 @@ class Cluster:
         self.classes: dict[str, PriorityClass] = {}
         self.changed: set[str] = set()
         self.draining: dict[str, str] = {}
-        self.volumes = Volumes(self._mark_claim)
+        self.volumes = Volumes(self._mark_volume_claim)
         self.ends_version = 0
         self.plain_pods = 0
         self.failed: list[Pod] = []
         self._members = Members()
-        self._jobs_by_claim: dict[ClaimKey, set[str]] = {}
-        self._outdated: set[str] = set()
+        self._jobs_by_volume_claim: dict[ClaimKey, set[str]] = {}
+        self._stale_volumes: set[str] = set()
         self.claim_tracker = ClaimTracker(
             self.jobs,
             self._members,
@@ -110,14 +111,14 @@ class Cluster:
         self.ledger, self.backlog = self.claim_tracker.ledger, self.claim_tracker.backlog
         self.holds = self.claim_tracker.holds
         self._rendered: dict[tuple[str, str, str], Rendered] = {}
-        self._job_of: dict[str, str] = {}
+        self._job_of: dict[str, str] = {}  # the uid of the job of each rendered object
         self._deleted_rendered: dict[str, None] = {}
         self._deleted_jobs: dict[str, None] = {}
         self._stale_claims: dict[str, TrackedJob] = {}
         self._stale_clocks: dict[str, TrackedJob] = {}
-        self._resized_jobs: set[str] = set()
-        self._grown_jobs: set[str] = set()
-        self._resumed: set[Stopped] = set()
+        self._unsettled_jobs: set[str] = set()
+        self._enlarged_jobs: set[str] = set()
+        self._resumed: set[WaitingJobs] = set()
         self._jobs_per_namespace: Counter[str] = Counter()
         self.wake = wake
         self._managed = managed
@@ -132,7 +133,7 @@ class Cluster:
         return self._members.all()
 
     def homes(self, job_uid: str) -> Mapping[str, int]:
-        """Return the number of pods of a job that are bound to each node, in name order."""
+        """Return the number of bound pods of a job by node, in the order of node names."""
         bound = (pod for pod in self.pods(job_uid) if pod.node_name and not pod.deleting)
         return dict(sorted(Counter(pod.node_name for pod in bound).items()))
 
@@ -150,7 +151,7 @@ class Cluster:
         self.wake()
 
     def mark_queue(self, namespace: str = "", stopped_by: str = "") -> None:
-        """Mark the waiting jobs of a namespace, or with a reason, for the next `offer`."""
+        """Mark waiting jobs for the next `offer`, by namespace and reason; by default all jobs."""
         if not namespace or namespace in self._jobs_per_namespace:
             self._resumed.add((namespace, stopped_by))
             self.wake()
@@ -164,7 +165,7 @@ class Cluster:
     # --- changes from the watches ---------------------------------------------------------------
 
     def observe_job(self, raw: Mapping[str, Any]) -> None:
-        """Record the present version of a job; a version older than the known one is ignored."""
+        """Record the present version of a job; a version that is not newer is ignored."""
         metadata = mapping(raw.get("metadata"))
         tracked = self.jobs.get(text(metadata.get("uid")))
         if tracked is not None and not is_newer(text(metadata.get("resourceVersion")), tracked.job):
@@ -172,14 +173,14 @@ class Cluster:
         job = parse_job(raw)
         if job is None or not job.uid:
             return
-        if job.kind.rendered and (made := self._rendered.get(rendered_key(job))):
-            job = as_rendered(job, made)
+        if job.kind.rendered and (rendered := self._rendered.get(rendered_key(job))):
+            job = as_rendered(job, rendered)
         self.record_job(job, basis(raw, job))
 
     def record_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
         """Record a parsed job; `raw` is the JSON object that its patches apply to.
 
-        The recorded job has the replicas as admission makes them, where kfext has seen them.
+        The recorded job has its replicas as admission changes them, if kfext has seen their pods.
         """
         if job.uid in self._deleted_jobs:
             return
@@ -193,23 +194,23 @@ class Cluster:
         before = frozenset() if tracked is None else claims_of(tracked.job)
         if tracked is None:
             tracked = self.jobs[job.uid] = TrackedJob(raw, job, plan, state)
-            self._resized_jobs.add(job.uid)
+            self._unsettled_jobs.add(job.uid)
             self._jobs_per_namespace[job.namespace] += 1
         else:
             if tracked.job.ends != job.ends:
                 self.ends_version += 1
             if needs_more(job, than=tracked.job):
-                self._grown_jobs.add(job.uid)
+                self._enlarged_jobs.add(job.uid)
             tracked.update(raw, job, plan, state)
-        self._follow_claims(job.uid, before=before, now=claims_of(job))
+        self._index_volume_claims(job.uid, before=before, now=claims_of(job))
         self.sync_claims(tracked)
         self.mark(job.uid)
 
     def observe_rendered(self, old: Rendered | None, new: Rendered | None) -> None:
         """Record the object that an operator rendered of a job; `new` is None when it is gone.
 
-        Its pods name it as their owner, and not the job. The job retains its templates until the
-        operator renders others.
+        The pods name that object, not the job, as their owner. The job keeps the object's templates
+        until the operator renders a new object.
         """
         if new is None:
             if old is not None:
@@ -245,8 +246,8 @@ class Cluster:
         self._jobs_per_namespace -= Counter([tracked.job.namespace])
         for marked in (self._stale_claims, self._stale_clocks):
             marked.pop(uid, None)
-        self._resized_jobs.discard(uid)
-        self._follow_claims(uid, before=claims_of(tracked.job), now=frozenset())
+        self._unsettled_jobs.discard(uid)
+        self._index_volume_claims(uid, before=claims_of(tracked.job), now=frozenset())
         self.claim_tracker.forget(
             tracked, self._members.pods_of(uid, namespace=tracked.job.namespace)
         )
@@ -291,7 +292,7 @@ class Cluster:
             if first and not gone:
                 self.backlog.record_created(pod.owner_uid, pod.replica)
             if first or gone:
-                self._resized_jobs.add(pod.owner_uid)
+                self._unsettled_jobs.add(pod.owner_uid)
             self.claim_tracker.hand_over(tracked, pod)
             # While a step pins the pods of a job, its claims are updated once, at the end.
             if first or gone or not tracked.busy or tracked.executor:
@@ -303,7 +304,7 @@ class Cluster:
         self._observe_drain(old, new)
         if new is not None:
             if self.ledger.row(new.name) is None:
-                self._recount_claims_on(new.name)
+                self._update_claims_on(new.name)
             gains = self.ledger.gains
             cards = self.claim_tracker.cards
             self.ledger.set_node(cards.with_cards(new) if new.name in cards.slots else new)
@@ -311,7 +312,7 @@ class Cluster:
             if self.ledger.gains != gains:
                 self.mark_queue()
         elif old is not None:
-            self._recount_claims_on(old.name)
+            self._update_claims_on(old.name)
             self.ledger.remove_node(old.name)
             self.claim_tracker.observe_node(old.name)
             self.mark_queue()  # jobs may now wait for another reason
@@ -340,23 +341,23 @@ class Cluster:
             self._stale_clocks[job_uid] = tracked
         self.mark(job_uid)
 
-    def _follow_claims(
+    def _index_volume_claims(
         self, job_uid: str, *, before: frozenset[ClaimKey], now: frozenset[ClaimKey]
     ) -> None:
-        """Update the index of jobs by volume claim for a job that was just resolved."""
-        self._outdated.discard(job_uid)
+        """Update the index of jobs by volume claim: a job used the claims `before`, and `now`."""
+        self._stale_volumes.discard(job_uid)
         for key in now - before:
-            self._jobs_by_claim.setdefault(key, set()).add(job_uid)
+            self._jobs_by_volume_claim.setdefault(key, set()).add(job_uid)
         for key in before - now:
-            jobs = self._jobs_by_claim.get(key, set())
+            jobs = self._jobs_by_volume_claim.get(key, set())
             jobs.discard(job_uid)
             if not jobs:
-                self._jobs_by_claim.pop(key, None)
+                self._jobs_by_volume_claim.pop(key, None)
 
-    def _mark_claim(self, key: ClaimKey) -> None:
+    def _mark_volume_claim(self, key: ClaimKey) -> None:
         """Mark the jobs that use a volume claim with changed constraints."""
-        if jobs := self._jobs_by_claim.get(key):
-            self._outdated |= jobs
+        if jobs := self._jobs_by_volume_claim.get(key):
+            self._stale_volumes |= jobs
             self.changed |= jobs
             self.wake()
 
@@ -365,14 +366,14 @@ class Cluster:
 
         This takes milliseconds for a job with hundreds of claims, so events do not do it.
         """
-        if tracked.job.uid in self._outdated:
-            self._outdated.discard(tracked.job.uid)
+        if tracked.job.uid in self._stale_volumes:
+            self._stale_volumes.discard(tracked.job.uid)
             tracked.job = self.volumes.of_job(tracked.job)
 
     def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         """Record the present version of a PriorityClass; `new` is None when it is gone.
 
-        The claims of plans have a priority, so they are recounted.
+        The claims of plans have a priority, so they are updated.
         """
         if old is not None:
             self.classes.pop(old.name, None)
@@ -382,8 +383,8 @@ class Cluster:
             uid: tracked for uid, tracked in self.jobs.items() if self.holds.plan(uid)
         }
 
-    def recount_namespace(self, namespace: str) -> None:
-        """Recount the claims of a namespace that was opted in or out."""
+    def update_namespace(self, namespace: str) -> None:
+        """Update the claims of a namespace that has become managed or unmanaged."""
         inside = {
             uid: tracked for uid, tracked in self.jobs.items() if tracked.job.namespace == namespace
         }
@@ -392,14 +393,14 @@ class Cluster:
             self.changed.update(inside)
             self.wake()
 
-    def _recount_claims_on(self, node: str) -> None:
-        """Recount the claims on a new or removed node: no job waits for pods of a missing node."""
+    def _update_claims_on(self, node: str) -> None:
+        """Update the jobs with claims on a new or lost node: a lost node's pods are not awaited."""
         self._stale_claims |= {uid: self.jobs[uid] for uid in self.claim_tracker.claiming_on(node)}
 
     # --- derived state --------------------------------------------------------------------------
 
     def stand_by(self, now: float) -> None:
-        """Bound the collected changes while another process leads."""
+        """Limit the memory of the collected changes while another process leads."""
         self.settle(now)
         self.offer()
         self.failed.clear()
@@ -414,12 +415,12 @@ class Cluster:
         for tracked in stale.values():
             self.sync_claims(tracked)
         self.backlog.settle(now)
-        for uid in self._resized_jobs:
+        for uid in self._unsettled_jobs:
             self.jobs[uid].settled_at = now
-        self._resized_jobs.clear()
+        self._unsettled_jobs.clear()
         for tracked in self._stale_clocks.values():
             pods = self.pods(tracked.job.uid)
-            # Opting a namespace out restarts the clock of its jobs.
+            # The clock of a job also restarts when its namespace becomes managed or unmanaged.
             managed = self._managed(tracked.job.namespace)
             tracked.observe_progress((*progress_of(tracked, pods), managed), at=now)
             tracked.observe_unbound(pods, at=now)
@@ -436,15 +437,15 @@ class Cluster:
 
     def set_time(self, now: float) -> None:
         """Set the time, in epoch seconds, of everything seen since the last call."""
-        for uid in self._grown_jobs & self.jobs.keys():
+        for uid in self._enlarged_jobs & self.jobs.keys():
             self.jobs[uid].enlarged_at = now
-        self._grown_jobs.clear()
+        self._enlarged_jobs.clear()
         self.claim_tracker.expire_pins(now)
         if self.claim_tracker.autoscaled:
-            self.claim_tracker.placeholders.set_time(now)
+            self.claim_tracker.placeholders.record_progress(now)
 
     def sync_claims(self, tracked: TrackedJob) -> None:
-        """Update the claims of a job's plan."""
+        """Update the claims of a job."""
         if self.jobs.get(tracked.job.uid) is not tracked:
             return  # the job was deleted while its step was written
         pods = self.pods(tracked.job.uid)

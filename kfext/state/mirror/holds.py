@@ -15,15 +15,15 @@ from kfext.model.quantity import Resources
 from kfext.model.snapshot import PromiseRecord
 
 HOLD_SECONDS = 300.0
-"""The longest hold for a start or a change: a pod in its way may never end."""
+"""The longest time that a start or a change holds capacity: a pod in its way may never end."""
 
 
 class Holds:
-    """The holds on a ledger: one for the plan of each job, one reservation, and others.
+    """The holds on a ledger: for plans, for the reservation, and for starts, rescues and changes.
 
-    A job has at most one hold for its start, a rescue or a change. Pods that are about to end may
-    still exist, so a node can have more claims than capacity. `freed` is called when the capacity
-    of such a hold is released.
+    A job has at most one hold for its start, a rescue or a change; `freed` is called when such a
+    hold releases capacity. Pods that are about to end may still exist, so a node can have more
+    claims than capacity.
     """
 
     def __init__(self, ledger: Ledger, freed: Callable[[], None]) -> None:
@@ -84,7 +84,7 @@ class Holds:
     ) -> None:
         """Hold the nodes of a job's members in all `placements`, in place of its earlier hold.
 
-        `waits_for`: the uids of the jobs that must stop first.
+        `until`: in epoch seconds. `waits_for`: the uids of the jobs that must stop first.
         """
         claims: dict[Hashable, Claim] = {}
         for places in placements:
@@ -117,12 +117,12 @@ class Holds:
         return self._others.get(uid)
 
     def claims_of(self, uid: str) -> tuple[Hashable, ...]:
-        """Return the keys of the claims of such a hold, which only its job may use."""
+        """Return the keys of the claims of that hold; only its job may use them."""
         hold = self._others.get(uid)
         return tuple(hold.claims) if hold else ()
 
     def holders(self, *, but: HoldKind | None = None) -> tuple[str, ...]:
-        """Return the uids of the jobs with such a hold, but not of the kind `but`."""
+        """Return the uids of the jobs with such a hold, except holds of the kind `but`."""
         return tuple(uid for uid, hold in self._others.items() if hold.kind is not but)
 
     def release(self, uid: str) -> None:
@@ -131,12 +131,12 @@ class Holds:
             self._freed()
 
     def expire(self, now: float) -> None:
-        """Release the holds that have lasted too long."""
+        """Release the holds that end by `now`, in epoch seconds."""
         for uid in [uid for uid, hold in self._others.items() if hold.until <= now]:
             self.release(uid)
 
     def next_end(self) -> float:
-        """Return when the next of these holds ends, in epoch seconds, or infinity."""
+        """Return when the next of these holds ends, in epoch seconds; infinity means never."""
         return min((hold.until for hold in self._others.values()), default=math.inf)
 
     # --- snapshots ------------------------------------------------------------------------------

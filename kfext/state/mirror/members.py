@@ -10,7 +10,8 @@ from kfext.model.pod import Pod, ReplicaKey
 
 _Owner = tuple[str, str]
 """A namespace, and the uid of a job in it."""
-_Name = tuple[_Owner, ReplicaKey | None]
+_Replica = tuple[_Owner, ReplicaKey | None]
+"""A replica of a job; None stands for pods that name no replica."""
 
 
 class Members:
@@ -18,8 +19,8 @@ class Members:
 
     def __init__(self) -> None:
         self._pods: dict[_Owner, dict[str, Pod]] = {}
-        self._live: Counter[_Name] = Counter()
-        self._present: Counter[_Name] = Counter()
+        self._live: Counter[_Replica] = Counter()
+        self._present: Counter[_Replica] = Counter()
 
     def pods_of(self, job_uid: str, *, namespace: str) -> tuple[Pod, ...]:
         """Return the pods of a job in a namespace."""
@@ -30,13 +31,13 @@ class Members:
         return tuple(pod for pods in self._pods.values() for pod in pods.values())
 
     def known(self, pod: Pod) -> Pod | None:
-        """Return a pod as it was last seen under the same owner."""
+        """Return a pod as it was last seen with its present owner, or None."""
         return self._pods.get(_owner(pod), {}).get(pod.uid) if pod.owner_uid else None
 
     def duplicates(self, pod: Pod) -> int:
         """Return the number of pods with the owner and replica of a pod, itself included.
 
-        Deleted and failed pods do not count. Only a single pod can be a member of the gang.
+        Terminating and failed pods do not count. Only a pod without duplicates can be in the gang.
         """
         return self._live[_owner(pod), pod.replica]
 
@@ -61,16 +62,16 @@ class Members:
         owner = _owner(pod)
         for version, sign in ((self._pods.get(owner, {}).get(pod.uid), -1), (new, 1)):
             if version is not None:
-                name = (owner, version.replica)
-                _count(self._present, name, sign)
+                replica = (owner, version.replica)
+                _count(self._present, replica, sign)
                 live = not version.deleting and version.phase != "Failed"
-                _count(self._live, name, sign if live else 0)
+                _count(self._live, replica, sign if live else 0)
 
 
-def _count(counter: Counter[_Name], name: _Name, number: int) -> None:
-    counter[name] += number
-    if not counter[name]:
-        del counter[name]
+def _count(counter: Counter[_Replica], replica: _Replica, number: int) -> None:
+    counter[replica] += number
+    if not counter[replica]:
+        del counter[replica]
 
 
 def _owner(pod: Pod) -> _Owner:

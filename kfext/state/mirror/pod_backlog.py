@@ -14,17 +14,17 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.snapshot import CreationRecord
 
 MOST_OUTSTANDING = 500
-"""Planning stops when this many pods await creation. The operator creates about ten a second, so
-further plans would only withhold capacity from jobs that could use it now."""
+"""Planning stops when this many pods await creation. The operator creates about ten pods a second,
+so further plans would only withhold capacity from jobs that could use it now."""
 
 
 @dataclass(slots=True)
 class _Gang:
     """A gang with missing pods. Times are in monotonic seconds.
 
-    `attempt`: the plan of the pods; under another plan every replica counts again.
-    `missing`: the pods that the operator is creating; 0 for a running gang that has lost pods.
-    `created`: the replicas that were created.
+    `attempt`: identifies the plan of the pods; under a new plan every replica counts again.
+    `missing`: the number of pods being created; 0 for a running gang that has lost pods.
+    `created`: the replicas with a pod that was created.
     `since`: when a pod that the gang waits for was last created; infinity before the next `settle`.
     `overdue`: whether the pods were not created in time; then no other job waits for them.
     `doubted`: whether the pods were also late under an earlier plan; then no other job waits for
@@ -53,7 +53,7 @@ class _Gang:
 class PodCreationBacklog:
     """Counts the pods that the operator still has to create.
 
-    `pods`: the number that other jobs wait for. `crowded`: whether it is too large to plan more.
+    `pods`: the number of pods that other jobs wait for. `crowded`: whether they stop the planning.
     Pods that were late before must not block the queue again and again: see `_Gang.doubted`.
     """
 
@@ -67,9 +67,9 @@ class PodCreationBacklog:
 
     @property
     def crowd(self) -> int:
-        """The least size of the backlog while planning is stopped, else 0.
+        """The least number of pods in the backlog while planning is stopped, else 0.
 
-        Planning resumes only at the next `offer`, so that no later job overtakes.
+        Planning resumes only at the next `offer`, so that no later job overtakes an earlier job.
         """
         return MOST_OUTSTANDING // 2 if self.crowded or self._reopens else 0
 
@@ -92,13 +92,13 @@ class PodCreationBacklog:
         """Record the number of missing pods of a job; return whether planning may resume.
 
         `missing`: None means that the job waits for no pod, 0 that it runs and has lost pods.
-        `attempt`: the plan of the pods. `doubted`: whether the last attempt was late.
+        `attempt`: identifies the plan of the pods. `doubted`: whether the pods were late before.
 
-        Once the backlog is full, planning stops until half of it exists. So waiting jobs are
-        decided on once per half, not once per pod, and no later job overtakes.
+        Once the backlog is full, planning stops until half of its pods are created. So waiting jobs
+        are decided on once per half, not once per pod, and no later job overtakes an earlier job.
         """
         gang = self._gangs.get(uid)
-        before = self._awaited(uid)
+        before = self._awaited_pods(uid)
         if missing is None:
             if gang is not None:
                 gang.done = True
@@ -112,43 +112,43 @@ class PodCreationBacklog:
                 gang.created.clear()
                 self._entered.add(uid)
             gang.missing, gang.doubted = missing, doubted
-        return self._count(self._awaited(uid) - before)
+        return self._count(self._awaited_pods(uid) - before)
 
     def record_created(self, uid: str, replica: ReplicaKey | None) -> None:
         """Record that a pod of a job was created."""
-        gang, before = self._gangs.get(uid), self._awaited(uid)
+        gang, before = self._gangs.get(uid), self._awaited_pods(uid)
         if gang is not None and replica is not None and replica not in gang.created:
             gang.created.add(replica)
             self._created.add(uid)
-            self._count(self._awaited(uid) - before)
+            self._count(self._awaited_pods(uid) - before)
 
     def settle(self, now: float) -> None:
         """Set the time of everything recorded since the last call to `now`."""
         if not (self._entered or self._created or any(gang.done for gang in self._gangs.values())):
             return
-        served = False
+        created = False  # a pod of this gang or of an earlier gang
         for uid, gang in self._gangs.items():
-            served |= uid in self._created
-            if served or uid in self._entered:
+            created |= uid in self._created
+            if created or uid in self._entered:
                 gang.since = now
         self._gangs = {uid: gang for uid, gang in self._gangs.items() if not gang.done}
         self._entered.clear()
         self._created.clear()
 
     def quiet(self, uid: str, now: float) -> float:
-        """Return the seconds since a pod that a gang waits for was last created, or 0."""
+        """Return the seconds since a pod that a gang waits for was last created, else 0."""
         gang = self._gangs.get(uid)
         return max(now - gang.since, 0.0) if gang else 0.0
 
     def give_up(self, uid: str) -> bool:
         """Stop waiting for the pods of a job; return whether planning may resume."""
-        gang, before = self._gangs.get(uid), self._awaited(uid)
+        gang, before = self._gangs.get(uid), self._awaited_pods(uid)
         if gang is not None:
             gang.overdue = True
-        return self._count(self._awaited(uid) - before)
+        return self._count(self._awaited_pods(uid) - before)
 
     def record(self, now: float) -> Iterator[CreationRecord]:
-        """Yield the record of each gang, in order, for a snapshot; call `settle` before."""
+        """Yield the record of each gang, in order, for a snapshot; call `settle` first."""
         for uid, gang in self._gangs.items():
             yield CreationRecord(
                 job_uid=uid,
@@ -169,7 +169,7 @@ class PodCreationBacklog:
         self.pods = sum(gang.awaited for gang in self._gangs.values())
         self.crowded = crowded or self.pods >= MOST_OUTSTANDING
 
-    def _awaited(self, uid: str) -> int:
+    def _awaited_pods(self, uid: str) -> int:
         gang = self._gangs.get(uid)
         return gang.awaited if gang else 0
 
@@ -199,22 +199,22 @@ def to_be_bound(job: TrainingJob, pods: Collection[Pod], *, planned: bool = Fals
 
 
 def still_to_come(job: TrainingJob, pods: Collection[Pod], *, planned: bool = True) -> int | None:
-    """Return the number of pods that the operator is creating, or None: the job waits for none.
+    """Return the number of pods that the operator is creating, or None for a job that awaits none.
 
-    Later jobs do not wait for pods that a running gang has lost, nor for pods of a job that is not
-    `planned` because another system has started it.
+    It is 0 for pods that a running gang has lost, and for a job that is not `planned` because
+    another system has started it: later jobs do not wait for these pods.
     """
     if job.suspend or job.finished or job.deleting or job.released:
         return None  # the job claims only ports
     if not (planned or any(pod.gated for pod in pods)):
-        return None  # not placed by kfext
+        return None  # kfext does not place the job
     if job.excess:
-        return None  # kfext does not wait for so many
+        return None  # kfext does not wait for so many pods
     live = present(job, pods)
     due = due_pods(job, live)
     if len(live) >= due:
         return None
-    some_run = any(pod.node_name and not pod.deleting for pod in pods)
-    if not planned or (some_run and not job.being_created):
+    some_bound = any(pod.node_name and not pod.deleting for pod in pods)
+    if not planned or (some_bound and not job.being_created):
         return 0
     return max(due - len(pods), 0)

@@ -1,4 +1,4 @@
-"""Resolve the settings of jobs from the present namespaces and policies."""
+"""The settings of jobs, resolved from the present namespaces and policies."""
 
 from collections.abc import Callable, Mapping
 
@@ -26,8 +26,8 @@ class SettingsSource:
     """Resolves settings from namespaces and policies as last seen.
 
     Informers report namespaces and network policies; kopf reports TrainingPolicies.
-    `namespaces`, `policies`: by name.
-    `queueing`: from the policy that applies to all namespaces, because it orders them in the queue.
+    `namespaces`: the namespaces by name. `policies`: the TrainingPolicies by name.
+    `queueing`: the queue parameters of the policy that applies to all namespaces.
     """
 
     def __init__(self) -> None:
@@ -104,13 +104,13 @@ class SettingsSource:
 
     def settings_of(self, tracked: TrackedJob) -> Settings:
         """Return the settings of a job; they are resolved again only if a source has changed."""
-        return self._cached(tracked)[0]
+        return self._resolve_cached(tracked)[0]
 
     def host_network(self, tracked: TrackedJob) -> HostNetworkRequest | None:
-        """Return a job's request for the host network; None for a job on the pod network."""
-        return self._cached(tracked)[1]
+        """Return a job's request for the host network, or None for a job on the pod network."""
+        return self._resolve_cached(tracked)[1]
 
-    def _cached(self, tracked: TrackedJob) -> _Resolved:
+    def _resolve_cached(self, tracked: TrackedJob) -> _Resolved:
         job = tracked.job
         key = self._cache_key(job.namespace)
         entry = self._cache.get(job.uid)

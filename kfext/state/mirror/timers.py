@@ -1,4 +1,4 @@
-"""The choice of the next job: in queue order, by time, by namespace, or a few of many."""
+"""Choosing the next jobs: in queue order, by time, namespace by namespace, or a few at a time."""
 
 import heapq
 import math
@@ -11,7 +11,7 @@ from kfext.state.mirror.tracked_job import TrackedJob
 
 
 class RoundQueue:
-    """Jobs of this round and of the next, in the order of the queue, each once in a round.
+    """The jobs of this round and of the next round, in queue order; each job is once in a round.
 
     A job that changes joins the round unless it has had its turn. Then it waits for the next round,
     so that jobs that change again and again do not delay the jobs behind them.
@@ -61,9 +61,9 @@ _SPARE = 64
 
 
 class Timers:
-    """The times at which the next step of a job may change by itself: at most one alarm for a job.
+    """Alarms by the uid of a job or pod, at most one alarm for each. Times are in seconds.
 
-    A new alarm replaces the earlier alarm of its job. Times are in seconds.
+    A new alarm replaces the earlier alarm.
     """
 
     def __init__(self) -> None:
@@ -74,24 +74,24 @@ class Timers:
         return uid in self._at
 
     def set(self, uid: str, at: float) -> None:
-        """Set the alarm of a job to the time `at`."""
+        """Set the alarm of a uid to the time `at`."""
         self._at[uid] = at
         heapq.heappush(self._heap, (at, uid))
         if len(self._heap) > 2 * len(self._at) + _SPARE:
-            self._heap = [(when, job) for job, when in self._at.items()]
+            self._heap = [(when, other) for other, when in self._at.items()]
             heapq.heapify(self._heap)
 
     def forget(self, uid: str) -> None:
-        """Remove the alarm of a job, if it has one."""
+        """Remove the alarm of a uid, if it has an alarm."""
         self._at.pop(uid, None)
 
     def next(self) -> float:
-        """Return when the next alarm rings, or infinity without alarms."""
+        """Return when the next alarm rings; infinity means that no alarm is set."""
         self._drop_outdated()
         return self._heap[0][0] if self._heap else math.inf
 
     def due(self, now: float) -> list[str]:
-        """Remove the alarms that ring by now and return their jobs."""
+        """Remove the alarms that ring by `now`, and return their uids."""
         due = []
         while self.next() <= now:
             _, uid = heapq.heappop(self._heap)

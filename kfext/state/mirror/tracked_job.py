@@ -52,8 +52,8 @@ class TrackedJob:
     """A job and the state that kfext tracks for it. Times are in monotonic seconds.
 
     `raw`: the JSON object that patches apply to.
-    `assumed`: a plan that is being written to the job; it claims its nodes until the answer comes.
-    `assumed_workers`: the number of workers of that plan; None means unchanged.
+    `assumed`: a plan that is being written to the job; it claims capacity until the answer comes.
+    `assumed_workers`: the number of workers of that plan; None means the present number.
     `busy`: whether a step is being written.
     `executor`: the condition of the companion's executor that decided on the step, or empty.
     `not_before`: when a failed step may be tried again.
@@ -61,7 +61,7 @@ class TrackedJob:
     `refusals`: the refusals that look final, by the name of the step.
     `unclaimed`: whether the plan claims nothing, because it cannot be carried out for now.
     `phase`, `verdict`: the last decision; the phase of a job that kfext ignores is None.
-    `lacks`: the reason why the job does not start: the verdict's, or the cause of a wait for nodes.
+    `lacks`: why the job does not start: the verdict's reason, or why it waits for new nodes.
     `since`: when the job last made progress.
     `unbound`: since when each pod has had no node, by its uid and whether it is gated.
     `unreserved`: since when each slot has had no reserved GPU.
@@ -69,12 +69,12 @@ class TrackedJob:
     `never_fits_since`: since when the job would not fit even the empty cluster, or None.
     `gated`: whether a pod is gated.
     `succeeded`: the replicas with a succeeded pod that was deleted while the job ran.
-    `lapsed`: whether the plan no longer claims for pods that kfext cannot stop.
+    `lapsed`: whether the plan no longer claims capacity for pods that kfext cannot stop.
     `enlarged_at`: when an edit last made the job larger, in epoch seconds; 0.0 means never.
     `turns`: the round of a queued job among the jobs that take turns at the reservation; each turn
-        that a job has used up moves it to the next round.
-    `draining`: whether it has pods on a node that is being drained.
-    `served`: the strikes of the job when donors were last scaled down for it, and the epoch second.
+        that a job has used up moves it to the next round. None means that it is not queued.
+    `draining`: whether the job has pods on a node that is being drained.
+    `served`: the strikes of the job and the epoch time when donors were last scaled down for it.
     """
 
     raw: Mapping[str, Any]
@@ -138,9 +138,9 @@ class TrackedJob:
         return self.phase == QUEUED and self.job.suspend
 
     def changes_shown(self, settings: Settings) -> frozenset[str]:
-        """Return the types of the conditions on changes of the running job that it may have.
+        """Return the types of the conditions that the job may have about changes while it runs.
 
-        Either it opted in to the change, or kfext made the change and still has to revert it.
+        The job opted in to such a change, or kfext has made a change that it may have to revert.
         """
         job, state = self.job, self.state
         if job.finished or job.deleting or job.released:
@@ -163,7 +163,7 @@ class TrackedJob:
     def waits(self, now: float) -> float:
         """Return the seconds that the job has been in the queue at its present size.
 
-        `now`: in epoch seconds. A job without a credible stored time counts as waiting for long.
+        `now`: in epoch seconds. A job without a credible stored time counts as long queued.
         """
         enlarged = past(self.enlarged_at, now=now)
         return now - max(queued_since(self.job, self.state, now=now), enlarged)
@@ -181,17 +181,17 @@ class TrackedJob:
 
     @property
     def failing(self) -> bool:
-        """Whether the last write was refused."""
+        """Whether the last write failed."""
         return self._failures > 0
 
     def update(
         self, raw: Mapping[str, Any], job: TrainingJob, plan: Plan | None, state: JobState
     ) -> None:
-        """Record a newer version of the job: a refused step may be tried again at once.
+        """Record a newer version of the job: a failed step may be tried again at once.
 
-        A paused step may be tried again if its basis has changed.
+        A paused step may be tried again only if the fields that it tests have changed.
         """
-        if _basis(self.job, self.plan) != _basis(job, plan):
+        if _tested_fields(self.job, self.plan) != _tested_fields(job, plan):
             self.refusals.clear()
         self.raw, self.job, self.plan, self.state = raw, job, plan, state
         self.not_before = 0.0
@@ -204,13 +204,13 @@ class TrackedJob:
             self._marker, self.since = marker, at
 
     def observe_unbound(self, pods: Iterable[Pod], *, at: float) -> None:
-        """Record the pods without a node, each with a clock of its own."""
+        """Record since when each pod has had no node."""
         waiting = (pod for pod in pods if not (pod.node_name or pod.deleting or pod.finished))
         keys = ((pod.uid, pod.gated) for pod in waiting)
         self.unbound = {key: self.unbound.get(key, at) for key in keys}
 
     def observe_unreserved(self, places: Iterable[Place], *, at: float) -> None:
-        """Record the slots without a reserved GPU, each with a clock of its own."""
+        """Record since when each slot has had no reserved GPU."""
         self.unreserved = {place: self.unreserved.get(place, at) for place in places}
 
     def decide(self, step: Step, *, at: float) -> tuple[str, float] | None:
@@ -256,7 +256,7 @@ class TrackedJob:
         self.refusals[self.step] = Refusal(count, message[:_LONGEST_ANSWER], until)
 
     def fail(self, *, at: float) -> float:
-        """Record that a write was refused; return the seconds until the next try."""
+        """Record that a write has failed; return the seconds until the next attempt."""
         self._failures += 1
         pause = exponential_backoff(
             self._failures, first=_RETRY_SECONDS, longest=_LONGEST_RETRY_SECONDS
@@ -290,7 +290,7 @@ class Failures:
         return errors
 
 
-def _basis(job: TrainingJob, plan: Plan | None) -> tuple[object, ...]:
-    """Return the fields of a job that its patches test."""
+def _tested_fields(job: TrainingJob, plan: Plan | None) -> tuple[object, ...]:
+    """Return the fields of a job that patches test; see `TrackedJob.update`."""
     sizes = tuple(group.replicas for group in job.groups)
     return job.suspend, job.held, job.released, sizes, plan.generation if plan else 0

@@ -1,8 +1,8 @@
 """The nodes that the volume claims of pods allow, from the claims and volumes last seen.
 
-kube-scheduler keeps a pod off the nodes that the volume of a bound claim excludes. A pod waits for
-a claim with immediate binding. If the storage class of a claim waits for the first consumer,
-kube-scheduler chooses node and volume together; kfext does not model that.
+kube-scheduler keeps a pod off the nodes that the volume of a bound claim excludes. A pod waits
+until its claims with immediate binding are bound. If the storage class of a claim waits for the
+first consumer, kube-scheduler chooses node and volume together; kfext does not model that.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,9 +18,9 @@ ClaimKey = tuple[str, str]
 
 
 class Volumes:
-    """The `claims`, and the `volumes` and storage `classes` by name, as last seen.
+    """Volume `claims`, and `volumes` and storage `classes` by name, as last seen.
 
-    `changed` is called with each claim that has changed constraints.
+    `changed` is called with each claim that may have new constraints.
     """
 
     def __init__(self, changed: Callable[[ClaimKey], None]) -> None:
@@ -72,7 +72,7 @@ class Volumes:
                 self._changed(key)
 
     def of_job(self, job: TrainingJob) -> TrainingJob:
-        """Return a job with the present constraints of its claims; without claims, the same."""
+        """Return a job with the present constraints of its claims."""
         if not any(group.constraints.claims for group in job.groups):
             return job
         groups = (

@@ -1,9 +1,9 @@
 """The companion: it changes running jobs.
 
-Each kind of change has an executor. It is created when the first job asks for the kind: by its
-settings, or by the marks of a change of an earlier controller. Each turn: operations advance,
-policies make proposals, arbitration chooses among all of them, and the chosen changes begin, at
-most one for each job. Only jobs with running pods change, so no placement waits.
+Each kind of change has an executor, created once the settings of a job allow the kind or the marks
+of a job show such a change of an earlier controller. In each turn, operations advance, policies
+make proposals, arbitration chooses among all proposals, and the chosen changes begin, at most one
+for each job. Only jobs with running pods change, so no placement waits.
 """
 
 import math
@@ -43,9 +43,9 @@ for good, or failed in another way."""
 class Companion:
     """Changes the jobs that opted in.
 
-    `executors`: by the type of their condition, in the order of their turns.
+    `executors`: the executors by the type of their condition, in the order of their turns.
     `changes`: the number of changes, by policy and outcome.
-    `failures`: errors of kfext in the last `steps`, each with a job.
+    `failures`: the errors of kfext in the last call of `steps`, each with a job.
     `settings_of` returns the settings of a job.
     """
 
@@ -110,17 +110,17 @@ class Companion:
             executor.enrol(now)
 
     def observe(self, tracked: TrackedJob, settings: Settings) -> None:
-        """Create the executors of the changes that a job has asked for, unless they exist."""
+        """Create the executors of the changes that a job may have, unless they exist."""
         if len(self.executors) < len(self._factories):
             self._create(tracked.changes_shown(settings))
 
     def _create(self, types: Collection[str]) -> None:
         """Create the executors of conditions, in the order of their turns."""
-        if asked := {*types} - self.executors.keys():
+        if missing := {*types} - self.executors.keys():
             self.executors = {
                 type_: self.executors.get(type_) or create()
                 for type_, create in self._factories.items()
-                if type_ in asked or type_ in self.executors
+                if type_ in missing or type_ in self.executors
             }
 
     def steps(self, now: Moment) -> Steps:
@@ -148,7 +148,7 @@ class Companion:
         return steps
 
     def _guarding(self, steps: Steps) -> AbstractContextManager[None]:
-        """Collect an error of an executor if it would discard the steps of others.
+        """Collect an error of an executor if it would discard the steps of other executors.
 
         The jobs of discarded steps would be busy forever.
         """
@@ -159,7 +159,7 @@ class Companion:
         return min((each.next_look() for each in self.executors.values()), default=math.inf)
 
     def keeps_hold(self, uid: str) -> bool:
-        """Return whether a job was stopped for a change, so that it keeps its hold."""
+        """Return whether a job keeps its hold because it was stopped for a change."""
         return any(executor.keeps_hold(uid) for executor in self.executors.values())
 
     def may_return(self, uid: str) -> bool:
@@ -167,9 +167,9 @@ class Companion:
         return any(executor.may_return(uid) for executor in self.executors.values())
 
     def finish(self, uid: str, condition: str, *, complete: bool, final: str, now: float) -> None:
-        """Record the outcome of a step of a job by the executor of a condition.
+        """Record the outcome of a job's step by the executor of a condition.
 
-        `final`: the answer of the API server, if it would refuse the step again.
+        `final`: the answer of the API server if it would refuse the step again, or empty.
         """
         if (executor := self.executors.get(condition)) and (job := executor.jobs.get(uid)):
             self._count(executor, job, "done" if complete else "refused" if final else "failed")
@@ -181,11 +181,11 @@ class Companion:
             proposal, done = operation.proposal, outcome == "done"
             writes = operation.phase is Phase.WRITING and (operation.last or not done)
             if writes and isinstance(proposal.change, executor.change):
-                counted = "restored" if done and operation.restores else outcome
-                self.changes[proposal.policy or "none", counted] += 1
+                result = "restored" if done and operation.restores else outcome
+                self.changes[proposal.policy or "none", result] += 1
 
     def news(self) -> list[News]:
-        """Return the conditions to show that changed since the last call."""
+        """Return the shown conditions that changed since the last call."""
         return self._running.shown.news() if self.executors else []
 
 

@@ -47,14 +47,14 @@ MOST_PODS = 20_000
 """A tick ends after this many jobs, or after jobs with this many pods, because larger jobs take
 longer; a lower limit of jobs lowers the limit of pods in proportion. With counts instead of times,
 every driver makes the same steps on any machine. Between ticks the controller does other work."""
-_LOOK_AGAIN_SECONDS = 30.0
+_RETRY_SECONDS = 30.0
 """The pause before a job is decided on again after an error of kfext."""
 _REPEAT_SECONDS = 1.0
 """The pause after a step that could be written only in part."""
-_REFRESHED = 10
-"""The first jobs of the queue; their messages are refreshed."""
+_MOST_REFRESHED = 10
+"""The number of jobs at the head of the queue that get new messages in `refresh_messages`."""
 _START_SECONDS = 10.0
-"""The capacity of a refused start is held for this long: it is tried again within seconds."""
+"""A refused start holds its capacity for this long: it is tried again within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Tick:
 
     `steps`: the steps to carry out; call `Planner.finish` after each step.
     `reports`: the phases and verdicts to show.
-    `failures`: the jobs with a failed decision or reservation, each with its error.
+    `failures`: the jobs with an error in the decision or in the search for a reservation.
     `phases`: the phases that ended, each with its duration in seconds.
     `decided`: the number of jobs that were decided on.
     `remainder`: the number of jobs for the next tick, which may follow at once; 1 if only the end
@@ -90,7 +90,7 @@ class Tick:
 class Planner:
     """Decides the next step of each job. `wake` is called when there is something to decide.
 
-    `durations`: the estimates of durations; by default from progress and ended jobs.
+    `durations`: by default, estimates from progress and ended jobs. `most`: decisions per tick.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Planner:
     ) -> None:
         self.settings = SettingsSource()
         self.cluster = Cluster(wake=wake, managed=self.settings.is_managed)
-        self.settings.follow(self.cluster.recount_namespace)
+        self.settings.follow(self.cluster.update_namespace)
         self.progress = JobsProgress(self.cluster, self.settings.settings_of)
         durations = durations or DurationEstimates(self.progress)
         self.queue = Queue(self.cluster, self.settings, durations)
@@ -118,21 +118,21 @@ class Planner:
         self._queued, self._running = RoundQueue(), RoundQueue()
         self._running_first, self._in_round = True, False
         self._adopted = False
-        self._last = Moment(0.0, 0.0)
+        self._last_moment = Moment(0.0, 0.0)
         self._undecided: set[str] = set()
         self._refreshed = 0
 
     def refresh_messages(self) -> None:
         """Decide again on the first waiting jobs if any claim has changed since the last call.
 
-        A refusal holds until capacity comes free, but its message says how much is free now.
+        A refusal holds until capacity becomes free, but its message tells the free capacity.
         """
         version = self.cluster.ledger.version
         if version == self._refreshed:
             return
         self._refreshed = version
         self.queue.no_fits.clear()
-        for tracked in self.queue.queued()[:_REFRESHED]:
+        for tracked in self.queue.queued()[:_MOST_REFRESHED]:
             self.cluster.mark(tracked.job.uid)
 
     def tick(self, now: Moment) -> Tick:
@@ -140,7 +140,7 @@ class Planner:
 
         The sequence of decisions does not depend on where a tick ends.
         """
-        self._last = now
+        self._last_moment = now
         for uid in self.alarms.due(now.monotonic):
             self._retry(uid)
         self.cluster.set_time(now.wall)
@@ -159,14 +159,15 @@ class Planner:
         most, most_pods = self._most, MOST_PODS * self._most // MOST_DECISIONS
         while draft.decided < most and draft.pods < most_pods and reservations.may_search:
             self._collect_changes(now.monotonic)
-            tracked = self._next()
+            tracked = self._next_job()
             if tracked is not None:
-                if self._is_decidable(tracked, now.monotonic) and not self._stands(tracked):
+                if self._is_decidable(tracked, now.monotonic) and not self._still_holds(tracked):
                     self._decide(tracked, now, draft)
                 continue
             # The round of the queue is over.
             draft.show(
-                self.queue.renew_reservation(now=now.wall), *self.queue.moved(at=now.monotonic)
+                self.queue.renew_reservation(now=now.wall),
+                *self.queue.update_positions(at=now.monotonic),
             )
             more = self._begin_round(now.monotonic) or self._running
             calm = not (more or reservations.on_break)
@@ -190,10 +191,10 @@ class Planner:
     def next_alarm(self) -> float:
         """Return when the next decision is due, in monotonic seconds, or infinity."""
         cards = self.cards.pending.values()
-        held = self.cluster.holds.next_end() - self._last.wall + self._last.monotonic
+        held = self.cluster.holds.next_end() - self._last_moment.wall + self._last_moment.monotonic
         asks = self.cluster.claim_tracker.autoscaled
-        placeholders = self.placeholders.next_step() if asks else math.inf
-        times = self.alarms.next(), self.queue.next_moves(), self.companion.next_look()
+        placeholders = self.placeholders.next_retry_at() if asks else math.inf
+        times = self.alarms.next(), self.queue.next_position_update(), self.companion.next_look()
         return min(*times, held, placeholders, *cards)
 
     def card_steps(self, now: float) -> Iterable[Reserve | Unreserve]:
@@ -225,7 +226,7 @@ class Planner:
         """Record the outcome of a step: `complete`, done in part, or `refused`.
 
         After a failure, the job is decided on again from its state at that time. `final`: the
-        answer of an API server that would refuse the step again; the report returned shows it.
+        answer of an API server that would refuse the step again, shown in the returned report.
         """
         uid, executor = tracked.job.uid, tracked.executor
         start = tracked.assumed if tracked.step == Unsuspend.__name__ else None
@@ -240,7 +241,7 @@ class Planner:
             tracked.refuse(final, at=now.monotonic)
         stopped = self.companion.keeps_hold(uid)
         if refused and start is not None and not tracked.failing and not stopped:
-            # Hold the capacity until the next try, but only once: else the hold may never end.
+            # Hold the capacity until the next attempt, but only once: else the hold may never end.
             placement = Places(start.assignment, start.slots)
             members, until = members_of(tracked.job), now.wall + _START_SECONDS
             self.cluster.holds.hold(HoldKind.START, uid, members, placement, until=until)
@@ -271,16 +272,16 @@ class Planner:
             # A running job comes first: replacing its lost pods must not wait for the queue.
             available = ledger.offered() if tracked.job.suspend else ledger
             step = next_step(situation, available, self.queue.no_fits)
-            self._enter(tracked, situation, step, now, draft)
+            self._record_step(tracked, situation, step, now, draft)
             self.queue.record(tracked)
-            shown = self.queue.renew_reservation_after(tracked, now=now.wall)
+            holder = self.queue.renew_reservation_after(tracked, now=now.wall)
         except Exception as error:
             # A failed decision on one job must not keep other jobs from being placed.
             tracked.finish()
             draft.failures.append((tracked, error))
-            self.alarms.set(tracked.job.uid, now.monotonic + _LOOK_AGAIN_SECONDS)
+            self.alarms.set(tracked.job.uid, now.monotonic + _RETRY_SECONDS)
             return
-        draft.show(tracked, shown)
+        draft.show(tracked, holder)
         if not isinstance(step, Wait):
             draft.steps.append((tracked, step))
         try:
@@ -288,10 +289,10 @@ class Planner:
         except Exception as error:  # it must not keep the job from being placed
             draft.failures.append((tracked, error))
 
-    def _enter(
+    def _record_step(
         self, tracked: TrackedJob, situation: Situation, step: Step, now: Moment, draft: "_Draft"
     ) -> None:
-        """Record the claims of a step on the ledger, and the alarm of the job."""
+        """Record the claims of a step on the ledger, and set the alarm of the job."""
         uid, seconds = tracked.job.uid, claims_last(situation)
         if tracked.lapsed != (seconds <= 0):
             tracked.lapsed = seconds <= 0
@@ -366,7 +367,7 @@ class Planner:
             tracked.not_before = 0.0
             self.cluster.changed.add(uid)
 
-    def _next(self) -> TrackedJob | None:
+    def _next_job(self) -> TrackedJob | None:
         """Return the next job, or None at the end of the round of the queue.
 
         Running and queued jobs alternate, so neither group delays the other, however many change.
@@ -412,8 +413,8 @@ class Planner:
             jobs = self._queued if tracked.job.suspend else self._running
             jobs.add(tracked, self.queue.key(tracked))
 
-    def _stands(self, tracked: TrackedJob) -> bool:
-        """Return whether the last decision holds: else 1,000 jobs would take 20,000 decisions."""
+    def _still_holds(self, tracked: TrackedJob) -> bool:
+        """Return whether the last decision holds; otherwise 1,000 jobs took 20,000 decisions."""
         if tracked.job.uid in self._undecided or not tracked.job.suspend:
             return False
         return self.queue.still_waits_for_operator(tracked)
@@ -441,21 +442,21 @@ class _Draft:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The forecast for a job.
+    """What is next for a job.
 
     `step`: its next step, or a Wait while a step of the job is being written.
-    `ahead`: the number of jobs before it in the queue. `behind`: the reason, or empty.
+    `ahead`: the number of jobs before it in the queue. `why_behind`: why they come first, or empty.
     """
 
     step: Step
     ahead: int
-    behind: str
+    why_behind: str
 
 
 def outlooks(planner: Planner, now: Moment) -> dict[str, Outlook]:
-    """Return the forecast for every job, by uid, once every changed job has been decided on.
+    """Return what is next for every job, by uid, after a decision on every changed job.
 
-    Steps of other jobs count as begun, so their claims hold.
+    The steps of the other jobs count as begun, so their claims hold.
     """
     steps: dict[str, Step] = {}
     # Each change is decided on once; a decision may free capacity for jobs before it.
@@ -465,11 +466,11 @@ def outlooks(planner: Planner, now: Moment) -> dict[str, Outlook]:
         if not tick.remainder:
             break
     queued = (tracked.job.uid for tracked in planner.queue.queued() if not tracked.busy)
-    forecasts = {}
+    result = {}
     ahead = {uid: number for number, uid in enumerate(queued)}
     for uid, tracked in planner.cluster.jobs.items():
         step = steps.get(uid) or Wait(tracked.phase, tracked.verdict)
         before = ahead.get(uid, 0)
-        behind = planner.queue.why_behind(tracked) if before else ""
-        forecasts[uid] = Outlook(step, before, behind)
-    return forecasts
+        why_behind = planner.queue.why_behind(tracked) if before else ""
+        result[uid] = Outlook(step, before, why_behind)
+    return result

@@ -1,8 +1,8 @@
 """Conversion of a planner to a snapshot and back, for `kfext plan`, bug reports and tests.
 
 The progress of a round is not recorded. A planner from a snapshot begins a round with every job and
-offers the capacity that became free during the old round. So a job may be placed on another node
-than in the old round.
+offers the capacity that became free during the old round. So a job may get a different node than in
+the old round.
 """
 
 import math
@@ -38,7 +38,7 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
 
 
 def restoring(planner: Planner, snapshot: Snapshot, now: Moment) -> Iterator[None]:
-    """Restore a snapshot in a new planner, in small parts: a large cluster takes seconds."""
+    """Restore a snapshot in a new planner, in many short steps: a large cluster takes seconds."""
     cluster, settings, queue = planner.cluster, planner.settings, planner.queue
     for namespace in snapshot.namespaces.values():
         settings.observe_namespace(None, namespace)
@@ -64,7 +64,7 @@ def restoring(planner: Planner, snapshot: Snapshot, now: Moment) -> Iterator[Non
         yield
     for job in snapshot.jobs:
         cluster.record_job(job, {})
-        _set_claiming(cluster.jobs[job.uid], snapshot.clocks.get(job.uid, JobClocks()))
+        _restore_claim_state(cluster.jobs[job.uid], snapshot.clocks.get(job.uid, JobClocks()))
         cluster.sync_claims(cluster.jobs[job.uid])
         yield
     cluster.set_time(now.wall)
@@ -72,7 +72,7 @@ def restoring(planner: Planner, snapshot: Snapshot, now: Moment) -> Iterator[Non
     planner.starts.restore(snapshot.failed_starts)
     cluster.backlog.restore(snapshot.creating, crowded=snapshot.crowded, now=now.monotonic)
     for uid, tracked in cluster.jobs.items():
-        _set_clocks(tracked, snapshot.clocks.get(uid, JobClocks()), now)
+        _restore_clocks(tracked, snapshot.clocks.get(uid, JobClocks()), now)
         if tracked.not_before > now.monotonic:
             planner.alarms.set(uid, tracked.not_before)
     _restore_queue(planner, snapshot, now)
@@ -84,9 +84,9 @@ def _restore_queue(planner: Planner, snapshot: Snapshot, now: Moment) -> None:
     planner.cluster.holds.restore(snapshot.promises, now=now.wall)
     record = snapshot.reservation
     if record is not None:
-        kept = _reservation(record)
+        reservation = _reservation(record)
         queue.reservations.adopt(
-            kept, outdated=record.outdated, held_for=record.held_for, now=now.wall
+            reservation, outdated=record.outdated, held_for=record.held_for, now=now.wall
         )
     if snapshot.on_break:
         queue.reservations.on_break = True
@@ -112,7 +112,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
     for tracked in cluster.jobs.values():
         cluster.refresh_volumes(tracked)
     reservations, cards = queue.reservations, cluster.claim_tracker.cards
-    kept, outdated = reservations.current, reservations.is_outdated(now=now.wall)
+    current, outdated = reservations.current, reservations.is_outdated(now=now.wall)
     return Snapshot(
         nodes=tuple(
             without_cards(node) if node.name in cards.slots else node
@@ -139,8 +139,8 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
             uid: _clocks(tracked, cluster.pods(uid), now) for uid, tracked in cluster.jobs.items()
         },
         reservation=None
-        if kept is None
-        else _record(kept, outdated=outdated, held_for=reservations.reserved_for(now=now.wall)),
+        if current is None
+        else _record(current, outdated=outdated, held_for=reservations.reserved_for(now=now.wall)),
         on_break=reservations.on_break,
         promises=tuple(cluster.holds.record()),
         creating=tuple(cluster.backlog.record(now.monotonic)),
@@ -151,19 +151,19 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
 
 
 def _foreign_pods(cluster: Cluster) -> Iterator[Pod]:
-    """Yield the pods without a training job, with the fields that their claims describe.
+    """Yield the pods without a training job, with only the fields that their claims have.
 
-    Pods that are pinned and not bound are complete, because their claims depend on the time.
-    Reservation pods and placeholders are complete too.
+    Pods that are pinned and not bound have all fields, because their claims depend on the time.
+    Reservation pods and placeholders have all fields too.
     """
     pinned = {pod.uid: pod for pod in cluster.claim_tracker.pinned() if not pod.owner_uid}
     whole = {**pinned, **{pod.uid: pod for pod in cluster.claim_tracker.cards.reserved.values()}}
     whole |= {pod.uid: pod for pod in cluster.claim_tracker.placeholders.all()}
     yield from whole.values()
-    members = {pod.uid for pod in (*cluster.members(), *whole.values())}
+    recorded = {pod.uid for pod in (*cluster.members(), *whole.values())}
     for key, claim in cluster.ledger.claims().items():
         uid = pod_of(key)
-        if uid is not None and uid not in members:
+        if uid is not None and uid not in recorded:
             yield Pod(
                 namespace="",
                 name="",
@@ -177,7 +177,7 @@ def _foreign_pods(cluster: Cluster) -> Iterator[Pod]:
 
 def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobClocks:
     now = moment.monotonic
-    # While a step is being written, a pod that was bound meanwhile still has its clock.
+    # While a step is being written, a pod that has been bound meanwhile keeps its clock.
     waiting = {pod.uid for pod in pods if not pod.node_name}
     return JobClocks(
         waited=now - tracked.since,
@@ -204,7 +204,7 @@ def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobCloc
     )
 
 
-def _set_clocks(tracked: TrackedJob, clocks: JobClocks, moment: Moment) -> None:
+def _restore_clocks(tracked: TrackedJob, clocks: JobClocks, moment: Moment) -> None:
     now = moment.monotonic
     tracked.since = now - clocks.waited
     for uid, gated in tracked.unbound:
@@ -227,21 +227,21 @@ def _set_clocks(tracked: TrackedJob, clocks: JobClocks, moment: Moment) -> None:
     tracked.succeeded = set(clocks.succeeded)
 
 
-def _set_claiming(tracked: TrackedJob, clocks: JobClocks) -> None:
+def _restore_claim_state(tracked: TrackedJob, clocks: JobClocks) -> None:
     tracked.lapsed, tracked.unclaimed = clocks.lapsed, clocks.unclaimed
     tracked.busy = clocks.writing
     tracked.assumed = decode_plan(clocks.assumed, job_uid=tracked.job.uid)
     tracked.assumed_workers = clocks.assumed_workers
 
 
-def _record(kept: Reservation, *, outdated: bool, held_for: float) -> ReservationRecord:
+def _record(reservation: Reservation, *, outdated: bool, held_for: float) -> ReservationRecord:
     return ReservationRecord(
-        job_uid=kept.job,
-        nodes=kept.nodes,
-        waits_for=kept.waits_for,
-        until=kept.until if math.isfinite(kept.until) else None,
-        to_free=kept.to_free,
-        kept={claim.node: claim.requests for claim in kept.claims.values()},
+        job_uid=reservation.job,
+        nodes=reservation.nodes,
+        waits_for=reservation.waits_for,
+        until=reservation.until if math.isfinite(reservation.until) else None,
+        to_free=reservation.to_free,
+        kept={claim.node: claim.requests for claim in reservation.claims.values()},
         outdated=outdated,
         held_for=held_for,
     )

@@ -29,19 +29,21 @@ pod that runs for this long did not fail at its start."""
 WINDOW_SECONDS, LASTS_SECONDS = 6 * 3600.0, 24 * 3600.0
 """Enough cured failures within the window make a node suspect for some time after the last."""
 _FAILURES, _SERIES = 3, 2
+"""The least cured failures, and the least series among them, that make a node suspect."""
 _MOST_NODES = 8
 """The last nodes that count for a job: a job may fail on all nodes of the cluster, in turn."""
 _MOST_JOBS = 4
 """The last jobs of a namespace that count for a node; users may submit any number."""
-_LOOK_SECONDS = 10.0
+_SEARCH_SECONDS = 10.0
+"""The time between two searches for cured jobs and suspect nodes."""
 _RUNS = {"Running", "Succeeded"}
 
 
 def suspicions(starts: Iterable[FailedStart], *, namespace: str, now: float) -> dict[str, str]:
     """Return the suspect nodes for the jobs of a namespace, each with the reason.
 
-    `starts`: at most one for each node and job. `namespace`: empty stands for one without failures.
-    `now`: in epoch seconds; later starts, from a clock that was ahead, do not count.
+    `starts`: at most one for each node and job. An empty `namespace` stands for a namespace without
+    failures. `now`: in epoch seconds; later starts, from a clock that was ahead, do not count.
     """
     suspects: dict[str, str] = {}
     who = "the jobs of one namespace" if namespace else "all jobs"
@@ -52,7 +54,7 @@ def suspicions(starts: Iterable[FailedStart], *, namespace: str, now: float) -> 
     for node, history in on_nodes.items():
         for last in reversed(history):
             recent = [each for each in history if 0 <= last.at - each.at < WINDOW_SECONDS]
-            counted, until = _counted(recent, namespace), last.at + LASTS_SECONDS
+            counted, until = _counting_failures(recent, namespace), last.at + LASTS_SECONDS
             series = len({each.series for each in counted})
             enough = len(counted) >= _FAILURES and series >= _SERIES
             if enough and not last.ran and now < until:
@@ -65,10 +67,10 @@ def suspicions(starts: Iterable[FailedStart], *, namespace: str, now: float) -> 
     return suspects
 
 
-def _counted(starts: Sequence[FailedStart], namespace: str) -> list[FailedStart]:
-    """Return the failures that count, of starts in the order of time.
+def _counting_failures(starts: Sequence[FailedStart], namespace: str) -> list[FailedStart]:
+    """Return the failures that count among `starts`, which are in the order of time.
 
-    All starts of a namespace count, and the last start of each other namespace. A job that ran
+    All starts of `namespace` count, and the last start of each other namespace. A job that ran
     cancels the oldest failure.
     """
     last = {each.namespace: each for each in starts}
@@ -86,26 +88,26 @@ def _counted(starts: Sequence[FailedStart], namespace: str) -> list[FailedStart]
 class FailedStarts:
     """The failed starts of a cluster's jobs. Times are epoch seconds.
 
-    `of_jobs`: by uid and node, the failed starts of jobs that are not cured.
+    `uncured`: by uid and node, the failed starts of jobs that are not cured.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.of_jobs: dict[str, dict[str, FailedStart]] = {}
+        self.uncured: dict[str, dict[str, FailedStart]] = {}
         self._cured: dict[str, list[FailedStart]] = {}
         self._suspects: dict[str, dict[str, str]] = {}
         self._cluster = cluster
-        self._look_at = -math.inf
+        self._search_at = -math.inf
 
     @property
     def cured(self) -> tuple[FailedStart, ...]:
-        """The starts that count against nodes, or for them."""
+        """The cured failures, which count against nodes, and long runs, which count for them."""
         return tuple(chain.from_iterable(self._cured.values()))
 
     @property
     def all(self) -> tuple[FailedStart, ...]:
         """All failed starts that count, for a snapshot."""
-        of_jobs = (starts.values() for starts in self.of_jobs.values())
-        return (*chain.from_iterable(of_jobs), *self.cured)
+        uncured = (starts.values() for starts in self.uncured.values())
+        return (*chain.from_iterable(uncured), *self.cured)
 
     def restore(self, recorded: Iterable[FailedStart]) -> None:
         """Restore the failed starts of a snapshot."""
@@ -113,19 +115,19 @@ class FailedStarts:
             if start.cured:
                 self._count(start)
             else:
-                self.of_jobs.setdefault(start.job, {})[start.node] = start
+                self.uncured.setdefault(start.job, {})[start.node] = start
 
     def doubted(self, tracked: TrackedJob) -> frozenset[str]:
         """Return the nodes that a job uses only if it fits nowhere else."""
-        if not (self.of_jobs or self._suspects):
+        if not (self.uncured or self._suspects):
             return frozenset()
-        own = self.of_jobs.get(tracked.job.uid, ()), self._suspects.get(tracked.job.namespace, ())
-        return frozenset(chain(*own, self.suspects_of_all))
+        nodes = self.uncured.get(tracked.job.uid, ()), self._suspects.get(tracked.job.namespace, ())
+        return frozenset(chain(*nodes, self.suspects_of_all))
 
     def failed_on(self, tracked: TrackedJob, *, twice: bool = False) -> frozenset[str]:
-        """Return the nodes on which a job failed under its present plan, or failed `twice`."""
+        """Return the nodes on which a job failed, or failed `twice`, under its present plan."""
         generation = tracked.plan.generation if tracked.plan else 0
-        starts = self.of_jobs.get(tracked.job.uid, {}).values()
+        starts = self.uncured.get(tracked.job.uid, {}).values()
         present = (start for start in starts if start.generation == generation)
         return frozenset(start.node for start in present if start.twice or not twice)
 
@@ -140,13 +142,13 @@ class FailedStarts:
         return {node: why for _, nodes in views for node, why in nodes.items()}
 
     def settle(self, now: Moment) -> None:
-        """Record the pods that failed since the last call; now and then look for cured jobs."""
+        """Record the pods that failed since the last call; now and then search for cured jobs."""
         failed, self._cluster.failed = self._cluster.failed, []
         for pod in failed:
             self._record(pod, now.wall)
-        if now.monotonic >= self._look_at and (self.of_jobs or self._cured):
-            self._look_at = now.monotonic + _LOOK_SECONDS
-            self._look(now)
+        if now.monotonic >= self._search_at and (self.uncured or self._cured):
+            self._search_at = now.monotonic + _SEARCH_SECONDS
+            self._search(now)
 
     def _record(self, pod: Pod, now: float) -> None:
         """Record a failed pod, if kfext has placed it and it failed at its start."""
@@ -156,30 +158,30 @@ class FailedStarts:
         job, plan = tracked.job, tracked.plan
         if pod.replica is None or plan.assignment.get(pod.replica) != node:
             return
-        starts = self.of_jobs.setdefault(job.uid, {})
+        starts = self.uncured.setdefault(job.uid, {})
         for other, start in starts.items():
             if start.generation == plan.generation:  # the first to fail is the likely cause
                 twice = start.twice or start.replica == pod.replica
                 starts[other] = replace(start, alone=start.alone and other == node, twice=twice)
                 return
         starts.pop(node, None)
-        where = node, job.uid, job.namespace, job.series, now
-        starts[node] = FailedStart(*where, generation=plan.generation, replica=pod.replica)
+        fields = node, job.uid, job.namespace, job.series, now
+        starts[node] = FailedStart(*fields, generation=plan.generation, replica=pod.replica)
         if len(starts) > _MOST_NODES:
             del starts[next(iter(starts))]
 
-    def _look(self, now: Moment) -> None:
+    def _search(self, now: Moment) -> None:
         """Count cured failures, forget old starts, and find the suspect nodes."""
         old = now.wall - WINDOW_SECONDS
-        for uid, starts in tuple(self.of_jobs.items()):
+        for uid, starts in tuple(self.uncured.items()):
             tracked = self._cluster.jobs.get(uid)
             if tracked and tracked.plan and self._is_cured(tracked, now.monotonic):
                 for node, start in starts.items():
                     if start.alone and node not in tracked.plan.nodes:
                         self._count(replace(start, at=now.wall, cured=True))
-                del self.of_jobs[uid]
+                del self.uncured[uid]
             elif not tracked or max(each.at for each in starts.values()) < old:
-                del self.of_jobs[uid]
+                del self.uncured[uid]
         self._cancel_failures(now.wall)
         since, row = old - LASTS_SECONDS, self._cluster.ledger.row
         self._cured = {
@@ -208,11 +210,11 @@ class FailedStarts:
                 running = [pod for pod in pods if pod.node_name == node and pod.phase == "Running"]
                 at = max((pod.created for pod in running), default=math.inf) + CURED_SECONDS
                 if at <= now:
-                    where = node, uid, job.namespace, job.series, at
-                    self._count(FailedStart(*where, cured=True, ran=True))
+                    fields = node, uid, job.namespace, job.series, at
+                    self._count(FailedStart(*fields, cured=True, ran=True))
 
     def _count(self, start: FailedStart) -> None:
-        """Count a start against its node or for it, once for its job."""
+        """Count a start against its node or for the node, once for each job."""
         others = (each for each in self._cured.get(start.node, ()) if each.job != start.job)
         starts = sorted((*others, start), key=lambda each: each.at)
         old = [each for each in starts if each.namespace == start.namespace][:-_MOST_JOBS]

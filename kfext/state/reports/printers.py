@@ -1,4 +1,4 @@
-"""The pod that prints the progress of a job: the last pod with progress in its log, else rank 0."""
+"""The pod that prints the progress of a job: where kfext last found progress, else rank 0."""
 
 from collections.abc import Iterable
 
@@ -8,8 +8,8 @@ from kfext.names import KATIB_COLLECTOR
 from kfext.state.mirror.cluster import Cluster
 
 _HAVE_LOGS = frozenset({"Running", "Succeeded", "Failed"})
-_SILENT = 2
-"""Other logs are read too after this many reads in a row without progress in the known log."""
+_FRUITLESS_READS = 2
+"""Other logs are read too after this many reads without progress of a log that had shown it."""
 
 
 def printing_pods(job: TrainingJob, pods: Iterable[Pod]) -> list[Pod]:
@@ -28,11 +28,11 @@ def printing_pods(job: TrainingJob, pods: Iterable[Pod]) -> list[Pod]:
 
 
 def printing_container(job: TrainingJob, pod: Pod) -> str:
-    """Return the container of a pod with the log of its training."""
+    """Return the container of a pod that logs the training."""
     return KATIB_COLLECTOR if pod.collected else job.kind.container
 
 
-class Printers:
+class PrintingPods:
     """The pods that print the progress of jobs, by the uid of the job."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -40,9 +40,9 @@ class Printers:
         self._printed: dict[str, ReplicaKey] = {}
         self._ended: dict[str, set[str]] = {}
 
-    def read(self, uid: str, pod: Pod, *, shown: bool) -> None:
-        """Record that the log of a pod was read, and whether it showed progress."""
-        if shown and pod.replica is not None:
+    def record_read(self, uid: str, pod: Pod, *, shows_progress: bool) -> None:
+        """Record that the log of a pod of a job was read, and whether it showed progress."""
+        if shows_progress and pod.replica is not None:
             self._printed[uid] = pod.replica
         if pod.finished:
             self._ended.setdefault(uid, set()).add(pod.uid)
@@ -55,19 +55,19 @@ class Printers:
     def next(self, job: TrainingJob, *, fruitless: int) -> Pod | None:
         """Return the pod with the log to read next, or None once all logs were read to the end.
 
-        `fruitless`: the number of reads in a row without progress. Then every second read is of
-        another pod, which may have become rank 0. This begins at once, or after some reads of a pod
-        that has printed progress. A log that has ended is read once.
+        `fruitless`: the number of reads in a row without progress. If there are such reads, more
+        than _FRUITLESS_READS for a pod that has printed progress, then every second read is of
+        another pod, which may have become rank 0. A log that has ended is read once.
         """
         ended = self._ended.get(job.uid, set())
         pods = [pod for pod in self._likeliest(job) if pod.phase in _HAVE_LOGS]
         printed = bool(pods) and pods[0].replica == self._printed.get(job.uid)
-        # After the end of the pod that has printed, the steps of another pod would be lower.
+        # Once the pod that printed progress has ended, another pod may print lower steps.
         unread = pods[:1] if printed else []
         unread += [pod for pod in pods[len(unread) :] if pod.uid not in ended]
         if not unread:
             return None
-        tries = max(0, fruitless - _SILENT) if printed else fruitless
+        tries = max(0, fruitless - _FRUITLESS_READS) if printed else fruitless
         others = unread[1:] if tries % 2 else []
         pod = others[tries // 2 % len(others)] if others else unread[0]
         return None if pod.uid in ended else pod

@@ -25,31 +25,32 @@ from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.timers import FairQueue, Timers
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.reports.printers import Printers, printing_container, printing_pods
+from kfext.state.reports.printers import PrintingPods, printing_container, printing_pods
 from kfext.state.reports.silences import Silences
 from kfext.state.reports.uses import Uses, record_use
 
 OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
-"""Seconds between two reads of a log: of a job that opted in to a policy, of another job, and of a
-log that shows nothing or is forbidden to kfext."""
+"""Seconds between two reads: of a log of a job that opted in to a policy, of a log of another job,
+and of a log that shows nothing or is forbidden to kfext."""
 SOON = 3.0
-"""Seconds between two reads until two of them have shown progress; more if over 60 jobs run."""
-_SHOWN = 2
+"""Seconds between two reads of a log until two have shown progress; more if over 60 jobs run."""
+_FRUITFUL_READS = 2
 """The reads that show progress before a log is read as usual: a single line shows no rate."""
 MOST_A_SECOND = 20
-"""The reads that begin in a second at most."""
-_PATIENCE, _LESS_PATIENCE = 1800.0, 300.0
-"""A log without progress for this time is read seldom; the second time if over 200 jobs run."""
+"""The most reads that begin in a second."""
+_PATIENCE, _SHORT_PATIENCE = 1800.0, 300.0
+"""Seconds without progress after which a log is read seldom; the second if over 200 jobs run."""
 RESIZED_SECONDS, MEASURED_SECONDS = 15.0, 30.0
-"""Seconds between two measurements of CPU: while `resize` may move it (as often as metrics-server
+"""Seconds between two measurements of CPU: while `resize` may move CPU (as often as metrics-server
 measures), and otherwise."""
 AWAITED = 2.0
 """Seconds between two reads while a checkpoint is awaited."""
-_LOOK_AGAIN = 10.0
-_FRUITLESS = 10
-"""The reads in a row that recognise nothing before a log is read seldom, however long they take."""
+_RETRY_SECONDS = 10.0
+"""Seconds until a job without a log to read is checked again."""
+_FRUITLESS_READS = 10
+"""A log is also read seldom only after this many reads in a row that recognise nothing."""
 MOST_PER_NODE = 2
-"""Reads at once from one node, so that a kubelet that does not answer blocks few reads."""
+"""The most reads at once from one node: a kubelet that does not answer blocks few reads."""
 _MOST_CHECKED = 1000
 """The most jobs that one call of `due` checks: most queued jobs have no log."""
 
@@ -85,13 +86,14 @@ class JobsProgress:
         self._followed: dict[str, Followed] = {}
         self._adopted: Mapping[str, Reported] = {}
         self._statuses: dict[str, PodPosts] = {}
+        # The posts that preceded the first decision on their job, with their sources and pod.
         self._early: dict[str, tuple[tuple[Post, ...], set[str], str]] = {}
         self._unread = Followed()
-        self._printers = Printers(cluster)
-        self._read: dict[str, float] = {}
+        self._printers = PrintingPods(cluster)
+        self._read: dict[str, float] = {}  # when each log was last read
         self._awaited: set[str] = set()
-        self._reading: dict[str, str] = {}
-        self._at_node: dict[str, list[str]] = {}
+        self._reading: dict[str, str] = {}  # the node of each read in progress
+        self._at_node: dict[str, list[str]] = {}  # jobs that wait for a read from their node
         self._running: set[str] = set()
         self._soon = SOON
         self._finished: set[str] = set()
@@ -99,7 +101,7 @@ class JobsProgress:
     def due(self, now: float, *, most: int) -> list[LogRead]:
         """Return at most `most` logs to read now; `now` is monotonic.
 
-        Namespaces take turns, so that the jobs of one namespace do not hold up other namespaces.
+        Namespaces take turns, so that the jobs of a namespace do not delay other namespaces.
         """
         self._enrol(now)
         jobs = self._cluster.jobs
@@ -117,9 +119,9 @@ class JobsProgress:
                 continue
             read = self._read_of(uid)
             if read is None and jobs[uid].job.finished and uid not in self._finished:
-                continue  # its last lines were read, or cannot be read any more
+                continue  # its last lines were read, or can no longer be read
             if read is None:
-                pause = min(_LOOK_AGAIN, self._soon) if uid in started else _LOOK_AGAIN
+                pause = min(_RETRY_SECONDS, self._soon) if uid in started else _RETRY_SECONDS
                 self._alarms.set(uid, now + pause)
             elif nodes.count(read.pod.node_name) >= MOST_PER_NODE:
                 self._at_node.setdefault(read.pod.node_name, []).append(uid)
@@ -139,9 +141,9 @@ class JobsProgress:
         if followed is None:
             return
         others = (pod for pod in self._cluster.pods(read.uid) if pod.uid != read.pod.uid)
-        beside = {pod.uid for pod in others if not pod.finished}
-        followed.read_lines(lines, now=now, source=read.pod.uid, neighbours=beside)
-        self._printers.read(read.uid, read.pod, shown=not followed.fruitless)
+        neighbours = {pod.uid for pod in others if not pod.finished}
+        followed.read_lines(lines, now=now, source=read.pod.uid, neighbours=neighbours)
+        self._printers.record_read(read.uid, read.pod, shows_progress=not followed.fruitless)
         self._read[read.uid] = now.monotonic
         self.silences.observe(read.tracked, followed, now)
         posts = followed.posts(now.monotonic)
@@ -183,23 +185,23 @@ class JobsProgress:
         pod = pod or next(iter(ranked), "")
         if source.source not in sources or pod not in ranked:
             return None
-        beside = {other.uid for other in pods if other.uid != pod and not other.finished}
+        neighbours = {other.uid for other in pods if other.uid != pod and not other.finished}
         followed = self._followed.setdefault(uid, Followed(source.pattern))
-        followed.add_posts(posts, now=now, source=pod, neighbours=beside)
+        followed.add_posts(posts, now=now, source=pod, neighbours=neighbours)
         self.silences.observe(tracked, followed, now)
         return tracked
 
     def record_early_posts(self, now: Moment) -> list[TrackedJob]:
         """Record the posts that preceded the first decision on their jobs; return the jobs."""
         early, self._early = self._early, {}
-        counted = [
+        tracked_jobs = [
             self._post(uid, posts, now, sources=sources, pod=pod)
             for uid, (posts, sources, pod) in early.items()
         ]
-        return [tracked for tracked in counted if tracked is not None]
+        return [tracked for tracked in tracked_jobs if tracked is not None]
 
     def fail(self, read: LogRead, why: Verdict | None, now: Moment) -> None:
-        """Record that a log could not be read; without a reason, the log does not exist yet.
+        """Record that a log could not be read; None as the reason means that it does not exist yet.
 
         Each failure in a row doubles the time to the next read.
         """
@@ -207,13 +209,13 @@ class JobsProgress:
         if followed is None:
             return
         followed.record_failed_read(why)
-        pause = _LOOK_AGAIN
+        pause = _RETRY_SECONDS
         if why is None and read.pod.finished:
-            self._printers.read(read.uid, read.pod, shown=False)  # its container never started
+            self._printers.record_read(read.uid, read.pod, shows_progress=False)  # never started
         if why is not None:
             pause = exponential_backoff(followed.failures, first=USUAL, longest=SELDOM)
             if read.uid in self._awaited:
-                pause = _LOOK_AGAIN
+                pause = _RETRY_SECONDS
             if why.reason == names.REASON_LOG_FORBIDDEN:
                 pause = SELDOM
         self._alarms.set(read.uid, now.monotonic + pause)
@@ -232,7 +234,7 @@ class JobsProgress:
         return self._followed.get(uid, self._unread)
 
     def last_read(self, uid: str) -> float | None:
-        """Return when the log of a job was last read, in monotonic seconds, if ever."""
+        """Return when the log of a job was last read, in monotonic seconds, or None."""
         return self._read.get(uid)
 
     def printer(self, uid: str) -> Pod | None:
@@ -241,7 +243,7 @@ class JobsProgress:
         return self._printers.live(tracked.job) if tracked else None
 
     def reported(self, uid: str) -> Reported | None:
-        """Return the progress to show for a job, or None without a log that is read."""
+        """Return the progress to show for a job, or None for a job with no log that is read."""
         followed = self._followed.get(uid)
         return followed.reported() if followed else self._adopted.get(uid)
 
@@ -278,10 +280,10 @@ class JobsProgress:
 
     @property
     def measure_seconds(self) -> float:
-        """The seconds to the next measurement of CPU."""
+        """The seconds until the next measurement of CPU."""
         return RESIZED_SECONDS if self.shared_nodes() else MEASURED_SECONDS
 
-    def measured(
+    def record_measurements(
         self, pods: Mapping[str, CpuUse | Verdict], nodes: Mapping[str, CpuUse] | None = None
     ) -> None:
         """Record the use of pods by uid, or why it is unknown, and of nodes by name."""
@@ -347,7 +349,7 @@ class JobsProgress:
         return self._followed.get(read.uid) if read.uid in self._cluster.jobs else None
 
     def _period(self, tracked: TrackedJob, followed: Followed, *, posts: bool) -> float:
-        """Return the seconds to the next read; after `posts` only checkpoints are sought."""
+        """Return the seconds to the next read, which after `posts` only seeks checkpoints."""
         if tracked.job.uid in self._awaited:
             return AWAITED
         settings = self._settings_of(tracked)
@@ -355,9 +357,9 @@ class JobsProgress:
         if posts and not saves:
             return SELDOM
         usual = OPTED_IN if saves or settings.resize != OFF else USUAL
-        if posts or followed.fruitful >= _SHOWN:
+        if posts or followed.fruitful >= _FRUITFUL_READS:
             return usual
-        patience = _PATIENCE if self._soon <= _LOOK_AGAIN else _LESS_PATIENCE
-        if followed.fruitless >= _FRUITLESS and followed.silent >= patience:
+        patience = _PATIENCE if self._soon <= _RETRY_SECONDS else _SHORT_PATIENCE
+        if followed.fruitless >= _FRUITLESS_READS and followed.silent >= patience:
             return usual if followed.fruitful or followed.checkpoints.shown else SELDOM
         return min(usual, self._soon)

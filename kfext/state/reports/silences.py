@@ -1,7 +1,7 @@
 """The running jobs that are stalled, by the reads of their logs and by their posts.
 
-A job is judged after a read of its log, so a log that cannot be read makes no job stalled. The
-history of a series is in memory: a new controller is as patient as with a new series.
+A job is judged only after a read of its log, so a log that cannot be read makes no job stalled. The
+history of a series is in memory: a new controller has the patience of a new series.
 """
 
 from collections import OrderedDict
@@ -23,9 +23,9 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.uses import Measured, Uses
 
 _MOST_SERIES = 256
-"""The most series of a namespace with a history; the series that last ended a start remain."""
+"""The most series of a namespace with a history; the series with the last ended starts remain."""
 _LATE_SECONDS = 300.0
-"""The log of a new pod is first read sooner, unless the pull of its image takes longer."""
+"""A start is late if its log is first read later than this: a slow pull, or a new controller."""
 
 
 class Silences:
@@ -41,7 +41,7 @@ class Silences:
         job, pods, read = tracked.job, self._cluster.pods(tracked.job.uid), now.monotonic
         moved, steps = followed.moved, followed.steps
         followed.moved = followed.steps = False
-        created, start = _created(job, pods), followed.start
+        created, start = _newest_creation(job, pods), followed.start
         if start is not None and created != start.created:
             self._record_habits(job, start)
             followed.start, followed.judged, start = None, stall.MOVES, None
@@ -57,7 +57,7 @@ class Silences:
             start.hangs = start.inherited = False
             followed.judged = stall.MOVES
         if created - min((pod.created for pod in pods), default=0.0) > stall.SETTLED_SECONDS:
-            # The older pods train on until they notice the new pod.
+            # The older pods continue to train until they notice the new pod.
             steps &= read - start.began >= stall.SETTLED_SECONDS
         start.observe(read, moved=moved, steps=steps)
         if settles:
@@ -70,22 +70,22 @@ class Silences:
     ) -> None:
         """Judge a job after a read without a sign of life."""
         known = self._habits.get(job.namespace, OrderedDict()).get(job.series, Habits())
-        limit, most = (
+        report_limit, restart_limit = (
             start.limit(rule, known, saving=followed.life.saving)
             for rule in (stall.REPORT, stall.RESTART)
         )
-        if start.silent > limit / 2:
+        if start.silent > report_limit / 2:
             start.suspect = self._differing(job, pods, start.suspect)
-        start.hangs = start.silent > most
-        if start.silent > limit and not start.inherited:
-            words = f"its longest pause before was {start.longest:.0f} s"
-            parts = [
+        start.hangs = start.silent > restart_limit
+        if start.silent > report_limit and not start.inherited:
+            pause = f"its longest pause before was {start.longest:.0f} s"
+            clauses = [
                 f"no counter of its log has moved since {clock(start.at)}",
-                words if start.stepped is not None else "it has shown no step since its start",
+                pause if start.stepped is not None else "it has shown no step since its start",
                 "" if followed.course.step is None else f"its last step is {followed.course.step}",
                 start.cause.words if start.cause else "",
             ]
-            followed.judged = Verdict(REASON_STALLED, "; ".join(filter(None, parts)))
+            followed.judged = Verdict(REASON_STALLED, "; ".join(filter(None, clauses)))
 
     def inherit(self, followed: Followed, shown: Verdict | None, *, since: float) -> None:
         """Continue a stall that an earlier controller has shown, until a counter moves.
@@ -98,8 +98,8 @@ class Silences:
             followed.judged = shown if start.inherited else stall.MOVES
 
     def hangs(self, job: TrainingJob, followed: Followed) -> bool:
-        """Return whether the present pods of a job have been silent so long that it may restart."""
-        start, created = followed.start, _created(job, self._cluster.pods(job.uid))
+        """Return whether the present pods of a job were silent long enough to restart the job."""
+        start, created = followed.start, _newest_creation(job, self._cluster.pods(job.uid))
         return start is not None and start.hangs and start.created == created
 
     def _differing(
@@ -138,8 +138,8 @@ class Silences:
             habits.popitem(last=False)
 
 
-def _created(job: TrainingJob, pods: Collection[Pod]) -> float | None:
-    """Return when the newest pod of a job was created, if all its pods run or have ended."""
+def _newest_creation(job: TrainingJob, pods: Collection[Pod]) -> float | None:
+    """Return when the newest pod of a job was created, or None before all its pods run."""
     present = [pod for pod in pods if not pod.deleting]
     enough = len(present) >= job.pods and not (job.suspend or job.finished)
     runs = enough and all(pod.finished or pod.phase == "Running" for pod in present)

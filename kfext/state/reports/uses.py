@@ -13,7 +13,7 @@ from kfext.model.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The last use of a pod; `number` counts its measurements."""
+    """The last measured use of a pod; `number`: how many measurements it had."""
 
     use: CpuUse
     number: int
@@ -48,7 +48,7 @@ class Uses:
                 self._measured[uid] = last
 
     def use_of(self, uid: str) -> Measured | None:
-        """Return the use of a pod, or None for a pod without a measurement."""
+        """Return the use of a pod, or None for a pod without a measurement in the last round."""
         return self._measured.get(uid)
 
     def of_node(self, name: str) -> int | None:
@@ -58,11 +58,7 @@ class Uses:
 
 
 def record_use(
-    followed: Followed,
-    pods: Iterable[Pod],
-    uses: Mapping[str, CpuUse | Verdict],
-    *,
-    ledger: Ledger,
+    followed: Followed, pods: Iterable[Pod], uses: Mapping[str, CpuUse | Verdict], *, ledger: Ledger
 ) -> None:
     """Record the CPU use of a job from its pods; a verdict says why a use is unknown."""
     measured = [pod for pod in pods if pod.uid in uses]

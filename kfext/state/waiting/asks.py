@@ -1,6 +1,6 @@
 """The jobs that may ask an autoscaler for nodes, and the jobs that may use the new nodes.
 
-Jobs ask in the order of the queue, as long as the placeholders of all are few enough. Running gangs
+Jobs ask in the order of the queue, while the placeholders of all jobs are few enough. Running gangs
 that lost members come before the queue.
 """
 
@@ -22,7 +22,7 @@ from kfext.state.mirror.tracked_job import TrackedJob
 _Position = tuple[int, QueueKey]
 _QUEUED_PLACEHOLDERS = 400
 """The most placeholders of queued jobs; a larger gang asks alone. Running gangs may have more."""
-_MEMBERS, _QUEUED, _OTHERS = range(3)
+_LOST_MEMBERS, _QUEUED, _GROWING = range(3)
 """New nodes are for gangs that lost members, then for queued jobs, then for growing jobs."""
 
 
@@ -39,51 +39,51 @@ class Asks:
         self._cluster = cluster
         self._key_of = key
         self._keys: dict[str, QueueKey] = {}
-        self._first: tuple[int, dict[str, _Position]] = (-1, {})
+        self._first_cached: tuple[int, dict[str, _Position]] = (-1, {})
         self._placeholders = cluster.claim_tracker.placeholders
         self._placeholders.limits_of = lambda job: limits_of(settings(job), excluded=())
-        self._wanting: dict[str, TrackedJob] = {}
-        self._granted: dict[str, int] = {}
-        self._open: dict[str, bool] = {}
+        self._wanting: dict[str, TrackedJob] = {}  # jobs that wait for their turn to ask
+        self._granted: dict[str, int] = {}  # pods of each job that may ask and has not asked
+        self._complete: dict[str, bool] = {}  # whether each open ask was complete
 
     def begin_tick(self) -> None:
         """Begin a tick: the keys of jobs may have changed."""
         self._keys.clear()
-        self._first = (-1, {})
+        self._first_cached = (-1, {})
 
     def view(self, tracked: TrackedJob) -> NodeView:
         """Return the state of new nodes for a job."""
-        uid, asked = tracked.job.uid, self._placeholders.asked.get(tracked.job.uid)
-        if asked is None:
+        uid, ask = tracked.job.uid, self._placeholders.open_asks.get(tracked.job.uid)
+        if ask is None:
             return NodeView(
                 possible=self.possible,
                 turn=lambda: self._why_later(tracked),
                 claims=self.usable_claims(tracked),
-                awaited=self.awaited(tracked),
+                awaited=self.awaited_nodes(tracked),
             )
         return NodeView(
             possible=self.possible,
-            wanted=sum(asked.pods.values()),
-            bound=sum(asked.pods[pod.name] for pod in asked.holding),
-            came=self._placeholders.new_nodes(asked),
-            progressed_at=asked.progressed_at,
-            refused=asked.refused,
+            wanted=sum(ask.member_counts.values()),
+            bound=sum(ask.member_counts[pod.name] for pod in ask.holding),
+            came=self._placeholders.new_nodes(ask),
+            progressed_at=ask.progressed_at,
+            refused=ask.refused,
             claims=self.usable_claims(tracked),
-            awaited=self.awaited(tracked),
+            awaited=self.awaited_nodes(tracked),
             held=None if self._placeholders.is_complete(uid) else self._held(tracked),
         )
 
     def usable_claims(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
-        """Return the claims of placeholders that a job may use: its own, and any later job's."""
+        """Return the keys of the placeholder claims that a job may use: its own and later jobs'."""
         if self._placeholders.idle:
             return ()
         return tuple(map(pod_key, (pod.uid for pod in self._usable(tracked))))
 
     def _usable(self, tracked: TrackedJob) -> Iterator[Pod]:
-        position, own = self._position(tracked), tracked.job.uid
-        for uid in self._placeholders.pods:
+        position, job_uid = self._position(tracked), tracked.job.uid
+        for uid in self._placeholders.by_job:
             other = self._cluster.jobs.get(uid)
-            if uid == own or (other is not None and self._position(other) > position):
+            if uid == job_uid or (other is not None and self._position(other) > position):
                 yield from self._placeholders.claiming(uid)
 
     def _held(self, tracked: TrackedJob) -> Mapping[str, Resources]:
@@ -93,13 +93,13 @@ class Asks:
             held.setdefault(pod.node_name, Counter()).update(pod.requests)
         return held
 
-    def awaited(self, tracked: TrackedJob) -> frozenset[str]:
+    def awaited_nodes(self, tracked: TrackedJob) -> frozenset[str]:
         """Return the new nodes that a job must not use yet.
 
         An incomplete ask of this job, or of a job before it, requested them, and no placeholder
-        that the job may use holds them. A rival can take such a node at any time.
+        that the job may use holds them. Another job can get such a node at any time.
         """
-        if tracked.forming or not self._placeholders.asked:
+        if tracked.forming or not self._placeholders.open_asks:
             return frozenset()
         position = self._position(tracked)
         new = {name for name, first in self._first_asks().items() if first <= position}
@@ -107,18 +107,19 @@ class Asks:
 
     def _first_asks(self) -> Mapping[str, _Position]:
         """Return the new nodes, each with the position of the first incomplete ask for it."""
-        version, first = self._first
+        version, first = self._first_cached
         if version != self._placeholders.version:
             first, jobs = {}, self._cluster.jobs
-            asks = sorted((self._position(jobs[uid]), uid) for uid in self._placeholders.asked)
+            asks = sorted((self._position(jobs[uid]), uid) for uid in self._placeholders.open_asks)
             for position, uid in asks:
                 if not self._placeholders.is_complete(uid):
-                    first |= dict.fromkeys(self._placeholders.awaited(uid, skip=first), position)
-            self._first = self._placeholders.version, first
+                    new = self._placeholders.new_candidates(uid, skip=first)
+                    first |= dict.fromkeys(new, position)
+            self._first_cached = self._placeholders.version, first
         return first
 
     def _position(self, tracked: TrackedJob) -> _Position:
-        rank = _QUEUED if tracked.job.suspend else _MEMBERS if tracked.gated else _OTHERS
+        rank = _QUEUED if tracked.job.suspend else _LOST_MEMBERS if tracked.gated else _GROWING
         return rank, self._key(tracked)
 
     def _key(self, tracked: TrackedJob) -> QueueKey:
@@ -130,15 +131,15 @@ class Asks:
     # --- turns ----------------------------------------------------------------------------------
 
     def record(self, tracked: TrackedJob) -> None:
-        """Record whether a job asks, or waits for its turn, after a decision on it."""
+        """Record whether a job asks or waits for its turn, after a decision on the job."""
         uid, verdict = tracked.job.uid, tracked.verdict
         if not tracked.busy:
             self._granted.pop(uid, None)
-        if uid in self._placeholders.asked:
+        if uid in self._placeholders.open_asks:
             self._wanting.pop(uid, None)
             complete = self._placeholders.is_complete(uid)
-            if self._open.get(uid) is not complete:
-                self._open[uid] = complete
+            if self._complete.get(uid) is not complete:
+                self._complete[uid] = complete
                 self._cluster.mark_queue()
             return
         wants = verdict is not None and verdict.reason == REASON_WAITING_FOR_NODES
@@ -148,9 +149,9 @@ class Asks:
             self.forget(uid)
 
     def forget(self, uid: str) -> None:
-        """Forget a job that no longer asks: other jobs may ask, and use its nodes."""
+        """Forget a job that no longer asks: other jobs may now ask, and use its nodes."""
         self._granted.pop(uid, None)
-        if self._wanting.pop(uid, None) is not None or self._open.pop(uid, None) is not None:
+        if self._wanting.pop(uid, None) is not None or self._complete.pop(uid, None) is not None:
             self._cluster.mark_queue()
 
     def _why_later(self, tracked: TrackedJob) -> str:
@@ -158,10 +159,10 @@ class Asks:
 
         Jobs that asked in vain come last, so that no job blocks the others.
         """
-        used: Counter[str] = Counter()
-        for uid, asked in self._placeholders.asked.items():
-            used[self._cluster.jobs[uid].job.namespace] += len(asked.missing)
-        for uid in self._granted.keys() - self._placeholders.asked.keys() - {tracked.job.uid}:
+        used: Counter[str] = Counter()  # placeholders by namespace
+        for uid, ask in self._placeholders.open_asks.items():
+            used[self._cluster.jobs[uid].job.namespace] += len(ask.missing)
+        for uid in self._granted.keys() - self._placeholders.open_asks.keys() - {tracked.job.uid}:
             if (other := self._cluster.jobs.get(uid)) is not None:
                 used[other.job.namespace] += self._granted[uid]
         if not tracked.job.suspend:

@@ -11,7 +11,7 @@ from kfext.model.job import TrainingJob
 from kfext.state.reports.progress import JobsProgress
 
 _MOST_ENDED = 16
-"""The number of last ended jobs of a series that count."""
+"""The typical duration of a series is the median of this many jobs, which ended last."""
 
 
 class DurationEstimates:
@@ -19,7 +19,7 @@ class DurationEstimates:
 
     def __init__(self, progress: JobsProgress) -> None:
         self._progress = progress
-        self._ended: dict[str, dict[str, tuple[float, float]]] = {}
+        self._ended: dict[str, dict[str, tuple[float, float]]] = {}  # by series, uid: end, duration
         self._typical: dict[str, float] = {}
         self._series_of: dict[str, tuple[str, str]] = {}
         self._durations: dict[str, list[float]] = {}
@@ -64,7 +64,7 @@ class DurationEstimates:
     def usual(self, namespace: str = "") -> float:
         """Return the median duration of a namespace's ended jobs, at least USUAL_SECONDS.
 
-        Without such jobs, or without a namespace, it is the median over the namespaces' medians.
+        Without such jobs, or without a namespace, it is the median of the namespaces' medians.
         """
         if ended := self._durations.get(namespace):
             return max(USUAL_SECONDS, _middle(ended))
@@ -94,7 +94,7 @@ class DurationEstimates:
         return not job.suspend
 
     def known(self, job: TrainingJob) -> float | None:
-        """Return the expected duration of a waiting job by its progress or its series, or None."""
+        """Return the expected duration of a waiting job, from its progress or series, or None."""
         left = self.shown_remaining(job, now=0.0)
         return self.typical(job) if left is None else left
 
@@ -104,12 +104,12 @@ class DurationEstimates:
         return typical is not None and now > job.started + late_after(typical)
 
     def likely_end(self, job: TrainingJob, *, now: float) -> float:
-        """Return when a running job should end, at worst by an estimate."""
+        """Return when a running job should end; without progress and deadline, by an estimate."""
         end = self.expected_end(job, now=now)
         return now + LATE * self.remaining(job, now=now) if end is None else end
 
     def remaining(self, job: TrainingJob, *, now: float) -> float:
-        """Return the remaining seconds of a job at its present size, at worst an estimate."""
+        """Return the remaining seconds of a job at its present size; at worst, an estimate."""
         if (left := self.shown_remaining(job, now=now)) is not None:
             return left
         runs = job.started and not job.suspend

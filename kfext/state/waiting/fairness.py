@@ -1,7 +1,7 @@
-"""The order between namespaces, where a TrainingPolicy asks for it: the least usage first.
+"""The order of namespaces, if a TrainingPolicy asks for it: the namespace with least usage first.
 
-Usage follows from the claims on the ledger, so jobs that Kueue starts are charged too. They are not
-ordered, because they never wait in this queue.
+Usage follows from the claims on the ledger, so jobs that Kueue starts are charged too. These jobs
+are not ordered, because they never wait in this queue.
 """
 
 import math
@@ -28,23 +28,23 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.waiting.reservations import KEEPS, RESERVED_SECONDS
 
 LONGEST_WAIT = 86_400.0
-"""In seconds. A job that has waited longer comes before every namespace, as does a job that first
-had the reservation RESERVED_SECONDS ago: small new jobs could use its capacity without end."""
+"""In seconds. A job that has waited longer comes before every namespace, and so does a job that got
+the reservation RESERVED_SECONDS ago: otherwise small new jobs could use its capacity forever."""
 _IN_LINE = KEEPS | {""}
-"""A job that waits for these reasons counts for the next jobs of its namespace, as new jobs do."""
+"""A job that is new or waits for these reasons adds to the projected usage of jobs behind it."""
 _FIRST = -math.inf
 """The projected usage of a job that comes before every namespace."""
 _ORDER_SECONDS = 1.0
-"""Jobs are reordered after this time, and at once if a job is new, has started or has changed."""
+"""Jobs are reordered after this time, and at once if a job or its claims have changed."""
 _LEAST_USED = 1e-3
-"""In seconds of the cluster; less usage of a namespace that holds nothing is forgotten."""
+"""In cluster-seconds. Less usage of a namespace without running and waiting jobs is forgotten."""
 
 
 class UsageOrder:
-    """Charges namespaces and orders their waiting jobs; `on`: whether a policy asks for it.
+    """Charges namespaces and orders their waiting jobs. Amounts are fractions of the cluster.
 
-    `record`: the usage at the last tick. `moved`: whether the order has changed since the flag was
-    last reset. `key` returns the sort key of a job. Amounts are fractions of the cluster.
+    `on`: whether a policy asks for this order. `record`: the usage at the last tick.
+    `moved`: whether the order has changed since it was reset. `key` returns a job's sort key.
     """
 
     def __init__(
@@ -55,8 +55,9 @@ class UsageOrder:
         self._cluster, self._settings, self._key = cluster, settings, key
         self._charged_at = 0.0
         self._capacity: dict[str, float] = {}
+        # By job: its namespace, what it holds, and how much of it is beyond the requested size.
         self._holding: dict[str, tuple[str, float, float]] = {}
-        self._asking: dict[str, float] = {}
+        self._asking: dict[str, float] = {}  # the requests of each waiting job
         self._projected: dict[str, float] = {}
         self._first: dict[tuple[int, str], float] = {}
         self._reserved: dict[str, float] = {}
@@ -87,7 +88,7 @@ class UsageOrder:
     # --- usage ----------------------------------------------------------------------------------
 
     def _begin(self, now: float) -> None:
-        """Continue from the record; running jobs are charged since then, or since their start."""
+        """Continue from the record; charge running jobs since its time, or since their start."""
         stored = self.record.namespaces
         known_until = past(self.record.at, now=now) or (now if stored else 0.0)
         for usage in stored.values():
@@ -95,10 +96,10 @@ class UsageOrder:
         self._cluster.claim_tracker.synced = set(self._cluster.jobs)
         self._holding, self._asking = {}, {}
         self._measure()
-        for uid, (namespace, part, _) in self._holding.items():
+        for uid, (namespace, held, _) in self._holding.items():
             began = past(self._cluster.jobs[uid].job.started, now=now) or now
-            ran = self._after(now - max(began, known_until), 0.0, held=part)
-            self.record.namespaces[namespace].used += ran
+            used = self._after(now - max(began, known_until), 0.0, held=held)
+            self.record.namespaces[namespace].used += used
 
     def _after(self, seconds: float, used: float, *, held: float) -> float:
         return usage_after(seconds, used, held=held, half_life=self.record.half_life)
@@ -111,11 +112,11 @@ class UsageOrder:
         namespaces = self.record.namespaces
         charged = dict.fromkeys(namespaces, 0.0)
         waiting = self._waiting()
-        for name, part, extra in self._holding.values():
+        for name, held, extra in self._holding.values():
             contested = waiting > (namespaces[name].waiting > 0)
-            charged[name] += part if contested else part - extra
-        for name, held in charged.items():
-            namespaces[name].used = self._after(seconds, namespaces[name].used, held=held)
+            charged[name] += held if contested else held - extra
+        for name, total in charged.items():
+            namespaces[name].used = self._after(seconds, namespaces[name].used, held=total)
 
     def _waiting(self) -> int:
         """Return the number of namespaces with waiting jobs."""
@@ -137,8 +138,8 @@ class UsageOrder:
             if tracked := self._cluster.jobs.get(uid):
                 self._measure_job(tracked)
         held: dict[str, float] = {}
-        for namespace, part, _ in self._holding.values():
-            held[namespace] = held.get(namespace, 0.0) + part
+        for namespace, held_by_job, _ in self._holding.values():
+            held[namespace] = held.get(namespace, 0.0) + held_by_job
         waiting = Counter(self._cluster.jobs[uid].job.namespace for uid in self._asking)
         known = self.record.namespaces
         kept = {name for name, usage in known.items() if usage.used >= _LEAST_USED}
@@ -167,32 +168,32 @@ class UsageOrder:
     # --- the order ------------------------------------------------------------------------------
 
     def projected(self, tracked: TrackedJob) -> float:
-        """Return the projected usage of a job.
+        """Return the projected usage of a job: its sort key between namespaces.
 
-        It is 0.0 for a job that is not in the queue, and while a single namespace waits.
+        It is 0.0 for a job that is not in the queue, and while a single namespace has waiting jobs.
         """
         return self._projected.get(tracked.job.uid, 0.0)
 
     def _order(self, now: float) -> None:
-        """Order the waiting jobs by usage plus the requests before them in their namespace.
+        """Order the waiting jobs by usage, plus the requests of earlier jobs of their namespace.
 
-        The requests of a job itself do not count: else small jobs would always precede large jobs.
+        A job's own requests do not count: otherwise small jobs would always precede large jobs.
         """
         self._projected, self._first = {}, {}
         jobs, namespaces = self._cluster.jobs, self.record.namespaces
         waiting = self._asking if self._waiting() > 1 else ()
-        asked, order = dict.fromkeys(namespaces, 0.0), []
-        kept = self._cluster.holds.reservation
-        holder = kept.job if kept else ""
+        requested, order = dict.fromkeys(namespaces, 0.0), []
+        reservation = self._cluster.holds.reservation
+        holder = reservation.job if reservation else ""
         self._reserved = {uid: at for uid, at in self._reserved.items() if uid in self._asking}
-        reserved = now - self._reserved.setdefault(holder, now) >= RESERVED_SECONDS
+        reserved_long = now - self._reserved.setdefault(holder, now) >= RESERVED_SECONDS
         for key, uid in sorted((self._key(jobs[uid]), uid) for uid in waiting):
             name = jobs[uid].job.namespace
-            usage = namespaces[name].projected(asked[name], half_life=self.record.half_life)
-            keeps = reserved and uid == holder and usage < math.inf
-            usage = _FIRST if keeps or _is_overdue(jobs[uid], now) else usage
+            usage = namespaces[name].projected(requested[name], half_life=self.record.half_life)
+            first = reserved_long and uid == holder and usage < math.inf
+            usage = _FIRST if first or _is_overdue(jobs[uid], now) else usage
             if jobs[uid].lacks in _IN_LINE:
-                asked[name] += self._asking[uid]
+                requested[name] += self._asking[uid]
             self._projected[uid] = usage
             self._first.setdefault((key[0], name), usage)
             order.append((key[0], usage, key, uid))
@@ -204,23 +205,23 @@ class UsageOrder:
 
         The other namespace is not named, because the users of the job may not be allowed to see it.
         """
-        own, priority = self.projected(tracked), self._key(tracked)[0]
-        if own == math.inf:
+        projected, priority = self.projected(tracked), self._key(tracked)[0]
+        if projected == math.inf:
             return "its namespace has weight 0 and comes last"
-        if own <= 0:
+        if projected <= 0:
             return ""
         first = ((name, usage) for (level, name), usage in self._first.items() if level == priority)
-        ahead = (self._mean(name) for name, usage in first if _FIRST < usage < own)
+        ahead = (self._mean(name) for name, usage in first if _FIRST < usage < projected)
         least, mine = min(ahead, default=math.inf), self._mean(tracked.job.namespace)
         if least >= mine:
             return ""
         period = age(self.record.half_life)
         less, more = (f"{100 * mean:.0f} %" for mean in (least, mine))
-        parts = "" if less == more else f" ({less} against {more} of the last {period})"
-        return f"it is behind a namespace that used less{parts}"
+        means = "" if less == more else f" ({less} against {more} of the last {period})"
+        return f"it is behind a namespace that used less{means}"
 
     def _mean(self, namespace: str) -> float:
-        """Return the mean fraction that a waiting namespace held, divided by its weight."""
+        """Return the mean fraction of the cluster that a namespace held, divided by its weight."""
         return self.record.mean(namespace) / self.record.namespaces[namespace].weight
 
 

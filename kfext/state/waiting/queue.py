@@ -22,12 +22,7 @@ from kfext.model.parameters import QueueOrder
 from kfext.model.policy import Mode
 from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
-from kfext.names import (
-    QUEUED,
-    REASON_PREEMPTING,
-    REASON_QUOTA,
-    REASON_WAITING_FOR_OPERATOR,
-)
+from kfext.names import QUEUED, REASON_PREEMPTING, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
 from kfext.state.mirror.cluster import ANY, Cluster
 from kfext.state.mirror.settings import SettingsSource
 from kfext.state.mirror.tracked_job import TrackedJob
@@ -37,8 +32,8 @@ from kfext.state.waiting.fairness import UsageOrder
 from kfext.state.waiting.quotas import Quotas
 from kfext.state.waiting.reservations import ReservationManager
 
-_MOVE_SECONDS = 1.0
-"""The time between two updates of the shown positions: each start of a job moves all others."""
+_POSITION_SECONDS = 1.0
+"""The time between two updates of the shown positions: each start moves all jobs behind it."""
 _EXACT = 19
 """Up to here positions are exact. Higher positions are rounded, to within a tenth: otherwise each
 start of a job would rewrite the position of all other jobs."""
@@ -47,18 +42,15 @@ start of a job would rewrite the position of all other jobs."""
 class Queue:
     """The queue over a cluster's jobs. `now` is in epoch seconds.
 
-    `asks`: which jobs ask an autoscaler for nodes.
+    `asks`: the asks of jobs for new nodes. `autoscaler`: whether the cluster has an autoscaler.
     `reservations`: the reservation of the first job.
-    `no_fits`: the refusals that still hold.
+    `no_fits`: the placements that were refused and would be refused again.
     `started_at`: when a job last started, in monotonic seconds.
-    `usage`: the order between namespaces.
+    `usage`: the order of namespaces.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        settings: SettingsSource,
-        durations: DurationEstimates,
+        self, cluster: Cluster, settings: SettingsSource, durations: DurationEstimates
     ) -> None:
         self.no_fits = NoFitCache()
         self.usage = UsageOrder(cluster, settings, self.key)
@@ -80,7 +72,7 @@ class Queue:
         self._priorities: dict[str, tuple[TrainingJob, int]] = {}
         self._shown: dict[str, int] = {}
         self._moved = False
-        self._moves_at = -math.inf
+        self._next_update_at = -math.inf
         self._renewal_basis: tuple[int, int] | None = None
         self._break_is_offered = False
         self._only_reopened = False
@@ -109,10 +101,10 @@ class Queue:
             self._cluster.mark_queue()
 
     def headroom(self, namespace: str) -> int | None:
-        """Return the additional CPU that pods of a namespace may request; None means any amount.
+        """Return the CPU that pods of a namespace may request in addition; None means any amount.
 
-        It is NO_RAISE while a job there waits for a quota, or if an autoscaler sizes the cluster by
-        the requests of pods.
+        It is NO_RAISE while a job of the namespace waits for a quota, and if an autoscaler sizes
+        the cluster by the requests of pods.
         """
         waits = any(
             tracked.job.namespace == namespace
@@ -123,9 +115,9 @@ class Queue:
         return NO_RAISE if waits or self.autoscaler else self.quotas.cpu_headroom(namespace)
 
     def key(self, tracked: TrackedJob, *, remaining: float | None = None) -> QueueKey:
-        """Return the sort key of a job: smaller comes first.
+        """Return the sort key of a job: the smallest comes first.
 
-        `remaining`: the seconds to its end; by default as if it has not started.
+        `remaining`: the seconds to its end; by default, as for a job that has not started.
         """
         seconds = None
         if self._counts_duration(tracked):
@@ -143,7 +135,7 @@ class Queue:
         return acts or settings.queue_order is QueueOrder.SHORTEST
 
     def priority(self, tracked: TrackedJob) -> int:
-        """Return the priority of a job; it is looked up again only if it may have changed."""
+        """Return the priority of a job, cached until the job or the PriorityClasses change."""
         cached = self._priorities.get(tracked.job.uid)
         if cached is None or cached[0] is not tracked.job:
             cached = (tracked.job, self._cluster.priority(tracked.job))
@@ -151,21 +143,21 @@ class Queue:
         return cached[1]
 
     def class_of(self, job: TrainingJob) -> str:
-        """Return the name of the PriorityClass of a job, empty without one."""
+        """Return the name of the PriorityClass of a job, or an empty string."""
         return priority_class(job, self._cluster.classes).name
 
     def record(self, tracked: TrackedJob) -> None:
         """Record the decision on a job."""
         uid = tracked.job.uid
-        was, now = uid in self._queued, tracked.queued
-        if now != was:
+        was_queued, is_queued = uid in self._queued, tracked.queued
+        if is_queued != was_queued:
             self._moved = True
-        if now or was:
+        if is_queued or was_queued:
             self._renewal_basis = None
-        if now:
+        if is_queued:
             if tracked.turns is None:
-                tracked.turns = self._round(tracked)
-            if not was:
+                tracked.turns = self._first_round(tracked)
+            if not was_queued:
                 self._shown[uid] = _rounded(len(self._queued))  # until the next update
             self._queued[uid] = tracked
         else:
@@ -174,15 +166,15 @@ class Queue:
         if self._cluster.claim_tracker.autoscaled:
             self.asks.record(tracked)
 
-    def _round(self, tracked: TrackedJob) -> int:
-        """Return the round in which a job that enters the queue takes its turns.
+    def _first_round(self, tracked: TrackedJob) -> int:
+        """Return the round in which a job that enters the queue has its first turn.
 
-        It is the latest round of the jobs ahead. Otherwise new jobs could keep a job that has had
-        its turn from its next turn forever.
+        It is the latest round of the jobs ahead. Otherwise new jobs could forever delay the next
+        turn of a job that has had a turn.
         """
-        position = self.key(tracked)
+        key = self.key(tracked)
         jobs = self._queued.values()
-        ahead = (job.turns for job in jobs if job.turns and self.key(job) < position)
+        ahead = (job.turns for job in jobs if job.turns and self.key(job) < key)
         return max(ahead, default=0)
 
     def observe(self, tracked: TrackedJob) -> None:
@@ -218,19 +210,20 @@ class Queue:
     def begin_round(self) -> Iterator[TrackedJob]:
         """Offer free capacity; yield the waiting jobs that it may help.
 
-        By the end of this round, every waiting job has been offered the capacity that is free
-        during a break of the reservations.
+        If the reservations are on a break, every waiting job has been offered the free capacity by
+        the end of this round.
         """
         self._break_is_offered = self.reservations.on_break
         self.quotas.offer()
-        offer, kept = self._cluster.offer(), self.reservations.current
+        offer, reservation = self._cluster.offer(), self.reservations.current
         self._only_reopened = offer.resumed <= {("", REASON_WAITING_FOR_OPERATOR)}
         self._moved |= ANY in offer.resumed  # a policy may order the jobs in another way
         self._moved, self.usage.moved = self._moved or self.usage.moved, False
         if not (offer.rows or offer.resumed):
             return
         self.reservations.record_offer(offer)
-        gained = Gained(self._cluster.ledger, offer.rows, ignoring=kept.claims if kept else ())
+        reserved = reservation.claims if reservation else ()
+        gained = Gained(self._cluster.ledger, offer.rows, ignoring=reserved)
         for tracked in tuple(self._cluster.jobs.values()):
             if tracked.waiting and (offer.resumes(tracked) or self._may_help(gained, tracked)):
                 yield tracked
@@ -262,9 +255,9 @@ class Queue:
     def renew_reservation(self, *, now: float) -> TrackedJob | None:
         """Renew the reservation at the end of a round; a break ends with its round.
 
-        If the reservation changed, return its new holder, else its former holder.
+        If the reservation changed, return its new holder, or else its former holder.
         """
-        kept, holder = self.reservations.current, self.reservations.holder
+        before, holder = self.reservations.current, self.reservations.holder
         if self._break_is_offered:
             self.reservations.on_break = self._break_is_offered = False
             self._renewal_basis = None
@@ -272,13 +265,13 @@ class Queue:
             self.reservations.end_turn(now=now)
         elif not self.reservations.on_break:
             self._renew_reservation(now=now)
-        return None if self.reservations.current == kept else self.reservations.holder or holder
+        return None if self.reservations.current == before else self.reservations.holder or holder
 
     def _renew_reservation(self, *, now: float) -> TrackedJob | None:
         """Grant the reservation to the job that is due for it; return the holder if it changed.
 
-        The due job changes only after a decision on a queued job (there is one when `reserveAfter`
-        ends) or with the capacity of the cluster.
+        A different job becomes due only after a decision on a queued job (such as the decision when
+        `reserveAfter` ends) or with the capacity of the cluster.
         """
         basis = (self._cluster.ledger.gains, self._cluster.ends_version)
         if basis == self._renewal_basis:
@@ -313,17 +306,18 @@ class Queue:
         """Return the state of the queue around a job."""
         job = tracked.job
         priority = preempting_class(job, self._cluster.classes)
-        holder, kept = self.reservations.holder, self.reservations.current
+        holder, reservation = self.reservations.holder, self.reservations.current
         tracker = self._cluster.claim_tracker
         return QueueContext(
             priority=priority.value,
             preempts=priority.preempts,
-            reservation=kept,
-            reserved_for=named([holder.job] if holder else [], viewer=tracked.job) or "another job",
-            awaited=self._awaited(kept, to=tracked.job) if kept else "",
-            estimated=kept is not None and self._is_estimated(kept),
+            reservation=reservation,
+            reserved_for=visible_names([holder.job] if holder else [], viewer=job) or "another job",
+            awaited=self._awaited_jobs(reservation, viewer=job) if reservation else "",
+            estimated=reservation is not None and self._is_estimated(reservation),
             reservable_in=self.reservations.due_in(tracked, now=now),
-            ahead=kept is not None and (holder is None or self.key(tracked) <= self.key(holder)),
+            ahead=reservation is not None
+            and (holder is None or self.key(tracked) <= self.key(holder)),
             crowded=self._cluster.backlog.crowd,
             draining=bool(self._cluster.draining),
             autoscaler=self.autoscaler,
@@ -339,11 +333,11 @@ class Queue:
             ends=lambda: self._ends(now),
         )
 
-    def _is_estimated(self, kept: Reservation) -> bool:
+    def _is_estimated(self, reservation: Reservation) -> bool:
         """Return whether the end of a reservation follows from progress, not from a deadline."""
-        awaited = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
+        awaited = (self._cluster.jobs.get(uid) for uid in reservation.waits_for)
         deadlines = (tracked.job.ends for tracked in awaited if tracked)
-        return any(deadline is None or deadline > kept.until for deadline in deadlines)
+        return any(deadline is None or deadline > reservation.until for deadline in deadlines)
 
     def _ends(self, now: float) -> Mapping[str, float]:
         """Return the expected ends of running jobs by uid, computed once in a tick."""
@@ -359,21 +353,21 @@ class Queue:
     def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
         """Return the present limits on the placement of a job."""
         tracker = self._cluster.claim_tracker
-        awaited = self.asks.awaited(tracked) if tracker.autoscaled else frozenset()
+        awaited = self.asks.awaited_nodes(tracked) if tracker.autoscaled else frozenset()
         return tracker.limits(tracked, settings, now=now, awaited=awaited)
 
-    def next_moves(self) -> float:
-        """Return when the positions must be shown again, in monotonic seconds, or infinity."""
-        return self._moves_at if self._moved and self._queued else math.inf
+    def next_position_update(self) -> float:
+        """Return when to update the shown positions, in monotonic seconds; infinity means never."""
+        return self._next_update_at if self._moved and self._queued else math.inf
 
-    def moved(self, *, at: float) -> Iterator[TrackedJob]:
-        """Yield the queued jobs that show an outdated position, and record the new position.
+    def update_positions(self, *, at: float) -> Iterator[TrackedJob]:
+        """Yield the queued jobs that show an outdated position, and record their new positions.
 
         `at`: in monotonic seconds.
         """
-        if self.next_moves() > at:
+        if self.next_position_update() > at:
             return
-        self._moved, self._moves_at = False, at + _MOVE_SECONDS
+        self._moved, self._next_update_at = False, at + _POSITION_SECONDS
         for ahead, tracked in enumerate(self.queued()):
             shown = self._shown.get(tracked.job.uid)
             if shown is None or abs(shown - ahead) > (ahead // 10 if ahead > _EXACT else 0):
@@ -389,13 +383,14 @@ class Queue:
         ahead = self.ahead(tracked)
         if tracked.verdict is None or ahead is None:
             return tracked.verdict
-        kept, nodes, awaited = self.reservations.current, "", ""
+        reservation, nodes, awaited = self.reservations.current, "", ""
         verdict, hold = tracked.verdict, self._cluster.holds.hold_of(tracked.job.uid)
-        if hold is not None and (stopping := self._awaited(hold, to=tracked.job)):
+        if hold is not None and (stopping := self._awaited_jobs(hold, viewer=tracked.job)):
             message = f"{stopping} {has(stopping)} to save and stop for it; {verdict.message}"
             verdict = Verdict(REASON_PREEMPTING, message)
-        if kept is not None and self.reservations.holds(tracked):
-            nodes, awaited = listed(kept.nodes, noun="nodes"), self._awaited(kept, to=tracked.job)
+        if reservation is not None and self.reservations.holds(tracked):
+            nodes = listed(reservation.nodes, noun="nodes")
+            awaited = self._awaited_jobs(reservation, viewer=tracked.job)
         behind = self.why_behind(tracked) if ahead else ""
         return in_line(
             verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited, behind=behind
@@ -409,10 +404,10 @@ class Queue:
         duration = self.durations.known(tracked.job) if counts else None
         return why_there(self.priority(tracked), duration)
 
-    def _awaited(self, kept: Hold, *, to: TrainingJob) -> str:
-        """Return the jobs that a hold waits for, as the users of `to` may see them."""
-        awaited = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
-        return named([tracked.job for tracked in awaited if tracked], viewer=to)
+    def _awaited_jobs(self, hold: Hold, *, viewer: TrainingJob) -> str:
+        """Return the names of the jobs that a hold waits for, as the users of `viewer` see them."""
+        awaited = (self._cluster.jobs.get(uid) for uid in hold.waits_for)
+        return visible_names([tracked.job for tracked in awaited if tracked], viewer=viewer)
 
 
 def _rounded(ahead: int) -> int:
@@ -420,8 +415,8 @@ def _rounded(ahead: int) -> int:
     return round(ahead / unit) * unit
 
 
-def named(jobs: Sequence[TrainingJob], *, viewer: TrainingJob) -> str:
-    """Return the names of jobs in the namespace of the job `viewer`, and the number of the others.
+def visible_names(jobs: Sequence[TrainingJob], *, viewer: TrainingJob) -> str:
+    """Return the names of the jobs in the namespace of `viewer`, and the number of the other jobs.
 
     The users of a job may not be allowed to see other namespaces.
     """

@@ -26,7 +26,7 @@ class Quotas:
         self._ranges: Counter[str] = Counter()
         self._changes: dict[str, int] = {}
         self._withheld: dict[str, dict[str, Quota]] = {}
-        self._count = 0
+        self._last_change = 0
         cluster.claim_tracker.limited = self._quotas.keys()
 
     def observe_quota(self, old: Quota | None, new: Quota | None) -> None:
@@ -37,10 +37,10 @@ class Quotas:
             self._quotas |= {old.namespace: quotas} if quotas else {}
         if new is not None:
             self._quotas.setdefault(new.namespace, {})[new.name] = new
-        if old is not None and (new is None or _looser(old, new)):
+        if old is not None and (new is None or _may_admit_more(old, new)):
             withheld = self._withheld.setdefault(old.namespace, {})
             withheld[old.name] = old.tightened(withheld.get(old.name))
-        if old is None or new is None or _looser(old, new):
+        if old is None or new is None or _may_admit_more(old, new):
             self._count_change(old or new)
 
     def observe_limit_range(self, old: LimitRange | None, new: LimitRange | None) -> None:
@@ -56,8 +56,8 @@ class Quotas:
     def _count_change(self, changed: Quota | LimitRange | None) -> None:
         if changed is None:
             return
-        self._count += 1
-        self._changes[changed.namespace] = self._count
+        self._last_change += 1
+        self._changes[changed.namespace] = self._last_change
         if changed.namespace not in self._quotas and changed.namespace not in self._ranges:
             del self._changes[changed.namespace]
             self._withheld.pop(changed.namespace, None)
@@ -77,11 +77,11 @@ class Quotas:
         return min(free, default=None)
 
     def offer(self) -> None:
-        """Apply the quotas as they are now."""
+        """Let the larger quotas count."""
         self._withheld.clear()
 
     def changes(self, namespace: str) -> int:
-        """Return the number of the last change that may end a refusal in a namespace, or 0."""
+        """Return the number of the last change that may end a refusal in a namespace, else 0."""
         return self._changes.get(namespace, 0)
 
     def all(self) -> tuple[Quota, ...]:
@@ -108,25 +108,25 @@ class Quotas:
         )
 
     def _pending(self, namespace: str, *, excluding: TrackedJob) -> Counter[PodCharge]:
-        """Return the pods that the operator still has to create for the jobs of a namespace.
+        """Count, by charge, the pods of a namespace's jobs that the operator still has to create.
 
         A job that is stopped for a move will start again, so its pods count too.
         """
         total: Counter[PodCharge] = Counter()
-        for uid in {*self._cluster.backlog.jobs(), *self._moving()}:
+        for uid in {*self._cluster.backlog.jobs(), *self._moving_jobs()}:
             tracked = self._cluster.jobs[uid]
             if tracked.job.namespace == namespace and tracked is not excluding:
                 total += demand(tracked.job, self._cluster.pods(uid))
         return total
 
-    def _moving(self) -> Iterator[str]:
+    def _moving_jobs(self) -> Iterator[str]:
         for uid in self._cluster.holds.holders():
             tracked = self._cluster.jobs.get(uid)
             if tracked is not None and tracked.job.suspend and tracked.state.move.source:
                 yield uid
 
     def _sharing(self, namespace: str) -> Counter[PodCharge]:
-        """Return the pods of a namespace that have shares of GPUs."""
+        """Count, by charge, the pods of a namespace that have shares of GPUs."""
         total: Counter[PodCharge] = Counter()
         for uid in self._cluster.claim_tracker.cards.demand.by_job:
             tracked = self._cluster.jobs.get(uid)
@@ -138,8 +138,8 @@ class Quotas:
         return total
 
 
-def _looser(old: Quota, new: Quota) -> bool:
-    """Return whether a quota may admit more than before."""
+def _may_admit_more(old: Quota, new: Quota) -> bool:
+    """Return whether a quota may admit more pods than before."""
     if old.rules != new.rules or old.hard != new.hard:
         return True
     return any(new.used.get(key, 0) < number for key, number in old.used.items())

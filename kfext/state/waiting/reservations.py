@@ -20,7 +20,7 @@ from kfext.state.mirror.tracked_job import Failures, TrackedJob
 from kfext.state.waiting.durations import DurationEstimates
 
 KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}
-"""A job that waits for these reasons keeps its reservation: they pass, but a quota may not."""
+"""A job that waits for these reasons keeps its reservation: they pass, but a quota may stay."""
 RESERVED_SECONDS = 3600.0
 """Capacity is reserved for at most this long without a break, for all holders together."""
 _OFFER_SECONDS = 30.0
@@ -34,11 +34,11 @@ class ReservationManager:
 
     The reservation is computed again only when its basis has changed. `now` is in epoch seconds.
 
-    `since`: since when capacity has been reserved without a break.
+    `since`: since when capacity has been reserved without a break, in epoch seconds, or None.
     `on_break`: whether nothing is reserved until every waiting job was decided on once.
-    `failures`: errors of searches.
+    `failures`: the errors in searches.
     `unfinished`: whether the last search ended before it reached all jobs that are due.
-    `usable` returns the claims of placeholders that a job may use.
+    `limits` returns the limits on a job's nodes, `usable` the placeholder claims that it may use.
 
     A break begins when the holder loses its reservation, or after capacity was reserved for too
     long. In the second case the holder comes after the other due jobs.
@@ -70,7 +70,7 @@ class ReservationManager:
 
     @property
     def current(self) -> Reservation | None:
-        """The reservation."""
+        """The present reservation, if any."""
         return self._holds.reservation
 
     @property
@@ -85,26 +85,28 @@ class ReservationManager:
 
     def _expect_end(self, *, now: float) -> None:
         """Update the expected end of the wait, and offer capacity if backfill gains time."""
-        kept = self.current
-        if kept is None:
+        current = self.current
+        if current is None:
             return
-        awaited = [self._cluster.jobs[uid] for uid in kept.waits_for if uid in self._cluster.jobs]
+        jobs = self._cluster.jobs
+        awaited = [jobs[uid] for uid in current.waits_for if uid in jobs]
         ends = [self._durations.expected_end(other.job, now=now) for other in awaited]
         until = max((math.inf if end is None else end for end in ends), default=math.inf)
         backfill_until = -math.inf
-        if not self._is_overstayed(kept, now=now):
+        if not self._is_overstayed(current, now=now):
             likely = (self._durations.likely_end(other.job, now=now) for other in awaited)
             backfill_until = max(likely, default=-math.inf)
-        if (until, backfill_until) != (kept.until, kept.backfill_until):
-            self._holds.reserve(replace(kept, until=until, backfill_until=backfill_until))
+        if (until, backfill_until) != (current.until, current.backfill_until):
+            self._holds.reserve(replace(current, until=until, backfill_until=backfill_until))
         if backfill_until > self._offered_until + _OFFER_SECONDS:
             self._offered_until = backfill_until
             self._cluster.mark_queue(stopped_by=REASON_RESERVED)
 
-    def _is_overstayed(self, kept: Reservation, *, now: float) -> bool:
-        """Return whether a job that started on reserved nodes takes longer than was expected."""
+    def _is_overstayed(self, current: Reservation, *, now: float) -> bool:
+        """Return whether a job that started on reserved nodes takes longer than expected."""
         since = now if self.since is None else self.since
-        uids = {uid for name in kept.nodes for uid in self._cluster.claim_tracker.claiming_on(name)}
+        claiming_on = self._cluster.claim_tracker.claiming_on
+        uids = {uid for node in current.nodes for uid in claiming_on(node)}
         jobs = (self._cluster.jobs[uid].job for uid in uids)
         return any(job.started > since and self._durations.is_late(job, now=now) for job in jobs)
 
@@ -118,7 +120,7 @@ class ReservationManager:
         return self.current is not None and self.current.job == tracked.job.uid
 
     def is_due(self, tracked: TrackedJob, *, now: float) -> bool:
-        """Return whether a job is due for a reservation, if no earlier job needs it too."""
+        """Return whether a job is due for the reservation, unless an earlier job needs it too."""
         if not (tracked.settled and tracked.queued):
             return False
         if tracked.job.excess:
@@ -162,10 +164,10 @@ class ReservationManager:
             self._no_place.clear()
         self._gained.update(offer.rows)
 
-    def _search_again(self) -> None:
+    def _forget_refusals(self) -> None:
         """Forget the refusals of shapes that may get a reservation now.
 
-        A search in progress ends first. Otherwise it would never reach the later shapes.
+        This waits until a search that is in progress has ended: else it never reaches later shapes.
         """
         rows, self._gained = sorted(self._gained), set()
         if rows and self._no_place:
@@ -207,7 +209,7 @@ class ReservationManager:
     ) -> None:
         """Continue with the reservation of an earlier planner, until something changes.
 
-        `held_for`: the seconds that capacity has been reserved.
+        `held_for`: the seconds that capacity has been reserved without a break.
         """
         self._set(reservation, now=now - held_for)
         holder = self.holder
@@ -232,16 +234,16 @@ class ReservationManager:
         return True
 
     def _reservation_for(self, tracked: TrackedJob, *, now: float) -> Reservation | None:
-        """Return a reservation that makes a job fit, if there is any."""
+        """Return a reservation that makes a job fit, or None."""
         versions = self._versions()
         if versions != self._known:
             self._known, self._basis = versions, ()
         if not self.unfinished:
-            self._search_again()
-        kept = self.current if self.holds(tracked) else None
+            self._forget_refusals()
+        current = self.current if self.holds(tracked) else None
         limits = self._limits(tracked, now=now)
-        if kept is not None and self._basis == self._basis_of(tracked, kept, limits):
-            return kept
+        if current is not None and self._basis == self._basis_of(tracked, current, limits):
+            return current
         shape = (shape_of(tracked.job), limits)
         if shape in self._no_place:
             return None
@@ -270,25 +272,25 @@ class ReservationManager:
             members = members_of(tracked.job)
             if (reservation := reserved(members)) is not None:
                 return reservation
-            in_pool = expecting_tolerations(tracked.job, tracked.state, ledger)
-            if in_pool is None or limits.after_failure:
+            tolerating = expecting_tolerations(tracked.job, tracked.state, ledger)
+            if tolerating is None or limits.after_failure:
                 return None
             placed = place(members, ledger, limits)
             if not isinstance(placed, Verdict) or placed.reason not in NEVER_FITS:
                 return None
-            return reserved(members_of(in_pool))
+            return reserved(members_of(tolerating))
         return None
 
     def _usable_claims(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
         """Return the claims that a job may use: the reservation, its hold and placeholders."""
-        kept = self.current.claims if self.current else ()
-        own = self._holds.claims_of(tracked.job.uid)
+        reserved = self.current.claims if self.current else ()
+        held = self._holds.claims_of(tracked.job.uid)
         if self._cluster.claim_tracker.autoscaled:
-            own += self._usable(tracked)
-        return (*kept, *own)
+            held += self._usable(tracked)
+        return (*reserved, *held)
 
     def _fits(self, tracked: TrackedJob, *, now: float) -> bool:
-        """Return whether the holder fits with the free capacity that is not offered yet."""
+        """Return whether the holder fits if free capacity that is not offered yet counts too."""
         if not self._cluster.ledger.withholds:
             return False
         ignoring = self._usable_claims(tracked)
@@ -298,7 +300,7 @@ class ReservationManager:
         )
 
     def _versions(self) -> tuple[int, int]:
-        """Return a value that changes whenever another reservation may be possible."""
+        """Return a value that changes whenever a different reservation may be possible."""
         return self._cluster.ledger.gains, self._cluster.ends_version
 
     def _basis_of(

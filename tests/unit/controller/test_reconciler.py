@@ -208,7 +208,7 @@ async def test_an_error_of_kfext_in_a_write_stops_no_other_write_and_it_is_tried
     ("bad", "method"),
     [
         pytest.param("first", "finish", id="while its step ends"),
-        pytest.param("second", "_enter", id="while its decision is entered"),
+        pytest.param("second", "_record_step", id="while its decision is recorded"),
         pytest.param("second", "record", id="while it is queued"),
         pytest.param("second", "show", id="while it is shown"),
     ],

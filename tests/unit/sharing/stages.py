@@ -1,6 +1,6 @@
-"""A world of a job that shares a GPU, and stages of the job where a test begins.
+"""A world with a job that shares a GPU, and the stages of the job in which a test may begin.
 
-In each stage the world has one job of high priority, and a node of two cards.
+In each stage the world has one high-priority job, and a node with two cards.
 """
 
 from collections.abc import Callable
@@ -30,13 +30,13 @@ FIRST = ReplicaKey("worker", 0)
 
 
 class World:
-    """One job, a node of two cards, and an operator and an agent that act when the test calls them.
+    """One job, a node with two cards, and an operator and an agent that act if a test calls them.
 
     `slots`: the number of slots of the node that the agent has reported.
     """
 
-    def __init__(self, made: JobBuilder, *, slots: int = 2) -> None:
-        self.raw: dict[str, Any] = made.raw
+    def __init__(self, builder: JobBuilder, *, slots: int = 2) -> None:
+        self.raw: dict[str, Any] = builder.raw
         self.now = 1000.0
         self.pods: dict[str, dict[str, Any]] = {}
         self.planner = Planner()
@@ -66,7 +66,7 @@ class World:
         return step
 
     def write(self, tracked: TrackedJob, step: Step) -> None:
-        """Carry a step out."""
+        """Carry out a step."""
         operations = job_operations(step, tracked.raw, tracked.job)
         if operations is not None:
             self.raw = jsonpatch.apply_patch(self.raw, operations)
@@ -79,7 +79,7 @@ class World:
         self.planner.finish(tracked, self.moment)
 
     def reason(self) -> str:
-        """Return why nothing is written."""
+        """Check that no step is written; return the reason."""
         assert self.step() is None
         (tracked,) = self.planner.cluster.jobs.values()
         assert tracked.verdict is not None
@@ -89,7 +89,7 @@ class World:
         self.planner.cluster.observe_pod(None, parse_pod(deepcopy(self.pods[uid])))
 
     def create(self, index: int = 0) -> str:
-        """Create a pod as the operator does, for the webhook; return why it is refused."""
+        """Create a pod as the operator and the webhook do; return the refusal, or ""."""
         template = self.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
         owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "uid": "uid-1"}
         labels = {names.JOB_NAME: "train", names.REPLICA_TYPE: "worker"}
@@ -110,7 +110,7 @@ class World:
         return mutation.refusal
 
     def reserve(self) -> None:
-        """Create the pods that reserve GPUs, and report their cards as the agent does."""
+        """Create the due reservation pods, and report their cards as the agent does."""
         cluster = self.planner.cluster
         for step in list(self.planner.card_steps(self.now)):
             assert isinstance(step, Reserve)
@@ -122,7 +122,7 @@ class World:
 
 
 def admitted(builder: JobBuilder) -> JobBuilder:
-    """Return a job after the job webhook: held, with its settings on the templates."""
+    """Return a job as the job webhook changes it: held, with its settings on the templates."""
     annotations = {**builder.raw["metadata"]["annotations"], names.COLOCATION: "preferred"}
     for replica in builder.raw["spec"]["pytorchReplicaSpecs"].values():
         replica["template"]["metadata"] = {"annotations": dict(annotations)}
@@ -183,7 +183,7 @@ def placed() -> World:
 
 
 def terminate(world: World, index: int = 0) -> None:
-    """Delete a pod as the operator does; the pod runs until its grace period is over."""
+    """Delete a pod as the operator does; the pod continues for its grace period."""
     world.pods[f"pod-{index}"]["metadata"]["deletionTimestamp"] = moment(world.now)
     renew(world, index)
 
@@ -195,11 +195,11 @@ def remove(world: World, index: int = 0) -> None:
 
 
 def end(world: World) -> None:
-    """Remove the last pod, and with it all claims of the job."""
+    """Remove the last pod, and write the step that then ends all claims of the job."""
     remove(world)
     tracked = world.planner.cluster.jobs.get("uid-1")
     if tracked and tracked.plan and tracked.job.suspend:
-        step = decided(world)["uid-1"]
+        step = decide(world)["uid-1"]
         assert isinstance(step, ForgetPlan)
         world.write(tracked, step)
 
@@ -214,7 +214,7 @@ def evicted() -> World:
     return world
 
 
-def stopped_by_a_person() -> World:
+def stopped_by_user() -> World:
     world = placed()
     world.raw["spec"]["runPolicy"]["suspend"] = True
     world.show()
@@ -231,7 +231,7 @@ def deleted() -> World:
 
 
 def released() -> World:
-    """A job that a person has released while it ran."""
+    """A job that a user has released while it ran."""
     world = placed()
     world.raw["metadata"]["annotations"][names.RELEASED] = names.REASON_RELEASED_BY_USER
     del world.raw["metadata"]["annotations"][names.PLAN]
@@ -254,24 +254,24 @@ STAGES: dict[str, Callable[[], World]] = {
     "its pod is pinned": pinned,
     "placed": placed,
     "evicted": evicted,
-    "stopped by a person": stopped_by_a_person,
+    "stopped by its user": stopped_by_user,
     "deleted": deleted,
     "released": released,
     "opted out": opted_out,
 }
-HOLDING = ("evicted", "stopped by a person", "deleted", "released", "opted out")
-"""The stages in which no plan runs, and a pod still has its part of a card."""
+HOLDING = ("evicted", "stopped by its user", "deleted", "released", "opted out")
+"""The stages in which no plan runs, and a pod still has its share of a card."""
 
 
 def submit(world: World, uid: str, *, share: str = "0.5", **settings: str) -> None:
-    """Admit a job of another team."""
+    """Submit an admitted job in another namespace."""
     world.planner.settings.observe_namespace(None, OTHERS)
     raw = admitted(sharing(share, replicas=1, uid=uid, **settings)).raw
     raw["metadata"]["namespace"] = OTHERS.name
     world.planner.cluster.observe_job(deepcopy(raw))
 
 
-def decided(world: World) -> dict[str, Step]:
+def decide(world: World) -> dict[str, Step]:
     """Return the planner's present steps, by the uid of the job."""
     tick = world.planner.tick(world.moment)
     assert not tick.failures
@@ -279,7 +279,7 @@ def decided(world: World) -> dict[str, Step]:
 
 
 def restart(world: World) -> None:
-    """Let another planner take over that sees the same objects."""
+    """Replace the planner by a new planner that sees the same objects."""
     old, new = world.planner, Planner()
     for namespace in old.settings.namespaces.values():
         new.settings.observe_namespace(None, namespace)
@@ -296,7 +296,7 @@ def restart(world: World) -> None:
 
 
 def show_reservation(world: World, **fields: Any) -> Pod:
-    """Show the pod that reserves a GPU for the first slot, with these fields; return it."""
+    """Show the reservation pod of the first slot, with these fields; return the pod."""
     pod = replace(reservation("n", 0), **fields)
     world.planner.cluster.observe_pod(None, pod)
     return pod

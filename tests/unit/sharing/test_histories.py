@@ -1,6 +1,6 @@
-"""G2 in random histories: no part of a card is promised twice, whatever happens to jobs.
+"""G2 (tests/statements.md) in random histories: no share of a card is shares_by_slot twice.
 
-A job of low priority is never placed where it could not have its minimum.
+A low-priority job is never placed where it could not have its minimum.
 """
 
 from collections.abc import Callable
@@ -14,36 +14,36 @@ from kfext.core.ledger.claims import card_key
 from kfext.model.gpu import UNITS, GpuShare, slot_of
 from kfext.model.pod import parse_pod
 from tests.gpu_builders import USABLE, memory_of
-from tests.unit.state.history import History, made
+from tests.unit.state.history import History, admitted
 
 
-def promised(history: History) -> dict[tuple[str, int], list[GpuShare]]:
-    """Return the shares of each slot: of pods until they end, and of plans before them."""
+def shares_by_slot(history: History) -> dict[tuple[str, int], list[GpuShare]]:
+    """Return the shares in each slot: of pods until they end, and of plans without such pods."""
     results: dict[tuple[str, int], list[GpuShare]] = {}
-    having = set()
+    with_pod = set()
     for pod in map(parse_pod, history.pods.values()):
         if pod.share and pod.home and not pod.finished:
-            at = next(at for name in pod.requests if (at := slot_of(name)) is not None)
-            results.setdefault((pod.home, at), []).append(pod.share)
-            having.add((pod.owner_uid, pod.replica))
+            slot = next(slot for name in pod.requests if (slot := slot_of(name)) is not None)
+            results.setdefault((pod.home, slot), []).append(pod.share)
+            with_pod.add((pod.owner_uid, pod.replica))
     for uid, tracked in history.planner.cluster.jobs.items():
         plan = tracked.assumed or tracked.plan
         if plan is None:
             continue
         claimed = history.planner.cluster.holds.plan(uid)
-        for key, at in plan.slots.items():
-            if card_key(uid, key) in claimed and (uid, key) not in having:
-                results.setdefault((plan.assignment[key], at), []).append(plan.shares[key.type])
+        for key, slot in plan.slots.items():
+            if card_key(uid, key) in claimed and (uid, key) not in with_pod:
+                results.setdefault((plan.assignment[key], slot), []).append(plan.shares[key.type])
     return results
 
 
 class Sharing(History):
-    """A history of small jobs with GPUs, most of them with a part of a GPU."""
+    """A history of small jobs with GPUs, most of them with a share of a GPU."""
 
     def submit(self) -> None:
         self.count += 1
         name, fields = f"job-{self.count}", self.draw.draw(small, label="job")
-        self.put_job(made(name, uid=name, created=self.now, **{**PLAIN, **fields}).raw)
+        self.put_job(admitted(name, uid=name, created=self.now, **{**PLAIN, **fields}).raw)
 
 
 PLAIN = {
@@ -57,12 +57,12 @@ small = st.fixed_dictionaries(
     {
         "workers": st.integers(1, 2),
         "gpu": st.sampled_from(["low", "high", "high", "whole"]),
-        # Two of the larger fit a card only without its reserve and the overhead of processes.
+        # Two shares of 8Gi fit a card only without its reserve and the overhead of processes.
         "memory": st.sampled_from(["", "", "7Gi", "8Gi"]),
     }
 )
 SHARING = (
-    *(Sharing.submit, Sharing.submit, Sharing.go_on, Sharing.go_on, Sharing.wait),
+    *(Sharing.submit, Sharing.submit, Sharing.catch_up, Sharing.catch_up, Sharing.wait),
     *(Sharing.delete_before_its_pods, Sharing.end_pods, Sharing.suspend, Sharing.opt_out),
     *(Sharing.report, Sharing.lose_reservation, Sharing.change_node, Sharing.restart),
 )
@@ -75,17 +75,17 @@ def test_G2_no_history_promises_a_card_twice(
     data: st.DataObject, acts: list[Callable[[Sharing], None]]
 ) -> None:
     history = Sharing(data)
-    for act in (Sharing.submit, Sharing.submit, Sharing.go_on, *acts):
+    for act in (Sharing.submit, Sharing.submit, Sharing.catch_up, *acts):
         note(act.__name__)
         act(history)
-        for place, shares in promised(history).items():
+        for place, shares in shares_by_slot(history).items():
             assert sum(share.units for share in shares) <= UNITS, place
             assert sum(share.high for share in shares) <= 1, place
             assert memory_of(share.need for share in shares) <= USABLE, place
 
 
 class Measured(Sharing):
-    """Two cards, and jobs that share them; a job of low priority wants half a card."""
+    """Two cards, and jobs that share them; a low-priority job has a minimum of half a card."""
 
     def __init__(self, draw: st.DataObject) -> None:
         super().__init__(draw)
@@ -99,8 +99,8 @@ class Measured(Sharing):
 
     def _submit(self, gpu: str) -> None:
         self.count += 1
-        of = {**PLAIN, "workers": 1, "gpu": gpu}
-        raw = made(f"job-{self.count}", uid=f"job-{self.count}", created=self.now, **of).raw
+        name, fields = f"job-{self.count}", {**PLAIN, "workers": 1, "gpu": gpu}
+        raw = admitted(name, uid=name, created=self.now, **fields).raw
         template = raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
         for owner in (raw, template):
             owner["metadata"]["annotations"][names.GPU_MIN_SHARE] = "0.5"
@@ -111,20 +111,20 @@ class Measured(Sharing):
         jobs = self.planner.cluster.jobs
         return {uid: tracked.state.busy.get("worker", 1000) / 1000 for uid, tracked in jobs.items()}
 
-    def there(self) -> dict[tuple[str, int], dict[str, GpuShare]]:
-        """Return the jobs that have plans for each slot."""
+    def planned(self) -> dict[tuple[str, int], dict[str, GpuShare]]:
+        """Return the shares that plans have in each slot, by the uid of the job."""
         results: dict[tuple[str, int], dict[str, GpuShare]] = {}
         for uid, tracked in self.planner.cluster.jobs.items():
             plan = tracked.assumed or tracked.plan
             if plan is None or not self.planner.cluster.holds.plan(uid):
                 continue
-            for key, at in plan.slots.items():
-                results.setdefault((plan.assignment[key], at), {})[uid] = plan.shares[key.type]
+            for key, slot in plan.slots.items():
+                results.setdefault((plan.assignment[key], slot), {})[uid] = plan.shares[key.type]
         return results
 
 
 MEASURING = (
-    *(Measured.low, Measured.high, Measured.measure, Measured.go_on, Measured.go_on),
+    *(Measured.low, Measured.high, Measured.measure, Measured.catch_up, Measured.catch_up),
     *(Measured.delete_before_its_pods, Measured.end_pods, Measured.suspend, Measured.restart),
 )
 
@@ -132,23 +132,23 @@ MEASURING = (
 @pytest.mark.histories
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), acts=st.lists(st.sampled_from(MEASURING), max_size=15))
-def test_no_history_places_low_where_by_the_profiles_its_minimum_does_not_fit(
+def test_no_history_places_a_low_job_where_its_minimum_does_not_fit(
     data: st.DataObject, acts: list[Callable[[Measured], None]]
 ) -> None:
     history = Measured(data)
     for act in (
         Measured.high,
-        Measured.go_on,
+        Measured.catch_up,
         Measured.measure,
-        Measured.go_on,
+        Measured.catch_up,
         Measured.low,
         *acts,
     ):
         note(act.__name__)
-        before, known = history.there(), history.busy()
+        before, known = history.planned(), history.busy()
         act(history)
         now = history.busy()
-        for place, shares in history.there().items():
+        for place, shares in history.planned().items():
             high = [uid for uid, share in before.get(place, {}).items() if share.high]
             lows = {uid for uid, share in shares.items() if not share.high}
             if not (lows - before.get(place, {}).keys() and high and high[0] in shares):

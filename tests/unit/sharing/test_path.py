@@ -22,7 +22,7 @@ from tests.gpu_builders import sharing, slot
 from tests.unit.sharing.stages import FIRST, World, admitted, started
 
 
-def test_a_pod_gets_its_part_once_the_gpu_is_reserved_and_its_card_known() -> None:
+def test_a_pod_gets_its_share_once_the_gpu_is_reserved_and_its_card_known() -> None:
     world = World(admitted(sharing("0.5", priority="high")))
     step = world.step()
     assert isinstance(step, Unsuspend)
@@ -44,7 +44,7 @@ def test_the_pods_of_a_job_without_a_plan_are_refused() -> None:
     assert "has not placed" in world.create()
 
 
-def test_a_job_that_was_resumed_by_hand_goes_back_to_the_queue() -> None:
+def test_a_job_that_was_resumed_by_hand_returns_to_the_queue() -> None:
     world = World(admitted(sharing("0.5")))
     world.raw["spec"]["runPolicy"]["suspend"] = False
     world.show()
@@ -75,13 +75,10 @@ def test_two_replicas_wait_for_two_cards() -> None:
     assert isinstance(world.step(), Pin)
 
 
-CHANGES = {
-    "another part than planned": "90@0",
-    "another slot than planned": "50@1",
-}
+EDITED_SLOTS = {"a larger share than planned": "90@0", "a different slot than planned": "50@1"}
 
 
-@pytest.mark.parametrize("written", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("written", EDITED_SLOTS.values(), ids=EDITED_SLOTS)
 def test_a_pod_of_an_edited_template_does_not_start(written: str) -> None:
     world = started()
     template = world.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
@@ -106,9 +103,9 @@ def placed() -> World:
 
 
 REPORTS = {
-    "it has another card now": ({"card": "GPU-9", "moved": True}, names.REASON_CARD_LOST),
+    "its slot has a new card": ({"card": "GPU-9", "moved": True}, names.REASON_CARD_LOST),
     "its card is unhealthy": ({"card": "GPU-0", "healthy": False}, names.REASON_CARD_LOST),
-    "it must leave": (
+    "it is evicted": (
         {"card": "GPU-0", "sharers": (CardSharer("pod-0", evict=True),)},
         names.REASON_EVICTED,
     ),
@@ -139,7 +136,7 @@ REASONS: dict[str, tuple[CardSharer, str]] = {
         CardSharer("pod-0", unhooked=CALLBACK_LIST),
         "alone, not hooked: Model.fit is given a CallbackList instead of a list",
     ),
-    "it gives way late": (
+    "it yields late": (
         CardSharer("pod-0", gets=400, coarse=42),
         "alone, working 40 % of the time, it yields only after micro-steps of up to 42 ms",
     ),
@@ -155,17 +152,17 @@ REASONS: dict[str, tuple[CardSharer, str]] = {
 }
 
 
-@pytest.mark.parametrize(("sharer", "part"), REASONS.values(), ids=REASONS)
-def test_a_job_shows_the_reason_of_its_shares(sharer: CardSharer, part: str) -> None:
+@pytest.mark.parametrize(("sharer", "clause"), REASONS.values(), ids=REASONS)
+def test_a_job_shows_the_reason_of_its_shares(sharer: CardSharer, clause: str) -> None:
     world = placed()
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", sharers=(sharer,)))
     assert world.step() is None
     (tracked,) = world.planner.cluster.jobs.values()
     assert tracked.verdict is not None
-    assert tracked.verdict.message.endswith(f"slot 0 of n (GPU-0) {part}")
+    assert tracked.verdict.message.endswith(f"slot 0 of n (GPU-0) {clause}")
 
 
-def test_an_edited_share_holds_from_the_next_start() -> None:
+def test_an_edited_share_applies_from_the_next_start() -> None:
     world = placed()
     world.raw["metadata"]["annotations"][names.GPU_SHARE] = "0.9"
     world.show()
@@ -175,11 +172,11 @@ def test_an_edited_share_holds_from_the_next_start() -> None:
     assert tracked.job.groups[0].share == GpuShare(50)
 
 
-EDITS = {"another share": ("0.9", {"worker": 90}), "a whole GPU": (None, {})}
+EDITS = {"a larger share": ("0.9", {"worker": 90}), "a whole GPU": (None, {})}
 
 
 @pytest.mark.parametrize(("share", "units"), EDITS.values(), ids=EDITS)
-def test_a_start_by_a_person_counts_as_the_next_start(
+def test_a_start_by_the_user_counts_as_the_next_start(
     share: str | None, units: dict[str, int]
 ) -> None:
     world = placed()
@@ -196,8 +193,8 @@ def test_a_start_by_a_person_counts_as_the_next_start(
     step = world.step()
     assert isinstance(step, Suspend)
     assert step.state.reason == names.REASON_SHARE_EDITED
-    said = {"type": "Suspended", "status": "True", "lastTransitionTime": moment(world.now)}
-    world.raw["status"] = {"conditions": [said]}
+    condition = {"type": "Suspended", "status": "True", "lastTransitionTime": moment(world.now)}
+    world.raw["status"] = {"conditions": [condition]}
     world.show()
     assert world.reason() == names.REASON_WAITING_FOR_SUSPEND
     world.now += 60
@@ -206,7 +203,7 @@ def test_a_start_by_a_person_counts_as_the_next_start(
     assert isinstance(step, Unsuspend)
     assert {type_: share.units for type_, share in step.plan.shares.items()} == units
     while step := world.step():
-        assert isinstance(step, SaveState), "the job has what it asks for now"
+        assert isinstance(step, SaveState), "the job now has what it asks for"
 
 
 def test_G4_a_shared_gpu_is_never_free_for_others_and_is_returned() -> None:
@@ -216,7 +213,7 @@ def test_G4_a_shared_gpu_is_never_free_for_others_and_is_returned() -> None:
     def free() -> int:
         return int(ledger.free([names.NATIVE_GPU])[0, 0])
 
-    assert free() == 1, "from the moment of the plan"
+    assert free() == 1, "as soon as the job has a plan"
     world.create()
     world.reserve()
     assert free() == 1
@@ -253,7 +250,7 @@ def test_two_jobs_share_one_card() -> None:
     assert job_operations(step, tracked.raw, tracked.job) is not None
 
 
-def test_whole_gpus_are_unchanged() -> None:
+def test_a_job_with_whole_gpus_is_unchanged() -> None:
     world = World(admitted(job().worker(1, gpus=1)))
     step = world.step()
     assert isinstance(step, Unsuspend)

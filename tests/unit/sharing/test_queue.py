@@ -1,4 +1,4 @@
-"""Jobs that wait for whole cards or for parts of them, and the jobs behind them in the queue."""
+"""Jobs that wait for whole or shared GPUs, and the jobs behind them in the queue."""
 
 from copy import deepcopy
 
@@ -14,14 +14,14 @@ from kfext.state.mirror.cards import Unreserve
 from kfext.state.running.capacity_search import CapacitySearch
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
-from tests.unit.sharing.stages import FIRST, OTHERS, World, admitted, decided, placed
+from tests.unit.sharing.stages import FIRST, OTHERS, World, admitted, decide, placed
 
 LONG = 301.0
-"""Longer than reserveAfter."""
+"""Seconds, longer than the default of `reserveAfter`."""
 
 
 def arrives(world: World, uid: str, builder: JobBuilder) -> None:
-    """Admit a job of another team now."""
+    """Submit a job in another namespace now."""
     world.planner.settings.observe_namespace(None, OTHERS)
     raw = admitted(builder.created(world.now)).raw
     raw["metadata"] |= {"namespace": OTHERS.name, "name": uid, "uid": uid}
@@ -29,28 +29,29 @@ def arrives(world: World, uid: str, builder: JobBuilder) -> None:
 
 
 def starts(world: World) -> set[str]:
-    return {uid for uid, step in decided(world).items() if isinstance(step, Unsuspend)}
+    """Return the uids of the jobs that start now."""
+    return {uid for uid, step in decide(world).items() if isinstance(step, Unsuspend)}
 
 
 def waits(world: World, uid: str) -> str:
-    """Return why a job waits."""
+    """Return the reason why a job waits."""
     verdict = world.planner.cluster.jobs[uid].verdict
     assert verdict is not None
     return verdict.reason
 
 
-def head_waits(world: World, uid: str) -> None:
+def wait_for_reservation(world: World, uid: str) -> None:
     """Let a job wait until capacity is reserved for it."""
     assert starts(world) == set()
     world.now += LONG
     assert starts(world) == set()
-    kept = world.planner.queue.reservations.current
-    assert kept is not None
-    assert (kept.job, kept.waits_for) == (uid, ("uid-1",))
+    reservation = world.planner.queue.reservations.current
+    assert reservation is not None
+    assert (reservation.job, reservation.waits_for) == (uid, ("uid-1",))
 
 
-def ends(world: World) -> None:
-    """End the first job, and release its GPU."""
+def end_first_job(world: World) -> None:
+    """End the first job; its GPU is released once its reservation pod is deleted."""
     world.pods["pod-0"]["status"] = {"phase": "Succeeded"}
     metadata = world.pods["pod-0"]["metadata"]
     metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 10)
@@ -62,11 +63,11 @@ def ends(world: World) -> None:
 def test_D5_no_job_joins_a_card_that_a_job_with_whole_gpus_waits_for() -> None:
     world = placed()
     arrives(world, "head", job().worker(1, gpus=2))
-    head_waits(world, "head")
+    wait_for_reservation(world, "head")
     arrives(world, "young", sharing("0.2", min_share="0"))
     assert starts(world) == set()
     assert waits(world, "young") == names.REASON_RESERVED
-    ends(world)
+    end_first_job(world)
     assert starts(world) == set(), "a pod still reserves the GPU"
     assert waits(world, "young") == names.REASON_RESERVED
     (step,) = world.planner.card_steps(world.now)
@@ -77,15 +78,15 @@ def test_D5_no_job_joins_a_card_that_a_job_with_whole_gpus_waits_for() -> None:
     assert world.planner.queue.reservations.current is None
 
 
-def test_D5_no_job_takes_a_gpu_that_a_job_with_parts_waits_for() -> None:
+def test_D5_no_job_takes_a_gpu_that_a_job_with_shares_waits_for() -> None:
     world = placed()
     arrives(world, "head", sharing("0.6", priority="high", replicas=2))
-    head_waits(world, "head")
+    wait_for_reservation(world, "head")
     arrives(world, "young", job().worker(1, gpus=1))
     arrives(world, "low", sharing("0.5", min_share="0"))
     assert starts(world) == set()
     assert {waits(world, uid) for uid in ("young", "low")} == {names.REASON_RESERVED}
-    ends(world)
+    end_first_job(world)
     assert starts(world) == {"head"}
     assert world.planner.queue.reservations.current is None
 
@@ -98,20 +99,20 @@ def test_other_jobs_start_before_capacity_is_reserved() -> None:
     assert starts(world) == {"young"}
 
 
-def test_a_job_that_had_to_leave_a_card_uses_another_card_of_its_node() -> None:
+def test_an_evicted_job_uses_the_other_card_of_its_node() -> None:
     world = placed()
     arrives(world, "low", sharing("0.2", min_share="0"))
-    (step,) = decided(world).values()
+    (step,) = decide(world).values()
     assert isinstance(step, Unsuspend)
     assert set(step.plan.slots.values()) == {0}
     state = JobState(apart=("uid-1",)).encode(job_uid="left")
     arrives(world, "left", sharing("0.2", min_share="0").annotated(names.STATE, state))
-    (step,) = decided(world).values()
+    (step,) = decide(world).values()
     assert isinstance(step, Unsuspend)
     assert set(step.plan.slots.values()) == {1}
 
 
-def test_a_job_is_not_placed_beside_a_job_that_had_to_leave_it() -> None:
+def test_a_job_is_not_placed_beside_a_job_that_was_evicted_because_of_it() -> None:
     state = JobState(apart=("high",)).encode(job_uid="uid-1")
     low = sharing("0.2", min_share="0").annotated(names.STATE, state)
     world = World(admitted(low))
@@ -119,16 +120,16 @@ def test_a_job_is_not_placed_beside_a_job_that_had_to_leave_it() -> None:
     assert isinstance(step, Unsuspend)
     assert set(step.plan.slots.values()) == {0}
     arrives(world, "high", sharing("0.2", priority="high"))
-    (step,) = decided(world).values()
+    (step,) = decide(world).values()
     assert isinstance(step, Unsuspend)
     assert set(step.plan.slots.values()) == {1}
     arrives(world, "other", sharing("0.2", priority="high"))
-    (step,) = decided(world).values()
+    (step,) = decide(world).values()
     assert isinstance(step, Unsuspend)
-    assert set(step.plan.slots.values()) == {0}, "the low job never had to leave it"
+    assert set(step.plan.slots.values()) == {0}, "the low job was not evicted because of it"
 
 
-def test_nothing_is_remembered_of_deleted_jobs() -> None:
+def test_nothing_is_stored_about_deleted_jobs() -> None:
     state = JobState(apart=("high",)).encode(job_uid="uid-1")
     world = World(admitted(sharing("0.2", min_share="0").annotated(names.STATE, state)))
     apart = world.planner.cluster.claim_tracker.cards.apart
@@ -137,19 +138,19 @@ def test_nothing_is_remembered_of_deleted_jobs() -> None:
     assert apart.separated_from("high") == set()
 
 
-def test_a_card_that_another_job_opened_is_not_reserved_twice() -> None:
+def test_a_card_that_a_low_job_opens_is_not_reserved_twice() -> None:
     world = World(admitted(job().worker(1, cpu="40")))
     world.step()
     head = sharing("0.5", replicas=0, priority="high").worker(1, cpu="32", gpus=1)
     arrives(world, "head", head)
-    head_waits(world, "head")
+    wait_for_reservation(world, "head")
     arrives(world, "low", sharing("0.5", min_share="0"))
-    assert starts(world) == {"low"}, "on the card that keeps its other half for the head"
+    assert starts(world) == {"low"}, "on the card with a half that is reserved for the head"
     arrives(world, "whole", job().worker(1, gpus=1))
     assert starts(world) == {"whole"}
 
 
-def test_no_job_takes_the_card_that_is_promised_to_a_job() -> None:
+def test_no_job_takes_a_card_that_is_held_for_a_waiting_job() -> None:
     world = placed()
     planner = world.planner
     arrives(world, "gives", job().worker(1, gpus=1))
@@ -157,11 +158,11 @@ def test_no_job_takes_the_card_that_is_promised_to_a_job() -> None:
     arrives(world, "waits", sharing("0.6", priority="high"))
     assert starts(world) == set()
     waiting, gone = planner.cluster.jobs["waits"], list(planner.cluster.holds.plan("gives"))
-    room = CapacitySearch(
+    search = CapacitySearch(
         planner.cluster, planner.queue, planner.settings.settings_of, lambda _: 5.0
     )
-    assert room.waiting_places(waiting, 1, now=world.now) is None
-    places = room.waiting_places(waiting, 1, now=world.now, gone=gone)
+    assert search.waiting_places(waiting, 1, now=world.now) is None
+    places = search.waiting_places(waiting, 1, now=world.now, gone=gone)
     assert places == Places({FIRST: "n"}, {FIRST: 1})
     planner.cluster.holds.hold(HoldKind.RESCUE, "waits", members_of(waiting.job), places)
     planner.cluster.forget_job("gives")

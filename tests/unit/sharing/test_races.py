@@ -1,4 +1,4 @@
-"""Cards in races: no pod ever runs on a card that is not accounted for."""
+"""Races about cards: no pod ever runs on a card without a claim for its share."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +17,7 @@ from tests.unit.sharing.stages import (
     STAGES,
     World,
     bind,
-    decided,
+    decide,
     end,
     gated,
     placed,
@@ -38,7 +38,7 @@ HERE = ("n", 0)
 
 def started_on(world: World) -> dict[str, int]:
     """Return the jobs that start now, each with its slot."""
-    steps = decided(world)
+    steps = decide(world)
     return {
         uid: step.plan.slots[WORKER] for uid, step in steps.items() if isinstance(step, Unsuspend)
     }
@@ -62,26 +62,26 @@ def test_jobs_decided_on_together_do_not_get_the_same_card() -> None:
     assert started_on(world) == {"uid-2": 1}
 
 
-HELD = {name: STAGES[name] for name in HOLDING}
+HOLDING_STAGES = {name: STAGES[name] for name in HOLDING}
 
 
-@pytest.mark.parametrize("after", [lambda world: None, restart], ids=["as it was", "a restart"])
-@pytest.mark.parametrize("made", HELD.values(), ids=HELD)
-def test_a_pod_has_its_part_until_it_has_ended(
-    made: Callable[[], World], after: Callable[[World], None]
+@pytest.mark.parametrize("after", [lambda world: None, restart], ids=["no restart", "a restart"])
+@pytest.mark.parametrize("stage", HOLDING_STAGES.values(), ids=HOLDING_STAGES)
+def test_a_pod_has_its_share_until_it_has_ended(
+    stage: Callable[[], World], after: Callable[[World], None]
 ) -> None:
-    world = made()
-    decided(world)
+    world = stage()
+    decide(world)
     after(world)
     submit(world, "uid-2", priority="high")
     submit(world, "uid-3", priority="high")
-    assert started_on(world) == {"uid-2": 1}, "the first card has a pod of high priority"
+    assert started_on(world) == {"uid-2": 1}, "the first card has a high-priority pod"
     end(world)
     assert started_on(world) == {"uid-3": 0}
 
 
-def test_a_resume_by_hand_does_not_restore_a_promise() -> None:
-    world = STAGES["stopped by a person"]()
+def test_a_resume_by_hand_does_not_restore_a_share() -> None:
+    world = STAGES["stopped by its user"]()
     for uid in ("uid-2", "uid-3"):
         submit(world, uid, priority="high")
     assert started_on(world) == {"uid-2": 1}
@@ -91,12 +91,12 @@ def test_a_resume_by_hand_does_not_restore_a_promise() -> None:
     world.show()
     claims = world.planner.cluster.ledger.claims_on(["n"])
     assert "uid-1" not in {claim.job for claim in claims}
-    step = decided(world)["uid-1"]
+    step = decide(world)["uid-1"]
     assert isinstance(step, Suspend)
     assert step.state.reason == names.REASON_SHARE_REFUSED
 
 
-def test_an_ended_pod_that_still_exists_has_no_part() -> None:
+def test_an_ended_pod_that_still_exists_has_no_share() -> None:
     world = STAGES["deleted"]()
     submit(world, "uid-2", priority="high")
     submit(world, "uid-3", priority="high")
@@ -107,7 +107,7 @@ def test_an_ended_pod_that_still_exists_has_no_part() -> None:
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["stopped", "deleted"])
-def test_the_memory_of_a_pod_is_not_promised_twice(*, gone: bool) -> None:
+def test_the_memory_of_a_pod_is_not_planned_twice(*, gone: bool) -> None:
     most = f"{MEMORY * 3 // 4}Mi"
     world = started(memory=most, min_share="0")
     world.create()
@@ -145,7 +145,7 @@ def test_a_pod_of_another_namespace_takes_nothing_from_a_job_that_it_names_as_it
 
 
 def two_placed() -> World:
-    """Two workers of high priority on the cards of one node."""
+    """Two high-priority workers on the cards of one node."""
     world = started(replicas=2, priority="high")
     for index in range(2):
         assert not world.create(index)
@@ -166,7 +166,7 @@ def two_placed_and_one_ended() -> World:
 
 
 def lose_the_node(world: World) -> None:
-    """Replace the node by another node."""
+    """Replace the node by a new node."""
     cluster = world.planner.cluster
     cluster.observe_node(plain_node("n", cards=2), None)
     cluster.observe_node(None, plain_node("m", cards=2))
@@ -175,35 +175,33 @@ def lose_the_node(world: World) -> None:
 
 
 @pytest.mark.parametrize("workers", [2, 1], ids=["as many as planned", "fewer by an edit"])
-def test_a_worker_is_planned_again_although_another_worker_has_lost_its_place(
-    workers: int,
-) -> None:
+def test_a_worker_is_planned_again_although_an_ended_worker_has_lost_its_node(workers: int) -> None:
     world = two_placed_and_one_ended()
-    again = workers - 1  # the last worker is created again
-    remove(world, again)
+    last = workers - 1  # it is removed and created again
+    remove(world, last)
     if workers == 1:
         world.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 1
         world.show()
         remove(world, 1)
-    assert not world.create(again)
+    assert not world.create(last)
     lose_the_node(world)
     step = world.step()
     assert isinstance(step, Replan)
-    assert step.plan.assignment[ReplicaKey("worker", again)] == "m"
+    assert step.plan.assignment[ReplicaKey("worker", last)] == "m"
     assert len(step.plan.slots) == workers
 
 
 def test_a_job_continues_when_the_card_of_an_ended_worker_has_a_problem() -> None:
     world = two_placed_and_one_ended()
-    ill = slot("n", 0, card="GPU-0", healthy=False, trouble="it fell off the bus")
-    world.planner.cluster.observe_card(None, ill)
+    unhealthy = slot("n", 0, card="GPU-0", healthy=False, trouble="it fell off the bus")
+    world.planner.cluster.observe_card(None, unhealthy)
     assert world.reason() == names.REASON_PLACED
-    ill = slot("n", 1, card="GPU-1", healthy=False, trouble="it fell off the bus")
-    world.planner.cluster.observe_card(None, ill)
+    unhealthy = slot("n", 1, card="GPU-1", healthy=False, trouble="it fell off the bus")
+    world.planner.cluster.observe_card(None, unhealthy)
     assert isinstance(world.step(), Suspend)
 
 
-def test_a_pod_bound_elsewhere_than_planned_counts_on_its_node() -> None:
+def test_a_pod_that_is_bound_to_an_unplanned_node_counts_on_that_node() -> None:
     world = reserved()
     assert isinstance(world.step(), Pin)
     cluster = world.planner.cluster
@@ -231,7 +229,7 @@ def test_a_reservation_deleted_by_hand_is_recreated_before_any_job_starts() -> N
     assert world.reason() == names.REASON_WAITING_FOR_CARD
     assert due(world) == [Reserve(HERE, ())]
     show_reservation(world, uid="second")
-    assert world.reason() == names.REASON_WAITING_FOR_CARD, "the agent has seen the first alone"
+    assert world.reason() == names.REASON_WAITING_FOR_CARD, "the agent only saw the first pod"
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-1", reservation="second"))
     assert isinstance(world.step(), Pin)
 
@@ -247,63 +245,63 @@ def test_no_job_starts_on_a_card_while_its_reservation_ends(fields: dict[str, ob
     assert due(world) == ([] if pod.deleting else [Unreserve(HERE, pod)])
 
 
-def test_a_reservation_lost_while_a_job_runs_is_recreated_and_the_job_runs_on() -> None:
+def test_a_reservation_lost_while_a_job_runs_is_recreated_and_the_job_continues() -> None:
     world = placed()
     assert due(world) == []
     world.planner.cluster.observe_pod(reservation("n", 0), None)
     assert free(world) == 1
-    assert decided(world) == {}
+    assert decide(world) == {}
     assert due(world) == [Reserve(HERE, ())]
 
 
-@pytest.mark.parametrize("after", [lambda world: None, restart], ids=["as it was", "a restart"])
-@pytest.mark.parametrize("made", HELD.values(), ids=HELD)
+@pytest.mark.parametrize("after", [lambda world: None, restart], ids=["no restart", "a restart"])
+@pytest.mark.parametrize("stage", HOLDING_STAGES.values(), ids=HOLDING_STAGES)
 def test_a_lost_reservation_of_a_pod_without_a_plan_is_recreated(
-    made: Callable[[], World], after: Callable[[World], None]
+    stage: Callable[[], World], after: Callable[[World], None]
 ) -> None:
-    world = made()
-    decided(world)
+    world = stage()
+    decide(world)
     assert due(world) == []
     world.planner.cluster.observe_pod(reservation("n", 0), None)
     after(world)
-    decided(world)
+    decide(world)
     assert free(world) == 1, "the pod still uses its GPU"
     assert due(world) == [Reserve(HERE, ())]
     end(world)
-    decided(world)
+    decide(world)
     assert free(world) == 2
 
 
 def lose_reservation(world: World) -> None:
-    """Delete the pod that reserves a GPU by hand, and recreate it."""
+    """Let a user delete a reservation pod, and finish the steps that follow."""
     world.planner.cluster.observe_pod(reservation("n", 0), None)
     world.planner.cluster.observe_card(None, slot("n", 0))
-    assert decided(world) == {}
+    assert decide(world) == {}
     for step in due(world):
         world.planner.cards.finish(step, world.now)
 
 
 def reserve_anew(world: World, uid: str) -> None:
-    """Give the pod the card of the previous pod, as kubelet does, and report the card."""
+    """Show a new reservation pod with the card of the previous pod, and report the card."""
     show_reservation(world, uid=uid)
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", reservation=uid))
 
 
-def test_a_card_that_cannot_be_reserved_again_is_used_no_longer_than_a_bind_may_take() -> None:
+def test_a_job_stops_if_its_card_cannot_be_reserved_again_within_60_seconds() -> None:
     world = placed()
     lose_reservation(world)
     pending = show_reservation(world, uid="second", node_name="", pinned_to="n", phase="Pending")
-    assert decided(world) == {}, "another pod has the GPU"
+    assert decide(world) == {}, "another pod has the GPU"
     assert world.planner.alarms.next() == world.now + 60
     world.now += 59
-    assert decided(world) == {}
+    assert decide(world) == {}
     world.now += 1
     step = world.step()
     assert isinstance(step, Suspend)
     assert (step.state.reason, list(step.state.excluded)) == (names.REASON_CARD_LOST, ["n"])
     remove(world)
-    decided(world)
-    assert due(world) == [Unreserve(HERE, pending)], "nothing waits for the GPU any more"
+    decide(world)
+    assert due(world) == [Unreserve(HERE, pending)], "no job needs the GPU any more"
 
 
 def test_temporarily_lost_reservations_cost_a_job_nothing_however_often() -> None:
@@ -311,13 +309,13 @@ def test_temporarily_lost_reservations_cost_a_job_nothing_however_often() -> Non
     for number in range(5):
         lose_reservation(world)
         world.now += 59
-        assert decided(world) == {}
+        assert decide(world) == {}
         reserve_anew(world, uid=f"uid-{number}")
-        assert decided(world) == {}
+        assert decide(world) == {}
         world.planner.cluster.observe_pod(reservation("n", 0, uid=f"uid-{number}"), None)
         reserve_anew(world, uid=f"uid-n-{number}")
         world.now += 3600
-        assert decided(world) == {}
+        assert decide(world) == {}
 
 
 def test_the_next_controller_restarts_the_count_of_an_unreserved_card() -> None:
@@ -325,14 +323,14 @@ def test_the_next_controller_restarts_the_count_of_an_unreserved_card() -> None:
     lose_reservation(world)
     world.now += 59
     restart(world)
-    assert decided(world) == {}
+    assert decide(world) == {}
     world.now += 59
-    assert decided(world) == {}
+    assert decide(world) == {}
     world.now += 1
-    assert isinstance(decided(world)["uid-1"], Suspend)
+    assert isinstance(decide(world)["uid-1"], Suspend)
 
 
-def test_a_late_end_of_a_reservation_is_not_the_end_of_the_next() -> None:
+def test_a_late_deletion_of_a_reservation_pod_does_not_delete_the_next() -> None:
     world = reserved()
     second = show_reservation(world, uid="second")
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", reservation="second"))
@@ -379,7 +377,7 @@ def test_a_completed_step_is_not_repeated_before_it_can_have_been_seen() -> None
     assert due(world) == []
     assert [*world.planner.cards.pending.values()] == [world.now + 1]
     world.now += 1
-    assert due(world) == [step], "nothing came of it"
+    assert due(world) == [step], "the step had no effect"
 
 
 # --- reports of agents, and nodes -----------------------------------------------------------------
@@ -390,7 +388,7 @@ def test_a_slot_that_is_no_longer_reported_gets_no_job_and_stops_no_job() -> Non
     for number in range(2):
         world.planner.cluster.observe_card(slot("n", number), None)
     submit(world, "uid-2", min_share="0")
-    assert decided(world) == {}
+    assert decide(world) == {}
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0"))
     assert started_on(world) == {"uid-2": 0}
 
@@ -408,7 +406,7 @@ def test_a_node_that_returns_has_the_same_cards_in_use() -> None:
     world.planner.cluster.observe_node(node, None)
     submit(world, "uid-2", priority="high")
     submit(world, "uid-3", priority="high")
-    assert decided(world) == {}
+    assert decide(world) == {}
     assert due(world) == []
     world.planner.cluster.observe_node(None, node)
     assert started_on(world) == {"uid-2": 1}
@@ -425,7 +423,7 @@ def test_nothing_is_reserved_on_a_removed_node() -> None:
     assert due(world) == []
     assert not world.planner.cards.pending
     world.planner.cluster.observe_node(None, node)
-    decided(world)
+    decide(world)
     assert due(world) == [step]
 
 
@@ -437,7 +435,7 @@ def test_a_replacement_gets_the_slot_of_the_lost_pod() -> None:
     remove(world, 1)
     assert due(world) == [], "the plan keeps the card"
     submit(world, "uid-2", priority="high")
-    assert decided(world) == {}
+    assert decide(world) == {}
     assert not world.create(1)
     requests = world.pods["pod-1"]["spec"]["containers"][0]["resources"]["requests"]
     (tracked,) = [
@@ -445,6 +443,6 @@ def test_a_replacement_gets_the_slot_of_the_lost_pod() -> None:
     ]
     assert tracked.plan is not None
     assert requests == {f"kfext.dev/gpu-{tracked.plan.slots[replace(WORKER, index=1)]}": "50"}
-    step = decided(world)["uid-1"]
+    step = decide(world)["uid-1"]
     assert isinstance(step, Pin)
     assert [(pod.uid, node) for pod, node in step.pins] == [("pod-1", "n")]

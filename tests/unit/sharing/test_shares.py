@@ -1,4 +1,4 @@
-"""The share of a GPU that each replica is promised, obstacles, and edits."""
+"""The GPU share of each replica, obstacles to sharing, and edits of shares."""
 
 from typing import Any
 
@@ -25,10 +25,7 @@ SHARES: dict[str, tuple[JobBuilder, dict[str, GpuShare]]] = {
         {"master": GpuShare(50), "worker": GpuShare(50)},
     ),
     "a type that requests no GPU": (sharing("0.5").master(cpu="1"), {"worker": GpuShare(50)}),
-    "a type that requests two": (
-        sharing("0.5").master(gpus=2),
-        {"worker": GpuShare(50)},
-    ),
+    "a type that requests two GPUs": (sharing("0.5").master(gpus=2), {"worker": GpuShare(50)}),
     "everything that can be set": (
         sharing(
             "0.5", priority="high", memory="1Gi", loss_budget="0.1", min_share="0.3"
@@ -38,10 +35,9 @@ SHARES: dict[str, tuple[JobBuilder, dict[str, GpuShare]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("made", "want"), SHARES.values(), ids=SHARES)
-def test_the_shares_of_a_job(made: JobBuilder, want: dict[str, GpuShare]) -> None:
-    built = made.suspended().build()
-    seen = as_sharing(built, None)
+@pytest.mark.parametrize(("builder", "want"), SHARES.values(), ids=SHARES)
+def test_the_shares_of_a_job(builder: JobBuilder, want: dict[str, GpuShare]) -> None:
+    seen = as_sharing(builder.suspended().build(), None)
     assert {group.type.lower(): group.share for group in seen.groups if group.share} == want
     assert seen.shares_gpus == bool(want)
 
@@ -55,7 +51,7 @@ def test_a_sharing_job_requests_cards_instead_of_gpus() -> None:
     assert as_written(seen).groups[0].requests[names.NATIVE_GPU] == 1
 
 
-def test_cards_and_whole_gpus_are_counted_together_too() -> None:
+def test_shares_and_whole_gpus_of_one_job_are_both_counted() -> None:
     builder = job("TFJob").worker(gpus=1).ps(gpus=3).annotated(names.GPU_SHARE, "0.5")
     groups = {group.type: group for group in as_sharing(builder.suspended().build(), None).groups}
     counts = {
@@ -76,7 +72,7 @@ def test_a_released_job_has_whole_gpus() -> None:
     assert not as_sharing(sharing("0.5").suspended().released().build(), None).shares_gpus
 
 
-def test_a_pod_with_a_part_would_otherwise_have_a_gpu() -> None:
+def test_the_template_of_a_pod_with_a_share_has_a_whole_gpu() -> None:
     assert as_template({"cpu": 1, "kfext.dev/gpu-0": 50}) == {"cpu": 1, names.NATIVE_GPU: 1}
 
 
@@ -106,7 +102,7 @@ EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
         sharing("0.5", memory="1536Mi"),
         ["kfext.dev/gpu-memory of worker is in proportion and was edited to 1.5 Gi memory"],
     ),
-    "everything else": (
+    "all other terms": (
         {"worker": HALF},
         sharing("0.5", priority="high", loss_budget="0.1", min_share="0.3"),
         [
@@ -115,36 +111,38 @@ EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
             "kfext.dev/gpu-min-share of worker is 0.2 and was edited to 0.3",
         ],
     ),
-    "it is to have a whole GPU again": (
+    "the share is removed": (
         {"worker": HALF},
         job().worker(1, gpus=1),
         ["kfext.dev/gpu-share of worker is 0.5 and was edited to 1 (a whole GPU)"],
     ),
-    "it has a whole GPU": (
+    "a share is added to a whole GPU": (
         {},
         sharing("0.5"),
         ["kfext.dev/gpu-share of worker is 1 (a whole GPU) and was edited to 0.5"],
     ),
-    "one of two types that started with shares of their own": (
+    "one of two types that started with different shares": (
         {"worker": HALF, "master": GpuShare(25)},
         sharing("0.5").master(gpus=1),
         ["kfext.dev/gpu-share of master is 0.25 and was edited to 0.5"],
     ),
     "a type without GPUs": ({"worker": HALF}, sharing("0.5").master(cpu="1"), []),
-    "a malformed value: the last good one holds": ({"worker": HALF}, sharing("2"), []),
+    "a malformed value: the last good value holds": ({"worker": HALF}, sharing("2"), []),
 }
 
 
-def said(builder: JobBuilder, plan: Plan | None) -> str:
+def edits_of(builder: JobBuilder, plan: Plan | None) -> str:
     for spec in builder.raw["spec"]["pytorchReplicaSpecs"].values():
         spec["template"]["metadata"] = {"annotations": {names.GPU_SHARE: "0.5"}}
     return edited_shares(as_sharing(builder.build(), plan), plan)
 
 
-@pytest.mark.parametrize(("has", "made", "want"), EDITS.values(), ids=EDITS)
-def test_which_edit_is_shown(has: dict[str, GpuShare], made: JobBuilder, want: list[str]) -> None:
+@pytest.mark.parametrize(("planned", "builder", "want"), EDITS.values(), ids=EDITS)
+def test_the_edits_that_are_shown(
+    planned: dict[str, GpuShare], builder: JobBuilder, want: list[str]
+) -> None:
     end = ["edits hold from the next start"] if want else []
-    assert said(made, Plan("uid-1", 1, shares=has)) == "; ".join([*want, *end])
+    assert edits_of(builder, Plan("uid-1", 1, shares=planned)) == "; ".join([*want, *end])
 
 
 NOT_RUNNING: dict[str, tuple[JobBuilder, Plan | None]] = {
@@ -161,16 +159,16 @@ NOT_RUNNING: dict[str, tuple[JobBuilder, Plan | None]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "plan"), NOT_RUNNING.values(), ids=NOT_RUNNING)
-def test_no_edit_is_shown_of_a_job_that_does_not_run(made: JobBuilder, plan: Plan | None) -> None:
-    assert said(made, plan) == ""
+@pytest.mark.parametrize(("builder", "plan"), NOT_RUNNING.values(), ids=NOT_RUNNING)
+def test_no_edit_is_shown_for_a_waiting_job(builder: JobBuilder, plan: Plan | None) -> None:
+    assert edits_of(builder, plan) == ""
 
 
-PART: dict[str, Any] = {"kfext.dev/gpu-1": "50"}
+UNITS: dict[str, Any] = {"kfext.dev/gpu-1": "50"}
 JOBS: dict[str, tuple[JobBuilder, str]] = {
     "a low job of one pod": (sharing(), ""),
-    "a high job of several": (sharing(replicas=3, priority="high"), ""),
-    "a low job of several": (sharing(replicas=2), "a job of 2 pods cannot have low priority yet"),
+    "a high job of three pods": (sharing(replicas=3, priority="high"), ""),
+    "a low job of two pods": (sharing(replicas=2), "a job of 2 pods cannot have low priority yet"),
     "Kueue starts it": (
         sharing().queued_by_kueue(),
         "Kueue starts this job, and kfext shares the GPUs of jobs that it starts itself",
@@ -188,8 +186,8 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
         job().annotated(names.GPU_SHARE, "0.5").worker(),
         "the job has no GPUs",
     ),
-    "it was edited to request a part itself": (
-        job().annotated(names.GPU_SHARE, "0.5").worker(gpus=1, **PART),
+    "it was edited to request units itself": (
+        job().annotated(names.GPU_SHARE, "0.5").worker(gpus=1, **UNITS),
         "the Worker template asks for kfext.dev/gpu-1 itself",
     ),
     "a template without a share names a node": (
@@ -199,9 +197,9 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "why"), JOBS.values(), ids=JOBS)
-def test_the_reason_why_a_job_cannot_share_gpus(made: JobBuilder, why: str) -> None:
-    result = as_sharing(made.suspended().build(), None)
-    said = why_unshareable(result, resolve(result.annotations, {}, TrainingPolicy()))
-    assert said.startswith(why)
-    assert bool(said) == bool(why)
+@pytest.mark.parametrize(("builder", "why"), JOBS.values(), ids=JOBS)
+def test_the_reason_why_a_job_cannot_share_gpus(builder: JobBuilder, why: str) -> None:
+    seen = as_sharing(builder.suspended().build(), None)
+    result = why_unshareable(seen, resolve(seen.annotations, {}, TrainingPolicy()))
+    assert result.startswith(why)
+    assert bool(result) == bool(why)

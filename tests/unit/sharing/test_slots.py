@@ -1,3 +1,5 @@
+"""The nodes and slots in which jobs get their shares of GPUs."""
+
 from dataclasses import replace
 
 from kfext.core.ledger.cards import as_sharing, kept_requests, taken_by, taken_by_reservation
@@ -24,15 +26,15 @@ def ledger(*names: str, cards: int = 1) -> Ledger:
     return Ledger([sharing_node(name, cards=cards) for name in names])
 
 
-def taken(capacity: Ledger, node: str, share: GpuShare, *, slot: int = 0) -> None:
-    """Let a job have a part of a card."""
+def use(capacity: Ledger, node: str, share: GpuShare, *, slot: int = 0) -> None:
+    """Claim a share of a card, and the GPU of the card."""
     capacity.claim(("pod", node, slot), Claim(node, taken_by(share.need, slot)))
     capacity.claim(("reserved", node, slot), Claim(node, taken_by_reservation(slot)))
 
 
-def test_a_share_goes_where_it_fills_a_card() -> None:
+def test_a_share_is_placed_on_the_card_that_it_fills() -> None:
     capacity = ledger("a", "b", "c")
-    taken(capacity, "b", GpuShare(50))
+    use(capacity, "b", GpuShare(50))
     placement = place(members(sharing("0.5")), capacity, LIMITS)
     assert placement == {FIRST: "b"}
     assert slots_for(members(sharing("0.5")), placement, capacity) == {FIRST: 0}
@@ -50,12 +52,12 @@ def test_replicas_of_one_job_are_never_on_one_card() -> None:
 
 
 def test_one_gpu_is_not_both_shared_and_whole() -> None:
-    alone = sharing("0.5").master(gpus=2)
+    mixed = sharing("0.5").master(gpus=2)
     capacity = ledger("a", cards=3)
-    placement = place(members(alone), capacity, LIMITS)
+    placement = place(members(mixed), capacity, LIMITS)
     assert not isinstance(placement, Verdict)
-    assert slots_for(members(alone), placement, capacity) == {FIRST: 0}
-    assert isinstance(place(members(alone), ledger("a", cards=2), LIMITS), Verdict)
+    assert slots_for(members(mixed), placement, capacity) == {FIRST: 0}
+    assert isinstance(place(members(mixed), ledger("a", cards=2), LIMITS), Verdict)
 
 
 def test_a_job_that_shares_nothing_needs_no_slot() -> None:
@@ -63,9 +65,9 @@ def test_a_job_that_shares_nothing_needs_no_slot() -> None:
     assert slots_for(wanted, {FIRST: "a"}, ledger("a")) == {}
 
 
-def test_a_job_goes_to_another_card_of_a_node_where_a_card_is_closed_to_it() -> None:
+def test_a_job_gets_the_other_card_of_a_node_if_one_card_is_closed_to_it() -> None:
     capacity, wanted = ledger("a", cards=2), members(sharing("0.5"))
-    taken(capacity, "a", GpuShare(50))
+    use(capacity, "a", GpuShare(50))
     assert slots_for(wanted, {FIRST: "a"}, capacity) == {FIRST: 0}
     closed = [("a", 0), ("gone", 1)]
     placement = place(wanted, capacity, limits(closed=closed))

@@ -11,20 +11,20 @@ from tests.unit.sharing.stages import placed, remove, renew
 from tests.unit.sharing.test_queue import arrives, starts
 
 WAITS: dict[str, tuple[JobBuilder, float | None, str]] = {
-    # the job that waits -> the seconds until it should start, or why that is not known
+    # the waiting job -> the seconds until it should start, or why its start is unknown
     "for both GPUs of the node": (job().worker(1, gpus=2), 600.0, ""),
-    "for another priority": (sharing("0.9", replicas=2), None, "it does not wait for capacity"),
+    "for an edited priority": (sharing("0.9", replicas=2), None, "it does not wait for capacity"),
 }
 
 
-@pytest.mark.parametrize(("made", "seconds", "unknown"), WAITS.values(), ids=WAITS)
+@pytest.mark.parametrize(("builder", "seconds", "unknown"), WAITS.values(), ids=WAITS)
 def test_a_job_should_start_when_a_shared_gpu_is_freed(
-    made: JobBuilder, seconds: float | None, unknown: str
+    builder: JobBuilder, seconds: float | None, unknown: str
 ) -> None:
     world = placed()
     shown = Reported(Progress(step=1, left=600.0, at=world.now))
     world.planner.progress.adopt({"uid-1": shown})
-    arrives(world, "head", made)
+    arrives(world, "head", builder)
     assert starts(world) == set()
     forecaster = Forecaster(world.planner)
     list(forecaster.forecast(world.moment))

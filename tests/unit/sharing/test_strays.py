@@ -6,11 +6,11 @@ from copy import deepcopy
 from kfext import names
 from kfext.core.lifecycle.steps import Pin
 from tests.builders import moment
-from tests.unit.sharing.stages import World, decided, placed, renew, terminate
+from tests.unit.sharing.stages import World, decide, placed, renew, terminate
 
 
 def show_second_pod(world: World) -> None:
-    """Create another pod of replica 0, behind the gate as the webhook wants it."""
+    """Create a second pod of replica 0, gated as the webhook leaves it."""
     raw = deepcopy(world.pods["pod-0"])
     raw["metadata"] |= {"uid": "pod-9", "name": "mine", "creationTimestamp": moment(world.now)}
     raw["metadata"].pop("deletionTimestamp", None)
@@ -22,31 +22,31 @@ def show_second_pod(world: World) -> None:
     world.see("pod-9")
 
 
-def taken(world: World) -> dict[str, int]:
-    """Return all claims on the node."""
+def claimed_amounts(world: World) -> dict[str, int]:
+    """Return the sum of all claims on the node, by resource."""
     claims = world.planner.cluster.ledger.claims_on(["n"])
     return dict(sum((Counter(claim.requests) for claim in claims), Counter()))
 
 
-def with_priority(world: World) -> int:
+def high_priority_claims(world: World) -> int:
     """Return the number of high-priority claims on the first card."""
-    return taken(world)["card 0 high"]
+    return claimed_amounts(world)["card 0 high"]
 
 
 def test_a_second_pod_of_a_replica_gets_nothing() -> None:
     world = placed()
-    before = taken(world)
+    before = claimed_amounts(world)
     show_second_pod(world)
-    assert not decided(world)
-    assert taken(world) == before
+    assert not decide(world)
+    assert claimed_amounts(world) == before
     assert world.pods["pod-9"]["spec"]["schedulingGates"]
 
 
-def test_a_second_pod_beside_a_slowly_ending_pod_gets_its_own_part() -> None:
+def test_a_second_pod_beside_a_terminating_pod_gets_its_own_share() -> None:
     world = placed()
     terminate(world)
     show_second_pod(world)
     assert isinstance(world.step(), Pin)
     renew(world, 9)
-    decided(world)
-    assert with_priority(world) == 2
+    decide(world)
+    assert high_priority_claims(world) == 2

@@ -1,4 +1,4 @@
-"""Cards that cannot be shared: they are not tried again and again, and the reason is shown."""
+"""Cards that cannot be shared are not reserved again and again, and the reason is shown."""
 
 from collections.abc import Callable
 
@@ -21,21 +21,21 @@ HOURS = 2
 
 
 def agent_that_forgets(*, reserved: bool, met: bool) -> SharedGpu:
-    """The slot reported by an agent that does not learn its cards from kubelet."""
+    """Return the report of an agent that forgets which cards cannot be shared."""
     if reserved:
         return slot("n", 0, card="GPU-0::1", healthy=False, trouble=SEVERAL)
     return slot("n", 0)
 
 
 def agent_that_learns(*, reserved: bool, met: bool) -> SharedGpu:
-    """The slot reported by an agent that knows them from the first card that it has seen."""
+    """Return the report of an agent that knows it after the first reservation (`met`)."""
     if met and not reserved:
         return slot("n", 0, healthy=False, trouble=SEVERAL)
     return agent_that_forgets(reserved=reserved, met=met)
 
 
 def agent_that_knows(*, reserved: bool, met: bool) -> SharedGpu:
-    """The slot reported by an agent that knows them before any card is reserved."""
+    """Return the report of an agent that knows it before any card is reserved."""
     return agent_that_learns(reserved=reserved, met=True)
 
 
@@ -43,7 +43,7 @@ Agent = Callable[..., SharedGpu]
 
 
 class Replicated(World):
-    """A node with a GPU that NVIDIA's plugin gives out twice, and a job that wants half of it."""
+    """A node with a GPU that NVIDIA's plugin allocates twice, and a job that wants half of it."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(admitted(sharing("0.5", priority="high")))
@@ -55,15 +55,16 @@ class Replicated(World):
         card = self._agent(reserved=bool(self._held()), met=self.reserved > 0)
         cluster, known = self.planner.cluster, self.planner.cluster.ledger.node("n")
         cluster.observe_card(None, card)
-        time = {resource_of(0): UNITS} if card.healthy else {}  # kubelet reports no problem
+        # kubelet offers no units of an unhealthy slot.
+        units = {resource_of(0): UNITS} if card.healthy else {}
         plain = {NATIVE_GPU: 1, "cpu": 64_000, "memory": 2**38, "pods": 110}
-        cluster.observe_node(known, Node("n", {**plain, **time}))
+        cluster.observe_node(known, Node("n", {**plain, **units}))
 
     def _held(self) -> list[object]:
         return list(self.planner.cluster.claim_tracker.cards.reserved.values())
 
-    def second(self) -> Step | None:
-        """Pass a second, in which operator, kubelet and agent act."""
+    def pass_second(self) -> Step | None:
+        """Let operator, kubelet and agent act for a second; return the planner's step."""
         self.now += 1
         step = self.step()
         if isinstance(step, Unsuspend):
@@ -90,7 +91,7 @@ class Replicated(World):
         return step
 
     def message(self) -> str:
-        """Why the job waits."""
+        """Return the message of the waiting job."""
         (tracked,) = self.planner.cluster.jobs.values()
         assert tracked.verdict is not None
         return tracked.verdict.message
@@ -111,7 +112,7 @@ def test_a_card_that_cannot_be_shared_is_not_reserved_again_and_again(
     agent: Agent, most: int
 ) -> None:
     world = Replicated(agent)
-    steps = [world.second() for _ in range(HOURS * 3600)]
+    steps = [world.pass_second() for _ in range(HOURS * 3600)]
     assert min(most, 1) <= world.starts <= most
     assert world.reserved == world.starts
     stops = [step.state for step in steps if isinstance(step, Suspend)]
@@ -129,18 +130,18 @@ def test_the_reason_is_shown_while_the_job_backs_off_and_as_long_as_the_node_is_
     agent: Agent,
 ) -> None:
     world = Replicated(agent)
-    while not isinstance(world.second(), Suspend):
+    while not isinstance(world.pass_second(), Suspend):
         pass
     for _ in range(int(EXCLUDED_SECONDS) - 1):
-        world.second()
+        world.pass_second()
         assert SEVERAL in world.message()
 
 
 def test_a_card_that_can_be_shared_again_is_shared() -> None:
     world = Replicated(agent_that_knows)
     for _ in range(60):
-        world.second()
+        world.pass_second()
     assert world.starts == 0
     world._agent = lambda **_: slot("n", 0)
     world._report()
-    assert isinstance(world.second(), Unsuspend)
+    assert isinstance(world.pass_second(), Unsuspend)

@@ -1,4 +1,4 @@
-"""The parts of GPUs on templates and pods, from the plan to what reads them."""
+"""The GPU shares that a plan writes on templates and pods, and how they are read back."""
 
 from copy import deepcopy
 from typing import Any
@@ -25,7 +25,7 @@ MEMORY = names.GPU_MEMORY
 
 
 def planned(slots: dict[int, int], units: int = 50) -> Plan:
-    """A plan of workers by index, each with its slot on one node."""
+    """Return a plan of workers on one node; `slots`: the slot of each worker by index."""
     keys = {ReplicaKey("worker", index): slot for index, slot in slots.items()}
     shares = {"worker": GpuShare(units)}
     return Plan("uid-1", 1, dict.fromkeys(keys, "n"), shares=shares, slots=keys)
@@ -37,8 +37,8 @@ def test_a_malformed_part_is_no_part_or_a_possible_part(written: str, index: int
     assert part is None or (0 < part[0] <= 100 and 0 <= part[1] < MOST_SLOTS)
 
 
-def made(annotations: Raw, template: Raw) -> JobBuilder:
-    """A held job that shares GPUs, with these annotations on itself and on its template."""
+def held_job(annotations: Raw, template: Raw) -> JobBuilder:
+    """Return a held job that shares GPUs, with annotations on the job and on its template."""
     result = sharing().worker(2, gpus=1).held()
     result.raw["metadata"]["annotations"] = {names.HELD: "true", **annotations}
     spec = result.raw["spec"]["pytorchReplicaSpecs"]["Worker"]
@@ -52,26 +52,26 @@ def parsed(raw: Raw) -> TrainingJob:
     return as_sharing(job, None)
 
 
-def started(raw: Raw, plan: Plan) -> Raw:
+def template_after_start(raw: Raw, plan: Plan) -> Raw:
     """Return the annotations of the template once the job has started under a plan."""
     after = jsonpatch.apply_patch(deepcopy(raw), unsuspend_patch(raw, parsed(raw), plan))
     metadata = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]
     return {key: value for key, value in metadata["annotations"].items() if "gpu" in key}
 
 
-SHARE, PARTS = {names.GPU_SHARE: "0.5"}, {names.GPU_SLOTS: "50@0,50@1"}
+SHARE, SLOTS = {names.GPU_SHARE: "0.5"}, {names.GPU_SLOTS: "50@0,50@1"}
 
 
 @given(
     slots=st.dictionaries(st.integers(0, 30), st.integers(0, MOST_SLOTS - 1), min_size=1),
     units=st.integers(1, 100),
 )
-def test_each_replica_reads_its_part_where_the_plan_wrote_it(
+def test_each_replica_reads_the_share_and_slot_that_the_plan_wrote(
     slots: dict[int, int], units: int
 ) -> None:
-    raw = made(SHARE, SHARE).raw
+    raw = held_job(SHARE, SHARE).raw
     raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 31
-    written = started(raw, planned(slots, units))[names.GPU_SLOTS]
+    written = template_after_start(raw, planned(slots, units))[names.GPU_SLOTS]
     for index in range(40):
         want = (units, slots[index]) if index in slots else None
         assert decode_slot(written, index) == want
@@ -88,8 +88,8 @@ EDITS: dict[str, tuple[Raw, Raw, Raw]] = {
         {**SHARE, MEMORY: "1Gi"},
     ),
     "a setting was added badly": ({**SHARE, MEMORY: "much"}, SHARE, SHARE),
-    "parts of an earlier start": (SHARE, {**SHARE, names.GPU_SLOTS: "9@9"}, SHARE),
-    "parts that a user states on the job": ({**SHARE, names.GPU_SLOTS: "9@9"}, SHARE, SHARE),
+    "slots of an earlier start": (SHARE, {**SHARE, names.GPU_SLOTS: "9@9"}, SHARE),
+    "slots that a user sets on the job": ({**SHARE, names.GPU_SLOTS: "9@9"}, SHARE, SHARE),
 }
 
 
@@ -97,16 +97,16 @@ EDITS: dict[str, tuple[Raw, Raw, Raw]] = {
 def test_a_start_writes_the_present_settings_into_the_templates(
     annotations: Raw, template: Raw, want: Raw
 ) -> None:
-    result = started(made(annotations, template).raw, planned({0: 0, 1: 1}))
-    assert result == {**want, **PARTS}
+    result = template_after_start(held_job(annotations, template).raw, planned({0: 0, 1: 1}))
+    assert result == {**want, **SLOTS}
 
 
-def test_a_start_without_parts_leaves_none_behind() -> None:
-    raw = made({}, {**SHARE, **PARTS}).raw
-    assert started(raw, Plan("uid-1", 1, planned({0: 0}).assignment)) == {}
+def test_a_start_without_shares_removes_earlier_slots() -> None:
+    raw = held_job({}, {**SHARE, **SLOTS}).raw
+    assert template_after_start(raw, Plan("uid-1", 1, planned({0: 0}).assignment)) == {}
 
 
-def test_a_type_without_a_share_gets_no_parts() -> None:
+def test_a_type_without_a_share_gets_no_slots() -> None:
     raw = sharing().master(gpus=2).held().raw
     after = jsonpatch.apply_patch(deepcopy(raw), unsuspend_patch(raw, parsed(raw), planned({0: 0})))
     result = {
@@ -116,8 +116,8 @@ def test_a_type_without_a_share_gets_no_parts() -> None:
     assert result == {"Worker": "50@0", "Master": None}
 
 
-def test_a_suspended_job_has_no_parts_left() -> None:
-    raw = made(SHARE, {**SHARE, **PARTS}).raw
+def test_a_suspended_job_has_no_slots_left() -> None:
+    raw = held_job(SHARE, {**SHARE, **SLOTS}).raw
     raw["spec"]["runPolicy"]["suspend"] = False
     after = jsonpatch.apply_patch(deepcopy(raw), suspend_patch(raw, parsed(raw), JobState()))
     template: Any = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
@@ -133,6 +133,6 @@ def test_a_pin_writes_terms_that_are_read_back(share: GpuShare) -> None:
     assert parse_pod(raw).share is None
 
 
-def test_a_pin_without_a_part_writes_no_terms() -> None:
+def test_a_pin_without_a_share_writes_no_terms() -> None:
     raw = raw_pod(sharing().build(), "worker", 0, gated=True)
     assert not any("annotations" in operation["path"] for operation in pin(parse_pod(raw), "n"))

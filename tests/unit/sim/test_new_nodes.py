@@ -278,17 +278,17 @@ def test_new_nodes_are_matched_with_the_asks_once_for_all_jobs(
     jobs = (replace(GANG, name=f"job-{n}", workers=20, arrives=float(n)) for n in range(12))
     cluster = bed(*jobs, most=6, delays=[30.0] * 6).at(60)
     matched: list[str] = []
-    match = Placeholders.awaited
+    match = Placeholders.new_candidates
 
     def counted(of: Placeholders, uid: str, *, skip: Collection[str]) -> Iterator[str]:
         matched.append(uid)
         return match(of, uid, skip=skip)
 
-    monkeypatch.setattr(Placeholders, "awaited", counted)
+    monkeypatch.setattr(Placeholders, "new_candidates", counted)
     cluster.planner.queue.asks.begin_tick()
     for tracked in cluster.planner.cluster.jobs.values():
         cluster.planner.queue.asks.view(tracked)
-    assert sorted(matched) == sorted(cluster.planner.placeholders.asked)
+    assert sorted(matched) == sorted(cluster.planner.placeholders.open_asks)
     assert len(matched) == 12
 
 
@@ -360,7 +360,7 @@ def test_a_cordoned_node_holds_no_capacity_for_the_gang() -> None:
 def test_a_refusal_of_the_api_server_ends_the_ask_with_its_words() -> None:
     cluster = bed(GANG).at(5)
     placeholders, at = cluster.planner.placeholders, cluster.driver.moment.monotonic
-    name, member = next(iter(placeholders.asked["uid-train"].missing.items()))
+    name, member = next(iter(placeholders.open_asks["uid-train"].missing.items()))
     ask = Ask(name, "uid-train", member, ANYWHERE)
     placeholders.finish(ask, at, accepted=False, final="spec.tolerations[0].key: Invalid value")
     cluster.after(5)

@@ -1,4 +1,4 @@
-"""Jobs, pods and nodes of a small mirror."""
+"""Jobs and pods for tests of the mirror, and questions to the mirror."""
 
 from typing import Any
 
@@ -8,28 +8,28 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.state.mirror.cluster import Cluster
 from tests.builders import JobBuilder, job, pod
 
-OF = job().worker(2, cpu="1").build()
+JOB = job().worker(2, cpu="1").build()
 
 
-def planned(*places: str, uid: str = "uid-1", generation: int = 1) -> JobBuilder:
-    """A job that runs under a plan."""
-    assignment = {ReplicaKey("worker", n): to for n, to in enumerate(places)}
+def planned(*nodes: str, uid: str = "uid-1", generation: int = 1) -> JobBuilder:
+    """Return a job of two workers that runs under a plan on these nodes."""
+    assignment = {ReplicaKey("worker", n): node for n, node in enumerate(nodes)}
     plan = Plan(uid, generation, assignment)
     return job(uid=uid).worker(2, cpu="1").resumed().annotated(names.PLAN, plan.encode())
 
 
 def worker(index: int, **more: Any) -> Pod:
-    return pod(OF, "worker", index, **more)
+    return pod(JOB, "worker", index, **more)
 
 
-def free(cluster: Cluster, where: str) -> int:
+def free(cluster: Cluster, node: str) -> int:
     """Return the CPUs that are free on a node."""
     cluster.settle(0.0)
-    return int(cluster.ledger.free(["cpu"])[0, cluster.ledger.row(where)]) // 1000
+    return int(cluster.ledger.free(["cpu"])[0, cluster.ledger.row(node)]) // 1000
 
 
-def changed(cluster: Cluster) -> set[str]:
-    """Return the jobs to decide on again, if all freed capacity may help every waiting job."""
+def marked_jobs(cluster: Cluster) -> set[str]:
+    """Return the jobs to decide on again; freed capacity counts as help for every waiting job."""
     cluster.settle(0.0)
     result, cluster.changed = cluster.changed, set()
     waiting = {uid for uid, tracked in cluster.jobs.items() if tracked.waiting}

@@ -1,7 +1,7 @@
 """A controller's life in random steps, on a small model of the API server.
 
-The planner is the real one. Jobs, pods and nodes change as people, the operator and kube-scheduler
-change them; steps are written at once, later, in part, or are refused.
+The planner is the real planner. Jobs, pods and nodes change as users, the operator and
+kube-scheduler change them; the planner's steps are written at once or later, or are refused.
 """
 
 from collections.abc import Callable
@@ -72,45 +72,46 @@ jobs = st.fixed_dictionaries(
 )
 
 
-def made(name: str, *, uid: str, created: float, **of: Any) -> JobBuilder:
-    """A job as admission leaves it."""
-    limit = "" if of.get("bursts") else of["cpu"]
-    spec = using(of["claim"]) if of["claim"] else {}
-    spec |= of["terms"](GangTerm(name)) if of["terms"] else {}
-    gpu = of.get("gpu", "")
-    elastic = of["elastic"] and not gpu
-    workers = 1 if gpu == "low" else of["workers"]
-    built = job(name=name, uid=uid).worker(
-        workers, cpu=of["cpu"], cpu_limit=limit, gpus=1 if gpu else 0, spec=spec
+def admitted(name: str, *, uid: str, created: float, **fields: Any) -> JobBuilder:
+    """Return a job after admission; `fields`: as `jobs` draws them."""
+    limit = "" if fields.get("bursts") else fields["cpu"]
+    spec = using(fields["claim"]) if fields["claim"] else {}
+    spec |= fields["terms"](GangTerm(name)) if fields["terms"] else {}
+    gpu = fields.get("gpu", "")
+    elastic = fields["elastic"] and not gpu
+    workers = 1 if gpu == "low" else fields["workers"]
+    builder = job(name=name, uid=uid).worker(
+        workers, cpu=fields["cpu"], cpu_limit=limit, gpus=1 if gpu else 0, spec=spec
     )
-    built.held().created(created)
-    stated = {f"kfext.dev/{key}": str(of[key]) for key in ("colocation", "network") if of[key]}
+    builder.held().created(created)
+    keys = ("colocation", "network")
+    annotations = {f"kfext.dev/{key}": str(fields[key]) for key in keys if fields[key]}
     if elastic:
-        stated[names.ELASTIC] = "1-9"
+        annotations[names.ELASTIC] = "1-9"
     if gpu in {"low", "high"}:
-        stated |= {names.GPU_SHARE: "0.5", names.GPU_PRIORITY: gpu, names.GPU_MIN_SHARE: "0"}
-        stated |= {names.GPU_MEMORY: of["memory"]} if of.get("memory") else {}
-    built.raw["metadata"]["annotations"] |= stated
-    template = built.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
-    template["metadata"] = {"annotations": {names.COLOCATION: "preferred", **stated}}
-    policy = built.raw["spec"]["runPolicy"]
+        annotations |= {names.GPU_SHARE: "0.5", names.GPU_PRIORITY: gpu, names.GPU_MIN_SHARE: "0"}
+        annotations |= {names.GPU_MEMORY: fields["memory"]} if fields.get("memory") else {}
+    builder.raw["metadata"]["annotations"] |= annotations
+    template = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"annotations": {names.COLOCATION: "preferred", **annotations}}
+    policy = builder.raw["spec"]["runPolicy"]
     if elastic:
-        built.raw["spec"]["elasticPolicy"] = {"minReplicas": 1}
-    if of["priority"]:
-        template["spec"]["priorityClassName"] = of["priority"]
-    if of["deadline"]:
-        policy["activeDeadlineSeconds"] = of["deadline"]
-    return built
+        builder.raw["spec"]["elasticPolicy"] = {"minReplicas": 1}
+    if fields["priority"]:
+        template["spec"]["priorityClassName"] = fields["priority"]
+    if fields["deadline"]:
+        policy["activeDeadlineSeconds"] = fields["deadline"]
+    return builder
 
 
 def sharing_node(name: str, *, cpu: str, cordoned: bool = False) -> Node:
-    """A node with two cards that may be shared."""
-    time = {resource_of(slot): str(UNITS) for slot in range(2)}
-    return node(name, cpu=cpu, gpus=2, cordoned=cordoned, **time)
+    """Return a node with two cards that may be shared."""
+    units = {resource_of(slot): str(UNITS) for slot in range(2)}
+    return node(name, cpu=cpu, gpus=2, cordoned=cordoned, **units)
 
 
 class History:
-    """The planner, its objects, and its pending writes."""
+    """A planner, the objects that it sees, and its pending writes."""
 
     def __init__(self, draw: st.DataObject) -> None:
         self.draw = draw
@@ -135,7 +136,7 @@ class History:
 
     @property
     def moment(self) -> Moment:
-        """Return the present; the two clocks are independent."""
+        """The present time; the two clocks are independent."""
         return Moment(wall=self.now, monotonic=self.now - 700.0)
 
     # --- kfext ------------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ class History:
         assert not tick.failures, tick.failures
 
     def end_round(self) -> None:
-        """Decide until no decision is open; a job that was not decided on again had no reason."""
+        """Decide until no decision is left: then only changed jobs are decided on."""
         tick = self.planner.tick(self.moment)
         self.writes += tick.steps
         while tick.remainder:
@@ -177,7 +178,7 @@ class History:
             self.writes += tick.steps
 
     def write(self) -> None:
-        """Carry a step out, in whole or in part, or refuse it."""
+        """Carry out a step, or refuse it."""
         if not self.writes:
             return
         at = self.draw.draw(st.integers(0, len(self.writes) - 1), label="which write")
@@ -233,20 +234,20 @@ class History:
         if raw is not None:
             self.planner.cluster.observe_pod(parse_pod(raw), None)
 
-    def _some(self, of: dict[str, Raw]) -> str | None:
-        return self.draw.draw(st.sampled_from(sorted(of)), label="which") if of else None
+    def _pick(self, among: dict[str, Raw]) -> str | None:
+        return self.draw.draw(st.sampled_from(sorted(among)), label="which") if among else None
 
-    # --- acts of people, the operator, kube-scheduler and the cloud -------------------------------
+    # --- acts of users, the operator, kube-scheduler and the cloud --------------------------------
 
     def submit(self) -> None:
         self.count += 1
         name = f"job-{self.count}"
         fields = self.draw.draw(jobs, label=name)
-        self.put_job(made(name, uid=name, created=self.now, **fields).raw)
+        self.put_job(admitted(name, uid=name, created=self.now, **fields).raw)
 
     def edit(self) -> None:
-        """A person edits an annotation, well or badly, or removes it."""
-        if (uid := self._some(self.jobs)) is None:
+        """A user sets an annotation to a valid or malformed value, or removes it."""
+        if (uid := self._pick(self.jobs)) is None:
             return
         raw = copied(self.jobs[uid])
         key, value = self.draw.draw(
@@ -269,15 +270,15 @@ class History:
         self.put_job(raw)
 
     def suspend(self) -> None:
-        """A person suspends or resumes a job."""
-        if uid := self._some(self.jobs):
+        """A user suspends or resumes a job."""
+        if uid := self._pick(self.jobs):
             raw = copied(self.jobs[uid])
             policy = raw["spec"]["runPolicy"]
             policy["suspend"] = not policy.get("suspend")
             self.put_job(raw)
 
     def delete(self) -> None:
-        if uid := self._some(self.jobs):
+        if uid := self._pick(self.jobs):
             del self.jobs[uid]
             self.planner.cluster.forget_job(uid)
             for pod_uid, raw in list(self.pods.items()):
@@ -285,8 +286,8 @@ class History:
                     self.remove_pod(pod_uid)
 
     def delete_before_its_pods(self) -> None:
-        """A job is deleted, and its pods run on for their grace period."""
-        if uid := self._some(self.jobs):
+        """A job is deleted, and its pods continue for their grace period."""
+        if uid := self._pick(self.jobs):
             del self.jobs[uid]
             self.planner.cluster.forget_job(uid)
             for raw in [raw for raw in self.pods.values() if parse_pod(raw).owner_uid == uid]:
@@ -301,23 +302,23 @@ class History:
                 self.remove_pod(uid)
 
     def finish(self) -> None:
-        if uid := self._some(self.jobs):
+        if uid := self._pick(self.jobs):
             raw = copied(self.jobs[uid])
             raw["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
             self.put_job(raw)
 
     def operate(self) -> None:
-        """The operator creates the pods of a job that runs, and confirms a suspend."""
-        if (uid := self._some(self.jobs)) is None:
+        """The operator creates pods of a running job, or confirms a suspend."""
+        if (uid := self._pick(self.jobs)) is None:
             return
         self._create_pods(uid, most=self.draw.draw(st.integers(1, 5), label="pods"))
 
     def _create_pods(self, uid: str, *, most: int) -> None:
         job = parse_job(self.jobs[uid])
         assert job is not None
-        mine = [pod_uid for pod_uid in self.pods if parse_pod(self.pods[pod_uid]).owner_uid == uid]
+        owned = [pod_uid for pod_uid in self.pods if parse_pod(self.pods[pod_uid]).owner_uid == uid]
         if job.suspend:
-            for pod_uid in mine:
+            for pod_uid in owned:
                 self.remove_pod(pod_uid)
             raw = copied(self.jobs[uid])
             since = {
@@ -328,7 +329,7 @@ class History:
             raw["status"] = {"conditions": [since]}
             self.put_job(raw)
         elif not job.finished:
-            present = {parse_pod(self.pods[pod_uid]).replica for pod_uid in mine}
+            present = {parse_pod(self.pods[pod_uid]).replica for pod_uid in owned}
             missing = [key for key, _ in job.replicas() if key not in present]
             for key in missing[:most]:
                 self.count += 1
@@ -342,18 +343,18 @@ class History:
 
     def bind(self) -> None:
         """kube-scheduler binds a pod that is no longer gated."""
-        loose = {
+        unbound = {
             uid: raw
             for uid, raw in self.pods.items()
             if not (parse_pod(raw).gates or parse_pod(raw).node_name)
         }
-        if uid := self._some(loose):
+        if uid := self._pick(unbound):
             raw = copied(self.pods[uid])
             raw["spec"]["nodeName"] = parse_pod(raw).pinned_to or "a"
             self.put_pod(raw)
 
     def reserve(self) -> None:
-        """GPUs are reserved and released as kfext requests, and the agents report it."""
+        """GPUs are reserved and released as kfext requests, and the agents report them."""
         at = self.moment.monotonic
         for step in list(self.planner.card_steps(at)):
             if isinstance(step, Unreserve):
@@ -389,10 +390,10 @@ class History:
         self.planner.cluster.observe_card(old, new)
 
     def report(self) -> None:
-        """An agent reports something of a card, which holds until it reports again."""
+        """An agent reports a fault or a measurement of a card, valid until its next report."""
         place = self.draw.draw(st.sampled_from(sorted(self.cards)), label="card")
-        odd = st.sampled_from(["healthy", "moved", "busy", "evicted"])
-        match self.draw.draw(odd, label="what"):
+        kinds = st.sampled_from(["healthy", "moved", "busy", "evicted"])
+        match self.draw.draw(kinds, label="what"):
             case "healthy":
                 self._report(place, healthy=False)
             case "moved":
@@ -411,34 +412,34 @@ class History:
             self._report(place, sharers=sharers)
 
     def lose_reservation(self) -> None:
-        """A person deletes a pod that reserves a GPU."""
-        ours = {uid: raw for uid, raw in self.pods.items() if uid.startswith("reservation")}
-        if uid := self._some(ours):
+        """A user deletes a reservation pod."""
+        reservations = {uid: raw for uid, raw in self.pods.items() if uid.startswith("reservation")}
+        if uid := self._pick(reservations):
             self.remove_pod(uid)
 
-    def promise(self) -> None:
-        """The companion holds a node for a waiting job, as others are about to free capacity."""
+    def hold(self) -> None:
+        """The companion holds nodes for a waiting job, because capacity will become free there."""
         waiting = {
             uid: raw for uid, raw in self.jobs.items() if self.planner.cluster.jobs[uid].waiting
         }
-        if uid := self._some(waiting):
+        if uid := self._pick(waiting):
             members = members_of(self.planner.cluster.jobs[uid].job)
             places = {member.key: self.draw.draw(st.sampled_from("ab")) for member in members}
-            room = Places(places, NO_SLOTS)
-            self.planner.cluster.holds.hold(HoldKind.RESCUE, uid, members, room)
+            placement = Places(places, NO_SLOTS)
+            self.planner.cluster.holds.hold(HoldKind.RESCUE, uid, members, placement)
 
-    def stranger(self) -> None:
-        """A pod of no training job comes or goes."""
-        strangers = {uid: raw for uid, raw in self.pods.items() if uid.startswith("stranger")}
-        if bool(strangers) and self.draw.draw(st.booleans(), label="goes"):
-            self.remove_pod(str(self._some(strangers)))
+    def foreign_pod(self) -> None:
+        """A pod of no training job is created or deleted."""
+        foreign = {uid: raw for uid, raw in self.pods.items() if uid.startswith("foreign")}
+        if bool(foreign) and self.draw.draw(st.booleans(), label="deleted"):
+            self.remove_pod(str(self._pick(foreign)))
             return
         self.count += 1
-        uid = f"stranger-{self.count}"
-        to = self.draw.draw(st.sampled_from("abc"))
+        uid = f"foreign-{self.count}"
+        node_name = self.draw.draw(st.sampled_from("abc"))
         pinned = self.draw.draw(st.booleans(), label="only pinned")
         spec = {
-            **({"affinity": affinity_to(to)} if pinned else {"nodeName": to}),
+            **({"affinity": affinity_to(node_name)} if pinned else {"nodeName": node_name}),
             "priority": self.draw.draw(st.sampled_from([0, 200])),
             "containers": [{"resources": {"requests": {"cpu": self.draw.draw(_cpus)}}}],
         }
@@ -451,7 +452,7 @@ class History:
         self.put_pod({"metadata": metadata, "spec": spec})
 
     def opt_out(self) -> None:
-        """The namespace is opted out, if it was not before."""
+        """The namespace becomes unmanaged, unless it was unmanaged before."""
         self._label(Namespace("team"))
 
     def opt_in(self) -> None:
@@ -517,8 +518,8 @@ class History:
             self.classes[name] = CLASSES[name]
         self.planner.queue.observe_class(old, self.classes.get(name))
 
-    def go_on(self) -> None:
-        """A time without faults: decisions are written, and the operator keeps up."""
+    def catch_up(self) -> None:
+        """All decisions are written without faults, and the operator creates all pods."""
         for _ in range(3):
             self.tick()
             while self.writes:
@@ -534,7 +535,7 @@ class History:
             self.reserve()
 
     def wait_long(self) -> None:
-        """Longer than reserveAfter: everything is due."""
+        """Wait longer than any `reserveAfter`."""
         self.now += 400.0
 
     def wait(self) -> None:
@@ -542,19 +543,19 @@ class History:
 
 
 ACTS: tuple[Callable[[History], None], ...] = (
-    *(History.submit, History.submit, History.submit, History.go_on, History.go_on),
+    *(History.submit, History.submit, History.submit, History.catch_up, History.catch_up),
     *(History.tick, History.tick, History.tick, History.write, History.write, History.write),
     *(History.operate, History.operate, History.bind, History.bind, History.wait, History.wait),
-    *(History.edit, History.suspend, History.delete, History.finish, History.stranger),
+    *(History.edit, History.suspend, History.delete, History.finish, History.foreign_pod),
     *(History.change_node, History.change_quota, History.change_policy, History.change_class),
     *(History.change_admission, History.change_claim, History.change_volume),
-    *(History.reserve, History.report, History.lose_reservation, History.promise),
+    *(History.reserve, History.report, History.lose_reservation, History.hold),
     *(History.delete_before_its_pods, History.end_pods),
     *(History.opt_out, History.opt_in, History.restart),
 )
 CROWDED = (
-    *(History.submit, History.submit, History.submit, History.go_on, History.submit),
-    *(History.submit, History.go_on, History.wait_long, History.go_on, History.submit),
+    *(History.submit, History.submit, History.submit, History.catch_up, History.submit),
+    *(History.submit, History.catch_up, History.wait_long, History.catch_up, History.submit),
 )
-"""A beginning after which jobs wait, and one may have a reservation."""
+"""First acts of a history, after which jobs wait; a job may have a reservation."""
 _cpus = st.sampled_from("1234")

@@ -1,4 +1,4 @@
-"""A job of two running workers, as the companion follows it; the test makes writes."""
+"""A job with two running workers as the companion follows it; the tests carry out the writes."""
 
 from dataclasses import replace
 
@@ -27,17 +27,17 @@ TWO_STAGES = proposal("uid-1", stages=((SHRINK,), (GROW,)))
 
 
 class TwoWorkers:
-    """Two pods that run; `change`, `write` and `set` stand for the API server and the kubelet."""
+    """Two pods that run; `change`, `write` and `set` act as the API server and the kubelet."""
 
     def __init__(self, limit: int | None = 400) -> None:
-        self.made = job().worker(2, cpu="20m").resumed()
+        self.builder = job().worker(2, cpu="20m").resumed()
         self.changes = 0
         self.planner = planner = Planner()
         self.cluster, self.uses = planner.cluster, planner.progress.uses
         self.cluster.observe_node(None, node(NODE, cpu=f"{SIZE}m"))
-        self.cluster.observe_job(self.made.raw)
+        self.cluster.observe_job(self.builder.raw)
         for index in (0, 1):
-            worker = pod(self.made.build(), "worker", index, bound=NODE, phase="Running")
+            worker = pod(self.builder.build(), "worker", index, bound=NODE, phase="Running")
             cpu = TrainerCpu(20, limit, given=limit)
             self.cluster.observe_pod(None, replace(worker, trainer=cpu))
         tracked = self.cluster.jobs["uid-1"]
@@ -53,7 +53,7 @@ class TwoWorkers:
         return self.cluster.pods("uid-1")
 
     def change(self, index: int, **fields: object) -> None:
-        """Show another version of a pod; `limit` and `given` are fields of its CPU."""
+        """Show a newer version of a pod; `limit` and `given` are fields of its CPU."""
         before = self.pod(index)
         assert before.trainer is not None
         names = ("limit", "given", "request", "allocated")
@@ -65,26 +65,26 @@ class TwoWorkers:
         self.cluster.observe_pod(self.pod(index), None)
 
     def signals(self) -> tuple[JobSignal, Signals]:
-        of = job_signal(self.job, self.pods, None, self.uses, in_flight=False)
-        return of, signals_of(self.cluster, [of], self.uses, measured=self.pods)
+        signal = job_signal(self.job, self.pods, None, self.uses, in_flight=False)
+        return signal, signals_of(self.cluster, [signal], self.uses, measured=self.pods)
 
     # --- an operation ---------------------------------------------------------------------------
 
-    def begin(self, of: Proposal = TWO_STAGES, **more: object) -> Resize | None:
-        return self.resizing.begin(self.job, of, resized=False, **more)  # type: ignore[arg-type]
+    def begin(self, chosen: Proposal = TWO_STAGES, **more: object) -> Resize | None:
+        return self.resizing.begin(self.job, chosen, resized=False, **more)  # type: ignore[arg-type]
 
     def write(self, step: Resize | None, *, at: float = 0.0) -> None:
-        """Accept a step as the API server does."""
+        """Carry out a step as the API server does."""
         assert step is not None
-        self.take(step.state.cpu)
+        self.record_state(step.state.cpu)
         for resized, size in step.sizes:
             assert resized.replica is not None
             self.change(resized.replica.index, limit=size.limit)
         self.resizing.finish(self.job, complete=True, final="", now=at)
 
-    def take(self, state: CpuState) -> None:
-        """Record the CPU of the job on it."""
-        builder = self.made.annotated(STATE, JobState(cpu=state).encode(job_uid="uid-1"))
+    def record_state(self, state: CpuState) -> None:
+        """Record the CPU state of the job in its annotation."""
+        builder = self.builder.annotated(STATE, JobState(cpu=state).encode(job_uid="uid-1"))
         self.cluster.record_job(builder.build(), builder.raw)
 
     def refuse(self, final: str = "", *, at: float = 0.0) -> None:
@@ -97,8 +97,8 @@ class TwoWorkers:
         self.change(index, given=trainer.limit)
 
     def measure(self, at: float, *indices: int) -> None:
-        of = [self.pod(index) for index in indices or (0, 1)]
-        self.uses.record({pod.uid: CpuUse(0.1, at=at, window=30.0) for pod in of})
+        pods = [self.pod(index) for index in indices or (0, 1)]
+        self.uses.record({pod.uid: CpuUse(0.1, at=at, window=30.0) for pod in pods})
 
     def advance(self, now: float = 0.0) -> Resize | None:
         return self.resizing.advance(self.job, now=now)

@@ -1,4 +1,4 @@
-"""A planner with jobs that run and wait on one node of four CPUs, for forecasts."""
+"""A planner with running and waiting jobs on one node of four CPUs, for tests of forecasts."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ NOW = 10_000.0
 
 
 class Scene:
-    """`left`: the shown remaining seconds of each running job, by uid."""
+    """A planner and its forecaster. `left`: the shown remaining seconds of running jobs, by uid."""
 
     def __init__(self, *jobs: JobBuilder, cpu: str = "4", pods: int = 110, **left: float) -> None:
         self.now = Moment(wall=NOW, monotonic=500.0)
@@ -29,16 +29,16 @@ class Scene:
         self.planner.cluster.observe_node(None, node("a", cpu=cpu, pods=pods))
         self.left = {uid.replace("_", "-"): seconds for uid, seconds in left.items()}
         self.show()
-        for made in jobs:
-            self.planner.cluster.observe_job(made.raw)
-            built = made.build()
-            if not (built.suspend or built.finished):
-                for pod in members(built, bound="a", phase="Running"):
+        for builder in jobs:
+            self.planner.cluster.observe_job(builder.raw)
+            training_job = builder.build()
+            if not (training_job.suspend or training_job.finished):
+                for pod in members(training_job, bound="a", phase="Running"):
                     self.planner.cluster.observe_pod(None, pod)
         self.forecaster = Forecaster(self.planner)
 
     def show(self, **left: float) -> None:
-        """Show the remaining time of running jobs; the other jobs as before."""
+        """Show new remaining times of running jobs; the other jobs keep theirs."""
         self.left |= left
         at = self.now.wall
         shown = {uid: Reported(Progress(step=1, left=s, at=at)) for uid, s in self.left.items()}
@@ -76,29 +76,28 @@ class Scene:
 
 
 def waits(uid: str, workers: int = 4, **more: Any) -> JobBuilder:
-    """A job that came an hour ago, so that it is not expected to come again."""
+    """Return a waiting job that was created an hour ago: it is not expected to arrive again."""
     created = more.pop("created", NOW - 3600)
     builder = job(name=uid, uid=uid).worker(workers, **{"cpu": "1", **more})
     return builder.held().created(created)
 
 
 def started(uid: str) -> JobBuilder:
-    """A job that waited, once kfext has started it."""
-    made = waits(uid).resumed().version(2)
-    del made.raw["metadata"]["annotations"][names.HELD]
-    return made
+    """Return the job of `waits` after kfext has started it."""
+    builder = waits(uid).resumed().version(2)
+    del builder.raw["metadata"]["annotations"][names.HELD]
+    return builder
 
 
 def runs(uid: str, workers: int = 1, **more: Any) -> JobBuilder:
-    made = running(uid, "a", cpu="1", workers=workers, **more)
-    return made.created(NOW - 7200)
+    return running(uid, "a", cpu="1", workers=workers, **more).created(NOW - 7200)
 
 
 def ended(uid: str, *, seconds: float) -> JobBuilder:
-    """A job that took this long, and ended two hours ago."""
-    made = waits(uid, created=0).resumed().condition("Succeeded", since=1 + seconds)
-    made.raw["status"]["startTime"] = "1970-01-01T00:00:01Z"
-    return made
+    """Return a job that ran for these seconds, long ago."""
+    builder = waits(uid, created=0).resumed().condition("Succeeded", since=1 + seconds)
+    builder.raw["status"]["startTime"] = "1970-01-01T00:00:01Z"
+    return builder
 
 
 def elsewhere(builder: JobBuilder) -> JobBuilder:

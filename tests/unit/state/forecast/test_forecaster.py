@@ -43,14 +43,9 @@ def test_the_last_of_several_ends_counts_and_all_are_named() -> None:
     assert result.after == "PyTorchJob team/first and PyTorchJob team/second"
 
 
-def test_a_job_behind_another_takes_the_length_of_its_series_into_account() -> None:
-    jobs = (
-        runs("first"),
-        ended("head-1", seconds=300),
-        waits("head-2"),
-        waits("next", created=NOW - 10),
-    )
-    scene = Scene(*jobs, first=600)
+def test_a_job_behind_a_waiting_job_starts_after_the_duration_of_its_series() -> None:
+    waiting = waits("head-2"), waits("next", created=NOW - 10)
+    scene = Scene(runs("first"), ended("head-1", seconds=300), *waiting, first=600)
     assert known(scene, "head-2").time == NOW + 600
     assert known(scene, "next").time == pytest.approx(NOW + 900, abs=2)
 
@@ -62,26 +57,26 @@ def test_a_job_that_fits_beside_the_first_starts_before_it() -> None:
     assert known(scene, "small").time == NOW + 60
 
 
-def test_a_deadline_bounds_an_unknown_length() -> None:
+def test_a_deadline_bounds_an_unknown_duration() -> None:
     result = known(Scene(runs("first", deadline=int(NOW) + 1800), waits("head")))
     assert result.time == pytest.approx(NOW + 1801)  # it started in second 1
 
 
-def quota(scene: Scene) -> None:
+def set_quota(scene: Scene) -> None:
     hard = {"hard": {"requests.cpu": "2"}}
     raw = {"metadata": {"namespace": "team", "name": "q"}, "spec": hard, "status": {}}
     scene.planner.queue.quotas.observe_quota(None, parse_quota(raw))
 
 
-def autoscaler(scene: Scene) -> None:
+def add_autoscaler(scene: Scene) -> None:
     scene.planner.queue.observe_autoscaler(present=True)
 
 
-def volume(scene: Scene) -> None:
+def add_unbound_claim(scene: Scene) -> None:
     scene.planner.cluster.volumes.observe_claim(None, VolumeClaim("team", "data"))
 
 
-def staying(scene: Scene, uid: str = "head") -> None:
+def leave_pods(scene: Scene, uid: str = "head") -> None:
     """Leave pods of a job that does not run, as on a lost node, for more than a minute."""
     result = scene.planner.cluster.jobs[uid].job
     for pod in members(result, bound="a", phase="Running"):
@@ -90,62 +85,62 @@ def staying(scene: Scene, uid: str = "head") -> None:
     scene.after(61)
 
 
-def ended_with_pods(scene: Scene) -> None:
-    staying(scene, "first-1")
+def leave_pods_of_ended_job(scene: Scene) -> None:
+    leave_pods(scene, "first-1")
 
 
-def nothing(scene: Scene) -> None:
+def change_nothing(scene: Scene) -> None:
     pass
 
 
-LENGTH = "the duration of PyTorchJob team/first is unknown"
+WHY = "the duration of PyTorchJob team/first is unknown"
 UNKNOWN: dict[str, tuple[tuple[Any, ...], Callable[[Scene], None], str]] = {
     "the job before it does not show its progress": (
         (runs("first"), waits("head")),
-        nothing,
-        LENGTH,
+        change_nothing,
+        WHY,
     ),
     "such a job of another namespace is not named": (
         (elsewhere(runs("first")), waits("head")),
-        nothing,
+        change_nothing,
         "the duration of 1 job of another namespace is unknown",
     ),
-    "a waiting job before it has no known length": (
+    "the duration of a waiting job before it is unknown": (
         (runs("first"), waits("older", created=NOW - 7200), waits("head")),
-        nothing,
+        change_nothing,
         "the duration of PyTorchJob team/first and PyTorchJob team/older is unknown",
     ),
-    "a quota": ((waits("head"),), quota, "a quota of its namespace stops it"),
-    "a volume": (
+    "a quota stops it": ((waits("head"),), set_quota, "a quota of its namespace stops it"),
+    "its volume is not bound": (
         (waits("head", spec=using("data")),),
-        volume,
+        add_unbound_claim,
         "one of its volumes is not bound",
     ),
-    "pods of its last start": (
+    "pods of its last start still exist": (
         (waits("head"),),
-        staying,
+        leave_pods,
         "the pods of PyTorchJob team/head have not ended",
     ),
-    "pods of a job that has ended": (
+    "pods of a job that has ended still exist": (
         (ended("first-1", seconds=100), waits("head")),
-        ended_with_pods,
+        leave_pods_of_ended_job,
         "the pods of PyTorchJob team/first-1 have not ended",
     ),
     "it is larger than the cluster": (
         (waits("head", 5).annotated("kfext.dev/colocation", "required"),),
-        nothing,
+        change_nothing,
         "it would not fit even after all running jobs have ended",
     ),
     "it needs new nodes": (
         (waits("head", 5).annotated("kfext.dev/colocation", "required"),),
-        autoscaler,
+        add_autoscaler,
         "it waits for new nodes, which an autoscaler may add",
     ),
 }
 
 
 @pytest.mark.parametrize(("jobs", "change", "why"), UNKNOWN.values(), ids=UNKNOWN)
-def test_why_a_start_is_unknown(
+def test_the_reason_why_a_start_is_unknown(
     jobs: tuple[Any, ...], change: Callable[[Scene], None], why: str
 ) -> None:
     scene = Scene(*jobs)
@@ -160,14 +155,14 @@ def test_a_start_behind_a_job_of_days_is_unknown() -> None:
 
 def test_pods_that_begin_to_terminate_free_capacity_at_once() -> None:
     scene = Scene(ended("first-1", seconds=100), waits("head"))
-    ended_with_pods(scene)
+    leave_pods_of_ended_job(scene)
     scene.now = Moment(scene.now.wall - 1, scene.now.monotonic - 1)
     assert known(scene).time == pytest.approx(scene.now.wall + 10)
 
 
 def test_a_start_is_forecast_again_once_remaining_pods_are_deleted() -> None:
     scene = Scene(ended("first-1", seconds=100), waits("head"), waits("next", created=NOW - 60))
-    ended_with_pods(scene)
+    leave_pods_of_ended_job(scene)
     scene.forecast()
     scene.after(EVERY)
     assert not scene.forecaster.due(scene.now)
@@ -176,8 +171,8 @@ def test_a_start_is_forecast_again_once_remaining_pods_are_deleted() -> None:
     assert scene.forecaster.due(scene.now)
 
 
-def test_an_unknown_length_that_the_start_does_not_need_does_not_matter() -> None:
-    """A job of unknown length runs on one CPU that the waiting job leaves free."""
+def test_a_start_is_known_if_it_needs_no_job_of_unknown_duration() -> None:
+    """A job of unknown duration runs on a CPU that the waiting job does not need."""
     result = known(Scene(runs("first", 2), runs("silent"), waits("head", 3), first=600))
     assert (result.time, result.after) == (NOW + 600, "PyTorchJob team/first")
 
@@ -189,18 +184,18 @@ def test_a_start_is_not_before_the_known_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    "made",
+    "builder",
     [waits("head").queued_by_kueue(), waits("head").annotated("kfext.dev/colocation", "off")],
     ids=["Kueue starts it", "kfext does not place it"],
 )
-def test_a_job_that_kfext_does_not_start_has_no_forecast(made: Any) -> None:
-    assert Scene(runs("first"), made, first=600).expected("head") is None
+def test_a_job_that_kfext_does_not_start_has_no_forecast(builder: Any) -> None:
+    assert Scene(runs("first"), builder, first=600).expected("head") is None
 
 
 def test_a_job_that_a_person_suspended_has_no_forecast() -> None:
-    made = waits("head")
-    del made.raw["metadata"]["annotations"]["kfext.dev/held"]
-    assert Scene(runs("first"), made, first=600).expected("head") is None
+    builder = waits("head")
+    del builder.raw["metadata"]["annotations"]["kfext.dev/held"]
+    assert Scene(runs("first"), builder, first=600).expected("head") is None
 
 
 def test_only_the_first_jobs_of_the_queue_are_forecast() -> None:
@@ -211,8 +206,8 @@ def test_only_the_first_jobs_of_the_queue_are_forecast() -> None:
     assert scene.forecaster.expected("job-0") != result
 
 
-def test_recent_jobs_may_come_again_and_go_first() -> None:
-    """A job of higher priority that came 15 minutes ago may come again in 15 minutes."""
+def test_recent_jobs_may_arrive_again_and_start_first() -> None:
+    """A job of higher priority that arrived 15 minutes ago may arrive again in 15 minutes."""
     urgent = ended("urgent-1", seconds=400).created(NOW - 900).prioritized("high")
     scene = Scene(urgent, runs("first"), waits("head"), first=1200)
     scene.planner.queue.observe_class(None, PriorityClass("high", 100))
@@ -222,43 +217,43 @@ def test_recent_jobs_may_come_again_and_go_first() -> None:
     assert (result.latest, alone.latest) == (NOW + 2000, NOW + 1880)
 
 
-# --- when ---------------------------------------------------------------------------------------
+# --- when due -----------------------------------------------------------------------------------
 
 
-def begun() -> Scene:
+def forecast_scene() -> Scene:
     scene = Scene(runs("first", 2), runs("second", 2), waits("head"), first=600, second=6000)
     scene.forecast()
     return scene
 
 
-def goes(scene: Scene) -> None:
+def end_job(scene: Scene) -> None:
     scene.end("first")
 
 
-def comes(scene: Scene) -> None:
+def add_job(scene: Scene) -> None:
     scene.planner.cluster.observe_job(waits("other").raw)
 
 
-def slower(scene: Scene) -> None:
+def slow_down(scene: Scene) -> None:
     scene.show(second=9000)
 
 
-def silent(scene: Scene) -> None:
+def fall_silent(scene: Scene) -> None:
     del scene.left["second"]
     scene.show()
 
 
-def hardly_slower(scene: Scene) -> None:
+def slow_down_a_little(scene: Scene) -> None:
     scene.show(second=6200)
 
 
 DUE = {
-    "nothing changed": (nothing, False),
-    "a job ended": (goes, True),
-    "a job came": (comes, True),
-    "a length changed": (slower, True),
-    "a length is no longer known": (silent, True),
-    "a length hardly changed": (hardly_slower, False),
+    "nothing changed": (change_nothing, False),
+    "a job ended": (end_job, True),
+    "a job was created": (add_job, True),
+    "a remaining time changed": (slow_down, True),
+    "a remaining time is no longer known": (fall_silent, True),
+    "a remaining time changed a little": (slow_down_a_little, False),
 }
 
 
@@ -266,7 +261,7 @@ DUE = {
 def test_a_forecast_is_due_once_something_changed(
     change: Callable[[Scene], None], due: bool
 ) -> None:
-    scene = begun()
+    scene = forecast_scene()
     change(scene)
     scene.after(EVERY - 1)
     assert not scene.forecaster.due(scene.now)
@@ -286,8 +281,8 @@ def test_a_missed_start_is_forecast_again() -> None:
     assert scene.forecaster.due(scene.now)
 
 
-@pytest.mark.parametrize("ended", [False, True], ids=["it prints on", "it has ended"])
-def test_a_missed_start_is_forecast_ever_less_often(ended: bool) -> None:
+@pytest.mark.parametrize("ended", [False, True], ids=["it still prints", "it has ended"])
+def test_a_missed_start_is_forecast_less_and_less_often(ended: bool) -> None:
     """A job runs beyond its expected end, or it ends and the operator is slow."""
     scene = Scene(runs("first", 4), waits("head"), first=600)
     scene.forecast()
@@ -300,17 +295,17 @@ def test_a_missed_start_is_forecast_ever_less_often(ended: bool) -> None:
         if scene.forecaster.due(scene.now):
             assert list(scene.forecaster.forecast(scene.now))
             forecasts += 1
-    assert 5 < forecasts < 25
+    assert 5 < forecasts < 25  # in four hours
 
 
-def test_nothing_is_forecast_where_no_job_waits() -> None:
+def test_nothing_is_forecast_if_no_job_waits() -> None:
     scene = Scene(runs("first"), first=600)
     scene.tick()
     assert not scene.forecaster.due(scene.now)
 
 
 def test_only_changes_are_news() -> None:
-    scene = begun()
+    scene = forecast_scene()
     assert [tracked.job.uid for tracked in scene.forecaster.news()] == ["head"]
     scene.forecast()
     assert scene.forecaster.news() == []
@@ -320,36 +315,36 @@ def test_only_changes_are_news() -> None:
 
 
 def test_a_job_may_be_deleted_while_it_is_forecast() -> None:
-    scene = begun()
+    scene = forecast_scene()
     parts = scene.forecaster.forecast(scene.now)
     next(parts)
     scene.planner.cluster.forget_job("head")
     assert list(parts) is not None
     assert scene.forecaster.news() == []
-    list(scene.forecaster.started(scene.now.wall))
+    list(scene.forecaster.scores_of_started(scene.now.wall))
     assert scene.forecaster.expected("head") is None
 
 
 def test_a_job_created_during_a_forecast_is_part_of_the_next_forecast() -> None:
-    scene = begun()
+    scene = forecast_scene()
     parts = scene.forecaster.forecast(scene.now)
     next(parts)
-    comes(scene)
+    add_job(scene)
     scene.tick()
     assert list(parts) is not None
     assert scene.forecaster.expected("other") is None
     assert scene.expected("other") is not None
 
 
-def test_a_clock_that_is_set_back_does_no_harm() -> None:
-    scene = begun()
+def test_a_job_is_forecast_after_the_clock_was_set_back() -> None:
+    scene = forecast_scene()
     scene.now = Moment(NOW - 86_400, scene.now.monotonic + EVERY)
-    assert scene.forecaster.due(scene.now) in {True, False}
+    scene.forecaster.due(scene.now)  # raises no error
     assert scene.expected("head") is not None
 
 
 def test_after_an_error_all_starts_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = begun()
+    scene = forecast_scene()
     monkeypatch.setattr("kfext.state.forecast.forecaster.outset_of", None)
     with pytest.raises(TypeError):
         list(scene.forecaster.forecast(scene.now))
@@ -368,10 +363,10 @@ def test_a_start_is_scored(seconds: float, was: Accuracy) -> None:
     scene.forecast()
     scene.planner.cluster.observe_job(started("head").raw)
     scene.after(seconds)
-    (score,) = scene.forecaster.started(scene.now.wall)
+    (score,) = scene.forecaster.scores_of_started(scene.now.wall)
     assert (score.lead, score.was) == ("10-60m", was)
     assert (score.wait, score.error) == (seconds, abs(600 - seconds))
-    assert not list(scene.forecaster.started(scene.now.wall))
+    assert not list(scene.forecaster.scores_of_started(scene.now.wall))
 
 
 def test_each_class_of_wait_has_one_score() -> None:
@@ -382,31 +377,31 @@ def test_each_class_of_wait_has_one_score() -> None:
         scene.after(60)
     scene.planner.cluster.observe_job(started("head").raw)
     scene.after(60)
-    leads = [score.lead for score in scene.forecaster.started(scene.now.wall)]
+    leads = [score.lead for score in scene.forecaster.scores_of_started(scene.now.wall)]
     assert leads == ["10-60m", "2-10m", "0-2m"]
 
 
-def without(scene: Scene) -> None:
+def delete(scene: Scene) -> None:
     scene.planner.cluster.forget_job("head")
 
 
-def suspended(scene: Scene) -> None:
-    made = waits("head").version(2)
-    del made.raw["metadata"]["annotations"]["kfext.dev/held"]
-    scene.planner.cluster.observe_job(made.raw)
+def suspend(scene: Scene) -> None:
+    builder = waits("head").version(2)
+    del builder.raw["metadata"]["annotations"]["kfext.dev/held"]
+    scene.planner.cluster.observe_job(builder.raw)
 
 
-def released(scene: Scene) -> None:
-    made = waits("head").resumed().released().version(2)
-    scene.planner.cluster.observe_job(made.raw)
+def release(scene: Scene) -> None:
+    builder = waits("head").resumed().released().version(2)
+    scene.planner.cluster.observe_job(builder.raw)
 
 
-def at_once(scene: Scene) -> None:
+def start_at_once(scene: Scene) -> None:
     scene.planner.cluster.observe_job(started("head").raw)
     scene.now = Moment(NOW + 20, 520)
 
 
-@pytest.mark.parametrize("change", [without, suspended, released, at_once])
+@pytest.mark.parametrize("change", [delete, suspend, release, start_at_once])
 def test_a_job_that_does_not_start_or_starts_at_once_has_no_score(
     change: Callable[[Scene], None],
 ) -> None:
@@ -414,4 +409,4 @@ def test_a_job_that_does_not_start_or_starts_at_once_has_no_score(
     scene.forecast()
     change(scene)
     scene.tick()
-    assert not list(scene.forecaster.started(scene.now.wall))
+    assert not list(scene.forecaster.scores_of_started(scene.now.wall))

@@ -1,4 +1,4 @@
-"""The planner run ahead: the start of each job, and jobs of unknown length."""
+"""The planner that runs ahead: the start of each job, and silent jobs (of unknown duration)."""
 
 import math
 from collections.abc import Generator
@@ -17,12 +17,14 @@ from tests.unit.state.forecast.scene import NOW, Scene, elsewhere, ended, runs, 
 from tests.unit.state.history import ACTS, CROWDED, History
 
 
-def ahead(scene: Scene, silent: float | None = None) -> Lookahead:
+def ahead(scene: Scene, silent_seconds: float | None = None) -> Lookahead:
     scene.tick()
-    return result(Lookahead(outset_of(scene.planner, scene.now), silent=silent).run())
+    outset = outset_of(scene.planner, scene.now)
+    return finished(Lookahead(outset, silent_seconds=silent_seconds).run())
 
 
-def result(parts: Generator[None, None, Lookahead]) -> Lookahead:
+def finished(parts: Generator[None, None, Lookahead]) -> Lookahead:
+    """Return the result of a generator, once it has run to its end."""
     while True:
         try:
             next(parts)
@@ -41,44 +43,47 @@ def test_the_remaining_time_of_a_late_job_is_its_delay() -> None:
     assert lefts == [600, 100, 0, 100]
 
 
-def times(result: Lookahead) -> dict[str, float]:
+def starts_of(result: Lookahead) -> dict[str, float]:
+    """Return the seconds until each job starts, by uid."""
     return {uid: start.at - NOW for uid, start in result.starts.items()}
 
 
 def test_jobs_start_one_after_the_other() -> None:
     series = [waits(f"job-{n}", created=NOW - 3600 + n) for n in range(2, 6)]
-    result = times(ahead(Scene(runs("first"), ended("job-1", seconds=100), *series, first=50)))
+    result = starts_of(ahead(Scene(runs("first"), ended("job-1", seconds=100), *series, first=50)))
     assert result == {"job-2": 50, "job-3": 150, "job-4": 250, "job-5": 350}
 
 
 @pytest.mark.parametrize(
-    ("silent", "starts"),
+    ("silent_seconds", "starts"),
     [
         (None, {"head": 600, "next": 900}),
         (0.0, {"head": 600, "next": 601}),
         (math.inf, {"head": 600}),
     ],
 )
-def test_when_a_job_of_unknown_length_ends(silent: float, starts: dict[str, float]) -> None:
+def test_a_silent_job_lasts_for_the_given_time_or_for_300_seconds(
+    silent_seconds: float | None, starts: dict[str, float]
+) -> None:
     scene = Scene(runs("first"), waits("head"), waits("next", created=NOW - 60), first=600)
-    assert times(ahead(scene, silent)) == starts
+    assert starts_of(ahead(scene, silent_seconds)) == starts
 
 
-def test_a_job_that_does_not_start_shows_the_reason() -> None:
+def test_a_job_that_does_not_start_has_the_reason() -> None:
     large = waits("large", 9).annotated("kfext.dev/colocation", "required")
     result = ahead(Scene(runs("first"), large, first=600))
     assert not result.starts
     assert result.planner.cluster.jobs["large"].lacks == "TooBig"
 
 
-def test_jobs_start_in_the_order_by_usage() -> None:
+def test_jobs_start_in_the_order_of_the_usage_of_their_namespaces() -> None:
     """The namespace of the job that came first has used the cluster; the other has not."""
     jobs = waits("head"), elsewhere(waits("other", created=NOW - 60))
     scene = Scene(runs("first", 4), *jobs, first=600)
-    assert times(ahead(scene)) == {"head": 600, "other": 900}
+    assert starts_of(ahead(scene)) == {"head": 600, "other": 900}
     queue = Queueing(fairness=Fairness.USAGE, half_life=3600)
     scene.planner.settings.observe_policy(TrainingPolicy("all", queue=queue))
-    assert times(ahead(scene)) == {"other": 600, "head": 900}
+    assert starts_of(ahead(scene)) == {"other": 600, "head": 900}
 
 
 @pytest.mark.parametrize(("doubted", "gets"), [("b", "c"), ("c", "b")])
@@ -89,22 +94,23 @@ def test_a_job_starts_on_a_doubted_node_only_if_it_fits_nowhere_else(
     scene.tick()
     for name in ("b", "c"):
         scene.planner.cluster.observe_node(None, node(name, cpu="4"))
-    of = [(doubted, f"job-{n}", "team", f"series-{n % 2}", NOW) for n in range(3)]
-    scene.planner.starts.restore(FailedStart(*start, cured=True) for start in of)
-    found = result(Lookahead(outset_of(scene.planner, scene.now), silent=math.inf).run())
-    start = found.planner.cluster.jobs["head"].assumed
+    failures = [(doubted, f"job-{n}", "team", f"series-{n % 2}", NOW) for n in range(3)]
+    scene.planner.starts.restore(FailedStart(*fields, cured=True) for fields in failures)
+    outset = outset_of(scene.planner, scene.now)
+    result = finished(Lookahead(outset, silent_seconds=math.inf).run())
+    start = result.planner.cluster.jobs["head"].assumed
     assert start is not None
     assert list(start.nodes) == [gets]
 
 
-def test_pods_to_be_created_do_not_close_the_queue() -> None:
-    """In the cluster, more than 500 pods to create keep further jobs from starting."""
+def test_pods_to_be_created_do_not_stop_the_planning() -> None:
+    """In a real cluster, more than 500 pods to create keep further jobs from starting."""
     many = [waits(f"job-{n}", 40, cpu="1m", created=NOW - 3600 + n) for n in range(30)]
-    result = times(ahead(Scene(runs("first", 4), *many, pods=5000, first=600)))
+    result = starts_of(ahead(Scene(runs("first", 4), *many, pods=5000, first=600)))
     assert result == {f"job-{n}": 600 for n in range(30)}
 
 
-def test_the_planner_is_unchanged() -> None:
+def test_a_lookahead_does_not_change_the_planner_of_the_cluster() -> None:
     scene = Scene(runs("first"), waits("head"), first=600)
     scene.tick()
     before = scene.planner.cluster.ledger.claims()
@@ -116,14 +122,14 @@ def test_the_planner_is_unchanged() -> None:
 @pytest.mark.histories
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_a_look_ahead_ends_after_any_history(data: st.DataObject) -> None:
+def test_a_lookahead_ends_after_any_history(data: st.DataObject) -> None:
     history = History(data)
     acts = st.lists(st.sampled_from(ACTS), max_size=40)
     for act in (*data.draw(st.sampled_from([(), CROWDED])), *data.draw(acts, label="acts")):
         act(history)
     history.end_round()
     outset = outset_of(history.planner, history.moment)
-    for silent in (None, 0.0, math.inf):
-        result = Lookahead(outset, silent=silent, arrivals=outset.arrivals)
+    for silent_seconds in (None, 0.0, math.inf):
+        result = Lookahead(outset, silent_seconds=silent_seconds, arrivals=outset.arrivals)
         for parts, _ in enumerate(result.run()):
-            assert parts < 5000
+            assert parts < 5000  # many more than any history needs

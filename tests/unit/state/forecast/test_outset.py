@@ -1,4 +1,4 @@
-"""The outset of a forecast."""
+"""The outset of a forecast: its jobs, their durations, and the expected arrivals."""
 
 from typing import Any
 from unittest.mock import patch
@@ -17,7 +17,7 @@ from tests.unit.state.history import ACTS, CROWDED, History
 from tests.unit.state.planner.test_recording import Script
 
 
-def test_ended_jobs_and_jobs_far_behind_are_left_out() -> None:
+def test_an_outset_has_no_ended_jobs_and_no_jobs_far_behind() -> None:
     many = [waits(f"job-{n:02}", 4, created=NOW - 3600 + n) for n in range(MOST_JOBS + 5)]
     scene = Scene(runs("first"), ended("old-1", seconds=10), *many)
     scene.tick()
@@ -27,7 +27,7 @@ def test_ended_jobs_and_jobs_far_behind_are_left_out() -> None:
     assert {uid for uid, clocks in result.snapshot.clocks.items() if clocks.writing} == {"first"}
 
 
-def test_the_known_lengths_of_jobs() -> None:
+def test_the_durations_of_jobs_and_whether_they_are_known() -> None:
     jobs = runs("shows"), runs("silent", deadline=int(NOW) + 100), ended("new-1", seconds=70)
     scene = Scene(*jobs, waits("new-2"), waits("other"), shows=600)
     scene.tick()
@@ -40,7 +40,7 @@ def test_the_known_lengths_of_jobs() -> None:
     assert (other.seconds, other.known) == (USUAL_SECONDS, False)
 
 
-def test_recent_jobs_come_again_at_the_same_pace() -> None:
+def test_recent_jobs_are_expected_to_arrive_again_at_the_same_rate() -> None:
     scene = Scene(
         waits("old"), waits("first", created=NOW - 900), waits("second", created=NOW - 60)
     )
@@ -51,7 +51,7 @@ def test_recent_jobs_come_again_at_the_same_pace() -> None:
     assert all(job.suspend and job.held and job.uid in result.lengths for job in result.arrivals)
 
 
-def test_only_the_last_of_many_jobs_come_again() -> None:
+def test_only_the_last_of_many_jobs_are_expected_to_arrive_again() -> None:
     many = [waits(f"job-{n}", created=NOW - 2 * n) for n in range(MOST_ARRIVALS + 10)]
     scene = Scene(runs("first", 4), *many)
     scene.tick()
@@ -61,7 +61,7 @@ def test_only_the_last_of_many_jobs_come_again() -> None:
     assert arrivals[MOST_ARRIVALS].created == NOW + 2 * (MOST_ARRIVALS - 1)
 
 
-def test_a_job_that_ran_comes_again_as_it_was_submitted() -> None:
+def test_a_job_that_ran_is_expected_again_as_it_was_submitted() -> None:
     scene = Scene(runs("first", 2).created(NOW - 600), first=600)
     scene.tick()
     again = outset_of(scene.planner, scene.now).arrivals[0]
@@ -85,7 +85,7 @@ class Recorder:
 
 
 def forecasting_tick(planner: Planner, now: Moment, *, tick: Any = Planner.tick) -> Tick:
-    """A tick, and the beginning of a forecast where no decision is open."""
+    """Tick, and begin a forecast if no job is left to decide on."""
     result: Tick = tick(planner, now)
     if not result.remainder:
         outset_of(planner, now)
@@ -95,7 +95,7 @@ def forecasting_tick(planner: Planner, now: Moment, *, tick: Any = Planner.tick)
 @pytest.mark.histories
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
-def test_an_outset_of_a_calm_tick_changes_nothing(data: st.DataObject) -> None:
+def test_taking_an_outset_does_not_change_later_decisions(data: st.DataObject) -> None:
     recorder = Recorder(data)
     acts = *data.draw(st.sampled_from([(), CROWDED])), *data.draw(st.lists(st.sampled_from(ACTS)))
     plain = History(recorder)  # type: ignore[arg-type]
@@ -105,5 +105,8 @@ def test_an_outset_of_a_calm_tick_changes_nothing(data: st.DataObject) -> None:
         twin = History(Script(*recorder.drawn))  # type: ignore[arg-type]
         for act in acts:
             act(twin)
-    results = [(snapshot_of(of.planner, of.moment), of.jobs, of.pods) for of in (plain, twin)]
+    results = [
+        (snapshot_of(history.planner, history.moment), history.jobs, history.pods)
+        for history in (plain, twin)
+    ]
     assert results[0] == results[1]

@@ -1,3 +1,5 @@
+"""The slots that need GPUs, and the jobs that must not share a GPU again."""
+
 from collections.abc import Callable
 
 import pytest
@@ -6,7 +8,7 @@ from kfext.model.constraints import Toleration
 from kfext.state.mirror.card_demand import CardDemand, SeparatedJobs
 
 HERE = ("n", 0)
-NOTES: dict[str, tuple[list[Callable[[SeparatedJobs], None]], dict[str, set[str]]]] = {
+CASES: dict[str, tuple[list[Callable[[SeparatedJobs], None]], dict[str, set[str]]]] = {
     "no job had to leave": ([], {"low": set(), "high": set()}),
     "both jobs are kept apart": (
         [lambda apart: apart.record("low", ("high",))],
@@ -38,17 +40,17 @@ NOTES: dict[str, tuple[list[Callable[[SeparatedJobs], None]], dict[str, set[str]
 }
 
 
-@pytest.mark.parametrize(("given", "want"), NOTES.values(), ids=NOTES)
-def test_which_jobs_are_kept_apart(
-    given: list[Callable[[SeparatedJobs], None]], want: dict[str, set[str]]
+@pytest.mark.parametrize(("acts", "want"), CASES.values(), ids=CASES)
+def test_the_jobs_that_are_kept_apart(
+    acts: list[Callable[[SeparatedJobs], None]], want: dict[str, set[str]]
 ) -> None:
     apart = SeparatedJobs()
-    for happens in given:
-        happens(apart)
+    for act in acts:
+        act(apart)
     assert {uid: apart.separated_from(uid) for uid in want} == want
 
 
-def test_nothing_stays_of_deleted_jobs() -> None:
+def test_nothing_is_stored_about_deleted_jobs() -> None:
     apart = SeparatedJobs()
     for number in range(100):
         apart.record(f"low-{number}", ("high", f"high-{number}"))
@@ -61,7 +63,7 @@ THERE = ("m", 1)
 ON_GPU, ON_SPOT = ((Toleration(key=key, operator="Exists"),) for key in ("gpu", "spot"))
 
 
-def test_a_changed_plan_names_the_concerned_slots() -> None:
+def test_a_changed_plan_returns_the_slots_with_a_changed_demand() -> None:
     demand = CardDemand()
     assert demand.plan("uid-1", {HERE: ()}) == {HERE}
     assert demand.plan("uid-1", {HERE: (), THERE: ()}) == {THERE}
@@ -73,7 +75,7 @@ def test_a_changed_plan_names_the_concerned_slots() -> None:
     assert not demand.by_job
 
 
-def test_a_pod_that_keeps_its_part_names_the_concerned_slots() -> None:
+def test_a_pod_without_a_plan_returns_its_slot_when_the_demand_changes() -> None:
     demand = CardDemand()
     assert demand.keep("pod", HERE, ()) == {HERE}
     assert demand.keep("pod", HERE, ()) == set()
@@ -85,7 +87,7 @@ def test_a_pod_that_keeps_its_part_names_the_concerned_slots() -> None:
     assert not demand.wants(HERE)
 
 
-def test_tolerations_of_a_plan_come_first_and_those_of_a_deleted_job_still_count() -> None:
+def test_the_tolerations_of_plans_come_first_and_a_deleted_job_keeps_its_tolerations() -> None:
     demand = CardDemand()
     demand.keep("pod", HERE, ON_SPOT)
     demand.keep("pod", HERE, ())

@@ -1,4 +1,4 @@
-"""The GPUs that jobs share: the state of each, and the steps."""
+"""The GPUs that jobs share: the state of each GPU, and the steps that reserve and release it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,8 +40,8 @@ class Bed:
 
     def __init__(self) -> None:
         self.ledger = Ledger([plain_node("n", cards=2)])
-        self.called: list[str] = []
-        self.cards = Cards(self.ledger, self.called.append)
+        self.notified: list[str] = []
+        self.cards = Cards(self.ledger, self.notified.append)
 
     def free(self) -> int:
         return int(self.ledger.free([names.NATIVE_GPU])[0, 0])
@@ -62,7 +62,7 @@ LEAVER = CardSharer("uid-pod", evict=True)
 LOST = CardView(unready=(HERE,), lost=(HERE,))
 MIG = "it is split by MIG"
 VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
-    "there is neither pod nor report": ([], UNREADY),
+    "there is no reservation pod and no report": ([], UNREADY),
     "only the pod exists": ([reserved()], UNREADY),
     "the agent has reported its card": ([reserved(), reported()], CardView()),
     "the agent has reported the card of an earlier pod": (
@@ -77,64 +77,52 @@ VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
         [reserved(), reported(healthy=False)],
         replace(LOST, troubles={HERE: "it is unhealthy"}),
     ),
-    "its sharers have another card": (
-        [reserved(), reported(moved=True)],
-        LOST,
-    ),
-    "the job must leave": (
+    "its sharers have another card": ([reserved(), reported(moved=True)], LOST),
+    "the job is evicted": (
         [reserved(), reported(sharers=(LEAVER,))],
         CardView(evicted=(HERE,), parts=((replace(GPU, sharers=(LEAVER,)), LEAVER),)),
     ),
-    "another job must leave": (
+    "a different job is evicted": (
         [reserved(), reported(sharers=(CardSharer("other", evict=True),))],
         CardView(),
     ),
 }
 
 
-@pytest.mark.parametrize(("given", "want"), VIEWS.values(), ids=VIEWS)
-def test_the_view_of_a_job_on_its_cards(given: list[Callable[[Bed], None]], want: CardView) -> None:
+@pytest.mark.parametrize(("acts", "want"), VIEWS.values(), ids=VIEWS)
+def test_the_view_of_a_job_on_its_cards(acts: list[Callable[[Bed], None]], want: CardView) -> None:
     bed = Bed()
-    for happens in given:
-        happens(bed)
+    for act in acts:
+        act(bed)
     assert bed.cards.view(PLAN, [POD], job_uid="uid-1") == want
     assert bed.cards.view(None, [POD], job_uid="uid-1") == CardView()
 
 
 RESERVED: dict[str, tuple[list[Callable[[Bed], None]], bool]] = {
-    "there is neither pod nor report": ([], False),
+    "there is no reservation pod and no report": ([], False),
     "only the pod exists, on a node": ([reserved()], True),
-    "only the pod exists, on no node yet": (
-        [reserved(node_name="", pinned_to="n")],
-        False,
-    ),
+    "only the pod exists, on no node yet": ([reserved(node_name="", pinned_to="n")], False),
     "the agent has reported its card": ([reserved(), reported()], True),
     "its card is not healthy": ([reserved(), reported(healthy=False)], True),
-    "it is being deleted": (
-        [reserved(deleting=True), reported()],
-        True,
-    ),
+    "it is being deleted": ([reserved(deleting=True), reported()], True),
     "the agent has reported the card of an earlier pod": ([reported(), reserved(uid="new")], False),
-    "the pod has ended": (
-        [reserved(phase="Failed"), reported()],
-        False,
-    ),
+    "the pod has ended": ([reserved(phase="Failed"), reported()], False),
     "the agent has reported no card": ([reserved(), reported(card="", reservation="")], False),
 }
 
 
-@pytest.mark.parametrize(("given", "known"), RESERVED.values(), ids=RESERVED)
+@pytest.mark.parametrize(("acts", "is_reserved"), RESERVED.values(), ids=RESERVED)
 def test_whether_a_gpu_is_reserved_for_a_slot(
-    given: list[Callable[[Bed], None]], *, known: bool
+    acts: list[Callable[[Bed], None]], *, is_reserved: bool
 ) -> None:
     bed = Bed()
-    for happens in given:
-        happens(bed)
-    assert bed.cards.unreserved(PLAN) == (() if known else (HERE,))
+    for act in acts:
+        act(bed)
+    assert bed.cards.unreserved(PLAN) == (() if is_reserved else (HERE,))
     assert bed.cards.unreserved(None) == ()
 
 
-def test_a_job_is_kept_from_the_jobs_that_it_had_to_leave() -> None:
+def test_an_evicted_job_avoids_the_slots_of_the_jobs_that_it_left() -> None:
     bed = Bed()
     bed.ledger.claim("high", Claim("n", taken_by(GpuShare(50, high=True).need, 0), job="uid-high"))
     bed.ledger.claim("low", Claim("n", taken_by(GpuShare(20).need, 0), job="uid-1"))
@@ -145,7 +133,7 @@ def test_a_job_is_kept_from_the_jobs_that_it_had_to_leave() -> None:
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
 
 
-def test_a_job_is_kept_from_the_jobs_that_had_to_leave_it_wherever_they_are_now() -> None:
+def test_a_job_avoids_the_slots_of_the_jobs_that_were_evicted_because_of_it() -> None:
     bed = Bed()
     bed.cards.apart.record("uid-a", ("uid-1",))
     bed.cards.apart.record("uid-b", ("uid-1",))
@@ -156,13 +144,14 @@ def test_a_job_is_kept_from_the_jobs_that_had_to_leave_it_wherever_they_are_now(
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
 
 
-def test_a_job_is_placed_on_other_nodes_and_slots_than_those_that_failed() -> None:
+def test_a_job_avoids_excluded_nodes_and_the_slots_of_jobs_that_it_left() -> None:
     cluster = Cluster()
     cluster.claim_tracker.cards.want("uid-high", {HERE: ()})
     state = JobState(excluded={"m": 100.0, "n": 50.0}, apart=("uid-high",))
-    for made, closed in ((sharing(), (HERE,)), (job().worker(1, gpus=1), ())):
-        made.raw["metadata"]["uid"] = "uid-1"
-        cluster.observe_job(made.annotated(names.STATE, state.encode(job_uid="uid-1")).held().raw)
+    for builder, closed in ((sharing(), (HERE,)), (job().worker(1, gpus=1), ())):
+        builder.raw["metadata"]["uid"] = "uid-1"
+        stated = builder.annotated(names.STATE, state.encode(job_uid="uid-1"))
+        cluster.observe_job(stated.held().raw)
         (tracked,) = cluster.jobs.values()
         result = cluster.claim_tracker.limits(tracked, Settings(), now=60.0)
         assert (result.on_nodes, result.closed) == ((Excluded(frozenset("m")),), closed)
@@ -170,7 +159,7 @@ def test_a_job_is_placed_on_other_nodes_and_slots_than_those_that_failed() -> No
         cluster.claim_tracker.cards.want("uid-high", {HERE: ()})
 
 
-def test_the_slots_with_parts_of_jobs_by_node() -> None:
+def test_the_needed_slots_on_some_nodes() -> None:
     bed = Bed()
     bed.cards.want("uid-1", {HERE: (), ("m", 1): ()})
     bed.cards.want("uid-2", {("n", 1): ()})
@@ -178,7 +167,7 @@ def test_the_slots_with_parts_of_jobs_by_node() -> None:
     assert bed.cards.demand.on([]) == set()
 
 
-def test_only_an_existing_or_promised_part_needs_the_gpu_of_a_slot() -> None:
+def test_a_share_that_is_only_reserved_needs_no_gpu() -> None:
     bed, taken = Bed(), taken_by(GpuShare(50, high=True).need, 0)
     bed.ledger.claim("kept", Claim("n", taken, job="uid-head", kept=True))
     reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
@@ -194,7 +183,7 @@ def test_a_gpu_is_held_for_a_plan_until_its_reservation_claims_it() -> None:
     bed.cards.want("uid-2", {HERE: ()})
     assert bed.free() == 1
     bed.cards.observe_pod("uid", reservation("n"))
-    assert bed.free() == 2, "the claim of that pod stands elsewhere"
+    assert bed.free() == 2, "the tracker, not Cards, claims the GPU for that pod"
     bed.cards.observe_pod("uid", reservation("n", phase="Failed"))
     assert bed.free() == 1, "it has ended, and claims nothing"
     bed.cards.observe_pod("uid", None)
@@ -207,16 +196,16 @@ def test_a_gpu_is_held_for_a_plan_until_its_reservation_claims_it() -> None:
 SHARER = replace(
     POD, share=GpuShare(50), node_name="n", requests={resource_of(0): 50}, phase="Running"
 )
-KEPT: dict[str, tuple[Pod, bool, bool]] = {
-    "it runs, and no plan counts it": (SHARER, False, True),
-    "a plan counts it": (SHARER, True, False),
+UNPLANNED: dict[str, tuple[Pod, bool, bool]] = {
+    "it runs, and no plan claims its share": (SHARER, False, True),
+    "a plan claims its share": (SHARER, True, False),
     "it has no node yet": (replace(SHARER, node_name="", pinned_to="n"), False, False),
     "it has ended": (replace(SHARER, phase="Succeeded"), False, False),
 }
 
 
-@pytest.mark.parametrize(("pod", "planned", "kept"), KEPT.values(), ids=KEPT)
-def test_a_pod_with_a_part_that_no_plan_counts_needs_its_gpu_until_it_has_ended(
+@pytest.mark.parametrize(("pod", "planned", "kept"), UNPLANNED.values(), ids=UNPLANNED)
+def test_a_pod_with_a_share_that_no_plan_claims_needs_its_gpu_until_it_has_ended(
     pod: Pod, *, planned: bool, kept: bool
 ) -> None:
     bed = Bed()
@@ -231,10 +220,10 @@ def test_jobs_are_notified_only_of_their_own_cards() -> None:
     bed.cards.want("uid-1", {HERE: ()})
     bed.cards.observe(None, slot("n", 1))
     bed.cards.observe_pod("uid", reservation("n", 1))
-    assert bed.called == []
+    assert bed.notified == []
     bed.cards.observe(None, slot("n", 0))
     bed.cards.observe_pod("uid-0", reservation("n", 0))
-    assert bed.called == ["uid-1", "uid-1"]
+    assert bed.notified == ["uid-1", "uid-1"]
 
 
 def test_a_node_has_what_its_agent_reports() -> None:
@@ -273,28 +262,27 @@ TOLERATES = (Toleration(key="gpu", operator="Exists"),)
 
 def test_a_gpu_that_a_plan_needs_is_reserved_once() -> None:
     bed = Bed()
-    result = bed.cards
     bed.cards.want("uid-1", {HERE: TOLERATES})
-    assert list(result.due(0.0)) == [Reserve(HERE, TOLERATES)]
-    assert list(result.due(1.0)) == [], "it is being written"
-    result.finish(Reserve(HERE, TOLERATES), 1.0)
+    assert list(bed.cards.due(0.0)) == [Reserve(HERE, TOLERATES)]
+    assert list(bed.cards.due(1.0)) == [], "it is being written"
+    bed.cards.finish(Reserve(HERE, TOLERATES), 1.0)
     bed.cards.observe_pod("uid", reservation("n"))
-    assert list(result.due(2.0)) == []
-    assert not result.pending
+    assert list(bed.cards.due(2.0)) == []
+    assert not bed.cards.pending
 
 
 def test_a_gpu_that_a_pod_without_a_plan_still_uses_is_reserved_again() -> None:
     bed = Bed()
-    result, pod = bed.cards, reservation("n")
+    pod = reservation("n")
     bed.cards.observe_pod("uid", pod)
     bed.cards.claim_share(SHARER, planned=False, tolerations=TOLERATES)
-    assert list(result.due(0.0)) == []
+    assert list(bed.cards.due(0.0)) == []
     bed.cards.observe_pod("uid", None)
-    assert list(result.due(0.0)) == [Reserve(HERE, TOLERATES)]
-    result.finish(Reserve(HERE, TOLERATES), 0.0)
+    assert list(bed.cards.due(0.0)) == [Reserve(HERE, TOLERATES)]
+    bed.cards.finish(Reserve(HERE, TOLERATES), 0.0)
     bed.cards.observe_pod("uid", pod)
     bed.cards.observe_pod(SHARER.uid, None)
-    assert list(result.due(1.0)) == [Unreserve(HERE, pod)]
+    assert list(bed.cards.due(1.0)) == [Unreserve(HERE, pod)]
 
 
 def test_a_removed_node_gets_no_reservation() -> None:
@@ -303,39 +291,38 @@ def test_a_removed_node_gets_no_reservation() -> None:
     assert list(bed.cards.due(0.0)) == []
 
 
-def test_a_failed_step_is_tried_again_later_each_time() -> None:
+def test_each_failure_of_a_step_doubles_the_time_to_the_next_attempt() -> None:
     bed = Bed()
-    result = bed.cards
     bed.cards.want("uid-1", {HERE: ()})
-    (step,) = result.due(0.0)
-    result.finish(step, 0.0)
-    assert list(result.due(0.5)) == []
-    assert [*result.pending.values()] == [1.0]
-    (step,) = result.due(1.0)
-    result.finish(step, 1.0)
-    assert [*result.pending.values()] == [3.0]
+    (step,) = bed.cards.due(0.0)
+    bed.cards.finish(step, 0.0)
+    assert list(bed.cards.due(0.5)) == []
+    assert [*bed.cards.pending.values()] == [1.0]
+    (step,) = bed.cards.due(1.0)
+    bed.cards.finish(step, 1.0)
+    assert [*bed.cards.pending.values()] == [3.0]
 
 
 def test_G4_a_card_is_released_at_once_when_nothing_uses_it() -> None:
     bed = Bed()
-    result, pod = bed.cards, reservation("n")
+    pod = reservation("n")
     bed.cards.observe_pod("uid", pod)
     bed.cards.want("uid-1", {HERE: ()})
     bed.ledger.claim(("pod", "sharer"), Claim("n", {"kfext.dev/gpu-0": 50}))
-    assert list(result.due(0.0)) == []
+    assert list(bed.cards.due(0.0)) == []
     bed.cards.want("uid-1", {})
-    assert list(result.due(0.0)) == [], "a pod still has time of it"
+    assert list(bed.cards.due(0.0)) == [], "a pod still has GPU time of the slot"
     bed.ledger.drop(("pod", "sharer"))
-    assert list(result.due(0.0)) == [Unreserve(HERE, pod)]
+    assert list(bed.cards.due(0.0)) == [Unreserve(HERE, pod)]
 
 
-def test_an_ended_pod_makes_way_for_the_next() -> None:
+def test_a_reservation_pod_that_has_ended_is_deleted_and_recreated() -> None:
     bed = Bed()
-    result, pod = bed.cards, reservation("n", phase="Failed")
+    pod = reservation("n", phase="Failed")
     bed.cards.want("uid-1", {HERE: ()})
     bed.cards.observe_pod("uid", pod)
-    assert list(result.due(0.0)) == [Unreserve(HERE, pod)]
-    result.finish(Unreserve(HERE, pod), 0.0)
+    assert list(bed.cards.due(0.0)) == [Unreserve(HERE, pod)]
+    bed.cards.finish(Unreserve(HERE, pod), 0.0)
     bed.cards.observe_pod("uid", None)
-    assert list(result.due(0.0)) == [Reserve(HERE, ())]
+    assert list(bed.cards.due(0.0)) == [Reserve(HERE, ())]
     assert names.NATIVE_GPU in pod.requests

@@ -1,4 +1,4 @@
-"""The claims of pods and plans: each pod once at any time, and none of deleted objects."""
+"""The claims of pods and plans: each pod is counted once, and deleted objects have no claims."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ from kfext.state.mirror.cluster import Cluster
 from kfext.state.planner.planner import Planner
 from kfext.state.planner.recording import planner_of, snapshot_of
 from tests.builders import JobBuilder, affinity_to, job, moment, node, pod, raw_pod
-from tests.unit.state.cases import OF, changed, free, planned, worker
+from tests.unit.state.cases import JOB, free, marked_jobs, planned, worker
 
 FIRST = ReplicaKey("worker", 0)
 
@@ -75,24 +75,24 @@ def test_while_pins_are_written_each_pod_is_counted_once(cluster: Cluster) -> No
     cluster.observe_job(planned("a", "a").raw)
     for index in (0, 1):
         cluster.observe_pod(None, worker(index, gated=True))
-    entry = cluster.jobs["uid-1"]
-    entry.busy = True
+    tracked = cluster.jobs["uid-1"]
+    tracked.busy = True
     cluster.observe_pod(worker(0, gated=True), worker(0, pinned="a", version=2))
     assert free(cluster, "a") == 2
-    entry.busy = False
-    cluster.sync_claims(entry)
+    tracked.busy = False
+    cluster.sync_claims(tracked)
     assert free(cluster, "a") == 2
 
 
 def test_an_assumed_plan_holds_capacity_until_the_answer_arrives(cluster: Cluster) -> None:
     cluster.observe_job(job().worker(2, cpu="1").held().raw)
-    entry = cluster.jobs["uid-1"]
+    tracked = cluster.jobs["uid-1"]
     assert free(cluster, "a") == 4
-    entry.assumed = Plan("uid-1", 1, {ReplicaKey("worker", n): "a" for n in (0, 1)})
-    cluster.sync_claims(entry)
+    tracked.assumed = Plan("uid-1", 1, {ReplicaKey("worker", n): "a" for n in (0, 1)})
+    cluster.sync_claims(tracked)
     assert free(cluster, "a") == 2
-    entry.assumed = None
-    cluster.sync_claims(entry)
+    tracked.assumed = None
+    cluster.sync_claims(tracked)
     assert free(cluster, "a") == 4
 
 
@@ -109,13 +109,13 @@ ENDS_OF_CLAIMS: dict[str, JobBuilder] = {
 def test_a_plan_ends_and_wakes_the_queue(cluster: Cluster, after: JobBuilder) -> None:
     cluster.observe_job(planned("a", "a").version(1).raw)
     cluster.observe_job(job(uid="uid-2").worker(cpu="1").held().raw)
-    changed(cluster)
+    marked_jobs(cluster)
     cluster.observe_job(after.version(2).raw)
     assert free(cluster, "a") == 4
-    assert "uid-2" in changed(cluster)
+    assert "uid-2" in marked_jobs(cluster)
 
 
-def test_any_number_of_replicas_is_registered_at_once(cluster: Cluster) -> None:
+def test_a_gang_that_is_too_large_claims_nothing(cluster: Cluster) -> None:
     cluster.observe_job(planned("a", "a").worker(2**31 - 1, cpu="1").raw)
     assert free(cluster, "a") == 4, "so large a gang is never planned"
 
@@ -127,9 +127,7 @@ def test_an_ended_pod_and_its_plan_hold_no_capacity(cluster: Cluster) -> None:
     assert free(cluster, "a") == 3, "worker 1 is still to come"
 
 
-def test_a_pod_that_failed_unbound_and_is_not_replaced_holds_no_capacity(
-    cluster: Cluster,
-) -> None:
+def test_a_pod_that_failed_unbound_and_is_not_replaced_holds_no_capacity(cluster: Cluster) -> None:
     raw = planned("a", "a").raw
     raw["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = "Never"
     cluster.observe_job(raw)
@@ -204,19 +202,19 @@ def test_pods_that_a_deleted_job_left_behind_belong_to_no_job(cluster: Cluster) 
 
 
 TOLERATED = {"key": "gpu", "operator": "Exists"}
-GOES: dict[str, JobBuilder | None] = {
+REMOVALS: dict[str, JobBuilder | None] = {
     "it is released": job().worker(spec={"tolerations": [TOLERATED]}).released().version(9),
     "it is deleted": None,
 }
 
 
-@pytest.mark.parametrize("after", GOES.values(), ids=GOES)
-def test_a_part_left_by_a_job_keeps_its_gpu_with_the_tolerations_of_the_job(
+@pytest.mark.parametrize("after", REMOVALS.values(), ids=REMOVALS)
+def test_the_share_of_a_remaining_pod_keeps_its_gpu_with_the_tolerations_of_its_job(
     cluster: Cluster, after: JobBuilder | None
 ) -> None:
-    made = job().worker(spec={"tolerations": [TOLERATED]}).resumed()
+    builder = job().worker(spec={"tolerations": [TOLERATED]}).resumed()
     plan = Plan("uid-1", 1, {FIRST: "a"}, shares={"worker": GpuShare(50)}, slots={FIRST: 0})
-    cluster.observe_job(made.annotated(names.PLAN, plan.encode()).raw)
+    cluster.observe_job(builder.annotated(names.PLAN, plan.encode()).raw)
     sharer = replace(worker(0, bound="a"), share=GpuShare(50), requests={resource_of(0): 50})
     cluster.observe_pod(None, sharer)
     if after is None:
@@ -239,30 +237,30 @@ def test_nodes_that_return_have_their_claims(cluster: Cluster) -> None:
 # --- changes that wake the queue --------------------------------------------------------------
 
 
-def resized(cpu: str, version: int, **status: Any) -> Pod:
-    """A foreign pod that runs on node a."""
+def foreign_pod(cpu: str, version: int, **status: Any) -> Pod:
+    """Return a pod of no job that runs on node a."""
     spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
-    raw = raw_pod(OF, "worker", 0, bound="a", owned=False, spec=spec, version=version)
+    raw = raw_pod(JOB, "worker", 0, bound="a", owned=False, spec=spec, version=version)
     raw["status"] |= status
     return parse_pod(raw)
 
 
 def test_a_pod_that_is_resized_down_wakes_the_queue(cluster: Cluster) -> None:
     cluster.observe_job(job(uid="queued").worker(cpu="1").held().raw)
-    before, after = resized("3", 1), resized("1", 2)
+    before, after = foreign_pod("3", 1), foreign_pod("1", 2)
     cluster.observe_pod(None, before)
-    changed(cluster)
+    marked_jobs(cluster)
     cluster.observe_pod(before, after)
-    assert changed(cluster) == {"queued"}
+    assert marked_jobs(cluster) == {"queued"}
     assert free(cluster, "a") == 3
-    cluster.observe_pod(after, resized("2", 3))
-    assert changed(cluster) == set()
+    cluster.observe_pod(after, foreign_pod("2", 3))
+    assert marked_jobs(cluster) == set()
 
 
 def test_capacity_that_the_kubelet_still_allocates_to_a_pod_is_not_free(cluster: Cluster) -> None:
     three = {"requests": {"cpu": "3"}}
     statuses = [{"name": "main", "allocatedResources": three["requests"], "resources": three}]
-    cluster.observe_pod(None, resized("1", 1, containerStatuses=statuses))
+    cluster.observe_pod(None, foreign_pod("1", 1, containerStatuses=statuses))
     assert free(cluster, "a") == 1
 
 
@@ -270,17 +268,17 @@ def test_a_claim_that_passes_to_its_pod_wakes_no_job(cluster: Cluster) -> None:
     cluster.observe_job(job(uid="queued").worker(cpu="1").held().raw)
     cluster.observe_job(planned("a", "a").raw)
     cluster.observe_pod(None, worker(0, gated=True))
-    changed(cluster)
+    marked_jobs(cluster)
     cluster.observe_pod(worker(0, gated=True), worker(0, pinned="a", version=2))
-    assert changed(cluster) == {"uid-1"}
+    assert marked_jobs(cluster) == {"uid-1"}
 
 
 def test_a_plan_that_moves_wakes_the_queue(cluster: Cluster) -> None:
     cluster.observe_job(job(uid="queued").worker(cpu="1").held().raw)
     cluster.observe_job(planned("a", "a").version(1).raw)
-    changed(cluster)
+    marked_jobs(cluster)
     cluster.observe_job(planned("b", "b", generation=2).version(2).raw)
-    assert "queued" in changed(cluster)
+    assert "queued" in marked_jobs(cluster)
 
 
 def test_the_capacity_of_a_member_that_is_being_replaced_stays_with_its_gang(
@@ -309,7 +307,7 @@ def test_a_plan_claims_the_requests_of_its_pods_after_admission(cluster: Cluster
     assert cluster.jobs["uid-1"].job.groups[0].requests == seen.requests
 
 
-# --- plans are checked before they count: a person who edits a job might write a plan ----------
+# --- plans that do not count: a person who edits a job might write a plan ---------------------
 
 START = Moment(wall=1000.0, monotonic=300.0)
 OPTED_IN = {names.MANAGED: "true"}
@@ -329,11 +327,11 @@ def planner() -> Planner:
     return planner
 
 
-def under_plan(where: str = "ab", *, pods: int = 8, cpu: str = "1") -> JobBuilder:
-    """A job that runs under a plan over some nodes, and has no pod yet."""
-    places = {ReplicaKey("worker", n): where[n % len(where)] for n in range(pods)}
-    made = job(name="forged", uid="forged").worker(pods, cpu=cpu).resumed()
-    return made.annotated(names.PLAN, Plan("forged", 1, places).encode())
+def under_plan(nodes: str = "ab", *, pods: int = 8, cpu: str = "1") -> JobBuilder:
+    """Return a job that runs under a plan on these nodes, and has no pod yet."""
+    assignment = {ReplicaKey("worker", n): nodes[n % len(nodes)] for n in range(pods)}
+    builder = job(name="forged", uid="forged").worker(pods, cpu=cpu).resumed()
+    return builder.annotated(names.PLAN, Plan("forged", 1, assignment).encode())
 
 
 def elsewhere(builder: JobBuilder) -> JobBuilder:
@@ -341,19 +339,19 @@ def elsewhere(builder: JobBuilder) -> JobBuilder:
     return builder
 
 
-def another_system(builder: JobBuilder) -> JobBuilder:
+def run_by_kueue(builder: JobBuilder) -> JobBuilder:
     builder.raw["spec"]["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
     return builder
 
 
-def of_masters(builder: JobBuilder) -> JobBuilder:
+def with_masters(builder: JobBuilder) -> JobBuilder:
     specs = builder.raw["spec"]["pytorchReplicaSpecs"]
     specs["Master"] = specs.pop("Worker")
     return builder
 
 
-def submit(planner: Planner, *made: JobBuilder) -> None:
-    for builder in made:
+def submit(planner: Planner, *builders: JobBuilder) -> None:
+    for builder in builders:
         planner.cluster.observe_job(builder.raw)
 
 
@@ -364,51 +362,51 @@ def starts(planner: Planner, now: Moment = START) -> list[str]:
     return [tracked.job.name for tracked, step in steps if isinstance(step, Unsuspend)]
 
 
-def victim() -> JobBuilder:
-    return job(name="victim", uid="victim").worker(2, cpu="1").held().created(900)
+def queued() -> JobBuilder:
+    return job(name="queued", uid="queued").worker(2, cpu="1").held().created(900)
 
 
-UNBELIEVED: dict[str, Callable[[], JobBuilder]] = {
+IGNORED_PLANS: dict[str, Callable[[], JobBuilder]] = {
     "in a namespace that is not opted in": lambda: elsewhere(under_plan()),
-    "of a job that another system runs": lambda: another_system(under_plan()),
+    "of a job that another system runs": lambda: run_by_kueue(under_plan()),
     "of a job too large to be planned": lambda: under_plan().worker(10_001, cpu="1"),
     "of replicas that the job does not have": lambda: under_plan().worker(0, cpu="1"),
-    "of a type that the job does not have": lambda: of_masters(under_plan()),
+    "of a type that the job does not have": lambda: with_masters(under_plan()),
     "on nodes that do not exist": lambda: under_plan("xyz", pods=600),
 }
 
 
-@pytest.mark.parametrize("forged", UNBELIEVED.values(), ids=UNBELIEVED)
+@pytest.mark.parametrize("forged", IGNORED_PLANS.values(), ids=IGNORED_PLANS)
 def test_a_plan_that_does_not_count_keeps_no_job_waiting(
     planner: Planner, forged: Callable[[], JobBuilder]
 ) -> None:
-    submit(planner, forged(), victim())
-    assert starts(planner) == ["victim"]
+    submit(planner, forged(), queued())
+    assert starts(planner) == ["queued"]
     assert planner.cluster.backlog.missing("forged") == 0
 
 
 def test_a_plan_of_a_job_that_the_operator_runs_counts(planner: Planner) -> None:
-    submit(planner, under_plan(), victim())
+    submit(planner, under_plan(), queued())
     assert starts(planner) == []
     assert planner.cluster.backlog.missing("forged") == 8
 
 
 def test_a_namespace_that_is_opted_out_frees_the_claims_of_its_plans(planner: Planner) -> None:
-    submit(planner, under_plan(), elsewhere(victim()))
+    submit(planner, under_plan(), elsewhere(queued()))
     planner.settings.observe_namespace(None, Namespace("theirs", OPTED_IN))
     assert starts(planner) == []
     team = Namespace("team", OPTED_IN)
     planner.settings.observe_namespace(team, Namespace("team"))
-    assert starts(planner) == ["victim"]
+    assert starts(planner) == ["queued"]
     planner.settings.observe_namespace(Namespace("team"), team)
     planner.tick(START)
     assert planner.cluster.backlog.missing("forged") == 8
 
 
-def test_a_queued_job_is_released_some_time_after_its_namespace_was_opted_out(
+def test_a_queued_job_is_released_a_notice_after_its_namespace_was_opted_out(
     planner: Planner,
 ) -> None:
-    submit(planner, under_plan(), victim())
+    submit(planner, under_plan(), queued())
     assert starts(planner) == []
     planner.settings.observe_namespace(None, Namespace("team"))
     result = {}
@@ -429,14 +427,14 @@ def test_pods_planned_on_a_node_are_awaited_while_it_exists(planner: Planner) ->
 
 
 def test_a_plan_of_a_kueue_job_lapses_when_its_pods_are_not_created(planner: Planner) -> None:
-    submit(planner, under_plan().queued_by_kueue(), victim())
+    submit(planner, under_plan().queued_by_kueue(), queued())
     assert starts(planner) == []
-    assert planner.cluster.jobs["victim"].verdict.reason == REASON_NO_ROOM  # type: ignore[union-attr]
+    assert planner.cluster.jobs["queued"].verdict.reason == REASON_NO_ROOM  # type: ignore[union-attr]
     assert planner.next_alarm() <= after(60).monotonic
     again = planner_of(snapshot_of(planner, after(59)), after(59))
     for leader in (planner, again):
         assert starts(leader, after(59)) == []
-        assert starts(leader, after(61)) == ["victim"]
+        assert starts(leader, after(61)) == ["queued"]
 
 
 def test_a_lapsed_plan_is_known_from_a_snapshot(planner: Planner) -> None:
@@ -459,17 +457,17 @@ def test_a_lapsed_plan_claims_again_when_its_pods_are_created(planner: Planner) 
 
 
 def test_a_plan_does_not_claim_forever_for_pods_that_the_webhook_missed(planner: Planner) -> None:
-    of = under_plan(pods=3, where="a", cpu="2")
-    submit(planner, of)
+    builder = under_plan(pods=3, nodes="a", cpu="2")
+    submit(planner, builder)
     for index in range(3):
-        planner.cluster.observe_pod(None, pod(of.build(), "worker", index))
+        planner.cluster.observe_pod(None, pod(builder.build(), "worker", index))
     planner.tick(START)
     assert len(planner.cluster.ledger) == 3
     planner.tick(after(61))
     assert len(planner.cluster.ledger) == 0
 
 
-# --- pods that another client pinned by name keep no job waiting for longer than they must ---
+# --- pods that another client pinned keep jobs waiting only for a time ------------------------
 
 CREATED = 1000.0
 
@@ -478,16 +476,17 @@ def at(seconds: float) -> Moment:
     return Moment(wall=CREATED + seconds, monotonic=seconds)
 
 
-def stranger(cpu: str = "4", *, uid: str = "x", on: str = "a", **spec: Any) -> Pod:
-    """A new foreign pod that is pinned to a node and fills it."""
+def pinned_pod(cpu: str = "4", *, uid: str = "x", on: str = "a", **spec: Any) -> Pod:
+    """Return a new pod of no job that is pinned to a node and fills the node."""
     containers = [{"resources": {"requests": {"cpu": cpu}}}]
     metadata = {"namespace": "theirs", "uid": uid, "creationTimestamp": moment(CREATED)}
-    made = {"affinity": affinity_to(on), "containers": containers, **spec}
-    return parse_pod({"kind": "Pod", "metadata": metadata, "spec": made})
+    spec = {"affinity": affinity_to(on), "containers": containers, **spec}
+    return parse_pod({"kind": "Pod", "metadata": metadata, "spec": spec})
 
 
 @pytest.fixture
 def pinning() -> Planner:
+    """A planner with one node of four CPUs, and a queued job that needs two of them."""
     planner = Planner()
     planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
     planner.cluster.observe_node(None, node("a", cpu="4"))
@@ -496,21 +495,19 @@ def pinning() -> Planner:
 
 
 def started(pinning: Planner, seconds: float) -> bool:
-    """Return whether the waiting job is started by then."""
+    """Return whether the queued job is started after these seconds."""
     return any(tracked.job.uid == "waits" for tracked, _ in pinning.tick(at(seconds)).steps)
 
 
 def test_a_pinned_pod_is_awaited_only_for_a_time(pinning: Planner) -> None:
-    pinning.cluster.observe_pod(None, stranger())
+    pinning.cluster.observe_pod(None, pinned_pod())
     assert not started(pinning, 0)
     assert not started(pinning, UNBOUND_SECONDS - 1)
     assert started(pinning, UNBOUND_SECONDS)
 
 
-def test_a_pinned_pod_of_a_clock_that_was_ahead_is_awaited_as_long_as_any(
-    pinning: Planner,
-) -> None:
-    pinning.cluster.observe_pod(None, replace(stranger(), created=CREATED + 86_400))
+def test_a_pinned_pod_from_a_clock_that_was_ahead_is_awaited_no_longer(pinning: Planner) -> None:
+    pinning.cluster.observe_pod(None, replace(pinned_pod(), created=CREATED + 86_400))
     assert not started(pinning, 0)
     assert not started(pinning, UNBOUND_SECONDS - 1)
     assert started(pinning, UNBOUND_SECONDS)
@@ -518,13 +515,13 @@ def test_a_pinned_pod_of_a_clock_that_was_ahead_is_awaited_as_long_as_any(
 
 def test_a_new_pinned_pod_is_awaited_after_the_clock_was_set_back(pinning: Planner) -> None:
     pinning.tick(at(86_400))
-    pinning.cluster.observe_pod(None, stranger())
+    pinning.cluster.observe_pod(None, pinned_pod())
     pinning.cluster.observe_job(job(uid="waits").worker(2, cpu="1").held().created(CREATED).raw)
     assert not started(pinning, 1)
 
 
 def test_a_snapshot_knows_how_long_a_pinned_pod_is_awaited(pinning: Planner) -> None:
-    pinning.cluster.observe_pod(None, stranger())
+    pinning.cluster.observe_pod(None, pinned_pod())
     pinning.tick(at(0))
     again = planner_of(snapshot_of(pinning, at(30)), at(30))
     assert not started(again, 30)
@@ -532,16 +529,16 @@ def test_a_snapshot_knows_how_long_a_pinned_pod_is_awaited(pinning: Planner) -> 
 
 
 def test_a_pinned_pod_that_is_bound_keeps_its_node(pinning: Planner) -> None:
-    before = stranger()
+    before = pinned_pod()
     pinning.cluster.observe_pod(None, before)
     pinning.tick(at(0))
-    pinning.cluster.observe_pod(before, stranger(nodeName="a"))
+    pinning.cluster.observe_pod(before, pinned_pod(nodeName="a"))
     assert not started(pinning, UNBOUND_SECONDS + 1)
 
 
 def test_a_pinned_pod_counts_again_when_its_node_could_run_it(pinning: Planner) -> None:
     small, large = node("a", cpu="4"), node("a", cpu="8")
-    pinning.cluster.observe_pod(None, stranger("8"))
+    pinning.cluster.observe_pod(None, pinned_pod("8"))
     pinning.cluster.observe_node(small, large)
     assert not started(pinning, 0)
     pinning.cluster.observe_node(large, small)
@@ -550,7 +547,7 @@ def test_a_pinned_pod_counts_again_when_its_node_could_run_it(pinning: Planner) 
 
 def test_any_number_of_pods_that_can_never_run_keeps_no_job_waiting(pinning: Planner) -> None:
     for number in range(100):
-        pinning.cluster.observe_pod(None, stranger("1000", uid=f"x-{number}"))
+        pinning.cluster.observe_pod(None, pinned_pod("1000", uid=f"x-{number}"))
     assert started(pinning, 0)
 
 
@@ -558,7 +555,7 @@ PLANNED = job(name="gang", uid="gang").worker(2, cpu="2").resumed()
 
 
 def gang(pinning: Planner, *uids: str) -> None:
-    """A gang that kfext placed on node a; its first pod is pinned, under each of the uids."""
+    """Add a gang that kfext placed on node a; its first pod is pinned, with each of the uids."""
     plan = Plan("gang", 1, {ReplicaKey("worker", n): "a" for n in (0, 1)})
     pinning.cluster.observe_job(PLANNED.annotated(names.PLAN, plan.encode()).raw)
     pinning.cluster.observe_pod(None, pod(PLANNED.build(), "worker", 1, bound="a"))
@@ -567,20 +564,18 @@ def gang(pinning: Planner, *uids: str) -> None:
         pinning.cluster.observe_pod(None, parse_pod(raw))
 
 
-def test_a_pod_that_kfext_pinned_is_awaited_for_bind_timeout(
-    pinning: Planner,
-) -> None:
+def test_a_pod_that_kfext_pinned_is_awaited_for_bind_timeout(pinning: Planner) -> None:
     gang(pinning, "p0")
     assert not started(pinning, 0)
     assert not started(pinning, UNBOUND_SECONDS + 1)
 
 
-def test_no_pod_of_a_duplicate_name_is_awaited(pinning: Planner) -> None:
+def test_no_duplicate_pod_is_awaited(pinning: Planner) -> None:
     gang(pinning, "p0", "p1", "p2")
     assert started(pinning, 0)
 
 
-def test_a_pod_that_kfext_pinned_belongs_to_no_job_after_its_job(pinning: Planner) -> None:
+def test_a_pod_that_kfext_pinned_is_not_awaited_after_its_job_is_deleted(pinning: Planner) -> None:
     gang(pinning, "p0")
     assert not started(pinning, 0)
     pinning.cluster.forget_job("gang")

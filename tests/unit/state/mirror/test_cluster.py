@@ -1,3 +1,5 @@
+"""The mirror: outdated versions, the jobs that a change wakes, and clocks."""
+
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +15,9 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.state.mirror.cluster import Cluster, is_newer, is_older, place_of
 from kfext.state.planner.planner import Planner
 from tests.builders import JobBuilder, Raw, job, node, pod
-from tests.unit.state.cases import changed, free, planned, worker
+from tests.unit.state.cases import free, marked_jobs, planned, worker
 
-# --- versions older than the known ------------------------------------------------------------
+# --- outdated versions ------------------------------------------------------------------------
 
 
 def test_an_older_version_of_a_job_is_ignored(cluster: Cluster) -> None:
@@ -39,9 +41,7 @@ def test_an_older_version_of_a_pod_is_ignored(cluster: Cluster) -> None:
     assert free(cluster, "a") == 3
 
 
-def test_the_answer_to_a_patch_of_a_deleted_job_does_not_restore_it(
-    cluster: Cluster,
-) -> None:
+def test_the_answer_to_a_patch_of_a_deleted_job_does_not_restore_it(cluster: Cluster) -> None:
     cluster.observe_job(job().worker(2, cpu="1").held().version(1).raw)
     cluster.forget_job("uid-1")
     cluster.observe_job(planned("a", "a").version(2).raw)
@@ -49,9 +49,7 @@ def test_the_answer_to_a_patch_of_a_deleted_job_does_not_restore_it(
     assert len(cluster.ledger) == 0
 
 
-def test_the_answer_to_a_pin_of_a_deleted_pod_does_not_restore_it(
-    cluster: Cluster,
-) -> None:
+def test_the_answer_to_a_pin_of_a_deleted_pod_does_not_restore_it(cluster: Cluster) -> None:
     before = worker(0, gated=True)
     cluster.observe_pod(None, before)
     cluster.observe_pod(before, None)
@@ -60,15 +58,13 @@ def test_the_answer_to_a_pin_of_a_deleted_pod_does_not_restore_it(
     assert len(cluster.ledger) == 0
 
 
-def test_a_job_deleted_while_its_step_was_written_claims_nothing(
-    cluster: Cluster,
-) -> None:
+def test_a_job_deleted_while_its_step_was_written_claims_nothing(cluster: Cluster) -> None:
     cluster.observe_job(planned("a", "b").raw)
-    entry = cluster.jobs["uid-1"]
-    entry.busy = True
+    tracked = cluster.jobs["uid-1"]
+    tracked.busy = True
     cluster.forget_job("uid-1")
-    entry.busy = False
-    cluster.sync_claims(entry)  # the end of a write in the loop
+    tracked.busy = False
+    cluster.sync_claims(tracked)  # the end of a write in the loop
     assert len(cluster.ledger) == 0
 
 
@@ -93,12 +89,12 @@ def test_a_job_created_again_under_its_name_is_another_job(cluster: Cluster) -> 
 
 def test_a_pod_in_another_namespace_belongs_to_no_job_of_this_one(cluster: Cluster) -> None:
     cluster.observe_job(job().worker(2, cpu="1").held().raw)
-    changed(cluster)
+    marked_jobs(cluster)
     theirs = replace(worker(0, bound="a", deleting=True), namespace="theirs")
     cluster.observe_pod(None, theirs)
     assert cluster.pods("uid-1") == ()
     assert cluster.homes("uid-1") == {}
-    assert changed(cluster) == set()
+    assert marked_jobs(cluster) == set()
     cluster.observe_pod(theirs, None)
     assert not cluster.members()
 
@@ -106,9 +102,7 @@ def test_a_pod_in_another_namespace_belongs_to_no_job_of_this_one(cluster: Clust
 # --- which jobs are woken, and when -----------------------------------------------------------
 
 
-def test_freed_capacity_wakes_the_queue_and_the_job_at_the_gate(
-    cluster: Cluster,
-) -> None:
+def test_freed_capacity_wakes_the_queue_and_the_job_at_the_gate(cluster: Cluster) -> None:
     cluster.observe_job(job(uid="queued").worker(cpu="1").held().raw)
     behind = job(uid="behind").worker(cpu="1").resumed()
     cluster.observe_job(behind.raw)
@@ -118,9 +112,9 @@ def test_freed_capacity_wakes_the_queue_and_the_job_at_the_gate(
     cluster.observe_job(runs.raw)
     other = pod(runs.build(), "worker", 0, bound="a")
     cluster.observe_pod(None, other)
-    changed(cluster)
+    marked_jobs(cluster)
     cluster.observe_pod(other, None)
-    assert changed(cluster) == {"queued", "behind", "runs"}
+    assert marked_jobs(cluster) == {"queued", "behind", "runs"}
 
 
 PROGRESS: dict[str, tuple[Pod, bool]] = {
@@ -134,7 +128,7 @@ PROGRESS: dict[str, tuple[Pod, bool]] = {
 
 
 @pytest.mark.parametrize(("after", "want"), PROGRESS.values(), ids=PROGRESS.keys())
-def test_what_restarts_the_clock_of_a_step(cluster: Cluster, after: Pod, want: bool) -> None:
+def test_progress_restarts_the_clock_of_a_step(cluster: Cluster, after: Pod, want: bool) -> None:
     cluster.observe_job(planned("a", "a").raw)
     cluster.observe_pod(None, worker(0, pinned="a"))
     cluster.settle(0.0)
@@ -144,7 +138,7 @@ def test_what_restarts_the_clock_of_a_step(cluster: Cluster, after: Pod, want: b
 
 
 def quiet(cluster: Cluster, now: float, *, uid: str = "uid-1") -> float:
-    """Return the time since the last creation of an awaited pod."""
+    """Return the seconds since an awaited pod of a job was last created."""
     cluster.settle(now)
     return cluster.backlog.quiet(uid, now)
 
@@ -188,10 +182,10 @@ HUGE = {
 }
 
 
-@pytest.mark.parametrize("made", HUGE.values(), ids=HUGE)
+@pytest.mark.parametrize("builder", HUGE.values(), ids=HUGE)
 @pytest.mark.parametrize("gated", [False, True], ids=["without pods", "with a gated pod"])
 def test_the_replicas_of_a_huge_job_are_never_counted_one_by_one(
-    made: JobBuilder, monkeypatch: pytest.MonkeyPatch, *, gated: bool
+    builder: JobBuilder, monkeypatch: pytest.MonkeyPatch, *, gated: bool
 ) -> None:
     def count(self: TrainingJob) -> None:
         raise AssertionError("the replicas are counted")
@@ -201,9 +195,9 @@ def test_the_replicas_of_a_huge_job_are_never_counted_one_by_one(
     planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
     for name in "ab":
         planner.cluster.observe_node(None, node(name, cpu="4"))
-    planner.cluster.observe_job(made.annotated(names.NETWORK, "host").raw)
+    planner.cluster.observe_job(builder.annotated(names.NETWORK, "host").raw)
     if gated:
-        planner.cluster.observe_pod(None, pod(made.build(), "worker", 0, gated=True))
+        planner.cluster.observe_pod(None, pod(builder.build(), "worker", 0, gated=True))
     for at in range(3):
         tick = planner.tick(Moment(wall=1e6 * at, monotonic=1e6 * at))
         assert not tick.failures
@@ -230,11 +224,11 @@ def test_the_reservation_skips_a_job_that_became_huge(monkeypatch: pytest.Monkey
     assert planner.queue.reservations.current.job == "first"
     planner.cluster.observe_job(waits("first", 1, version=2))
     planner.cluster.observe_job(waits("second", 2**31 - 1, version=2))
-    counted = TrainingJob.replicas
+    real = TrainingJob.replicas
 
     def count(self: TrainingJob) -> Any:
         assert self.pods <= 4, "the replicas of the huge job are counted"
-        return counted(self)
+        return real(self)
 
     monkeypatch.setattr(TrainingJob, "replicas", count)
     tick = planner.tick(later)
@@ -242,7 +236,7 @@ def test_the_reservation_skips_a_job_that_became_huge(monkeypatch: pytest.Monkey
     assert planner.queue.reservations.current is None
 
 
-def test_a_pod_created_while_its_job_is_written_is_no_longer_awaited() -> None:
+def test_a_pod_that_is_created_while_the_step_is_written_is_no_longer_awaited() -> None:
     planner = Planner()
     planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
     planner.cluster.observe_node(None, node("a", cpu="4"))
@@ -292,13 +286,13 @@ def test_a_job_that_is_stopped_forgets_which_pods_had_succeeded(cluster: Cluster
     assert not cluster.jobs["uid-1"].succeeded
 
 
-# --- effects of a change ---
+# --- comparisons of versions ---
 
 OLDER: dict[str, tuple[str, str, bool]] = {
     "a lower number": ("9", "10", True),
     "a higher number": ("10", "9", False),
     "the same": ("9", "9", False),
-    "none, before any": ("", "1", True),
+    "no version before any version": ("", "1", True),
     "a version that is no number": ("abc", "10", False),
 }
 
@@ -329,32 +323,32 @@ AFTER: dict[str, tuple[Pod, bool]] = {
     "it ends": (replace(BEFORE, phase="Succeeded"), True),
     "it is being deleted": (replace(BEFORE, deleting=True), True),
     "kube-scheduler reports a reason": (replace(BEFORE, unschedulable="no room"), True),
-    "a resize changes what it takes": (replace(BEFORE, requests={"cpu": 2000}), True),
+    "a resize changes its requests": (replace(BEFORE, requests={"cpu": 2000}), True),
     "a resize changes its limit": (replace(BEFORE, trainer=TrainerCpu(1000, 2000)), False),
     "it starts to run": (replace(BEFORE, phase="Running"), False),
-    "anything else is written on it": (replace(BEFORE, resource_version="2"), False),
+    "only its version changes": (replace(BEFORE, resource_version="2"), False),
 }
 
 
 @pytest.mark.parametrize(("after", "want"), AFTER.values(), ids=AFTER)
-def test_which_changes_concern_a_decision(after: Pod, want: bool) -> None:
+def test_the_changes_of_a_pod_that_need_a_decision(after: Pod, want: bool) -> None:
     assert (place_of(after) != place_of(BEFORE)) is want
 
 
 # --- jobs that kfext does not place ---------------------------------------------------------------
 
 
-def left_alone(cluster: Cluster, builder: JobBuilder, *there: Pod, at: float = 0.0) -> int:
-    """Return the pods of such a job that are about to be bound, a second after the start."""
+def plain_pods(cluster: Cluster, builder: JobBuilder, *pods: Pod, at: float = 0.0) -> int:
+    """Return the number of pods that plain Kubernetes is about to bind, `at` seconds later."""
     cluster.observe_job(builder.raw)
-    for each in there:
-        cluster.observe_pod(None, each)
+    for existing in pods:
+        cluster.observe_pod(None, existing)
     cluster.settle(0.0)
     cluster.settle(at)
     return cluster.plain_pods
 
 
-LEFT_ALONE: dict[str, tuple[JobBuilder, list[Pod], float, int]] = {
+PLAIN_JOBS: dict[str, tuple[JobBuilder, list[Pod], float, int]] = {
     "its pods are yet to be created": (job().worker(2).resumed(), [], 1.0, 2),
     "kfext has released it": (job().worker(2).resumed().released(), [], 1.0, 2),
     "kfext holds it": (job().worker(2).held(), [], 1.0, 0),
@@ -369,11 +363,11 @@ LEFT_ALONE: dict[str, tuple[JobBuilder, list[Pod], float, int]] = {
 }
 
 
-@pytest.mark.parametrize(("of", "there", "at", "want"), LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_pods_to_be_bound_of_jobs_that_kfext_does_not_place(
-    cluster: Cluster, of: JobBuilder, there: list[Pod], at: float, want: int
+@pytest.mark.parametrize(("builder", "pods", "at", "want"), PLAIN_JOBS.values(), ids=PLAIN_JOBS)
+def test_the_pods_that_plain_kubernetes_is_about_to_bind(
+    cluster: Cluster, builder: JobBuilder, pods: list[Pod], at: float, want: int
 ) -> None:
-    assert left_alone(cluster, of, *there, at=at) == want
+    assert plain_pods(cluster, builder, *pods, at=at) == want
 
 
 def test_a_gang_is_not_born_pinned_while_pods_of_another_job_are_yet_to_be_created() -> None:

@@ -21,6 +21,8 @@ from tests.gpu_builders import sharing, sharing_node
 
 
 class Bed:
+    """Holds on a ledger of one node with four CPUs. `freed`: how often capacity was freed."""
+
     def __init__(self) -> None:
         self.ledger = Ledger([node("a", cpu="4")])
         self.freed = 0
@@ -33,37 +35,37 @@ class Bed:
         self.freed += 1
 
     @property
-    def left(self) -> int:
+    def free_cpu(self) -> int:
         return int(self.ledger.free(("cpu",))[0, 0])
 
-    def keep(self, uid: str = "one") -> None:
+    def hold(self, uid: str = "one") -> None:
         self.holds.hold(HoldKind.RESCUE, uid, self.members, Places(self.places, NO_SLOTS))
 
 
 def test_held_capacity_counts_as_used_for_all_but_its_job() -> None:
     bed = Bed()
-    bed.keep()
-    assert bed.left == 2000
-    own = bed.ledger.free(("cpu",), ignoring=bed.holds.claims_of("one"))
-    assert int(own[0, 0]) == 4000
+    bed.hold()
+    assert bed.free_cpu == 2000
+    free_for_job = bed.ledger.free(("cpu",), ignoring=bed.holds.claims_of("one"))
+    assert int(free_for_job[0, 0]) == 4000
     assert bed.holds.claims_of("another") == ()
 
 
 def test_a_hold_replaces_the_previous_hold() -> None:
     bed = Bed()
-    bed.keep()
-    bed.keep()
-    assert (bed.left, bed.holds.holders()) == (2000, ("one",))
+    bed.hold()
+    bed.hold()
+    assert (bed.free_cpu, bed.holds.holders()) == (2000, ("one",))
 
 
-def test_a_dropped_hold_frees_its_capacity_and_wakes_the_others() -> None:
+def test_a_released_hold_frees_its_capacity_and_wakes_the_planner() -> None:
     bed = Bed()
-    bed.keep()
+    bed.hold()
     bed.holds.release("one")
-    assert (bed.left, bed.freed, bed.holds.holders()) == (4000, 1, ())
+    assert (bed.free_cpu, bed.freed, bed.holds.holders()) == (4000, 1, ())
 
 
-def test_dropping_no_hold_frees_nothing() -> None:
+def test_a_release_without_a_hold_frees_nothing() -> None:
     bed = Bed()
     bed.holds.release("one")
     assert bed.freed == 0
@@ -71,24 +73,24 @@ def test_dropping_no_hold_frees_nothing() -> None:
 
 def test_a_moving_job_holds_its_target_and_its_former_nodes() -> None:
     bed = Bed()
-    here, there = Places(bed.places, NO_SLOTS), Places({bed.members[0].key: "a"}, NO_SLOTS)
-    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, here, there)
-    assert bed.left == 2000, "a place in both rooms is kept once"
-    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, there)
-    assert (bed.left, bed.freed) == (3000, 1)
-    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, there)
-    assert bed.freed == 1, "the same promise frees nothing"
+    former, target = Places(bed.places, NO_SLOTS), Places({bed.members[0].key: "a"}, NO_SLOTS)
+    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, former, target)
+    assert bed.free_cpu == 2000, "a place in both placements is held once"
+    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, target)
+    assert (bed.free_cpu, bed.freed) == (3000, 1)
+    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, target)
+    assert bed.freed == 1, "the same hold frees nothing"
 
 
-def shared(**settings: str) -> list[Member]:
-    """The members of a job with half of a GPU."""
+def sharing_members(**settings: str) -> list[Member]:
+    """Return the members of a job with half of a GPU."""
     return members_of(
         as_sharing(sharing("0.5", replicas=1, uid="one", **settings).suspended().build(), None)
     )
 
 
-def promised(members: list[Member], *, reserved: bool = False) -> tuple[Ledger, Holds]:
-    """A node of two cards; these members are promised their part of the first card."""
+def holding(members: list[Member], *, reserved: bool = False) -> tuple[Ledger, Holds]:
+    """Return a ledger of a node with two cards, and a hold of the members on the first card."""
     ledger = Ledger([sharing_node("n", cards=2)])
     if reserved:
         ledger.claim("reservation", reserved_gpu(("n", 0)))
@@ -101,54 +103,54 @@ def promised(members: list[Member], *, reserved: bool = False) -> tuple[Ledger, 
 
 
 LOW, HIGH, LOW_FREE = CardNeed(50, idle=200), CardNeed(50, high=True), CardNeed(50)
-LEFT: dict[str, tuple[list[Member], CardNeed, int]] = {
-    "the other half, and the other card": (shared(min_share="0"), LOW_FREE, 2),
-    "no more than that half": (shared(min_share="0"), CardNeed(60), 1),
-    "as much memory": (shared(memory="12Gi"), CardNeed(10, memory=8000), 1),
-    "a place of high priority, once": (shared(priority="high"), HIGH, 1),
-    "no high priority beside a low job": (shared(), HIGH, 1),
-    "high priority beside a low job without a minimum": (shared(min_share="0"), HIGH, 2),
-    "no low priority beside a high job": (shared(priority="high"), LOW, 1),
+REMAINING: dict[str, tuple[list[Member], CardNeed, int]] = {
+    "the other half, and the other card": (sharing_members(min_share="0"), LOW_FREE, 2),
+    "no more than the other half": (sharing_members(min_share="0"), CardNeed(60), 1),
+    "as much memory as is left": (sharing_members(memory="12Gi"), CardNeed(10, memory=8000), 1),
+    "high priority on the other card alone": (sharing_members(priority="high"), HIGH, 1),
+    "no high priority beside a low job": (sharing_members(), HIGH, 1),
+    "high priority beside a low job without a minimum": (sharing_members(min_share="0"), HIGH, 2),
+    "no low priority beside a high job": (sharing_members(priority="high"), LOW, 1),
 }
 
 
-@pytest.mark.parametrize(("members", "need", "want"), LEFT.values(), ids=LEFT)
-def test_the_capacity_that_a_hold_of_a_part_leaves_to_others(
+@pytest.mark.parametrize(("members", "need", "want"), REMAINING.values(), ids=REMAINING)
+def test_the_capacity_that_the_hold_of_a_share_leaves_to_other_jobs(
     members: list[Member], need: CardNeed, want: int
 ) -> None:
-    ledger, holds = promised(members)
+    ledger, holds = holding(members)
     assert ledger.free([need.name]).tolist() == [[want]]
-    own = ledger.free([need.name], ignoring=holds.claims_of("one"))
-    assert own.tolist() == [[2]]
+    free_for_job = ledger.free([need.name], ignoring=holds.claims_of("one"))
+    assert free_for_job.tolist() == [[2]]
     holds.release("one")
     assert ledger.free([need.name, NATIVE_GPU]).tolist() == [[2], [2]]
 
 
 @pytest.mark.parametrize("reserved", [False, True], ids=["free", "reserved already"])
-def test_a_hold_of_a_part_takes_one_gpu(*, reserved: bool) -> None:
-    ledger, _ = promised(shared(), reserved=reserved)
+def test_the_hold_of_a_share_takes_one_gpu(*, reserved: bool) -> None:
+    ledger, _ = holding(sharing_members(), reserved=reserved)
     assert ledger.free([NATIVE_GPU]).tolist() == [[1]]
 
 
 def test_another_planner_continues_with_recorded_holds() -> None:
-    ledger, holds = promised(shared(priority="high"))
+    ledger, holds = holding(sharing_members(priority="high"))
     again = Ledger([sharing_node("n", cards=2)])
     written = msgspec.json.encode(list(holds.record()))
     restored = Holds(again, lambda: None)
     restored.restore(msgspec.json.decode(written, type=list[PromiseRecord]), now=0.0)
-    counted = [HIGH.name, NATIVE_GPU]
-    assert again.free(counted).tolist() == ledger.free(counted).tolist() == [[1], [1]]
-    assert again.free(counted, ignoring=restored.claims_of("one")).tolist() == [[2], [2]]
+    resources = [HIGH.name, NATIVE_GPU]
+    assert again.free(resources).tolist() == ledger.free(resources).tolist() == [[1], [1]]
+    assert again.free(resources, ignoring=restored.claims_of("one")).tolist() == [[2], [2]]
 
 
-def test_a_hold_ends_at_its_time_and_wakes_the_others() -> None:
+def test_a_hold_ends_at_its_time_and_wakes_the_planner() -> None:
     bed = Bed()
-    room = Places(bed.places, NO_SLOTS)
-    bed.holds.hold(HoldKind.START, "one", bed.members, room, until=10.0)
+    places = Places(bed.places, NO_SLOTS)
+    bed.holds.hold(HoldKind.START, "one", bed.members, places, until=10.0)
     bed.holds.expire(9.0)
-    assert (bed.left, bed.holds.next_end()) == (2000, 10.0)
+    assert (bed.free_cpu, bed.holds.next_end()) == (2000, 10.0)
     bed.holds.expire(10.0)
-    assert (bed.left, bed.freed, bed.holds.next_end()) == (4000, 1, math.inf)
+    assert (bed.free_cpu, bed.freed, bed.holds.next_end()) == (4000, 1, math.inf)
 
 
 def test_a_pod_takes_over_the_capacity_of_its_plan() -> None:
@@ -157,4 +159,4 @@ def test_a_pod_takes_over_the_capacity_of_its_plan() -> None:
     bed.ledger.claim("pod", Claim("a", {"cpu": 500}))
     gains = bed.ledger.gains
     bed.holds.hand_over("one", "planned", heir="pod")
-    assert (bed.holds.plan("one"), bed.left, bed.ledger.gains) == ({}, 3500, gains)
+    assert (bed.holds.plan("one"), bed.free_cpu, bed.ledger.gains) == ({}, 3500, gains)

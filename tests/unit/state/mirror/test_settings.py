@@ -1,3 +1,5 @@
+"""The settings of jobs from namespaces and policies as last seen."""
+
 from dataclasses import replace
 
 import pytest
@@ -28,12 +30,12 @@ POLICY = TrainingPolicy(
 
 
 def source(*, namespace: bool = False, policy: bool = False) -> SettingsSource:
-    made = SettingsSource()
+    settings = SettingsSource()
     labels = Namespace("team", TEAM.labels, TEAM.annotations if namespace else {})
-    made.observe_namespace(None, labels)
+    settings.observe_namespace(None, labels)
     if policy:
-        made.observe_policy(POLICY)
-    return made
+        settings.observe_policy(POLICY)
+    return settings
 
 
 def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed(
@@ -42,13 +44,13 @@ def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed
     cluster, settings, resolved = Cluster(), source(), []
     real = SettingsSource.resolve
 
-    def counted(
-        self: SettingsSource, of: TrainingJob
+    def record(
+        self: SettingsSource, training_job: TrainingJob
     ) -> tuple[Settings, HostNetworkRequest | None]:
-        resolved.append(of.namespace)
-        return real(self, of)
+        resolved.append(training_job.namespace)
+        return real(self, training_job)
 
-    monkeypatch.setattr(SettingsSource, "resolve", counted)
+    monkeypatch.setattr(SettingsSource, "resolve", record)
     for namespace in ("team", "other"):
         builder = job(uid=namespace, name=namespace).worker(2)
         builder.raw["metadata"]["namespace"] = namespace
@@ -73,8 +75,8 @@ def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed
     assert resolve() == []
 
 
-def spoilt(*, admitted: str) -> JobBuilder:
-    """A job with a valid value in its template, from admission, and a malformed value since."""
+def badly_edited(*, admitted: str) -> JobBuilder:
+    """Return a job with a malformed value; its template has the valid value from admission."""
     builder = job().worker(2).annotated(COLOCATION, "sometimes")
     template = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"annotations": {COLOCATION: admitted}}
@@ -96,7 +98,7 @@ CASES: dict[str, tuple[JobBuilder, SettingsSource, str]] = {
         "required",
     ),
     "a malformed annotation, and the value of admission": (
-        spoilt(admitted="off"),
+        badly_edited(admitted="off"),
         source(namespace=True),
         "off",
     ),
@@ -104,31 +106,31 @@ CASES: dict[str, tuple[JobBuilder, SettingsSource, str]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "of", "want"), CASES.values(), ids=CASES.keys())
-def test_colocation(made: JobBuilder, of: SettingsSource, want: str) -> None:
-    assert of.resolve(made.build())[0].colocation == want
+@pytest.mark.parametrize(("builder", "settings", "want"), CASES.values(), ids=CASES.keys())
+def test_the_colocation_of_a_job(builder: JobBuilder, settings: SettingsSource, want: str) -> None:
+    assert settings.resolve(builder.build())[0].colocation == want
 
 
 def test_a_malformed_edit_is_reported() -> None:
     assert source().resolve(job().build())[0].errors == ()
-    (told,) = map(str, source().resolve(spoilt(admitted="off").build())[0].errors)
-    assert f"annotation {COLOCATION} of the job" in told
-    assert "'sometimes'" in told
+    (error,) = map(str, source().resolve(badly_edited(admitted="off").build())[0].errors)
+    assert f"annotation {COLOCATION} of the job" in error
+    assert "'sometimes'" in error
 
 
 def test_timeouts_come_from_the_policy_that_selects_the_namespace() -> None:
-    of = source(policy=True)
-    assert of.resolve(job().build())[0].placement.bind_timeout == 7.0
-    of.observe_namespace(TEAM, Namespace("team", {"kind": "product"}))
-    assert of.resolve(job().build())[0].placement == Placement()
+    settings = source(policy=True)
+    assert settings.resolve(job().build())[0].placement.bind_timeout == 7.0
+    settings.observe_namespace(TEAM, Namespace("team", {"kind": "product"}))
+    assert settings.resolve(job().build())[0].placement == Placement()
 
 
 def test_settings_of_deleted_objects_no_longer_apply() -> None:
-    of = source(namespace=True, policy=True)
-    of.observe_namespace(TEAM, None)
-    of.forget_policy("p")
-    assert of.resolve(job().build())[0].colocation == "preferred"
-    assert not of.policies
+    settings = source(namespace=True, policy=True)
+    settings.observe_namespace(TEAM, None)
+    settings.forget_policy("p")
+    assert settings.resolve(job().build())[0].colocation == "preferred"
+    assert not settings.policies
 
 
 ALL = TrainingPolicy("all", queue=Queueing(fairness=Fairness.USAGE))
@@ -143,41 +145,41 @@ ORDERS: dict[str, tuple[list[TrainingPolicy], Fairness]] = {
 
 
 @pytest.mark.parametrize(("policies", "want"), ORDERS.values(), ids=ORDERS)
-def test_the_policy_for_all_namespaces_orders_them(
+def test_the_policy_for_all_namespaces_sets_the_order_of_namespaces(
     policies: list[TrainingPolicy], want: Fairness
 ) -> None:
-    of = SettingsSource()
+    settings = SettingsSource()
     for policy in policies:
-        of.observe_policy(policy)
-    assert of.queueing.fairness is want
+        settings.observe_policy(policy)
+    assert settings.queueing.fairness is want
     for policy in policies:
-        of.forget_policy(policy.name)
-    assert of.queueing == Queueing()
+        settings.forget_policy(policy.name)
+    assert settings.queueing == Queueing()
 
 
 WEIGHTS = {"2.5": 2.5, "0": 0.0, " 1 ": 1.0, "": 1.0, "-1": 1.0, "10": 1.0, "nan": 1.0, "inf": 1.0}
 
 
 @pytest.mark.parametrize(("written", "want"), WEIGHTS.items())
-def test_the_weight_of_a_namespace(written: str, want: float) -> None:
-    of = SettingsSource()
-    of.observe_namespace(None, Namespace("team", {}, {QUEUE_WEIGHT: written}))
-    assert of.queue_weight("team") == want
-    assert of.queue_weight("absent") == 1.0
+def test_the_queue_weight_of_a_namespace_is_1_if_it_is_malformed(written: str, want: float) -> None:
+    settings = SettingsSource()
+    settings.observe_namespace(None, Namespace("team", {}, {QUEUE_WEIGHT: written}))
+    assert settings.queue_weight("team") == want
+    assert settings.queue_weight("absent") == 1.0
 
 
-def test_a_namespace_from_the_wire() -> None:
+def test_a_namespace_is_decoded_from_json() -> None:
     raw = b'{"metadata":{"name":"team","labels":{"kind":"research"},"annotations":{"a":1}}}'
     assert decode_namespace(raw) == Namespace("team", {"kind": "research"}, {})
 
 
 @pytest.mark.parametrize("key", [names.ELASTIC, names.RESIZE, names.MIGRATE, names.METRICS])
-def test_an_edit_of_a_running_job_applies_as_soon_as_it_is_seen(cluster: Cluster, key: str) -> None:
-    of, name = SettingsSource(), key.removeprefix(f"{names.DOMAIN}/")
+def test_an_edit_of_a_running_job_applies_at_once(cluster: Cluster, key: str) -> None:
+    settings, name = SettingsSource(), key.removeprefix(f"{names.DOMAIN}/")
     cluster.observe_job(job().worker(2).version(1).raw)
-    default = getattr(of.settings_of(cluster.jobs["uid-1"]), name)
+    default = getattr(settings.settings_of(cluster.jobs["uid-1"]), name)
     cluster.observe_job(job().worker(2).annotated(key, WELL_FORMED[key]).version(2).raw)
-    edited = getattr(of.settings_of(cluster.jobs["uid-1"]), name)
+    edited = getattr(settings.settings_of(cluster.jobs["uid-1"]), name)
     assert edited == parse_setting(key, WELL_FORMED[key], place=key) != default
     cluster.observe_job(job().worker(2).version(3).raw)
-    assert getattr(of.settings_of(cluster.jobs["uid-1"]), name) == default
+    assert getattr(settings.settings_of(cluster.jobs["uid-1"]), name) == default

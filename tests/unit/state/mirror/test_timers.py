@@ -1,4 +1,4 @@
-"""The next job: by the queue, by time, by namespace, and a few of many."""
+"""The next jobs: in queue order, by time, namespace by namespace, and a few at a time."""
 
 from collections import Counter
 
@@ -13,65 +13,65 @@ from tests.builders import job
 
 
 def tracked(name: str, created: float) -> TrackedJob:
-    built = job(name=name, uid=name).created(created)
-    return TrackedJob(built.raw, built.build(), None, JobState())
+    builder = job(name=name, uid=name).created(created)
+    return TrackedJob(builder.raw, builder.build(), None, JobState())
 
 
-def add(agenda: RoundQueue, *jobs: TrackedJob) -> None:
+def add(rounds: RoundQueue, *jobs: TrackedJob) -> None:
     for waiting in jobs:
-        agenda.add(waiting, queue_key(waiting.job, 0, 0.0))
+        rounds.add(waiting, queue_key(waiting.job, 0, 0.0))
 
 
-def taken(agenda: RoundQueue, *, most: int) -> list[str]:
-    """Return the next jobs of a round, at most so many."""
-    result = (agenda.pop() for _ in range(most))
+def pop_names(rounds: RoundQueue, *, most: int) -> list[str]:
+    """Pop at most `most` jobs of a round, and return their names."""
+    result = (rounds.pop() for _ in range(most))
     return [waiting.job.name for waiting in result if waiting is not None]
 
 
 @given(ages=st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3)), again=st.booleans())
 def test_jobs_come_once_and_in_order(ages: dict[str, int], again: bool) -> None:
-    agenda, want = RoundQueue(), []
+    rounds, want = RoundQueue(), []
     for name, created in ages.items():
         waiting = tracked(name, created)
         want.append((queue_key(waiting.job, 0, 0.0), name))
-        add(agenda, *[waiting] * (1 + again))
-    assert len(agenda) == len(ages)
-    assert taken(agenda, most=9) == [name for _, name in sorted(want)]
-    assert agenda.is_over
-    assert len(agenda) == 0
+        add(rounds, *[waiting] * (1 + again))
+    assert len(rounds) == len(ages)
+    assert pop_names(rounds, most=9) == [name for _, name in sorted(want)]
+    assert rounds.is_over
+    assert len(rounds) == 0
 
 
 def test_a_job_that_changes_after_its_turn_waits_for_the_next_round() -> None:
-    agenda = RoundQueue()
+    rounds = RoundQueue()
     first, second = tracked("first", 1), tracked("second", 2)
-    add(agenda, second, first)
-    assert agenda.pop() is first
-    add(agenda, first)
-    assert len(agenda) == 2
-    assert taken(agenda, most=9) == ["second"]
-    assert agenda.is_over
-    agenda.begin_round()
-    assert taken(agenda, most=9) == ["first"]
+    add(rounds, second, first)
+    assert rounds.pop() is first
+    add(rounds, first)
+    assert len(rounds) == 2
+    assert pop_names(rounds, most=9) == ["second"]
+    assert rounds.is_over
+    rounds.begin_round()
+    assert pop_names(rounds, most=9) == ["first"]
 
 
 def test_a_job_that_comes_ahead_of_the_others_joins_the_round() -> None:
-    agenda = RoundQueue()
-    add(agenda, tracked("second", 2), tracked("third", 3))
-    assert taken(agenda, most=1) == ["second"]
-    add(agenda, tracked("first", 1))
-    assert taken(agenda, most=9) == ["first", "third"]
+    rounds = RoundQueue()
+    add(rounds, tracked("second", 2), tracked("third", 3))
+    assert pop_names(rounds, most=1) == ["second"]
+    add(rounds, tracked("first", 1))
+    assert pop_names(rounds, most=9) == ["first", "third"]
 
 
 @given(changes=st.lists(st.sampled_from("abcdefg"), max_size=60))
 def test_the_last_job_has_its_turn_in_its_round_whatever_changes(changes: str) -> None:
-    agenda = RoundQueue()
+    rounds = RoundQueue()
     jobs = {name: tracked(name, ord(name)) for name in "abcdefg"}
-    add(agenda, *jobs.values(), tracked("last", 999))
+    add(rounds, *jobs.values(), tracked("last", 999))
     results: list[str] = []
     for name in [*changes, *"abcdefgh"]:
-        results += taken(agenda, most=1)
+        results += pop_names(rounds, most=1)
         if name in jobs:
-            add(agenda, jobs[name])
+            add(rounds, jobs[name])
     assert results.index("last") == len(jobs)
 
 
@@ -143,16 +143,16 @@ def test_no_namespace_is_served_twice_while_another_waits(namespaces: list[str])
 
 
 @given(st.integers(1, 9), st.integers(0, 40))
-def test_each_job_has_a_turn_before_any_has_a_second(most: int, number: int) -> None:
-    turns, among = RoundRobin(most), range(number)
+def test_each_job_has_a_turn_before_any_job_has_a_second_turn(most: int, number: int) -> None:
+    turns, jobs = RoundRobin(most), range(number)
     for _ in range(2):
-        looked: list[int] = []
-        while len(looked) < number:
-            looked += turns.some(among)
-        assert looked == list(among)
+        visited: list[int] = []
+        while len(visited) < number:
+            visited += turns.some(jobs)
+        assert visited == list(jobs)
 
 
-def test_a_shortened_sequence_starts_again() -> None:
+def test_a_shortened_sequence_is_visited_from_its_start() -> None:
     turns = RoundRobin(3)
     turns.some("abcdef")
     assert turns.some("ab") == "ab"

@@ -1,3 +1,5 @@
+"""The state of a job between decisions: steps, clocks, refusals, and the conditions to show."""
+
 import asyncio
 from dataclasses import replace
 from typing import Any
@@ -26,8 +28,8 @@ PLACED = Wait(names.PLACED, Verdict(names.REASON_PLACED, "all pods are bound"))
 
 @pytest.fixture
 def tracked() -> TrackedJob:
-    built = job().worker(2, cpu="1").held()
-    return TrackedJob(built.raw, built.build(), None, JobState())
+    builder = job().worker(2, cpu="1").held()
+    return TrackedJob(builder.raw, builder.build(), None, JobState())
 
 
 def test_a_phase_ends_when_another_begins(tracked: TrackedJob) -> None:
@@ -39,7 +41,7 @@ def test_a_phase_ends_when_another_begins(tracked: TrackedJob) -> None:
 
 STEPS: dict[str, tuple[Step, Plan | None]] = {
     "a start assumes its plan": (Unsuspend(PLAN, Verdict(names.REASON_PLANNED, "")), PLAN),
-    "a suspend assumes none": (Suspend(JobState()), None),
+    "a suspend assumes no plan": (Suspend(JobState()), None),
 }
 
 
@@ -61,7 +63,7 @@ def test_a_job_counts_as_never_fitting_until_another_verdict(tracked: TrackedJob
     assert since == [None, 1.0, 1.0, None, 4.0]
 
 
-def test_refused_writes_back_off_until_one_is_accepted_or_an_edit(tracked: TrackedJob) -> None:
+def test_failed_writes_back_off_until_an_accepted_write_or_an_edit(tracked: TrackedJob) -> None:
     assert [tracked.fail(at=0.0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     assert tracked.not_before == 30.0
     tracked.update(tracked.raw, replace(tracked.job), None, JobState())
@@ -96,7 +98,7 @@ def test_each_slot_without_a_reserved_gpu_has_a_clock_of_its_own(tracked: Tracke
     assert tracked.unreserved == {("n", 0): 3.0, ("n", 1): 1.0}
 
 
-def test_a_step_is_given_up_after_several_refusals_in_a_row(tracked: TrackedJob) -> None:
+def test_a_step_is_paused_after_several_refusals_in_a_row(tracked: TrackedJob) -> None:
     def attempt(*, at: float) -> bool:
         tracked.decide(Unsuspend(PLAN, Verdict(names.REASON_PLANNED, "")), at=at)
         tracked.finish()
@@ -110,7 +112,7 @@ def test_a_step_is_given_up_after_several_refusals_in_a_row(tracked: TrackedJob)
     assert not attempt(at=1000.0)
 
 
-def test_a_refused_step_is_forgotten_when_its_preconditions_change(
+def test_a_refusal_is_forgotten_when_a_field_that_the_step_tests_changes(
     tracked: TrackedJob,
 ) -> None:
     tracked.refuse("denied", at=1.0)
@@ -122,7 +124,7 @@ def test_a_refused_step_is_forgotten_when_its_preconditions_change(
 
 NOW = 1_000.0
 WAITS: dict[str, tuple[float, float, float, float]] = {
-    # created, suspended, enlarged -> how long
+    # created, suspended, enlarged -> seconds waited
     "since it was created": (NOW - 50, 0.0, 0.0, 50.0),
     "since it was suspended": (NOW - 50, NOW - 20, 0.0, 20.0),
     "since it was edited to need more": (NOW - 50, NOW - 20, NOW - 5, 5.0),
@@ -134,11 +136,11 @@ WAITS: dict[str, tuple[float, float, float, float]] = {
 @pytest.mark.parametrize(
     ("created", "suspended_at", "enlarged_at", "want"), WAITS.values(), ids=WAITS
 )
-def test_how_long_a_job_waits_at_its_present_size(
+def test_the_seconds_that_a_job_has_waited_at_its_present_size(
     created: float, suspended_at: float, enlarged_at: float, want: float
 ) -> None:
-    built = job().worker(2, cpu="1").held().created(created)
-    tracked = TrackedJob(built.raw, built.build(), None, JobState(suspended_at=suspended_at))
+    builder = job().worker(2, cpu="1").held().created(created)
+    tracked = TrackedJob(builder.raw, builder.build(), None, JobState(suspended_at=suspended_at))
     tracked.enlarged_at = enlarged_at
     assert tracked.waits(NOW) == want
 
@@ -155,9 +157,9 @@ def test_errors_are_kept_with_the_job_until_they_are_read(tracked: TrackedJob) -
 
 def test_an_exit_of_the_process_is_not_caught(tracked: TrackedJob) -> None:
     failures = Failures()
-    for ends in (KeyboardInterrupt, asyncio.CancelledError):
-        with pytest.raises(ends), failures.about(tracked):
-            raise ends
+    for error in (KeyboardInterrupt, asyncio.CancelledError):
+        with pytest.raises(error), failures.about(tracked):
+            raise error
     assert failures.take() == []
 
 
@@ -165,7 +167,7 @@ ALL = {names.SCALED, names.MOVED, names.RESIZED, names.STOPPED}
 OPTED = Settings(elastic=Range(1, 4), resize=Resize.CPU, migrate="checkpointed", preempt="always")
 OFF = ("scale", "resize", "shift", "preempt")
 FORBIDDEN = replace(OPTED, companion={name: PolicyChoice(Mode.OFF) for name in OFF})
-OWED = JobState(
+TO_REVERT = JobState(
     requested=4,
     cpu=CpuState(by=frozenset({"shift"})),
     move=MoveState(source={ReplicaKey("worker", 0): "a"}),
@@ -182,17 +184,17 @@ SHOWN: dict[str, tuple[Settings, JobState, dict[str, object], set[str]]] = {
         {names.MOVED, names.STOPPED},
     ),
     "no change before kfext handles the job": (OPTED, JobState(), {"phase": None}, set()),
-    "changes that kfext has to revert": (Settings(), OWED, {"phase": None}, ALL),
+    "changes that kfext has to revert": (Settings(), TO_REVERT, {"phase": None}, ALL),
     "no CPU while it is suspended": (OPTED, JobState(), {"suspend": True}, ALL - {names.RESIZED}),
-    "no change after its end": (OPTED, OWED, {"deleting": True}, set()),
+    "no change after its end": (OPTED, TO_REVERT, {"deleting": True}, set()),
 }
 
 
-@pytest.mark.parametrize(("settings", "state", "of", "want"), SHOWN.values(), ids=SHOWN)
+@pytest.mark.parametrize(("settings", "state", "fields", "want"), SHOWN.values(), ids=SHOWN)
 def test_the_conditions_on_changes_that_a_job_may_have(
-    settings: Settings, state: JobState, of: dict[str, Any], want: set[str]
+    settings: Settings, state: JobState, fields: dict[str, Any], want: set[str]
 ) -> None:
-    phase = of.pop("phase", names.PLACED)
-    made = TrackedJob({}, replace(job().worker(2).build(), **of), None, state)
-    made.phase = phase
-    assert made.changes_shown(settings) == want
+    phase = fields.pop("phase", names.PLACED)
+    tracked = TrackedJob({}, replace(job().worker(2).build(), **fields), None, state)
+    tracked.phase = phase
+    assert tracked.changes_shown(settings) == want

@@ -1,4 +1,4 @@
-"""The effect of volume claims on the nodes of a job, and when jobs are decided on again."""
+"""The effect of volume claims on the nodes of a job, and on when it is decided on again."""
 
 from dataclasses import replace
 
@@ -22,31 +22,28 @@ def claim(volume: str = "", **more: object) -> VolumeClaim:
 
 
 def volumes(*claims: VolumeClaim) -> Volumes:
-    made = Volumes(lambda namespace: None)
+    known = Volumes(lambda key: None)
     for seen in claims:
-        made.observe_claim(None, seen)
+        known.observe_claim(None, seen)
     for volume in (ANYWHERE, ZONAL, LABELLED):
-        made.observe_volume(None, volume)
+        known.observe_volume(None, volume)
     for storage_class in (LATE, SOON):
-        made.observe_class(None, storage_class)
-    return made
+        known.observe_class(None, storage_class)
+    return known
 
 
 def trainer(*claims: str) -> TrainingJob:
     return job().worker(2, spec=using(*claims)).build()
 
 
-def found(known: Volumes, *claims: str) -> VolumeConstraints:
+def constraints_of(known: Volumes, *claims: str) -> VolumeConstraints:
     (group,) = known.of_job(trainer(*claims)).groups
     return group.constraints.volumes
 
 
 PENDING = VolumeConstraints(pending=("data",))
 MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
-    "bound to a volume for every node: nothing": (
-        claim("shared", bound=True),
-        VolumeConstraints(),
-    ),
+    "bound to a volume for every node: nothing": (claim("shared", bound=True), VolumeConstraints()),
     "bound to a volume for some nodes: its node affinity": (
         claim("zonal", bound=True),
         VolumeConstraints(terms=(IN_A,)),
@@ -57,22 +54,19 @@ MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
             unmodelled=("volume claim data, with a volume that names its zone by labels",)
         ),
     ),
-    "bound to a volume that has not been seen yet: awaited": (
-        claim("unseen", bound=True),
-        PENDING,
-    ),
-    "of no class and not bound: bound without the pod": (claim(), PENDING),
-    "of a class that binds at once": (claim(storage_class="soon"), PENDING),
-    "of a class that is not known": (claim(storage_class="unknown"), PENDING),
+    "bound to a volume that has not been seen yet: awaited": (claim("unseen", bound=True), PENDING),
+    "of no class and not bound: awaited": (claim(), PENDING),
+    "of a class that binds at once, not bound yet: awaited": (claim(storage_class="soon"), PENDING),
+    "of an unknown class, not bound: awaited": (claim(storage_class="unknown"), PENDING),
     "of a class that waits for a pod: not modelled": (
         claim(storage_class="late"),
         VolumeConstraints(unmodelled=("volume claim data, which waits for its first consumer",)),
     ),
-    "of a class that waits, but it names its volume": (
+    "of a class that waits for a pod, but with a volume: awaited": (
         claim("zonal", storage_class="late"),
         PENDING,
     ),
-    "of a class that waited": (
+    "of a class that waited for a pod, and bound: its node affinity": (
         claim("zonal", storage_class="late", bound=True),
         VolumeConstraints(terms=(IN_A,)),
     ),
@@ -80,27 +74,26 @@ MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
         claim("shared", bound=True, one_pod=True),
         VolumeConstraints(unmodelled=("volume claim data, which one pod at a time may use",)),
     ),
-    "of another namespace: absent": (
-        claim("shared", bound=True, namespace="other"),
-        PENDING,
-    ),
+    "of another namespace: awaited": (claim("shared", bound=True, namespace="other"), PENDING),
 }
 
 
-@pytest.mark.parametrize(("known", "want"), MEANS.values(), ids=MEANS)
-def test_a_claim_means_for_a_pod(known: VolumeClaim, want: VolumeConstraints) -> None:
-    assert found(volumes(known), "data") == want
+@pytest.mark.parametrize(("seen", "want"), MEANS.values(), ids=MEANS)
+def test_the_constraints_that_a_claim_puts_on_a_pod(
+    seen: VolumeClaim, want: VolumeConstraints
+) -> None:
+    assert constraints_of(volumes(seen), "data") == want
 
 
 def test_two_claims_on_volumes_of_one_zone_are_one_constraint() -> None:
     known = volumes(claim("zonal", bound=True), claim("zonal", bound=True, name="more"))
-    assert found(known, "data", "more") == VolumeConstraints(terms=(IN_A,))
+    assert constraints_of(known, "data", "more") == VolumeConstraints(terms=(IN_A,))
 
 
 def test_a_gated_pod_has_its_own_claims_and_other_pods_none() -> None:
-    of, known = trainer(), volumes(claim("zonal", bound=True))
-    gated = pod(of, "worker", 0, gated=True, spec=using("data"))
-    bound = pod(of, "worker", 1, bound="a", spec=using("data"))
+    training_job, known = trainer(), volumes(claim("zonal", bound=True))
+    gated = pod(training_job, "worker", 0, gated=True, spec=using("data"))
+    bound = pod(training_job, "worker", 1, bound="a", spec=using("data"))
     first, second = known.of_pods([gated, bound])
     assert first.constraints == Constraints(
         claims=("data",), volumes=VolumeConstraints(terms=(IN_A,))
@@ -193,11 +186,11 @@ def test_a_job_is_updated_once_however_often_its_claims_change(
     results: list[TrainingJob] = []
     real = Volumes.of_job
 
-    def counted(self: Volumes, of: TrainingJob) -> TrainingJob:
-        results.append(of)
-        return real(self, of)
+    def record(self: Volumes, training_job: TrainingJob) -> TrainingJob:
+        results.append(training_job)
+        return real(self, training_job)
 
-    monkeypatch.setattr(Volumes, "of_job", counted)
+    monkeypatch.setattr(Volumes, "of_job", record)
     cluster.volumes.observe_class(None, LATE)
     for _ in range(50):
         cluster.volumes.observe_claim(None, claim(storage_class="late"))

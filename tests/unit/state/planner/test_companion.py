@@ -1,4 +1,4 @@
-"""An executor is created with the first job of its kind; the outcomes of changes are counted."""
+"""The companion creates executors when jobs need them, and counts the outcomes of changes."""
 
 from dataclasses import replace
 
@@ -34,17 +34,17 @@ def test_a_new_controller_restores_workers_of_a_job_that_opted_out_meanwhile() -
     bed = scaled_bed(LONG, GANG)
     while not sizes(bed):
         bed.after(1)
-    asked = bed.job().spec.workers
+    requested = bed.job().spec.workers
     bed.restart()
     bed.annotate(names.ELASTIC, "off")
     bed.after(300)
-    assert sizes(bed)[-1] == asked
+    assert sizes(bed)[-1] == requested
 
 
 # --- the outcomes of changes --------------------------------------------------------------------
 
 
-def counted(bed: Bed) -> dict[tuple[str, str], int]:
+def counts(bed: Bed) -> dict[tuple[str, str], int]:
     return {key: number for key, number in bed.planner.companion.changes.items() if number}
 
 
@@ -52,7 +52,7 @@ def test_each_change_of_a_size_is_counted_once() -> None:
     bed = scaled_bed(LONG, GANG)
     bed.run()
     assert len(sizes(bed)) > 1
-    assert counted(bed) == {("scale", "done"): len(sizes(bed))}
+    assert counts(bed) == {("scale", "done"): len(sizes(bed))}
 
 
 DENIED = Forbidden(status=403, reason="Forbidden", message="admission webhook says no")
@@ -67,29 +67,29 @@ def test_a_change_that_is_not_written_is_counted_with_its_outcome(
     while not refused:
         bed.after(1)
     bed.after(5)
-    assert counted(bed) == {("scale", outcome): 1}
+    assert counts(bed) == {("scale", outcome): 1}
 
 
-def test_a_request_for_a_checkpoint_is_no_change() -> None:
+def test_a_checkpoint_request_does_not_count_as_a_change() -> None:
     bed = PreemptBed(VICTIM, URGENT).at(300)
     assert (asked(bed), stops(bed)) == (["train"], ["train"])
-    assert counted(bed) == {("preempt", "done"): 1}
+    assert counts(bed) == {("preempt", "done"): 1}
 
 
 def test_changes_of_cpu_and_restores_are_counted_separately() -> None:
-    of = favoured()
-    assert counted(of) == {("resize", "done"): 1}
-    of.opt("short", "off")
-    of.after(60)  # another job is the favourite now
-    assert counted(of) == {("resize", "done"): 2, ("none", "restored"): 1}
-    assert sum(bool(step.sizes) for _, step in of.resized) == 3
+    bed = favoured()
+    assert counts(bed) == {("resize", "done"): 1}
+    bed.opt("short", "off")
+    bed.after(60)  # another job gets the CPU now
+    assert counts(bed) == {("resize", "done"): 2, ("none", "restored"): 1}
+    assert sum(bool(step.sizes) for _, step in bed.resized) == 3
 
 
-def test_a_change_in_two_stages_is_counted_after_the_last() -> None:
-    of = SplitJob()
-    while len(of.written()) < 1:
-        of.after(1)
-    assert counted(of) == {}
-    while len(of.written()) < 2:
-        of.after(1)
-    assert counted(of) == {("shift", "done"): 1}
+def test_a_change_in_two_stages_is_counted_after_the_last_stage() -> None:
+    bed = SplitJob()
+    while len(bed.written()) < 1:
+        bed.after(1)
+    assert counts(bed) == {}
+    while len(bed.written()) < 2:
+        bed.after(1)
+    assert counts(bed) == {("shift", "done"): 1}

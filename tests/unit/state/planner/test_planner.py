@@ -1,4 +1,4 @@
-"""The length of ticks does not affect the sequence of decisions."""
+"""The decisions of ticks; their sequence does not depend on the length of a tick."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from kfext.state.planner.planner import MOST_DECISIONS, Planner
 from kfext.state.planner.recording import planner_of as recorded_planner
 from kfext.state.planner.recording import snapshot_of
 from tests.builders import node
-from tests.unit.state.history import ACTS, CLASSES, CROWDED, TEAM, History, jobs, made
+from tests.unit.state.history import ACTS, CLASSES, CROWDED, TEAM, History, admitted, jobs
 
 NOW = Moment(wall=1000.0, monotonic=300.0)
 SMALL = {"workers": 1, "cpu": "1", "colocation": "", "network": "", "elastic": False}
@@ -34,11 +34,11 @@ def planner_of(most: int, **nodes: str) -> Planner:
 
 
 def submit(planner: Planner, name: str, *, created: float, **fields: Any) -> None:
-    planner.cluster.observe_job(made(name, uid=name, created=created, **fields).raw)
+    planner.cluster.observe_job(admitted(name, uid=name, created=created, **fields).raw)
 
 
-def decided(planner: Planner, now: Moment = NOW) -> list[tuple[str, Step]]:
-    """Return the steps of ticks at one moment until no decision is open."""
+def decide_all(planner: Planner, now: Moment = NOW) -> list[tuple[str, Step]]:
+    """Tick at one moment until no job is left to decide on; return the steps, each with its job."""
     steps = []
     for _ in range(1000):
         tick = planner.tick(now)
@@ -46,11 +46,11 @@ def decided(planner: Planner, now: Moment = NOW) -> list[tuple[str, Step]]:
         steps += [(tracked.job.name, step) for tracked, step in tick.steps]
         if not tick.decided:
             return steps
-    raise AssertionError("the planner never comes to an end")
+    raise AssertionError("the decisions do not end")
 
 
 @given(submitted=st.lists(st.tuples(jobs, st.integers(0, 999)), max_size=8))
-def test_ticks_of_any_length_decide_the_same_in_the_same_order(
+def test_ticks_of_any_length_make_the_same_decisions_in_the_same_order(
     submitted: Sequence[tuple[dict[str, Any], int]],
 ) -> None:
     results = []
@@ -58,13 +58,13 @@ def test_ticks_of_any_length_decide_the_same_in_the_same_order(
         planner = planner_of(most, a="8", b="4")
         for number, (fields, created) in enumerate(submitted):
             submit(planner, f"job-{number}", created=created, **fields)
-        results.append(decided(planner))
+        results.append(decide_all(planner))
     assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize(("most", "want"), [(MOST_DECISIONS, 6), (8, 2), (1, 1)])
 def test_a_tick_of_fewer_jobs_is_over_after_fewer_pods(most: int, want: int) -> None:
-    """A look ahead, which has ticks of 8 jobs, must not keep the loop for longer."""
+    """A lookahead, which has ticks of 8 jobs, must not block the event loop for longer."""
     planner = planner_of(most, a="8")
     for number in range(6):
         submit(planner, f"job-{number}", created=number, **{**SMALL, "workers": 2000})
@@ -73,7 +73,7 @@ def test_a_tick_of_fewer_jobs_is_over_after_fewer_pods(most: int, want: int) -> 
 
 @pytest.mark.histories
 @given(data=st.data())
-def test_ticks_of_any_length_decide_the_same_after_any_history(data: st.DataObject) -> None:
+def test_ticks_of_any_length_make_the_same_decisions_after_any_history(data: st.DataObject) -> None:
     history = History(data)
     for act in (*CROWDED, *data.draw(st.lists(st.sampled_from(ACTS), max_size=15))):
         act(history)
@@ -83,26 +83,26 @@ def test_ticks_of_any_length_decide_the_same_after_any_history(data: st.DataObje
         planner._most = most
         for name in ("x", "y"):  # capacity is freed: the waiting jobs are decided on again
             planner.cluster.observe_node(None, node(name, cpu="3"))
-        results.append(decided(planner, history.moment))
+        results.append(decide_all(planner, history.moment))
     assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_a_change_ahead_of_the_remainder_is_decided_first(most: int) -> None:
+def test_a_new_job_ahead_of_the_undecided_jobs_is_decided_on_first(most: int) -> None:
     planner = planner_of(most, a="3")
     for created in (500, 501, 502):
         submit(planner, f"job-{created}", created=created, **SMALL)
     first = [tracked.job.name for tracked, _ in planner.tick(NOW).steps]
     submit(planner, "older", created=1, **SMALL)
     submit(planner, "urgent", created=999, **{**SMALL, "priority": "high"})
-    then = decided(planner)
+    later = decide_all(planner)
     assert first == ["job-500", "job-501"][:most]
-    assert [name for name, step in then if isinstance(step, Unsuspend)] == ["urgent", "older"][
+    assert [name for name, step in later if isinstance(step, Unsuspend)] == ["urgent", "older"][
         : 3 - most
     ]
 
 
-def test_a_tick_stops_after_a_number_of_decisions_and_counts_the_rest() -> None:
+def test_a_tick_stops_after_a_number_of_decisions_and_counts_the_remainder() -> None:
     planner = planner_of(MOST_DECISIONS, a="4")
     for number in range(MOST_DECISIONS + 3):
         submit(planner, f"job-{number}", created=number, **SMALL)
@@ -119,39 +119,39 @@ def test_a_tick_decides_on_fewer_jobs_if_these_are_large() -> None:
     assert sum(planner.tick(NOW).decided for _ in range(3)) == 6
 
 
-def reads(pods: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return how often a claim is read while jobs of 20 shapes find no place and no reservation."""
+def claim_reads(pods: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many claims are read while 20 shapes find no place and no reservation."""
     planner = planner_of(64, a="1")
     for number in range(pods):
         spec = {"nodeName": "a", "containers": [{"resources": {"requests": {"cpu": "2"}}}]}
         metadata = {"namespace": "x", "name": f"p-{number}", "uid": f"p-{number}"}
         planner.cluster.observe_pod(None, parse_pod({"metadata": metadata, "spec": spec}))
     for number in range(20):
-        memory = {**SMALL, "priority": "high", "colocation": "required"}
-        submit(planner, f"job-{number}", created=number, **{**memory, "workers": number % 8 + 1})
+        fields = {**SMALL, "priority": "high", "colocation": "required"}
+        submit(planner, f"job-{number}", created=number, **{**fields, "workers": number % 8 + 1})
     results: list[Claim] = []
     with monkeypatch.context() as counting:
         for method in ("get", "on", "with_any"):
             real = getattr(Claims, method)
 
-            def counted(self: Claims, *args: Any, real: Any = real, **named: Any) -> Any:
+            def count(self: Claims, *args: Any, real: Any = real, **named: Any) -> Any:
                 answer = real(self, *args, **named)
                 results.extend([answer] if isinstance(answer, Claim) else answer or ())
                 return answer
 
-            counting.setattr(Claims, method, counted)
+            counting.setattr(Claims, method, count)
         counting.setattr(Claims, "all", lambda self: pytest.fail("copied all claims"))
-        decided(planner)
+        decide_all(planner)
     return len(results)
 
 
 def test_a_tick_reads_no_more_claims_on_a_cluster_with_more_pods(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert reads(1000, monkeypatch) == reads(10, monkeypatch)
+    assert claim_reads(1000, monkeypatch) == claim_reads(10, monkeypatch)
 
 
-def test_a_step_that_is_being_written_is_not_decided_again_until_it_is_finished() -> None:
+def test_a_job_is_not_decided_on_while_its_step_is_being_written() -> None:
     planner = planner_of(64, a="4")
     submit(planner, "train", created=1, **SMALL)
     ((tracked, _),) = planner.tick(NOW).steps
@@ -180,7 +180,7 @@ def test_the_message_of_a_waiting_job_names_the_present_free_capacity() -> None:
     submit(planner, "large", created=1, **{**SMALL, "cpu": "5"})
 
     def message() -> str:
-        decided(planner)
+        decide_all(planner)
         verdict = planner.cluster.jobs["large"].verdict
         return verdict.message if verdict else ""
 

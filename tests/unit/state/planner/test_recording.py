@@ -1,7 +1,7 @@
 """`plan -f` predicts the controller's decision, on any snapshot.
 
-A controller lives through a random history, to the end of its round. Then a job is planned with
-what that controller knows, and submitted to it: both come to the same answer.
+A controller lives through a random history, to the end of its round. Then a job is planned with a
+snapshot of that controller, and submitted to the controller: both give the same answer.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from kfext.cli.plan import NOT_HELD, STARTS, WAITS, Forecast
 from kfext.core.lifecycle.steps import Release, Unsuspend
 from kfext.state.planner.planner import outlooks
 from kfext.state.planner.recording import planner_of, snapshot_of
-from tests.unit.state.history import ACTS, CROWDED, History, jobs, made
+from tests.unit.state.history import ACTS, CROWDED, History, admitted, jobs
 
 acts = st.builds(
     lambda beginning, acts: [*beginning, *acts],
@@ -27,9 +27,9 @@ Act = Callable[[History], None]
 Answer = tuple[str, str, dict[str, str]]
 
 
-def planned(history: History, fields: dict[str, Any]) -> Answer:
-    """The answer of `plan -f`: the outcome, the reason, and the node of each replica."""
-    raw = made("asked", uid="", created=0, **fields).raw
+def plan_answer(history: History, fields: dict[str, Any]) -> Answer:
+    """Return the answer of `plan -f`: the outcome, the reason, and the node of each replica."""
+    raw = admitted("asked", uid="", created=0, **fields).raw
     raw["metadata"] = {key: raw["metadata"][key] for key in ("name", "annotations", "namespace")}
     del raw["metadata"]["annotations"]["kfext.dev/held"]
     del raw["spec"]["runPolicy"]["suspend"]
@@ -38,9 +38,9 @@ def planned(history: History, fields: dict[str, Any]) -> Answer:
     return result.outcome, result.reason, result.nodes
 
 
-def decided(history: History, fields: dict[str, Any]) -> Answer:
-    """The controller's decision on the same job."""
-    history.put_job(made("asked", uid="planned-1", created=int(history.now), **fields).raw)
+def controller_answer(history: History, fields: dict[str, Any]) -> Answer:
+    """Return the controller's decision on the same job, in the same form."""
+    history.put_job(admitted("asked", uid="planned-1", created=int(history.now), **fields).raw)
     step = outlooks(history.planner, history.moment)["planned-1"].step
     if isinstance(step, Unsuspend):
         places = step.plan.assignment.items()
@@ -62,13 +62,13 @@ def test_plan_predicts_the_decision_of_the_controller(
         act(history)
     history.opt_in()
     history.end_round()
-    answer = planned(history, fields)
+    answer = plan_answer(history, fields)
     event(" ".join(answer[:2]))
-    assert answer == decided(history, fields)
+    assert answer == controller_answer(history, fields)
 
 
 class Script:
-    """Draws the values of a test, in order."""
+    """Stands for hypothesis in a History: returns the given values, in order."""
 
     def __init__(self, *values: Any) -> None:
         self._values = list(values)
@@ -77,83 +77,82 @@ class Script:
         return self._values.pop(0)
 
 
-def of(workers: int, **more: Any) -> dict[str, Any]:
+def gang(workers: int, **more: Any) -> dict[str, Any]:
     fields = {"cpu": "1", "colocation": "", "network": "", "priority": "", "deadline": 0}
     return {"workers": workers, "elastic": False, "claim": "", "terms": None, **fields, **more}
 
 
 AT_ONCE = 64
+"""The most decisions of a tick: the first value that a History draws."""
 DIVERGED: dict[str, tuple[Script, tuple[Act, ...], dict[str, Any]]] = {
     "a waiting job with a colocation that an edit made malformed": (
-        Script(AT_ONCE, of(10, colocation="required"), "job-1", (names.COLOCATION, "requierd")),
-        (History.submit, History.go_on, History.edit),
-        of(4),
+        Script(AT_ONCE, gang(10, colocation="required"), "job-1", (names.COLOCATION, "requierd")),
+        (History.submit, History.catch_up, History.edit),
+        gang(4),
     ),
     "pods that could be preempted, after a restart": (
-        Script(AT_ONCE, of(8), of(4), AT_ONCE),
-        (History.submit, History.submit, History.go_on, History.restart),
-        of(2, priority="high"),
+        Script(AT_ONCE, gang(8), gang(4), AT_ONCE),
+        (History.submit, History.submit, History.catch_up, History.restart),
+        gang(2, priority="high"),
     ),
     "a reservation that was found before a job was deleted": (
-        Script(AT_ONCE, of(1), of(1), of(5, cpu="2"), of(1), of(1), of(1), "job-1"),
-        (*CROWDED, History.go_on, History.delete),
-        of(1),
+        Script(AT_ONCE, gang(1), gang(1), gang(5, cpu="2"), gang(1), gang(1), gang(1), "job-1"),
+        (*CROWDED, History.catch_up, History.delete),
+        gang(1),
     ),
     "a job that was just started, and a refused write": (
-        Script(2, of(6), of(6), of(1), of(1), of(6), of(1), 0, "refused"),
+        Script(2, gang(6), gang(6), gang(1), gang(1), gang(6), gang(1), 0, "refused"),
         (*CROWDED, History.tick, History.tick, History.write),
-        of(1),
+        gang(1),
     ),
 }
 
 
 @pytest.mark.parametrize(("script", "acts", "fields"), DIVERGED.values(), ids=DIVERGED.keys())
-def test_plan_and_controller_agree_in_former_differences(
+def test_plan_and_controller_agree_where_they_differed_in_the_past(
     script: Script, acts: tuple[Act, ...], fields: dict[str, Any]
 ) -> None:
     history = History(script)  # type: ignore[arg-type]
     for act in acts:
         act(history)
-    assert planned(history, fields) == decided(history, fields)
+    assert plan_answer(history, fields) == controller_answer(history, fields)
 
 
 @pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_a_snapshot_of_a_planner_made_from_a_snapshot_is_that_snapshot(
-    data: st.DataObject,
-) -> None:
+def test_a_planner_from_a_snapshot_has_an_equal_snapshot(data: st.DataObject) -> None:
     history = History(data)
     for act in data.draw(acts, label="acts"):
         act(history)
     history.end_round()
-    _assert_equal_again(history)
+    _check_second_snapshot(history)
 
 
 def test_snapshots_are_equal_after_a_reservation_is_lost_in_an_opted_out_namespace() -> None:
-    history = History(Script(AT_ONCE, of(1, gpu="low"), "reservation-3"))  # type: ignore[arg-type]
-    for act in (History.submit, History.go_on, History.opt_out, History.end_round):
+    history = History(Script(AT_ONCE, gang(1, gpu="low"), "reservation-3"))  # type: ignore[arg-type]
+    for act in (History.submit, History.catch_up, History.opt_out, History.end_round):
         act(history)
     history.lose_reservation()
-    _assert_equal_again(history)
+    _check_second_snapshot(history)
 
 
 def test_snapshots_are_equal_after_a_slot_of_a_finished_job_is_reserved_again() -> None:
-    low, high = of(1, gpu="low"), of(1, gpu="high")
+    low, high = gang(1, gpu="low"), gang(1, gpu="high")
     history = History(Script(AT_ONCE, low, "job-1", high))  # type: ignore[arg-type]
-    for act in (History.submit, History.go_on, History.finish, History.go_on):
+    for act in (History.submit, History.catch_up, History.finish, History.catch_up):
         act(history)
     history.now += 301
-    for act in (History.go_on, History.submit, History.go_on, History.end_round):
+    for act in (History.catch_up, History.submit, History.catch_up, History.end_round):
         act(history)
-    _assert_equal_again(history)
+    _check_second_snapshot(history)
 
 
-def _assert_equal_again(history: History) -> None:
+def _check_second_snapshot(history: History) -> None:
     first = snapshot_of(history.planner, history.moment)
-    again = snapshot_of(planner_of(first, history.moment), history.moment)
+    second = snapshot_of(planner_of(first, history.moment), history.moment)
     for field in type(first).__dataclass_fields__:
-        assert _sorted(getattr(again, field)) == _sorted(getattr(first, field)), field
+        assert _sorted(getattr(second, field)) == _sorted(getattr(first, field)), field
 
 
 def _sorted(value: object) -> object:

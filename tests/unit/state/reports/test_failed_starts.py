@@ -1,4 +1,4 @@
-"""Which failed pods count against a node: for the job itself, and for all jobs."""
+"""The failed pods that count against a node: for the job itself, and for all jobs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,8 +33,8 @@ HOUR = 3600.0
 def cured(
     namespace: str, series: str, ago: float = HOUR, node: str = "bad", *, ran: bool = False
 ) -> FailedStart:
-    job, of = f"{namespace} {series} {ago} {ran}", f"{namespace}/{series}"
-    return FailedStart(node, job, namespace, of, NOW - ago, cured=True, ran=ran)
+    job, series = f"{namespace} {series} {ago} {ran}", f"{namespace}/{series}"
+    return FailedStart(node, job, namespace, series, NOW - ago, cured=True, ran=ran)
 
 
 def ran(namespace: str, series: str, ago: float) -> FailedStart:
@@ -42,7 +42,7 @@ def ran(namespace: str, series: str, ago: float) -> FailedStart:
 
 
 def three(ago: float) -> list[FailedStart]:
-    """Failures of two series of a namespace, the last this long ago."""
+    """Return three failures of two series of a namespace; the last was `ago` seconds ago."""
     return [cured("team", series, ago + more) for more, series in enumerate("abb")]
 
 
@@ -65,7 +65,7 @@ CASES: dict[str, tuple[list[FailedStart], bool, bool]] = {
         True,
     ),
     "another namespace, and two jobs of the namespace": ([OF_THREE[0], *OWN[1:]], True, False),
-    "the first was more than 6 h before the last": (
+    "the first failure was more than 6 h before the last": (
         [*OWN[:2], cured("team", "b", HOUR - WINDOW_SECONDS)],
         False,
         False,
@@ -109,11 +109,7 @@ CASES: dict[str, tuple[list[FailedStart], bool, bool]] = {
     ),
     "on three nodes": ([cured(name, "a", node=name) for name in "xyz"], False, False),
     "the clock was set back since": ([cured(name, "a", -HOUR) for name in "xyz"], False, False),
-    "the clock was set back between them": (
-        [*OF_THREE[:2], cured("z", "a", -HOUR)],
-        False,
-        False,
-    ),
+    "the clock was set back between them": ([*OF_THREE[:2], cured("z", "a", -HOUR)], False, False),
 }
 
 
@@ -159,7 +155,7 @@ def test_the_order_in_which_failures_were_recorded_does_not_matter(
 
 
 @given(some_failures, st.sampled_from(["team", "x", ""]))
-def test_no_job_that_ran_there_makes_a_node_suspect(
+def test_a_job_that_ran_there_never_makes_a_node_suspect(
     failures: list[FailedStart], namespace: str
 ) -> None:
     alone = [failure for failure in failures if not failure.ran]
@@ -173,7 +169,7 @@ SERIES = ("alpha", "beta", "gamma")
 
 
 class Bed:
-    """Jobs of two workers; the first runs and fails as in a case. Each start has a new plan."""
+    """A cluster in which jobs start, fail and run; each start has a new plan."""
 
     def __init__(self) -> None:
         self.cluster = Cluster()
@@ -201,13 +197,13 @@ class Bed:
         self.add(*nodes)
         self.number += 1
         places = {ReplicaKey("worker", index): node for index, node in enumerate(nodes)}
-        made = job(name=name, uid=f"uid-{name}").worker(len(nodes), cpu="1").resumed()
-        made.raw["metadata"]["namespace"] = namespace
+        builder = job(name=name, uid=f"uid-{name}").worker(len(nodes), cpu="1").resumed()
+        builder.raw["metadata"]["namespace"] = namespace
         plan = Plan(f"uid-{name}", self.number, places).encode()
-        self.cluster.observe_job(made.annotated(names.PLAN, plan).version(self.number).raw)
+        self.cluster.observe_job(builder.annotated(names.PLAN, plan).version(self.number).raw)
         pods = [
             replace(
-                pod(made.build(), "worker", index, bound=node, phase="Running"),
+                pod(builder.build(), "worker", index, bound=node, phase="Running"),
                 uid=f"pod-{self.number}-{index}",
                 created=self.wall,
             )
@@ -237,22 +233,22 @@ class Bed:
         return self.after(0.0).after(seconds).after(10.0).end(pods, phase="Succeeded")
 
     def cure(self, name: str, namespace: str = "team") -> Self:
-        """A job fails on the node `bad`, and then runs on the node `good`."""
+        """Let a job fail on the node `bad`, and then run on the node `good`."""
         failed = self.fail(name, "bad", namespace=namespace)
         return failed.run(name, "good", namespace=namespace)
 
     def succeed(self, name: str, node: str) -> Self:
-        """A job runs on a node, and ends at once."""
+        """Let a job run on a node, and succeed at once."""
         self.start(name, node)
         self.number += 1
         plan = Plan(f"uid-{name}", self.number, {ReplicaKey("worker", 0): node}).encode()
-        made = job(name=name, uid=f"uid-{name}").worker(1, cpu="1").resumed()
-        made.condition("Succeeded").annotated(names.PLAN, plan).version(self.number)
-        self.cluster.observe_job(made.raw)
+        builder = job(name=name, uid=f"uid-{name}").worker(1, cpu="1").resumed()
+        builder.condition("Succeeded").annotated(names.PLAN, plan).version(self.number)
+        self.cluster.observe_job(builder.raw)
         return self.after(10.0)
 
     def suspects(self, namespace: str = "team") -> set[str]:
-        """The suspect nodes for a new job of a namespace."""
+        """Return the nodes that a new job of a namespace avoids."""
         name = f"new-{self.number}"
         self.start(name, "elsewhere", namespace=namespace)
         return set(self.starts.doubted(self.job(name)))
@@ -296,12 +292,12 @@ AVOIDED: dict[str, tuple[Callable[[Bed], object], set[str], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("happens", "doubted", "under_plan"), AVOIDED.values(), ids=AVOIDED)
+@pytest.mark.parametrize(("act", "doubted", "under_plan"), AVOIDED.values(), ids=AVOIDED)
 def test_the_nodes_that_a_job_avoids(
-    happens: Callable[[Bed], object], doubted: set[str], under_plan: set[str]
+    act: Callable[[Bed], object], doubted: set[str], under_plan: set[str]
 ) -> None:
     bed = Bed()
-    happens(bed)
+    act(bed)
     assert bed.starts.doubted(bed.job("alpha")) == doubted
     assert bed.starts.failed_on(bed.job("alpha")) == under_plan
 
@@ -336,15 +332,15 @@ def test_a_deleted_job_is_forgotten() -> None:
     bed.fail("alpha", "a")
     bed.cluster.forget_job("uid-alpha")
     bed.after(20.0)
-    assert bed.starts.of_jobs == {}
+    assert bed.starts.uncured == {}
 
 
 # --- all jobs -----------------------------------------------------------------------------------
 
 
-def all_cure(bed: Bed, cure: Callable[[Bed, str], object]) -> None:
+def for_each_series(bed: Bed, act: Callable[[Bed, str], object]) -> None:
     for name in SERIES:
-        cure(bed, name)
+        act(bed, name)
         bed.after(10.0)
 
 
@@ -389,25 +385,25 @@ CURES: dict[str, tuple[Callable[[Bed, str], object], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("cure", "accuses"), CURES.values(), ids=CURES)
-def test_which_failures_of_jobs_accuse_a_node(
-    cure: Callable[[Bed, str], object], *, accuses: bool
+@pytest.mark.parametrize(("cure", "suspect"), CURES.values(), ids=CURES)
+def test_the_failures_that_make_a_node_suspect(
+    cure: Callable[[Bed, str], object], *, suspect: bool
 ) -> None:
     bed = Bed()
-    all_cure(bed, cure)
-    assert bed.suspects() == ({"bad"} if accuses else set())
+    for_each_series(bed, cure)
+    assert bed.suspects() == ({"bad"} if suspect else set())
 
 
-def test_a_job_that_has_run_there_since_before_the_failures_takes_none_back() -> None:
+def test_a_job_that_ran_there_before_the_failures_cancels_no_failure() -> None:
     bed = Bed()
     bed.start("old", "bad")
-    all_cure(bed.after(1000.0), Bed.cure)
+    for_each_series(bed.after(1000.0), Bed.cure)
     assert bed.suspects() == {"bad"}
 
 
 def test_jobs_of_one_namespace_accuse_a_node_for_that_namespace_alone() -> None:
     bed = Bed()
-    all_cure(bed, Bed.cure)
+    for_each_series(bed, Bed.cure)
     assert (bed.suspects(), bed.suspects("other")) == ({"bad"}, set())
     (why,) = bed.starts.suspects().values()
     assert why.startswith(
@@ -440,31 +436,29 @@ def test_the_nodes_that_a_namespace_accuses_come_after_the_suspects_of_all() -> 
 
 def test_a_removed_node_is_no_suspect() -> None:
     bed = Bed()
-    all_cure(bed, Bed.cure)
+    for_each_series(bed, Bed.cure)
     bed.cluster.observe_node(node("bad"), None)
     bed.after(10.0)
     assert (bed.starts.suspects(), bed.starts.cured) == ({}, ())
 
 
-def test_a_suspect_of_all_costs_one_look_however_many_namespaces_accuse_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    looks: list[str] = []
+def test_a_suspect_of_all_namespaces_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[str] = []
 
-    def counted(failures: Sequence[FailedStart], *, namespace: str, now: float) -> dict[str, str]:
-        looks.append(namespace)
+    def record(failures: Sequence[FailedStart], *, namespace: str, now: float) -> dict[str, str]:
+        computed.append(namespace)
         return suspicions(failures, namespace=namespace, now=now)
 
-    monkeypatch.setattr("kfext.state.reports.failed_starts.suspicions", counted)
+    monkeypatch.setattr("kfext.state.reports.failed_starts.suspicions", record)
     bed = Bed().add("bad")
     bed.starts.restore([cured(f"team-{number}", "a") for number in range(40)])
     bed.after(0.0)
-    assert (set(bed.starts.suspects()), looks) == ({"bad"}, [""])
+    assert (set(bed.starts.suspects()), computed) == ({"bad"}, [""])
 
 
 def test_a_suspicion_pauses_while_the_clock_is_behind() -> None:
     bed = Bed()
-    all_cure(bed, Bed.cure)
+    for_each_series(bed, Bed.cure)
     bed.wall -= 7200.0
     bed.after(10.0)
     assert bed.suspects() == set()
@@ -475,17 +469,17 @@ def test_a_suspicion_pauses_while_the_clock_is_behind() -> None:
 
 def test_a_new_controller_suspects_no_node_until_jobs_fail_again() -> None:
     bed = Bed()
-    all_cure(bed, Bed.cure)
+    for_each_series(bed, Bed.cure)
     bed.starts = FailedStarts(bed.cluster)
     bed.after(10.0)
     assert bed.suspects() == set()
-    all_cure(bed, lambda bed, name: bed.cure(f"{name}-again"))
+    for_each_series(bed, lambda bed, name: bed.cure(f"{name}-again"))
     assert bed.suspects() == {"bad"}
 
 
 def test_a_planner_from_a_snapshot_suspects_the_same_nodes() -> None:
     bed = Bed()
-    all_cure(bed, Bed.cure)
+    for_each_series(bed, Bed.cure)
     bed.fail("alpha-2", "a")
     before, bed.starts = bed.starts, FailedStarts(bed.cluster)
     bed.starts.restore(before.all)
@@ -499,7 +493,7 @@ def test_the_records_of_a_namespace_are_bounded() -> None:
     for number in range(50):
         bed.fail("poison", f"node-{number}")
         bed.cure(f"alpha-{number}")
-    assert len(bed.starts.of_jobs["uid-poison"]) == 8
+    assert len(bed.starts.uncured["uid-poison"]) == 8
     assert len([each for each in bed.starts.cured if each.node == "bad"]) == 4
 
 

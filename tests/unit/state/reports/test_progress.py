@@ -1,4 +1,4 @@
-"""Which logs are read when."""
+"""When each log is read, and the progress that logs and posts show."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -53,11 +53,12 @@ class Bed:
         spec: Mapping[str, Any] | None = None,
     ) -> TrackedJob:
         self.cluster.observe_job(builder.raw)
-        built = builder.build()
+        training_job = builder.build()
+        uid = training_job.uid
         for index in range(pods):
-            worker = pod(built, "worker", index, bound=on, uid=f"{built.uid}-{index}", spec=spec)
+            worker = pod(training_job, "worker", index, bound=on, uid=f"{uid}-{index}", spec=spec)
             self.cluster.observe_pod(None, replace(worker, phase=phase, created=self.at))
-        tracked = self.cluster.jobs[built.uid]
+        tracked = self.cluster.jobs[uid]
         tracked.phase = PLACED
         return tracked
 
@@ -65,7 +66,8 @@ class Bed:
         self.at = self.at if at is None else at
         return self.progress.due(self.at, most=most)
 
-    def take(self, read: LogRead, *lines: str) -> None:
+    def finish(self, read: LogRead, *lines: str) -> None:
+        """Finish a read with new lines."""
         printed = [LogLine(self.at, line) for line in lines]
         self.progress.read_lines(read, printed, self.now)
 
@@ -86,11 +88,11 @@ class Bed:
 
 
 def training(name: str = "train", *, namespace: str = "team", **settings: str) -> JobBuilder:
-    made = job(name=name, uid=f"uid-{namespace}-{name}").worker(1, cpu="1").resumed()
-    made.raw["metadata"]["namespace"] = namespace
+    builder = job(name=name, uid=f"uid-{namespace}-{name}").worker(1, cpu="1").resumed()
+    builder.raw["metadata"]["namespace"] = namespace
     for key, value in settings.items():
-        made.annotated(f"{names.DOMAIN}/{key}", value)
-    return made
+        builder.annotated(f"{names.DOMAIN}/{key}", value)
+    return builder
 
 
 def test_the_log_of_the_training_container_of_rank_0_is_read() -> None:
@@ -100,15 +102,13 @@ def test_the_log_of_the_training_container_of_rank_0_is_read() -> None:
     assert (read.pod.name, read.container) == ("train-worker-0", "pytorch")
 
 
-def test_of_a_trial_of_katib_the_log_of_its_collector_is_read() -> None:
+def test_the_log_of_the_collector_of_a_katib_trial_is_read() -> None:
     spec = {"containers": [{"name": "pytorch", "image": "i", "command": ["python3", "train.py"]}]}
     bed = Bed()
     tracked = bed.runs(training(), spec=collected(spec))
     (read,) = bed.due()
     assert read.container == "metrics-logger-and-collector"
-
-    bed.take(read, "I1127 10:00:00.123456      14 main.go:143] step 3/40 loss=0.25")
-
+    bed.finish(read, "I1127 10:00:00.123456      14 main.go:143] step 3/40 loss=0.25")
     reported = bed.progress.reported(tracked.job.uid)
     assert reported is not None
     assert (reported.progress.step, reported.progress.value) == (3, 0.25)
@@ -122,7 +122,7 @@ def test_of_a_trial_of_katib_the_log_of_its_collector_is_read() -> None:
         pytest.param({"phase": "Succeeded"}, 1, id="a pod that ended has a log"),
     ],
 )
-def test_which_pods_have_a_log(fields: dict[str, Any], want: int) -> None:
+def test_a_pod_has_a_log_once_it_has_started(fields: dict[str, Any], want: int) -> None:
     bed = Bed()
     bed.runs(training(), **fields)
     assert len(bed.due()) == want
@@ -178,12 +178,12 @@ def test_jobs_that_kfext_does_not_handle_are_not_read() -> None:
         pytest.param({}, ["nothing"], 3, id="more often while nothing is recognised yet"),
     ],
 )
-def test_how_often_a_log_is_read(settings: dict[str, str], lines: list[str], want: float) -> None:
+def test_the_seconds_between_reads(settings: dict[str, str], lines: list[str], want: float) -> None:
     bed = Bed()
     bed.runs(training(**settings))
     (read,) = bed.due()
     for _ in range(2):
-        bed.take(read, *lines)
+        bed.finish(read, *lines)
         pause, read = bed.next()
     assert pause == want
 
@@ -194,7 +194,7 @@ def test_a_log_is_read_soon_again_until_two_reads_show_progress() -> None:
     (read,) = bed.due()
     waited = []
     for lines in ([], ["step 1/90 loss 0.5"], [], [], ["step 2/90 loss 0.5"], []):
-        bed.take(read, *lines)
+        bed.finish(read, *lines)
         pause, read = bed.next()
         waited.append(pause)
     assert waited == [3, 3, 3, 3, 30, 30]
@@ -220,13 +220,13 @@ def test_a_log_that_shows_nothing_is_read_seldom_until_it_does(
     ]  # the reads of the others never end
     waited = []
     for _ in pauses:
-        bed.take(read, "nothing")
+        bed.finish(read, "nothing")
         pause, read = bed.next()
         waited.append(pause)
     assert waited == pauses
-    bed.take(read, *LOSS)
+    bed.finish(read, *LOSS)
     assert bed.next()[0] == min(30, pauses[0])
-    bed.take(read, *LOSS)
+    bed.finish(read, *LOSS)
     assert bed.next()[0] == 30
 
 
@@ -248,15 +248,15 @@ def test_the_first_line_of_each_of_200_jobs_is_read_within_ten_seconds(
     prints = {}
     for number in range(jobs):
         namespace = f"team-{number % 7 and number % 3}"
-        made = bed.runs(training(f"job-{number}", namespace=namespace), on=f"node-{number // 2}")
-        prints[made.job.uid] = first(number)
+        builder = training(f"job-{number}", namespace=namespace)
+        prints[bed.runs(builder, on=f"node-{number // 2}").job.uid] = first(number)
     late, per_tick = dict[str, float](), list[int]()
     while len(late) < jobs:
         reads = bed.due(bed.at + 0.5, most=10)
         per_tick.append(len(reads))
         for read in reads:
             printed = prints[read.uid] <= bed.at
-            bed.take(read, *(LOSS if printed else ["nothing"]))
+            bed.finish(read, *(LOSS if printed else ["nothing"]))
             if printed:
                 late.setdefault(read.uid, bed.at - prints[read.uid])
     assert max(late.values()) <= 10.0
@@ -272,7 +272,7 @@ def test_each_of_a_thousand_jobs_that_show_nothing_is_read_in_its_turn() -> None
         for read in bed.due(bed.at + 0.5, most=10):
             longest = max(longest, bed.at - last[read.uid])
             last[read.uid] = bed.at
-            bed.take(read, "nothing")
+            bed.finish(read, "nothing")
     assert longest <= 1000 / 20 + 2
     assert min(last.values()) >= bed.at - longest
 
@@ -282,14 +282,12 @@ def test_each_of_a_thousand_jobs_that_show_nothing_is_read_in_its_turn() -> None
     [
         pytest.param([None], 10, id="no log yet"),
         pytest.param([AWAY], 30, id="one failure"),
-        pytest.param([AWAY, AWAY], 60, id="two"),
-        pytest.param([AWAY] * 9, 300, id="many"),
+        pytest.param([AWAY, AWAY], 60, id="two failures"),
+        pytest.param([AWAY] * 9, 300, id="many failures"),
         pytest.param([FORBIDDEN], 300, id="forbidden"),
     ],
 )
-def test_when_a_read_that_failed_is_tried_again(
-    failures: list[Verdict | None], want: float
-) -> None:
+def test_the_back_off_after_failed_reads(failures: list[Verdict | None], want: float) -> None:
     bed = Bed()
     bed.runs(training())
     for why in failures:
@@ -309,18 +307,18 @@ def test_the_log_of_an_ended_pod_is_read_exactly_once_more() -> None:
     bed = Bed()
     tracked = bed.runs(training())
     (read,) = bed.due()
-    bed.take(read, *LOSS)
+    bed.finish(read, *LOSS)
     running = read.pod
     bed.cluster.observe_pod(running, replace(running, phase="Succeeded", resource_version="2"))
     (last,) = bed.due(bed.at + 30)
-    bed.take(last, "step 9 loss 0.1")
+    bed.finish(last, "step 9 loss 0.1")
     assert bed.due(bed.at + 1000) == []
     reported = bed.progress.reported(tracked.job.uid)
     assert reported is not None
     assert reported.progress.step == 9
 
 
-def test_a_pod_that_ended_before_its_container_started_is_asked_once_for_its_log() -> None:
+def test_the_log_of_a_pod_that_ended_before_its_container_started_is_sought_once() -> None:
     bed = Bed()
     bed.runs(training())
     (read,) = bed.due()
@@ -334,21 +332,21 @@ def test_the_log_of_a_job_that_finishes_is_read_at_once() -> None:
     bed = Bed()
     tracked = bed.runs(training())
     (read,) = bed.due()
-    bed.take(read, *LOSS)
+    bed.finish(read, *LOSS)
     assert bed.due(1.0) == []
     bed.cluster.observe_job(training().condition("Succeeded").version(2).raw)
     assert [read.uid for read in bed.due(2.0)] == [tracked.job.uid]
-    bed.take(read, "step 9 loss 0.1")
+    bed.finish(read, "step 9 loss 0.1")
     assert bed.due(3.0) == []
 
 
-def test_a_job_that_ended_between_two_looks_is_read_once() -> None:
+def test_a_job_that_ended_between_two_reads_is_read_once() -> None:
     bed = Bed()
     bed.runs(training(), phase="Pending")
     assert bed.due() == []
     bed.runs(training().condition("Succeeded").version(2), phase="Succeeded")
     (read,) = bed.due(5.0)
-    bed.take(read, "step 9 loss 0.1")
+    bed.finish(read, "step 9 loss 0.1")
     reported = bed.progress.reported(read.uid)
     assert reported is not None
     assert reported.progress.step == 9
@@ -361,18 +359,18 @@ def test_a_job_that_finishes_while_its_log_is_read_is_read_once_more_at_once() -
     (read,) = bed.due()
     bed.cluster.observe_job(training().condition("Succeeded").version(2).raw)
     assert bed.due(1.0) == []
-    bed.take(read, *LOSS)
+    bed.finish(read, *LOSS)
     assert len(bed.due(2.0)) == 1
 
 
 def test_little_is_kept_of_a_job_once_its_last_lines_were_read() -> None:
     bed = Bed()
     tracked = bed.runs(training())
-    bed.take(bed.due()[0], *LOSS)
+    bed.finish(bed.due()[0], *LOSS)
     (pod_,) = bed.cluster.pods(tracked.job.uid)
     bed.cluster.observe_pod(pod_, replace(pod_, phase="Succeeded", resource_version="2"))
     bed.cluster.observe_job(training().condition("Succeeded").version(2).raw)
-    bed.take(bed.due(1.0)[0], "step 9 loss 0.1")
+    bed.finish(bed.due(1.0)[0], "step 9 loss 0.1")
     assert bed.progress.reported(tracked.job.uid) is not None
     assert bed.due(60.0) == []
     assert bed.progress.reported(tracked.job.uid) is None
@@ -405,7 +403,7 @@ def test_each_job_is_read_once_before_any_is_read_again() -> None:
         reads = bed.due(bed.at + 60, most=6)
         seen += [read.uid for read in reads]
         for read in reads:
-            bed.take(read, *LOSS)
+            bed.finish(read, *LOSS)
     assert len(set(seen[:30])) == len(set(seen[30:])) == 30
 
 
@@ -430,7 +428,7 @@ def test_the_log_of_another_worker_is_found_when_it_becomes_rank_0() -> None:
     for number in range(1, 16):
         rank_zero = prints.get(number, rank_zero)
         (read,) = bed.due()
-        bed.take(read, *(LOSS if read.pod.name == rank_zero else ["nothing"]))
+        bed.finish(read, *(LOSS if read.pod.name == rank_zero else ["nothing"]))
         seen.append(read.pod.name.removeprefix("train-worker-"))
         bed.at += 30
     # While it shows nothing, the log that showed something last is read twice more, then every
@@ -443,15 +441,15 @@ def test_the_jobs_with_known_progress_are_reported() -> None:
     for name in ("shows", "prints-nothing"):
         bed.runs(training(name), on=name)
     for read in bed.due():
-        bed.take(read, *(LOSS if read.tracked.job.name == "shows" else ["nothing"]))
+        bed.finish(read, *(LOSS if read.tracked.job.name == "shows" else ["nothing"]))
     ((known, reported),) = bed.progress.reports()
     assert (known.name, reported.progress.step) == ("shows", 1)
 
 
-def test_another_expression_starts_again() -> None:
+def test_a_new_expression_starts_without_progress() -> None:
     bed = Bed()
     tracked = bed.runs(training())
-    bed.take(bed.due()[0], *LOSS)
+    bed.finish(bed.due()[0], *LOSS)
     bed.cluster.observe_job(training(metrics=r"stdout:x (?P<value>\d+)").version(2).raw)
     assert len(bed.due(30.0)) == 1
     assert bed.progress.reported(tracked.job.uid) == Reported()
@@ -463,13 +461,13 @@ def test_nothing_is_known_of_a_job_that_was_deleted_or_opted_out(gone: str) -> N
     tracked = bed.runs(training())
     (read,) = bed.due()
     if gone == "off":
-        bed.take(read, *LOSS)
+        bed.finish(read, *LOSS)
         bed.cluster.observe_job(training(metrics="off").version(2).raw)
         assert bed.due(30.0) == []
     else:
         bed.cluster.forget_job(tracked.job.uid)
         assert bed.due(30.0) == []
-        bed.take(read, *LOSS)
+        bed.finish(read, *LOSS)
     assert bed.progress.reported(tracked.job.uid) is None
 
 
@@ -484,14 +482,14 @@ def cores(amount: float) -> CpuUse:
         pytest.param("", 0.4, id="of a node that is not known, all of it"),
     ],
 )
-def test_growth_counts_the_used_share_of_the_nodes(allocatable: str, growth: float) -> None:
+def test_growth_counts_the_used_fraction_of_the_nodes(allocatable: str, growth: float) -> None:
     bed = Bed()
     if allocatable:
         bed.cluster.observe_node(None, node("a", cpu=allocatable))
     tracked = bed.runs(training())
     for window, value in enumerate((1.0, 0.6)):
         (read,) = bed.due(30.0 * window + 29.9)
-        bed.progress.measured({read.pod.uid: cores(1.0)})
+        bed.progress.record_measurements({read.pod.uid: cores(1.0)})
         lines = [LogLine(30.0 * window + tick, f"loss={value}") for tick in range(29)]
         bed.progress.read_lines(read, lines, bed.now)
     reported = bed.progress.reported(tracked.job.uid)
@@ -507,7 +505,7 @@ def test_a_job_on_a_busy_node_keeps_its_place() -> None:
     for number in range(30):
         bed.runs(training(f"other-{number}"), on=f"node-{number}")
     assert bed.due(most=1)
-    bed.take(reads[0], *LOSS)
+    bed.finish(reads[0], *LOSS)
     assert [read.tracked.job.name for read in bed.due(most=1)] == [parked]
 
 
@@ -522,7 +520,7 @@ def test_a_thousand_jobs_packed_on_few_nodes_are_all_read_in_little_more_than_th
         began = bed.due(most=10)
         seen |= {read.uid for read in began}
         for read in under_way:
-            bed.take(read, *LOSS)
+            bed.finish(read, *LOSS)
         under_way = began
     assert len(seen) == 1000
 
@@ -530,13 +528,13 @@ def test_a_thousand_jobs_packed_on_few_nodes_are_all_read_in_little_more_than_th
 SAVED = "saved checkpoint /c/1.pt"
 
 
-def test_the_checkpoints_that_the_log_has_shown() -> None:
+def test_the_log_shows_checkpoints_restarts_and_pauses() -> None:
     bed = Bed()
     uid = bed.runs(training()).job.uid
     read = bed.due()[0]
     for at, step in ((0.0, 5), (40.0, 7), (50.0, 6)):
         bed.at = at
-        bed.take(read, f"step {step} loss 0.5", SAVED)
+        bed.finish(read, f"step {step} loss 0.5", SAVED)
     progress = bed.progress
     assert progress.followed(uid).checkpoints == Checkpoints(saved=50.0, step=6)
     assert (
@@ -546,36 +544,36 @@ def test_the_checkpoints_that_the_log_has_shown() -> None:
     ) == (1, 40.0, 50.0)
 
 
-def test_a_failed_read_is_no_read() -> None:
+def test_a_failed_read_does_not_count_as_the_last_read() -> None:
     bed = Bed()
     uid = bed.runs(training()).job.uid
-    bed.take(bed.due(5.0)[0], *LOSS)
+    bed.finish(bed.due(5.0)[0], *LOSS)
     bed.fail(bed.due(1000.0)[0], AWAY)
     assert bed.progress.last_read(uid) == 5.0
 
 
 def test_no_settings_are_read_when_the_read_of_a_deleted_job_ends() -> None:
-    bed, asked = Bed(), list[str]()
+    bed, resolved = Bed(), list[str]()
 
-    def recorded(tracked: TrackedJob) -> Settings:
-        asked.append(tracked.job.uid)
+    def record(tracked: TrackedJob) -> Settings:
+        resolved.append(tracked.job.uid)
         return settings_of(tracked)
 
-    bed.progress = JobsProgress(bed.cluster, recorded)
+    bed.progress = JobsProgress(bed.cluster, record)
     uid = bed.runs(training()).job.uid
     read = bed.due()[0]
     bed.cluster.forget_job(uid)
-    asked.clear()
-    bed.take(read, *LOSS)
-    assert asked == []
+    resolved.clear()
+    bed.finish(read, *LOSS)
+    assert resolved == []
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["a job that was not read", "a deleted job"])
-def test_no_checkpoint_was_shown_of_an_unknown_job(gone: bool) -> None:
+def test_nothing_is_known_about_the_log_of_an_unknown_job(gone: bool) -> None:
     bed = Bed()
     uid = bed.runs(training()).job.uid
     if gone:
-        bed.take(bed.due()[0], *LOSS, SAVED)
+        bed.finish(bed.due()[0], *LOSS, SAVED)
         bed.progress.await_checkpoint(uid, awaited=True)
         bed.cluster.forget_job(uid)
         bed.due(30.0)
@@ -589,18 +587,18 @@ def test_no_checkpoint_was_shown_of_an_unknown_job(gone: bool) -> None:
     assert (progress.printer(uid) is None) is gone
 
 
-def test_the_pod_that_prints() -> None:
+def test_the_pod_that_prints_progress() -> None:
     bed = Bed()
     elastic = job(uid="e").worker(2, cpu="1").elastic(minReplicas=1, rdzvBackend="c10d").resumed()
     bed.runs(elastic, pods=2)
-    names_ = []
+    found = []
     for lines in (["nothing"], LOSS):
         printer = bed.progress.printer("e")
-        names_.append(printer and printer.name)
-        bed.take(bed.due()[0], *lines)
+        found.append(printer and printer.name)
+        bed.finish(bed.due()[0], *lines)
         bed.at += 30
     printer = bed.progress.printer("e")
-    assert [*names_, printer and printer.name] == ["train-worker-0"] * 2 + ["train-worker-1"]
+    assert [*found, printer and printer.name] == ["train-worker-0"] * 2 + ["train-worker-1"]
 
 
 def test_a_log_that_shows_checkpoints_alone_is_read_as_often_as_others() -> None:
@@ -608,7 +606,7 @@ def test_a_log_that_shows_checkpoints_alone_is_read_as_often_as_others() -> None
     bed.runs(training(elastic="1-4"))
     (read,) = bed.due()
     while bed.at < 2000.0:
-        bed.take(read, "kfext.checkpoint 0")
+        bed.finish(read, "kfext.checkpoint 0")
         pause, read = bed.next()
     assert pause == 10
 
@@ -621,19 +619,19 @@ def test_while_a_checkpoint_is_awaited_the_log_is_read_at_once_and_every_2_s(
     uid = bed.runs(training(elastic="1-4")).job.uid
     (read,) = bed.due()
     while bed.at < 1800.0:
-        bed.take(read, *lines)
+        bed.finish(read, *lines)
         read = bed.next()[1]
-    bed.take(read, *lines)
+    bed.finish(read, *lines)
     assert bed.due() == []
     waited = []
     for _ in range(3):
         bed.progress.await_checkpoint(uid, awaited=True)
         pause, read = bed.next()
         waited.append(pause)
-        bed.take(read, *lines)
-    assert waited == [1, 2, 2]  # it asks second by second
+        bed.finish(read, *lines)
+    assert waited == [1, 2, 2]  # the first read is due at once; `next` waits at least 1 s
     bed.progress.await_checkpoint(uid, awaited=False)
-    bed.take(bed.next()[1], *lines)
+    bed.finish(bed.next()[1], *lines)
     assert bed.next()[0] == (10 if lines == LOSS else 300)
 
 
@@ -656,17 +654,17 @@ def test_a_log_that_is_being_read_is_not_begun_twice() -> None:
     (read,) = bed.due()
     bed.progress.await_checkpoint(uid, awaited=True)
     assert bed.due(1.0) == []
-    bed.take(read, *LOSS)
+    bed.finish(read, *LOSS)
     assert bed.next()[0] == 2
 
 
 def test_an_unknown_job_is_not_awaited() -> None:
     bed = Bed()
-    made = training(elastic="1-4")
-    bed.progress.await_checkpoint(made.build().uid, awaited=True)
-    bed.runs(made)
-    bed.take(bed.due()[0], *LOSS)
-    bed.take(bed.next()[1], *LOSS)
+    builder = training(elastic="1-4")
+    bed.progress.await_checkpoint(builder.build().uid, awaited=True)
+    bed.runs(builder)
+    bed.finish(bed.due()[0], *LOSS)
+    bed.finish(bed.next()[1], *LOSS)
     assert bed.next()[0] == 10
 
 
@@ -676,8 +674,8 @@ def posted(pod: str, *, at: float = 1.0) -> Posted:
 
 POSTS: dict[str, tuple[dict[str, str], str, bool]] = {
     "of rank 0 of a job that posts": ({"metrics": "push"}, "uid-team-train-0", True),
-    "of a job that did not ask for it": ({}, "uid-team-train-0", False),
-    "of a job without progress": ({"metrics": "off"}, "uid-team-train-0", False),
+    "of a job without the setting `push`": ({}, "uid-team-train-0", False),
+    "of a job with the setting `off`": ({"metrics": "off"}, "uid-team-train-0", False),
     "of a pod of no job": ({"metrics": "push"}, "uid-of-another", False),
     "of another rank": ({"metrics": "push"}, "uid-team-train-1", False),
 }
@@ -687,27 +685,27 @@ POSTS: dict[str, tuple[dict[str, str], str, bool]] = {
 def test_which_posts_count(settings: dict[str, str], pod: str, counts: bool) -> None:
     bed = Bed()
     tracked = bed.runs(training(**settings), pods=2)
-    taken = bed.progress.post(tracked.job.uid, posted(pod), bed.now)
-    assert taken is (tracked if counts else None)
+    result = bed.progress.post(tracked.job.uid, posted(pod), bed.now)
+    assert result is (tracked if counts else None)
     reported = bed.progress.reported(tracked.job.uid)
     assert (reported is not None and reported.progress.step == 40) is counts
 
 
 def status(step: int, *, at: float = 1.0) -> dict[str, Any]:
     metrics = {"loss": "0.5", "current_step": f"{step}", "total_steps": "100"}
-    stated = [{"name": name, "value": value} for name, value in metrics.items()]
-    return {"lastUpdatedTime": written_time(at), "progressPercentage": step, "metrics": stated}
+    reported = [{"name": name, "value": value} for name, value in metrics.items()]
+    return {"lastUpdatedTime": written_time(at), "progressPercentage": step, "metrics": reported}
 
 
 @pytest.mark.parametrize(
     ("metrics", "counts"),
     [("auto", True), ("push", True), ("off", False), (r"stdout:x=(?P<value>\S+)", False)],
 )
-def test_which_jobs_count_with_the_status_of_trainer(metrics: str, *, counts: bool) -> None:
+def test_the_status_of_trainer_counts_by_the_metrics_setting(metrics: str, *, counts: bool) -> None:
     bed = Bed()
     tracked = bed.runs(training(metrics=metrics), pods=2)
-    taken = bed.progress.post_status(tracked.job.uid, status(40), bed.now)
-    assert taken is (tracked if counts else None)
+    result = bed.progress.post_status(tracked.job.uid, status(40), bed.now)
+    assert result is (tracked if counts else None)
     reported = bed.progress.reported(tracked.job.uid)
     assert (reported is not None and reported.progress.step == 40) is counts
     assert bed.progress.post_status(tracked.job.uid, status(40), bed.now) is None
@@ -732,9 +730,9 @@ def test_the_posts_of_an_unknown_job_are_ignored() -> None:
 
 def test_posts_that_arrive_after_the_end_of_a_job_change_nothing() -> None:
     bed = Bed()
-    made = training(metrics="push")
-    tracked = bed.runs(made)
-    bed.cluster.observe_job(made.condition("Succeeded").version(2).raw)
+    builder = training(metrics="push")
+    tracked = bed.runs(builder)
+    bed.cluster.observe_job(builder.condition("Succeeded").version(2).raw)
     assert bed.progress.post(tracked.job.uid, posted("uid-team-train-0"), bed.now) is None
 
 
@@ -752,5 +750,5 @@ def test_the_interval_of_reads_for_a_job_that_posts(settings: dict[str, str], wa
     tracked = bed.runs(training(metrics="push", **settings))
     (read,) = bed.due(0.0)
     bed.progress.post(tracked.job.uid, posted(read.pod.uid), bed.now)
-    bed.take(read, *LOSS)
+    bed.finish(read, *LOSS)
     assert bed.next()[0] == want

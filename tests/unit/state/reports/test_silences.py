@@ -1,4 +1,4 @@
-"""Which jobs are stalled, through hours of reads of their logs."""
+"""The jobs that count as stalled, in hours of reads of their logs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,23 +18,24 @@ from tests.unit.state.reports.test_progress import AWAY, FORBIDDEN, Bed, trainin
 
 MINUTE, HOUR = 60.0, 3600.0
 STARTED = 1e6
+"""When the job starts, in epoch seconds."""
 TICK = 5.0
 UNREAD = {"down": AWAY, "no log": None}
 
 
 class Hours(Bed):
-    """A job that runs; `run` reads its log as often as the controller does."""
+    """A running job; `run` reads its log as often as the controller does. `at`: epoch seconds."""
 
     def __init__(self, *, pods: int = 1, name: str = "train", **settings: str) -> None:
         super().__init__()
         self.at = STARTED
-        self.step = self.shown = 0
+        self.step = self.counter = 0
         self.alarms = 0
         self.tracked = self.start(name, pods=pods, **settings)
 
     def start(self, name: str, *, pods: int = 1, **settings: str) -> TrackedJob:
-        self.made = training(name, **settings).queued_by_kueue()
-        self.tracked = self.runs(self.made, pods=pods)
+        self.builder = training(name, **settings).queued_by_kueue()
+        self.tracked = self.runs(self.builder, pods=pods)
         return self.tracked
 
     @property
@@ -51,32 +52,32 @@ class Hours(Bed):
     def reason(self) -> str:
         return self.verdict.reason if self.verdict else ""
 
-    def prints(self, what: str) -> list[str]:
-        """The lines since the last read during an activity."""
-        self.step += what == "steps"
-        self.shown += 1
+    def prints(self, activity: str) -> list[str]:
+        """Return the lines since the last read during an activity."""
+        self.step += activity == "steps"
+        self.counter += 1
         return {
             "steps": [f"step {self.step}/90000 loss 0.5"],
-            "bar": [f"Evaluating: 10%|#   | {self.shown}/90000 [00:01<00:09, 9.1it/s]"],
-            "loads": [f"Loading shards: 10%|#   | {self.shown}/90000 [00:01<00:09, 9.1it/s]"],
-            "saved": [f"Saved checkpoint to out/checkpoint-{500 * self.shown}"],
+            "bar": [f"Evaluating: 10%|#   | {self.counter}/90000 [00:01<00:09, 9.1it/s]"],
+            "loads": [f"Loading shards: 10%|#   | {self.counter}/90000 [00:01<00:09, 9.1it/s]"],
+            "saved": [f"Saved checkpoint to out/checkpoint-{500 * self.counter}"],
             "saves": ["Saving model checkpoint to out/checkpoint-500"],
-            "heartbeat": [f"{self.shown} s: alive at step {self.step}/90000"],
+            "heartbeat": [f"{self.counter} s: alive at step {self.step}/90000"],
             "two ranks": [f"[rank{rank}] at step {self.step - rank}/90000" for rank in (0, 1)],
             "silent": [],
-        }[what]
+        }[activity]
 
-    def run(self, minutes: float, what: str) -> "Hours":
-        """Pass minutes in an activity."""
+    def run(self, minutes: float, activity: str) -> "Hours":
+        """Let some minutes pass in an activity."""
         until = self.at + minutes * MINUTE
         while self.at < until:
             self.at += TICK
             for read in self.due(self.at):
                 before = self.reason
-                if what in UNREAD:
-                    self.fail(read, UNREAD[what])
+                if activity in UNREAD:
+                    self.fail(read, UNREAD[activity])
                 else:
-                    self.take(read, *self.prints(what))
+                    self.finish(read, *self.prints(activity))
                 self.alarms += self.reason == names.REASON_STALLED != before
         return self
 
@@ -129,21 +130,21 @@ HANGS: dict[str, tuple[Script, int]] = {
 @pytest.mark.parametrize(("script", "alarms"), HANGS.values(), ids=HANGS)
 def test_the_number_of_reports_on_a_stalled_job(script: Script, alarms: int) -> None:
     hours = Hours()
-    for minutes, what in script:
-        hours.run(minutes, what)
+    for minutes, activity in script:
+        hours.run(minutes, activity)
     assert hours.alarms == alarms
 
 
 def test_a_report_has_its_evidence_and_ends_once_a_counter_moves() -> None:
-    of = Hours().run(150, "steps").run(4, "silent").run(30, "steps").run(16, "silent")
-    assert of.verdict is not None
-    since, pause, step = of.verdict.message.split("; ")
+    hours = Hours().run(150, "steps").run(4, "silent").run(30, "steps").run(16, "silent")
+    assert hours.verdict is not None
+    since, pause, step = hours.verdict.message.split("; ")
     assert since.startswith("no counter of its log has moved since 1")
     assert pause in {f"its longest pause before was {240 + more} s" for more in range(0, 61, 5)}
-    assert step == f"its last step is {of.step}"
-    assert of.progress.stalled == 1
-    of.run(1, "steps")
-    assert (of.reason, of.progress.stalled) == ("", 0)
+    assert step == f"its last step is {hours.step}"
+    assert hours.progress.stalled == 1
+    hours.run(1, "steps")
+    assert (hours.reason, hours.progress.stalled) == ("", 0)
 
 
 def test_a_stall_shown_by_an_earlier_controller_counts_until_a_counter_moves() -> None:
@@ -191,8 +192,8 @@ def test_a_job_is_not_judged_before_its_log_was_read_twice() -> None:
 # --- changes that do not count --------------------------------------------------------------------
 
 
-def resized(hours: Hours) -> None:
-    """Another number of workers is set now."""
+def change_size(hours: Hours) -> None:
+    """The number of workers has just changed."""
     scale = ScaleState(changed_at=hours.at)
     hours.tracked.state = replace(hours.tracked.state, scale=scale)
 
@@ -201,28 +202,28 @@ def last_pod(hours: Hours) -> Pod:
     return max(hours.cluster.pods(hours.tracked.job.uid), key=lambda pod: pod.name)
 
 
-def pod_lost(hours: Hours) -> None:
+def lose_pod(hours: Hours) -> None:
     pod = last_pod(hours)
     hours.cluster.observe_pod(pod, replace(pod, phase="Pending"))
 
 
-def pod_replaced(hours: Hours) -> None:
-    """The job is suspended or moved, and continues in other pods."""
+def replace_pod(hours: Hours) -> None:
+    """The job was suspended or moved, and continues in new pods."""
     pod = last_pod(hours)
     hours.cluster.observe_pod(pod, None)
     hours.cluster.observe_pod(None, replace(pod, uid="new", created=hours.at))
 
 
-def test_last_steps_of_older_pods_are_no_first_step_beside_a_new_pod() -> None:
+def test_steps_of_older_pods_beside_a_new_pod_do_not_count_as_its_first_step() -> None:
     bed = Hours(pods=2).run(40, "silent").run(60, "steps")
-    resized(bed)
-    pod_replaced(bed)
+    change_size(bed)
+    replace_pod(bed)
     assert bed.run(0.6, "steps").run(40, "silent").run(9, "steps").alarms == 0
 
 
-def test_a_change_of_the_size_is_no_counter() -> None:
+def test_a_change_of_the_size_does_not_count_as_a_sign_of_life() -> None:
     bed = Hours(pods=2).run(60, "silent")
-    resized(bed)
+    change_size(bed)
     assert bed.run(150, "silent").alarms == 0
 
 
@@ -234,14 +235,14 @@ def test_a_new_controller_does_not_know_when_the_first_step_came() -> None:
     hours = Hours(pods=2)
     hours.at += 4 * HOUR
     hours.run(1, "bar").run(150, "steps")
-    pod_replaced(hours)
+    replace_pod(hours)
     assert hours.run(40, "silent").alarms == 0
 
 
 EVENTS: dict[str, Callable[[Hours], None]] = {
-    "another size": resized,
-    "a pod that does not run": pod_lost,
-    "a new start": pod_replaced,
+    "a change of the size": change_size,
+    "a pod that does not run": lose_pod,
+    "a new start": replace_pod,
 }
 
 
@@ -252,8 +253,8 @@ def test_the_silence_starts_again_after_an_event(event: Callable[[Hours], None])
     assert bed.run(12, "silent").alarms == 0
 
 
-@pytest.mark.parametrize("event", [pod_lost, pod_replaced])
-def test_a_report_ends_with_the_start(event: Callable[[Hours], None]) -> None:
+@pytest.mark.parametrize("event", [lose_pod, replace_pod])
+def test_a_report_ends_when_a_pod_is_lost_or_replaced(event: Callable[[Hours], None]) -> None:
     bed = Hours(pods=2).run(180, "steps").run(40, "silent")
     assert (bed.reason, bed.hangs) == (names.REASON_STALLED, True)
     event(bed)
@@ -262,26 +263,26 @@ def test_a_report_ends_with_the_start(event: Callable[[Hours], None]) -> None:
     assert (bed.reason, bed.hangs) == ("", False)
 
 
-def suspended(hours: Hours) -> None:
+def suspend(hours: Hours) -> None:
     hours.tracked.job = replace(hours.tracked.job, suspend=True)
 
 
-def failed(hours: Hours) -> None:
+def end_as_failed(hours: Hours) -> None:
     """The job ends, and its pods are gone before its last lines are read."""
-    hours.cluster.observe_job(hours.made.condition("Failed", since=hours.at).version(1000).raw)
+    hours.cluster.observe_job(hours.builder.condition("Failed", since=hours.at).version(1000).raw)
 
 
-@pytest.mark.parametrize("change", [suspended, failed])
-def test_a_job_that_does_not_run_is_no_stalled_job(change: Callable[[Hours], None]) -> None:
+@pytest.mark.parametrize("change", [suspend, end_as_failed])
+def test_a_job_that_does_not_run_does_not_count_as_stalled(change: Callable[[Hours], None]) -> None:
     bed = Hours().run(180, "steps").run(20, "silent")
     assert bed.progress.stalled == 1
     change(bed)
     assert bed.progress.stalled == 0
 
 
-def test_a_job_with_an_unread_log_is_no_stalled_job() -> None:
+def test_a_job_with_a_log_that_is_not_read_does_not_count_as_stalled() -> None:
     bed = Hours().run(180, "steps").run(20, "silent")
-    bed.cluster.observe_job(bed.made.annotated(names.METRICS, "off").version(1000).raw)
+    bed.cluster.observe_job(bed.builder.annotated(names.METRICS, "off").version(1000).raw)
     assert bed.run(6, "silent").progress.stalled == 0
 
 
@@ -307,9 +308,9 @@ def test_an_unreadable_log_makes_a_job_unknown_and_never_stalled(
 
 
 def end(hours: Hours, *, succeeds: bool) -> None:
-    """End the job, and start another of its series."""
+    """End the job, and delete it with its pods."""
     job = hours.tracked.job
-    ended = hours.made.condition("Succeeded" if succeeds else "Failed", since=hours.at).version(
+    ended = hours.builder.condition("Succeeded" if succeeds else "Failed", since=hours.at).version(
         1000
     )
     hours.cluster.observe_job(ended.raw)
@@ -321,7 +322,7 @@ def end(hours: Hours, *, succeeds: bool) -> None:
 
 
 SERIES: dict[str, tuple[Script, bool, Script, int]] = {
-    # the first job, whether it succeeds, the second job -> its reports
+    # the first job, whether it succeeds, the second job -> the reports on the second job
     "a series with history is reported sooner": (
         [(30, "steps")], True, [(30, "steps"), (17, "silent")], 1,
     ),
@@ -343,17 +344,17 @@ SERIES: dict[str, tuple[Script, bool, Script, int]] = {
 
 
 @pytest.mark.parametrize(("first", "succeeds", "second", "alarms"), SERIES.values(), ids=SERIES)
-def test_the_history_of_a_series(
+def test_the_reports_on_a_job_of_a_series_with_a_history(
     first: Script, succeeds: bool, second: Script, alarms: int
 ) -> None:
     hours = Hours(name="train-1")
-    for minutes, what in first:
-        hours.run(minutes, what)
+    for minutes, activity in first:
+        hours.run(minutes, activity)
     end(hours, succeeds=succeeds)
     assert hours.alarms == 0
     hours.start("train-2")
-    for minutes, what in second:
-        hours.run(minutes, what)
+    for minutes, activity in second:
+        hours.run(minutes, activity)
     assert hours.alarms == alarms
 
 
@@ -368,22 +369,22 @@ def test_a_job_that_only_posts_is_alive_while_it_posts() -> None:
         posted = Posted(f"{uid}-0", (Post(hours.at, number, 900),))
         hours.progress.post(uid, posted, hours.now)
         for read in hours.due(hours.at):
-            hours.take(read)
+            hours.finish(read)
     assert hours.reason == ""
     assert hours.run(25, "silent").alarms == 1
 
 
-# --- which pod ------------------------------------------------------------------------------------
+# --- the odd pod ----------------------------------------------------------------------------------
 
-FOUR = {"healthy": [7.8, 7.9, 7.7, 7.8], "the third waits": [7.8, 7.9, 4.0, 7.8]}
+CORES = {"healthy": [7.8, 7.9, 7.7, 7.8], "the third waits": [7.8, 7.9, 4.0, 7.8]}
 
 
 def measure(hours: Hours, cores: Sequence[float], *, times: int) -> None:
-    """Have the job be silent through some measurements."""
+    """Let the job be silent during some measurements."""
     uid = hours.tracked.job.uid
     for _ in range(times):
         uses = {f"{uid}-{n}": CpuUse(use, at=hours.at, window=30.0) for n, use in enumerate(cores)}
-        hours.progress.measured(uses)
+        hours.progress.record_measurements(uses)
         hours.run(0.5, "silent")
 
 
@@ -391,10 +392,10 @@ def measure(hours: Hours, cores: Sequence[float], *, times: int) -> None:
     ("cores", "times", "want"),
     [
         pytest.param(
-            FOUR["the third waits"], 3, "train-worker-2 on a uses 4 CPUs", id="it differs"
+            CORES["the third waits"], 3, "train-worker-2 on a uses 4 CPUs", id="it differs"
         ),
-        pytest.param(FOUR["the third waits"], 2, "", id="in two measurements alone"),
-        pytest.param(FOUR["healthy"], 3, "", id="no pod differs"),
+        pytest.param(CORES["the third waits"], 2, "", id="in two measurements alone"),
+        pytest.param(CORES["healthy"], 3, "", id="no pod differs"),
     ],
 )
 def test_the_pod_that_differs_is_named(cores: list[float], times: int, want: str) -> None:
@@ -404,7 +405,7 @@ def test_the_pod_that_differs_is_named(cores: list[float], times: int, want: str
     assert bed.verdict.message.partition(want or " uses ")[1] == want
 
 
-def test_no_pod_is_named_without_measurements_and_nothing_else_is_read() -> None:
+def test_no_pod_is_named_without_measurements() -> None:
     bed = Hours(pods=4).run(180, "steps").run(20, "silent")
     assert bed.verdict is not None
     assert " uses " not in bed.verdict.message
@@ -416,5 +417,5 @@ def test_a_namespace_keeps_the_history_of_few_series(monkeypatch: pytest.MonkeyP
     for name in "bcd":
         end(hours.run(3, "steps"), succeeds=True)
         hours.start(name)
-    (kept,) = hours.progress.silences._habits.values()
-    assert len(kept) == 2
+    (series,) = hours.progress.silences._habits.values()
+    assert len(series) == 2

@@ -1,4 +1,4 @@
-"""Namespaces in the order of their usage: in a model cluster, and sample by sample."""
+"""Namespaces in the order of their usage: in a simulated cluster, and sample by sample."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -54,25 +54,25 @@ USAGE = policy()
 
 
 def spec(name: str, at: float, *, steps: int = 100, pods: int = 1, **more: Any) -> JobSpec:
-    """A job of the namespace that its name begins with; each pod needs a CPU."""
-    form = JobSpec(name, "PyTorchJob", Style.GANG, at, pods - 1, Pace(1.0, 0.0, 0.0), steps)
-    return replace(form, leaders=1, namespace=name[0], **more)
+    """Return a job; its namespace is the first letter of its name, and each pod needs a CPU."""
+    result = JobSpec(name, "PyTorchJob", Style.GANG, at, pods - 1, Pace(1.0, 0.0, 0.0), steps)
+    return replace(result, leaders=1, namespace=name[0], **more)
 
 
-def weigh(of: Planner, **weights: str) -> None:
-    """Set the weights of namespaces, which are managed."""
+def weigh(planner: Planner, **weights: str) -> None:
+    """Set the weights of managed namespaces."""
     for name, weight in weights.items():
         result = Namespace(name, {MANAGED: "true"}, {QUEUE_WEIGHT: weight} if weight else {})
-        of.settings.observe_namespace(None, result)
+        planner.settings.observe_namespace(None, result)
 
 
 def starts(bed: Bed) -> str:
-    """The jobs in the order of their starts."""
+    """Return the names of the jobs in the order of their starts."""
     written = bed.driver.written
     return " ".join(w.job for w in written if isinstance(w.step, Unsuspend) and not w.refused)
 
 
-# --- the order in a model cluster ---------------------------------------------------------------
+# --- the order in a simulated cluster -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,15 @@ class Case:
 
 BURST = tuple(spec(f"h{n}", 5) for n in range(5))
 SMALL = tuple(spec(f"b{n}", 705 + 200 * n, steps=400) for n in range(10))
-"""Small jobs that come without a pause: two of them run at any time."""
+"""Small jobs that arrive without a pause: two of them run at any time."""
 WHOLE = spec("a1", 1010, pods=16)
-"""A job of the whole cluster."""
+"""A job that needs the whole cluster."""
 NODES = {"m": 8000, "n": 8000}
 CASES: Mapping[str, Case] = {
     "without usage, the order is by age": Case(
         (*BURST, spec("b0", 20)), "h0 h1 h2 h3 h4 b0", policy=policy(Fairness.NONE)
     ),
-    "a namespace that used nothing goes first": Case((*BURST, spec("b0", 20)), "h0 b0 h1 h2 h3 h4"),
+    "a namespace without usage comes first": Case((*BURST, spec("b0", 20)), "h0 b0 h1 h2 h3 h4"),
     "two namespaces take turns": Case(
         (*BURST, *(spec(f"b{n}", 20) for n in range(3))), "h0 b0 h1 b1 h2 b2 h3 h4"
     ),
@@ -104,7 +104,7 @@ CASES: Mapping[str, Case] = {
     "a malformed weight counts as 1": Case(
         (*BURST[:3], spec("b0", 20)), "h0 b0 h1 h2", {"b": "-1", "h": "1e9"}
     ),
-    "a namespace of weight 3 goes before a namespace that used somewhat less": Case(
+    "a namespace of weight 3 comes before a namespace that used somewhat less": Case(
         (spec("b0", 5), *(spec(f"h{n}", 10) for n in range(3)), spec("b1", 20)),
         "b0 h0 h1 h2 b1",
         {"h": "3"},
@@ -112,7 +112,7 @@ CASES: Mapping[str, Case] = {
     "priority comes before usage": Case(
         (*BURST[:3], spec("h9", 30, priority="urgent"), spec("b0", 20)), "h0 h9 b0 h1 h2"
     ),
-    "shortest goes first within a namespace alone": Case(
+    "the shortest job comes first only within its namespace": Case(
         (
             *(spec("h0", 5, trains="short"), spec("h1", 5, steps=600, trains="long")),
             *(spec("h2", 700, steps=600, trains="long"), spec("h3", 701, trains="short")),
@@ -144,17 +144,17 @@ def test_the_order_of_starts(case: Case) -> None:
     assert starts(bed(case).run()) == case.want
 
 
-KEPT: Mapping[str, tuple[str, str]] = {
+WEIGHTS: Mapping[str, tuple[str, str]] = {
     "it has weight 1": ("", "a0 b0 b1 b2 b3 b4 a1 b5 b6 b7 b8 b9"),
     "it has weight 0": ("0", "a0 b0 b1 b2 b3 b4 b5 b6 b7 b8 b9 a1"),
 }
 
 
-@pytest.mark.parametrize(("weight", "want"), KEPT.values(), ids=KEPT)
-def test_a_job_keeps_its_place_some_time_after_capacity_was_reserved_for_it(
+@pytest.mark.parametrize(("weight", "want"), WEIGHTS.values(), ids=WEIGHTS)
+def test_a_job_comes_first_some_time_after_capacity_was_reserved_for_it(
     weight: str, want: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here after 300 s. Small jobs of a namespace that used less would come forever."""
+    """Here after 300 s; else small jobs of a namespace that used less would precede it forever."""
     monkeypatch.setattr("kfext.state.waiting.fairness.RESERVED_SECONDS", 300.0)
     case = CASES["small jobs of a namespace that used less keep a large job from its turn"]
     assert starts(bed(replace(case, weights={"a": weight})).run()) == want
@@ -169,20 +169,20 @@ def test_a_policy_for_some_namespaces_does_not_order_the_cluster() -> None:
 
 
 def test_of_two_policies_for_all_namespaces_the_highest_weight_decides() -> None:
-    cluster = bed(CASES["a namespace that used nothing goes first"])
+    cluster = bed(CASES["a namespace without usage comes first"])
     cluster.planner.settings.observe_policy(replace(policy(Fairness.NONE), name="other", weight=1))
     assert starts(cluster.run()) == CASES["without usage, the order is by age"].want
 
 
-def test_fairness_does_not_run_where_no_policy_requests_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fairness_does_not_run_if_no_policy_requests_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_measure", "_order", "_charge", "_begin", "projected"):
         monkeypatch.setattr(UsageOrder, name, None)
-    made = bed(CASES["without usage, the order is by age"]).run()
-    assert made.planner.cluster.claim_tracker.synced is None
+    cluster = bed(CASES["without usage, the order is by age"]).run()
+    assert cluster.planner.cluster.claim_tracker.synced is None
 
 
 def test_a_policy_that_is_deleted_ends_the_order_at_once() -> None:
-    cluster = bed(CASES["a namespace that used nothing goes first"]).at(50)
+    cluster = bed(CASES["a namespace without usage comes first"]).at(50)
     cluster.planner.settings.forget_policy("all")
     cluster.planner.cluster.mark_queue()
     assert starts(cluster.run()) == "h0 h1 h2 h3 h4 b0"
@@ -226,7 +226,7 @@ def test_every_job_starts_once_whatever_happens(drawn: list[tuple[str, int, int]
 
 
 class Teams:
-    """A planner with a node of ten CPUs; only usage is sampled, nothing is decided."""
+    """A planner with a node of ten CPUs; it samples usage, and decides on no job."""
 
     def __init__(self, policy: TrainingPolicy = USAGE) -> None:
         self.wall, self.monotonic = 1_000_000.0, 50.0
@@ -248,11 +248,11 @@ class Teams:
         return builder
 
     def runs(self, uid: str, namespace: str, *, cpu: str = "5", since: float = 0.0) -> JobBuilder:
-        """A job that runs on node n."""
-        made = running(uid, "n", cpu=cpu)
+        """Add a job that runs on node n."""
+        builder = running(uid, "n", cpu=cpu)
         if since:
-            made.raw["status"] = {"startTime": moment(since)}
-        return self.put(made, namespace)
+            builder.raw["status"] = {"startTime": moment(since)}
+        return self.put(builder, namespace)
 
     def waits(self, uid: str, namespace: str, *, created: float = 0.0) -> JobBuilder:
         return self.put(gang(uid, workers=1, created=created or self.wall), namespace)
@@ -264,13 +264,13 @@ class Teams:
         self.planner.cluster.settle(self.monotonic)
         self.usage.begin_tick(Moment(self.wall, self.monotonic))
 
-    def goes_on(self, seconds: float) -> None:
+    def sample_often(self, seconds: float) -> None:
         for _ in range(10):
             self.sample(seconds / 10)
 
     def used(self, namespace: str) -> float:
-        content = self.usage.record.namespaces.get(namespace)
-        return content.used if content else 0.0
+        usage = self.usage.record.namespaces.get(namespace)
+        return usage.used if usage else 0.0
 
     def first(self) -> str:
         jobs = self.planner.cluster.jobs.values()
@@ -278,44 +278,44 @@ class Teams:
         return min(waiting, key=self.planner.queue.key).job.uid
 
 
-def held_for(seconds: float, part: float = 0.5) -> Any:
-    return pytest.approx(usage_after(seconds, 0.0, held=part, half_life=HOUR), rel=1e-6)
+def held_for(seconds: float, fraction: float = 0.5) -> Any:
+    return pytest.approx(usage_after(seconds, 0.0, held=fraction, half_life=HOUR), rel=1e-6)
 
 
 def test_held_capacity_is_charged_to_its_namespace() -> None:
     teams = Teams()
     teams.runs("job", "a")
     teams.sample(5)
-    teams.goes_on(600)
+    teams.sample_often(600)
     assert teams.used("a") == held_for(600)
     assert teams.used("b") == 0.0
     assert teams.usage.record.namespaces["a"].held == pytest.approx(0.5)
 
 
-def test_a_plan_is_charged_until_its_pods_claim_and_never_twice() -> None:
+def test_the_claims_of_a_plan_and_of_its_pods_are_charged_once() -> None:
     teams = Teams()
-    made = teams.runs("job", "a")
+    builder = teams.runs("job", "a")
     teams.sample(5)
-    for pod in pods(made.build(), bound="n"):
+    for pod in pods(builder.build(), bound="n"):
         teams.planner.cluster.observe_pod(None, pod)
-    teams.goes_on(600)
+    teams.sample_often(600)
     assert teams.used("a") == held_for(600)
 
 
 def test_a_pod_of_another_namespace_that_names_the_job_as_its_owner_is_not_charged() -> None:
     teams = Teams()
-    made = teams.runs("job", "a", cpu="1")
-    forged = replace(pods(made.build(), bound="n")[0], namespace="b", requests={"cpu": 8000})
+    builder = teams.runs("job", "a", cpu="1")
+    forged = replace(pods(builder.build(), bound="n")[0], namespace="b", requests={"cpu": 8000})
     teams.planner.cluster.observe_pod(None, forged)
     teams.sample(5)
-    teams.goes_on(600)
+    teams.sample_often(600)
     assert teams.used("a") == held_for(600, 0.1)
 
 
-def test_a_pin_of_another_client_is_charged_for_as_long_as_it_claims() -> None:
+def test_a_pin_of_another_client_is_charged_while_it_has_a_claim() -> None:
     teams = Teams()
-    made = teams.put(job(name="job", uid="job").worker(1, cpu="5").released(), "a")
-    pod = replace(pods(made.build())[0], pinned_to="n", created=teams.wall)
+    builder = teams.put(job(name="job", uid="job").worker(1, cpu="5").released(), "a")
+    pod = replace(pods(builder.build())[0], pinned_to="n", created=teams.wall)
     teams.planner.cluster.observe_pod(None, pod)
     teams.sample(5)
     assert teams.usage.record.namespaces["a"].held == pytest.approx(0.5)
@@ -325,27 +325,27 @@ def test_a_pin_of_another_client_is_charged_for_as_long_as_it_claims() -> None:
 
 def test_a_job_of_kueue_is_charged_and_not_ordered() -> None:
     teams = Teams()
-    made = teams.put(running("job", "n", cpu="5").queued_by_kueue(), "a")
+    builder = teams.put(running("job", "n", cpu="5").queued_by_kueue(), "a")
     suspended = teams.put(gang("other", workers=1).queued_by_kueue(), "a")
     del suspended.raw["metadata"]["annotations"]["kfext.dev/held"]
     teams.put(suspended.version(2), "a")
-    for pod in pods(made.build(), bound="n"):
+    for pod in pods(builder.build(), bound="n"):
         teams.planner.cluster.observe_pod(None, pod)
     teams.sample(5)
-    teams.goes_on(600)
+    teams.sample_often(600)
     assert teams.used("a") == held_for(600)
     assert teams.usage.record.namespaces["a"].waiting == 0
 
 
-def test_a_job_that_starts_again_is_charged_for_its_earlier_use() -> None:
+def test_a_job_that_starts_again_is_charged_for_its_earlier_run_too() -> None:
     teams = Teams()
-    made = teams.runs("job", "a")
+    builder = teams.runs("job", "a")
     teams.sample(5)
     teams.sample(300)
-    teams.put(made.suspended().version(2), "a")
+    teams.put(builder.suspended().version(2), "a")
     teams.sample(1)
     teams.sample(300)
-    teams.put(made.resumed().version(3), "a")
+    teams.put(builder.resumed().version(3), "a")
     teams.sample(1)
     teams.sample(300)
     gap = usage_after(
@@ -359,11 +359,11 @@ def test_a_job_that_starts_again_is_charged_for_its_earlier_use() -> None:
 
 def test_workers_beyond_the_requested_size_are_free_unless_another_namespace_waits() -> None:
     teams = Teams()
-    made = running("job", "n", cpu="1", workers=4)
-    made.annotated("kfext.dev/state", '{"uid":"job","asked":2,"admitted":4}')
-    teams.put(made, "a")
+    builder = running("job", "n", cpu="1", workers=4)
+    builder.annotated("kfext.dev/state", '{"uid":"job","asked":2,"admitted":4}')
+    teams.put(builder, "a")
     teams.sample(5)
-    teams.goes_on(600)
+    teams.sample_often(600)
     assert teams.used("a") == held_for(600, 0.2)
     teams.waits("own", "a")
     teams.sample(1)
@@ -376,8 +376,8 @@ def test_workers_beyond_the_requested_size_are_free_unless_another_namespace_wai
     assert teams.used("a") == pytest.approx(want, rel=1e-6)
 
 
-def restarted(teams: Teams, record: UsageRecord, *, after: float = 0.0) -> Teams:
-    """A new controller on the same objects, some seconds later."""
+def restart(teams: Teams, record: UsageRecord, *, after: float = 0.0) -> Teams:
+    """Return a new controller on the same objects, started `after` seconds later."""
     new = Teams()
     new.wall, new.monotonic = teams.wall + after, 7.0
     for raw in teams.raws.values():
@@ -391,12 +391,12 @@ def test_a_restart_between_two_records_loses_nothing_and_charges_nothing_twice()
     teams = Teams()
     teams.runs("job", "a", since=teams.wall + 5)
     teams.sample(5)
-    teams.goes_on(300)
+    teams.sample_often(300)
     stored = decode_usage(teams.usage.record.encode())
-    teams.goes_on(200)
-    new = restarted(teams, stored, after=60)
+    teams.sample_often(200)
+    new = restart(teams, stored, after=60)
     assert new.used("a") == held_for(560)
-    new.goes_on(100)
+    new.sample_often(100)
     assert new.used("a") == held_for(660)
 
 
@@ -409,7 +409,7 @@ def test_a_changed_half_life_keeps_the_mean_usage_of_a_namespace(hours: float) -
     teams = Teams()
     teams.runs("job", "a")
     teams.sample(5)
-    teams.goes_on(2 * HOUR)
+    teams.sample_often(2 * HOUR)
     mean = teams.usage.record.mean("a")
     stored = decode_usage(teams.usage.record.encode())
     teams.planner.settings.observe_policy(by_half_life(hours))
@@ -421,10 +421,7 @@ def test_a_changed_half_life_keeps_the_mean_usage_of_a_namespace(hours: float) -
     assert new.usage.record.mean("a") == pytest.approx(mean, rel=0.01)
 
 
-RECORDS: Mapping[str, str] = {
-    "lost": "",
-    "garbled": '{"namespaces": {"a": {"used": NaN}',
-}
+RECORDS: Mapping[str, str] = {"lost": "", "garbled": '{"namespaces": {"a": {"used": NaN}'}
 
 
 @pytest.mark.parametrize("written", RECORDS.values(), ids=RECORDS)
@@ -432,7 +429,7 @@ def test_without_a_record_running_jobs_are_charged_since_their_start(written: st
     teams = Teams()
     teams.runs("job", "a", since=teams.wall - 600)
     teams.runs("new", "b", cpu="1")
-    new = restarted(teams, decode_usage(written))
+    new = restart(teams, decode_usage(written))
     assert new.used("a") == held_for(600)
     assert new.used("b") == 0.0
 
@@ -441,9 +438,9 @@ def test_a_record_of_a_clock_that_was_ahead_counts_as_present() -> None:
     teams = Teams()
     teams.runs("job", "a", since=teams.wall - 600)
     teams.sample(5)
-    teams.goes_on(300)
+    teams.sample_often(300)
     stored = decode_usage(replace(teams.usage.record, at=teams.wall + DAY).encode())
-    new = restarted(teams, stored)
+    new = restart(teams, stored)
     assert new.used("a") == pytest.approx(teams.used("a"))
 
 
@@ -458,10 +455,10 @@ def test_a_clock_that_is_set_back_and_forth_changes_nothing() -> None:
 
 def test_a_job_that_ends_between_two_samples_is_charged_up_to_the_last() -> None:
     teams = Teams()
-    made = teams.runs("job", "a")
+    builder = teams.runs("job", "a")
     teams.sample(5)
     teams.sample(300)
-    teams.planner.cluster.forget_job(made.raw["metadata"]["uid"])
+    teams.planner.cluster.forget_job(builder.raw["metadata"]["uid"])
     teams.sample(1)
     assert teams.used("a") == held_for(301)
     teams.sample(HOUR)
@@ -472,32 +469,32 @@ def test_a_job_that_ends_between_two_samples_is_charged_up_to_the_last() -> None
 
 def test_a_deleted_namespace_with_a_running_job_is_charged_and_then_forgotten() -> None:
     teams = Teams()
-    made = teams.runs("job", "a")
-    for pod in pods(made.build(), bound="n"):
+    builder = teams.runs("job", "a")
+    for pod in pods(builder.build(), bound="n"):
         teams.planner.cluster.observe_pod(None, pod)
     teams.sample(5)
     teams.planner.settings.observe_namespace(Namespace("a"), None)
     teams.waits("last", "a")
     teams.waits("other", "b")
-    teams.goes_on(300)
+    teams.sample_often(300)
     assert teams.used("a") == held_for(300)
     assert teams.first() == "other"
-    for uid in (made.raw["metadata"]["uid"], "last"):
+    for uid in (builder.raw["metadata"]["uid"], "last"):
         teams.planner.cluster.forget_job(uid)
     teams.sample(1)
     teams.sample(40 * HOUR)
     assert "a" not in teams.usage.record.namespaces
 
 
-def test_a_namespace_that_no_record_has_counts_as_unused() -> None:
+def test_a_namespace_without_a_record_counts_as_unused() -> None:
     teams = Teams()
     teams.waits("job", "a")
     teams.waits("new", "b", created=teams.wall + 5)
     known = decode_usage('{"at": 1000000, "half_life": 3600, "namespaces": {"a": {"used": 60}}}')
-    assert restarted(teams, known).first() == "new"
+    assert restart(teams, known).first() == "new"
 
 
-def test_more_nodes_make_the_same_job_a_smaller_part() -> None:
+def test_more_nodes_make_the_same_job_a_smaller_fraction_of_the_cluster() -> None:
     teams = Teams()
     teams.runs("job", "a")
     teams.sample(5)
@@ -509,13 +506,13 @@ def test_more_nodes_make_the_same_job_a_smaller_part() -> None:
 WAITED: Mapping[str, tuple[float, str, str]] = {
     "a day": (LONGEST_WAIT + 1, REASON_NO_ROOM, "old"),
     "almost a day": (LONGEST_WAIT - 60, REASON_NO_ROOM, "new"),
-    "a day, for a volume of it": (LONGEST_WAIT + 1, REASON_WAITING_FOR_VOLUME, "new"),
+    "a day, for one of its volumes": (LONGEST_WAIT + 1, REASON_WAITING_FOR_VOLUME, "new"),
 }
 
 
 @pytest.mark.parametrize(("waited", "lacks", "first"), WAITED.values(), ids=WAITED)
 @pytest.mark.parametrize("weight", ["", "0"])
-def test_a_job_that_has_waited_for_a_day_keeps_its_place(
+def test_a_job_that_has_waited_for_capacity_for_a_day_comes_first(
     waited: float, lacks: str, first: str, weight: str
 ) -> None:
     teams = Teams()
@@ -542,7 +539,7 @@ LACKS: Mapping[str, bool] = {
 
 
 @pytest.mark.parametrize(("lacks", "counts"), LACKS.items())
-def test_a_job_delays_others_of_its_namespace_while_it_may_start(lacks: str, counts: bool) -> None:
+def test_a_job_delays_jobs_of_its_namespace_while_it_may_start(lacks: str, counts: bool) -> None:
     teams = Teams()
     for uid in ("a-1", "a-2", "b-1", "b-2"):
         teams.waits(uid, uid[0])
@@ -567,7 +564,7 @@ def test_a_new_job_is_ordered_among_all_waiting_jobs() -> None:
     assert teams.first() == "b-0"
 
 
-def test_usage_counts_only_where_two_namespaces_wait() -> None:
+def test_usage_counts_only_while_two_namespaces_have_waiting_jobs() -> None:
     teams = Teams()
     teams.runs("job", "a")
     teams.sample(5)
@@ -583,7 +580,7 @@ def test_usage_counts_only_where_two_namespaces_wait() -> None:
     assert teams.usage.projected(jobs["other"]) == 0.0 < first < second
 
 
-def test_a_job_behind_others_of_equal_usage_shows_no_usage() -> None:
+def test_a_job_behind_jobs_of_equal_usage_shows_no_usage() -> None:
     teams = Teams()
     for uid, namespace in (("first", "a"), ("second", "a"), ("other", "b")):
         teams.waits(uid, namespace)
@@ -610,21 +607,21 @@ def test_a_job_that_is_being_started_counts_once() -> None:
     assert teams.usage.projected(jobs["second"]) == pytest.approx(before, rel=0.01)
 
 
-def test_each_waiting_job_has_one_turn_in_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_order_computes_the_key_of_a_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
     teams = Teams()
     for number in range(50):
         teams.waits(f"job-{number}", "ab"[number % 2])
-    turned: list[str] = []
+    keyed: list[str] = []
     real: Callable[..., Any] = teams.usage._key
 
-    def turn(tracked: TrackedJob) -> Any:
-        turned.append(tracked.job.uid)
+    def key_of(tracked: TrackedJob) -> Any:
+        keyed.append(tracked.job.uid)
         return real(tracked)
 
-    monkeypatch.setattr(teams.usage, "_key", turn)
+    monkeypatch.setattr(teams.usage, "_key", key_of)
     teams.sample(1)
     teams.sample(0.1)
-    assert len(turned) == len(set(turned)) == 50
+    assert len(keyed) == len(set(keyed)) == 50
 
 
 # --- messages to users --------------------------------------------------------------------------
@@ -632,14 +629,14 @@ def test_each_waiting_job_has_one_turn_in_an_order(monkeypatch: pytest.MonkeyPat
 
 def fill(bench: Bench) -> None:
     """Run a job on the whole node."""
-    made = running("runs", "a", cpu="4")
-    bench.submit(made)
-    for pod in pods(made.build(), bound="a", phase="Running"):
+    builder = running("runs", "a", cpu="4")
+    bench.submit(builder)
+    for pod in pods(builder.build(), bound="a", phase="Running"):
         bench.cluster.observe_pod(None, pod)
 
 
 async def behind(*, after: int) -> Bench:
-    """Return a cluster that is full for `after` times 600 s before jobs of two teams wait."""
+    """Return a bench; its node is full for `after` times 600 s before jobs of two teams wait."""
     bench = Bench()
     bench.planner.settings.observe_policy(policy())
     weigh(bench.planner, secret="", team="")
@@ -667,7 +664,7 @@ async def test_a_job_shows_that_another_namespace_used_less_and_not_which() -> N
     assert "used less" not in told(bench, "other")[1]
 
 
-async def test_a_job_shows_small_usage_without_figures() -> None:
+async def test_a_job_shows_small_usage_without_percentages() -> None:
     bench = await behind(after=0)
     assert "is behind a namespace that used less" in told(bench, "mine")[1]
     assert "%" not in told(bench, "mine")[1]

@@ -62,7 +62,7 @@ def test_free_cpu_counts_raised_requests_as_their_user_wrote_them() -> None:
     state = CpuState(
         requested={"worker": PodCpu(20, None)}, written={"worker-0": (PodCpu(370, None),)}
     )
-    bed.take(state)
+    bed.record_state(state)
     before = bed.signals()[1].nodes[NODE].free
     requests = {**bed.pod(0).requests, "cpu": 370}
     bed.change(0, request=370, allocated=370, requests=requests)
