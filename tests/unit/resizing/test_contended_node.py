@@ -285,7 +285,7 @@ def test_an_error_of_kfext_changes_nothing_and_is_reported(
 
     bed = favoured()
     with monkeypatch.context() as patched:
-        patched.setattr(cpu_executor, "judged", fails)
+        patched.setattr(cpu_executor, "undo_proposals", fails)
         failures = bed.driver.failures = []
         bed.after(60)
         assert {name for name, _ in failures} <= set(bed.present)

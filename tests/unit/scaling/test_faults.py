@@ -28,7 +28,7 @@ from kfext.state.running.running_job import RunningJob
 from kfext.state.running.size import executor as size_executor
 from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import record_of as size_record
-from kfext.state.running.size.scale_policy import MOST_LOOKED
+from kfext.state.running.size.scale_policy import MOST_SEARCHED
 from kfext.state.running.size.scale_search import ScaleSearch
 from tests.builders import executor_of
 from tests.unit.sim.bed import (
@@ -353,11 +353,11 @@ def test_growth_with_only_partial_capacity_is_reverted_without_a_checkpoint() ->
 def test_a_new_controller_does_not_count_its_absence_as_a_pause_of_the_training() -> None:
     bed = until_changed(scaled_bed(PERIODIC, replace(GANG, steps=5000)))
     bed.at(bed.clock.now + 120)
-    assert followed(bed).restart.pause > 0
+    assert followed(bed).restart.downtime > 0
     bed.restart()
     bed.at(bed.clock.now + 60)
     running = followed(bed)
-    assert 0 < running.restart.pause == running.tracked.state.scale.pause
+    assert 0 < running.restart.downtime == running.tracked.state.scale.pause
 
 
 def test_a_pod_lost_before_growth_is_reverted_ends_the_change() -> None:
@@ -365,7 +365,7 @@ def test_a_pod_lost_before_growth_is_reverted_ends_the_change() -> None:
     bed = scaled_bed(replace(giver, pace=Pace(0.1, 0.5, 0.05)))
     bed.at(100)
     while not (under_way := size_record(followed(bed)).operation) or (
-        under_way.change.cause is not Cause.TAKE_BACK
+        under_way.change.cause is not Cause.UNDO_GROWTH
     ):
         bed.at(bed.clock.now + 0.5)
         assert bed.clock.now < 1000
@@ -415,7 +415,7 @@ def test_only_a_few_jobs_of_a_policy_that_observes_are_searched_for_in_a_turn(
 
     monkeypatch.setattr(CapacitySearch, "grown_places", watched)
     bed.at(120)
-    assert max(Counter(looked).values()) <= MOST_LOOKED
+    assert max(Counter(looked).values()) <= MOST_SEARCHED
     for spec in jobs:
         shown = followed(bed, spec.name).shown[names.SCALED]
         assert shown is not None

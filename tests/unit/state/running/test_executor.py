@@ -25,7 +25,7 @@ NOW = Moment(wall=0.0, monotonic=0.0)
 class Recording(Executor):
     """Follows given jobs, and records the calls."""
 
-    look_seconds = 5.0
+    scan_seconds = 5.0
     condition = Condition("Recorded", "Record", "RecordRefused", frozenset({"RecordRefused"}))
 
     def __init__(self, running: RunningJobs) -> None:
@@ -90,13 +90,13 @@ def test_the_policies_of_a_job_follow_its_settings(running: RunningJobs) -> None
 
 
 def test_jobs_are_searched_at_an_interval(running: RunningJobs) -> None:
-    executor, looks = Recording(running), []
+    executor, scans = Recording(running), []
     executor.wanted = {"a"}
     for at in (0.0, 4.0, 5.0, 11.0):
-        executor.look(Moment(wall=at, monotonic=at))
-        looks.append(executor.looks)
-    assert looks == [True, False, True, True]
-    assert (executor.next_look(), executor.met) == (16.0, ["a"])
+        executor.begin_turn(Moment(wall=at, monotonic=at))
+        scans.append(executor.scanning)
+    assert scans == [True, False, True, True]
+    assert (executor.next_turn_at(), executor.met) == (16.0, ["a"])
 
 
 def test_two_executors_that_follow_a_job_have_one_record_of_it(running: RunningJobs) -> None:

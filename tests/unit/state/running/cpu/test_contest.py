@@ -14,10 +14,10 @@ from kfext.core.queue.quota import NO_RAISE
 from kfext.state.running.cpu.contest import (
     LEAST_REQUEST,
     Contest,
-    Part,
-    all_prioritised,
+    Recipient,
     contests,
     fair_ends,
+    prioritised_jobs,
     share_out,
 )
 from kfext.state.running.signals import JobSignal, Sharer, Signals
@@ -73,20 +73,20 @@ FIRST: dict[str, tuple[list[JobSignal], str | None]] = {
 @pytest.mark.parametrize(("jobs", "want"), FIRST.values(), ids=FIRST)
 def test_the_favourite_of_a_node(jobs: list[JobSignal], want: str | None) -> None:
     of = {NODE: contest(*jobs)}
-    content = all_prioritised(of, jobs).get(NODE)
+    content = prioritised_jobs(of, jobs).get(NODE)
     assert (content and content.uid) == want
 
 
 def test_jobs_that_have_ended_count_in_the_order() -> None:
     """Without the ended job, the old job would have been ahead of the new job."""
     jobs = [ends("old", 140.0, created=0.0), ends("new", 50.0, created=100.0)]
-    assert all_prioritised({NODE: contest(*jobs)}, jobs)[NODE].uid == "old"
+    assert prioritised_jobs({NODE: contest(*jobs)}, jobs)[NODE].uid == "old"
     gone = contest(*jobs, gone=(Sharer("gone", 0.0, 90.0),))
-    assert all_prioritised({NODE: gone}, jobs)[NODE].uid == "new"
+    assert prioritised_jobs({NODE: gone}, jobs)[NODE].uid == "new"
 
 
 def test_only_candidates_are_favoured() -> None:
-    assert all_prioritised({NODE: contest(A, B)}, [B])[NODE].uid == "b"
+    assert prioritised_jobs({NODE: contest(A, B)}, [B])[NODE].uid == "b"
 
 
 CLOSED: dict[str, tuple[list[JobSignal], dict[str, Any]]] = {
@@ -101,7 +101,7 @@ CLOSED: dict[str, tuple[list[JobSignal], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("jobs", "node"), CLOSED.values(), ids=CLOSED)
 def test_a_node_has_no_favourite_while(jobs: list[JobSignal], node: dict[str, Any]) -> None:
-    assert all_prioritised({NODE: contest(*jobs, **node)}, jobs) == {}
+    assert prioritised_jobs({NODE: contest(*jobs, **node)}, jobs) == {}
 
 
 def spread(uid: str, remaining: float) -> JobSignal:
@@ -112,7 +112,7 @@ def spread(uid: str, remaining: float) -> JobSignal:
 def test_a_raised_job_without_a_known_end_soon_loses_its_raise_to_other_jobs() -> None:
     silent = ends("b", math.inf, request=500, user_request=100)
     late = replace(silent, followed=300.0)
-    assert all_prioritised({NODE: contest(A, late)}, [A, late])[NODE].uid == "a"
+    assert prioritised_jobs({NODE: contest(A, late)}, [A, late])[NODE].uid == "a"
 
 
 def test_nothing_is_raised_while_all_other_jobs_have_just_begun() -> None:
@@ -143,7 +143,7 @@ SEVERAL_NODES: dict[str, tuple[list[JobSignal], dict[str, str]]] = {
 @pytest.mark.parametrize(("jobs", "want"), SEVERAL_NODES.values(), ids=SEVERAL_NODES)
 def test_a_job_on_several_nodes_is_favoured_on(jobs: list[JobSignal], want: dict[str, str]) -> None:
     of = contests(signals(*jobs, allocatable=SIZE))
-    assert {node: job.uid for node, job in all_prioritised(of, jobs).items()} == want
+    assert {node: job.uid for node, job in prioritised_jobs(of, jobs).items()} == want
 
 
 # --- the request of each job ----------------------------------------------------------------------
@@ -255,7 +255,7 @@ def any_contest(draw: st.DrawFn) -> Signals:
 @given(any_contest())
 def test_sums_stay_below_the_node_and_no_namespace_pays_for_another(here: Signals) -> None:
     (of,) = contests(here).values()
-    first = all_prioritised({NODE: of}, here.jobs).get(NODE)
+    first = prioritised_jobs({NODE: of}, here.jobs).get(NODE)
     wanted = of.requests(first, here.jobs)
     asked = {job.uid: of.requested(job) for job in here.jobs}
     assert sum(wanted.values()) <= max(sum(asked.values()), of.signal.allocatable)
@@ -296,18 +296,18 @@ SHARES: dict[str, tuple[int, list[tuple[float, int, int]], list[int]]] = {
 
 @pytest.mark.parametrize(("total", "parts", "want"), SHARES.values(), ids=SHARES)
 def test_sums_by_weight(total: int, parts: list[tuple[float, int, int]], want: list[int]) -> None:
-    assert share_out(total, [Part(*part) for part in parts]) == want
+    assert share_out(total, [Recipient(*part) for part in parts]) == want
 
 
 @st.composite
-def any_part(draw: st.DrawFn) -> Part:
+def any_recipient(draw: st.DrawFn) -> Recipient:
     least = draw(st.integers(0, 2000))
     weight = draw(st.one_of(st.just(0.0), st.floats(0.001, 1e6)))
-    return Part(weight, least, least + draw(st.integers(0, 4000)))
+    return Recipient(weight, least, least + draw(st.integers(0, 4000)))
 
 
-@given(st.integers(0, 20000), st.lists(any_part(), min_size=1, max_size=12))
-def test_the_sum_is_the_total_within_all_bounds(total: int, parts: list[Part]) -> None:
+@given(st.integers(0, 20000), st.lists(any_recipient(), min_size=1, max_size=12))
+def test_the_sum_is_the_total_within_all_bounds(total: int, parts: list[Recipient]) -> None:
     given_out = share_out(total, parts)
     for got, part in zip(given_out, parts, strict=True):
         assert part.least <= got <= part.most
@@ -315,9 +315,11 @@ def test_the_sum_is_the_total_within_all_bounds(total: int, parts: list[Part]) -
     assert sum(given_out) == min(max(total, low), high)
 
 
-@given(st.integers(0, 20000), st.lists(any_part(), min_size=2, max_size=8))
-def test_a_larger_weight_gets_no_less_where_bounds_allow(total: int, parts: list[Part]) -> None:
-    parts = [Part(part.weight, 0, 10000) for part in parts]
+@given(st.integers(0, 20000), st.lists(any_recipient(), min_size=2, max_size=8))
+def test_a_larger_weight_gets_no_less_where_bounds_allow(
+    total: int, parts: list[Recipient]
+) -> None:
+    parts = [Recipient(part.weight, 0, 10000) for part in parts]
     given_out = share_out(total, parts)
     pairs = zip(parts, given_out, strict=True)
     ordered = [got for _, got in sorted(pairs, key=lambda pair: (pair[0].weight, pair[1]))]

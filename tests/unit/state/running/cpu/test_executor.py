@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kfext.state.running.cpu.executor import judged
+from kfext.state.running.cpu.executor import undo_proposals
 from kfext.state.running.cpu.record import CpuRecord
 from kfext.state.running.operation import WINDOWS, Trial
 from kfext.state.running.proposal import Rank
@@ -15,7 +15,7 @@ def after(uses: list[int], *, ended: str = "j", **of: Any) -> tuple[CpuRecord, l
     result = {"j": CpuRecord(trial=Trial(proposal("j", policy="shift"), before=(400, 400)))}
     undone: list[Any] = []
     for use in uses:
-        undone = judged(served(use, **of), result, ended={ended})
+        undone = undo_proposals(served(use, **of), result, ended={ended})
     return result["j"], undone
 
 
@@ -48,4 +48,4 @@ def test_no_window_counts_while_an_operation_is_in_flight() -> None:
 
 
 def test_a_job_without_a_trial_is_unchanged() -> None:
-    assert judged(served(400), {"j": CpuRecord()}, ended={"j"}) == []
+    assert undo_proposals(served(400), {"j": CpuRecord()}, ended={"j"}) == []

@@ -45,9 +45,9 @@ def test_after_a_failure(how: dict[str, bool], after: float, changes: int, *, wa
     cpu = CpuRecord()
     restored, lasting = how.get("restored", False), how.get("lasting", False)
     cpu.fail(FAILED, lasting=lasting, restoring=restored, changes=0)
-    assert cpu.pause is not None
+    assert cpu.back_off is not None
     restoring = how.get("restoring", False)
-    assert cpu.pause.holds(FAILED + after, changes=changes, restoring=restoring) is want
+    assert cpu.back_off.holds(FAILED + after, changes=changes, restoring=restoring) is want
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,16 @@ def test_whether_a_refusal_lasts_after_another_failure(changes: int, *, lasting:
     cpu = CpuRecord()
     cpu.fail(0.0, lasting=True, restoring=False, changes=0)
     cpu.fail(0.0, lasting=False, restoring=False, changes=changes)
-    assert cpu.pause is not None
-    assert cpu.pause.lasting is lasting
+    assert cpu.back_off is not None
+    assert cpu.back_off.lasting is lasting
 
 
 def test_each_failure_in_a_row_doubles_the_pause_up_to_a_bound() -> None:
     cpu, pauses = CpuRecord(), []
     for _ in range(6):
         cpu.fail(0.0, lasting=False, restoring=False, changes=0)
-        assert cpu.pause is not None
-        pauses.append(cpu.pause.until)
+        assert cpu.back_off is not None
+        pauses.append(cpu.back_off.until)
     assert pauses == [30, 60, 120, 240, 300, 300]
 
 
@@ -83,7 +83,7 @@ RESIZED = frozenset([("a", 350)])
 
 
 @pytest.mark.parametrize(
-    ("company", "keeps_trial", "keeps_history"),
+    ("pod_limits", "keeps_trial", "keeps_history"),
     [
         pytest.param(ALONE, True, True, id="the same pods with the same limits"),
         pytest.param(RESIZED, True, False, id="the same pods with other limits"),
@@ -91,7 +91,7 @@ RESIZED = frozenset([("a", 350)])
     ],
 )
 def test_measurements_before_a_change_of_neighbours_are_not_compared(
-    company: frozenset[tuple[str, int | None]],
+    pod_limits: frozenset[tuple[str, int | None]],
     *,
     keeps_trial: bool,
     keeps_history: bool,
@@ -100,25 +100,25 @@ def test_measurements_before_a_change_of_neighbours_are_not_compared(
     cpu.set_neighbours(ALONE)
     cpu.trial = TRIAL
     cpu.history.add_interval(Progress(), 350, now=0.0)
-    cpu.set_neighbours(company)
+    cpu.set_neighbours(pod_limits)
     assert (cpu.trial is TRIAL) is keeps_trial
     assert bool(cpu.history.values_of(Measure.USE)) is keeps_history
 
 
 @pytest.mark.parametrize(
-    ("company", "want"),
+    ("pod_limits", "want"),
     [
         pytest.param(RESIZED, TRIAL, id="the same pods"),
         pytest.param(BESIDE, None, id="other pods"),
     ],
 )
 def test_no_trial_begins_for_an_operation_under_way_when_neighbours_change(
-    company: frozenset[tuple[str, int | None]], want: Trial | None
+    pod_limits: frozenset[tuple[str, int | None]], want: Trial | None
 ) -> None:
     cpu = CpuRecord()
     cpu.set_neighbours(ALONE)
     cpu.operation = ResizeOperation(TRIAL.proposal, trial=TRIAL)
-    cpu.set_neighbours(company)
+    cpu.set_neighbours(pod_limits)
     assert cpu.operation.trial is want
 
 

@@ -16,9 +16,9 @@ from kfext.model.qos import QoS
 from kfext.model.verdict import Verdict
 from kfext.state.running.cpu.restoring import (
     Owner,
+    due_restore,
     owner_of,
     requested_of,
-    restoring,
     with_sizes,
 )
 from kfext.state.running.proposal import Proposal, Rank, Size
@@ -157,7 +157,7 @@ def found(
     training_job = job("j", worker, policies=chosen if fit else {})
     here = signals(training_job)
     nodes = {name: replace(node, awaited=awaited) for name, node in here.nodes.items()}
-    return restoring(
+    return due_restore(
         training_job,
         replace(here, nodes=nodes),
         pods=[running(0, 1000, request=request)],
@@ -223,7 +223,7 @@ def test_while_a_pod_is_missing_its_cpu_in_other_pods_is_restored(
     acts = {"shift": ACTS}
     training_job = job("j", worker, policies=acts, whole=whole)
     by = state(by=frozenset({"shift"}))
-    back = restoring(
+    back = due_restore(
         training_job, signals(training_job), pods=[], state=by, observed={}, chosen=acts, undo=None
     )
     assert (back is not None) is restored

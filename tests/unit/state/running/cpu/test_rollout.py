@@ -184,7 +184,7 @@ def test_a_restore_ends_no_pause() -> None:
     bed.begin()
     bed.refuse()
     bed.write(bed.begin(RESTS))
-    assert cpu_record(bed.job).pause is not None
+    assert cpu_record(bed.job).back_off is not None
 
 
 # --- the policies that caused sizes ---------------------------------------------------------------

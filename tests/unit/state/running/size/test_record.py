@@ -56,12 +56,14 @@ def test_no_more_speeds_are_kept_than_are_remembered() -> None:
 
 
 def test_the_record_of_another_size() -> None:
-    state = made().state_with(JobState(), 2, cause="guard", pause=0.0, now=50.0)
+    state = made().state_with(JobState(), 2, cause="guard", downtime=0.0, now=50.0)
     assert (state.requested, state.assigned) == (3, 2)
     assert (state.scale.before, state.scale.changed_at, state.scale.cause) == (3, 50.0, "guard")
 
 
 def test_no_record_is_needed_of_the_requested_size() -> None:
     before = JobState(requested=2, assigned=3)
-    state = made(before, requested=2).state_with(before, 2, cause="takeBack", pause=0.0, now=50.0)
+    state = made(before, requested=2).state_with(
+        before, 2, cause="takeBack", downtime=0.0, now=50.0
+    )
     assert (state.requested, state.assigned) == (0, 0)

@@ -18,7 +18,7 @@ from kfext.state.running.size.scale import (
     Sizes,
     Speed,
     best_size,
-    fitted,
+    fit_speed,
     sizes_of,
 )
 from tests.builders import JobBuilder, job
@@ -130,7 +130,7 @@ EXACT: dict[str, Speed] = {
 
 @pytest.mark.parametrize("of", EXACT.values(), ids=EXACT)
 def test_the_speed_of_a_job_that_follows_the_form_is_found(of: Speed) -> None:
-    placement = fitted(seen(of, 1, 2, 4, 6))
+    placement = fit_speed(seen(of, 1, 2, 4, 6))
     assert placement is not None
     assert [placement.at(size) for size in (3, 8, 12)] == pytest.approx(
         [of.at(size) for size in (3, 8, 12)], rel=1e-3
@@ -142,21 +142,21 @@ def test_the_curve_meets_the_measured_sizes(
     divided: float, constant: float, added: float, sizes: set[int]
 ) -> None:
     speed = Speed(divided or 1.0, constant, added)
-    placement = fitted(seen(speed, *sizes))
+    placement = fit_speed(seen(speed, *sizes))
     assert placement is not None
     for size in sizes:
         assert placement.at(size) == pytest.approx(speed.at(size), rel=1e-3)
 
 
 def test_a_speed_that_falls_gives_no_negative_term() -> None:
-    placement = fitted({1: 1.0, 2: 1.6, 3: 1.5, 4: 1.2})
+    placement = fit_speed({1: 1.0, 2: 1.6, 3: 1.5, 4: 1.2})
     assert placement is not None
     assert min(placement.divided, placement.constant, placement.added) >= 0
     assert placement.at(5) < placement.at(3)
 
 
 def test_two_sizes_predict_the_least_growth() -> None:
-    placement = fitted({1: 1.0, 2: 1.5})
+    placement = fit_speed({1: 1.0, 2: 1.5})
     divided_and_constant = Speed(2 / 3, 1 / 3, 0.0)
     assert placement is not None
     assert placement.at(2) == pytest.approx(1.5)
@@ -173,12 +173,12 @@ NOTHING: dict[str, dict[int, float]] = {
 
 @pytest.mark.parametrize("speeds", NOTHING.values(), ids=NOTHING)
 def test_growth_is_unknown_with(speeds: dict[int, float]) -> None:
-    assert fitted(speeds) is None
+    assert fit_speed(speeds) is None
 
 
 def test_the_largest_of_many_sizes_count() -> None:
     slow = dict.fromkeys(range(1, 100), 0.001)
-    placement = fitted(slow | seen(Speed(8.0, 1.0, 0.0), *range(100, 116)))
+    placement = fit_speed(slow | seen(Speed(8.0, 1.0, 0.0), *range(100, 116)))
     assert placement is not None
     assert placement.at(120) == pytest.approx(Speed(8.0, 1.0, 0.0).at(120), rel=1e-3)
 
@@ -191,7 +191,7 @@ def test_without_workers_there_is_no_speed() -> None:
 def test_whatever_was_measured_the_speed_is_a_positive_number(
     speeds: dict[int, float], workers: int
 ) -> None:
-    placement = fitted(speeds)
+    placement = fit_speed(speeds)
     assert placement is None or 0.0 < placement.at(workers) < float("inf")
 
 
@@ -291,7 +291,7 @@ def test_a_job_does_not_change_its_size_again_at_once() -> None:
     """The remaining time does not grow, so a second look finds no further gain."""
     speeds = seen(Speed(12.0, 0.5, 0.05), 2, 3, 4)
     first = grown(FULL, speeds=speeds, remaining=2000.0)
-    speed = fitted(speeds)
+    speed = fit_speed(speeds)
     assert speed is not None
     assert first > 4
     then = Sizes(first, 2, 16, 4)
@@ -354,7 +354,7 @@ def test_growth_saves_more_than_it_costs(
     size = best_size(
         sizes, speeds=speeds, largest=100, fitting=100, pause=pause, remaining=remaining
     )
-    placement = fitted(speeds)
+    placement = fit_speed(speeds)
     assert placement is not None
     if size > sizes.now and placement.at(size) > placement.at(sizes.now):
         assert remaining - remaining * placement.at(sizes.now) / placement.at(size) > 0.999 * pause

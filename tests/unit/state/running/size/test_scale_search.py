@@ -35,7 +35,7 @@ def followed(bed: Bed) -> SizeRecord:
 
 
 def paused(bed: Bed) -> float:
-    return executor_of(bed.planner, SizeExecutor).jobs["uid-train"].restart.pause
+    return executor_of(bed.planner, SizeExecutor).jobs["uid-train"].restart.downtime
 
 
 def cost_of(bed: Bed, *, now: float) -> float:
@@ -130,7 +130,7 @@ def test_a_stop_is_expected_to_cost_more_than_a_change_in_place() -> None:
     bed = until_changed(scaled_bed(replace(GROWS, grace=60.0)))
     bed.after(WATCHED_SECONDS)
     job = executor_of(bed.planner, SizeExecutor).jobs["uid-train"]
-    assert job.restart.pause <= STOPS + LATE
+    assert job.restart.downtime <= STOPS + LATE
     assert expected_restart(job) == START_SECONDS + 60
 
 

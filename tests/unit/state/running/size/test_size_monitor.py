@@ -77,9 +77,9 @@ def test_growth_that_does_not_pay_is_reverted(before: int, requested: int, want:
     running, operation = changed(before=before, requested=requested, phase=Phase.TRIAL)
     record_of(running).speeds = {before: 1.0, 6: 1.01}
     now = Moment(wall=200.0, monotonic=200.0)
-    back = following(FakeProgress(0.0, 0.0, 0.0)).judge(running, operation, now)
+    back = following(FakeProgress(0.0, 0.0, 0.0)).check_speed(running, operation, now)
     assert back is not None
-    assert back.change == Workers(Cause.TAKE_BACK, want)
+    assert back.change == Workers(Cause.UNDO_GROWTH, want)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,8 @@ def test_the_workers_of_a_job_without_a_step_are_replaced(
     running, operation = changed(before=4, requested=4, phase=Phase.MEASURING)
     run = tuple(pods(ELASTIC.build(), bound="a", phase="Running"))
     now = Moment(wall=240.0, monotonic=240.0)
-    result = following(FakeProgress(90.0, 230.0, silence)).step(running, operation, run, now)
+    result = following(FakeProgress(90.0, 230.0, silence)).check_training(
+        running, operation, run, now
+    )
     assert isinstance(result, RestartWorkers) is replaced
     assert record_of(running).operation is operation

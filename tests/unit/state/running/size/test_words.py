@@ -30,7 +30,7 @@ def scaled(*, now: int = 4, state: JobState | None = None) -> RunningJob:
 
 def changing(phase: Phase) -> RunningJob:
     running = scaled()
-    change = Workers(Cause.GUARD, 2)
+    change = Workers(Cause.RESCUE, 2)
     proposal = workers_proposal(running.uid, change, "a job waits")
     size_record(running).begin(proposal, change, phase, at=10.0)
     return running
@@ -44,7 +44,7 @@ def refused(*, until: float) -> RunningJob:
 
 
 def unfit(running: RunningJob) -> RunningJob:
-    size_record(running).unfit = "Kueue manages it"
+    size_record(running).ineligible = "Kueue manages it"
     return running
 
 
@@ -111,7 +111,7 @@ def test_the_message_has_both_numbers() -> None:
     assert result.verdict.message.endswith(
         "2 of the 4 workers that it requested; it regains the others once capacity is free"
     )
-    size_record(running).hindered = "quota q allows 2 pods"
+    size_record(running).quota_refusal = "quota q allows 2 pods"
     result = size_shown(running, Readiness.READY, now=0.0)
     assert result.verdict.message.endswith("it requested; quota q allows 2 pods")
     size_record(running).sizes = replace(size_record(running).sizes, requested=2)
