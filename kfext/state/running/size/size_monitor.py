@@ -316,9 +316,11 @@ class SizeMonitor:
         if old is not None and new is not None:
             if new < (1.0 + LEAST_GAIN) * old:
                 size.failed = sizes.now
-                why = f"it is not {LEAST_GAIN:.0%} faster: {new:.3g} steps a second with {sizes.now} workers"
+                why = (
+                    f"it is not {LEAST_GAIN:.0%} faster: {new:.3g} steps a second with {sizes.now}"
+                )
                 workers = sizes.requested if before < sizes.requested < sizes.now else before
-                return _undo_proposal(job, workers, f"{why}, {old:.3g} with {before}")
+                return _undo_proposal(job, workers, f"{why} workers, {old:.3g} with {before}")
             size.end(at=now.monotonic)
         elif now.monotonic - operation.since >= _TRIAL_SECONDS:
             size.end(at=now.monotonic)

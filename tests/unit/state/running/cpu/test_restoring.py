@@ -40,7 +40,7 @@ OWNERS: dict[str, tuple[Pod, Owner]] = {
     "any other request": (running(0, 1000, request=300), Owner.OTHER),
     "any other limit": (running(0, 777), Owner.OTHER),
     "the CPU that was written to another pod": (running(1, 350), Owner.OTHER),
-    "a type without a record": (running(0, 350, of="ps"), Owner.USER),
+    "a type without a record": (running(0, 350, type_="ps"), Owner.USER),
     "a pod that is no replica": (running(0, 777, replica=None), Owner.USER),
 }
 
@@ -56,11 +56,11 @@ def test_the_request_of_the_user_is_recorded_once_for_a_type() -> None:
         first, [(running(0, 350), CpuSize(500)), (running(1, 1000), CpuSize(500))], policies=BY
     )
     assert requested_of(running(3), then) == first.requested["worker"] == PodCpu(REQUEST, 1000)
-    assert requested_of(running(0, of="ps"), then) is None
+    assert requested_of(running(0, type_="ps"), then) is None
 
 
 def test_the_users_cpu_of_single_pods_is_recorded_for_all_pods_before_the_first_write() -> None:
-    pods = [running(0, 400), running(1, 800), running(2, 400, request=30), running(0, of="ps")]
+    pods = [running(0, 400), running(1, 800), running(2, 400, request=30), running(0, type_="ps")]
     first = with_sizes(CpuState(), [(pods[0], CpuSize(200))], policies=BY, pods=pods)
     assert first.requested == {
         "worker": PodCpu(REQUEST, 400),

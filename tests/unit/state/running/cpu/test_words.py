@@ -23,7 +23,7 @@ from kfext.state.running.proposal import Rank
 from kfext.state.running.running_job import RunningJob
 from tests.builders import job
 from tests.unit.state.running.jobs import proposal
-from tests.unit.state.running.pods import OF, running
+from tests.unit.state.running.pods import JOB, running
 from tests.unit.state.two_workers import TwoWorkers
 
 BOTH = {"resize": PolicyChoice(), "shift": PolicyChoice()}
@@ -214,15 +214,15 @@ AUTOSCALED = job().elastic(metrics=[{"type": "Resource"}]).build()
 WHY: dict[str, tuple[TrainingJob, list[Pod], str]] = {
     "Kueue accounts for its resources": (KUEUE, [running()], "Kueue"),
     "the operator makes an autoscaler for it": (AUTOSCALED, [running()], "HorizontalPodAutoscaler"),
-    "it has more pods than are remembered": (OF, MANY, "37 pods"),
-    "it has no known trainer": (OF, [replace(running(), trainer=None)], "no container"),
-    "a pod is no replica": (OF, [running(), running(1, replica=None)], "no container"),
+    "it has more pods than are remembered": (JOB, MANY, "37 pods"),
+    "it has no known trainer": (JOB, [replace(running(), trainer=None)], "no container"),
+    "a pod is no replica": (JOB, [running(), running(1, replica=None)], "no container"),
     "more pods than are remembered have a size of their own": (
-        OF,
+        JOB,
         [running(index, 400 + index) for index in range(19)],
         "19 pods, 18 of them with their own CPU",
     ),
-    "a resize restarts a container": (OF, [running(), running(1, restarts=True)], "resizePolicy"),
+    "a resize restarts a container": (JOB, [running(), running(1, restarts=True)], "resizePolicy"),
 }
 
 
@@ -233,7 +233,7 @@ def test_a_job_is_ineligible_when(of: TrainingJob, pods: list[Pod], why: str) ->
 
 @pytest.mark.parametrize("pods", [[], [running()], MANY[:-1], UNLIKE], ids=len)
 def test_any_other_job_is_eligible(pods: list[Pod]) -> None:
-    assert why_no_resize(OF, pods, CpuState()) == ""
+    assert why_no_resize(JOB, pods, CpuState()) == ""
 
 
 # --- unknown progress -----------------------------------------------------------------------------
