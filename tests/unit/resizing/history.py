@@ -71,7 +71,7 @@ class CpuHistory(CpuBed):
             )
 
     def crowds(self) -> None:
-        """Of two jobs the shorter is favoured."""
+        """Of two jobs the shorter is prioritised."""
         for name, takes in (("long", 9000.0), ("short", 900.0)):
             if name not in self.present and len(self.present) < MOST_JOBS:
                 self._submits(name, takes=takes)

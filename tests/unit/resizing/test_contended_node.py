@@ -31,8 +31,8 @@ from tests.unit.resizing.history import ACTS, CpuHistory
 FORBIDDEN = 'cannot patch resource "pods/resize" in API group ""'
 BEYOND = "maximum cpu usage per Container is 1, but request is 1226m"
 ASKED = 20
-RAISED = ASKED + int(0.9 * (SIZE - 3 * ASKED))
-"""The request of the favourite of three jobs: nine tenths of the free CPU."""
+BOOSTED = ASKED + int(0.9 * (SIZE - 3 * ASKED))
+"""The request of the prioritised job of three jobs: nine tenths of the free CPU."""
 
 
 def contended(policy: TrainingPolicy | None = None, *, resize: str = "cpu") -> CpuBed:
@@ -44,10 +44,10 @@ def contended(policy: TrainingPolicy | None = None, *, resize: str = "cpu") -> C
     return bed
 
 
-def favoured() -> CpuBed:
-    """The same once the favourite has been raised and all jobs are known."""
+def boosted() -> CpuBed:
+    """The same once the prioritised job has been raised and all jobs are known."""
     bed = contended().after(200)
-    assert requests(bed) == {"long": ASKED, "longer": ASKED, "short": RAISED}
+    assert requests(bed) == {"long": ASKED, "longer": ASKED, "short": BOOSTED}
     return bed
 
 
@@ -96,7 +96,7 @@ def refuse_resizes(bed: CpuBed, message: str, *, above: int = 0) -> list[str]:
 
 
 def test_the_job_that_would_end_first_gets_the_cpu_and_no_other_pod_is_written() -> None:
-    bed = favoured()
+    bed = boosted()
     assert bed.use("short") > 0.9 * SIZE
     assert bed.limit("short") is None
     bed.after(300)
@@ -104,18 +104,18 @@ def test_the_job_that_would_end_first_gets_the_cpu_and_no_other_pod_is_written()
 
 
 def test_a_change_is_shown_with_its_time_as_long_as_it_stands() -> None:
-    bed = favoured().after(300)
+    bed = boosted().after(300)
     shown = bed.shown("short")
     assert shown is not None
     assert shown.holds
     assert shown.verdict.reason == names.REASON_CPU_MOVED
     since, what = shown.verdict.message.split(": ", 1)
-    assert what.endswith(f"becomes {RAISED}m: it would end first of the 3 jobs on a")
+    assert what.endswith(f"becomes {BOOSTED}m: it would end first of the 3 jobs on a")
     assert 0 < timestamp(since) < bed.clock.wall - 200
 
 
 def test_a_job_that_has_just_begun_keeps_an_equal_share() -> None:
-    bed = favoured()
+    bed = boosted()
     bed.add("new", takes=3000.0)
     bed.after(2 * ROUND)
     assert bed.use("new") == pytest.approx(SIZE / 4, rel=0.05)
@@ -123,7 +123,7 @@ def test_a_job_that_has_just_begun_keeps_an_equal_share() -> None:
 
 
 def test_cpu_goes_to_the_next_job_before_the_next_look() -> None:
-    bed = favoured()
+    bed = boosted()
     assert bed.planner.companion.steps(later(bed, 1)) == []
     bed.finish("short")
     steps = bed.planner.companion.steps(later(bed, 2))
@@ -138,7 +138,7 @@ def test_a_job_alone_on_its_node_is_unchanged() -> None:
 
 
 def test_the_last_job_on_a_node_gets_its_request_back() -> None:
-    bed = favoured()
+    bed = boosted()
     bed.finish("long")
     bed.finish("longer")
     assert requests(bed.after(60)) == {"short": ASKED}
@@ -158,15 +158,15 @@ def test_a_dry_run_is_shown_and_not_carried_out(rule: TrainingPolicy | None, res
     assert shown is not None
     assert not shown.holds
     assert shown.verdict.reason == names.REASON_WOULD_MOVE
-    assert f"becomes {RAISED}m" in shown.verdict.message
+    assert f"becomes {BOOSTED}m" in shown.verdict.message
     assert not bed.resized
 
 
-def test_a_replaced_pod_is_raised_again() -> None:
-    bed = favoured()
+def test_a_replaced_pod_is_boosted_again() -> None:
+    bed = boosted()
     bed.replace_pod("short")
     assert bed.request("short") == ASKED
-    assert requests(bed.after(120))["short"] == RAISED
+    assert requests(bed.after(120))["short"] == BOOSTED
 
 
 def full(bed: CpuBed | None = None) -> CpuBed:
@@ -189,7 +189,7 @@ def test_on_a_full_node_requests_shift_and_their_sum_stays() -> None:
     assert requests(bed) == {**others, "short": 3 * (SIZE // 4) - 20}
 
 
-def test_lowered_requests_are_restored_when_the_favourite_ends() -> None:
+def test_lowered_requests_are_restored_when_the_prioritised_job_ends() -> None:
     bed = full().after(300)
     bed.finish("short")
     bed.after(100)
@@ -202,10 +202,10 @@ def test_lowered_requests_are_restored_when_the_favourite_ends() -> None:
 
 
 def test_the_ledger_counts_what_the_user_wrote() -> None:
-    bed = favoured()
+    bed = boosted()
     bed.add("waits", cpu=SIZE - 3 * ASKED, resize="", uses=SIZE)
     bed.after(40)
-    assert bed.pod("waits").runs, "it is planned at once, and the raise is given back for it"
+    assert bed.pod("waits").runs, "it is planned at once, and the boost is given back for it"
     assert sum(requests(bed).values()) == SIZE
 
 
@@ -226,30 +226,30 @@ def refuse(bed: CpuBed, **fields: Any) -> None:
     bed.planner.cluster.observe_pod(None, replace(waits, **fields))
 
 
-def test_a_raise_is_reverted_for_an_unschedulable_foreign_pod() -> None:
-    bed = favoured()
+def test_a_boost_is_reverted_for_an_unschedulable_foreign_pod() -> None:
+    bed = boosted()
     refuse(bed, requests={"cpu": 600, "pods": 1})
     assert requests(bed.after(2 * ROUND))["short"] == ASKED
     assert "another pod needs the free CPU of a" in (bed.shown("short") or fail()).verdict.message
     assert requests(bed.after(2 * ROUND))["short"] == ASKED, "while it may be bound"
-    assert requests(bed.after(80))["short"] == RAISED, "it lacks something else"
+    assert requests(bed.after(80))["short"] == BOOSTED, "it lacks something else"
 
 
-def test_a_pod_that_fits_nowhere_does_not_prevent_raises() -> None:
+def test_a_pod_that_fits_nowhere_does_not_prevent_boosts() -> None:
     bed = CpuBed()
     bed.add("long", takes=4000.0)
     bed.after(5)
     refuse(bed, requests={"cpu": 600, "pods": 1, "nvidia.com/gpu": 1})
     bed.add("longer", takes=5000.0)
     bed.add("short", takes=1500.0)
-    assert requests(bed.after(195))["short"] == RAISED
+    assert requests(bed.after(195))["short"] == BOOSTED
 
 
 def fail() -> Any:
     raise AssertionError("nothing is shown")
 
 
-def test_a_raise_keeps_a_tenth_of_a_quota_free() -> None:
+def test_a_boost_keeps_a_tenth_of_a_quota_free() -> None:
     bed = contended()
     quota = Quota("team", "q", hard={"requests.cpu": 1000}, used={"requests.cpu": 3 * ASKED})
     bed.planner.queue.quotas.observe_quota(None, quota)
@@ -268,7 +268,7 @@ def test_with_an_autoscaler_requests_only_shift() -> None:
 
 
 def test_off_restores_at_the_next_look_and_leaves_no_record() -> None:
-    bed = favoured()
+    bed = boosted()
     bed.opt("short", "off")
     bed.after(ROUND)
     assert bed.request("short") == ASKED
@@ -283,14 +283,14 @@ def test_an_error_of_kfext_changes_nothing_and_is_reported(
     def fails(*_: object, **__: object) -> None:
         raise KeyError("a bug")
 
-    bed = favoured()
+    bed = boosted()
     with monkeypatch.context() as patched:
         patched.setattr(cpu_executor, "undo_proposals", fails)
         failures = bed.driver.failures = []
         bed.after(60)
         assert {name for name, _ in failures} <= set(bed.present)
         assert {str(error) for _, error in failures} == {"'a bug'"}
-        assert requests(bed)["short"] == RAISED
+        assert requests(bed)["short"] == BOOSTED
         bed.opt("short", "off")
         assert bed.after(10).request("short") == ASKED
 
@@ -327,7 +327,7 @@ def test_an_error_of_kfext_with_cpu_loses_no_change_of_size(
     def fails(*_: object) -> None:
         raise KeyError("a bug")
 
-    bed = favoured()
+    bed = boosted()
     tracked, companion = bed.tracked("short"), bed.planner.companion
     sizes, cpu = companion._size_executor(), executor_of(bed.planner, CpuExecutor)
     companion.executors = {names.SCALED: sizes, names.RESIZED: cpu}
@@ -339,7 +339,7 @@ def test_an_error_of_kfext_with_cpu_loses_no_change_of_size(
 
 
 def test_observe_restores_and_continues_to_show() -> None:
-    bed = favoured()
+    bed = boosted()
     bed.opt("short", "observe")
     bed.after(ROUND)
     assert bed.request("short") == ASKED
@@ -348,7 +348,7 @@ def test_observe_restores_and_continues_to_show() -> None:
 
 @pytest.mark.parametrize("how", ["the namespace loses its label", "the policy is switched off"])
 def test_everything_is_restored_if(how: str) -> None:
-    bed = favoured()
+    bed = boosted()
     if how == "the namespace loses its label":
         bed.manage("false")
     else:
@@ -359,7 +359,7 @@ def test_everything_is_restored_if(how: str) -> None:
 
 @pytest.mark.parametrize("how", ["it ends", "it opts out, and its request is put back"])
 def test_the_condition_of_a_job_that_opts_out_while_no_controller_runs_is_removed(how: str) -> None:
-    bed = favoured()
+    bed = boosted()
     if how == "it ends":
         bed.operator.end(bed.job("short"))
     else:
@@ -372,8 +372,8 @@ def test_the_condition_of_a_job_that_opts_out_while_no_controller_runs_is_remove
     assert bed.shown("short") is None
 
 
-def test_a_raise_does_not_stay_forever_if_the_use_is_no_longer_read() -> None:
-    bed = favoured()
+def test_a_boost_does_not_stay_forever_if_the_use_is_no_longer_read() -> None:
+    bed = boosted()
     bed.opt("short", "off", key=names.METRICS)
     bed.after(600)
     assert bed.request("short") == ASKED
@@ -381,7 +381,7 @@ def test_a_raise_does_not_stay_forever_if_the_use_is_no_longer_read() -> None:
 
 @pytest.mark.parametrize("by_hand", [777, ASKED], ids=["another", "the user's"])
 def test_a_request_that_another_client_wrote_stays_and_resize_is_disabled(by_hand: int) -> None:
-    bed = favoured()
+    bed = boosted()
     bed.size_by_hand("short", request=by_hand)
     bed.after(300)
     assert bed.request("short") == by_hand
@@ -389,7 +389,7 @@ def test_a_request_that_another_client_wrote_stays_and_resize_is_disabled(by_han
 
 
 def test_a_pod_recreated_after_off_and_on_does_not_count_as_a_foreign_change() -> None:
-    bed = favoured()
+    bed = boosted()
     bed.opt("short", "off")
     bed.after(60)
     bed.opt("short", "cpu")
@@ -402,14 +402,14 @@ def test_a_pod_recreated_after_off_and_on_does_not_count_as_a_foreign_change() -
 # --- faults ---------------------------------------------------------------------------------------
 
 
-def test_after_a_restart_the_favourite_stays() -> None:
-    bed = favoured()
+def test_after_a_restart_the_prioritised_job_stays() -> None:
+    bed = boosted()
     before = len(bed.resized)
     for _ in range(3):
         bed.restart()
         bed.after(100)
     assert len(bed.resized) == before
-    assert requests(bed)["short"] == RAISED
+    assert requests(bed)["short"] == BOOSTED
 
 
 def hang(bed: CpuBed, name: str) -> None:
@@ -417,26 +417,26 @@ def hang(bed: CpuBed, name: str) -> None:
     bed.job(name).training._become(Doing.IDLE)
 
 
-def test_a_favourite_that_falls_silent_beyond_its_end_is_replaced() -> None:
-    bed = favoured()
+def test_a_prioritised_job_that_falls_silent_beyond_its_end_is_replaced() -> None:
+    bed = boosted()
     hang(bed, "short")
-    assert requests(bed.after(300))["short"] == RAISED
+    assert requests(bed.after(300))["short"] == BOOSTED
     assert requests(bed.after(1500))["short"] == ASKED
 
 
-def test_a_new_controller_gives_a_favourite_that_does_not_step_300_s() -> None:
-    bed = favoured()
+def test_a_new_controller_gives_a_prioritised_job_that_does_not_step_300_s() -> None:
+    bed = boosted()
     hang(bed, "short")
     bed.restart()
     training = bed.job("short").training
     training._print(bed.clock.now, training._progress(training.done))
-    assert requests(bed.after(280))["short"] == RAISED
+    assert requests(bed.after(280))["short"] == BOOSTED
     assert requests(bed.after(60))["short"] == ASKED
 
 
-def test_the_favourite_ends_without_a_controller_and_no_cpu_idles() -> None:
+def test_the_prioritised_job_ends_without_a_controller_and_no_cpu_idles() -> None:
     bed = contended().after(200)
-    assert bed.request("short") == RAISED
+    assert bed.request("short") == BOOSTED
     live = bed.driver
     bed.driver = Dead(bed)  # type: ignore[assignment]
     while bed.job("short").ended is None:
@@ -463,10 +463,10 @@ class Dead:
 
 
 def test_a_size_recorded_but_never_written_does_not_count_as_a_foreign_change() -> None:
-    bed = favoured()
+    bed = boosted()
     name, step = bed.resized[-1]
     (pod, _), noted = step.sizes[0], step.state
-    written = {"worker-0": (PodCpu(900, None), PodCpu(RAISED, None))}
+    written = {"worker-0": (PodCpu(900, None), PodCpu(BOOSTED, None))}
     cpu = replace(noted.cpu, written=written)
     bed.opt(name, replace(noted, cpu=cpu).encode(job_uid=pod.owner_uid), key=names.STATE)
     bed.restart()
@@ -501,7 +501,7 @@ def test_F6_a_refused_size_is_not_retried_before_its_cause_changes(
     assert bed.reason("short") == names.REASON_RESIZE_REFUSED
     change(bed)
     bed.faults.refusal = lambda _uid, _change: None
-    assert requests(bed.after(60))["short"] == RAISED
+    assert requests(bed.after(60))["short"] == BOOSTED
     assert bed.reason("short") == names.REASON_CPU_MOVED
 
 
@@ -511,7 +511,7 @@ def test_F6_without_the_right_a_resize_is_tried_seldom() -> None:
     bed.after(600)
     assert 3 <= len(tried) <= 30
     bed.faults.refusal = lambda _uid, _change: None
-    assert requests(bed.after(310))["short"] == RAISED
+    assert requests(bed.after(310))["short"] == BOOSTED
 
 
 @pytest.mark.parametrize(

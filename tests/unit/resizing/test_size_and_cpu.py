@@ -91,7 +91,7 @@ def test_X2_while_the_cpu_of_a_job_is_changed_its_size_stays() -> None:
     rounds_until(bed, lambda: changes_size(bed))
 
 
-def test_X2_a_raise_is_reverted_whatever_else_is_under_way() -> None:
+def test_X2_a_boost_is_reverted_whatever_else_is_under_way() -> None:
     bed = contended()
     rounds_until(bed, lambda: changes_cpu(bed))
     scale(bed, Mode.ACT)

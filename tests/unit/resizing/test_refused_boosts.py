@@ -1,4 +1,4 @@
-"""The CPU of a node if a raise is refused, comes too late or cannot be judged."""
+"""The CPU of a node if a boost is refused, comes too late or cannot be judged."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def test_a_job_of_unknown_use_gets_its_own_cpu_back_once(unmeasured: tuple[str, 
     assert bed.reason("a") == names.REASON_STANDS_DOWN
 
 
-def test_a_raise_takes_no_more_than_a_new_pod_leaves() -> None:
+def test_a_boost_takes_no_more_than_a_new_pod_leaves() -> None:
     bed = full_bed()
     while bed.kubelets.used["a"][CPU] > 1300:
         bed.after(1)
@@ -58,7 +58,7 @@ def test_a_raise_takes_no_more_than_a_new_pod_leaves() -> None:
     assert (bed.cpu("a").allocated, writes(bed, since=came)) == (1270, 1)
 
 
-def test_no_job_gives_way_for_long_to_a_raise_that_is_refused() -> None:
+def test_no_job_gives_way_for_long_to_a_boost_that_is_refused() -> None:
     bed = full_bed()
 
     def refusal(_: str, change: Any) -> Forbidden | None:
@@ -77,7 +77,7 @@ def test_no_job_gives_way_for_long_to_a_raise_that_is_refused() -> None:
     assert max(sums) == 1400
 
 
-def test_a_raise_that_a_kubelet_defers_reverts_no_other_raise() -> None:
+def test_a_boost_that_a_kubelet_defers_reverts_no_other_boost() -> None:
     bed = CpuBed()
     for name, takes in (("a", 9000.0), ("b", 20_000.0), ("c", 30_000.0)):
         bed.add(name, cpu=20, takes=takes)
@@ -102,7 +102,7 @@ def test_no_lowered_pod_loses_its_request() -> None:
     assert bed.request("a") > 400
 
 
-def test_a_limit_with_CPU_of_another_pod_gets_no_raise() -> None:
+def test_a_limit_with_CPU_of_another_pod_gets_no_boost() -> None:
     bed = CpuBed()
     bed.add("train", servers=1, serves=20, cpu=20, limit=400, takes=20_000.0)
     bed.after(300)
