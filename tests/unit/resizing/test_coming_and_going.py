@@ -41,7 +41,7 @@ class Crowd(CpuBed):
             self._uses[name] = use
         return self._uses.get(name)
 
-    def run(self) -> "Crowd":
+    def run_all_jobs(self) -> "Crowd":
         """Run until all jobs have ended."""
         for number, (at, takes) in enumerate(JOBS.items()):
             spec = trainer(f"job-{number}", size=1000, takes=takes, resize=self._resize)
@@ -58,7 +58,7 @@ class Crowd(CpuBed):
 
 @cache
 def crowd(resize: str) -> Crowd:
-    return Crowd(resize).run()
+    return Crowd(resize).run_all_jobs()
 
 
 def test_each_short_job_ends_sooner_with_resize() -> None:

@@ -278,9 +278,7 @@ def test_opting_out_restores_at_the_next_scan_and_removes_the_record() -> None:
     assert bed.shown("short") is None
 
 
-def test_an_error_of_kfext_changes_nothing_and_is_reported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_of_kfext_changes_nothing_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise KeyError("a bug")
 
@@ -617,11 +615,7 @@ def test_a_stage_before_a_refusal_is_restored_and_not_tried_again() -> None:
 
 # --- whatever happens -----------------------------------------------------------------------------
 
-CROWDED_BY_HAND = (
-    CpuHistory.crowds,
-    CpuHistory.is_sized_by_hand,
-    CpuHistory.crowds,
-)
+CROWDED_BY_HAND = (CpuHistory.crowds, CpuHistory.is_sized_by_hand, CpuHistory.crowds)
 histories = st.builds(
     lambda beginning, events: [*beginning, *events],
     st.sampled_from([(), (CpuHistory.crowds,), CROWDED_BY_HAND]),

@@ -50,9 +50,7 @@ def test_a_new_controller_does_not_replace_workers_that_trained_after_their_chan
 
 
 @pytest.mark.parametrize("error", [CONFLICT, DENIED], ids=["a conflict", "a refusal"])
-def test_workers_without_a_node_are_removed_although_a_write_was_refused(
-    error: ApiError,
-) -> None:
+def test_workers_without_a_node_are_removed_although_a_write_was_refused(error: ApiError) -> None:
     donor = replace(LONG, answers=20.0, steps=60_000)
     bed = Bed(donor, GANG, policy=None, a=3000, b=1000).at(101)
     while bed.job("gang").training.began is None:

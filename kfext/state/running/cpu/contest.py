@@ -195,10 +195,7 @@ def contests(signals: Signals) -> dict[str, Contest]:
     """Return the contest of each node, ordered by name of the node."""
     return {
         node: Contest(
-            node,
-            signal,
-            sorted(signals.on(node), key=lambda job: job.uid),
-            signals.headroom,
+            node, signal, sorted(signals.on(node), key=lambda job: job.uid), signals.headroom
         )
         for node, signal in sorted(signals.nodes.items())
     }

@@ -57,12 +57,7 @@ class ResizeRollout:
         return back_off is not None and back_off.holds(now, changes=changes, restoring=restoring)
 
     def begin(
-        self,
-        job: RunningJob,
-        proposal: Proposal,
-        *,
-        resized: bool,
-        trial: Trial | None = None,
+        self, job: RunningJob, proposal: Proposal, *, resized: bool, trial: Trial | None = None
     ) -> Resize | None:
         """Begin to carry out a proposal; return the step of its first stage, or None.
 

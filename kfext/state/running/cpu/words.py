@@ -22,12 +22,7 @@ from kfext.state.running.signals import JobSignal
 
 
 def cpu_shown(
-    job: RunningJob,
-    signal: JobSignal,
-    dry_run: Proposal | None,
-    *,
-    decided: bool,
-    paused: bool,
+    job: RunningJob, signal: JobSignal, dry_run: Proposal | None, *, decided: bool, paused: bool
 ) -> ConditionStatus | None:
     """Return the status of the condition of a job, or None without opt-in.
 

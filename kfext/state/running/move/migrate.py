@@ -54,7 +54,7 @@ MIGRATE = Policy(
             0.05,
             1.0,
             "the speed of a job on several nodes, as a part of its speed on one node",
-        ),
+        )
     },
 )
 

@@ -100,10 +100,7 @@ RESIZED = frozenset([("a", 350)])
     ],
 )
 def test_a_change_of_neighbours_discards_the_trial_and_earlier_measurements(
-    pod_limits: frozenset[tuple[str, int | None]],
-    *,
-    keeps_trial: bool,
-    keeps_history: bool,
+    pod_limits: frozenset[tuple[str, int | None]], *, keeps_trial: bool, keeps_history: bool
 ) -> None:
     cpu = CpuRecord()
     cpu.set_neighbours(ALONE)

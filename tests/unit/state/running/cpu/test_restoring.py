@@ -14,13 +14,7 @@ from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.qos import QoS
 from kfext.model.verdict import Verdict
-from kfext.state.running.cpu.restoring import (
-    Owner,
-    due_restore,
-    owner_of,
-    requested_of,
-    with_sizes,
-)
+from kfext.state.running.cpu.restoring import Owner, due_restore, owner_of, requested_of, with_sizes
 from kfext.state.running.proposal import Proposal, Rank, Size
 from tests.unit.state.running.jobs import job, pod, signals
 from tests.unit.state.running.pods import REQUEST, running
@@ -255,9 +249,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", FOREIGN.values(), ids=FOREIGN)
-def test_a_foreign_change_stays_and_disables_every_policy(
-    case: dict[str, Any],
-) -> None:
+def test_a_foreign_change_stays_and_disables_every_policy(case: dict[str, Any]) -> None:
     proposed = restore(**case)
     assert proposed is not None
     assert proposed.disabled == {"resize", "shift"}

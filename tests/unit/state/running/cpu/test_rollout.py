@@ -304,9 +304,7 @@ RESTORE = proposal("uid-1", policy="", stages=((SHRINK,),), rank=Rank.RESTORE)
 
 
 @pytest.mark.parametrize("undo", [None, ("shift", Verdict("NotSet", "why"))])
-def test_a_restore_that_no_kubelet_sets_stays_pending(
-    undo: tuple[str, Verdict] | None,
-) -> None:
+def test_a_restore_that_no_kubelet_sets_stays_pending(undo: tuple[str, Verdict] | None) -> None:
     bed = TwoWorkers()
     cpu_record(bed.job).undo = undo
     bed.write(bed.begin(RESTORE))

@@ -178,10 +178,7 @@ SUMS: dict[str, tuple[list[PodSignal], dict[str, int]]] = {
         [ps(400, 360, **USER_400), worker(750, 700, **USER_400)],
         {"ps-0": 272, "worker-0": 528},
     ),
-    "a single pod regains its own limit if it needs it": (
-        [ps(50, 50, **USER_400)],
-        {"ps-0": 400},
-    ),
+    "a single pod regains its own limit if it needs it": ([ps(50, 50, **USER_400)], {"ps-0": 400}),
     "a single pod keeps no more than its own limit": (
         [worker(750, 700, **USER_400)],
         {"worker-0": 400},

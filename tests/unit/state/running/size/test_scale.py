@@ -32,11 +32,7 @@ IN_PLACE: dict[str, tuple[TrainingJob, bool, bool]] = {
     "torchrun, if an exit code may fail the job": (torchrun(restart="ExitCode"), True, True),
     "dynamic workers come and go": (dynamic(), False, False),
     "dynamic workers, if the default policy fails the job": (dynamic(restart=""), True, True),
-    "dynamic workers, if an exit code may fail the job": (
-        dynamic(restart="ExitCode"),
-        True,
-        True,
-    ),
+    "dynamic workers, if an exit code may fail the job": (dynamic(restart="ExitCode"), True, True),
     "workers that know all others restart": (mirrored(), True, True),
 }
 
@@ -226,10 +222,7 @@ REGAINED: dict[str, tuple[dict[str, Any], int]] = {
     "up to the capacity": ({"fitting": 6}, 6),
     "at most to twice the largest observed size": ({"largest": 3}, 6),
     "not without capacity": ({"fitting": 4}, 4),
-    "at unknown speed, if half of its remaining time exceeds the cost": (
-        {"remaining": 41.0},
-        8,
-    ),
+    "at unknown speed, if half of its remaining time exceeds the cost": ({"remaining": 41.0}, 8),
     "not if it ends before the gain exceeds the cost": ({"remaining": 40.0}, 4),
     "not if its known speeds gain too little": (
         {"remaining": 41.0, "speeds": speeds_of(Speed(12.0, 1.0, 0.0), 4, 8)},

@@ -19,17 +19,7 @@ from kfext.state.running.operation import Phase
 from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import record_of as size_record
 from tests.builders import executor_of
-from tests.unit.sim.bed import (
-    ANEW,
-    DYNAMIC,
-    GANG,
-    LONG,
-    PERIODIC,
-    Bed,
-    refuse,
-    scaled_bed,
-    sizes,
-)
+from tests.unit.sim.bed import ANEW, DYNAMIC, GANG, LONG, PERIODIC, Bed, refuse, scaled_bed, sizes
 
 
 def shown(bed: Bed, name: str = "train") -> tuple[bool | None, str]:
