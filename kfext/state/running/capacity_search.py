@@ -268,10 +268,7 @@ class CapacitySearch:
         }
 
     def below_ceiling(self, job: RunningJob, workers: int, *, present: int, ceiling: float) -> int:
-        """Return the largest size up to `workers` with at most `ceiling` of all CPU requested.
-
-        `present`: the present size. `ceiling`: a fraction of the cluster's CPU.
-        """
+        """Return the largest size with at most the fraction `ceiling` of all CPU requested."""
         ledger = self._cluster.ledger
         total, free = (
             int(np.maximum(amounts, 0).sum())

@@ -78,7 +78,7 @@ class Executor(ABC):
         for uid, tracked in self.running.tracked.items():
             job = before.get(uid)
             with self.running.failures.about(tracked):
-                job = self._enrol_job(tracked, job, now)
+                job = self._enrol(tracked, job, now)
             if job is not None:
                 after[uid] = job
         for uid in before.keys() - after.keys():
@@ -88,9 +88,7 @@ class Executor(ABC):
         self.jobs.update(after)
         self.running.forget_gone()
 
-    def _enrol_job(
-        self, tracked: TrackedJob, job: RunningJob | None, now: Moment
-    ) -> RunningJob | None:
+    def _enrol(self, tracked: TrackedJob, job: RunningJob | None, now: Moment) -> RunningJob | None:
         chosen = self.running.policies(tracked)
         if not self.follows(tracked, chosen, job):
             return None

@@ -132,8 +132,7 @@ class ResizeOperation(Operation):
 
     `trial`: the trial that begins after the last stage.
     `by`: the policies that have set the CPU that the pods will have.
-    `undo`: if the operation undoes an incomplete change, the policy of that change and why it is
-        incomplete.
+    `undo`: the policy of the incomplete change that it undoes, if any, and why it is incomplete.
     `stage`: the index of the current stage.
     `measured`: the number of CPU measurements of each pod, by uid, when all sizes were set.
     """
@@ -189,9 +188,8 @@ class ScaleOperation(SavingOperation):
 
 @dataclass(slots=True, kw_only=True)
 class MoveOperation(SavingOperation):
-    """A move of a job to other nodes.
+    """A move of a job; `source`: the nodes of its pods when it was stopped.
 
-    `source`: the nodes of its pods when it was stopped.
     `stopped`: whether kfext has observed the job suspended since then.
     """
 

@@ -67,9 +67,8 @@ class Policy:
     `name`: its key in `spec.companion` of a TrainingPolicy. `effect`: its effect, in Markdown.
     `condition`: the condition that shows its changes; the executor with this condition makes them.
     `max_mode` returns the highest mode that the settings of a job allow.
-    `evidence`: the start of a table row in docs/reports that shows its gain, or a test that fails
-        without the policy.
-    `parameters`: its parameters by name.
+    `evidence`: a table row of docs/reports with its gain, or the file of a test that needs it.
+    `parameters`: its parameters, by name.
     `without_act`: a sentence on what happens in the modes `observe` and `off`, or empty.
     """
 

@@ -36,8 +36,7 @@ class Restart:
 
     `was_starting`: whether pods were missing when kfext began to follow the job.
     `downtime`: the seconds that the last change of its size stopped the job; 0.0 means unknown.
-    `running_since`: when all its pods first ran after the last stop, or when a new controller
-    first observed them running.
+    `running_since`: when all its pods ran after the last stop, or were first observed running.
     """
 
     was_starting: bool = False
@@ -51,8 +50,7 @@ class SavingRecord(Record):
 
     `asks_at`: when the next checkpoint request may be sent.
     `not_before`: when the next change may begin.
-    `missed`: the number of consecutive failed changes: no checkpoint came in time, or the API
-        server refused the write.
+    `missed`: the number of consecutive failures: no checkpoint in time, or a refused write.
     `refused`: why the last change failed, until a change succeeds.
     `dry_run`: the last proposal of a policy that may only observe.
     """

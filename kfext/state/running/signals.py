@@ -14,8 +14,7 @@ from kfext.model.qos import QoS
 class Sharer:
     """A job that shares the CPU of a node.
 
-    `began`: when it began, in epoch seconds. `work`: its total core-seconds.
-    `most`: the most cores that it can use.
+    `began`: in epoch seconds. `work`: its total core-seconds. `most`: the most cores it can use.
     """
 
     uid: str
@@ -74,8 +73,7 @@ class JobSignal:
     `whole`: whether all of its pods exist, and each runs or has ended.
     `settling`: whether its measurements may be older than the last change of its CPU.
     `rate`: its steps a second; None means that it reports no steps.
-    `remaining`: the core-seconds to its end; infinity means unknown, None that it reports no
-        progress.
+    `remaining`: the core-seconds to its end; infinity: unknown, None: it reports no progress.
     `followed`: the seconds since this controller began to follow it.
     `done`: the core-seconds of its completed steps.
     `young`: whether it began so recently that its progress cannot be known yet.
@@ -143,9 +141,8 @@ class JobSignal:
 
 @dataclass(frozen=True, slots=True)
 class NodeSignal:
-    """A node with pods of jobs that opted in.
+    """A node: its allocatable CPU, and in `others` the CPU use of pods outside the signals.
 
-    `allocatable`: its allocatable CPU. `others`: the CPU use of the pods of all other jobs.
     `free`: the allocatable CPU less all requests, as users wrote them.
     `crowded`: whether its pods used nearly all of its CPU when they were last measured.
     `awaited`: whether a pending pod would fit here without the boosts of kfext.

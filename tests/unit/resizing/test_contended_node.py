@@ -153,10 +153,10 @@ def test_nothing_is_written_to_jobs_that_did_not_opt_in(resize: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "resize"), [(None, "observe"), (policy(resize=Mode.OBSERVE), "cpu")]
+    ("by", "resize"), [(None, "observe"), (policy(resize=Mode.OBSERVE), "cpu")]
 )
-def test_a_dry_run_is_shown_and_not_carried_out(rule: TrainingPolicy | None, resize: str) -> None:
-    bed = contended(rule, resize=resize).after(200)
+def test_a_dry_run_is_shown_and_not_carried_out(by: TrainingPolicy | None, resize: str) -> None:
+    bed = contended(by, resize=resize).after(200)
     shown = bed.shown("short")
     assert shown is not None
     assert not shown.holds
@@ -320,9 +320,7 @@ def test_an_error_of_kfext_about_a_job_affects_no_other_job(
     assert {name for name, _ in failures} == {"longer"}
 
 
-def test_an_error_of_kfext_about_cpu_loses_no_change_of_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_of_kfext_about_cpu_stops_no_new_size(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise KeyError("a bug")
 
@@ -489,7 +487,7 @@ def edit_a_limit_range(bed: CpuBed) -> None:
 
 
 @pytest.mark.parametrize("change", [loosen_a_quota, remove_a_limit_range, edit_a_limit_range])
-def test_F6_a_refused_size_is_not_retried_before_its_cause_changes(
+def test_F6_a_refused_size_waits_for_a_change_of_the_cause(
     change: Callable[[CpuBed], None],
 ) -> None:
     bed = contended()

@@ -25,9 +25,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def run_with_saves(
-    change: Change, lines: tuple[str, str], *, others: int
-) -> tuple[list[float], float]:
+def run_saving(change: Change, lines: tuple[str, str], *, others: int) -> tuple[list[float], float]:
     """Return the seconds of the changes, and the number of lost steps.
 
     `lines`: what rank 0 prints at the begin and at the end of its save, which takes a second.
@@ -57,15 +55,15 @@ def run_with_saves(
 
 @pytest.mark.parametrize("lines", BEFORE_ALL_RANKS.values(), ids=BEFORE_ALL_RANKS)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_nothing_changes_while_other_ranks_may_still_write(
+def test_nothing_changes_while_other_ranks_may_write(
     change: Change, lines: tuple[str, str]
 ) -> None:
-    assert run_with_saves(change, lines, others=30) == ([], 0)
+    assert run_saving(change, lines, others=30) == ([], 0)
 
 
 @pytest.mark.parametrize("lines", BEFORE_ALL_RANKS.values(), ids=BEFORE_ALL_RANKS)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_comes_after_the_next_step(change: Change, lines: tuple[str, str]) -> None:
-    changes, _ = run_with_saves(change, lines, others=2)
+    changes, _ = run_saving(change, lines, others=2)
     assert changes
     assert all((at - FIRST) % PERIOD >= 4 for at in changes)

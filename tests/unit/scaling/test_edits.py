@@ -28,9 +28,7 @@ def edit_without_a_controller(bed: Bed, workers: int) -> Bed:
     return bed.at(bed.clock.now + 20)
 
 
-@pytest.mark.parametrize(
-    "seconds", [1.0, 400.0], ids=["its pods are not deleted yet", "it has run since"]
-)
+@pytest.mark.parametrize("seconds", [1.0, 400.0], ids=["before its pods end", "later"])
 def test_an_edit_of_a_size_counts_although_no_controller_ran(seconds: float) -> None:
     bed = shrunk(gang_steps=2000)
     edit_without_a_controller(bed.at(bed.clock.now + seconds), 3)
@@ -46,9 +44,7 @@ def test_a_job_edited_while_no_controller_ran_is_not_scaled_again() -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_size_that_a_person_sets_on_a_suspended_job_is_its_requested_size(
-    *, restarts: bool
-) -> None:
+def test_a_size_that_a_person_sets_on_a_suspended_job_is_requested(*, restarts: bool) -> None:
     bed = shrunk(gang_steps=100).at(150)
     bed.suspend()
     bed.at(bed.clock.now + 20)
@@ -69,7 +65,7 @@ GROWING = replace(LONG, workers=2, bounds=(1, 6), pace=Pace(0.1, 0.5, 0.05), ste
 
 
 @pytest.mark.parametrize(
-    "seconds", [1.0, 60.0, 300.0], ids=["at once", "after a minute", "after five minutes"]
+    "seconds", [1.0, 60.0, 300.0], ids=["after 1 s", "after 60 s", "after 300 s"]
 )
 @pytest.mark.parametrize("observed", [True, False], ids=["observed before", "only observed by it"])
 def test_growth_that_a_person_has_edited_is_not_undone_by_the_next_controller(

@@ -116,9 +116,7 @@ def until_phase(bed: Bed, phase: Phase) -> Bed:
 
 
 @pytest.mark.parametrize(("donor", "phase"), PHASES.values(), ids=PHASES)
-def test_a_job_that_a_person_suspends_delays_no_growth_of_others(
-    donor: JobSpec, phase: Phase
-) -> None:
+def test_a_job_that_a_person_suspends_delays_no_growth(donor: JobSpec, phase: Phase) -> None:
     bed = until_phase(scaled_bed(donor, GANG), phase)
     bed.suspend()
     bed.at(bed.clock.now + 10)
@@ -135,9 +133,7 @@ def test_an_autoscaler_added_while_a_checkpoint_is_awaited_takes_over_the_job() 
     assert result.verdict.reason == names.REASON_STANDS_DOWN
 
 
-def test_a_job_without_a_readable_log_delays_no_growth_of_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_job_without_a_readable_log_delays_no_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     bed = until_phase(scaled_bed(LONG, GANG), Phase.MEASURING)
     progress = bed.planner.progress
     why = Verdict(names.REASON_LOG_FORBIDDEN, "it may not be read")
@@ -262,9 +258,7 @@ def test_a_donor_that_is_always_refused_costs_the_other_donor_at_most_four_chang
     two = replace(donor, name="two", arrives=6.0)
     bed = scaled_bed(donor, two, GANG)
     denied = Forbidden(status=403, reason="Forbidden", message="denied by a policy")
-    bed.faults.refusal = lambda uid, change: (
-        denied if uid == "uid-two" and resizes(change) else None
-    )
+    refuse(bed, lambda uid, change: uid == "uid-two" and resizes(change), denied, times=10**6)
     bed.at(3000)
     assert sizes(bed, "one").count(1) <= 4
 
@@ -477,9 +471,7 @@ def test_an_error_about_one_job_keeps_no_other_job_from_growing(
 
 
 @pytest.mark.parametrize("answers", range(1, 11))
-def test_no_other_job_starts_in_the_capacity_of_a_job_that_is_stopped_to_change_its_size(
-    answers: int,
-) -> None:
+def test_no_other_job_starts_in_the_capacity_of_a_job_that_changes_its_size(answers: int) -> None:
     # In some of these cases the size is written in the second of a scan.
     anew = replace(ANEW, saving=Saving.ON_REQUEST, answers=float(answers))
     bed = scaled_bed(anew, GANG, replace(GANG, name="late", arrives=110.0))
@@ -496,9 +488,8 @@ def test_of_two_donors_the_job_that_saved_first_saves_again() -> None:
     slow = replace(LONG, name="slow", arrives=6.0, answers=80.0)
     bed = scaled_bed(quick, slow, replace(GANG, workers=4, steps=1000), cpu=8000).at(400)
     assert (sizes(bed, "quick"), sizes(bed, "slow")) == ([2], [2])
-    asked = Counter(
-        write.job for write in bed.driver.written if isinstance(write.step, RequestCheckpoint)
-    )
+    written = bed.driver.written
+    asked = Counter(write.job for write in written if isinstance(write.step, RequestCheckpoint))
     assert asked == {"quick": 2, "slow": 1}
     assert bed.job("quick").training.lost < 30  # at a step a second and worker
 

@@ -51,9 +51,7 @@ def test_another_donor_is_chosen_if_a_pod_of_the_first_never_ends() -> None:
 
 
 @pytest.mark.parametrize("silent_jobs", [1, 3])
-def test_a_job_with_a_checkpoint_is_a_donor_before_jobs_that_never_answered(
-    silent_jobs: int,
-) -> None:
+def test_a_job_with_a_checkpoint_is_a_donor_before_jobs_without(silent_jobs: int) -> None:
     silent = replace(LONG, workers=2, bounds=(1, 2), answers=1e9, steps=20_000)
     others = [replace(silent, name=f"silent-{number}") for number in range(silent_jobs)]
     bed = scaled_bed(replace(PERIODIC, steps=9000), *others, GANG, cpu=4000 + 2000 * silent_jobs)
@@ -62,7 +60,7 @@ def test_a_job_with_a_checkpoint_is_a_donor_before_jobs_that_never_answered(
     assert not [write for write in bed.driver.written if isinstance(write.step, RequestCheckpoint)]
 
 
-def _scales_down(write: Written) -> bool:
+def _shrinks(write: Written) -> bool:
     return isinstance(write.step, Rescale) and write.step.workers == 2
 
 
@@ -90,7 +88,5 @@ def test_after_a_refusal_the_refused_donor_is_written_first_and_then_the_other()
     bed, _ = two_donors(1)
     bed.at(700)
     assert bed.job("gang").training.began is not None
-    shrunk = [
-        write.job for write in bed.driver.written if _scales_down(write) and not write.refused
-    ]
-    assert shrunk == ["one", "two", "one"]
+    donors = [write.job for write in bed.driver.written if _shrinks(write) and not write.refused]
+    assert donors == ["one", "two", "one"]

@@ -1,7 +1,6 @@
 """The condition and the opt-in of the CPU policies, and when they decide on which jobs.
 
-A policy visits a job when it decides on it. It visits all jobs of a group that shares nodes at
-once, at its interval.
+A policy visits, which means decides on, all jobs of a group that shares nodes at its interval.
 """
 
 import math
@@ -48,12 +47,10 @@ def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
     group_of: dict[str, list[JobSignal]] = {}
     groups: dict[int, list[JobSignal]] = {}
     for job in sorted(jobs, key=by_uid):
-        sharing = {
-            id(group): group for node in job.nodes if (group := group_of.get(node)) is not None
-        }
-        largest = max(sharing.values(), key=len, default=[])
+        near = {id(group): group for node in job.nodes if (group := group_of.get(node)) is not None}
+        largest = max(near.values(), key=len, default=[])
         groups[id(largest)] = largest
-        for group in sharing.values():
+        for group in near.values():
             if group is not largest:
                 # The smaller group joins the larger, so a job changes its group only a few times.
                 largest += group

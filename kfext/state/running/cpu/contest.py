@@ -19,18 +19,16 @@ from kfext.state.running.signals import JobSignal, NodeSignal, PodSignal, Sharer
 SPARE = 0.1
 """The fraction of the free capacity of a node, or of a quota, that no boost uses."""
 LEAST_REQUEST = 10
-"""The request of a job on a node is lowered at most to this, in millicores; its weight is then 1
-or 2. A job with more pods there keeps one millicore for each."""
+"""The lowest request of a job on a node, in millicores; its weight is then 1 or 2. A job with more
+pods there keeps one millicore for each."""
 _KNOWN_SECONDS = 300.0
 """A new controller waits this long for the progress of a job with a boost."""
 _FULL_FACTOR = 2
-"""Requests of other jobs are lowered if a boost from free capacity would give the prioritised job
-less than this multiple of the requests of all others."""
+"""Other requests are lowered if a boost alone gives less than this multiple of their sum."""
 _TINY = 1e-6
 """Rounding errors up to this size are ignored."""
 _CLEAR_LEAD = 0.1
-"""The prioritised job is replaced only by a job that would end earlier by more than this fraction
-of the time from the start of the prioritised job to its end."""
+"""A job replaces the prioritised job if it ends earlier by more than this fraction of its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +161,7 @@ class Contest:
         return wanted
 
     def split(self, job: JobSignal, total: int) -> dict[str, int]:
-        """Return the requests of a job's pods here, by uid, in proportion to the user's requests.
-
-        `total`: their sum.
-        """
+        """Split a job's total request here among its pods, by uid, as the user's requests."""
         pods = job.on(self.node)
         low = total < self.requested(job)
         recipients = [
@@ -237,10 +232,7 @@ def _leads(contest: Contest, job: JobSignal) -> bool:
 
 
 def fair_ends(sharers: Iterable[Sharer], *, cores: float) -> dict[str, float]:
-    """Return the end of each job under equal shares, by uid, in epoch seconds or infinity.
-
-    `cores`: the cores that the sharers have together.
-    """
+    """Return when each job ends, by uid, in epoch seconds, if all share some cores equally."""
     coming = sorted(sharers, key=lambda sharer: (sharer.began, sharer.uid), reverse=True)
     ends = dict.fromkeys((sharer.uid for sharer in coming), math.inf)
     remaining: dict[Sharer, float] = {}

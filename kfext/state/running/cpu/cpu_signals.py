@@ -174,9 +174,7 @@ class CpuSignals:
         """
         running = ((pod.uid, pod.node_name) for pod in pods if pod.phase == "Running")
         shares = ((uid, self._equal_shares.get(node)) for uid, node in running)
-        return {
-            uid: CpuUse(cores, at=now.wall, window=TURN_SECONDS) for uid, cores in shares if cores
-        }
+        return {uid: CpuUse(cpu, at=now.wall, window=TURN_SECONDS) for uid, cpu in shares if cpu}
 
 
 def _in_flight(job: RunningJob, pods: tuple[Pod, ...]) -> bool:

@@ -39,9 +39,8 @@ class _Scan:
 
     `groups`: the groups of jobs that share nodes, in the order of their turns; a group with an
         error of kfext is dropped. `due`: the jobs on which each policy decides.
-    `ended`: the jobs with a window that has just ended.
-    `begun`: the jobs with an operation that began in this scan.
-    `early`: the jobs with a proposal that has too few measurements for a trial.
+    `ended`: jobs with a window that has just ended. `begun`: with an operation that began now.
+    `early`: jobs with a proposal that has too few measurements for a trial.
     """
 
     groups: list[Signals]
@@ -126,7 +125,7 @@ class CpuExecutor(Executor):
                 records = {job.uid: record_of(self.jobs[job.uid]) for job in here.jobs}
                 advice = undo_proposals(here, records, ended=scan.ended)
                 for policy in CPU_POLICIES:
-                    advice += self._policy_proposals(policy, here, scan.due[policy.name])
+                    advice += self._advice(policy, here, scan.due[policy.name])
                 judgeable = [proposal for proposal in advice if self._can_be_judged(proposal)]
                 not_early = {proposal.job for proposal in judgeable} | scan.begun
                 scan.early |= {proposal.job for proposal in advice} - not_early
@@ -193,23 +192,19 @@ class CpuExecutor(Executor):
             scan.groups.append(here)
 
     def _due(self, policy: SignalPolicy, signals: Signals, now: float) -> frozenset[str]:
-        """Return the uids of the jobs on which a policy decides now."""
         jobs = [job for job in signals.jobs if policy.applies_to(job)]
         due = self._cadences[policy.name].due(jobs, interval=policy.interval, now=now)
         return frozenset(job.uid for job in due)
 
-    def _policy_proposals(
-        self, policy: SignalPolicy, here: Signals, due: frozenset[str]
-    ) -> list[Proposal]:
+    def _advice(self, policy: SignalPolicy, here: Signals, due: frozenset[str]) -> list[Proposal]:
         """Return a policy's proposals for a group, and record why its jobs are ineligible."""
         jobs = tuple(job for job in here.jobs if job.uid in due or not policy.applies_to(job))
         if not any(job.uid in due for job in jobs):
             return []
         advice = policy.propose(replace(here, jobs=jobs))
         for job in jobs:
-            record_of(self.jobs[job.uid]).ineligible[policy.name] = advice.ineligible.get(
-                job.uid, ""
-            )
+            record = record_of(self.jobs[job.uid])
+            record.ineligible[policy.name] = advice.ineligible.get(job.uid, "")
         return list(advice.proposals)
 
     def _restore(self, here: Signals, now: float) -> Iterator[tuple[RunningJob, Resize | None]]:

@@ -15,10 +15,7 @@ _WINDOWS = 4
 
 
 class History:
-    """The rate and the CPU use of a job in its last windows.
-
-    `rate`: the steps a second in the last window; None means unknown.
-    """
+    """The rate and the CPU use of a job; `rate`: steps a second in the last window, if known."""
 
     def __init__(self) -> None:
         self.rate: float | None = None
@@ -145,9 +142,8 @@ class Work:
 
         They are at least its measured use, because its steps may begin at 1 again in each epoch.
         """
-        if self._per_step == math.inf:
-            return 0.0
-        return max(self._cpu, (progress.step or 0) * self._per_step)
+        steps = progress.step or 0
+        return max(self._cpu, steps * self._per_step) if self._per_step < math.inf else 0.0
 
     def _pairs(
         self, measurements: Iterable[tuple[float, float]]

@@ -54,9 +54,7 @@ class BackOff:
 class CpuRecord(Record):
     """The record of the CPU of a job.
 
-    `began`: when the controller began to follow the job.
-    `work`: the CPU time of its steps. `history`: its rate and CPU use in the last windows.
-    `trial`: the trial of the last change. `operation`: the change in progress.
+    `began`: when the controller began to follow the job. `work`: the CPU time of its steps.
     `unfit`: why no policy visits the job, or empty. `unread`: as in JobSignal.
     `measured_at`: when the CPU use of all its pods was last known, or the job was first followed.
     `ineligible`: why the job is ineligible, or empty, by name of a policy.
@@ -100,9 +98,8 @@ class CpuRecord(Record):
         back_off = exponential_backoff(
             failures, first=_FIRST_BACK_OFF_SECONDS, longest=_LONGEST_BACK_OFF_SECONDS
         )
-        self.back_off = BackOff(
-            now + back_off, failures, changes, lasting=lasting, restoring=restoring
-        )
+        until = now + back_off
+        self.back_off = BackOff(until, failures, changes, lasting=lasting, restoring=restoring)
 
     def set_neighbours(self, pod_limits: frozenset[tuple[str, int | None]]) -> None:
         """Record the pods that share its nodes; if they changed, forget earlier measurements.

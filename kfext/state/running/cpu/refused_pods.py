@@ -1,9 +1,8 @@
 """Nodes have no boosts for a while if kube-scheduler refused a pod that needs their free CPU.
 
-Only one node at a time loses its boosts for a pod, and only if the pod then fits. But only
-kube-scheduler knows all terms of a pod. So if no pod of a namespace is bound to a node in time, the
-node ignores that namespace for a while: a pod that fits nowhere must not cost other namespaces
-their boosts.
+One node at a time loses its boosts for a pod, if the pod then fits. But only kube-scheduler
+knows all terms of a pod. So if no pod of a namespace is bound to a node in time, the node ignores
+that namespace for a while: a pod that fits nowhere must not cost other namespaces their boosts.
 """
 
 from collections.abc import Iterator, Mapping

@@ -46,7 +46,6 @@ RESIZE = SignalPolicy(
 
 
 def _why_not(job: JobSignal) -> str | None:
-    """Return the reason that a job is ineligible, or None."""
     for pod in job.pods:
         if pod.qos is not QoS.BURSTABLE:
             return (
@@ -64,9 +63,8 @@ def _acts(job: JobSignal) -> bool:
 class _Node:
     """The decision on a node.
 
-    `wanted`: the request that each job should have, by uid.
-    `shrinks`: whether a request is lowered, so that growth waits for the kubelet.
-    `grown`: the growth that was granted, by uid.
+    `wanted`: the request that each job should have, by uid. `shrinks`: whether a request is
+    lowered, so that growth waits for the kubelet. `grown`: the granted growth, by uid.
     """
 
     contest: Contest
@@ -136,8 +134,7 @@ def _sizes(job: JobSignal, node: _Node, *, at_once: bool) -> list[Size]:
 def _changes(job: JobSignal, node: _Node, total: int | None) -> Iterator[tuple[PodSignal, int]]:
     """Yield the pods of a job on a node to write, each with its new request.
 
-    `total`: the new sum of the requests; None means no change. A pod with a small change is left
-    out, unless it regains the user's request.
+    `total`: the new sum of the requests; None means no change. Small changes are left out.
     """
     if total is None:
         return

@@ -1,8 +1,7 @@
 """The policy `shift`: CPU moves between the components of a job on a node, from idle to busy pods.
 
-The sum of the limits of a job's pods on a node stays as the user wrote it, so no other job loses
-CPU. The requests of Guaranteed pods change with their limits. Source: CMS-DL's adjustment at run
-time.
+The sum of the limits of a job's pods on a node stays as the user wrote it, so no other job loses.
+The requests of Guaranteed pods change with their limits. Source: CMS-DL's adjustment at run time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,10 +27,7 @@ _HEADROOM = 0.2
 
 @dataclass(frozen=True, slots=True)
 class _LimitedPod:
-    """A pod with a CPU limit. `limit`, `use`: its present limit and its use, in millicores.
-
-    `requested`: the limit that the user wrote, in millicores.
-    """
+    """A pod with its present limit and use, and the limit `requested` by its user (millicores)."""
 
     pod: PodSignal
     limit: int
@@ -57,7 +53,6 @@ SHIFT = SignalPolicy(
 
 
 def _why_not(job: JobSignal) -> str | None:
-    """Return the reason that a job is ineligible, or None."""
     for pod in job.pods:
         if pod.qos is QoS.BEST_EFFORT:
             return f"its pod of type {pod.component} is BestEffort, which cannot be resized"
@@ -129,9 +124,8 @@ def _divide(total: int, pods: Sequence[_LimitedPod]) -> list[int]:
     floors = [_floor(pod) for pod in pods]
     if sum(floors) > total:
         floors = [min(least_limit(pod.pod), pod.limit) for pod in pods]
-    recipients = [
-        Recipient(float(pod.use), floor, total) for pod, floor in zip(pods, floors, strict=True)
-    ]
+    bounded = zip(pods, floors, strict=True)
+    recipients = [Recipient(float(pod.use), floor, total) for pod, floor in bounded]
     while True:
         limits = share_out(total, recipients)
         hardly = [
@@ -147,10 +141,7 @@ def _divide(total: int, pods: Sequence[_LimitedPod]) -> list[int]:
 
 
 def _floor(pod: _LimitedPod) -> int:
-    """Return the lowest new limit of a pod: its use plus the headroom, or its present limit.
-
-    A pod that its limit stops has no headroom to keep.
-    """
+    """Return the lowest new limit of a pod: its use plus the headroom, or its present limit."""
     used = 0 if is_stopped(pod.pod) else int(pod.use * (1 + _HEADROOM))
     return min(max(least_limit(pod.pod), used), pod.limit)
 

@@ -144,7 +144,7 @@ class MoveExecutor(Executor):
         proposals: dict[Mode, list[Proposal]] = {Mode.ACT: [], Mode.OBSERVE: []}
         for job in self._turns.some([job for _, job in free]):
             with self.running.failures.about(job.tracked):
-                decision = self._move_or_stay(job, why_none, now)
+                decision = self._decide(job, why_none, now)
                 record_of(job).stays = record_of(job).dry_run = None
                 if isinstance(decision, Proposal):
                     proposals[job.mode(MIGRATE)].append(decision)
@@ -207,7 +207,6 @@ class MoveExecutor(Executor):
                     record_of(job).stays = record_of(job).dry_run = None
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether a job may be moved now."""
         tracked, move = job.tracked, record_of(job)
         pods = self._cluster.pods(job.uid)
         move.ineligible = why_not_moved(tracked.job, self.running.settings_of(tracked))
@@ -221,10 +220,8 @@ class MoveExecutor(Executor):
             and self._readiness(job, now=now.wall) is not Readiness.NEVER
         )
 
-    def _move_or_stay(
-        self, job: RunningJob, why_none: Verdict | None, now: Moment
-    ) -> Proposal | Verdict:
-        """Return the move of a job, or the reason to stay; `why_none`: why no job moves now."""
+    def _decide(self, job: RunningJob, none: Verdict | None, now: Moment) -> Proposal | Verdict:
+        """Return the move of a job, or the reason to stay; `none`: why no job moves now."""
         homes = set(self._source(job).values())
         last, message = job.tracked.state.move, f"its pods are on {words.nodes(len(homes))}"
         at = past(last.at, now=now.wall)
@@ -232,8 +229,8 @@ class MoveExecutor(Executor):
             message += f", after a move from {words.nodes(last.before)} at {written_time(at)}"
         if len(homes) == 1:
             return Verdict(names.REASON_TOGETHER, message)
-        if why_none is not None:
-            return why_none
+        if none is not None:
+            return none
         rest = _FAILED_REST_SECONDS if 0 < last.before <= len(homes) else REST_SECONDS
         if now.wall - at < rest:
             lately = f"{message}; it was moved less than {rest:g} s ago"
@@ -359,7 +356,6 @@ class MoveExecutor(Executor):
         record_of(job).not_before = max(record_of(job).not_before, at + back_off)
 
     def _source(self, job: RunningJob) -> Assignment:
-        """Return the present nodes of the pods of a job."""
         pods = present(job.tracked.job, self._cluster.pods(job.uid))
         return {key: pod.home for key, pod in pods.items() if pod.home}
 
@@ -373,10 +369,7 @@ class MoveExecutor(Executor):
 
 
 def _verdicts(job: RunningJob, ready: Readiness, *, now: float) -> Iterator[Verdict]:
-    """Yield what can be said of the moves of a job, the most important verdict first.
-
-    `ready`: how ready the job is to be interrupted. `now` is monotonic.
-    """
+    """Yield the verdicts on the moves of a job, the most important first; `now` is monotonic."""
     move = record_of(job)
     if move.operation is not None:
         saving, why = move.operation.phase is Phase.SAVING, move.operation.proposal.reason

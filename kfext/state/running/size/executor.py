@@ -25,7 +25,6 @@ from kfext.state.running.size.size_monitor import STEP_SECONDS, SizeMonitor
 from kfext.state.running.size.words import size_shown
 
 _RETRY_SECONDS = 30.0
-"""The back-off after a write that may succeed if it is repeated."""
 
 
 class SizeExecutor(Executor):
@@ -174,9 +173,8 @@ class SizeExecutor(Executor):
         if any(proposal.rank is Rank.RESCUE for group in complete for proposal in group):
             self._rescaling.drop_growth(at=at)
         for group in complete:
-            self._rescaling.begin(
-                [(self.jobs[proposal.job], proposal) for proposal in group], at=at
-            )
+            pairs = [(self.jobs[proposal.job], proposal) for proposal in group]
+            self._rescaling.begin(pairs, at=at)
 
     def _show(self, job: RunningJob, now: Moment) -> None:
         unmanaged = job.tracked.phase is None

@@ -59,10 +59,9 @@ def lowest_size(sizes: Sizes, *, remaining: float, length: float, most: float, r
     """Return the lowest size of a donor for a waiting job with `length`, its expected duration.
 
     Workers beyond the requested size are available to any job. The donor is scaled below that size
-    only if `length` is at most MUCH_SHORTER of its own `remaining` time, and only if it has
-    `rested` since its last change. `most`: the longest possible duration of the waiting job. If
-    even that is so short, the donor keeps its minimum. Otherwise it keeps half of its workers, so
-    that it loses no more time than the waiting job gains. All times are in seconds.
+    only if `length` is at most MUCH_SHORTER of its own `remaining` time, and if it has `rested`.
+    `most`: the longest possible duration of the waiting job. If that is longer, half of the donor's
+    workers stay, so that it loses no more time than the waiting job gains. Times are in seconds.
     """
     requested = min(sizes.now, sizes.requested)
     if not rested or length > MUCH_SHORTER * remaining:
@@ -182,8 +181,7 @@ def _selected(removed: Removed, uids: Sequence[str]) -> Removed:
 def _most(holds: Callable[[int], bool], limit: int) -> int:
     """Return the largest number up to `limit` that makes `holds` true, or 0.
 
-    If it holds for a number, it holds for all smaller numbers. Small numbers are tried first, as
-    the result is usually small.
+    Small numbers are tried first, as they are usual.
     """
     good, stride = 0, 1
     while good < limit and holds(min(good + stride, limit)):

@@ -28,15 +28,13 @@ class SizeRecord(SavingRecord):
     `sizes`: the sizes at the last scan.
     `expected`: the number of workers that kfext last observed or wrote.
     `changed_at`: when kfext last changed the number, in epoch seconds, as in the job's state.
-    `settled_at`: when the size last changed.
-    `all_running_at`: when all pods ran after that change.
+    `settled_at`: when the size last changed. `all_running_at`: when all pods ran after that.
     `unplaced`: the number of consecutive times that the job grew and its new pods found no nodes.
     `grows_at`: when the job may grow again.
-    `speed_start`: the time in the log, and the step, at which the measurement of its speed began.
-    `metric`: the metric in its log; steps of different metrics are not compared.
-    `restarts`: the number of restarts in its log when the measurement began.
+    `speed_start`: the time in the log and the step when the measurement of its speed began.
+    `metric`, `restarts`: the metric and the number of restarts in the log at that time.
     `largest`: the largest size that was observed running. `speeds`: steps a second by size.
-    `failed`: the size at which growth did not pay, as in ScaleState; 0 means none.
+    `failed`: as in ScaleState.
     `disabled_reason`: the reason to write into the job's state so that the policy is disabled;
         empty enables the policy again, None leaves the state as it is.
     `ineligible`: why the job is ineligible, or empty.
@@ -92,15 +90,12 @@ class SizeRecord(SavingRecord):
             self.speed_start = None
             self.speeds.clear()
         self.metric = progress.metric
-        if (
-            self.speed_start is None
-            or restarts != self.restarts
-            or progress.step < self.speed_start[1]
-        ):
+        start = self.speed_start
+        if start is None or restarts != self.restarts or progress.step < start[1]:
             self.speed_start, self.restarts = (progress.at, progress.step), restarts
             return
         self.largest = max(self.largest, self.sizes.now)
-        seconds, steps = progress.at - self.speed_start[0], progress.step - self.speed_start[1]
+        seconds, steps = progress.at - start[0], progress.step - start[1]
         if seconds >= SPEED_SECONDS and steps > 0:
             if len(self.speeds) >= MOST_SPEEDS and self.sizes.now not in self.speeds:
                 del self.speeds[min(self.speeds)]

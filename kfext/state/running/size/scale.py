@@ -92,8 +92,7 @@ def workers_proposal(job: str, change: Workers, reason: str) -> Proposal:
 class Sizes:
     """Numbers of workers of a job.
 
-    `now`: the present number. `least`: the minimum. `most`: the maximum.
-    `requested`: the requested size.
+    `now`: the present number. `least`, `most`: the bounds. `requested`: the requested size.
     """
 
     now: int
@@ -200,8 +199,7 @@ HORIZON = 600.0
 TRIAL_FACTOR = 10
 """One more worker is only tried if the remaining time is more than this many times the cost."""
 LEAST_GAIN = 0.02
-"""A job grows to a measured size only if that was faster than the next smaller measured size by at
-least this fraction."""
+"""A job grows only to a measured size that was faster than the next smaller by this fraction."""
 
 
 def best_size(

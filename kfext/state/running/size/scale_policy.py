@@ -104,7 +104,6 @@ class ScaleProposals:
         rested: Sequence[RunningJob],
         now: Moment,
     ) -> list[Proposal]:
-        """Return the proposals to scale down some candidates for a waiting job."""
         with self._running.failures.about(waiting):
             uids = {job.uid for job in rested}
             return self._search.rescue(waiting, candidates, uids, now=now.wall)
@@ -119,7 +118,7 @@ class ScaleProposals:
     ) -> list[Proposal]:
         """Return the growth of the jobs that may grow now, in the order of the queue."""
         idle, chosen = now.monotonic - self._quiet_since, {proposal.job for proposal in before}
-        ready = [
+        jobs = [
             job
             for job in acting
             if job.uid not in chosen
@@ -130,10 +129,8 @@ class ScaleProposals:
             and now.monotonic >= record_of(job).grows_at
             and record_of(job).sizes.now < record_of(job).sizes.most
         ]
-        ready.sort(
-            key=lambda job: self._queue.key(job.tracked, remaining=self._remaining(job, now))
-        )
-        return self._growth(ready, Mode.ACT, limit, now)
+        jobs.sort(key=lambda job: self._queue.key(job.tracked, remaining=self._remaining(job, now)))
+        return self._growth(jobs, Mode.ACT, limit, now)
 
     def _remaining(self, job: RunningJob, now: Moment) -> float:
         """Return the seconds to the end of a job at its requested size."""
@@ -199,7 +196,6 @@ class ScaleProposals:
                     yield job
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether the size of a job may change now."""
         tracked, size = job.tracked, record_of(job)
         size.ineligible = why_ineligible(tracked.job, self._running.settings_of(tracked))
         return (

@@ -41,8 +41,7 @@ from kfext.state.running.size.rescaling import Rescaling, SizeStep
 from kfext.state.running.size.scale import LEAST_GAIN, SCALE, Sizes, sizes_of, workers_proposal
 
 STEP_SECONDS = 120.0
-"""A job without a step for this long after a change counts as hung; a job that prints rarely gets
-more time, see _HANG_FACTOR."""
+"""A job without a step for this long counts as hung; see _HANG_FACTOR for rare output."""
 ADOPT_SECONDS = 600.0
 """A new controller adopts a change that is younger than this."""
 
@@ -66,10 +65,7 @@ _UNSEEN_SECONDS = 30.0
 
 
 class SizeMonitor:
-    """Updates the records of sizes and advances the operations on them.
-
-    `rescaling` begins the operations that undo growth.
-    """
+    """Updates the records of sizes and advances operations; `rescaling` begins to undo growth."""
 
     def __init__(self, running: RunningJobs, rescaling: Rescaling) -> None:
         self._running = running
@@ -242,15 +238,9 @@ class SizeMonitor:
         return None
 
     def retry_removal(self, job: RunningJob, operation: ScaleOperation, *, at: float) -> None:
-        """Wait again for the pods of growth after the write that was to undo it was refused.
-
-        If they still do not run after _RETRY_SECONDS, `check_pods` proposes the removal again.
-        """
-        workers = operation.change.workers
-        operation.before, operation.change = (
-            workers,
-            Workers(Cause.REGROW, record_of(job).sizes.now),
-        )
+        """Wait again for new workers after their removal was refused, for _RETRY_SECONDS."""
+        workers, present = operation.change.workers, record_of(job).sizes.now
+        operation.before, operation.change = workers, Workers(Cause.REGROW, present)
         record_of(job).enter(Phase.SETTLING, at=at + _RETRY_SECONDS - SETTLE_SECONDS)
 
     def check_training(
@@ -316,11 +306,11 @@ class SizeMonitor:
         if old is not None and new is not None:
             if new < (1.0 + LEAST_GAIN) * old:
                 size.failed = sizes.now
-                why = (
-                    f"it is not {LEAST_GAIN:.0%} faster: {new:.3g} steps a second with {sizes.now}"
-                )
+                why = f"it is not {LEAST_GAIN:.0%} faster: {new:.3g} steps a second with"
                 workers = sizes.requested if before < sizes.requested < sizes.now else before
-                return _undo_proposal(job, workers, f"{why} workers, {old:.3g} with {before}")
+                return _undo_proposal(
+                    job, workers, f"{why} {sizes.now} workers, {old:.3g} with {before}"
+                )
             size.end(at=now.monotonic)
         elif now.monotonic - operation.since >= _TRIAL_SECONDS:
             size.end(at=now.monotonic)

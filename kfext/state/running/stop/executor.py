@@ -144,7 +144,6 @@ class StopExecutor(Executor):
         return acts and lower and why_not_stopped(victim.tracked.job, settings) is None
 
     def _may_stop(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether a job may be stopped now."""
         tracked, record, pods = job.tracked, record_of(job), self._cluster.pods(job.uid)
         with self.running.failures.about(tracked):
             record.ineligible = why_not_stopped(tracked.job, self.running.settings_of(tracked))
@@ -179,7 +178,6 @@ class StopExecutor(Executor):
         *,
         gone: Sequence[str] = (),
     ) -> VictimChoice | None:
-        """Return the victims for a waiting job, or None."""
         priority, settings = self._class(waiting).value, self.running.settings_of(waiting)
         below = [job for job in jobs if self._queue.priority(job.tracked) < priority]
         waited_long = waiting.waits(now.wall) >= PREEMPT.parameter(settings, "unsaved")
@@ -206,10 +204,7 @@ class StopExecutor(Executor):
         )
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
-        """Begin the chosen stops, and update the conditions.
-
-        For a waiting job, either all stops of its victims begin or none.
-        """
+        """Begin the chosen stops, for a waiting job all or none, and update the conditions."""
         together: dict[Change, list[Proposal]] = {}
         for proposal in chosen.act:
             if proposal.rank is Rank.DRAIN:

@@ -1,8 +1,7 @@
 """The policy `preempt`: running jobs that opted in stop for a waiting job of higher priority.
 
-A job stops once it has saved a checkpoint. Rescues come before preemptions, because they cost no
-work; growth comes after them. Only a job that waits for capacity preempts: no stop helps a job that
-waits for a quota, a volume or the operator.
+Preemptions come after rescues, which cost no work, and before growth. Only a job that waits for
+capacity preempts: no stop helps a job that waits for a quota, a volume or the operator.
 """
 
 from collections.abc import Iterator

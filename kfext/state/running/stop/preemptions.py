@@ -166,7 +166,6 @@ class Preemptions:
         return steps
 
     def _victims(self, preemption: Preemption) -> list[RunningJob]:
-        """Return the victims that are still followed."""
         return [self._jobs[uid] for uid in preemption.victims if uid in self._jobs]
 
     def _steps(
@@ -270,7 +269,6 @@ class Preemptions:
     def _stop(
         self, job: RunningJob, preemption: Preemption, places: Places, now: Moment
     ) -> Suspend:
-        """Return the write that stops a job."""
         last, start = job.tracked.state.stop, dict(places.nodes)
         stop = replace(
             last, at=now.wall, count=last.count + 1, waiting=preemption.waiting, places=start

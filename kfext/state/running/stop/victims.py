@@ -1,8 +1,7 @@
 """Victims: the running jobs that may stop for a waiting job, in the order of their stops.
 
-Order: jobs with a checkpoint, then the lowest priority, then the least cost for each unit of
-capacity that helps the waiting job. Earlier stops raise the cost of a job. A unit is one GPU if the
-waiting job needs GPUs, otherwise one core.
+Order: jobs with a checkpoint, then by lowest priority, then by least cost per unit that helps
+the waiting job. Earlier stops raise the cost. A unit is a GPU for a job that needs GPUs, or a core.
 Source of the order: trials on random clusters, docs/reports/stops.md.
 """
 

@@ -37,13 +37,10 @@ def job(
 def signals(*jobs: JobSignal, others: int = 0, allocatable: int = ALLOCATABLE) -> Signals:
     """Return the signals of jobs and their nodes; `others`: the CPU use of other jobs per node."""
     nodes = {NODE} | {pod.node for job in jobs for pod in job.pods}
-    requested = {
-        name: sum(pod.requested.request for job in jobs for pod in job.on(name)) for name in nodes
-    }
-    node = NodeSignal(allocatable, others, crowded=True)
-    return Signals(
-        {name: replace(node, free=allocatable - requested[name]) for name in nodes}, jobs
-    )
+    node, free = NodeSignal(allocatable, others, crowded=True), dict.fromkeys(nodes, allocatable)
+    for pod in (pod for job in jobs for pod in job.pods):
+        free[pod.node] -= pod.requested.request
+    return Signals({name: replace(node, free=free[name]) for name in nodes}, jobs)
 
 
 def proposal(uid: str = "j", *, pods: int = 1, **fields: Any) -> Proposal:

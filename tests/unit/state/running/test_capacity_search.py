@@ -64,7 +64,7 @@ GROWS: dict[str, tuple[Runs, Runs | None, str, str | None]] = {
         "a",
         None,
     ),
-    "on a node where another job has the ports after it": (
+    "where another job has the ports after it": (
         Runs(tensorflow(), "aa", 20000),
         Runs(other(), "aa", 20003),
         "a",
@@ -82,7 +82,7 @@ GROWS: dict[str, tuple[Runs, Runs | None, str, str | None]] = {
         "ab",
         None,
     ),
-    "on a node where no pod has the declared port": (
+    "where no pod has the declared port": (
         Runs(tensorflow(spec=DECLARED), "ab", 20000),
         None,
         "abc",
@@ -95,19 +95,12 @@ GROWS: dict[str, tuple[Runs, Runs | None, str, str | None]] = {
         "a",
     ),
     "not beside another agent of torchrun": (Runs(torchrun("8"), "ab", 20000), None, "ab", None),
-    "on a node without another agent of torchrun": (
-        Runs(torchrun("20"), "ab", 20000),
-        None,
-        "abc",
-        "c",
-    ),
+    "where no agent of torchrun runs": (Runs(torchrun("20"), "ab", 20000), None, "abc", "c"),
 }
 
 
 @pytest.mark.parametrize(("nodes", "grows"), [("aa", True), ("ab", False)])
-def test_a_job_required_on_one_node_grows_only_if_all_its_pods_are_on_one(
-    nodes: str, *, grows: bool
-) -> None:
+def test_a_job_required_on_one_node_grows_only_there(nodes: str, *, grows: bool) -> None:
     planner = Planner()
     planner.settings.observe_namespace(None, TEAM)
     for name in "ab":

@@ -15,9 +15,7 @@ from kfext.state.running.size.record import SizeRecord
         pytest.param(9, 16, id="at most sixteen times as long"),
     ],
 )
-def test_the_back_off_grows_each_time_a_job_saves_nothing_in_time(
-    failures: int, factor: int
-) -> None:
+def test_the_back_off_grows_each_time_a_job_does_not_save(failures: int, factor: int) -> None:
     record = SizeRecord(missed=failures)
     record_miss(record, at=100.0)
     assert record.not_before == 100.0 + factor * BACK_OFF_SECONDS

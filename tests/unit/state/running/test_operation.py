@@ -51,11 +51,11 @@ SET: dict[str, tuple[list[Pod], bool]] = {
     "the kubelet has set it": ([running(0, 100, given=100)], True),
     "the kubelet has the size before": ([running(0, 100, given=1400)], False),
     "its status has no limit": ([running(0, 100)], False),
-    "the kubelet still allocates the previous request": (
+    "the kubelet has the previous request": (
         [running(0, 100, given=100), running(2, request=370, allocated=20)],
         False,
     ),
-    "the kubelet has allocated the new request": (
+    "the kubelet has the new request": (
         [running(0, 100, given=100), running(2, request=370, allocated=370)],
         True,
     ),
@@ -66,25 +66,15 @@ SET: dict[str, tuple[list[Pod], bool]] = {
 
 
 @pytest.mark.parametrize(("pods", "want"), SET.values(), ids=SET)
-def test_a_stage_is_set_once_the_status_of_its_pods_has_the_sizes(
-    pods: list[Pod], *, want: bool
-) -> None:
+def test_a_stage_is_set_once_the_pods_have_its_sizes(pods: list[Pod], *, want: bool) -> None:
     assert all_set(operation(), pods) is want
 
 
 NOT_SET: dict[str, tuple[list[Pod], float, str]] = {
     "no reason while the kubelet has time": ([running(0, 100)], KUBELET_SECONDS - 1, ""),
     "NotSet after that time": ([running(0, 100)], KUBELET_SECONDS, "NotSet"),
-    "the kubelet's own reason at once": (
-        [running(0, 100, resize_problem=DEFERRED)],
-        0.0,
-        "Deferred",
-    ),
-    "no reason if the pod of a different stage has a problem": (
-        [running(1, 200, resize_problem=DEFERRED)],
-        0.0,
-        "",
-    ),
+    "the kubelet's reason at once": ([running(0, 100, resize_problem=DEFERRED)], 0.0, "Deferred"),
+    "no reason for a pod of a later stage": ([running(1, 200, resize_problem=DEFERRED)], 0.0, ""),
 }
 
 
@@ -114,11 +104,7 @@ TRIALS: dict[str, tuple[tuple[float, ...], list[int | None], bool | None]] = {
     "windows without a value do not count": ((400,), [None, 400, None, 400], UNKNOWN),
     "a history without a value shows no gain": ((), [500, 500, 500, 500], FAILED),
     "a gain, except in a window with a pause": ((400, 400, 400, 400), [120, 600, 600, 600], GAINED),
-    "no gain, except over a window with a pause before": (
-        (400, 120, 400, 400),
-        [400, 400, 400, 400],
-        FAILED,
-    ),
+    "no gain, except over a pause": ((400, 120, 400, 400), [400, 400, 400, 400], FAILED),
     "no gain, and a pause": ((400, 400, 400, 400), [120, 401, 400, 400], FAILED),
 }
 
@@ -152,26 +138,17 @@ CASES: dict[str, tuple[dict[str, Any], Readiness]] = {
     "it has reported no checkpoint": ({}, Readiness.NEVER),
     "it has reported none, even after a request": ({"requested": 1}, Readiness.NEVER),
     "a checkpoint is fresh": ({"saved": NOW - FRESH_SECONDS}, Readiness.READY),
-    "a fresh checkpoint does not count": (
-        {"saved": NOW - 1.0, "outdated": NOW - 1.0},
-        Readiness.AWAIT,
-    ),
+    "a fresh one is outdated": ({"saved": NOW - 1.0, "outdated": NOW - 1.0}, Readiness.AWAIT),
     "a later checkpoint counts": ({"saved": NOW, "outdated": NOW - 1.0}, Readiness.READY),
     "the next checkpoint is awaited": ({"saved": NOW - FRESH_SECONDS - 0.1}, Readiness.AWAIT),
     "a checkpoint far in the future": ({"saved": NOW + 60.0}, Readiness.AWAIT),
     "a checkpoint hardly in the future": ({"saved": NOW + 1.0}, Readiness.READY),
     "it answers requests and was not asked": ({"answered": 0}, Readiness.ASK),
-    "it answers requests and has an old checkpoint": (
-        {"answered": 3, "saved": NOW - 60},
-        Readiness.ASK,
-    ),
+    "it answers requests and has saved": ({"answered": 3, "saved": NOW - 60}, Readiness.ASK),
     "it has not answered this request": ({"answered": 1, "requested": 2}, Readiness.ASK),
     "it has answered": ({"answered": 2, "requested": 2, "saved": NOW - 60}, Readiness.READY),
     "it has answered a later request": ({"answered": 3, "requested": 2}, Readiness.READY),
-    "an answer without an open request does not count": (
-        {"answered": 3, "requested": 0},
-        Readiness.ASK,
-    ),
+    "an answer without an open request": ({"answered": 3, "requested": 0}, Readiness.ASK),
 }
 
 

@@ -21,7 +21,7 @@ ALL_ACT = {policy.name: "act" for policy in CPU_POLICIES}
 ALL_OBSERVE = dict.fromkeys(ALL_ACT, "observe")
 
 
-def chosen_modes(
+def modes(
     resize: str = "",
     *,
     companion: dict[str, Any] | None = None,
@@ -46,35 +46,32 @@ def chosen_modes(
 
 
 CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "unset: no policy": (chosen_modes(), {}),
-    "off: no policy": (chosen_modes("off", default="cpu"), {}),
-    "cpu: all policies act": (chosen_modes("cpu"), ALL_ACT),
-    "observe: all policies observe": (chosen_modes("observe"), ALL_OBSERVE),
+    "unset: no policy": (modes(), {}),
+    "off: no policy": (modes("off", default="cpu"), {}),
+    "cpu: all policies act": (modes("cpu"), ALL_ACT),
+    "observe: all policies observe": (modes("observe"), ALL_OBSERVE),
     "a policy that the administrator has switched off stays off": (
-        chosen_modes("cpu", companion={"resize": {"mode": "off"}, "shift": {"mode": "off"}}),
+        modes("cpu", companion={"resize": {"mode": "off"}, "shift": {"mode": "off"}}),
         {},
     ),
     "each policy has its own mode": (
-        chosen_modes("cpu", companion={"resize": {"mode": "observe"}}),
+        modes("cpu", companion={"resize": {"mode": "observe"}}),
         {**ALL_ACT, "resize": "observe"},
     ),
     "observe on the job switches no policy on": (
-        chosen_modes("observe", companion={"shift": {"mode": "off"}, "resize": {"mode": "act"}}),
+        modes("observe", companion={"shift": {"mode": "off"}, "resize": {"mode": "act"}}),
         {"resize": "observe"},
     ),
-    "the mode act opts no job in": (chosen_modes(companion={"resize": {"mode": "act"}}), {}),
-    "a default of the administrator opts in": (chosen_modes(default="cpu"), ALL_ACT),
-    "no policy in a namespace that is not managed": (chosen_modes("cpu", managed=False), {}),
-    "an unknown policy is ignored": (
-        chosen_modes("cpu", companion={"speed": {"mode": "act"}}),
-        ALL_ACT,
-    ),
+    "the mode act opts no job in": (modes(companion={"resize": {"mode": "act"}}), {}),
+    "a default of the administrator opts in": (modes(default="cpu"), ALL_ACT),
+    "no policy in a namespace that is not managed": (modes("cpu", managed=False), {}),
+    "unknown policies are ignored": (modes("cpu", companion={"speed": {"mode": "act"}}), ALL_ACT),
 }
 
 
-@pytest.mark.parametrize(("modes", "want"), CASES.values(), ids=CASES)
-def test_the_policies_of_a_job_and_their_modes(modes: dict[str, str], want: dict[str, str]) -> None:
-    assert modes == want
+@pytest.mark.parametrize(("found", "want"), CASES.values(), ids=CASES)
+def test_the_policies_of_a_job_and_their_modes(found: dict[str, str], want: dict[str, str]) -> None:
+    assert found == want
 
 
 @pytest.mark.parametrize("resize", ["observe", "cpu"])
@@ -88,22 +85,22 @@ def test_the_parameters_of_the_administrator_are_kept(resize: str) -> None:
     assert chosen_policies(POLICIES, settings)["resize"].parameters == {"depth": 0.05}
 
 
-ONE_TO_FOUR = Range(1, 4)
+RANGE = Range(1, 4)
 OBSERVED = {"scale": PolicyChoice(Mode.OBSERVE, {"wait": 5.0, "unknown": 1.0})}
 MODES: dict[str, tuple[Settings, Mode]] = {
-    "a job that opts in is scaled": (Settings(elastic=ONE_TO_FOUR), Mode.ACT),
+    "a job that opts in is scaled": (Settings(elastic=RANGE), Mode.ACT),
     "a job that does not opt in is not scaled": (Settings(), Mode.OFF),
     "a job of an unmanaged namespace is not scaled": (
-        Settings(elastic=ONE_TO_FOUR, managed=False),
+        Settings(elastic=RANGE, managed=False),
         Mode.OFF,
     ),
     "the administrator may restrict the mode": (
-        Settings(elastic=ONE_TO_FOUR, companion=OBSERVED),
+        Settings(elastic=RANGE, companion=OBSERVED),
         Mode.OBSERVE,
     ),
     "the administrator cannot opt a job in": (Settings(companion=OBSERVED), Mode.OFF),
     "the mode of a different policy does not matter": (
-        Settings(elastic=ONE_TO_FOUR, companion={"resize": PolicyChoice(Mode.OFF)}),
+        Settings(elastic=RANGE, companion={"resize": PolicyChoice(Mode.OFF)}),
         Mode.ACT,
     ),
 }

@@ -132,15 +132,12 @@ SEVERAL_NODES: dict[str, tuple[list[JobSignal], dict[str, str]]] = {
         [spread("w", 100.0), job_with("a", 10.0), job_with("b", 90.0, node="n2")],
         {"n1": "a", "n2": "b"},
     ),
-    "the nodes that it shares with other jobs": (
-        [spread("w", 50.0), job_with("a", 80.0)],
-        {"n1": "w"},
-    ),
+    "its nodes with other jobs": ([spread("w", 50.0), job_with("a", 80.0)], {"n1": "w"}),
 }
 
 
 @pytest.mark.parametrize(("jobs", "want"), SEVERAL_NODES.values(), ids=SEVERAL_NODES)
-def test_a_job_on_several_nodes_is_prioritised_on(
+def test_a_job_of_several_nodes_is_prioritised_on(
     jobs: list[JobSignal], want: dict[str, str]
 ) -> None:
     by_node = contests(signals(*jobs, allocatable=SIZE))
@@ -155,10 +152,10 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
     "boost first: nine tenths of the free CPU of the node": (
         [A, B, C], {"free": 700}, {"a": 730, "b": 100, "c": 100}
     ),
-    "its limit bounds a boost": (
+    "at most its limit": (
         [job_with("a", 50.0, limit=400), B], {"free": 800}, {"a": 399, "b": 100}
     ),
-    "a tenth of a quota stays free": (
+    "90 % of a quota": (
         [A, B], {"free": 800, "headroom": {"": 200}}, {"a": 300, "b": 100}
     ),
     "shift where the node is full: the sum stays": (
@@ -192,9 +189,7 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("jobs", "node", "want"), REQUESTS.values(), ids=REQUESTS)
-def test_the_requests_on_a_node(
-    jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]
-) -> None:
+def test_requests(jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]) -> None:
     node = dict(node)
     headroom = node.pop("headroom", {})
     assert requests(contest(*jobs, headroom=headroom, **node), "a") == want
@@ -322,9 +317,7 @@ def test_the_sum_is_the_total_within_all_bounds(total: int, recipients: list[Rec
 
 
 @given(st.integers(0, 20000), st.lists(any_recipient(), min_size=2, max_size=8))
-def test_a_larger_weight_gets_no_less_if_bounds_allow(
-    total: int, recipients: list[Recipient]
-) -> None:
+def test_without_bounds_a_larger_weight_gets_more(total: int, recipients: list[Recipient]) -> None:
     unbounded = [Recipient(recipient.weight, 0, 10000) for recipient in recipients]
     pairs = zip(unbounded, share_out(total, unbounded), strict=True)
     ordered = [amount for _, amount in sorted(pairs, key=lambda pair: (pair[0].weight, pair[1]))]
@@ -336,7 +329,7 @@ def test_a_larger_weight_gets_no_less_if_bounds_allow(
 ENDS: dict[str, tuple[list[Sharer], float, dict[str, float]]] = {
     "no job": ([], 1.0, {}),
     "a job alone": ([Sharer("a", 5.0, 10.0)], 1.0, {"a": 15.0}),
-    "two jobs that begin together": (
+    "two jobs begin together": (
         [Sharer("a", 0, 10), Sharer("b", 0, 30)], 1.0, {"a": 20, "b": 40}
     ),
     "a job that begins later": ([Sharer("a", 0, 20), Sharer("b", 10, 20)], 1.0, {"a": 30, "b": 40}),

@@ -118,9 +118,8 @@ def test_the_signal_of_a_pod_has_its_size_and_its_use() -> None:
 )
 def test_which_limit_is_the_users(limit: int, want: int) -> None:
     bed = TwoWorkers(limit=limit)
-    state = CpuState(
-        requested=REQUESTED, written=dict.fromkeys(["worker-0", "worker-1"], (PodCpu(20, 350),))
-    )
+    written = dict.fromkeys(["worker-0", "worker-1"], (PodCpu(20, 350),))
+    state = CpuState(requested=REQUESTED, written=written)
     bed.job.tracked.state = JobState(cpu=state)
     assert {pod.requested.limit for pod in bed.signals()[0].pods} == {want}
 

@@ -97,7 +97,7 @@ REMAINING: dict[str, tuple[Work, Progress, float | None]] = {
     "unknown if its use was measured before its first step": (
         measured((0, 0, 1.0), (30, 100, 0.5), late=60.0), at(100), math.inf
     ),
-    "unknown after less than 10 s": (
+    "unknown before 10 s": (
         measured((0, 0, 1.0), (4, 40, 0.5), (8, 80, 0.5)), at(80), math.inf
     ),
     "as before after its steps went back, until there are new measurements": (

@@ -29,14 +29,9 @@ LASTS: dict[str, tuple[dict[str, bool], float, int, bool]] = {
     "a change waits no longer than 30 s": ({}, 30, 0, False),
     "a change waits no longer once a quota changes": ({}, 0, 1, False),
     "a change waits without end after a lasting refusal": ({"lasting": True}, 10_000, 0, True),
-    "a change waits no longer once a quota changes after a lasting refusal": (
-        {"lasting": True},
-        0,
-        1,
-        False,
-    ),
+    "a lasting refusal ends once a quota changes": ({"lasting": True}, 0, 1, False),
     "a restore waits after a failed restore": ({"restored": True, "restoring": True}, 29, 0, True),
-    "a restore waits only 30 s after a lasting refusal of a restore": (
+    "a lasting refusal of a restore ends": (
         {"restored": True, "lasting": True, "restoring": True},
         30,
         0,
@@ -60,13 +55,11 @@ def test_whether_the_back_off_lasts_after_a_failure(
 @pytest.mark.parametrize(
     ("changes", "lasting"),
     [
-        pytest.param(0, True, id="it lasts"),
-        pytest.param(1, False, id="it does not last if a quota has changed"),
+        pytest.param(0, True, id="lasts"),
+        pytest.param(1, False, id="has ended if a quota has changed"),
     ],
 )
-def test_whether_a_lasting_refusal_lasts_after_a_further_failure(
-    changes: int, *, lasting: bool
-) -> None:
+def test_a_lasting_refusal_after_a_further_failure(changes: int, *, lasting: bool) -> None:
     cpu = CpuRecord()
     cpu.fail(0.0, lasting=True, restoring=False, changes=0)
     cpu.fail(0.0, lasting=False, restoring=False, changes=changes)
@@ -113,10 +106,7 @@ def test_a_change_of_neighbours_discards_the_trial_and_earlier_measurements(
 
 @pytest.mark.parametrize(
     ("pod_limits", "want"),
-    [
-        pytest.param(RESIZED, TRIAL, id="the same pods"),
-        pytest.param(BESIDE, None, id="different pods"),
-    ],
+    [pytest.param(RESIZED, TRIAL, id="same pods"), pytest.param(BESIDE, None, id="different pods")],
 )
 def test_no_trial_begins_for_an_operation_under_way_when_neighbours_change(
     pod_limits: frozenset[tuple[str, int | None]], want: Trial | None

@@ -70,7 +70,7 @@ PROPOSED: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
         [job_with("a", 50.0), job_with("b", 90.0, 10), job_with("c", 90.0, 10, allocated=100)],
         FULL, {"a-0": 190}
     ),
-    "restore: once it is alone on its node": (
+    "restore: once it is alone": (
         [job_with("a", 50.0, 820)], {"free": 900}, {"a-0": 100}
     ),
     "restore lowered jobs if no remaining job shows its end": (
@@ -113,9 +113,7 @@ PROPOSED: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("jobs", "node", "want"), PROPOSED.values(), ids=PROPOSED)
-def test_proposals_of_resize(
-    jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]
-) -> None:
+def test_proposals(jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]) -> None:
     assert sizes(RESIZE.propose(on_node(*jobs, **node))) == want
 
 

@@ -19,11 +19,11 @@ from kfext.state.running.proposal import Proposal, Rank, Size
 from tests.unit.state.running.jobs import job, pod, signals
 from tests.unit.state.running.pods import REQUEST, running
 
-BY_RESIZE = frozenset({"resize"})
+RESIZE = frozenset({"resize"})
 RECORDED = CpuState(
     requested={"worker": PodCpu(20, 1000)},
     written={"worker-0": (PodCpu(20, 350), PodCpu(370, 1000))},
-    by=BY_RESIZE,
+    by=RESIZE,
 )
 
 OWNERS: dict[str, tuple[Pod, Owner]] = {
@@ -45,11 +45,9 @@ def test_who_last_set_the_cpu_of_a_pod(pod: Pod, want: Owner) -> None:
 
 
 def test_the_request_of_the_user_is_recorded_once_for_a_type() -> None:
-    first = with_sizes(CpuState(), [(running(0, 1000), CpuSize(350))], policies=BY_RESIZE)
+    first = with_sizes(CpuState(), [(running(0, 1000), CpuSize(350))], policies=RESIZE)
     then = with_sizes(
-        first,
-        [(running(0, 350), CpuSize(500)), (running(1, 1000), CpuSize(500))],
-        policies=BY_RESIZE,
+        first, [(running(0, 350), CpuSize(500)), (running(1, 1000), CpuSize(500))], policies=RESIZE
     )
     assert requested_of(running(3), then) == first.requested["worker"] == PodCpu(REQUEST, 1000)
     assert requested_of(running(0, type_="ps"), then) is None
@@ -57,7 +55,7 @@ def test_the_request_of_the_user_is_recorded_once_for_a_type() -> None:
 
 def test_the_users_cpu_of_single_pods_is_recorded_for_all_pods_before_the_first_write() -> None:
     pods = [running(0, 400), running(1, 800), running(2, 400, request=30), running(0, type_="ps")]
-    first = with_sizes(CpuState(), [(pods[0], CpuSize(200))], policies=BY_RESIZE, pods=pods)
+    first = with_sizes(CpuState(), [(pods[0], CpuSize(200))], policies=RESIZE, pods=pods)
     assert first.requested == {
         "worker": PodCpu(REQUEST, 400),
         "worker-1": PodCpu(REQUEST, 800),
@@ -67,20 +65,20 @@ def test_the_users_cpu_of_single_pods_is_recorded_for_all_pods_before_the_first_
     assert owner_of(running(1, 400), first) is Owner.OTHER
     assert decode_cpu(first.encode()) == first
     again = with_sizes(
-        first, [(running(1, 800), CpuSize(300))], policies=BY_RESIZE, pods=[running(0, 200)]
+        first, [(running(1, 800), CpuSize(300))], policies=RESIZE, pods=[running(0, 200)]
     )
     assert again.requested == first.requested
 
 
 def test_a_pod_without_a_known_container_is_not_recorded() -> None:
-    state = with_sizes(CpuState(), [(running(0, replica=None), CpuSize(1))], policies=BY_RESIZE)
+    state = with_sizes(CpuState(), [(running(0, replica=None), CpuSize(1))], policies=RESIZE)
     assert (state.requested, state.written) == ({}, {})
 
 
 def test_the_disabled_policies_stay_in_the_state() -> None:
     before = CpuState(disabled={"shift": "why"}, by=frozenset({"shift"}))
-    after = with_sizes(before, [(running(0, 1000), CpuSize(350))], policies=BY_RESIZE)
-    assert (after.disabled, after.by) == (before.disabled, BY_RESIZE)
+    after = with_sizes(before, [(running(0, 1000), CpuSize(350))], policies=RESIZE)
+    assert (after.disabled, after.by) == (before.disabled, RESIZE)
 
 
 requests = st.integers(1, 2000)
@@ -97,9 +95,8 @@ def test_the_request_of_any_write_never_counts_as_a_foreign_request(
     """After a lost response, kfext has not observed the CPU that the pod really has."""
     state, really, seen = CpuState(), user, user
     for request, outcome in writes:
-        state = with_sizes(
-            state, [(running(0, request=seen), CpuSize(request=request))], policies=BY_RESIZE
-        )
+        size = CpuSize(request=request)
+        state = with_sizes(state, [(running(0, request=seen), size)], policies=RESIZE)
         state = decode_cpu(state.encode())
         before, really = really, really if outcome == DIED else request
         for cpu in (before, seen, really):
@@ -109,16 +106,12 @@ def test_the_request_of_any_write_never_counts_as_a_foreign_request(
 
 
 @given(user=requests, writes=st.lists(requests, min_size=1), other=requests)
-def test_a_request_that_was_never_recorded_is_foreign(
-    user: int, writes: list[int], other: int
-) -> None:
+def test_an_unrecorded_request_is_foreign(user: int, writes: list[int], other: int) -> None:
     state, now = CpuState(), user
     for request in writes:
         size = CpuSize(request=request)
-        state, now = (
-            with_sizes(state, [(running(0, request=now), size)], policies=BY_RESIZE),
-            request,
-        )
+        state = with_sizes(state, [(running(0, request=now), size)], policies=RESIZE)
+        now = request
     if other not in {user, *writes}:
         assert owner_of(running(0, request=other), state) is Owner.OTHER
 
@@ -169,15 +162,9 @@ def restore(
 RESTORED: dict[str, tuple[dict[str, Any], str]] = {
     "no policy may decide on the job any more": ({"fit": False}, "resize may no longer change"),
     "the job has opted out": ({"chosen": {}}, "resize may no longer change"),
-    "the policy only observes": (
-        {"chosen": {"resize": OBSERVES, "shift": OBSERVES}},
-        "no longer change",
-    ),
+    "a policy observes": ({"chosen": {"resize": OBSERVES, "shift": OBSERVES}}, "no longer change"),
     "the policy was switched off": ({"chosen": {"shift": ACTS}}, "resize may no longer change"),
-    "the policy is disabled": (
-        {"recorded": state(disabled=DISABLED)},
-        "resize may no longer change",
-    ),
+    "a policy is disabled": ({"recorded": state(disabled=DISABLED)}, "resize may no longer change"),
     "a kubelet did not set it": ({"undo": ("resize", DEFERRED)}, "no room"),
     "a pod waits for the CPU of its boost": ({"awaited": True}, "needs the free CPU of n1"),
 }
@@ -223,9 +210,7 @@ def test_nothing_is_restored_if(case: dict[str, Any]) -> None:
         pytest.param(QoS.BURSTABLE, False, False, id="not of Burstable pods: requests do not move"),
     ],
 )
-def test_shifted_cpu_is_restored_while_a_pod_is_missing(
-    qos: QoS, *, whole: bool, restored: bool
-) -> None:
+def test_shifted_cpu_is_restored_for_a_new_pod(qos: QoS, *, whole: bool, restored: bool) -> None:
     worker = pod("worker-0", limit=350, user_limit=1000, qos=qos)
     acts = {"shift": ACTS}
     training_job = job("j", worker, policies=acts, whole=whole)

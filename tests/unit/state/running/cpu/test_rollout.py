@@ -193,19 +193,13 @@ def test_a_restore_does_not_end_the_back_off() -> None:
 @pytest.mark.parametrize(
     ("resized", "rank", "want"),
     [
-        pytest.param(
-            True, Rank.RESIZE, {"shift", "resize"}, id="earlier policies and the new policy"
-        ),
-        pytest.param(
-            False, Rank.RESIZE, {"resize"}, id="only the new policy if no pod was resized"
-        ),
+        pytest.param(True, Rank.RESIZE, {"shift", "resize"}, id="earlier and new policies"),
+        pytest.param(False, Rank.RESIZE, {"resize"}, id="the new policy if no pod was resized"),
         pytest.param(True, Rank.RESTORE, {"shift"}, id="earlier policies during a restore"),
         pytest.param(False, Rank.RESTORE, set(), id="no policy after a restore"),
     ],
 )
-def test_the_state_names_the_policies_that_have_set_sizes(
-    rank: Rank, want: set[str], *, resized: bool
-) -> None:
+def test_the_policies_that_have_set_sizes(rank: Rank, want: set[str], *, resized: bool) -> None:
     bed = TwoWorkers()
     before = CpuState(by=frozenset({"shift"}))
     bed.job.tracked.state = JobState(cpu=before)
@@ -237,11 +231,7 @@ BACK_OFFS: dict[str, tuple[str, float, bool]] = {
         10_000,
         True,
     ),
-    "a refusal by an admission webhook": (
-        'admission webhook "p.example" denied the request',
-        30,
-        False,
-    ),
+    "a refusal by a webhook": ('admission webhook "p.example" denied the request', 30, False),
     "a missing permission": (FORBIDDEN, 30, False),
     "a job that changed meanwhile": (CHANGED, 30, False),
 }

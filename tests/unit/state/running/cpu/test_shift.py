@@ -65,15 +65,9 @@ def with_use(signal: JobSignal, wants: dict[str, int]) -> JobSignal:
 @pytest.mark.parametrize(
     ("wants", "want"),
     [
-        pytest.param(
-            {"ps-0": 100, "worker-0": 5000}, {"ps-0": 167, "worker-0": 833}, id="busy worker"
-        ),
-        pytest.param(
-            {"ps-0": 5000, "worker-0": 200}, {"ps-0": 714, "worker-0": 286}, id="busy server"
-        ),
-        pytest.param(
-            {"ps-0": 0, "worker-0": 5000}, {"ps-0": 50, "worker-0": 950}, id="idle server"
-        ),
+        pytest.param({"ps-0": 100, "worker-0": 5000}, {"ps-0": 167, "worker-0": 833}, id="worker"),
+        pytest.param({"ps-0": 5000, "worker-0": 200}, {"ps-0": 714, "worker-0": 286}, id="server"),
+        pytest.param({"ps-0": 0, "worker-0": 5000}, {"ps-0": 50, "worker-0": 950}, id="idle"),
     ],
 )
 def test_C5_limits_follow_the_use_within_a_few_intervals_and_keep_their_sum(
@@ -160,40 +154,35 @@ def test_nothing_moves_if(pods: list[PodSignal]) -> None:
 
 # --- the sum of the user's limits -----------------------------------------------------------------
 
-USER_400: dict[str, Any] = {"user_limit": 400}
+OF_400: dict[str, Any] = {"user_limit": 400}
 SUMS: dict[str, tuple[list[PodSignal], dict[str, int]]] = {
     "the CPU of the idle pod goes to a recreated busy pod": (
-        [ps(50, 20, **USER_400), worker(400, 400, **USER_400)],
+        [ps(50, 20, **OF_400), worker(400, 400, **OF_400)],
         {"ps-0": 50, "worker-0": 750},
     ),
     "a recreated idle pod is lowered again": (
-        [ps(400, 20, **USER_400), worker(750, 750, **USER_400)],
+        [ps(400, 20, **OF_400), worker(750, 750, **OF_400)],
         {"ps-0": 50, "worker-0": 750},
     ),
     "a recreated idle pod is lowered if the sum is too large": (
-        [ps(400, 20, **USER_400), worker(750, 600, **USER_400)],
+        [ps(400, 20, **OF_400), worker(750, 600, **OF_400)],
         {"ps-0": 50, "worker-0": 750},
     ),
     "two pods that need more than the sum share it": (
-        [ps(400, 360, **USER_400), worker(750, 700, **USER_400)],
+        [ps(400, 360, **OF_400), worker(750, 700, **OF_400)],
         {"ps-0": 272, "worker-0": 528},
     ),
-    "a single pod regains its own limit if it needs it": ([ps(50, 50, **USER_400)], {"ps-0": 400}),
-    "a single pod keeps no more than its own limit": (
-        [worker(750, 700, **USER_400)],
-        {"worker-0": 400},
-    ),
+    "a single pod regains its own limit if it needs it": ([ps(50, 50, **OF_400)], {"ps-0": 400}),
+    "a single pod keeps its own limit": ([worker(750, 700, **OF_400)], {"worker-0": 400}),
     "nothing is written while no limit stops the remaining pod": (
-        [ps(50, 20, **USER_400), worker(400, 300, **USER_400)],
+        [ps(50, 20, **OF_400), worker(400, 300, **OF_400)],
         {"ps-0": 50, "worker-0": 400},
     ),
 }
 
 
 @pytest.mark.parametrize(("pods", "want"), SUMS.values(), ids=SUMS)
-def test_C5_the_sum_is_the_sum_of_the_users_limits(
-    pods: list[PodSignal], want: dict[str, int]
-) -> None:
+def test_C5_the_sum_is_as_the_users_limits(pods: list[PodSignal], want: dict[str, int]) -> None:
     before = job_of(*pods)
     after = carried_out(before, SHIFT.propose(signals(before)))
     assert {pod.uid: pod.limit for pod in after.pods} == want
@@ -208,14 +197,14 @@ def test_C5_a_limit_stays_above_a_request_that_resize_raised() -> None:
 
 CORRECTED: dict[str, tuple[list[PodSignal], Measure | None]] = {
     "on trial if a pod gets more than its own limit": (
-        [ps(50, 20, **USER_400), worker(400, 400, **USER_400)],
+        [ps(50, 20, **OF_400), worker(400, 400, **OF_400)],
         Measure.USE,
     ),
     "without a trial if a pod is only lowered": (
-        [ps(400, 20, **USER_400), worker(750, 750, **USER_400)],
+        [ps(400, 20, **OF_400), worker(750, 750, **OF_400)],
         None,
     ),
-    "without a trial if a pod regains its own limit": ([ps(50, 50, **USER_400)], None),
+    "without a trial if a pod regains its own limit": ([ps(50, 50, **OF_400)], None),
 }
 
 
@@ -233,9 +222,7 @@ STAND_DOWN: dict[str, tuple[list[PodSignal], str]] = {
 
 
 @pytest.mark.parametrize(("pods", "why"), STAND_DOWN.values(), ids=STAND_DOWN)
-def test_a_job_without_possible_shifts_is_ineligible_with_the_reason(
-    pods: list[PodSignal], why: str
-) -> None:
+def test_a_job_is_ineligible_with_the_reason(pods: list[PodSignal], why: str) -> None:
     result = advice(*pods)
     assert result.proposals == ()
     assert why in result.ineligible["j"]
@@ -309,10 +296,7 @@ def test_whether_a_limit_stops_a_pod(fields: dict[str, Any], *, want: bool) -> N
 LEAST: dict[str, tuple[dict[str, Any], int]] = {
     "a slice of the CFS period": ({"request": 20}, 50),
     "above the request, which would make it Guaranteed": ({"request": 500}, 501),
-    "the request of a Guaranteed pod moves with the limit": (
-        {"request": 500, "qos": QoS.GUARANTEED},
-        50,
-    ),
+    "any limit of a Guaranteed pod": ({"request": 500, "qos": QoS.GUARANTEED}, 50),
 }
 
 

@@ -65,9 +65,8 @@ def is_unfit(running: RunningJob) -> None:
 
 
 def all_are_disabled(running: RunningJob) -> None:
-    running.tracked.state = JobState(
-        cpu=CpuState(disabled={"resize": "its budget", "shift": "by hand"})
-    )
+    disabled = {"resize": "its budget", "shift": "by hand"}
+    running.tracked.state = JobState(cpu=CpuState(disabled=disabled))
 
 
 def one_is_disabled(running: RunningJob) -> None:
@@ -192,13 +191,9 @@ def test_a_job_that_has_opted_out_has_no_condition() -> None:
 @pytest.mark.parametrize(
     ("before", "state", "decided", "want"),
     [
-        pytest.param(
-            None, CpuState(), False, names.REASON_NOTHING_TO_MOVE, id="first: nothing to move"
-        ),
-        pytest.param(OLD, CpuState(), False, names.REASON_CPU_MOVED, id="no visit: last message"),
-        pytest.param(
-            OLD, CpuState(), True, names.REASON_NOTHING_TO_MOVE, id="then: nothing to move"
-        ),
+        pytest.param(None, CpuState(), False, names.REASON_NOTHING_TO_MOVE, id="at first"),
+        pytest.param(OLD, CpuState(), False, names.REASON_CPU_MOVED, id="last message"),
+        pytest.param(OLD, CpuState(), True, names.REASON_NOTHING_TO_MOVE, id="then"),
         pytest.param(OLD, RESIZED, True, names.REASON_CPU_MOVED, id="still resized: last message"),
     ],
 )

@@ -37,10 +37,7 @@ STAYS: dict[str, tuple[Proposal | Verdict, str]] = {
     "no better nodes have capacity": (decision(better=()), "no better nodes have capacity"),
     "it does not show its progress": (decision(remaining=None), "its remaining time is unknown"),
     "it ends too soon": (decision(remaining=600.0), "saves about 90 s and costs about 50 s"),
-    "it saves less than twice the cost": (
-        decision(remaining=1000.0, cost=75.1),
-        "must save 2 times",
-    ),
+    "it saves too little": (decision(remaining=1000.0, cost=75.1), "must save 2 times"),
     "it is only 5 % slower on two nodes": (decision(speed=0.95), "saves about 50 s"),
 }
 
@@ -71,9 +68,7 @@ def test_moves_come_after_changes_of_size_and_before_moves_of_cpu() -> None:
         pytest.param(Settings(managed=True, migrate="checkpointed"), Mode.ACT, id="it opts in"),
         pytest.param(Settings(managed=True), Mode.OFF, id="it does not opt in"),
         pytest.param(
-            Settings(managed=False, migrate="checkpointed"),
-            Mode.OFF,
-            id="its namespace is not managed",
+            Settings(managed=False, migrate="checkpointed"), Mode.OFF, id="it is not managed"
         ),
     ],
 )
@@ -121,9 +116,7 @@ VOLUMES: dict[str, tuple[TrainingJob, str]] = {
 
 
 @pytest.mark.parametrize(("training", "volume"), VOLUMES.values(), ids=VOLUMES)
-def test_the_volume_that_keeps_checkpoints_from_other_nodes(
-    training: TrainingJob, volume: str
-) -> None:
+def test_the_volume_that_prevents_a_move(training: TrainingJob, volume: str) -> None:
     why = why_not_moved(training, Settings())
     assert (why is None) is (volume == "")
     if why is not None:

@@ -87,9 +87,8 @@ CHOICES: dict[str, Choice] = {
     ),
     "a job without a checkpoint is after jobs with one, before jobs that missed one": Choice(
         [
-            donor("a", missed=1, remaining=900.0),
+            *(donor("a", missed=1, remaining=900.0), donor("c", 3)),
             donor("b", remaining=500.0, no_checkpoint=True),
-            donor("c", 3),
         ],
         6,
         {"c": 1, "b": 1, "a": 3},
@@ -181,23 +180,15 @@ def test_of_too_many_jobs_only_the_jobs_with_most_remaining_time_are_considered(
 
 @st.composite
 def all_donors(draw: st.DrawFn, most: int = 12) -> list[Donor]:
-    results = []
+    donors = []
     for number in range(draw(st.integers(0, most))):
         least = draw(st.integers(1, 4))
         requested = least + draw(st.integers(0, 6))
         now = draw(st.integers(1, requested + 4))
         priority, remaining = draw(st.integers(0, 2)), draw(st.sampled_from([10.0, 60.0, 400.0]))
-        results.append(
-            donor(
-                f"u{number}",
-                now,
-                lowest=least,
-                requested=requested,
-                remaining=remaining,
-                priority=priority,
-            )
-        )
-    return results
+        bounds: dict[str, Any] = {"lowest": least, "requested": requested, "priority": priority}
+        donors.append(donor(f"u{number}", now, remaining=remaining, **bounds))
+    return donors
 
 
 UNITS = st.lists(st.integers(0, 3), min_size=12, max_size=12)

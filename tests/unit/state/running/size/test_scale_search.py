@@ -150,9 +150,8 @@ def in_two_namespaces(bed: Bed, *forbidding: str) -> Bed:
         bed.planner.settings.observe_namespace(None, namespace)
     for name in forbidding:
         within = PolicyChoice(parameters={"acrossNamespaces": 0})
-        policy = TrainingPolicy(
-            name, selector=LabelSelector({"name": name}), companion={"scale": within}
-        )
+        selector = LabelSelector({"name": name})
+        policy = TrainingPolicy(name, selector=selector, companion={"scale": within})
         bed.planner.settings.observe_policy(policy)
     return bed
 

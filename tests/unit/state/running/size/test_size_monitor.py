@@ -88,19 +88,15 @@ def test_growth_that_does_not_pay_is_undone(before: int, requested: int, want: i
 
 @pytest.mark.parametrize(
     ("silence", "replaced"),
-    [
-        pytest.param(5.0, True, id="longest silence 5 s"),
-        pytest.param(0.0, False, id="longest silence unknown"),
-    ],
+    [pytest.param(5.0, True, id="5 s"), pytest.param(0.0, False, id="unknown")],
 )
-def test_the_workers_of_a_job_without_a_step_for_140_s_are_replaced_if_it_prints_more_often(
+def test_workers_without_a_step_for_140_s_are_replaced_if_the_longest_silence_is(
     silence: float, *, replaced: bool
 ) -> None:
     running, operation = grown(before=4, requested=4, phase=Phase.MEASURING)
     running_pods = tuple(pods(ELASTIC.build(), bound="a", phase="Running"))
     now = Moment(wall=240.0, monotonic=240.0)
-    result = monitor(FakeProgress(90.0, 230.0, silence)).check_training(
-        running, operation, running_pods, now
-    )
+    sizes = monitor(FakeProgress(90.0, 230.0, silence))
+    result = sizes.check_training(running, operation, running_pods, now)
     assert isinstance(result, RestartWorkers) is replaced
     assert record_of(running).operation is operation

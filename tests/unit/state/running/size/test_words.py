@@ -19,7 +19,7 @@ from kfext.state.running.size.words import size_shown
 from tests.builders import job
 
 
-def job_of_size(*, now: int = 4, state: JobState | None = None) -> RunningJob:
+def sized(*, now: int = 4, state: JobState | None = None) -> RunningJob:
     builder = job().worker(now)
     tracked = TrackedJob(builder.raw, builder.build(), None, state or JobState())
     requested = tracked.state.requested or now
@@ -29,7 +29,7 @@ def job_of_size(*, now: int = 4, state: JobState | None = None) -> RunningJob:
 
 
 def changing(phase: Phase) -> RunningJob:
-    running = job_of_size()
+    running = sized()
     change = Workers(Cause.RESCUE, 2)
     proposal = workers_proposal(running.uid, change, "a job waits")
     size_record(running).begin(proposal, change, phase, at=10.0)
@@ -38,7 +38,7 @@ def changing(phase: Phase) -> RunningJob:
 
 def refused(*, until: float) -> RunningJob:
     """Return a job with a refused change; `until`: the end of the back-off in monotonic seconds."""
-    running = job_of_size()
+    running = sized()
     size_record(running).refused = Verdict(names.REASON_SCALE_REFUSED, "quota")
     size_record(running).not_before = until
     return running
@@ -68,12 +68,12 @@ class Case:
 
 
 CASES: dict[str, Case] = {
-    "it has its requested size": Case(job_of_size(), names.REASON_AS_ASKED),
+    "it has its requested size": Case(sized(), names.REASON_AS_ASKED),
     "it is below its requested size": Case(
-        job_of_size(now=2, state=JobState(requested=4, assigned=2)), names.REASON_SHRUNK, holds=True
+        sized(now=2, state=JobState(requested=4, assigned=2)), names.REASON_SHRUNK, holds=True
     ),
     "it is above its requested size": Case(
-        job_of_size(now=6, state=JobState(requested=4, assigned=6)), names.REASON_GROWN, holds=True
+        sized(now=6, state=JobState(requested=4, assigned=6)), names.REASON_GROWN, holds=True
     ),
     "a checkpoint is awaited": Case(
         changing(Phase.SAVING), names.REASON_AWAITS_CHECKPOINT, ready=Readiness.ASK
@@ -84,24 +84,17 @@ CASES: dict[str, Case] = {
     "a trial is not shown": Case(changing(Phase.TRIAL), names.REASON_AS_ASKED),
     "it was refused, and the back-off lasts": Case(refused(until=60.0), names.REASON_SCALE_REFUSED),
     "it was refused, and the back-off is over": Case(refused(until=30.0), names.REASON_AS_ASKED),
-    "the policy is disabled": Case(job_of_size(state=DISABLED), names.REASON_RESTS),
+    "the policy is disabled": Case(sized(state=DISABLED), names.REASON_RESTS),
     "it cannot be scaled": Case(
-        ineligible(job_of_size()), names.REASON_STANDS_DOWN, ready=Readiness.NEVER
+        ineligible(sized()), names.REASON_STANDS_DOWN, ready=Readiness.NEVER
     ),
     "it cannot be scaled, and the back-off lasts": Case(
         ineligible(refused(until=60.0)), names.REASON_STANDS_DOWN
     ),
-    "it would be scaled": Case(
-        job_of_size(), names.REASON_WOULD_SCALE, dry_run="scaled to 5 workers"
-    ),
-    "it has shown no checkpoint": Case(
-        job_of_size(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER
-    ),
+    "it would be scaled": Case(sized(), names.REASON_WOULD_SCALE, dry_run="scaled to 5 workers"),
+    "it has shown no checkpoint": Case(sized(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER),
     "it has shown no checkpoint, and there is a dry run": Case(
-        job_of_size(),
-        names.REASON_NO_CHECKPOINT,
-        ready=Readiness.NEVER,
-        dry_run="scaled to 5 workers",
+        sized(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER, dry_run="scaled to 5 workers"
     ),
 }
 
@@ -120,7 +113,7 @@ def test_the_reason_of_the_condition_if(case: Case) -> None:
 
 
 def test_the_message_has_the_present_and_the_requested_size() -> None:
-    running = job_of_size(now=2, state=JobState(requested=4, assigned=2))
+    running = sized(now=2, state=JobState(requested=4, assigned=2))
     result = size_shown(running, Readiness.READY, now=0.0)
     assert result.verdict.message.endswith(
         "2 of the 4 workers that it requested; it regains the others once capacity is free"
@@ -148,5 +141,5 @@ AUTOSCALER = {
 def test_the_message_says_where_a_job_may_grow_with_an_autoscaler(
     now: int, end: str, *, autoscaler: bool
 ) -> None:
-    result = size_shown(job_of_size(now=now), Readiness.READY, now=0.0, autoscaler=autoscaler)
+    result = size_shown(sized(now=now), Readiness.READY, now=0.0, autoscaler=autoscaler)
     assert result.verdict.message.endswith(end)
