@@ -106,11 +106,11 @@ class CpuExecutor(Executor):
         if self.scanning:
             self._shrinking = ()
             self._scan = scan = self._new_scan(now)
-            for here in list(scan.groups):
-                with self._visit(scan, here):
-                    for signal in here.jobs:
-                        record_of(self.jobs[signal.uid]).set_neighbours(here.pod_limits)
-                    for job, step in self._restore(here, at):
+            for group in list(scan.groups):
+                with self._visit(scan, group):
+                    for signal in group.jobs:
+                        record_of(self.jobs[signal.uid]).set_neighbours(group.pod_limits)
+                    for job, step in self._restore(group, at):
                         scan.begun.add(job.uid)
                         begun.append((job, step))
         return _steps_of(begun)
@@ -120,16 +120,16 @@ class CpuExecutor(Executor):
         scan, proposals = self._scan, list[Proposal]()
         if scan is None:
             return proposals
-        for here in list(scan.groups):
-            with self._visit(scan, here):
-                records = {job.uid: record_of(self.jobs[job.uid]) for job in here.jobs}
-                advice = undo_proposals(here, records, ended=scan.ended)
+        for group in list(scan.groups):
+            with self._visit(scan, group):
+                records = {job.uid: record_of(self.jobs[job.uid]) for job in group.jobs}
+                advice = undo_proposals(group, records, ended=scan.ended)
                 for policy in CPU_POLICIES:
-                    advice += self._advice(policy, here, scan.due[policy.name])
+                    advice += self._advice(policy, group, scan.due[policy.name])
                 judgeable = [proposal for proposal in advice if self._can_be_judged(proposal)]
                 not_early = {proposal.job for proposal in judgeable} | scan.begun
                 scan.early |= {proposal.job for proposal in advice} - not_early
-                busy = scan.begun | {job.uid for job in here.jobs if job.in_flight}
+                busy = scan.begun | {job.uid for job in group.jobs if job.in_flight}
                 proposals += [proposal for proposal in judgeable if proposal.job not in busy]
         return proposals
 
@@ -141,15 +141,15 @@ class CpuExecutor(Executor):
         begun: list[tuple[RunningJob, Resize | None]] = []
         acting = {proposal.job: proposal for proposal in chosen.act}
         dry_run = {proposal.job: proposal for proposal in chosen.observe}
-        for here in list(scan.groups):
-            with self._visit(scan, here):
-                due = [(acting[job.uid], job) for job in here.jobs if job.uid in acting]
+        for group in list(scan.groups):
+            with self._visit(scan, group):
+                due = [(acting[job.uid], job) for job in group.jobs if job.uid in acting]
                 for proposal, job in sorted(due, key=lambda pair: chosen.act.index(pair[0])):
                     if len(scan.begun) < MOST_BEGUN:
                         scan.begun.add(proposal.job)
                         why = f"{written_time(now.wall)}: {proposal.reason}"
                         begun.append(self._begin(replace(proposal, reason=why), job))
-                for job in here.jobs:
+                for job in group.jobs:
                     self._show(job, scan, dry_run.get(job.uid), now.monotonic)
         self._shrinking = tuple(job for job, step in begun if step is not None and _shrinks(step))
         return _steps_of(begun)
@@ -184,32 +184,32 @@ class CpuExecutor(Executor):
         return _Scan([_among(group, signals) for group in turns], due, ended)
 
     @contextmanager
-    def _visit(self, scan: _Scan, here: Signals) -> Iterator[None]:
+    def _visit(self, scan: _Scan, group: Signals) -> Iterator[None]:
         """Drop a group from a scan after an error of kfext, so that no other group is affected."""
-        scan.groups.remove(here)
-        with self.running.failures.about(self.jobs[here.jobs[0].uid].tracked):
+        scan.groups.remove(group)
+        with self.running.failures.about(self.jobs[group.jobs[0].uid].tracked):
             yield
-            scan.groups.append(here)
+            scan.groups.append(group)
 
     def _due(self, policy: SignalPolicy, signals: Signals, now: float) -> frozenset[str]:
         jobs = [job for job in signals.jobs if policy.applies_to(job)]
         due = self._cadences[policy.name].due(jobs, interval=policy.interval, now=now)
         return frozenset(job.uid for job in due)
 
-    def _advice(self, policy: SignalPolicy, here: Signals, due: frozenset[str]) -> list[Proposal]:
+    def _advice(self, policy: SignalPolicy, group: Signals, due: frozenset[str]) -> list[Proposal]:
         """Return a policy's proposals for a group, and record why its jobs are ineligible."""
-        jobs = tuple(job for job in here.jobs if job.uid in due or not policy.applies_to(job))
+        jobs = tuple(job for job in group.jobs if job.uid in due or not policy.applies_to(job))
         if not any(job.uid in due for job in jobs):
             return []
-        advice = policy.propose(replace(here, jobs=jobs))
+        advice = policy.propose(replace(group, jobs=jobs))
         for job in jobs:
             record = record_of(self.jobs[job.uid])
             record.ineligible[policy.name] = advice.ineligible.get(job.uid, "")
         return list(advice.proposals)
 
-    def _restore(self, here: Signals, now: float) -> Iterator[tuple[RunningJob, Resize | None]]:
+    def _restore(self, group: Signals, now: float) -> Iterator[tuple[RunningJob, Resize | None]]:
         """Yield the steps that restore the user's CPU, whatever else is in progress."""
-        for job in here.jobs:
+        for job in group.jobs:
             running = self.jobs[job.uid]
             cpu, operation = record_of(running), record_of(running).operation
             pods, state = live_pods(self._cluster.pods(job.uid)), running.tracked.state.cpu
@@ -220,7 +220,7 @@ class CpuExecutor(Executor):
                 continue
             restore = due_restore(
                 job,
-                here,
+                group,
                 pods=pods,
                 state=state,
                 observed=cpu.observed,
@@ -273,14 +273,14 @@ def _steps_of(begun: list[tuple[RunningJob, Resize | None]]) -> Steps:
 
 
 def undo_proposals(
-    here: Signals, records: Mapping[str, CpuRecord], *, ended: Collection[str]
+    group: Signals, records: Mapping[str, CpuRecord], *, ended: Collection[str]
 ) -> list[Proposal]:
     """Return the proposals to undo changes with a failed trial, which stays until its undo begins.
 
     `records`: the records of the jobs, by uid. `ended`: the jobs with a window that has just ended.
     """
     proposals = []
-    for job in here.jobs:
+    for job in group.jobs:
         record = records[job.uid]
         if record.trial is None:
             continue

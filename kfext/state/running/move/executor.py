@@ -220,8 +220,8 @@ class MoveExecutor(Executor):
             and self._readiness(job, now=now.wall) is not Readiness.NEVER
         )
 
-    def _decide(self, job: RunningJob, none: Verdict | None, now: Moment) -> Proposal | Verdict:
-        """Return the move of a job, or the reason to stay; `none`: why no job moves now."""
+    def _decide(self, job: RunningJob, why: Verdict | None, now: Moment) -> Proposal | Verdict:
+        """Return the move of a job, or the reason to stay; `why`: why no job moves now."""
         homes = set(self._source(job).values())
         last, message = job.tracked.state.move, f"its pods are on {words.nodes(len(homes))}"
         at = past(last.at, now=now.wall)
@@ -229,8 +229,8 @@ class MoveExecutor(Executor):
             message += f", after a move from {words.nodes(last.before)} at {written_time(at)}"
         if len(homes) == 1:
             return Verdict(names.REASON_TOGETHER, message)
-        if none is not None:
-            return none
+        if why is not None:
+            return why
         rest = _FAILED_REST_SECONDS if 0 < last.before <= len(homes) else REST_SECONDS
         if now.wall - at < rest:
             lately = f"{message}; it was moved less than {rest:g} s ago"

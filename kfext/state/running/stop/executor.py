@@ -46,11 +46,11 @@ class StopExecutor(Executor):
         self._search = StopSearch(running.cluster, capacity)
         self._turns = RoundRobin(_OTHERS_IN_TURN)
         self._stops = JobStops(running)
-        parts = running, self.jobs, self._stops
+        shared = running, self.jobs, self._stops
         self._preemptions = Preemptions(
-            *parts, search=self._search, more=self._more, permits=self._permits
+            *shared, search=self._search, more=self._more, permits=self._permits
         )
-        self._drains = Drains(*parts, capacity=capacity)
+        self._drains = Drains(*shared, capacity=capacity)
 
     @property
     def preempted(self) -> Preempted:

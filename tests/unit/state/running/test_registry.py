@@ -69,9 +69,9 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "want"), CASES.values(), ids=CASES)
-def test_the_policies_of_a_job_and_their_modes(found: dict[str, str], want: dict[str, str]) -> None:
-    assert found == want
+@pytest.mark.parametrize(("chosen", "want"), CASES.values(), ids=CASES)
+def test_the_modes_of_the_policies_of_a_job(chosen: dict[str, str], want: dict[str, str]) -> None:
+    assert chosen == want
 
 
 @pytest.mark.parametrize("resize", ["observe", "cpu"])

@@ -29,7 +29,7 @@ def refused_pod(
     )
 
 
-class Nodes:
+class TwoNodes:
     """Two nodes, each with 1000m free without boosts, and boosts of 900m."""
 
     def __init__(self, *pods: Pod) -> None:
@@ -57,47 +57,47 @@ WANTS: dict[str, tuple[Pod, list[str]]] = {
 
 @pytest.mark.parametrize(("pod", "want"), WANTS.values(), ids=WANTS)
 def test_a_refused_pod_is_awaited_by_the(pod: Pod, want: list[str]) -> None:
-    assert Nodes(pod).awaited() == want
+    assert TwoNodes(pod).awaited() == want
 
 
 def test_capacity_without_a_boost_stays_free_for_a_refused_pod() -> None:
-    assert Nodes(refused_pod()).awaited(a=0) == ["a"]
+    assert TwoNodes(refused_pod()).awaited(a=0) == ["a"]
 
 
-def test_a_pod_that_is_not_bound_costs_each_node_a_minute_in_eleven() -> None:
-    of, seen = Nodes(refused_pod()), list[list[str]]()
+def test_a_pod_that_is_not_bound_costs_each_node_its_boosts_for_1_minute_of_11() -> None:
+    nodes, awaited = TwoNodes(refused_pod()), list[list[str]]()
     period = int(WAIT_SECONDS + REST_SECONDS)
     for now in range(0, 2 * period, 10):
-        seen.append(of.awaited(now))
-    assert max(map(len, seen)) == 1, "one node at a time"
+        awaited.append(nodes.awaited(now))
+    assert max(map(len, awaited)) == 1, "one node at a time"
     for name in FREE:
-        assert sum(name in nodes for nodes in seen) * 10 == 2 * WAIT_SECONDS
+        assert sum(name in names for names in awaited) * 10 == 2 * WAIT_SECONDS
 
 
-def test_recreated_pods_cost_no_more_than_one_pod() -> None:
-    of, given = Nodes(), 0
+def test_pods_that_are_recreated_again_and_again_cost_no_more_than_a_single_pod() -> None:
+    nodes, waits = TwoNodes(), 0
     for number in range(200):
-        before = next(iter(of.cluster.claim_tracker.refused.values()), None)
+        before = next(iter(nodes.cluster.claim_tracker.refused.values()), None)
         if before is not None:
-            of.cluster.observe_pod(before, None)
-        of.cluster.observe_pod(None, refused_pod(f"p{number}", affinity=affinity_to("a")))
-        given += bool(of.awaited(10 * number))
-    assert given * 10 <= 2000 / (WAIT_SECONDS + REST_SECONDS) * WAIT_SECONDS + WAIT_SECONDS
+            nodes.cluster.observe_pod(before, None)
+        nodes.cluster.observe_pod(None, refused_pod(f"p{number}", affinity=affinity_to("a")))
+        waits += bool(nodes.awaited(10 * number))
+    assert waits * 10 <= 2000 / (WAIT_SECONDS + REST_SECONDS) * WAIT_SECONDS + WAIT_SECONDS
 
 
-def test_a_pod_that_fits_nowhere_does_not_keep_the_pods_of_another_namespace_waiting() -> None:
-    of = Nodes(refused_pod(affinity=affinity_to("a")))
-    of.awaited(0)
-    assert of.awaited(WAIT_SECONDS) == []
-    of.cluster.observe_pod(None, refused_pod("q", namespace="third", affinity=affinity_to("a")))
-    assert of.awaited(WAIT_SECONDS + 10) == ["a"]
+def test_a_pod_that_fits_nowhere_keeps_no_pod_of_a_different_namespace_waiting() -> None:
+    nodes = TwoNodes(refused_pod(affinity=affinity_to("a")))
+    nodes.awaited(0)
+    assert nodes.awaited(WAIT_SECONDS) == []
+    nodes.cluster.observe_pod(None, refused_pod("q", namespace="third", affinity=affinity_to("a")))
+    assert nodes.awaited(WAIT_SECONDS + 10) == ["a"]
 
 
-def test_a_node_on_which_a_pod_was_bound_waits_for_the_next_pod_at_once() -> None:
-    of, first = Nodes(refused_pod()), refused_pod()
-    of.awaited(0)
+def test_a_node_with_a_newly_bound_pod_waits_for_the_next_pod_at_once() -> None:
+    nodes, first = TwoNodes(refused_pod()), refused_pod()
+    nodes.awaited(0)
     bound = replace(first, node_name="a", unschedulable="", resource_version="2")
-    of.cluster.observe_pod(first, bound)
-    assert of.awaited(50) == []
-    of.cluster.observe_pod(None, refused_pod("q"))
-    assert of.awaited(WAIT_SECONDS + 10) == ["a"]
+    nodes.cluster.observe_pod(first, bound)
+    assert nodes.awaited(50) == []
+    nodes.cluster.observe_pod(None, refused_pod("q"))
+    assert nodes.awaited(WAIT_SECONDS + 10) == ["a"]

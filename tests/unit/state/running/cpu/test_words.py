@@ -88,7 +88,7 @@ def is_unread(running: RunningJob) -> None:
 
 Change = Callable[[RunningJob], None]
 FIRST: dict[str, tuple[list[Change], str, str]] = {
-    "a refusal, before an operation under way": (
+    "a refusal, before an operation in progress": (
         [is_moved, is_refused],
         names.REASON_RESIZE_REFUSED,
         "beyond the quota",

@@ -96,7 +96,7 @@ def test_workers_without_a_step_for_140_s_are_replaced_if_the_longest_silence_is
     running, operation = grown(before=4, requested=4, phase=Phase.MEASURING)
     running_pods = tuple(pods(ELASTIC.build(), bound="a", phase="Running"))
     now = Moment(wall=240.0, monotonic=240.0)
-    sizes = monitor(FakeProgress(90.0, 230.0, silence))
-    result = sizes.check_training(running, operation, running_pods, now)
+    size_monitor = monitor(FakeProgress(90.0, 230.0, silence))
+    result = size_monitor.check_training(running, operation, running_pods, now)
     assert isinstance(result, RestartWorkers) is replaced
     assert record_of(running).operation is operation
