@@ -142,8 +142,8 @@ class Rescaling:
         return steps or []
 
     def _steps(self, decision: _Decision, now: Moment) -> Iterator[SizeStep]:
-        states = {job.uid: self.readiness(job, now=now.wall) for job in decision.jobs}
-        late = [job for job in decision.jobs if states[job.uid] is not Readiness.READY]
+        ready = {job.uid: self.readiness(job, now=now.wall) for job in decision.jobs}
+        late = [job for job in decision.jobs if ready[job.uid] is not Readiness.READY]
         stale = [] if late or decision.again else self._stale(decision.jobs, now=now.wall)
         if stale:
             for operation in stale:
@@ -159,7 +159,7 @@ class Rescaling:
             self._drop(decision, at=now.monotonic)
         else:
             for job in late:
-                asks, size = states[job.uid] is Readiness.ASK, record_of(job)
+                asks, size = ready[job.uid] is Readiness.ASK, record_of(job)
                 if asks and size.operation is not None and now.monotonic >= size.asks_at:
                     step = self._requests.request(job.uid, size.operation)
                     if step is not None:
