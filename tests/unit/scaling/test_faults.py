@@ -177,9 +177,9 @@ def test_a_job_that_is_edited_again_and_again_does_not_prevent_others_from_regro
     rigid = replace(GANG, name="rigid", arrives=5.0, workers=3, steps=20_000)
     loop = replace(GANG, name="loop", workers=5, arrives=160.0)
     bed = until_changed(scaled_bed(LONG, rigid, GANG, loop, cpu=8000)).at(170)
-    for at in range(20):
+    for number in range(20):
         bed.at(bed.clock.now + 45)
-        bed.scale(6 - at % 2, "loop")
+        bed.scale(6 - number % 2, "loop")
     assert bed.job("gang").job.finished
     assert bed.job("loop").job.suspend
     assert bed.job().workers == LONG.workers

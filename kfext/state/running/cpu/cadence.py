@@ -63,7 +63,7 @@ def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
 
 @dataclass(slots=True)
 class _Visit:
-    """The last visit of a policy to a group, in monotonic seconds; `first`: whether its first."""
+    """The last visit of a policy to a group, in monotonic seconds; `first`: it was the first."""
 
     at: float
     first: bool = False

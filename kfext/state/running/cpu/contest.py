@@ -2,8 +2,8 @@
 
 CFS shares a full CPU by weight, and the weight of a pod follows its request. The request of the
 prioritised job is raised by a boost from the free capacity of its node. If that is not enough, the
-requests of other jobs of its namespace are lowered by as much as its own is raised. Weights never
-leave CPU of a node idle.
+requests of other jobs of its namespace are lowered for it, and the sum stays. Weights never leave
+CPU of a node idle.
 
 Source: Friedman and Henderson, the Fair Sojourn Protocol, SIGMETRICS 2003: if the job that would
 end first under equal shares is served first, no job ends later than under equal shares.
@@ -19,8 +19,8 @@ from kfext.state.running.signals import JobSignal, NodeSignal, PodSignal, Sharer
 SPARE = 0.1
 """The fraction of the free capacity of a node, or of a quota, that no boost uses."""
 LEAST_REQUEST = 10
-"""The lowest request of a job on a node, in millicores; its weight is then 1 or 2. A job with more
-pods there keeps one millicore for each."""
+"""The request of a job on a node is never lowered below this, in millicores: a weight of 1 or 2. A
+job with more pods there keeps one millicore for each."""
 _KNOWN_SECONDS = 300.0
 """A new controller waits this long for the progress of a job with a boost."""
 _FULL_FACTOR = 2

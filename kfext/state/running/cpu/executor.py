@@ -39,7 +39,7 @@ class _Scan:
 
     `groups`: the groups of jobs that share nodes, in the order of their turns; a group with an
         error of kfext is dropped. `due`: the jobs on which each policy decides.
-    `ended`: jobs with a window that has just ended. `begun`: with an operation that began now.
+    `ended`: jobs with a window that just ended. `begun`: jobs with an operation that began now.
     `early`: jobs with a proposal that has too few measurements for a trial.
     """
 
