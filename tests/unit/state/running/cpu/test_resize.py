@@ -17,8 +17,6 @@ from kfext.state.running.signals import JobSignal, Signals
 from tests.unit.state.running.jobs import NODE, job, pod, signals
 
 SIZE = 1000
-
-
 POD_FIELDS = {"limit", "allocated", "qos", "node"}
 
 

@@ -26,7 +26,6 @@ from tests.unit.sim.bed import ANEW, DYNAMIC, GANG, LONG, PERIODIC, Bed, refuse,
 
 
 def shown(bed: Bed) -> tuple[bool | None, str]:
-    """Return whether the condition Scaled holds, and its reason."""
     result = bed.driver.shown["train", names.SCALED]
     assert result is not None
     return result.holds, result.verdict.reason
@@ -39,7 +38,6 @@ def message(bed: Bed) -> str:
 
 
 def until_started(bed: Bed, *, by: float = 400.0) -> None:
-    """Run to a second, and check that the gang has started by then."""
     bed.at(by)
     assert bed.job("gang").training.began is not None
 
