@@ -45,7 +45,7 @@ FIGURES = {
     "kfext.state.running.operation.FRESH_SECONDS": (
         "seconds after a checkpoint in which the number of workers may change"
     ),
-    "kfext.state.running.checkpoint_requests.PAUSE_SECONDS": (
+    "kfext.state.running.checkpoint_requests.BACK_OFF_SECONDS": (
         "seconds that a job is ineligible if no checkpoint comes within 120 s"
     ),
     "kfext.core.lifecycle.patience.STRIKES": (

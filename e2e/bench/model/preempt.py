@@ -115,9 +115,9 @@ def _kill(cluster: Cluster) -> AbstractContextManager[object]:
 
     package = "kfext.state.running.stop"
     stack = ExitStack()
-    stack.enter_context(patch(f"{package}.search.by_cost", newest))
+    stack.enter_context(patch(f"{package}.search.in_stop_order", newest))
     stack.enter_context(patch(f"{package}.executor.rests_until", lambda _stop, now: 0.0))
-    ready = patch.object(JobStops, "saving", lambda _self, _job, now: Readiness.READY)
+    ready = patch.object(JobStops, "lossless_readiness", lambda _self, _job, now: Readiness.READY)
     stack.enter_context(ready)
     return stack
 

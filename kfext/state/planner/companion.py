@@ -133,7 +133,7 @@ class Companion:
         steps: Steps = []
         for executor in executors:
             with self._guarding(steps):
-                executor.look(now)
+                executor.begin_turn(now)
                 steps += _decided(executor, executor.advance(now), now)
         proposals: list[Proposal] = []
         for executor in executors:
@@ -156,7 +156,7 @@ class Companion:
 
     def next_look(self) -> float:
         """Return when the next turn is due, in monotonic seconds, or infinity."""
-        return min((each.next_look() for each in self.executors.values()), default=math.inf)
+        return min((each.next_turn_at() for each in self.executors.values()), default=math.inf)
 
     def keeps_hold(self, uid: str) -> bool:
         """Return whether a job keeps its hold because it was stopped for a change."""

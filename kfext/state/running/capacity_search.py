@@ -1,4 +1,4 @@
-"""The capacity for other sizes and other nodes of a job, by the same search as its placement."""
+"""Searches capacity for a new size or new nodes of a job, with the search that places jobs."""
 
 import math
 from bisect import bisect_left
@@ -30,13 +30,13 @@ from kfext.state.running.running_job import RunningJob, leaving
 from kfext.state.waiting.queue import Queue
 
 SERVED_SECONDS = 5.0
-"""The guard considers a waiting job within this time after its `wait`."""
+"""A waiting job is considered for a rescue within this time after its parameter `wait`."""
 MOST_SHUT_SECONDS = 300.0
 """New jobs prevent the growth of other jobs for at most this long at a time."""
 
 
 class GrowthLimit(Enum):
-    """The limit of growth: none, up to the requested size, or as long as it pays."""
+    """How far jobs may grow: not at all, up to the requested size, or as long as growth pays."""
 
     NONE = "none"
     REQUESTED = "requested"
@@ -44,10 +44,10 @@ class GrowthLimit(Enum):
 
 
 class CapacitySearch:
-    """Searches capacity on the ledger. `now` is in epoch seconds.
+    """Searches capacity in the ledger. `now` is in epoch seconds.
 
-    `wait` returns the seconds that a job waits, by its settings, before other jobs scale down for
-    it.
+    `wait` returns, for the settings of a job, the seconds that it waits before others scale down
+    for it.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class CapacitySearch:
         return self._cluster.ledger.gains
 
     def limit(self, *, now: float) -> GrowthLimit:
-        """Return the limit of growth beside the waiting jobs.
+        """Return how far jobs may grow beside the waiting jobs.
 
-        Jobs do not grow while a waiting job may yet be served, for MOST_SHUT_SECONDS at a time: a
+        Jobs do not grow while a waiting job may still start, but for at most MOST_SHUT_SECONDS: a
         user may submit jobs or edit a job without end.
         """
         limit = self._limit(now)
@@ -89,35 +89,36 @@ class CapacitySearch:
         return GrowthLimit.REQUESTED if long else GrowthLimit.NONE
 
     def _limit(self, now: float) -> GrowthLimit:
-        """Return the limit of growth beside the jobs that wait now.
+        """Return how far jobs may grow beside the jobs that wait now, for any length of time.
 
-        A new job may be served at once or by the guard, so jobs do not grow. A job that the
-        guard did not serve cannot use the free capacity, so jobs may grow to their requested size,
-        and scale down again when that helps. They grow further only once the ledger has a
-        reservation for the waiting job.
+        A new job may start at once or after a rescue, so jobs do not grow. A job that no rescue
+        helped cannot use the free capacity, so jobs may grow to their requested size, and scale
+        down again when that helps. They grow further only once the ledger has a reservation for
+        the waiting job.
         """
         limit = GrowthLimit.PAYING
         for tracked in self._queue.queued():
             if tracked.lacks not in WAITS_FOR_CAPACITY:
                 continue
             settings = self._settings_of(tracked)
-            served = self._wait(settings) + SERVED_SECONDS
-            if tracked.waits(now) < served:
+            rescued_within = self._wait(settings) + SERVED_SECONDS
+            if tracked.waits(now) < rescued_within:
                 return GrowthLimit.NONE
             if self._queue.reservations.due_in(tracked, now=now) > 0:
                 limit = GrowthLimit.REQUESTED
         return limit
 
     def limits(self, tracked: TrackedJob, *, now: float) -> Limits:
-        """Return the present placement limits of a job."""
+        """Return the limits on the candidates of a job at present."""
         return self._queue.limits(tracked, self._settings_of(tracked), now=now)
 
     def waiting_places(
         self, tracked: TrackedJob, workers: int, *, now: float, gone: Iterable[Hashable] = ()
     ) -> Places | None:
-        """Return the places of a waiting job with `workers` workers, without the claims `gone`.
+        """Return the places of a waiting job with `workers` workers, or None without capacity.
 
-        A reservation of another job counts, unless this job is before it in the queue.
+        `gone`: claims that count as released. The reservation of another job counts, unless this
+        job is before it in the queue.
         """
         context = self._queue.context(tracked, now=now)
         reserved = context.reservation.claims if context.reservation and context.ahead else ()
@@ -143,34 +144,33 @@ class CapacitySearch:
         return keys
 
     def most_workers(self, job: RunningJob, least: int, *, up_to: int, now: float) -> int:
-        """Return the most workers of a job that fit, at least `least`, its present size.
+        """Return the largest number of workers of a job that fits, at least its size `least`.
 
         No more than `up_to` are tried, because a search takes longer for a larger job.
         """
-        most = up_to
-        if most <= least:
+        if up_to <= least:
             return least
         # If a number of workers does not fit, a larger number does not fit either.
-        beyond = bisect_left(
-            range(least + 1, most + 1),
+        more = bisect_left(
+            range(least + 1, up_to + 1),
             True,
             key=lambda n: self.grown_places(job, n, now=now) is None,
         )
-        return least + beyond
+        return least + more
 
     def grown_places(self, job: RunningJob, workers: int, *, now: float) -> Assignment | None:
         """Return the places of all pods of a job with more workers, or None without capacity.
 
         Its present pods stay on their nodes. A job on nodes outside its limits does not grow. On
-        the host network the new pods use ports of the job's block. Beside an autoscaler, growth
-        beyond the requested size uses only nodes that are kept anyway.
+        the host network, new pods use ports of the job's block. In a cluster with an autoscaler,
+        growth beyond the requested size uses only nodes that the autoscaler keeps anyway.
         """
         tracked = job.tracked
         grown, plan = with_workers(tracked.job, workers), tracked.plan
         pods = present(grown, self._cluster.pods(job.uid))
         limits = self.limits(tracked, now=now)
-        torn = not limits.allow({pod.home for pod in pods.values() if pod.home})
-        if plan is None or torn or self.quota_refuses(job, workers):
+        outside = not limits.allow({pod.home for pod in pods.values() if pod.home})
+        if plan is None or outside or self.quota_refuses(job, workers):
             return None
         members = members_of(with_host_ports(grown) if plan.port else grown, pods.values())
         if workers > requested_workers(tracked.job, tracked.state):
@@ -194,16 +194,16 @@ class CapacitySearch:
         return nodes
 
     def growth_limits(self, tracked: TrackedJob, *, now: float) -> Limits:
-        """Return the placement limits of a job for growth beyond its requested size."""
+        """Return the limits on the candidates of a job that grows beyond its requested size."""
         limits = self.limits(tracked, now=now)
         if not self._queue.autoscaler:
             return limits
         return replace(limits, on_nodes=(*limits.on_nodes, KeptAnyway(self.kept_anyway())))
 
     def kept_anyway(self) -> frozenset[str]:
-        """Return the nodes with a member of a gang within its requested size.
+        """Return the nodes with a pod of a job within its requested size.
 
-        An autoscaler must not keep or add a node for growth that no user asked for.
+        An autoscaler must not keep or add a node for growth that no user requested.
         """
         if self._kept_anyway[0] != self.version:
             nodes = (
@@ -228,7 +228,7 @@ class CapacitySearch:
     ) -> Assignment | None:
         """Return the new places of a job if it were stopped now, or None without capacity.
 
-        Its present capacity counts as free. `doubted`: the nodes of last resort.
+        Its present capacity counts as free. `doubted`: nodes to use only as a last resort.
         """
         tracked, pods = job.tracked, self._cluster.pods(job.uid)
         training = (
@@ -248,18 +248,18 @@ class CapacitySearch:
         return None if isinstance(nodes, Verdict) else nodes
 
     def extent(self, job: RunningJob, nodes: Iterable[str]) -> tuple[int, ...]:
-        """Return the numbers of topology domains of nodes, widest first, and the number of nodes.
+        """Return how many topology domains some nodes span, widest first, and the number of nodes.
 
-        The smaller of two tuples is the better placement of the job.
+        Of two placements of the job, the smaller tuple is better.
         """
         keys, names = self._settings_of(job.tracked).placement.topology_keys, set(nodes)
         known = (self._cluster.ledger.node(name) for name in names)
         labels = [node.labels for node in known if node is not None]
-        domains = (len({each.get(key) for each in labels}) for key in keys)
+        domains = (len({node_labels.get(key) for node_labels in labels}) for key in keys)
         return (*domains, len(names))
 
     def shrunk_places(self, job: RunningJob, workers: int) -> Assignment:
-        """Return the places of the pods that remain with fewer workers."""
+        """Return the places of the pods that remain after the job is scaled down to `workers`."""
         shrunk = with_workers(job.tracked.job, workers)
         return {
             key: pod.home
@@ -268,29 +268,30 @@ class CapacitySearch:
         }
 
     def below_ceiling(self, job: RunningJob, workers: int, *, present: int, ceiling: float) -> int:
-        """Return the most workers that keep the requested CPU below a share of all CPU."""
+        """Return the largest size with at most the fraction `ceiling` of all CPU requested."""
         ledger = self._cluster.ledger
         total, free = (
             int(np.maximum(amounts, 0).sum())
             for amounts in (ledger.allocatable((CPU,)), ledger.free((CPU,)))
         )
         groups = (group for group in job.tracked.job.groups if group.type == WORKER)
-        each = next((group.requests.get(CPU, 0) for group in groups), 0)
+        of_worker = next((group.requests.get(CPU, 0) for group in groups), 0)
         spare = free - (1 - ceiling) * total
         more = workers - present
-        return present + (min(more, max(0, int(spare // each))) if each else more)
+        return present + (min(more, max(0, int(spare // of_worker))) if of_worker else more)
 
-    def quota_refuses(self, job: RunningJob, workers: int, *, again: bool = False) -> str:
-        """Return the refusal of `workers` workers by a quota of the namespace, or "".
+    def quota_refuses(self, job: RunningJob, workers: int, *, recreated: bool = False) -> str:
+        """Return why a quota of the namespace refuses `workers` workers, or "".
 
-        `again`: whether all pods of the job would be created again.
+        `recreated`: whether all pods of the job would be created again.
         """
         tracked = job.tracked
         quota = self._queue.quotas.view_of(tracked, self._cluster.classes)
         if not quota.quotas:
             return ""
-        pods = () if again else self._cluster.pods(job.uid)
-        shortage = quota.shortage(demand(with_workers(tracked.job, workers), pods), again=again)
+        pods = () if recreated else self._cluster.pods(job.uid)
+        demanded = demand(with_workers(tracked.job, workers), pods)
+        shortage = quota.shortage(demanded, again=recreated)
         return shortage.message if shortage else ""
 
 

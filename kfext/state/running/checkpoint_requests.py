@@ -1,4 +1,4 @@
-"""Requests for a checkpoint before a job is interrupted, repeated if the checkpoint gets too old.
+"""Checkpoint requests before a job is interrupted, repeated if the checkpoint gets too old.
 
 Times are monotonic, except that a float `now` is in epoch seconds.
 """
@@ -19,14 +19,14 @@ from kfext.state.running.operation import (
 )
 from kfext.state.running.running_job import SavingRecord
 
-PAUSE_SECONDS = 300.0
-"""No change of a job begins for this long after a failed change."""
+BACK_OFF_SECONDS = 300.0
+"""No change of a job begins for this long after its first failed change."""
 _MOST_DOUBLINGS = 4
-"""Consecutive failures double the pause at most this many times."""
+"""Consecutive failures double the back-off at most this many times."""
 
 
 class CheckpointRequests:
-    """Requests checkpoints from jobs, and finds the answers in their logs."""
+    """Requests checkpoints from jobs, and reads the answers from their logs."""
 
     def __init__(self, progress: JobsProgress) -> None:
         self._progress = progress
@@ -34,7 +34,7 @@ class CheckpointRequests:
     def readiness(
         self, uid: str, operation: SavingOperation | None, *, interrupts: bool, now: float
     ) -> Readiness:
-        """Return the readiness of a job for an interruption."""
+        """Return how ready a job is to be interrupted; see `operation.readiness`."""
         checkpoints = self._progress.followed(uid).checkpoints
         return readiness(
             saved=checkpoints.saved,
@@ -53,7 +53,7 @@ class CheckpointRequests:
         return answered and saved is not None and now - saved > FRESH_SECONDS
 
     def request(self, uid: str, operation: SavingOperation) -> RequestCheckpoint | None:
-        """Return the request for a checkpoint, or None after a request or without a log."""
+        """Return the checkpoint request, or None after it was sent or without a rank 0."""
         pod = self._progress.printer(uid)
         if pod is None or operation.requested:
             return None
@@ -65,29 +65,29 @@ class CheckpointRequests:
         )
 
     def unsaved(self, uid: str, *, now: float) -> float:
-        """Return the seconds of work that a change loses after a fresh checkpoint."""
+        """Return the seconds of work since the last checkpoint, at most FRESH_SECONDS."""
         saved = self._progress.followed(uid).checkpoints.saved
         return 0.0 if saved is None else min(max(0.0, now - saved), FRESH_SECONDS)
 
 
 def record_miss(record: SavingRecord, *, at: float) -> None:
-    """Record that a job saved no checkpoint in time, and pause its changes."""
+    """Record that a job saved no checkpoint in time, and begin a back-off of its changes."""
     message = f"it saved no checkpoint within {ANSWER_SECONDS:g} s; nothing was changed"
     record.refused = Verdict(names.REASON_AWAITS_CHECKPOINT, message)
-    record.not_before = at + pause_after(record.missed)
+    record.not_before = at + back_off_after(record.missed)
     record.missed += 1
 
 
-def pause_after(failures: int) -> float:
-    """Return the pause after a failure, in seconds; `failures`: the failures before it in a row."""
-    longest = PAUSE_SECONDS * 2**_MOST_DOUBLINGS
-    return exponential_backoff(failures + 1, first=PAUSE_SECONDS, longest=longest)
+def back_off_after(failures: int) -> float:
+    """Return the back-off in seconds after a failure that follows `failures` others in a row."""
+    longest = BACK_OFF_SECONDS * 2**_MOST_DOUBLINGS
+    return exponential_backoff(failures + 1, first=BACK_OFF_SECONDS, longest=longest)
 
 
 def why_not_saved(
     record: SavingRecord, ready: Readiness, *, change: str, now: float
 ) -> Iterator[Verdict]:
-    """Yield the reasons that prevent a change which needs a checkpoint."""
+    """Yield the reasons against a change that needs a checkpoint; `change`: its name."""
     if record.refused is not None and now < record.not_before:
         yield record.refused
     if ready is Readiness.NEVER:

@@ -1,4 +1,4 @@
-"""The base class of the executors, which change running jobs and show a condition for each."""
+"""The base class of the executors, which change running jobs and show a condition on each job."""
 
 import math
 from abc import ABC, abstractmethod
@@ -15,11 +15,11 @@ from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import RunningJobs
 
 TURN_SECONDS = 10.0
-"""The longest time between two turns of the companion."""
-LOOK_SECONDS = 5.0
-"""Seconds between two looks at all jobs, by default."""
+"""The longest time between two turns of the companion; a turn calls each executor once."""
+SCAN_SECONDS = 5.0
+"""The default time between two scans; a scan is a turn in which an executor checks all jobs."""
 FOLLOW_SECONDS = 1.0
-"""Seconds between two turns while a change waits for pods or checkpoints."""
+"""The time between two turns while a change waits for pods or checkpoints."""
 
 Steps = list[tuple[TrackedJob, Step]]
 
@@ -27,58 +27,58 @@ Steps = list[tuple[TrackedJob, Step]]
 class Executor(ABC):
     """Follows jobs and carries out one kind of change.
 
-    In each turn the companion calls `look`, `advance`, `propose` and `begin`, in this order, and
-    `finish` with the outcome of each step. Work on a single job runs within
+    In each turn the companion calls `begin_turn`, `advance`, `propose` and `begin`, in this order,
+    and then `finish` with the outcome of each step. Work on a single job runs within
     `running.failures.about(job.tracked)`, so that an error about it does not affect other jobs.
-    `change`: the kind of change. `condition`: the condition of the followed jobs.
-    `look_seconds`: the time between two looks at all jobs.
+    `change`: the kind of change. `condition`: the condition that it shows on the followed jobs.
+    `scan_seconds`: the seconds between two scans. `scanning`: whether this turn is a scan.
     `jobs`: the followed jobs, by uid.
-    `looks`: whether this turn is a look.
     """
 
     change: ClassVar[type[Change]]
     condition: ClassVar[Condition]
-    look_seconds: ClassVar[float] = LOOK_SECONDS
+    scan_seconds: ClassVar[float] = SCAN_SECONDS
 
     def __init__(self, running: RunningJobs) -> None:
         self.jobs: dict[str, RunningJob] = {}
         self.running = running
         self._cluster, self._queue = running.cluster, running.queue
         self._progress = running.progress
-        self.looks = False
-        self.looked = self._turned = -math.inf
+        self.scanning = False
+        self.scanned_at = self._turned = -math.inf
         running.follow(self.jobs)
 
-    def look(self, now: Moment) -> None:
-        """Begin a turn, with a look at all jobs if a look is due."""
+    def begin_turn(self, now: Moment) -> None:
+        """Begin a turn; if a scan is due, also update the set of followed jobs."""
         self._turned = now.monotonic
-        self.looks = now.monotonic - self.looked >= self.look_seconds or self.looks_early()
-        if self.looks:
-            self.looked = now.monotonic
+        due = now.monotonic - self.scanned_at >= self.scan_seconds
+        self.scanning = due or self.needs_early_scan()
+        if self.scanning:
+            self.scanned_at = now.monotonic
             self.enrol(now)
 
-    def looks_early(self) -> bool:
-        """Return whether a look is needed before it is due."""
+    def needs_early_scan(self) -> bool:
+        """Return whether a scan is needed before it is due."""
         return False
 
-    def next_look(self) -> float:
-        """Return the monotonic time of the next turn, infinite without followed jobs."""
+    def next_turn_at(self) -> float:
+        """Return when the next turn is due, in monotonic seconds; infinity without jobs."""
         if self.changing:
-            return min(self.looked + self.look_seconds, self._turned + FOLLOW_SECONDS)
-        return self.looked + self.look_seconds if self.jobs else math.inf
+            return min(self.scanned_at + self.scan_seconds, self._turned + FOLLOW_SECONDS)
+        return self.scanned_at + self.scan_seconds if self.jobs else math.inf
 
     @property
     def changing(self) -> bool:
-        """Whether a change is under way, so that turns are more frequent."""
+        """Whether a change is in progress, so that turns are more frequent."""
         return False
 
     def enrol(self, now: Moment) -> None:
-        """Update the set of followed jobs. A job with an error of kfext stays as it was."""
+        """Update the set of followed jobs; an error of kfext about a job leaves it as it was."""
         before, after = dict(self.jobs), dict[str, RunningJob]()
         for uid, tracked in self.running.tracked.items():
             job = before.get(uid)
             with self.running.failures.about(tracked):
-                job = self._enrolled(tracked, job, now)
+                job = self._enrol(tracked, job, now)
             if job is not None:
                 after[uid] = job
         for uid in before.keys() - after.keys():
@@ -88,9 +88,7 @@ class Executor(ABC):
         self.jobs.update(after)
         self.running.forget_gone()
 
-    def _enrolled(
-        self, tracked: TrackedJob, job: RunningJob | None, now: Moment
-    ) -> RunningJob | None:
+    def _enrol(self, tracked: TrackedJob, job: RunningJob | None, now: Moment) -> RunningJob | None:
         chosen = self.running.policies(tracked)
         if not self.follows(tracked, chosen, job):
             return None
@@ -102,7 +100,7 @@ class Executor(ABC):
         return job
 
     def keeps_hold(self, uid: str) -> bool:
-        """Return whether a job was stopped for a change, and its capacity stays on hold."""
+        """Return whether a job was stopped for a change and keeps the hold on its capacity."""
         return False
 
     def may_return(self, uid: str) -> bool:
@@ -113,7 +111,7 @@ class Executor(ABC):
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
     ) -> bool:
-        """Return whether to follow a job; `job`: its record, or None for a new job."""
+        """Return whether to follow a job; `job`: its record, or None before it is followed."""
 
     @abstractmethod
     def on_added(self, job: RunningJob, now: Moment) -> None:
@@ -125,7 +123,7 @@ class Executor(ABC):
 
     @abstractmethod
     def advance(self, now: Moment) -> Steps:
-        """Return the next steps of the operations under way."""
+        """Return the next steps of the operations in progress."""
 
     @abstractmethod
     def propose(self, now: Moment) -> Sequence[Proposal]:

@@ -1,4 +1,4 @@
-"""An operation: a proposal that is being carried out, its phases, and the trial of its effect."""
+"""Operations: proposals that are being carried out, in phases, and the trial of their effect."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +22,13 @@ from kfext.state.running.proposal import (
 from kfext.state.running.signals import JobSignal
 
 WINDOWS = 4
-"""Windows with a value after the change; a gain must show in them."""
+"""A trial ends after this many measured windows; a window is an interval of progress reports."""
 WINDOWS_BEFORE = 2
-"""Windows with a value that are needed before the change."""
+"""The number of measured windows that are needed before the change."""
 _CERTAIN = 2.0
-"""Standard errors that a gain must exceed."""
+"""A gain must exceed this many standard errors."""
 _LEAST_GAIN = 0.02
-"""The least relative gain, even if the values show no noise."""
+"""A gain must exceed this fraction of the mean before the change, even without noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +40,22 @@ class Trial:
     after: tuple[float, ...] = ()
 
     def with_window(self, job: JobSignal) -> "Trial":
-        """Return the trial after another window; a window without a value changes nothing."""
+        """Return the trial with the present value added; an unmeasured window changes nothing."""
         measure = self.proposal.measure
         value = None if measure is None else value_of(job, measure)
         return self if value is None else replace(self, after=(*self.after, value))
 
     def gained(self) -> bool | None:
-        """Return whether the job has gained, or None before that is known.
+        """Return whether the job has gained; None means that this is not known yet.
 
         A clear gain counts at once. The lack of a gain is known only after all windows.
         """
-        if _gained(self.before, self.after):
+        if _is_gain(self.before, self.after):
             return True
         if len(self.after) < WINDOWS:
             return None
-        # The lowest window of each side may contain a checkpoint or another pause.
-        return _gained(_without_lowest(self.before), _without_lowest(self.after))
+        # The lowest value before and after may be from a window with a checkpoint or another pause.
+        return _is_gain(_without_lowest(self.before), _without_lowest(self.after))
 
     def undo(self, job: JobSignal) -> Proposal | None:
         """Return the proposal that undoes the change and disables the policy for the job."""
@@ -64,7 +64,7 @@ class Trial:
         return restore_proposal(policy, job, reason=reason, disabled={policy})
 
 
-def _gained(before: Sequence[float], after: Sequence[float]) -> bool:
+def _is_gain(before: Sequence[float], after: Sequence[float]) -> bool:
     if not before or not after:
         return False
     noise = _CERTAIN * math.hypot(_error(before), _error(after))
@@ -92,7 +92,7 @@ class Phase(StrEnum):
     """The phase of an operation."""
 
     SAVING = "saving"
-    """The operation waits for a checkpoint."""
+    """The job is to save a checkpoint first."""
     WRITING = "writing"
     """A stage is being written."""
     SETTLING = "settling"
@@ -105,7 +105,7 @@ class Phase(StrEnum):
 
 @dataclass(slots=True)
 class Operation:
-    """A proposal that is being carried out; `since`: when its phase began, monotonic."""
+    """A proposal that is being carried out; `since`: when its phase began, in monotonic seconds."""
 
     proposal: Proposal
     phase: Phase = Phase.WRITING
@@ -118,22 +118,23 @@ class Operation:
 
     @property
     def last(self) -> bool:
-        """Whether its present write is the last."""
+        """Whether its current write is its last."""
         return True
 
     def enter(self, phase: Phase, *, at: float) -> None:
-        """Enter another phase."""
+        """Enter a phase; `at`: the time in monotonic seconds."""
         self.phase, self.since = phase, at
 
 
 @dataclass(slots=True)
 class ResizeOperation(Operation):
-    """New CPU for the pods of a job, one stage after the other.
+    """New CPU for the pods of a job, stage by stage.
 
     `trial`: the trial that begins after the last stage.
-    `by`: the policies that account for the sizes.
-    `undo`: the policy and the reason of an operation that undoes incomplete sizes.
-    `measured`: the number of measurements of each pod, by uid, when all sizes were set.
+    `by`: the policies that have set the CPU that the pods will have.
+    `undo`: the policy of the incomplete change that it undoes, if any, and why it is incomplete.
+    `stage`: the index of the current stage.
+    `measured`: the number of CPU measurements of each pod, by uid, when all sizes were set.
     """
 
     trial: Trial | None = None
@@ -144,7 +145,7 @@ class ResizeOperation(Operation):
 
     @property
     def sizes(self) -> Stage:
-        """The sizes of the present stage."""
+        """The sizes of the current stage."""
         stages = self.proposal.stages
         return stages[self.stage] if self.stage < len(stages) else ()
 
@@ -155,7 +156,7 @@ class ResizeOperation(Operation):
 
     @property
     def last(self) -> bool:
-        """Whether the present stage is the last."""
+        """Whether the current stage is the last."""
         return self.stage + 1 == len(self.proposal.stages)
 
 
@@ -163,8 +164,8 @@ class ResizeOperation(Operation):
 class SavingOperation(Operation):
     """An operation that waits until the job has saved its work.
 
-    `requested`: the number of the requested checkpoint, 0 without a request.
-    `outdated`: the time of a checkpoint that does not count, in epoch seconds.
+    `requested`: the number of the checkpoint request; 0 before a request.
+    `outdated`: the time of a checkpoint that is too old to count, in epoch seconds.
     """
 
     requested: int = 0
@@ -173,10 +174,11 @@ class SavingOperation(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class ScaleOperation(SavingOperation):
-    """Another number of workers of a job.
+    """A change of the number of workers of a job.
 
     `change`: the proposed number, or a smaller number if less capacity remains.
-    `before`: the number of workers before. `restarted`: whether the workers were replaced.
+    `before`: the number of workers before the change.
+    `restarted`: whether kfext has replaced the workers because they hung after the change.
     """
 
     change: Workers
@@ -186,10 +188,9 @@ class ScaleOperation(SavingOperation):
 
 @dataclass(slots=True, kw_only=True)
 class MoveOperation(SavingOperation):
-    """A move of a job.
+    """A move of a job; `source`: the nodes of its pods when it was stopped.
 
-    `source`: the nodes of its pods when it was stopped.
-    `stopped`: whether the job was observed suspended since.
+    `stopped`: whether kfext has observed the job suspended since then.
     """
 
     source: Assignment = field(default_factory=dict)
@@ -201,19 +202,20 @@ class StopOperation(SavingOperation):
     """A stop of a job for a waiting job.
 
     `saves_at`: the expected time of the job's next checkpoint without a request, in epoch seconds;
-        infinite if none is expected in time.
-    `ready`: whether the job has saved its work, or need not. `late`: whether it missed the time.
-    `took`: the seconds from the request to its answer, or until now.
+        infinity means that none is expected in time.
+    `answer_seconds`: the seconds from the request to its answer, or until now.
+    `ready`: whether the job has saved its work, or need not.
+    `late`: whether it stops although it did not save in time.
     """
 
     saves_at: float = math.inf
-    took: float = 0.0
+    answer_seconds: float = 0.0
     ready: bool = False
     late: bool = False
 
 
 def why_not_set(operation: ResizeOperation, pods: Iterable[Pod], *, now: float) -> Verdict | None:
-    """Return the reason that the kubelets will not set the sizes of a stage, or None."""
+    """Return why the kubelets will not set the sizes of a stage; None means that they still may."""
     sizes = {size.pod for size in operation.sizes}
     for pod in pods:
         if pod.uid in sizes and pod.resize_problem is not None:
@@ -243,18 +245,18 @@ FRESH_SECONDS = 10.0
 ANSWER_SECONDS = 120.0
 """The longest wait for a requested checkpoint, or for the job's next checkpoint."""
 STOP_SECONDS = 30.0
-"""A write that stops a job is lost if it has no effect after this time."""
+"""A write that is to stop a job counts as lost if the job still runs after this time."""
 
 
 class Readiness(StrEnum):
-    """The readiness of a job for an interruption."""
+    """How ready a job is to be interrupted."""
 
     READY = "ready"
-    """The job loses little or no work."""
+    """The job would lose little or no work."""
     ASK = "ask"
     """The job answers requests: request a checkpoint, or wait for the answer."""
     AWAIT = "await"
-    """The job reports checkpoints but answers no requests: wait for the next checkpoint."""
+    """The job reports checkpoints but answers no requests: wait for its next checkpoint."""
     NEVER = "never"
     """The job has reported no checkpoint, so it would lose all its work."""
 
@@ -268,13 +270,13 @@ def readiness(
     now: float,
     interrupts: bool,
 ) -> Readiness:
-    """Return the readiness of a job for an interruption. Times are seconds since the epoch.
+    """Return how ready a job is to be interrupted. Times are in epoch seconds.
 
     `saved`: the time of the last reported checkpoint.
-    `outdated`: the time of a checkpoint that does not count.
-    `answered`: the number of the last request that the job answered.
-    `requested`: the number of the open request, 0 without a request.
-    `interrupts`: whether the processes of the job lose any work.
+    `outdated`: the time of a checkpoint that is too old to count.
+    `answered`: the number of the last checkpoint request that the job answered.
+    `requested`: the number of the open checkpoint request; 0 means that none is open.
+    `interrupts`: whether the interruption stops processes that would lose work.
     """
     if not interrupts:
         return Readiness.READY

@@ -14,9 +14,9 @@ from kfext.state.running.signals import JobSignal, Signals
 class Condition:
     """A condition in the TrainingPlan of a job that opts in to at least one of its policies.
 
-    `action`: the action of its policies in events, a verb.
-    `refused`: the reason after a refusal by the API server, which is also an event.
-    `reasons`: all reasons that it may show.
+    `action`: the verb that names the change in events.
+    `refused`: the reason after a refusal by the API server; it is also the reason of an event.
+    `reasons`: all reasons that the condition may have.
     """
 
     type: str
@@ -29,9 +29,9 @@ class Condition:
 class ConditionStatus:
     """The status, reason and message of a condition.
 
-    `holds`: whether the job has a value of kfext's, such as CPU limits, that its user did not
-        write. None means unknown.
-    `verdict`: the last change, the proposal of a dry run, or the reason that nothing changes.
+    `holds`: whether the job now has a value that kfext wrote, such as a CPU limit; None means
+        unknown.
+    `verdict`: the last change, the proposal of a dry run, or why nothing changes.
     """
 
     holds: bool | None
@@ -40,7 +40,7 @@ class ConditionStatus:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The proposals of a policy; `ineligible`: by uid, why a job is ineligible, as a sentence."""
+    """The proposals of a policy; `ineligible`: by uid, a sentence on why a job is ineligible."""
 
     proposals: tuple[Proposal, ...] = ()
     ineligible: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Advice:
 class Parameter:
     """A number of a policy that an administrator may set.
 
-    `effect`: its meaning, in Markdown. `type`: the type of its value in the schema.
+    `effect`: its meaning, in Markdown. `type`: the type of its value in the CRD's schema.
     """
 
     default: float
@@ -66,9 +66,10 @@ class Policy:
 
     `name`: its key in `spec.companion` of a TrainingPolicy. `effect`: its effect, in Markdown.
     `condition`: the condition that shows its changes; the executor with this condition makes them.
-    `max_mode`: the highest mode that the settings of a job allow.
-    `evidence`: a row of docs/reports with its gain, or the file of a case that needs it.
-    `parameters`: by name. `without_act`: a sentence on the effect of the other modes, or empty.
+    `max_mode` returns the highest mode that the settings of a job allow.
+    `evidence`: a table row of docs/reports with its gain, or the file of a test that needs it.
+    `parameters`: its parameters, by name.
+    `without_act`: a sentence on what happens in the modes `observe` and `off`, or empty.
     """
 
     name: str
@@ -95,10 +96,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class SignalPolicy(Policy):
-    """A policy that decides by signals alone.
+    """A policy that decides from signals alone.
 
-    `propose`: the decision, without state: equal signals lead to equal advice.
-    `interval`: the seconds between two visits of a job.
+    `propose` returns the advice; it keeps no state, so equal signals lead to equal advice.
+    `interval`: the seconds between two decisions on the same job.
     """
 
     propose: Callable[[Signals], Advice] = field(kw_only=True)
@@ -107,13 +108,13 @@ class SignalPolicy(Policy):
     def eligible_jobs(
         self, signals: Signals, why_not: Callable[[JobSignal], str | None]
     ) -> tuple[list[JobSignal], dict[str, str]]:
-        """Return the jobs that the policy may change, and by uid why others are ineligible."""
+        """Return the jobs that the policy may change, and why the others are ineligible, by uid."""
         jobs = [job for job in signals.jobs if self.applies_to(job)]
         ineligible = {job.uid: why for job in jobs if (why := why_not(job))}
         return [job for job in jobs if job.uid not in ineligible], ineligible
 
 
 def chosen_policies(policies: Iterable[Policy], settings: Settings) -> dict[str, PolicyChoice]:
-    """Return by name the policies that are not off for a job, with their modes."""
+    """Return the modes and parameters of the policies that are not off for a job, by name."""
     choices = {policy.name: policy.effective(settings) for policy in policies}
     return {name: choice for name, choice in choices.items() if choice.mode is not Mode.OFF}

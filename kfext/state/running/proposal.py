@@ -1,4 +1,4 @@
-"""Proposals: changes of jobs that policies want, and the choice of at most one for each job."""
+"""The changes of jobs that policies propose, and the choice of at most one for each job."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping
@@ -11,7 +11,7 @@ from kfext.state.running.signals import JobSignal, Signals
 
 
 class Rank(IntEnum):
-    """The order of the proposals of all policies."""
+    """The order in which the proposals of all policies are carried out, the lowest rank first."""
 
     RESTORE = 0
     """The user's values are restored."""
@@ -38,7 +38,7 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """New CPU of a pod in millicores. None means unchanged."""
+    """The new CPU of the pod with the uid `pod`, in millicores; None means unchanged."""
 
     pod: str
     limit: int | None = None
@@ -46,7 +46,7 @@ class Size:
 
 
 Stage = tuple[Size, ...]
-"""Sizes that may be written together; the next stage waits until the kubelet has set them."""
+"""Sizes that are written together; the next stage waits until the kubelets have set them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +57,23 @@ class PodSizes:
 
 
 class Cause(StrEnum):
-    """The cause of a change of a job's number of workers."""
+    """Why the number of workers of a job changes. The values are stored in the job's state."""
 
-    GUARD = "guard"
+    RESCUE = "guard"
     """The job scales down for a waiting job."""
     REGROW = "regrow"
     """The job returns to its requested size."""
     GROWTH = "growth"
     """The job grows beyond its requested size."""
-    TAKE_BACK = "takeBack"
+    UNDO_GROWTH = "takeBack"
     """Growth is undone because it did not pay, or because new workers found no node."""
-    GIVE_BACK = "giveBack"
+    RESTORE_REQUESTED = "giveBack"
     """The requested size is restored because kfext may no longer scale the job."""
 
 
 GAINS = frozenset({Cause.REGROW, Cause.GROWTH})
 """The causes that add workers."""
-RESTORES = frozenset({Cause.TAKE_BACK, Cause.GIVE_BACK})
+RESTORES = frozenset({Cause.UNDO_GROWTH, Cause.RESTORE_REQUESTED})
 """The causes that undo a change."""
 
 
@@ -81,8 +81,8 @@ RESTORES = frozenset({Cause.TAKE_BACK, Cause.GIVE_BACK})
 class Rescue:
     """The donors of a waiting job, which scale down together or not at all.
 
-    `waiting`: the uid of the waiting job, which then starts with `workers`.
-    `sizes`: by uid, the remaining number of workers of each donor.
+    `waiting`: the uid of the waiting job. `workers`: the number of workers that it starts with.
+    `sizes`: the number of workers that each donor keeps, by uid.
     """
 
     waiting: str
@@ -92,7 +92,7 @@ class Rescue:
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Another number of workers of a job; `rescue`: the rescue in which the job is a donor."""
+    """A new number of workers of a job; `rescue`: the rescue in which the job is a donor."""
 
     cause: Cause
     workers: int
@@ -101,14 +101,14 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Other nodes for a whole job, which are chosen when it moves."""
+    """A move of a whole job; its new nodes are chosen when it stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A stop for the job with the uid `waiting`, together with the other `victims`, by uid.
+    """A stop of a job for a waiting job, or, without `waiting`, to leave its nodes.
 
-    Without `waiting` the job leaves its nodes.
+    `waiting`: the uid of the waiting job. `victims`: the uids of all jobs that stop for it.
     """
 
     waiting: str = ""
@@ -121,10 +121,11 @@ Change = PodSizes | Workers | Move | Stop
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A change of a job.
+    """A change of a job that a policy wants.
 
-    `measure`: the measure of the gain on trial. None means no trial.
-    `reason`: a sentence for the job's owner, without the name of another job.
+    `policy`: the name of the policy. `job`: the uid of the job.
+    `measure`: what the trial after the change compares; None means no trial.
+    `reason`: a sentence for the job's user, without the name of another job.
     `disabled`: the policies that the change disables for the job, for the same reason.
     """
 
@@ -143,12 +144,12 @@ class Proposal:
 
     @property
     def cost(self) -> int:
-        """The number of pods to write."""
+        """The number of pod writes."""
         return sum(map(len, self.stages))
 
 
 def in_stages(job: JobSignal, sizes: Iterable[Size]) -> tuple[Stage, ...]:
-    """Return the sizes in stages: pods that shrink are first, so no CPU is allocated twice."""
+    """Return the sizes in stages: pods shrink first, so that no CPU is allocated twice."""
     before = {pod.uid: pod for pod in job.pods}
     shrinking: list[Size] = []
     growing: list[Size] = []
@@ -163,9 +164,9 @@ def in_stages(job: JobSignal, sizes: Iterable[Size]) -> tuple[Stage, ...]:
 def restore_proposal(
     policy: str, job: JobSignal, *, reason: str, disabled: Collection[str] = ()
 ) -> Proposal | None:
-    """Return the proposal to restore the user's CPU, or None without a change.
+    """Return the proposal to restore the user's CPU and to disable the policies `disabled`.
 
-    With `disabled` there is a proposal even if no pod changes.
+    Return None for a job with the user's CPU if no policy is to be disabled.
     """
     sizes = [
         Size(
@@ -189,7 +190,7 @@ def restore_proposal(
 
 
 def value_of(job: JobSignal, measure: Measure) -> float | None:
-    """Return the present value of a measure, or None without a measurement."""
+    """Return the present value of a measure; None means that it is not measured yet."""
     match measure:
         case Measure.RATE:
             return job.rate
@@ -201,7 +202,7 @@ def value_of(job: JobSignal, measure: Measure) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The proposals to carry out now, and the proposals that are only shown."""
+    """The proposals to carry out now (`act`), and the dry runs that are only shown (`observe`)."""
 
     act: tuple[Proposal, ...] = ()
     observe: tuple[Proposal, ...] = ()
@@ -218,9 +219,9 @@ class Chosen:
 def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
     """Return the chosen proposals in the order of execution, at most one for each job.
 
-    The order is by rank, then by the number of pods to write, fewest first, then by policy and its
-    own order. A policy that is disabled or off for a job can only restore. A proposal in a dry run
-    does not prevent another proposal from acting.
+    The order is by rank, then by the number of pod writes, fewest first, then by the name of the
+    policy, then as proposed. A policy that is disabled or off for a job can only restore. A dry run
+    does not prevent another proposal for the job from acting.
     """
     jobs = {job.uid: job for job in signals.jobs}
     chosen: dict[Mode, dict[str, Proposal]] = {Mode.ACT: {}, Mode.OBSERVE: {}}
@@ -235,7 +236,7 @@ def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
 
 
 def _mode(proposal: Proposal, job: JobSignal) -> Mode:
-    """Return the mode of a proposal: to restore, and to leave nodes, is allowed in any mode."""
+    """Return the mode of a proposal; restores and drains act in any mode of the policy."""
     if proposal.rank in {Rank.RESTORE, Rank.DRAIN}:
         return Mode.ACT
     choice = job.policies.get(proposal.policy)

@@ -8,4 +8,4 @@ from kfext.state.running.stop.preempt import PREEMPT
 
 POLICIES: tuple[Policy, ...] = (SCALE, PREEMPT, MIGRATE, *CPU_POLICIES)
 CONDITIONS = {policy.condition.type: policy.condition for policy in POLICIES}
-"""By type, the conditions that a job has while it opts in to a policy of the companion."""
+"""The conditions of jobs that opt in to a policy of the companion, by condition type."""

@@ -1,4 +1,4 @@
-"""The stop of a job, and the cost of a stop and a start in seconds."""
+"""The write that stops a job, and the seconds that a stop and the next start cost it."""
 
 import math
 from collections.abc import Collection
@@ -15,38 +15,38 @@ from kfext.state.running.running_job import RunningJob
 
 
 def suspend_step(job: RunningJob, state: JobState, pods: Collection[Pod], *, now: float) -> Suspend:
-    """Return the write that stops a job with its present workers; `now`: epoch seconds."""
+    """Return the write that stops a job and keeps its number of workers; `now`: epoch seconds."""
     training = job.tracked.job
     state = replace(state, scale=replace(state.scale, cause=""))
     state = suspended(state, training, pods, plan=job.tracked.plan, now=now)
     return Suspend(state, workers=workers_of(training))
 
 
-def expected_pause(job: RunningJob) -> float:
-    """Return the seconds that a change of size stops a job: the last such pause, or an estimate."""
-    return job.restart.pause or START_SECONDS + grace(job)
+def expected_downtime(job: RunningJob) -> float:
+    """Return the seconds that a change of size stops a job: as the last change, or an estimate."""
+    return job.restart.downtime or START_SECONDS + grace(job)
 
 
 def expected_restart(job: RunningJob) -> float:
     """Return the seconds that a stop and a start of all pods cost a job.
 
-    The pause of a change in place is shorter, so it is only a lower bound.
+    The downtime of a change in place is shorter, so it is only a lower bound.
     """
-    pause = expected_pause(job)
+    downtime = expected_downtime(job)
     in_place = job.tracked.state.scale.changed_at > 0 and not starts_anew(job.tracked.job)
-    return max(pause, START_SECONDS + grace(job)) if in_place else pause
+    return max(downtime, START_SECONDS + grace(job)) if in_place else downtime
 
 
 def record_start(job: RunningJob, progress: JobsProgress, pods: Collection[Pod]) -> None:
-    """Record the time to the first step of a job that kfext has followed since before its start.
+    """Record the downtime of a job's start, if kfext followed the job before it started.
 
-    A controller that finds the job running may not have read its first lines.
+    A controller that finds the job already running may not have read the first lines of its log.
     """
     restart, created = job.restart, max((pod.created for pod in pods), default=math.inf)
-    if restart.begins and not restart.pause:
-        first = progress.followed(job.uid).course.resumed(since=created, after=created)
-        if first is not None and first > created:
-            restart.pause = first - created + grace(job)
+    if restart.was_starting and not restart.downtime:
+        first_step = progress.followed(job.uid).course.resumed(since=created, after=created)
+        if first_step is not None and first_step > created:
+            restart.downtime = first_step - created + grace(job)
 
 
 def grace(job: RunningJob) -> int:

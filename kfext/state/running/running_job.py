@@ -1,6 +1,6 @@
-"""The companion's view of a job that runs or is stopped for a change, with a record by executor.
+"""The companion's view of a job that runs or is stopped for a change, with a record per executor.
 
-Times are monotonic unless a docstring says otherwise.
+Times are monotonic, in seconds, unless a docstring says otherwise.
 """
 
 import math
@@ -21,7 +21,7 @@ from kfext.state.running.proposal import Proposal
 
 
 class Record:
-    """An executor's record of a job. `operation`: the change under way, if any."""
+    """An executor's record of a job. `operation`: the change in progress, if any."""
 
     __slots__ = ()
     operation: Operation | None
@@ -34,25 +34,25 @@ R = TypeVar("R", bound=Record)
 class Restart:
     """The last start of a job.
 
-    `begins`: whether pods were missing when kfext began to follow the job. `pause`: the seconds
-    that the last change of its size stopped it, 0.0 if unknown. `at`: when all its pods ran after
-    the last stop, or were first seen running by a new controller.
+    `was_starting`: whether pods were missing when kfext began to follow the job.
+    `downtime`: the seconds that the last change of its size stopped the job; 0.0 means unknown.
+    `running_since`: when all its pods ran after the last stop, or were first observed running.
     """
 
-    begins: bool = False
-    pause: float = 0.0
-    at: float = -math.inf
+    was_starting: bool = False
+    downtime: float = 0.0
+    running_since: float = -math.inf
 
 
 @dataclass(slots=True, kw_only=True)
 class SavingRecord(Record):
     """The record of changes that need a checkpoint.
 
-    `asks_at`: when the next request for a checkpoint may be sent.
+    `asks_at`: when the next checkpoint request may be sent.
     `not_before`: when the next change may begin.
-    `missed`: the number of consecutive changes that failed: no checkpoint in time, or a refusal.
+    `missed`: the number of consecutive failures: no checkpoint in time, or a refused write.
     `refused`: why the last change failed, until a change succeeds.
-    `dry_run`: the proposal of a policy that may only observe.
+    `dry_run`: the last proposal of a policy that may only observe.
     """
 
     asks_at: float = -math.inf
@@ -64,11 +64,11 @@ class SavingRecord(Record):
 
 @dataclass(slots=True)
 class RunningJob:
-    """A job that opted in to a policy, or with CPU or workers that a policy has yet to restore.
+    """A job that opted in to a policy, or that still has CPU or workers which kfext must restore.
 
-    `chosen`: by name, the policies that the user and the administrator allow.
+    `chosen`: the policies that the user and the administrator allow, by name.
     `restart`: its last start. `records`: the records of the executors, by their type.
-    `shown`: by type, the status of the conditions in its TrainingPlan.
+    `shown`: the status of each condition in its TrainingPlan, by condition type.
     """
 
     tracked: TrackedJob
@@ -96,7 +96,7 @@ class RunningJob:
 
     @property
     def operations(self) -> list[Operation]:
-        """The operations under way: at most one, or two if one of them restores CPU."""
+        """The operations in progress: at most one, or two if one of them restores CPU."""
         operations = (record.operation for record in self.records.values())
         return [operation for operation in operations if operation is not None]
 
@@ -112,7 +112,7 @@ class RunningJob:
 
 
 def has_kfext_size(tracked: TrackedJob) -> bool:
-    """Return whether kfext has scaled a job to another size than its requested size."""
+    """Return whether kfext has scaled a job away from its requested size."""
     return requested_workers(tracked.job, tracked.state) != workers_of(tracked.job)
 
 
@@ -123,26 +123,26 @@ def is_edited(tracked: TrackedJob) -> bool:
 
 
 def all_running(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:
-    """Return whether all pods of a job run, without a further pod."""
+    """Return whether a job has exactly its pods, and all of them run on a node."""
     return len(pods) == tracked.job.pods and all(
         pod.node_name and pod.phase == "Running" and not pod.deleting for pod in pods
     )
 
 
 def is_settled(job: RunningJob) -> bool:
-    """Return whether a job is placed, with no change under way."""
+    """Return whether a job is placed, with no change in progress."""
     tracked = job.tracked
     changes = job.operations or tracked.busy or tracked.job.suspend
     return not changes and tracked.phase == PLACED
 
 
 def may_change(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
-    """Return whether all pods of a job run, with no change under way."""
+    """Return whether all pods of a job run, with no change in progress."""
     return is_settled(job) and all_running(job.tracked, pods)
 
 
 def is_whole(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:
-    """Return whether all pods of a job exist, and all live pods run."""
+    """Return whether all pods of a job exist, and each runs or has ended."""
     present = sum(not pod.deleting for pod in pods)
     return present >= tracked.job.pods and all(
         pod.node_name and pod.phase == "Running" for pod in live_pods(pods)

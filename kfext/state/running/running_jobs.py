@@ -1,4 +1,4 @@
-"""The running jobs that executors follow, and their changed conditions."""
+"""The running jobs that executors follow, and the changes of their conditions."""
 
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ News = tuple[TrackedJob, str, ConditionStatus | None]
 
 
 class ShownConditions:
-    """The conditions that have changed and are not written yet."""
+    """Collects the changes of conditions that are not written yet."""
 
     def __init__(self) -> None:
         self._news: dict[tuple[str, str], News] = {}
@@ -35,17 +35,17 @@ class ShownConditions:
         self._news[tracked.job.uid, type_] = tracked, type_, None
 
     def news(self) -> list[News]:
-        """Return the changed conditions since the last call."""
+        """Return the conditions that changed since the last call."""
         news, self._news = self._news, {}
         return list(news.values())
 
 
 class RunningJobs:
-    """The jobs that executors follow; executors of the same job share its record.
+    """The jobs that executors follow; the executors of a job share its record.
 
-    `cluster`, `queue`, `progress`: the state of the jobs. `shown`: the changed conditions.
+    `cluster`, `queue`, `progress`: the state of the jobs. `shown`: the changes of conditions.
     `failures`: the errors of kfext about single jobs. `settings_of` returns the settings of a job.
-    `policies`: all policies.
+    `policies`: all policies of the companion.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RunningJobs:
         self._chosen: dict[str, tuple[Settings, dict[str, PolicyChoice]]] = {}
 
     def follow(self, followed: dict[str, RunningJob]) -> None:
-        """Register the jobs of an executor."""
+        """Register the jobs that an executor follows, by uid; it keeps the mapping up to date."""
         self._followed.maps.append(followed)
 
     @property
@@ -74,13 +74,13 @@ class RunningJobs:
         return self.cluster.jobs
 
     def record(self, tracked: TrackedJob) -> RunningJob:
-        """Return the record of a job, a new record if no executor follows it."""
+        """Return the record of a job; a job that no executor follows gets a new record."""
         return self._followed.get(tracked.job.uid) or RunningJob(
-            tracked, restart=Restart(pause=tracked.state.scale.pause)
+            tracked, restart=Restart(downtime=tracked.state.scale.pause)
         )
 
     def policies(self, tracked: TrackedJob) -> dict[str, PolicyChoice]:
-        """Return by name the policies that are not off for a job."""
+        """Return the policies that are not off for a job, by name."""
         if tracked.phase is None or tracked.job.released or tracked.job.finished:
             return {}
         uid, settings = tracked.job.uid, self.settings_of(tracked)
@@ -95,7 +95,7 @@ class RunningJobs:
             del self._chosen[uid]
 
     def signals(self, proposals: Iterable[Proposal]) -> Signals:
-        """Return the signals that arbitration needs of the jobs with proposals."""
+        """Return the signals that `arbitrate` needs about the jobs with proposals."""
         uids = {proposal.job for proposal in proposals} & self._followed.keys()
         return Signals({}, tuple(_signal(self._followed[uid]) for uid in uids))
 

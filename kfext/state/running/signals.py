@@ -1,4 +1,4 @@
-"""Signals: the policies' view of running jobs and their nodes. CPU is in millicores."""
+"""Signals: what policies know about running jobs and their nodes. CPU is in millicores."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from kfext.model.qos import QoS
 class Sharer:
     """A job that shares the CPU of a node.
 
-    `began`: in epoch seconds. `work`: its total core-seconds. `most`: the cores that it can use.
+    `began`: in epoch seconds. `work`: its total core-seconds. `most`: the most cores it can use.
     """
 
     uid: str
@@ -25,14 +25,14 @@ class Sharer:
 
 @dataclass(frozen=True, slots=True)
 class PodSignal:
-    """A bound pod, with the resources of its training container.
+    """A bound pod, with the CPU of its training container.
 
     `component`: its replica type, such as worker.
-    `request`, `limit`: the present values. A limit of None means unlimited.
+    `request`, `limit`: the values in its spec. A limit of None means unlimited.
     `allocated`: the request that its kubelet has allocated. None means unknown.
     `user`: the CPU that the user wrote. None means that kfext never changed it.
-    `use`: the mean over the last interval. None means unknown.
-    `created`: in epoch seconds.
+    `use`: its mean use over the last interval. None means unknown.
+    `created`: its creation time in epoch seconds.
     """
 
     uid: str
@@ -53,12 +53,12 @@ class PodSignal:
 
     @property
     def extra(self) -> int:
-        """The CPU that kube-scheduler counts beyond the request that its user wrote."""
+        """Its boost: the CPU that kube-scheduler counts beyond the user's request."""
         return max(self.request, self.allocated or 0) - self.requested.request
 
     @property
     def resized(self) -> bool:
-        """Whether it has other CPU than its user wrote."""
+        """Whether its CPU differs from what its user wrote."""
         return self.requested != (self.request, self.limit)
 
 
@@ -66,16 +66,17 @@ class PodSignal:
 class JobSignal:
     """A job that opted in to at least one policy.
 
-    `policies`: by name, the policies that may decide on it. `disabled`: the names of policies.
+    `policies`: the policies that may decide on it, by name.
+    `disabled`: the names of the policies that are disabled for it.
     `in_flight`: whether sizes are being written or set, a pod is missing, or it is paused.
-    `paused`: whether changes of its CPU pause after a failure.
-    `whole`: whether all of its pods exist, and each has ended or runs.
-    `settling`: whether its measurements may be older than the last change of its sizes.
-    `rate`: its steps a second, None without reported steps.
-    `remaining`: the core-seconds to its end, infinite while unknown, None without progress.
+    `paused`: whether the back-off after a failed change of its CPU lasts.
+    `whole`: whether all of its pods exist, and each runs or has ended.
+    `settling`: whether its measurements may be older than the last change of its CPU.
+    `rate`: its steps a second; None means that it reports no steps.
+    `remaining`: the core-seconds to its end; infinity: unknown, None: it reports no progress.
     `followed`: the seconds since this controller began to follow it.
     `done`: the core-seconds of its completed steps.
-    `young`: whether it has just begun, so that its progress cannot be known yet.
+    `young`: whether it began so recently that its progress cannot be known yet.
     `unread`: why its progress is unknown; empty if it is known or not expected yet.
     """
 
@@ -107,25 +108,25 @@ class JobSignal:
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes of its pods, in the order of their names."""
+        """The nodes of its pods, ordered by name."""
         return sorted({pod.node for pod in self.pods})
 
     @property
     def use(self) -> int | None:
-        """The CPU use of its pods, None with a pod of unknown use."""
+        """The CPU use of its pods; None means that the use of a pod is unknown."""
         return use_of(self.pods)
 
     @property
     def resized(self) -> bool:
-        """Whether any pod has other CPU than its user wrote."""
+        """Whether the CPU of any pod differs from what its user wrote."""
         return any(pod.resized for pod in self.pods)
 
     def on(self, node: str) -> tuple[PodSignal, ...]:
-        """Return its pods on a node, in the order of their uids."""
+        """Return its pods on a node, ordered by uid."""
         return tuple(sorted((pod for pod in self.pods if pod.node == node), key=attrgetter("uid")))
 
     def sharer(self, node: str) -> Sharer:
-        """Return it as a sharer of a node, with its work in proportion to its pods there."""
+        """Return the job as a sharer of a node, with the fraction of its work that runs there."""
         here = self.on(node)
         limits = [pod.requested.limit for pod in here]
         return Sharer(
@@ -143,8 +144,8 @@ class NodeSignal:
     """A node: its allocatable CPU, and in `others` the CPU use of pods outside the signals.
 
     `free`: the allocatable CPU less all requests, as users wrote them.
-    `crowded`: whether its pods use all of its CPU, or did when they were last measured.
-    `awaited`: whether a pending pod would fit without the boosts of kfext.
+    `crowded`: whether its pods used nearly all of its CPU when they were last measured.
+    `awaited`: whether a pending pod would fit here without the boosts of kfext.
     `gone`: the ended jobs that would still run beside a present job under equal shares.
     """
 
@@ -158,9 +159,9 @@ class NodeSignal:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """The nodes by name, and the jobs that opted in, at a moment.
+    """The nodes by name, and the jobs that opted in, at one time.
 
-    `headroom`: by namespace with a quota, the CPU that its pods may request in addition.
+    `headroom`: the CPU that pods may request in addition, by namespace with a quota.
     """
 
     nodes: Mapping[str, NodeSignal]
@@ -168,8 +169,8 @@ class Signals:
     headroom: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def company(self) -> frozenset[tuple[str, int | None]]:
-        """The uids of all pods, with their limits."""
+    def pod_limits(self) -> frozenset[tuple[str, int | None]]:
+        """The uids of all pods of the jobs, with their CPU limits."""
         return frozenset((pod.uid, pod.limit) for job in self.jobs for pod in job.pods)
 
     def on(self, node: str) -> list[JobSignal]:
@@ -178,6 +179,6 @@ class Signals:
 
 
 def use_of(pods: Iterable[PodSignal]) -> int | None:
-    """Return the CPU use of pods, or None with a pod of unknown use."""
+    """Return the CPU use of pods; None means that the use of a pod is unknown."""
     uses = [pod.use for pod in pods]
     return None if None in uses else sum(use for use in uses if use is not None)

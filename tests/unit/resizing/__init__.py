@@ -1,1 +1,1 @@
-"""The companion in virtual time, with ten jobs on a node."""
+"""The CPU policies of the companion on a simulated node."""

@@ -1,4 +1,4 @@
-"""Jobs that share the CPU of one node, acts of people, and the status that kfext shows."""
+"""A simulated node with jobs that share its CPU, and actions of users and operators."""
 
 from collections.abc import Iterator
 from typing import Any, Self
@@ -18,12 +18,13 @@ from kfext.state.running.policy import ConditionStatus
 from tests.unit.sim.bed import Bed
 
 SIZE, ROUND = 1400, 10.0
-"""The millicores of the node, and the seconds between two looks of the companion."""
+"""The millicores of the node, and the seconds between two scans of the companion."""
 CPU = 20
 """The millicores that a pod requests."""
 STEPS = 100
-"""Steps that a job makes with a core-second."""
+"""The steps that a job makes in a core-second."""
 ENDLESS = 10**7
+"""Core-seconds that no job uses up in a test."""
 WORKER = ReplicaKey("worker", 0)
 
 
@@ -36,12 +37,12 @@ def trainer(
     takes: float | None = None,
     **fields: Any,
 ) -> JobSpec:
-    """A job of one worker that can use a node of `size` millicores.
+    """Return a job of one worker that can use a node of `size` millicores.
 
-    `converges`: core-seconds in which its loss halves. `pace`: its steps a second, regardless of
-    its CPU; they follow its CPU if unset. `takes`: its work in core-seconds, which its log shows.
+    `converges`: the core-seconds in which its loss halves. `pace`: its steps a second, whatever its
+    CPU; unset, they follow its CPU. `takes`: its work in core-seconds; unset, its log shows no end.
     """
-    wanted: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "kind": TENSORFLOW,
         "style": Style.SERVERS,
         "arrives": 0.0,
@@ -58,11 +59,11 @@ def trainer(
         "prints": 3.0,
         "resize": "cpu",
     }
-    return JobSpec(name, **{**wanted, **fields})
+    return JobSpec(name, **{**defaults, **fields})
 
 
 class CpuBed(Bed):
-    """A node on which jobs arrive when the test submits them, and writes are immediate."""
+    """A node that gets jobs when the test submits them; writes take effect at once."""
 
     def __init__(self, policy: TrainingPolicy | None = None, *, size: int = SIZE) -> None:
         super().__init__(policy=policy, late_writes=False, a=size)
@@ -73,7 +74,7 @@ class CpuBed(Bed):
         return self.submit(trainer(name, size=self.size, **fields))
 
     def at(self, second: float) -> Self:
-        """Run to a second in rounds, so that the looks are at the same seconds in all tests."""
+        """Run to a second, in rounds, so that the scans are at the same seconds in all tests."""
         while self.clock.now < second:
             following = ROUND * (self.clock.now // ROUND + 1)
             super().at(min(second, following))
@@ -100,7 +101,7 @@ class CpuBed(Bed):
         return self.cpu(name).request
 
     def use(self, name: str) -> float:
-        """The millicores that the worker of a job uses."""
+        """Return the millicores that the worker of a job uses."""
         live = self.job(name)
         return live.training.share * live.spec.uses
 
@@ -109,25 +110,25 @@ class CpuBed(Bed):
 
     @property
     def resized(self) -> list[tuple[str, Resize]]:
-        """The steps that were written in order, with the names of the jobs."""
+        """The names of the jobs and the steps that were written to change CPU, in order."""
         steps = ((write.job, write.step) for write in self.driver.written if not write.refused)
         return [(job, step) for job, step in steps if isinstance(step, Resize)]
 
     def shown(self, name: str) -> ConditionStatus | None:
-        """The shown condition on the CPU of a job."""
+        """Return the condition Resized of a job."""
         return self.driver.shown.get((name, names.RESIZED))
 
     def reason(self, name: str) -> str:
         shown = self.shown(name)
         return shown.verdict.reason if shown else ""
 
-    # --- acts of people ---------------------------------------------------------------------------
+    # --- actions of users and of the operator -----------------------------------------------------
 
     def opt(self, name: str, value: str, key: str = names.RESIZE) -> None:
         self.annotate(key, value, name)
 
     def size_by_hand(self, name: str, *, request: int) -> None:
-        """Another client resizes a pod."""
+        """Resize a pod as another client does."""
         live = self.pod(name)
         container = live.job.job.kind.container
         patch = resize_patch(live.pod, CpuSize(None, request), container=container)
@@ -150,16 +151,17 @@ class CpuBed(Bed):
 # --- a job that moves CPU from its server to its worker -------------------------------------------
 
 LIMIT = 400
-"""The millicores of the limit of each of its pods."""
+"""The limit of each of its pods, in millicores."""
 IDLE = 20
-"""The millicores that its server uses."""
+"""The millicores that its server requests and uses."""
 SERVER = ReplicaKey("ps", 0)
 
 
 class SplitJob(CpuBed):
-    """A job alone on its node: its server idles, and its worker uses all it may.
+    """A job alone on its node: its server idles, and its worker uses all CPU that it may.
 
-    `guaranteed`: the class of its pods. `waits`: millicores of a job in the queue, 0 for none.
+    `guaranteed`: whether its pods are Guaranteed. `waits`: the millicores that a waiting job
+    requests; 0 means that no job waits.
     """
 
     def __init__(self, *, guaranteed: bool = False, waits: int = 0) -> None:
@@ -174,10 +176,10 @@ class SplitJob(CpuBed):
         return {type_: cpu.limit for type_, cpu in cpus if cpu}
 
     def written(self) -> list[int]:
-        """All limits that were written."""
+        """Return all limits that were written, in millicores."""
         return [size.limit or 0 for _, step in self.resized for _, size in step.sizes]
 
     def started(self) -> Iterator[str]:
-        """The names of the other jobs that were started."""
+        """Return the names of the other jobs that were started."""
         starts = (write.job for write in self.driver.written if isinstance(write.step, Unsuspend))
         return (name for name in starts if name != "train")

@@ -1,4 +1,4 @@
-"""Random histories of jobs while kfext moves their CPU, with invariants after every round.
+"""Random histories of jobs while kfext changes their CPU, with invariants after every round.
 
 Users opt in and out and resize pods by hand, pods are replaced, kubelets and the API server refuse,
 and controllers die between the patch of a job and the write to its pod.
@@ -20,11 +20,12 @@ from kfext.state.running.cpu.contest import LEAST_REQUEST
 from tests.unit.resizing.bed import ROUND, SIZE, CpuBed
 
 MOST_JOBS = 5
-PAUSED = 330.0
-"""Seconds that a failure may keep a limit from being restored."""
-SETTLED = 600.0
-"""Seconds after which nothing is under way any more once all jobs have opted out."""
+RESTORED_AFTER = 330.0
+"""The CPU is restored at most this many seconds after the last failure."""
+SETTLED_AFTER = 600.0
+"""No change is in progress this many seconds after all jobs have opted out."""
 BY_HAND = (33, 41)
+"""Requests in millicores that a user sets by hand, and kfext never writes."""
 ERRORS: dict[str, ApiError | None] = {
     "": None,
     "maximum cpu usage is 1": Forbidden(status=403, reason="Forbidden", message="too much"),
@@ -34,34 +35,34 @@ ERRORS: dict[str, ApiError | None] = {
 
 
 class CpuHistory(CpuBed):
-    """A node with its jobs.
+    """A node with its jobs; all jobs are given by name.
 
-    `without`: the request of each pod without kfext. `off`: since when a job has opted out.
-    `left_alone`: the jobs that another client resized after kfext, until that is forgotten.
-    `touched`: the jobs with a pod that is not as the operator made it.
-    `failed`: when a write or a kubelet failed last.
+    `without`: the millicores that the pod of each job requests without kfext.
+    `off`: when each job opted out. `failed`: when a write or a kubelet failed last.
+    `left_alone`: the request that another client wrote after kfext; kfext must not change it.
+    `touched`: the jobs with a pod that another client has resized.
     """
 
     def __init__(self, draw: st.DataObject) -> None:
         super().__init__(size=draw.draw(st.sampled_from([1400, 150]), "size"))
         self.draw = draw
-        self.failed = -PAUSED
+        self.failed = -RESTORED_AFTER
         self.most_used = 0
         self.without: dict[str, int] = {}
         self.off: dict[str, float] = {}
         self.left_alone: dict[str, int] = {}
         self.touched: set[str] = set()
-        self._made = 0
+        self._submitted = 0
         self._checked = 0
         self._answer = ""
         self.faults.refusal = self._refusal
 
-    # --- acts -------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def submits(self) -> None:
         if len(self.present) < MOST_JOBS:
-            self._submits(
-                f"job-{self._made}",
+            self._submit(
+                f"job-{self._submitted}",
                 limit=self.draw.draw(st.sampled_from([0, 0, 1000, 300, 30]), "limit"),
                 cpu=self.draw.draw(st.sampled_from([20, 20, 25]), "cpu"),
                 takes=self.draw.draw(st.sampled_from([None, 300.0, 2000.0]), "takes"),
@@ -71,20 +72,20 @@ class CpuHistory(CpuBed):
             )
 
     def crowds(self) -> None:
-        """Of two jobs the shorter is favoured."""
+        """Let the node have a long and a short job, so that kfext prioritises the short job."""
         for name, takes in (("long", 9000.0), ("short", 900.0)):
             if name not in self.present and len(self.present) < MOST_JOBS:
-                self._submits(name, takes=takes)
+                self._submit(name, takes=takes)
         self.rounds(15)
 
-    def _submits(self, name: str, *, cpu: int = 20, **fields: Any) -> None:
+    def _submit(self, name: str, *, cpu: int = 20, **fields: Any) -> None:
         self.without[name] = cpu
         self.touched.discard(name)
         self.left_alone.pop(name, None)
         self.off.pop(name, None)
         if fields.get("resize") == "off":
             self.off[name] = self.clock.now
-        self._made += 1
+        self._submitted += 1
         self.add(name, cpu=cpu, **fields)
         while not self.running(name):
             self.after(1)
@@ -96,15 +97,15 @@ class CpuHistory(CpuBed):
         self.rounds(self.draw.draw(st.integers(1, 20), "rounds"))
 
     def finishes(self) -> None:
-        if name := self._some():
+        if name := self._any_job():
             self.finish(name)
 
     def opts(self) -> None:
-        if name := self._some():
+        if name := self._any_job():
             value = self.draw.draw(st.sampled_from(["off", "off", "observe", "cpu"]), "resize")
-            self._opts(name, value)
+            self._opt(name, value)
 
-    def _opts(self, name: str, value: str) -> None:
+    def _opt(self, name: str, value: str) -> None:
         self.opt(name, value)
         if value == "off":
             self.off.setdefault(name, self.clock.now)
@@ -112,7 +113,7 @@ class CpuHistory(CpuBed):
             self.off.pop(name, None)
 
     def is_sized_by_hand(self) -> None:
-        if not (name := self._some()):
+        if not (name := self._any_job()):
             return
         request = self.draw.draw(st.sampled_from(BY_HAND), "request")
         state = self.tracked(name).state.cpu
@@ -127,7 +128,7 @@ class CpuHistory(CpuBed):
             self.left_alone[name] = request
 
     def is_replaced(self) -> None:
-        name = self._some()
+        name = self._any_job()
         if name and name not in self.touched:
             self.replace_pod(name)
 
@@ -158,7 +159,7 @@ class CpuHistory(CpuBed):
 
         self.faults.resize = problem
 
-    def _some(self) -> str:
+    def _any_job(self) -> str:
         present = [name for name in sorted(self.present) if self.running(name)]
         return self.draw.draw(st.sampled_from(present), "job") if present else ""
 
@@ -172,16 +173,16 @@ class CpuHistory(CpuBed):
     def _check(self) -> None:
         self._check_written()
         self.most_used = max(self.most_used, self.kubelets.used["a"][CPU])
-        assert self.most_used <= self.size, "no request is raised beyond what is free"
+        assert self.most_used <= self.size, "no boost exceeds the free CPU"
         for name in filter(self.running, self.present):
             if self.pod(name).pod.resize_problem:
                 self.failed = self.clock.now
             tracked, now = self.tracked(name), self.clock.now
             assert not tracked.busy
-            calm = max(self.off.get(name, now), self.failed + PAUSED)
-            if now - calm > 2 * ROUND:
+            since = max(self.off.get(name, now), self.failed + RESTORED_AFTER)
+            if now - since > 2 * ROUND:
                 assert self._is_the_users(name), name
-            if now - calm > SETTLED:
+            if now - since > SETTLED_AFTER:
                 assert tracked.state.cpu == CpuState(), name
             if tracked.state.cpu == CpuState():
                 self.left_alone.pop(name, None)
@@ -211,22 +212,22 @@ class CpuHistory(CpuBed):
         return self.request(name) == self.without[name]
 
     def ends(self) -> None:
-        """All is well again and all jobs opt out."""
+        """End all faults, let all jobs opt out, and check that the users' requests return."""
         self._answer = ""
         self._set_kubelet("")
         for name in self.present:
-            self._opts(name, "off")
-        end = self.clock.now + PAUSED + SETTLED + 3 * ROUND
-        while self.clock.now < end and any(map(self._noted, self.present)):
+            self._opt(name, "off")
+        end = self.clock.now + RESTORED_AFTER + SETTLED_AFTER + 3 * ROUND
+        while self.clock.now < end and any(map(self._has_record, self.present)):
             self.rounds(1)
-        assert not any(map(self._noted, self.present))
+        assert not any(map(self._has_record, self.present))
         assert all(map(self._is_the_users, self.present))
 
-    def _noted(self, name: str) -> bool:
+    def _has_record(self, name: str) -> bool:
         return self.tracked(name).state.cpu != CpuState()
 
 
-ACTS = (
+EVENTS = (
     CpuHistory.submits,
     CpuHistory.submits,
     CpuHistory.goes_on,

@@ -1,6 +1,6 @@
-"""Ten jobs that come and go on a node of one CPU, in virtual time, with and without companion.
+"""Ten jobs that come and go on a simulated node with one CPU, with and without resize.
 
-Each job shows its progress. The use of a pod is known up to 20 s later, each at another time.
+Each job shows its progress. The use of each pod is measured every 20 s, of half of them 10 s later.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from kfext.sim.objects import LivePod
 from tests.unit.resizing.bed import ROUND, CpuBed, trainer
 
 JOBS = {0: 40, 10: 82, 20: 24, 40: 22, 50: 66, 60: 23, 70: 86, 80: 34, 90: 25, 100: 44}
-"""The core-seconds of each job, by the second in which it comes."""
+"""The core-seconds of each job, by the second of its arrival."""
 
 
 _APART = 20.0
@@ -20,7 +20,10 @@ _APART = 20.0
 
 
 class Crowd(CpuBed):
-    """`seconds`: how long each job took, by name. `idle`: the core-seconds that no job used."""
+    """A node with the ten jobs.
+
+    `seconds`: how long each ended job took, by name. `idle`: the core-seconds that no job used.
+    """
 
     def __init__(self, resize: str) -> None:
         super().__init__(size=1000)
@@ -29,16 +32,17 @@ class Crowd(CpuBed):
         self._resize = resize
         self._uses: dict[str, CpuUse] = {}
         self.driver.measure_seconds = ROUND
-        self.driver.measure = self._measured
+        self.driver.measure = self._measure
 
-    def _measured(self, live: LivePod) -> CpuUse | None:
+    def _measure(self, live: LivePod) -> CpuUse | None:
         name = live.job.spec.name
         its_turn = (self.clock.now - ROUND * (int(name[-1]) % 2)) % _APART == 0
         if its_turn and (use := self.driver.use_of(live)) is not None:
             self._uses[name] = use
         return self._uses.get(name)
 
-    def all_jobs(self) -> "Crowd":
+    def run_all_jobs(self) -> "Crowd":
+        """Run until all jobs have ended."""
         for number, (at, takes) in enumerate(JOBS.items()):
             spec = trainer(f"job-{number}", size=1000, takes=takes, resize=self._resize)
             self.clock.after(at, partial(self.submit, replace(spec, arrives=at)))
@@ -54,22 +58,21 @@ class Crowd(CpuBed):
 
 @cache
 def crowd(resize: str) -> Crowd:
-    return Crowd(resize).all_jobs()
+    return Crowd(resize).run_all_jobs()
 
 
-def test_cpu_moves_to_each_of_the_short_jobs() -> None:
-    sooner = {
-        name for name, took in crowd("cpu").seconds.items() if took < crowd("off").seconds[name]
-    }
+def test_each_short_job_ends_sooner_with_resize() -> None:
+    plain, resized = crowd("off").seconds, crowd("cpu").seconds
+    sooner = {name for name, took in resized.items() if took < plain[name]}
     assert sooner >= {"job-2", "job-3", "job-5", "job-7", "job-8", "job-9"}
 
 
-def test_no_cpu_idles_beside_restricted_jobs() -> None:
+def test_with_resize_at_most_one_percent_of_the_cpu_idles() -> None:
     assert crowd("cpu").idle <= 0.01 * sum(JOBS.values())
 
 
-def test_the_mean_job_ends_sooner_and_none_later() -> None:
-    plain, moved = crowd("off").seconds, crowd("cpu").seconds
-    assert fmean(moved.values()) <= 0.8 * fmean(plain.values())
-    for name, took in moved.items():
+def test_with_resize_jobs_end_20_percent_sooner_on_average_and_none_later() -> None:
+    plain, resized = crowd("off").seconds, crowd("cpu").seconds
+    assert fmean(resized.values()) <= 0.8 * fmean(plain.values())
+    for name, took in resized.items():
         assert took <= plain[name] + ROUND, name

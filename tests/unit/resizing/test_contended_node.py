@@ -1,4 +1,7 @@
-"""The companion runs resize on a shared node: writes, restores and conditions."""
+"""The policy resize on a shared node: writes, restores, faults and conditions.
+
+Names with F6 check the statements of tests/statements.md.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,17 +29,17 @@ from kfext.state.running.executor import TURN_SECONDS
 from kfext.state.running.running_job import RunningJob
 from tests.builders import executor_of
 from tests.unit.resizing.bed import LIMIT, ROUND, SIZE, CpuBed, SplitJob
-from tests.unit.resizing.history import ACTS, CpuHistory
+from tests.unit.resizing.history import EVENTS, CpuHistory
 
 FORBIDDEN = 'cannot patch resource "pods/resize" in API group ""'
 BEYOND = "maximum cpu usage per Container is 1, but request is 1226m"
-ASKED = 20
-RAISED = ASKED + int(0.9 * (SIZE - 3 * ASKED))
-"""The request of the favourite of three jobs: nine tenths of the free CPU."""
+REQUEST = 20
+BOOSTED = REQUEST + int(0.9 * (SIZE - 3 * REQUEST))
+"""The request of the prioritised job of three jobs: nine tenths of the free CPU."""
 
 
 def contended(policy: TrainingPolicy | None = None, *, resize: str = "cpu") -> CpuBed:
-    """Three jobs that share a node; the last to come would end first."""
+    """Return a node with three jobs; the last to arrive would end first."""
     bed = CpuBed(policy)
     bed.add("long", takes=4000.0, resize=resize)
     bed.add("longer", takes=5000.0, resize=resize)
@@ -44,10 +47,10 @@ def contended(policy: TrainingPolicy | None = None, *, resize: str = "cpu") -> C
     return bed
 
 
-def favoured() -> CpuBed:
-    """The same once the favourite has been raised and all jobs are known."""
+def boosted() -> CpuBed:
+    """Return the same node once the prioritised job has its boost."""
     bed = contended().after(200)
-    assert requests(bed) == {"long": ASKED, "longer": ASKED, "short": RAISED}
+    assert requests(bed) == {"long": REQUEST, "longer": REQUEST, "short": BOOSTED}
     return bed
 
 
@@ -64,25 +67,25 @@ def later(bed: CpuBed, seconds: float) -> Moment:
     return Moment(wall=now.wall + seconds, monotonic=now.monotonic + seconds)
 
 
-def refusing(why: str) -> Callable[[LivePod], Verdict | None]:
-    """Kubelets that allocate only the user's request."""
+def kubelets_refusing(why: str) -> Callable[[LivePod], Verdict | None]:
+    """Return a fault of kubelets: they allocate only the user's request, for the reason `why`."""
 
     def problem(live: LivePod) -> Verdict | None:
-        request = live.pod.trainer.request if live.pod.trainer else ASKED
-        return None if request == ASKED else Verdict(why, "not now")
+        request = live.pod.trainer.request if live.pod.trainer else REQUEST
+        return None if request == REQUEST else Verdict(why, "not now")
 
     return problem
 
 
 def refuse_resizes(bed: CpuBed, message: str, *, above: int = 0) -> list[str]:
-    """Refuse CPU above a number as the API server; return the pods that were to get it."""
+    """Let the API server refuse CPU above some millicores; return the pods as they are refused."""
     tried: list[str] = []
 
     def refusal(uid: str, change: Any) -> ApiError | None:
         if not isinstance(change, dict):
             return None
         (container,) = change["spec"]["containers"]
-        amounts = [int(of["cpu"][:-1]) for of in container["resources"].values()]
+        amounts = [int(amount["cpu"][:-1]) for amount in container["resources"].values()]
         if max(amounts) <= above:
             return None
         tried.append(uid)
@@ -96,34 +99,34 @@ def refuse_resizes(bed: CpuBed, message: str, *, above: int = 0) -> list[str]:
 
 
 def test_the_job_that_would_end_first_gets_the_cpu_and_no_other_pod_is_written() -> None:
-    bed = favoured()
+    bed = boosted()
     assert bed.use("short") > 0.9 * SIZE
     assert bed.limit("short") is None
     bed.after(300)
     assert {name for name, step in bed.resized[-1:] if step.sizes} == {"short"}
 
 
-def test_a_change_is_shown_with_its_time_as_long_as_it_stands() -> None:
-    bed = favoured().after(300)
+def test_a_change_is_shown_with_its_time_until_the_next_change() -> None:
+    bed = boosted().after(300)
     shown = bed.shown("short")
     assert shown is not None
     assert shown.holds
     assert shown.verdict.reason == names.REASON_CPU_MOVED
-    since, what = shown.verdict.message.split(": ", 1)
-    assert what.endswith(f"becomes {RAISED}m: it would end first of the 3 jobs on a")
+    since, message = shown.verdict.message.split(": ", 1)
+    assert message.endswith(f"becomes {BOOSTED}m: it would end first of the 3 jobs on a")
     assert 0 < timestamp(since) < bed.clock.wall - 200
 
 
 def test_a_job_that_has_just_begun_keeps_an_equal_share() -> None:
-    bed = favoured()
+    bed = boosted()
     bed.add("new", takes=3000.0)
     bed.after(2 * ROUND)
     assert bed.use("new") == pytest.approx(SIZE / 4, rel=0.05)
-    assert requests(bed.after(120))["new"] == ASKED
+    assert requests(bed.after(120))["new"] == REQUEST
 
 
-def test_cpu_goes_to_the_next_job_before_the_next_look() -> None:
-    bed = favoured()
+def test_the_end_of_the_prioritised_job_causes_an_early_scan() -> None:
+    bed = boosted()
     assert bed.planner.companion.steps(later(bed, 1)) == []
     bed.finish("short")
     steps = bed.planner.companion.steps(later(bed, 2))
@@ -137,11 +140,11 @@ def test_a_job_alone_on_its_node_is_unchanged() -> None:
     assert bed.reason("alone") == names.REASON_NOTHING_TO_MOVE
 
 
-def test_the_last_job_on_a_node_gets_its_request_back() -> None:
-    bed = favoured()
+def test_the_request_of_the_last_job_on_a_node_is_restored() -> None:
+    bed = boosted()
     bed.finish("long")
     bed.finish("longer")
-    assert requests(bed.after(60)) == {"short": ASKED}
+    assert requests(bed.after(60)) == {"short": REQUEST}
 
 
 @pytest.mark.parametrize("resize", ["off", "observe"])
@@ -150,46 +153,44 @@ def test_nothing_is_written_to_jobs_that_did_not_opt_in(resize: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "resize"), [(None, "observe"), (policy(resize=Mode.OBSERVE), "cpu")]
+    ("by", "resize"), [(None, "observe"), (policy(resize=Mode.OBSERVE), "cpu")]
 )
-def test_a_dry_run_is_shown_and_not_carried_out(rule: TrainingPolicy | None, resize: str) -> None:
-    bed = contended(rule, resize=resize).after(200)
+def test_a_dry_run_is_shown_and_not_carried_out(by: TrainingPolicy | None, resize: str) -> None:
+    bed = contended(by, resize=resize).after(200)
     shown = bed.shown("short")
     assert shown is not None
     assert not shown.holds
     assert shown.verdict.reason == names.REASON_WOULD_MOVE
-    assert f"becomes {RAISED}m" in shown.verdict.message
+    assert f"becomes {BOOSTED}m" in shown.verdict.message
     assert not bed.resized
 
 
-def test_a_replaced_pod_is_raised_again() -> None:
-    bed = favoured()
+def test_a_replaced_pod_is_boosted_again() -> None:
+    bed = boosted()
     bed.replace_pod("short")
-    assert bed.request("short") == ASKED
-    assert requests(bed.after(120))["short"] == RAISED
+    assert bed.request("short") == REQUEST
+    assert requests(bed.after(120))["short"] == BOOSTED
 
 
-def full(bed: CpuBed | None = None) -> CpuBed:
-    """Three jobs that request all of a node."""
-    bed = bed or CpuBed()
+def full() -> CpuBed:
+    """Return a node with three jobs that request a quarter of its CPU each."""
+    bed = CpuBed()
     for name, takes in {"long": 4000.0, "longer": 5000.0, "short": 1500.0}.items():
         bed.add(name, takes=takes, cpu=SIZE // 4, uses=SIZE)
     return bed
 
 
-def test_on_a_full_node_requests_shift_and_their_sum_stays() -> None:
+def test_on_a_full_node_other_requests_are_lowered_and_the_sum_stays() -> None:
     bed = full()
     bed.add("other", cpu=SIZE // 4, resize="")
-    sums = set()
     for _ in range(30):
         bed.after(ROUND)
-        sums.add(sum(requests(bed).values()) <= SIZE)
-    assert sums == {True}
+        assert sum(requests(bed).values()) <= SIZE
     others = {"long": 10, "longer": 10, "other": SIZE // 4}
     assert requests(bed) == {**others, "short": 3 * (SIZE // 4) - 20}
 
 
-def test_lowered_requests_are_restored_when_the_favourite_ends() -> None:
+def test_lowered_requests_are_restored_when_the_prioritised_job_ends() -> None:
     bed = full().after(300)
     bed.finish("short")
     bed.after(100)
@@ -201,15 +202,15 @@ def test_lowered_requests_are_restored_when_the_favourite_ends() -> None:
 # --- capacity for other pods ----------------------------------------------------------------------
 
 
-def test_the_ledger_counts_what_the_user_wrote() -> None:
-    bed = favoured()
-    bed.add("waits", cpu=SIZE - 3 * ASKED, resize="", uses=SIZE)
+def test_the_ledger_counts_requests_as_users_wrote_them() -> None:
+    bed = boosted()
+    bed.add("waits", cpu=SIZE - 3 * REQUEST, resize="", uses=SIZE)
     bed.after(40)
-    assert bed.pod("waits").runs, "it is planned at once, and the raise is given back for it"
+    assert bed.pod("waits").runs, "it is planned at once, and the boost is removed for it"
     assert sum(requests(bed).values()) == SIZE
 
 
-def refuse(bed: CpuBed, **fields: Any) -> None:
+def add_refused_pod(bed: CpuBed, **fields: Any) -> None:
     """Add a pod of no job that kube-scheduler has refused."""
     waits = replace(
         bed.pod("long").pod,
@@ -226,39 +227,39 @@ def refuse(bed: CpuBed, **fields: Any) -> None:
     bed.planner.cluster.observe_pod(None, replace(waits, **fields))
 
 
-def test_a_raise_is_reverted_for_an_unschedulable_foreign_pod() -> None:
-    bed = favoured()
-    refuse(bed, requests={"cpu": 600, "pods": 1})
-    assert requests(bed.after(2 * ROUND))["short"] == ASKED
+def test_a_boost_is_removed_for_a_foreign_pod_for_a_minute() -> None:
+    bed = boosted()
+    add_refused_pod(bed, requests={"cpu": 600, "pods": 1})
+    assert requests(bed.after(2 * ROUND))["short"] == REQUEST
     assert "another pod needs the free CPU of a" in (bed.shown("short") or fail()).verdict.message
-    assert requests(bed.after(2 * ROUND))["short"] == ASKED, "while it may be bound"
-    assert requests(bed.after(80))["short"] == RAISED, "it lacks something else"
+    assert requests(bed.after(2 * ROUND))["short"] == REQUEST, "the node waits for the pod"
+    assert requests(bed.after(80))["short"] == BOOSTED, "the pod was not bound in time"
 
 
-def test_a_pod_that_fits_nowhere_does_not_prevent_raises() -> None:
+def test_a_pod_that_fits_nowhere_does_not_prevent_boosts() -> None:
     bed = CpuBed()
     bed.add("long", takes=4000.0)
     bed.after(5)
-    refuse(bed, requests={"cpu": 600, "pods": 1, "nvidia.com/gpu": 1})
+    add_refused_pod(bed, requests={"cpu": 600, "pods": 1, "nvidia.com/gpu": 1})
     bed.add("longer", takes=5000.0)
     bed.add("short", takes=1500.0)
-    assert requests(bed.after(195))["short"] == RAISED
+    assert requests(bed.after(195))["short"] == BOOSTED
 
 
 def fail() -> Any:
     raise AssertionError("nothing is shown")
 
 
-def test_a_raise_keeps_a_tenth_of_a_quota_free() -> None:
+def test_a_boost_keeps_a_tenth_of_a_quota_free() -> None:
     bed = contended()
-    quota = Quota("team", "q", hard={"requests.cpu": 1000}, used={"requests.cpu": 3 * ASKED})
+    quota = Quota("team", "q", hard={"requests.cpu": 1000}, used={"requests.cpu": 3 * REQUEST})
     bed.planner.queue.quotas.observe_quota(None, quota)
     while not bed.resized:
         bed.after(1)
     assert sum(requests(bed).values()) <= 900
 
 
-def test_with_an_autoscaler_requests_only_shift() -> None:
+def test_with_an_autoscaler_the_sum_of_the_requests_stays() -> None:
     bed = contended()
     bed.planner.queue.observe_autoscaler(present=True)
     assert requests(bed.after(300)) == {"long": 10, "longer": 10, "short": 40}
@@ -267,37 +268,35 @@ def test_with_an_autoscaler_requests_only_shift() -> None:
 # --- restoring ------------------------------------------------------------------------------------
 
 
-def test_off_restores_at_the_next_look_and_leaves_no_record() -> None:
-    bed = favoured()
+def test_opting_out_restores_at_the_next_scan_and_removes_the_record() -> None:
+    bed = boosted()
     bed.opt("short", "off")
     bed.after(ROUND)
-    assert bed.request("short") == ASKED
+    assert bed.request("short") == REQUEST
     bed.after(60)
     assert bed.tracked("short").state.cpu == CpuState()
     assert bed.shown("short") is None
 
 
-def test_an_error_of_kfext_changes_nothing_and_is_reported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_of_kfext_changes_nothing_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise KeyError("a bug")
 
-    bed = favoured()
+    bed = boosted()
     with monkeypatch.context() as patched:
-        patched.setattr(cpu_executor, "judged", fails)
+        patched.setattr(cpu_executor, "undo_proposals", fails)
         failures = bed.driver.failures = []
         bed.after(60)
         assert {name for name, _ in failures} <= set(bed.present)
         assert {str(error) for _, error in failures} == {"'a bug'"}
-        assert requests(bed)["short"] == RAISED
+        assert requests(bed)["short"] == BOOSTED
         bed.opt("short", "off")
-        assert bed.after(10).request("short") == ASKED
+        assert bed.after(10).request("short") == REQUEST
 
 
-@pytest.mark.parametrize("part", ["whether it is followed", "its signals", "its next change"])
-def test_an_error_of_kfext_with_one_job_leaves_that_job_out(
-    part: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("about", ["whether it is followed", "its signals", "its next change"])
+def test_an_error_of_kfext_about_a_job_affects_no_other_job(
+    about: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bed = contended().after(1)
     cpu = executor_of(bed.planner, CpuExecutor)
@@ -305,29 +304,27 @@ def test_an_error_of_kfext_with_one_job_leaves_that_job_out(
         "whether it is followed": (cpu, "follows"),
         "its signals": (cpu._signals, "signal_of"),
         "its next change": (cpu._stages, "advance"),
-    }[part]
+    }[about]
     real = getattr(owner, method)
 
-    def fails(job: RunningJob | TrackedJob, *rest: object, **more: object) -> object:
+    def fails(job: RunningJob | TrackedJob, *args: object, **kwargs: object) -> object:
         tracked = job.tracked if isinstance(job, RunningJob) else job
         if tracked.job.name == "longer":
             raise KeyError("a bug")
-        return real(job, *rest, **more)
+        return real(job, *args, **kwargs)
 
     monkeypatch.setattr(owner, method, fails)
     failures = bed.driver.failures = []
     bed.after(200)
-    assert bed.request("short") > ASKED
+    assert bed.request("short") > REQUEST
     assert {name for name, _ in failures} == {"longer"}
 
 
-def test_an_error_of_kfext_with_cpu_loses_no_change_of_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_of_kfext_about_cpu_stops_no_new_size(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise KeyError("a bug")
 
-    bed = favoured()
+    bed = boosted()
     tracked, companion = bed.tracked("short"), bed.planner.companion
     sizes, cpu = companion._size_executor(), executor_of(bed.planner, CpuExecutor)
     companion.executors = {names.SCALED: sizes, names.RESIZED: cpu}
@@ -338,50 +335,50 @@ def test_an_error_of_kfext_with_cpu_loses_no_change_of_size(
     assert [str(error) for _, error in companion.failures] == ["'a bug'"]
 
 
-def test_observe_restores_and_continues_to_show() -> None:
-    bed = favoured()
+def test_a_job_that_changes_to_observe_is_restored_and_shows_dry_runs() -> None:
+    bed = boosted()
     bed.opt("short", "observe")
     bed.after(ROUND)
-    assert bed.request("short") == ASKED
+    assert bed.request("short") == REQUEST
     assert bed.after(100).reason("short") == names.REASON_WOULD_MOVE
 
 
 @pytest.mark.parametrize("how", ["the namespace loses its label", "the policy is switched off"])
 def test_everything_is_restored_if(how: str) -> None:
-    bed = favoured()
+    bed = boosted()
     if how == "the namespace loses its label":
         bed.manage("false")
     else:
         bed.planner.settings.observe_policy(policy(resize=Mode.OFF))
     bed.after(ROUND)
-    assert set(requests(bed).values()) == {ASKED}
+    assert set(requests(bed).values()) == {REQUEST}
 
 
 @pytest.mark.parametrize("how", ["it ends", "it opts out, and its request is put back"])
 def test_the_condition_of_a_job_that_opts_out_while_no_controller_runs_is_removed(how: str) -> None:
-    bed = favoured()
+    bed = boosted()
     if how == "it ends":
         bed.operator.end(bed.job("short"))
     else:
         bed.opt("short", "off")
         bed.opt("short", "{}", key=names.STATE)
-        bed.size_by_hand("short", request=ASKED)
+        bed.size_by_hand("short", request=REQUEST)
     bed.driver.shown.clear()
     bed.restart()
     bed.after(60)
     assert bed.shown("short") is None
 
 
-def test_a_raise_does_not_stay_forever_if_the_use_is_no_longer_read() -> None:
-    bed = favoured()
+def test_a_boost_is_removed_if_the_log_is_no_longer_read() -> None:
+    bed = boosted()
     bed.opt("short", "off", key=names.METRICS)
     bed.after(600)
-    assert bed.request("short") == ASKED
+    assert bed.request("short") == REQUEST
 
 
-@pytest.mark.parametrize("by_hand", [777, ASKED], ids=["another", "the user's"])
+@pytest.mark.parametrize("by_hand", [777, REQUEST], ids=["a new request", "the user's request"])
 def test_a_request_that_another_client_wrote_stays_and_resize_is_disabled(by_hand: int) -> None:
-    bed = favoured()
+    bed = boosted()
     bed.size_by_hand("short", request=by_hand)
     bed.after(300)
     assert bed.request("short") == by_hand
@@ -389,7 +386,7 @@ def test_a_request_that_another_client_wrote_stays_and_resize_is_disabled(by_han
 
 
 def test_a_pod_recreated_after_off_and_on_does_not_count_as_a_foreign_change() -> None:
-    bed = favoured()
+    bed = boosted()
     bed.opt("short", "off")
     bed.after(60)
     bed.opt("short", "cpu")
@@ -402,41 +399,41 @@ def test_a_pod_recreated_after_off_and_on_does_not_count_as_a_foreign_change() -
 # --- faults ---------------------------------------------------------------------------------------
 
 
-def test_after_a_restart_the_favourite_stays() -> None:
-    bed = favoured()
+def test_after_a_restart_the_prioritised_job_stays() -> None:
+    bed = boosted()
     before = len(bed.resized)
     for _ in range(3):
         bed.restart()
         bed.after(100)
     assert len(bed.resized) == before
-    assert requests(bed)["short"] == RAISED
+    assert requests(bed)["short"] == BOOSTED
 
 
 def hang(bed: CpuBed, name: str) -> None:
-    """Let a job train and print no further."""
+    """Let a job stop training and printing."""
     bed.job(name).training._become(Doing.IDLE)
 
 
-def test_a_favourite_that_falls_silent_beyond_its_end_is_replaced() -> None:
-    bed = favoured()
+def test_a_prioritised_job_that_is_silent_beyond_its_expected_end_is_replaced() -> None:
+    bed = boosted()
     hang(bed, "short")
-    assert requests(bed.after(300))["short"] == RAISED
-    assert requests(bed.after(1500))["short"] == ASKED
+    assert requests(bed.after(300))["short"] == BOOSTED
+    assert requests(bed.after(1500))["short"] == REQUEST
 
 
-def test_a_new_controller_gives_a_favourite_that_does_not_step_300_s() -> None:
-    bed = favoured()
+def test_a_new_controller_waits_300_s_for_a_step_of_the_prioritised_job() -> None:
+    bed = boosted()
     hang(bed, "short")
     bed.restart()
     training = bed.job("short").training
     training._print(bed.clock.now, training._progress(training.done))
-    assert requests(bed.after(280))["short"] == RAISED
-    assert requests(bed.after(60))["short"] == ASKED
+    assert requests(bed.after(280))["short"] == BOOSTED
+    assert requests(bed.after(60))["short"] == REQUEST
 
 
-def test_the_favourite_ends_without_a_controller_and_no_cpu_idles() -> None:
+def test_no_cpu_idles_when_the_prioritised_job_ends_without_a_controller() -> None:
     bed = contended().after(200)
-    assert bed.request("short") == RAISED
+    assert bed.request("short") == BOOSTED
     live = bed.driver
     bed.driver = Dead(bed)  # type: ignore[assignment]
     while bed.job("short").ended is None:
@@ -447,7 +444,7 @@ def test_the_favourite_ends_without_a_controller_and_no_cpu_idles() -> None:
 
 
 class Dead:
-    """A controller that is gone."""
+    """A controller that does nothing."""
 
     def __init__(self, bed: CpuBed) -> None:
         self._bed = bed
@@ -463,12 +460,12 @@ class Dead:
 
 
 def test_a_size_recorded_but_never_written_does_not_count_as_a_foreign_change() -> None:
-    bed = favoured()
+    bed = boosted()
     name, step = bed.resized[-1]
-    (pod, _), noted = step.sizes[0], step.state
-    written = {"worker-0": (PodCpu(900, None), PodCpu(RAISED, None))}
-    cpu = replace(noted.cpu, written=written)
-    bed.opt(name, replace(noted, cpu=cpu).encode(job_uid=pod.owner_uid), key=names.STATE)
+    (pod, _), recorded = step.sizes[0], step.state
+    written = {"worker-0": (PodCpu(900, None), PodCpu(BOOSTED, None))}
+    cpu = replace(recorded.cpu, written=written)
+    bed.opt(name, replace(recorded, cpu=cpu).encode(job_uid=pod.owner_uid), key=names.STATE)
     bed.restart()
     bed.after(100)
     assert bed.reason(name) != names.REASON_RESTS
@@ -490,48 +487,48 @@ def edit_a_limit_range(bed: CpuBed) -> None:
 
 
 @pytest.mark.parametrize("change", [loosen_a_quota, remove_a_limit_range, edit_a_limit_range])
-def test_F6_a_refused_size_is_not_retried_before_its_cause_changes(
+def test_F6_a_refused_size_waits_for_a_change_of_the_cause(
     change: Callable[[CpuBed], None],
 ) -> None:
     bed = contended()
     bed.planner.queue.quotas.observe_limit_range(None, LimitRange("team", "1"))
-    tried = refuse_resizes(bed, BEYOND, above=ASKED)
+    tried = refuse_resizes(bed, BEYOND, above=REQUEST)
     bed.after(600)
     assert len(tried) == len(set(tried)) > 0
     assert bed.reason("short") == names.REASON_RESIZE_REFUSED
     change(bed)
     bed.faults.refusal = lambda _uid, _change: None
-    assert requests(bed.after(60))["short"] == RAISED
+    assert requests(bed.after(60))["short"] == BOOSTED
     assert bed.reason("short") == names.REASON_CPU_MOVED
 
 
-def test_F6_without_the_right_a_resize_is_tried_seldom() -> None:
+def test_F6_without_permission_a_resize_is_tried_at_most_30_times_in_600_s() -> None:
     bed = contended()
     tried = refuse_resizes(bed, FORBIDDEN)
     bed.after(600)
-    assert 3 <= len(tried) <= 30
+    assert 3 <= len(tried) <= 30  # the back-off grows to 300 s for each of three jobs
     bed.faults.refusal = lambda _uid, _change: None
-    assert requests(bed.after(310))["short"] == RAISED
+    assert requests(bed.after(310))["short"] == BOOSTED
 
 
 @pytest.mark.parametrize(
     ("why", "disabled"),
     [
-        pytest.param("Infeasible", True, id="an infeasible resize is given up"),
-        pytest.param("Deferred", False, id="a deferred resize is tried again"),
-        pytest.param("Error", False, id="a failed resize is tried again"),
+        pytest.param("Infeasible", True, id="Infeasible: not tried again"),
+        pytest.param("Deferred", False, id="Deferred: tried again"),
+        pytest.param("Error", False, id="Error: tried again"),
     ],
 )
 def test_F6_a_size_that_a_kubelet_does_not_set_is_restored(why: str, *, disabled: bool) -> None:
     bed = contended()
-    bed.faults.resize = refusing(why)
+    bed.faults.resize = kubelets_refusing(why)
     bed.after(150)
     sizes = [step.sizes[0][1].request for name, step in bed.resized if name == "short"]
-    assert sizes[1] == ASKED < (sizes[0] or 0)
+    assert sizes[1] == REQUEST < (sizes[0] or 0)
     bed.faults.resize = lambda _pod: None
     bed.after(300)
     assert (bed.reason("short") == names.REASON_RESTS) is disabled
-    assert (requests(bed)["short"] == ASKED) is disabled
+    assert (requests(bed)["short"] == REQUEST) is disabled
 
 
 def test_F6_a_guaranteed_pod_is_not_resized_with_the_reason() -> None:
@@ -554,7 +551,7 @@ def test_a_job_without_a_read_log_is_not_resized_with_the_reason() -> None:
     assert "kfext.dev/metrics is off" in shown.verdict.message
 
 
-def test_a_job_without_a_known_trainer_is_not_resized_with_the_reason() -> None:
+def test_a_job_with_an_unknown_training_container_is_not_resized_with_the_reason() -> None:
     bed = SplitJob()
     for live in bed.job().pods.values():
         odd = replace(live.pod, trainer=None, resource_version="999")
@@ -577,7 +574,7 @@ def test_a_job_is_not_resized_while_one_of_its_pods_is_missing() -> None:
 
 
 def shrunk() -> SplitJob:
-    """The server has been lowered, and the worker is to get the difference."""
+    """Return a job after its first stage: its server is lowered, its worker not raised yet."""
     bed = SplitJob()
     while not bed.written():
         bed.after(1)
@@ -594,7 +591,7 @@ def test_a_pod_gets_its_limit_back_when_another_pod_is_not_recreated() -> None:
     assert bed.limits()["ps"] == LIMIT
 
 
-def test_a_job_that_opts_out_between_two_stages_is_restored_one_step_at_a_time() -> None:
+def test_a_job_that_opts_out_between_two_stages_is_restored_by_one_step_a_second_at_most() -> None:
     bed = shrunk()
     bed.annotate(names.RESIZE, "off")
     for _ in range(30):
@@ -616,15 +613,11 @@ def test_a_stage_before_a_refusal_is_restored_and_not_tried_again() -> None:
 
 # --- whatever happens -----------------------------------------------------------------------------
 
-CROWDED_BY_HAND = (
-    CpuHistory.crowds,
-    CpuHistory.is_sized_by_hand,
-    CpuHistory.crowds,
-)
+CROWDED_BY_HAND = (CpuHistory.crowds, CpuHistory.is_sized_by_hand, CpuHistory.crowds)
 histories = st.builds(
-    lambda beginning, acts: [*beginning, *acts],
+    lambda beginning, events: [*beginning, *events],
     st.sampled_from([(), (CpuHistory.crowds,), CROWDED_BY_HAND]),
-    st.lists(st.sampled_from(ACTS), max_size=15),
+    st.lists(st.sampled_from(EVENTS), max_size=15),
 )
 
 
@@ -633,8 +626,8 @@ histories = st.builds(
 @given(data=st.data())
 def test_requests_stay_in_bounds_and_end_as_the_user_wrote_them(data: st.DataObject) -> None:
     history = CpuHistory(data)
-    for act in data.draw(histories, label="acts"):
-        note(f"{history.clock.now:g} s: {act.__name__}")
-        act(history)
+    for action in data.draw(histories, label="events"):
+        note(f"{history.clock.now:g} s: {action.__name__}")
+        action(history)
     history.ends()
-    event("resized" if any(step.sizes for _, step in history.resized) else "left as they are")
+    event("resized" if any(step.sizes for _, step in history.resized) else "not resized")

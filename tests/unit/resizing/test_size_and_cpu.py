@@ -1,4 +1,7 @@
-"""A job that opted into both: its number of workers and its CPU never change together."""
+"""A job that opted in to scale and resize: its size and its CPU never change together.
+
+Names with X2 check the statements of tests/statements.md.
+"""
 
 from collections.abc import Callable
 
@@ -12,18 +15,18 @@ from kfext.state.running.size.record import record_of as size_record
 from tests.builders import executor_of
 from tests.unit.resizing.bed import CPU, ROUND, CpuBed
 
-BOTH = "old"
+JOB = "old"
 MOST_ROUNDS = 30
 
 
 def contended() -> CpuBed:
-    """A job that may have more workers, and a job that comes later and would end after it.
+    """Return a node with a job that may grow, and a job that arrives later and would end later.
 
-    Its growth is only shown at first.
+    At first, scaling is a dry run.
     """
     bed = CpuBed()
-    scale(bed, Mode.OBSERVE)
-    live = bed.add(BOTH, takes=3000.0, kind=PYTORCH, style=Style.TORCHRUN, bounds=(1, 2))
+    set_scale_mode(bed, Mode.OBSERVE)
+    live = bed.add(JOB, takes=3000.0, kind=PYTORCH, style=Style.TORCHRUN, bounds=(1, 2))
     bed.after(20)
     live.training.lines.append(LogLine(bed.clock.wall, "saved checkpoint at step 1"))
     bed.after(600)
@@ -31,8 +34,8 @@ def contended() -> CpuBed:
     return bed
 
 
-def scale(bed: CpuBed, mode: Mode) -> None:
-    """Let sizes change as soon as there is capacity, or only be shown."""
+def set_scale_mode(bed: CpuBed, mode: Mode) -> None:
+    """Set the mode of scale; in mode act, sizes change as soon as there is capacity."""
     choice = PolicyChoice(mode, {"idle": 0.0, "rest": 0.0})
     bed.planner.settings.observe_policy(TrainingPolicy("p", companion={"scale": choice}))
 
@@ -47,42 +50,42 @@ def rounds_until(bed: CpuBed, holds: Callable[[], bool]) -> int:
 
 
 def changes_size(bed: CpuBed) -> bool:
-    """Return whether another size of the job is under way: it waits for its next checkpoint."""
-    job = executor_of(bed.planner, SizeExecutor).jobs.get(f"uid-{BOTH}")
+    """Return whether a change of the job's size is in progress."""
+    job = executor_of(bed.planner, SizeExecutor).jobs.get(f"uid-{JOB}")
     return job is not None and size_record(job).operation is not None
 
 
 def changes_cpu(bed: CpuBed) -> bool:
-    job = executor_of(bed.planner, CpuExecutor).jobs.get(f"uid-{BOTH}")
+    job = executor_of(bed.planner, CpuExecutor).jobs.get(f"uid-{JOB}")
     return job is not None and cpu_record(job).operation is not None
 
 
-def in_the_middle_of_a_change_of_size() -> CpuBed:
-    """Both changes could begin at one look."""
-    first = contended()
-    at = rounds_until(first, lambda: changes_cpu(first))
+def when_both_changes_may_begin() -> CpuBed:
+    """Return the node after the scan in which both changes of the job could begin."""
+    rehearsal = contended()
+    rounds = rounds_until(rehearsal, lambda: changes_cpu(rehearsal))
     bed = contended()
-    for _ in range(at - 1):
+    for _ in range(rounds - 1):
         bed.after(ROUND)
     assert not changes_cpu(bed)
-    scale(bed, Mode.ACT)
+    set_scale_mode(bed, Mode.ACT)
     bed.after(ROUND)
     return bed
 
 
-def test_X2_where_both_could_begin_the_size_changes_first() -> None:
-    bed = in_the_middle_of_a_change_of_size()
+def test_X2_if_both_changes_may_begin_the_size_changes_first() -> None:
+    bed = when_both_changes_may_begin()
     assert changes_size(bed)
     while changes_size(bed):
-        assert bed.request(BOTH) == CPU
+        assert bed.request(JOB) == CPU
         bed.after(ROUND)
-    rounds_until(bed, lambda: bed.request(BOTH) > CPU)
+    rounds_until(bed, lambda: bed.request(JOB) > CPU)
 
 
-def test_X2_while_the_cpu_of_a_job_is_changed_its_size_stays() -> None:
+def test_X2_the_size_of_a_job_stays_while_its_cpu_changes() -> None:
     bed = contended()
     rounds_until(bed, lambda: changes_cpu(bed))
-    scale(bed, Mode.ACT)
+    set_scale_mode(bed, Mode.ACT)
     bed.after(ROUND)
     assert changes_cpu(bed)
     while changes_cpu(bed):
@@ -91,12 +94,12 @@ def test_X2_while_the_cpu_of_a_job_is_changed_its_size_stays() -> None:
     rounds_until(bed, lambda: changes_size(bed))
 
 
-def test_X2_a_raise_is_reverted_whatever_else_is_under_way() -> None:
+def test_X2_a_boost_is_removed_even_during_a_change_of_size() -> None:
     bed = contended()
     rounds_until(bed, lambda: changes_cpu(bed))
-    scale(bed, Mode.ACT)
+    set_scale_mode(bed, Mode.ACT)
     rounds_until(bed, lambda: changes_size(bed))
-    assert bed.request(BOTH) > CPU
-    bed.opt(BOTH, "off")
+    assert bed.request(JOB) > CPU
+    bed.opt(JOB, "off")
     bed.after(ROUND)
-    assert (bed.request(BOTH), changes_size(bed)) == (CPU, True)
+    assert (bed.request(JOB), changes_size(bed)) == (CPU, True)

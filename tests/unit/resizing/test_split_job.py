@@ -1,4 +1,4 @@
-"""A job that moves CPU from its server to its worker despite faults, in virtual time."""
+"""The policy shift moves CPU from the server of a job to its worker despite faults."""
 
 from collections.abc import Callable
 
@@ -13,12 +13,12 @@ from kfext.model.quantity import CPU
 from tests.unit.resizing.bed import LIMIT, ROUND, SERVER, SIZE, WORKER, SplitJob
 
 SETTLED = 60
-"""Rounds after which an interrupted operation has been taken up again and judged."""
+"""An interrupted operation has begun again and ended after this many rounds."""
 SHIFTED = {"worker": 2 * LIMIT - 50, "ps": 50}
 
 
-def begun(*, writes: int) -> SplitJob:
-    """A job with so many stages written: the server shrinks, then the worker grows."""
+def after_writes(writes: int) -> SplitJob:
+    """Return a job after this many written stages: the server shrinks, then the worker grows."""
     bed = SplitJob()
     while len(bed.written()) < writes:
         bed.after(1)
@@ -29,34 +29,34 @@ def the_controller_dies(bed: SplitJob) -> None:
     bed.restart()
 
 
-def it_dies_before_the_next_write(bed: SplitJob) -> None:
+def the_controller_dies_before_its_next_write(bed: SplitJob) -> None:
     bed.faults.dies = True
 
 
-def the_worker_is_made_anew(bed: SplitJob) -> None:
+def the_worker_is_recreated(bed: SplitJob) -> None:
     bed.replace_pod("train", WORKER)
 
 
-def the_server_is_made_anew(bed: SplitJob) -> None:
+def the_server_is_recreated(bed: SplitJob) -> None:
     bed.replace_pod("train", SERVER)
 
 
-def all_at_once(bed: SplitJob) -> None:
+def all_pods_are_recreated_and_the_controller_dies(bed: SplitJob) -> None:
     bed.replace_pod("train", WORKER)
     bed.replace_pod("train", SERVER)
     bed.restart()
 
 
-ACTS: tuple[Callable[[SplitJob], None], ...] = (
+FAULTS: tuple[Callable[[SplitJob], None], ...] = (
     the_controller_dies,
-    it_dies_before_the_next_write,
-    the_worker_is_made_anew,
-    the_server_is_made_anew,
-    all_at_once,
+    the_controller_dies_before_its_next_write,
+    the_worker_is_recreated,
+    the_server_is_recreated,
+    all_pods_are_recreated_and_the_controller_dies,
 )
 
 
-@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(
     ("writes", "rounds"),
     [
@@ -66,25 +66,25 @@ ACTS: tuple[Callable[[SplitJob], None], ...] = (
         pytest.param(2, 30, id="long after it"),
     ],
 )
-def test_cpu_moves_again_and_none_is_lost(
-    writes: int, rounds: int, act: Callable[[SplitJob], None]
+def test_cpu_moves_again_after_a_fault_and_none_is_lost(
+    writes: int, rounds: int, fault: Callable[[SplitJob], None]
 ) -> None:
-    bed = begun(writes=writes).after(ROUND * rounds)
-    act(bed)
+    bed = after_writes(writes).after(ROUND * rounds)
+    fault(bed)
     assert bed.after(ROUND * SETTLED).limits() == SHIFTED
     assert not bed.tracked("train").state.cpu.disabled
 
 
-def test_changes_before_the_worker_is_lost_are_restored_at_the_next_look() -> None:
-    bed = begun(writes=1)
-    the_worker_is_made_anew(bed)
+def test_a_stage_before_the_loss_of_the_worker_is_restored_at_the_next_scan() -> None:
+    bed = after_writes(1)
+    the_worker_is_recreated(bed)
     assert bed.after(20).limits() == {"worker": LIMIT, "ps": LIMIT}
 
 
 # --- Guaranteed pods: their requests move too -----------------------------------------------------
 
 BEYOND_FREE = SIZE - 2 * LIMIT + 50
-"""Millicores that are free only between the stages of server and worker."""
+"""Millicores that are only free after the server has shrunk and before the worker grows."""
 
 
 def test_no_other_job_takes_cpu_that_moves_between_two_pods() -> None:
@@ -93,7 +93,7 @@ def test_no_other_job_takes_cpu_that_moves_between_two_pods() -> None:
     assert not list(bed.started())
 
 
-def test_no_other_job_takes_such_cpu_after_a_restart_between_two_stages() -> None:
+def test_no_other_job_takes_cpu_between_two_stages_after_a_restart_of_the_controller() -> None:
     bed = SplitJob(guaranteed=True, waits=BEYOND_FREE)
     while not bed.written():
         bed.after(1)
@@ -102,7 +102,7 @@ def test_no_other_job_takes_such_cpu_after_a_restart_between_two_stages() -> Non
     assert not list(bed.started())
 
 
-def test_a_restore_waits_for_no_other_job() -> None:
+def test_a_restore_does_not_wait_for_a_waiting_job() -> None:
     bed = SplitJob(guaranteed=True, waits=BEYOND_FREE).after(300)
     bed.annotate(names.RESIZE, "off")
     assert bed.after(100).limits() == {"worker": LIMIT, "ps": LIMIT}
@@ -118,7 +118,7 @@ def test_an_ended_operation_holds_no_capacity() -> None:
     assert list(bed.after(1).started()) == ["waits"]
 
 
-def test_a_recreated_pod_finds_its_requested_cpu() -> None:
+def test_the_users_cpu_is_restored_for_a_recreated_pod() -> None:
     bed = SplitJob(guaranteed=True).after(300)
     before, server = len(bed.resized), bed.pod("train", SERVER)
     assert server.pod.requests[CPU] == 50
@@ -134,24 +134,24 @@ def test_a_recreated_pod_finds_its_requested_cpu() -> None:
 @pytest.mark.histories
 @settings(max_examples=30, deadline=None)
 @example(
-    acts=[
+    faults=[
         (the_controller_dies, 10),
-        (it_dies_before_the_next_write, 0),
-        (the_worker_is_made_anew, 0),
+        (the_controller_dies_before_its_next_write, 0),
+        (the_worker_is_recreated, 0),
     ],
     guaranteed=False,
 )
 @given(
-    acts=st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 12)), max_size=6),
+    faults=st.lists(st.tuples(st.sampled_from(FAULTS), st.integers(0, 12)), max_size=6),
     guaranteed=st.booleans(),
 )
-def test_after_any_faults_the_sum_is_that_of_the_user_and_off_restores_each_pod(
-    acts: list[tuple[Callable[[SplitJob], None], int]], *, guaranteed: bool
+def test_after_any_faults_the_sum_is_the_users_and_opting_out_restores_each_pod(
+    faults: list[tuple[Callable[[SplitJob], None], int]], *, guaranteed: bool
 ) -> None:
     bed = SplitJob(guaranteed=guaranteed, waits=BEYOND_FREE)
-    for act, rounds in acts:
-        note(f"{bed.clock.now:g} s: {act.__name__}, {bed.limits()}")
-        act(bed)
+    for fault, rounds in faults:
+        note(f"{bed.clock.now:g} s: {fault.__name__}, {bed.limits()}")
+        fault(bed)
         bed.after(ROUND * rounds)
     assert sum(limit or 0 for limit in bed.after(ROUND * SETTLED).limits().values()) == 2 * LIMIT
     assert not (guaranteed and list(bed.started()))

@@ -1,4 +1,4 @@
-"""Changes of size with missing, refused, or lost parts."""
+"""Changes of size with missing checkpoints, refused writes, or lost pods."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from tests.unit.sim.bed import GANG, LONG, Bed, resizes, scaled_bed, sizes
 REFUSAL = "admission webhook says no"
 
 
-def said(bed: Bed) -> tuple[str, str]:
+def shown(bed: Bed) -> tuple[str, str]:
     """Return the shown reason and message of the job."""
     result = bed.driver.shown["train", names.SCALED]
     assert result is not None
@@ -26,7 +26,7 @@ def said(bed: Bed) -> tuple[str, str]:
 
 
 def regrown() -> Bed:
-    """A job that gave workers to a gang, and has just been scaled up again."""
+    """Return a job that was scaled down for a gang and has just been scaled up again."""
     bed = until_changed(scaled_bed(LONG, GANG), times=2)
     while size_record(followed(bed)).phase is not Phase.SETTLING:
         bed.at(bed.clock.now + 0.5)
@@ -41,13 +41,13 @@ def test_a_job_that_never_saves_does_not_regain_its_workers_and_shows_the_reason
         bed.at(bed.clock.now + 1)
     began = bed.clock.now
     bed.at(began + 300)
-    asked = [
+    requests = [
         write
         for write in bed.driver.written
         if isinstance(write.step, RequestCheckpoint) and write.at > began
     ]
-    assert (sizes(bed), len(asked), any_rescaled(bed)) == ([2], 1, False)
-    reason, message = said(bed)
+    assert (sizes(bed), len(requests), any_rescaled(bed)) == ([2], 1, False)
+    reason, message = shown(bed)
     assert reason == names.REASON_AWAITS_CHECKPOINT
     assert message == "it saved no checkpoint within 120 s; nothing was changed"
 
@@ -59,32 +59,30 @@ def test_a_job_that_ends_while_its_new_pods_start_leaves_its_capacity_to_others(
     ended = bed.clock.now
     bed.operator.end(bed.job())
     bed.at(600)
-    assert [
-        write for write in bed.driver.written if write.job == "train" and write.at > ended
-    ] == []
+    assert not [write for write in bed.driver.written if write.job == "train" and write.at > ended]
     assert not any_rescaled(bed)
     assert bed.job("next").training.began is not None
 
 
-def test_growth_is_reverted_while_a_new_quota_refuses_its_pods() -> None:
-    of = regrown()
+def test_growth_is_undone_while_a_new_quota_refuses_its_pods() -> None:
+    bed = regrown()
     full = Quota("team", "tight", hard={"pods": 2}, used={"pods": 2})
-    of.faults.creates = lambda _job, key: key.index < 2
-    of.planner.queue.quotas.observe_quota(None, full)
-    of.at(of.clock.now + 900)
-    assert sizes(of) == [2, 4, 2]
-    assert (of.job().training.workers, of.job().job.suspend) == (2, False)
-    reason, message = said(of)
+    bed.faults.creates = lambda _job, key: key.index < 2
+    bed.planner.queue.quotas.observe_quota(None, full)
+    bed.at(bed.clock.now + 900)
+    assert sizes(bed) == [2, 4, 2]
+    assert (bed.job().training.workers, bed.job().job.suspend) == (2, False)
+    reason, message = shown(bed)
     assert reason == names.REASON_SHRUNK
     assert "tight" in message
-    of.faults.creates = lambda _job, _key: True
-    of.planner.queue.quotas.observe_quota(full, None)
-    of.at(of.clock.now + 400)
-    assert (sizes(of), of.job().training.workers) == ([2, 4, 2, 4], 4)
+    bed.faults.creates = lambda _job, _key: True
+    bed.planner.queue.quotas.observe_quota(full, None)
+    bed.at(bed.clock.now + 400)
+    assert (sizes(bed), bed.job().training.workers) == ([2, 4, 2, 4], 4)
 
 
 def refuse_sizes(bed: Bed) -> list[float]:
-    """Refuse any other size of a job; return the seconds of the refusals."""
+    """Refuse any change of size; return the list of the seconds of the refusals."""
     refused: list[float] = []
 
     def refusal(_uid: str, change: Any) -> ApiError | None:
@@ -97,12 +95,12 @@ def refuse_sizes(bed: Bed) -> list[float]:
     return refused
 
 
-def test_a_size_that_the_api_server_refuses_is_named_and_tried_again_after_a_pause() -> None:
+def test_a_refused_size_is_shown_and_tried_again_after_300_s() -> None:
     bed = scaled_bed(replace(LONG, steps=20000), GANG).at(100)
     refused = refuse_sizes(bed)
     bed.at(400)
     assert len(refused) == 1
-    assert said(bed) == (names.REASON_SCALE_REFUSED, REFUSAL)
+    assert shown(bed) == (names.REASON_SCALE_REFUSED, REFUSAL)
     assert bed.job().workers == 4
     bed.faults.refusal = lambda _uid, _change: None
     bed.at(refused[0] + 300)
@@ -126,6 +124,6 @@ def test_a_pod_lost_after_the_write_is_replaced_and_the_change_continues(times: 
     assert not any_rescaled(bed)
     bed.at(1500)
     assert (sizes(bed), bed.job().training.lost_all) == ([2, 4], 0)
-    assert not [
-        write for write in bed.driver.written if isinstance(write.step, Rescale) and write.refused
-    ]
+    assert not any(
+        write.refused and isinstance(write.step, Rescale) for write in bed.driver.written
+    )

@@ -1,4 +1,4 @@
-"""Sizes that a person sets by hand after kfext has changed them."""
+"""Numbers of workers that a person sets, before or after kfext has changed them."""
 
 from dataclasses import replace
 
@@ -13,44 +13,38 @@ from tests.unit.scaling.test_faults import followed, until_changed
 from tests.unit.sim.bed import ANEW, GANG, LONG, WITHOUT, Bed, scaled_bed, sizes
 
 ENDLESS = replace(LONG, steps=20000)
-LEFT_ALONE = "set its number of workers to 3, now its requested size"
+DISABLED = "set its number of workers to 3, now its requested size"
 
 
 def shrunk(*, gang_steps: int) -> Bed:
-    """A job that has just given two of its four workers to a gang."""
+    """Return a job that has just been scaled down from four workers to two for a gang."""
     return until_changed(scaled_bed(ENDLESS, replace(GANG, steps=gang_steps)))
 
 
-def without_a_controller(bed: Bed, workers: int) -> Bed:
+def edit_without_a_controller(bed: Bed, workers: int) -> Bed:
     """Set the number of workers by hand between two controllers."""
     bed.scale(workers)
     bed.restart()
     return bed.at(bed.clock.now + 20)
 
 
-@pytest.mark.parametrize(
-    "after", [1.0, 400.0], ids=["its pods were still to be deleted", "it had run since"]
-)
-def test_an_edit_of_a_size_counts_although_no_controller_ran(
-    after: float,
-) -> None:
+@pytest.mark.parametrize("seconds", [1.0, 400.0], ids=["before its pods end", "later"])
+def test_an_edit_of_a_size_counts_although_no_controller_ran(seconds: float) -> None:
     bed = shrunk(gang_steps=2000)
-    without_a_controller(bed.at(bed.clock.now + after), 3)
-    assert LEFT_ALONE in followed(bed).tracked.state.scale.disabled
+    edit_without_a_controller(bed.at(bed.clock.now + seconds), 3)
+    assert DISABLED in followed(bed).tracked.state.scale.disabled
 
 
 def test_a_job_edited_while_no_controller_ran_is_not_scaled_again() -> None:
     bed = shrunk(gang_steps=100)
-    without_a_controller(bed.at(bed.clock.now + 30), 3)
+    edit_without_a_controller(bed.at(bed.clock.now + 30), 3)
     bed.at(bed.clock.now + 600)
     assert bed.job("gang").job.finished
     assert (sizes(bed), bed.job().workers) == ([2], 3)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_size_set_while_a_person_has_stopped_the_job_is_the_requested_size(
-    *, restarts: bool
-) -> None:
+def test_a_size_that_a_person_sets_on_a_suspended_job_is_requested(*, restarts: bool) -> None:
     bed = shrunk(gang_steps=100).at(150)
     bed.suspend()
     bed.at(bed.clock.now + 20)
@@ -63,38 +57,38 @@ def test_a_size_set_while_a_person_has_stopped_the_job_is_the_requested_size(
     bed.scale(2)
     bed.at(bed.clock.now + 600)
     assert (bed.job("gang").job.finished, bed.job().workers) == (True, 2)
-    assert LEFT_ALONE in followed(bed).tracked.state.scale.disabled
+    assert DISABLED in followed(bed).tracked.state.scale.disabled
 
 
 GROWING = replace(LONG, workers=2, bounds=(1, 6), pace=Pace(0.1, 0.5, 0.05), steps=20000)
-"""Its growth gains nothing, so kfext would revert it after the trial."""
+"""A job that is no faster with more workers, so kfext would undo its growth after the trial."""
 
 
 @pytest.mark.parametrize(
-    "after", [1.0, 60.0, 300.0], ids=["at once", "after a minute", "after five minutes"]
+    "seconds", [1.0, 60.0, 300.0], ids=["after 1 s", "after 60 s", "after 300 s"]
 )
-@pytest.mark.parametrize("unseen", [False, True], ids=["seen before", "seen by the next alone"])
-def test_growth_that_a_person_overruled_is_not_reverted_by_the_next_controller(
-    after: float, *, unseen: bool
+@pytest.mark.parametrize("observed", [True, False], ids=["observed before", "only observed by it"])
+def test_growth_that_a_person_has_edited_is_not_undone_by_the_next_controller(
+    seconds: float, *, observed: bool
 ) -> None:
     bed = until_changed(scaled_bed(GROWING, cpu=8000))
-    bed.at(bed.clock.now + after)
-    given = sizes(bed)
+    bed.at(bed.clock.now + seconds)
+    before = sizes(bed)
     bed.scale(5)
-    if not unseen:
+    if observed:
         bed.at(bed.clock.now + 20)
     bed.restart()
     bed.at(bed.clock.now + 900)
-    assert (sizes(bed), bed.job().workers) == (given, 5)
+    assert (sizes(bed), bed.job().workers) == (before, 5)
 
 
 REQUIRED = replace(LONG, bounds=(1, 8), steps=20000)
-SCALERS = {"a person, once": 1, "an autoscaler, again and again": 10}
+SCALERS = {"a person, once": 1, "an autoscaler, ten times": 10}
 
 
 @pytest.mark.parametrize("times", SCALERS.values(), ids=SCALERS)
 @pytest.mark.parametrize("elastic", ["off", "1-8"])
-def test_a_required_job_that_is_scaled_up_trains_on_until_there_is_capacity(
+def test_a_required_job_that_is_scaled_up_continues_to_train_until_there_is_capacity(
     elastic: str, times: int
 ) -> None:
     bed = Bed(REQUIRED, policy=None, a=4000).at(6)
@@ -114,17 +108,17 @@ def test_a_required_job_that_is_scaled_up_trains_on_until_there_is_capacity(
 
 def test_an_edit_of_a_job_that_kfext_has_not_changed_disables_nothing() -> None:
     bed = scaled_bed(ENDLESS).at(60)
-    without_a_controller(bed, 3)
+    edit_without_a_controller(bed, 3)
     assert followed(bed).tracked.state.scale.disabled == ""
 
 
 def started_short() -> Bed:
-    """A job that starts with two of four workers, beside another job."""
+    """Return a job that is to start with two of its four workers, beside another job."""
     other, job = replace(GANG, arrives=1.0, steps=8000), replace(ANEW, arrives=60.0, workers=4)
     return scaled_bed(other, replace(job, bounds=(1, 4)), cpu=5000)
 
 
-def test_an_edit_is_not_recorded_where_the_policy_is_off() -> None:
+def test_an_edit_is_not_recorded_if_the_policy_is_off() -> None:
     bed = started_short().at(115)
     assert bed.job().workers == 2
     bed.planner.settings.observe_policy(WITHOUT)
@@ -135,7 +129,7 @@ def test_an_edit_is_not_recorded_where_the_policy_is_off() -> None:
     assert [write.step for write in bed.driver.written if isinstance(write.step, SaveState)] == []
 
 
-def test_an_edit_while_opted_out_disables_nothing_after_opting_in() -> None:
+def test_an_edit_while_a_job_has_opted_out_disables_nothing_later() -> None:
     bed = started_short().at(115)
     assert bed.job().workers == 2
     bed.annotate(names.ELASTIC, "off")
@@ -144,5 +138,5 @@ def test_an_edit_while_opted_out_disables_nothing_after_opting_in() -> None:
     bed.at(bed.clock.now + 20)
     bed.annotate(names.ELASTIC, "1-4")
     bed.at(bed.clock.now + 10)
-    without_a_controller(bed, 2)
+    edit_without_a_controller(bed, 2)
     assert followed(bed).tracked.state.scale.disabled == ""

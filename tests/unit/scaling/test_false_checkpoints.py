@@ -11,14 +11,14 @@ from tests.no_saves import ASYNCHRONOUS, FAILING, NO_SAVES
 from tests.unit.sim.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
 
 STARVED = replace(GANG, arrives=600.0, steps=200)
-"""Waits for capacity that only the training job can free; kfext asks that job at once."""
+"""A job that waits for capacity which only the training job can release."""
 SPECS: dict[str, JobSpec] = {
     "PyTorchJob": replace(LONG, saving=Saving.NEVER, steps=10**6),
     "TFJob": replace(ANEW, saving=Saving.NEVER, steps=10**6),
 }
 LOGS: dict[str, Sequence[str]] = {
     **NO_SAVES,
-    "all of them": [line for lines in NO_SAVES.values() for line in lines],
+    "all such lines": [line for lines in NO_SAVES.values() for line in lines],
     "begun and failed": FAILING,
     **{f"begun and not complete: {name}": lines[:2] for name, lines in ASYNCHRONOUS.items()},
     **{
@@ -28,8 +28,8 @@ LOGS: dict[str, Sequence[str]] = {
 }
 
 
-def printing(spec: JobSpec, lines: Sequence[str]) -> Bed:
-    """Let a job train for 1,000 s; it prints a step and the next of the lines every 5 s."""
+def bed_printing(spec: JobSpec, lines: Sequence[str]) -> Bed:
+    """Let a job train for 1,000 s; every 5 s it prints the next of the lines, beside its steps."""
     bed = scaled_bed(spec, STARVED)
     printed = 0
     for second in range(30, 1000, 5):
@@ -43,20 +43,22 @@ def printing(spec: JobSpec, lines: Sequence[str]) -> Bed:
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("lines", LOGS.values(), ids=LOGS)
-def test_no_work_is_lost_by_a_line_that_is_no_save(spec: JobSpec, lines: Sequence[str]) -> None:
-    bed = printing(spec, lines)
+def test_a_line_that_reports_no_save_causes_no_change_and_no_lost_work(
+    spec: JobSpec, lines: Sequence[str]
+) -> None:
+    bed = bed_printing(spec, lines)
     assert (bed.job().training.lost, sizes(bed)) == (0, [])
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_the_waiting_job_would_get_its_capacity_by_a_line_that_is_a_save(spec: JobSpec) -> None:
-    bed = printing(spec, ["saved checkpoint /c/5.pt"])
+def test_a_line_that_reports_a_save_causes_a_change(spec: JobSpec) -> None:
+    bed = bed_printing(spec, ["saved checkpoint /c/5.pt"])
     assert sizes(bed)
     assert bed.job().training.lost > 0
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_a_save_that_took_a_minute_in_the_background_makes_nothing_safe(spec: JobSpec) -> None:
+def test_a_save_that_took_a_minute_in_the_background_causes_no_change(spec: JobSpec) -> None:
     begun, between, complete = ASYNCHRONOUS["Megatron-LM --async-save"]
-    bed = printing(spec, [begun, between, *["writing"] * 10, complete])
+    bed = bed_printing(spec, [begun, between, *["writing"] * 10, complete])
     assert (bed.job().training.lost, sizes(bed)) == (0, [])

@@ -25,7 +25,7 @@ def starts(uid: str, change: Any) -> bool:
 
 
 def stopped_to_grow() -> Bed:
-    """A job just stopped to regain its workers, beside jobs that would take its capacity."""
+    """Return a job that was just stopped to regain its workers, beside two new waiting jobs."""
     bed = until_changed(scaled_bed(replace(ANEW, steps=20_000), GANG), times=2)
     for number in range(2):
         bed.submit(replace(ENDLESS, name=f"late-{number}", arrives=bed.clock.now))
@@ -36,12 +36,12 @@ def test_a_new_controller_does_not_replace_workers_that_trained_after_their_chan
     bed = until_changed(scaled_bed(replace(LONG, steps=60_000), replace(GANG, steps=60_000)))
     bed.at(bed.clock.now + 400)
     training = bed.job().training
-    training._print_at += 250  # it validates its model, and prints nothing
+    training._print_at += 250  # an evaluation, which prints nothing
     bed.at(bed.clock.now + 20)
     bed.restart()
-    read = bed.clock.wall - 60
+    first = bed.clock.wall - 60
     training.lines = [
-        LogLine(read + 2 * number, f"step {int(training.done) - 200 + 4 * number}/60000 loss=1.0")
+        LogLine(first + 2 * number, f"step {int(training.done) - 200 + 4 * number}/60000 loss=1.0")
         for number in range(10)
     ]
     lost = training.lost
@@ -50,11 +50,9 @@ def test_a_new_controller_does_not_replace_workers_that_trained_after_their_chan
 
 
 @pytest.mark.parametrize("error", [CONFLICT, DENIED], ids=["a conflict", "a refusal"])
-def test_workers_without_a_node_are_removed_although_a_write_was_refused(
-    error: ApiError,
-) -> None:
-    gives = replace(LONG, answers=20.0, steps=60_000)
-    bed = Bed(gives, GANG, policy=None, a=3000, b=1000).at(101)
+def test_workers_without_a_node_are_removed_although_a_write_was_refused(error: ApiError) -> None:
+    donor = replace(LONG, answers=20.0, steps=60_000)
+    bed = Bed(donor, GANG, policy=None, a=3000, b=1000).at(101)
     while bed.job("gang").training.began is None:
         bed.at(bed.clock.now + 1)
     bed.faults.closed.add("b")
@@ -96,7 +94,7 @@ def test_a_stopped_job_keeps_its_hold_if_its_start_is_refused(error: ApiError, t
     assert (len(refused), bed.job().job.suspend) == (times, False)
 
 
-def test_a_stopped_job_claims_its_capacity_only_once_when_it_has_started() -> None:
+def test_the_hold_of_a_stopped_job_is_released_once_it_has_started() -> None:
     bed = stopped_to_grow()
     while bed.job().job.suspend:
         bed.after(0.5)
@@ -110,10 +108,10 @@ def test_workers_that_hang_are_replaced_although_a_write_was_refused() -> None:
     until_changed(bed)
     changed = bed.clock.now
     bed.at(changed + 30)
-    bed.job().training._hangs = False  # new processes do not hang
+    bed.job().training._hangs = False  # its next processes do not hang
     refused = refuse(
         bed, lambda uid, _change: bed.clock.now > changed + 60 and uid == "uid-train", INVALID
     )
     bed.at(changed + 600)
     assert len(refused) == 1
-    assert sizes(bed) == [2, 4], "it trains, and got its workers back"
+    assert sizes(bed) == [2, 4], "it trains, and has regained its workers"

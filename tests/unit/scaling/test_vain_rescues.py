@@ -1,4 +1,4 @@
-"""A rescue that failed: its donors do not pay for it again and again."""
+"""Rescues that fail: donors do not scale down again and again."""
 
 from dataclasses import replace
 
@@ -14,27 +14,28 @@ from tests.unit.sim.bed import GANG, LONG, PERIODIC, Bed, refuse, resizes, scale
 DENIED = Forbidden(status=403, reason="Forbidden", message="denied by a policy")
 
 
-def without_pods_of_the_gang(bed: Bed, *, until: float) -> Bed:
+def without_gang_pods(bed: Bed, *, until: float) -> Bed:
+    """Let no pod of the gang be created before the second `until`."""
     bed.faults.creates = lambda live, _key: live.spec.name != "gang" or bed.clock.now >= until
     return bed
 
 
-def test_no_job_gives_again_for_a_job_with_pods_that_are_never_created() -> None:
-    bed = without_pods_of_the_gang(scaled_bed(LONG, GANG), until=3600).at(2100)
+def test_a_job_with_pods_that_are_not_created_gets_no_second_rescue_within_an_hour() -> None:
+    bed = without_gang_pods(scaled_bed(LONG, GANG), until=3600).at(2100)
     assert bed.job().job.finished
     assert sizes(bed) == [2, 4]
 
 
 def test_a_failed_rescue_is_tried_again_after_an_hour() -> None:
     long = replace(LONG, steps=40_000)
-    bed = without_pods_of_the_gang(scaled_bed(long, GANG), until=3000).at(AGAIN_SECONDS)
+    bed = without_gang_pods(scaled_bed(long, GANG), until=3000).at(AGAIN_SECONDS)
     assert sizes(bed) == [2, 4]
     bed.at(AGAIN_SECONDS + 400)
     assert sizes(bed)[:3] == [2, 4, 2]
     assert bed.job("gang").training.began is not None
 
 
-def test_another_job_gives_if_capacity_of_the_first_was_never_freed() -> None:
+def test_another_donor_is_chosen_if_a_pod_of_the_first_never_ends() -> None:
     other = replace(LONG, name="other", steps=7000)
     bed = scaled_bed(LONG, other, replace(GANG, arrives=150.0), cpu=8000)
     delete = bed.kubelets.delete
@@ -49,42 +50,43 @@ def test_another_job_gives_if_capacity_of_the_first_was_never_freed() -> None:
     assert bed.job("gang").training.began is not None
 
 
-@pytest.mark.parametrize("listeners", [1, 3])
-def test_a_job_that_has_shown_a_save_gives_before_jobs_that_only_listen(
-    listeners: int,
-) -> None:
+@pytest.mark.parametrize("silent_jobs", [1, 3])
+def test_a_job_with_a_checkpoint_is_a_donor_before_jobs_without(silent_jobs: int) -> None:
     silent = replace(LONG, workers=2, bounds=(1, 2), answers=1e9, steps=20_000)
-    listening = [replace(silent, name=f"silent-{at}") for at in range(listeners)]
-    bed = scaled_bed(replace(PERIODIC, steps=9000), *listening, GANG, cpu=4000 + 2000 * listeners)
+    others = [replace(silent, name=f"silent-{number}") for number in range(silent_jobs)]
+    bed = scaled_bed(replace(PERIODIC, steps=9000), *others, GANG, cpu=4000 + 2000 * silent_jobs)
     bed.at(250)
     assert bed.job("gang").training.began is not None
     assert not [write for write in bed.driver.written if isinstance(write.step, RequestCheckpoint)]
 
 
-def _gives(write: Written) -> bool:
+def _shrinks(write: Written) -> bool:
     return isinstance(write.step, Rescale) and write.step.workers == 2
 
 
-def two_givers(times: int) -> tuple[Bed, list[float]]:
-    """A gang that needs workers of both jobs. The API server refuses changes of the second."""
-    giver = replace(LONG, name="one", steps=16_000)
+def two_donors(times: int) -> tuple[Bed, list[float]]:
+    """Return a node with two donors and a gang that needs workers of both.
+
+    The first `times` changes of the second donor are refused; the list has their seconds.
+    """
+    donor = replace(LONG, name="one", steps=16_000)
     gang = replace(GANG, workers=4, arrives=150.0, steps=200)
-    bed = scaled_bed(giver, replace(giver, name="two"), gang, cpu=8000)
+    bed = scaled_bed(donor, replace(donor, name="two"), gang, cpu=8000)
     return bed, refuse(
         bed, lambda uid, change: uid == "uid-two" and resizes(change), DENIED, times=times
     )
 
 
-def test_a_donor_that_is_always_refused_costs_the_other_donor_one_change() -> None:
-    of, refused = two_givers(99)
-    of.at(3000)
+def test_a_donor_that_is_always_refused_costs_the_other_donor_a_single_change() -> None:
+    bed, refused = two_donors(99)
+    bed.at(3000)
     assert len(refused) > 2
-    assert (sizes(of, "one"), sizes(of, "two")) == ([2, 4], [])
+    assert (sizes(bed, "one"), sizes(bed, "two")) == ([2, 4], [])
 
 
-def test_a_donor_that_was_refused_once_gives_first_and_then_the_other() -> None:
-    of, _ = two_givers(1)
-    of.at(700)
-    assert of.job("gang").training.began is not None
-    given = [write.job for write in of.driver.written if _gives(write) and not write.refused]
-    assert given == ["one", "two", "one"]
+def test_after_a_refusal_the_refused_donor_is_written_first_and_then_the_other() -> None:
+    bed, _ = two_donors(1)
+    bed.at(700)
+    assert bed.job("gang").training.began is not None
+    donors = [write.job for write in bed.driver.written if _shrinks(write) and not write.refused]
+    assert donors == ["one", "two", "one"]

@@ -58,7 +58,7 @@ class ChangeRules:
             yield from self._growth(live, number)
             return
         took_back = last is not None and last[0] <= number.workers < before == last[1]
-        if not took_back or state_of(live.job).scale.cause == Cause.GUARD:
+        if not took_back or state_of(live.job).scale.cause == Cause.RESCUE:
             yield from self._giving(live, number)
 
     def _giving(self, live: LiveJob, number: _Number) -> Iterator[str]:

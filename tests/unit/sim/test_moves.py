@@ -139,7 +139,7 @@ def test_S3_no_job_is_moved_twice_in_10_minutes() -> None:
 
 def test_S3_moves_in_the_cluster_are_30_s_apart() -> None:
     bed = spread_bed().at(ENDS - 10)
-    executor_of(bed.planner, MoveExecutor)._began = later = bed.driver.moment.monotonic + 60
+    executor_of(bed.planner, MoveExecutor)._last_move_at = later = bed.driver.moment.monotonic + 60
     while not stops(bed):
         bed.after(1)
     assert bed.driver.moment.monotonic >= later + 30

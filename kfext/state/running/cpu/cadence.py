@@ -1,6 +1,6 @@
-"""The condition and the opt-in of the CPU policies, and the times of their visits.
+"""The condition and the opt-in of the CPU policies, and when they decide on which jobs.
 
-A policy visits the jobs of a group that shares nodes at its interval.
+A policy visits, which means decides on, all jobs of a group that shares nodes at its interval.
 """
 
 import math
@@ -27,13 +27,13 @@ RESIZED = Condition(
         }
     ),
 )
-"""Whether pods have other CPU than the user wrote."""
+"""Whether the CPU of pods differs from what the user wrote."""
 
 _MODES = {Resize.OFF: Mode.OFF, Resize.OBSERVE: Mode.OBSERVE, Resize.CPU: Mode.ACT}
 
 
 def opted_in(settings: Settings) -> Mode:
-    """Return the highest mode of CPU policies that a job allows."""
+    """Return the highest mode of CPU policies that the settings of a job allow."""
     return _MODES[settings.resize]
 
 
@@ -42,7 +42,7 @@ Neighbours = frozenset[str]
 
 
 def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
-    """Return the jobs in groups that share no node with each other, each in order of uid."""
+    """Return the jobs in groups so that no two groups share a node; a group is ordered by uid."""
     by_uid = attrgetter("uid")
     group_of: dict[str, list[JobSignal]] = {}
     groups: dict[int, list[JobSignal]] = {}
@@ -62,39 +62,39 @@ def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
 
 
 @dataclass(slots=True)
-class _Turn:
-    """The last visit of a policy to neighbours; `first`: whether it was the first visit."""
+class _Visit:
+    """The last visit of a policy to a group, in monotonic seconds; `first`: it was the first."""
 
     at: float
     first: bool = False
 
 
 class Cadence:
-    """The visits of a policy. A new or ended job makes new neighbours, which are due at once.
+    """The visits of a policy. A group that a job has joined or left is due at once.
 
-    They stay due for an interval, because some of their measurements are older than the change.
+    It stays due for an interval, because some measurements of its jobs are older than that change.
     """
 
     def __init__(self) -> None:
-        self._turns: dict[Neighbours, _Turn] = {}
+        self._visits: dict[Neighbours, _Visit] = {}
 
     def due(self, jobs: Iterable[JobSignal], *, interval: float, now: float) -> list[JobSignal]:
         """Return the jobs that are due now; `interval`: the seconds between two visits of a job.
 
-        Neighbours stay due while an operation is in flight, because arbitration drops the
-        proposals for its job.
+        A group stays due while an operation on one of its jobs is in flight, because `arbitrate`
+        drops other proposals for that job.
         """
         due: list[JobSignal] = []
-        turns: dict[Neighbours, _Turn] = {}
+        visits: dict[Neighbours, _Visit] = {}
         for group in neighbourhoods(jobs):
             key = frozenset(job.uid for job in group)
-            turn = self._turns.get(key)
+            visit = self._visits.get(key)
             busy = any(job.in_flight or job.settling for job in group)
-            if turn is None or now >= turn.at + interval:
-                turn = _Turn(at=-math.inf if busy else now, first=turn is None)
+            if visit is None or now >= visit.at + interval:
+                visit = _Visit(at=-math.inf if busy else now, first=visit is None)
                 due += group
-            elif turn.first:
+            elif visit.first:
                 due += group
-            turns[key] = turn
-        self._turns = turns
+            visits[key] = visit
+        self._visits = visits
         return due

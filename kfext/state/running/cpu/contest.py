@@ -1,8 +1,9 @@
 """The contest of jobs for the CPU of a node: the prioritised job, and the request of each job.
 
-CFS shares a full CPU by weight, and the weight of a pod follows its request. The prioritised job's
-request is boosted into the free capacity of its node. If that is not enough, the requests of other
-jobs of its namespace are lowered, and the sum stays. The weights never leave CPU of a node idle.
+CFS shares a full CPU by weight, and the weight of a pod follows its request. The request of the
+prioritised job is raised by a boost from the free capacity of its node. If that is not enough, the
+requests of other jobs of its namespace are lowered for it, and the sum stays. Weights never leave
+CPU of a node idle.
 
 Source: Friedman and Henderson, the Fair Sojourn Protocol, SIGMETRICS 2003: if the job that would
 end first under equal shares is served first, no job ends later than under equal shares.
@@ -18,12 +19,12 @@ from kfext.state.running.signals import JobSignal, NodeSignal, PodSignal, Sharer
 SPARE = 0.1
 """The fraction of the free capacity of a node, or of a quota, that no boost uses."""
 LEAST_REQUEST = 10
-"""The lowest request, in millicores, of a job with a lowered request on a node; its weight is 1 or
-2. With more pods there, the lowest request is one millicore for each."""
+"""The request of a job on a node is never lowered below this, in millicores: a weight of 1 or 2. A
+job with more pods there keeps one millicore for each."""
 _KNOWN_SECONDS = 300.0
 """A new controller waits this long for the progress of a job with a boost."""
 _FULL_FACTOR = 2
-"""A node is full if the boosted job would get less than this multiple of the others' weight."""
+"""Other requests are lowered if a boost alone gives less than this multiple of their sum."""
 _TINY = 1e-6
 """Rounding errors up to this size are ignored."""
 _CLEAR_LEAD = 0.1
@@ -32,9 +33,9 @@ _CLEAR_LEAD = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """A node with the jobs on it, in order of uid.
+    """A node with the jobs on it, ordered by uid.
 
-    `headroom`: by namespace with a quota, the CPU that its pods may request here in addition.
+    `headroom`: the CPU that pods may request here in addition, by namespace with a quota.
     """
 
     node: str
@@ -44,7 +45,7 @@ class Contest:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests may change: not while a pod waits for the CPU of a boost.
+        """Whether requests may change here: not while a pod waits for the CPU of a boost.
 
         A new controller first waits for the progress of the job with a boost.
         """
@@ -75,11 +76,11 @@ class Contest:
         return sum(self._most(pod) for pod in job.on(self.node))
 
     def pool(self, namespace: str) -> int:
-        """Return the CPU for all boosts of jobs of a namespace."""
+        """Return the CPU that all boosts of jobs of a namespace may have together."""
         return max(0, self._balance(namespace))
 
     def _balance(self, namespace: str) -> int:
-        """Return the pool; a negative number is the excess over the node or the quota."""
+        """Return the pool; if negative, requests exceed the node or the quota by that much."""
         balance = min(self.signal.free, int((1 - SPARE) * self.signal.free))
         if namespace in self.headroom:
             extras = [self.extra(job) for job in self.jobs if job.namespace == namespace]
@@ -88,9 +89,9 @@ class Contest:
         return balance
 
     def allowance(self, namespace: str) -> int:
-        """Return the CPU that jobs of a namespace may add now, given the kubelets' allocations.
+        """Return the CPU that jobs of a namespace may add now, by what the kubelet has allocated.
 
-        CPU that jobs of the namespace released counts for it, and for no other namespace.
+        CPU that jobs have released counts for their own namespace, and for no other.
         """
         extras = (
             self.extra(job) if job.namespace == namespace else max(0, self.extra(job))
@@ -103,7 +104,7 @@ class Contest:
     def requests(
         self, prioritised: JobSignal | None, acting: Collection[JobSignal]
     ) -> dict[str, int]:
-        """Return by uid the wanted request of each job here; `acting`: the jobs that may change."""
+        """Return the wanted request of each job here, by uid; `acting`: jobs that may change."""
         requested = {job.uid: self.requested(job) for job in self.jobs}
         if len(self.jobs) < 2:
             return requested
@@ -114,7 +115,7 @@ class Contest:
     def _is_premature(self, first: JobSignal) -> bool:
         """Return whether no request was changed yet, and only the progress of `first` is known.
 
-        Boosts of the prioritised job and of all new jobs to equal shares would change little.
+        Jobs that have just begun get equal shares anyway, so a boost would change little.
         """
         others = [job for job in self.jobs if job is not first]
         return all(job.young and not job.known for job in others) and not any(
@@ -124,7 +125,7 @@ class Contest:
     def _with_boost(
         self, first: JobSignal, requested: Mapping[str, int], acting: Collection[JobSignal]
     ) -> dict[str, int]:
-        """Return the requests with a boost for a job."""
+        """Return the requests of the changed jobs, with a boost for the prioritised job `first`."""
         pool, total = self.pool(first.namespace), sum(requested.values())
         wanted = self._for_new_jobs(requested, acting, pool=pool)
         pool -= sum(wanted.values()) - sum(requested[uid] for uid in wanted)
@@ -141,30 +142,30 @@ class Contest:
         reclaimed = sum(requested[uid] - least[uid] for uid in least) if full else 0
         grows = max(0, min(pool + reclaimed, self.most(first) - requested[first.uid]))
         shared = sum(requested[uid] for uid in least) - max(0, grows - pool)
-        parts = [Part(requested[uid], least[uid], requested[uid]) for uid in least]
-        wanted |= dict(zip(least, share_out(shared, parts), strict=True))
+        recipients = [Recipient(requested[uid], least[uid], requested[uid]) for uid in least]
+        wanted |= dict(zip(least, share_out(shared, recipients), strict=True))
         return wanted | {first.uid: requested[first.uid] + grows}
 
     def _for_new_jobs(
         self, requested: Mapping[str, int], acting: Collection[JobSignal], *, pool: int
     ) -> dict[str, int]:
-        """Return the requests of jobs that have just begun, with an equal share for each."""
+        """Return the requests that give each job that has just begun an equal share."""
         new_jobs = [job for job in acting if job.young and not job.known]
         equal = (sum(requested.values()) + pool) // len(self.jobs)
         wanted: dict[str, int] = {}
         for job in new_jobs:
-            lacks = min(equal, self.most(job)) - requested[job.uid]
-            boost = max(0, min(lacks, pool, self.pool(job.namespace)))
+            missing = min(equal, self.most(job)) - requested[job.uid]
+            boost = max(0, min(missing, pool, self.pool(job.namespace)))
             wanted[job.uid] = requested[job.uid] + boost
             pool -= boost
         return wanted
 
     def split(self, job: JobSignal, total: int) -> dict[str, int]:
-        """Return by uid the requests of a job's pods here, in proportion to the user's requests."""
+        """Split a job's total request here among its pods, by uid, as the user's requests."""
         pods = job.on(self.node)
         low = total < self.requested(job)
-        parts = [
-            Part(
+        recipients = [
+            Recipient(
                 weight=float(max(1, pod.requested.request)),
                 # A pod that requests nothing could become BestEffort.
                 least=min(1 if low else self._most(pod), pod.requested.request),
@@ -172,13 +173,13 @@ class Contest:
             )
             for pod in pods
         ]
-        shares = share_out(total, parts)
+        shares = share_out(total, recipients)
         return {pod.uid: share for pod, share in zip(pods, shares, strict=True)}
 
     def _most(self, pod: PodSignal) -> int:
-        """Return the highest request of a pod: at its limit its QoS class could change.
+        """Return the highest request of a pod, just below its limit, to keep its QoS class.
 
-        A limit borrowed from another pod of the job does not count, as it must be returned.
+        CPU that its limit has from another pod of the job does not count: it must be returned.
         """
         limits = [limit for limit in (pod.limit, pod.requested.limit) if limit is not None]
         most = min(limits) - 1 if limits else self.signal.allocatable
@@ -186,22 +187,19 @@ class Contest:
 
 
 def contests(signals: Signals) -> dict[str, Contest]:
-    """Return the contests by node, in the order of the node names."""
+    """Return the contest of each node, ordered by name of the node."""
     return {
         node: Contest(
-            node,
-            signal,
-            sorted(signals.on(node), key=lambda job: job.uid),
-            signals.headroom,
+            node, signal, sorted(signals.on(node), key=lambda job: job.uid), signals.headroom
         )
         for node, signal in sorted(signals.nodes.items())
     }
 
 
-def all_prioritised(
+def prioritised_jobs(
     by_node: Mapping[str, Contest], candidates: Iterable[JobSignal]
 ) -> dict[str, JobSignal]:
-    """Return the prioritised job of each node with such a job.
+    """Return the prioritised job of each node with such a job, by node.
 
     The job that would end first under equal shares is chosen first. A job on several nodes ends
     with its last pod, and is prioritised on all nodes that it shares, or on none. A paused job is
@@ -216,9 +214,9 @@ def all_prioritised(
     }
 
     def end(job: JobSignal) -> tuple[float, str]:
-        last = max(ends[node][job.uid] for node in job.nodes)
+        last_end = max(ends[node][job.uid] for node in job.nodes)
         leads = all(_leads(by_node[node], job) for node in job.nodes)
-        return (last - _CLEAR_LEAD * (last - job.began) if leads else last, job.uid)
+        return (last_end - _CLEAR_LEAD * (last_end - job.began) if leads else last_end, job.uid)
 
     chosen: dict[str, JobSignal] = {}
     for job in sorted((job for job in candidates if job.known and not job.paused), key=end):
@@ -234,7 +232,7 @@ def _leads(contest: Contest, job: JobSignal) -> bool:
 
 
 def fair_ends(sharers: Iterable[Sharer], *, cores: float) -> dict[str, float]:
-    """Return by uid the end of each job under equal shares, in epoch seconds, or infinity."""
+    """Return when each job ends, by uid, in epoch seconds, if all share some cores equally."""
     coming = sorted(sharers, key=lambda sharer: (sharer.began, sharer.uid), reverse=True)
     ends = dict.fromkeys((sharer.uid for sharer in coming), math.inf)
     remaining: dict[Sharer, float] = {}
@@ -263,7 +261,7 @@ def fair_ends(sharers: Iterable[Sharer], *, cores: float) -> dict[str, float]:
 
 
 def _equal_shares(remaining: Mapping[Sharer, float], *, cores: float) -> dict[Sharer, float]:
-    """Return the cores of each job: equal, but no more than it can use."""
+    """Return the cores of each job: equal shares, but no more than a job can use."""
     shares: dict[Sharer, float] = {}
     by_most: Sequence[Sharer] = sorted(remaining, key=lambda sharer: sharer.most)
     for number, sharer in enumerate(by_most):
@@ -273,7 +271,7 @@ def _equal_shares(remaining: Mapping[Sharer, float], *, cores: float) -> dict[Sh
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Recipient:
     """A recipient in `share_out`: its weight, and the bounds of its amount."""
 
     weight: float
@@ -281,39 +279,42 @@ class Part:
     most: int
 
 
-def share_out(total: int, parts: Sequence[Part]) -> list[int]:
-    """Return the amount for each part: in proportion to the weights, within the bounds.
+def share_out(total: int, recipients: Sequence[Recipient]) -> list[int]:
+    """Return the amount for each recipient: in proportion to the weights, within the bounds.
 
     The sum is the total if the bounds allow it. Rounding adds to the largest remainders first, in
-    the order of the parts if remainders are equal. Without weights all parts are equal.
+    the order of the recipients if remainders are equal. Without weights all recipients are equal.
     """
     remaining = float(
-        min(max(total, sum(part.least for part in parts)), sum(part.most for part in parts))
+        min(
+            max(total, sum(recipient.least for recipient in recipients)),
+            sum(recipient.most for recipient in recipients),
+        )
     )
-    amounts = [0.0] * len(parts)
-    free = list(range(len(parts)))
+    amounts = [0.0] * len(recipients)
+    free = list(range(len(recipients)))
     while free:
-        weights = sum(parts[index].weight for index in free)
+        weights = sum(recipients[index].weight for index in free)
         for index in free:
-            share = parts[index].weight / weights if weights > 0 else 1 / len(free)
+            share = recipients[index].weight / weights if weights > 0 else 1 / len(free)
             amounts[index] = remaining * share
-        low = [index for index in free if amounts[index] < parts[index].least]
-        high = [index for index in free if amounts[index] > parts[index].most]
+        low = [index for index in free if amounts[index] < recipients[index].least]
+        high = [index for index in free if amounts[index] > recipients[index].most]
         if not low and not high:
             break
-        lack = sum(parts[index].least - amounts[index] for index in low)
-        excess = sum(amounts[index] - parts[index].most for index in high)
-        # The side further beyond its bounds stays at its bounds whatever the other side does.
+        lack = sum(recipients[index].least - amounts[index] for index in low)
+        excess = sum(amounts[index] - recipients[index].most for index in high)
+        # The side that is further out of bounds stays at its bounds whatever the other side gets.
         fixed = low if lack >= excess else high
         for index in fixed:
-            amounts[index] = parts[index].least if fixed is low else parts[index].most
+            amounts[index] = recipients[index].least if fixed is low else recipients[index].most
             remaining -= amounts[index]
         free = [index for index in free if index not in fixed]
-    return _whole(amounts)
+    return _rounded(amounts)
 
 
-def _whole(amounts: Sequence[float]) -> list[int]:
-    """Round the amounts and keep their sum, which is a whole number."""
+def _rounded(amounts: Sequence[float]) -> list[int]:
+    """Return the amounts as integers with the same sum, which must be a whole number."""
     rounded = [int(amount + _TINY) for amount in amounts]
     missing = round(sum(amounts)) - sum(rounded)
     nearest = sorted(range(len(amounts)), key=lambda index: rounded[index] - amounts[index])

@@ -28,20 +28,20 @@ from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.signals import JobSignal, NodeSignal, PodSignal, Sharer, Signals, use_of
 
 _CROWDED = 0.9
-"""Jobs contend for a node from this share of its CPU in use."""
+"""Jobs contend for the CPU of a node if at least this fraction of it is in use."""
 _REMEMBERED = 32
 """The number of ended jobs that are remembered for each node."""
 _MEASURED_SECONDS = 60.0
-"""All pods are measured within this time."""
+"""metrics-server measures every pod at least once in this time."""
 UNMEASURED_SECONDS = 300.0
-"""Policies do not visit a job after this time with a missing pod or unknown CPU use."""
+"""Policies do not visit a job with a missing pod, or unknown CPU use, for longer than this."""
 _UNMEASURED = f"the CPU use of all its pods has been unknown for {UNMEASURED_SECONDS:g} s"
 
 
 class CpuSignals:
-    """Makes the signals of running jobs, and remembers their ended neighbours.
+    """Builds the signals of running jobs, and remembers ended jobs that shared their nodes.
 
-    `paused` returns whether changes of the CPU of a job pause after a failure.
+    `paused` returns whether the back-off after a failed change of a job lasts.
     """
 
     def __init__(self, running: RunningJobs, paused: Callable[[RunningJob, float], bool]) -> None:
@@ -49,19 +49,19 @@ class CpuSignals:
         self._progress = running.progress
         self._settings_of = running.settings_of
         self._paused = paused
-        self._beside: dict[str, frozenset[str]] = {}
+        self._resized_beside: dict[str, frozenset[str]] = {}
         self._boosts: dict[str, int] = {}
         self._refused = RefusedPods(running.cluster)
         self._sharers: dict[str, dict[str, Sharer]] = {}
         self._crowded_at: dict[str, float] = {}
-        self._parts: dict[str, float] = {}
+        self._equal_shares: dict[str, float] = {}
 
     def with_nodes(self, jobs: Sequence[JobSignal], now: float) -> Signals:
         """Return the signals of jobs and of their nodes; `now`: in epoch seconds."""
         running, uses = self._progress.running(), self._progress.uses
         signals = signals_of(self._cluster, jobs, uses, measured=running)
         resized = any(job.resized for job in signals.jobs)
-        self._beside = {
+        self._resized_beside = {
             job.uid: frozenset(pod.uid for pod in job.pods) for job in signals.jobs if resized
         }
         self._boosts = _boosts(signals)
@@ -73,7 +73,7 @@ class CpuSignals:
             for name in signals.nodes
         }
         self._sharers = {name: sharers for name, (_, sharers) in nodes.items()}
-        self._parts = _equal_parts(signals)
+        self._equal_shares = _equal_shares(signals)
         self._crowded_at = {
             name: self._crowded_at[name] for name in nodes.keys() & self._crowded_at.keys()
         }
@@ -84,7 +84,7 @@ class CpuSignals:
     def _with_ended_jobs(
         self, name: str, signals: Signals, now: float, *, awaited: bool
     ) -> tuple[NodeSignal, dict[str, Sharer]]:
-        """Return a node with its ended jobs, and all jobs that shared its CPU.
+        """Return a node with its ended jobs, and all jobs that share its CPU, by uid.
 
         An ended job counts if it would still run beside a present job under equal shares.
         """
@@ -96,24 +96,25 @@ class CpuSignals:
         ended = [uid for uid in sharers if uid not in present and first < ends[uid] < math.inf]
         gone = {uid: sharers[uid] for uid in ended[-_REMEMBERED:]}
         crowded = self._is_crowded(name, signals, now)
-        past = replace(node, crowded=crowded, awaited=awaited, gone=tuple(gone.values()))
-        return past, present | gone
+        with_gone = replace(node, crowded=crowded, awaited=awaited, gone=tuple(gone.values()))
+        return with_gone, present | gone
 
     def _is_crowded(self, name: str, signals: Signals, now: float) -> bool:
-        """Return whether jobs contend for a node; a job of unknown use counts with an equal part.
+        """Return whether jobs contend for a node, or did so within the last _MEASURED_SECONDS.
 
-        After a job has ended, the higher use of the others shows only at their next measurement.
+        A job of unknown use counts with an equal share. After a job has ended, the higher use of
+        the others shows only at their next measurement.
         """
         node, jobs = signals.nodes[name], signals.on(name)
         uses = [use_of(job.on(name)) for job in jobs]
-        part = node.allocatable // max(1, len(jobs))
-        used = node.others + sum(part if use is None else use for use in uses)
+        equal = node.allocatable // max(1, len(jobs))
+        used = node.others + sum(equal if use is None else use for use in uses)
         if len(jobs) > 1 and used >= _CROWDED * node.allocatable:
             self._crowded_at[name] = now
         return now - self._crowded_at.get(name, -math.inf) < _MEASURED_SECONDS
 
     def _headroom(self, signals: Signals) -> dict[str, int]:
-        """Return by namespace with a quota its headroom on each node, in equal parts."""
+        """Return the headroom of each namespace with a quota on each node, in equal shares."""
         nodes: dict[str, set[str]] = {}
         for job in signals.jobs:
             nodes.setdefault(job.namespace, set()).update(job.nodes)
@@ -123,13 +124,13 @@ class CpuSignals:
             if (most := self._queue.headroom(namespace)) is not None
         }
 
-    def looks_early(self) -> bool:
+    def needs_early_scan(self) -> bool:
         """Return whether a pod ended beside resized pods, or a node lacks the CPU of its boosts."""
         if any(free_on(self._cluster, name) < raised for name, raised in self._boosts.items()):
             return True
         return any(
             not pods.issubset(pod.uid for pod in live_pods(self._cluster.pods(uid)))
-            for uid, pods in self._beside.items()
+            for uid, pods in self._resized_beside.items()
         )
 
     def signal_of(self, job: RunningJob, now: Moment) -> tuple[JobSignal, bool]:
@@ -167,14 +168,13 @@ class CpuSignals:
         return signal, cpu.history.add_interval(reported.progress, signal.use, now=now.monotonic)
 
     def _assumed(self, pods: Iterable[Pod], now: Moment) -> dict[str, CpuUse]:
-        """Return by uid an assumed use for each running pod: an equal part of its node.
+        """Return an assumed use for each running pod, by uid: an equal share of its node.
 
         metrics-server measures a new pod only after half a minute or more.
         """
-        parts = (
-            (pod.uid, self._parts.get(pod.node_name)) for pod in pods if pod.phase == "Running"
-        )
-        return {uid: CpuUse(part, at=now.wall, window=TURN_SECONDS) for uid, part in parts if part}
+        running = ((pod.uid, pod.node_name) for pod in pods if pod.phase == "Running")
+        shares = ((uid, self._equal_shares.get(node)) for uid, node in running)
+        return {uid: CpuUse(cpu, at=now.wall, window=TURN_SECONDS) for uid, cpu in shares if cpu}
 
 
 def _in_flight(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
@@ -186,8 +186,8 @@ def _in_flight(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
     return job.tracked.busy or changing or not is_whole(job.tracked, pods)
 
 
-def _equal_parts(signals: Signals) -> dict[str, float]:
-    """Return by node the cores of a pod of the jobs there under equal shares."""
+def _equal_shares(signals: Signals) -> dict[str, float]:
+    """Return the cores that each pod of a node would have under equal shares, by node."""
     count = Counter(pod.node for job in signals.jobs for pod in job.pods)
     return {
         name: (node.allocatable - node.others) / 1000 / max(1, count[name])
@@ -196,7 +196,7 @@ def _equal_parts(signals: Signals) -> dict[str, float]:
 
 
 def _boosts(signals: Signals) -> dict[str, int]:
-    """Return by node the sum of its boosts, without nodes that have none."""
+    """Return the sum of the boosts on each node with a boost, by node."""
     raised = dict.fromkeys(signals.nodes, 0)
     for pod in (pod for job in signals.jobs for pod in job.pods):
         raised[pod.node] += pod.extra
@@ -204,7 +204,7 @@ def _boosts(signals: Signals) -> dict[str, int]:
 
 
 def free_on(cluster: Cluster, name: str) -> int:
-    """Return the CPU of a node less all requests as users wrote them, 0 for an unknown node.
+    """Return the CPU of a node less all requests as users wrote them; 0 for an unknown node.
 
     A reservation does not count, because its job does not fit yet.
     """
@@ -220,8 +220,8 @@ def signals_of(
 ) -> Signals:
     """Return the signals of jobs, except jobs with a pod on an unknown node.
 
-    `measured`: pods that may have a known use. Other pods on a node count with their requests, or
-    with the unexplained use of the node if that is less.
+    `measured`: the pods that may have a known use. Other pods on a node count with their requests,
+    or with the rest of the node's use if that is less.
     """
     signals = tuple(jobs)
     nodes = {pod.node for job in signals for pod in job.pods}
@@ -270,7 +270,7 @@ def job_signal(
     followed: float = math.inf,
     now: float = 0.0,
 ) -> JobSignal:
-    """Return the signal of a job with its pods. No policy visits an unfit job.
+    """Return the signal of a job with its pods. An unfit job has no policies.
 
     `paused`, `settling`, `remaining`, `followed`: as in JobSignal. `now`: in epoch seconds.
     """

@@ -1,4 +1,4 @@
-"""The executor of CPU changes: the policies visit jobs that share nodes, group by group."""
+"""The executor that changes the CPU of pods: policies decide on groups of jobs that share nodes."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.cpu.cadence import RESIZED, Cadence, neighbourhoods
 from kfext.state.running.cpu.cpu_signals import CpuSignals
 from kfext.state.running.cpu.record import CPU_POLICIES, CpuRecord, cpu_policies, record_of
-from kfext.state.running.cpu.restoring import restoring
+from kfext.state.running.cpu.restoring import due_restore
 from kfext.state.running.cpu.rollout import ResizeRollout
 from kfext.state.running.cpu.words import cpu_shown
 from kfext.state.running.executor import TURN_SECONDS, Executor, Steps
@@ -28,19 +28,19 @@ from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.signals import JobSignal, Signals
 
 MOST_BEGUN = 16
-"""The most operations that begin after a look."""
+"""The most operations that begin after a scan."""
 _Due = Mapping[str, frozenset[str]]
-"""By the name of a policy, the uids of the jobs that it visits now."""
+"""The uids of the jobs on which a policy decides now, by name of the policy."""
 
 
 @dataclass(slots=True)
-class _Look:
-    """A look at all jobs.
+class _Scan:
+    """A scan of all jobs; `ended`, `begun` and `early` are uids of jobs.
 
-    `groups`: the groups that share nodes, in the order of their turns; a group with an error of
-        kfext is dropped. `due`: the visits of the policies. The others are uids of jobs:
-    `ended`: with a window that has just ended. `begun`: with an operation that began in this look.
-    `early`: with a proposal that cannot be judged yet.
+    `groups`: the groups of jobs that share nodes, in the order of their turns; a group with an
+        error of kfext is dropped. `due`: the jobs on which each policy decides.
+    `ended`: jobs with a window that just ended. `begun`: jobs with an operation that began now.
+    `early`: jobs with a proposal that has too few measurements for a trial.
     """
 
     groups: list[Signals]
@@ -55,7 +55,7 @@ class CpuExecutor(Executor):
 
     change: ClassVar[type[Change]] = PodSizes
     condition: ClassVar[Condition] = RESIZED
-    look_seconds: ClassVar[float] = TURN_SECONDS
+    scan_seconds: ClassVar[float] = TURN_SECONDS
 
     def __init__(self, running: RunningJobs) -> None:
         super().__init__(running)
@@ -63,7 +63,7 @@ class CpuExecutor(Executor):
         self._stages = ResizeRollout(running.cluster, running.progress.uses, changes)
         self._signals = CpuSignals(running, self._stages.paused)
         self._cadences = {policy.name: Cadence() for policy in CPU_POLICIES}
-        self._look: _Look | None = None
+        self._scan: _Scan | None = None
         self._first = 0
         self._shrinking: tuple[RunningJob, ...] = ()
 
@@ -86,14 +86,14 @@ class CpuExecutor(Executor):
         """Forget the CPU of a job."""
         job.replace_record(CpuRecord())
 
-    def looks_early(self) -> bool:
-        """Return whether requests were lowered for other pods, or the signals require a look."""
+    def needs_early_scan(self) -> bool:
+        """Return whether lowered requests have freed CPU for other pods, or signals need a scan."""
         busy = {Phase.WRITING, Phase.SETTLING}
         operations = (record_of(job).operation for job in self._shrinking)
-        shrunk = self._shrinking and not any(
+        has_shrunk = self._shrinking and not any(
             operation is not None and operation.phase in busy for operation in operations
         )
-        return bool(shrunk) or self._signals.looks_early()
+        return bool(has_shrunk) or self._signals.needs_early_scan()
 
     def advance(self, now: Moment) -> Steps:
         """Continue operations, and restore CPU that kfext may no longer change."""
@@ -102,55 +102,55 @@ class CpuExecutor(Executor):
         for job in self.jobs.values():
             with self.running.failures.about(job.tracked):
                 begun.append((job, self._stages.advance(job, now=at)))
-        self._look = None
-        if self.looks:
+        self._scan = None
+        if self.scanning:
             self._shrinking = ()
-            self._look = look = self._new_look(now)
-            for here in list(look.groups):
-                with self._visit(look, here):
-                    for signal in here.jobs:
-                        record_of(self.jobs[signal.uid]).set_neighbours(here.company)
-                    for job, step in self._restore(here, at):
-                        look.begun.add(job.uid)
+            self._scan = scan = self._new_scan(now)
+            for group in list(scan.groups):
+                with self._visit(scan, group):
+                    for signal in group.jobs:
+                        record_of(self.jobs[signal.uid]).set_neighbours(group.pod_limits)
+                    for job, step in self._restore(group, at):
+                        scan.begun.add(job.uid)
                         begun.append((job, step))
         return _steps_of(begun)
 
     def propose(self, now: Moment) -> list[Proposal]:
-        """Return the proposals of the policies after a look, and to undo failed trials."""
-        look, proposals = self._look, list[Proposal]()
-        if look is None:
+        """Return the proposals of the policies after a scan, and to undo failed trials."""
+        scan, proposals = self._scan, list[Proposal]()
+        if scan is None:
             return proposals
-        for here in list(look.groups):
-            with self._visit(look, here):
-                records = {job.uid: record_of(self.jobs[job.uid]) for job in here.jobs}
-                advised = judged(here, records, ended=look.ended)
+        for group in list(scan.groups):
+            with self._visit(scan, group):
+                records = {job.uid: record_of(self.jobs[job.uid]) for job in group.jobs}
+                advice = undo_proposals(group, records, ended=scan.ended)
                 for policy in CPU_POLICIES:
-                    advised += self._advised(policy, here, look.due[policy.name])
-                ripe = [proposal for proposal in advised if self._ripe(proposal)]
-                any_ripe = {proposal.job for proposal in ripe} | look.begun
-                look.early |= {proposal.job for proposal in advised} - any_ripe
-                busy = look.begun | {job.uid for job in here.jobs if job.in_flight}
-                proposals += [proposal for proposal in ripe if proposal.job not in busy]
+                    advice += self._advice(policy, group, scan.due[policy.name])
+                judgeable = [proposal for proposal in advice if self._can_be_judged(proposal)]
+                not_early = {proposal.job for proposal in judgeable} | scan.begun
+                scan.early |= {proposal.job for proposal in advice} - not_early
+                busy = scan.begun | {job.uid for job in group.jobs if job.in_flight}
+                proposals += [proposal for proposal in judgeable if proposal.job not in busy]
         return proposals
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
         """Begin the chosen proposals of each group, and update the condition of each job."""
-        look = self._look
-        if look is None:
+        scan = self._scan
+        if scan is None:
             return []
         begun: list[tuple[RunningJob, Resize | None]] = []
         acting = {proposal.job: proposal for proposal in chosen.act}
         dry_run = {proposal.job: proposal for proposal in chosen.observe}
-        for here in list(look.groups):
-            with self._visit(look, here):
-                due = [(acting[job.uid], job) for job in here.jobs if job.uid in acting]
+        for group in list(scan.groups):
+            with self._visit(scan, group):
+                due = [(acting[job.uid], job) for job in group.jobs if job.uid in acting]
                 for proposal, job in sorted(due, key=lambda pair: chosen.act.index(pair[0])):
-                    if len(look.begun) < MOST_BEGUN:
-                        look.begun.add(proposal.job)
+                    if len(scan.begun) < MOST_BEGUN:
+                        scan.begun.add(proposal.job)
                         why = f"{written_time(now.wall)}: {proposal.reason}"
                         begun.append(self._begin(replace(proposal, reason=why), job))
-                for job in here.jobs:
-                    self._show(job, look, dry_run.get(job.uid), now.monotonic)
+                for job in group.jobs:
+                    self._show(job, scan, dry_run.get(job.uid), now.monotonic)
         self._shrinking = tuple(job for job, step in begun if step is not None and _shrinks(step))
         return _steps_of(begun)
 
@@ -158,9 +158,9 @@ class CpuExecutor(Executor):
         """Record the outcome of a write."""
         self._stages.finish(job, complete=complete, final=final, now=now)
 
-    # --- a look at all jobs ---------------------------------------------------------------------
+    # --- a scan of all jobs ---------------------------------------------------------------------
 
-    def _new_look(self, now: Moment) -> _Look:
+    def _new_scan(self, now: Moment) -> _Scan:
         at = now.monotonic
         jobs: list[JobSignal] = []
         ended = set()
@@ -181,65 +181,60 @@ class CpuExecutor(Executor):
         groups = neighbourhoods(signals.jobs)
         self._first = (self._first + 1) % max(1, len(groups))
         turns = (*groups[self._first :], *groups[: self._first])
-        return _Look([_among(group, signals) for group in turns], due, ended)
+        return _Scan([_among(group, signals) for group in turns], due, ended)
 
     @contextmanager
-    def _visit(self, look: _Look, here: Signals) -> Iterator[None]:
-        """Drop a group from a look after an error of kfext, so that no other group is affected."""
-        look.groups.remove(here)
-        with self.running.failures.about(self.jobs[here.jobs[0].uid].tracked):
+    def _visit(self, scan: _Scan, group: Signals) -> Iterator[None]:
+        """Drop a group from a scan after an error of kfext, so that no other group is affected."""
+        scan.groups.remove(group)
+        with self.running.failures.about(self.jobs[group.jobs[0].uid].tracked):
             yield
-            look.groups.append(here)
+            scan.groups.append(group)
 
     def _due(self, policy: SignalPolicy, signals: Signals, now: float) -> frozenset[str]:
-        """Return the jobs that a policy visits now."""
         jobs = [job for job in signals.jobs if policy.applies_to(job)]
         due = self._cadences[policy.name].due(jobs, interval=policy.interval, now=now)
         return frozenset(job.uid for job in due)
 
-    def _advised(self, policy: SignalPolicy, here: Signals, due: frozenset[str]) -> list[Proposal]:
-        """Return a policy's proposals for neighbours, and record the ineligible jobs."""
-        jobs = tuple(job for job in here.jobs if job.uid in due or not policy.applies_to(job))
+    def _advice(self, policy: SignalPolicy, group: Signals, due: frozenset[str]) -> list[Proposal]:
+        """Return a policy's proposals for a group, and record why its jobs are ineligible."""
+        jobs = tuple(job for job in group.jobs if job.uid in due or not policy.applies_to(job))
         if not any(job.uid in due for job in jobs):
             return []
-        advice = policy.propose(replace(here, jobs=jobs))
+        advice = policy.propose(replace(group, jobs=jobs))
         for job in jobs:
-            record_of(self.jobs[job.uid]).ineligible[policy.name] = advice.ineligible.get(
-                job.uid, ""
-            )
+            record = record_of(self.jobs[job.uid])
+            record.ineligible[policy.name] = advice.ineligible.get(job.uid, "")
         return list(advice.proposals)
 
-    def _restore(self, here: Signals, now: float) -> Iterator[tuple[RunningJob, Resize | None]]:
-        """Yield the steps that restore the user's CPU, whatever else is under way."""
-        for job in here.jobs:
+    def _restore(self, group: Signals, now: float) -> Iterator[tuple[RunningJob, Resize | None]]:
+        """Yield the steps that restore the user's CPU, whatever else is in progress."""
+        for job in group.jobs:
             running = self.jobs[job.uid]
             cpu, operation = record_of(running), record_of(running).operation
             pods, state = live_pods(self._cluster.pods(job.uid)), running.tracked.state.cpu
-            cpu.see(pods, state)
+            cpu.observe_written(pods, state)
             writing = operation is not None and operation.phase is Phase.WRITING
             paused = self._stages.paused(running, now, restoring=True)
             if running.tracked.busy or writing or paused:
                 continue
-            back = restoring(
+            restore = due_restore(
                 job,
-                here,
+                group,
                 pods=pods,
                 state=state,
-                observed=cpu.seen,
+                observed=cpu.observed,
                 chosen=cpu_policies(running),
                 undo=cpu.undo,
             )
-            if back is not None:
+            if restore is not None:
                 if operation is None or not operation.restores:
-                    yield running, self._stages.begin(running, back, resized=job.resized)
+                    yield running, self._stages.begin(running, restore, resized=job.resized)
             elif not cpu_policies(running) and operation is None and not job.resized:
                 yield running, self._stages.forget(running)
 
-    def _ripe(self, proposal: Proposal) -> bool:
-        """Return whether there are enough measurements to judge the effect of a proposal later.
-
-        A proposal without a trial never waits.
-        """
+    def _can_be_judged(self, proposal: Proposal) -> bool:
+        """Return whether there are enough measurements for the trial of a proposal, if any."""
         if proposal.measure is None:
             return True
         history = record_of(self.jobs[proposal.job]).history
@@ -250,10 +245,10 @@ class CpuExecutor(Executor):
         trial = Trial(proposal, record_of(running).history.values_of(measure)) if measure else None
         return running, self._stages.begin(running, proposal, resized=job.resized, trial=trial)
 
-    def _show(self, job: JobSignal, look: _Look, dry_run: Proposal | None, now: float) -> None:
+    def _show(self, job: JobSignal, scan: _Scan, dry_run: Proposal | None, now: float) -> None:
         running = self.jobs[job.uid]
-        record_of(running).early = job.uid in look.early
-        decided = any(job.uid in uids for uids in look.due.values())
+        record_of(running).early = job.uid in scan.early
+        decided = any(job.uid in uids for uids in scan.due.values())
         paused = self._stages.paused(running, now)
         shown = cpu_shown(running, job, dry_run, decided=decided, paused=paused)
         self.running.shown.show(running, RESIZED.type, shown)
@@ -277,15 +272,15 @@ def _steps_of(begun: list[tuple[RunningJob, Resize | None]]) -> Steps:
     return [(job.tracked, step) for job, step in begun if step is not None]
 
 
-def judged(
-    here: Signals, records: Mapping[str, CpuRecord], *, ended: Collection[str]
+def undo_proposals(
+    group: Signals, records: Mapping[str, CpuRecord], *, ended: Collection[str]
 ) -> list[Proposal]:
-    """Return the proposals to undo changes; `ended`: the jobs with a window that has just ended.
+    """Return the proposals to undo changes with a failed trial, which stays until its undo begins.
 
-    A failed trial stays until the change is being undone.
+    `records`: the records of the jobs, by uid. `ended`: the jobs with a window that has just ended.
     """
-    undone = []
-    for job in here.jobs:
+    proposals = []
+    for job in group.jobs:
         record = records[job.uid]
         if record.trial is None:
             continue
@@ -293,7 +288,7 @@ def judged(
             record.trial = record.trial.with_window(job)
         gained = record.trial.gained()
         if gained is False and (undo := record.trial.undo(job)) is not None:
-            undone.append(undo)
+            proposals.append(undo)
         elif gained:
             record.trial = None
-    return undone
+    return proposals

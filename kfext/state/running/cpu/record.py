@@ -1,4 +1,4 @@
-"""The record of the CPU of a job that the companion follows. Times are monotonic."""
+"""The record of the CPU of a job that the companion follows. Times are in monotonic seconds."""
 
 import math
 from collections.abc import Iterable
@@ -22,17 +22,17 @@ from kfext.state.running.running_job import Record, RunningJob, live_pods
 
 CPU_POLICIES: tuple[SignalPolicy, ...] = (RESIZE, SHIFT)
 EARLY_SECONDS = 120.0
-"""A job that reports nothing for this long counts as a job without progress."""
-_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 300.0
+"""A job that has reported nothing after this time counts as a job without progress."""
+_FIRST_BACK_OFF_SECONDS, _LONGEST_BACK_OFF_SECONDS = 30.0, 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """A pause of the CPU changes of a job after `failures` in a row.
+class BackOff:
+    """The back-off of the CPU changes of a job after `failures` in a row; it ends at `until`.
 
-    `changes`: the number of changes of the namespace's quotas; another change ends the pause.
-    `lasting`: whether nothing else ends the pause, because a quota or a LimitRange refused.
-    `restoring`: whether the last failure was a restore. Otherwise a restore does not wait.
+    `changes`: how often the namespace's quotas had changed; a further change ends the back-off.
+    `lasting`: whether only such a change ends it, because a quota or a LimitRange refused.
+    `restoring`: whether the failed change was a restore; otherwise a restore need not wait.
     """
 
     until: float
@@ -42,7 +42,7 @@ class Pause:
     restoring: bool
 
     def holds(self, now: float, *, changes: int, restoring: bool = False) -> bool:
-        """Return whether the pause still applies; a lasting pause does not apply to a restore."""
+        """Return whether the back-off lasts; a restore waits for `until` at most."""
         if changes != self.changes:
             return False
         if restoring:
@@ -55,15 +55,15 @@ class CpuRecord(Record):
     """The record of the CPU of a job.
 
     `began`: when the controller began to follow the job. `work`: the CPU time of its steps.
-    `company`: the uids and limits of the pods on its nodes that belong to jobs with opt-in.
     `unfit`: why no policy visits the job, or empty. `unread`: as in JobSignal.
     `measured_at`: when the CPU use of all its pods was last known, or the job was first followed.
-    `ineligible`: by policy, why the job is ineligible, or empty.
+    `ineligible`: why the job is ineligible, or empty, by name of a policy.
+    `pod_limits`: the uids and limits of the pods that share its nodes, as in Signals.
     `early`: whether a proposal waits for measurements.
-    `pause`: the pause after the failures since the last success, if any.
+    `back_off`: the back-off after the failures since the last success, if any.
     `refused`: why the last change failed, until a change succeeds.
-    `undo`: the policy of an incomplete change that is to be restored, and why.
-    `seen`: by pod uid, the CPU that kfext wrote last and that was observed on the pod.
+    `undo`: the policy of an incomplete change that is to be restored, and why it is incomplete.
+    `observed`: the last CPU written by kfext, by uid of the pods on which it was observed.
     """
 
     began: float = -math.inf
@@ -75,45 +75,48 @@ class CpuRecord(Record):
     unread: str = ""
     measured_at: float = -math.inf
     ineligible: dict[str, str] = field(default_factory=dict)
-    company: frozenset[tuple[str, int | None]] = frozenset()
+    pod_limits: frozenset[tuple[str, int | None]] = frozenset()
     early: bool = False
-    pause: Pause | None = None
+    back_off: BackOff | None = None
     refused: Verdict | None = None
     undo: tuple[str, Verdict] | None = None
-    seen: dict[str, PodCpu] = field(default_factory=dict)
+    observed: dict[str, PodCpu] = field(default_factory=dict)
 
-    def see(self, pods: Iterable[Pod], state: CpuState) -> None:
+    def observe_written(self, pods: Iterable[Pod], state: CpuState) -> None:
         """Record the pods on which the last written CPU was observed."""
-        before, self.seen = self.seen, {}
+        before, self.observed = self.observed, {}
         for pod in pods:
             last = last_written(pod, state)
             if last is not None and last in {cpu_of(pod), before.get(pod.uid)}:
-                self.seen[pod.uid] = last
+                self.observed[pod.uid] = last
 
     def fail(self, now: float, *, lasting: bool, restoring: bool, changes: int) -> None:
-        """Record a failure; consecutive failures double the pause. A lasting refusal stays."""
-        failures = self.pause.failures + 1 if self.pause else 1
-        if self.pause is not None and self.pause.changes == changes:
-            lasting |= self.pause.lasting
-        pause = exponential_backoff(failures, first=_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
-        self.pause = Pause(now + pause, failures, changes, lasting=lasting, restoring=restoring)
+        """Record a failure, as in BackOff; each failure in a row doubles the back-off."""
+        failures = self.back_off.failures + 1 if self.back_off else 1
+        if self.back_off is not None and self.back_off.changes == changes:
+            lasting |= self.back_off.lasting
+        back_off = exponential_backoff(
+            failures, first=_FIRST_BACK_OFF_SECONDS, longest=_LONGEST_BACK_OFF_SECONDS
+        )
+        until = now + back_off
+        self.back_off = BackOff(until, failures, changes, lasting=lasting, restoring=restoring)
 
-    def set_neighbours(self, company: frozenset[tuple[str, int | None]]) -> None:
-        """Record the pods that share its nodes; a change makes earlier measurements useless.
+    def set_neighbours(self, pod_limits: frozenset[tuple[str, int | None]]) -> None:
+        """Record the pods that share its nodes; if they changed, forget earlier measurements.
 
-        Different pods end a trial, because its effect can no longer be judged.
+        Different pods end a trial, because the effect of its change can no longer be judged.
         """
-        if company == self.company:
+        if pod_limits == self.pod_limits:
             return
-        if {uid for uid, _ in company} != {uid for uid, _ in self.company}:
+        if {uid for uid, _ in pod_limits} != {uid for uid, _ in self.pod_limits}:
             self.trial = None
             if self.operation is not None:
                 self.operation.trial = None
         self.history.forget()
-        self.company = company
+        self.pod_limits = pod_limits
 
     def remaining(self, reported: Reported | None, now: Moment, *, since: float) -> float | None:
-        """Return the core-seconds to the end, infinite while unknown, None without progress.
+        """Return the core-seconds to the end of the job, as in JobSignal.
 
         `since`: the start of the job, in epoch seconds.
         """
@@ -129,7 +132,7 @@ def record_of(job: RunningJob) -> CpuRecord:
 
 
 def cpu_policies(job: RunningJob) -> dict[str, PolicyChoice]:
-    """Return by name the chosen policies for the CPU of a job."""
+    """Return the chosen CPU policies of a job, by name."""
     names = (policy.name for policy in CPU_POLICIES)
     return {name: job.chosen[name] for name in names if name in job.chosen}
 

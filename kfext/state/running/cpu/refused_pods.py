@@ -1,8 +1,8 @@
-"""The nodes that remove boosts for pods that kube-scheduler refused.
+"""Nodes have no boosts for a while if kube-scheduler refused a pod that needs their free CPU.
 
-One node at a time does so for a pod, and only if the pod then fits. Only kube-scheduler knows all
-terms of a pod. So if no pod of a namespace is bound to a node in time, the node ignores that
-namespace for a while: a pod that fits nowhere must not cost other namespaces anything.
+One node at a time loses its boosts for a pod, if the pod then fits. But only kube-scheduler
+knows all terms of a pod. So if no pod of a namespace is bound to a node in time, the node ignores
+that namespace for a while: a pod that fits nowhere must not cost other namespaces their boosts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,25 +17,25 @@ from kfext.state.mirror.timers import RoundRobin
 from kfext.state.running.cpu.contest import SPARE
 
 WAIT_SECONDS = 60.0
-"""The longest wait of a node for a pod; kube-scheduler retries a pod within 10 s."""
+"""A node waits this long for a pod; kube-scheduler retries a pod within 10 s."""
 REST_SECONDS = 600.0
-"""The time in which the node then ignores the pods of that namespace."""
+"""After a wait in vain, the node ignores the pods of that namespace for this long."""
 _MOST_PODS = 32
-"""The most pods of a look that are considered."""
+"""The most refused pods that one scan considers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """A node that waits for a pod of a namespace."""
+    """The wait of a node, without boosts, for a pod of a namespace."""
 
     namespace: str
     node: str
 
 
 class RefusedPods:
-    """Chooses a node for each refused pod. Times are in epoch seconds.
+    """Chooses a node that waits for each refused pod. Times are in epoch seconds.
 
-    `_since`: the start of a node's wait for pods of a namespace, which ends when a pod is bound.
+    `_waits`: the wait for each pod, by uid. `_since`: when each wait began.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -47,14 +47,14 @@ class RefusedPods:
     def awaited(
         self, free: Mapping[str, int], raised: Mapping[str, int], *, now: float
     ) -> frozenset[str]:
-        """Return the nodes that have no boosts until a pod is bound.
+        """Return the nodes that must have no boosts now, because they wait for a pod.
 
-        `free`: by node, the CPU less all requests as users wrote them. `raised`: by node, the sum
-        of the boosts. Both are in millicores.
+        `free`: the CPU of each node less all requests as users wrote them, by node. `raised`: the
+        sum of its boosts, by node. Both are in millicores.
         """
         refused = self._cluster.claim_tracker.refused
-        over = WAIT_SECONDS + REST_SECONDS
-        self._since = {wait: at for wait, at in self._since.items() if now - at < over}
+        ignored_until = WAIT_SECONDS + REST_SECONDS
+        self._since = {wait: at for wait, at in self._since.items() if now - at < ignored_until}
         for uid, wait in tuple(self._waits.items()):
             claim = self._cluster.ledger.claim_of(pod_key(uid))
             if uid not in refused and claim is not None and claim.node == wait.node:
@@ -78,7 +78,7 @@ class RefusedPods:
     def _nodes_for(
         self, pod: Pod, free: Mapping[str, int], raised: Mapping[str, int]
     ) -> Iterator[str]:
-        """Yield the nodes where a pod fits without boosts, and not beside them."""
+        """Yield the nodes where a pod fits without boosts but not beside the boosts."""
         ledger, cpu = self._cluster.ledger, _cpu(pod)
         others = {name: number for name, number in pod.requests.items() if name != CPU}
         available = ledger.free(tuple(others))

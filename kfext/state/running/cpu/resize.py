@@ -1,8 +1,8 @@
-"""Resize: the job of a node that would end first is prioritised, by its CPU weight.
+"""The policy `resize`: the job of a node that would end first gets a higher CPU weight.
 
 A boost raises its request, and with it its weight; limits stay as the user wrote them. `contest`
-chooses the job and its boost. Source: Friedman and Henderson, the Fair Sojourn Protocol,
-SIGMETRICS 2003.
+chooses the job and the size of the boost. Source: Friedman and Henderson, the Fair Sojourn
+Protocol, SIGMETRICS 2003.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -12,24 +12,24 @@ from kfext.core.words import listed
 from kfext.model.policy import Mode
 from kfext.model.qos import QoS
 from kfext.state.running.cpu.cadence import RESIZED, opted_in
-from kfext.state.running.cpu.contest import Contest, all_prioritised, contests
+from kfext.state.running.cpu.contest import Contest, contests, prioritised_jobs
 from kfext.state.running.policy import Advice, SignalPolicy
 from kfext.state.running.proposal import PodSizes, Proposal, Size, in_stages
 from kfext.state.running.signals import JobSignal, PodSignal, Signals
 
 _LEAST_CHANGE = 0.2
-"""A change below this fraction of a request is not written."""
+"""A change by less than this fraction of a request is not written."""
 
 
 def _propose(signals: Signals) -> Advice:
-    willing, ineligible = RESIZE.eligible_jobs(signals, _why_not)
-    ineligible |= {job.uid: job.unread for job in willing if job.unread}
-    acting = [job for job in willing if _acts(job)]
-    proposals = list(_decided(signals, acting, at_once=True))
-    if observing := [job for job in willing if not _acts(job)]:
-        # A dry run shows the proposals as if kfext might act on all jobs.
+    eligible, ineligible = RESIZE.eligible_jobs(signals, _why_not)
+    ineligible |= {job.uid: job.unread for job in eligible if job.unread}
+    acting = [job for job in eligible if _acts(job)]
+    proposals = list(_proposals(signals, acting, at_once=True))
+    if observing := [job for job in eligible if not _acts(job)]:
+        # A dry run shows the proposals as if kfext could act on all these jobs.
         uids = {job.uid for job in observing}
-        dry_run = _decided(signals, [*acting, *observing], at_once=False)
+        dry_run = _proposals(signals, [*acting, *observing], at_once=False)
         proposals += [proposal for proposal in dry_run if proposal.job in uids]
     return Advice(tuple(proposals), ineligible)
 
@@ -46,7 +46,6 @@ RESIZE = SignalPolicy(
 
 
 def _why_not(job: JobSignal) -> str | None:
-    """Return the reason that a job is ineligible, or None."""
     for pod in job.pods:
         if pod.qos is not QoS.BURSTABLE:
             return (
@@ -64,8 +63,8 @@ def _acts(job: JobSignal) -> bool:
 class _Node:
     """The decision on a node.
 
-    `wanted`: by uid, the request that each job should have. `shrinks`: whether a request is
-    lowered, so that growth waits for the kubelet. `grown`: by uid, the granted growth.
+    `wanted`: the request that each job should have, by uid. `shrinks`: whether a request is
+    lowered, so that growth waits for the kubelet. `grown`: the granted growth, by uid.
     """
 
     contest: Contest
@@ -74,20 +73,20 @@ class _Node:
     shrinks: bool = False
     grown: dict[str, int] = field(default_factory=dict)
 
-    def may_grow(self, job: JobSignal, growth: int) -> int:
-        """Return the part of a growth that fits now, and record it as granted."""
+    def grant(self, job: JobSignal, growth: int) -> int:
+        """Grant as much of the growth of a job as fits now, and return it, in millicores."""
         allowed = self.contest.allowance(job.namespace) - sum(self.grown.values())
         granted = growth if growth <= allowed else 0 if self.shrinks else max(0, allowed)
         self.grown[job.uid] = granted
         return granted
 
 
-def _decided(
+def _proposals(
     signals: Signals, candidates: Collection[JobSignal], *, at_once: bool
 ) -> Iterator[Proposal]:
     """Yield the proposals for the candidates; `at_once`: only growth that fits now."""
     by_node = contests(signals)
-    first = all_prioritised(by_node, candidates)
+    first = prioritised_jobs(by_node, candidates)
     nodes = {
         node: _Node(contest, first.get(node), _wanted(contest, first.get(node), candidates))
         for node, contest in by_node.items()
@@ -109,7 +108,7 @@ def _decided(
 def _wanted(
     contest: Contest, prioritised: JobSignal | None, candidates: Collection[JobSignal]
 ) -> dict[str, int]:
-    """Return by uid the new request of each candidate on a node; a job without entry stays."""
+    """Return the new request of each candidate on a node, by uid; other jobs stay unchanged."""
     here = [job for job in candidates if job in contest.jobs]
     if len(contest.jobs) > 1 and (not contest.is_open or (prioritised is None and contest.unknown)):
         return {}
@@ -123,27 +122,27 @@ def _lowers(job: JobSignal, node: _Node) -> bool:
 
 
 def _sizes(job: JobSignal, node: _Node, *, at_once: bool) -> list[Size]:
-    """Return the new requests of a job's pods; `at_once`: only growth that fits now."""
+    """Return the new requests of a job's pods on a node; `at_once`: only growth that fits now."""
     changes = list(_changes(job, node, node.wanted.get(job.uid)))
     growth = sum(to - pod.request for pod, to in changes)
-    if at_once and growth > 0 and (granted := node.may_grow(job, growth)) < growth:
+    if at_once and growth > 0 and (granted := node.grant(job, growth)) < growth:
         now = sum(pod.request for pod in job.on(node.contest.node))
         changes = list(_changes(job, node, now + granted))
     return [Size(pod.uid, request=to) for pod, to in changes]
 
 
 def _changes(job: JobSignal, node: _Node, total: int | None) -> Iterator[tuple[PodSignal, int]]:
-    """Yield the pods of a job on a node with a change that is worth a write, and the new request.
+    """Yield the pods of a job on a node to write, each with its new request.
 
-    `total`: the new sum of their requests. None means no change.
+    `total`: the new sum of the requests; None means no change. Small changes are left out.
     """
     if total is None:
         return
     requests = node.contest.split(job, total)
     for pod in job.on(node.contest.node):
         to = requests[pod.uid]
-        back = to == pod.requested.request != pod.request
-        if back or (to != pod.request and abs(to - pod.request) >= _LEAST_CHANGE * pod.request):
+        restored = to == pod.requested.request != pod.request
+        if restored or (to != pod.request and abs(to - pod.request) >= _LEAST_CHANGE * pod.request):
             yield pod, to
 
 

@@ -1,4 +1,4 @@
-"""The owner of a pod's CPU, and the restore of the user's CPU."""
+"""Who last set the CPU of a pod, and when the user's CPU is restored."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from kfext.state.running.signals import JobSignal, Signals
 
 
 class Owner(Enum):
-    """The owner of a pod's CPU: the user, kfext, or another client that changed it after kfext."""
+    """Who last set the CPU of a pod: the user, kfext, or another client after kfext."""
 
     USER = "user"
     KFEXT = "kfext"
@@ -23,7 +23,7 @@ class Owner(Enum):
 
 
 def owner_of(pod: Pod, state: CpuState) -> Owner:
-    """Return the owner of a pod's CPU. CPU that was never changed is the user's."""
+    """Return who last set the CPU of a pod. CPU that was never changed is the user's."""
     requested, cpu = requested_of(pod, state), cpu_of(pod)
     if cpu is None or requested in {None, cpu}:
         return Owner.USER
@@ -33,8 +33,8 @@ def owner_of(pod: Pod, state: CpuState) -> Owner:
 def changed_by_others(pod: Pod, state: CpuState, *, observed: PodCpu | None) -> bool:
     """Return whether another client has changed the CPU of a pod since kfext wrote it.
 
-    `observed`: the last CPU of kfext's that was seen on the pod. Otherwise the pod may have the
-    user's CPU because kfext's write never arrived.
+    `observed`: the last CPU written by kfext that was observed on the pod, or None. Without it, a
+    pod may have the user's CPU because the write by kfext never arrived.
     """
     requested, cpu = requested_of(pod, state), cpu_of(pod)
     if requested is None or cpu is None:
@@ -44,12 +44,12 @@ def changed_by_others(pod: Pod, state: CpuState, *, observed: PodCpu | None) -> 
 
 
 def cpu_of(pod: Pod) -> PodCpu | None:
-    """Return the CPU in the spec of a pod, or None for a pod without a known trainer."""
+    """Return the CPU in the spec of a pod, or None without a known training container."""
     return None if pod.trainer is None else PodCpu(pod.trainer.request, pod.trainer.limit)
 
 
 def requested_of(pod: Pod, state: CpuState) -> PodCpu | None:
-    """Return the user's CPU of a pod, or None for a replica type without a record."""
+    """Return the recorded CPU that the user wrote for a pod, or None without a record."""
     return state.requested_of(pod.replica.type, pod.replica.index) if pod.replica else None
 
 
@@ -60,11 +60,11 @@ def with_sizes(
     policies: frozenset[str],
     pods: Iterable[Pod] = (),
 ) -> CpuState:
-    """Return the state to write before new sizes.
+    """Return the state to write before the new sizes of pods.
 
-    A write may be lost with the controller, or take effect although its answer was lost. So the
-    present CPU of a pod and the CPU of the last attempt also count as kfext's.
-    `policies`: the policies that account for all of kfext's sizes. `pods`: all pods of the job.
+    A write may be lost with the controller, or take effect although its response was lost. So the
+    present CPU of a pod and the CPU of earlier attempts also count as written by kfext.
+    `policies`: the policies that set any CPU which kfext wrote. `pods`: all pods of the job.
     """
     sizes = tuple(sizes)
     types = {pod.replica.type for pod, _ in sizes if pod.replica}
@@ -83,8 +83,8 @@ def with_sizes(
         present = () if owner_of(pod, state) is Owner.USER else (cpu,)
         request, limit = size.request, size.limit
         new = PodCpu(cpu.request if request is None else request, limit or cpu.limit)
-        kfexts = dict.fromkeys((new, *present, *_written(pod, state)))
-        written[_name(pod)] = tuple(kfexts)[:REMEMBERED]
+        by_kfext = dict.fromkeys((new, *present, *_written(pod, state)))
+        written[_name(pod)] = tuple(by_kfext)[:REMEMBERED]
     return replace(state, requested=requested, written=written, by=policies)
 
 
@@ -104,7 +104,7 @@ def _name(pod: Pod) -> str:
 _INFEASIBLE = "Infeasible"
 
 
-def restoring(
+def due_restore(
     job: JobSignal,
     signals: Signals,
     *,
@@ -114,8 +114,9 @@ def restoring(
     chosen: Mapping[str, PolicyChoice],
     undo: tuple[str, Verdict] | None,
 ) -> Proposal | None:
-    """Return the proposal to restore sizes of a job, or None.
+    """Return the proposal to restore the user's CPU of a job now, or None.
 
+    After a change by another client, it only disables the policies `chosen`.
     `observed`: as in CpuRecord. `chosen`: the policies that the user and the administrator allow.
     `undo`: the policy of an incomplete change, and why it is incomplete.
     """
@@ -129,16 +130,16 @@ def restoring(
         policy, why = undo
         reason = f"not all CPU was set: {why.message or why.reason}"
         disabled = [policy] if why.reason == _INFEASIBLE else []
-        if (back := restore_proposal("", job, reason=reason, disabled=disabled)) is not None:
-            return back
-    reason = _why_back(job, signals, state)
+        if (restore := restore_proposal("", job, reason=reason, disabled=disabled)) is not None:
+            return restore
+    reason = _why_restore(job, signals, state)
     return restore_proposal("", job, reason=reason) if reason else None
 
 
-def _why_back(job: JobSignal, signals: Signals, state: CpuState) -> str:
-    """Return the reason to restore the user's CPU of a job without faults, or empty."""
+def _why_restore(job: JobSignal, signals: Signals, state: CpuState) -> str:
+    """Return the reason to restore the user's CPU of a job, other than a fault, or empty."""
     if not job.whole and job.resized and any(pod.qos is QoS.GUARANTEED for pod in job.pods):
-        # A new pod may need the CPU that other pods of the job have beyond their requests.
+        # A new pod may need CPU that was shifted from it to other pods of the job.
         return "a pod of the job does not run, and needs the CPU that it requests"
     allowed = {name for name, choice in job.policies.items() if choice.mode is Mode.ACT}
     acting = allowed - state.disabled.keys()

@@ -1,7 +1,7 @@
 """The rollout of new CPU for the pods of a job, in stages.
 
 Each stage is checked against the present pods. If the controller dies, the state of the job shows
-which sizes are kfext's, and the next controller decides again.
+which CPU kfext wrote, and the next controller decides again.
 """
 
 from collections.abc import Callable
@@ -30,16 +30,17 @@ from kfext.state.running.operation import (
 from kfext.state.running.proposal import Proposal
 from kfext.state.running.running_job import RunningJob, live_pods
 
-_LASTING = (
+_LASTING_REFUSALS = (
     *("exceeded quota", "failed quota", "maximum cpu usage", "minimum cpu usage"),
     "cpu max limit to request ratio",
 )
-"""Parts of the API server's answer after a refusal by a quota or a LimitRange. kfext observes these
-objects and retries only after a change. Other refusals may end unobserved."""
+"""Texts in the API server's response after a refusal by a quota or a LimitRange. kfext observes
+these objects and retries only after they change. The cause of any other refusal may end without a
+sign, so kfext retries."""
 
 
 class ResizeRollout:
-    """Begins and continues operations; `changes` counts the changes of a namespace's quotas."""
+    """Begins and continues operations; `changes` returns how often a namespace's quotas changed."""
 
     def __init__(self, cluster: Cluster, uses: Uses, changes: Callable[[str], int]) -> None:
         self._cluster = cluster
@@ -47,23 +48,21 @@ class ResizeRollout:
         self._changes = changes
 
     def paused(self, job: RunningJob, now: float, *, restoring: bool = False) -> bool:
-        """Return whether the changes of a job pause after a failure."""
+        """Return whether the back-off after a failed change of a job lasts; `now`: monotonic.
+
+        `restoring`: whether a restore is to begin.
+        """
         changes = self._changes(job.tracked.job.namespace)
-        pause = record_of(job).pause
-        return pause is not None and pause.holds(now, changes=changes, restoring=restoring)
+        back_off = record_of(job).back_off
+        return back_off is not None and back_off.holds(now, changes=changes, restoring=restoring)
 
     def begin(
-        self,
-        job: RunningJob,
-        proposal: Proposal,
-        *,
-        resized: bool,
-        trial: Trial | None = None,
+        self, job: RunningJob, proposal: Proposal, *, resized: bool, trial: Trial | None = None
     ) -> Resize | None:
-        """Begin to carry out a proposal.
+        """Begin to carry out a proposal; return the step of its first stage, or None.
 
-        `resized`: whether any pod has other CPU than the user's now. `trial`: the trial after the
-        last write.
+        `resized`: whether the CPU of any pod differs from the user's now. `trial`: the trial to
+        begin after the last stage.
         """
         cpu = record_of(job)
         undo, cpu.trial, cpu.undo = cpu.undo, None, None
@@ -91,10 +90,10 @@ class ResizeRollout:
             case Phase.MEASURING:
                 late = now - operation.since >= MEASURE_SECONDS
                 counts = ((self._measured(pod), operation.measured.get(pod.uid, 0)) for pod in pods)
-                if late or all(now - then >= MEASUREMENTS for now, then in counts):
+                if late or all(count - before >= MEASUREMENTS for count, before in counts):
                     self._end(job, operation.trial)
             case Phase.SAVING | Phase.TRIAL:
-                pass  # a resize costs no work, and the trial of a policy outlasts its operation
+                pass  # a resize needs no checkpoint, and its trial follows the operation
             case _:
                 assert_never(operation.phase)
         return None
@@ -113,7 +112,7 @@ class ResizeRollout:
         return None
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
-        """Record the outcome of a write; `final`: why it was refused."""
+        """Record the outcome of a write; `final`: why it was refused for good, or empty."""
         operation = record_of(job).operation
         if complete:
             if operation is not None and operation.sizes:
@@ -121,7 +120,7 @@ class ResizeRollout:
             else:
                 self._end(job, None)
             return
-        lasting = any(answer in final for answer in _LASTING)
+        lasting = any(text in final for text in _LASTING_REFUSALS)
         why = final or "a pod changed, or the API server did not answer"
         refused = Verdict(names.REASON_RESIZE_REFUSED, why)
         self._fail(job, refused, shown=final, now=now, lasting=lasting)
@@ -133,7 +132,7 @@ class ResizeRollout:
         return Resize((), state, Verdict(names.REASON_CPU_RESTORED, message))
 
     def _stage(self, job: RunningJob, operation: ResizeOperation) -> Resize | None:
-        """Return the step of the present stage; if a pod has changed, end the operation."""
+        """Return the step of the current stage, or end the operation if a pod has changed."""
         tracked = job.tracked
         pods = {pod.uid: pod for pod in self._pods(job)}
         sizes = tuple(
@@ -157,7 +156,7 @@ class ResizeRollout:
         return Resize(sizes, replace(tracked.state, cpu=cpu), Verdict(reason, proposal.reason))
 
     def _break_off(self, job: RunningJob, operation: ResizeOperation, why: str) -> None:
-        """End an operation before its present stage; earlier stages are to be restored."""
+        """End an operation before its current stage; earlier stages are to be restored."""
         record_of(job).operation, record_of(job).undo = None, operation.undo
         if operation.stage and not operation.restores:
             record_of(job).undo = operation.proposal.policy, Verdict("BrokenOff", why)
@@ -167,7 +166,8 @@ class ResizeRollout:
     ) -> None:
         """Record that a stage was not written, or that a kubelet did not set it.
 
-        `shown`: the message for the user, or empty if a retry may succeed. `lasting`: as in Pause.
+        `shown`: the message for the user, or empty if a retry may succeed.
+        `lasting`: as in BackOff.
         """
         operation = record_of(job).operation
         restoring = operation is None or operation.restores
@@ -186,8 +186,8 @@ class ResizeRollout:
         restored = cpu.operation is not None and cpu.operation.restores
         cpu.operation, cpu.trial = None, trial
         if not restored:
-            # Restoring the user's CPU does not mean that the failed write now works.
-            cpu.pause = cpu.refused = None
+            # A successful restore does not show that the failed write would succeed now.
+            cpu.back_off = cpu.refused = None
 
     def _pods(self, job: RunningJob) -> tuple[Pod, ...]:
         return live_pods(self._cluster.pods(job.uid))
@@ -200,9 +200,9 @@ class ResizeRollout:
 def _is_changed(pod: Pod, operation: ResizeOperation, job: RunningJob) -> bool:
     """Return whether another client changed a value that an operation would overwrite.
 
-    A restore goes on if another client put back the user's CPU.
+    A restore continues if another client has put back the user's CPU.
     """
     state = job.tracked.state.cpu
     if operation.restores:
         return owner_of(pod, state) is Owner.OTHER
-    return changed_by_others(pod, state, observed=record_of(job).seen.get(pod.uid))
+    return changed_by_others(pod, state, observed=record_of(job).observed.get(pod.uid))

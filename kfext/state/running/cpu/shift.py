@@ -1,7 +1,7 @@
-"""Shift: CPU moves between the components of a job on a node, from idle pods to busy pods.
+"""The policy `shift`: CPU moves between the components of a job on a node, from idle to busy pods.
 
 The sum of the limits of a job's pods on a node stays as the user wrote it, so no other job loses.
-The requests of Guaranteed pods move with their limits. Source: CMS-DL's adjustment at run time.
+The requests of Guaranteed pods change with their limits. Source: CMS-DL's adjustment at run time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,27 +10,24 @@ from dataclasses import dataclass
 from kfext.core.words import listed
 from kfext.model.qos import QoS
 from kfext.state.running.cpu.cadence import RESIZED, opted_in
-from kfext.state.running.cpu.contest import Part, share_out
+from kfext.state.running.cpu.contest import Recipient, share_out
 from kfext.state.running.policy import Advice, SignalPolicy
 from kfext.state.running.proposal import Measure, PodSizes, Proposal, Size, in_stages
 from kfext.state.running.signals import JobSignal, PodSignal, Signals
 
 _STOPPED = 0.95
-"""A pod counts as stopped by its limit from this share of the limit."""
+"""A pod counts as stopped by its limit if it uses at least this fraction of the limit."""
 _LEAST_LIMIT = 50
 """The lowest limit in millicores: a lower limit makes the slices of a CFS period too short."""
 _LEAST_CHANGE = 0.1
-"""A change below this fraction of a limit is not written."""
+"""A change by less than this fraction of a limit is not written."""
 _HEADROOM = 0.2
-"""The margin of a limit above the use of its pod, as a fraction, unless the limit stops the pod."""
+"""A limit is lowered at most to the use of its pod plus this fraction of the use."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Shared:
-    """A pod with a limit that is part of the sum, in millicores.
-
-    `limit`, `use`: the present values. `requested`: the user's limit.
-    """
+class _LimitedPod:
+    """A pod with its present limit and use, and the limit `requested` by its user (millicores)."""
 
     pod: PodSignal
     limit: int
@@ -39,8 +36,8 @@ class _Shared:
 
 
 def _propose(signals: Signals) -> Advice:
-    willing, ineligible = SHIFT.eligible_jobs(signals, _why_not)
-    proposals = [_proposal(job) for job in willing]
+    eligible, ineligible = SHIFT.eligible_jobs(signals, _why_not)
+    proposals = [_proposal(job) for job in eligible]
     return Advice(tuple(proposal for proposal in proposals if proposal is not None), ineligible)
 
 
@@ -56,7 +53,6 @@ SHIFT = SignalPolicy(
 
 
 def _why_not(job: JobSignal) -> str | None:
-    """Return the reason that a job is ineligible, or None."""
     for pod in job.pods:
         if pod.qos is QoS.BEST_EFFORT:
             return f"its pod of type {pod.component} is BestEffort, which cannot be resized"
@@ -95,54 +91,56 @@ def _proposal(job: JobSignal) -> Proposal | None:
 
 def _sizes(job: JobSignal, pods: Sequence[PodSignal]) -> Iterable[Size]:
     """Yield the new limits of a job's pods on a node."""
-    shared = [
-        _Shared(pod, limit=pod.limit, use=pod.use, requested=pod.requested.limit)
+    limited = [
+        _LimitedPod(pod, limit=pod.limit, use=pod.use, requested=pod.requested.limit)
         for pod in pods
         if pod.limit is not None and pod.use is not None and pod.requested.limit is not None
     ]
-    if len(shared) < len(pods):
+    if len(limited) < len(pods):
         return
-    for pod, limit in zip(shared, _limits(job, shared), strict=True):
+    for pod, limit in zip(limited, _limits(limited), strict=True):
         if limit != pod.limit:
             guaranteed = pod.pod.qos is QoS.GUARANTEED
             yield Size(pod.pod.uid, limit, request=limit if guaranteed else None)
 
 
-def _limits(job: JobSignal, shared: Sequence[_Shared]) -> list[int]:
-    """Return the limits of a job's pods on a node, with the sum of the user's limits.
+def _limits(pods: Sequence[_LimitedPod]) -> list[int]:
+    """Return the new limits of a job's pods on a node; their sum is the sum of the user's limits.
 
     The present sum differs after a pod was replaced, or if a controller died between two stages.
     """
-    now = [pod.limit for pod in shared]
-    total = sum(pod.requested for pod in shared)
-    busy = any(is_stopped(pod.pod) for pod in shared)
+    now = [pod.limit for pod in pods]
+    total = sum(pod.requested for pod in pods)
+    busy = any(is_stopped(pod.pod) for pod in pods)
     if total >= sum(now) and not busy:
         return now
-    if len({pod.pod.component for pod in shared}) < 2:
-        return now if total == sum(now) else [pod.requested for pod in shared]
-    return _divided(shared, total)
+    if len({pod.pod.component for pod in pods}) < 2:
+        return now if total == sum(now) else [pod.requested for pod in pods]
+    return _divide(total, pods)
 
 
-def _divided(shared: Sequence[_Shared], total: int) -> list[int]:
-    """Return the limits in proportion to the use; a limit that would hardly change stays."""
-    floors = [_floor(pod) for pod in shared]
+def _divide(total: int, pods: Sequence[_LimitedPod]) -> list[int]:
+    """Return limits in proportion to the use of the pods; hardly changed limits stay as before."""
+    floors = [_floor(pod) for pod in pods]
     if sum(floors) > total:
-        floors = [min(least_limit(pod.pod), pod.limit) for pod in shared]
-    parts = [Part(float(pod.use), floor, total) for pod, floor in zip(shared, floors, strict=True)]
+        floors = [min(least_limit(pod.pod), pod.limit) for pod in pods]
+    bounded = zip(pods, floors, strict=True)
+    recipients = [Recipient(float(pod.use), floor, total) for pod, floor in bounded]
     while True:
-        limits = share_out(total, parts)
+        limits = share_out(total, recipients)
         hardly = [
             index
-            for index, pod in enumerate(shared)
+            for index, pod in enumerate(pods)
             if 0 < abs(limits[index] - pod.limit) < _LEAST_CHANGE * pod.limit
         ]
         if not hardly:
             return limits
         for index in hardly:
-            parts[index] = Part(parts[index].weight, shared[index].limit, shared[index].limit)
+            limit = pods[index].limit
+            recipients[index] = Recipient(recipients[index].weight, limit, limit)
 
 
-def _floor(pod: _Shared) -> int:
+def _floor(pod: _LimitedPod) -> int:
     """Return the lowest new limit of a pod: its use plus the headroom, or its present limit."""
     used = 0 if is_stopped(pod.pod) else int(pod.use * (1 + _HEADROOM))
     return min(max(least_limit(pod.pod), used), pod.limit)

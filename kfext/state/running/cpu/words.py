@@ -22,18 +22,13 @@ from kfext.state.running.signals import JobSignal
 
 
 def cpu_shown(
-    job: RunningJob,
-    signal: JobSignal,
-    dry_run: Proposal | None,
-    *,
-    decided: bool,
-    paused: bool,
+    job: RunningJob, signal: JobSignal, dry_run: Proposal | None, *, decided: bool, paused: bool
 ) -> ConditionStatus | None:
-    """Return the condition of a job, or None without opt-in.
+    """Return the status of the condition of a job, or None without opt-in.
 
     `dry_run`: the proposal of a policy that may only observe. `decided`: whether a policy has just
     visited the job; otherwise, and while the job is resized, the last message stays.
-    `paused`: whether changes pause after a failure.
+    `paused`: as in JobSignal.
     """
     verdict = next(_verdicts(job, signal, dry_run, paused=paused), None)
     resized = _resized(job, signal)
@@ -50,7 +45,7 @@ def cpu_shown(
 
 
 def _resized(job: RunningJob, signal: JobSignal) -> bool:
-    """Return whether pods have other CPU than the user's, or are about to have it."""
+    """Return whether the CPU of pods differs from the user's, or is about to."""
     operation = record_of(job).operation
     return signal.resized or (operation is not None and not operation.restores)
 
@@ -58,7 +53,7 @@ def _resized(job: RunningJob, signal: JobSignal) -> bool:
 def _verdicts(
     job: RunningJob, signal: JobSignal, dry_run: Proposal | None, *, paused: bool
 ) -> Iterator[Verdict]:
-    """Yield the verdicts that replace the last message, the most important first."""
+    """Yield the verdicts that may replace the last message, the most important first."""
     cpu, policies = record_of(job), signal.policies
     if paused and cpu.refused is not None:
         yield cpu.refused
@@ -85,12 +80,12 @@ def _verdicts(
 
 
 def _ineligible(job: RunningJob, signal: JobSignal) -> dict[str, str]:
-    """Return by policy why the job is ineligible, without the policies that may change it."""
+    """Return why the job is ineligible, by name of each policy that cannot change it."""
     return {name: why for name in signal.policies if (why := record_of(job).ineligible.get(name))}
 
 
 def _nothing_to_move(reasons: Mapping[str, str]) -> Verdict:
-    """Return the verdict that nothing changes; `reasons`: by policy, why the job is ineligible."""
+    """Return the verdict that nothing changes; `reasons`: as from `_ineligible`."""
     why = [f"it is ineligible for {name}: {reason}" for name, reason in reasons.items()]
     message = "; ".join(["no change is worth a write", *why])
     return Verdict(names.REASON_NOTHING_TO_MOVE, message)
@@ -101,7 +96,7 @@ def _listed(reasons: Iterable[str]) -> str:
 
 
 def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str:
-    """Return the reason that no policy may change the CPU of a job's pods, or empty."""
+    """Return why no policy may change the CPU of a job's pods; empty means that a policy may."""
     if why := why_managed(job):
         return why
     unlike = len(with_sizes(state, ((pod, CpuSize()) for pod in pods), policies=frozenset()).unlike)
@@ -121,9 +116,9 @@ def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str
 
 
 def why_unread(reported: Reported | None, *, source: MetricsSource, remaining: float | None) -> str:
-    """Return the reason that the end of a job is unknown; empty if it is known or not expected yet.
+    """Return why the end of a job is unknown; empty if it is known or not expected yet.
 
-    `source`: the source of its progress. `remaining`: the core-seconds to its end, or None.
+    `source`: the source of its progress. `remaining`: as in JobSignal.
     """
     if not source.is_log:
         return f"{METRICS} is {source.source}, so kfext reads neither its progress nor its CPU use"

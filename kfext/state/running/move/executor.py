@@ -1,9 +1,9 @@
-"""The executor of moves: a checkpoint, a write that suspends the job, and a start on other nodes.
+"""The executor of moves: a checkpoint, a write that suspends the job, and a start on new nodes.
 
-The planner starts the job again like any suspended job. Until its pods run, the capacity on its new
-nodes and on its former nodes is on hold. The job may use both: if the new nodes no longer fit, the
-planner places it on the former nodes, or on any others. Times are monotonic, except that a float
-`now` is in epoch seconds.
+The planner starts the job again like any suspended job. Until its pods run, kfext holds capacity
+for it on its new nodes and on its former nodes. The job may use both: if it no longer fits on the
+new nodes, the planner places it on the former nodes, or on any others. Times are monotonic, except
+that a float `now` is in epoch seconds.
 """
 
 import math
@@ -30,12 +30,12 @@ from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.capacity_search import CapacitySearch, GrowthLimit
 from kfext.state.running.checkpoint_requests import (
-    PAUSE_SECONDS,
+    BACK_OFF_SECONDS,
     CheckpointRequests,
     record_miss,
     why_not_saved,
 )
-from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
+from kfext.state.running.executor import SCAN_SECONDS, Executor, Steps
 from kfext.state.running.move.migrate import (
     INTERVAL_SECONDS,
     MIGRATE,
@@ -57,10 +57,10 @@ from kfext.state.running.restarts import expected_restart, record_start, suspend
 from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
 
-MOST_LOOKED = 16
-"""The most jobs of a look with a search for capacity."""
+MOST_SEARCHED = 16
+"""One scan searches capacity for at most this many jobs; the others have their turn later."""
 _FAILED_REST_SECONDS = 3600.0
-"""The pause after a move that did not reduce the nodes of a job: each attempt stops it."""
+"""A job does not move for this long after a move that did not reduce the number of its nodes."""
 
 
 class MoveExecutor(Executor):
@@ -73,8 +73,8 @@ class MoveExecutor(Executor):
         super().__init__(running)
         self._capacity = capacity
         self._requests = CheckpointRequests(running.progress)
-        self._turns = RoundRobin(MOST_LOOKED)
-        self._began = -math.inf
+        self._turns = RoundRobin(MOST_SEARCHED)
+        self._last_move_at = -math.inf
 
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
@@ -86,29 +86,29 @@ class MoveExecutor(Executor):
         return MIGRATE.name in chosen or moving or bool(tracked.state.move.source)
 
     def keeps_hold(self, uid: str) -> bool:
-        """Return whether a move of a job is under way."""
+        """Return whether a move of a job is in progress."""
         job = self.jobs.get(uid)
         return job is not None and record_of(job).operation is not None
 
     def may_return(self, uid: str) -> bool:
-        """Return whether a move of a job is under way: it may end on the former nodes."""
+        """Return whether a move of a job is in progress: it may end on the former nodes."""
         return self.keeps_hold(uid)
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
-        """Begin to follow a job, and adopt a move of an earlier controller."""
+        """Begin to follow a job, and adopt a move by an earlier controller."""
         self.running.shown.hide(job.tracked, MIGRATED.type)
         pods, state = self._cluster.pods(job.uid), job.tracked.state.move
         job.replace_record(MoveRecord())
-        job.restart.begins = not all_running(job.tracked, pods)
-        ago = now.wall - past(state.at, now=now.wall)
-        self._began = max(self._began, now.monotonic - ago)
-        if state.source and ago < HOLD_SECONDS:
-            to = self._capacity.new_places(job, now=now.wall) or {}
+        job.restart.was_starting = not all_running(job.tracked, pods)
+        elapsed = now.wall - past(state.at, now=now.wall)
+        self._last_move_at = max(self._last_move_at, now.monotonic - elapsed)
+        if state.source and elapsed < HOLD_SECONDS:
+            target = self._capacity.new_places(job, now=now.wall) or {}
             proposal = Proposal(MIGRATE.name, job.uid, Move(), job.tracked.state.message)
             record_of(job).operation = operation = MoveOperation(proposal, source=state.source)
             operation.stopped = True
-            operation.enter(Phase.SETTLING, at=now.monotonic - ago)
-            self._hold(job, to, state.source)
+            operation.enter(Phase.SETTLING, at=now.monotonic - elapsed)
+            self._hold(job, target, state.source)
 
     def on_removed(self, job: RunningJob, now: Moment) -> None:
         """End a move of the job."""
@@ -116,77 +116,77 @@ class MoveExecutor(Executor):
             self._end(job, at=now.monotonic)
 
     def advance(self, now: Moment) -> Steps:
-        """Advance the moves that are under way."""
+        """Advance the moves in progress."""
         steps: Steps = []
         for job in self.jobs.values():
             operation = record_of(job).operation
             if operation is None or job.tracked.busy:
                 continue
-            own: list[Step] | None = None
+            new_steps: list[Step] | None = None
             with self.running.failures.about(job.tracked):
-                own = list(self._advance(job, operation, now))
-            if own is None:
+                new_steps = list(self._advance(job, operation, now))
+            if new_steps is None:
                 job.tracked.finish()
-                self._end(job, at=now.monotonic, pause=PAUSE_SECONDS)
-            steps += [(job.tracked, step) for step in own or ()]
+                self._end(job, at=now.monotonic, back_off=BACK_OFF_SECONDS)
+            steps += [(job.tracked, step) for step in new_steps or ()]
         return steps
 
     def propose(self, now: Moment) -> list[Proposal]:
         """Return at most one move to carry out, and the moves of dry runs.
 
-        The job with the most remaining time is first, because it saves most.
+        The job with the most remaining time is first, because a move saves it most.
         """
-        if not (self.looks and self.jobs):
+        if not (self.scanning and self.jobs):
             return []
-        waits = self._why_none(now)
+        why_none = self._why_none(now)
         free = [(self._remaining(job, now=now.wall) or 0.0, job) for job in self._free(now)]
         free.sort(key=lambda pair: (-pair[0], pair[1].uid))
         proposals: dict[Mode, list[Proposal]] = {Mode.ACT: [], Mode.OBSERVE: []}
         for job in self._turns.some([job for _, job in free]):
             with self.running.failures.about(job.tracked):
-                answer = self._proposed(job, waits, now)
+                decision = self._decide(job, why_none, now)
                 record_of(job).stays = record_of(job).dry_run = None
-                if isinstance(answer, Proposal):
-                    proposals[job.mode(MIGRATE)].append(answer)
+                if isinstance(decision, Proposal):
+                    proposals[job.mode(MIGRATE)].append(decision)
                 else:
-                    record_of(job).stays = answer
-        early = now.monotonic - self._began < INTERVAL_SECONDS
+                    record_of(job).stays = decision
+        early = now.monotonic - self._last_move_at < INTERVAL_SECONDS
         acting = [] if self.changing or early else proposals[Mode.ACT][:1]
         return [*acting, *proposals[Mode.OBSERVE]]
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
         """Begin the chosen move, and update the condition of each job."""
         for proposal in chosen.act:
-            job, self._began = self.jobs[proposal.job], now.monotonic
+            job, self._last_move_at = self.jobs[proposal.job], now.monotonic
             record_of(job).operation = MoveOperation(proposal, Phase.SAVING, now.monotonic)
             record_of(job).refused = None
             self._progress.await_checkpoint(job.uid, awaited=True)
         for proposal in chosen.observe:
             record_of(self.jobs[proposal.job]).dry_run = proposal
-        if self.looks:
+        if self.scanning:
             for job in self.jobs.values():
                 with self.running.failures.about(job.tracked):
                     self._show(job, now)
         return []
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
-        """Record the outcome of a write; `final`: why it was refused."""
+        """Record the outcome of a write; `final`: why it was refused for good, or empty."""
         move, operation = record_of(job), record_of(job).operation
         if operation is None:
             return
         if operation.phase is not Phase.WRITING:
             if not complete:
-                operation.requested, move.asks_at = 0, now + LOOK_SECONDS  # ask again
+                operation.requested, move.asks_at = 0, now + SCAN_SECONDS  # ask again
         elif final:
             move.refused = Verdict(names.REASON_MOVE_REFUSED, final)
-            self._end(job, at=now, pause=PAUSE_SECONDS)
+            self._end(job, at=now, back_off=BACK_OFF_SECONDS)
         else:  # without an answer the write may have arrived
             operation.enter(Phase.SETTLING, at=now)
 
     # --- the choice of a job ----------------------------------------------------------------------
 
     def _why_none(self, now: Moment) -> Verdict | None:
-        """Return the reason to move no job now, or None: a waiting job may need the capacity."""
+        """Return the reason to move no job now, or None. Waiting jobs come first."""
         limit = self._capacity.limit(now=now.wall)
         if limit is GrowthLimit.PAYING and not self._cluster.holds.holders():
             return None
@@ -194,7 +194,7 @@ class MoveExecutor(Executor):
 
     @property
     def changing(self) -> bool:
-        """Whether a move is under way."""
+        """Whether a move is in progress."""
         return any(record_of(job).operation is not None for job in self.jobs.values())
 
     def _free(self, now: Moment) -> Iterator[RunningJob]:
@@ -207,22 +207,21 @@ class MoveExecutor(Executor):
                     record_of(job).stays = record_of(job).dry_run = None
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether a job may be moved now."""
         tracked, move = job.tracked, record_of(job)
         pods = self._cluster.pods(job.uid)
-        move.unfit = why_not_moved(tracked.job, self.running.settings_of(tracked))
+        move.ineligible = why_not_moved(tracked.job, self.running.settings_of(tracked))
         record_start(job, self._progress, pods)
         return (
             job.mode(MIGRATE) is not Mode.OFF
-            and move.unfit is None
+            and move.ineligible is None
             and may_change(job, pods)
             and tracked.plan is not None
             and now.monotonic >= move.not_before
             and self._readiness(job, now=now.wall) is not Readiness.NEVER
         )
 
-    def _proposed(self, job: RunningJob, waits: Verdict | None, now: Moment) -> Proposal | Verdict:
-        """Return the move of a job, or the reason to stay; `waits`: why no job is moved now."""
+    def _decide(self, job: RunningJob, why: Verdict | None, now: Moment) -> Proposal | Verdict:
+        """Return the move of a job, or the reason to stay; `why`: why no job moves now."""
         homes = set(self._source(job).values())
         last, message = job.tracked.state.move, f"its pods are on {words.nodes(len(homes))}"
         at = past(last.at, now=now.wall)
@@ -230,8 +229,8 @@ class MoveExecutor(Executor):
             message += f", after a move from {words.nodes(last.before)} at {written_time(at)}"
         if len(homes) == 1:
             return Verdict(names.REASON_TOGETHER, message)
-        if waits is not None:
-            return waits
+        if why is not None:
+            return why
         rest = _FAILED_REST_SECONDS if 0 < last.before <= len(homes) else REST_SECONDS
         if now.wall - at < rest:
             lately = f"{message}; it was moved less than {rest:g} s ago"
@@ -252,19 +251,19 @@ class MoveExecutor(Executor):
         better = self._capacity.new_places(job, now=now)
         if better is None:
             return None
-        then, at_present = (
+        then, present_extent = (
             self._capacity.extent(job, places.values()) for places in (better, self._source(job))
         )
-        return better if then < at_present else None
+        return better if then < present_extent else None
 
     def _quota_refuses(self, job: RunningJob) -> str:
-        """Return the refusal of the pods of a job by a quota after its stop, or ""."""
-        return self._capacity.quota_refuses(job, workers_of(job.tracked.job), again=True)
+        """Return why a quota would refuse the pods of a job after its stop, or ""."""
+        return self._capacity.quota_refuses(job, workers_of(job.tracked.job), recreated=True)
 
     def _cost(self, job: RunningJob, *, now: float) -> float:
-        """Return the seconds that a move costs: the pause, and the lost work."""
-        pause = expected_restart(job) + SETTLE_SECONDS
-        return pause + self._requests.unsaved(job.uid, now=now)
+        """Return the seconds that a move costs: the downtime and the lost work."""
+        downtime = expected_restart(job) + SETTLE_SECONDS
+        return downtime + self._requests.unsaved(job.uid, now=now)
 
     def _remaining(self, job: RunningJob, *, now: float) -> float | None:
         return self._queue.durations.shown_remaining(job.tracked.job, now=now)
@@ -288,9 +287,9 @@ class MoveExecutor(Executor):
     def _save(self, job: RunningJob, operation: MoveOperation, now: Moment) -> Iterator[Step]:
         """Wait for a checkpoint, then yield the write that stops the job."""
         tracked, move = job.tracked, record_of(job)
-        unfit = why_not_moved(tracked.job, self.running.settings_of(tracked))
+        ineligible = why_not_moved(tracked.job, self.running.settings_of(tracked))
         runs = not tracked.job.suspend and all_running(tracked, self._cluster.pods(job.uid))
-        if job.mode(MIGRATE) is not Mode.ACT or unfit or not runs:
+        if job.mode(MIGRATE) is not Mode.ACT or ineligible or not runs:
             self._end(job, at=now.monotonic)
             return
         ready = self._readiness(job, now=now.wall)
@@ -308,12 +307,12 @@ class MoveExecutor(Executor):
     def _stop(self, job: RunningJob, operation: MoveOperation, now: Moment) -> Iterator[Step]:
         """Yield the write that stops a job for its move, if better nodes still fit."""
         tracked, source = job.tracked, self._source(job)
-        hindered = self._why_none(now) or self._quota_refuses(job)
-        to = None if hindered else self._better(job, now=now.wall)
-        if to is None:
+        refused = self._why_none(now) or self._quota_refuses(job)
+        target = None if refused else self._better(job, now=now.wall)
+        if target is None:
             lost = "the capacity for its move was used while it saved its work"
             record_of(job).refused = Verdict(names.REASON_STAYS, lost)
-            self._end(job, at=now.monotonic, pause=PAUSE_SECONDS)
+            self._end(job, at=now.monotonic, back_off=BACK_OFF_SECONDS)
             return
         why = operation.proposal.reason
         state = replace(
@@ -324,8 +323,8 @@ class MoveExecutor(Executor):
         )
         self._progress.await_checkpoint(job.uid, awaited=False)
         operation.source = source
-        self._hold(job, to, source)
-        self._began, record_of(job).missed = now.monotonic, 0
+        self._hold(job, target, source)
+        self._last_move_at, record_of(job).missed = now.monotonic, 0
         operation.enter(Phase.WRITING, at=now.monotonic)
         yield suspend_step(job, state, self._cluster.pods(job.uid), now=now.wall)
 
@@ -339,7 +338,7 @@ class MoveExecutor(Executor):
             self._end(job, at=now.monotonic)
         elif operation.stopped and not training.suspend:
             if all_running(job.tracked, pods):
-                job.restart.at = now.monotonic
+                job.restart.running_since = now.monotonic
                 self._end(job, at=now.monotonic)
             else:  # its plan claims the new nodes
                 self._hold(job, operation.source)
@@ -349,15 +348,14 @@ class MoveExecutor(Executor):
         members = members_of(job.tracked.job)
         self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, *places)
 
-    def _end(self, job: RunningJob, *, at: float, pause: float = 0.0) -> None:
-        """End a move, carried out or given up; `pause`: before the next move."""
+    def _end(self, job: RunningJob, *, at: float, back_off: float = 0.0) -> None:
+        """End a move, complete or not; `back_off`: the least seconds before the next move."""
         self._progress.await_checkpoint(job.uid, awaited=False)
         self._cluster.holds.release(job.uid)
         record_of(job).operation = None
-        record_of(job).not_before = max(record_of(job).not_before, at + pause)
+        record_of(job).not_before = max(record_of(job).not_before, at + back_off)
 
     def _source(self, job: RunningJob) -> Assignment:
-        """Return the present nodes of the pods of a job."""
         pods = present(job.tracked.job, self._cluster.pods(job.uid))
         return {key: pod.home for key, pod in pods.items() if pod.home}
 
@@ -377,8 +375,8 @@ def _verdicts(job: RunningJob, ready: Readiness, *, now: float) -> Iterator[Verd
         saving, why = move.operation.phase is Phase.SAVING, move.operation.proposal.reason
         reason = names.REASON_AWAITS_CHECKPOINT if saving else names.REASON_MOVING
         yield Verdict(reason, f"it waits for a checkpoint: {why}" if saving else why)
-    if move.unfit is not None:
-        yield move.unfit
+    if move.ineligible is not None:
+        yield move.ineligible
     yield from why_not_saved(move, ready, change="a move", now=now)
     if move.dry_run is not None:
         yield Verdict(names.REASON_WOULD_MIGRATE, f"it would be moved: {move.dry_run.reason}")

@@ -1,7 +1,8 @@
-"""Migrate: a job on more nodes than necessary moves to fewer nodes once they have capacity.
+"""The policy `migrate`: a job on more nodes than necessary moves to fewer nodes with capacity.
 
-A job on several nodes is slower, because of its messages. A move pays if the time saved until the
-end of the job exceeds the cost: the job saves its work, stops, and starts on other nodes.
+A job on several nodes is slower, because its pods communicate over the network. A move pays if the
+time that it saves until the end of the job exceeds its cost: the job saves its work, stops, and
+starts on other nodes.
 Source of the aim: SpeCon (Mao et al., 2020), which moves jobs off crowded nodes.
 """
 
@@ -31,15 +32,15 @@ MIGRATED = Condition(
 """Whether kfext has moved a job."""
 SPREAD_SPEED = 0.85
 """The speed of a job on several nodes, as a fraction of its speed on a single node. The published
-values for two nodes are 0.92 to 1.0 for ResNet-101, MobileNet and Inception, 0.33 to 0.9 for
-AlexNet and VGG-16, which send more (Gao et al., Chronus, SoCC 2021, model_info.json of its
+values for two nodes are 0.92 to 1.0 for ResNet-101, MobileNet and Inception, and 0.33 to 0.9 for
+AlexNet and VGG-16, which send more data (Gao et al., Chronus, SoCC 2021, `model_info.json` of its
 artifact)."""
 MARGIN = 2.0
 """A move must save this many times its cost, because both are estimates."""
 INTERVAL_SECONDS = 30.0
-"""Seconds between two moves in the cluster."""
+"""The least time between two moves in the cluster."""
 REST_SECONDS = 600.0
-"""Seconds between two moves of one job."""
+"""The least time between two moves of one job."""
 MIGRATE = Policy(
     name="migrate",
     effect="moves a running job to fewer nodes, from a checkpoint, once these have capacity that "
@@ -53,7 +54,7 @@ MIGRATE = Policy(
             0.05,
             1.0,
             "the speed of a job on several nodes, as a fraction of its speed on one node",
-        ),
+        )
     },
 )
 
@@ -69,9 +70,9 @@ def move_or_stay(
 ) -> Proposal | Verdict:
     """Return the proposal to move a job to fewer nodes, or the reason to stay.
 
-    `now`: the nodes of its pods. `better`: better nodes, empty without capacity.
-    `remaining`: the seconds to its end at its present speed, or None. `cost`: the seconds that a
-    move costs. `speed`: as SPREAD_SPEED.
+    `job`: its uid. `now`: the present nodes of its pods. `better`: the nodes of a better placement;
+    empty means that none has capacity. `remaining`: the seconds to its end at its present speed;
+    None means unknown. `cost`: the seconds that a move costs. `speed`: as SPREAD_SPEED.
     """
     are = f"its pods are on {listed(sorted(set(now)), noun='nodes')}"
     if not better:

@@ -11,11 +11,12 @@ from kfext.state.running.running_job import RunningJob, SavingRecord
 class MoveRecord(SavingRecord):
     """The record of the moves of a job.
 
-    `unfit`: why the job is ineligible, if it is. `stays`: why the last look did not move it.
+    `ineligible`: why the job is ineligible, or None for an eligible job.
+    `stays`: why the last scan did not move the job, or None after a proposal to move it.
     """
 
     operation: MoveOperation | None = None
-    unfit: Verdict | None = None
+    ineligible: Verdict | None = None
     stays: Verdict | None = None
 
 

@@ -1,4 +1,4 @@
-"""The executor of changes of size: the proposals of `scale`, their writes and their effects."""
+"""The executor that changes the number of workers of jobs, by the proposals of `scale`."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -9,8 +9,8 @@ from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, pause_after
-from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
+from kfext.state.running.checkpoint_requests import BACK_OFF_SECONDS, back_off_after
+from kfext.state.running.executor import SCAN_SECONDS, Executor, Steps
 from kfext.state.running.operation import Phase
 from kfext.state.running.policy import Condition
 from kfext.state.running.proposal import Cause, Change, Chosen, Proposal, Rank, Rescue, Workers
@@ -44,23 +44,23 @@ class SizeExecutor(Executor):
     ) -> bool:
         """Return whether a job opted in, or kfext has scaled it.
 
-        A job that opted out after a person edited its scaled size is followed too, so that its
-        state forgets the size. So is a job that an earlier controller stopped.
+        A job is also followed if a person edited its scaled size before the job opted out, so that
+        its state forgets the size, and if an earlier controller stopped it.
         """
         if tracked.job.finished or tracked.job.deleting or tracked.job.released:
             return False
         changing = job is not None and record_of(job).operation is not None
         stopped = bool(tracked.state.scale.cause) and tracked.job.suspend and tracked.job.held
         opted_out = self.running.settings_of(tracked).elastic is None
-        marked = bool(tracked.state.scale.disabled) or (is_edited(tracked) and opted_out)
-        return SCALE.name in chosen or has_kfext_size(tracked) or changing or stopped or marked
+        outdated = bool(tracked.state.scale.disabled) or (is_edited(tracked) and opted_out)
+        return SCALE.name in chosen or has_kfext_size(tracked) or changing or stopped or outdated
 
     def rescues(self, uid: str) -> bool:
-        """Return whether a rescue of a waiting job is under way."""
+        """Return whether a rescue of a waiting job, by uid, is in progress."""
         return self._rescaling.rescues(uid)
 
     def keeps_hold(self, uid: str) -> bool:
-        """Return whether a job was stopped for another size."""
+        """Return whether a job was stopped to change its size."""
         job = self.jobs.get(uid)
         if job is None or record_of(job).phase is not Phase.SETTLING:
             return False
@@ -80,19 +80,19 @@ class SizeExecutor(Executor):
         """Update the present sizes, and continue the operations."""
         steps: list[SizeStep] = []
         for job in self.jobs.values():
-            if self.looks or record_of(job).operation is not None:
-                steps += self._followed_up(job, now)
+            if self.scanning or record_of(job).operation is not None:
+                steps += self._monitor_steps(job, now)
         steps += self._rescaling.steps(now)
         return [(job.tracked, step) for job, step in steps]
 
     def propose(self, now: Moment) -> list[Proposal]:
         """Return the proposals of `scale`."""
-        return self._scale.propose(now) if self.looks else []
+        return self._scale.propose(now) if self.scanning else []
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
         """Begin the chosen proposals, and update the condition of each job."""
         at, steps = now.monotonic, list[SizeStep]()
-        if self.looks:
+        if self.scanning:
             self._begin(chosen.act, at)
             for proposal in chosen.observe:
                 record_of(self.jobs[proposal.job]).dry_run = proposal
@@ -110,18 +110,18 @@ class SizeExecutor(Executor):
         return any(record_of(job).operation is not None for job in self.jobs.values())
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
-        """Record the outcome of a write; `final`: why it was refused."""
+        """Record the outcome of a write; `final`: why it was refused for good, or empty."""
         size, operation = record_of(job), record_of(job).operation
         if operation is None:
-            size.resting = None if complete else size.resting
+            size.disabled_reason = None if complete else size.disabled_reason
             if final:
-                size.not_before = now + PAUSE_SECONDS
+                size.not_before = now + BACK_OFF_SECONDS
             return
         if operation.phase is not Phase.WRITING:
             if not complete and operation.phase is Phase.SETTLING:
                 operation.restarted = False  # not all workers were replaced
             elif not complete:
-                operation.requested, size.asks_at = 0, now + LOOK_SECONDS  # ask again
+                operation.requested, size.asks_at = 0, now + SCAN_SECONDS  # ask again
             return
         if complete:
             size.expected, size.refused = operation.change.workers, None
@@ -129,21 +129,21 @@ class SizeExecutor(Executor):
             size.changed_at = job.tracked.state.scale.changed_at
             size.enter(Phase.SETTLING, at=now)
             return
-        if operation.change.cause is Cause.TAKE_BACK and not starts_anew(job.tracked.job):
-            self._monitor.settle_again(job, operation, at=now)
+        if operation.change.cause is Cause.UNDO_GROWTH and not starts_anew(job.tracked.job):
+            self._monitor.retry_removal(job, operation, at=now)
             return
-        pause = _RETRY_SECONDS
+        back_off = _RETRY_SECONDS
         if final:  # without an answer the write may have arrived
             self._cluster.holds.release(job.uid)
             size.refused = Verdict(names.REASON_SCALE_REFUSED, final)
-            pause = pause_after(size.missed)
+            back_off = back_off_after(size.missed)
             size.missed += 1  # other donors may have scaled down in vain
-        size.end(at=now, pause=pause)
+        size.end(at=now, back_off=back_off)
 
     def _any_change(self, at: float) -> bool:
-        """Return whether a change of size is under way or on trial; `at` is monotonic.
+        """Return whether a change of size is in progress or on trial; `at` is monotonic.
 
-        A job with a slow first step at its new size, or with rare output, does not count.
+        It does not count once the first step at the new size takes longer than STEP_SECONDS.
         """
         return any(
             operation.phase is not Phase.MEASURING or at - operation.since < STEP_SECONDS
@@ -151,31 +151,30 @@ class SizeExecutor(Executor):
             if (operation := record_of(job).operation) is not None
         )
 
-    def _followed_up(self, job: RunningJob, now: Moment) -> list[SizeStep]:
-        """Return the steps of a job; an error of kfext about it affects no other job."""
+    def _monitor_steps(self, job: RunningJob, now: Moment) -> list[SizeStep]:
+        """Return the steps of the monitor; an error of kfext about the job affects no other job."""
         steps: list[SizeStep] | None = None
         with self.running.failures.about(job.tracked):
             steps = list(self._monitor.steps(job, now))
         if steps is None:
-            record_of(job).end(at=now.monotonic, pause=PAUSE_SECONDS)
+            record_of(job).end(at=now.monotonic, back_off=BACK_OFF_SECONDS)
         return steps or []
 
     def _begin(self, chosen: Sequence[Proposal], at: float) -> None:
         """Begin proposals; the donors of a waiting job begin together or not at all.
 
-        A rescue drops growth that is not written yet.
+        A rescue cancels growth that is not written yet.
         """
         groups: dict[str, list[Proposal]] = {}
         for proposal in chosen:
             rescue = _rescue_of(proposal)
             groups.setdefault(rescue.waiting if rescue else proposal.job, []).append(proposal)
-        whole = [group for group in groups.values() if _is_whole(group)]
-        if any(proposal.rank is Rank.RESCUE for group in whole for proposal in group):
+        complete = [group for group in groups.values() if _is_complete(group)]
+        if any(proposal.rank is Rank.RESCUE for group in complete for proposal in group):
             self._rescaling.drop_growth(at=at)
-        for group in whole:
-            self._rescaling.begin(
-                [(self.jobs[proposal.job], proposal) for proposal in group], at=at
-            )
+        for group in complete:
+            pairs = [(self.jobs[proposal.job], proposal) for proposal in group]
+            self._rescaling.begin(pairs, at=at)
 
     def _show(self, job: RunningJob, now: Moment) -> None:
         unmanaged = job.tracked.phase is None
@@ -192,7 +191,7 @@ def _rescue_of(proposal: Proposal) -> Rescue | None:
     return proposal.change.rescue if isinstance(proposal.change, Workers) else None
 
 
-def _is_whole(group: Sequence[Proposal]) -> bool:
-    """Return whether all donors of a rescue were chosen."""
+def _is_complete(group: Sequence[Proposal]) -> bool:
+    """Return whether a group of proposals has all donors of its rescue, if it has a rescue."""
     rescue = _rescue_of(group[0])
     return rescue is None or len(group) == len(rescue.sizes)

@@ -1,9 +1,9 @@
 """The starvation guard: the choice of the donors that scale down for a waiting job.
 
 Donors release workers beyond their requested size. They are scaled below it only for a job that is
-expected to end long before them, and only if the waiting job then fits. Jobs without a checkpoint
-so far are tried late, as they may never answer. Jobs that missed the last request are tried last,
-so each of them delays the others by a single attempt.
+expected to end long before them. They scale down only if the waiting job then fits. Jobs that have
+shown no checkpoint are chosen late, as they may never answer. Jobs that missed their last request
+are chosen last, so that each of them delays a rescue only once.
 Source of all or nothing: the second published code of DRAGON (Lin et al., CLOSER 2019).
 """
 
@@ -23,26 +23,27 @@ remaining time."""
 MOST_DONORS = 16
 """The most donors for a waiting job."""
 MOST_CONSIDERED = 128
-"""The most jobs that a decision considers as donors."""
+"""The most jobs that are considered as donors of a waiting job."""
 MOST_CALLS = 64
-"""The most placement searches in a decision."""
+"""The most placement searches for a waiting job."""
 
 Fits: TypeAlias = Callable[[Mapping[str, int]], bool]
-"""Whether the waiting job fits if the jobs, by uid, have these numbers of workers."""
+"""Returns whether the waiting job fits if jobs, by uid, keep these numbers of workers."""
 
 _Rank: TypeAlias = tuple[tuple[int, bool], bool, float, int, str]
 
 Removed: TypeAlias = dict[str, int]
-"""By uid the number of removed workers, in the order in which the jobs become donors."""
+"""The number of removed workers by uid, in the order in which jobs become donors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Donor:
     """A running job that may be scaled down.
 
-    `priority`: the priority of its pods. `lowest`: the lowest number of workers that remain.
-    `requested`: its requested size. `remaining`: the seconds to its end. `doubts`: the number of
-    consecutive failures, and whether it needs a checkpoint but has never shown any.
+    `priority`: the priority of its pods. `now`: its present number of workers.
+    `lowest`: the number of workers that it must keep. `requested`: its requested size.
+    `remaining`: the seconds to its end. `doubts`: the number of its consecutive failed changes, and
+    whether it needs a checkpoint for a change but has never shown one.
     """
 
     uid: str
@@ -55,12 +56,12 @@ class Donor:
 
 
 def lowest_size(sizes: Sizes, *, remaining: float, length: float, most: float, rested: bool) -> int:
-    """Return the lowest size of a donor for a waiting job of `length` seconds.
+    """Return the lowest size of a donor for a waiting job with `length`, its expected duration.
 
     Workers beyond the requested size are available to any job. The donor is scaled below that size
-    only for a job with at most MUCH_SHORTER of its own `remaining` time, and only if it has
-    `rested`. `most`: the longest possible duration of the waiting job. If that exceeds the limit,
-    half of the donor's workers stay, so that it loses no more time than the waiting job gains.
+    only if `length` is at most MUCH_SHORTER of its own `remaining` time, and if it has `rested`.
+    `most`: the longest possible duration of the waiting job. If that is longer, half of the donor's
+    workers stay, so that it loses no more time than the waiting job gains. Times are in seconds.
     """
     requested = min(sizes.now, sizes.requested)
     if not rested or length > MUCH_SHORTER * remaining:
@@ -71,13 +72,13 @@ def lowest_size(sizes: Sizes, *, remaining: float, length: float, most: float, r
 
 
 def donors_for(donors: Sequence[Donor], fits: Fits, *, priority: int) -> Mapping[str, int] | None:
-    """Return by uid the remaining workers of donors so that the waiting job fits, or None.
+    """Return the workers that donors keep, by uid, so that the waiting job fits, or None.
 
-    Donors have at most the `priority` of the waiting job. At most MOST_DONORS of the first
-    MOST_CONSIDERED jobs are chosen.
+    Donors have at most the `priority` of the waiting job. Of the first MOST_CONSIDERED jobs at most
+    MOST_DONORS are chosen.
 
-    `fits`: called at most MOST_CALLS times. It must cover the waiting job as a whole, parameter
-    servers and masters included, and stay true if a job is scaled down further.
+    `fits` is called at most MOST_CALLS times. It must try the waiting job as a whole, with
+    parameter servers and masters, and stay true if a job is scaled down further.
     """
     able = [donor for donor in donors if donor.priority <= priority and donor.now > donor.lowest]
     able.sort(key=lambda donor: _rank(donor, donor.now))
@@ -89,7 +90,7 @@ def donors_for(donors: Sequence[Donor], fits: Fits, *, priority: int) -> Mapping
 
 
 def _steps(donor: Donor) -> Iterator[_Rank]:
-    """Yield the rank of a donor at each size above its lowest, from its present size down."""
+    """Yield the rank of a donor at each size from its present size down to above its lowest."""
     for workers in range(donor.now, donor.lowest, -1):
         yield _rank(donor, workers)
 
@@ -103,7 +104,7 @@ def _rank(donor: Donor, workers: int) -> _Rank:
 
 
 class _Search:
-    """Searches the workers to remove; every result was tried and fits."""
+    """Searches the workers to remove; with every result, the waiting job was found to fit."""
 
     def __init__(self, donors: Sequence[Donor], fits: Fits) -> None:
         self._now = {donor.uid: donor.now for donor in donors}
@@ -113,22 +114,22 @@ class _Search:
         self._calls = 0
 
     def sizes(self, removed: Mapping[str, int]) -> dict[str, int]:
-        """Return by uid the remaining workers of each donor."""
+        """Return the number of workers that each donor keeps, by uid."""
         return {uid: self._now[uid] - count for uid, count in removed.items()}
 
     def fewest(self) -> Removed | None:
-        """Return the shortest prefix of the order that suffices, or None."""
-        every = len(self._order)
-        if not self._enough(self._first(every)):
+        """Return the fewest first workers of the order that suffice, or None."""
+        total = len(self._order)
+        if not self._enough(self._first(total)):
             return None
         return self._first(
-            bisect_left(range(every), True, key=lambda count: self._enough(self._first(count)))
+            bisect_left(range(total), True, key=lambda count: self._enough(self._first(count)))
         )
 
     def without_idle_donors(self, removed: Removed) -> Removed | None:
         """Return the removed workers of the donors that are needed, or None with too many donors.
 
-        The last donors are dropped first, as many at once as possible.
+        The last donors are dropped first, as many at a time as possible.
         """
         untested, needed = list(removed), list[str]()
         while untested:
@@ -140,7 +141,7 @@ class _Search:
         return _selected(removed, needed)
 
     def trimmed(self, removed: Removed) -> Removed:
-        """Return the removed workers that are needed; the last donor is reduced first."""
+        """Return only the removed workers that are needed; the last donor regains workers first."""
         for uid in reversed(list(removed)):
             removed = removed | {uid: removed[uid] - self._spare(removed, uid)}
         return removed
@@ -178,7 +179,7 @@ def _selected(removed: Removed, uids: Sequence[str]) -> Removed:
 
 
 def _most(holds: Callable[[int], bool], limit: int) -> int:
-    """Return the largest number up to `limit` that holds, or 0; each result was tried.
+    """Return the largest number up to `limit` that makes `holds` true, or 0.
 
     Small numbers are tried first, as they are usual.
     """

@@ -1,6 +1,6 @@
 """The record of the number of workers of a job that the companion follows.
 
-Times are monotonic unless a docstring says otherwise.
+Times are in monotonic seconds unless a docstring says otherwise.
 """
 
 import math
@@ -18,28 +18,28 @@ from kfext.state.running.size.scale import Sizes
 
 SPEED_SECONDS = 30.0
 """The shortest time over which the speed of a job is measured."""
-_UNKNOWN = Sizes(0, 0, 0, 0)
+_UNKNOWN = Sizes(now=0, least=0, most=0, requested=0)
 
 
 @dataclass(slots=True)
 class SizeRecord(SavingRecord):
     """The record of the number of workers of a job.
 
-    `sizes`: the sizes at the last look.
+    `sizes`: the sizes at the last scan.
     `expected`: the number of workers that kfext last observed or wrote.
-    `changed_at`: when kfext last changed the number, by the state of the job.
-    `settled_at`: when the size last changed. `whole_at`: when the job was whole again after that.
-    `unplaced`: the number of consecutive growths that found no nodes.
+    `changed_at`: when kfext last changed the number, in epoch seconds, as in the job's state.
+    `settled_at`: when the size last changed. `all_running_at`: when all pods ran after that.
+    `unplaced`: the number of consecutive times that the job grew and its new pods found no nodes.
     `grows_at`: when the job may grow again.
-    `marked`: the time and the step at the start of the measurement of its speed, if any.
-    `metric`: the metric in its log; another metric may count other steps.
+    `speed_start`: the time in the log and the step when the measurement of its speed began.
+    `metric`, `restarts`: the metric and the number of restarts in the log at that time.
     `largest`: the largest size that was observed running. `speeds`: steps a second by size.
     `failed`: as in ScaleState.
-    `resting`: the reason to write into the state that disables the policy. Empty enables it again,
-        and None leaves the state as it is.
-    `unfit`: why the job is ineligible, or empty.
-    `hindered`: the refusal of a quota while the job is below its requested size, or empty.
-    `full`: the inputs of the last search that found no capacity for another worker, if any.
+    `disabled_reason`: the reason to write into the job's state so that the policy is disabled;
+        empty enables the policy again, None leaves the state as it is.
+    `ineligible`: why the job is ineligible, or empty.
+    `quota_refusal`: why a quota keeps the job below its requested size, or empty.
+    `failed_search`: the inputs of the last search that found no capacity for one more worker.
     """
 
     sizes: Sizes = _UNKNOWN
@@ -47,70 +47,71 @@ class SizeRecord(SavingRecord):
     changed_at: float = 0.0
     operation: ScaleOperation | None = None
     settled_at: float = -math.inf
-    whole_at: float = -math.inf
+    all_running_at: float = -math.inf
     unplaced: int = 0
     grows_at: float = -math.inf
-    marked: tuple[float, int] | None = None
+    speed_start: tuple[float, int] | None = None
     metric: str = ""
     restarts: int = 0
     largest: int = 0
     speeds: dict[int, float] = field(default_factory=dict)
     failed: int = 0
-    resting: str | None = None
-    unfit: str = ""
-    hindered: str = ""
-    full: tuple[object, ...] | None = None
+    disabled_reason: str | None = None
+    ineligible: str = ""
+    quota_refusal: str = ""
+    failed_search: tuple[object, ...] | None = None
 
     @property
     def phase(self) -> Phase | None:
-        """The phase of the operation, or None without an operation."""
+        """The phase of the operation; None means that no operation is in progress."""
         return None if self.operation is None else self.operation.phase
 
     def begin(self, proposal: Proposal, change: Workers, phase: Phase, *, at: float) -> None:
         """Begin an operation in a phase."""
         self.operation = ScaleOperation(proposal, phase, at, change=change, before=self.sizes.now)
-        self.marked = None
+        self.speed_start = None
 
     def enter(self, phase: Phase, *, at: float) -> None:
         """Enter the next phase of the operation."""
         if self.operation is not None:
             self.operation.enter(phase, at=at)
-        self.marked = None
+        self.speed_start = None
 
-    def end(self, *, at: float, pause: float = 0.0) -> None:
-        """End the operation, carried out or given up; `pause`: before the next operation."""
-        self.operation = self.marked = None
-        self.not_before = max(self.not_before, at + pause)
+    def end(self, *, at: float, back_off: float = 0.0) -> None:
+        """End the operation, complete or not; the next begins after `back_off` seconds at least."""
+        self.operation = self.speed_start = None
+        self.not_before = max(self.not_before, at + back_off)
 
     def measure(self, progress: Progress, restarts: int) -> None:
-        """Record the progress of the job while its size is settled."""
+        """Measure the speed while the size stays; `restarts`: the number of restarts in the log."""
         if progress.step is None or progress.at is None:
             return
         if self.metric and progress.metric != self.metric:
-            self.marked = None
+            self.speed_start = None
             self.speeds.clear()
         self.metric = progress.metric
-        if self.marked is None or restarts != self.restarts or progress.step < self.marked[1]:
-            self.marked, self.restarts = (progress.at, progress.step), restarts
+        start = self.speed_start
+        if start is None or restarts != self.restarts or progress.step < start[1]:
+            self.speed_start, self.restarts = (progress.at, progress.step), restarts
             return
         self.largest = max(self.largest, self.sizes.now)
-        seconds, steps = progress.at - self.marked[0], progress.step - self.marked[1]
+        seconds, steps = progress.at - start[0], progress.step - start[1]
         if seconds >= SPEED_SECONDS and steps > 0:
             if len(self.speeds) >= MOST_SPEEDS and self.sizes.now not in self.speeds:
                 del self.speeds[min(self.speeds)]
             self.speeds[self.sizes.now] = steps / seconds
 
     def state_with(
-        self, state: JobState, workers: int, *, cause: str, pause: float, now: float
+        self, state: JobState, workers: int, *, cause: str, downtime: float, now: float
     ) -> JobState:
-        """Return the state of the job with another number of workers; `now`: epoch seconds.
+        """Return the state to write with a new number of workers; `now`: epoch seconds.
 
-        `pause`: as in Restart.
+        `downtime`: as in Restart.
         """
         requested = self.sizes.requested
         same = workers == requested
         scale = replace(
-            self.remembered(state.scale, pause=pause),
+            self.with_measurements(state.scale, downtime=downtime),
             before=self.sizes.now,
             changed_at=now,
             cause=cause,
@@ -119,13 +120,13 @@ class SizeRecord(SavingRecord):
             state, requested=0 if same else requested, assigned=0 if same else workers, scale=scale
         )
 
-    def remembered(self, state: ScaleState, *, pause: float) -> ScaleState:
-        """Return the state with the measurements of the sizes."""
+    def with_measurements(self, state: ScaleState, *, downtime: float) -> ScaleState:
+        """Return a state with the measurements of this record."""
         return replace(
             state,
             largest=self.largest,
             failed=self.failed,
-            pause=pause,
+            pause=downtime,
             speeds=dict(self.speeds),
         )
 
@@ -136,7 +137,7 @@ def record_of(job: RunningJob) -> SizeRecord:
 
 
 def size_record(tracked: TrackedJob, sizes: Sizes) -> SizeRecord:
-    """Return a new record, with the measurements in the state of the job."""
+    """Return a new record with the measurements from the job's state."""
     state = tracked.state.scale
     return SizeRecord(
         sizes,

@@ -1,4 +1,4 @@
-"""Changes of size up to their write: a checkpoint first, then a single write for each job.
+"""Changes of size until they are written: a checkpoint first, then a single write for each job.
 
 Each decision is checked again before the write, because a checkpoint may take two minutes.
 Meanwhile the waiting job may have found capacity, other jobs may have grown, and a person may have
@@ -23,7 +23,11 @@ from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.running.capacity_search import GrowthLimit
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests, record_miss
+from kfext.state.running.checkpoint_requests import (
+    BACK_OFF_SECONDS,
+    CheckpointRequests,
+    record_miss,
+)
 from kfext.state.running.operation import ANSWER_SECONDS, Phase, Readiness, ScaleOperation
 from kfext.state.running.proposal import GAINS, Cause, Proposal, Rescue, Workers
 from kfext.state.running.running_job import RunningJob, leaving
@@ -40,8 +44,8 @@ SizeStep = tuple[RunningJob, Step]
 class _Decision:
     """Operations that are written together or not at all; `since` is monotonic.
 
-    `again`: whether jobs with outdated checkpoints were asked again.
-    `after`: a job of the same rescue with an earlier refusal, which is written before these jobs.
+    `again`: whether jobs with outdated checkpoints have been asked again.
+    `after`: a job of the same rescue that was refused before; its write comes before these jobs.
     """
 
     jobs: tuple[RunningJob, ...]
@@ -51,7 +55,7 @@ class _Decision:
 
     @property
     def changes(self) -> list[Workers]:
-        """The changes under way."""
+        """The changes of the jobs."""
         operations = (record_of(job).operation for job in self.jobs)
         return [operation.change for operation in operations if operation is not None]
 
@@ -77,11 +81,11 @@ class Rescaling:
 
     @property
     def rescuing(self) -> bool:
-        """Whether the donors of a waiting job are about to scale down."""
+        """Whether the donors of any waiting job are about to scale down."""
         return any(decision.rescue is not None for decision in self._open)
 
     def rescues(self, uid: str) -> bool:
-        """Return whether the donors of a waiting job are about to scale down."""
+        """Return whether donors are about to scale down for a waiting job, by uid."""
         rescues = (decision.rescue for decision in self._open)
         return any(rescue is not None and rescue.waiting == uid for rescue in rescues)
 
@@ -101,7 +105,7 @@ class Rescaling:
         return [job for decision in self._growing() for job in decision.jobs]
 
     def drop_growth(self, *, at: float) -> None:
-        """Drop growth that is not written yet, because its capacity is needed."""
+        """Cancel growth that is not written yet, because its capacity is needed."""
         for decision in self._growing():
             self._drop(decision, at=at)
 
@@ -121,10 +125,10 @@ class Rescaling:
             if failed or any(record_of(job).phase is not Phase.SAVING for job in decision.jobs):
                 self._drop(decision, at=now.monotonic)  # the change of a job was given up
             elif not (writes or any(job.tracked.busy for job in decision.jobs)):
-                yield from self._attempted(decision, now)
+                yield from self._attempt(decision, now)
 
-    def _attempted(self, decision: _Decision, now: Moment) -> list[SizeStep]:
-        """Return the steps of a decision; an error of kfext ends the decision."""
+    def _attempt(self, decision: _Decision, now: Moment) -> list[SizeStep]:
+        """Return the steps of a decision; an error of kfext cancels the decision."""
         steps: list[SizeStep] | None = None
         with self._running.failures.about(decision.jobs[0].tracked):
             steps = list(self._steps(decision, now))
@@ -134,18 +138,18 @@ class Rescaling:
                 self._await_nothing(job)
                 job.tracked.finish()
                 self._cluster.sync_claims(job.tracked)
-                record_of(job).end(at=now.monotonic, pause=PAUSE_SECONDS)
+                record_of(job).end(at=now.monotonic, back_off=BACK_OFF_SECONDS)
         return steps or []
 
     def _steps(self, decision: _Decision, now: Moment) -> Iterator[SizeStep]:
-        states = {job.uid: self.readiness(job, now=now.wall) for job in decision.jobs}
-        late = [job for job in decision.jobs if states[job.uid] is not Readiness.READY]
+        ready = {job.uid: self.readiness(job, now=now.wall) for job in decision.jobs}
+        late = [job for job in decision.jobs if ready[job.uid] is not Readiness.READY]
         stale = [] if late or decision.again else self._stale(decision.jobs, now=now.wall)
         if stale:
             for operation in stale:
                 operation.requested = 0
-            place = self._open.index(decision)
-            self._open[place] = replace(decision, since=now.monotonic, again=True)
+            index = self._open.index(decision)
+            self._open[index] = replace(decision, since=now.monotonic, again=True)
         elif not late:
             self._open.remove(decision)
             yield from self._write(decision, now)
@@ -155,7 +159,7 @@ class Rescaling:
             self._drop(decision, at=now.monotonic)
         else:
             for job in late:
-                asks, size = states[job.uid] is Readiness.ASK, record_of(job)
+                asks, size = ready[job.uid] is Readiness.ASK, record_of(job)
                 if asks and size.operation is not None and now.monotonic >= size.asks_at:
                     step = self._requests.request(job.uid, size.operation)
                     if step is not None:
@@ -174,15 +178,15 @@ class Rescaling:
     # --- checkpoints ----------------------------------------------------------------------------
 
     def readiness(self, job: RunningJob, *, now: float) -> Readiness:
-        """Return the readiness of a job for an interruption."""
+        """Return how ready a job is for a change of its size."""
         interrupts = self._interrupts(job) and not self.loses_nothing(job, now=now)
         operation = record_of(job).operation
         return self._requests.readiness(job.uid, operation, interrupts=interrupts, now=now)
 
     def loses_nothing(self, job: RunningJob, *, now: float) -> bool:
-        """Return whether a job with missing workers has no step in its log, which was read.
+        """Return whether a job below its requested size has not made a step yet, by its log.
 
-        The log has to be read again after the operation began. The job may have made steps that
+        The log must have been read since the operation began. The job may have made steps that
         kfext does not recognise, so the age of its pods must be at most the time that the missing
         workers save within HORIZON.
         """
@@ -190,17 +194,17 @@ class Rescaling:
         if sizes.now >= sizes.requested or reported is None or reported.progress.step is not None:
             return False
         created = (pod.created for pod in self._cluster.pods(job.uid))
-        ran = now - min(created, default=-math.inf)
+        age = now - min(created, default=-math.inf)
         operation = record_of(job).operation
         saving = operation is not None and operation.phase is Phase.SAVING
         begun = operation.since if operation is not None and saving else -math.inf
         read = self._progress.last_read(job.uid)
         return (
-            read is not None and read > begun and ran <= HORIZON * (1 - sizes.now / sizes.requested)
+            read is not None and read > begun and age <= HORIZON * (1 - sizes.now / sizes.requested)
         )
 
     def _stale(self, jobs: Iterable[RunningJob], *, now: float) -> list[ScaleOperation]:
-        """Return the operations with an answer that is too old by now."""
+        """Return the operations with a checkpoint that is too old by now."""
         return [
             operation
             for job in jobs
@@ -212,12 +216,12 @@ class Rescaling:
         self._progress.await_checkpoint(job.uid, awaited=False)
 
     def _interrupts(self, job: RunningJob) -> bool:
-        """Return whether a change costs a job its work since the last checkpoint.
+        """Return whether a change of its size costs a job its work since the last checkpoint.
 
         The removal of workers that never ran does not affect the other workers.
         """
         operation = record_of(job).operation
-        if operation is not None and operation.change.cause is Cause.TAKE_BACK:
+        if operation is not None and operation.change.cause is Cause.UNDO_GROWTH:
             removed = leaving(self._cluster.pods(job.uid), operation.change.workers)
             if not any(pod.phase == "Running" for pod in removed):
                 return False
@@ -228,8 +232,8 @@ class Rescaling:
     def _write(self, decision: _Decision, now: Moment) -> Iterator[SizeStep]:
         """Yield the writes of a decision after all its jobs have saved their work.
 
-        After a failed change a job is written alone first, so that no other donor scales down in
-        vain.
+        A job with a refused change is written alone and first, so that no other donor scales down
+        in vain.
         """
         rescue = decision.rescue
         if rescue is not None:
@@ -237,9 +241,8 @@ class Rescaling:
                 self._end(decision, at=now.monotonic)
                 return
             self._hold(rescue, now)
-        jobs = [job for job in decision.jobs if record_of(job).refused is not None][
-            :1
-        ] or decision.jobs
+        refused = [job for job in decision.jobs if record_of(job).refused is not None]
+        jobs = refused[:1] or decision.jobs
         if later := tuple(job for job in decision.jobs if all(job is not other for other in jobs)):
             self._open.append(_Decision(later, now.monotonic, after=jobs[0]))
         for job in jobs:
@@ -252,7 +255,7 @@ class Rescaling:
                 yield job, step
 
     def _hold(self, rescue: Rescue, now: Moment) -> None:
-        """Hold the released capacity for the waiting job, as it is released pod by pod."""
+        """Hold the donors' capacity for the waiting job, because it is released pod by pod."""
         waiting = self._cluster.jobs[rescue.waiting]
         waiting.served = waiting.state.strikes, now.wall
         places = self._search.places(waiting, rescue.workers, rescue.sizes, now=now.wall)
@@ -263,9 +266,9 @@ class Rescaling:
             )
 
     def restore_hold(self, job: RunningJob, now: Moment) -> None:
-        """Hold the capacity of a job that an earlier controller stopped for its new size.
+        """Hold capacity for a job that an earlier controller stopped to change its size.
 
-        The old pods may still exist.
+        Its old pods, which may still exist, do not count.
         """
         with self._running.failures.about(job.tracked):
             training = job.tracked.job
@@ -295,12 +298,12 @@ class Rescaling:
                 return None
             operation.change = replace(operation.change, workers=most)
             places = self._capacity.grown_places(job, most, now=now.wall)
-        return None if places is None else self._written(job, operation, places, now)
+        return None if places is None else self._size_step(job, operation, places, now)
 
     def _most_now(self, job: RunningJob, operation: ScaleOperation, now: Moment) -> int:
-        """Return the largest size that is possible now: another job may have grown meanwhile."""
+        """Return the largest size that is possible now: another job may have grown since."""
         limit = self._capacity.limit(now=now.wall)
-        if operation.change.cause is not Cause.GIVE_BACK:
+        if operation.change.cause is not Cause.RESTORE_REQUESTED:
             return self._search.size(job, limit, now=now.wall)
         sizes = record_of(job).sizes
         if limit is GrowthLimit.NONE:
@@ -308,7 +311,7 @@ class Rescaling:
         up_to = min(sizes.most, operation.change.workers)
         return self._capacity.most_workers(job, sizes.now, up_to=up_to, now=now.wall)
 
-    def _written(
+    def _size_step(
         self, job: RunningJob, operation: ScaleOperation, places: Assignment, now: Moment
     ) -> Step:
         tracked, change, present = job.tracked, operation.change, record_of(job).sizes.now
@@ -316,7 +319,7 @@ class Rescaling:
             tracked.state,
             change.workers,
             cause=change.cause,
-            pause=job.restart.pause,
+            downtime=job.restart.downtime,
             now=now.wall,
         )
         plan = tracked.plan
@@ -334,7 +337,7 @@ class Rescaling:
             plan, tracked.state, places, job_uid=job.uid, port=port, why=why, now=now.wall
         )
         reason = names.REASON_SHRUNK if change.workers < present else names.REASON_GROWN
-        # At once, so that no other change of this turn and no start uses the same capacity.
+        # Claim now, so that no other change of this turn and no start uses the same capacity.
         tracked.assumed, tracked.assumed_workers = following, change.workers
         self._cluster.sync_claims(tracked)
         return Rescale(following, change.workers, state, Verdict(reason, why))

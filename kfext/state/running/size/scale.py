@@ -1,8 +1,8 @@
-"""Scale: the sizes of a job, and the limit of growth that pays.
+"""The policy `scale`: the sizes that a job may have, and how far its growth pays.
 
-A job returns to its requested size. It grows further while another worker saves more time than a
-change costs. A step with n workers takes a / n + b + c * n: the divided work, the constant work,
-and the overhead that each worker adds for all others. No term is negative.
+A job returns to its requested size. It grows further while one more worker saves more time than a
+change costs. A step with n workers takes a / n + b + c * n seconds: the divided work, the constant
+work, and the overhead that each worker adds for all others. No term is negative.
 Sources: the speed functions and the marginal gain of Optimus (Peng et al., EuroSys 2018); the price
 of a restart, and the bound of twice the largest size seen, of Pollux (Qiao et al., OSDI 2021).
 """
@@ -35,7 +35,7 @@ SCALED = Condition(
         }
     ),
 )
-"""Whether a job has another number of workers than its user requested."""
+"""Whether the number of workers of a job differs from its requested size."""
 _DAY = 86400.0
 SCALE = Policy(
     name=SCALE_NAME,
@@ -77,7 +77,7 @@ SCALE = Policy(
 
 
 def workers_proposal(job: str, change: Workers, reason: str) -> Proposal:
-    """Return the proposal of another number of workers."""
+    """Return the proposal of a new number of workers; `job`: the uid of the job."""
     rank = Rank.RESTORE if change.cause in RESTORES else Rank.SCALE
     return Proposal(
         policy=SCALE.name,
@@ -102,11 +102,12 @@ class Sizes:
 
 
 def sizes_of(job: TrainingJob, allowed: Range, *, requested: int) -> Sizes:
-    """Return the sizes of a job; `requested`: its requested size, 0 for its present size.
+    """Return the sizes of a job.
 
-    The minimum follows from the requested size, so growth does not change it. It is the full size
-    if the framework cannot run with fewer workers. The setting `allowed` also counts Master and
-    Chief, which are never scaled.
+    The minimum follows from the requested size, so growth does not change it. It is the requested
+    size if the framework cannot run with fewer workers.
+    `allowed`: the range of training pods in `kfext.dev/elastic`, with Master and Chief, which are
+    never scaled. `requested`: the requested size; 0 means the present size.
     """
     now = workers_of(job)
     requested = requested or now
@@ -120,39 +121,39 @@ def sizes_of(job: TrainingJob, allowed: Range, *, requested: int) -> Sizes:
 
 _Floats: TypeAlias = npt.NDArray[np.float64]
 _MOST_SIZES = 16
-"""The number of sizes in a fit, the largest sizes."""
+"""Only this many of the largest sizes are fitted."""
 _SLOWEST, _FASTEST = 1e-9, 1e9
-"""Steps a second outside these bounds are ignored."""
+"""Speeds outside these bounds, in steps a second, are ignored."""
 _TERMS = 3
 _EQUAL = 1e-9
-"""The largest difference between equal errors of fits."""
+"""Mean squared errors of fits count as equal up to this difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """A fitted speed: the seconds of each term of a step, as in the head of this file."""
+    """A fitted speed: the terms a, b and c of the formula in the module docstring, in seconds."""
 
     divided: float
     constant: float
     added: float
 
     def at(self, workers: int) -> float:
-        """Return the steps a second with a number of workers, 0.0 without workers."""
+        """Return the steps a second with a number of workers, at least one; otherwise 0.0."""
         if workers < 1:
             return 0.0
         return 1.0 / (self.divided / workers + self.constant + self.added * workers)
 
 
-def fitted(speeds: Mapping[int, float]) -> Speed | None:
+def fit_speed(speeds: Mapping[int, float]) -> Speed | None:
     """Return the speed that fits best; `speeds`: steps a second by number of workers.
 
     A step must be the same amount of work at every size, as when workers divide a fixed global
     batch. If the batch grows with the workers, steps get no faster and growth never seems to pay:
     such jobs should count examples, not steps.
 
-    Return None with fewer than two sizes, which show nothing about another worker. Errors are
-    relative, so fast and slow steps have equal weight. Two sizes have several equally good fits:
-    the fit with the lowest speed at twice the largest size is chosen.
+    With fewer than two measured sizes return None: they do not show what one more worker would
+    gain. Errors are relative, so fast and slow steps have equal weight. Two sizes have several
+    equally good fits; the fit with the lowest speed at twice the largest size is chosen.
     """
     measurements = sorted(
         (size, speed)
@@ -162,7 +163,7 @@ def fitted(speeds: Mapping[int, float]) -> Speed | None:
     if len(measurements) < 2:
         return None
     sizes, measured = np.array(measurements, dtype=float).T
-    fits = list(_fits(sizes, measured))
+    fits = list(_candidate_fits(sizes, measured))
     best = min(error for error, _ in fits)
     twice = 2 * measurements[-1][0]
     return min(
@@ -171,13 +172,13 @@ def fitted(speeds: Mapping[int, float]) -> Speed | None:
     )
 
 
-def _fits(sizes: _Floats, measured: _Floats) -> Iterator[tuple[float, Speed]]:
-    """Yield the least-squares fit and its error for each set of terms, without negative terms.
+def _candidate_fits(sizes: _Floats, measured: _Floats) -> Iterator[tuple[float, Speed]]:
+    """Yield, for each subset of the terms, the error and the least-squares fit.
 
-    The best of these is the non-negative least-squares fit.
+    Fits with a negative term are left out, so the best of the others is the non-negative fit.
     """
     scale = np.array([1.0 / sizes[-1], 1.0, sizes[-1]])
-    # Each row is divided by the measured time, so every step should take 1.
+    # Each row is divided by the measured seconds of its step, so every step should take 1.
     terms = np.stack([1.0 / sizes, np.ones_like(sizes), sizes], axis=1) / scale
     rows, ones = terms * measured[:, None], np.ones_like(sizes)
     for count in range(1, min(_TERMS, len(sizes)) + 1):
@@ -192,13 +193,13 @@ def _fits(sizes: _Floats, measured: _Floats) -> Iterator[tuple[float, Speed]]:
 
 
 SEEN_FACTOR = 2
-"""The largest size, as a multiple of the largest observed size: beyond it the speed is a guess."""
+"""A job grows at most to this multiple of its largest observed size: beyond, speed is a guess."""
 HORIZON = 600.0
-"""The assumed remaining time of a job without a known end, in seconds, when growth is weighed."""
+"""The remaining time that growth assumes for a job without a known end, in seconds."""
 TRIAL_FACTOR = 10
-"""A trial of another worker needs a remaining time of this many pauses."""
+"""One more worker is only tried if the remaining time is more than this many times the cost."""
 LEAST_GAIN = 0.02
-"""A job grows to a measured size only if that was faster than the next smaller by this share."""
+"""A job grows only to a measured size that was faster than the next smaller by this fraction."""
 
 
 def best_size(
@@ -213,19 +214,19 @@ def best_size(
     """Return the number of workers to grow to, or the present number if growth does not pay.
 
     A job returns to its requested size if that fits, unless it ends before the gain exceeds the
-    pause. Beyond that, each worker must save more time than a pause costs. A job that was measured
-    at its present size only may try another worker.
+    cost. Beyond that, each worker must save more time than a change costs. A job that was only
+    measured at its present size may try one more worker.
 
-    `speeds`: the measured steps a second by number of workers (see `fitted`).
+    `speeds`: the measured steps a second by number of workers (see `fit_speed`).
     `largest`: the largest number of workers that was observed running.
     `fitting`: the largest number of workers that fits.
-    `pause`: the seconds that a change of size costs the job.
-    `remaining`: the seconds to its end at its present speed, or None.
+    `pause`: the cost of a change of size, in seconds.
+    `remaining`: the seconds to its end at its present speed; None means unknown.
     """
     bound = min(fitting, sizes.most, SEEN_FACTOR * largest)
     if bound <= sizes.now or sizes.now < 1:
         return sizes.now
-    speed = fitted(speeds)
+    speed = fit_speed(speeds)
     start = sizes.now
     if sizes.now < sizes.requested:
         start = min(sizes.requested, bound)
@@ -233,7 +234,7 @@ def best_size(
             return sizes.now
     bound = _before_useless(speeds, start=start, bound=bound)
     if sizes.now not in speeds or bound <= start:
-        return start  # the speed at the present size must be known before the next is weighed
+        return start  # the speed at the present size must be known before a larger size
     if speed is None:
         tries = start == sizes.now and (remaining is None or remaining > TRIAL_FACTOR * pause)
         return start + 1 if tries else start
@@ -254,7 +255,7 @@ def _saved(now: int, then: int, speed: Speed | None, *, remaining: float) -> flo
 
 
 def _before_useless(speeds: Mapping[int, float], *, start: int, bound: int) -> int:
-    """Return the most workers up to `bound` before a size without a measured gain."""
+    """Return the largest size up to `bound` below the first measured size without a gain."""
     for smaller, size in pairwise(sorted(speeds)):
         if start < size <= bound and speeds[size] < (1.0 + LEAST_GAIN) * speeds[smaller]:
             return size - 1
@@ -262,9 +263,9 @@ def _before_useless(speeds: Mapping[int, float], *, start: int, bound: int) -> i
 
 
 def _while_it_pays(speed: Speed, *, start: int, bound: int, steps: float, pause: float) -> int:
-    """Return the size at which another worker saves no more time than a pause costs.
+    """Return the first size at which one more worker saves no more time than a change costs.
 
-    `steps`: the remaining steps, or the steps within the horizon.
+    `steps`: the remaining steps, or the steps in HORIZON. `pause`: the cost in seconds.
     """
     size = start
     while size < bound and steps / speed.at(size) - steps / speed.at(size + 1) > pause:

@@ -1,4 +1,4 @@
-"""The proposals of `scale`: restore sizes, rescue a starved job, then let jobs grow."""
+"""The proposals of `scale`: restore sizes, rescue a waiting job, then let jobs grow."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,14 +20,14 @@ from kfext.state.running.size.rescaling import Rescaling
 from kfext.state.running.size.scale import SCALE, workers_proposal
 from kfext.state.running.size.scale_search import ScaleSearch
 
-MOST_LOOKED = 16
-"""The most jobs of a look with a search for capacity."""
+MOST_SEARCHED = 16
+"""One scan searches capacity for at most this many jobs; the others have their turn later."""
 _SETTLED = frozenset({None, Phase.MEASURING, Phase.TRIAL})
-"""The phases of a change of size in which all pods of the job run."""
+"""The phases in which all pods of the job run; None means that no change is in progress."""
 
 
 class ScaleProposals:
-    """Proposes sizes of `jobs`."""
+    """Proposes new sizes of `jobs`, the followed jobs by uid."""
 
     def __init__(
         self,
@@ -43,16 +43,16 @@ class ScaleProposals:
         self._rescaling = rescaling
         self._capacity = search.capacity
         self._search = search
-        self._restore_turns = RoundRobin(MOST_LOOKED)
-        self._turns = {mode: RoundRobin(MOST_LOOKED) for mode in (Mode.ACT, Mode.OBSERVE)}
+        self._restore_turns = RoundRobin(MOST_SEARCHED)
+        self._turns = {mode: RoundRobin(MOST_SEARCHED) for mode in (Mode.ACT, Mode.OBSERVE)}
         self._quiet_since = math.inf
 
     def record_act(self, at: float) -> None:
-        """Record a change of size: capacity was not idle before."""
+        """Record that a size changes, so that capacity counts as idle only from now on."""
         self._quiet_since = at
 
     def propose(self, now: Moment) -> list[Proposal]:
-        """Return the next proposals for jobs that are scaled and for jobs that only observe."""
+        """Return the next proposals, for jobs in mode `act` and for dry runs."""
         at = now.monotonic
         self._quiet_since = max(min(self._quiet_since, at), self._queue.started_at)
         self._end_vain_holds()
@@ -64,11 +64,11 @@ class ScaleProposals:
         chosen = {proposal.job for proposal in proposals}
         acting = [job for job in free if job.uid not in chosen and self._may_act(job)]
         rested = [job for job in acting if self._has_rested(job, at=at)]
-        able = [*acting, *self._rescaling.about_to_grow()]
+        donors = [*acting, *self._rescaling.about_to_grow()]
         observing = [job for job in free if self._may_observe(job)]
-        self._forget(observing)
+        self._forget_dry_runs(observing)
         for waiting in self._starving(now):
-            if rescue := self._rescue(waiting, able, rested, now):
+            if rescue := self._rescue(waiting, donors, rested, now):
                 proposals += rescue
                 break
             proposals += self._rescue(waiting, observing, observing, now)
@@ -76,7 +76,7 @@ class ScaleProposals:
         return proposals + self._growth(observing, Mode.OBSERVE, limit, now)
 
     def _undos(self, free: Sequence[RunningJob], limit: GrowthLimit, now: Moment) -> list[Proposal]:
-        """Return the proposals that restore requested sizes, or undo growth that did not pay."""
+        """Return the proposals that restore requested sizes or undo growth."""
         proposals = []
         for job in self._restore_turns.some([job for job in free if self._must_restore(job)]):
             with self._running.failures.about(job.tracked):
@@ -91,23 +91,22 @@ class ScaleProposals:
         return proposals
 
     def _starving(self, now: Moment) -> Iterable[TrackedJob]:
-        """Return the waiting jobs that need donors, unless a rescue is under way."""
-        kept = self._cluster.holds.holders(but=HoldKind.PREEMPT)
-        if self._rescaling.rescuing or kept:
+        """Return the waiting jobs that need a rescue; none while a rescue is in progress."""
+        held = self._cluster.holds.holders(but=HoldKind.PREEMPT)
+        if self._rescaling.rescuing or held:
             return ()
         return self._search.due(now=now.wall)
 
     def _rescue(
         self,
         waiting: TrackedJob,
-        able: Sequence[RunningJob],
+        candidates: Sequence[RunningJob],
         rested: Sequence[RunningJob],
         now: Moment,
     ) -> list[Proposal]:
-        """Return the proposals to scale donors down for a waiting job."""
         with self._running.failures.about(waiting):
             uids = {job.uid for job in rested}
-            return self._search.rescue(waiting, able, uids, now=now.wall)
+            return self._search.rescue(waiting, candidates, uids, now=now.wall)
         return []
 
     def _grow(
@@ -117,9 +116,9 @@ class ScaleProposals:
         limit: GrowthLimit,
         now: Moment,
     ) -> list[Proposal]:
-        """Return the growth of the jobs that are ready, in the order of the queue."""
+        """Return the growth of the jobs that may grow now, in the order of the queue."""
         idle, chosen = now.monotonic - self._quiet_since, {proposal.job for proposal in before}
-        ripe = [
+        jobs = [
             job
             for job in acting
             if job.uid not in chosen
@@ -130,8 +129,8 @@ class ScaleProposals:
             and now.monotonic >= record_of(job).grows_at
             and record_of(job).sizes.now < record_of(job).sizes.most
         ]
-        ripe.sort(key=lambda job: self._queue.key(job.tracked, remaining=self._remaining(job, now)))
-        return self._growth(ripe, Mode.ACT, limit, now)
+        jobs.sort(key=lambda job: self._queue.key(job.tracked, remaining=self._remaining(job, now)))
+        return self._growth(jobs, Mode.ACT, limit, now)
 
     def _remaining(self, job: RunningJob, now: Moment) -> float:
         """Return the seconds to the end of a job at its requested size."""
@@ -142,7 +141,7 @@ class ScaleProposals:
     def _growth(
         self, jobs: Sequence[RunningJob], mode: Mode, limit: GrowthLimit, now: Moment
     ) -> list[Proposal]:
-        """Return the growth of jobs, a few jobs at a time."""
+        """Return the growth of jobs, of the next MOST_SEARCHED jobs in turn."""
         proposals = []
         for job in self._turns[mode].some(jobs):
             record_of(job).dry_run = None
@@ -151,8 +150,8 @@ class ScaleProposals:
                     proposals.append(growth)
         return proposals
 
-    def _forget(self, observing: Sequence[RunningJob]) -> None:
-        """Forget the proposals of dry runs, except the growth of jobs that have a later turn."""
+    def _forget_dry_runs(self, observing: Sequence[RunningJob]) -> None:
+        """Forget earlier dry runs, except growth of `observing`: a later scan searches it again."""
         uids = {job.uid for job in observing}
         for job in self._jobs.values():
             dry_run = record_of(job).dry_run
@@ -169,24 +168,24 @@ class ScaleProposals:
         ):
             return None
         off = f"{names.ELASTIC} is off" if settings.elastic is None else ""
-        why = off or record_of(job).unfit or "the policy does not act"
-        change = Workers(Cause.GIVE_BACK, sizes.requested)
+        why = off or record_of(job).ineligible or "the policy does not act"
+        change = Workers(Cause.RESTORE_REQUESTED, sizes.requested)
         return workers_proposal(job.uid, change, f"it returns to its requested size: {why}")
 
     def _lone_growth(self, job: RunningJob) -> Proposal | None:
-        """Return the proposal to undo growth that prevents an autoscaler from removing a node."""
+        """Return the proposal to undo growth that alone makes an autoscaler keep a node."""
         sizes = record_of(job).sizes
         if sizes.now <= sizes.requested or not self._capacity.growth_keeps_node(job):
             return None
-        change = Workers(Cause.TAKE_BACK, sizes.requested)
+        change = Workers(Cause.UNDO_GROWTH, sizes.requested)
         return workers_proposal(job.uid, change, "an autoscaler would keep a node for it alone")
 
     def _must_restore(self, job: RunningJob) -> bool:
-        """Return whether a job returns to its requested size, as kfext may no longer scale it."""
+        """Return whether a job must return to its requested size: kfext may no longer scale it."""
         training, size = job.tracked.job, record_of(job)
         if not has_kfext_size(job.tracked) or training.started_by or why_one_size(training):
             return False
-        if size.unfit:  # another client scales the job now, and may want the workers beyond
+        if size.ineligible:  # another client scales the job now, and may want more workers
             return size.sizes.now < size.sizes.requested
         return job.mode(SCALE) is not Mode.ACT
 
@@ -197,12 +196,11 @@ class ScaleProposals:
                     yield job
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether the size of a job may change now."""
         tracked, size = job.tracked, record_of(job)
-        size.unfit = why_ineligible(tracked.job, self._running.settings_of(tracked))
+        size.ineligible = why_ineligible(tracked.job, self._running.settings_of(tracked))
         return (
             may_change(job, self._cluster.pods(job.uid))
-            and size.resting is None
+            and size.disabled_reason is None
             and now.monotonic >= size.not_before
             and self._rescaling.readiness(job, now=now.wall) is not Readiness.NEVER
         )
@@ -211,21 +209,21 @@ class ScaleProposals:
         return (
             job.mode(SCALE) is Mode.ACT
             and not job.tracked.state.scale.disabled
-            and not record_of(job).unfit
+            and not record_of(job).ineligible
         )
 
     def _has_rested(self, job: RunningJob, *, at: float) -> bool:
-        since = max(record_of(job).settled_at, job.restart.at)
+        since = max(record_of(job).settled_at, job.restart.running_since)
         return at - since >= self._parameter(job, "rest")
 
     def _may_observe(self, job: RunningJob) -> bool:
-        return job.mode(SCALE) is Mode.OBSERVE and not record_of(job).unfit
+        return job.mode(SCALE) is Mode.OBSERVE and not record_of(job).ineligible
 
     def _parameter(self, job: RunningJob, name: str) -> float:
         return SCALE.parameter(self._running.settings_of(job.tracked), name)
 
     def _end_vain_holds(self) -> None:
-        """Release the holds for rescues and new sizes that are of no use to their jobs."""
+        """Release the holds, for rescues and new sizes, that are of no use to their jobs."""
         holds = self._cluster.holds
         for uid in holds.holders():
             hold, tracked = holds.hold_of(uid), self._cluster.jobs.get(uid)
@@ -235,11 +233,11 @@ class ScaleProposals:
                 holds.release(uid)
 
     def _is_in_vain(self, tracked: TrackedJob) -> bool:
-        """Return whether a hold is of no use to a job.
+        """Return whether the hold of a job is of no use to it.
 
         Either the job no longer waits, or it waits although all donors have scaled down: a size was
-        refused, or the job needs more by now. The hold of a job that changes its own size lasts
-        until its pods run: it is stopped for that, and may not even be suspended yet.
+        refused, or the job needs more by now. A job that is stopped to change its own size keeps
+        its hold until its pods run; it may not be suspended yet.
         """
         if record_of(self._running.record(tracked)).phase not in _SETTLED:
             return False
@@ -250,10 +248,10 @@ class ScaleProposals:
 def _unprofitable_growth(job: RunningJob) -> Proposal | None:
     """Return the proposal to undo growth that did not pay, down to the requested size at most.
 
-    An earlier attempt may have failed without a checkpoint in time.
+    An earlier attempt may have failed because no checkpoint came in time.
     """
     failed, sizes = record_of(job).failed, record_of(job).sizes
     if not failed or sizes.now < failed or sizes.now <= sizes.requested:
         return None
-    change = Workers(Cause.TAKE_BACK, max(failed - 1, sizes.requested))
+    change = Workers(Cause.UNDO_GROWTH, max(failed - 1, sizes.requested))
     return workers_proposal(job.uid, change, f"it was not faster with {failed} workers")

@@ -1,7 +1,7 @@
-"""Searches sizes of jobs: the growth of each job, and the donors of a waiting job.
+"""Searches new sizes of growing jobs, and donors for waiting jobs.
 
-Sources: DRAGON (Lin et al., CLOSER 2019), all or nothing as in its second version; the marginal
-gain of Optimus and Pollux as the end of growth. `now` is in epoch seconds.
+Sources: DRAGON (Lin et al., CLOSER 2019), second published code, for donors that scale down all or
+not at all; Optimus and Pollux for growth while the marginal gain pays. `now` is in epoch seconds.
 """
 
 import math
@@ -17,7 +17,7 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.capacity_search import CapacitySearch, GrowthLimit
 from kfext.state.running.checkpoint_requests import CheckpointRequests
 from kfext.state.running.proposal import Cause, Proposal, Rescue, Workers
-from kfext.state.running.restarts import expected_pause, grace
+from kfext.state.running.restarts import expected_downtime, grace
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.size.guard import Donor, donors_for, lowest_size
@@ -25,14 +25,14 @@ from kfext.state.running.size.record import record_of
 from kfext.state.running.size.scale import SCALE, SEEN_FACTOR, best_size, workers_proposal
 
 AGAIN_SECONDS = 3600.0
-"""After this time there is another rescue for a waiting job that could not use the last rescue."""
+"""A waiting job that did not start after a rescue gets no other rescue for this long."""
 _MOST_IN_VAIN = 4
 """The number of failed searches that are remembered: for the job with the reservation and the job
-after it, each among the jobs that are scaled and the jobs that only observe."""
+after it, each among the jobs in mode `act` and among the jobs in mode `observe`."""
 
 
 class ScaleSearch:
-    """Searches sizes; `capacity` searches the ledger."""
+    """Searches sizes and donors; `capacity` searches free capacity in the ledger."""
 
     def __init__(self, running: RunningJobs, capacity: CapacitySearch) -> None:
         self.capacity = capacity
@@ -48,8 +48,8 @@ class ScaleSearch:
         workers, sizes = self.size(job, limit, now=now), record_of(job).sizes
         if workers <= sizes.now:
             fewer = sizes.now < sizes.requested
-            hindered = self.capacity.quota_refuses(job, sizes.now + 1) if fewer else ""
-            record_of(job).hindered = hindered
+            refusal = self.capacity.quota_refuses(job, sizes.now + 1) if fewer else ""
+            record_of(job).quota_refusal = refusal
             return None
         more = words.workers(workers - sizes.now)
         if workers <= sizes.requested:
@@ -59,9 +59,9 @@ class ScaleSearch:
         return workers_proposal(job.uid, Workers(Cause.GROWTH, workers), why)
 
     def size(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> int:
-        """Return the size to grow to, or the present size."""
+        """Return the size to grow to, or the present size if the job cannot grow or need not."""
         size, sizes = record_of(job), record_of(job).sizes
-        # Before the job is observed to train, its requested size is the best guess.
+        # Until the job has been observed to train, its requested size is the best guess.
         largest = max(size.largest or sizes.requested, sizes.now)
         up_to = SEEN_FACTOR * largest
         if limit is GrowthLimit.REQUESTED:
@@ -85,40 +85,40 @@ class ScaleSearch:
         )
 
     def _largest(self, job: RunningJob, *, up_to: int, now: float) -> int:
-        """Return the number of workers that fit; a refusal stands until capacity is released."""
+        """Return the largest size that fits; a failed search counts until capacity is released."""
         size, tracked = record_of(job), job.tracked
         present = size.sizes.now
         if up_to <= present:
             return present
         limits = self.capacity.growth_limits(tracked, now=now)
-        basis = (self.capacity.gains, limits, tracked.plan, tracked.job)
-        if size.full == basis:
+        inputs = (self.capacity.gains, limits, tracked.plan, tracked.job)
+        if size.failed_search == inputs:
             return present
         fitting = self.capacity.most_workers(job, present, up_to=up_to, now=now)
         if fitting == present and not self.capacity.quota_refuses(job, present + 1):
-            size.full = basis
+            size.failed_search = inputs
         return fitting
 
     def cost(self, job: RunningJob, *, now: float) -> float:
-        """Return the seconds that a change of size costs a job by itself.
+        """Return the seconds that a change of size costs a job.
 
-        The pause of the training is estimated by the pause of the last change. Before the first
-        change it is the time from the creation of the pods to the first step, and the grace period
-        of the pods, because a change may have to wait for it. Lost work counts too. If the other
-        workers continue to train, only the start of the new workers counts.
+        They are the downtime of the training and the lost work. The downtime is estimated from the
+        last change. Before the first change it is the time from the creation of the pods to the
+        first step, plus the grace period of the pods, because a change may have to wait for it. If
+        the other workers continue to train, only the start of the new workers counts.
         """
         if not interrupts(job.tracked.job):
-            return max(0.0, expected_pause(job) - grace(job))
-        return expected_pause(job) + self._requests.unsaved(job.uid, now=now)
+            return max(0.0, expected_downtime(job) - grace(job))
+        return expected_downtime(job) + self._requests.unsaved(job.uid, now=now)
 
     # --- the starvation guard -------------------------------------------------------------------
 
     def due(self, *, now: float) -> Iterator[TrackedJob]:
-        """Yield the jobs that have waited long enough for the guard, in the order of the queue.
+        """Yield the jobs that have waited long enough for a rescue, in the order of the queue.
 
-        A later job follows only the job with the reservation, which no later job delays, and jobs
-        that cannot have a reservation because no end of a job makes capacity for them. A job that
-        could not use a rescue is skipped for AGAIN_SECONDS, unless it starts.
+        A job follows only the job with the reservation, which no later job can delay, and jobs that
+        cannot have a reservation because they fit at no expected end of a job. A job that did not
+        start after a rescue is skipped for AGAIN_SECONDS.
         """
         reservations = self._queue.reservations
         holder = reservations.holder
@@ -144,9 +144,9 @@ class ScaleSearch:
         *,
         now: float,
     ) -> list[Proposal]:
-        """Return the proposals to scale `candidates` down for the waiting job, all or nothing.
+        """Return the proposals to scale down some `candidates` so that the waiting job fits.
 
-        The whole waiting job has to fit then, with its minimum of workers.
+        Return none if it would not fit as a whole, with its minimum of workers.
         `rested`: the uids of the candidates that may be scaled below their requested size.
         """
         settings = self._settings_of(waiting)
@@ -155,8 +155,8 @@ class ScaleSearch:
         donors = self._donors(waiting, length, candidates, rested, now)
         limits = self.capacity.limits(waiting, now=now)
         offered = tuple((donor.uid, donor.now, donor.lowest) for donor in donors)
-        basis = (waiting.job, workers, limits, self.capacity.version, offered)
-        if not donors or basis in self._in_vain:
+        inputs = (waiting.job, workers, limits, self.capacity.version, offered)
+        if not donors or inputs in self._in_vain:
             return []
 
         def fits(sizes: Mapping[str, int]) -> bool:
@@ -165,13 +165,13 @@ class ScaleSearch:
         priority = self._queue.priority(waiting)
         sizes = None if fits({}) else donors_for(donors, fits, priority=priority)
         if not sizes:
-            self._in_vain.append(basis)
+            self._in_vain.append(inputs)
             return []
         rescue = Rescue(waiting.job.uid, workers, sizes)
         return [
             workers_proposal(
                 donor.uid,
-                Workers(Cause.GUARD, size, rescue),
+                Workers(Cause.RESCUE, size, rescue),
                 f"it releases {words.workers(donor.now - size)} for a job of about {length:.0f} s; "
                 f"its own remaining time is about {donor.remaining:.0f} s",
             )
@@ -182,12 +182,12 @@ class ScaleSearch:
     def places(
         self, waiting: TrackedJob, workers: int, sizes: Mapping[str, int], *, now: float
     ) -> Places | None:
-        """Return the places of a waiting job once other jobs have `sizes` workers, by uid."""
+        """Return the places of a waiting job after other jobs have shrunk to `sizes`, by uid."""
         gone = self.capacity.freed_claims(sizes)
         return self.capacity.waiting_places(waiting, workers, now=now, gone=gone)
 
     def still_needed(self, rescue: Rescue, *, now: float) -> bool:
-        """Return whether a waiting job still needs a rescue, and fits after it."""
+        """Return whether the waiting job still needs a rescue and would then fit."""
         return any(
             self.places(waiting, rescue.workers, {}, now=now) is None
             and self.places(waiting, rescue.workers, rescue.sizes, now=now) is not None

@@ -17,7 +17,7 @@ from kfext.state.running.size.record import record_of
 def size_shown(
     job: RunningJob, ready: Readiness, *, now: float, autoscaler: bool = False
 ) -> ConditionStatus:
-    """Return the condition of a job.
+    """Return the status of the condition of a job; `ready`: how ready it is to be interrupted.
 
     `now` is monotonic. `autoscaler`: whether the cluster has an autoscaler.
     """
@@ -28,25 +28,25 @@ def size_shown(
 def _verdicts(
     job: RunningJob, ready: Readiness, *, now: float, autoscaler: bool
 ) -> Iterator[Verdict]:
-    """Yield the verdicts on the size of a job, the most important first."""
+    """Yield what can be said of the size of a job, the most important verdict first."""
     size, sizes = record_of(job), record_of(job).sizes
-    if size.operation is not None and (under_way := _under_way(job, size.operation)):
-        yield under_way
+    if size.operation is not None and (progress := _operation_verdict(job, size.operation)):
+        yield progress
     if disabled := job.tracked.state.scale.disabled:
         yield Verdict(names.REASON_RESTS, disabled)
-    if size.unfit:
-        yield Verdict(names.REASON_STANDS_DOWN, size.unfit)
+    if size.ineligible:
+        yield Verdict(names.REASON_STANDS_DOWN, size.ineligible)
     yield from why_not_saved(size, ready, change="another number of workers", now=now)
     if size.dry_run is not None and isinstance(dry_run := size.dry_run.change, Workers):
         number = words.workers(dry_run.workers)
         message = f"it would be scaled to {number}"
-        if dry_run.cause is Cause.GUARD:
+        if dry_run.cause is Cause.RESCUE:
             message = f"it would be scaled down to {number} for a waiting job"
         yield Verdict(names.REASON_WOULD_SCALE, message)
     if sizes.now < sizes.requested:
         has = f"it has {sizes.now} of the {words.workers(sizes.requested)} that it requested"
-        others = size.hindered or "it regains the others once capacity is free"
-        yield Verdict(names.REASON_SHRUNK, f"{has}; {others}")
+        why = size.quota_refusal or "it regains the others once capacity is free"
+        yield Verdict(names.REASON_SHRUNK, f"{has}; {why}")
     if sizes.now > sizes.requested:
         message = f"it requested {words.workers(sizes.requested)} and has {sizes.now}"
         yield Verdict(names.REASON_GROWN, message)
@@ -57,8 +57,8 @@ def _verdicts(
     yield Verdict(names.REASON_AS_ASKED, message)
 
 
-def _under_way(job: RunningJob, operation: ScaleOperation) -> Verdict | None:
-    """Return the phase of an operation, or None on trial, when the job has its new size."""
+def _operation_verdict(job: RunningJob, operation: ScaleOperation) -> Verdict | None:
+    """Return what an operation waits for; None during its trial, when the job has its new size."""
     now, then = words.workers(record_of(job).sizes.now), operation.change.workers
     why = operation.proposal.reason
     match operation.phase:

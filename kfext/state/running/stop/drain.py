@@ -1,11 +1,11 @@
-"""Gangs that leave their nodes as a whole: gangs on drained nodes, and stalled gangs.
+"""Jobs that leave their nodes as a whole: jobs on drained nodes, and stalled jobs.
 
-A gang on a drained node saves its work first. A stalled gang that opted in answers no request, so
-it stops at once and starts again from its last checkpoint. If other nodes have capacity, it avoids
-the node of the pod that is the likely cause.
+A job on a drained node saves its work first. A stalled job that opted in answers no request, so it
+stops at once and starts again from its last checkpoint. If other nodes have capacity, it avoids the
+node of the pod that is the likely cause.
 
-If other nodes have capacity, it is held for the gang, which starts there at once. Otherwise the
-gang waits in the queue, by its age. kfext places no pod on a drained node. Times are monotonic,
+If other nodes have capacity, kfext holds it for the job, which starts there at once. Otherwise the
+job waits in the queue, by its age. kfext places no pod on a drained node. Times are monotonic,
 except that a float `now` is in epoch seconds.
 """
 
@@ -41,7 +41,7 @@ from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.words import continues
 
 MOST_RESTARTS = 2
-"""The most restarts of a stalled job: after that it needs a person."""
+"""A job that has stalled is restarted this often; after that a person must help."""
 
 
 class Drains:
@@ -62,7 +62,7 @@ class Drains:
         self._capacity = capacity
 
     def node_of(self, tracked: TrackedJob) -> str:
-        """Return a drained node with pods of a job, or ""; a node without force is first."""
+        """Return a drained node with pods of a job, or ""; nodes drained by force are last."""
         draining = self._cluster.draining
         if not draining or tracked.phase is None:
             return ""
@@ -70,26 +70,26 @@ class Drains:
         return min(nodes, key=lambda node: (-len(draining[node]), node), default="")
 
     def leaves(self, job: RunningJob) -> bool:
-        """Return whether a drain or a restart of a job is under way."""
+        """Return whether a drain or a restart of a job is in progress."""
         operation = record_of(job).operation
         return operation is not None and operation.proposal.rank is Rank.DRAIN
 
     def keeps_hold(self, job: RunningJob) -> bool:
-        """Return whether a job leaves its nodes, with capacity on hold elsewhere."""
+        """Return whether a job leaves its nodes and has a hold on capacity elsewhere."""
         return self.leaves(job) and self._cluster.holds.hold_of(job.uid) is not None
 
     def why_ineligible(self, job: RunningJob, *, now: float) -> Verdict | None:
         """Return the reason that a job cannot leave its drained node for now, or None."""
         settings = self._running.settings_of(job.tracked)
         by_force = self._by_force(job)
-        if never := why_not_drained(job.tracked.job, settings, by_force=by_force):
-            return never
+        if why_never := why_not_drained(job.tracked.job, settings, by_force=by_force):
+            return why_never
         pods = self._cluster.pods(job.uid)
         # A job with an ended pod is about to end: it leaves only by force.
         if not (all_running(job.tracked, pods) or (by_force and is_whole(job.tracked, pods))):
             return Verdict(names.REASON_ON_DRAINED_NODE, "not all of its pods run")
-        unsaved = self._stops.saving(job, now=now) is Readiness.NEVER
-        if unsaved and not (by_force or settings.preempt == ALWAYS):
+        no_checkpoint = self._stops.lossless_readiness(job, now=now) is Readiness.NEVER
+        if no_checkpoint and not (by_force or settings.preempt == ALWAYS):
             why = "it has shown no checkpoint yet: drain with --force"
             return Verdict(names.REASON_ON_DRAINED_NODE, why)
         return None
@@ -101,7 +101,7 @@ class Drains:
     # --- the choice of the jobs -----------------------------------------------------------------
 
     def proposals(self, now: Moment) -> list[Proposal]:
-        """Return the proposals to stop jobs on drained nodes, and stalled jobs."""
+        """Return the proposals to stop stalled jobs and jobs on drained nodes."""
         return [
             Proposal("drain", job.uid, Stop(), why.message, rank=Rank.DRAIN)
             for job in self._jobs.values()
@@ -136,9 +136,9 @@ class Drains:
     def begin(self, proposal: Proposal, now: Moment) -> None:
         """Begin to wait for the checkpoint of a job."""
         job = self._jobs[proposal.job]
-        # A drain loses no step, so even a recent checkpoint is too old.
-        saved = self._stops.checkpoints(job).saved
-        self._stops.begin(job, StopOperation(proposal, Phase.SAVING, now.monotonic, outdated=saved))
+        # A drain must lose no step, so even a recent checkpoint is too old.
+        last = self._stops.checkpoints(job).saved
+        self._stops.begin(job, StopOperation(proposal, Phase.SAVING, now.monotonic, outdated=last))
 
     def advance(self, now: Moment) -> Steps:
         """Advance the jobs that leave their nodes."""
@@ -157,14 +157,15 @@ class Drains:
             training = job.tracked.job
             longest = HOLD_SECONDS if training.suspend else STOP_SECONDS
             written = operation.phase is not Phase.WRITING
-            goes_on = written and not training.suspend and not self.node_of(job.tracked)
-            if waited >= longest or goes_on or (training.suspend and not training.in_queue):
+            continues_here = written and not training.suspend and not self.node_of(job.tracked)
+            by_others = training.suspend and not training.in_queue
+            if waited >= longest or continues_here or by_others:
                 self.end(job)
             return
         if (why := self._why(job, now=now.wall)) is None:
             self.end(job)
             return
-        ready, late = self._stops.saving(job, now=now.wall), waited >= ANSWER_SECONDS
+        ready, late = self._stops.lossless_readiness(job, now=now.wall), waited >= ANSWER_SECONDS
         saved = why.reason == names.REASON_STALLED or ready in {Readiness.READY, Readiness.NEVER}
         if saved or (late and self._by_force(job)):
             yield self._stop(job, why, now)
@@ -175,7 +176,7 @@ class Drains:
             yield step
 
     def _stop(self, job: RunningJob, why: Verdict, now: Moment) -> Suspend:
-        """Return the write that stops a job, with a hold on capacity elsewhere, if any is free."""
+        """Return the write that stops a job, and hold capacity for it elsewhere, if any is free."""
         tracked, stop = job.tracked, job.tracked.state.stop
         stalled = why.reason == names.REASON_STALLED
         start = self._running.progress.followed(job.uid).start
@@ -193,14 +194,14 @@ class Drains:
         return replace(step, state=step.state.with_excluded(excluded, now=now.wall))
 
     def end(self, job: RunningJob) -> None:
-        """End the stop of a job, and release its hold."""
-        drained, hold = self.leaves(job), self._cluster.holds.hold_of(job.uid)
+        """End the operation of a job; after a drain or a restart, also release its hold."""
+        left, hold = self.leaves(job), self._cluster.holds.hold_of(job.uid)
         self._stops.end(job)
-        if drained and hold is not None and hold.kind is HoldKind.MOVE:
+        if left and hold is not None and hold.kind is HoldKind.MOVE:
             self._cluster.holds.release(job.uid)
 
     def shown(self, job: RunningJob, *, now: float) -> Verdict | None:
-        """Return the verdict on a job on a drained node or before a restart, or None."""
+        """Return the verdict to show on a stalled job or a job on a drained node, or None."""
         node, record = self.node_of(job.tracked), record_of(job)
         if not node:
             return self.stalled(job.tracked)

@@ -25,15 +25,15 @@ from kfext.state.running.stop.preemptions import Preemptions
 from kfext.state.running.stop.record import StopRecord, record_of
 from kfext.state.running.stop.search import StopSearch, VictimChoice
 from kfext.state.running.stop.stopping import JobStops, Preempted
-from kfext.state.running.stop.victims import Victim, rests_until, slots, unsaved
+from kfext.state.running.stop.victims import Victim, lost_work, rests_until, units
 from kfext.state.running.stop.words import stop_shown
 
 _FIRST_WAITING, _OTHERS_IN_TURN = 2, 2
-"""The waiting jobs of a look with a search for victims: the first of the queue, others in turn."""
+"""A scan searches victims for this many first jobs of the queue, and this many others in turn."""
 
 
 class StopExecutor(Executor):
-    """Stops jobs. `rescues` returns whether a rescue of a job is under way, by uid."""
+    """Stops jobs. `rescues` returns whether a rescue of a job, by uid, is in progress."""
 
     change: ClassVar[type[Change]] = Stop
     condition: ClassVar[Condition] = STOPPED
@@ -46,15 +46,15 @@ class StopExecutor(Executor):
         self._search = StopSearch(running.cluster, capacity)
         self._turns = RoundRobin(_OTHERS_IN_TURN)
         self._stops = JobStops(running)
-        parts = running, self.jobs, self._stops
+        shared = running, self.jobs, self._stops
         self._preemptions = Preemptions(
-            *parts, search=self._search, more=self._more, permits=self._permits
+            *shared, search=self._search, more=self._more, permits=self._permits
         )
-        self._drains = Drains(*parts, capacity=capacity)
+        self._drains = Drains(*shared, capacity=capacity)
 
     @property
     def preempted(self) -> Preempted:
-        """The counts of the jobs that were stopped for others so far."""
+        """The counts of the jobs that this controller has stopped for others."""
         return self._stops.preempted
 
     @property
@@ -75,14 +75,14 @@ class StopExecutor(Executor):
         if tracked.job.finished or tracked.job.deleting or tracked.job.released:
             return False
         stopping = job is not None and record_of(job).operation is not None
-        due = PREEMPT.name in chosen or tracked.draining or bool(self._drains.stalled(tracked))
-        return due or stopping or tracked.stopped
+        may_stop = PREEMPT.name in chosen or tracked.draining or bool(self._drains.stalled(tracked))
+        return may_stop or stopping or tracked.stopped
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
-        """Begin to follow a job, and adopt a stop of an earlier controller."""
+        """Begin to follow a job, and adopt a stop by an earlier controller."""
         self.running.shown.hide(job.tracked, STOPPED.type)
         job.replace_record(StopRecord())
-        job.restart.begins = not all_running(job.tracked, self._cluster.pods(job.uid))
+        job.restart.was_starting = not all_running(job.tracked, self._cluster.pods(job.uid))
         self._preemptions.adopt(job, now)
 
     def on_removed(self, job: RunningJob, now: Moment) -> None:
@@ -91,32 +91,32 @@ class StopExecutor(Executor):
 
     def advance(self, now: Moment) -> Steps:
         """Advance the preemptions and the drains."""
-        return [*self._preemptions.advance(now, looks=self.looks), *self._drains.advance(now)]
+        return [*self._preemptions.advance(now, scanning=self.scanning), *self._drains.advance(now)]
 
     def propose(self, now: Moment) -> Sequence[Proposal]:
-        """Return the stops for at most one waiting job, and of jobs that leave their nodes."""
-        if not (self.looks and self.jobs):
+        """Return the stops of jobs that leave their nodes, and for at most one waiting job."""
+        if not (self.scanning and self.jobs):
             return []
-        return [*self._drains.proposals(now), *self._preempting(now)]
+        return [*self._drains.proposals(now), *self._preemption_proposals(now)]
 
-    def _preempting(self, now: Moment) -> Sequence[Proposal]:
+    def _preemption_proposals(self, now: Moment) -> Sequence[Proposal]:
         """Return the stops for at most one waiting job, and the stops of dry runs."""
         free = [job for job in self.jobs.values() if self._may_stop(job, now)]
         acting = [job for job in free if job.mode(PREEMPT) is Mode.ACT]
-        shown: list[Proposal] = []
+        dry_runs: list[Proposal] = []
         due = self._due(free, now) if free else []
         for waiting in [*due[:_FIRST_WAITING], *self._turns.some(due[_FIRST_WAITING:])]:
             with self.running.failures.about(waiting):
                 if choice := self._choice(waiting, acting, now):
-                    return [*stop_proposals(waiting, choice), *shown]
+                    return [*stop_proposals(waiting, choice), *dry_runs]
                 if len(acting) < len(free) and (choice := self._choice(waiting, free, now)):
                     observing = {job.uid for job in free if job not in acting}
                     proposals = stop_proposals(waiting, choice)
-                    shown += [stop for stop in proposals if stop.job in observing]
-        return shown
+                    dry_runs += [stop for stop in proposals if stop.job in observing]
+        return dry_runs
 
     def _due(self, free: Sequence[RunningJob], now: Moment) -> list[TrackedJob]:
-        """Return the waiting jobs that `free` jobs may stop for, in the order of the queue."""
+        """Return the waiting jobs that `free` jobs may stop for now, in the order of the queue."""
         lowest = min(self._queue.priority(job.tracked) for job in free)
         return [
             tracked
@@ -128,11 +128,11 @@ class StopExecutor(Executor):
         ]
 
     def _class(self, waiting: TrackedJob) -> PriorityClass:
-        """Return the PriorityClass of a waiting job for preemption."""
+        """Return the PriorityClass that decides which jobs a waiting job may preempt."""
         return preempting_class(waiting.job, self._cluster.classes)
 
     def _permits(self, waiting: TrackedJob, victims: Sequence[RunningJob]) -> bool:
-        """Return whether victims may still stop for a waiting job: each may have changed since."""
+        """Return whether victims may still stop for a waiting job; jobs may have changed since."""
         class_ = self._class(waiting)
         waits = class_.preempts and waiting.lacks in WAITS_FOR_CAPACITY
         return waits and all(self._may_still_stop(job, below=class_.value) for job in victims)
@@ -144,16 +144,15 @@ class StopExecutor(Executor):
         return acts and lower and why_not_stopped(victim.tracked.job, settings) is None
 
     def _may_stop(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether a job may be stopped now."""
         tracked, record, pods = job.tracked, record_of(job), self._cluster.pods(job.uid)
         with self.running.failures.about(tracked):
-            record.unfit = why_not_stopped(tracked.job, self.running.settings_of(tracked))
+            record.ineligible = why_not_stopped(tracked.job, self.running.settings_of(tracked))
             record_start(job, self._progress, pods)
             saved = self._stops.checkpoints(job).saved
             record.observe_save(saved, began=self._stops.began(job, now=now.wall))
             return (
                 job.mode(PREEMPT) is not Mode.OFF
-                and record.unfit is None
+                and record.ineligible is None
                 and may_change(job, pods)
                 and tracked.plan is not None
                 and now.monotonic >= record.not_before
@@ -163,7 +162,7 @@ class StopExecutor(Executor):
         return False
 
     def _more(self, waiting: TrackedJob, gone: Sequence[str], now: Moment) -> Sequence[Proposal]:
-        """Return the stops that a waiting job needs in addition to the jobs that are `gone`."""
+        """Return the stops that a waiting job needs in addition to the jobs `gone`, by uid."""
         if not self._permits(waiting, ()):
             return []
         acting = (job for job in self.jobs.values() if job.mode(PREEMPT) is Mode.ACT)
@@ -179,30 +178,29 @@ class StopExecutor(Executor):
         *,
         gone: Sequence[str] = (),
     ) -> VictimChoice | None:
-        """Return the victims for a waiting job, or None."""
         priority, settings = self._class(waiting).value, self.running.settings_of(waiting)
         below = [job for job in jobs if self._queue.priority(job.tracked) < priority]
-        patient = waiting.waits(now.wall) >= PREEMPT.parameter(settings, "unsaved")
+        waited_long = waiting.waits(now.wall) >= PREEMPT.parameter(settings, "unsaved")
         victims = [self._victim(job, waiting, now=now.wall) for job in below]
-        wanted = (victim for victim in victims if victim.saves or patient)
-        return self._search.find(waiting, wanted, settings, gone=gone, now=now.wall)
+        allowed = (victim for victim in victims if victim.has_checkpoint or waited_long)
+        return self._search.find(waiting, allowed, settings, gone=gone, now=now.wall)
 
     def _victim(self, job: RunningJob, waiting: TrackedJob, *, now: float) -> Victim:
-        ready = self._stops.saving(job, now=now)
+        ready = self._stops.lossless_readiness(job, now=now)
         return Victim(
             job.uid,
             priority=self._queue.priority(job.tracked),
-            saves=ready is not Readiness.NEVER,
-            unsaved=unsaved(
+            has_checkpoint=ready is not Readiness.NEVER,
+            lost_work=lost_work(
                 ready,
                 saved=self._stops.checkpoints(job).saved,
                 began=self._stops.began(job, now=now),
                 next_save=record_of(job).next_save,
                 now=now,
             ),
-            restart=expected_restart(job),
+            restart_seconds=expected_restart(job),
             stops=job.tracked.state.stop.count,
-            size=slots(job.tracked.job, waiting=waiting.job),
+            size=units(job.tracked.job, waiting=waiting.job),
         )
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
@@ -217,7 +215,7 @@ class StopExecutor(Executor):
             assert isinstance(stop, Stop)
             if len(proposals) == len(stop.victims) and not self._rescues(stop.waiting):
                 self._preemptions.begin(stop.waiting, proposals, now)
-        if self.looks:
+        if self.scanning:
             for job in self.jobs.values():
                 record_of(job).dry_run = None
             for proposal in chosen.observe:
@@ -228,7 +226,7 @@ class StopExecutor(Executor):
         return []
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
-        """Record the outcome of a write; `final`: why it was refused."""
+        """Record the outcome of a write; `final`: why it was refused for good, or empty."""
         self._stops.finish(job, complete=complete, final=final, now=now)
 
     def _show(self, job: RunningJob, now: Moment) -> None:

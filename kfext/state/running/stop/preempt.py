@@ -1,6 +1,6 @@
-"""Preempt: a waiting job of higher priority stops running jobs that opted in, at a checkpoint.
+"""The policy `preempt`: running jobs that opted in stop for a waiting job of higher priority.
 
-Preemption is after a rescue, which costs no work, and before growth. Only a job that waits for
+Preemptions come after rescues, which cost no work, and before growth. Only a job that waits for
 capacity preempts: no stop helps a job that waits for a quota, a volume or the operator.
 """
 
@@ -37,7 +37,7 @@ STOPPED = Condition(
         }
     ),
 )
-"""Whether kfext has stopped a job for others."""
+"""Whether kfext has stopped a job for other jobs."""
 _DAY = 86_400.0
 NEW_NODES_SECONDS = 120.0
 """A job that has asked for new nodes preempts only after this time, enough for most clouds."""
@@ -68,10 +68,10 @@ PREEMPT = Policy(
 
 
 def may_preempt(tracked: TrackedJob, settings: Settings, cluster: Cluster, *, now: float) -> bool:
-    """Return whether running jobs may stop for a job now; `now` is in epoch seconds.
+    """Return whether running jobs may stop for a waiting job now; `now` is in epoch seconds.
 
-    A job with a hold is about to start, for example after a rescue. A job that has asked for new
-    nodes waits NEW_NODES_SECONDS for them.
+    They do not stop for a job with a hold, which is about to start, for example after a rescue, or
+    for a job that requested new nodes less than NEW_NODES_SECONDS ago.
     """
     job, ask = tracked.job, tracked.state.ask
     if tracked.lacks not in WAITS_FOR_CAPACITY or not tracked.settled:

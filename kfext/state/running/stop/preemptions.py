@@ -1,8 +1,8 @@
-"""Preemptions: capacity is put on hold, all victims save their work, and all stop together.
+"""Preemptions: kfext holds capacity for a waiting job, all victims save their work, and all stop.
 
-The hold begins before any job is asked, so no third job uses the capacity, whenever the pods end.
-Before the stop, the search confirms that the waiting job then fits. Times are monotonic, except
-that a float `now` is in epoch seconds.
+The hold begins before any victim is asked for a checkpoint, so that no third job uses the capacity
+as pods end. Just before the stop, the search confirms that the waiting job then fits. Times are
+monotonic, except that a float `now` is in epoch seconds.
 """
 
 import math
@@ -18,7 +18,7 @@ from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.timestamps import past
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, record_miss
+from kfext.state.running.checkpoint_requests import BACK_OFF_SECONDS, record_miss
 from kfext.state.running.executor import Steps
 from kfext.state.running.operation import ANSWER_SECONDS, FRESH_SECONDS, Phase, StopOperation
 from kfext.state.running.proposal import Proposal
@@ -31,19 +31,21 @@ from kfext.state.running.stop.victims import saves_soon
 from kfext.state.running.stop.words import stopped_for
 
 _NO_VICTIM_SECONDS = 30.0
-"""If the waiting job does not fit after all, stopped jobs continue after this time without more
-victims."""
-More = Callable[[TrackedJob, Sequence[str], Moment], Sequence[Proposal]]
+"""If the waiting job does not fit after all and no more victims are found within this time, the
+stopped jobs continue."""
+MoreStops = Callable[[TrackedJob, Sequence[str], Moment], Sequence[Proposal]]
+"""Returns the stops that a waiting job needs in addition to the stopped jobs, by uid."""
 Permits = Callable[[TrackedJob, Sequence[RunningJob]], bool]
+"""Returns whether jobs may still stop for a waiting job."""
 
 
 @dataclass(slots=True)
 class Preemption:
-    """Jobs that stop together for a waiting job, by uid.
+    """Jobs that stop together for a waiting job; all jobs are given by uid.
 
     `victims`: the jobs that still run. `stopped`: the jobs that were stopped for it.
     `since`: the time of the requests to the victims, or of the last stop.
-    `again`: whether jobs with outdated checkpoints were asked again.
+    `again`: whether jobs with outdated checkpoints have been asked again.
     """
 
     waiting: str
@@ -54,10 +56,9 @@ class Preemption:
 
 
 class Preemptions:
-    """The preemptions under way, in `open` by the uid of the waiting job.
+    """The preemptions in progress, in `open` by the uid of the waiting job.
 
-    `jobs`: the followed jobs. `more` returns the stops that a waiting job needs in addition to the
-    stopped jobs. `permits` returns whether jobs may still stop for a waiting job.
+    `jobs`: the followed jobs, by uid.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Preemptions:
         stops: JobStops,
         *,
         search: StopSearch,
-        more: More,
+        more: MoreStops,
         permits: Permits,
     ) -> None:
         self.open: dict[str, Preemption] = {}
@@ -78,11 +79,11 @@ class Preemptions:
         self._search = search
         self._more = more
         self._permits = permits
-        self._pauses: dict[str, float] = {}
+        self._back_offs: dict[str, float] = {}
 
     def excludes(self, uid: str, *, at: float) -> bool:
-        """Return whether jobs already stop for a waiting job, or a failed preemption is recent."""
-        return uid in self.open or self._pauses.get(uid, -math.inf) > at
+        """Return whether jobs already stop for a waiting job, or a preemption failed recently."""
+        return uid in self.open or self._back_offs.get(uid, -math.inf) > at
 
     # --- the victims and the hold ---------------------------------------------------------------
 
@@ -113,14 +114,14 @@ class Preemptions:
         proposals: Sequence[Proposal],
         now: Moment,
     ) -> None:
-        """Put the capacity on hold, and begin to wait for the checkpoints of jobs."""
+        """Hold the capacity, and begin to wait for the checkpoints of the proposed victims."""
         preemption.since, preemption.again = now.monotonic, False
         for proposal in proposals:
             job = self._jobs[proposal.job]
-            save = record_of(job).next_save
+            next_save = record_of(job).next_save
             operation = StopOperation(proposal, Phase.SAVING, now.monotonic)
-            if save is not None and saves_soon(save, now=now.wall):
-                operation.saves_at = save
+            if next_save is not None and saves_soon(next_save, now=now.wall):
+                operation.saves_at = next_save
             self._stops.begin(job, operation)
             preemption.victims.append(job.uid)
         if (places := self._places(preemption, waiting, now=now.wall)) is not None:
@@ -128,7 +129,7 @@ class Preemptions:
             self._cluster.mark(waiting.job.uid)  # its message names the victims
 
     def _places(self, preemption: Preemption, waiting: TrackedJob, *, now: float) -> Places | None:
-        """Return the places of the waiting job without all its victims, or None."""
+        """Return the places of the waiting job after all its victims have stopped, or None."""
         leaving = [*preemption.victims, *preemption.stopped]
         settings = self._running.settings_of(waiting)
         return self._search.places(waiting, settings, leaving, now=now)
@@ -147,8 +148,8 @@ class Preemptions:
 
     # --- the stop -------------------------------------------------------------------------------
 
-    def advance(self, now: Moment, *, looks: bool) -> Steps:
-        """Advance all preemptions; `looks`: whether more victims may be searched."""
+    def advance(self, now: Moment, *, scanning: bool) -> Steps:
+        """Advance all preemptions; `scanning`: whether more victims may be searched now."""
         steps: Steps = []
         for preemption in list(self.open.values()):
             waiting = self._cluster.jobs.get(preemption.waiting)
@@ -156,20 +157,19 @@ class Preemptions:
             if waiting is None or not waiting.job.in_queue:
                 self._end(preemption)
             elif not (waiting.busy or busy):
-                own: Steps | None = None
+                new_steps: Steps | None = None
                 with self._running.failures.about(waiting):
-                    own = list(self._steps(preemption, waiting, now, looks=looks))
-                if own is None:
-                    self._end(preemption, pause_until=now.monotonic + PAUSE_SECONDS)
-                steps += own or ()
+                    new_steps = list(self._steps(preemption, waiting, now, scanning=scanning))
+                if new_steps is None:
+                    self._end(preemption, not_before=now.monotonic + BACK_OFF_SECONDS)
+                steps += new_steps or ()
         return steps
 
     def _victims(self, preemption: Preemption) -> list[RunningJob]:
-        """Return the victims that are still followed."""
         return [self._jobs[uid] for uid in preemption.victims if uid in self._jobs]
 
     def _steps(
-        self, preemption: Preemption, waiting: TrackedJob, now: Moment, *, looks: bool
+        self, preemption: Preemption, waiting: TrackedJob, now: Moment, *, scanning: bool
     ) -> Iterator[tuple[TrackedJob, Step]]:
         for uid in list(preemption.victims):
             self._check(preemption, uid, now)
@@ -179,7 +179,7 @@ class Preemptions:
             self._hold(waiting, places, preemption, now=now.wall)
         if not jobs:
             fits = places is not None and self._permits(waiting, ())
-            self._await_start(preemption, waiting, now, fits=fits, looks=looks)
+            self._await_start(preemption, waiting, now, fits=fits, scanning=scanning)
         elif places is None or not self._permits(waiting, jobs):
             self._give_up(preemption, now)
         elif self._all_saved(preemption, jobs, now):
@@ -192,7 +192,7 @@ class Preemptions:
                     yield job.tracked, step
 
     def _check(self, preemption: Preemption, uid: str, now: Moment) -> None:
-        """Record that a victim has stopped, or drop a victim that no longer runs as a whole."""
+        """Record that a victim has stopped, or drop a victim that no longer runs with all pods."""
         job = self._jobs.get(uid)
         operation = record_of(job).operation if job else None
         if job is None or operation is None:
@@ -213,28 +213,28 @@ class Preemptions:
         now: Moment,
         *,
         fits: bool,
-        looks: bool,
+        scanning: bool,
     ) -> None:
         """Wait for the start of the waiting job after all victims have stopped.
 
-        It may not fit after all: a pod used the capacity, or a controller died before it had
+        It may not fit after all, if a pod has used the capacity or a controller died before it had
         stopped all victims. Then more victims are searched, or the stopped jobs continue.
         """
         waited = now.monotonic - preemption.since
-        if not fits and looks and (more := self._more(waiting, preemption.stopped, now)):
+        if not fits and scanning and (more := self._more(waiting, preemption.stopped, now)):
             self._ask(preemption, waiting, more, now)
         elif waited >= (HOLD_SECONDS if fits else _NO_VICTIM_SECONDS) or not preemption.stopped:
             self._give_up(preemption, now)
 
     def _all_saved(self, preemption: Preemption, jobs: Sequence[RunningJob], now: Moment) -> bool:
-        """Return whether all jobs are ready to stop; give up if a job saved nothing in time."""
+        """Return whether all jobs are ready to stop; give up if a job did not save in time."""
         late = [job for job in jobs if not self._stops.is_ready(job, now)]
         if not late:
             return not self._ask_again(preemption, jobs, now)
         if now.monotonic - preemption.since < ANSWER_SECONDS:
             return False
-        if silent := [job for job in late if not self._stops.may_lose(job)]:
-            for job in silent:
+        if blocking := [job for job in late if not self._stops.may_lose(job)]:
+            for job in blocking:
                 record_miss(record_of(job), at=now.monotonic)
             self._give_up(preemption, now)
             return False
@@ -255,12 +255,12 @@ class Preemptions:
         stale = [pair for pair in answered if self._stops.is_stale(*pair, now=now.wall)]
         if preemption.again or not stale:
             return False
-        if max(operation.took for _, operation in stale) > FRESH_SECONDS:
+        if max(operation.answer_seconds for _, operation in stale) > FRESH_SECONDS:
             stale = answered  # the other answers would be too old then
         # The slowest job is asked first, so that all answer at the same time.
-        slowest = max(operation.took for _, operation in stale)
+        slowest = max(operation.answer_seconds for _, operation in stale)
         for job, operation in stale:
-            record_of(job).asks_at = now.monotonic + slowest - operation.took
+            record_of(job).asks_at = now.monotonic + slowest - operation.answer_seconds
             operation.requested, operation.ready = 0, False
             operation.outdated = self._stops.checkpoints(job).saved
         preemption.since, preemption.again = now.monotonic, True
@@ -269,7 +269,6 @@ class Preemptions:
     def _stop(
         self, job: RunningJob, preemption: Preemption, places: Places, now: Moment
     ) -> Suspend:
-        """Return the write that stops a job."""
         last, start = job.tracked.state.stop, dict(places.nodes)
         stop = replace(
             last, at=now.wall, count=last.count + 1, waiting=preemption.waiting, places=start
@@ -280,12 +279,12 @@ class Preemptions:
     # --- the end --------------------------------------------------------------------------------
 
     def _give_up(self, preemption: Preemption, now: Moment) -> None:
-        """End a preemption without a start: the victims run on, and the stopped jobs continue."""
-        pause_until = now.monotonic + PAUSE_SECONDS if preemption.stopped else -math.inf
-        self._end(preemption, pause_until=pause_until)
+        """End a failed preemption: the victims run on, and the stopped jobs continue."""
+        not_before = now.monotonic + BACK_OFF_SECONDS if preemption.stopped else -math.inf
+        self._end(preemption, not_before=not_before)
 
-    def _end(self, preemption: Preemption, *, pause_until: float = -math.inf) -> None:
-        """End a preemption; until `pause_until` no job stops for the waiting job."""
+    def _end(self, preemption: Preemption, *, not_before: float = -math.inf) -> None:
+        """End a preemption; the waiting job gets no other preemption before `not_before`."""
         self.open.pop(preemption.waiting, None)
         for job in self._victims(preemption):
             self._stops.end(job)
@@ -293,6 +292,7 @@ class Preemptions:
         if (hold := holds.hold_of(uid)) is not None and hold.kind is HoldKind.PREEMPT:
             holds.release(uid)
             self._cluster.mark(uid)
-        self._pauses = {key: at for key, at in self._pauses.items() if key in self._cluster.jobs}
-        if math.isfinite(pause_until):
-            self._pauses[uid] = pause_until
+        jobs = self._cluster.jobs
+        self._back_offs = {key: at for key, at in self._back_offs.items() if key in jobs}
+        if math.isfinite(not_before):
+            self._back_offs[uid] = not_before

@@ -10,23 +10,23 @@ from kfext.state.running.operation import StopOperation
 from kfext.state.running.running_job import RunningJob, SavingRecord
 
 _MOST_SAVES = 6
-"""The number of recent checkpoints that determine the interval."""
+"""The number of recent times that determine the usual interval of checkpoints."""
 
 
 @dataclass(slots=True)
 class StopRecord(SavingRecord):
     """The record of the stops of a job.
 
-    `unfit`: why the job is ineligible, if it is.
-    `saves`: the times of its start and of its checkpoints since, in epoch seconds.
+    `ineligible`: why the job is ineligible, or None for an eligible job.
+    `saves`: the creation time of its pods, then the times of its checkpoints, in epoch seconds.
     """
 
     operation: StopOperation | None = None
-    unfit: Verdict | None = None
+    ineligible: Verdict | None = None
     saves: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_SAVES))
 
     def observe_save(self, saved: float | None, *, began: float) -> None:
-        """Record the last checkpoint; `began`: the creation time of the pods."""
+        """Record the last checkpoint; `began`: when the pods were created. Both: epoch seconds."""
         while self.saves and self.saves[0] < began:
             self.saves.popleft()
         if not self.saves:
@@ -36,7 +36,7 @@ class StopRecord(SavingRecord):
 
     @property
     def next_save(self) -> float | None:
-        """The expected time of the job's next checkpoint without a request, or None."""
+        """The expected time of its next checkpoint without a request; None means unknown."""
         if len(self.saves) < 2:
             return None
         gaps = [later - earlier for earlier, later in pairwise(self.saves)]

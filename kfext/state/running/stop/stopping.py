@@ -1,7 +1,7 @@
-"""The stop of a job: it saves its work first, and a single write stops all pods.
+"""The stop of a single job: it saves its work first, then a single write stops all its pods.
 
-Preemptions and drains decide on the time. Times are monotonic, except that a float `now` is in
-epoch seconds.
+Preemptions and drains decide when the job stops. Times are monotonic, except that a float `now` is
+in epoch seconds.
 """
 
 import math
@@ -15,8 +15,8 @@ from kfext.core.settings.values import ALWAYS
 from kfext.model.moment import Moment
 from kfext.model.scale_state import StopState
 from kfext.model.verdict import Verdict
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests
-from kfext.state.running.executor import LOOK_SECONDS
+from kfext.state.running.checkpoint_requests import BACK_OFF_SECONDS, CheckpointRequests
+from kfext.state.running.executor import SCAN_SECONDS
 from kfext.state.running.operation import FRESH_SECONDS, Phase, Readiness, StopOperation
 from kfext.state.running.proposal import Rank
 from kfext.state.running.restarts import suspend_step
@@ -27,10 +27,11 @@ from kfext.state.running.stop.record import record_of
 
 @dataclass(slots=True)
 class Preempted:
-    """Counts of the stopped jobs, by their answer to the request for a checkpoint.
+    """Counts of the jobs that were stopped for others.
 
-    `asked`: `answered`, `late` (no checkpoint in time) or `none` (no checkpoint was expected).
-    `work`: the lost work, in seconds.
+    `asked`: the number of jobs by answer to the checkpoint request: `answered`, `late` (no
+        checkpoint in time) or `none` (no checkpoint was expected).
+    `work`: the sum of the lost work, in seconds.
     """
 
     asked: Counter[str] = field(default_factory=Counter)
@@ -51,14 +52,14 @@ class JobStops:
         return self._progress.followed(job.uid).checkpoints
 
     def readiness(self, job: RunningJob, *, now: float) -> Readiness:
-        """Return the readiness of a job for a stop; with `always`, a checkpoint is not required."""
-        ready = self.saving(job, now=now)
+        """Return how ready a job is to stop; with `preempt: always` it needs no checkpoint."""
+        ready = self.lossless_readiness(job, now=now)
         return Readiness.READY if ready is Readiness.NEVER and self.may_lose(job) else ready
 
-    def saving(self, job: RunningJob, *, now: float) -> Readiness:
-        """Return the readiness of a job for a stop without lost work.
+    def lossless_readiness(self, job: RunningJob, *, now: float) -> Readiness:
+        """Return how ready a job is to stop without losing work.
 
-        A request of an earlier controller shows that the job answers requests.
+        A request by an earlier controller shows that the job answers requests.
         """
         operation = record_of(job).operation
         ready = self._requests.readiness(job.uid, operation, interrupts=True, now=now)
@@ -81,13 +82,13 @@ class JobStops:
         self._progress.await_checkpoint(job.uid, awaited=True)
 
     def is_ready(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether a job has saved its work since the request, or no save is expected."""
+        """Return whether a job has saved its work, or is not expected to save it in time."""
         record, operation = record_of(job), record_of(job).operation
         if operation is not None and not operation.ready:
             ready = self.readiness(job, now=now.wall)
-            alone = ready is Readiness.AWAIT and math.isinf(operation.saves_at)
-            operation.ready = ready is Readiness.READY or alone
-            operation.took = now.monotonic - max(operation.since, record.asks_at)
+            not_expected = ready is Readiness.AWAIT and math.isinf(operation.saves_at)
+            operation.ready = ready is Readiness.READY or not_expected
+            operation.answer_seconds = now.monotonic - max(operation.since, record.asks_at)
         return operation is None or operation.ready
 
     def is_stale(self, job: RunningJob, operation: StopOperation, *, now: float) -> bool:
@@ -95,7 +96,7 @@ class JobStops:
         return self._requests.is_stale(job.uid, operation, now=now)
 
     def request(self, job: RunningJob, now: Moment) -> Step | None:
-        """Return the request for a checkpoint, if it is due."""
+        """Return the checkpoint request, or None before it is due."""
         record, operation = record_of(job), record_of(job).operation
         if operation is None or operation.ready or now.monotonic < record.asks_at:
             return None
@@ -105,20 +106,20 @@ class JobStops:
     def stop(
         self, job: RunningJob, reason: str, message: str, stop: StopState, now: Moment
     ) -> Suspend:
-        """Return the write that stops a job for a reason."""
+        """Return the write that stops a job; `reason`, `message`, `stop`: for the job's state."""
         if (operation := record_of(job).operation) is not None:
             operation.enter(Phase.WRITING, at=now.monotonic)
         state = replace(job.tracked.state, reason=reason, message=message, stop=stop)
         return suspend_step(job, state, self._cluster.pods(job.uid), now=now.wall)
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
-        """Record the outcome of a write; `final`: why it was refused."""
+        """Record the outcome of a write; `final`: why it was refused for good, or empty."""
         record, operation = record_of(job), record_of(job).operation
         if operation is None:
             return
         if operation.phase is Phase.SAVING:
             if not complete:
-                operation.requested, record.asks_at = 0, now + LOOK_SECONDS  # ask again
+                operation.requested, record.asks_at = 0, now + SCAN_SECONDS  # ask again
         elif complete:
             if operation.proposal.rank is Rank.PREEMPT:
                 self._count(job, operation)
@@ -126,7 +127,7 @@ class JobStops:
             operation.enter(Phase.SETTLING, at=now)
         elif final:
             record.refused = Verdict(names.REASON_STOP_REFUSED, final)
-            record.not_before = now + PAUSE_SECONDS
+            record.not_before = now + BACK_OFF_SECONDS
             self.end(job)
         else:  # without an answer the write may have arrived; otherwise it is retried
             operation.enter(Phase.SAVING, at=now)
@@ -134,11 +135,11 @@ class JobStops:
     def _count(self, job: RunningJob, operation: StopOperation) -> None:
         at, last = job.tracked.state.stop.at, self.checkpoints(job).saved
         lost = max(0.0, at - max(last or 0.0, self.began(job, now=at)))
-        saved = operation.requested or lost <= FRESH_SECONDS
-        self.preempted.asked["late" if operation.late else "answered" if saved else "none"] += 1
+        answered = operation.requested or lost <= FRESH_SECONDS
+        self.preempted.asked["late" if operation.late else "answered" if answered else "none"] += 1
         self.preempted.work += lost
 
     def end(self, job: RunningJob) -> None:
-        """End the stop of a job, carried out or given up."""
+        """End the operation of a job, complete or not."""
         self._progress.await_checkpoint(job.uid, awaited=False)
         record_of(job).operation = None

@@ -26,7 +26,7 @@ def stopped_for(checkpoints: Checkpoints) -> str:
 
 
 def continues(checkpoints: Checkpoints) -> str:
-    """Return a clause on the step where a stopped job continues."""
+    """Return a clause that says at what step a stopped job continues."""
     if checkpoints.saved is None:
         return "it starts from the beginning, as it has shown no checkpoint"
     step = checkpoints.step
@@ -34,12 +34,12 @@ def continues(checkpoints: Checkpoints) -> str:
 
 
 def stop_shown(job: RunningJob, ready: Readiness, now: Moment) -> ConditionStatus:
-    """Return the condition of a job; `ready`: its readiness for a stop."""
+    """Return the status of the condition of a job; `ready`: how ready it is to be stopped."""
     return ConditionStatus(job.tracked.stopped, next(_verdicts(job, ready, now)))
 
 
 def _verdicts(job: RunningJob, ready: Readiness, now: Moment) -> Iterator[Verdict]:
-    """Yield the verdicts on the stops of a job, the most important first."""
+    """Yield what can be said of the stops of a job, the most important verdict first."""
     record, state = record_of(job), job.tracked.state
     if record.operation is not None and record.operation.phase is Phase.SAVING:
         message = f"it saves its work, and then stops for {_HIGHER}"
@@ -50,8 +50,8 @@ def _verdicts(job: RunningJob, ready: Readiness, now: Moment) -> Iterator[Verdic
         yield Verdict(reason, state.message or "its node was drained")
     if record.operation is not None or state.stop.waiting:
         yield Verdict(names.REASON_STOPPED, state.message or f"stopped for {_HIGHER}")
-    if record.unfit is not None:
-        yield record.unfit
+    if record.ineligible is not None:
+        yield record.ineligible
     yield from why_not_saved(record, ready, change="a stop", now=now.monotonic)
     if record.dry_run is not None:
         yield Verdict(names.REASON_WOULD_STOP, f"it would stop now: {record.dry_run.reason}")

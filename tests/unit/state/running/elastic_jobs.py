@@ -1,4 +1,4 @@
-"""Jobs of each kind that differ in how their size can be changed."""
+"""Jobs that differ in how their number of workers can be changed."""
 
 from typing import Any
 
@@ -7,36 +7,36 @@ from tests.builders import JobBuilder, job
 
 
 def torchrun(*, restart: str = "", **policy: Any) -> TrainingJob:
-    """An elastic PyTorchJob; a field of its elasticPolicy that is None is unset."""
-    written = {"minReplicas": 1, "maxReplicas": 8, "maxRestarts": 100, **policy}
-    whole = {name: value for name, value in written.items() if value is not None}
-    return _restarting(job().worker(4), restart).elastic(**whole).build()
+    """Return an elastic PyTorchJob; fields of its elasticPolicy with the value None are unset."""
+    fields = {"minReplicas": 1, "maxReplicas": 8, "maxRestarts": 100, **policy}
+    present = {name: value for name, value in fields.items() if value is not None}
+    return _with_restart_policy(job().worker(4), restart).elastic(**present).build()
 
 
 def dynamic(*, restart: str = "OnFailure") -> TrainingJob:
-    """A TFJob with workers that come and go, and a chief and a parameter server that never do."""
-    made = _restarting(job("TFJob").group("Chief").ps(1).worker(4), restart)
-    made.raw["spec"]["enableDynamicWorker"] = True
-    return made.build()
+    """Return a TFJob with dynamic workers, a chief and a parameter server."""
+    builder = _with_restart_policy(job("TFJob").group("Chief").ps(1).worker(4), restart)
+    builder.raw["spec"]["enableDynamicWorker"] = True
+    return builder.build()
 
 
 def mirrored(*, restart: str = "OnFailure") -> TrainingJob:
-    """A TFJob with workers that all know each other."""
-    return _restarting(job("TFJob").worker(4), restart).build()
+    """Return a TFJob with workers that all know each other, so a change restarts them all."""
+    return _with_restart_policy(job("TFJob").worker(4), restart).build()
 
 
 def fixed() -> TrainingJob:
-    """A PyTorchJob without elasticPolicy."""
+    """Return a PyTorchJob without elasticPolicy."""
     return job().worker(4).build()
 
 
 def led() -> TrainingJob:
-    """A PyTorchJob with a Master that fixes the ranks, whatever its elasticPolicy says."""
+    """Return a PyTorchJob with a Master, so its ranks are fixed in spite of its elasticPolicy."""
     return job().master().worker(4).elastic(minReplicas=1, maxReplicas=8).build()
 
 
-def _restarting(builder: JobBuilder, policy: str) -> JobBuilder:
-    """Give the workers a restartPolicy, none if it is empty."""
+def _with_restart_policy(builder: JobBuilder, policy: str) -> JobBuilder:
+    """Give the workers a restartPolicy; empty means unset."""
     if policy:
         builder.raw["spec"][builder.build().kind.replica_specs]["Worker"]["restartPolicy"] = policy
     return builder

@@ -1,4 +1,4 @@
-"""Jobs and nodes as policies see them."""
+"""Builders of the signals of jobs and nodes, and of proposals."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,16 +10,17 @@ from kfext.state.running.signals import JobSignal, NodeSignal, PodSignal, Signal
 
 NODE = "n1"
 ALLOCATABLE = 1400
+"""The allocatable CPU of a node, in millicores."""
 
 
 def pod(uid: str = "p", **fields: Any) -> PodSignal:
-    """A pod; `user_request`, `user_limit`: the user's CPU, where kfext changed it."""
+    """Return a pod; `user_request`, `user_limit`: the user's CPU if kfext has changed it."""
     defaults: dict[str, Any] = {"component": "worker", "node": NODE, "request": 20}
-    made = {**defaults, **fields}
-    if made.keys() & {"user_request", "user_limit"}:
-        request = made.pop("user_request", made["request"])
-        made["user"] = PodCpu(request, made.pop("user_limit", made.get("limit")))
-    return PodSignal(uid, **made)
+    values = {**defaults, **fields}
+    if values.keys() & {"user_request", "user_limit"}:
+        request = values.pop("user_request", values["request"])
+        values["user"] = PodCpu(request, values.pop("user_limit", values.get("limit")))
+    return PodSignal(uid, **values)
 
 
 def job(
@@ -34,16 +35,17 @@ def job(
 
 
 def signals(*jobs: JobSignal, others: int = 0, allocatable: int = ALLOCATABLE) -> Signals:
+    """Return the signals of jobs and their nodes; `others`: the CPU use of other jobs per node."""
     nodes = {NODE} | {pod.node for job in jobs for pod in job.pods}
-    asked = {
-        name: sum(pod.requested.request for job in jobs for pod in job.on(name)) for name in nodes
-    }
-    node = NodeSignal(allocatable, others, crowded=True)
-    return Signals({name: replace(node, free=allocatable - asked[name]) for name in nodes}, jobs)
+    node, free = NodeSignal(allocatable, others, crowded=True), dict.fromkeys(nodes, allocatable)
+    for pod in (pod for job in jobs for pod in job.pods):
+        free[pod.node] -= pod.requested.request
+    return Signals({name: replace(node, free=free[name]) for name in nodes}, jobs)
 
 
-def proposal(of: str = "j", *, pods: int = 1, **fields: Any) -> Proposal:
-    sizes = tuple(Size(f"{of}-{index}", limit=100) for index in range(pods))
+def proposal(uid: str = "j", *, pods: int = 1, **fields: Any) -> Proposal:
+    """Return a proposal that gives the first `pods` pods of a job a limit of 100m."""
+    sizes = tuple(Size(f"{uid}-{index}", limit=100) for index in range(pods))
     defaults: dict[str, Any] = {
         "policy": "resize",
         "reason": "a reason",
@@ -51,4 +53,4 @@ def proposal(of: str = "j", *, pods: int = 1, **fields: Any) -> Proposal:
         "rank": Rank.RESIZE,
     }
     change = PodSizes(fields.pop("stages", (sizes,)))
-    return Proposal(job=of, change=change, **{**defaults, **fields})
+    return Proposal(job=uid, change=change, **{**defaults, **fields})

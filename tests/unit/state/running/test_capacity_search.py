@@ -1,4 +1,4 @@
-"""The sizes of a running job that fit the cluster."""
+"""The places of a running job that grows, within its limits and the ports of its block."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,30 +22,33 @@ DECLARED = {"containers": [{"name": "tensorflow", "ports": [{"containerPort": 90
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """A job with workers on the nodes `on`, and a block of ports that begins at `port`, 0: none."""
+    """A job that runs; each letter of `nodes` is the node of a worker.
 
-    made: JobBuilder
-    on: str
+    `port`: the first port of its block of host ports; 0 means the pod network.
+    """
+
+    builder: JobBuilder
+    nodes: str
     port: int = 0
 
     def show(self, planner: Planner) -> None:
-        job = self.made.resumed().build()
-        places = {ReplicaKey("worker", index): on for index, on in enumerate(self.on)}
+        job = self.builder.resumed().build()
+        places = {ReplicaKey("worker", index): node for index, node in enumerate(self.nodes)}
         plan = Plan(job.uid, 1, places, port=self.port).encode()
-        planner.cluster.observe_job(self.made.annotated(PLAN, plan).raw)
+        planner.cluster.observe_job(self.builder.annotated(PLAN, plan).raw)
         job = with_host_ports(job) if self.port else job
-        for key, on in places.items():
-            running = pod(job, key.type, key.index, bound=on, phase="Running")
+        for key, home in places.items():
+            running = pod(job, key.type, key.index, bound=home, phase="Running")
             planner.cluster.observe_pod(None, running)
 
 
 def tensorflow(**more: Any) -> JobBuilder:
-    """Its workers have the fourth and the fifth port of its block, the next one has the sixth."""
+    """Its workers have the fourth and the fifth port of its block; the next gets the sixth."""
     return job("TFJob").worker(2, **more)
 
 
 def torchrun(cpu: str) -> JobBuilder:
-    """Its workers have the first port of its block, each."""
+    """Each of its workers has the first port of its block."""
     return job().worker(2, cpu=cpu).elastic(rdzvBackend="c10d", maxReplicas=8)
 
 
@@ -55,60 +58,67 @@ def other() -> JobBuilder:
 
 GROWS: dict[str, tuple[Runs, Runs | None, str, str | None]] = {
     "with the next port of its block": (Runs(tensorflow(), "aa", 20000), None, "a", "a"),
-    "not where another job has that port": (
+    "not on a node where another job has that port": (
         Runs(tensorflow(), "aa", 20000),
         Runs(other(), "aa", 20002),
         "a",
         None,
     ),
-    "where another job has the ports behind it": (
+    "where another job has the ports after it": (
         Runs(tensorflow(), "aa", 20000),
         Runs(other(), "aa", 20003),
         "a",
         "a",
     ),
-    "on the pod network, whatever ports others have": (
+    "on the pod network, whatever ports other jobs have": (
         Runs(tensorflow(), "aa"),
         Runs(other(), "aa", 20002),
         "a",
         "a",
     ),
-    "not where each pod has the port that it declares": (
+    "not on nodes where a pod has the host port that its pods declare": (
         Runs(tensorflow(spec=DECLARED), "ab", 20000),
         None,
         "ab",
         None,
     ),
-    "where no pod has the port": (Runs(tensorflow(spec=DECLARED), "ab", 20000), None, "abc", "c"),
-    "on the pod network, where each has a port of its own": (
+    "where no pod has the declared port": (
+        Runs(tensorflow(spec=DECLARED), "ab", 20000),
+        None,
+        "abc",
+        "c",
+    ),
+    "on the pod network, where the declared port is free in each pod": (
         Runs(tensorflow(spec=DECLARED), "ab"),
         None,
         "ab",
         "a",
     ),
     "not beside another agent of torchrun": (Runs(torchrun("8"), "ab", 20000), None, "ab", None),
-    "beside no other agent": (Runs(torchrun("20"), "ab", 20000), None, "abc", "c"),
+    "where no agent of torchrun runs": (Runs(torchrun("20"), "ab", 20000), None, "abc", "c"),
 }
 
 
-@pytest.mark.parametrize(("on", "grows"), [("aa", True), ("ab", False)])
-def test_a_job_required_on_one_node_grows_only_while_it_is_on_one(on: str, *, grows: bool) -> None:
+@pytest.mark.parametrize(("nodes", "grows"), [("aa", True), ("ab", False)])
+def test_a_job_required_on_one_node_grows_only_there(nodes: str, *, grows: bool) -> None:
     planner = Planner()
     planner.settings.observe_namespace(None, TEAM)
     for name in "ab":
         planner.cluster.observe_node(None, node(name, cpu="32"))
-    Runs(torchrun("4"), on).show(planner)
+    Runs(torchrun("4"), nodes).show(planner)
     planner.cluster.settle(0.0)
     tracked = planner.cluster.jobs["uid-1"]
     running = RunningJob(tracked)
     required = Settings(colocation=Colocation.REQUIRED)
-    room = CapacitySearch(planner.cluster, planner.queue, lambda _: required, lambda _: 5.0)
-    places = room.grown_places(running, 3, now=0.0)
+    search = CapacitySearch(planner.cluster, planner.queue, lambda _: required, lambda _: 5.0)
+    places = search.grown_places(running, 3, now=0.0)
     assert (places is not None) is grows
 
 
-@pytest.mark.parametrize(("grows", "beside", "nodes", "to"), GROWS.values(), ids=GROWS)
-def test_where_a_job_grows(grows: Runs, beside: Runs | None, nodes: str, to: str | None) -> None:
+@pytest.mark.parametrize(("grows", "beside", "nodes", "target"), GROWS.values(), ids=GROWS)
+def test_the_node_of_the_worker_that_a_job_grows_by(
+    grows: Runs, beside: Runs | None, nodes: str, target: str | None
+) -> None:
     planner = Planner()
     planner.settings.observe_namespace(None, TEAM)
     for name in nodes:
@@ -118,7 +128,7 @@ def test_where_a_job_grows(grows: Runs, beside: Runs | None, nodes: str, to: str
     planner.cluster.settle(0.0)
     tracked = planner.cluster.jobs["uid-1"]
     running = RunningJob(tracked)
-    room = CapacitySearch(planner.cluster, planner.queue, lambda _: Settings(), lambda _: 5.0)
-    places = room.grown_places(running, 3, now=0.0)
-    kept = {ReplicaKey("worker", index): on for index, on in enumerate(grows.on)}
-    assert places == (None if to is None else {**kept, ReplicaKey("worker", 2): to})
+    search = CapacitySearch(planner.cluster, planner.queue, lambda _: Settings(), lambda _: 5.0)
+    places = search.grown_places(running, 3, now=0.0)
+    kept = {ReplicaKey("worker", index): node for index, node in enumerate(grows.nodes)}
+    assert places == (None if target is None else {**kept, ReplicaKey("worker", 2): target})

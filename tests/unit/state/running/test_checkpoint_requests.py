@@ -1,25 +1,25 @@
-"""The handshake before a job is interrupted; its steps are tested with the changes that need it."""
+"""The back-off after a job saved no checkpoint in time."""
 
 import pytest
 
 from kfext import names
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, pause_after, record_miss
+from kfext.state.running.checkpoint_requests import BACK_OFF_SECONDS, back_off_after, record_miss
 from kfext.state.running.size.record import SizeRecord
 
 
 @pytest.mark.parametrize(
-    ("before", "pause"),
+    ("failures", "factor"),
     [
-        pytest.param(0, 1, id="the first failure pauses once"),
-        pytest.param(1, 2, id="the second in a row twice as long"),
+        pytest.param(0, 1, id="the first failure: the first back-off"),
+        pytest.param(1, 2, id="the second failure in a row: twice as long"),
         pytest.param(9, 16, id="at most sixteen times as long"),
     ],
 )
-def test_a_job_that_saves_nothing_in_time_is_paused_for_longer(before: int, pause: int) -> None:
-    record = SizeRecord(missed=before)
+def test_the_back_off_grows_each_time_a_job_does_not_save(failures: int, factor: int) -> None:
+    record = SizeRecord(missed=failures)
     record_miss(record, at=100.0)
-    assert record.not_before == 100.0 + pause * PAUSE_SECONDS
-    assert pause_after(before) == pause * PAUSE_SECONDS
-    assert record.missed == before + 1
+    assert record.not_before == 100.0 + factor * BACK_OFF_SECONDS
+    assert back_off_after(failures) == factor * BACK_OFF_SECONDS
+    assert record.missed == failures + 1
     assert record.refused is not None
     assert record.refused.reason == names.REASON_AWAITS_CHECKPOINT

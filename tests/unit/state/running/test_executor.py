@@ -1,4 +1,4 @@
-"""Which jobs an executor follows, for any kind of change."""
+"""The base class of executors: the jobs that it follows, its scans and its conditions."""
 
 from collections.abc import Collection
 
@@ -23,16 +23,16 @@ NOW = Moment(wall=0.0, monotonic=0.0)
 
 
 class Recording(Executor):
-    """Follows given jobs, and records the calls."""
+    """Follows the jobs `wanted`, and records the uids of added and removed jobs."""
 
-    look_seconds = 5.0
+    scan_seconds = 5.0
     condition = Condition("Recorded", "Record", "RecordRefused", frozenset({"RecordRefused"}))
 
     def __init__(self, running: RunningJobs) -> None:
         super().__init__(running)
         self.wanted: Collection[str] = ()
-        self.met: list[str] = []
-        self.left: list[str] = []
+        self.added: list[str] = []
+        self.removed: list[str] = []
         self.fails_on = ""
 
     def follows(
@@ -43,10 +43,10 @@ class Recording(Executor):
         return tracked.job.uid in self.wanted
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
-        self.met.append(job.uid)
+        self.added.append(job.uid)
 
     def on_removed(self, job: RunningJob, now: Moment) -> None:
-        self.left.append(job.uid)
+        self.removed.append(job.uid)
 
     def advance(self, now: Moment) -> Steps:
         return []
@@ -78,7 +78,8 @@ def test_a_job_is_added_once_and_removed_once(running: RunningJobs) -> None:
         executor.enrol(NOW)
     executor.wanted = {"b"}
     executor.enrol(NOW)
-    assert (executor.met, executor.left, list(executor.jobs)) == (["a", "b"], ["a"], ["b"])
+    followed = executor.added, executor.removed, list(executor.jobs)
+    assert followed == (["a", "b"], ["a"], ["b"])
 
 
 def test_the_policies_of_a_job_follow_its_settings(running: RunningJobs) -> None:
@@ -89,17 +90,17 @@ def test_the_policies_of_a_job_follow_its_settings(running: RunningJobs) -> None
     assert list(running.policies(tracked)) == ["migrate"]
 
 
-def test_jobs_are_searched_at_an_interval(running: RunningJobs) -> None:
-    executor, looks = Recording(running), []
+def test_an_executor_scans_all_jobs_at_an_interval(running: RunningJobs) -> None:
+    executor, scans = Recording(running), []
     executor.wanted = {"a"}
     for at in (0.0, 4.0, 5.0, 11.0):
-        executor.look(Moment(wall=at, monotonic=at))
-        looks.append(executor.looks)
-    assert looks == [True, False, True, True]
-    assert (executor.next_look(), executor.met) == (16.0, ["a"])
+        executor.begin_turn(Moment(wall=at, monotonic=at))
+        scans.append(executor.scanning)
+    assert scans == [True, False, True, True]
+    assert (executor.next_turn_at(), executor.added) == (16.0, ["a"])
 
 
-def test_two_executors_that_follow_a_job_have_one_record_of_it(running: RunningJobs) -> None:
+def test_executors_that_follow_the_same_job_share_its_record(running: RunningJobs) -> None:
     first, second = Recording(running), Recording(running)
     first.wanted = second.wanted = {"a"}
     first.enrol(NOW)
@@ -108,7 +109,9 @@ def test_two_executors_that_follow_a_job_have_one_record_of_it(running: RunningJ
 
 
 @pytest.mark.parametrize("followed", [True, False])
-def test_an_error_about_a_job_leaves_it_unchanged(running: RunningJobs, *, followed: bool) -> None:
+def test_an_error_about_a_job_leaves_it_followed_or_not_as_before(
+    running: RunningJobs, *, followed: bool
+) -> None:
     executor = Recording(running)
     executor.wanted = {"a", "b"} if followed else {"b"}
     executor.enrol(NOW)

@@ -1,4 +1,4 @@
-"""The questions of a policy about a job: whether it may look at it, and its parameters."""
+"""Policies: the jobs that a policy may decide on, and its parameters."""
 
 import pytest
 
@@ -14,18 +14,18 @@ DREAM = Policy("dream", "dreams", DREAMING, lambda _: Mode.ACT, "none", {"depth"
 
 
 @pytest.mark.parametrize(
-    ("of", "want"),
+    ("signal", "want"),
     [
         pytest.param(job(policy="dream"), True, id="a job that opted in"),
         pytest.param(job(policy="resize"), False, id="a job that opted in to another policy"),
-        pytest.param(job(policy="dream", disabled=frozenset(["dream"])), False, id="it rests"),
+        pytest.param(job(policy="dream", disabled=frozenset(["dream"])), False, id="disabled"),
         pytest.param(
             job(policy="dream", disabled=frozenset(["other"])), True, id="another is disabled"
         ),
     ],
 )
-def test_which_jobs_a_policy_looks_at(of: JobSignal, *, want: bool) -> None:
-    assert DREAM.applies_to(of) is want
+def test_a_policy_decides_only_on_jobs_that_opted_in(signal: JobSignal, *, want: bool) -> None:
+    assert DREAM.applies_to(signal) is want
 
 
 def test_a_parameter_comes_from_the_settings_or_is_the_default() -> None:

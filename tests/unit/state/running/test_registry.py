@@ -17,18 +17,22 @@ from kfext.state.running.size.scale import SCALE
 from tests.builders import job
 
 MANAGED = {names.MANAGED: "true"}
-ALL = {policy.name: "act" for policy in CPU_POLICIES}
-SHOWN = dict.fromkeys(ALL, "observe")
+ALL_ACT = {policy.name: "act" for policy in CPU_POLICIES}
+ALL_OBSERVE = dict.fromkeys(ALL_ACT, "observe")
 
 
-def chosen(
+def modes(
     resize: str = "",
     *,
     companion: dict[str, Any] | None = None,
     default: str = "",
     managed: bool = True,
 ) -> dict[str, str]:
-    """By name of a policy its mode, for a job with an annotation and a TrainingPolicy."""
+    """Return the mode of each chosen policy, by name, for a job in a namespace.
+
+    `resize`: its annotation; empty means unset. `companion`, `default`: `spec.companion` and the
+    default of `resize` in a TrainingPolicy.
+    """
     builder = job().worker(2)
     if resize:
         builder.annotated(names.RESIZE, resize)
@@ -42,35 +46,32 @@ def chosen(
 
 
 CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "without the setting, none": (chosen(), {}),
-    "off, none": (chosen("off", default="cpu"), {}),
-    "cpu, all of them act": (chosen("cpu"), ALL),
-    "observe, all of them only show": (chosen("observe"), SHOWN),
-    "what the administrator has switched off stays off": (
-        chosen("cpu", companion={"resize": {"mode": "off"}, "shift": {"mode": "off"}}),
+    "unset: no policy": (modes(), {}),
+    "off: no policy": (modes("off", default="cpu"), {}),
+    "cpu: all policies act": (modes("cpu"), ALL_ACT),
+    "observe: all policies observe": (modes("observe"), ALL_OBSERVE),
+    "a policy that the administrator has switched off stays off": (
+        modes("cpu", companion={"resize": {"mode": "off"}, "shift": {"mode": "off"}}),
         {},
     ),
-    "each policy has a mode of its own": (
-        chosen("cpu", companion={"resize": {"mode": "observe"}}),
-        {**ALL, "resize": "observe"},
+    "each policy has its own mode": (
+        modes("cpu", companion={"resize": {"mode": "observe"}}),
+        {**ALL_ACT, "resize": "observe"},
     ),
-    "a job that observes gets no policy that is off": (
-        chosen("observe", companion={"shift": {"mode": "off"}, "resize": {"mode": "act"}}),
+    "observe on the job switches no policy on": (
+        modes("observe", companion={"shift": {"mode": "off"}, "resize": {"mode": "act"}}),
         {"resize": "observe"},
     ),
-    "a policy that acts opts no job in": (chosen(companion={"resize": {"mode": "act"}}), {}),
-    "a default of the administrator opts in": (chosen(default="cpu"), ALL),
-    "nothing in a namespace that is not managed": (chosen("cpu", managed=False), {}),
-    "an unknown policy applies nowhere": (
-        chosen("cpu", companion={"speed": {"mode": "act"}}),
-        ALL,
-    ),
+    "the mode act opts no job in": (modes(companion={"resize": {"mode": "act"}}), {}),
+    "a default of the administrator opts in": (modes(default="cpu"), ALL_ACT),
+    "no policy in a namespace that is not managed": (modes("cpu", managed=False), {}),
+    "unknown policies are ignored": (modes("cpu", companion={"speed": {"mode": "act"}}), ALL_ACT),
 }
 
 
-@pytest.mark.parametrize(("found", "want"), CASES.values(), ids=CASES)
-def test_which_policies_apply_to_a_job(found: dict[str, str], want: dict[str, str]) -> None:
-    assert found == want
+@pytest.mark.parametrize(("chosen", "want"), CASES.values(), ids=CASES)
+def test_the_modes_of_the_policies_of_a_job(chosen: dict[str, str], want: dict[str, str]) -> None:
+    assert chosen == want
 
 
 @pytest.mark.parametrize("resize", ["observe", "cpu"])
@@ -84,26 +85,29 @@ def test_the_parameters_of_the_administrator_are_kept(resize: str) -> None:
     assert chosen_policies(POLICIES, settings)["resize"].parameters == {"depth": 0.05}
 
 
-SOME = Range(1, 4)
+RANGE = Range(1, 4)
 OBSERVED = {"scale": PolicyChoice(Mode.OBSERVE, {"wait": 5.0, "unknown": 1.0})}
 MODES: dict[str, tuple[Settings, Mode]] = {
-    "a job that opts in is scaled": (Settings(elastic=SOME), Mode.ACT),
+    "a job that opts in is scaled": (Settings(elastic=RANGE), Mode.ACT),
     "a job that does not opt in is not scaled": (Settings(), Mode.OFF),
     "a job of an unmanaged namespace is not scaled": (
-        Settings(elastic=SOME, managed=False),
+        Settings(elastic=RANGE, managed=False),
         Mode.OFF,
     ),
-    "an administrator decides": (Settings(elastic=SOME, companion=OBSERVED), Mode.OBSERVE),
-    "an administrator does not overrule the job": (Settings(companion=OBSERVED), Mode.OFF),
-    "what is set for another policy does not count": (
-        Settings(elastic=SOME, companion={"resize": PolicyChoice(Mode.OFF)}),
+    "the administrator may restrict the mode": (
+        Settings(elastic=RANGE, companion=OBSERVED),
+        Mode.OBSERVE,
+    ),
+    "the administrator cannot opt a job in": (Settings(companion=OBSERVED), Mode.OFF),
+    "the mode of a different policy does not matter": (
+        Settings(elastic=RANGE, companion={"resize": PolicyChoice(Mode.OFF)}),
         Mode.ACT,
     ),
 }
 
 
 @pytest.mark.parametrize(("settings", "want"), MODES.values(), ids=MODES)
-def test_the_mode_of_a_policy(settings: Settings, want: Mode) -> None:
+def test_the_mode_of_the_policy_scale(settings: Settings, want: Mode) -> None:
     assert SCALE.effective(settings).mode is want
 
 

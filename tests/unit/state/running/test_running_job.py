@@ -17,22 +17,22 @@ from kfext.state.running.running_job import (
 from tests.builders import job, pods
 from tests.unit.state.running.pods import running
 
-BUILT = job("TFJob", uid="j").worker(2).resumed().build()
+TWO_WORKERS = job("TFJob", uid="j").worker(2).resumed().build()
 ENDED = running(1, phase="Succeeded")
 LEAVING = running(1, deleting=True)
 WHOLE: dict[str, tuple[tuple[Pod, ...], bool]] = {
     "all pods run": ((running(0), running(1)), True),
-    "one has ended": ((running(0), ENDED), True),
-    "one is missing": ((running(0),), False),
-    "one is about to be deleted": ((running(0), LEAVING), False),
-    "one has not started": ((running(0), running(1, phase="Pending")), False),
-    "one has no node": ((running(0), running(1, node_name="")), False),
+    "a pod has ended": ((running(0), ENDED), True),
+    "a pod is missing": ((running(0),), False),
+    "a pod is being deleted": ((running(0), LEAVING), False),
+    "a pod has not started": ((running(0), running(1, phase="Pending")), False),
+    "a pod has no node": ((running(0), running(1, node_name="")), False),
 }
 
 
 @pytest.mark.parametrize(("pods", "want"), WHOLE.values(), ids=WHOLE)
-def test_a_job_is_whole_when(pods: tuple[Pod, ...], *, want: bool) -> None:
-    assert is_whole(TrackedJob({}, BUILT, None, JobState()), pods) is want
+def test_a_job_is_whole_if_each_pod_runs_or_has_ended(pods: tuple[Pod, ...], *, want: bool) -> None:
+    assert is_whole(TrackedJob({}, TWO_WORKERS, None, JobState()), pods) is want
 
 
 def test_ended_and_terminating_pods_are_not_live() -> None:
@@ -48,7 +48,7 @@ def tracked(state: JobState | None = None) -> TrackedJob:
 
 BY_KFEXT = {
     "kfext has not changed it": (JobState(), False),
-    "kfext took workers": (JobState(requested=5, assigned=3), True),
+    "kfext removed workers": (JobState(requested=5, assigned=3), True),
     "another client changed it after kfext": (JobState(requested=5, assigned=4), False),
 }
 
@@ -58,27 +58,27 @@ def test_whether_kfext_set_the_size(state: JobState, *, by_kfext: bool) -> None:
     assert has_kfext_size(tracked(state)) is by_kfext
 
 
-def all_of_gang(**more: Any) -> tuple[Pod, ...]:
+def gang_pods(**more: Any) -> tuple[Pod, ...]:
     return tuple(pods(GANG.build(), bound="a", phase="Running", **more))
 
 
-RUNS_WHOLE = {
-    "all run": (all_of_gang(), True),
-    "one is missing": (all_of_gang()[1:], False),
-    "one is about to be deleted": ((*all_of_gang()[1:], all_of_gang(deleting=True)[0]), False),
-    "one does not run yet": ((*all_of_gang()[1:], pods(GANG.build(), bound="a")[0]), False),
-    "one exists that should be deleted": (
-        (*all_of_gang(), pods(job("TFJob").worker(4).build(), bound="a", phase="Running")[3]),
+ALL_RUNNING = {
+    "all pods run": (gang_pods(), True),
+    "a pod is missing": (gang_pods()[1:], False),
+    "a pod is being deleted": ((*gang_pods()[1:], gang_pods(deleting=True)[0]), False),
+    "a pod does not run yet": ((*gang_pods()[1:], pods(GANG.build(), bound="a")[0]), False),
+    "a pod remains that should be deleted": (
+        (*gang_pods(), pods(job("TFJob").worker(4).build(), bound="a", phase="Running")[3]),
         False,
     ),
 }
 
 
-@pytest.mark.parametrize(("present", "want"), RUNS_WHOLE.values(), ids=RUNS_WHOLE)
-def test_a_job_is_whole(present: tuple[Pod, ...], *, want: bool) -> None:
+@pytest.mark.parametrize(("present", "want"), ALL_RUNNING.values(), ids=ALL_RUNNING)
+def test_whether_exactly_the_pods_of_a_job_run(present: tuple[Pod, ...], *, want: bool) -> None:
     assert all_running(tracked(), present) is want
 
 
-def test_the_workers_with_the_highest_numbers_leave_and_no_server() -> None:
-    assert {pod.name for pod in leaving(all_of_gang(), 1)} == {"train-worker-1", "train-worker-2"}
-    assert leaving(all_of_gang(), 3) == ()
+def test_the_workers_with_the_highest_indices_leave_and_no_server() -> None:
+    assert {pod.name for pod in leaving(gang_pods(), 1)} == {"train-worker-1", "train-worker-2"}
+    assert leaving(gang_pods(), 3) == ()

@@ -1,4 +1,4 @@
-"""The signals of opted-in jobs for policies."""
+"""The signals of jobs: CPU use, boosts, and the order of pods."""
 
 from typing import Any
 
@@ -15,8 +15,9 @@ from tests.unit.state.running.jobs import job, pod
         pytest.param([0], 0, id="no pods use nothing"),
     ],
 )
-def test_the_use_of_a_job(uses: list[int | None], want: int | None) -> None:
-    assert job("j", *(pod(f"p{at}", use=use) for at, use in enumerate(uses))).use == want
+def test_the_cpu_use_of_a_job(uses: list[int | None], want: int | None) -> None:
+    pods = (pod(f"p{index}", use=use) for index, use in enumerate(uses))
+    assert job("j", *pods).use == want
 
 
 @pytest.mark.parametrize(
@@ -36,14 +37,14 @@ def test_the_use_of_a_job(uses: list[int | None], want: int | None) -> None:
         pytest.param({"limit": 350, "user_limit": 1000}, True, 0, id="with another limit"),
     ],
 )  # fmt: skip
-def test_the_counted_difference_from_the_users_cpu(
+def test_the_boost_of_a_pod_and_whether_it_is_resized(
     fields: dict[str, Any], extra: int, *, resized: bool
 ) -> None:
-    result = pod(**fields)
-    assert (result.resized, result.extra) == (resized, extra)
+    signal = pod(**fields)
+    assert (signal.resized, signal.extra) == (resized, extra)
 
 
-def test_the_pods_of_a_job_on_a_node_come_in_one_order() -> None:
+def test_the_pods_of_a_job_on_a_node_are_ordered_by_uid() -> None:
     signal = job("j", pod("b"), pod("c", node="n2"), pod("a"))
-    assert [result.uid for result in signal.on("n1")] == ["a", "b"]
+    assert [here.uid for here in signal.on("n1")] == ["a", "b"]
     assert signal.nodes == ["n1", "n2"]

@@ -1,4 +1,4 @@
-"""The favourite of a node, and the request of each job there."""
+"""The prioritised job of a node, and the request of each job there."""
 
 import math
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from kfext.core.queue.quota import NO_RAISE
 from kfext.state.running.cpu.contest import (
     LEAST_REQUEST,
     Contest,
-    Part,
-    all_prioritised,
+    Recipient,
     contests,
     fair_ends,
+    prioritised_jobs,
     share_out,
 )
 from kfext.state.running.signals import JobSignal, Sharer, Signals
@@ -26,11 +26,11 @@ from tests.unit.state.running.jobs import NODE, job, pod, signals
 SIZE = 1000
 
 
-def ends(uid: str, remaining: float | None, **fields: Any) -> JobSignal:
-    """A job with a pod of 100m that needs these core-seconds; it came at 0 s."""
-    own = {key: fields.pop(key) for key in fields.keys() & POD_FIELDS}
-    its = pod(f"{uid}-0", **{"request": 100, "use": 300, **own})
-    return job(uid, its, remaining=remaining, **fields)
+def job_with(uid: str, remaining: float | None, **fields: Any) -> JobSignal:
+    """Return a job with one pod that requests 100m, created at 0 s; `remaining`: core-seconds."""
+    pod_fields = {key: fields.pop(key) for key in fields.keys() & POD_FIELDS}
+    worker = pod(f"{uid}-0", **{"request": 100, "use": 300, **pod_fields})
+    return job(uid, worker, remaining=remaining, **fields)
 
 
 POD_FIELDS = {"request", "user_request", "limit", "created", "node", "allocated"}
@@ -42,66 +42,65 @@ def contest(*jobs: JobSignal, headroom: dict[str, int] | None = None, **node: An
     return replace(contests(here)[NODE], signal=replace(here.nodes[NODE], **node))
 
 
-def requests(of: Contest, prioritised: str) -> dict[str, int]:
-    first = next((job for job in of.jobs if job.uid == prioritised), None)
-    return of.requests(first, of.jobs)
+def requests(on_node: Contest, prioritised: str) -> dict[str, int]:
+    first = next((job for job in on_node.jobs if job.uid == prioritised), None)
+    return on_node.requests(first, on_node.jobs)
 
 
-# --- the favourite --------------------------------------------------------------------------------
+# --- the prioritised job ------------------------------------------------------------------------
 
-A, B, C = ends("a", 50.0), ends("b", 100.0), ends("c", 80.0)
-YOUNG = ends("y", math.inf, young=True)
+A, B, C = job_with("a", 50.0), job_with("b", 100.0), job_with("c", 80.0)
+YOUNG = job_with("y", math.inf, young=True)
 FIRST: dict[str, tuple[list[JobSignal], str | None]] = {
     "would end first": ([A, B, C], "a"),
     "would end first, although its remaining time is longer": (
-        [ends("old", 60.0, done=10.0, created=0.0), ends("new", 50.0, created=100.0)],
+        [job_with("old", 60.0, done=10.0, created=0.0), job_with("new", 50.0, created=100.0)],
         "old",
     ),
     "is a known job, not a job that has just begun": ([YOUNG, B], "b"),
-    "is no job where no length is known": ([YOUNG, ends("z", math.inf)], None),
-    "stays, until another clearly ends before it": (
-        [ends("a", 95.0), ends("b", 100.0, request=500, user_request=100)],
+    "is no job if no remaining work is known": ([YOUNG, job_with("z", math.inf)], None),
+    "stays until a job would end clearly before it": (
+        [job_with("a", 95.0), job_with("b", 100.0, request=500, user_request=100)],
         "b",
     ),
-    "gives way to a job that clearly ends before it": (
-        [ends("a", 50.0), ends("b", 100.0, request=500, user_request=100)],
+    "is replaced by a job that would end clearly before it": (
+        [job_with("a", 50.0), job_with("b", 100.0, request=500, user_request=100)],
         "a",
     ),
 }
 
 
 @pytest.mark.parametrize(("jobs", "want"), FIRST.values(), ids=FIRST)
-def test_the_favourite_of_a_node(jobs: list[JobSignal], want: str | None) -> None:
-    of = {NODE: contest(*jobs)}
-    content = all_prioritised(of, jobs).get(NODE)
-    assert (content and content.uid) == want
+def test_the_prioritised_job_of_a_node(jobs: list[JobSignal], want: str | None) -> None:
+    first = prioritised_jobs({NODE: contest(*jobs)}, jobs).get(NODE)
+    assert (first and first.uid) == want
 
 
-def test_jobs_that_have_ended_count_in_the_order() -> None:
-    """Without the ended job, the old job would have been ahead of the new job."""
-    jobs = [ends("old", 140.0, created=0.0), ends("new", 50.0, created=100.0)]
-    assert all_prioritised({NODE: contest(*jobs)}, jobs)[NODE].uid == "old"
+def test_ended_jobs_count_under_equal_shares() -> None:
+    """The ended job delays the old job under equal shares, so that the new job is first."""
+    jobs = [job_with("old", 140.0, created=0.0), job_with("new", 50.0, created=100.0)]
+    assert prioritised_jobs({NODE: contest(*jobs)}, jobs)[NODE].uid == "old"
     gone = contest(*jobs, gone=(Sharer("gone", 0.0, 90.0),))
-    assert all_prioritised({NODE: gone}, jobs)[NODE].uid == "new"
+    assert prioritised_jobs({NODE: gone}, jobs)[NODE].uid == "new"
 
 
-def test_only_candidates_are_favoured() -> None:
-    assert all_prioritised({NODE: contest(A, B)}, [B])[NODE].uid == "b"
+def test_only_candidates_are_prioritised() -> None:
+    assert prioritised_jobs({NODE: contest(A, B)}, [B])[NODE].uid == "b"
 
 
 CLOSED: dict[str, tuple[list[JobSignal], dict[str, Any]]] = {
-    "nothing contends for it": ([A, B], {"crowded": False}),
+    "no jobs contend for it": ([A, B], {"crowded": False}),
     "a pod waits for its CPU": ([A, B], {"awaited": True}),
-    "a new controller does not know the job with a raise yet": (
-        [A, replace(ends("b", math.inf, request=500, user_request=100), followed=299.0)],
+    "a new controller does not know the job with a boost yet": (
+        [A, replace(job_with("b", math.inf, request=500, user_request=100), followed=299.0)],
         {},
     ),
 }
 
 
 @pytest.mark.parametrize(("jobs", "node"), CLOSED.values(), ids=CLOSED)
-def test_a_node_has_no_favourite_while(jobs: list[JobSignal], node: dict[str, Any]) -> None:
-    assert all_prioritised({NODE: contest(*jobs, **node)}, jobs) == {}
+def test_a_node_has_no_prioritised_job_while(jobs: list[JobSignal], node: dict[str, Any]) -> None:
+    assert prioritised_jobs({NODE: contest(*jobs, **node)}, jobs) == {}
 
 
 def spread(uid: str, remaining: float) -> JobSignal:
@@ -109,55 +108,54 @@ def spread(uid: str, remaining: float) -> JobSignal:
     return job(uid, *pods, remaining=remaining)
 
 
-def test_a_raised_job_without_a_known_end_soon_loses_its_raise_to_other_jobs() -> None:
-    silent = ends("b", math.inf, request=500, user_request=100)
+def test_a_boosted_job_without_a_known_end_is_replaced_after_300_s() -> None:
+    silent = job_with("b", math.inf, request=500, user_request=100)
     late = replace(silent, followed=300.0)
-    assert all_prioritised({NODE: contest(A, late)}, [A, late])[NODE].uid == "a"
+    assert prioritised_jobs({NODE: contest(A, late)}, [A, late])[NODE].uid == "a"
 
 
-def test_nothing_is_raised_while_all_other_jobs_have_just_begun() -> None:
-    """All have equal shares already; a raised favourite shares with newcomers."""
-    asked = {"a": 100, "y": 100}
-    assert requests(contest(A, YOUNG, free=800), "a") == asked
-    raised = ends("a", 50.0, request=820, user_request=100)
+def test_nothing_is_boosted_while_all_other_jobs_have_just_begun() -> None:
+    """All have equal shares already. A boost that exists is shared with a new job."""
+    requested = {"a": 100, "y": 100}
+    assert requests(contest(A, YOUNG, free=800), "a") == requested
+    raised = job_with("a", 50.0, request=820, user_request=100)
     shared = requests(contest(raised, YOUNG, free=800), "a")
-    assert shared["a"] > shared["y"] - 20 > asked["y"]
+    assert shared["a"] > shared["y"] - 20 > requested["y"]
 
 
 SEVERAL_NODES: dict[str, tuple[list[JobSignal], dict[str, str]]] = {
     "all of its nodes": (
-        [spread("w", 50.0), ends("a", 80.0), ends("b", 90.0, node="n2")],
+        [spread("w", 50.0), job_with("a", 80.0), job_with("b", 90.0, node="n2")],
         {"n1": "w", "n2": "w"},
     ),
-    "no node, if another job ends first on one of them": (
-        [spread("w", 100.0), ends("a", 10.0), ends("b", 90.0, node="n2")],
+    "no node, if a job on one of its nodes would end first": (
+        [spread("w", 100.0), job_with("a", 10.0), job_with("b", 90.0, node="n2")],
         {"n1": "a", "n2": "b"},
     ),
-    "the nodes where others contend with it": (
-        [spread("w", 50.0), ends("a", 80.0)],
-        {"n1": "w"},
-    ),
+    "its nodes with other jobs": ([spread("w", 50.0), job_with("a", 80.0)], {"n1": "w"}),
 }
 
 
 @pytest.mark.parametrize(("jobs", "want"), SEVERAL_NODES.values(), ids=SEVERAL_NODES)
-def test_a_job_on_several_nodes_is_favoured_on(jobs: list[JobSignal], want: dict[str, str]) -> None:
-    of = contests(signals(*jobs, allocatable=SIZE))
-    assert {node: job.uid for node, job in all_prioritised(of, jobs).items()} == want
+def test_a_job_of_several_nodes_is_prioritised_on(
+    jobs: list[JobSignal], want: dict[str, str]
+) -> None:
+    by_node = contests(signals(*jobs, allocatable=SIZE))
+    assert {node: job.uid for node, job in prioritised_jobs(by_node, jobs).items()} == want
 
 
 # --- the request of each job ----------------------------------------------------------------------
 
 FULL = {"free": 0}
-ELSEWHERE = ends("b", 100.0, namespace="other")
+ELSEWHERE = job_with("b", 100.0, namespace="other")
 REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
-    "raise first: nine tenths of the free CPU of the node": (
+    "boost first: nine tenths of the free CPU of the node": (
         [A, B, C], {"free": 700}, {"a": 730, "b": 100, "c": 100}
     ),
-    "its limit bounds a raise": (
-        [ends("a", 50.0, limit=400), B], {"free": 800}, {"a": 399, "b": 100}
+    "at most its limit": (
+        [job_with("a", 50.0, limit=400), B], {"free": 800}, {"a": 399, "b": 100}
     ),
-    "a tenth of a quota stays free": (
+    "90 % of a quota": (
         [A, B], {"free": 800, "headroom": {"": 200}}, {"a": 300, "b": 100}
     ),
     "shift where the node is full: the sum stays": (
@@ -166,10 +164,10 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
     "shift beside the little free CPU": (
         [A, B, C], {"free": 50}, {"a": 325, "b": LEAST_REQUEST, "c": LEAST_REQUEST}
     ),
-    "others give no more than its limit allows it to use": (
-        [ends("a", 50.0, limit=161), B, C], FULL, {"a": 160, "b": 70, "c": 70}
+    "others are lowered by no more than its limit allows it to grow": (
+        [job_with("a", 50.0, limit=161), B, C], FULL, {"a": 160, "b": 70, "c": 70}
     ),
-    "no namespace gives way for another": ([A, ELSEWHERE], FULL, {"a": 100, "b": 100}),
+    "no job of a different namespace is lowered": ([A, ELSEWHERE], FULL, {"a": 100, "b": 100}),
     "a full quota still allows a shift": (
         [A, B, C],
         {"free": 500, "headroom": {"": -50}},
@@ -179,49 +177,49 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
         [A, B, YOUNG], {"free": 700}, {"a": 520, "b": 100, "y": 310}
     ),
     "a job without a known end keeps its user's request": (
-        [A, ends("b", None)], {"free": 800}, {"a": 820, "b": 100}
+        [A, job_with("b", None)], {"free": 800}, {"a": 820, "b": 100}
     ),
-    "and does not give way": ([A, B, YOUNG], FULL, {"a": 190, "b": LEAST_REQUEST, "y": 100}),
+    "a job that has just begun is not lowered": (
+        [A, B, YOUNG], FULL, {"a": 190, "b": LEAST_REQUEST, "y": 100}
+    ),
     "a job alone has its user's request": (
-        [ends("a", 50.0, request=500, user_request=100)], {"free": 900}, {"a": 100}
+        [job_with("a", 50.0, request=500, user_request=100)], {"free": 900}, {"a": 100}
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("jobs", "node", "want"), REQUESTS.values(), ids=REQUESTS)
-def test_the_requests_on_a_node(
-    jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]
-) -> None:
+def test_requests(jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]) -> None:
     node = dict(node)
     headroom = node.pop("headroom", {})
     assert requests(contest(*jobs, headroom=headroom, **node), "a") == want
 
 
-def test_pods_of_a_job_share_its_request_as_their_user_wrote_it() -> None:
+def test_the_request_of_a_job_is_split_in_proportion_to_the_users_requests() -> None:
     pods = (pod("ps", request=100), pod("worker", request=300, limit=500))
-    of = contest(job("a", *pods, remaining=50.0), B)
-    assert of.split(of.jobs[0], 400) == {"ps": 100, "worker": 300}
-    assert of.split(of.jobs[0], 800) == {"ps": 301, "worker": 499}
-    assert of.split(of.jobs[0], 20) == {"ps": 5, "worker": 15}
+    on_node = contest(job("a", *pods, remaining=50.0), B)
+    assert on_node.split(on_node.jobs[0], 400) == {"ps": 100, "worker": 300}
+    assert on_node.split(on_node.jobs[0], 800) == {"ps": 301, "worker": 499}
+    assert on_node.split(on_node.jobs[0], 20) == {"ps": 5, "worker": 15}
 
 
 GROWN: dict[str, tuple[list[JobSignal], dict[str, Any], int]] = {
     "the free CPU": ([A, B], {"free": 800}, 720),
-    "the free CPU less its raise": (
-        [ends("a", 50.0, request=500, user_request=100), B], {"free": 800}, 320
+    "the free CPU less its boost": (
+        [job_with("a", 50.0, request=500, user_request=100), B], {"free": 800}, 320
     ),
-    "the free CPU less raises of another namespace": (
-        [A, replace(ends("b", 9.0, request=500, user_request=100), namespace="x")],
+    "the free CPU less boosts of another namespace": (
+        [A, replace(job_with("b", 9.0, request=500, user_request=100), namespace="x")],
         {"free": 800}, 320
     ),
-    "the free CPU and requests given by its namespace": (
-        [A, ends("b", 9.0, request=10, user_request=100)], FULL, 90
+    "the free CPU and requests lowered in its namespace": (
+        [A, job_with("b", 9.0, request=10, user_request=100)], FULL, 90
     ),
-    "requests given by its namespace only once the kubelet has applied them": (
-        [A, ends("b", 9.0, request=10, allocated=100, user_request=100)], FULL, 0
+    "no lowered requests before the kubelet has allocated them": (
+        [A, job_with("b", 9.0, request=10, allocated=100, user_request=100)], FULL, 0
     ),
-    "no requests given by another namespace": (
-        [A, replace(ends("b", 9.0, request=10, user_request=100), namespace="x")], FULL, 0
+    "no requests lowered in a different namespace": (
+        [A, replace(job_with("b", 9.0, request=10, user_request=100), namespace="x")], FULL, 0
     ),
 }  # fmt: skip
 
@@ -254,73 +252,75 @@ def any_contest(draw: st.DrawFn) -> Signals:
 
 @given(any_contest())
 def test_sums_stay_below_the_node_and_no_namespace_pays_for_another(here: Signals) -> None:
-    (of,) = contests(here).values()
-    first = all_prioritised({NODE: of}, here.jobs).get(NODE)
-    wanted = of.requests(first, here.jobs)
-    asked = {job.uid: of.requested(job) for job in here.jobs}
-    assert sum(wanted.values()) <= max(sum(asked.values()), of.signal.allocatable)
+    (on_node,) = contests(here).values()
+    first = prioritised_jobs({NODE: on_node}, here.jobs).get(NODE)
+    wanted = on_node.requests(first, here.jobs)
+    requested = {job.uid: on_node.requested(job) for job in here.jobs}
+    assert sum(wanted.values()) <= max(sum(requested.values()), on_node.signal.allocatable)
     for job_ in here.jobs:
-        assert wanted[job_.uid] >= min(asked[job_.uid], LEAST_REQUEST)
-        assert wanted[job_.uid] <= of.most(job_)
-        assert sum(of.split(job_, wanted[job_.uid]).values()) == wanted[job_.uid]
+        assert wanted[job_.uid] >= min(requested[job_.uid], LEAST_REQUEST)
+        assert wanted[job_.uid] <= on_node.most(job_)
+        assert sum(on_node.split(job_, wanted[job_.uid]).values()) == wanted[job_.uid]
     for namespace in ("a", "b"):
-        mine = [job_.uid for job_ in here.jobs if job_.namespace == namespace]
+        uids = [job_.uid for job_ in here.jobs if job_.namespace == namespace]
         if first is None or first.namespace != namespace:
-            assert all(wanted[uid] >= asked[uid] for uid in mine)
+            assert all(wanted[uid] >= requested[uid] for uid in uids)
         else:
-            assert sum(wanted[uid] for uid in mine) >= sum(asked[uid] for uid in mine)
+            assert sum(wanted[uid] for uid in uids) >= sum(requested[uid] for uid in uids)
 
 
-def test_a_full_quota_takes_no_raise_from_jobs_of_other_namespaces() -> None:
-    first, second = pair = [ends(name, 50.0, namespace=name) for name in ("a", "b")]
-    of = contest(*pair, headroom={"a": NO_RAISE}, crowded=True)
-    assert of.requests(first, of.jobs)["a"] == 100
-    assert of.requests(second, of.jobs)["b"] > 100
+def test_a_full_quota_prevents_no_boost_in_other_namespaces() -> None:
+    first, second = pair = [job_with(name, 50.0, namespace=name) for name in ("a", "b")]
+    on_node = contest(*pair, headroom={"a": NO_RAISE}, crowded=True)
+    assert on_node.requests(first, on_node.jobs)["a"] == 100
+    assert on_node.requests(second, on_node.jobs)["b"] > 100
 
 
-# --- a sum that is divided among parts with bounds ---
+# --- a sum that is divided among recipients with bounds -------------------------------------------
 
 SHARES: dict[str, tuple[int, list[tuple[float, int, int]], list[int]]] = {
     "by weight": (1000, [(1, 0, 1000), (3, 0, 1000)], [250, 750]),
-    "alike without weights": (900, [(0, 0, 900), (0, 0, 900), (0, 0, 900)], [300, 300, 300]),
+    "equally without weights": (900, [(0, 0, 900), (0, 0, 900), (0, 0, 900)], [300, 300, 300]),
     "no less than the least": (1000, [(0, 100, 1000), (1, 0, 1000)], [100, 900]),
     "no more than the most": (1000, [(9, 0, 500), (1, 0, 1000)], [500, 500]),
     "both bounds at once": (1000, [(9, 0, 500), (1, 0, 900), (0, 200, 900)], [500, 300, 200]),
     "too little for the least": (100, [(1, 100, 500), (1, 200, 500)], [100, 200]),
     "too much for the most": (5000, [(1, 0, 500), (1, 0, 600)], [500, 600]),
-    "a part without weight goes to the rest": (900, [(1, 0, 300), (0, 0, 900)], [300, 600]),
-    "the rest of a division goes to the first": (100, [(1, 0, 99)] * 3, [34, 33, 33]),
-    "no part": (100, [], []),
+    "a recipient without weight gets what is left": (900, [(1, 0, 300), (0, 0, 900)], [300, 600]),
+    "the remainder of a division goes to the first": (100, [(1, 0, 99)] * 3, [34, 33, 33]),
+    "no recipient": (100, [], []),
 }
 
 
-@pytest.mark.parametrize(("total", "parts", "want"), SHARES.values(), ids=SHARES)
-def test_sums_by_weight(total: int, parts: list[tuple[float, int, int]], want: list[int]) -> None:
-    assert share_out(total, [Part(*part) for part in parts]) == want
+@pytest.mark.parametrize(("total", "recipients", "want"), SHARES.values(), ids=SHARES)
+def test_a_sum_is_divided(
+    total: int, recipients: list[tuple[float, int, int]], want: list[int]
+) -> None:
+    assert share_out(total, [Recipient(*recipient) for recipient in recipients]) == want
 
 
 @st.composite
-def any_part(draw: st.DrawFn) -> Part:
+def any_recipient(draw: st.DrawFn) -> Recipient:
     least = draw(st.integers(0, 2000))
     weight = draw(st.one_of(st.just(0.0), st.floats(0.001, 1e6)))
-    return Part(weight, least, least + draw(st.integers(0, 4000)))
+    return Recipient(weight, least, least + draw(st.integers(0, 4000)))
 
 
-@given(st.integers(0, 20000), st.lists(any_part(), min_size=1, max_size=12))
-def test_the_sum_is_the_total_within_all_bounds(total: int, parts: list[Part]) -> None:
-    given_out = share_out(total, parts)
-    for got, part in zip(given_out, parts, strict=True):
-        assert part.least <= got <= part.most
-    low, high = sum(part.least for part in parts), sum(part.most for part in parts)
-    assert sum(given_out) == min(max(total, low), high)
+@given(st.integers(0, 20000), st.lists(any_recipient(), min_size=1, max_size=12))
+def test_the_sum_is_the_total_within_all_bounds(total: int, recipients: list[Recipient]) -> None:
+    amounts = share_out(total, recipients)
+    for amount, recipient in zip(amounts, recipients, strict=True):
+        assert recipient.least <= amount <= recipient.most
+    low = sum(recipient.least for recipient in recipients)
+    high = sum(recipient.most for recipient in recipients)
+    assert sum(amounts) == min(max(total, low), high)
 
 
-@given(st.integers(0, 20000), st.lists(any_part(), min_size=2, max_size=8))
-def test_a_larger_weight_gets_no_less_where_bounds_allow(total: int, parts: list[Part]) -> None:
-    parts = [Part(part.weight, 0, 10000) for part in parts]
-    given_out = share_out(total, parts)
-    pairs = zip(parts, given_out, strict=True)
-    ordered = [got for _, got in sorted(pairs, key=lambda pair: (pair[0].weight, pair[1]))]
+@given(st.integers(0, 20000), st.lists(any_recipient(), min_size=2, max_size=8))
+def test_without_bounds_a_larger_weight_gets_more(total: int, recipients: list[Recipient]) -> None:
+    unbounded = [Recipient(recipient.weight, 0, 10000) for recipient in recipients]
+    pairs = zip(unbounded, share_out(total, unbounded), strict=True)
+    ordered = [amount for _, amount in sorted(pairs, key=lambda pair: (pair[0].weight, pair[1]))]
     assert all(low <= high + 1 for low, high in pairwise(ordered))
 
 
@@ -329,14 +329,18 @@ def test_a_larger_weight_gets_no_less_where_bounds_allow(total: int, parts: list
 ENDS: dict[str, tuple[list[Sharer], float, dict[str, float]]] = {
     "no job": ([], 1.0, {}),
     "a job alone": ([Sharer("a", 5.0, 10.0)], 1.0, {"a": 15.0}),
-    "two that come together": ([Sharer("a", 0, 10), Sharer("b", 0, 30)], 1.0, {"a": 20, "b": 40}),
-    "a job that comes later": ([Sharer("a", 0, 20), Sharer("b", 10, 20)], 1.0, {"a": 30, "b": 40}),
-    "after a pause": ([Sharer("a", 0, 5), Sharer("b", 100, 5)], 1.0, {"a": 5, "b": 105}),
+    "two jobs begin together": (
+        [Sharer("a", 0, 10), Sharer("b", 0, 30)], 1.0, {"a": 20, "b": 40}
+    ),
+    "a job that begins later": ([Sharer("a", 0, 20), Sharer("b", 10, 20)], 1.0, {"a": 30, "b": 40}),
+    "a job that begins after the end of the first": (
+        [Sharer("a", 0, 5), Sharer("b", 100, 5)], 1.0, {"a": 5, "b": 105}
+    ),
     "on more cores": ([Sharer("a", 0, 20), Sharer("b", 0, 60)], 2.0, {"a": 20, "b": 40}),
-    "a job that cannot use its share leaves the rest": (
+    "a job that cannot use its share leaves the rest to others": (
         [Sharer("a", 0, 20, most=0.5), Sharer("b", 0, 60)], 2.0, {"a": 40, "b": 40}
     ),
-    "a job of unknown length takes its share and never ends": (
+    "a job with unknown work has its share and never ends": (
         [Sharer("a", 0, 10), Sharer("b", 0, math.inf)], 1.0, {"a": 20, "b": math.inf}
     ),
     "times since the epoch": (
@@ -355,7 +359,7 @@ def test_when_a_job_would_end(sharers: list[Sharer], cores: float, want: dict[st
 
 
 def ends_in_fair_order(sharers: Sequence[Sharer]) -> dict[str, float]:
-    """When jobs end on one core if the job that would end first has all of it."""
+    """Return when jobs end on one core if the job that would end first always has all of it."""
     fair = fair_ends(sharers, cores=1.0)
     remaining, now, ends = {sharer.uid: sharer.work for sharer in sharers}, 0.0, dict[str, float]()
     while remaining:
@@ -376,7 +380,7 @@ def ends_in_fair_order(sharers: Sequence[Sharer]) -> dict[str, float]:
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 200)), min_size=1, max_size=12))
 def test_no_job_ends_later_than_under_equal_shares(jobs: list[tuple[int, int]]) -> None:
-    sharers = [Sharer(f"{at}", float(came), float(work)) for at, (came, work) in enumerate(jobs)]
+    sharers = [Sharer(f"{uid}", float(at), float(work)) for uid, (at, work) in enumerate(jobs)]
     fair, first = fair_ends(sharers, cores=1.0), ends_in_fair_order(sharers)
     for sharer in sharers:
         assert first[sharer.uid] <= fair[sharer.uid] + 1e-6

@@ -16,7 +16,7 @@ from kfext.state.running.signals import NodeSignal, PodSignal
 from tests.builders import job, node, pod
 from tests.unit.state.two_workers import NODE, SIZE, TwoWorkers
 
-ASKED = {"worker": PodCpu(20, 1000)}
+REQUESTED = {"worker": PodCpu(20, 1000)}
 
 
 def cores(used: float) -> CpuUse:
@@ -24,30 +24,30 @@ def cores(used: float) -> CpuUse:
 
 
 OTHERS: dict[str, tuple[float | None, float | None, float | None, int]] = {
-    "its requests where the use of the node is unknown": (None, 0.1, None, 300),
-    "no more than the other use of the node": (0.25, 0.1, None, 150),
-    "no more than its requests": (2.0, 0.1, None, 300),
-    "nothing where the job uses everything": (0.1, 0.1, None, 0),
-    "nothing where the job was measured after the node": (0.05, 0.1, None, 0),
-    "its requests where the use of the job is unknown": (2.0, None, None, 300),
-    "its own use where known, whatever the use of the node": (0.1, 0.1, 0.75, 750),
+    "its request if the use of the node is unknown": (None, 0.1, None, 300),
+    "at most the rest of the node's use": (0.25, 0.1, None, 150),
+    "at most its request": (2.0, 0.1, None, 300),
+    "nothing if the job uses all CPU that is in use": (0.1, 0.1, None, 0),
+    "nothing if the job was measured after the node": (0.05, 0.1, None, 0),
+    "its request if the use of the job is unknown": (2.0, None, None, 300),
+    "its own use if known, whatever the use of the node": (0.1, 0.1, 0.75, 750),
 }
 
 
-@pytest.mark.parametrize(("all_use", "own", "use", "want"), OTHERS.values(), ids=OTHERS)
-def test_the_counted_use_of_an_unmeasured_pod(
-    all_use: float | None, own: float | None, use: float | None, want: int
+@pytest.mark.parametrize(("node_use", "job_use", "use", "want"), OTHERS.values(), ids=OTHERS)
+def test_the_use_that_counts_for_a_pod_without_signal(
+    node_use: float | None, job_use: float | None, use: float | None, want: int
 ) -> None:
+    """`node_use`, `job_use`, `use`: the measured cores of the node, the job and the pod."""
     bed = TwoWorkers()
-    beside = pod(job(name="o", uid="o").worker(1, cpu="300m").build(), "worker", 0, bound=NODE)
-    bed.cluster.observe_pod(None, beside)
-    result = {bed.pod(0).uid: own, bed.pod(1).uid: own and 0.0, beside.uid: use}
+    other = pod(job(name="o", uid="o").worker(1, cpu="300m").build(), "worker", 0, bound=NODE)
+    bed.cluster.observe_pod(None, other)
+    uses = {bed.pod(0).uid: job_use, bed.pod(1).uid: job_use and 0.0, other.uid: use}
     bed.uses.record(
-        {uid: cores(used) for uid, used in result.items() if used is not None},
-        {NODE: cores(all_use)} if all_use is not None else {},
+        {uid: cores(used) for uid, used in uses.items() if used is not None},
+        {NODE: cores(node_use)} if node_use is not None else {},
     )
-    of = bed.signals()[0]
-    signals = signals_of(bed.cluster, [of], bed.uses, measured=[*bed.pods, beside])
+    signals = signals_of(bed.cluster, [bed.signals()[0]], bed.uses, measured=[*bed.pods, other])
     assert signals.nodes == {NODE: NodeSignal(SIZE, want, free=SIZE - 340)}
 
 
@@ -57,7 +57,7 @@ def test_pods_of_followed_jobs_do_not_count_as_others() -> None:
     assert bed.signals()[1].nodes[NODE].others == 0
 
 
-def test_free_cpu_counts_raised_requests_as_their_user_wrote_them() -> None:
+def test_free_cpu_counts_boosted_requests_as_their_user_wrote_them() -> None:
     bed = TwoWorkers(limit=None)
     state = CpuState(
         requested={"worker": PodCpu(20, None)}, written={"worker-0": (PodCpu(370, None),)}
@@ -91,11 +91,11 @@ def test_a_job_with_a_pod_on_an_unknown_node_is_left_out() -> None:
     assert (result.jobs, result.nodes) == ((), {})
 
 
-def test_a_node_with_only_a_job_that_lost_another_node_does_not_end_the_look() -> None:
+def test_a_node_without_signals_is_kept_if_its_only_job_lost_its_other_node() -> None:
     bed = TwoWorkers()
     bed.change(1, node_name="gone")
-    of = CpuSignals(bed.planner.companion._running, lambda *_: False)
-    result = of.with_nodes([bed.signals()[0]], 0.0)
+    cpu_signals = CpuSignals(bed.planner.companion._running, lambda *_: False)
+    result = cpu_signals.with_nodes([bed.signals()[0]], 0.0)
     assert (result.jobs, list(result.nodes)) == ((), [NODE])
 
 
@@ -118,9 +118,8 @@ def test_the_signal_of_a_pod_has_its_size_and_its_use() -> None:
 )
 def test_which_limit_is_the_users(limit: int, want: int) -> None:
     bed = TwoWorkers(limit=limit)
-    state = CpuState(
-        requested=ASKED, written=dict.fromkeys(["worker-0", "worker-1"], (PodCpu(20, 350),))
-    )
+    written = dict.fromkeys(["worker-0", "worker-1"], (PodCpu(20, 350),))
+    state = CpuState(requested=REQUESTED, written=written)
     bed.job.tracked.state = JobState(cpu=state)
     assert {pod.requested.limit for pod in bed.signals()[0].pods} == {want}
 
@@ -146,7 +145,7 @@ def test_the_signal_of_a_job_has_its_progress_and_its_disabled_policies() -> Non
     assert seen.policies == {"resize": PolicyChoice()}
 
 
-def test_no_policy_looks_at_an_ineligible_job() -> None:
+def test_an_unfit_job_has_no_policies() -> None:
     bed = TwoWorkers()
     bed.job.chosen, cpu_record(bed.job).unfit = {"resize": PolicyChoice()}, "why"
     assert bed.signals()[0].policies == {}

@@ -1,4 +1,4 @@
-"""Proposals of resize: raise first, shift where a node is full, and restore in the same way."""
+"""Proposals of resize: boosts from free CPU, lowered requests on a full node, and restores."""
 
 import math
 from collections.abc import Mapping
@@ -17,18 +17,21 @@ from kfext.state.running.signals import JobSignal, Signals
 from tests.unit.state.running.jobs import NODE, job, pod, signals
 
 SIZE = 1000
+POD_FIELDS = {"limit", "allocated", "qos", "node"}
 
 
-def ends(uid: str, remaining: float | None, request: int = 100, **fields: Any) -> JobSignal:
-    """A job with a user's request of 100m; it needs these core-seconds."""
-    own = {key: fields.pop(key) for key in fields.keys() & {"limit", "allocated", "qos", "node"}}
-    its = pod(f"{uid}-0", request=request, user_request=100, use=300, **own)
-    return job(uid, its, remaining=remaining, **fields)
+def job_with(uid: str, remaining: float | None, request: int = 100, **fields: Any) -> JobSignal:
+    """Return a job with one pod and a user's request of 100m; `remaining`: core-seconds."""
+    pod_fields = {key: fields.pop(key) for key in fields.keys() & POD_FIELDS}
+    worker = pod(f"{uid}-0", request=request, user_request=100, use=300, **pod_fields)
+    return job(uid, worker, remaining=remaining, **fields)
 
 
-def here(*jobs: JobSignal, **node: Any) -> Signals:
-    result = signals(*jobs, allocatable=SIZE)
-    return replace(result, nodes={name: replace(of, **node) for name, of in result.nodes.items()})
+def on_node(*jobs: JobSignal, **fields: Any) -> Signals:
+    """Return the signals of jobs on a node of 1000m; `fields`: fields of its NodeSignal."""
+    of_jobs = signals(*jobs, allocatable=SIZE)
+    nodes = {name: replace(node, **fields) for name, node in of_jobs.nodes.items()}
+    return replace(of_jobs, nodes=nodes)
 
 
 def sizes(advice: Advice) -> dict[str, int | None]:
@@ -42,99 +45,101 @@ def sizes(advice: Advice) -> dict[str, int | None]:
 
 FULL = {"free": 0}
 PROPOSED: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
-    "raise first: the favourite alone is written": (
-        [ends("a", 50.0), ends("b", 90.0)], {"free": 800}, {"a-0": 820}
+    "boost: only the prioritised job is written": (
+        [job_with("a", 50.0), job_with("b", 90.0)], {"free": 800}, {"a-0": 820}
     ),
-    "a switch: the last favourite shrinks, and the next waits for it": (
-        [ends("a", 50.0, 820), ends("b", 20.0)], {"free": 800}, {"a-0": 100}
+    "a switch: the last prioritised job shrinks, and the next waits for it": (
+        [job_with("a", 50.0, 820), job_with("b", 20.0)], {"free": 800}, {"a-0": 100}
     ),
     "a switch: the next grows once the kubelet has lowered the last": (
-        [ends("a", 50.0), ends("b", 20.0)], {"free": 800}, {"b-0": 820}
+        [job_with("a", 50.0), job_with("b", 20.0)], {"free": 800}, {"b-0": 820}
     ),
     "a switch: the next waits while the kubelet has not lowered the last": (
-        [ends("a", 50.0, allocated=820), ends("b", 20.0)], {"free": 800}, {}
+        [job_with("a", 50.0, allocated=820), job_with("b", 20.0)], {"free": 800}, {}
     ),
-    "shift where the node is full: others shrink first": (
-        [ends("a", 50.0), ends("b", 90.0), ends("c", 90.0)], FULL, {"b-0": 10, "c-0": 10}
+    "full node: other jobs are lowered first": (
+        [job_with("a", 50.0), job_with("b", 90.0), job_with("c", 90.0)],
+        FULL, {"b-0": 10, "c-0": 10}
     ),
-    "shift where the node is full: then the favourite grows": (
-        [ends("a", 50.0), ends("b", 90.0, 10), ends("c", 90.0, 10)], FULL, {"a-0": 280}
+    "full node: then the prioritised job grows": (
+        [job_with("a", 50.0), job_with("b", 90.0, 10), job_with("c", 90.0, 10)], FULL, {"a-0": 280}
     ),
-    "it grows by the CPU that kubelets have freed so far": (
-        [ends("a", 50.0), ends("b", 90.0, 10), ends("c", 90.0, 10, allocated=100)],
+    "full node: it grows by the CPU that kubelets have freed so far": (
+        [job_with("a", 50.0), job_with("b", 90.0, 10), job_with("c", 90.0, 10, allocated=100)],
         FULL, {"a-0": 190}
     ),
-    "restore: once it is alone on its node": ([ends("a", 50.0, 820)], {"free": 900}, {"a-0": 100}),
-    "restore lowered jobs where no remaining job shows its end": (
-        [ends("b", None, 10), ends("c", None, 10)], {"free": 300}, {"b-0": 100, "c-0": 100}
+    "restore: once it is alone": (
+        [job_with("a", 50.0, 820)], {"free": 900}, {"a-0": 100}
     ),
-    "restore lowered jobs where none contend any more": (
-        [ends("b", None, 10), ends("c", None, 10)],
+    "restore lowered jobs if no remaining job shows its end": (
+        [job_with("b", None, 10), job_with("c", None, 10)], {"free": 300}, {"b-0": 100, "c-0": 100}
+    ),
+    "restore lowered jobs if none contend any more": (
+        [job_with("b", None, 10), job_with("c", None, 10)],
         {"free": 300, "crowded": False}, {"b-0": 100, "c-0": 100}
     ),
-    "restore a raised job that no longer shows its end": (
-        [ends("a", None, 820), ends("b", None)], {"free": 900}, {"a-0": 100}
+    "restore a boosted job that no longer shows its end": (
+        [job_with("a", None, 820), job_with("b", None)], {"free": 900}, {"a-0": 100}
     ),
     "a switch from a job that no longer shows its end": (
-        [ends("a", None, 820), ends("b", 90.0)], {"free": 800}, {"a-0": 100}
+        [job_with("a", None, 820), job_with("b", 90.0)], {"free": 800}, {"a-0": 100}
     ),
-    "nothing while a new controller does not know a young job with a raise": (
-        [ends("a", math.inf, 820, young=True, followed=9.0), ends("b", math.inf)],
+    "nothing while a new controller does not know a young job with a boost": (
+        [job_with("a", math.inf, 820, young=True, followed=9.0), job_with("b", math.inf)],
         {"free": 800}, {}
     ),
-    "a switch where the node is full: the last favourite is restored first": (
-        [ends("a", 50.0, 10), ends("b", 20.0, 10), ends("c", 200.0, 280)], FULL, {"c-0": 10}
+    "a switch on a full node: the last prioritised job is restored first": (
+        [job_with("a", 50.0, 10), job_with("b", 20.0, 10), job_with("c", 200.0, 280)],
+        FULL, {"c-0": 10}
     ),
-    "restore where the node is full: the favourite returns the CPU of others": (
-        [ends("a", 50.0, 190), ends("b", 90.0, 10, policy="none")], FULL, {"a-0": 100}
+    "restore on a full node: the prioritised job returns the CPU of others": (
+        [job_with("a", 50.0, 190), job_with("b", 90.0, 10, policy="none")], FULL, {"a-0": 100}
     ),
     "a change of a few millicores is not written": (
-        [ends("a", 50.0, 800), ends("b", 90.0)], {"free": 800}, {}
+        [job_with("a", 50.0, 800), job_with("b", 90.0)], {"free": 800}, {}
     ),
     "nothing while a pod waits for its CPU": (
-        [ends("a", 50.0), ends("b", 90.0)], {"free": 800, "awaited": True}, {}
+        [job_with("a", 50.0), job_with("b", 90.0)], {"free": 800, "awaited": True}, {}
     ),
-    "nothing where nothing contends": (
-        [ends("a", 50.0), ends("b", 90.0)], {"free": 800, "crowded": False}, {}
+    "nothing if no jobs contend": (
+        [job_with("a", 50.0), job_with("b", 90.0)], {"free": 800, "crowded": False}, {}
     ),
-    "nothing while no length is known": (
-        [ends("a", math.inf), ends("b", math.inf)], {"free": 800}, {}
+    "nothing while no remaining work is known": (
+        [job_with("a", math.inf), job_with("b", math.inf)], {"free": 800}, {}
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("jobs", "node", "want"), PROPOSED.values(), ids=PROPOSED)
-def test_proposals_of_resize(
-    jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]
-) -> None:
-    assert sizes(RESIZE.propose(here(*jobs, **node))) == want
+def test_proposals(jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]) -> None:
+    assert sizes(RESIZE.propose(on_node(*jobs, **node))) == want
 
 
 def test_limits_never_change() -> None:
-    result = RESIZE.propose(here(ends("a", 50.0, limit=400), ends("b", 90.0), free=800))
-    (size,) = (size for of in result.proposals for stage in of.stages for size in stage)
+    result = RESIZE.propose(on_node(job_with("a", 50.0, limit=400), job_with("b", 90.0), free=800))
+    (size,) = (size for item in result.proposals for stage in item.stages for size in stage)
     assert (size.limit, size.request) == (None, 399)
 
 
 REASONS: dict[str, tuple[list[JobSignal], dict[str, Any], str]] = {
-    "the favourite": (
-        [ends("a", 50.0), ends("b", 90.0)],
+    "the prioritised job": (
+        [job_with("a", 50.0), job_with("b", 90.0)],
         {"free": 800},
         "CPU request 100m becomes 820m: it would end first of the 2 jobs on n1",
     ),
-    "the previous favourite": (
-        [ends("a", 50.0, 820), ends("b", 20.0)],
+    "the previous prioritised job": (
+        [job_with("a", 50.0, 820), job_with("b", 20.0)],
         {"free": 800},
         "CPU request 820m becomes 100m: another of the 2 jobs on n1 would end first",
     ),
     "a job that has just begun": (
-        [ends("a", math.inf, young=True), ends("b", 90.0, 400)],
+        [job_with("a", math.inf, young=True), job_with("b", 90.0, 400)],
         {"free": 800},
         "CPU request 100m becomes 460m: it keeps an equal share of the 2 jobs on n1 until its "
         "progress is known",
     ),
     "a job alone": (
-        [ends("a", 50.0, 820)],
+        [job_with("a", 50.0, 820)],
         {"free": 900},
         "CPU request 820m becomes 100m: no other job shares its nodes",
     ),
@@ -142,38 +147,40 @@ REASONS: dict[str, tuple[list[JobSignal], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("jobs", "node", "want"), REASONS.values(), ids=REASONS)
-def test_the_reason_has_the_number_before_and_after(
+def test_the_reason_has_the_request_before_and_after(
     jobs: list[JobSignal], node: dict[str, Any], want: str
 ) -> None:
-    assert RESIZE.propose(here(*jobs, **node)).proposals[0].reason == want
+    assert RESIZE.propose(on_node(*jobs, **node)).proposals[0].reason == want
 
 
 # --- which jobs may change ------------------------------------------------------------------------
 
 
 def test_the_dry_run_of_a_job_that_observes_is_proposed_beside_real_changes() -> None:
-    shown, acts = ends("a", 20.0, mode=Mode.OBSERVE), ends("b", 50.0)
-    result = RESIZE.propose(here(shown, acts, ends("c", 90.0), free=700))
+    observes, acts = job_with("a", 20.0, mode=Mode.OBSERVE), job_with("b", 50.0)
+    result = RESIZE.propose(on_node(observes, acts, job_with("c", 90.0), free=700))
     assert sizes(result) == {"a-0": 730, "b-0": 730}
 
 
-def test_a_job_that_observes_gives_nothing() -> None:
-    shown = ends("b", 90.0, mode=Mode.OBSERVE)
-    result = RESIZE.propose(here(ends("a", 50.0), shown, free=0))
+def test_no_change_is_proposed_that_needs_cpu_of_a_job_that_observes() -> None:
+    observes = job_with("b", 90.0, mode=Mode.OBSERVE)
+    result = RESIZE.propose(on_node(job_with("a", 50.0), observes, free=0))
     assert [proposal.job for proposal in result.proposals] == ["b"]
 
 
 @pytest.mark.parametrize("qos", [QoS.GUARANTEED, QoS.BEST_EFFORT])
 def test_a_pod_that_is_not_burstable_is_ineligible_with_the_reason(qos: QoS) -> None:
-    result = RESIZE.propose(here(ends("a", 50.0, qos=qos), ends("b", 90.0), free=800))
+    result = RESIZE.propose(on_node(job_with("a", 50.0, qos=qos), job_with("b", 90.0), free=800))
     assert f"is {qos}" in result.ineligible["a"]
     assert sizes(result) == {"b-0": 820}
 
 
-def test_a_job_that_shows_no_progress_says_so() -> None:
-    result = RESIZE.propose(here(ends("a", None, unread="no lines"), ends("b", 9.0), free=800))
+def test_a_job_without_progress_is_ineligible_with_the_reason() -> None:
+    result = RESIZE.propose(
+        on_node(job_with("a", None, unread="no lines"), job_with("b", 9.0), free=800)
+    )
     assert result.ineligible == {"a": "no lines"}
-    assert sizes(result) == {"b-0": 820}, "the others go on"
+    assert sizes(result) == {"b-0": 820}
 
 
 # --- whatever happens -----------------------------------------------------------------------------
@@ -181,11 +188,11 @@ def test_a_job_that_shows_no_progress_says_so() -> None:
 
 def written(before: Signals, advice: Advice) -> Signals:
     """Return the signals after the proposals were written, and allocated by the kubelets."""
-    to = sizes(advice)
+    new = sizes(advice)
 
-    def after(of: JobSignal) -> JobSignal:
-        pods = (replace(pod, request=to.get(pod.uid) or pod.request) for pod in of.pods)
-        return replace(of, pods=tuple(pods))
+    def after(signal: JobSignal) -> JobSignal:
+        pods = (replace(pod, request=new.get(pod.uid) or pod.request) for pod in signal.pods)
+        return replace(signal, pods=tuple(pods))
 
     return replace(before, jobs=tuple(map(after, before.jobs)))
 
@@ -193,7 +200,7 @@ def written(before: Signals, advice: Advice) -> Signals:
 @st.composite
 def nodes(draw: st.DrawFn) -> Signals:
     jobs = [
-        ends(
+        job_with(
             f"j{index}",
             draw(st.sampled_from([20.0, 50.0, 90.0, math.inf])),
             young=draw(st.booleans()),
@@ -202,13 +209,13 @@ def nodes(draw: st.DrawFn) -> Signals:
         )
         for index in range(draw(st.integers(1, 6)))
     ]
-    return here(*jobs, free=draw(st.sampled_from([0, 60, 400])))
+    return on_node(*jobs, free=draw(st.sampled_from([0, 60, 400])))
 
 
-def sums(of: Signals) -> Mapping[str, int]:
-    """Return what the jobs request in all, and by namespace."""
+def sums(of_jobs: Signals) -> Mapping[str, int]:
+    """Return the sum of all requests, with the key "", and the sum for each namespace."""
     result = {"": 0, "a": 0, "b": 0}
-    for job_ in of.jobs:
+    for job_ in of_jobs.jobs:
         for pod_ in job_.pods:
             result[""] += pod_.request
             result[job_.namespace] += pod_.request
@@ -216,21 +223,21 @@ def sums(of: Signals) -> Mapping[str, int]:
 
 
 @given(nodes(), st.data())
-def test_after_any_changes_sums_stay_bounded_and_a_new_favourite_writes_two_jobs(
+def test_requests_stay_bounded_if_any_writes_are_lost_and_then_come_to_rest(
     before: Signals, data: st.DataObject
 ) -> None:
-    asked, free = sums(before), before.nodes[NODE].free
+    requested, free = sums(before), before.nodes[NODE].free
     now = before
     for _ in range(6):
         advice = RESIZE.propose(now)
-        some = [p for p in advice.proposals if data.draw(st.integers(0, 4), p.job)]
-        now = written(now, replace(advice, proposals=tuple(some)))
+        arrived = [p for p in advice.proposals if data.draw(st.integers(0, 4), p.job)]
+        now = written(now, replace(advice, proposals=tuple(arrived)))
         total = sums(now)
-        assert total[""] <= asked[""] + 0.9 * free
+        assert total[""] <= requested[""] + 0.9 * free
         for namespace in "ab":
-            assert total[namespace] <= asked[namespace] + 0.9 * free
+            assert total[namespace] <= requested[namespace] + 0.9 * free
         for job_ in now.jobs:
             assert all(pod_.request < (pod_.limit or math.inf) for pod_ in job_.pods)
     for _ in range(6):
         now = written(now, RESIZE.propose(now))
-    assert not RESIZE.propose(now).proposals, "it comes to rest"
+    assert not RESIZE.propose(now).proposals

@@ -1,4 +1,4 @@
-"""Operations on a job of two workers: one worker shrinks before the other grows."""
+"""The rollout of CPU for a job with two workers: one shrinks before the other grows."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.unit.state.two_workers import GROW, SHRINK, TWO_STAGES, TwoWorkers
 FORBIDDEN = 'pods "x" is forbidden: User "kfext" cannot patch resource "pods/resize"'
 BEYOND = "maximum cpu usage per Container is 500m, but limit is 600m"
 TRIAL = Trial(TWO_STAGES, before=(1.0,))
-RESTS = proposal("uid-1", stages=(), rank=Rank.RESTORE, disabled=frozenset({"resize"}))
+DISABLES = proposal("uid-1", stages=(), rank=Rank.RESTORE, disabled=frozenset({"resize"}))
 
 
 def limits(step: Resize | None) -> list[int | None]:
@@ -24,7 +24,7 @@ def limits(step: Resize | None) -> list[int | None]:
 
 
 def shrunk() -> TwoWorkers:
-    """The first stage is written and set."""
+    """Return a job after its first stage was written and set."""
     bed = TwoWorkers()
     bed.write(bed.begin(trial=TRIAL))
     bed.set(0)
@@ -32,7 +32,7 @@ def shrunk() -> TwoWorkers:
 
 
 def grown() -> TwoWorkers:
-    """Both stages are written and set at 0 s; both pods had been measured once."""
+    """Return a job after both stages were written and set at 0 s; its pods were measured once."""
     bed = shrunk()
     bed.measure(0)
     bed.write(bed.advance())
@@ -41,8 +41,8 @@ def grown() -> TwoWorkers:
     return bed
 
 
-def undone(bed: TwoWorkers) -> tuple[str, str]:
-    """The policy of the sizes to be restored, and the reason."""
+def undo_of(bed: TwoWorkers) -> tuple[str, str]:
+    """Return the policy of the incomplete change and why it is incomplete."""
     undo = cpu_record(bed.job).undo
     assert undo is not None
     return undo[0], undo[1].reason
@@ -104,7 +104,7 @@ def test_nothing_grows_if_the_growing_pod_was_deleted() -> None:
     bed.lose(1)
     assert bed.advance() is None
     assert cpu_record(bed.job).operation is None
-    assert undone(bed) == ("resize", "BrokenOff")
+    assert undo_of(bed) == ("resize", "BrokenOff")
 
 
 def test_nothing_grows_if_another_client_has_changed_its_limit_meanwhile() -> None:
@@ -121,10 +121,10 @@ def test_changes_before_an_error_of_kfext_are_to_be_restored() -> None:
     bed = shrunk()
     assert limits(bed.advance()) == [GROW.limit]
     assert bed.advance() is None
-    assert undone(bed) == ("resize", "BrokenOff")
+    assert undo_of(bed) == ("resize", "BrokenOff")
 
 
-def test_a_pending_revert_stays_if_one_of_its_pods_was_deleted() -> None:
+def test_a_pending_restore_stays_if_one_of_its_pods_was_deleted() -> None:
     bed, undo = TwoWorkers(), ("resize", Verdict("NotSet", ""))
     cpu_record(bed.job).undo = undo
     bed.lose(0)
@@ -172,49 +172,47 @@ def test_an_unmeasured_pod_is_not_awaited_forever() -> None:
 
 def test_an_operation_without_sizes_ends_when_it_is_written() -> None:
     bed = TwoWorkers()
-    step = bed.begin(RESTS)
+    step = bed.begin(DISABLES)
     assert step is not None
     assert (step.sizes, step.state.cpu.disabled) == ((), {"resize": "a reason"})
     bed.write(step)
     assert cpu_record(bed.job).operation is None
 
 
-def test_a_restore_ends_no_pause() -> None:
+def test_a_restore_does_not_end_the_back_off() -> None:
     bed = TwoWorkers()
     bed.begin()
     bed.refuse()
-    bed.write(bed.begin(RESTS))
-    assert cpu_record(bed.job).pause is not None
+    bed.write(bed.begin(DISABLES))
+    assert cpu_record(bed.job).back_off is not None
 
 
-# --- the policies that caused sizes ---------------------------------------------------------------
+# --- the policies that have set sizes -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("resized", "rank", "want"),
     [
-        pytest.param(
-            True, Rank.RESIZE, {"shift", "resize"}, id="the policies before and this policy"
-        ),
-        pytest.param(False, Rank.RESIZE, {"resize"}, id="this policy where nothing was resized"),
-        pytest.param(True, Rank.RESTORE, {"shift"}, id="the policies before while it is restored"),
-        pytest.param(False, Rank.RESTORE, set(), id="no policy once all is restored"),
+        pytest.param(True, Rank.RESIZE, {"shift", "resize"}, id="earlier and new policies"),
+        pytest.param(False, Rank.RESIZE, {"resize"}, id="the new policy if no pod was resized"),
+        pytest.param(True, Rank.RESTORE, {"shift"}, id="earlier policies during a restore"),
+        pytest.param(False, Rank.RESTORE, set(), id="no policy after a restore"),
     ],
 )
-def test_which_policies_caused_the_sizes(rank: Rank, want: set[str], *, resized: bool) -> None:
+def test_the_policies_that_have_set_sizes(rank: Rank, want: set[str], *, resized: bool) -> None:
     bed = TwoWorkers()
     before = CpuState(by=frozenset({"shift"}))
     bed.job.tracked.state = JobState(cpu=before)
-    of = proposal("uid-1", stages=((SHRINK,),), rank=rank)
-    step = bed.resizing.begin(bed.job, of, resized=resized)
+    shrink = proposal("uid-1", stages=((SHRINK,),), rank=rank)
+    step = bed.resizing.begin(bed.job, shrink, resized=resized)
     assert step is not None
     assert step.state.cpu.by == want
 
 
-def test_the_rest_of_the_state_of_a_job_stays() -> None:
+def test_a_change_of_cpu_leaves_the_other_fields_of_the_state() -> None:
     bed = TwoWorkers()
     bed.job.tracked.state = JobState(strikes=2, cpu=CpuState(disabled={"shift": "why"}))
-    step = bed.begin(RESTS)
+    step = bed.begin(DISABLES)
     assert step is not None
     assert step.state.strikes == 2
     assert step.state.cpu.disabled == {"shift": "why", "resize": "a reason"}
@@ -225,18 +223,22 @@ def test_the_rest_of_the_state_of_a_job_stays() -> None:
 # --- faults ---------------------------------------------------------------------------------------
 
 CHANGED = "422 Invalid: the server rejected our request due to an error in our request"
-PAUSES: dict[str, tuple[str, float, bool]] = {
+BACK_OFFS: dict[str, tuple[str, float, bool]] = {
     "a conflict": ("", 30, False),
-    "a refusal": (BEYOND, 10_000, True),
-    "a quota": ('pods "p" is forbidden: exceeded quota: q, requested: limits.cpu', 10_000, True),
-    "a policy of the cluster": ('admission webhook "p.example" denied the request', 30, False),
-    "a right that is missing": (FORBIDDEN, 30, False),
+    "a refusal by a LimitRange": (BEYOND, 10_000, True),
+    "a refusal by a quota": (
+        'pods "p" is forbidden: exceeded quota: q, requested: limits.cpu',
+        10_000,
+        True,
+    ),
+    "a refusal by a webhook": ('admission webhook "p.example" denied the request', 30, False),
+    "a missing permission": (FORBIDDEN, 30, False),
     "a job that changed meanwhile": (CHANGED, 30, False),
 }
 
 
-@pytest.mark.parametrize(("final", "later", "paused"), PAUSES.values(), ids=PAUSES)
-def test_after_a_write_that_failed_it_is_tried_again(
+@pytest.mark.parametrize(("final", "later", "paused"), BACK_OFFS.values(), ids=BACK_OFFS)
+def test_the_back_off_after_a_failed_write_ends_in_time_or_with_a_change_of_quotas_after(
     final: str, later: float, *, paused: bool
 ) -> None:
     bed = TwoWorkers()
@@ -258,7 +260,7 @@ def test_a_size_that_a_kubelet_does_not_set_is_to_be_restored() -> None:
     assert cpu_record(bed.job).operation is not None
     assert bed.advance(now=KUBELET_SECONDS) is None
     assert cpu_record(bed.job).operation is None
-    assert undone(bed) == ("resize", "NotSet")
+    assert undo_of(bed) == ("resize", "NotSet")
     assert bed.resizing.paused(bed.job, KUBELET_SECONDS)
 
 
@@ -269,16 +271,16 @@ def test_stages_before_a_refused_stage_are_to_be_restored() -> None:
     assert cpu_record(bed.job).undo == ("resize", Verdict(names.REASON_RESIZE_REFUSED, BEYOND))
 
 
-def test_a_permanent_refusal_lasts_after_the_restore() -> None:
+def test_a_lasting_refusal_remains_after_the_restore() -> None:
     bed = TwoWorkers()
     bed.begin()
     bed.refuse(BEYOND)
-    bed.write(bed.begin(RESTS))
+    bed.write(bed.begin(DISABLES))
     assert bed.resizing.paused(bed.job, 10_000)
     assert cpu_record(bed.job).refused is not None
 
 
-def test_the_statement_of_an_operation_is_shown() -> None:
+def test_the_kubelets_reason_for_a_size_that_it_did_not_set_is_shown() -> None:
     bed = TwoWorkers()
     bed.write(bed.begin())
     bed.change(0, resize_problem=Verdict("Infeasible", "too much"))
@@ -288,21 +290,19 @@ def test_the_statement_of_an_operation_is_shown() -> None:
     assert refused.message == "Infeasible: too much"
 
 
-BACK = proposal("uid-1", policy="", stages=((SHRINK,),), rank=Rank.RESTORE)
+RESTORE = proposal("uid-1", policy="", stages=((SHRINK,),), rank=Rank.RESTORE)
 
 
 @pytest.mark.parametrize("undo", [None, ("shift", Verdict("NotSet", "why"))])
-def test_a_restore_that_no_kubelet_sets_leaves_the_pending_revert(
-    undo: tuple[str, Verdict] | None,
-) -> None:
+def test_a_restore_that_no_kubelet_sets_stays_pending(undo: tuple[str, Verdict] | None) -> None:
     bed = TwoWorkers()
     cpu_record(bed.job).undo = undo
-    bed.write(bed.begin(BACK))
+    bed.write(bed.begin(RESTORE))
     bed.advance(now=KUBELET_SECONDS)
     assert cpu_record(bed.job).undo == undo
 
 
-def test_a_new_operation_ends_the_pending_revert_and_its_trial() -> None:
+def test_a_new_operation_ends_the_pending_restore_and_the_trial() -> None:
     bed = TwoWorkers()
     cpu_record(bed.job).undo, cpu_record(bed.job).trial = ("resize", Verdict("NotSet", "")), TRIAL
     bed.begin()

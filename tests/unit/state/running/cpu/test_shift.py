@@ -1,4 +1,7 @@
-"""CPU moves between the components of a job, and its sum stays what it is."""
+"""Proposals of shift: CPU moves between the components of a job, and the sum stays.
+
+Names with C5 check the statements of tests/statements.md.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -30,16 +33,16 @@ def _pod(uid: str, limit: int | None, **fields: Any) -> PodSignal:
     return pod(uid, limit=limit, **{"user_limit": limit, **fields})
 
 
-def of(*pods: PodSignal, **fields: Any) -> JobSignal:
+def job_of(*pods: PodSignal, **fields: Any) -> JobSignal:
     return job("j", *pods, policy="shift", **fields)
 
 
 def advice(*pods: PodSignal, **fields: Any) -> Advice:
-    return SHIFT.propose(signals(of(*pods, **fields)))
+    return SHIFT.propose(signals(job_of(*pods, **fields)))
 
 
 def carried_out(signal: JobSignal, result: Advice) -> JobSignal:
-    """Return a job after its proposal."""
+    """Return a job after its proposals were carried out."""
     sizes = {s.pod: s for proposal in result.proposals for stage in proposal.stages for s in stage}
     pods = tuple(
         replace(
@@ -64,16 +67,16 @@ def with_use(signal: JobSignal, wants: dict[str, int]) -> JobSignal:
     [
         pytest.param({"ps-0": 100, "worker-0": 5000}, {"ps-0": 167, "worker-0": 833}, id="worker"),
         pytest.param({"ps-0": 5000, "worker-0": 200}, {"ps-0": 714, "worker-0": 286}, id="server"),
-        pytest.param(
-            {"ps-0": 0, "worker-0": 5000}, {"ps-0": 50, "worker-0": 950}, id="idle server"
-        ),
+        pytest.param({"ps-0": 0, "worker-0": 5000}, {"ps-0": 50, "worker-0": 950}, id="idle"),
     ],
 )
 def test_C5_limits_follow_the_use_within_a_few_intervals_and_keep_their_sum(
     wants: dict[str, int], want: dict[str, int], qos: QoS
 ) -> None:
     request = 500 if qos is QoS.GUARANTEED else 20
-    followed = of(ps(500, 0, qos=qos, request=request), worker(500, 0, qos=qos, request=request))
+    followed = job_of(
+        ps(500, 0, qos=qos, request=request), worker(500, 0, qos=qos, request=request)
+    )
     for _ in range(INTERVALS):
         followed = with_use(followed, wants)
         followed = carried_out(followed, SHIFT.propose(signals(followed)))
@@ -84,7 +87,7 @@ def test_C5_limits_follow_the_use_within_a_few_intervals_and_keep_their_sum(
 
 
 def flipped(before: JobSignal, after: JobSignal) -> JobSignal:
-    """Return the job after the opposite change: the growing pod has shrunk as much."""
+    """Return the job after the opposite change: each pod shrinks by as much as it grew."""
     pods = [
         replace(old, limit=2 * (old.limit or 0) - (new.limit or 0))
         for old, new in zip(before.pods, after.pods, strict=True)
@@ -96,11 +99,11 @@ def flipped(before: JobSignal, after: JobSignal) -> JobSignal:
 def test_C5_shift_makes_a_job_faster_and_with_its_sign_flipped_slower(busy: str) -> None:
     wants = {"ps-0": 100, "worker-0": 100, busy: 900}
 
-    def pace(of: JobSignal) -> float:
-        """Its components wait for each other, so the slowest component sets the pace."""
-        return min((pod.use or 0) / wants[pod.uid] for pod in with_use(of, wants).pods)
+    def pace(signal: JobSignal) -> float:
+        """Return the speed of the slowest component: the components wait for each other."""
+        return min((pod.use or 0) / wants[pod.uid] for pod in with_use(signal, wants).pods)
 
-    before = with_use(of(ps(500, 0), worker(500, 0)), wants)
+    before = with_use(job_of(ps(500, 0), worker(500, 0)), wants)
     after = carried_out(before, SHIFT.propose(signals(before)))
     assert pace(after) > 1.5 * pace(before) > 2 * pace(flipped(before, after))
 
@@ -111,12 +114,12 @@ def test_C5_nothing_moves_while_the_use_may_predate_the_last_move() -> None:
     assert not advice(*pods, settling=True).proposals
 
 
-def test_C5_a_pod_keeps_what_it_uses_and_a_headroom() -> None:
+def test_C5_a_pod_keeps_the_CPU_that_it_uses_and_a_headroom() -> None:
     (result,) = advice(ps(1000, 600), worker(2000, 2000)).proposals
     assert result.stages == ((Size("ps-0", 720),), (Size("worker-0", 2280),))
 
 
-def test_C5_each_busy_pod_has_the_share_of_its_use() -> None:
+def test_C5_the_limits_of_busy_pods_are_in_proportion_to_their_use() -> None:
     pods = (ps(400, 400), worker(400, 800), worker(400, 400, 1))
     (result,) = advice(*pods).proposals
     assert {size.pod: size.limit for stage in result.stages for size in stage} == {
@@ -135,7 +138,7 @@ def test_C5_shrinking_pods_have_a_stage_before_growing_pods() -> None:
 
 NOTHING: dict[str, list[PodSignal]] = {
     "no limit stops it": [ps(500, 10), worker(500, 450)],
-    "well split already": [ps(120, 105), worker(880, 880)],
+    "limits in proportion already": [ps(120, 105), worker(880, 880)],
     "a change below a tenth": [ps(500, 470), worker(500, 500)],
     "one component": [worker(500, 500), worker(500, 10, 1)],
     "components on different nodes": [ps(500, 10, node="n2"), worker(500, 500)],
@@ -145,71 +148,68 @@ NOTHING: dict[str, list[PodSignal]] = {
 
 
 @pytest.mark.parametrize("pods", NOTHING.values(), ids=NOTHING)
-def test_nothing_moves_in_a_job_that_is_split_well(pods: list[PodSignal]) -> None:
+def test_nothing_moves_if(pods: list[PodSignal]) -> None:
     assert advice(*pods) == Advice()
 
 
 # --- the sum of the user's limits -----------------------------------------------------------------
 
-ASKED: dict[str, Any] = {"user_limit": 400}
+OF_400: dict[str, Any] = {"user_limit": 400}
 SUMS: dict[str, tuple[list[PodSignal], dict[str, int]]] = {
     "the CPU of the idle pod goes to a recreated busy pod": (
-        [ps(50, 20, **ASKED), worker(400, 400, **ASKED)],
+        [ps(50, 20, **OF_400), worker(400, 400, **OF_400)],
         {"ps-0": 50, "worker-0": 750},
     ),
-    "a recreated idle pod gives again": (
-        [ps(400, 20, **ASKED), worker(750, 750, **ASKED)],
+    "a recreated idle pod is lowered again": (
+        [ps(400, 20, **OF_400), worker(750, 750, **OF_400)],
         {"ps-0": 50, "worker-0": 750},
     ),
-    "a recreated idle pod gives where no limit stops the other pod": (
-        [ps(400, 20, **ASKED), worker(750, 600, **ASKED)],
+    "a recreated idle pod is lowered if the sum is too large": (
+        [ps(400, 20, **OF_400), worker(750, 600, **OF_400)],
         {"ps-0": 50, "worker-0": 750},
     ),
-    "both pods share a need beyond the sum": (
-        [ps(400, 360, **ASKED), worker(750, 700, **ASKED)],
+    "two pods that need more than the sum share it": (
+        [ps(400, 360, **OF_400), worker(750, 700, **OF_400)],
         {"ps-0": 272, "worker-0": 528},
     ),
-    "a single pod regains its own limit if it needs it": (
-        [ps(50, 50, **ASKED)],
-        {"ps-0": 400},
-    ),
-    "a single pod keeps no more than its own limit": (
-        [worker(750, 700, **ASKED)],
-        {"worker-0": 400},
-    ),
+    "a single pod regains its own limit if it needs it": ([ps(50, 50, **OF_400)], {"ps-0": 400}),
+    "a single pod keeps its own limit": ([worker(750, 700, **OF_400)], {"worker-0": 400}),
     "nothing is written while no limit stops the remaining pod": (
-        [ps(50, 20, **ASKED), worker(400, 300, **ASKED)],
+        [ps(50, 20, **OF_400), worker(400, 300, **OF_400)],
         {"ps-0": 50, "worker-0": 400},
     ),
 }
 
 
 @pytest.mark.parametrize(("pods", "want"), SUMS.values(), ids=SUMS)
-def test_C5_the_sum_is_that_of_the_user(pods: list[PodSignal], want: dict[str, int]) -> None:
-    before = of(*pods)
+def test_C5_the_sum_is_as_the_users_limits(pods: list[PodSignal], want: dict[str, int]) -> None:
+    before = job_of(*pods)
     after = carried_out(before, SHIFT.propose(signals(before)))
     assert {pod.uid: pod.limit for pod in after.pods} == want
 
 
 def test_C5_a_limit_stays_above_a_request_that_resize_raised() -> None:
     raised = ps(400, 20, request=370, user_request=20, user_limit=400)
-    before = of(raised, worker(400, 400))
+    before = job_of(raised, worker(400, 400))
     after = carried_out(before, SHIFT.propose(signals(before)))
     assert [pod.limit for pod in after.pods] == [400, 400]
 
 
-PUT_RIGHT: dict[str, tuple[list[PodSignal], Measure | None]] = {
-    "a pod that gets more than its own limit": (
-        [ps(50, 20, **ASKED), worker(400, 400, **ASKED)],
+CORRECTED: dict[str, tuple[list[PodSignal], Measure | None]] = {
+    "on trial if a pod gets more than its own limit": (
+        [ps(50, 20, **OF_400), worker(400, 400, **OF_400)],
         Measure.USE,
     ),
-    "no pod where a pod only gives": ([ps(400, 20, **ASKED), worker(750, 750, **ASKED)], None),
-    "no pod where a pod regains its own limit": ([ps(50, 50, **ASKED)], None),
+    "without a trial if a pod is only lowered": (
+        [ps(400, 20, **OF_400), worker(750, 750, **OF_400)],
+        None,
+    ),
+    "without a trial if a pod regains its own limit": ([ps(50, 50, **OF_400)], None),
 }
 
 
-@pytest.mark.parametrize(("pods", "measure"), PUT_RIGHT.values(), ids=PUT_RIGHT)
-def test_C5_a_corrected_sum_must_help(pods: list[PodSignal], measure: Measure | None) -> None:
+@pytest.mark.parametrize(("pods", "measure"), CORRECTED.values(), ids=CORRECTED)
+def test_C5_a_sum_is_corrected(pods: list[PodSignal], measure: Measure | None) -> None:
     (result,) = advice(*pods).proposals
     assert result.measure is measure
     assert ("are at their limits" in result.reason) is (measure is not None)
@@ -222,9 +222,7 @@ STAND_DOWN: dict[str, tuple[list[PodSignal], str]] = {
 
 
 @pytest.mark.parametrize(("pods", "why"), STAND_DOWN.values(), ids=STAND_DOWN)
-def test_a_job_without_possible_shifts_is_ineligible_with_the_reason(
-    pods: list[PodSignal], why: str
-) -> None:
+def test_a_job_is_ineligible_with_the_reason(pods: list[PodSignal], why: str) -> None:
     result = advice(*pods)
     assert result.proposals == ()
     assert why in result.ineligible["j"]
@@ -248,7 +246,7 @@ def jobs(draw: st.DrawFn) -> JobSignal:
                 use=draw(st.integers(0, limit)),
             )
         )
-    return of(*pods)
+    return job_of(*pods)
 
 
 @given(jobs())
@@ -257,21 +255,24 @@ def test_C5_the_sum_on_a_node_the_floors_and_the_qos_class_are_kept(before: JobS
     for node in before.nodes:
         sums = [sum(p.limit or 0 for p in state.on(node)) for state in (before, after)]
         assert sums[0] == sums[1]
-    for each in after.pods:
-        assert (each.limit or 0) >= 50
-        assert (each.limit == each.request) is (each.qos is QoS.GUARANTEED)
+    for after_pod in after.pods:
+        assert (after_pod.limit or 0) >= 50
+        assert (after_pod.limit == after_pod.request) is (after_pod.qos is QoS.GUARANTEED)
 
 
 @given(jobs(), st.randoms(use_true_random=False))
 def test_C5_the_order_of_the_pods_does_not_matter(before: JobSignal, random: Any) -> None:
     shuffled = replace(before, pods=tuple(random.sample(before.pods, len(before.pods))))
-    first, other = (carried_out(of, SHIFT.propose(signals(of))) for of in (before, shuffled))
-    assert {pod.uid: pod.limit for pod in first.pods} == {pod.uid: pod.limit for pod in other.pods}
+    first, other = (
+        {pod.uid: pod.limit for pod in carried_out(signal, SHIFT.propose(signals(signal))).pods}
+        for signal in (before, shuffled)
+    )
+    assert first == other
 
 
 @given(st.integers(60, 4000), st.integers(60, 4000), st.floats(0, 0.7))
 def test_C5_cpu_goes_to_the_busy_pod_and_never_from_it(busy: int, idle: int, share: float) -> None:
-    before = of(ps(idle, int(share * idle)), worker(busy, busy))
+    before = job_of(ps(idle, int(share * idle)), worker(busy, busy))
     after = carried_out(before, SHIFT.propose(signals(before)))
     assert (after.pods[1].limit or 0) >= busy
 
@@ -287,21 +288,18 @@ STOPPED: dict[str, tuple[dict[str, Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("of", "want"), STOPPED.values(), ids=STOPPED)
-def test_whether_a_limit_stops_a_pod(of: dict[str, Any], *, want: bool) -> None:
-    assert is_stopped(pod(**of)) is want
+@pytest.mark.parametrize(("fields", "want"), STOPPED.values(), ids=STOPPED)
+def test_whether_a_limit_stops_a_pod(fields: dict[str, Any], *, want: bool) -> None:
+    assert is_stopped(pod(**fields)) is want
 
 
 LEAST: dict[str, tuple[dict[str, Any], int]] = {
     "a slice of the CFS period": ({"request": 20}, 50),
     "above the request, which would make it Guaranteed": ({"request": 500}, 501),
-    "the request of a Guaranteed pod moves with the limit": (
-        {"request": 500, "qos": QoS.GUARANTEED},
-        50,
-    ),
+    "any limit of a Guaranteed pod": ({"request": 500, "qos": QoS.GUARANTEED}, 50),
 }
 
 
-@pytest.mark.parametrize(("of", "want"), LEAST.values(), ids=LEAST)
-def test_the_lowest_limit_of_a_pod(of: dict[str, Any], want: int) -> None:
-    assert least_limit(pod(**of)) == want
+@pytest.mark.parametrize(("fields", "want"), LEAST.values(), ids=LEAST)
+def test_the_lowest_limit_of_a_pod(fields: dict[str, Any], want: int) -> None:
+    assert least_limit(pod(**fields)) == want

@@ -1,4 +1,4 @@
-"""The condition of a job about its CPU and its size; the most important message comes first."""
+"""The condition Resized of a job, which shows the most important of several messages."""
 
 import math
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from kfext.state.running.proposal import Rank
 from kfext.state.running.running_job import RunningJob
 from tests.builders import job
 from tests.unit.state.running.jobs import proposal
-from tests.unit.state.running.pods import OF, running
+from tests.unit.state.running.pods import JOB, running
 from tests.unit.state.two_workers import TwoWorkers
 
 BOTH = {"resize": PolicyChoice(), "shift": PolicyChoice()}
@@ -64,21 +64,20 @@ def is_unfit(running: RunningJob) -> None:
     cpu_record(running).unfit = "Kueue manages it"
 
 
-def disabled(running: RunningJob) -> None:
-    running.tracked.state = JobState(
-        cpu=CpuState(disabled={"resize": "its budget", "shift": "by hand"})
-    )
+def all_are_disabled(running: RunningJob) -> None:
+    disabled = {"resize": "its budget", "shift": "by hand"}
+    running.tracked.state = JobState(cpu=CpuState(disabled=disabled))
 
 
-def one_rests(running: RunningJob) -> None:
+def one_is_disabled(running: RunningJob) -> None:
     running.tracked.state = JobState(cpu=CpuState(disabled={"resize": "its budget"}))
 
 
-def stands_down(running: RunningJob) -> None:
+def all_are_ineligible(running: RunningJob) -> None:
     cpu_record(running).ineligible = {"resize": "not Burstable", "shift": "not Burstable"}
 
 
-def one_stands_down(running: RunningJob) -> None:
+def one_is_ineligible(running: RunningJob) -> None:
     cpu_record(running).ineligible = {"resize": "not Burstable", "shift": ""}
 
 
@@ -89,20 +88,24 @@ def is_unread(running: RunningJob) -> None:
 
 Change = Callable[[RunningJob], None]
 FIRST: dict[str, tuple[list[Change], str, str]] = {
-    "a refusal, before an operation under way": (
+    "a refusal, before an operation in progress": (
         [is_moved, is_refused],
         names.REASON_RESIZE_REFUSED,
         "beyond the quota",
     ),
-    "moved CPU": ([is_moved, disabled], names.REASON_CPU_MOVED, "a reason"),
-    "restored CPU": ([is_restored, disabled], names.REASON_CPU_RESTORED, "a reason"),
-    "the reason why no policy looks at it": ([is_unfit], names.REASON_STANDS_DOWN, "Kueue manages"),
-    "all disabled policies": ([disabled, stands_down], names.REASON_RESTS, "its budget; by hand"),
-    "one disabled policy": ([one_rests], names.REASON_RESTS, "its budget"),
-    "the common reason, once": ([stands_down], names.REASON_STANDS_DOWN, "not Burstable"),
+    "moved CPU": ([is_moved, all_are_disabled], names.REASON_CPU_MOVED, "a reason"),
+    "restored CPU": ([is_restored, all_are_disabled], names.REASON_CPU_RESTORED, "a reason"),
+    "why no policy may decide on it": ([is_unfit], names.REASON_STANDS_DOWN, "Kueue manages"),
+    "all disabled policies": (
+        [all_are_disabled, all_are_ineligible],
+        names.REASON_RESTS,
+        "its budget; by hand",
+    ),
+    "one disabled policy": ([one_is_disabled], names.REASON_RESTS, "its budget"),
+    "the common reason, once": ([all_are_ineligible], names.REASON_STANDS_DOWN, "not Burstable"),
     "unknown progress": ([], names.REASON_TOO_EARLY, "its progress"),
     "the reason of a policy that needs its end": (
-        [one_stands_down],
+        [one_is_ineligible],
         names.REASON_NOTHING_TO_MOVE,
         "ineligible for resize: not Burstable",
     ),
@@ -128,11 +131,11 @@ def test_the_condition_of_a_job_shows(changes: list[Change], reason: str, messag
 @pytest.mark.parametrize(
     ("early", "want"),
     [
-        pytest.param(True, names.REASON_TOO_EARLY, id="that it waits"),
-        pytest.param(False, names.REASON_NOTHING_TO_MOVE, id="that nothing is to be done"),
+        pytest.param(True, names.REASON_TOO_EARLY, id="a proposal waits for measurements"),
+        pytest.param(False, names.REASON_NOTHING_TO_MOVE, id="there is no proposal"),
     ],
 )
-def test_the_condition_of_a_job_with_its_own_limits_shows(want: str, *, early: bool) -> None:
+def test_the_condition_of_a_job_with_the_users_limits_if(want: str, *, early: bool) -> None:
     bed = bed_of()
     cpu_record(bed.job).early = early
     job, _ = bed.signals()
@@ -144,13 +147,13 @@ def test_the_condition_of_a_job_with_its_own_limits_shows(want: str, *, early: b
 
 def test_equal_reasons_are_shown_once() -> None:
     bed = bed_of()
-    stands_down(bed.job)
+    all_are_ineligible(bed.job)
     result = shown(bed)
     assert result is not None
     assert result.verdict.message == "not Burstable"
 
 
-def test_a_refusal_is_shown_while_it_is_not_tried_again() -> None:
+def test_a_refusal_is_not_shown_after_the_back_off() -> None:
     bed = bed_of()
     is_refused(bed.job)
     result = shown(bed, paused=False)
@@ -158,7 +161,7 @@ def test_a_refusal_is_shown_while_it_is_not_tried_again() -> None:
     assert result.verdict.reason != names.REASON_RESIZE_REFUSED
 
 
-def test_a_dry_run_is_shown_before_a_premature_change() -> None:
+def test_a_dry_run_is_shown_before_unknown_progress() -> None:
     result = shown(bed_of(), dry_run=True)
     assert result == ConditionStatus(
         holds=False, verdict=Verdict(names.REASON_WOULD_MOVE, "it would move")
@@ -188,13 +191,13 @@ def test_a_job_that_has_opted_out_has_no_condition() -> None:
 @pytest.mark.parametrize(
     ("before", "state", "decided", "want"),
     [
-        pytest.param(None, CpuState(), False, names.REASON_NOTHING_TO_MOVE, id="nothing at first"),
-        pytest.param(OLD, CpuState(), False, names.REASON_CPU_MOVED, id="the last words between"),
-        pytest.param(OLD, CpuState(), True, names.REASON_NOTHING_TO_MOVE, id="then nothing"),
-        pytest.param(OLD, RESIZED, True, names.REASON_CPU_MOVED, id="what stands, as it stands"),
+        pytest.param(None, CpuState(), False, names.REASON_NOTHING_TO_MOVE, id="at first"),
+        pytest.param(OLD, CpuState(), False, names.REASON_CPU_MOVED, id="last message"),
+        pytest.param(OLD, CpuState(), True, names.REASON_NOTHING_TO_MOVE, id="then"),
+        pytest.param(OLD, RESIZED, True, names.REASON_CPU_MOVED, id="still resized: last message"),
     ],
 )
-def test_without_news_the_condition_shows(
+def test_without_a_new_verdict_the_condition_shows(
     before: Verdict | None, state: CpuState, want: str, *, decided: bool
 ) -> None:
     bed = bed_of(state)
@@ -214,39 +217,39 @@ AUTOSCALED = job().elastic(metrics=[{"type": "Resource"}]).build()
 WHY: dict[str, tuple[TrainingJob, list[Pod], str]] = {
     "Kueue accounts for its resources": (KUEUE, [running()], "Kueue"),
     "the operator makes an autoscaler for it": (AUTOSCALED, [running()], "HorizontalPodAutoscaler"),
-    "it has more pods than are remembered": (OF, MANY, "37 pods"),
-    "it has no known trainer": (OF, [replace(running(), trainer=None)], "no container"),
-    "a pod is no replica": (OF, [running(), running(1, replica=None)], "no container"),
-    "more pods than are remembered have a size of their own": (
-        OF,
+    "it has more pods than its state can record": (JOB, MANY, "37 pods"),
+    "its training container is unknown": (JOB, [replace(running(), trainer=None)], "no container"),
+    "a pod is no replica": (JOB, [running(), running(1, replica=None)], "no container"),
+    "more pods with their own CPU than its state can record": (
+        JOB,
         [running(index, 400 + index) for index in range(19)],
         "19 pods, 18 of them with their own CPU",
     ),
-    "a resize restarts a container": (OF, [running(), running(1, restarts=True)], "resizePolicy"),
+    "a resize restarts a container": (JOB, [running(), running(1, restarts=True)], "resizePolicy"),
 }
 
 
-@pytest.mark.parametrize(("of", "pods", "why"), WHY.values(), ids=WHY)
-def test_a_job_is_ineligible_when(of: TrainingJob, pods: list[Pod], why: str) -> None:
-    assert why in why_no_resize(of, pods, CpuState())
+@pytest.mark.parametrize(("training", "pods", "why"), WHY.values(), ids=WHY)
+def test_a_job_is_unfit_if(training: TrainingJob, pods: list[Pod], why: str) -> None:
+    assert why in why_no_resize(training, pods, CpuState())
 
 
 @pytest.mark.parametrize("pods", [[], [running()], MANY[:-1], UNLIKE], ids=len)
-def test_any_other_job_is_eligible(pods: list[Pod]) -> None:
-    assert why_no_resize(OF, pods, CpuState()) == ""
+def test_any_other_job_is_fit(pods: list[Pod]) -> None:
+    assert why_no_resize(JOB, pods, CpuState()) == ""
 
 
 # --- unknown progress -----------------------------------------------------------------------------
 
 LOG, NO_LOG = MetricsSource(), MetricsSource("off")
-VAIN = Verdict(names.REASON_NOTHING_RECOGNISED, "nothing in the log looks like progress")
-SEEN = Verdict(names.REASON_RECOGNISED, "the log shows speed")
-SPEED = Reported(Progress(metric="speed"), known=SEEN)
+NOT_RECOGNISED = Verdict(names.REASON_NOTHING_RECOGNISED, "nothing in the log looks like progress")
+RECOGNISED = Verdict(names.REASON_RECOGNISED, "the log shows speed")
+SPEED = Reported(Progress(metric="speed"), known=RECOGNISED)
 UNREAD: dict[str, tuple[Reported | None, MetricsSource, float | None, str]] = {
     "its log is not read": (None, NO_LOG, math.inf, "kfext.dev/metrics is off"),
     "its log was not read yet": (None, LOG, None, ""),
-    "nothing is recognised": (Reported(known=VAIN), LOG, None, VAIN.message),
-    "nothing is recognised, early": (Reported(known=VAIN), LOG, math.inf, ""),
+    "nothing is recognised": (Reported(known=NOT_RECOGNISED), LOG, None, NOT_RECOGNISED.message),
+    "nothing is recognised, early": (Reported(known=NOT_RECOGNISED), LOG, math.inf, ""),
     "it shows its progress": (SPEED, LOG, 50.0, ""),
     "its log shows no total": (SPEED, LOG, None, "no total of steps"),
 }

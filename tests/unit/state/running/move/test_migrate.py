@@ -1,4 +1,7 @@
-"""When a job on several nodes is moved to one; tests/unit/sim/test_moves carries moves out."""
+"""When a job on several nodes moves to fewer; tests/unit/sim/test_moves.py carries moves out.
+
+Names with S5 or another code check the statements of tests/statements.md.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,38 +21,36 @@ from kfext.state.running.proposal import Move, Proposal, Rank
 from tests.builders import job
 
 
-def weighed(
-    to: Sequence[str] = ("c",),
+def decision(
+    better: Sequence[str] = ("c",),
     remaining: float | None = 1000.0,
     cost: float = 50.0,
     speed: float = 0.85,
 ) -> Proposal | Verdict:
+    """Return the decision on a job with pods on a and b; times are in seconds."""
     return move_or_stay(
-        "uid", now=["a", "b"], better=to, remaining=remaining, cost=cost, speed=speed
+        "uid", now=["a", "b"], better=better, remaining=remaining, cost=cost, speed=speed
     )
 
 
 STAYS: dict[str, tuple[Proposal | Verdict, str]] = {
-    "no better place has capacity": (weighed(to=()), "no better nodes have capacity"),
-    "it does not show its progress": (weighed(remaining=None), "its remaining time is unknown"),
-    "it ends too soon": (weighed(remaining=600.0), "saves about 90 s and costs about 50 s"),
-    "it saves less than twice the cost": (
-        weighed(remaining=1000.0, cost=75.1),
-        "must save 2 times",
-    ),
-    "it is hardly slower on two nodes": (weighed(speed=0.95), "saves about 50 s"),
+    "no better nodes have capacity": (decision(better=()), "no better nodes have capacity"),
+    "it does not show its progress": (decision(remaining=None), "its remaining time is unknown"),
+    "it ends too soon": (decision(remaining=600.0), "saves about 90 s and costs about 50 s"),
+    "it saves too little": (decision(remaining=1000.0, cost=75.1), "must save 2 times"),
+    "it is only 5 % slower on two nodes": (decision(speed=0.95), "saves about 50 s"),
 }
 
 
-@pytest.mark.parametrize(("found", "why"), STAYS.values(), ids=STAYS)
-def test_a_job_stays_if(found: Proposal | Verdict, why: str) -> None:
-    assert isinstance(found, Verdict)
-    assert found.reason == names.REASON_STAYS
-    assert why in found.message
+@pytest.mark.parametrize(("decided", "why"), STAYS.values(), ids=STAYS)
+def test_a_job_stays_if(decided: Proposal | Verdict, why: str) -> None:
+    assert isinstance(decided, Verdict)
+    assert decided.reason == names.REASON_STAYS
+    assert why in decided.message
 
 
 def test_S5_a_job_moves_only_if_it_saves_more_than_twice_its_cost() -> None:
-    result = weighed(remaining=1000.0, cost=74.9)
+    result = decision(remaining=1000.0, cost=74.9)
     assert isinstance(result, Proposal)
     assert (result.rank, result.change) == (Rank.MOVE, Move())
     assert "a and b" in result.reason
@@ -65,35 +66,33 @@ def test_moves_come_after_changes_of_size_and_before_moves_of_cpu() -> None:
     ("settings", "mode"),
     [
         pytest.param(Settings(managed=True, migrate="checkpointed"), Mode.ACT, id="it opts in"),
-        pytest.param(Settings(managed=True), Mode.OFF, id="it does not"),
+        pytest.param(Settings(managed=True), Mode.OFF, id="it does not opt in"),
         pytest.param(
-            Settings(managed=False, migrate="checkpointed"), Mode.OFF, id="its namespace does not"
+            Settings(managed=False, migrate="checkpointed"), Mode.OFF, id="it is not managed"
         ),
     ],
 )
-def test_the_mode_of_a_job_if(settings: Settings, mode: Mode) -> None:
+def test_the_mode_of_migrate_for_a_job_if(settings: Settings, mode: Mode) -> None:
     assert MIGRATE.effective(settings).mode is mode
 
 
 def with_volume(*sources: Mapping[str, object], **mount: object) -> TrainingJob:
-    """A job that mounts volumes in its training container."""
-    volumes = [{"name": f"v{at}", **each} for at, each in enumerate(sources)]
-    mounts = [{"name": each["name"], "mountPath": f"/{each['name']}", **mount} for each in volumes]
+    """Return a job that mounts volumes in its training container; `mount`: fields of the mounts."""
+    names = [f"v{index}" for index in range(len(sources))]
+    volumes = [{"name": name, **source} for name, source in zip(names, sources, strict=True)]
+    mounts = [{"name": name, "mountPath": f"/{name}", **mount} for name in names]
     container = {"name": "pytorch", "volumeMounts": mounts}
     return job().worker(2, spec={"containers": [container], "volumes": volumes}).build()
 
 
 def with_claim(key: str) -> TrainingJob:
-    """A job with a bound claim of a volume that only some nodes reach."""
-    built = job().worker(2).build()
+    """Return a job with a claim of a volume that only nodes with the value x of a label reach."""
+    training = job().worker(2).build()
     terms = (Term(expressions=(Requirement(key, "In", ("x",)),)),)
     volumes = VolumeConstraints(terms=(terms,))
-    return _with(built, Constraints(claims=("data",), volumes=volumes))
-
-
-def _with(built: TrainingJob, constraints: Constraints) -> TrainingJob:
-    groups = tuple(replace(group, constraints=constraints) for group in built.groups)
-    return replace(built, groups=groups)
+    constraints = Constraints(claims=("data",), volumes=volumes)
+    groups = tuple(replace(group, constraints=constraints) for group in training.groups)
+    return replace(training, groups=groups)
 
 
 PLAIN, HOST, CLAIM = job().worker(2).build(), {"hostPath": {"path": "/d"}}, {
@@ -102,23 +101,23 @@ PLAIN, HOST, CLAIM = job().worker(2).build(), {"hostPath": {"path": "/d"}}, {
 VOLUMES: dict[str, tuple[TrainingJob, str]] = {
     "no volume": (PLAIN, ""),
     "a claim": (with_volume(CLAIM), ""),
-    "a directory of its node": (with_volume(HOST), "the hostPath volume v0"),
-    "a directory of its pod": (with_volume({"emptyDir": {}}), "the emptyDir volume v0"),
+    "a directory of the node": (with_volume(HOST), "the hostPath volume v0"),
+    "a directory of the pod": (with_volume({"emptyDir": {}}), "the emptyDir volume v0"),
     "shared memory": (with_volume({"emptyDir": {"medium": "Memory"}}), ""),
-    "a directory of its node to read": (with_volume(HOST, readOnly=True), ""),
-    "a directory of its node beside a claim": (with_volume(HOST, CLAIM), ""),
-    "a directory of its node beside a secret": (
+    "a directory of the node, mounted read-only": (with_volume(HOST, readOnly=True), ""),
+    "a directory of the node beside a claim": (with_volume(HOST, CLAIM), ""),
+    "a directory of the node beside a secret": (
         with_volume({"secret": {"secretName": "s"}}, HOST),
         "the hostPath volume v1",
     ),
-    "a claim on one node": (with_claim(names.HOSTNAME), "the volume of a claim"),
-    "a claim in one zone": (with_claim("topology.kubernetes.io/zone"), ""),
+    "a claim of a volume on one node": (with_claim(names.HOSTNAME), "the volume of a claim"),
+    "a claim of a volume in one zone": (with_claim("topology.kubernetes.io/zone"), ""),
 }
 
 
-@pytest.mark.parametrize(("of", "volume"), VOLUMES.values(), ids=VOLUMES)
-def test_checkpoints_must_be_readable_on_another_node(of: TrainingJob, volume: str) -> None:
-    why = why_not_moved(of, Settings())
+@pytest.mark.parametrize(("training", "volume"), VOLUMES.values(), ids=VOLUMES)
+def test_the_volume_that_prevents_a_move(training: TrainingJob, volume: str) -> None:
+    why = why_not_moved(training, Settings())
     assert (why is None) is (volume == "")
     if why is not None:
         assert why.reason == names.REASON_NO_SHARED_VOLUME
@@ -137,8 +136,8 @@ OTHERS: dict[str, tuple[TrainingJob, Settings, str]] = {
 }
 
 
-@pytest.mark.parametrize(("of", "settings", "why"), OTHERS.values(), ids=OTHERS)
-def test_a_job_is_not_moved_if(of: TrainingJob, settings: Settings, why: str) -> None:
-    result = why_not_moved(of, settings)
+@pytest.mark.parametrize(("training", "settings", "why"), OTHERS.values(), ids=OTHERS)
+def test_a_job_is_not_moved_if(training: TrainingJob, settings: Settings, why: str) -> None:
+    result = why_not_moved(training, settings)
     assert result is not None
     assert (result.reason, why in result.message) == (names.REASON_STANDS_DOWN, True)

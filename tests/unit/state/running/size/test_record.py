@@ -15,26 +15,27 @@ def tracked(state: JobState | None = None) -> TrackedJob:
     return TrackedJob(GANG.raw, GANG.build(), None, state or JobState())
 
 
-def made(state: JobState | None = None, *, requested: int = 3) -> SizeRecord:
+def record_with(state: JobState | None = None, *, requested: int = 3) -> SizeRecord:
+    """Return the record of a job with three workers."""
     return size_record(tracked(state), Sizes(3, 1, 20, requested))
 
 
 def test_the_speed_of_a_job_is_known_after_thirty_seconds_at_a_size() -> None:
-    size = made()
+    size = record_with()
     for at, step in ((100.0, 10), (120.0, 50), (130.0, 70)):
         size.measure(Progress(step=step, at=at), restarts=0)
     assert (size.speeds, size.largest) == ({3: 2.0}, 3)
 
 
 def test_steps_that_go_back_restart_the_measurement() -> None:
-    size = made()
+    size = record_with()
     for at, step, restarts in ((100.0, 10, 0), (110.0, 5, 1), (140.0, 35, 1)):
         size.measure(Progress(step=step, at=at), restarts=restarts)
     assert size.speeds == {3: 1.0}
 
 
 def test_a_speed_counts_the_steps_of_one_metric() -> None:
-    size = made()
+    size = record_with()
     for at, step, metric in (
         (100.0, 10, "accuracy"),
         (130.0, 13, "accuracy"),
@@ -47,21 +48,25 @@ def test_a_speed_counts_the_steps_of_one_metric() -> None:
     assert size.speeds == {3: 10.0}
 
 
-def test_no_more_speeds_are_kept_than_are_remembered() -> None:
-    size = made(JobState(scale=ScaleState(speeds=dict.fromkeys(range(4, 4 + MOST_SPEEDS), 1.0))))
+def test_the_record_keeps_no_more_speeds_than_the_state_of_a_job() -> None:
+    size = record_with(
+        JobState(scale=ScaleState(speeds=dict.fromkeys(range(4, 4 + MOST_SPEEDS), 1.0)))
+    )
     for at, step in ((100.0, 10), (130.0, 40)):
         size.measure(Progress(step=step, at=at), restarts=0)
     assert len(size.speeds) == MOST_SPEEDS
     assert 3 in size.speeds
 
 
-def test_the_record_of_another_size() -> None:
-    state = made().state_with(JobState(), 2, cause="guard", pause=0.0, now=50.0)
+def test_the_state_has_the_requested_and_the_assigned_size_after_a_change() -> None:
+    state = record_with().state_with(JobState(), 2, cause="guard", downtime=0.0, now=50.0)
     assert (state.requested, state.assigned) == (3, 2)
     assert (state.scale.before, state.scale.changed_at, state.scale.cause) == (3, 50.0, "guard")
 
 
-def test_no_record_is_needed_of_the_requested_size() -> None:
+def test_the_state_has_no_sizes_after_a_return_to_the_requested_size() -> None:
     before = JobState(requested=2, assigned=3)
-    state = made(before, requested=2).state_with(before, 2, cause="takeBack", pause=0.0, now=50.0)
+    state = record_with(before, requested=2).state_with(
+        before, 2, cause="takeBack", downtime=0.0, now=50.0
+    )
     assert (state.requested, state.assigned) == (0, 0)

@@ -1,5 +1,7 @@
-"""How the size of a job can change, and to what size it grows. Tests named test_D… check the
-statements in CONTRIBUTING.md."""
+"""How the size of a job can change, and to what size it grows.
+
+Names with D6 or another code check the statements of tests/statements.md.
+"""
 
 from typing import Any, NamedTuple
 
@@ -18,7 +20,7 @@ from kfext.state.running.size.scale import (
     Sizes,
     Speed,
     best_size,
-    fitted,
+    fit_speed,
     sizes_of,
 )
 from tests.builders import JobBuilder, job
@@ -26,19 +28,21 @@ from tests.unit.state.running.elastic_jobs import dynamic, mirrored, torchrun
 
 IN_PLACE: dict[str, tuple[TrainingJob, bool, bool]] = {
     "torchrun's agents restart all workers in place": (torchrun(), True, False),
-    "unless an error of one agent fails the job": (torchrun(restart="Never"), True, True),
-    "or the exit code of one agent may": (torchrun(restart="ExitCode"), True, True),
+    "torchrun, if an error of an agent fails the job": (torchrun(restart="Never"), True, True),
+    "torchrun, if an exit code may fail the job": (torchrun(restart="ExitCode"), True, True),
     "dynamic workers come and go": (dynamic(), False, False),
-    "unless the default policy fails the job": (dynamic(restart=""), True, True),
-    "or the exit code may": (dynamic(restart="ExitCode"), True, True),
+    "dynamic workers, if the default policy fails the job": (dynamic(restart=""), True, True),
+    "dynamic workers, if an exit code may fail the job": (dynamic(restart="ExitCode"), True, True),
     "workers that know all others restart": (mirrored(), True, True),
 }
 
 
-@pytest.mark.parametrize(("of", "loses", "anew"), IN_PLACE.values(), ids=IN_PLACE)
-def test_the_effect_of_a_change_of_size(of: TrainingJob, *, loses: bool, anew: bool) -> None:
-    assert starts_anew(of) is anew
-    assert interrupts(of) is loses
+@pytest.mark.parametrize(("training", "interrupted", "anew"), IN_PLACE.values(), ids=IN_PLACE)
+def test_whether_a_change_of_size_interrupts_a_job_or_starts_it_anew(
+    training: TrainingJob, *, interrupted: bool, anew: bool
+) -> None:
+    assert starts_anew(training) is anew
+    assert interrupts(training) is interrupted
 
 
 def torch(workers: int, **policy: int) -> JobBuilder:
@@ -52,9 +56,9 @@ def dynamic_job(workers: int) -> JobBuilder:
 
 
 class Case(NamedTuple):
-    """The sizes of a job by its setting and its requested size."""
+    """A job and its sizes; `allowed`, `requested`: its setting and its requested size."""
 
-    of: JobBuilder
+    builder: JobBuilder
     want: Sizes
     allowed: Range = Range(2, 8)
     requested: int = 4
@@ -62,38 +66,32 @@ class Case(NamedTuple):
 
 SIZES: dict[str, Case] = {
     "the range of the setting": Case(torch(4), Sizes(4, 2, 8, 4)),
-    "without a requested size of its own the job has its present size": Case(
+    "without a recorded requested size, the present size is requested": Case(
         torch(4), Sizes(4, 2, 8, 4), requested=0
     ),
     "a job below its requested size": Case(torch(3), Sizes(3, 2, 8, 6), requested=6),
     "a job that has grown may shrink to the same size as before": Case(
         torch(6), Sizes(6, 4, 8, 4), Range(5, 8)
     ),
-    "a chief counts, parameter servers do not": Case(
-        dynamic_job(4), Sizes(4, 2, 7, 4), Range(3, 8)
-    ),
+    "a chief counts, servers do not": Case(dynamic_job(4), Sizes(4, 2, 7, 4), Range(3, 8)),
     "torchrun's own bounds count": Case(torch(4, minReplicas=3, maxReplicas=6), Sizes(4, 3, 6, 4)),
-    "a requested size beyond the setting is allowed": Case(
-        torch(9), Sizes(9, 2, 9, 9), requested=9
-    ),
-    "but not beyond torchrun's bound": Case(
+    "a requested size beyond the setting": Case(torch(9), Sizes(9, 2, 9, 9), requested=9),
+    "a requested size beyond torchrun's bound": Case(
         torch(4, maxReplicas=6), Sizes(4, 2, 6, 9), requested=9
     ),
     "bounds that contradict each other leave one size": Case(
         torch(4, minReplicas=4, maxReplicas=3), Sizes(4, 3, 3, 4), Range(4, 8)
     ),
-    "a job that cannot run with fewer gives none": Case(job().worker(4), Sizes(4, 4, 8, 4)),
-    "a TFJob that must restart for it may still have fewer": Case(
-        job("TFJob").worker(4), Sizes(4, 2, 8, 4)
-    ),
+    "a job that cannot run with fewer workers keeps them": Case(job().worker(4), Sizes(4, 4, 8, 4)),
+    "a TFJob may restart with fewer workers": Case(job("TFJob").worker(4), Sizes(4, 2, 8, 4)),
 }
 
 
-@pytest.mark.parametrize(("of", "want", "allowed", "requested"), SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize(("builder", "want", "allowed", "requested"), SIZES.values(), ids=SIZES)
 def test_D6_the_sizes_that_a_job_may_have(
-    of: JobBuilder, allowed: Range, requested: int, want: Sizes
+    builder: JobBuilder, allowed: Range, requested: int, want: Sizes
 ) -> None:
-    assert sizes_of(of.build(), allowed, requested=requested) == want
+    assert sizes_of(builder.build(), allowed, requested=requested) == want
 
 
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 3), st.integers(1, 9))
@@ -115,55 +113,55 @@ SPEEDS = st.dictionaries(
 TERM = st.one_of(st.just(0.0), st.floats(0.01, 100.0))
 
 
-def seen(speed: Speed, *sizes: int) -> dict[int, float]:
+def at_sizes(speed: Speed, *sizes: int) -> dict[int, float]:
     return {size: speed.at(size) for size in sizes}
 
 
 EXACT: dict[str, Speed] = {
     "all work is divided": Speed(8.0, 0.0, 0.0),
-    "some work is not": Speed(8.0, 1.0, 0.0),
-    "each worker costs the others time": Speed(8.0, 0.0, 0.25),
-    "all of these": Speed(8.0, 1.0, 0.25),
-    "workers do nothing": Speed(0.0, 1.0, 0.0),
+    "some work is constant": Speed(8.0, 1.0, 0.0),
+    "each worker adds overhead": Speed(8.0, 0.0, 0.25),
+    "all three": Speed(8.0, 1.0, 0.25),
+    "all work is constant": Speed(0.0, 1.0, 0.0),
 }
 
 
-@pytest.mark.parametrize("of", EXACT.values(), ids=EXACT)
-def test_the_speed_of_a_job_that_follows_the_form_is_found(of: Speed) -> None:
-    placement = fitted(seen(of, 1, 2, 4, 6))
-    assert placement is not None
-    assert [placement.at(size) for size in (3, 8, 12)] == pytest.approx(
-        [of.at(size) for size in (3, 8, 12)], rel=1e-3
+@pytest.mark.parametrize("speed", EXACT.values(), ids=EXACT)
+def test_a_speed_that_follows_the_formula_is_fitted_exactly(speed: Speed) -> None:
+    fit = fit_speed(at_sizes(speed, 1, 2, 4, 6))
+    assert fit is not None
+    assert [fit.at(size) for size in (3, 8, 12)] == pytest.approx(
+        [speed.at(size) for size in (3, 8, 12)], rel=1e-3
     )
 
 
 @given(TERM, TERM, TERM, st.sets(st.integers(1, 64), min_size=3, max_size=16))
-def test_the_curve_meets_the_measured_sizes(
+def test_the_fit_meets_the_speeds_at_the_measured_sizes(
     divided: float, constant: float, added: float, sizes: set[int]
 ) -> None:
     speed = Speed(divided or 1.0, constant, added)
-    placement = fitted(seen(speed, *sizes))
-    assert placement is not None
+    fit = fit_speed(at_sizes(speed, *sizes))
+    assert fit is not None
     for size in sizes:
-        assert placement.at(size) == pytest.approx(speed.at(size), rel=1e-3)
+        assert fit.at(size) == pytest.approx(speed.at(size), rel=1e-3)
 
 
 def test_a_speed_that_falls_gives_no_negative_term() -> None:
-    placement = fitted({1: 1.0, 2: 1.6, 3: 1.5, 4: 1.2})
-    assert placement is not None
-    assert min(placement.divided, placement.constant, placement.added) >= 0
-    assert placement.at(5) < placement.at(3)
+    fit = fit_speed({1: 1.0, 2: 1.6, 3: 1.5, 4: 1.2})
+    assert fit is not None
+    assert min(fit.divided, fit.constant, fit.added) >= 0
+    assert fit.at(5) < fit.at(3)
 
 
-def test_two_sizes_predict_the_least_growth() -> None:
-    placement = fitted({1: 1.0, 2: 1.5})
+def test_of_the_fits_of_two_sizes_the_slowest_at_larger_sizes_is_chosen() -> None:
+    fit = fit_speed({1: 1.0, 2: 1.5})
     divided_and_constant = Speed(2 / 3, 1 / 3, 0.0)
-    assert placement is not None
-    assert placement.at(2) == pytest.approx(1.5)
-    assert placement.at(4) < 0.9 * divided_and_constant.at(4)
+    assert fit is not None
+    assert fit.at(2) == pytest.approx(1.5)
+    assert fit.at(4) < 0.9 * divided_and_constant.at(4)
 
 
-NOTHING: dict[str, dict[int, float]] = {
+TOO_FEW: dict[str, dict[int, float]] = {
     "no size": {},
     "one size": {4: 2.0},
     "one size with a possible speed": {4: 2.0, 5: 0.0, 6: float("nan"), 7: float("inf"), 8: -1.0},
@@ -171,16 +169,16 @@ NOTHING: dict[str, dict[int, float]] = {
 }
 
 
-@pytest.mark.parametrize("speeds", NOTHING.values(), ids=NOTHING)
-def test_growth_is_unknown_with(speeds: dict[int, float]) -> None:
-    assert fitted(speeds) is None
+@pytest.mark.parametrize("speeds", TOO_FEW.values(), ids=TOO_FEW)
+def test_there_is_no_fit_of(speeds: dict[int, float]) -> None:
+    assert fit_speed(speeds) is None
 
 
-def test_the_largest_of_many_sizes_count() -> None:
+def test_only_the_16_largest_sizes_are_fitted() -> None:
     slow = dict.fromkeys(range(1, 100), 0.001)
-    placement = fitted(slow | seen(Speed(8.0, 1.0, 0.0), *range(100, 116)))
-    assert placement is not None
-    assert placement.at(120) == pytest.approx(Speed(8.0, 1.0, 0.0).at(120), rel=1e-3)
+    fit = fit_speed(slow | at_sizes(Speed(8.0, 1.0, 0.0), *range(100, 116)))
+    assert fit is not None
+    assert fit.at(120) == pytest.approx(Speed(8.0, 1.0, 0.0).at(120), rel=1e-3)
 
 
 def test_without_workers_there_is_no_speed() -> None:
@@ -188,19 +186,19 @@ def test_without_workers_there_is_no_speed() -> None:
 
 
 @given(SPEEDS, st.integers(1, 20_000))
-def test_whatever_was_measured_the_speed_is_a_positive_number(
-    speeds: dict[int, float], workers: int
-) -> None:
-    placement = fitted(speeds)
-    assert placement is None or 0.0 < placement.at(workers) < float("inf")
+def test_any_fit_is_a_positive_speed(speeds: dict[int, float], workers: int) -> None:
+    fit = fit_speed(speeds)
+    assert fit is None or 0.0 < fit.at(workers) < float("inf")
 
 
 DIVIDED = Speed(12.0, 0.0, 0.0)
 """Twice the workers, twice the speed."""
 FLAT = Speed(0.0, 1.0, 0.0)
+"""The same speed with any number of workers."""
 
 
-def grown(sizes: Sizes, **more: Any) -> int:
+def chosen_size(sizes: Sizes, **more: Any) -> int:
+    """Return the best size of a job; `more`: arguments of `best_size` other than these."""
     given: dict[str, Any] = {"speeds": {}, "largest": 100, "fitting": 100, "pause": 20.0}
     return best_size(sizes, **(given | {"remaining": None} | more))
 
@@ -210,55 +208,46 @@ FULL = Sizes(4, 2, 16, 4)
 SHRUNK = Sizes(4, 2, 16, 8)
 """It is below its requested size."""
 
-GIVEN_BACK: dict[str, tuple[dict[str, Any], int]] = {
+REGAINED: dict[str, tuple[dict[str, Any], int]] = {
     "to its requested size, at once": ({}, 8),
-    "no further as a trial in the same pause": ({"speeds": {4: 1.0}}, 8),
+    "no further to try one more worker": ({"speeds": {4: 1.0}}, 8),
     "up to the capacity": ({"fitting": 6}, 6),
-    "at most twice the largest size seen": ({"largest": 3}, 6),
-    "nothing without capacity": ({"fitting": 4}, 4),
-    "at unknown speed, where half of its time makes up for the pause": (
-        {"remaining": 41.0},
-        8,
-    ),
-    "not for a job that ends before": ({"remaining": 40.0}, 4),
-    "not where its speed is known to gain less": (
-        {"remaining": 41.0, "speeds": seen(Speed(12.0, 1.0, 0.0), 4, 8)},
+    "at most to twice the largest observed size": ({"largest": 3}, 6),
+    "not without capacity": ({"fitting": 4}, 4),
+    "at unknown speed, if half of its remaining time exceeds the cost": ({"remaining": 41.0}, 8),
+    "not if it ends before the gain exceeds the cost": ({"remaining": 40.0}, 4),
+    "not if its known speeds gain too little": (
+        {"remaining": 41.0, "speeds": at_sizes(Speed(12.0, 1.0, 0.0), 4, 8)},
         4,
     ),
-    "even where it was slower with more, as its user requested them": (
+    "although it was slower there, as its user requested that size": (
         {"remaining": 41.0, "speeds": {4: 2.0, 8: 1.0}},
         8,
     ),
-    "even where it gained nothing, if its end is unknown": ({"speeds": seen(FLAT, 4, 8)}, 8),
-    "further in the same pause if that pays": (
-        {"remaining": 900.0, "speeds": seen(DIVIDED, 3, 4)},
-        13,
-    ),
+    "although it gained nothing, if its end is unknown": ({"speeds": at_sizes(FLAT, 4, 8)}, 8),
+    "further if that pays": ({"remaining": 900.0, "speeds": at_sizes(DIVIDED, 3, 4)}, 13),
 }
 
 
-@pytest.mark.parametrize(("more", "want"), GIVEN_BACK.values(), ids=GIVEN_BACK)
+@pytest.mark.parametrize(("more", "want"), REGAINED.values(), ids=REGAINED)
 def test_D4_a_job_regains_its_requested_size(more: dict[str, Any], want: int) -> None:
-    assert grown(SHRUNK, **more) == want
+    assert chosen_size(SHRUNK, **more) == want
 
 
 BEYOND: dict[str, tuple[dict[str, Any], int]] = {
-    "not if nothing was measured": ({}, 4),
-    "by one on trial, with one size measured": ({"speeds": {4: 1.0}}, 5),
+    "not before any speed was measured": ({}, 4),
+    "by one worker on trial, if only its present size was measured": ({"speeds": {4: 1.0}}, 5),
     "not on trial shortly before its end": ({"speeds": {4: 1.0}, "remaining": 200.0}, 4),
-    "on trial while the end is far": ({"speeds": {4: 1.0}, "remaining": 201.0}, 5),
+    "on trial if over ten times the cost remains": ({"speeds": {4: 1.0}, "remaining": 201.0}, 5),
     "not on trial without capacity": ({"speeds": {4: 1.0}, "fitting": 4}, 4),
     "not before its present size was measured": ({"speeds": {3: 1.0}}, 4),
-    "not before that with two other sizes": ({"speeds": seen(DIVIDED, 2, 3)}, 4),
-    "to the largest size where a change costs nothing": (
-        {"speeds": seen(DIVIDED, 3, 4), "pause": 0.0},
-        16,
-    ),
-    "to twice the largest size seen": (
-        {"speeds": seen(DIVIDED, 3, 4), "pause": 0.0, "largest": 4},
+    "not from two other sizes": ({"speeds": at_sizes(DIVIDED, 2, 3)}, 4),
+    "to the maximum if it costs nothing": ({"speeds": at_sizes(DIVIDED, 3, 4), "pause": 0.0}, 16),
+    "to twice the largest size": (
+        {"speeds": at_sizes(DIVIDED, 3, 4), "pause": 0.0, "largest": 4},
         8,
     ),
-    "not where it gained too little": ({"speeds": {4: 1.0, 5: 1.01}, "pause": 0.0}, 4),
+    "not to a size that gained too little": ({"speeds": {4: 1.0, 5: 1.01}, "pause": 0.0}, 4),
     "up to the first size that gained too little": (
         {"speeds": {3: 0.75, 4: 1.0, 7: 1.7, 8: 1.7}, "pause": 0.0},
         7,
@@ -268,35 +257,40 @@ BEYOND: dict[str, tuple[dict[str, Any], int]] = {
 
 @pytest.mark.parametrize(("more", "want"), BEYOND.values(), ids=BEYOND)
 def test_growth_beyond_the_requested_size(more: dict[str, Any], want: int) -> None:
-    assert grown(FULL, **more) == want
+    assert chosen_size(FULL, **more) == want
 
 
 @pytest.mark.parametrize("remaining", [None, 600.0])
-def test_D7_growth_stops_where_the_next_worker_saves_no_more_than_a_pause_costs(
+def test_D7_growth_stops_where_one_more_worker_saves_no_more_than_a_change_costs(
     remaining: float | None,
 ) -> None:
     steps = HORIZON * DIVIDED.at(4)
     for size in range(4, 10):
         saved = steps / DIVIDED.at(size) - steps / DIVIDED.at(size + 1)
         for pause, want in ((1.001 * saved, size), (0.999 * saved, size + 1)):
-            assert grown(FULL, speeds=seen(DIVIDED, 3, 4), pause=pause, remaining=remaining) == want
+            assert (
+                chosen_size(FULL, speeds=at_sizes(DIVIDED, 3, 4), pause=pause, remaining=remaining)
+                == want
+            )
 
 
 def test_D7_a_job_that_is_no_faster_with_more_workers_never_exceeds_its_requested_size() -> None:
-    for speeds in (seen(FLAT, 3, 4), {3: 1.2, 4: 1.0}, {4: 1.0, 5: 0.9}):
-        assert grown(FULL, speeds=speeds, pause=0.0) == 4
+    for speeds in (at_sizes(FLAT, 3, 4), {3: 1.2, 4: 1.0}, {4: 1.0, 5: 0.9}):
+        assert chosen_size(FULL, speeds=speeds, pause=0.0) == 4
 
 
 def test_a_job_does_not_change_its_size_again_at_once() -> None:
-    """The remaining time does not grow, so a second look finds no further gain."""
-    speeds = seen(Speed(12.0, 0.5, 0.05), 2, 3, 4)
-    first = grown(FULL, speeds=speeds, remaining=2000.0)
-    speed = fitted(speeds)
+    """The remaining time does not grow, so a second decision finds no further gain."""
+    speeds = at_sizes(Speed(12.0, 0.5, 0.05), 2, 3, 4)
+    first = chosen_size(FULL, speeds=speeds, remaining=2000.0)
+    speed = fit_speed(speeds)
     assert speed is not None
     assert first > 4
-    then = Sizes(first, 2, 16, 4)
+    after = Sizes(first, 2, 16, 4)
     remaining = 2000.0 * speed.at(4) / speed.at(first)
-    assert grown(then, speeds=speeds | {first: speed.at(first)}, remaining=remaining) == first
+    assert (
+        chosen_size(after, speeds=speeds | {first: speed.at(first)}, remaining=remaining) == first
+    )
 
 
 @st.composite
@@ -307,7 +301,7 @@ def all_sizes(draw: st.DrawFn) -> Sizes:
     return Sizes(draw(st.integers(0, most + 2)), least, most, requested)
 
 
-LEFT = st.one_of(st.none(), st.floats(0.0, 1e5))
+REMAINING = st.one_of(st.none(), st.floats(0.0, 1e5))
 
 
 @given(
@@ -316,7 +310,7 @@ LEFT = st.one_of(st.none(), st.floats(0.0, 1e5))
     largest=st.integers(0, 24),
     fitting=st.integers(0, 30),
     pause=st.floats(0.0, 300.0),
-    remaining=LEFT,
+    remaining=REMAINING,
 )
 def test_a_job_never_shrinks_and_never_grows_beyond_a_bound(
     *,
@@ -346,15 +340,14 @@ def test_a_job_never_shrinks_and_never_grows_beyond_a_bound(
     st.floats(0.0, 100.0),
     st.floats(0.0, 1e5),
 )
-def test_growth_saves_more_than_it_costs(
-    sizes: Sizes, of: Speed, pause: float, remaining: float
+def test_growth_of_a_job_with_a_known_speed_saves_more_than_it_costs(
+    sizes: Sizes, speed: Speed, pause: float, remaining: float
 ) -> None:
-    """A job with a known speed."""
-    speeds = seen(of, *{1, 2, 3, max(1, sizes.now)})
+    speeds = at_sizes(speed, *{1, 2, 3, max(1, sizes.now)})
     size = best_size(
         sizes, speeds=speeds, largest=100, fitting=100, pause=pause, remaining=remaining
     )
-    placement = fitted(speeds)
-    assert placement is not None
-    if size > sizes.now and placement.at(size) > placement.at(sizes.now):
-        assert remaining - remaining * placement.at(sizes.now) / placement.at(size) > 0.999 * pause
+    fit = fit_speed(speeds)
+    assert fit is not None
+    if size > sizes.now and fit.at(size) > fit.at(sizes.now):
+        assert remaining - remaining * fit.at(sizes.now) / fit.at(size) > 0.999 * pause

@@ -1,4 +1,4 @@
-"""The cost of a change of size in a model cluster, and giving across namespaces."""
+"""The cost of a change of size, and the search for donors, in a simulated cluster."""
 
 from dataclasses import replace
 
@@ -24,18 +24,18 @@ from tests.builders import executor_of
 from tests.unit.sim.bed import ANEW, DYNAMIC, GANG, LONG, PERIODIC, Bed, scaled_bed, sizes
 
 GROWS = replace(PERIODIC, workers=2, bounds=(1, 3), steps=100_000)
-"""It starts its pods in 10 s, meets in 8 s, and prints a step a second later."""
-STOPS = GROWS.starts + GROWS.meets + 1
+"""Its pods start in 10 s, their rendezvous takes 8 s, and it prints a step a second later."""
+DOWNTIME = GROWS.starts + GROWS.meets + 1
 LATE = 4.0
-"""Seconds that the model takes at most to write a step, three, and to bind a pod, one."""
+"""The most seconds that the simulation takes to write a step, three, and to bind a pod, one."""
 
 
-def followed(bed: Bed) -> SizeRecord:
+def size_of(bed: Bed) -> SizeRecord:
     return size_record(executor_of(bed.planner, SizeExecutor).jobs["uid-train"])
 
 
-def paused(bed: Bed) -> float:
-    return executor_of(bed.planner, SizeExecutor).jobs["uid-train"].restart.pause
+def downtime(bed: Bed) -> float:
+    return executor_of(bed.planner, SizeExecutor).jobs["uid-train"].restart.downtime
 
 
 def cost_of(bed: Bed, *, now: float) -> float:
@@ -50,79 +50,77 @@ def until_changed(bed: Bed) -> Bed:
     return bed
 
 
-def steps_when_whole(bed: Bed) -> None:
+def print_step_before_rendezvous(bed: Bed) -> None:
     """Let the old processes print another step once all workers run."""
-    while followed(bed).phase is not Phase.MEASURING:
+    while size_of(bed).phase is not Phase.MEASURING:
         bed.at(bed.clock.now + 0.5)
     training = bed.job().training
     training.lines.append(LogLine(bed.clock.wall + 1, f"step {int(training.done) + 20} loss=1.0"))
 
 
 @pytest.mark.parametrize("grace", [2.0, 30.0])
-def test_the_expected_pause_of_a_first_change_is_the_start_of_the_job(
-    grace: float,
-) -> None:
+def test_the_expected_downtime_of_a_first_change_is_the_start_of_the_job(grace: float) -> None:
     bed = scaled_bed(replace(GROWS, grace=grace)).at(60)
     created = max(live.pod.created for live in bed.job().pods.values())
     began = bed.job().training.began
     assert began is not None
-    first = bed.clock.wall + began + 1 - bed.clock.now
-    assert paused(bed) == first - created + grace
-    assert STOPS <= paused(bed) - grace <= STOPS + LATE
+    first_step = bed.clock.wall + began + 1 - bed.clock.now
+    assert downtime(bed) == first_step - created + grace
+    assert DOWNTIME <= downtime(bed) - grace <= DOWNTIME + LATE
 
 
-def test_the_expected_pause_of_a_later_change_is_that_of_the_last_change() -> None:
+def test_the_expected_downtime_of_a_later_change_is_as_of_the_last_change() -> None:
     bed = until_changed(scaled_bed(GROWS))
     bed.at(bed.clock.now + WATCHED_SECONDS)
-    assert STOPS <= paused(bed) <= STOPS + LATE
+    assert DOWNTIME <= downtime(bed) <= DOWNTIME + LATE
 
 
-def test_a_step_of_processes_that_have_not_met_yet_does_not_end_the_pause() -> None:
+def test_a_step_of_the_old_processes_before_the_rendezvous_does_not_end_the_downtime() -> None:
     bed = until_changed(scaled_bed(GROWS))
-    steps_when_whole(bed)
+    print_step_before_rendezvous(bed)
     bed.at(bed.clock.now + WATCHED_SECONDS)
-    assert STOPS <= paused(bed) <= STOPS + LATE
+    assert DOWNTIME <= downtime(bed) <= DOWNTIME + LATE
 
 
-def test_a_silence_long_after_a_change_is_no_pause_of_it() -> None:
+def test_a_silence_long_after_a_change_does_not_count_as_its_downtime() -> None:
     bed = until_changed(scaled_bed(GROWS))
-    bed.at(bed.clock.now + STOPS + WATCHED_SECONDS + 10)
-    measured = paused(bed)
+    bed.at(bed.clock.now + DOWNTIME + WATCHED_SECONDS + 10)
+    measured = downtime(bed)
     later = bed.clock.wall + 500.0
     bed.job().training.lines.append(LogLine(later, "step 99999 loss=1.0"))
     bed.at(bed.clock.now + 600)
-    assert paused(bed) == measured
+    assert downtime(bed) == measured
 
 
-AGAIN: dict[str, tuple[JobSpec, float, float]] = {
-    "the work of torchrun since its checkpoint": (PERIODIC, 4.0, 4.0),
-    "no more than a change waits for": (PERIODIC, 100.0, 10.0),
-    "the work since its checkpoint of a stopped job": (ANEW, 4.0, 4.0),
-    "nothing with a clock that is ahead": (PERIODIC, -5.0, 0.0),
-    "nothing for a job that saves on request without a request": (LONG, 4.0, 0.0),
+LOST_WORK: dict[str, tuple[JobSpec, float, float]] = {
+    "torchrun: its work since the checkpoint": (PERIODIC, 4.0, 4.0),
+    "at most FRESH_SECONDS of work": (PERIODIC, 100.0, 10.0),
+    "a job that is stopped for it: its work since the checkpoint": (ANEW, 4.0, 4.0),
+    "a job with a clock that is ahead: no work": (PERIODIC, -5.0, 0.0),
+    "a job that saves on request: no work": (LONG, 4.0, 0.0),
 }
 
 
-@pytest.mark.parametrize(("spec", "ago", "again"), AGAIN.values(), ids=AGAIN)
-def test_a_change_also_costs_repeated_work(spec: JobSpec, ago: float, again: float) -> None:
+@pytest.mark.parametrize(("spec", "ago", "lost"), LOST_WORK.values(), ids=LOST_WORK)
+def test_a_change_also_costs_lost_work(spec: JobSpec, ago: float, lost: float) -> None:
     bed = scaled_bed(spec).at(60)
     saved = bed.planner.progress.followed("uid-train").checkpoints.saved or bed.clock.wall
-    assert cost_of(bed, now=saved + ago) == pytest.approx(paused(bed) + again)
+    assert cost_of(bed, now=saved + ago) == pytest.approx(downtime(bed) + lost)
 
 
-def test_an_unseen_start_counts_as_usual_and_the_grace_period_counts() -> None:
+def test_a_start_that_kfext_did_not_observe_costs_an_estimate_and_the_grace_period() -> None:
     bed = scaled_bed(replace(LONG, grace=25.0)).at(60)
     bed.restart()
     bed.at(120)
-    assert paused(bed) == 0
+    assert downtime(bed) == 0
     assert cost_of(bed, now=bed.clock.wall) == START_SECONDS + 25.0
 
 
-def test_a_change_costs_only_a_start_where_other_workers_train_on() -> None:
+def test_a_change_costs_only_a_start_if_the_other_workers_continue_to_train() -> None:
     bed = scaled_bed(replace(DYNAMIC, grace=30.0), GANG).at(60)
-    start = paused(bed)
+    start = downtime(bed)
     until_changed(bed).after(60)
-    assert paused(bed) == start
+    assert downtime(bed) == start
     assert 0 < cost_of(bed, now=bed.clock.wall) == start - 30
 
 
@@ -130,31 +128,30 @@ def test_a_stop_is_expected_to_cost_more_than_a_change_in_place() -> None:
     bed = until_changed(scaled_bed(replace(GROWS, grace=60.0)))
     bed.after(WATCHED_SECONDS)
     job = executor_of(bed.planner, SizeExecutor).jobs["uid-train"]
-    assert job.restart.pause <= STOPS + LATE
+    assert job.restart.downtime <= DOWNTIME + LATE
     assert expected_restart(job) == START_SECONDS + 60
 
 
-def test_the_time_of_a_start_is_recorded_with_the_first_change() -> None:
+def test_the_downtime_of_a_start_is_written_with_the_first_change() -> None:
     bed = scaled_bed(LONG, GANG).at(60)
-    start = paused(bed)
+    start = downtime(bed)
     until_changed(bed)
     assert start > 0
     assert bed.planner.cluster.jobs["uid-train"].state.scale.pause == start
 
 
-GIVER, WAITING = "giving", "waiting"
+DONOR, WAITING = "donor", "waiting"
 
 
-def across(bed: Bed, *forbidding: str) -> Bed:
-    """Show the planner two namespaces, and a policy for each that allows nothing across."""
-    for name in (GIVER, WAITING):
-        shown = Namespace(name, labels={MANAGED: "true", "name": name})
-        bed.planner.settings.observe_namespace(None, shown)
+def in_two_namespaces(bed: Bed, *forbidding: str) -> Bed:
+    """Show the planner two namespaces; `forbidding` do not scale across namespaces."""
+    for name in (DONOR, WAITING):
+        namespace = Namespace(name, labels={MANAGED: "true", "name": name})
+        bed.planner.settings.observe_namespace(None, namespace)
     for name in forbidding:
         within = PolicyChoice(parameters={"acrossNamespaces": 0})
-        policy = TrainingPolicy(
-            name, selector=LabelSelector({"name": name}), companion={"scale": within}
-        )
+        selector = LabelSelector({"name": name})
+        policy = TrainingPolicy(name, selector=selector, companion={"scale": within})
         bed.planner.settings.observe_policy(policy)
     return bed
 
@@ -162,22 +159,22 @@ def across(bed: Bed, *forbidding: str) -> Bed:
 ACROSS: dict[str, tuple[str, tuple[str, ...], list[int]]] = {
     "both allow it": (WAITING, (), [2]),
     "the namespace of the waiting job does not allow it": (WAITING, (WAITING,), []),
-    "the namespace of the donor does not allow it": (WAITING, (GIVER,), []),
-    "within a namespace nothing must be allowed": (GIVER, (GIVER,), [2]),
+    "the namespace of the donor does not allow it": (WAITING, (DONOR,), []),
+    "within a namespace it needs no permission": (DONOR, (DONOR,), [2]),
 }
 
 
-@pytest.mark.parametrize(("namespace", "forbidding", "given"), ACROSS.values(), ids=ACROSS)
+@pytest.mark.parametrize(("namespace", "forbidding", "changes"), ACROSS.values(), ids=ACROSS)
 def test_jobs_give_across_namespaces_only_if_both_allow_it(
-    namespace: str, forbidding: tuple[str, ...], given: list[int]
+    namespace: str, forbidding: tuple[str, ...], changes: list[int]
 ) -> None:
     gang = replace(GANG, namespace=namespace)
-    bed = across(scaled_bed(replace(LONG, namespace=GIVER), gang), *forbidding).at(150)
-    assert sizes(bed) == given
-    assert (bed.job("gang").training.began is not None) == bool(given)
+    bed = in_two_namespaces(scaled_bed(replace(LONG, namespace=DONOR), gang), *forbidding).at(150)
+    assert sizes(bed) == changes
+    assert (bed.job("gang").training.began is not None) == bool(changes)
 
 
-def test_a_job_that_no_donor_can_help_does_not_hide_the_next_from_the_guard() -> None:
+def test_a_job_that_no_donor_can_help_does_not_keep_the_next_job_from_a_rescue() -> None:
     never = replace(GANG, name="never", workers=1, cpu=4500, uses=4500, arrives=50.0)
     bed = scaled_bed(LONG, never, replace(GANG, arrives=60.0), cpu=4500)
     daemon = Pod("kube-system", "agent", "agent", node_name="a", requests={"cpu": 500})
@@ -187,19 +184,19 @@ def test_a_job_that_no_donor_can_help_does_not_hide_the_next_from_the_guard() ->
     assert bed.job("gang").training.began is not None
 
 
-def test_capacity_for_growth_is_searched_again_only_once_some_is_freed(
+def test_capacity_for_growth_is_searched_again_only_after_capacity_was_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    beside = replace(GANG, arrives=0.0, workers=2, steps=2000)
-    bed = scaled_bed(replace(LONG, workers=2), beside, cpu=4000).at(300)
+    other = replace(GANG, arrives=0.0, workers=2, steps=2000)
+    bed = scaled_bed(replace(LONG, workers=2), other, cpu=4000).at(300)
     searched: list[int] = []
-    grown = CapacitySearch.grown_places
+    grown_places = CapacitySearch.grown_places
 
-    def counted(room: CapacitySearch, job: RunningJob, workers: int, *, now: float) -> object:
+    def recording(search: CapacitySearch, job: RunningJob, workers: int, *, now: float) -> object:
         searched.append(workers)
-        return grown(room, job, workers, now=now)
+        return grown_places(search, job, workers, now=now)
 
-    monkeypatch.setattr(CapacitySearch, "grown_places", counted)
+    monkeypatch.setattr(CapacitySearch, "grown_places", recording)
     bed.at(600)
     assert searched == []
     assert sizes(bed) == []

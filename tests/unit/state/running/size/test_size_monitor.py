@@ -1,4 +1,4 @@
-"""The course of a change of size after its write."""
+"""What the monitor does after a change of size was written."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -25,39 +25,43 @@ ELASTIC = job().worker(6).elastic()
 
 @dataclass
 class FakeProgress:
-    """The log of one job: its last step, last read, and silence."""
+    """The log of one job: the times of its last step and its last read, and its longest silence.
 
-    stepped: float
-    read: float
-    silence: float
+    All are in seconds.
+    """
+
+    last_step_at: float
+    read_at: float
+    longest_silence: float
 
     def reported(self, _: str) -> Reported:
-        return Reported(progress=Progress(step=10, at=self.stepped))
+        return Reported(progress=Progress(step=10, at=self.last_step_at))
 
     def last_read(self, _: str) -> float:
-        return self.read
+        return self.read_at
 
     def followed(self, _: str) -> "FakeProgress":
         return self
 
     @property
     def pause(self) -> float:
-        return self.silence
+        return self.longest_silence
 
 
-def changed(*, before: int, requested: int, phase: Phase) -> tuple[RunningJob, ScaleOperation]:
+def grown(*, before: int, requested: int, phase: Phase) -> tuple[RunningJob, ScaleOperation]:
+    """Return a job that grew from `before` to 6 workers at 100 s, and the operation in a phase."""
     tracked = TrackedJob(ELASTIC.raw, ELASTIC.build(), None, JobState())
     running = RunningJob(tracked)
     running.replace_record(size := size_record(tracked, Sizes(before, 1, 8, requested)))
     change = Workers(Cause.GROWTH, 6)
-    proposal = workers_proposal(running.uid, change, "there is room")
+    proposal = workers_proposal(running.uid, change, "capacity is free")
     size.begin(proposal, change, phase, at=100.0)
     size.sizes = Sizes(6, 1, 8, requested)
     assert size.operation is not None
     return running, size.operation
 
 
-def following(progress: FakeProgress) -> SizeMonitor:
+def monitor(progress: FakeProgress) -> SizeMonitor:
     planner = Planner()
     sizes = planner.companion._size_executor()
     sizes.running.progress = cast(JobsProgress, progress)
@@ -67,34 +71,32 @@ def following(progress: FakeProgress) -> SizeMonitor:
 @pytest.mark.parametrize(
     ("before", "requested", "want"),
     [
-        pytest.param(2, 4, 4, id="to the requested size, if it had less"),
-        pytest.param(4, 4, 4, id="to its former size, which was requested"),
-        pytest.param(5, 4, 5, id="to its former size, if that was more"),
-        pytest.param(2, 6, 2, id="to its former size, if it requested as many"),
+        pytest.param(2, 4, 4, id="to the requested size between the two sizes"),
+        pytest.param(4, 4, 4, id="to its former size, which is the requested size"),
+        pytest.param(5, 4, 5, id="to its former size above the requested size"),
+        pytest.param(2, 6, 2, id="to its former size, if the new size is the requested size"),
     ],
 )
-def test_growth_that_does_not_pay_is_reverted(before: int, requested: int, want: int) -> None:
-    running, operation = changed(before=before, requested=requested, phase=Phase.TRIAL)
-    record_of(running).speeds = {before: 1.0, 6: 1.01}
+def test_growth_that_does_not_pay_is_undone(before: int, requested: int, want: int) -> None:
+    running, operation = grown(before=before, requested=requested, phase=Phase.TRIAL)
+    record_of(running).speeds = {before: 1.0, 6: 1.01}  # a gain of 1 %, less than LEAST_GAIN
     now = Moment(wall=200.0, monotonic=200.0)
-    back = following(FakeProgress(0.0, 0.0, 0.0)).judge(running, operation, now)
-    assert back is not None
-    assert back.change == Workers(Cause.TAKE_BACK, want)
+    undo = monitor(FakeProgress(0.0, 0.0, 0.0)).check_speed(running, operation, now)
+    assert undo is not None
+    assert undo.change == Workers(Cause.UNDO_GROWTH, want)
 
 
 @pytest.mark.parametrize(
     ("silence", "replaced"),
-    [
-        pytest.param(5.0, True, id="that was never silent for so long"),
-        pytest.param(0.0, False, id="that prints at unknown times"),
-    ],
+    [pytest.param(5.0, True, id="5 s"), pytest.param(0.0, False, id="unknown")],
 )
-def test_the_workers_of_a_job_without_a_step_are_replaced(
+def test_workers_without_a_step_for_140_s_are_replaced_if_the_longest_silence_is(
     silence: float, *, replaced: bool
 ) -> None:
-    running, operation = changed(before=4, requested=4, phase=Phase.MEASURING)
-    run = tuple(pods(ELASTIC.build(), bound="a", phase="Running"))
+    running, operation = grown(before=4, requested=4, phase=Phase.MEASURING)
+    running_pods = tuple(pods(ELASTIC.build(), bound="a", phase="Running"))
     now = Moment(wall=240.0, monotonic=240.0)
-    result = following(FakeProgress(90.0, 230.0, silence)).step(running, operation, run, now)
+    size_monitor = monitor(FakeProgress(90.0, 230.0, silence))
+    result = size_monitor.check_training(running, operation, running_pods, now)
     assert isinstance(result, RestartWorkers) is replaced
     assert record_of(running).operation is operation

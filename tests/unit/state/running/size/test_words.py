@@ -1,4 +1,4 @@
-"""The condition of a job about its number of workers; the most important message comes first."""
+"""The condition Scaled of a job, which shows the most important of several messages."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ from kfext.state.running.size.words import size_shown
 from tests.builders import job
 
 
-def scaled(*, now: int = 4, state: JobState | None = None) -> RunningJob:
+def sized(*, now: int = 4, state: JobState | None = None) -> RunningJob:
     builder = job().worker(now)
     tracked = TrackedJob(builder.raw, builder.build(), None, state or JobState())
     requested = tracked.state.requested or now
@@ -29,31 +29,36 @@ def scaled(*, now: int = 4, state: JobState | None = None) -> RunningJob:
 
 
 def changing(phase: Phase) -> RunningJob:
-    running = scaled()
-    change = Workers(Cause.GUARD, 2)
+    running = sized()
+    change = Workers(Cause.RESCUE, 2)
     proposal = workers_proposal(running.uid, change, "a job waits")
     size_record(running).begin(proposal, change, phase, at=10.0)
     return running
 
 
 def refused(*, until: float) -> RunningJob:
-    running = scaled()
+    """Return a job with a refused change; `until`: the end of the back-off in monotonic seconds."""
+    running = sized()
     size_record(running).refused = Verdict(names.REASON_SCALE_REFUSED, "quota")
     size_record(running).not_before = until
     return running
 
 
-def unfit(running: RunningJob) -> RunningJob:
-    size_record(running).unfit = "Kueue manages it"
+def ineligible(running: RunningJob) -> RunningJob:
+    size_record(running).ineligible = "Kueue manages it"
     return running
 
 
-RESTING = JobState(scale=ScaleState(disabled="another client set 4"))
+DISABLED = JobState(scale=ScaleState(disabled="another client set 4"))
 
 
 @dataclass(frozen=True)
 class Case:
-    """`reason`: of the condition. `dry_run`: the change of a policy that observes."""
+    """A job, what it is like, and the condition that it must have.
+
+    `ready`: how ready the job is to be interrupted. `dry_run`: the text about the dry run, if any.
+    `reason`, `holds`: the reason of the condition, and whether it holds.
+    """
 
     running: RunningJob
     reason: str
@@ -63,12 +68,12 @@ class Case:
 
 
 CASES: dict[str, Case] = {
-    "it has its requested size": Case(scaled(), names.REASON_AS_ASKED),
+    "it has its requested size": Case(sized(), names.REASON_AS_ASKED),
     "it is below its requested size": Case(
-        scaled(now=2, state=JobState(requested=4, assigned=2)), names.REASON_SHRUNK, holds=True
+        sized(now=2, state=JobState(requested=4, assigned=2)), names.REASON_SHRUNK, holds=True
     ),
     "it is above its requested size": Case(
-        scaled(now=6, state=JobState(requested=4, assigned=6)), names.REASON_GROWN, holds=True
+        sized(now=6, state=JobState(requested=4, assigned=6)), names.REASON_GROWN, holds=True
     ),
     "a checkpoint is awaited": Case(
         changing(Phase.SAVING), names.REASON_AWAITS_CHECKPOINT, ready=Readiness.ASK
@@ -76,28 +81,30 @@ CASES: dict[str, Case] = {
     "its pods are added or removed": Case(
         changing(Phase.SETTLING), names.REASON_RESCALING, ready=Readiness.ASK
     ),
-    "a trial is nothing to wait for": Case(changing(Phase.TRIAL), names.REASON_AS_ASKED),
-    "it was refused a moment ago": Case(refused(until=60.0), names.REASON_SCALE_REFUSED),
-    "it was refused long ago": Case(refused(until=30.0), names.REASON_AS_ASKED),
-    "the policy rests": Case(scaled(state=RESTING), names.REASON_RESTS),
-    "it cannot be scaled": Case(unfit(scaled()), names.REASON_STANDS_DOWN, ready=Readiness.NEVER),
-    "it cannot be scaled any more, and was refused a moment ago": Case(
-        unfit(refused(until=60.0)), names.REASON_STANDS_DOWN
+    "a trial is not shown": Case(changing(Phase.TRIAL), names.REASON_AS_ASKED),
+    "it was refused, and the back-off lasts": Case(refused(until=60.0), names.REASON_SCALE_REFUSED),
+    "it was refused, and the back-off is over": Case(refused(until=30.0), names.REASON_AS_ASKED),
+    "the policy is disabled": Case(sized(state=DISABLED), names.REASON_RESTS),
+    "it cannot be scaled": Case(
+        ineligible(sized()), names.REASON_STANDS_DOWN, ready=Readiness.NEVER
     ),
-    "it would be scaled": Case(scaled(), names.REASON_WOULD_SCALE, dry_run="scaled to 5 workers"),
-    "it has saved nothing": Case(scaled(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER),
-    "it would be scaled if it had saved": Case(
-        scaled(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER, dry_run="scaled to 5 workers"
+    "it cannot be scaled, and the back-off lasts": Case(
+        ineligible(refused(until=60.0)), names.REASON_STANDS_DOWN
+    ),
+    "it would be scaled": Case(sized(), names.REASON_WOULD_SCALE, dry_run="scaled to 5 workers"),
+    "it has shown no checkpoint": Case(sized(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER),
+    "it has shown no checkpoint, and there is a dry run": Case(
+        sized(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER, dry_run="scaled to 5 workers"
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_condition_of_a_job(case: Case) -> None:
+def test_the_reason_of_the_condition_if(case: Case) -> None:
     running, reason = case.running, case.reason
     if case.dry_run:
         size_record(running).dry_run = workers_proposal(
-            running.uid, Workers(Cause.GROWTH, 5), "there is room"
+            running.uid, Workers(Cause.GROWTH, 5), "capacity is free"
         )
     result = size_shown(running, case.ready, now=40.0)
     assert (result.holds, result.verdict.reason) == (case.holds, reason)
@@ -105,13 +112,13 @@ def test_the_condition_of_a_job(case: Case) -> None:
     assert reason in SCALED.reasons
 
 
-def test_the_message_has_both_numbers() -> None:
-    running = scaled(now=2, state=JobState(requested=4, assigned=2))
+def test_the_message_has_the_present_and_the_requested_size() -> None:
+    running = sized(now=2, state=JobState(requested=4, assigned=2))
     result = size_shown(running, Readiness.READY, now=0.0)
     assert result.verdict.message.endswith(
         "2 of the 4 workers that it requested; it regains the others once capacity is free"
     )
-    size_record(running).hindered = "quota q allows 2 pods"
+    size_record(running).quota_refusal = "quota q allows 2 pods"
     result = size_shown(running, Readiness.READY, now=0.0)
     assert result.verdict.message.endswith("it requested; quota q allows 2 pods")
     size_record(running).sizes = replace(size_record(running).sizes, requested=2)
@@ -125,14 +132,14 @@ AUTOSCALER = {
         "; it may have 1 to 8, and more than requested only on nodes that the autoscaler keeps "
         "anyway",
     ),
-    "it has all that it may have": (8, True, "; it may have 1 to 8"),
-    "the cluster has none": (4, False, "; it may have 1 to 8"),
+    "it has its maximum": (8, True, "; it may have 1 to 8"),
+    "the cluster has no autoscaler": (4, False, "; it may have 1 to 8"),
 }
 
 
-@pytest.mark.parametrize(("now", "present", "says"), AUTOSCALER.values(), ids=AUTOSCALER)
+@pytest.mark.parametrize(("now", "autoscaler", "end"), AUTOSCALER.values(), ids=AUTOSCALER)
 def test_the_message_says_where_a_job_may_grow_with_an_autoscaler(
-    now: int, says: str, *, present: bool
+    now: int, end: str, *, autoscaler: bool
 ) -> None:
-    result = size_shown(scaled(now=now), Readiness.READY, now=0.0, autoscaler=present)
-    assert result.verdict.message.endswith(says)
+    result = size_shown(sized(now=now), Readiness.READY, now=0.0, autoscaler=autoscaler)
+    assert result.verdict.message.endswith(end)

@@ -1,4 +1,4 @@
-"""The CPU of a node if a raise is refused, comes too late or cannot be judged."""
+"""The CPU of a node if a boost is refused, deferred or no longer measured."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ NAMES = ("a", "b", "c", "d")
 
 
 def full_bed() -> CpuBed:
-    """A node that four jobs fill; the first would end first."""
+    """Return a node with four jobs that request all of its CPU; the first would end first."""
     bed = CpuBed()
     for number, name in enumerate(NAMES):
         bed.add(name, cpu=350, takes=20_000.0 * (number + 1) if number else 8000.0)
@@ -31,21 +31,21 @@ def writes(bed: CpuBed, *, since: float = 0.0) -> int:
 
 
 @pytest.mark.parametrize("unmeasured", [("a",), NAMES], ids=["one job", "all jobs"])
-def test_a_job_of_unknown_use_gets_its_own_cpu_back_once(unmeasured: tuple[str, ...]) -> None:
+def test_the_cpu_of_a_job_with_unknown_use_is_restored_once(unmeasured: tuple[str, ...]) -> None:
     bed = CpuBed()
     bed.add("a", cpu=20, takes=8000.0)
     bed.add("b", cpu=20, takes=20_000.0)
     bed.after(200)
     assert bed.request("a") > 20
-    use, gone = bed.driver.use_of, bed.clock.now
-    bed.driver.measure = lambda live: None if live.job.spec.name in unmeasured else use(live)
+    use_of, since = bed.driver.use_of, bed.clock.now
+    bed.driver.measure = lambda live: None if live.job.spec.name in unmeasured else use_of(live)
     bed.after(1200)
     assert bed.request("a") == 20
-    assert writes(bed, since=gone) <= 2
+    assert writes(bed, since=since) <= 2
     assert bed.reason("a") == names.REASON_STANDS_DOWN
 
 
-def test_a_raise_takes_no_more_than_a_new_pod_leaves() -> None:
+def test_a_boost_uses_no_more_cpu_than_a_new_pod_leaves() -> None:
     bed = full_bed()
     while bed.kubelets.used["a"][CPU] > 1300:
         bed.after(1)
@@ -53,12 +53,13 @@ def test_a_raise_takes_no_more_than_a_new_pod_leaves() -> None:
     other = job(name="other", uid="other").worker(1, cpu="100m").build()
     foreign = pod(other, "worker", 0, bound="a", phase="Running", uid="foreign")
     bed.planner.cluster.observe_pod(None, foreign)
-    came = bed.clock.now
+    added = bed.clock.now
     bed.after(HOUR)
-    assert (bed.cpu("a").allocated, writes(bed, since=came)) == (1270, 1)
+    # 1400m less 100m for the new pod, and 10m for each of the three lowered jobs
+    assert (bed.cpu("a").allocated, writes(bed, since=added)) == (1270, 1)
 
 
-def test_no_job_gives_way_for_long_to_a_raise_that_is_refused() -> None:
+def test_requests_lowered_for_a_refused_boost_are_restored() -> None:
     bed = full_bed()
 
     def refusal(_: str, change: Any) -> Forbidden | None:
@@ -77,7 +78,7 @@ def test_no_job_gives_way_for_long_to_a_raise_that_is_refused() -> None:
     assert max(sums) == 1400
 
 
-def test_a_raise_that_a_kubelet_defers_reverts_no_other_raise() -> None:
+def test_a_boost_that_a_kubelet_defers_removes_no_other_boost() -> None:
     bed = CpuBed()
     for name, takes in (("a", 9000.0), ("b", 20_000.0), ("c", 30_000.0)):
         bed.add(name, cpu=20, takes=takes)
@@ -102,7 +103,7 @@ def test_no_lowered_pod_loses_its_request() -> None:
     assert bed.request("a") > 400
 
 
-def test_a_limit_with_CPU_of_another_pod_gets_no_raise() -> None:
+def test_a_limit_with_CPU_of_another_pod_gets_no_boost() -> None:
     bed = CpuBed()
     bed.add("train", servers=1, serves=20, cpu=20, limit=400, takes=20_000.0)
     bed.after(300)
