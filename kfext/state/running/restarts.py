@@ -44,7 +44,7 @@ def record_start(job: RunningJob, progress: JobsProgress, pods: Collection[Pod])
     """
     restart, created = job.restart, max((pod.created for pod in pods), default=math.inf)
     if restart.was_starting and not restart.downtime:
-        first_step = progress.followed(job.uid).course.resumed(since=created, after=created)
+        first_step = progress.followed(job.uid).course.resumed_at(since=created, after=created)
         if first_step is not None and first_step > created:
             restart.downtime = first_step - created + grace(job)
 

@@ -339,7 +339,8 @@ class SizeMonitor:
             return  # the first step may be older than this controller
         changed_at = job.tracked.state.scale.changed_at
         all_ran = now.wall - (now.monotonic - record_of(job).all_running_at)
-        resumed = self._progress.followed(job.uid).course.resumed_at(since=changed_at, after=all_ran)
+        course = self._progress.followed(job.uid).course
+        resumed = course.resumed_at(since=changed_at, after=all_ran)
         if resumed is not None:
             job.restart.downtime = resumed - changed_at
 

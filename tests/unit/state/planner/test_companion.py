@@ -8,7 +8,7 @@ from kfext import names
 from kfext.errors import ApiError, Forbidden
 from tests.traces import PLAIN
 from tests.unit.resizing.bed import SplitJob
-from tests.unit.resizing.test_contended_node import favoured
+from tests.unit.resizing.test_contended_node import boosted
 from tests.unit.sim.bed import CONFLICT, GANG, LONG, Bed, refuse, resizes, scaled_bed, sizes
 from tests.unit.sim.test_preempt import URGENT, VICTIM, PreemptBed, asked, stops
 
@@ -77,7 +77,7 @@ def test_a_checkpoint_request_does_not_count_as_a_change() -> None:
 
 
 def test_changes_of_cpu_and_restores_are_counted_separately() -> None:
-    bed = favoured()
+    bed = boosted()
     assert counts(bed) == {("resize", "done"): 1}
     bed.opt("short", "off")
     bed.after(60)  # another job gets the CPU now
