@@ -64,7 +64,7 @@ def test_jobs_of_every_phase_go_on_under_another_version(
         replace(kfext, replicas[1])
 
         with kfext.restarted():
-            every.go_on()
+            every.proceed()
         assert uids(every.space, "placed") == ran
         every.check_writes()
         if new == REPOSITORY:
@@ -120,7 +120,7 @@ def test_changes_of_running_jobs_go_on_under_another_version(
         hand_over(kfext)
         replace(kfext, replicas[1])
         with kfext.restarted():
-            jobs.go_on()
+            jobs.proceed()
             jobs.check_writes()
 
 
@@ -150,5 +150,5 @@ def test_jobs_that_0_3_would_neither_stop_nor_ask_nodes_for_continue_under_it(
                 remove_placeholders(kfext.kube)
             replace(kfext, replicas[1])
             with kfext.restarted():
-                jobs.go_on()
+                jobs.proceed()
                 jobs.check_writes()
