@@ -17,7 +17,7 @@ def runs_plainly(space: Space, name: str, count: int) -> None:
 
 
 def test_without_a_controller_jobs_run_as_on_plain_kubernetes(space: Space, kfext: Kfext) -> None:
-    kfext.controller_absent()
+    kfext.remove_controller()
     answer = space.try_submit(workers("torch", 3, each=GPU))
     assert answer.ok
     assert not suspended(answer.body)

@@ -97,7 +97,7 @@ def test_a_leader_killed_amid_moving_jobs_loses_none_and_places_none_twice(
     kfext.proxy.heal()
     assert moving.started()
     assert len(space.pins()) < PODS * jobs
-    with kfext.restarted():  # as a Deployment restarts it; a busy machine may lose a Lease again
+    with kfext.restarting():  # as a Deployment restarts it; a busy machine may lose a Lease again
         moving.wait_placed()
     moving.check()
     writes = standby.proxy.writes(lambda exchange: f"/namespaces/{space.name}/" in exchange.path)
@@ -132,7 +132,7 @@ def test_a_frozen_leader_writes_nothing_when_it_resumes_and_ends(
     # It will receive these at the moment when it resumes.
     moving.submit(moving.names[16:])
     kfext.wait_leading(standby)
-    with kfext.restarted():
+    with kfext.restarting():
         moving.wait_placed()
     before = len(kfext.proxy.log)
     kfext.controller.thaw()

@@ -12,7 +12,7 @@ from e2e.bench.gpu_share.cards import (
     of_training_image,
 )
 from e2e.bench.gpu_share.run import HIGH, LOW, gated, native
-from e2e.harness.hooked import HOOKS, NONE, Trainings, trained, waited
+from e2e.harness.hooked import HOOKS, NONE, Trainings, count_waits, run_trainings
 from kfext.gpu.hook import words
 
 pytestmark = pytest.mark.real_nodes
@@ -44,7 +44,7 @@ CASES = [
 @cache
 def run(version: str) -> Mapping[str, Trainings]:
     """Return the results of all trainings, without a hook and with each hook."""
-    return trained(PYTHONS[version]())
+    return run_trainings(PYTHONS[version]())
 
 
 @pytest.mark.parametrize(("version", "name"), CASES)
@@ -82,7 +82,7 @@ def test_no_hook_has_an_error(version: str) -> None:
 
 @pytest.mark.long
 def test_a_keras_fit_reports_each_batch_and_trains_the_same() -> None:
-    results = trained(of_tensorflow_image(), "hooked_keras.py", (NONE, HIGH))
+    results = run_trainings(of_tensorflow_image(), "hooked_keras.py", (NONE, HIGH))
     without, hooked = (results[hook].by_name["fit"] for hook in (NONE, HIGH))
     assert hooked.found == without.found
     assert hooked.page[words.STEPS] == hooked.steps == without.steps > 0
@@ -103,5 +103,5 @@ def test_torch_compile_makes_one_graph_and_does_not_break_it() -> None:
 
 
 def test_high_priority_waits_little_for_low_priority_with_a_gate() -> None:
-    without, gate = waited(of_training_image(), [native(0.5), gated(0.5)]).values()
+    without, gate = count_waits(of_training_image(), [native(0.5), gated(0.5)]).values()
     assert without > 4 * gate

@@ -30,7 +30,7 @@ def test_jobs_of_one_kind_are_placed_while_the_crd_of_another_is_missing(
 ) -> None:
     flow = job("flow", {"Worker": 2}, kind="TFJob")
     space.nodes(1, cpu="32", memory="64Gi")
-    with kfext.restarted():
+    with kfext.restarting():
         kfext.kube.delete(TFJOBS)
         began = kfext.controller_pid
         space.patiently(lambda: kfext.controller_pid not in {None, began}, seconds=150)

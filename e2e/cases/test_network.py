@@ -7,7 +7,7 @@ import pytest
 from e2e.harness.jobs import job, on_host, ports, variables, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.pods import HOST, asked, master_port
+from e2e.harness.pods import HOST, host_network_condition, master_port
 from e2e.harness.space import Space
 
 CPU = {"cpu": "1"}
@@ -30,7 +30,7 @@ def test_C4_three_jobs_of_three_share_a_node_and_no_port(space: Space) -> None:
         service = space.kube.get(f"/api/v1/namespaces/{space.name}/services/{name}-master-0")
         assert [port["port"] for port in service["spec"]["ports"]] == [meeting[name]]
         assert not any(ports(pods[f"{name}-worker-{index}"]) for index in (0, 1))
-        assert asked(space, name)["status"] == "True"
+        assert host_network_condition(space, name)["status"] == "True"
         assert space.view(name)["network"] == "host"
     assert len(set(meeting.values())) == 3
     assert all(20000 <= port <= 29999 for port in meeting.values())
@@ -115,7 +115,7 @@ def test_ports_are_known_to_a_successor_and_free_when_the_job_has_ended(
     kfext.restart_killed_controller()
     space.submit(workers("third", 2, each=CPU, annotations=HOST))
     space.phase("third", "Placed")
-    assert asked(space, "third")["reason"] == "PodNetwork"
+    assert host_network_condition(space, "third")["reason"] == "PodNetwork"
     space.until(
         lambda: [
             event for event in space.events("third")

@@ -8,7 +8,15 @@ from e2e.harness.jobs import gated, job, on_host, variables, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
 from e2e.harness.nodes import wait_received
-from e2e.harness.pods import HOST, asked, complaint_first, master_port, occupy, reasons, refusing
+from e2e.harness.pods import (
+    HOST,
+    event_before_list,
+    host_network_condition,
+    master_port,
+    occupy,
+    reasons,
+    refusing,
+)
 from e2e.harness.space import Space
 
 CPU = {"cpu": "1"}
@@ -18,7 +26,7 @@ def test_pod_security_keeps_a_job_on_the_pod_network(space: Space) -> None:
     space.label({"pod-security.kubernetes.io/enforce": "baseline"})
     space.submit(workers("gang", 2, each=CPU, annotations=HOST))
     space.phase("gang", "Placed")
-    condition = asked(space, "gang")
+    condition = host_network_condition(space, "gang")
     assert (condition["status"], condition["reason"]) == ("False", "PodNetwork")
     assert "Pod Security baseline" in condition["message"]
     space.until(lambda: "PodNetwork" in reasons(space, "gang"), "an event reports it")
@@ -41,11 +49,11 @@ def test_a_job_is_retried_without_a_host_network_that_only_the_api_server_refuse
     closed: Space,
 ) -> None:
     closed.policy(placement={"createTimeout": "2s"})
-    with complaint_first(closed):
+    with event_before_list(closed):
         closed.submit(workers("gang", 2, each=CPU, annotations=HOST))
     closed.phase("gang", "Placed")
     assert not any(map(on_host, closed.pods("gang")))
-    condition = asked(closed, "gang")
+    condition = host_network_condition(closed, "gang")
     assert condition["reason"] == "PodNetwork"
     assert "no host network here" in condition["message"]
     closed.until(lambda: "CreateTimeout" in reasons(closed, "gang"), "an event reports it")
@@ -99,7 +107,7 @@ def test_a_tfjob_with_a_pod_that_the_webhook_missed_is_started_again(
     missed(space, kfext, manifest, "tf")
     space.phase("tf", "Placed", "TFJob")
     assert not any(map(on_host, space.pods("tf")))
-    assert "webhook" in asked(space, "tf", "TFJob")["message"]
+    assert "webhook" in host_network_condition(space, "tf", "TFJob")["message"]
     assert space.starts() == 2
 
 
@@ -110,7 +118,7 @@ def test_without_a_controller_a_replaced_pod_is_set_up_like_the_others(
     port = master_port(space, "gang")
     path = space.path("pods", "gang-worker-0")
     lost = space.kube.get(path)["metadata"]["uid"]
-    kfext.controller_absent()
+    kfext.remove_controller()
     space.kube.delete(path, grace=0)
 
     def replaced() -> Object | None:

@@ -112,7 +112,7 @@ def test_a_gang_starts_whole_on_new_nodes_that_are_removed_after_it(
     scene.reason("gang", WAITING)
     scene.whole("gang")
     _started_as_one(scene)
-    scene.until(lambda look: not look.asked, "no placeholder is left")
+    scene.until(lambda now: not now.asked, "no placeholder is left")
     assert len(scene.created()) == NODES
     scene.delete("gang")
     scene.gone()
@@ -168,7 +168,7 @@ def test_rivals_that_come_with_the_nodes_cost_a_gang_time_and_no_member(
 ) -> None:
     scene = new_scene()
     scene.submit("gang")
-    scene.until(lambda look: look.ready, "a node has come")
+    scene.until(lambda now: now.ready, "a node has come")
     scene.rivals(2)
     scene.whole("gang")
     assert scene.half() == {}
@@ -200,7 +200,7 @@ def test_where_one_of_four_nodes_may_not_come_kfext_gives_up_and_quotes_the_auto
     view = scene.reason("gang", REFUSED, seconds=_GIVES_UP_SECONDS)
     assert "exceed limits" in view["message"]
     scene.gone()
-    assert not any(any(look.members.values()) for look in scene.looks)
+    assert not any(any(now.members.values()) for now in scene.observations)
     assert scene.view("gang")["reason"] == REFUSED
 
 
@@ -208,28 +208,28 @@ def test_a_gang_with_a_machine_that_never_joins_has_no_pods(new_scene: NewScene)
     three = Pool("three", most=NODES - 1, weight=50)
     scene = new_scene(pools=(three, Pool("never", delay=NEVER, weight=10)))
     scene.submit("gang")
-    scene.until(lambda look: len(look.ready) == NODES - 1, "three nodes have come")
+    scene.until(lambda now: len(now.ready) == NODES - 1, "three nodes have come")
     scene.watch(60)
     view = scene.view("gang")
     assert view["reason"] == WAITING
     assert f"{PODS - 2} of {PODS} pods" in view["message"]
-    assert not any(any(look.members.values()) for look in scene.looks)
+    assert not any(any(now.members.values()) for now in scene.observations)
     scene.delete("gang")
     # Karpenter itself waits 15 minutes for the machine that never joins.
-    scene.until(lambda look: not (look.ready or look.asked), "the added nodes are removed")
+    scene.until(lambda now: not (now.ready or now.asked), "the added nodes are removed")
 
 
 def test_a_gang_does_not_start_on_a_node_that_is_not_ready_any_more(new_scene: NewScene) -> None:
     soon = Pool("soon", delay="3s", most=1, weight=50)
     scene = new_scene(pools=(soon, Pool("late", most=NODES - 1, weight=10)))
     scene.submit("gang")
-    scene.until(lambda look: look.ready, "the first node has come")
-    (first,) = scene.looks[-1].ready
-    nodes.go_quiet(scene.space.kfext, first)
-    scene.until(lambda look: len(look.ready - {first}) == NODES - 1, "the others have come")
+    scene.until(lambda now: now.ready, "the first node has come")
+    (first,) = scene.observations[-1].ready
+    nodes.stop_reports(scene.space.kfext, first)
+    scene.until(lambda now: len(now.ready - {first}) == NODES - 1, "the others have come")
     scene.watch(20)
-    assert not any(any(look.members.values()) for look in scene.looks)
-    nodes.speak_again(scene.space.kfext, first)
+    assert not any(any(now.members.values()) for now in scene.observations)
+    nodes.resume_reports(scene.space.kfext, first)
     scene.whole("gang")
     _started_as_one(scene, replaced=2)
 
@@ -241,7 +241,7 @@ def test_with_capacity_for_one_and_a_half_gangs_the_first_starts(new_scene: NewS
     scene.whole("first")
     scene.watch(20)
     assert scene.half() == {}
-    assert not any(look.members["second"] for look in scene.looks)
+    assert not any(now.members["second"] for now in scene.observations)
     assert scene.view("second")["reason"] in (WAITING, REFUSED, "NoRoom")
     assert scene.view("second")["message"]
     scene.delete("first")
@@ -252,10 +252,10 @@ def test_with_capacity_for_one_and_a_half_gangs_the_first_starts(new_scene: NewS
 def test_nothing_is_left_of_a_job_that_is_deleted_after_it_asked(new_scene: NewScene) -> None:
     scene = new_scene()
     scene.submit("gang")
-    scene.until(lambda look: look.asked == PODS, "it has asked for nodes")
+    scene.until(lambda now: now.asked == PODS, "it has asked for nodes")
     scene.watch(8)
     scene.delete("gang")
-    scene.until(lambda look: not look.asked, "no placeholder is left")
+    scene.until(lambda now: not now.asked, "no placeholder is left")
     scene.gone()
     assert len(scene.created()) <= NODES
 
@@ -269,7 +269,7 @@ def test_a_policy_may_release_gangs_without_room_as_before(new_scene: NewScene) 
     scene.submit("gang")
     scene.whole("gang")
     assert scene.view("gang")["phase"] == "Released"
-    assert not any(look.asked for look in scene.looks)
+    assert not any(now.asked for now in scene.observations)
 
 
 def test_a_policy_may_have_gangs_wait_for_existing_capacity(new_scene: NewScene) -> None:
@@ -278,7 +278,7 @@ def test_a_policy_may_have_gangs_wait_for_existing_capacity(new_scene: NewScene)
     scene.submit("gang")
     scene.watch(90)
     assert scene.view("gang")["phase"] == "Queued"
-    assert not any(look.asked or look.claims for look in scene.looks)
+    assert not any(now.asked or now.claims for now in scene.observations)
     scene.space.nodes(NODES, cpu="32", memory="256Gi", gpu="8")
     scene.whole("gang")
     _started_as_one(scene, needs=0)

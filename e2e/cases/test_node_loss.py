@@ -37,7 +37,7 @@ def no_longer_labelled(space: Space, node: str) -> None:
 
 
 def quiet(space: Space, node: str) -> None:
-    nodes.go_quiet(space.kfext, node)
+    nodes.stop_reports(space.kfext, node)
 
 
 def named(losses: list[Loss]) -> list[str]:
@@ -163,7 +163,7 @@ def test_a_node_that_is_only_not_ready_costs_a_running_gang_nothing(
         return kfext.proxy.writes(lambda write: its in write.path and "gang" in write.path)
 
     until_now = written()
-    nodes.go_quiet(space.kfext, node)
+    nodes.stop_reports(space.kfext, node)
     # Another gang is placed meanwhile, and not on that node.
     space.submit(workers("other", 4, each=GPU))
     assert node not in space.bound("other", 4).values()
@@ -172,7 +172,7 @@ def test_a_node_that_is_only_not_ready_costs_a_running_gang_nothing(
     space.phase("late", "Queued")
     assert written() == until_now
     assert (space.homes("gang"), uids(space, "gang")) == (before, known)
-    nodes.speak_again(space.kfext, node)
+    nodes.resume_reports(space.kfext, node)
     # The pods there still count: one GPU is free, two are requested.
     space.submit(workers("small", 1, each=GPU))
     assert set(space.bound("small", 1).values()) == {node}

@@ -5,7 +5,7 @@ import json
 from e2e.harness.faults import Exchange, Hold, HoldAnswer, pod_patch, unsuspend_patch
 from e2e.harness.jobs import conditions, gated, job, pinned_to, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.pods import complaint_first, uids
+from e2e.harness.pods import event_before_list, uids
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -148,7 +148,7 @@ def test_a_pytorchjob_and_a_tfjob_of_one_name_do_not_share_pods(space: Space) ->
     space.phase("twin", "Placed")
     first = uids(space, "twin")
     space.policy(placement={"createTimeout": "5s"})
-    with complaint_first(space):
+    with event_before_list(space):
         space.submit(job("twin", {"PS": 1, "Worker": 2}, kind="TFJob", each=GPU))
     state = space.until(
         lambda: json.loads(

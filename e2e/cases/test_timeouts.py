@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 import pytest
 
 from e2e.harness.jobs import gated, held, pinned_to, suspended, workers
-from e2e.harness.pods import admit_pods, complaint_first, refuse_pods
+from e2e.harness.pods import admit_pods, event_before_list, refuse_pods
 from e2e.harness.space import Space
 from kfext.names import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
 
@@ -116,7 +116,7 @@ def test_a_required_gang_that_can_bind_only_in_part_is_stopped_as_a_whole(space:
 
 def test_pods_that_are_refused_suspend_the_gang_and_the_operator_is_quoted(space: Space) -> None:
     refuse_pods(space, create_timeout="2s")
-    with complaint_first(space):
+    with event_before_list(space):
         space.submit(workers("gang", 4, each=GPU))
     assert space.starts() == 1
     notes = space.until(

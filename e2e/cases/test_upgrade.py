@@ -47,7 +47,7 @@ def test_jobs_of_every_phase_go_on_under_another_version(
     old, new = versions
     replicas = install(kfext, old)
     with every_phase(new_space, kfext.testbed) as every:
-        with kfext.restarted():
+        with kfext.restarting():
             every.reach()
         shared = new_space()
         shared.nodes(2, cpu="32", memory="64Gi")
@@ -63,7 +63,7 @@ def test_jobs_of_every_phase_go_on_under_another_version(
         jobs += share(shared, replicas, "under-new")
         replace(kfext, replicas[1])
 
-        with kfext.restarted():
+        with kfext.restarting():
             every.proceed()
         assert uids(every.space, "placed") == ran
         every.check_writes()
@@ -113,13 +113,13 @@ def test_changes_of_running_jobs_go_on_under_another_version(
     old, new = versions
     replicas = install(kfext, old)
     with under_way(new_space) as jobs:
-        with kfext.restarted():
+        with kfext.restarting():
             jobs.reach()
         apply_manifests(kfext, new)
         replace(kfext, replicas[0])
         hand_over(kfext)
         replace(kfext, replicas[1])
-        with kfext.restarted():
+        with kfext.restarting():
             jobs.proceed()
             jobs.check_writes()
 
@@ -139,7 +139,7 @@ def test_jobs_that_0_3_would_neither_stop_nor_ask_nodes_for_continue_under_it(
         seen.enter_context(autoscaler_seen(kfext.kube))  # before the controller starts
         replicas = install(kfext, REPOSITORY)
         with stopping(new_space) as jobs:
-            with kfext.restarted():
+            with kfext.restarting():
                 jobs.reach()
             if later != REPOSITORY:
                 seen.close()  # beside an autoscaler 0.3 would release the job that asks
@@ -149,6 +149,6 @@ def test_jobs_that_0_3_would_neither_stop_nor_ask_nodes_for_continue_under_it(
             if later != REPOSITORY:
                 remove_placeholders(kfext.kube)
             replace(kfext, replicas[1])
-            with kfext.restarted():
+            with kfext.restarting():
                 jobs.proceed()
                 jobs.check_writes()

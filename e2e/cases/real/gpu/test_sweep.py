@@ -5,7 +5,7 @@ import yaml
 
 from e2e.harness.gpu import shared_gpus, sharers_of, wait_unreserved
 from e2e.harness.gpu_jobs import Team, dial_job
-from e2e.harness.katib import collected
+from e2e.harness.katib import with_collector
 from e2e.harness.kube import Kube, Object
 from e2e.harness.stand_in import standing_in
 from e2e.harness.training import pods_of
@@ -28,7 +28,7 @@ def katib_patch(pod: Object) -> list[Object]:
         return []
     if any(container["name"] == names.KATIB_COLLECTOR for container in pod["spec"]["containers"]):
         return []
-    return [{"op": "replace", "path": "/spec", "value": collected(pod["spec"])}]
+    return [{"op": "replace", "path": "/spec", "value": with_collector(pod["spec"])}]
 
 
 def trial_job(example: Object, name: str, *, steps: int) -> Object:
