@@ -74,7 +74,7 @@ PINNED: list[Loss] = [deleted, tainted_no_execute]
 def test_pods_pinned_to_a_lost_node_are_replaced_on_another(space: Space, lose: Loss) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "5s"})
-    pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
+    pins, node = space.submit_with_pins_held(workers("gang", 4, each=GPU), 4)
     first = uids(space, "gang")
     lose(space, node)
     pins.go.set()

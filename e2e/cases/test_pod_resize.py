@@ -238,7 +238,7 @@ def test_without_the_component_the_controller_may_resize_nothing(space: Space) -
     space.nodes(1, cpu="8", memory="64Gi")
     run(space, BURSTABLE)
     hands = Resizing(space.kfext.testbed, space.name)
-    space.until(lambda: not hands.may(), "the controller does not have the right")
+    space.until(lambda: not hands.may_resize(), "the controller does not have the right")
     error = answer(hands, hands.pod("train"), CpuSize(150))
     assert (type(error), error.final) == (errors.Forbidden, True)
     assert 'cannot patch resource "pods/resize"' in error.message

@@ -71,7 +71,7 @@ def test_pins_that_are_late_do_not_touch_the_pods_of_the_next_job_of_that_name(
     space: Space, kfext: Kfext
 ) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
+    pins, node = space.submit_with_pins_held(workers("gang", 4, each=GPU), 4)
     kfext.proxy.heal()
     later = Hold(pod_patch(space.name))
     kfext.proxy.arm(later)
@@ -94,7 +94,7 @@ def test_pins_of_a_dead_controller_that_come_after_a_new_plan_are_undone(
 ) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "10m"})
-    pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
+    pins, node = space.submit_with_pins_held(workers("gang", 4, each=GPU), 4)
     kfext.kill_controller()
     kfext.wait_controller_dead()
     kfext.proxy.heal()

@@ -97,7 +97,7 @@ def test_a_node_cordoned_while_its_gang_is_gated_is_replaced_by_another(space: S
 def test_a_gang_moves_in_time_if_its_room_is_stolen_between_pin_and_bind(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "5s"})
-    pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
+    pins, node = space.submit_with_pins_held(workers("gang", 4, each=GPU), 4)
     space.thief("thief", node, 4)
     pins.go.set()
     homes = space.until(
@@ -112,7 +112,7 @@ def test_a_gang_moves_in_time_if_its_room_is_stolen_between_pin_and_bind(space: 
 
 def test_capacity_taken_between_pin_and_bind_leaves_no_gang_in_part(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
+    pins, node = space.submit_with_pins_held(workers("gang", 4, each=GPU), 4)
     space.thief("thief", node, 2)
     pins.go.set()
     view = space.phase("gang", "Queued")

@@ -99,14 +99,14 @@ def test_a_gang_is_bound_on_capacity_of_an_elastic_job_that_grows_back_after_it(
     scene, trained = play()
     before = scene.uids()
     scene.crowd()
-    scene.made_room()
-    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
+    scene.wait_scaled_down()
+    assert scene.wait_reason(names.REASON_SHRUNK)["status"] == "True"
     remaining = scene.uids()
     assert remaining == {
         f"{TRAIN}-worker-{index}": before[f"{TRAIN}-worker-{index}"] for index in (0, 1)
     }
-    scene.clear()
-    scene.grown_back()
+    scene.end_gang()
+    scene.wait_full_size()
     assert remaining.items() <= scene.uids().items()
     check_once(scene, trained)
 
@@ -117,7 +117,7 @@ def test_a_tfjob_with_dynamic_workers_scales_down_while_its_server_and_the_other
     scene, _ = play("TFJob")
     before = scene.uids()
     scene.crowd()
-    scene.made_room()
+    scene.wait_scaled_down()
     stay = {f"{TRAIN}-ps-0", f"{TRAIN}-worker-0"}
     assert scene.uids() == {name: uid for name, uid in before.items() if name in stay}
     assert scene.sizes() == [LEAST - 1]
@@ -168,13 +168,13 @@ def test_a_job_scales_down_once_though_the_controller_is_killed(
 ) -> None:
     scene, trained = play()
     survive(kfext, death, scene, scene.crowd)
-    scene.made_room()
+    scene.wait_scaled_down()
     assert scene.sizes() == [LEAST]
-    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
-    scene.clear()
-    scene.grown_back()
+    assert scene.wait_reason(names.REASON_SHRUNK)["status"] == "True"
+    scene.end_gang()
+    scene.wait_full_size()
     assert scene.sizes() == [LEAST, FULL]
-    scene.shows(names.REASON_AS_ASKED)
+    scene.wait_reason(names.REASON_AS_ASKED)
     assert "Failed" not in conditions(scene.space.job(TRAIN))
     check_kept(scene, trained)
 
@@ -186,11 +186,11 @@ def test_a_job_scales_up_again_once_though_the_controller_is_killed(
 ) -> None:
     scene, trained = play()
     scene.crowd()
-    scene.made_room()
+    scene.wait_scaled_down()
     survive(kfext, death, scene, scene.clear)
-    scene.grown_back()
+    scene.wait_full_size()
     check_once(scene, trained)
-    scene.shows(names.REASON_AS_ASKED)
+    scene.wait_reason(names.REASON_AS_ASKED)
     check_kept(scene, trained)
 
 
@@ -202,20 +202,20 @@ def test_a_tfjob_that_is_stopped_for_another_size_continues_though_the_controlle
     scene, trained = play("TFJob", dynamic=False)
     first = scene.uids()
     survive(kfext, death, scene, scene.crowd)
-    scene.made_room()
+    scene.wait_scaled_down()
     assert scene.uids().keys() == {f"{TRAIN}-ps-0", f"{TRAIN}-worker-0"}
     assert not first.items() & scene.uids().items()
     assert scene.sizes() == [LEAST - 1]
-    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
-    scene.clear()
-    scene.grown_back()
+    assert scene.wait_reason(names.REASON_SHRUNK)["status"] == "True"
+    scene.end_gang()
+    scene.wait_full_size()
     # In two steps if the successor has not seen it at full size.
     assert scene.sizes() == sorted({LEAST - 1, *scene.sizes(), FULL - 1})
     assert "Failed" not in conditions(scene.space.job(TRAIN, "TFJob"))
     # Once for each size. A successor counts from 1 again, because the pods are new.
     assert len(answers(trained.lines)) >= 2
     scene.patiently(lambda: resumes(trained.lines)[-1].world == FULL - 1)
-    scene.shows(names.REASON_AS_ASKED)
+    scene.wait_reason(names.REASON_AS_ASKED)
     check_kept(scene, trained)
 
 
@@ -226,7 +226,7 @@ def waiting(play: Play) -> tuple[Scene, FakeTraining]:
     scene.patiently(lambda: trained.lines)
     trained.program.silent = True
     scene.crowd()
-    scene.shows(names.REASON_AWAITS_CHECKPOINT)
+    scene.wait_reason(names.REASON_AWAITS_CHECKPOINT)
     return scene, trained
 
 
@@ -240,11 +240,11 @@ def test_a_pod_that_is_lost_during_a_change_is_replaced_and_the_gang_is_bound(
     scene.space.kube.delete(scene.space.path("pods", lost), grace=0)
     scene.space.until(lambda: scene.uids().get(lost) != uid, "the pod is gone")
     trained.program.silent = False
-    scene.made_room()
-    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
-    scene.clear()
-    scene.grown_back()
-    scene.shows(names.REASON_AS_ASKED)
+    scene.wait_scaled_down()
+    assert scene.wait_reason(names.REASON_SHRUNK)["status"] == "True"
+    scene.end_gang()
+    scene.wait_full_size()
+    scene.wait_reason(names.REASON_AS_ASKED)
     assert "Failed" not in conditions(scene.space.job(TRAIN))
 
 
@@ -258,17 +258,17 @@ def test_a_node_that_is_lost_during_a_change_fails_neither_job(
     scene.patiently(lambda: trained.lines)
     trained.program.silent = True
     scene.crowd()
-    scene.shows(names.REASON_AWAITS_CHECKPOINT)
+    scene.wait_reason(names.REASON_AWAITS_CHECKPOINT)
     taint(space.kfext, space.homes(TRAIN)[f"{TRAIN}-worker-{FULL - 1}"], "NoExecute")
     space.until(lambda: not first.items() <= scene.uids().items(), "its pods are gone")
     trained.program.silent = False
     for node in space.nodes(1, cpu=str(FULL // 2), memory="64Gi"):
         kubelet.take_over(space.kube, node)
-    scene.made_room()
-    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
-    scene.clear()
-    scene.grown_back()
-    scene.shows(names.REASON_AS_ASKED)
+    scene.wait_scaled_down()
+    assert scene.wait_reason(names.REASON_SHRUNK)["status"] == "True"
+    scene.end_gang()
+    scene.wait_full_size()
+    scene.wait_reason(names.REASON_AS_ASKED)
     assert "Failed" not in conditions(space.job(TRAIN))
 
 
@@ -279,12 +279,12 @@ def test_a_job_that_does_not_answer_keeps_its_workers_and_says_so(
     scene, _ = waiting
     before = scene.uids()
     shown = scene.space.patiently(
-        lambda: "no checkpoint within 120 s" in (scene.scaled() or {}).get("message", ""),
+        lambda: "no checkpoint within 120 s" in (scene.scaled_condition() or {}).get("message", ""),
         seconds=GIVEN_UP_SECONDS,
     )
     assert shown
     assert scene.uids() == before
-    assert (scene.sizes(), scene.asked()) == ([], FULL)
+    assert (scene.sizes(), scene.worker_count()) == ([], FULL)
     assert scene.space.view(GANG)["phase"] == "Queued"
 
 
@@ -294,15 +294,15 @@ def test_a_number_of_workers_that_is_set_by_hand_during_a_change_is_the_requeste
 ) -> None:
     scene, trained = waiting
     scene.edit({"pytorchReplicaSpecs": {"Worker": {"replicas": FULL - 1}}})
-    assert "now its requested size" in scene.shows(names.REASON_RESTS)["message"]
+    assert "now its requested size" in scene.wait_reason(names.REASON_RESTS)["message"]
     trained.program.silent = False
     scene.patiently(lambda: len(scene.space.homes(TRAIN)) == FULL - 1)
-    assert (scene.sizes(), scene.asked()) == ([], FULL - 1)
+    assert (scene.sizes(), scene.worker_count()) == ([], FULL - 1)
     assert scene.space.view(GANG)["phase"] == "Queued"
     scene.annotate({names.ELASTIC: "off"})
-    scene.patiently(lambda: scene.scaled() is None)
+    scene.patiently(lambda: scene.scaled_condition() is None)
     scene.annotate({names.ELASTIC: f"{LEAST}-{FULL}"})
-    scene.made_room()
+    scene.wait_scaled_down()
     assert scene.sizes() == [LEAST]
 
 
@@ -325,41 +325,41 @@ def test_a_job_that_an_autoscaler_scales_is_left_to_it(
 ) -> None:
     scene, trained = waiting
     scene.edit({"elasticPolicy": {"metrics": [UTILIZATION]}})
-    assert "HorizontalPodAutoscaler" in scene.shows(names.REASON_STANDS_DOWN)["message"]
+    assert "HorizontalPodAutoscaler" in scene.wait_reason(names.REASON_STANDS_DOWN)["message"]
     trained.program.silent = False
     assert scene.sizes() == []
     scene.edit({"elasticPolicy": {"metrics": None}})
     autoscalers = "/apis/autoscaling/v2/namespaces"
     scene.space.kube.delete(f"{autoscalers}/{scene.space.name}/horizontalpodautoscalers/{TRAIN}")
-    scene.made_room()
+    scene.wait_scaled_down()
 
 
 @pytest.mark.long
 def test_a_quota_that_refuses_growth_leaves_the_job_as_it_is(play: Play) -> None:
     scene, _ = play()
     scene.crowd()
-    scene.made_room()
+    scene.wait_scaled_down()
     quota = limit_pods(scene.space, LEAST)
-    scene.clear()
+    scene.end_gang()
     scene.space.phase(GANG, "Finished")
-    scene.patiently(lambda: "quota" in (scene.scaled() or {}).get("message", ""))
-    scene.shows(names.REASON_SHRUNK)
+    scene.patiently(lambda: "quota" in (scene.scaled_condition() or {}).get("message", ""))
+    scene.wait_reason(names.REASON_SHRUNK)
     assert len(scene.space.homes(TRAIN)) == LEAST
     scene.space.kube.delete(scene.space.path("pytorchjobs", GANG))
     scene.space.kube.delete(quota)
-    scene.grown_back()
+    scene.wait_full_size()
 
 
 @pytest.mark.long
 def test_a_job_that_never_saved_keeps_its_workers_and_says_why(play: Play) -> None:
     scene, trained = play(program=FakeProgram(saves=False, silent=True))
     scene.crowd()
-    assert scene.shows(names.REASON_NO_CHECKPOINT)["status"] == "False"
+    assert scene.wait_reason(names.REASON_NO_CHECKPOINT)["status"] == "False"
     assert scene.space.phase(GANG, "Queued")["reason"] == names.REASON_NO_ROOM
     assert scene.sizes() == []
     # It was ineligible until its first save.
     trained.program.saves, trained.program.silent = True, False
-    scene.made_room()
+    scene.wait_scaled_down()
 
 
 @pytest.mark.long
@@ -368,7 +368,7 @@ def test_a_policy_that_observes_shows_its_proposal_and_changes_nothing(play: Pla
     scene, _ = play("TFJob", mode="observe")
     before = scene.uids()
     scene.crowd()
-    assert scene.shows(names.REASON_WOULD_SCALE)["status"] == "False"
+    assert scene.wait_reason(names.REASON_WOULD_SCALE)["status"] == "False"
     assert scene.uids() == before
     assert scene.sizes() == []
     assert not scene.space.kfext.writes(request_patch(scene.space.name))
@@ -378,12 +378,12 @@ def test_a_policy_that_observes_shows_its_proposal_and_changes_nothing(play: Pla
 def test_a_job_that_opts_out_returns_to_the_size_that_its_user_wrote(play: Play) -> None:
     scene, _ = play(idle=3600)
     scene.crowd()
-    scene.made_room()
-    scene.clear()
+    scene.wait_scaled_down()
+    scene.end_gang()
     scene.annotate({names.ELASTIC: "off"})
-    scene.grown_back()
-    assert scene.asked() == FULL
-    scene.patiently(lambda: scene.scaled() is None)
+    scene.wait_full_size()
+    assert scene.worker_count() == FULL
+    scene.patiently(lambda: scene.scaled_condition() is None)
 
 
 @pytest.mark.long

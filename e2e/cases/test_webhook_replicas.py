@@ -25,7 +25,7 @@ _ROTATION_SECONDS = 240.0  # each replica looks once a minute
 def test_a_replica_that_shuts_down_cleanly_costs_no_review(kfext: Kfext) -> None:
     first, other = kfext.start_webhooks(drain_seconds=3)
     with running_reviews(kfext) as reviews:
-        assert {port for port, count in kfext.balancer.taken.items() if count} >= {
+        assert {port for port, count in kfext.balancer.connections.items() if count} >= {
             first.port,
             other.port,
         }

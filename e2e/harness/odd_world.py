@@ -159,7 +159,7 @@ class World:
 
     def make(self, space: Space) -> None:
         """Create the world in an existing namespace."""
-        space.stand(list(_nodes(space.name)))
+        space.create_nodes(list(_nodes(space.name)))
         for path, body in self._objects(space):
             space.kube.create(path, body)
         if self.storage:

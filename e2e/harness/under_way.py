@@ -56,7 +56,7 @@ class UnderWay:
         self.scene.crowd()
         self._reserve_gpu()
         self._compete()
-        self.scene.made_room()
+        self.scene.wait_scaled_down()
         self.cpu.patiently(self._is_boosted, seconds=_PATIENCE_SECONDS)
         # The move is last because nothing else may change during a move, and it lasts up to 300 s.
         self._begin_move()
@@ -69,9 +69,9 @@ class UnderWay:
         assert self._is_boosted(), "its CPU is still boosted"
         self._submit_sharer(SECOND)
         self._wait_sharing(SECOND)
-        self.scene.clear()
-        self.scene.grown_back()
-        self.scene.shows(names.REASON_AS_ASKED)
+        self.scene.end_gang()
+        self.scene.wait_full_size()
+        self.scene.wait_reason(names.REASON_AS_ASKED)
         assert self._surviving_uids() == self.before
         succeed(self.cpu, f"{RIVAL}-master-0")
         self.cpu.patiently(lambda: self._request() == REQUEST, seconds=_PATIENCE_SECONDS)
@@ -135,7 +135,8 @@ class UnderWay:
         space, node = self.sharing, f"{self.sharing.name}-shares"
         capacity = {"cpu": "32", "memory": "64Gi", "pods": "110"}
         capacity |= {names.NATIVE_GPU: "1", resource_of(_SLOT): str(UNITS)}
-        space.stand([fakenodes.node(node, capacity=capacity, labels={CASE: space.name}, taints=[])])
+        labels = {CASE: space.name}
+        space.create_nodes([fakenodes.node(node, capacity=capacity, labels=labels, taints=[])])
         name = reservation_of(node, _SLOT)
         kind = {"apiVersion": "kfext.dev/v1alpha1", "kind": "SharedGPU"}
         card = kind | {"metadata": {"name": name}, "spec": {"node": node, "slot": _SLOT}}

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from e2e.harness.posts import STEPS, Program, known, lead_posts, packages_with_transformers
+from e2e.harness.posts import (
+    STEPS,
+    Program,
+    packages_with_transformers,
+    progress_message,
+    route_posts,
+)
 from e2e.harness.training import pytorch_job, submit, trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
@@ -33,16 +39,16 @@ def test_a_training_that_cannot_reach_the_endpoint_does_not_wait_for_it(
 ) -> None:
     job = posting("alone", packages)
     trained(submit(bed, job, managed), job, managed)
-    assert "posts" not in known(bed, "pytorchjob-alone", managed)
+    assert "posts" not in progress_message(bed, "pytorchjob-alone", managed)
 
 
 def test_a_training_with_transformers_posts_its_progress_without_a_change(
     bed: Testbed, managed: str, packages: Path
 ) -> None:
-    with lead_posts(bed):
+    with route_posts(bed):
         job = posting("posts", packages)
         sdk = submit(bed, job, managed)
-        source = partial(known, bed, "pytorchjob-posts", managed)
+        source = partial(progress_message, bed, "pytorchjob-posts", managed)
         until(lambda: source() == "the job posts loss", what="posts count", seconds=180.0)
         trained(sdk, job, managed)
         path = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/pytorchjob-posts"

@@ -9,7 +9,13 @@ import yaml
 
 from e2e.harness.install import kubectl
 from e2e.harness.jobs import jobs_path
-from e2e.harness.posts import STEPS, Program, known, lead_posts, packages_with_transformers
+from e2e.harness.posts import (
+    STEPS,
+    Program,
+    packages_with_transformers,
+    progress_message,
+    route_posts,
+)
 from e2e.harness.standing import trainer_or_skipped
 from e2e.harness.steps import (
     Steps,
@@ -120,10 +126,10 @@ def test_a_training_with_transformers_posts_its_progress_without_a_change(
         "trainingRuntimeSpec": {"template": {"spec": spec}},
     }
     job["spec"]["runtimePatches"] = [entry]
-    with lead_posts(bed):
+    with route_posts(bed):
         kubectl(bed, "apply", "-n", managed, "-f", "-", given=yaml.safe_dump(job))
 
-        source = partial(known, bed, "trainjob-ddp", managed)
+        source = partial(progress_message, bed, "trainjob-ddp", managed)
         until(lambda: source() == "the job posts loss", what="posts count", seconds=180.0)
         ended_well(bed, managed, "TrainJob", "ddp")
 

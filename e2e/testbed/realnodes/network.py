@@ -116,10 +116,10 @@ def _make_tunnel(testbed: Testbed, index: int, count: int) -> None:
 
 def _reach_api_server(testbed: Testbed, index: int) -> None:
     target = f"{testbed.addresses.bridge}:{testbed.apiserver_port}"
-    lead_service(testbed, index, testbed.addresses.kubernetes_service, target=target)
+    route_service(testbed, index, testbed.addresses.kubernetes_service, target=target)
 
 
-def lead_service(
+def route_service(
     testbed: Testbed, index: int, address: str, *, target: str, ends: bool = False
 ) -> None:
     """Redirect port 443 of a Service to `target` for the pods of a node; there is no kube-proxy.
