@@ -14,7 +14,7 @@ from e2e.harness.training import (
     replica_specs,
     set_suspend,
     submit,
-    trained,
+    wait_trained,
 )
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
@@ -55,7 +55,7 @@ def test_a_job_on_two_nodes_moves_to_one_node_after_another_job_has_ended(
             seconds=PATIENCE,
         )
 
-        trained(sdk, job, managed)
+        wait_trained(sdk, job, managed)
     lines = journal(folder / "train")
     assert answers(lines)
     assert all(start.kept for start in resumes(lines))
@@ -64,7 +64,7 @@ def test_a_job_on_two_nodes_moves_to_one_node_after_another_job_has_ended(
     alone = elastic_ddp(
         "alone", 1, cpu=cpu, folder=folder / "alone", arguments=("--steps", str(STEPS))
     )
-    trained(submit(bed, alone, managed), alone, managed)
+    wait_trained(submit(bed, alone, managed), alone, managed)
     assert final_loss(folder / "train") == pytest.approx(
         final_loss(folder / "alone"), abs=TOLERANCE
     )

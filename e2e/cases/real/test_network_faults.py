@@ -8,7 +8,6 @@ from e2e.harness.install import kubectl
 from e2e.harness.pods import squatter
 from e2e.harness.training import (
     TRAINED_SECONDS,
-    asking,
     ddp,
     dynamic,
     on_host,
@@ -16,7 +15,8 @@ from e2e.harness.training import (
     policy,
     set_suspend,
     submit,
-    trained,
+    wait_trained,
+    with_network,
 )
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
@@ -44,7 +44,7 @@ REPLACED = {
 @pytest.mark.parametrize("kind", REPLACED)
 def test_a_job_trains_on_with_a_replaced_worker(bed: Testbed, managed: str, kind: str) -> None:
     job, observed = REPLACED[kind]
-    sdk = submit(bed, asking(job), managed)
+    sdk = submit(bed, with_network(job), managed)
     until_training(bed, managed, observed)
     old = pods_of(bed, managed)["replaced-worker-1"]
     kubectl(bed, "delete", "pod", "-n", managed, "replaced-worker-1", "--wait=false")
@@ -57,7 +57,7 @@ def test_a_job_trains_on_with_a_replaced_worker(bed: Testbed, managed: str, kind
     new = until(back, what="another worker 1 runs", seconds=TRAINED_SECONDS)
     assert on_host(new)
     assert new["spec"]["nodeName"] == old["spec"]["nodeName"]
-    trained(sdk, job, managed)
+    wait_trained(sdk, job, managed)
 
 
 @pytest.mark.long
@@ -65,13 +65,13 @@ def test_a_job_suspended_by_hand_and_resumed_trains_on_the_host_network(
     bed: Testbed, managed: str
 ) -> None:
     # Many steps: it is suspended while it trains.
-    job = asking(ddp("paused", steps=2000))
+    job = with_network(ddp("paused", steps=2000))
     sdk = submit(bed, job, managed)
     until_training(bed, managed, "paused-master-0")
     set_suspend(bed, job, managed, value=True)
     until(lambda: not pods_of(bed, managed), what="no pods", seconds=TRAINED_SECONDS)
     set_suspend(bed, job, managed, value=False)
-    trained(sdk, job, managed)
+    wait_trained(sdk, job, managed)
     pods = pods_of(bed, managed)
     assert len(pods) == 2
     assert all(map(on_host, pods.values()))
@@ -83,7 +83,7 @@ def test_a_pytorchjob_with_a_pod_that_the_webhook_missed_trains_across_both_netw
 ) -> None:
     webhook = ("deployment", "kfext-webhook", "-n", "kfext-system")
     of_it = ("-l", "app.kubernetes.io/component=webhook", "-n", "kfext-system")
-    job = asking(ddp("missed", workers=2))
+    job = with_network(ddp("missed", workers=2))
     bed.api.create(f"/api/v1/namespaces/{managed}/pods", squatter("missed-worker-1"))
     with policy(bed, managed, placement={"createTimeout": "10m"}):
         sdk = submit(bed, job, managed)
@@ -107,6 +107,6 @@ def test_a_pytorchjob_with_a_pod_that_the_webhook_missed_trains_across_both_netw
         finally:
             kubectl(bed, "scale", *webhook, "--replicas=2")
             kubectl(bed, "rollout", "status", *webhook, "--timeout=300s")
-    trained(sdk, job, managed)
+    wait_trained(sdk, job, managed)
     pods = pods_of(bed, managed, "missed")
     assert {name for name, pod in pods.items() if not on_host(pod)} == {"missed-worker-1"}

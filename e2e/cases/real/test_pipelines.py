@@ -14,7 +14,7 @@ from e2e.harness.jobs import jobs_path
 from e2e.harness.steps import (
     VERSION,
     Steps,
-    goes_on_after_an_eviction,
+    check_retry_adopts_job,
     packages_of_steps,
     run_as_author,
 )
@@ -61,7 +61,7 @@ def test_a_step_trains_with_the_rights_of_its_account(
     task = {**SMALL, "nodeSelector": {names.HOSTNAME: homes[0]}, "env": variables}
     settings = {"colocation": "required"}
     steps.start("one", command=TRAIN, replicas=2, settings=settings, task_config=task)
-    assert steps.ended("one") == "Succeeded"
+    assert steps.wait_ended("one") == "Succeeded"
 
     (job,) = jobs(bed, managed)
     assert job["metadata"]["annotations"][names.COLOCATION] == "required"
@@ -75,13 +75,13 @@ def test_a_retry_adopts_the_waiting_job_and_a_deleted_step_deletes_it(
     bed: Testbed, managed: str, steps: Steps
 ) -> None:
     steps.start("one", **WAITS)
-    steps.printed("one", "Queued: TooBig")
+    steps.wait_printed("one", "Queued: TooBig")
     job = only_job(bed, managed)
 
     steps.start("two", **WAITS)
-    steps.printed("two", "which an earlier attempt created")
+    steps.wait_printed("two", "which an earlier attempt created")
     kubectl(bed, "delete", "pod", "one", "-n", managed, "--force", "--grace-period=0")
-    steps.printed("two", "Queued: TooBig")
+    steps.wait_printed("two", "Queued: TooBig")
     (adopted,) = jobs(bed, managed)
     assert adopted["metadata"]["uid"] == job["metadata"]["uid"]
 
@@ -92,14 +92,14 @@ def test_a_retry_adopts_the_waiting_job_and_a_deleted_step_deletes_it(
 def test_a_retry_continues_the_job_of_an_evicted_step(
     bed: Testbed, managed: str, steps: Steps
 ) -> None:
-    goes_on_after_an_eviction(bed, steps, jobs_path(managed, "PyTorchJob"), **WAITS)
+    check_retry_adopts_job(bed, steps, jobs_path(managed, "PyTorchJob"), **WAITS)
 
 
 def test_a_malformed_setting_fails_the_step_with_the_reason(
     bed: Testbed, managed: str, steps: Steps
 ) -> None:
     steps.start("one", command=TRAIN, settings={"colocation": "always"}, task_config=SMALL)
-    assert steps.ended("one") == "Failed"
+    assert steps.wait_ended("one") == "Failed"
     assert "kfext.dev/colocation" in steps.log("one")
     assert jobs(bed, managed) == []
 
@@ -109,12 +109,12 @@ def test_a_job_that_fails_fails_the_step_and_a_retry_replaces_it(
 ) -> None:
     failing = ["python3", "-c", "raise SystemExit(1)"]
     steps.start("one", command=failing, backoff_limit=1, task_config=SMALL)
-    assert steps.ended("one") == "Failed"
+    assert steps.wait_ended("one") == "Failed"
     assert "the job failed" in steps.log("one")
     (first,) = jobs(bed, managed)
 
     steps.start("two", command=failing, backoff_limit=1, task_config=SMALL)
-    assert steps.ended("two") == "Failed"
+    assert steps.wait_ended("two") == "Failed"
     (second,) = jobs(bed, managed)
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
 

@@ -13,7 +13,7 @@ from e2e.harness.posts import (
     progress_message,
     route_posts,
 )
-from e2e.harness.training import pytorch_job, submit, trained
+from e2e.harness.training import pytorch_job, submit, wait_trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from kfext import names
@@ -38,7 +38,7 @@ def test_a_training_that_cannot_reach_the_endpoint_does_not_wait_for_it(
     bed: Testbed, managed: str, packages: Path
 ) -> None:
     job = posting("alone", packages)
-    trained(submit(bed, job, managed), job, managed)
+    wait_trained(submit(bed, job, managed), job, managed)
     assert "posts" not in progress_message(bed, "pytorchjob-alone", managed)
 
 
@@ -50,7 +50,7 @@ def test_a_training_with_transformers_posts_its_progress_without_a_change(
         sdk = submit(bed, job, managed)
         source = partial(progress_message, bed, "pytorchjob-posts", managed)
         until(lambda: source() == "the job posts loss", what="posts count", seconds=180.0)
-        trained(sdk, job, managed)
+        wait_trained(sdk, job, managed)
         path = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/pytorchjob-posts"
         last = until(
             lambda: (bed.api.get(path)["status"].get("progress") or {}).get("step") == STEPS,

@@ -13,7 +13,7 @@ from e2e.harness.elastic_jobs import elastic_ddp, final_loss, half_node, journal
 from e2e.harness.install import kubectl
 from e2e.harness.journal import answers, redone, resumes
 from e2e.harness.kfext_process import COMMAND
-from e2e.harness.training import pods_of, policy, replica_specs, submit, trained
+from e2e.harness.training import pods_of, policy, replica_specs, submit, wait_trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node
@@ -71,11 +71,11 @@ def test_a_job_stops_for_another_after_it_has_saved_and_loses_no_work(
             seconds=BOUND_SECONDS,
         )
         kubectl(bed, "delete", "pytorchjob", "filling", "-n", managed)
-        trained(sdk, job, managed)
+        wait_trained(sdk, job, managed)
     lines = journal(folder / "train")
     assert [start.kept for start in resumes(lines)] == [True, True]
     alone = elastic_ddp("alone", 2, cpu=cpu, folder=folder / "alone", arguments=_paced(STEPS, 0.0))
-    trained(submit(bed, alone, managed), alone, managed)
+    wait_trained(submit(bed, alone, managed), alone, managed)
     assert final_loss(folder / "train") == pytest.approx(
         final_loss(folder / "alone"), abs=TOLERANCE
     )

@@ -11,7 +11,7 @@ import pytest
 
 from e2e.harness.install import kubectl
 from e2e.harness.kfext_process import COMMAND
-from e2e.harness.training import pytorch_job, submit, tf_job, trained
+from e2e.harness.training import pytorch_job, submit, tf_job, wait_trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from kfext import names
@@ -51,7 +51,7 @@ def test_the_progress_of_a_training_job_is_recognised_without_a_setting(
 ) -> None:
     arguments = ("--model", "cnn", "--steps", "40", "--print-every", "10")
     job = pytorch_job("prints", arguments=arguments)
-    trained(submit(bed, job, managed), job, managed)
+    wait_trained(submit(bed, job, managed), job, managed)
     shows_its_progress(bed, "pytorchjob-prints", managed, step=40)
 
     report = json.loads(log(bed, "prints", managed, "-o", "json"))["log"]
@@ -71,7 +71,7 @@ def test_the_progress_of_a_tfjob_is_recognised_without_a_setting(
     bed: Testbed, managed: str
 ) -> None:
     job = tf_job("shown", arguments=("--steps", "40"))
-    trained(submit(bed, job, managed), job, managed)
+    wait_trained(submit(bed, job, managed), job, managed)
     shows_its_progress(bed, "tfjob-shown", managed, step=40)
 
 
@@ -130,7 +130,7 @@ def test_the_last_step_is_shown_whatever_else_a_job_prints(
     bed: Testbed, managed: str, script: str
 ) -> None:
     before, job = restarts(bed), printing(script)
-    trained(submit(bed, job, managed), job, managed)
+    wait_trained(submit(bed, job, managed), job, managed)
     status = until(
         lambda: at_step(bed, "pytorchjob-odd", managed, STEPS),
         what="the last step is in the TrainingPlan",

@@ -13,7 +13,7 @@ import pytest
 from e2e.harness.elastic_jobs import elastic_ddp, elastic_ps, final_loss, half_node, journal
 from e2e.harness.install import kubectl
 from e2e.harness.journal import answers, resumes, worlds
-from e2e.harness.training import pods_of, pytorch_job, submit, trained
+from e2e.harness.training import pods_of, pytorch_job, submit, wait_trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node
@@ -58,11 +58,11 @@ def test_a_torchrun_job_scales_down_for_a_gang_and_reaches_the_loss_of_an_undist
     assert answers(journal(where))
 
     _wait(lambda: _trains(where, FULL), "the job has scaled up again")
-    trained(sdk, job, managed)
+    wait_trained(sdk, job, managed)
     assert all(start.kept for start in resumes(journal(where)))
 
     alone = elastic_ddp("alone", 1, cpu=cpu, folder=folder / "alone", arguments=_steps(STEPS))
-    trained(submit(bed, alone, managed), alone, managed)
+    wait_trained(submit(bed, alone, managed), alone, managed)
     assert final_loss(where) == pytest.approx(final_loss(folder / "alone"), abs=TOLERANCE)
 
 
@@ -86,13 +86,13 @@ def test_a_tfjob_with_a_server_and_dynamic_workers_scales_down_for_a_gang_and_gr
         "train-worker-0",
     }
 
-    trained(sdk, job, managed)
+    wait_trained(sdk, job, managed)
     # Neither the server nor the first worker has restarted, so no step was lost.
     assert [start.step for start in resumes(journal(where))] == [0]
 
     steps, alone = _steps(2 * STEPS), folder / "alone"
     job = elastic_ps("alone", 1, cpu=cpu, folder=alone, arguments=steps)
-    trained(submit(bed, job, managed), job, managed)
+    wait_trained(submit(bed, job, managed), job, managed)
     assert final_loss(where) == pytest.approx(final_loss(alone), rel=ASYNCHRONOUS)
 
 
@@ -112,7 +112,7 @@ def _gang_trains_first(bed: Testbed, namespace: str, cpu: str) -> None:
     A job scales down only for a gang that should take at most half of the job's remaining time.
     """
     gang = _gang("gang-1", cpu)
-    trained(submit(bed, gang, namespace), gang, namespace)
+    wait_trained(submit(bed, gang, namespace), gang, namespace)
 
 
 def _gang_comes_and_goes(bed: Testbed, namespace: str, cpu: str) -> None:
@@ -121,7 +121,7 @@ def _gang_comes_and_goes(bed: Testbed, namespace: str, cpu: str) -> None:
     sdk = submit(bed, gang, namespace)
     _wait(lambda: _is_bound(bed, namespace), "the gang is bound")
     assert 0 < len(_running(bed, namespace)) <= LEAST
-    trained(sdk, gang, namespace)
+    wait_trained(sdk, gang, namespace)
     kubectl(bed, "delete", "pytorchjob", "gang-2", "-n", namespace)
 
 

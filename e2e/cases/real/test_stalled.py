@@ -13,7 +13,7 @@ import pytest
 
 from e2e.cases.real.test_usage import without
 from e2e.harness.install import kubectl, wait_installed
-from e2e.harness.training import pods_of, pytorch_job, submit, trained
+from e2e.harness.training import pods_of, pytorch_job, submit, wait_trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import nodes
@@ -116,7 +116,7 @@ def test_a_training_with_a_stopped_rank_is_stalled_and_its_pod_is_named(
 ) -> None:
     if history:
         first = training("train-1", steps=200)
-        trained(submit(bed, first, managed), first, managed)
+        wait_trained(submit(bed, first, managed), first, managed)
     submit(bed, training("train-2"), managed)
     await_steps(bed, managed, "train-2")
     pids = stop_process(bed, managed, "train-2-worker-1")
@@ -171,7 +171,7 @@ def test_a_training_that_is_busy_with_something_else_is_not_stalled(
         return step(bed, managed, "train") == 400
 
     until(ended, what="it has trained", seconds=PATIENCE)
-    trained(sdk, job, managed)
+    wait_trained(sdk, job, managed)
     assert seen == {""}
 
 
