@@ -66,7 +66,7 @@ def memory_budget(machine: int, nodes: int) -> int:
 
 def planned() -> list[progress.Planned]:
     """Return the steps that `prepare` will take. Raises Unavailable as `prepare` does."""
-    packages, layers = containerd.planned_packages(), recipes.lacking()
+    packages, layers = containerd.planned_packages(), recipes.missing_recipes()
     # The name of a template depends on its images, so they must be made.
     images = None if packages or layers else recipes.all_images()
     steps = [recipe.step for recipe in layers if recipe.step]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.harness.steps import Step
+from e2e.harness.steps import Step, python_with_sdk
 from tests.contract.manifests import REPOSITORY
 from tests.unit.pipelines.fake_api import FakeApi, condition, placed, queued, served
 
