@@ -1,4 +1,4 @@
-"""Models that a hook could break, and data for them: PyTorch 1.13 or later."""
+"""Models that a hook could break, and data for them. They need PyTorch 1.13 or later."""
 
 from __future__ import annotations  # runs with Python 3.8 too
 
@@ -36,7 +36,7 @@ def residual() -> nn.Module:
 
 
 class Checkpointed(nn.Module):
-    """Runs its parts again within backward, and returns tensors within nested containers."""
+    """A model that runs its layers again in backward, and returns tensors in nested containers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Checkpointed(nn.Module):
         self.scale = nn.Parameter(torch.ones(1))
 
     def forward(self, images: torch.Tensor) -> dict[str, list[torch.Tensor]]:
-        """Return the outcome, and a parameter unchanged."""
+        """Return the output, and an unchanged parameter."""
         out = images.requires_grad_()
         for part in self.parts:
             out = checkpoint(part, out)
