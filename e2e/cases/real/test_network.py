@@ -26,7 +26,7 @@ from e2e.testbed.realnodes import Node
 
 
 @pytest.mark.long
-def test_C4_two_jobs_of_three_train_on_one_node_on_the_host_network(
+def test_C4_two_jobs_of_three_pods_train_on_one_node_on_the_host_network(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
     home = homes[0]
@@ -73,7 +73,7 @@ def test_C4_the_same_without_kfext_stays_pending(
 def test_C6_a_job_reaches_the_same_loss_on_every_placement_and_network(
     bed: Testbed, managed: str, members: tuple[Node, Node]
 ) -> None:
-    """Its processes exchange 330 MB each, over the network of its setting."""
+    """Each process exchanges 330 MB; far less than 100 MB is other traffic."""
     first, second = members
     losses, wire, overlay = {}, {}, {}
     for network in ("pod", "host"):
@@ -95,7 +95,7 @@ def test_C6_a_job_reaches_the_same_loss_on_every_placement_and_network(
 
 
 @pytest.mark.long
-def test_nodes_with_names_that_resolve_to_loopback_need_the_policys_interface(
+def test_a_job_trains_on_nodes_with_names_for_loopback_if_a_policy_names_the_interface(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
     job = with_network(ddp("loopback"), Master=homes[0], Worker=homes[1])
@@ -115,7 +115,7 @@ def test_a_job_of_one_replica_trains_on_the_host_network(bed: Testbed, managed: 
 
 
 @pytest.mark.long
-def test_torchrun_as_the_sdk_starts_it_trains_twice_on_one_node(
+def test_two_torchrun_pods_train_on_one_node_on_the_host_network(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
     job = with_network(with_torchrun(ddp("torchrun")), Master=homes[0], Worker=homes[0])
@@ -148,7 +148,7 @@ def test_elastic_workers_on_one_node_keep_the_pod_network(
 
 
 @pytest.mark.long
-def test_a_tfjob_of_every_type_trains_on_the_host_network(bed: Testbed, managed: str) -> None:
+def test_a_tfjob_with_every_type_trains_on_the_host_network(bed: Testbed, managed: str) -> None:
     job = tf_job("all", arguments=("--steps", "40"))
     replica_specs(job)["Evaluator"] = replica_specs(job)["Worker"]
     pods = train(bed, with_network(job), managed)

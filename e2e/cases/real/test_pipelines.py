@@ -1,7 +1,7 @@
-"""Steps of a pipeline train on real nodes, under the account that Kubeflow provides for pipelines.
+"""Steps of a pipeline train on real nodes, with the service account that Kubeflow gives pipelines.
 
 Kubeflow Pipelines and Argo cannot be built here. A step runs the command that kfp compiled, with
-the inputs and variables of the back end.
+the inputs and variables that the back end would set.
 """
 
 from pathlib import Path
@@ -46,7 +46,7 @@ def jobs(bed: Testbed, namespace: str) -> list[Any]:
 
 
 def only_job(bed: Testbed, namespace: str) -> Any:
-    """Return the job of the only step once it exists."""
+    """Wait until the only step has created its job; return the job."""
 
     def first() -> Any:
         return next(iter(jobs(bed, namespace)), None)
@@ -54,7 +54,7 @@ def only_job(bed: Testbed, namespace: str) -> Any:
     return until(first, what="the step has its job", seconds=_STARTED_SECONDS)
 
 
-def test_a_step_trains_with_the_rights_of_its_account(
+def test_a_step_trains_with_the_permissions_of_its_account(
     bed: Testbed, managed: str, steps: Steps, homes: tuple[str, str]
 ) -> None:
     variables = [{"name": "A", "value": "b"}]
@@ -121,9 +121,9 @@ def test_a_job_that_fails_fails_the_step_and_a_retry_replaces_it(
 
 @pytest.mark.long
 def test_the_example_trains_with_kfp_local(bed: Testbed, managed: str, tmp_path: Path) -> None:
-    """On its author's machine, with a kubeconfig: held, placed, trained, with figures."""
+    """The author runs it with a kubeconfig; the output has the nodes and the metrics."""
     program, sdk = REPOSITORY / "examples/pipeline.py", f"kfp[kubernetes]=={VERSION}"
     output = run_as_author(bed, managed, program, sdk=sdk, folder=tmp_path)
     assert "Placed on " in output
-    assert "'loss': " in output  # the figures of the step
+    assert "'loss': " in output  # the metrics of the step
     assert len(jobs(bed, managed)) == 2

@@ -1,4 +1,4 @@
-"""The callback of Hugging Face Transformers posts from a real container, or finds no token."""
+"""A real container posts its progress with the callback of Hugging Face Transformers."""
 
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ packages = pytest.fixture(scope="module")(packages_with_transformers)
 
 
 def posting(name: str, packages: Path) -> Any:
-    """A PyTorchJob of one pod that trains with the callback and prints nothing."""
+    """Return a PyTorchJob with one pod, which trains with the callback and prints nothing."""
     job, program = pytorch_job(name), Program(packages)
     job.metadata.annotations = {names.METRICS: "push"}
     del job.spec.pytorch_replica_specs["Worker"]
@@ -42,7 +42,7 @@ def test_a_training_that_cannot_reach_the_endpoint_does_not_wait_for_it(
     assert "posts" not in progress_message(bed, "pytorchjob-alone", managed)
 
 
-def test_a_training_with_transformers_posts_its_progress_without_a_change(
+def test_an_unchanged_training_with_transformers_posts_its_progress(
     bed: Testbed, managed: str, packages: Path
 ) -> None:
     with route_posts(bed):

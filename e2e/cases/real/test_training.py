@@ -1,4 +1,4 @@
-"""Real jobs, sent with the Kubeflow SDK or kubectl, train to Succeeded where kfext puts them."""
+"""Real jobs, submitted with the Kubeflow SDK or kubectl, succeed where kfext places them."""
 
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ NEED_MORE = {
     "shared-gpu": "GPUs",
     "sweep": "GPUs and Katib",
     "elastic": "the cluster of `make up`, which `test_story.py` has",
-    "resize": "that cluster too",
+    "resize": "the same cluster",
 }
-"""The examples that the cluster of these cases cannot run."""
+"""The examples that the cluster of these cases cannot run, and what they need."""
 FILES = sorted(
     path for path in (REPOSITORY / "examples").glob("*.yaml") if path.stem not in NEED_MORE
 )
@@ -75,7 +75,7 @@ def test_every_model_trains_on_one_node(bed: Testbed, managed: str, model: str) 
 
 
 @pytest.mark.long
-def test_a_job_trains_on_although_every_kfext_pod_is_killed(bed: Testbed, managed: str) -> None:
+def test_a_job_succeeds_although_every_kfext_pod_is_killed(bed: Testbed, managed: str) -> None:
     job = pytorch_job("survivor", arguments=("--model", "cnn", "--steps", "60"))
     sdk = submit(bed, job, managed)
 
@@ -101,7 +101,7 @@ def test_a_person_may_suspend_and_resume_a_training_job(bed: Testbed, managed: s
     assert len(set(wait_trained(sdk, job, managed).values())) == 1
 
 
-def test_the_sdk_gives_up_waiting_but_the_queued_job_lives_on(bed: Testbed, managed: str) -> None:
+def test_the_sdk_gives_up_waiting_but_the_job_stays_queued(bed: Testbed, managed: str) -> None:
     job = pytorch_job("too-big", cpu="64")
     sdk = submit(bed, job, managed)
 
@@ -124,6 +124,6 @@ def test_an_example_trains_to_its_end(bed: Testbed, managed: str, path: Path) ->
 
     manifest = yaml.safe_load(path.read_text())
     job = jobs_path(managed, manifest["kind"], manifest["metadata"]["name"])
-    how = until(lambda: ended(bed.api.get(job)), what="it has ended", seconds=TRAINED_SECONDS)
+    outcome = until(lambda: ended(bed.api.get(job)), what="it has ended", seconds=TRAINED_SECONDS)
 
-    assert how == "Succeeded"
+    assert outcome == "Succeeded"

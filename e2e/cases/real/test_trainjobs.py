@@ -1,4 +1,4 @@
-"""TrainJobs of Kubeflow Trainer train on real nodes: from a file, by the SDK, and with posts."""
+"""TrainJobs of Kubeflow Trainer train on real nodes: from files, SDKs and pipelines."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -38,12 +38,12 @@ EXAMPLE = REPOSITORY / "examples/trainjob.yaml"
 
 @pytest.fixture(scope="module")
 def trainers(bed: Testbed) -> Iterator[None]:
-    """Trainer and JobSet in the cluster, and a controller that has discovered their kinds."""
+    """Trainer and JobSet run in the cluster, and the controller has discovered their kinds."""
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases/{names.LEASE}"
     with trainer_or_skipped(bed):
         until(
             lambda: "TrainJob" in bed.api.get(lease)["metadata"]["annotations"][names.KINDS],
-            what="the controller has found Trainer, and tells the webhook",
+            what="the Lease names the kind TrainJob",
             seconds=_FOUND_SECONDS,
         )
         yield
@@ -112,7 +112,7 @@ def test_a_retry_continues_the_trainjob_of_an_evicted_step(
 
 
 @pytest.mark.usefixtures("trainers")
-def test_a_training_with_transformers_posts_its_progress_without_a_change(
+def test_an_unchanged_training_with_transformers_posts_its_progress(
     bed: Testbed, managed: str, packages: Path
 ) -> None:
     job = yaml.safe_load(EXAMPLE.read_text())
