@@ -51,9 +51,7 @@ def test_new_jobs_are_not_held_once_the_lease_was_not_renewed_for_thirty_seconds
     assert len(set(space.bound("early", 2).values())) == 1
 
 
-def test_the_command_release_frees_jobs_while_no_controller_runs(
-    space: Space, kfext: Kfext
-) -> None:
+def test_the_release_command_frees_jobs_without_a_controller(space: Space, kfext: Kfext) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     gates = {"schedulingGates": [{"name": "example.com/gate"}]}
     space.submit(workers("gated", 2, each=GPU, pod=gates))

@@ -1,4 +1,4 @@
-"""Obstacles that keep a job, or a pod of it, off the host network, and their consequences."""
+"""What happens when a job, or one of its pods, cannot use the host network."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ def test_pod_security_keeps_a_job_on_the_pod_network(space: Space) -> None:
 
 @pytest.fixture
 def closed(space: Space) -> Iterator[Space]:
-    """A namespace in which the API server refuses a host network, unknown to kfext."""
+    """A namespace where the API server refuses the host network, which kfext cannot know."""
     probe = {"hostNetwork": True, "containers": [{"name": "probe", "image": "none"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": probe}
     expression = "!has(object.spec.hostNetwork) || !object.spec.hostNetwork"
@@ -45,7 +45,7 @@ def closed(space: Space) -> Iterator[Space]:
 
 
 @pytest.mark.long
-def test_a_job_is_retried_without_a_host_network_that_only_the_api_server_refuses(
+def test_a_job_is_retried_on_the_pod_network_if_the_api_server_refuses_the_host_network(
     closed: Space,
 ) -> None:
     closed.policy(placement={"createTimeout": "2s"})
@@ -59,7 +59,7 @@ def test_a_job_is_retried_without_a_host_network_that_only_the_api_server_refuse
     closed.until(lambda: "CreateTimeout" in reasons(closed, "gang"), "an event reports it")
 
 
-def test_network_policies_that_stop_applying_are_reported(space: Space) -> None:
+def test_network_policies_that_the_host_network_bypasses_are_reported(space: Space) -> None:
     path = f"/apis/networking.k8s.io/v1/namespaces/{space.name}/networkpolicies"
     body = {"metadata": {"name": "deny-all"}, "spec": {"podSelector": {}}}
     space.kube.create(path, {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", **body})
@@ -74,23 +74,23 @@ def test_network_policies_that_stop_applying_are_reported(space: Space) -> None:
     assert all(map(on_host, space.pods("gang")))
 
 
-def missed(space: Space, kfext: Kfext, manifest: Object, name: str) -> None:
-    """Have one pod of a gang of three created while the pod webhook does not answer."""
+def submit_with_missed_pod(space: Space, kfext: Kfext, manifest: Object, name: str) -> None:
+    """Submit a gang of three; one pod is created while the pod webhook does not answer."""
     space.nodes(1, cpu="32", memory="64Gi")
     space.policy(placement={"createTimeout": "10m"})
-    squatted = space.path("pods", f"{name}-worker-1")
-    occupy(space, squatted)
+    blocked = space.path("pods", f"{name}-worker-1")
+    occupy(space, blocked)
     space.submit(manifest)
     space.until(lambda: len(space.pods(name)) == 2, "two of its pods exist")
     assert all(gated(pod) and on_host(pod) for pod in space.pods(name))
     kfext.configure_hooks(dead=("pods.kfext.dev",))
     kfext.wait_hooks(job="held", pod="untouched")
-    space.kube.delete(squatted, grace=0)
+    space.kube.delete(blocked, grace=0)
     space.patch_job(name, {"metadata": {"labels": {"seen": "again"}}}, manifest["kind"])
 
 
 def test_a_pytorchjob_with_a_pod_the_webhook_missed_continues(space: Space, kfext: Kfext) -> None:
-    missed(space, kfext, workers("gang", 3, each=CPU, annotations=HOST), "gang")
+    submit_with_missed_pod(space, kfext, workers("gang", 3, each=CPU, annotations=HOST), "gang")
     space.bound("gang", 3)
     pods = {pod["metadata"]["name"]: pod for pod in space.pods("gang")}
     assert {name: on_host(pod) for name, pod in pods.items()} == {
@@ -104,7 +104,7 @@ def test_a_tfjob_with_a_pod_that_the_webhook_missed_is_started_again(
     space: Space, kfext: Kfext
 ) -> None:
     manifest = job("tf", {"PS": 1, "Worker": 2}, kind="TFJob", each=CPU, annotations=HOST)
-    missed(space, kfext, manifest, "tf")
+    submit_with_missed_pod(space, kfext, manifest, "tf")
     space.phase("tf", "Placed", "TFJob")
     assert not any(map(on_host, space.pods("tf")))
     assert "webhook" in host_network_condition(space, "tf", "TFJob")["message"]
@@ -126,6 +126,6 @@ def test_without_a_controller_a_replaced_pod_is_set_up_like_the_others(
         bound = pod.get("spec", {}).get("nodeName")
         return pod if bound and pod["metadata"]["uid"] != lost else None
 
-    pod = space.until(replaced, "another pod replaces it")
+    pod = space.until(replaced, "a new pod replaces it")
     assert on_host(pod)
     assert variables(pod)["MASTER_PORT"] == str(port)

@@ -34,7 +34,7 @@ def _class(space: Space, kind: str, **more: str) -> Iterator[str]:
     space.kube.delete(f"{path}/{name}")
 
 
-def told(space: Space, job: str, words: str) -> str:
+def wait_message(space: Space, job: str, words: str) -> str:
     """Wait until the message of a queued job has some words; return the whole message."""
 
     def sentence() -> str:
@@ -60,8 +60,8 @@ def test_the_waiting_job_of_the_highest_priority_is_first(space: Space, high: st
     space.submit(with_policy(older, schedulingPolicy={"priorityClass": "system-node-critical"}))
     space.phase("older", "Queued")
     space.submit(workers("urgent", 4, each=GPU, pod={"priorityClassName": high}))
-    told(space, "urgent", "it is first in the queue")
-    told(space, "older", "1 job is ahead in the queue")
+    wait_message(space, "urgent", "it is first in the queue")
+    wait_message(space, "older", "1 job is ahead in the queue")
     space.kube.delete(space.path("pytorchjobs", "runs"))
     space.phase("urgent", "Placed")
     assert space.view("older")["phase"] == "Queued"
@@ -113,10 +113,11 @@ def test_D5_capacity_is_reserved_for_the_head_and_younger_jobs_run_beside_it(spa
     space.submit(workers("runs", 2, each=GPU))
     space.phase("runs", "Placed")
     space.submit(workers("head", 4, each=GPU))
-    sentence = told(space, "head", "is reserved for it until PyTorchJob")
+    sentence = wait_message(space, "head", "is reserved for it until PyTorchJob")
     assert f"{space.name}/runs" in sentence
     space.submit(workers("young", 1, each=GPU))
-    assert f"reserved for PyTorchJob {space.name}/head" in told(space, "young", "reserved for")
+    message = wait_message(space, "young", "reserved for")
+    assert f"reserved for PyTorchJob {space.name}/head" in message
     (elsewhere,) = space.nodes(1, cpu="32", memory="64Gi", gpu="1")
     assert set(space.bound("young", 1).values()) == {elsewhere}
     space.kube.delete(space.path("pytorchjobs", "runs"))
@@ -129,9 +130,9 @@ def test_a_job_with_a_deadline_uses_reserved_capacity_until_the_head_starts(spac
     space.submit(with_policy(workers("runs", 3, each=GPU), activeDeadlineSeconds=600))
     space.phase("runs", "Placed")
     space.submit(workers("head", 4, each=GPU))
-    told(space, "head", "is reserved for it until PyTorchJob")
+    wait_message(space, "head", "is reserved for it until PyTorchJob")
     space.submit(workers("endless", 1, each=GPU))
-    told(space, "endless", "runPolicy.activeDeadlineSeconds or its last runs end it before")
+    wait_message(space, "endless", "runPolicy.activeDeadlineSeconds or its last runs end it before")
     space.submit(with_policy(workers("short", 1, each=GPU), activeDeadlineSeconds=60))
     space.phase("short", "Placed")
     assert space.view("endless")["phase"] == "Queued"
@@ -144,7 +145,7 @@ def test_each_change_of_the_reason_is_one_event(space: Space) -> None:
     space.submit(workers("first", 4, each=GPU))
     space.phase("first", "Placed")
     space.submit(workers("waits", 4, each=GPU))
-    told(space, "waits", "short")
+    wait_message(space, "waits", "short")
     nodes.cordon(space.kfext, node)
     space.until(lambda: space.view("waits").get("reason") == "NoEligibleNode", "its reason shows")
 
@@ -169,7 +170,7 @@ def test_two_gangs_are_not_both_half_created_under_one_quota(space: Space) -> No
     assert space.view(waits)["reason"] == "QuotaExceeded"
     # The shortage is of the last look, which may precede the last count of the quota.
     space.patch_job(waits, {"metadata": {"labels": {"looked-at": "again"}}})
-    told(space, waits, "2 short")
+    wait_message(space, waits, "2 short")
     assert not space.pods(waits, ending=True)
     space.kube.delete(space.path("pytorchjobs", other))
     space.phase(waits, "Placed")
@@ -186,7 +187,7 @@ def test_a_gang_preempts_pods_of_lower_priority_and_breaks_no_gang(
     homes = space.bound("gang", 4)
     assert set(homes.values()) == {c}
     space.submit(workers("urgent", 8, each=GPU, pod={"priorityClassName": urgent}))
-    told(space, "urgent", "preempted for it after 60 s")
+    wait_message(space, "urgent", "preempted for it after 60 s")
     until(
         lambda: PLAN in space.job("urgent")["metadata"]["annotations"],
         what="it is planned onto their nodes",

@@ -187,7 +187,7 @@ def test_a_job_scales_up_again_once_though_the_controller_is_killed(
     scene, trained = play()
     scene.crowd()
     scene.wait_scaled_down()
-    survive(kfext, death, scene, scene.clear)
+    survive(kfext, death, scene, scene.end_gang)
     scene.wait_full_size()
     check_once(scene, trained)
     scene.wait_reason(names.REASON_AS_ASKED)
