@@ -35,7 +35,7 @@ def _class(space: Space, kind: str, **more: str) -> Iterator[str]:
 
 
 def wait_message(space: Space, job: str, words: str) -> str:
-    """Wait until the message of a queued job has some words; return the whole message."""
+    """Wait until the message of a queued job contains `words`; return the message."""
 
     def sentence() -> str:
         view = space.view(job)
@@ -46,16 +46,17 @@ def wait_message(space: Space, job: str, words: str) -> str:
     return text
 
 
-def with_policy(made: Object, **policy: object) -> Object:
-    made["spec"].setdefault("runPolicy", {}).update(policy)
-    return made
+def with_policy(job: Object, **policy: object) -> Object:
+    """Set fields of the runPolicy of a job; return the job."""
+    job["spec"].setdefault("runPolicy", {}).update(policy)
+    return job
 
 
 def test_the_waiting_job_of_the_highest_priority_is_first(space: Space, high: str) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("runs", 4, each=GPU))
     space.phase("runs", "Placed")
-    # A class in the schedulingPolicy is not for pods: it does not count.
+    # The class in a schedulingPolicy does not count, because it is not the class of the pods.
     older = workers("older", 4, each=GPU)
     space.submit(with_policy(older, schedulingPolicy={"priorityClass": "system-node-critical"}))
     space.phase("older", "Queued")
@@ -88,7 +89,7 @@ FOREIGN_PINS: dict[str, Object] = {
 
 
 @pytest.mark.parametrize("pin", FOREIGN_PINS.values(), ids=FOREIGN_PINS)
-def test_a_pod_that_its_user_pinned_and_that_is_never_bound_delays_no_job(
+def test_a_pod_that_its_user_pinned_and_that_is_never_bound_holds_no_capacity(
     space: Space, pin: Object
 ) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
@@ -107,7 +108,7 @@ def test_a_pod_that_its_user_pinned_and_that_is_never_bound_delays_no_job(
     assert not space.kube.get(space.path("pods", "pinned"))["spec"].get("nodeName")
 
 
-def test_D5_capacity_is_reserved_for_the_head_and_younger_jobs_run_beside_it(space: Space) -> None:
+def test_D5_capacity_is_reserved_for_the_head_and_younger_jobs_run_elsewhere(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"reserveAfter": "1s"})
     space.submit(workers("runs", 2, each=GPU))
@@ -139,7 +140,7 @@ def test_a_job_with_a_deadline_uses_reserved_capacity_until_the_head_starts(spac
     assert space.view("head")["phase"] == "Queued"
 
 
-def test_each_change_of_the_reason_is_one_event(space: Space) -> None:
+def test_each_reason_of_a_waiting_job_has_one_event(space: Space) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"releaseAfter": "10m"})
     space.submit(workers("first", 4, each=GPU))
@@ -147,7 +148,7 @@ def test_each_change_of_the_reason_is_one_event(space: Space) -> None:
     space.submit(workers("waits", 4, each=GPU))
     wait_message(space, "waits", "short")
     nodes.cordon(space.kfext, node)
-    space.until(lambda: space.view("waits").get("reason") == "NoEligibleNode", "its reason shows")
+    space.until(lambda: space.view("waits").get("reason") == "NoEligibleNode", "it is shown")
 
     def reasons() -> list[str]:
         return [event["reason"] for event in space.events("waits") if event.get("action") == "Wait"]
@@ -168,7 +169,7 @@ def test_two_gangs_are_not_both_half_created_under_one_quota(space: Space) -> No
     waits = next(name for name in ("one", "two") if space.view(name)["phase"] == "Queued")
     other = ({"one", "two"} - {waits}).pop()
     assert space.view(waits)["reason"] == "QuotaExceeded"
-    # The shortage is of the last look, which may precede the last count of the quota.
+    # The shown shortage may be older than the quota's status; a change makes kfext decide again.
     space.patch_job(waits, {"metadata": {"labels": {"looked-at": "again"}}})
     wait_message(space, waits, "2 short")
     assert not space.pods(waits, ending=True)
@@ -190,7 +191,7 @@ def test_a_gang_preempts_pods_of_lower_priority_and_breaks_no_gang(
     wait_message(space, "urgent", "preempted for it after 60 s")
     until(
         lambda: PLAN in space.job("urgent")["metadata"]["annotations"],
-        what="it is planned onto their nodes",
+        what="it is planned onto the nodes of the two pods",
         seconds=2 * PATIENCE_SECONDS,
     )
     assert set(space.bound("urgent", 8).values()) == {a, b}

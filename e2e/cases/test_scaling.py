@@ -1,6 +1,6 @@
-"""A job that opted in is scaled down for a waiting gang, and up again afterwards.
+"""An elastic job is scaled down for a waiting gang, and up again afterwards.
 
-The nodes are fake, and so is the training: its log is invented (e2e/harness/fake_kubelet.py).
+The nodes and the training are fake; e2e/harness/fake_kubelet.py writes the log.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,8 +42,8 @@ from kfext import names
 Play = Callable[..., tuple[Scene, FakeTraining]]
 GIVEN_UP_SECONDS = 180.0
 REDONE_SECONDS = 60.0
-"""The work that a job may repeat at each change: kfext writes it within 10 s of a checkpoint, and
-may be killed before the pods are changed."""
+"""The training time that a job may repeat at each change: kfext writes the change within 10 s of a
+checkpoint, and may be killed before the pods are changed."""
 UTILIZATION = {
     "type": "Resource",
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
@@ -52,15 +52,15 @@ UTILIZATION = {
 
 @pytest.fixture(scope="module")
 def kubelet(testbed: Testbed) -> Iterator[FakeKubelet]:
-    """The server of the logs of the pods here."""
-    with fake_kubelet(testbed) as made:
-        yield made
+    """The kubelet that serves the logs of the pods here."""
+    with fake_kubelet(testbed) as kubelet:
+        yield kubelet
 
 
 @pytest.fixture
 def play(space: Space, kubelet: FakeKubelet) -> Iterator[Play]:
-    """Return a function that starts a job on its own nodes, and has it train there."""
-    with ExitStack() as playing:
+    """A function that starts the elastic job and its training."""
+    with ExitStack() as trainings:
 
         def begin(
             kind: str = "PyTorchJob",
@@ -72,8 +72,8 @@ def play(space: Space, kubelet: FakeKubelet) -> Iterator[Play]:
             scene = Scene(space, kind, dynamic)
             for node in scene.fill(**options):  # type: ignore[arg-type]
                 kubelet.take_over(space.kube, node)
-            made = program or FakeProgram(restarts=kind == "PyTorchJob" or not dynamic)
-            return scene, playing.enter_context(training(space, TRAIN, kubelet, made))
+            chosen = program or FakeProgram(restarts=kind == "PyTorchJob" or not dynamic)
+            return scene, trainings.enter_context(training(space, TRAIN, kubelet, chosen))
 
         yield begin
 
@@ -86,14 +86,14 @@ def check_once(scene: Scene, trained: FakeTraining) -> None:
 
 
 def check_kept(scene: Scene, trained: FakeTraining) -> None:
-    """Check that the job had saved its work before each change, and continued from there."""
+    """Check that the job saved before each change, and resumed from that checkpoint."""
     starts, changes = resumes(trained.lines), len(scene.sizes())
     assert all(start.kept for start in starts)
     assert len({start.step for start in starts if start.step}) >= changes
     assert redone(trained.lines) <= changes * REDONE_SECONDS * PACE * FULL
 
 
-def test_a_gang_is_bound_on_capacity_of_an_elastic_job_that_grows_back_after_it(
+def test_an_elastic_job_scales_down_for_a_gang_and_up_again_after_it(
     play: Play,
 ) -> None:
     scene, trained = play()
@@ -127,14 +127,14 @@ def test_a_tfjob_with_dynamic_workers_scales_down_while_its_server_and_the_other
 Writes = Callable[[str], Match]
 SHRINKS: dict[str, tuple[Writes, int]] = {
     "before it asks for a checkpoint": (request_patch, 0),
-    "after it has asked for one": (request_patch, 1),
+    "after it has asked for a checkpoint": (request_patch, 1),
     "before the patch that scales down": (size_patch, 0),
     "after that patch": (size_patch, 1),
     "after the first report of it": (view_patch, 1),
 }
 GROWS: dict[str, tuple[Writes, int]] = {
     "before it asks for a checkpoint": (request_patch, 0),
-    "after it has asked for one": (request_patch, 1),
+    "after it has asked for a checkpoint": (request_patch, 1),
     "before the patch that scales up": (size_patch, 0),
     "after that patch": (size_patch, 1),
     "before the first new worker is pinned": (pin_patch, 0),
@@ -149,8 +149,8 @@ STOPS: dict[str, tuple[Writes, int]] = {
 }
 
 
-def survive(kfext: Kfext, death: tuple[Writes, int], scene: Scene, go: Callable[[], None]) -> None:
-    """Kill the controller at a write that follows from `go`, and start a successor."""
+def kill_at(kfext: Kfext, death: tuple[Writes, int], scene: Scene, go: Callable[[], None]) -> None:
+    """Call `go`, kill the controller at one of its next writes, and start a successor."""
     writes, nth = death
     fault = KillAfter(writes(scene.space.name), nth=nth)
     kfext.proxy.arm(fault)
@@ -167,7 +167,7 @@ def test_a_job_scales_down_once_though_the_controller_is_killed(
     play: Play, kfext: Kfext, death: tuple[Writes, int]
 ) -> None:
     scene, trained = play()
-    survive(kfext, death, scene, scene.crowd)
+    kill_at(kfext, death, scene, scene.crowd)
     scene.wait_scaled_down()
     assert scene.sizes() == [LEAST]
     assert scene.wait_reason(names.REASON_SHRUNK)["status"] == "True"
@@ -187,7 +187,7 @@ def test_a_job_scales_up_again_once_though_the_controller_is_killed(
     scene, trained = play()
     scene.crowd()
     scene.wait_scaled_down()
-    survive(kfext, death, scene, scene.end_gang)
+    kill_at(kfext, death, scene, scene.end_gang)
     scene.wait_full_size()
     check_once(scene, trained)
     scene.wait_reason(names.REASON_AS_ASKED)
@@ -196,12 +196,12 @@ def test_a_job_scales_up_again_once_though_the_controller_is_killed(
 
 @pytest.mark.long
 @pytest.mark.parametrize("death", STOPS.values(), ids=STOPS)
-def test_a_tfjob_that_is_stopped_for_another_size_continues_though_the_controller_is_killed(
+def test_a_tfjob_that_is_stopped_to_change_its_size_continues_though_the_controller_is_killed(
     play: Play, kfext: Kfext, death: tuple[Writes, int]
 ) -> None:
     scene, trained = play("TFJob", dynamic=False)
     first = scene.uids()
-    survive(kfext, death, scene, scene.crowd)
+    kill_at(kfext, death, scene, scene.crowd)
     scene.wait_scaled_down()
     assert scene.uids().keys() == {f"{TRAIN}-ps-0", f"{TRAIN}-worker-0"}
     assert not first.items() & scene.uids().items()
@@ -209,10 +209,10 @@ def test_a_tfjob_that_is_stopped_for_another_size_continues_though_the_controlle
     assert scene.wait_reason(names.REASON_SHRUNK)["status"] == "True"
     scene.end_gang()
     scene.wait_full_size()
-    # In two steps if the successor has not seen it at full size.
+    # It may scale up in two steps.
     assert scene.sizes() == sorted({LEAST - 1, *scene.sizes(), FULL - 1})
     assert "Failed" not in conditions(scene.space.job(TRAIN, "TFJob"))
-    # Once for each size. A successor counts from 1 again, because the pods are new.
+    # One answer for each change; a successor counts from 1 again, because the pods are new.
     assert len(answers(trained.lines)) >= 2
     scene.patiently(lambda: resumes(trained.lines)[-1].world == FULL - 1)
     scene.wait_reason(names.REASON_AS_ASKED)
@@ -221,7 +221,7 @@ def test_a_tfjob_that_is_stopped_for_another_size_continues_though_the_controlle
 
 @pytest.fixture
 def waiting(play: Play) -> tuple[Scene, FakeTraining]:
-    """A job with an unanswered checkpoint request."""
+    """The elastic job, with an unanswered checkpoint request, and its training."""
     scene, trained = play()
     scene.patiently(lambda: trained.lines)
     trained.program.silent = True
@@ -273,7 +273,7 @@ def test_a_node_that_is_lost_during_a_change_fails_neither_job(
 
 
 @pytest.mark.long
-def test_a_job_that_does_not_answer_keeps_its_workers_and_says_so(
+def test_a_job_that_does_not_answer_keeps_its_workers_and_shows_the_reason(
     waiting: tuple[Scene, FakeTraining],
 ) -> None:
     scene, _ = waiting
@@ -289,7 +289,7 @@ def test_a_job_that_does_not_answer_keeps_its_workers_and_says_so(
 
 
 @pytest.mark.long
-def test_a_number_of_workers_that_is_set_by_hand_during_a_change_is_the_requested_size(
+def test_a_number_of_workers_that_the_user_sets_during_a_change_is_the_requested_size(
     waiting: tuple[Scene, FakeTraining],
 ) -> None:
     scene, trained = waiting
@@ -320,7 +320,7 @@ def test_a_job_that_ends_during_a_change_frees_its_capacity_for_the_gang(
 
 
 @pytest.mark.long
-def test_a_job_that_an_autoscaler_scales_is_left_to_it(
+def test_a_job_with_a_horizontal_pod_autoscaler_is_not_scaled(
     waiting: tuple[Scene, FakeTraining],
 ) -> None:
     scene, trained = waiting
@@ -351,20 +351,20 @@ def test_a_quota_that_refuses_growth_leaves_the_job_as_it_is(play: Play) -> None
 
 
 @pytest.mark.long
-def test_a_job_that_never_saved_keeps_its_workers_and_says_why(play: Play) -> None:
+def test_a_job_that_never_saved_keeps_its_workers_and_shows_the_reason(play: Play) -> None:
     scene, trained = play(program=FakeProgram(saves=False, silent=True))
     scene.crowd()
     assert scene.wait_reason(names.REASON_NO_CHECKPOINT)["status"] == "False"
     assert scene.space.phase(GANG, "Queued")["reason"] == names.REASON_NO_ROOM
     assert scene.sizes() == []
-    # It was ineligible until its first save.
+    # The job is ineligible until its first save.
     trained.program.saves, trained.program.silent = True, False
     scene.wait_scaled_down()
 
 
 @pytest.mark.long
 def test_a_policy_that_observes_shows_its_proposal_and_changes_nothing(play: Play) -> None:
-    # A PyTorchJob would not be made elastic under this policy.
+    # kfext would not make a PyTorchJob elastic under this policy.
     scene, _ = play("TFJob", mode="observe")
     before = scene.uids()
     scene.crowd()
@@ -387,7 +387,7 @@ def test_a_job_that_opts_out_returns_to_the_size_that_its_user_wrote(play: Play)
 
 
 @pytest.mark.long
-def test_a_required_job_that_is_scaled_beyond_its_node_trains_on(play: Play) -> None:
+def test_a_required_job_that_is_scaled_beyond_its_node_keeps_running(play: Play) -> None:
     scene, _ = play()
     scene.annotate({names.ELASTIC: "off", names.COLOCATION: "required"})
     before = scene.uids()
