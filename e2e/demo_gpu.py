@@ -157,7 +157,6 @@ def trial(cards: Cards, team: Team, node: Node, name: str, *, steps: int) -> Out
 
 
 def show(card: str, outcomes: dict[str, Outcome]) -> None:
-    """Print the outcomes."""
     table = Table(title=f"A high-priority job on {CARDS[card].title}")
     for column in ("it trains", "step, ms", "slower by", "time of the other job"):
         table.add_column(column, justify="left" if column == "it trains" else "right")

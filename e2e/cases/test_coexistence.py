@@ -218,7 +218,6 @@ def gang_mode(testbed: Testbed) -> Iterator[str]:
 
 
 def bind(space: Space, pods: list[Object], node: str) -> None:
-    """Bind pods to a node, as a scheduler does."""
     for pod in pods:
         name = pod["metadata"]["name"]
         target = {"apiVersion": "v1", "kind": "Node", "name": node}

@@ -59,7 +59,6 @@ TYPES = {"Chief": 1, "PS": 2, "Worker": 2, "Evaluator": 1}
 
 
 def addresses_of(pod: Object) -> set[str]:
-    """Return the addresses in the TF_CONFIG of a pod."""
     cluster = json.loads(variables(pod)["TF_CONFIG"])["cluster"]
     known: set[str] = set()
     for addresses in cluster.values():

@@ -41,7 +41,6 @@ def quiet(space: Space, node: str) -> None:
 
 
 def ids_of(losses: list[Loss]) -> list[str]:
-    """Return the test ids of losses."""
     return [loss.__name__.replace("_", " ") for loss in losses]
 
 

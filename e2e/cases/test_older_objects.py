@@ -66,10 +66,7 @@ BACKUPS = {"while queued": backup_while_queued, "of a deleted namesake": backup_
 
 
 def write_back(tool: Tenant, backup: Object) -> Answer:
-    """Write an older object over the job, as a restore does, with the present uid and version.
-
-    The write is repeated after a conflict.
-    """
+    """Write an older object over the job, as a restore does; repeat the write after a conflict."""
     path = tool.space.path(f"{backup['kind'].lower()}s", "mine")
 
     def written() -> Answer | None:

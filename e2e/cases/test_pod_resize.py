@@ -198,7 +198,6 @@ REFUSED: dict[str, Refusal] = {
 
 
 def refusal(resizer: Resizing, pod: Pod, size: CpuSize, **more: Any) -> errors.ApiError:
-    """Return the refusal of a resize."""
     with pytest.raises(errors.ApiError) as caught:
         resizer.write(pod, size, **more)
     return caught.value

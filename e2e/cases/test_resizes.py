@@ -22,7 +22,6 @@ def run(space: Space, name: str, node: str, *, cpu: str) -> None:
 
 
 def resize(space: Space, name: str, *, cpu: str) -> None:
-    """Change the CPU request of a running pod."""
     main = {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": cpu}
     space.kube.patch(f"{space.path('pods', name)}/resize", [main], kind="json")
 

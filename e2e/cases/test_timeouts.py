@@ -29,10 +29,7 @@ APART = {
 
 
 def keep_off(space: Space, nodes: Iterable[str], labels: Mapping[str, str]) -> None:
-    """Create a pod on each node with anti-affinity to pods with these labels.
-
-    The planner does not model the anti-affinity of other pods.
-    """
+    """Create pods on all nodes with anti-affinity to these labels, which the planner ignores."""
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
     anti = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
     for node in nodes:

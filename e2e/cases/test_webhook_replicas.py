@@ -114,7 +114,6 @@ def authority(kfext: Kfext) -> bytes:
 
 
 def served_by(replica: WebhookProcess, issuer: bytes) -> bool:
-    """Return whether a CA has issued a replica's certificate."""
     leaf = x509.load_pem_x509_certificate(
         ssl.get_server_certificate(("127.0.0.1", replica.port)).encode()
     )

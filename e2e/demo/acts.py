@@ -255,7 +255,6 @@ class DemoJob:
         _wait(bed, bound, what=f"{self.name} to be bound")
 
     def wait_ended(self, bed: Testbed, way: Way) -> None:
-        """Wait until the job has ended."""
         _outcome(bed, self.path(way))
 
     def ended(self, bed: Testbed, way: Way) -> str:

@@ -117,7 +117,6 @@ _BAR, _GAP, _HEAD = 18, 4, 26
 
 
 def svg(panels: Sequence[Panel]) -> str:
-    """Return all panels as one SVG picture."""
     parts: list[str] = []
     height = 16
     for panel in panels:

@@ -186,7 +186,6 @@ class Round:
     wire: float = 0.0
 
     def nodes(self, job: str) -> set[str]:
-        """Return the nodes of the pods of a job."""
         return {run.node for run in self.pods if run.job == job and run.node}
 
 

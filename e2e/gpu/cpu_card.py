@@ -97,7 +97,6 @@ class CpuCard:
         self._opened = monotonic()
 
     def serve(self) -> None:
-        """Serve without end."""
         while True:
             wait = max(self._ends - monotonic(), 0.0) if self._running else None
             # epoll would only wait for whole milliseconds.

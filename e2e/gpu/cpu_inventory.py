@@ -26,7 +26,6 @@ class CpuCards:
         self._samples: dict[str, tuple[float, float]] = {}
 
     def cards(self) -> list[Card]:
-        """Return the cards that are in the list now."""
         listed = [Card(**card) for card in json.loads((self._folder / LIST).read_text())]
         return [replace(card, utilisation=self._utilisation(card.uuid)) for card in listed]
 

@@ -24,7 +24,6 @@ MEMORY = 16 * 1024
 
 
 def uuids(node: str, count: int) -> list[str]:
-    """Return the UUIDs of the cards of a node."""
     digest = hashlib.sha256(node.encode()).hexdigest()[:8]
     return [f"GPU-{digest}-{number}" for number in range(count)]
 

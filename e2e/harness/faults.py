@@ -41,7 +41,6 @@ Match = Callable[[Exchange], bool]
 
 
 def job_patch(namespace: str, *, containing: str = "") -> Match:
-    """Match patches of jobs in a namespace."""
     return lambda exchange: (
         exchange.method == "PATCH"
         and any(
@@ -69,14 +68,12 @@ def _starts(operations: list[dict[str, object]]) -> bool:
 
 
 def pod_patch(namespace: str) -> Match:
-    """Match patches of pods in a namespace."""
     return lambda exchange: (
         exchange.method == "PATCH" and f"/namespaces/{namespace}/pods/" in exchange.path
     )
 
 
 def plan_write(namespace: str) -> Match:
-    """Match writes of TrainingPlans in a namespace."""
     return lambda exchange: exchange.is_write and f"/{namespace}/trainingplans" in exchange.path
 
 

@@ -77,7 +77,6 @@ def stop_nvidia_stand_in(bed: Testbed, node: Node) -> None:
 
 
 def stop_cards(bed: Testbed, node: Node) -> None:
-    """Remove the cards from a node."""
     stop_nvidia_stand_in(bed, node)
     bed.stop_process(node.sandbox.process(_CARDS))
 
@@ -189,10 +188,7 @@ def counters_of(node: Node, uuid: str) -> dict[str, Object]:
 
 
 def late_fraction(node: Node, uuid: str, name: str) -> float:
-    """Return the fraction of a job's kernels that should have yielded to another job.
-
-    `CpuCard` counts them as `late`.
-    """
+    """Return the fraction of a job's kernels that should have yielded (`late` of `CpuCard`)."""
     client = counters_of(node, uuid)[name]
     return float(client["late"]) / int(client["kernels"])
 
@@ -337,7 +333,6 @@ def sharers_of(slot: Object) -> list[Object]:
 
 
 def sharers(team: Team, node: Node) -> list[Object]:
-    """Return the sharers of all cards of a node."""
     return [sharer for slot in shared_gpus(team.bed, node.name) for sharer in sharers_of(slot)]
 
 

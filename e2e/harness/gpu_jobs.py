@@ -147,8 +147,6 @@ class Team:
         return until(running, what=f"{name} runs", account=self.messages, seconds=_STARTED_SECONDS)
 
     def wait_succeeded(self, name: str) -> None:
-        """Wait until a job has succeeded."""
-
         def ended() -> bool:
             job = self.bed.api.get(f"{_JOBS.format(self.namespace)}/{name}")
             conditions = job.get("status", {}).get("conditions", [])
@@ -160,7 +158,6 @@ class Team:
         until(ended, what=f"{name} ends", account=self.messages, seconds=TRAINED_SECONDS)
 
     def jobs(self) -> dict[str, Object]:
-        """Return the PyTorchJobs of the namespace, by name."""
         jobs = self.bed.api.get(_JOBS.format(self.namespace))["items"]
         return {job["metadata"]["name"]: job for job in jobs}
 

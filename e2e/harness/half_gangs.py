@@ -47,7 +47,6 @@ class Gang:
     _seen_at: float | None = None
 
     def observe(self, job: Object, pods: Iterable[Object], *, at: float) -> None:
-        """Record an observation of the job and its pods."""
         passed = 0.0 if self._seen_at is None else at - self._seen_at
         self._seen_at = at
         annotations = job["metadata"].get("annotations", {})
@@ -152,7 +151,6 @@ def watch(kube: Kube, namespace: str, *, seconds: float, limit: float) -> Accoun
 
 
 def observe(kube: Kube, namespace: str, gangs: dict[str, Gang], *, at: float) -> None:
-    """Record an observation of every job of a namespace."""
     jobs = [
         {**job, "kind": kind} for kind in PLURAL for job in kube.items(jobs_path(namespace, kind))
     ]

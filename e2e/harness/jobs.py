@@ -130,7 +130,6 @@ def held(job: Object) -> bool:
 
 
 def marks_of(job: Object) -> dict[str, str]:
-    """Return kfext's marks on a stored job."""
     written = job["metadata"].get("annotations", {})
     return {key: value for key, value in written.items() if key in names.WRITTEN_BY_KFEXT}
 

@@ -157,7 +157,6 @@ class Scene:
         return [pod for pod in pods if pod["metadata"]["labels"][PLACEHOLDER_OF] in self._uids]
 
     def view(self, name: str) -> Object:
-        """Return the status of the TrainingPlan of a job."""
         return self.space.view(name, self._jobs[name]["kind"])
 
     def created(self) -> set[str]:
@@ -227,7 +226,6 @@ class Scene:
         return self.view(name)
 
     def watch(self, seconds: float) -> None:
-        """Observe for `seconds`."""
         end = time.monotonic() + seconds
         self.until(lambda _: time.monotonic() > end, "time passes", seconds=seconds + COMES_SECONDS)
 

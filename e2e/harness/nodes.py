@@ -37,7 +37,6 @@ def delete_and_wait(kfext: Kfext, path: str) -> None:
 
 
 def path(node: str) -> str:
-    """Return the API path of a node."""
     return f"/api/v1/nodes/{node}"
 
 

@@ -198,7 +198,6 @@ class OddJob:
     _manifest: Object = field(repr=False)
 
     def manifest(self, arm: str) -> Object:
-        """Return the manifest for the namespace `arm`."""
         manifest: Object = json.loads(json.dumps(self._manifest).replace(ARM, arm))
         return manifest
 

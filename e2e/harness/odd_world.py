@@ -115,7 +115,6 @@ def _static_claim(arm: str, name: str) -> Object:
 
 
 def claim_spec(mode: str, storage_class: str) -> Object:
-    """Return the spec of a claim."""
     return {
         "accessModes": [mode],
         "resources": {"requests": {"storage": "1Gi"}},

@@ -27,10 +27,7 @@ _CONNECT_SECONDS = 1.0
 
 
 class ControllerProcess:
-    """A controller that may be killed, frozen and restarted; its requests pass through `proxy`.
-
-    `name` is the name of the process and of its log.
-    """
+    """A controller that may be killed, frozen and restarted; its requests pass through `proxy`."""
 
     def __init__(self, testbed: Testbed, tls: ssl.SSLContext, *, name: str) -> None:
         self.name = name
@@ -101,7 +98,6 @@ class ControllerProcess:
             return False
 
     def metric(self, name: str) -> float:
-        """Return the value of a metric without labels."""
         url = f"http://127.0.0.1:{self._probe_port}/metrics"
         lines = urllib3.request("GET", url).data.decode().splitlines()
         return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))

@@ -44,7 +44,6 @@ class Resizing:
         )
 
     def pod(self, name: str) -> Pod:
-        """Return the current state of a pod."""
         return parse_pod(_owned(self._bed.api.get(paths.pods(self._namespace, name))))
 
     def trainer(self, name: str) -> TrainerCpu:

@@ -23,10 +23,7 @@ _PATIENCE_SECONDS = 420.0
 
 
 def size_patch(namespace: str) -> Match:
-    """Match kfext's patch that changes the number of workers of a running job.
-
-    The patch also suspends a job that cannot change while it runs.
-    """
+    """Match kfext's patch of a running job's worker count, which may also suspend the job."""
     matches = job_patch(namespace)
     return lambda exchange: matches(exchange) and _workers(exchange) is not None
 

@@ -163,7 +163,6 @@ class Steps:
         self._bed.api.delete(f"/api/v1/namespaces/{self._namespace}/configmaps/run")
 
     def wait_printed(self, name: str, text: str) -> None:
-        """Wait until a step has printed a text."""
         until(
             lambda: text in self.log(name),
             what=f"{name} prints {text}",

@@ -142,7 +142,6 @@ def wait_trained(sdk: TrainingClient, job: Any, namespace: str) -> dict[str, str
 
 
 def set_suspend(bed: Testbed, job: Any, namespace: str, *, value: bool) -> None:
-    """Suspend or resume a job as its user does."""
     patch = json.dumps({"spec": {"runPolicy": {"suspend": value}}})
     name = job.metadata.name
     kubectl(bed, "patch", job.kind, name, "-n", namespace, "--type=merge", f"--patch={patch}")

@@ -63,7 +63,6 @@ class UnderWay:
         self.before = self._surviving_uids()
 
     def proceed(self) -> None:
-        """Continue each change to its end."""
         assert self._surviving_uids() == self.before
         self._finish_move()
         assert self._is_boosted(), "its CPU is still boosted"
@@ -119,7 +118,6 @@ class UnderWay:
             self._train(self.cpu, name, total=total)
 
     def _request(self) -> str:
-        """Return the CPU request of the prioritised job."""
         pod = self.cpu.kube.get(self.cpu.path("pods", f"{PRIORITISED}-master-0"))
         request: str = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
         return request
@@ -161,7 +159,6 @@ class UnderWay:
         assert container["resources"]["limits"][resource_of(_SLOT)] == str(UNITS // 2)
 
     def _reservations(self) -> list[Object]:
-        """Return the pods that reserve a GPU."""
         return self.sharing.kube.items(_RESERVATIONS)
 
     # --- a move -----------------------------------------------------------------------------------

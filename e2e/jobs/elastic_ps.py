@@ -136,10 +136,7 @@ class Work:
         return self._saved
 
     def train(self, steps: int, *, batch: int, every: int, print_every: int, least: float) -> None:
-        """Train until all workers together have done `steps` steps.
-
-        `least`: the minimum seconds of a step of this worker.
-        """
+        """Train until all workers together did `steps` steps, each of at least `least` seconds."""
         done, printed = self.begin(), 0
         while done < steps:
             self._requests.announce(self._say)

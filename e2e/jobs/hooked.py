@@ -36,7 +36,6 @@ class Counter:
 
 
 def step(*optimizers: torch.optim.Optimizer) -> None:
-    """Make a step with each optimizer."""
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad()

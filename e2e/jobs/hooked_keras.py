@@ -30,7 +30,6 @@ class Batches(keras.callbacks.Callback):
 
 
 def report_gpu() -> None:
-    """Make TensorFlow report a GPU."""
     listed = tf.config.list_logical_devices
     tf.config.list_logical_devices = lambda kind=None: listed("CPU" if kind == "GPU" else kind)
 

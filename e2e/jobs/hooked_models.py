@@ -29,7 +29,6 @@ class Block(nn.Module):
 
 
 def residual() -> nn.Module:
-    """Return a small network of residual blocks."""
     torch.manual_seed(1)
     ends = [nn.Flatten(), nn.Linear(8 * 8 * 8, 10)]
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), Block(8), Block(8), *ends)
@@ -60,7 +59,6 @@ def data(batches: int) -> TensorDataset:
 
 
 def digest(model: nn.Module) -> str:
-    """Return a digest of the parameters."""
     sha256 = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         sha256.update(name.encode() + value.numpy().tobytes())

@@ -45,7 +45,6 @@ class _OnCpu(grad_scaler.GradScaler):
         return {found_inf.device: found_inf}
 
     def update(self, new_scale: float | None = None) -> None:
-        """Update the scale after a step."""
         with patch.object(torch, "_amp_update_scale_", _update_scale):
             super().update(new_scale)
 

@@ -24,7 +24,6 @@ _CYCLES = 10_000_000
 
 
 def main() -> None:
-    """Measure the delays and the costs."""
     sys.path.insert(0, sys.argv[1])
     card = import_module("kfext_hook.device").Cuda(torch)
     torch.cuda.init()

@@ -41,7 +41,6 @@ class Addresses:
 
     @property
     def dns(self) -> str:
-        """The address of the cluster's DNS server."""
         return self.bridge
 
     def node(self, index: int) -> str:
@@ -54,7 +53,6 @@ class Addresses:
 
     @property
     def service_cidr(self) -> str:
-        """The range of Service addresses."""
         return f"{self._start}.240.0/20"
 
     @property

@@ -44,7 +44,6 @@ class Api:
         return self.request("GET", path)
 
     def create(self, path: str, body: Manifest) -> Any:
-        """Create `body` in the collection `path`."""
         return self.request("POST", path, body)
 
     def patch(self, path: str, body: Manifest) -> Any:
@@ -65,7 +64,6 @@ class Api:
         return self.request("PATCH", path, manifest, kind="application/apply-patch+yaml")
 
     def path(self, manifest: Manifest) -> str:
-        """Return the path of the object that `manifest` describes."""
         version, kind = manifest["apiVersion"], manifest["kind"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         resource = self._resource(root, kind)

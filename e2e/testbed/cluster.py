@@ -117,7 +117,6 @@ class Testbed:
         return port
 
     def log(self, name: str) -> Path:
-        """Return the file with the output of process `name`."""
         return self.folder / "logs" / f"{name}.log"
 
     def start_process(
@@ -141,10 +140,7 @@ class Testbed:
             process.stop_marked(self.name, self.pid(name))
 
     def restart_process(self, name: str, *, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-        """Restart a process with its last command and environment.
-
-        `more`: additional arguments, only for this start.
-        """
+        """Restart a process with its last command and environment, now with `more` arguments."""
         self.stop_process(name)
         entry = json.loads(self._process_file(name).read_text())
         return self._start(name, entry["command"], entry["environment"], more=more)

@@ -66,10 +66,7 @@ def write_configuration(testbed: Testbed, *, kubeconfig: Path) -> Path:
 
 
 def start(testbed: Testbed) -> None:
-    """Start the four processes, and wait until the API server is ready.
-
-    The scheduler and the controller-manager may become ready later.
-    """
+    """Start the four processes; wait for the API server only, not for all four."""
     client = testbed.new_port()
     _start_etcd(testbed, client, testbed.new_port())
     _start_apiserver(testbed, client)
@@ -154,7 +151,6 @@ def _start_apiserver(testbed: Testbed, etcd: int) -> None:
 
 
 def _half_of_the_memory() -> int:
-    """Return half of the machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 

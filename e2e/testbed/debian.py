@@ -44,10 +44,7 @@ def _unpack(package: str, target: Path) -> None:
 
 
 def apt_get(*arguments: str, folder: Path | None = None) -> None:
-    """Run apt-get in `folder`; wait while another apt-get has the lock.
-
-    Raises Unavailable.
-    """
+    """Run apt-get in `folder`; wait while another has the lock. Raises Unavailable."""
     waited = 0.0
     while True:
         ended = subprocess.run(

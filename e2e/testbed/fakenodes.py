@@ -89,7 +89,6 @@ def _kubelet(testbed: Testbed, port: int, log: Path) -> list[str]:
 
 
 def wait_ready(testbed: Testbed, count: int) -> None:
-    """Wait until `count` fake nodes are ready."""
     testbed.wait_for(
         lambda: _open_nodes(testbed) >= count,
         what=f"{count} fake nodes to be ready",
@@ -104,7 +103,6 @@ def node(
     labels: Mapping[str, str],
     taints: list[dict[str, str]],
 ) -> dict[str, Any]:
-    """Return the manifest of one fake node."""
     return {
         "apiVersion": "v1",
         "kind": "Node",

@@ -58,10 +58,7 @@ def planned(
 def prepare(
     *, real_nodes: bool = False, fake_nodes: bool = False, programs: Sequence[str] = ()
 ) -> None:
-    """Install and build what a testbed with these nodes needs, and more `programs`.
-
-    Raises Unavailable if this machine cannot run it.
-    """
+    """Install what a testbed with these nodes needs, and `programs`. Raises Unavailable."""
     with agenda(planned(real_nodes=real_nodes, fake_nodes=fake_nodes, programs=programs)):
         if real_nodes:
             realnodes.prepare()
@@ -118,10 +115,7 @@ def down(name: str) -> bool:
 
 @contextmanager
 def running(name: str, **settings: Any) -> Iterator[Testbed]:
-    """Run a testbed during a `with` block; Ctrl-C and SIGTERM also end it cleanly.
-
-    `settings`: the arguments of `up`.
-    """
+    """Run a testbed, made by `up`, in a `with` block; Ctrl-C and SIGTERM also end it cleanly."""
     with terminable():
         testbed = up(name, **settings)
         try:

@@ -80,7 +80,6 @@ def kill_marked(testbed: str) -> None:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a child process, and wait for it."""
     process.terminate()
     try:
         process.wait(_GRACE_SECONDS)

@@ -160,7 +160,6 @@ def _remaining() -> str:
 
 @contextmanager
 def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
-    """Call `act` every `seconds` during a `with` block."""
     done = threading.Event()
 
     def beat() -> None:

@@ -95,10 +95,7 @@ def wait_ready(testbed: Testbed) -> None:
 
 
 def _make_awaited_file() -> None:
-    """Make the awaited file if it is missing.
-
-    Another testbed may remove the file and its folders at any time; then they are made again.
-    """
+    """Make the awaited file and its folders; another testbed may remove them at any time."""
     while not _AWAITED_FILE.exists():
         with suppress(FileNotFoundError, FileExistsError):
             _AWAITED_FILE.parent.mkdir(parents=True, exist_ok=True)
@@ -106,10 +103,7 @@ def _make_awaited_file() -> None:
 
 
 def _write_certificate(testbed: Testbed, folder: Path) -> None:
-    """Write a certificate where the operator's webhook server will read it.
-
-    Any certificate works, because no webhook is registered.
-    """
+    """Write any certificate where the operator will read one; no webhook is registered."""
     folder.mkdir(parents=True)
     pair = testbed.pki.server("training-operator", hosts=[f"training-operator.{NAMESPACE}.svc"])
     shutil.copy(pair.certificate, folder / "tls.crt")

@@ -122,8 +122,6 @@ def _job(name: str, *more: str, cpu: str, folder: Path, claim: str, on: tuple[No
 
 
 def _wait_steps(folder: Path, number: int) -> None:
-    """Wait until a job has printed `number` steps."""
-
     def trains() -> bool:
         return sum(line.startswith("step ") for line in journal(folder)) >= number
 
@@ -131,8 +129,6 @@ def _wait_steps(folder: Path, number: int) -> None:
 
 
 def _wait_starts(folder: Path, number: int) -> None:
-    """Wait until a job has started `number` times."""
-
     def started() -> bool:
         return len(resumes(journal(folder))) >= number
 

@@ -118,7 +118,6 @@ def printing(script: str) -> Any:
 
 
 def restarts(bed: Testbed) -> list[str]:
-    """Return the restart count of each container of kfext."""
     path = "{.items[*].status.containerStatuses[*].restartCount}"
     counts = kubectl(bed, "get", "pods", "-n", names.NAMESPACE, "-o", f"jsonpath={path}")
     return counts.split()

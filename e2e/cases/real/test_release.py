@@ -105,8 +105,6 @@ def _job(bed: Testbed, name: str, *, workers: int) -> KubeflowOrgV1PyTorchJob:
 
 
 def wait_running(bed: Testbed, namespace: str, job: str, count: int) -> None:
-    """Wait until all pods of a job run."""
-
     def phases() -> list[str]:
         return [pod["status"]["phase"] for pod in pods_of(bed, namespace, job).values()]
 

@@ -45,13 +45,11 @@ def test_each_scene_of_the_story_comes_true(bed: Testbed) -> None:
 
 
 def submit(bed: Testbed, scene: playground.Scene) -> None:
-    """Submit the jobs of a scene."""
     apply, *_ = scene.command.split(" && ")
     kubectl(bed, *shlex.split(apply)[1:], "-n", playground.NAMESPACE)
 
 
 def wait_status(bed: Testbed, job: str, matches: Any) -> None:
-    """Wait until the status of a job's TrainingPlan matches."""
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{playground.NAMESPACE}/trainingplans"
     name, seen = f"pytorchjob-{job}", list[Object]()
 

@@ -49,7 +49,6 @@ def install(root: Path, requirements: Sequence[str], *, dependencies: bool = Tru
 
 
 def wheel(project: Path, folder: Path) -> Path:
-    """Build the wheel of `project` in `folder`."""
     # Use an installed build backend: fetching it takes longer than the build.
     isolation = [] if importlib.util.find_spec("hatchling") is None else ["--no-build-isolation"]
     _pip("wheel", "--no-deps", *isolation, "--wheel-dir", str(folder), str(project))

@@ -123,10 +123,7 @@ def _plain(uri: str) -> str:
 
 
 def mirror(suite: str = SUITE) -> str:
-    """Return the URI of the Debian archive: from KFEXT_DEBIAN_MIRROR, else from apt.
-
-    Raises Unavailable if neither names an archive.
-    """
+    """Return the Debian archive's URI: KFEXT_DEBIAN_MIRROR, else apt's. Raises Unavailable."""
     uri = os.environ.get(MIRROR) or debian_mirror(suite, APT)
     if not uri:
         raise Unavailable(

@@ -144,7 +144,6 @@ class Node:
         self.start_kubelet()
 
     def start_kubelet(self) -> None:
-        """Start kubelet on a running node."""
         start(self.sandbox, millicores=self.millicores, memory=self.memory)
 
     def stop_kubelet(self) -> None:
@@ -218,7 +217,6 @@ class Node:
         return self._read(uid, cgroups.millicores)
 
     def pod_weight(self, uid: str) -> int:
-        """Return the CPU weight of a running pod."""
         return self._read(uid, cgroups.weight)
 
     def _read(self, uid: str, read: Callable[[str], Value]) -> Value:

@@ -31,7 +31,6 @@ def sharing_job(name: str, draw: random.Random) -> Object:
 
 
 def plan_of(job: Object) -> Plan | None:
-    """Return the plan of a job."""
     metadata = job["metadata"]
     return decode_plan(metadata["annotations"].get(names.PLAN), job_uid=metadata["uid"])
 

@@ -138,7 +138,6 @@ def test_sharers_continue_while_all_of_kfext_is_replaced(team: Team, gpu_node: N
 
 
 def resource_limits(team: Team, name: str) -> Object:
-    """Return the resource limits of a job's only container."""
     path = f"/api/v1/namespaces/{team.namespace}/pods/{name}-master-0"
     (container,) = team.bed.api.get(path)["spec"]["containers"]
     return dict(container["resources"]["limits"])
@@ -186,7 +185,6 @@ def leader(bed: Testbed) -> Object:
 
 
 def name_of(pod: Object) -> str:
-    """Return the name of a pod."""
     return str(pod["metadata"]["name"])
 
 
