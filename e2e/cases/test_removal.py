@@ -20,10 +20,7 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
 
 def remove_section() -> list[str]:
-    """Return the commands of the section "Remove".
-
-    The command that switches namespaces off is omitted, because it would affect other cases.
-    """
+    """Return the commands of section "Remove" without the command that affects other cases."""
     return [command for command in commands("Remove") if not command.startswith("kubectl label")]
 
 
@@ -38,10 +35,7 @@ def shell(kfext: Kfext, tmp_path: Path) -> Iterator[Shell]:
 
 
 def held_jobs(space: Space, starved: Space) -> None:
-    """Submit jobs that are placed, gated and queued, and a planned job with refused pods.
-
-    One of the queued jobs requests a share of a GPU, which no node here offers.
-    """
+    """Submit jobs that are placed, gated and queued, and a planned job with refused pods."""
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("placed", 2, each=GPU))
     space.phase("placed", "Placed")

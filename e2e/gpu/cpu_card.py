@@ -109,7 +109,6 @@ class CpuCard:
             self._advance(monotonic())
 
     def _hear(self, peer: socket.socket) -> None:
-        """Handle all messages of a client."""
         while peer in self._peers:
             try:
                 message = peer.recv(256, socket.MSG_DONTWAIT)
@@ -176,7 +175,6 @@ class CpuCard:
         return True
 
     def _release(self, at: float) -> None:
-        """Record the end of the running kernel."""
         client, self._running = self._running, None
         assert client is not None
         client.seconds += at - self._began

@@ -48,7 +48,6 @@ def _simulated_health() -> Health:
 
 
 def main() -> None:
-    """Offer the cards of this node."""
     if "--nvml" in sys.argv:
         inventory = Nvml()
         asyncio.run(

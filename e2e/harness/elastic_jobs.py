@@ -147,10 +147,7 @@ def becomes_elastic(bed: Testbed, namespace: str) -> bool:
 
 
 def delete_remaining(bed: Testbed, namespace: str, job: str, pods: Sequence[Object]) -> None:
-    """Delete the pods of an ended job that still run.
-
-    A torchrun agent that starts after the end restarts without end, and occupies its CPU.
-    """
+    """Delete an ended job's running pods; a torchrun agent that starts now restarts forever."""
     ended = {"Succeeded", "Failed"}
     if any(
         "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") not in ended

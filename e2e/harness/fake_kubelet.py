@@ -132,7 +132,6 @@ class FakeKubelet:
 
     @contextmanager
     def serving(self, tls: ssl.SSLContext) -> Iterator[None]:
-        """Serve during a `with` block."""
         server = ThreadingHTTPServer((_ADDRESS, self.port), _Handler)
         server.daemon_threads = True
         server.log_of = self.log_of  # type: ignore[attr-defined]
@@ -255,7 +254,6 @@ class FakeTraining:
 def training(
     space: Space, job: str, kubelet: FakeKubelet, program: FakeProgram
 ) -> Iterator[FakeTraining]:
-    """Train a job during a `with` block."""
     fake = FakeTraining(space, job, kubelet, program)
     with in_background(fake.run, name=f"training-{job}"):
         yield fake

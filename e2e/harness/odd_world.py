@@ -157,7 +157,6 @@ class World:
     devices: bool = False
 
     def make(self, space: Space) -> None:
-        """Create the world in an existing namespace."""
         space.create_nodes(list(_nodes(space.name)))
         for path, body in self._objects(space):
             space.kube.create(path, body)

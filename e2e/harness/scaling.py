@@ -120,7 +120,6 @@ class Scene:
             succeed(self.space, name)
 
     def wait_full_size(self) -> None:
-        """Wait until the job has its full size again."""
         self.patiently(lambda: self._runs(TRAIN, FULL))
 
     def wait_reason(self, *reasons: str) -> Object:

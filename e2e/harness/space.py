@@ -216,10 +216,7 @@ class Space:
         return len(self.kfext.writes(unsuspend_patch(self.name)))
 
     def submit_with_pins_held(self, manifest: Object, count: int) -> tuple[Hold, str]:
-        """Submit a job of `count` pods for one node, and delay its pins.
-
-        Returns the fault, with the event that releases the pins, and the planned node.
-        """
+        """Submit a job for one node, and delay its pins; return the fault and the planned node."""
         pins = Hold(pod_patch(self.name))
         self.kfext.proxy.arm(pins)
         self.submit(manifest)

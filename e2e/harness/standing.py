@@ -66,10 +66,7 @@ def karpenter_or_skipped(bed: Testbed) -> Iterator[None]:
 def named_or_running(
     name: str, *, real_nodes: int = 0, fake_nodes: int = 0, fast: bool = False
 ) -> Iterator[Testbed]:
-    """Yield the testbed that KFEXT_TESTBED names, or run a new testbed.
-
-    A named testbed need not be `fast`; then the tests only take longer.
-    """
+    """Yield the testbed that KFEXT_TESTBED names, even if not `fast`, or run a new testbed."""
     existing = os.environ.get(VARIABLE)
     if existing:
         with lifecycle.terminable(), _named(existing, real_nodes, fake_nodes) as bed:
@@ -125,10 +122,7 @@ def _load(name: str) -> tuple[Testbed, list[Manifest]]:
 
 
 def missing_nodes(has_real: int, has_fake: int, real: int, fake: int) -> str:
-    """Return a text that names the nodes that a testbed lacks; empty if it has enough.
-
-    Tests need exactly `real` real nodes, and at least `fake` fake nodes.
-    """
+    """Name what a testbed lacks of exactly `real` and at least `fake` nodes; empty if nothing."""
     wanted = []
     if real not in (0, has_real):
         wanted.append(f"{real} real nodes (--real-nodes {real})")

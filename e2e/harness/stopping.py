@@ -79,7 +79,6 @@ class Stopping:
         assert [set(space.pins().values()) for space in spaces] == [{1, 2}, {2}, {1}]
 
     def end_pods(self) -> None:
-        """Let the pods of the stopped jobs end."""
         for space in (self.preempting, self.draining):
             pods = space.pods(ending=True)
             end_now(space, [pod["metadata"]["name"] for pod in pods])

@@ -50,10 +50,7 @@ def install(kfext: Kfext, version: Path) -> tuple[WebhookProcess, WebhookProcess
 
 
 def apply_manifests(kfext: Kfext, version: Path) -> None:
-    """Apply a version as `kubectl apply -k` would; processes that start from now on run its code.
-
-    Like kubectl, this does not remove objects that the version lacks.
-    """
+    """Apply a version as `kubectl apply -k`, which removes nothing; new processes run its code."""
     parts = (crds(version), roles(version), protection(version), _components(version))
     for manifest in chain.from_iterable(parts):
         kfext.testbed.api.apply(manifest)

@@ -73,10 +73,7 @@ def start(
 
 
 def _kubelet(testbed: Testbed, port: int, log: Path) -> list[str]:
-    """Return the options that make kwok answer log requests with a file.
-
-    Its certificate is self-signed, which the API server accepts from kubelets.
-    """
+    """Return the options that make kwok answer log requests with a file (self-signed TLS)."""
     rule = {
         "apiVersion": "kwok.x-k8s.io/v1alpha1",
         "kind": "ClusterLogs",

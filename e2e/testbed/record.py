@@ -36,10 +36,7 @@ class Record:
             os.fsync(file.fileno())
 
     def entries(self) -> list[list[str]]:
-        """Return the entries, oldest first, without a line that a crash cut off.
-
-        The object of such a line was never made, because entries are written first.
-        """
+        """Return the entries, oldest first; a line that a crash cut off describes no object."""
         if not self._path.exists():
             return []
         entries = []

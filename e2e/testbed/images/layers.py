@@ -75,7 +75,6 @@ class Recipe:
 
 
 def key(inputs: Iterable[str | bytes]) -> str:
-    """Return a short hash of a sequence of inputs."""
     digest = hashlib.sha256()
     for part in inputs:
         content = part.encode() if isinstance(part, str) else part

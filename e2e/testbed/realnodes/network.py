@@ -122,10 +122,7 @@ def _reach_api_server(testbed: Testbed, index: int) -> None:
 def route_service(
     testbed: Testbed, index: int, address: str, *, target: str, ends: bool = False
 ) -> None:
-    """Redirect port 443 of a Service to `target` on a node, as kube-proxy would.
-
-    `ends`: whether to remove the rules of an earlier call instead.
-    """
+    """Redirect port 443 of a Service to `target` on a node; with `ends`, undo an earlier call."""
     action = "-D" if ends else "-A"
     service = ["-d", address, "-p", "tcp", "--dport", "443"]
     for chain in ("PREROUTING", "OUTPUT"):  # for pods, and for pods on the host network

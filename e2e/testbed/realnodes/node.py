@@ -244,10 +244,7 @@ class Node:
         ]
 
     def bytes_on_wire(self) -> int:
-        """Return the bytes that have passed the node's link so far, as the sum of both directions.
-
-        This includes kubelet's traffic with the API server, a few kilobytes per second.
-        """
+        """Return the bytes that passed the link both ways; kubelet sends a few kB per second."""
         counters = Path("/sys/class/net") / self.link / "statistics"
         return sum(int((counters / name).read_text()) for name in ("rx_bytes", "tx_bytes"))
 
