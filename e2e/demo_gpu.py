@@ -1,13 +1,13 @@
 """The GPU demo: two real jobs on one card, first without a gate between them and then with it.
 
 Run with `make demo-gpu`. It starts a cluster of one real node with two cards that its CPU
-simulates, and installs kfext with GPU sharing as an administrator would. A job of high priority
-trains alone; then a job of low priority shares its card, first without a gate and then with it.
+simulates, and installs kfext with GPU sharing as an administrator would. A high-priority job
+trains alone; then a low-priority job shares its card, first without a gate and then with it.
 
 With `--card cuda` the node has the GPUs of this machine: kubelet, the device plugin, the
 reservation, kfext's agent and both jobs run as in production; only NVIDIA's device plugin and
-container runtime have substitutes. Without a network it needs the archive that
-`python -m e2e.testbed pack` has written elsewhere.
+container runtime have stand-ins. Without a network it needs the archive that
+`python -m e2e.testbed pack` has written on another machine.
 """
 
 import os
@@ -26,14 +26,14 @@ from rich.table import Table
 from e2e.harness.gpu import (
     OVERLAY,
     OVERLAY_OF_GPUS,
-    counted,
+    counters_of,
     install_sharing,
     offer_gpus,
+    shared_gpus,
     sharers_of,
     simulate_cards,
-    slots,
 )
-from e2e.harness.gpu_jobs import Team, computed, dialled
+from e2e.harness.gpu_jobs import Team, cuda_job, dial_job
 from e2e.harness.install import create_namespace
 from e2e.testbed import gpus, lifecycle
 from e2e.testbed.api import Manifest
@@ -45,20 +45,20 @@ NAME, NAMESPACE = "demo-gpu", "team"
 Object = dict[str, Any]
 _CARDS = 2
 _LOAD_MS = 60.0
-"""About the time that the job of high priority loads data in each step, with an idle card."""
+"""The time in each step in which the high-priority job loads data and its card is idle."""
 _TRIALS = {
     "alone": None,
     "beside another, without a gate": True,
     "beside another, with the gate": False,
 }
-"""Title of a trial -> whether both jobs disable the hook, None for no other job."""
+"""Title of a trial -> whether both jobs ignore the hook; None means that there is no other job."""
 
 
 @dataclass(frozen=True)
 class Cards:
-    """The cards of a node. `offer` registers them with kubelet; `job` makes a job that uses a card.
+    """The cards of a node. `offer` registers them with kubelet; `job` returns a job for a card.
 
-    `used` returns the seconds that the job `low` has used a card; None means unknown.
+    `used` returns for how many seconds the job `low` has used a card; None means unknown.
     """
 
     title: str
@@ -73,10 +73,10 @@ CARDS = {
         "a card that the CPU simulates",
         OVERLAY,
         lambda node: simulate_cards(node, _CARDS),
-        dialled,
-        lambda node, card: float(counted(node, card)["low"]["seconds"]),
+        dial_job,
+        lambda node, card: float(counters_of(node, card)["low"]["seconds"]),
     ),
-    "cuda": Cards("a GPU", OVERLAY_OF_GPUS, offer_gpus, computed, lambda _node, _card: None),
+    "cuda": Cards("a GPU", OVERLAY_OF_GPUS, offer_gpus, cuda_job, lambda _node, _card: None),
 }
 
 
@@ -84,8 +84,8 @@ CARDS = {
 class Outcome:
     """The result of a trial.
 
-    `step`: the step time of the job of high priority, in seconds. `other`: the part of the time in
-    which the other job used the card, None means unknown. `slot`: the SharedGPU at the end.
+    `step`: the step time of the high-priority job, in seconds. `other`: the fraction of the time in
+    which the other job used the card; None means unknown. `slot`: the SharedGPU at the end.
     """
 
     step: float
@@ -100,7 +100,7 @@ class Outcome:
 
 @click.command(help=__doc__)
 @click.option("--card", type=click.Choice(list(CARDS)), default="cpu", show_default=True)
-@click.option("--steps", default=200, show_default=True, help="Steps of the job of high priority.")
+@click.option("--steps", default=200, show_default=True, help="Steps of the high-priority job.")
 def main(*, card: str, steps: int) -> None:
     with lifecycle.terminable():
         show(card, run(card, steps=steps))
@@ -130,22 +130,22 @@ def run(card: str, *, steps: int) -> dict[str, Outcome]:
 
 
 def trial(cards: Cards, team: Team, node: Node, name: str, *, steps: int) -> Outcome:
-    """Train the job of high priority, and perhaps the other beside it until the first has ended."""
-    disables = _TRIALS[name]
-    beside = disables is not None
+    """Train the high-priority job to its end, in some trials beside the other job."""
+    unhooked = _TRIALS[name]
+    beside = unhooked is not None
     high = {"share": "0.5", "priority": "high"}
     low = {"share": "0.3", "min_share": "0"}
     with step(f"train, {name}", expect="1 minute"):
-        team.submit(cards.job("high", high, load_ms=_LOAD_MS, steps=steps, disables=bool(disables)))
-        team.running("high")
+        team.submit(cards.job("high", high, load_ms=_LOAD_MS, steps=steps, unhooked=bool(unhooked)))
+        team.wait_running("high")
         if beside:
-            team.submit(cards.job("low", low, steps=100 * steps, disables=bool(disables)))
-            team.running("low")
-        (slot,) = (slot for slot in slots(team.bed, node.name) if slot["status"].get("card"))
+            team.submit(cards.job("low", low, steps=100 * steps, unhooked=bool(unhooked)))
+            team.wait_running("low")
+        (slot,) = (slot for slot in shared_gpus(team.bed, node.name) if slot["status"].get("card"))
         card = slot["status"]["card"]
-        team.succeeded("high")
+        team.wait_succeeded("high")
         used_seconds = cards.used(node, card) if beside else 0.0
-        (slot,) = (slot for slot in slots(team.bed, node.name) if slot["status"].get("card"))
+        (slot,) = (slot for slot in shared_gpus(team.bed, node.name) if slot["status"].get("card"))
     ends = team.step_ends("high")
     # By the second half the hook has chosen its gates, and both jobs train.
     latest = ends[len(ends) // 2 :]
@@ -157,8 +157,7 @@ def trial(cards: Cards, team: Team, node: Node, name: str, *, steps: int) -> Out
 
 
 def show(card: str, outcomes: dict[str, Outcome]) -> None:
-    """Print the outcomes."""
-    table = Table(title=f"A job of high priority on {CARDS[card].title}")
+    table = Table(title=f"A high-priority job on {CARDS[card].title}")
     for column in ("it trains", "step, ms", "slower by", "time of the other job"):
         table.add_column(column, justify="left" if column == "it trains" else "right")
     alone = outcomes["alone"].step
@@ -177,8 +176,8 @@ def show(card: str, outcomes: dict[str, Outcome]) -> None:
 
 
 def _shown(sharer: Object) -> str:
-    figures = {"lossPermille": "slower by", "harvestPermille": "works"}
-    words = [f"{text} {sharer[name] / 10:g} %" for name, text in figures.items() if name in sharer]
+    columns = {"lossPermille": "slower by", "harvestPermille": "works"}
+    words = [f"{text} {sharer[name] / 10:g} %" for name, text in columns.items() if name in sharer]
     return " ".join([f"{sharer['priority']} priority", *words])
 
 

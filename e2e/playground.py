@@ -20,16 +20,16 @@ from e2e.testbed.realnodes import nodes
 
 NAME, NAMESPACE = "try", "team-a"
 _MILLICORES = 700
-"""The CPU of each node, on a machine of any size: four pods of an example fill both nodes."""
+"""The CPU of each node, so that four pods of an example fill both nodes on any machine."""
 _CHECKPOINTS = Path("/tmp/kfext-example-elastic")
-"""The folder of `examples/elastic.yaml`, deleted because it would resume an earlier cluster's."""
+"""Where `examples/elastic.yaml` saves; deleted, so that it does not resume an earlier training."""
 _POLICY = {
     "apiVersion": "kfext.dev/v1alpha1",
     "kind": "TrainingPolicy",
     "metadata": {"name": "playground"},
     "spec": {"companion": {"scale": {"parameters": {"wait": 30}}}},
 }
-"""A job waits for half a minute before others are scaled down for it: time to see that it waits."""
+"""A job waits for 30 s before kfext scales others down for it, so that the user can see it wait."""
 _PROGRAMS = (*trainer.BINARIES, metrics_server.NAME)
 _SHAPE = Planned("make the nodes small, each on one CPU", 10)
 _MEASURE = Planned("start metrics-server, for the use of CPU", 30)
@@ -37,7 +37,7 @@ _MEASURE = Planned("start metrics-server, for the use of CPU", 30)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A command to try, and the result to look for."""
+    """A command to try. `shows`: what it shows. `look`: the output to look for."""
 
     shows: str
     command: str
@@ -93,7 +93,7 @@ def bring_up(name: str = NAME) -> Testbed:
             lifecycle.prepare(real_nodes=True, programs=_PROGRAMS)
             bed = lifecycle.up(name, real_nodes=2)
             try:
-                _furnish(bed)
+                _set_up(bed)
             except BaseException:
                 tear_down(name)
                 raise
@@ -102,8 +102,8 @@ def bring_up(name: str = NAME) -> Testbed:
         sys.exit(str(error))
 
 
-def _furnish(bed: Testbed) -> None:
-    """Set up small nodes, Trainer, kfext, metrics-server and a namespace."""
+def _set_up(bed: Testbed) -> None:
+    """Limit the nodes' CPU, and install Trainer, kfext, metrics-server and a namespace."""
     shutil.rmtree(_CHECKPOINTS, ignore_errors=True)
     with step(_SHAPE):
         for number, node in enumerate(nodes(bed)):
@@ -131,7 +131,7 @@ def tear_down(name: str) -> None:
 
 
 def welcome(bed: Testbed) -> list[str]:
-    """Return the lines to show: the commands for the environment, then the story."""
+    """Return the lines to print: commands that set up the shell, then the scenes of the story."""
     folders = [bed.binary("kubectl").parent, Path(sys.executable).parent]
     lines = [
         "",

@@ -1,6 +1,6 @@
-"""The files of a release, built from a commit alone: `make release VERSION=0.4.0`.
+"""Builds the files of a release from a commit: `make release VERSION=0.4.0`.
 
-Every date in them is the date of the commit, so the files of a commit are reproducible.
+Every date in the files is the date of the commit, so that builds are reproducible.
 """
 
 import gzip
@@ -26,17 +26,17 @@ SUMS = "SHA256SUMS"
 _BRANCH = "main"
 _OVERLAY = Path("manifests/overlays/default")
 _PACKED = ("manifests", "crds", "examples", "LICENSE", "NOTICE")
-"""The content of `kfext-VERSION-manifests.tar.gz`, for an overlay with other components."""
-_STATED = {
+"""The content of `kfext-VERSION-manifests.tar.gz`, for users who write their own overlay."""
+_VERSION_IN = {
     "pyproject.toml": r'^version = "(.+)"$',
     "kfext/__init__.py": r'^__version__ = "(.+)"$',
     f"{_OVERLAY}/kustomization.yaml": r"^ *newTag: (.+)$",
     "README.md": r"^Status: (\d+\.\d+\.\d+)\.",
     "CHANGELOG.md": r"^## \[(\d.+)\] - \d{4}-\d{2}-\d{2}$",
 }
-"""File -> the pattern of its version; the first match counts, the newest in the changelog."""
+"""File -> the pattern of kfext's version in it; the first match counts, so CHANGELOG's newest."""
 _IMAGE = re.compile(r"\bkfext:(\d+\.\d+\.\d+)\b")
-"""The image in a page."""
+"""The image with its version in a page of docs/."""
 _NEWS = re.compile(r"^## \[Unreleased\]\n(.*?)^## ", re.MULTILINE | re.DOTALL)
 _BUSYBOX = {
     "type": "application",
@@ -72,24 +72,24 @@ def publish(context: click.Context, version: str, image: str) -> None:
 
 
 def problems(version: str) -> Iterator[str]:
-    """Yield each reason why HEAD cannot be released as a version."""
+    """Yield each reason why HEAD cannot be released as `version`."""
     if _git("status", "--porcelain"):
         yield "the tree has uncommitted changes"
     if (branch := _git("branch", "--show-current")) != _BRANCH:
         yield f"the branch is {branch or 'none'}, not {_BRANCH}"
     if _git("tag", "--list", f"v{version}"):
         yield f"the tag v{version} exists"
-    for file, stated in versions():
-        if stated != version:
-            yield f"{file} has version {stated}"
+    for file, found in versions():
+        if found != version:
+            yield f"{file} has version {found}"
     news = _NEWS.search((REPOSITORY / "CHANGELOG.md").read_text())
     if news and news[1].strip():
         yield f"CHANGELOG.md has entries under Unreleased; they belong to {version}"
 
 
 def versions() -> Iterator[tuple[str, str]]:
-    """Yield each file that must state the version of kfext, and the version in it or "none"."""
-    for file, expression in _STATED.items():
+    """Yield each file that must name kfext's version, with the version that it names, or "none"."""
+    for file, expression in _VERSION_IN.items():
         match = re.search(expression, (REPOSITORY / file).read_text(), re.MULTILINE)
         yield file, match[1] if match else "none"
     for page in sorted((REPOSITORY / "docs").rglob("*.md")):
@@ -98,7 +98,7 @@ def versions() -> Iterator[tuple[str, str]]:
 
 
 def build(folder: Path, *, version: str, image: str) -> None:
-    """Write the files of HEAD into a new folder; `image` is the name in the manifests, untagged."""
+    """Write the files of HEAD into a new folder. `image`: its name in the manifests, untagged."""
     folder.mkdir()
     seconds = int(_git("show", "--no-patch", "--format=%ct", "HEAD"))
     with TemporaryDirectory() as scratch:
@@ -118,7 +118,7 @@ def build(folder: Path, *, version: str, image: str) -> None:
 
 
 def _name_image(overlay: Path, image: str) -> None:
-    """Set the image's name of the overlay to its name in the user's registry."""
+    """Set the image of the overlay to its name in the registry."""
     text, times = re.subn(
         r"(?m)^  - name: kfext$", rf"\g<0>\n    newName: {image}", overlay.read_text()
     )
@@ -127,14 +127,14 @@ def _name_image(overlay: Path, image: str) -> None:
 
 
 def _pack_code(source: Path, folder: Path, seconds: int) -> None:
-    """Build the sdist, and the wheel from it."""
+    """Build the sdist, and the wheel from the sdist."""
     locked = ["--require-hashes", f"--build-constraints={source / 'requirements-build.lock'}"]
     uv("build", *locked, "--out-dir", str(folder), str(source), SOURCE_DATE_EPOCH=str(seconds))
     (folder / ".gitignore").unlink(missing_ok=True)  # uv writes it
 
 
 def _list_packages(source: Path, target: Path) -> None:
-    """Write the bill of materials of the image, from an installation of its packages."""
+    """Install the packages of the image in an environment, and write its bill of materials."""
     environment = target.with_suffix(".environment")
     uv("venv", f"--python={sys.executable}", str(environment))
     python = str(environment / "bin" / "python")
@@ -150,7 +150,7 @@ def _list_packages(source: Path, target: Path) -> None:
 
 
 def _pack_manifests(source: Path, target: Path, seconds: int) -> None:
-    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    def reproducible(member: tarfile.TarInfo) -> tarfile.TarInfo:
         member.uid = member.gid = 0
         member.uname = member.gname = ""
         member.mtime = seconds
@@ -160,8 +160,8 @@ def _pack_manifests(source: Path, target: Path, seconds: int) -> None:
         gzip.GzipFile(target, "wb", mtime=seconds) as file,
         tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as packed,
     ):
-        for part in _PACKED:  # `add` takes the files of a folder in the order of their names
-            packed.add(source / part, f"{source.name}/{part}", filter=plain)
+        for part in _PACKED:  # `add` adds the files of a folder in the order of their names
+            packed.add(source / part, f"{source.name}/{part}", filter=reproducible)
 
 
 def _sha256(file: Path) -> str:
@@ -173,7 +173,7 @@ def _git(*arguments: str) -> str:
 
 
 def uv(*arguments: str, **environment: str) -> None:
-    """Run the uv of the development environment."""
+    """Run uv from the development environment."""
     _run(sys.executable, "-m", "uv", arguments[0], "--quiet", *arguments[1:], **environment)
 
 

@@ -1,7 +1,7 @@
-"""One cluster for all cases, a namespace for each. Faults of a case are repaired after it.
+"""One cluster for all cases, and a namespace for each; faults are repaired after each case.
 
-The cluster is made for the session, unless KFEXT_TESTBED names a running one. In a parallel run
-each process has a cluster, and cases that share a cluster or a set-up run in one process.
+The cluster is created for the session, unless KFEXT_TESTBED names a running cluster. In a parallel
+run each process has a cluster, and cases that share a cluster or a set-up run in one process.
 """
 
 import itertools
@@ -24,11 +24,11 @@ _numbers = itertools.count()
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """Schedules all cases on real nodes in one process, and other cases by file.
+    """Runs all cases on real nodes in one process, and distributes other cases by file.
 
-    Marks and `--dist loadgroup` do not work: xdist 3.8 encodes the groups in the ids of cases,
-    which pytest has ignored since 9.2. Each case would silently be its own group, and both
-    processes would make the cluster of real nodes and every set-up that a file shares.
+    `--dist loadgroup` does not work: xdist 3.8 encodes the groups in the ids of cases, which pytest
+    has ignored since 9.2. Each case would silently be a group of its own, and each process would
+    make the cluster of real nodes, and every set-up that a file shares.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -57,13 +57,13 @@ def testbed() -> Iterator[Testbed]:
 @pytest.fixture(scope="session")
 def installed(testbed: Testbed) -> Iterator[Kfext]:
     """Install kfext once."""
-    with Kfext.installed(testbed) as made:
-        yield made
+    with Kfext.installed(testbed) as kfext:
+        yield kfext
 
 
 @pytest.fixture
 def kfext(installed: Kfext) -> Iterator[Kfext]:
-    """A working kfext: processes that the last case killed or broke are restored."""
+    """A working kfext; what the last case killed or broke is restored first."""
     installed.ensure()
     yield installed
     installed.proxy.heal()
@@ -71,19 +71,19 @@ def kfext(installed: Kfext) -> Iterator[Kfext]:
 
 @pytest.fixture
 def new_space(kfext: Kfext, request: pytest.FixtureRequest) -> Iterator[Callable[..., Space]]:
-    """Return a maker of namespaces; they are deleted when the case ends."""
-    made: list[Space] = []
+    """A function that creates namespaces, which are deleted when the case ends."""
+    spaces: list[Space] = []
     stem = re.sub(r"[^a-z0-9]+", "-", request.node.originalname.lower())[5:35].strip("-")
 
     def make(**options: object) -> Space:
         space = Space(kfext, f"{stem}-{next(_numbers)}")
-        made.append(space)
+        spaces.append(space)
         space.create(**options)  # type: ignore[arg-type]
         return space
 
     yield make
     kfext.proxy.heal()
-    for space in made:
+    for space in spaces:
         space.clean()
 
 

@@ -11,22 +11,23 @@ from e2e.harness.space import Space, set_managed
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
 
-def runs_plainly(space: Space, name: str, count: int) -> None:
+def check_runs_plainly(space: Space, name: str, count: int) -> None:
+    """Check that all pods of a job are bound without a gate or a pin of kfext."""
     space.bound(name, count)
     assert [pod for pod in space.pods(name) if gated(pod) or pinned_to(pod)] == []
 
 
 def test_without_a_controller_jobs_run_as_on_plain_kubernetes(space: Space, kfext: Kfext) -> None:
-    kfext.controller_absent()
+    kfext.remove_controller()
     answer = space.try_submit(workers("torch", 3, each=GPU))
     assert answer.ok
     assert not suspended(answer.body)
     assert not held(answer.body)
     assert any("controller does not answer" in text for text in answer.warnings)
     space.submit(job("tensor", {"PS": 1, "Worker": 2}, kind="TFJob", each=GPU))
-    runs_plainly(space, "torch", 3)
-    runs_plainly(space, "tensor", 3)
-    # When it is back, they continue: it moves nothing that it did not place.
+    check_runs_plainly(space, "torch", 3)
+    check_runs_plainly(space, "tensor", 3)
+    # A controller that comes back moves no pod that it did not place.
     before = space.bound("torch", 3)
     kfext.ensure()
     space.submit(workers("after", 2, each=GPU))
@@ -36,7 +37,7 @@ def test_without_a_controller_jobs_run_as_on_plain_kubernetes(space: Space, kfex
 
 
 @pytest.mark.long
-def test_a_lease_that_is_not_renewed_for_thirty_seconds_ends_the_holding_of_jobs(
+def test_new_jobs_are_not_held_once_the_lease_was_not_renewed_for_thirty_seconds(
     space: Space, kfext: Kfext
 ) -> None:
     kfext.kill_controller()
@@ -44,13 +45,13 @@ def test_a_lease_that_is_not_renewed_for_thirty_seconds_ends_the_holding_of_jobs
     assert suspended(space.submit(workers("early", 2, each=GPU)))
     kfext.wait_hooks(job="seen", pod="untouched")
     assert not suspended(space.submit(workers("late", 2, each=GPU)))
-    runs_plainly(space, "late", 2)
+    check_runs_plainly(space, "late", 2)
     assert space.pods("early") == []
     kfext.ensure()
     assert len(set(space.bound("early", 2).values())) == 1
 
 
-def test_release_frees_queued_jobs_while_no_controller_runs(space: Space, kfext: Kfext) -> None:
+def test_the_release_command_frees_jobs_without_a_controller(space: Space, kfext: Kfext) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     gates = {"schedulingGates": [{"name": "example.com/gate"}]}
     space.submit(workers("gated", 2, each=GPU, pod=gates))
@@ -73,7 +74,7 @@ def test_release_frees_queued_jobs_while_no_controller_runs(space: Space, kfext:
     space.until(lambda: len(space.pods("queued")) == 4, "the operator creates its pods")
     assert not any(gated(pod) for pod in space.pods("queued"))
     kfext.ensure()
-    # A controller that comes back does not touch it.
+    # A controller that comes back does not touch the released job.
     space.phase("queued", "Released")
     assert space.pins() == {}
 
@@ -102,7 +103,7 @@ def test_a_job_that_no_webhook_saw_runs_plainly(space: Space, kfext: Kfext) -> N
     stored = space.submit(workers("unseen", 3, each=GPU))
     assert not suspended(stored)
     assert not stored["metadata"].get("annotations")
-    runs_plainly(space, "unseen", 3)
+    check_runs_plainly(space, "unseen", 3)
 
 
 def test_a_job_that_only_the_pod_webhook_saw_is_placed_by_its_gated_pods(
@@ -132,7 +133,7 @@ def test_pods_that_the_pod_webhook_missed_prefer_the_planned_node(
     space.phase("leaning", "Placed")
 
 
-def test_a_namespace_that_is_no_longer_managed_finishes_its_waiting_jobs(space: Space) -> None:
+def test_a_waiting_job_still_runs_in_a_namespace_that_is_no_longer_managed(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="2")
     space.submit(workers("begun", 4, each=GPU))
     space.phase("begun", "Queued")

@@ -1,4 +1,4 @@
-"""Admission changes or refuses pods and jobs: no job restarts without end."""
+"""Admission changes or refuses pods and jobs, but no job restarts without end."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
 
 
 def limit_range(space: Space, *, cpu: str) -> None:
-    """Have the API server default the CPU of each container that states none."""
+    """Make the API server set the CPU of each container without requests."""
     limit = {"type": "Container", "defaultRequest": {"cpu": cpu}, "default": {"cpu": cpu}}
     body = {"metadata": {"name": "defaults"}, "spec": {"limits": [limit]}}
     path = f"/api/v1/namespaces/{space.name}/limitranges"
@@ -26,8 +26,8 @@ def limit_range(space: Space, *, cpu: str) -> None:
     probe = squatter("probe")
 
     def effective() -> bool:
-        made = space.kube.ask("POST", f"{space.path('pods')}?dryRun=All", probe).body
-        return "requests" in made["spec"]["containers"][0].get("resources", {})
+        pod = space.kube.ask("POST", f"{space.path('pods')}?dryRun=All", probe).body
+        return "requests" in pod["spec"]["containers"][0].get("resources", {})
 
     space.until(effective, "the LimitRange is in force")
 
@@ -41,7 +41,7 @@ def test_pods_that_a_limit_range_makes_too_big_are_started_once_and_then_release
     space.submit(workers("gang", 3))
     space.until(
         lambda: [e for e in space.events("gang") if "admission changed its pods" in e["note"]],
-        "an event gives the reason of the stop",
+        "an event gives the reason for the stop",
     )
     view = space.phase("gang", "Released")
     assert "TooBig" in view["message"]
@@ -52,7 +52,7 @@ def test_pods_that_a_limit_range_makes_too_big_are_started_once_and_then_release
 
 @contextmanager
 def runtime_class(space: Space, *, cpu: str) -> Iterator[str]:
-    """A RuntimeClass with an overhead of that much CPU."""
+    """Create a RuntimeClass with `cpu` as overhead; yield its name."""
     path = "/apis/node.k8s.io/v1/runtimeclasses"
     body = {"metadata": {"name": space.name}, "handler": "sandbox"}
     body |= {"overhead": {"podFixed": {"cpu": cpu}}}
@@ -64,14 +64,14 @@ def runtime_class(space: Space, *, cpu: str) -> Iterator[str]:
 
 
 @pytest.mark.long
-def test_pods_with_an_overhead_wait_for_room_and_are_placed_when_there_is(space: Space) -> None:
+def test_pods_with_an_overhead_wait_for_capacity_and_are_then_placed(space: Space) -> None:
     (node,) = space.nodes(1, cpu="8", memory="64Gi", gpu="4")
     with runtime_class(space, cpu="2") as name:
         space.submit(workers("first", 2, each={"cpu": "1"}, pod={"runtimeClassName": name}))
         space.bound("first", 2)  # six of eight CPUs
         space.submit(workers("second", 2, each={"cpu": "1"}, pod={"runtimeClassName": name}))
         view = space.until(
-            lambda: (v := space.view("second")).get("reason") == "NoRoom" and v, "it waits for room"
+            lambda: (v := space.view("second")).get("reason") == "NoRoom" and v, "it waits"
         )
         assert view["phase"] == "Queued"
         assert "6 cpu" in view["message"]
@@ -83,11 +83,11 @@ def test_pods_with_an_overhead_wait_for_room_and_are_placed_when_there_is(space:
 
 @contextmanager
 def admitting(space: Space, kfext: Kfext, mutate: Mutate, *, what: str) -> Iterator[None]:
-    """Have a webhook of another system change each new pod of a namespace."""
+    """Run a webhook of another system that changes each new pod of a namespace."""
 
     def effective() -> bool:
-        made = space.kube.ask("POST", f"{space.path('pods')}?dryRun=All", squatter("probe")).body
-        return not mutate(made)
+        pod = space.kube.ask("POST", f"{space.path('pods')}?dryRun=All", squatter("probe")).body
+        return not mutate(pod)
 
     with standing_in(
         kfext.testbed,
@@ -101,20 +101,20 @@ def admitting(space: Space, kfext: Kfext, mutate: Mutate, *, what: str) -> Itera
         yield
 
 
-def tolerate_gpus(made: Object) -> list[Object]:
+def tolerate_gpus(pod: Object) -> list[Object]:
     """Act as ExtendedResourceToleration: tolerate taints named after a pod's resources."""
     toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    present = made["spec"].get("tolerations", [])
+    present = pod["spec"].get("tolerations", [])
     if toleration in present:
         return []
     return [{"op": "add", "path": "/spec/tolerations", "value": [*present, toleration]}]
 
 
 def inject(container: Object, *, at: str) -> Mutate:
-    """Return a webhook that adds a container to each pod once, as a service mesh does."""
+    """Return a mutation that adds a container to a pod without it, as a service mesh does."""
 
-    def mutate(made: Object) -> list[Object]:
-        present = made["spec"].get(at, [])
+    def mutate(pod: Object) -> list[Object]:
+        present = pod["spec"].get(at, [])
         if any(known["name"] == container["name"] for known in present):
             return []
         return [{"op": "add", "path": f"/spec/{at}", "value": [*present, container]}]
@@ -123,7 +123,7 @@ def inject(container: Object, *, at: str) -> Mutate:
 
 
 def proxy(*, port: int | None = None, **fields: object) -> Object:
-    """Return a container that requests as much as a pod of the jobs here."""
+    """Return a container that requests as much CPU as the other containers of these pods."""
     ports = [{"containerPort": port, "hostPort": port}] if port else []
     resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
     return {"name": "proxy", "image": "none", "resources": resources, "ports": ports, **fields}
@@ -131,12 +131,12 @@ def proxy(*, port: int | None = None, **fields: object) -> Object:
 
 SIDECARS = {
     "a container": inject(proxy(), at="containers"),
-    "an init container that runs on": inject(proxy(restartPolicy="Always"), at="initContainers"),
+    "a sidecar init container": inject(proxy(restartPolicy="Always"), at="initContainers"),
 }
 
 
 @pytest.mark.parametrize("mutate", SIDECARS.values(), ids=SIDECARS)
-def test_a_gang_with_an_injected_sidecar_waits_for_room_and_is_placed_when_there_is(
+def test_a_gang_with_an_injected_sidecar_waits_for_capacity_and_is_then_placed(
     space: Space, kfext: Kfext, mutate: Mutate
 ) -> None:
     (node,) = space.nodes(1, cpu="8", memory="64Gi", gpu="4")
@@ -145,7 +145,7 @@ def test_a_gang_with_an_injected_sidecar_waits_for_room_and_is_placed_when_there
     with admitting(space, kfext, mutate, what="injecting"):
         space.submit(workers("gang", 3, each={"cpu": "1"}))
         view = space.until(
-            lambda: (v := space.view("gang")).get("reason") == "NoRoom" and v, "it waits for room"
+            lambda: (v := space.view("gang")).get("reason") == "NoRoom" and v, "it waits"
         )
         assert view["phase"] == "Queued"
         assert "6 cpu" in view["message"]
@@ -155,31 +155,31 @@ def test_a_gang_with_an_injected_sidecar_waits_for_room_and_is_placed_when_there
     assert space.starts() == 3
 
 
-def tainted(space: Space) -> list[str]:
-    made = space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    for node in made:
+def gpu_tainted_nodes(space: Space) -> list[str]:
+    created = space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    for node in created:
         nodes.taint(space.kfext, node, "NoSchedule", key="nvidia.com/gpu")
-    return made
+    return created
 
 
 def test_gpu_pods_go_to_tainted_nodes_where_admission_adds_the_toleration(
     space: Space, kfext: Kfext
 ) -> None:
-    made = tainted(space)
+    created = gpu_tainted_nodes(space)
     with admitting(space, kfext, tolerate_gpus, what="tolerating"):
         space.submit(workers("gang", 3, each=GPU))
         homes = set(space.bound("gang", 3).values())
     assert len(homes) == 1
-    assert homes <= set(made)
+    assert homes <= set(created)
     assert space.starts() == 1
 
 
 @pytest.mark.long
-def test_where_nothing_adds_the_toleration_one_start_shows_it(space: Space) -> None:
-    tainted(space)
+def test_without_the_toleration_a_gpu_job_starts_once_and_shows_the_taint(space: Space) -> None:
+    gpu_tainted_nodes(space)
     space.submit(workers("gang", 3, each=GPU))
     view = space.until(
-        lambda: (v := space.view("gang")).get("reason") == "NoEligibleNode" and v, "it says why"
+        lambda: (v := space.view("gang")).get("reason") == "NoEligibleNode" and v, "it is explained"
     )
     assert "taint nvidia.com/gpu" in view["message"]
     assert suspended(space.job("gang"))
@@ -189,40 +189,42 @@ def test_where_nothing_adds_the_toleration_one_start_shows_it(space: Space) -> N
 POOL = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
 
 
-def tolerate_the_pool(made: Object) -> list[Object]:
+def tolerate_the_pool(pod: Object) -> list[Object]:
     """Act as PodTolerationRestriction: add a toleration to every pod of a namespace."""
-    present = made["spec"].get("tolerations", [])
+    present = pod["spec"].get("tolerations", [])
     if POOL in present:
         return []
     return [{"op": "add", "path": "/spec/tolerations", "value": [*present, POOL]}]
 
 
-def dedicated(space: Space) -> list[str]:
-    made = space.nodes(2, cpu="32", memory="64Gi")
-    for node in made:
+def dedicated_nodes(space: Space) -> list[str]:
+    created = space.nodes(2, cpu="32", memory="64Gi")
+    for node in created:
         nodes.taint(space.kfext, node, "NoSchedule", key="dedicated")
-    return made
+    return created
 
 
 @pytest.mark.parametrize("colocation", ["preferred", "required"])
 def test_a_gang_starts_in_a_dedicated_pool_where_admission_adds_the_toleration(
     space: Space, kfext: Kfext, colocation: str
 ) -> None:
-    made = dedicated(space)
+    created = dedicated_nodes(space)
     with admitting(space, kfext, tolerate_the_pool, what="dedicating"):
         space.submit(workers("gang", 3, annotations={"kfext.dev/colocation": colocation}))
         homes = set(space.bound("gang", 3).values())
     assert len(homes) == 1
-    assert homes <= set(made)
+    assert homes <= set(created)
     assert space.starts() == 1
 
 
 @pytest.mark.long
-def test_where_nothing_adds_the_toleration_of_a_pool_one_start_shows_it(space: Space) -> None:
-    dedicated(space)
+def test_without_the_toleration_a_job_starts_once_and_shows_the_taint_of_a_pool(
+    space: Space,
+) -> None:
+    dedicated_nodes(space)
     space.submit(workers("gang", 3, annotations={"kfext.dev/colocation": "required"}))
     view = space.until(
-        lambda: (v := space.view("gang")).get("reason") == "NoEligibleNode" and v, "it says why"
+        lambda: (v := space.view("gang")).get("reason") == "NoEligibleNode" and v, "it is explained"
     )
     assert "taint dedicated" in view["message"]
     assert suspended(space.job("gang"))
@@ -230,7 +232,7 @@ def test_where_nothing_adds_the_toleration_of_a_pool_one_start_shows_it(space: S
 
 
 @pytest.mark.long
-def test_a_gang_with_pins_that_a_policy_refuses_runs_as_on_plain_kubernetes(
+def test_a_gang_runs_as_on_plain_kubernetes_if_a_policy_refuses_its_pins(
     space: Space,
 ) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")

@@ -1,6 +1,6 @@
-"""Odd and broken jobs: a clear answer at once, or a job that runs; never anything in between.
+"""Odd and broken jobs either run, or get a clear answer at once.
 
-A job may be of any size: beyond a bound it does not delay other jobs.
+Jobs of any size are accepted; the largest must not delay other jobs.
 """
 
 import json
@@ -17,7 +17,7 @@ from kfext import names
 from kfext.kube.client import API_SERVER_DEPTH, accept_deep_json
 
 _LEVELS = API_SERVER_DEPTH - 20
-"""Levels of managedFields; the others are for the objects around them."""
+"""The levels of managedFields; the objects around them have the other levels."""
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 FOREIGN_PLAN = {
     "uid": "11111111-2222-3333-4444-555555555555",
@@ -54,11 +54,11 @@ def test_a_job_without_replicas_is_ignored_with_a_warning(space: Space, kind: st
 def test_a_type_with_zero_replicas_does_not_harm_the_controller(
     space: Space, kfext: Kfext, kind: str, idle: str
 ) -> None:
-    """The operator of TFJobs still makes a pod for it, deletes it, and fails the job."""
+    """The operator creates a pod for such a type of a TFJob, deletes it, and fails the job."""
     other = {"PyTorchJob": "Master", "TFJob": "Worker"}[kind]
     pid = kfext.controller_pid
     space.submit(job("some", {other: 1, idle: 0}, kind=kind, each=GPU))
-    space.until(lambda: space.pods("some"), "the operator has made pods")
+    space.until(lambda: space.pods("some"), "the operator has created pods")
     space.submit(workers("after", 2, each=GPU))
     space.phase("after", "Placed")
     assert kfext.controller_pid == pid
@@ -84,14 +84,14 @@ def test_a_job_without_any_requests_is_placed_on_one_node(space: Space) -> None:
         pytest.param("half", 0, id="a word"),
         pytest.param("-1", 0, id="negative"),
         pytest.param("1 ", 0, id="a space"),
-        pytest.param(True, 0, id="a truth value"),
+        pytest.param(True, 0, id="a boolean"),
         pytest.param([], 0, id="a list"),
     ],
 )
-def test_a_quantity_is_counted_as_kubernetes_counts_it_or_refused_by_it(
+def test_a_quantity_is_parsed_as_in_kubernetes_or_refused_by_kubernetes(
     space: Space, cpu: Any, pods_per_node: int
 ) -> None:
-    """With 0 pods per node no such pod may exist, and kfext holds and plans nothing for it."""
+    """`pods_per_node`: how many such pods fit; 0 means that Kubernetes refuses the quantity."""
     space.nodes(1, cpu="2", memory="64Gi")
     count = max(pods_per_node, 1)
     manifest = workers("odd", count, each={"cpu": cpu})
@@ -99,7 +99,7 @@ def test_a_quantity_is_counted_as_kubernetes_counts_it_or_refused_by_it(
     if not pods_per_node:
         # Either the CRD refuses, or kube-apiserver refuses each pod and the operator reports it.
         if answer.ok:
-            space.until(lambda: _complaints(space, "odd"), "the operator complains")
+            space.until(lambda: _warnings(space, "odd"), "the operator reports a warning")
         else:
             assert answer.status in {400, 422}
             assert "cpu" in answer.message
@@ -112,13 +112,13 @@ def test_a_quantity_is_counted_as_kubernetes_counts_it_or_refused_by_it(
     assert space.phase("more", "Queued")["reason"] == "NoRoom"
 
 
-def _complaints(space: Space, name: str) -> list[Any]:
+def _warnings(space: Space, name: str) -> list[Any]:
     return [e for e in space.events(name) if e["type"] == "Warning"]
 
 
 @pytest.fixture
 def deep_json() -> Iterator[None]:
-    """The test itself reads such objects too."""
+    """The test process can parse such deep objects too."""
     before = sys.getrecursionlimit()
     accept_deep_json()
     yield
@@ -127,7 +127,7 @@ def deep_json() -> Iterator[None]:
 
 @pytest.mark.usefixtures("deep_json")
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TFJob"])
-def test_objects_as_deep_as_the_api_server_accepts_harm_neither_kfext_nor_themselves(
+def test_objects_as_deep_as_the_api_server_accepts_disturb_neither_kfext_nor_other_jobs(
     space: Space, kfext: Kfext, kind: str
 ) -> None:
     pid = kfext.controller_pid
@@ -149,7 +149,7 @@ def test_objects_as_deep_as_the_api_server_accepts_harm_neither_kfext_nor_themse
 
 
 def _deepened(manifest: dict[str, Any]) -> bytes:
-    """Return an object with managedFields of many levels, which any user may write."""
+    """Return an object as JSON with managedFields of many levels, which any user may write."""
     entry = {"manager": "me", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": "LEVELS"}
     entry |= {"apiVersion": manifest["apiVersion"], "time": "2026-01-01T00:00:00Z"}
     manifest["metadata"]["managedFields"] = [entry]
@@ -157,7 +157,7 @@ def _deepened(manifest: dict[str, Any]) -> bytes:
     return json.dumps(manifest).replace('"LEVELS"', fields).encode()
 
 
-def test_a_template_of_half_a_megabyte_is_placed_like_any_other(space: Space) -> None:
+def test_a_job_with_a_template_of_half_a_megabyte_is_placed(space: Space) -> None:
     manifest = workers("long", 2, each=GPU)
     for type_ in ("Master", "Worker"):
         container = template(manifest, type_)["spec"]["containers"][0]
@@ -167,7 +167,7 @@ def test_a_template_of_half_a_megabyte_is_placed_like_any_other(space: Space) ->
     assert len(set(space.bound("long", 2).values())) == 1
 
 
-def test_a_job_too_large_for_etcd_is_refused_and_nothing_of_it_stays(space: Space) -> None:
+def test_a_job_too_large_for_etcd_is_refused(space: Space) -> None:
     manifest = workers("endless", 1, each=GPU)
     container = template(manifest, "Master")["spec"]["containers"][0]
     container["env"] = [{"name": "LONG", "value": "x" * 2_000_000}]
@@ -177,7 +177,7 @@ def test_a_job_too_large_for_etcd_is_refused_and_nothing_of_it_stays(space: Spac
     assert space.kube.find(space.path("pytorchjobs", "endless")) is None
 
 
-def test_a_job_of_five_hundred_pods_is_planned_at_once_on_the_fewest_nodes(space: Space) -> None:
+def test_all_five_hundred_pods_of_a_job_are_planned_on_the_fewest_nodes(space: Space) -> None:
     space.nodes(5, cpu="32", memory="64Gi", pods="100")
     space.submit(workers("crowd", 500, each={"cpu": "100m"}))
     plan = space.until(lambda: space.plan("crowd"), "the job has a plan")
@@ -191,16 +191,16 @@ def test_a_job_of_five_hundred_pods_is_planned_at_once_on_the_fewest_nodes(space
 
 @pytest.mark.parametrize("marks", MARKS.values(), ids=MARKS.keys())
 @pytest.mark.parametrize("suspend", [True, False], ids=["suspended", "running"])
-def test_a_copied_manifest_starts_afresh(
+def test_a_manifest_with_copied_marks_starts_as_a_new_job(
     space: Space, marks: dict[str, str], suspend: bool
 ) -> None:
-    by_person = suspend and "kfext.dev/held" not in marks
+    by_user = suspend and "kfext.dev/held" not in marks
     manifest = workers("copy", 3, each=GPU, annotations=marks, policy={"suspend": suspend})
     stored = space.submit(manifest)
     assert "kfext.dev/plan" not in stored["metadata"].get("annotations", {})
     assert "kfext.dev/state" not in stored["metadata"].get("annotations", {})
-    assert held(stored) is not by_person
-    if by_person:  # a copy of a suspended job, or the sender's wish
+    assert held(stored) is not by_user
+    if by_user:  # without the held mark, kfext must respect the suspension
         space.phase("copy", "Suspended")
         space.patch_job("copy", {"spec": {"runPolicy": {"suspend": False}}})
     assert len(set(space.bound("copy", 3).values())) == 1
@@ -211,7 +211,7 @@ def test_a_copied_manifest_starts_afresh(
     assert plan["generation"] == 1
 
 
-def test_a_plan_that_a_person_overwrites_moves_no_pod(space: Space) -> None:
+def test_a_plan_that_a_user_overwrites_moves_no_pod(space: Space) -> None:
     space.submit(workers("edited", 3, each=GPU))
     before = space.bound("edited", 3)
     space.phase("edited", "Placed")
@@ -221,7 +221,7 @@ def test_a_plan_that_a_person_overwrites_moves_no_pod(space: Space) -> None:
     assert space.bound("edited", 3) == before
 
 
-def test_a_deleted_view_is_recreated(space: Space) -> None:
+def test_a_deleted_trainingplan_is_recreated(space: Space) -> None:
     space.submit(workers("seen", 2, each=GPU))
     before = space.phase("seen", "Placed")
     space.kube.delete(space.path("trainingplans", "pytorchjob-seen"))
@@ -240,7 +240,7 @@ def test_a_job_with_as_many_replicas_as_the_api_accepts_is_not_held(space: Space
     assert names.HELD not in answer.body["metadata"].get("annotations", {})
 
 
-def test_a_required_job_beyond_the_largest_size_waits_and_others_are_placed(space: Space) -> None:
+def test_a_required_job_with_too_many_pods_waits_and_others_are_placed(space: Space) -> None:
     space.nodes(1, cpu="8", memory="64Gi")
     space.submit(workers("huge", HUGE, each=CPU, annotations=REQUIRED))
     space.phase("huge", "Queued")
@@ -252,7 +252,7 @@ def test_a_required_job_beyond_the_largest_size_waits_and_others_are_placed(spac
     assert space.view("huge")["phase"] == "Queued"
 
 
-def test_a_job_of_a_thousand_pods_that_fit_nowhere_is_answered_and_others_are_placed(
+def test_a_job_of_a_thousand_pods_that_do_not_fit_is_queued_and_others_are_placed(
     space: Space,
 ) -> None:
     space.nodes(2, cpu="8", memory="64Gi")
@@ -265,12 +265,12 @@ def test_a_job_of_a_thousand_pods_that_fit_nowhere_is_answered_and_others_are_pl
 
 @pytest.mark.long
 def test_a_job_of_a_thousand_pods_is_placed_whole_on_the_fewest_nodes(space: Space) -> None:
-    made = space.nodes(5, cpu="256", memory="640Gi", pods="210")
+    created = space.nodes(5, cpu="256", memory="640Gi", pods="210")
     space.submit(workers("thousand", 1000, each=CPU))
     space.patiently(lambda: space.view("thousand").get("phase") == "Placed", seconds=300)
     homes = space.homes("thousand")
     assert len(homes) == 1000
-    assert set(homes.values()) == set(made)
+    assert set(homes.values()) == set(created)
     assert set(space.pins().values()) == {1}
     assert space.starts() == 1
     space.kube.delete(space.path("pytorchjobs", "thousand"))

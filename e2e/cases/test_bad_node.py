@@ -1,4 +1,4 @@
-"""A node that fails pods at their start: the gang leaves it, and `kubectl kfext nodes` shows it."""
+"""A node where pods fail at their start: the gang leaves it, and `kfext nodes` shows this."""
 
 import json
 
@@ -10,7 +10,7 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
 
 def fail_on(space: Space, node: str) -> None:
-    """Have the pods that run on a node fail, as when its GPUs are broken."""
+    """Make the running pods on a node fail, as if its GPUs were broken."""
     for pod in space.pods("gang"):
         if pod["spec"].get("nodeName") == node and pod["status"].get("phase") == "Running":
             path = space.path("pods", pod["metadata"]["name"])
@@ -21,7 +21,7 @@ def homes(space: Space) -> set[str]:
     return {pod["spec"].get("nodeName", "") for pod in space.pods("gang")}
 
 
-def test_a_gang_leaves_a_node_that_fails_its_pods_at_their_start(space: Space) -> None:
+def test_a_gang_leaves_a_node_where_its_pods_fail_at_their_start(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("gang", 4, each=GPU))
     (node,) = set(space.bound("gang", 4).values())
@@ -40,13 +40,13 @@ def test_a_gang_leaves_a_node_that_fails_its_pods_at_their_start(space: Space) -
     shown = kfext(space, "nodes", "-o", "json")
     assert shown.returncode == 0, shown.stderr
     rows = {row["node"]["name"]: row for row in json.loads(shown.stdout)}
-    taken = {name: row["taken"].get(f"PyTorchJob {space.name}/gang") for name, row in rows.items()}
+    used = {name: row["taken"].get(f"PyTorchJob {space.name}/gang") for name, row in rows.items()}
     (other,) = homes(space)
-    assert (taken[node], taken[other]["nvidia.com/gpu"]) == (None, 4)
-    assert rows[node]["suspicion"] == "", "one job accuses no node"
+    assert (used[node], used[other]["nvidia.com/gpu"]) == (None, 4)
+    assert rows[node]["suspicion"] == "", "one job is not enough to suspect a node"
 
 
-def test_a_user_who_may_not_see_the_whole_cluster_is_told_the_rights(space: Space) -> None:
+def test_a_user_who_may_not_list_nodes_is_told_the_missing_permissions(space: Space) -> None:
     refused = kfext(space, "nodes", user="nodes-user")
     assert refused.returncode == 1
     assert "you need the right to list in the whole cluster: " in refused.stderr

@@ -1,4 +1,4 @@
-"""Part of a gang exists, runs, or is gone: the rest follows, or the wait ends."""
+"""Some pods of a gang exist, run or are gone: the others follow, or the gang is stopped."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ REQUIRED = {"kfext.dev/colocation": "required"}
 
 
 def half_created(space: Space) -> list[str]:
-    """Have two of four pods of a gang wait at the gate; return the pods that block the others."""
+    """Submit a gang of four pods; block the names of two. Return the paths of the blocking pods."""
     space.policy(placement={"createTimeout": "10m"})
     squatters = [space.path("pods", f"gang-worker-{index}") for index in (1, 2)]
     for path in squatters:
@@ -30,10 +30,10 @@ def half_created(space: Space) -> list[str]:
 def create_rest(space: Space, squatters: list[str]) -> None:
     for path in squatters:
         space.kube.delete(path, grace=0)
-    space.patch_job("gang", {"metadata": {"labels": {"seen": "again"}}})  # or it waits long
+    space.patch_job("gang", {"metadata": {"labels": {"seen": "again"}}})  # or it would wait long
 
 
-def test_half_of_a_gang_that_came_without_kfexts_gate_attracts_the_rest(
+def test_the_gated_half_of_a_gang_follows_the_half_without_a_gate(
     new_space: Callable[..., Space], kfext: Kfext
 ) -> None:
     space = new_space()
@@ -53,7 +53,7 @@ def test_half_of_a_gang_that_came_without_kfexts_gate_attracts_the_rest(
 
 
 @pytest.mark.long
-def test_a_lease_that_is_stale_for_the_second_half_of_a_gang_splits_no_gang(
+def test_a_gang_is_not_split_if_the_lease_is_stale_when_its_second_half_is_created(
     space: Space, kfext: Kfext
 ) -> None:
     space.nodes(3, cpu="32", memory="64Gi", gpu="4")
@@ -71,9 +71,9 @@ def test_a_lease_that_is_stale_for_the_second_half_of_a_gang_splits_no_gang(
 
 
 def all_but_one_bound(space: Space, kfext: Kfext, last: str) -> Hold:
-    """Wait until all pods but the last are bound; have a thief take the capacity for the last.
+    """Wait until all pods except `last` are bound; let another pod use the capacity for `last`.
 
-    The pin of the last pod waits until the test releases it.
+    Returns the fault that delays the pin of `last` until its event is set.
     """
     late = Hold(
         lambda exchange: pod_patch(space.name)(exchange) and exchange.path.endswith(f"/{last}")
@@ -87,10 +87,10 @@ def all_but_one_bound(space: Space, kfext: Kfext, last: str) -> Hold:
     return late
 
 
-def test_a_required_tfjob_that_runs_in_part_is_stopped_whole_and_resumed_only_when_all_is_quiet(
+def test_a_required_tfjob_that_runs_in_part_is_stopped_and_resumed_once_its_pods_have_ended(
     space: Space, kfext: Kfext
 ) -> None:
-    """A TFJob has failed for good if running pods end while it is not suspended."""
+    """A TFJob fails permanently if running pods end while it is not suspended."""
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "1s"})
     manifest = job("gang", {"PS": 1, "Worker": 3}, kind="TFJob", each=GPU, annotations=REQUIRED)
@@ -103,14 +103,14 @@ def test_a_required_tfjob_that_runs_in_part_is_stopped_whole_and_resumed_only_wh
     space.until(lambda: suspended(space.job("gang", "TFJob")), "the gang is stopped")
     state = json.loads(space.job("gang", "TFJob")["metadata"]["annotations"]["kfext.dev/state"])
     assert (state["strikes"], state["reason"]) == (1, "NoRoom")
-    # There is capacity from now on, and no back-off.
+    # From now on there is capacity, and no back-off.
     space.kube.delete(space.path("pods", "thief"), grace=0)
     written = json.dumps({**state, "retryAt": 0})
     annotations = {"metadata": {"annotations": {"kfext.dev/state": written}}}
     space.patch_job("gang", annotations, "TFJob")
     view = space.until(
         lambda: "still terminating" in (v := space.view("gang", "TFJob")).get("message", "") and v,
-        "kfext shows the reason of the wait",
+        "kfext shows why the job waits",
     )
     assert view["reason"] == "WaitingForSuspend"
     space.submit(workers("quick", 1, each=GPU))  # kfext places this job, and not the gang
@@ -128,14 +128,14 @@ def _running(space: Space) -> int:
     return sum(pod["status"].get("phase") == "Running" for pod in space.pods("gang"))
 
 
-def test_a_lost_member_is_not_held_back_for_another_that_never_comes(space: Space) -> None:
+def test_a_lost_member_is_recreated_although_another_is_refused_again(space: Space) -> None:
     space.submit(workers("gang", 4, each=GPU))
     space.bound("gang", 4)
     space.phase("gang", "Placed")
     space.policy(placement={"createTimeout": "1s"})
     unless = "!object.metadata.name.endsWith('-worker-1')"
     with refusing(space, unless=unless, message="not again", probe=squatter("any-worker-1")):
-        # The missing gang is deleted first: the other must not become whole before that.
+        # The pod that is refused is deleted first, so that the gang cannot become whole before.
         for name in ("gang-worker-1", "gang-worker-0"):
             space.kube.delete(space.path("pods", name), grace=0)
         space.phase("gang", "Released")
@@ -144,7 +144,7 @@ def test_a_lost_member_is_not_held_back_for_another_that_never_comes(space: Spac
     assert not suspended(space.job("gang"))
 
 
-def test_workers_that_outlive_their_job_keep_their_capacity(space: Space) -> None:
+def test_workers_that_outlive_their_job_still_count_as_used_capacity(space: Space) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("done", 4, each=GPU, policy={"cleanPodPolicy": "None"}))
     space.bound("done", 4)

@@ -1,4 +1,4 @@
-"""Gangs with pods that are pinned as they are created: no gate, no patch of a pod, no half gang."""
+"""Gangs with pods that are born pinned: no gate, no patch of a pod, no half gang."""
 
 import json
 from collections.abc import Callable
@@ -23,9 +23,9 @@ LATE = ("gang-worker-1", "gang-worker-2")
 
 @pytest.fixture
 def space(new_space: Callable[..., Space]) -> Space:
-    made = new_space(born_pinned=True)
-    made.nodes(2, cpu="32", memory="64Gi", gpu="8")
-    return made
+    space = new_space(born_pinned=True)
+    space.nodes(2, cpu="32", memory="64Gi", gpu="8")
+    return space
 
 
 def is_being_created(space: Space) -> bool:
@@ -33,7 +33,7 @@ def is_being_created(space: Space) -> bool:
 
 
 def half_created(space: Space, *, create_timeout: str = "10m") -> Callable[[], None]:
-    """Have two of four pods of a gang run; return a function that admits the others."""
+    """Run two of four pods of a gang; return a function that lets the others be created."""
     space.policy(placement={"createTimeout": create_timeout})
     paths = [space.path("pods", name) for name in LATE]
     for path in paths:
@@ -50,16 +50,16 @@ def half_created(space: Space, *, create_timeout: str = "10m") -> Callable[[], N
     return create_rest
 
 
-def whole(space: Space) -> str:
-    """Wait until all pods run on one node, and the gang is no longer being created."""
+def wait_whole(space: Space) -> str:
+    """Wait until all pods run on one node and later pods would be gated; return the node."""
     (home,) = set(space.bound("gang", PODS).values())
     space.phase("gang", "Placed")
-    space.until(lambda: not is_being_created(space), "its next pods wait at the gate")
+    space.until(lambda: not is_being_created(space), "later pods would be gated")
     return home
 
 
-def blocked(space: Space) -> list[str]:
-    """Return the operator's warnings about pods that a gate blocks."""
+def gate_warnings(space: Space) -> list[str]:
+    """Return the operator's warnings about gated pods."""
     path = f"/api/v1/namespaces/{space.name}/events"
     notes = [event["message"] for event in space.kube.items(path) if event["type"] == "Warning"]
     return [note for note in notes if "blocked" in note]
@@ -67,17 +67,17 @@ def blocked(space: Space) -> list[str]:
 
 def test_no_pod_is_gated_or_patched_and_the_operator_does_not_complain(space: Space) -> None:
     space.submit(workers("gang", PODS, each=GPU))
-    home = whole(space)
+    home = wait_whole(space)
     assert all(pinned_to(pod) == [home] and not gated(pod) for pod in space.pods("gang"))
     assert space.pins() == {}
     assert space.starts() == 1
-    assert blocked(space) == []
+    assert gate_warnings(space) == []
 
 
-def test_pods_of_a_tfjob_are_born_on_their_ports(space: Space) -> None:
+def test_pods_of_a_tfjob_are_born_pinned_with_distinct_host_ports(space: Space) -> None:
     replicas = {"PS": 1, "Worker": 2}
-    wish = {names.NETWORK: "host"}
-    space.submit(job("gang", replicas, kind="TFJob", each=GPU, annotations=wish))
+    settings = {names.NETWORK: "host"}
+    space.submit(job("gang", replicas, kind="TFJob", each=GPU, annotations=settings))
     (home,) = set(space.bound("gang", 3).values())
     space.phase("gang", "Placed", "TFJob")
     pods = space.pods("gang")
@@ -87,7 +87,7 @@ def test_pods_of_a_tfjob_are_born_on_their_ports(space: Space) -> None:
     assert space.pins() == {}
 
 
-def test_members_stop_if_another_is_never_created(space: Space) -> None:
+def test_running_members_are_stopped_if_another_is_not_created_in_time(space: Space) -> None:
     half_created(space, create_timeout="2s")
     space.until(lambda: suspended(space.job("gang")), "the gang is suspended with running members")
     space.until(
@@ -97,7 +97,7 @@ def test_members_stop_if_another_is_never_created(space: Space) -> None:
     assert not is_being_created(space)
 
 
-def test_members_that_the_operator_left_alone_stop_and_start_again_as_a_whole(
+def test_members_are_stopped_and_start_again_as_a_whole_after_the_operator_was_down(
     space: Space, kfext: Kfext
 ) -> None:
     create_rest = half_created(space, create_timeout="2s")
@@ -108,8 +108,8 @@ def test_members_that_the_operator_left_alone_stop_and_start_again_as_a_whole(
     finally:
         kfext.testbed.restart_process("training-operator")
         training_operator.wait_ready(kfext.testbed)
-    whole(space)
-    assert sorted(space.pins().values()) == [1] * PODS  # after a failure it waits at the gate
+    wait_whole(space)
+    assert sorted(space.pins().values()) == [1] * PODS  # after a failure its pods are gated
 
 
 def test_a_successor_of_the_controller_knows_that_the_gang_is_being_created(
@@ -120,12 +120,12 @@ def test_a_successor_of_the_controller_knows_that_the_gang_is_being_created(
     kfext.wait_controller_dead()
     kfext.ensure()
     create_rest()
-    whole(space)
+    wait_whole(space)
     assert space.pins() == {}
     assert space.starts() == 1
 
 
-def test_a_gang_that_must_leave_its_node_while_it_is_created_goes_elsewhere_as_a_whole(
+def test_a_gang_that_must_leave_its_node_while_it_is_created_moves_as_a_whole(
     space: Space,
 ) -> None:
     create_rest = half_created(space)
@@ -134,15 +134,15 @@ def test_a_gang_that_must_leave_its_node_while_it_is_created_goes_elsewhere_as_a
     nodes.taint(space.kfext, home, "NoExecute")
     create_rest()
     space.until(lambda: home not in space.homes("gang").values(), "all pods have left the node")
-    assert whole(space) != home
+    assert wait_whole(space) != home
 
 
 def test_pods_that_are_replaced_later_wait_at_the_gate(space: Space) -> None:
     space.submit(workers("gang", PODS, each=GPU))
-    home = whole(space)
+    home = wait_whole(space)
     nodes.taint(space.kfext, home, "NoExecute")
     space.until(lambda: home not in space.homes("gang").values(), "all pods have left the node")
-    assert whole(space) != home
+    assert wait_whole(space) != home
     assert sorted(space.pins().values()) == [1] * PODS
 
 
@@ -158,7 +158,7 @@ def test_pods_that_the_webhook_missed_run_beside_pods_that_were_born_pinned(
     assert space.starts() == 1
 
 
-def test_a_gang_that_a_person_suspends_and_resumes_meanwhile_is_placed_as_a_whole(
+def test_a_gang_that_its_user_suspends_and_resumes_while_it_is_created_is_placed_as_a_whole(
     space: Space,
 ) -> None:
     create_rest = half_created(space)
@@ -167,7 +167,7 @@ def test_a_gang_that_a_person_suspends_and_resumes_meanwhile_is_placed_as_a_whol
     space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")
     create_rest()
     space.patch_job("gang", {"spec": {"runPolicy": {"suspend": False}}})
-    whole(space)
+    wait_whole(space)
 
 
 def test_a_worker_that_comes_later_waits_at_the_gate(space: Space) -> None:
@@ -184,14 +184,14 @@ def test_a_worker_that_comes_later_waits_at_the_gate(space: Space) -> None:
     space.bound("gang", 3)
 
 
-def test_a_gang_waits_at_the_gate_while_another_pod_may_go_to_any_node(
+def test_a_gang_is_gated_while_another_pod_may_be_bound_to_any_node(
     space: Space, kfext: Kfext
 ) -> None:
-    """That pod waits for a scheduler that does not run, so nothing decides about it."""
+    """The other pod waits for a scheduler that does not run."""
     spec = {"schedulerName": "absent", "containers": [{"name": "main", "image": "none"}]}
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"}}
     space.kube.create(space.path("pods"), {**body, "spec": spec})
-    until(lambda: space.kube.find(space.path("pods", "other")), what="the pod is there")
+    until(lambda: space.kube.find(space.path("pods", "other")), what="the pod exists")
     space.submit(workers("gang", PODS, each=GPU))
-    whole(space)
+    wait_whole(space)
     assert sorted(space.pins().values()) == [1] * PODS

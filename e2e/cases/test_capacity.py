@@ -1,4 +1,4 @@
-"""The ConfigMap with the capacity, on the real cluster: its content, its readers, its writes."""
+"""The ConfigMap with the free capacity: its content, who may read it, and when it is written."""
 
 import json
 import time
@@ -16,15 +16,15 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 RECORD = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.CAPACITY_RECORD}"
 USAGE = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.USAGE_RECORD}"
 _CALM_SECONDS = 25.0
-"""More than two looks of the leader."""
+"""Longer than two periods in which the leader may write the ConfigMap."""
 
 
 def free(space: Space) -> dict[str, Any]:
-    """Return the free GPUs of the nodes of a case, empty without the ConfigMap."""
+    """Return the free GPUs of the case's nodes, by name; empty without the ConfigMap."""
     stored = space.kube.find(RECORD)
     nodes = json.loads(stored["data"]["capacity"])["nodes"] if stored else {}
-    own = {name: value for name, value in nodes.items() if name in space.standing_nodes}
-    return {name: value["free"][names.NATIVE_GPU] for name, value in own.items()}
+    in_space = {name: value for name, value in nodes.items() if name in space.standing_nodes}
+    return {name: value["free"][names.NATIVE_GPU] for name, value in in_space.items()}
 
 
 def version_when_calm(space: Space) -> str:
@@ -42,7 +42,7 @@ def version_when_calm(space: Space) -> str:
     return version
 
 
-def test_the_free_capacity_follows_the_jobs_and_a_person_with_the_role_reads_it(
+def test_the_free_capacity_follows_the_jobs_and_a_user_with_the_role_reads_it(
     space: Space, tmp_path: Path
 ) -> None:
     first, second = space.nodes(2, cpu="32", memory="64Gi", gpu="8")
@@ -57,7 +57,7 @@ def test_the_free_capacity_follows_the_jobs_and_a_person_with_the_role_reads_it(
     tenant.bind("Role", names.CLUSTER_VIEW, namespace=names.NAMESPACE)
     read = space.until(
         lambda: answer if (answer := tenant.kube.ask("GET", RECORD)).ok else None,
-        "the person reads the capacity",
+        "the user reads the capacity",
     )
     assert "runs" not in read.body["data"]["capacity"]
     assert tenant.kube.ask("GET", USAGE).status == 403
@@ -78,11 +78,11 @@ def test_an_idle_cluster_and_a_new_leader_write_nothing(space: Space) -> None:
 
     space.kube.patch(RECORD, {"data": {"capacity": "{"}})
     space.submit(space.steer(workers("runs", 8, each=GPU)))
-    space.patiently(lambda: _reads(space) == {0}, seconds=60)
+    space.patiently(lambda: _free_gpus(space) == {0}, seconds=60)
 
 
-def _reads(space: Space) -> set[int]:
-    """Return the free GPUs of the nodes, empty while the record is garbled."""
+def _free_gpus(space: Space) -> set[int]:
+    """Return the numbers of free GPUs; empty while the ConfigMap is garbled."""
     try:
         return set(free(space).values())
     except ValueError:

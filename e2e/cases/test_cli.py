@@ -23,7 +23,10 @@ CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 def kfext(
     space: Space, *arguments: str, sent: str = "", user: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in the namespace, as the administrator or as a user with no rights."""
+    """Run a command in the namespace as the administrator, or as `user`, who has no permissions.
+
+    `sent`: its standard input.
+    """
     bed = space.kfext.testbed
     config = bed.kubeconfig
     if user:
@@ -40,7 +43,7 @@ def kfext(
 
 
 def planned(space: Space, *manifests: Object) -> list[dict[str, Any]]:
-    """Return the answers of `plan -f -` for the documents of one stream."""
+    """Return the answers of `kfext plan -f -` for these jobs, sent as one stream."""
     steered = [space.steer(manifest) for manifest in manifests]
     sent = "\n---\n".join(map(json.dumps, steered))
     done = kfext(space, "plan", "-f", "-", "-o", "json", sent=sent)
@@ -50,7 +53,7 @@ def planned(space: Space, *manifests: Object) -> list[dict[str, Any]]:
     return answers
 
 
-def test_plan_says_where_the_pods_then_go(space: Space) -> None:
+def test_plan_names_the_nodes_where_the_pods_are_then_placed(space: Space) -> None:
     space.nodes(3, cpu="32", memory="64Gi", gpu="8")
     elastic = job(
         "elastic",
@@ -128,7 +131,7 @@ WAITS: dict[str, Callable[[Space], Object]] = {
 
 
 @pytest.mark.parametrize(("reason", "scene"), WAITS.items(), ids=WAITS)
-def test_plan_says_why_in_the_words_of_the_trainingplan(
+def test_plan_gives_the_same_reason_and_message_as_the_trainingplan(
     space: Space, reason: str, scene: Callable[[Space], Object]
 ) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="8")
@@ -138,7 +141,7 @@ def test_plan_says_why_in_the_words_of_the_trainingplan(
     space.submit(manifest)
     space.until(
         lambda: space.view("asked").get("message") == answer["message"],
-        f"the TrainingPlan says: {answer['message']}",
+        f"the TrainingPlan shows: {answer['message']}",
     )
     assert space.view("asked")["reason"] == reason
 
@@ -151,13 +154,13 @@ def test_plan_refuses_the_same_jobs_as_the_api_server(space: Space) -> None:
     assert done.stderr.strip().split("refused: ")[1] in refusal
 
 
-def test_plan_promises_nothing_where_kfext_does_not_decide(new_space: Any) -> None:
+def test_plan_names_no_nodes_in_a_namespace_that_is_not_managed(new_space: Any) -> None:
     plain = new_space(managed=False)
     (answer,) = planned(plain, workers("plain", 1, each=GPU))
     assert (answer["outcome"], answer["nodes"]) == ("not-held", {})
 
 
-def test_the_queue_is_listed_in_the_order_in_which_it_is_served(space: Space) -> None:
+def test_the_queue_is_listed_in_the_order_in_which_jobs_are_placed(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="8")
     name = f"{space.name}-high"
     space.kube.create(
@@ -184,7 +187,7 @@ def test_the_queue_is_listed_in_the_order_in_which_it_is_served(space: Space) ->
     assert kfext(space, "queue").stdout == f"no job waits in namespace {space.name}\n"
 
 
-def test_a_user_without_rights_is_told_the_missing_rights(space: Space) -> None:
+def test_a_user_without_permissions_is_told_the_missing_permissions(space: Space) -> None:
     sent = json.dumps(workers("mine", 1, each=GPU))
     plan = kfext(space, "plan", "-f", "-", sent=sent, user="ann")
     assert plan.returncode == 1

@@ -1,4 +1,4 @@
-"""kfext beside other systems: each does its own part, and no job is stuck."""
+"""kfext beside other systems: each does its task, and no job is stuck."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -33,12 +33,12 @@ POOL = "example.com/flavor"
 # --- Kueue ----------------------------------------------------------------------------------------
 
 
-def default_queue(made: Object) -> list[Object]:
+def default_queue(job: Object) -> list[Object]:
     """Act as Kueue's webhook in a namespace with a default LocalQueue: label and suspend."""
-    if KUEUE_QUEUE in made["metadata"].get("labels", {}):
+    if KUEUE_QUEUE in job["metadata"].get("labels", {}):
         return []
-    labels = {**made["metadata"].get("labels", {}), KUEUE_QUEUE: "default"}
-    policy = {**made["spec"].get("runPolicy", {}), "suspend": True}
+    labels = {**job["metadata"].get("labels", {}), KUEUE_QUEUE: "default"}
+    policy = {**job["spec"].get("runPolicy", {}), "suspend": True}
     return [
         {"op": "add", "path": "/metadata/labels", "value": labels},
         {"op": "add", "path": "/spec/runPolicy", "value": policy},
@@ -79,15 +79,16 @@ def evict(space: Space, name: str) -> None:
     space.patch_job(name, {"spec": {"runPolicy": {"suspend": True}}})
 
 
-def paint(space: Space, members: list[str], flavor: str) -> None:
+def set_flavor(space: Space, members: list[str], flavor: str) -> None:
+    """Give nodes the label of a Kueue ResourceFlavor."""
     for node in members:
         nodes.label(space.kfext, node, {POOL: flavor})
 
 
-def test_kueues_label_that_comes_after_kfexts_webhook_ends_kfexts_hold(queueing: Space) -> None:
+def test_a_job_that_gets_kueues_label_after_kfexts_webhook_is_not_held(queueing: Space) -> None:
     stored = queueing.submit(workers("late", 4, each=GPU))
-    assert suspended(stored), "Kueue suspends it"
-    assert not held(stored), "and kfext does not hold it"
+    assert suspended(stored), "Kueue suspends the job"
+    assert not held(stored), "kfext does not hold the job"
     queueing.phase("late", "Suspended")
     other = workers("plain", 2, each=GPU, labels={KUEUE_QUEUE: "mine"})
     assert not suspended(queueing.submit(other))  # the stand-in ignores labelled jobs
@@ -100,25 +101,25 @@ def test_a_job_that_kueue_admits_is_placed_together_on_the_nodes_that_kueue_chos
     queueing: Space,
 ) -> None:
     space = queueing
-    wide, chosen = space.nodes(3, cpu="32", memory="64Gi", gpu="8"), None
+    larger = space.nodes(3, cpu="32", memory="64Gi", gpu="8")
     chosen = space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    paint(space, wide, "spot")
-    paint(space, chosen, "reserved")
+    set_flavor(space, larger, "spot")
+    set_flavor(space, chosen, "reserved")
     sent = space.submit(workers("late", 4, each=GPU, annotations={"kfext.dev/network": "host"}))
     space.phase("late", "Suspended")
     admit(space, "late", flavor="reserved")
     homes = space.bound("late", 4)
-    # Kueue does not know ports.
+    # kfext assigns no host ports, because Kueue does not know them.
     assert not any(pod["spec"].get("hostNetwork") for pod in space.pods("late"))
     space.until(
         lambda: "PodNetwork" in {event["reason"] for event in space.events("late")},
-        "the user who set the host network is told",
+        "an event tells the user that the job keeps the pod network",
     )
     assert len(set(homes.values())) == 1
     assert set(homes.values()) <= set(chosen)
     assert space.pins() == dict.fromkeys(homes, 1)
     space.phase("late", "Placed")
-    # Kueue compares these: replicas and resources are as requested.
+    # Kueue would evict the job if replicas or resources changed.
     for type_, spec in specs(space.job("late")).items():
         before = specs(sent)[type_]
         assert spec["replicas"] == before["replicas"]
@@ -131,12 +132,12 @@ def test_a_job_that_kueue_admits_is_placed_together_on_the_nodes_that_kueue_chos
     assert space.starts() == 0
 
 
-def test_a_job_that_kueue_admits_without_room_waits_behind_the_gate_and_is_not_suspended(
+def test_a_job_that_kueue_admits_without_capacity_is_gated_and_not_suspended(
     queueing: Space,
 ) -> None:
     space = queueing
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    paint(space, [node], "only")
+    set_flavor(space, [node], "only")
     space.thief("thief", node, 3)
     space.submit(workers("late", 4, each=GPU))
     space.phase("late", "Suspended")
@@ -150,10 +151,10 @@ def test_a_job_that_kueue_admits_without_room_waits_behind_the_gate_and_is_not_s
     assert space.pins() == dict.fromkeys(homes, 1)
 
 
-def test_a_job_that_kueue_evicts_waits_for_kueue_and_is_placed_anew(queueing: Space) -> None:
+def test_a_job_that_kueue_evicts_waits_for_kueue_and_is_placed_again(queueing: Space) -> None:
     space = queueing
-    paint(space, space.nodes(1, cpu="32", memory="64Gi", gpu="4"), "first")
-    paint(space, space.nodes(1, cpu="32", memory="64Gi", gpu="4"), "second")
+    set_flavor(space, space.nodes(1, cpu="32", memory="64Gi", gpu="4"), "first")
+    set_flavor(space, space.nodes(1, cpu="32", memory="64Gi", gpu="4"), "second")
     space.submit(workers("late", 4, each=GPU))
     space.phase("late", "Suspended")
     admit(space, "late", flavor="first")
@@ -161,7 +162,7 @@ def test_a_job_that_kueue_evicts_waits_for_kueue_and_is_placed_anew(queueing: Sp
     evict(space, "late")
     space.until(lambda: not space.pods("late", ending=True), "its pods are gone")
     space.phase("late", "Suspended")
-    # There is capacity, and kfext starts other jobs on it, but not this job.
+    # kfext uses the free capacity for other jobs, but not for this job.
     space.submit(workers("other", 2, each=GPU, labels={KUEUE_QUEUE: "mine"}))
     space.bound("other", 2)
     assert suspended(space.job("late"))
@@ -207,7 +208,7 @@ POD_GROUPS = {
 
 @pytest.fixture
 def gang_mode(testbed: Testbed) -> Iterator[str]:
-    """The training-operator makes PodGroups and assigns its pods to another scheduler."""
+    """The training-operator creates PodGroups, and assigns its pods to another scheduler."""
     testbed.api.apply(POD_GROUPS)
     testbed.restart_process("training-operator", more=[f"--gang-scheduler-name={GANG_SCHEDULER}"])
     training_operator.wait_ready(testbed)
@@ -217,7 +218,6 @@ def gang_mode(testbed: Testbed) -> Iterator[str]:
 
 
 def bind(space: Space, pods: list[Object], node: str) -> None:
-    """Act as a scheduler that has chosen a node."""
     for pod in pods:
         name = pod["metadata"]["name"]
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
@@ -226,7 +226,7 @@ def bind(space: Space, pods: list[Object], node: str) -> None:
 
 
 @pytest.mark.parametrize("held_before", [True, False], ids=["a held job", "a job of plain pods"])
-def test_pods_that_the_operator_assigns_to_a_gang_scheduler_are_left_to_it(
+def test_pods_of_a_gang_scheduler_are_neither_gated_nor_pinned(
     space: Space, gang_mode: str, held_before: bool
 ) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
@@ -247,7 +247,7 @@ def test_pods_that_the_operator_assigns_to_a_gang_scheduler_are_left_to_it(
 
 
 def test_a_job_of_two_schedulers_is_not_held_and_its_gated_pods_are_bound(space: Space) -> None:
-    # kfext waits this long for pods that it does not hold, and plans around their nodes.
+    # How long kfext waits for pods of another scheduler before it plans without their nodes.
     space.policy(placement={"bindTimeout": "5s"})
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="8")
     mixed = job("mixed", {"PS": 1, "Worker": 3}, kind="TFJob", each=GPU)
@@ -270,7 +270,7 @@ def test_a_job_of_two_schedulers_is_not_held_and_its_gated_pods_are_bound(space:
 # --- rules of the cluster -------------------------------------------------------------------------
 
 
-def test_what_we_inject_is_refused_neither_by_pod_security_nor_by_a_quota(
+def test_what_kfext_injects_is_refused_neither_by_pod_security_nor_by_a_quota(
     new_space: Callable[..., Space],
 ) -> None:
     space = new_space()
@@ -321,7 +321,7 @@ def test_a_namespace_that_is_switched_off_releases_jobs_of_every_phase_and_holds
     refuse_pods(space)
     space.submit(workers("planned", 2, each=GPU))
     space.phase("planned", "Planned")
-    # A single pod that needs the whole node: once released, it takes nothing from the others.
+    # A single pod that needs the whole node; once released, it cannot use capacity of the others.
     space.submit(workers("queued", 1, each={**GPU, "nvidia.com/gpu": "8"}))
     space.phase("queued", "Queued")
 
@@ -331,7 +331,7 @@ def test_a_namespace_that_is_switched_off_releases_jobs_of_every_phase_and_holds
         space.kube.patch(space.path("pods", pod["metadata"]["name"]), patch, kind="json")
     space.bound("gated", 2)
     admit_pods(space, "planned")
-    # Webhooks no longer see these pods: they have no gate, and prefer the nodes of their plan.
+    # Webhooks no longer see the new pods, which have no gate, and prefer the planned nodes.
     assert set(space.bound("planned", 2).values()) == {node}
     for name in ("running", "gated", "planned"):
         space.kube.delete(space.path("pytorchjobs", name))
@@ -340,7 +340,7 @@ def test_a_namespace_that_is_switched_off_releases_jobs_of_every_phase_and_holds
     assert set(space.bound("queued", 1).values()) == {node}
 
 
-def test_a_held_job_in_a_namespace_that_is_not_opted_in_is_released_and_never_planned(
+def test_a_held_job_in_a_namespace_that_is_not_managed_is_released_and_never_planned(
     new_space: Callable[..., Space],
 ) -> None:
     space = new_space(managed=False)
@@ -368,7 +368,7 @@ def test_a_namespace_that_is_switched_on_leaves_running_jobs_where_they_are(
     space.phase("after", "Placed")
     assert space.bound("before", 4) == homes
     assert space.view("before") == {}
-    # A recreated pod is gated like any other; it must not wait without end.
+    # A recreated pod is gated, and must not wait without end.
     (victim,) = (name for name in homes if "master" not in name and name.endswith("-0"))
     old = space.kube.get(space.path("pods", victim))["metadata"]["uid"]
     space.kube.delete(space.path("pods", victim), grace=0)
@@ -411,7 +411,7 @@ def test_a_gang_starts_on_a_node_that_arrives_before_its_release(space: Space) -
     assert RELEASED not in space.job("big")["metadata"]["annotations"]
 
 
-def test_after_the_release_an_autoscaler_sees_pods_that_it_can_add_nodes_for(space: Space) -> None:
+def test_a_released_job_has_plain_pods_that_an_autoscaler_can_add_nodes_for(space: Space) -> None:
     space.policy(placement={"releaseAfter": "1s"})
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("big", 8, each=GPU))
@@ -425,8 +425,8 @@ def test_after_the_release_an_autoscaler_sees_pods_that_it_can_add_nodes_for(spa
         lambda: len(pods := space.pods("big")) == 8 and sum(map(refused, pods)) == 4 and pods,
         "kube-scheduler has bound some pods and reported the others",
     )
-    # An autoscaler would compute with these: the nodeSelector of the test, and nothing of kfext
-    # that only one node satisfies.
+    # An autoscaler can add nodes for these pods: they have the nodeSelector of the test, but no
+    # constraint of kfext that only one node satisfies.
     assert not any(gated(pod) or pinned_to(pod) for pod in pods)
     for pod in pods:
         required = json.dumps(pod["spec"].get("affinity", {})).count('"requiredDuring')
@@ -440,7 +440,7 @@ def test_after_the_release_an_autoscaler_sees_pods_that_it_can_add_nodes_for(spa
 
 @pytest.fixture
 def autoscaled(kfext: Kfext) -> Iterator[None]:
-    """The controller sees a cluster-autoscaler, which adds no nodes."""
+    """The controller detects a cluster-autoscaler, which adds no nodes."""
     with autoscaler_seen(kfext.kube):
         kfext.stop_controller()
         kfext.start_controller()
@@ -461,7 +461,7 @@ def test_a_policy_may_have_a_job_released_where_an_autoscaler_runs(space: Space)
 
 
 @pytest.mark.usefixtures("autoscaled")
-def test_a_job_without_room_asks_an_autoscaler_and_leaves_no_placeholder(space: Space) -> None:
+def test_a_job_without_capacity_asks_an_autoscaler_and_leaves_no_placeholder(space: Space) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.thief("thief", node, 3)
     space.submit(workers("big", 4, each=GPU))

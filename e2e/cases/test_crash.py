@@ -1,4 +1,4 @@
-"""The controller dies by SIGKILL after any single step: its successor continues from there."""
+"""SIGKILL ends the controller after any step, and its successor continues from there."""
 
 import json
 from collections.abc import Callable
@@ -26,14 +26,14 @@ PODS = 6
 
 @dataclass(frozen=True)
 class Death:
-    """Die once `nth` matching writes are carried out (0: before the first), before any other."""
+    """When the controller is killed: after the `nth` matching write; 0 means before the first."""
 
     match: Callable[[str], Match]
     nth: int
 
 
 DEATHS = {
-    "before the plan, so right after the suspend": Death(unsuspend_patch, 0),
+    "before the plan, when the job is only suspended": Death(unsuspend_patch, 0),
     "after the patch that plans and unsuspends": Death(unsuspend_patch, 1),
     "before the first pin": Death(pod_patch, 0),
     "after the first pin": Death(pod_patch, 1),
@@ -59,7 +59,7 @@ def test_a_job_is_placed_once_though_the_controller_is_killed(
     homes = space.bound("one", PODS)
     assert len(set(homes.values())) == 1
     space.phase("one", "Placed")
-    # Each pod is pinned once, by either of the two; there is one plan, and the successor keeps it.
+    # Each pod is pinned once, by either controller; the successor keeps the only plan.
     assert space.pins() == dict.fromkeys(homes, 1)
     assert space.starts() == 1
     if plan_before is not None:
@@ -75,7 +75,7 @@ def test_a_controller_killed_after_every_single_write_still_places_the_job_once(
     for step in (unsuspend_patch, pod_patch, pod_patch, pod_patch):
         fault = KillAfter(step(space.name), nth=1)
         kfext.proxy.arm(fault)
-        kfext.relaunch_killed_controller()  # it may die again before it is seen to lead
+        kfext.relaunch_killed_controller()  # it may be killed again before it is seen to lead
         space.until(lambda: fault.fired, "the controller has written once")  # noqa: B023
         kfext.wait_controller_dead()
         kfext.proxy.heal()
@@ -163,7 +163,7 @@ def _all_on_one_node(pods: list[Object]) -> bool:
     return len(pods) == 4 and len(homes) == 1 and None not in homes
 
 
-def test_sigterm_while_pins_are_written_loses_none(space: Space, kfext: Kfext) -> None:
+def test_sigterm_while_pins_are_written_loses_no_pin(space: Space, kfext: Kfext) -> None:
     space.submit(workers("one", PODS, each=GPU))
     space.until(lambda: any(gated(pod) for pod in space.pods("one")), "the first pods exist")
     kfext.stop_controller()
@@ -174,7 +174,7 @@ def test_sigterm_while_pins_are_written_loses_none(space: Space, kfext: Kfext) -
 
 
 def test_two_plans_are_never_written_for_one_job(space: Space, kfext: Kfext) -> None:
-    """The answer to the start patch is lost: the successor reads that plan and makes no other."""
+    """The answer to the first plan is lost; the successor reads this plan, and writes no other."""
     fault = KillAfter(unsuspend_patch(space.name), nth=1)
     kfext.proxy.arm(fault)
     space.nodes(3, cpu="32", memory="64Gi", gpu="8")

@@ -1,4 +1,4 @@
-"""A crowd of jobs, some of them left to plain Kubernetes: no gang stays half bound."""
+"""Many jobs at once, some of them left to plain Kubernetes: no gang stays half bound."""
 
 import pytest
 

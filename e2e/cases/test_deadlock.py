@@ -1,8 +1,7 @@
 """Two jobs that each need more than half of the cluster: a deadlock on plain Kubernetes only.
 
-In both arms, a quota of their namespace admits five of their six pods, and is then lifted. So each
-holds half of the cluster where nothing decides for the job as a whole. Under one permanent quota,
-two gangs are never two halves either.
+In both arms, quotas admit five of the six pods of each job, and are then lifted. So on plain
+Kubernetes each job holds half of the cluster. The last case has one permanent quota for two gangs.
 """
 
 from collections.abc import Callable
@@ -55,7 +54,7 @@ def _bound(space: Space) -> int:
 
 
 def _refused(space: Space) -> bool:
-    """Say whether all pods exist and kube-scheduler finds no capacity for the last."""
+    """Return whether all pods exist, and kube-scheduler finds no capacity for the last pod."""
     pods = space.pods("job")
     notes = [
         condition.get("message", "")
@@ -74,14 +73,14 @@ def test_D1_two_jobs_that_each_need_60_percent_deadlock_on_plain_kubernetes(
     )
     for space in (space_a, space_b):
         space.until(partial(_refused, space), "the last pod does not fit")
-    # kube-scheduler is not just slow: it places pods that come after them.
+    # kube-scheduler is not just slow: it binds a later pod.
     pod = {"nodeSelector": {CASE: space_a.name}}
     space_a.submit(workers("bystander", 1, each={"cpu": "1"}, pod=pod))
     space_a.bound("bystander", 1)
     assert [_bound(space_a), _bound(space_b)] == [_HALF, _HALF]
     assert _refused(space_a)
     assert _refused(space_b)
-    # One must be sacrificed for the other.
+    # Only the deletion of a job ends the deadlock.
     space_a.kube.delete(space_a.path("pytorchjobs", "job"))
     space_b.bound("job", _PODS)
 
@@ -109,14 +108,14 @@ def test_D1_two_jobs_that_each_need_60_percent_run_one_after_the_other_with_kfex
     succeed(first, "job-master-0")  # the training is done
     until(lambda: _bound(second) == _PODS, what="the other job runs", account=second.account)
     second.phase("job", "Placed")
-    assert not [both for both in seen if all(both)], "both held part of the cluster"
+    assert not [both for both in seen if all(both)], "never did both jobs hold GPUs"
 
 
 def test_under_a_quota_for_one_gang_a_second_has_no_pod_until_the_first_is_deleted(
     space: Space, kfext: Kfext
 ) -> None:
     limit_pods(space, 5)
-    # Without this both would be stopped in time, and start again: the deadlock must not begin.
+    # A longer timeout than the case takes: no gang may be stopped and started again.
     space.policy(placement={"createTimeout": "10m"})
     for name in ("first", "second"):
         space.submit(workers(name, 4, each=GPU))

@@ -1,4 +1,4 @@
-"""A job is deleted anywhere on its path: its capacity is free for the next at once."""
+"""A job is deleted in any phase, and its capacity is free for the next job at once."""
 
 from collections.abc import Callable
 
@@ -73,33 +73,33 @@ WAYS: list[Callable[[Space, Kfext], None]] = [
 ]
 
 
-@pytest.mark.parametrize("die", WAYS, ids=[way.__name__.replace("_", " ") for way in WAYS])
-def test_the_room_of_a_job_deleted(
-    space: Space, kfext: Kfext, die: Callable[[Space, Kfext], None]
+@pytest.mark.parametrize("delete_job", WAYS, ids=[way.__name__.replace("_", " ") for way in WAYS])
+def test_the_next_job_gets_the_capacity_of_a_job_deleted(
+    space: Space, kfext: Kfext, delete_job: Callable[[Space, Kfext], None]
 ) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    die(space, kfext)
+    delete_job(space, kfext)
     space.submit(workers("next", 4, each=GPU))
     assert set(space.bound("next", 4).values()) == {node}
     space.phase("next", "Placed")
 
 
-@pytest.mark.parametrize("die", WAYS, ids=[way.__name__.replace("_", " ") for way in WAYS])
-def test_a_resubmitted_job_of_the_same_name_is_placed_by_its_own_plan(
-    space: Space, kfext: Kfext, die: Callable[[Space, Kfext], None]
+@pytest.mark.parametrize("delete_job", WAYS, ids=[way.__name__.replace("_", " ") for way in WAYS])
+def test_a_resubmitted_job_is_placed_by_a_plan_of_its_own_after_a_job_deleted(
+    space: Space, kfext: Kfext, delete_job: Callable[[Space, Kfext], None]
 ) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    die(space, kfext)
-    # At once: the old pods, of the same names, may still be ending.
+    delete_job(space, kfext)
+    # Submitted at once, while old pods with the same names may still be terminating.
     stored = space.submit(workers("doomed", 4, each=GPU))
     uid = stored["metadata"]["uid"]
 
-    def own_pods() -> bool:
+    def has_new_pods() -> bool:
         pods = space.pods("doomed", ending=True)
         owners = {pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods}
         return len(pods) == 4 and owners == {uid} and not any(gated(pod) for pod in pods)
 
-    space.until(own_pods, "the pods belong to the new job")
+    space.until(has_new_pods, "the pods belong to the new job")
     assert set(space.bound("doomed", 4).values()) == {node}
     space.phase("doomed", "Placed")
     plan = space.plan("doomed")

@@ -1,4 +1,4 @@
-"""Namespaces in the order of their usage, on the real cluster: the next job, and after a kill."""
+"""The queue orders namespaces by usage: which job is next, and that usage survives a crash."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from e2e.cases.test_cli import kfext as command
-from e2e.cases.test_queue import told
+from e2e.cases.test_queue import wait_message
 from e2e.harness.jobs import Object, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.nodes import delete_and_wait, wait_received
@@ -21,7 +21,7 @@ _RECORD_SECONDS = 900.0
 
 @pytest.fixture
 def by_usage(kfext: Kfext) -> Iterator[None]:
-    """A policy that orders the cluster by usage; the policies of a case set the rest."""
+    """A policy orders the queue of the cluster by usage; other parameters are the case's."""
     body = {
         "apiVersion": "kfext.dev/v1alpha1",
         "kind": "TrainingPolicy",
@@ -36,18 +36,19 @@ def by_usage(kfext: Kfext) -> Iterator[None]:
 
 
 def gang(name: str, *, on: Space) -> Object:
-    """A gang of four for the nodes of a case, from any namespace."""
+    """Return a gang of four pods for the nodes of `on`; it may be submitted in any namespace."""
     return workers(name, 4, each=GPU, pod={"nodeSelector": {CASE: on.name}})
 
 
-def weigh(space: Space, weight: str) -> None:
+def set_weight(space: Space, weight: str) -> None:
+    """Set the queue weight of a namespace; wait until the controller has received it."""
     path = f"/api/v1/namespaces/{space.name}"
     space.kube.patch(path, {"metadata": {"annotations": {names.QUEUE_WEIGHT: weight}}})
     wait_received(space.kfext, path)
 
 
 @pytest.mark.usefixtures("by_usage")
-def test_the_namespace_that_used_less_is_next_and_weights_are_obeyed(
+def test_the_namespace_that_used_less_is_next_unless_its_weight_is_0(
     new_space: Callable[..., Space],
 ) -> None:
     busy, other = new_space(), new_space()
@@ -57,21 +58,22 @@ def test_the_namespace_that_used_less_is_next_and_weights_are_obeyed(
     busy.submit(gang("older", on=busy))
     busy.phase("older", "Queued")
     other.submit(gang("younger", on=busy))
-    told(other, "younger", "it is first in the queue")
-    sentence = told(busy, "older", "it is behind a namespace that used less")
+    wait_message(other, "younger", "it is first in the queue")
+    sentence = wait_message(busy, "older", "it is behind a namespace that used less")
     assert other.name not in sentence
 
-    weigh(other, "0")
-    told(busy, "older", "it is first in the queue")
-    assert "its namespace has weight 0" in told(other, "younger", "1 job is ahead in the queue")
-    weigh(other, "1")
-    told(other, "younger", "it is first in the queue")
+    set_weight(other, "0")
+    wait_message(busy, "older", "it is first in the queue")
+    message = wait_message(other, "younger", "1 job is ahead in the queue")
+    assert "its namespace has weight 0" in message
+    set_weight(other, "1")
+    wait_message(other, "younger", "it is first in the queue")
     busy.kube.delete(busy.path("pytorchjobs", "runs"))
     other.phase("younger", "Placed")
     assert busy.view("older")["phase"] == "Queued"
 
 
-def test_a_policy_for_some_namespaces_must_not_order_the_cluster(space: Space) -> None:
+def test_a_policy_for_some_namespaces_must_not_set_fairness(space: Space) -> None:
     spec = {
         "namespaceSelector": {"matchLabels": {CASE: space.name}},
         "queue": {"fairness": "usage"},
@@ -84,7 +86,7 @@ def test_a_policy_for_some_namespaces_must_not_order_the_cluster(space: Space) -
 
 @pytest.mark.long
 @pytest.mark.usefixtures("by_usage")
-def test_usage_outlives_a_killed_controller_and_a_garbled_record(space: Space) -> None:
+def test_usage_survives_a_killed_controller_and_a_garbled_configmap(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(gang("runs", on=space))
     space.phase("runs", "Placed")
@@ -100,7 +102,7 @@ def test_usage_outlives_a_killed_controller_and_a_garbled_record(space: Space) -
 
 
 def usage_of(space: Space) -> Object:
-    """Return the row of a namespace in `kubectl kfext usage`, empty without one."""
+    """Return the row of a namespace in `kubectl kfext usage`; empty without a row."""
     answer = command(space, "usage", "-o", "json")
     lines = json.loads(answer.stdout)["namespaces"] if answer.returncode == 0 else []
     row: Object = next((line for line in lines if line["namespace"] == space.name), {})

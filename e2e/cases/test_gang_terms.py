@@ -13,7 +13,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def apart(**labels: str) -> Object:
-    """Return a term that lets no two pods with these labels share a node."""
+    """Return pod fields that keep two pods with these labels off the same node."""
     term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": labels}}
     return {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
 
@@ -28,7 +28,7 @@ def nodes(space: Space) -> list[str]:
     return space.nodes(3, cpu="16", memory="64Gi")
 
 
-def test_each_pod_of_a_gang_is_bound_to_a_node_of_its_own_by_its_pin(
+def test_each_pod_of_a_gang_with_anti_affinity_is_pinned_to_a_different_node(
     space: Space, nodes: list[str]
 ) -> None:
     answer = space.try_submit(gang("apart", 3))
@@ -40,11 +40,11 @@ def test_each_pod_of_a_gang_is_bound_to_a_node_of_its_own_by_its_pin(
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_type_without_anti_affinity_shares_the_nodes_of_a_type_with_it(space: Space) -> None:
-    made = job("mixed", {"PS": 4, "Worker": 2}, kind="TFJob", each=CPU)
+def test_replicas_without_anti_affinity_share_nodes_with_others(space: Space) -> None:
+    manifest = job("mixed", {"PS": 4, "Worker": 2}, kind="TFJob", each=CPU)
     own = {JOB_NAME: "mixed", REPLICA_TYPE: "worker"}
-    template(made, "Worker")["spec"] |= apart(**own)
-    space.submit(made)
+    template(manifest, "Worker")["spec"] |= apart(**own)
+    space.submit(manifest)
     homes = space.bound("mixed", 6)
     space.phase("mixed", "Placed", "TFJob")
     assert homes["mixed-worker-0"] != homes["mixed-worker-1"]
@@ -53,7 +53,7 @@ def test_a_type_without_anti_affinity_shares_the_nodes_of_a_type_with_it(space: 
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_gang_of_more_pods_than_nodes_starts_as_a_whole_when_a_node_comes(space: Space) -> None:
+def test_a_gang_with_more_pods_than_nodes_starts_when_a_node_is_added(space: Space) -> None:
     space.submit(gang("apart", 4))
     view = space.phase("apart", "Queued")
     assert view["reason"] == "TooBig"
@@ -65,7 +65,7 @@ def test_a_gang_of_more_pods_than_nodes_starts_as_a_whole_when_a_node_comes(spac
     assert set(space.pins().values()) == {1}
 
 
-def test_a_lost_pod_is_pinned_to_a_node_without_another_of_its_gang(
+def test_a_lost_pod_is_pinned_to_a_node_without_another_pod_of_its_gang(
     space: Space, nodes: list[str]
 ) -> None:
     space.submit(gang("apart", 2))
@@ -82,7 +82,7 @@ def test_a_lost_pod_is_pinned_to_a_node_without_another_of_its_gang(
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_resubmitted_job_starts_beside_no_pod_of_the_deleted_job(space: Space) -> None:
+def test_a_resubmitted_job_avoids_nodes_with_pods_of_the_deleted_job(space: Space) -> None:
     space.submit(gang("apart", 3))
     space.bound("apart", 3)
     space.phase("apart", "Placed")
@@ -93,7 +93,7 @@ def test_a_resubmitted_job_starts_beside_no_pod_of_the_deleted_job(space: Space)
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_separated_gang_that_requires_one_node_waits_with_a_warning(space: Space) -> None:
+def test_a_gang_with_anti_affinity_that_requires_one_node_is_warned(space: Space) -> None:
     annotations = {"kfext.dev/colocation": "required"}
     answer = space.try_submit(gang("never", 3, annotations=annotations))
     assert any("3 of its pods cannot share a node" in warning for warning in answer.warnings)
@@ -103,12 +103,13 @@ def test_a_separated_gang_that_requires_one_node_waits_with_a_warning(space: Spa
 
 
 def together(name: str, count: int) -> Object:
+    """Return a job with required affinity to its own pods."""
     term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {JOB_NAME: name}}}
     pod = {"affinity": {"podAffinity": {REQUIRED: [term]}}}
     return workers(name, count, each=CPU, pod=pod)
 
 
-def test_a_gang_with_affinity_to_itself_waits_for_one_node_and_starts_there(
+def test_a_gang_with_affinity_to_its_own_pods_waits_for_one_node_and_starts_there(
     space: Space,
 ) -> None:
     space.nodes(2, cpu="3", memory="64Gi")

@@ -1,6 +1,6 @@
 """Two controllers and one Lease: the leader may end in any way, and no job is affected.
 
-`Moving` is many small gangs between submit and start, and the invariants at the end.
+`Gangs` is many small gangs that are starting, with the invariants at the end.
 """
 
 from collections import Counter
@@ -25,28 +25,28 @@ _PATIENCE_SECONDS = 300.0
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
 
-class Moving:
-    """`count` gangs of PODS pods, and nodes that they fill exactly, so one misplaced pod shows."""
+class Gangs:
+    """`count` gangs of PODS pods, which fill their nodes exactly, so that a misplaced pod shows."""
 
     def __init__(self, space: Space, count: int) -> None:
         self.space = space
         self.names = [f"gang-{number:03}" for number in range(count)]
         space.nodes(-(-count * PODS // _NODE_GPUS), cpu="64", memory="256Gi", gpu=str(_NODE_GPUS))
 
-    def submit(self, names_of: Sequence[str] | None = None) -> None:
-        """Submit all gangs, or the named gangs, some at the same time."""
+    def submit(self, chosen: Sequence[str] | None = None) -> None:
+        """Submit all gangs, or only the gangs with these names, several at a time."""
         each = {"nvidia.com/gpu": "1", "cpu": "1"}
-        jobs = [workers(name, PODS, each=each) for name in names_of or self.names]
+        jobs = [workers(name, PODS, each=each) for name in chosen or self.names]
         with ThreadPoolExecutor(_IN_FLIGHT) as pool:
             list(pool.map(self.space.submit, jobs))
 
     def started(self) -> Counter[str]:
-        """Return the number of unsuspending writes under a plan of each job, by any controller."""
+        """Return how often each job was unsuspended under a plan, by any controller."""
         done = self.space.kfext.writes(unsuspend_patch(self.space.name))
         return Counter(exchange.path.rsplit("/", 1)[-1] for exchange in done)
 
     def wait_placed(self) -> None:
-        """Wait until every gang is whole, bound, and reported as Placed."""
+        """Wait until every gang is bound as a whole and shown as Placed."""
         self.space.patiently(self._all_bound, seconds=_PATIENCE_SECONDS)
         self.space.patiently(lambda: self._phases() == {"Placed"}, seconds=_PATIENCE_SECONDS)
 
@@ -80,44 +80,44 @@ def _job_of(pod: Object) -> str:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("jobs", "deadly"),
+    ("jobs", "match"),
     [(200, unsuspend_patch), (40, pod_patch)],
     ids=["200 jobs, between two plans", "40 jobs, between two pins"],
 )
-def test_a_leader_killed_amid_moving_jobs_loses_none_and_places_none_twice(
-    space: Space, kfext: Kfext, jobs: int, deadly: object
+def test_jobs_that_start_while_the_leader_is_killed_are_each_placed_once(
+    space: Space, kfext: Kfext, jobs: int, match: object
 ) -> None:
     standby = kfext.start_standby()
-    moving = Moving(space, jobs)
-    fault = KillAfter(deadly(space.name), nth=jobs // 3)  # type: ignore[operator]
+    gangs = Gangs(space, jobs)
+    fault = KillAfter(match(space.name), nth=jobs // 3)  # type: ignore[operator]
     kfext.proxy.arm(fault)
-    moving.submit()
+    gangs.submit()
     space.until(lambda: fault.fired, "the leader is killed")
     kfext.wait_controller_dead()
     kfext.proxy.heal()
-    assert moving.started()
+    assert gangs.started()
     assert len(space.pins()) < PODS * jobs
-    with kfext.restarted():  # as a Deployment restarts it; a busy machine may lose a Lease again
-        moving.wait_placed()
-    moving.check()
+    with kfext.restarting():  # as kubelet does; on a busy machine the Lease may be lost again
+        gangs.wait_placed()
+    gangs.check()
     writes = standby.proxy.writes(lambda exchange: f"/namespaces/{space.name}/" in exchange.path)
-    assert writes, "the standby had nothing to do"
+    assert writes, "the standby must have taken over work"
 
 
-def test_a_leader_that_shuts_down_cleanly_hands_over_at_once(space: Space, kfext: Kfext) -> None:
+def test_a_leader_that_shuts_down_cleanly_releases_its_lease(space: Space, kfext: Kfext) -> None:
     standby = kfext.start_standby()
     leader = str((kfext.lease() or {})["holderIdentity"])
-    moving = Moving(space, 24)
-    moving.submit(moving.names[:16])
+    gangs = Gangs(space, 24)
+    gangs.submit(gangs.names[:16])
     space.until(lambda: len(space.pins()) > 4, "some are placed, others are starting")
     kfext.stop_controller()
     # The Lease is released, so the standby need not wait until it expires.
     lease = kfext.lease() or {}
     assert lease["holderIdentity"] != leader
     kfext.wait_leading(standby)
-    moving.submit(moving.names[16:])
-    moving.wait_placed()
-    moving.check()
+    gangs.submit(gangs.names[16:])
+    gangs.wait_placed()
+    gangs.check()
 
 
 @pytest.mark.long
@@ -125,22 +125,22 @@ def test_a_frozen_leader_writes_nothing_when_it_resumes_and_ends(
     space: Space, kfext: Kfext
 ) -> None:
     standby = kfext.start_standby()
-    moving = Moving(space, 24)
-    moving.submit(moving.names[:16])
-    space.until(lambda: len(moving.started()) > 4, "some are started")
+    gangs = Gangs(space, 24)
+    gangs.submit(gangs.names[:16])
+    space.until(lambda: len(gangs.started()) > 4, "some are started")
     kfext.controller.freeze()
-    # It will receive these at the moment when it resumes.
-    moving.submit(moving.names[16:])
+    # It will receive these jobs as soon as it resumes.
+    gangs.submit(gangs.names[16:])
     kfext.wait_leading(standby)
-    with kfext.restarted():
-        moving.wait_placed()
+    with kfext.restarting():
+        gangs.wait_placed()
     before = len(kfext.proxy.log)
     kfext.controller.thaw()
     assert kfext.controller.wait_dead() == 1
     late = [exchange for exchange in kfext.proxy.log[before:] if exchange.is_write]
     assert [(exchange.method, exchange.path, exchange.status) for exchange in late] == []
     kfext.wait_leading(standby)
-    moving.check()
+    gangs.check()
 
 
 def test_a_leader_that_lost_its_lease_to_another_ends_and_does_not_reclaim_it(
@@ -156,7 +156,7 @@ def test_a_leader_that_lost_its_lease_to_another_ends_and_does_not_reclaim_it(
     assert space.pins() == dict.fromkeys(homes, 1)
 
 
-def test_one_of_two_controllers_that_start_together_leads_and_the_other_is_ready(
+def test_of_two_controllers_that_start_together_one_leads_and_the_other_is_ready(
     space: Space, kfext: Kfext
 ) -> None:
     kfext.stop_controller()
@@ -170,14 +170,14 @@ def test_one_of_two_controllers_that_start_together_leads_and_the_other_is_ready
         until(process.ready, what=f"{process.name} is ready", account=kfext.tail)
     until(lambda: any(map(kfext.leads, both)), what="one of them leads", account=kfext.tail)
     kfext.wait_hooks()
-    moving = Moving(space, 8)
-    moving.submit()
-    moving.wait_placed()
-    moving.check()
+    gangs = Gangs(space, 8)
+    gangs.submit()
+    gangs.wait_placed()
+    gangs.check()
     assert sum(controller.metric("kfext_leading") for controller in both) == 1
     (idle,) = (controller for controller in both if not kfext.leads(controller))
     assert idle.pid is not None
-    # The standby follows all the same: it knows the same as the leader.
+    # The standby watches the cluster too, and has the same ledger.
     (busy,) = (controller for controller in both if kfext.leads(controller))
     until(
         lambda: idle.metric("kfext_ledger_claims") == busy.metric("kfext_ledger_claims"),
@@ -186,9 +186,7 @@ def test_one_of_two_controllers_that_start_together_leads_and_the_other_is_ready
     assert idle.proxy.writes() == []
 
 
-def test_a_lease_that_is_deleted_is_made_again_and_jobs_are_placed(
-    space: Space, kfext: Kfext
-) -> None:
+def test_a_deleted_lease_is_recreated_and_jobs_are_placed(space: Space, kfext: Kfext) -> None:
     standby = kfext.start_standby()
     kfext.delete_lease()
     both = (kfext.controller, standby)

@@ -1,4 +1,4 @@
-"""Objects that kfext must not touch: other namespaces, other systems' jobs, a person's choice."""
+"""Objects that kfext must not touch: in other namespaces, of other systems, or by user's choice."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _VOLATILE = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "ge
 
 
 def canonical(pods: list[Object], space: Space) -> str:
-    """Return pods as text, without the fields that differ between two runs of the same job."""
+    """Return pods as JSON, without the fields that differ between two runs of the same job."""
     comparable = []
     for pod in sorted(pods, key=lambda body: str(body["metadata"]["name"])):
         metadata = {k: v for k, v in pod["metadata"].items() if k not in _VOLATILE}
@@ -24,7 +24,7 @@ def canonical(pods: list[Object], space: Space) -> str:
             {k: v for k, v in owner.items() if k != "uid"} for owner in metadata["ownerReferences"]
         ]
         spec = json.dumps(pod["spec"])
-        for volume in pod["spec"].get("volumes", []):  # its name has a random end
+        for volume in pod["spec"].get("volumes", []):  # its name ends with random characters
             spec = spec.replace(volume["name"], "account")
         comparable.append({"metadata": metadata, "spec": json.loads(spec)})
     return json.dumps(comparable, sort_keys=True, indent=1).replace(space.name, "NAMESPACE")
@@ -34,7 +34,7 @@ def test_in_an_unmanaged_namespace_pods_are_byte_identical_with_and_without_kfex
     new_space: Callable[..., Space], kfext: Kfext
 ) -> None:
     def run(space: Space) -> str:
-        space.nodes(1, cpu="32", memory="64Gi", gpu="8")  # one, so that the choice is the same
+        space.nodes(1, cpu="32", memory="64Gi", gpu="8")  # only one, so both runs use it
         space.submit(workers("torch", 3, each=GPU))
         space.submit(job("tensor", {"PS": 1, "Worker": 2}, kind="TFJob", each=GPU))
         space.bound("torch", 3)
@@ -61,7 +61,7 @@ def test_colocation_off_starts_a_job_as_on_plain_kubernetes(
         trial = workers("trial", 1, each=GPU)
         space.until(
             lambda: not suspended(space.try_submit(trial, query="?dryRun=All").body),
-            "the policy is known to the webhook",
+            "the webhook has received the policy",
         )
     stored = space.submit(workers("off", 3, each=GPU, annotations=OFF if place == "job" else {}))
     assert not suspended(stored)
@@ -70,7 +70,7 @@ def test_colocation_off_starts_a_job_as_on_plain_kubernetes(
     assert space.pins() == {}
 
 
-def test_a_jobs_own_setting_overrides_the_namespaces_which_overrides_the_policys(
+def test_a_setting_of_the_job_overrides_the_namespace_which_overrides_the_policy(
     new_space: Callable[..., Space],
 ) -> None:
     space = new_space(annotations={"kfext.dev/colocation": "required"})
@@ -84,7 +84,7 @@ def test_a_jobs_own_setting_overrides_the_namespaces_which_overrides_the_policys
     space.bound("theirs", 2)
 
 
-def test_a_job_that_a_person_suspended_waits_for_the_person_and_is_placed_together_then(
+def test_a_job_that_its_user_suspended_is_placed_on_one_node_once_the_user_resumes_it(
     space: Space,
 ) -> None:
     stored = space.submit(workers("mine", 4, each=GPU, policy={"suspend": True}))
@@ -97,7 +97,7 @@ def test_a_job_that_a_person_suspended_waits_for_the_person_and_is_placed_togeth
     assert set(space.pins().values()) == {1}
 
 
-def test_a_person_may_suspend_a_placed_job_and_resume_it_by_hand(space: Space) -> None:
+def test_a_user_may_suspend_a_placed_job_and_resume_it(space: Space) -> None:
     space.submit(workers("mine", 4, each=GPU))
     space.phase("mine", "Placed")
     space.patch_job("mine", {"spec": {"runPolicy": {"suspend": True}}})
@@ -112,15 +112,15 @@ def test_a_person_may_suspend_a_placed_job_and_resume_it_by_hand(space: Space) -
     space.phase("mine", "Placed")
 
 
-def test_a_held_job_that_a_person_resumes_by_hand_is_theirs_to_suspend(space: Space) -> None:
+def test_a_held_job_that_its_user_resumes_is_the_users_to_suspend(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     quotas = f"/api/v1/namespaces/{space.name}/resourcequotas"
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
     space.kube.create(quotas, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
-    space.until(lambda: space.kube.get(f"{quotas}/none").get("status"), "the quota holds")
+    space.until(lambda: space.kube.get(f"{quotas}/none").get("status"), "the quota has a status")
     space.submit(workers("mine", 4, each=GPU))
     space.phase("mine", "Queued")
-    # It has no pods, so kfext has no cause to suspend it.
+    # The job has no pods, so kfext has no reason to suspend it.
     space.patch_job("mine", {"spec": {"runPolicy": {"suspend": False}}})
     space.until(lambda: not held(space.job("mine")), "the mark of kfext is gone")
     space.patch_job("mine", {"spec": {"runPolicy": {"suspend": True}}})
@@ -138,7 +138,7 @@ def test_a_dry_run_create_is_answered_and_changes_nothing(space: Space, kfext: K
     assert answer.ok
     assert suspended(answer.body)
     assert held(answer.body)
-    # A real job afterwards would meet any remains of the dry run.
+    # A later job would meet any remains of the dry run.
     space.submit(workers("real", 2, each=GPU))
     space.phase("real", "Placed")
     assert space.kube.find(space.path("pytorchjobs", "trial")) is None
@@ -146,7 +146,7 @@ def test_a_dry_run_create_is_answered_and_changes_nothing(space: Space, kfext: K
     assert not [exchange for exchange in kfext.proxy.writes()[before:] if b"trial" in exchange.body]
 
 
-def test_a_job_that_another_controller_runs_is_not_touched(space: Space) -> None:
+def test_a_job_with_a_foreign_managed_by_is_not_touched(space: Space) -> None:
     policy = {"managedBy": "kueue.x-k8s.io/multikueue"}
     stored = space.submit(workers("elsewhere", 2, each=GPU, policy=policy))
     assert not suspended(stored)
@@ -157,9 +157,9 @@ def test_a_job_that_another_controller_runs_is_not_touched(space: Space) -> None
     assert after["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
 
 
-def test_kueue_alone_suspends_and_resumes_its_jobs_and_kfext_places_them_then(space: Space) -> None:
+def test_only_kueue_suspends_and_resumes_its_jobs_and_kfext_then_places_them(space: Space) -> None:
     labels = {"kueue.x-k8s.io/queue-name": "team"}
-    # Kueue's own webhook suspends; the test acts in its place.
+    # The test suspends the job in place of Kueue's webhook.
     stored = space.submit(workers("queued", 4, each=GPU, labels=labels, policy={"suspend": True}))
     assert not held(stored)
     space.phase("queued", "Suspended")
@@ -170,7 +170,7 @@ def test_kueue_alone_suspends_and_resumes_its_jobs_and_kfext_places_them_then(sp
     assert space.starts() == 0
 
 
-def test_a_label_that_kueue_adds_after_kfexts_webhook_still_keeps_kfext_from_resuming(
+def test_kfext_does_not_resume_a_queued_job_that_gets_kueues_label(
     space: Space,
 ) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="2")
@@ -185,7 +185,7 @@ def test_a_label_that_kueue_adds_after_kfexts_webhook_still_keeps_kfext_from_res
     assert space.pods("late") == []
 
 
-def test_another_systems_gate_is_left_and_kfexts_gate_is_removed_after_it(space: Space) -> None:
+def test_kfext_removes_its_gate_only_after_the_gate_of_another_system(space: Space) -> None:
     gates = {"schedulingGates": [{"name": "example.com/quota"}]}
     space.submit(workers("shared", 3, each=GPU, pod=gates))
     view = space.phase("shared", "Gated")

@@ -1,4 +1,4 @@
-"""The effects of the hook for jobs that share GPUs on real trainings, and its reports of them."""
+"""The hook does not change the results of real trainings, and counts their steps."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -12,23 +12,23 @@ from e2e.bench.gpu_share.cards import (
     of_training_image,
 )
 from e2e.bench.gpu_share.run import HIGH, LOW, gated, native
-from e2e.harness.hooked import HOOKS, NONE, Trainings, trained, waited
+from e2e.harness.hooked import HOOKS, NONE, Trainings, count_waits, run_trainings
 from kfext.gpu.hook import words
 
 pytestmark = pytest.mark.real_nodes
 HOOKED = {
-    "a network with ReLU in place": "in place",
-    "a scheduler of learning rates": "scheduled",
-    "gradients that are accumulated": "accumulated",
+    "a network with in-place ReLU": "in place",
+    "a learning-rate scheduler": "scheduled",
+    "gradient accumulation": "accumulated",
     "mixed precision, which skips steps": "mixed",
-    "evaluation, and a forward that fails": "evaluated",
+    "evaluation, and a forward pass that fails": "evaluated",
     "two models, one after the other": "several",
     "activation checkpointing, two optimizers": "checkpointed",
     "a DataLoader with a forked worker": "fork",
     "a DataLoader with a spawned worker": "spawn",
     "copies of the model": "kept",
 }
-WHOLE = {"a model that TorchScript has compiled": "scripted"}
+WITHOUT_LAYERS = {"a model that TorchScript has compiled": "scripted"}
 """Models with layers that a hook cannot reach."""
 TRACED = {"a model that torch.compile traces": "compiled"}
 EARLY, LATER = "torch 1.13", "torch 2.6"
@@ -37,18 +37,18 @@ VERSIONS = [EARLY, pytest.param(LATER, marks=pytest.mark.long)]
 CASES = [
     pytest.param(version, name, id=f"{version}: {case}", marks=marks)
     for version, more, marks in ((EARLY, {}, ()), (LATER, TRACED, pytest.mark.long))
-    for case, name in {**HOOKED, **WHOLE, **more}.items()
+    for case, name in {**HOOKED, **WITHOUT_LAYERS, **more}.items()
 ]
 
 
 @cache
 def run(version: str) -> Mapping[str, Trainings]:
     """Return the results of all trainings, without a hook and with each hook."""
-    return trained(PYTHONS[version]())
+    return run_trainings(PYTHONS[version]())
 
 
 @pytest.mark.parametrize(("version", "name"), CASES)
-def test_a_hook_changes_no_bit_of_the_training(version: str, name: str) -> None:
+def test_a_training_has_the_same_result_with_and_without_a_hook(version: str, name: str) -> None:
     outcomes = {hook: run(version)[hook].by_name[name].found for hook in HOOKS}
     assert outcomes == dict.fromkeys(HOOKS, outcomes[NONE])
 
@@ -61,7 +61,7 @@ def test_a_hook_counts_each_step_that_an_optimizer_makes(version: str, name: str
 
 
 @pytest.mark.parametrize(("version", "name"), CASES)
-def test_low_priority_reaches_its_gate_in_each_step_and_also_within_it_if_it_has_layers(
+def test_the_low_priority_hook_has_a_gate_in_each_step_and_more_in_models_with_layers(
     version: str, name: str
 ) -> None:
     training = run(version)[LOW].by_name[name]
@@ -81,8 +81,8 @@ def test_no_hook_has_an_error(version: str) -> None:
 
 
 @pytest.mark.long
-def test_a_keras_fit_reports_each_batch_and_trains_the_same() -> None:
-    results = trained(of_tensorflow_image(), "hooked_keras.py", (NONE, HIGH))
+def test_a_keras_fit_has_the_same_result_with_a_hook_that_counts_each_batch() -> None:
+    results = run_trainings(of_tensorflow_image(), "hooked_keras.py", (NONE, HIGH))
     without, hooked = (results[hook].by_name["fit"] for hook in (NONE, HIGH))
     assert hooked.found == without.found
     assert hooked.page[words.STEPS] == hooked.steps == without.steps > 0
@@ -90,7 +90,7 @@ def test_a_keras_fit_reports_each_batch_and_trains_the_same() -> None:
     assert not [line for line in results[HIGH].errors if line.startswith("kfext")]
 
 
-def test_mixed_precision_does_skip_steps() -> None:
+def test_the_training_with_mixed_precision_skips_some_steps() -> None:
     batches = 24
     assert 0 < run(EARLY)[NONE].by_name["mixed"].steps < batches
 
@@ -102,6 +102,6 @@ def test_torch_compile_makes_one_graph_and_does_not_break_it() -> None:
         assert outcome.endswith(" graphs: 1, breaks: {}")
 
 
-def test_high_priority_waits_little_for_low_priority_with_a_gate() -> None:
-    without, gate = waited(of_training_image(), [native(0.5), gated(0.5)]).values()
+def test_a_gate_reduces_the_waits_of_the_high_priority_job_by_more_than_4() -> None:
+    without, gate = count_waits(of_training_image(), [native(0.5), gated(0.5)]).values()
     assert without > 4 * gate

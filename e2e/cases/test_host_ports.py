@@ -1,4 +1,4 @@
-"""Host ports that other pods hold, or that all pods of a gang need: the gang moves or waits."""
+"""Host ports that other pods use, or that all pods of a gang need: the gang moves or waits."""
 
 from e2e.harness.jobs import specs, suspended, template, workers
 from e2e.harness.kube import Object
@@ -6,12 +6,12 @@ from e2e.harness.pods import FOREIGN_GATE, HOST, master_port, remove_foreign_gat
 from e2e.harness.space import Space
 
 PORT = 8470
-# For pods that can use no more than they request, the fullest node is best.
+# Pods with limits equal to their requests are placed on the fullest node.
 GUARANTEED = {"cpu": "1", "memory": "1Gi"}
 
 
-def take_port(space: Space, name: str, node: str, *, port: int = PORT) -> None:
-    """Have a pod without a job use a port of a node; no scheduler is involved."""
+def use_port(space: Space, name: str, node: str, *, port: int = PORT) -> None:
+    """Create a pod without a job that uses a port of a node; no scheduler binds it."""
     ports = [{"containerPort": port, "hostPort": port}]
     resources = {"requests": {"cpu": "1"}}
     container = {"name": "main", "image": "none", "ports": ports, "resources": resources}
@@ -22,27 +22,27 @@ def take_port(space: Space, name: str, node: str, *, port: int = PORT) -> None:
 
 def serving(name: str, count: int, *, pod: Object | None = None) -> Object:
     """Return a job with a master that uses a port of its node."""
-    made = workers(name, count, each=GUARANTEED, pod=pod)
+    manifest = workers(name, count, each=GUARANTEED, pod=pod)
     ports = [{"containerPort": PORT, "hostPort": PORT, "name": "serve"}]
-    template(made, "Master")["spec"]["containers"][0]["ports"] = ports
-    return made
+    template(manifest, "Master")["spec"]["containers"][0]["ports"] = ports
+    return manifest
 
 
-def test_a_gang_avoids_the_node_where_another_pod_holds_its_port(space: Space) -> None:
+def test_a_gang_avoids_the_node_where_another_pod_uses_its_port(space: Space) -> None:
     fuller, emptier = space.nodes(2, cpu="8", memory="64Gi")
-    take_port(space, "holder", fuller)
+    use_port(space, "holder", fuller)
     space.submit(serving("gang", 3))
     assert set(space.bound("gang", 3).values()) == {emptier}
     assert set(space.pins().values()) == {1}
 
 
-def test_a_port_that_is_taken_before_the_barrier_sends_the_whole_gang_elsewhere(
+def test_a_gated_gang_is_planned_again_if_its_port_is_used_on_the_planned_node(
     space: Space,
 ) -> None:
     space.nodes(2, cpu="8", memory="64Gi")
     space.submit(serving("gang", 3, pod=FOREIGN_GATE))
     (planned,) = space.phase("gang", "Gated")["nodes"]
-    take_port(space, "thief", planned)
+    use_port(space, "thief", planned)
     remove_foreign_gate(space, "gang")
     homes = space.bound("gang", 3)
     assert len(set(homes.values())) == 1
@@ -51,7 +51,7 @@ def test_a_port_that_is_taken_before_the_barrier_sends_the_whole_gang_elsewhere(
     assert space.starts() == 1
 
 
-def test_pods_with_a_host_network_of_their_own_start_apart_at_once(space: Space) -> None:
+def test_pods_with_a_host_network_start_on_different_nodes(space: Space) -> None:
     space.nodes(3, cpu="8", memory="64Gi")
     space.submit(workers("rdma", 3, each=GUARANTEED, pod={"hostNetwork": True}))
     homes = space.bound("rdma", 3)
@@ -59,7 +59,7 @@ def test_pods_with_a_host_network_of_their_own_start_apart_at_once(space: Space)
     assert space.starts() == 1
 
 
-def test_two_such_pods_do_not_start_on_one_node(space: Space) -> None:
+def test_two_pods_with_a_host_network_do_not_start_on_one_node(space: Space) -> None:
     space.nodes(1, cpu="8", memory="64Gi")
     required = {"kfext.dev/colocation": "required"}
     space.submit(
@@ -71,12 +71,12 @@ def test_two_such_pods_do_not_start_on_one_node(space: Space) -> None:
     assert space.starts() == 0
 
 
-def test_a_gang_with_a_port_that_is_taken_everywhere_waits_without_a_reservation(
+def test_a_gang_with_a_port_that_is_used_everywhere_waits_without_a_reservation(
     space: Space,
 ) -> None:
     (node,) = space.nodes(1, cpu="8", memory="64Gi")
     space.policy(placement={"reserveAfter": "1s"})
-    take_port(space, "holder", node)
+    use_port(space, "holder", node)
     space.submit(serving("gang", 5))
     view = space.phase("gang", "Queued")
     assert view["reason"] == "NoRoom"
@@ -84,7 +84,7 @@ def test_a_gang_with_a_port_that_is_taken_everywhere_waits_without_a_reservation
     space.submit(workers("runs", 3, each=GUARANTEED))
     space.phase("runs", "Placed")
     space.submit(workers("next", 7, each=GUARANTEED))
-    # The gang has waited longer: a reservation would be for it.
+    # The gang has waited longer, and would otherwise have the reservation.
     space.until(
         lambda: "is reserved for it until PyTorchJob" in space.view("next").get("message", ""),
         "the next job has the reservation",
@@ -105,7 +105,7 @@ def test_a_port_that_kfext_chose_and_another_pod_took_is_replaced(space: Space) 
     space.phase("gang", "Gated")
     (master,) = specs(space.job("gang"))["Master"]["template"]["spec"]["containers"]
     chosen = master["ports"][0]["containerPort"]
-    take_port(space, "thief", node, port=chosen)
+    use_port(space, "thief", node, port=chosen)
     remove_foreign_gate(space, "gang")
     space.until(lambda: space.starts() == 2, "it is started again")
     space.phase("gang", "Gated")
@@ -113,10 +113,10 @@ def test_a_port_that_kfext_chose_and_another_pod_took_is_replaced(space: Space) 
     assert {master_port(space, "gang"), chosen} == {20000, 20001}
 
 
-def test_pods_that_their_user_put_on_the_host_network_are_not_started_in_vain(
+def test_a_job_that_its_user_put_on_the_host_network_is_not_started_without_enough_nodes(
     space: Space,
 ) -> None:
-    """The operator declares its port on every pod, and no template shows it."""
+    """The operator adds its port to every pod, although no template has it."""
     space.nodes(2, cpu="8", memory="64Gi")
     space.policy(placement={"releaseAfter": "5s"})
     space.submit(workers("gang", 3, each=GUARANTEED, pod={"hostNetwork": True}))

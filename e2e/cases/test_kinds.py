@@ -15,7 +15,7 @@ CRDS = TFJOBS.rpartition("/")[0]
 
 @pytest.fixture
 def definition(kfext: Kfext) -> Iterator[Object]:
-    """The CRD of TFJobs; it exists again after the case."""
+    """The CRD of TFJobs; it is restored after the case."""
     stored = kfext.kube.get(TFJOBS)
     crd = {"metadata": {"name": stored["metadata"]["name"]}, "spec": stored["spec"]}
     yield {"apiVersion": stored["apiVersion"], "kind": stored["kind"], **crd}
@@ -28,17 +28,17 @@ def definition(kfext: Kfext) -> Iterator[Object]:
 def test_jobs_of_one_kind_are_placed_while_the_crd_of_another_is_missing(
     space: Space, kfext: Kfext, definition: Object
 ) -> None:
-    flow = job("flow", {"Worker": 2}, kind="TFJob")
+    tf_job = job("flow", {"Worker": 2}, kind="TFJob")
     space.nodes(1, cpu="32", memory="64Gi")
-    with kfext.restarted():
+    with kfext.restarting():
         kfext.kube.delete(TFJOBS)
-        began = kfext.controller_pid
-        space.patiently(lambda: kfext.controller_pid not in {None, began}, seconds=150)
+        first_pid = kfext.controller_pid
+        space.patiently(lambda: kfext.controller_pid not in {None, first_pid}, seconds=150)
         space.submit(workers("torch", 3))
         space.patiently(lambda: space.view("torch").get("phase") == "Placed", seconds=60)
         space.patiently(kfext.controller.ready, seconds=60)  # it has discovered the kinds
-        between = kfext.controller_pid
+        second_pid = kfext.controller_pid
         kfext.kube.create(CRDS, definition)
-        space.patiently(lambda: kfext.controller_pid not in {None, between}, seconds=150)
-        space.patiently(lambda: space.try_submit(flow).ok, seconds=60)
+        space.patiently(lambda: kfext.controller_pid not in {None, second_pid}, seconds=150)
+        space.patiently(lambda: space.try_submit(tf_job).ok, seconds=60)
         space.patiently(lambda: space.view("flow", "TFJob").get("phase") == "Placed", seconds=60)

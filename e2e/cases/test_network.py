@@ -1,4 +1,4 @@
-"""Jobs on the host network: ports, addresses, and obstacles. Fake nodes."""
+"""Jobs on the host network of fake nodes: their ports, addresses and settings."""
 
 import json
 
@@ -7,33 +7,33 @@ import pytest
 from e2e.harness.jobs import job, on_host, ports, variables, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.pods import HOST, asked, master_port
+from e2e.harness.pods import HOST, host_network_condition, master_port
 from e2e.harness.space import Space
 
 CPU = {"cpu": "1"}
 
 
-def test_C4_three_jobs_of_three_share_a_node_and_no_port(space: Space) -> None:
+def test_C4_three_jobs_of_three_pods_share_a_node_but_no_port(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi")
     names = ("one", "two", "three")
     for name in names:
         space.submit(workers(name, 3, each=CPU, annotations=HOST))
-    meeting: dict[str, int] = {}
+    master_ports: dict[str, int] = {}
     for name in names:
         assert len(set(space.bound(name, 3).values())) == 1
         pods = {pod["metadata"]["name"]: pod for pod in space.pods(name)}
         assert all(map(on_host, pods.values()))
         assert {pod["spec"]["dnsPolicy"] for pod in pods.values()} == {"ClusterFirstWithHostNet"}
-        (meeting[name],) = ports(pods[f"{name}-master-0"])
-        # The operator has set the port that kfext allocated in all of them and in the Service.
-        assert {variables(pod)["MASTER_PORT"] for pod in pods.values()} == {str(meeting[name])}
+        (master_ports[name],) = ports(pods[f"{name}-master-0"])
+        # The operator has set the port that kfext allocated in all pods and in the Service.
+        assert {variables(pod)["MASTER_PORT"] for pod in pods.values()} == {str(master_ports[name])}
         service = space.kube.get(f"/api/v1/namespaces/{space.name}/services/{name}-master-0")
-        assert [port["port"] for port in service["spec"]["ports"]] == [meeting[name]]
+        assert [port["port"] for port in service["spec"]["ports"]] == [master_ports[name]]
         assert not any(ports(pods[f"{name}-worker-{index}"]) for index in (0, 1))
-        assert asked(space, name)["status"] == "True"
+        assert host_network_condition(space, name)["status"] == "True"
         assert space.view(name)["network"] == "host"
-    assert len(set(meeting.values())) == 3
-    assert all(20000 <= port <= 29999 for port in meeting.values())
+    assert len(set(master_ports.values())) == 3
+    assert all(20000 <= port <= 29999 for port in master_ports.values())
 
 
 def test_the_same_jobs_without_kfext_stay_pending(space: Space) -> None:
@@ -51,7 +51,7 @@ def test_the_same_jobs_without_kfext_stay_pending(space: Space) -> None:
         return any("free ports" in condition.get("message", "") for condition in conditions)
 
     space.until(
-        lambda: sum(map(lacks_port, refused())) == 5, "kube-scheduler reports the taken port"
+        lambda: sum(map(lacks_port, refused())) == 5, "kube-scheduler reports the used port"
     )
 
 
@@ -59,16 +59,15 @@ TYPES = {"Chief": 1, "PS": 2, "Worker": 2, "Evaluator": 1}
 
 
 def addresses_of(pod: Object) -> set[str]:
-    """Return the addresses in the environment of a TensorFlow process."""
     cluster = json.loads(variables(pod)["TF_CONFIG"])["cluster"]
-    found: set[str] = set()
+    known: set[str] = set()
     for addresses in cluster.values():
-        found.update(addresses.values() if isinstance(addresses, dict) else addresses)
-    return found
+        known.update(addresses.values() if isinstance(addresses, dict) else addresses)
+    return known
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["full", "sparse"])
-def test_the_replicas_of_a_tfjob_know_the_address_of_each(space: Space, sparse: bool) -> None:
+def test_the_replicas_of_a_tfjob_know_all_addresses(space: Space, sparse: bool) -> None:
     space.nodes(1, cpu="32", memory="64Gi")
     types = {"PS": 2, "Worker": 3} if sparse else TYPES
     manifest = job("tf", types, kind="TFJob", each=CPU, annotations=HOST)
@@ -95,41 +94,41 @@ def test_elastic_workers_know_the_host_of_the_rendezvous(space: Space) -> None:
     pods = {pod["metadata"]["name"]: pod for pod in space.pods("elastic")}
     (port,) = ports(pods["elastic-worker-0"])
     for name, pod in pods.items():
-        assert ports(pod) == [port]  # so no two share a node, whichever scheduler binds them
+        assert ports(pod) == [port]  # so no two pods share a node, whatever binds them
         env = variables(pod)
         assert env["PET_RDZV_ENDPOINT"] == f"elastic-worker-0:{port}"
         assert env["PET_RDZV_CONF"] == f"is_host={int(name == 'elastic-worker-0')}"
 
 
-def test_ports_are_known_to_a_successor_and_free_when_the_job_has_ended(
+def test_ports_stay_allocated_under_a_new_controller_until_the_job_is_deleted(
     space: Space, kfext: Kfext
 ) -> None:
     space.nodes(1, cpu="32", memory="64Gi")
     space.policy(network={"portRange": "20000-20001"})
-    taken = set()
+    allocated = set()
     for name in ("first", "second"):
         space.submit(workers(name, 2, each=CPU, annotations=HOST))
-        taken.add(master_port(space, name))
-    assert taken == {20000, 20001}
+        allocated.add(master_port(space, name))
+    assert allocated == {20000, 20001}
     kfext.kill_controller()
     kfext.restart_killed_controller()
     space.submit(workers("third", 2, each=CPU, annotations=HOST))
     space.phase("third", "Placed")
-    assert asked(space, "third")["reason"] == "PodNetwork"
+    assert host_network_condition(space, "third")["reason"] == "PodNetwork"
     space.until(
         lambda: [
             event for event in space.events("third")
             if event["reason"] == "PodNetwork" and "20000-20001" in event["note"]
         ],
-        "its reason is that no port is free",
+        "an event says that no port is free",
     )  # fmt: skip
     space.kube.delete(space.path("pytorchjobs", "first"))
     space.until(lambda: not space.pods("first", ending=True), "its pods are gone")
     space.submit(workers("fourth", 2, each=CPU, annotations=HOST))
-    assert master_port(space, "fourth") in taken
+    assert master_port(space, "fourth") in allocated
 
 
-def test_a_port_of_a_pod_without_a_job_is_honoured(space: Space) -> None:
+def test_a_port_that_a_pod_without_a_job_uses_is_not_allocated(space: Space) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi")
     space.policy(network={"portRange": "20000-20001"})
     container = {
@@ -156,7 +155,7 @@ def test_a_policy_sets_the_host_network_and_its_interfaces_for_namespaces(space:
     assert not any(map(on_host, space.pods("apart")))
 
 
-def test_a_job_suspended_by_hand_and_resumed_has_its_network_again(space: Space) -> None:
+def test_a_job_that_its_user_suspends_and_resumes_keeps_its_port_and_network(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi")
     space.submit(workers("gang", 3, each=CPU, annotations=HOST))
     first = master_port(space, "gang")

@@ -1,4 +1,4 @@
-"""Obstacles that keep a job, or a pod of it, off the host network, and their consequences."""
+"""What happens when a job, or one of its pods, cannot use the host network."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,15 @@ from e2e.harness.jobs import gated, job, on_host, variables, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
 from e2e.harness.nodes import wait_received
-from e2e.harness.pods import HOST, asked, complaint_first, master_port, occupy, reasons, refusing
+from e2e.harness.pods import (
+    HOST,
+    event_before_list,
+    host_network_condition,
+    master_port,
+    occupy,
+    reasons,
+    refusing,
+)
 from e2e.harness.space import Space
 
 CPU = {"cpu": "1"}
@@ -18,7 +26,7 @@ def test_pod_security_keeps_a_job_on_the_pod_network(space: Space) -> None:
     space.label({"pod-security.kubernetes.io/enforce": "baseline"})
     space.submit(workers("gang", 2, each=CPU, annotations=HOST))
     space.phase("gang", "Placed")
-    condition = asked(space, "gang")
+    condition = host_network_condition(space, "gang")
     assert (condition["status"], condition["reason"]) == ("False", "PodNetwork")
     assert "Pod Security baseline" in condition["message"]
     space.until(lambda: "PodNetwork" in reasons(space, "gang"), "an event reports it")
@@ -28,7 +36,7 @@ def test_pod_security_keeps_a_job_on_the_pod_network(space: Space) -> None:
 
 @pytest.fixture
 def closed(space: Space) -> Iterator[Space]:
-    """A namespace in which the API server refuses a host network, unknown to kfext."""
+    """A namespace where the API server refuses the host network, which kfext cannot know."""
     probe = {"hostNetwork": True, "containers": [{"name": "probe", "image": "none"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": probe}
     expression = "!has(object.spec.hostNetwork) || !object.spec.hostNetwork"
@@ -37,21 +45,21 @@ def closed(space: Space) -> Iterator[Space]:
 
 
 @pytest.mark.long
-def test_a_job_is_retried_without_a_host_network_that_only_the_api_server_refuses(
+def test_a_job_is_retried_on_the_pod_network_if_the_api_server_refuses_the_host_network(
     closed: Space,
 ) -> None:
     closed.policy(placement={"createTimeout": "2s"})
-    with complaint_first(closed):
+    with event_before_list(closed):
         closed.submit(workers("gang", 2, each=CPU, annotations=HOST))
     closed.phase("gang", "Placed")
     assert not any(map(on_host, closed.pods("gang")))
-    condition = asked(closed, "gang")
+    condition = host_network_condition(closed, "gang")
     assert condition["reason"] == "PodNetwork"
     assert "no host network here" in condition["message"]
     closed.until(lambda: "CreateTimeout" in reasons(closed, "gang"), "an event reports it")
 
 
-def test_network_policies_that_stop_applying_are_reported(space: Space) -> None:
+def test_network_policies_that_the_host_network_bypasses_are_reported(space: Space) -> None:
     path = f"/apis/networking.k8s.io/v1/namespaces/{space.name}/networkpolicies"
     body = {"metadata": {"name": "deny-all"}, "spec": {"podSelector": {}}}
     space.kube.create(path, {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", **body})
@@ -66,23 +74,23 @@ def test_network_policies_that_stop_applying_are_reported(space: Space) -> None:
     assert all(map(on_host, space.pods("gang")))
 
 
-def missed(space: Space, kfext: Kfext, manifest: Object, name: str) -> None:
-    """Have one pod of a gang of three created while the pod webhook does not answer."""
+def submit_with_missed_pod(space: Space, kfext: Kfext, manifest: Object, name: str) -> None:
+    """Submit a gang of three; one pod is created while the pod webhook does not answer."""
     space.nodes(1, cpu="32", memory="64Gi")
     space.policy(placement={"createTimeout": "10m"})
-    squatted = space.path("pods", f"{name}-worker-1")
-    occupy(space, squatted)
+    blocked = space.path("pods", f"{name}-worker-1")
+    occupy(space, blocked)
     space.submit(manifest)
     space.until(lambda: len(space.pods(name)) == 2, "two of its pods exist")
     assert all(gated(pod) and on_host(pod) for pod in space.pods(name))
     kfext.configure_hooks(dead=("pods.kfext.dev",))
     kfext.wait_hooks(job="held", pod="untouched")
-    space.kube.delete(squatted, grace=0)
+    space.kube.delete(blocked, grace=0)
     space.patch_job(name, {"metadata": {"labels": {"seen": "again"}}}, manifest["kind"])
 
 
 def test_a_pytorchjob_with_a_pod_the_webhook_missed_continues(space: Space, kfext: Kfext) -> None:
-    missed(space, kfext, workers("gang", 3, each=CPU, annotations=HOST), "gang")
+    submit_with_missed_pod(space, kfext, workers("gang", 3, each=CPU, annotations=HOST), "gang")
     space.bound("gang", 3)
     pods = {pod["metadata"]["name"]: pod for pod in space.pods("gang")}
     assert {name: on_host(pod) for name, pod in pods.items()} == {
@@ -96,10 +104,10 @@ def test_a_tfjob_with_a_pod_that_the_webhook_missed_is_started_again(
     space: Space, kfext: Kfext
 ) -> None:
     manifest = job("tf", {"PS": 1, "Worker": 2}, kind="TFJob", each=CPU, annotations=HOST)
-    missed(space, kfext, manifest, "tf")
+    submit_with_missed_pod(space, kfext, manifest, "tf")
     space.phase("tf", "Placed", "TFJob")
     assert not any(map(on_host, space.pods("tf")))
-    assert "webhook" in asked(space, "tf", "TFJob")["message"]
+    assert "webhook" in host_network_condition(space, "tf", "TFJob")["message"]
     assert space.starts() == 2
 
 
@@ -110,7 +118,7 @@ def test_without_a_controller_a_replaced_pod_is_set_up_like_the_others(
     port = master_port(space, "gang")
     path = space.path("pods", "gang-worker-0")
     lost = space.kube.get(path)["metadata"]["uid"]
-    kfext.controller_absent()
+    kfext.remove_controller()
     space.kube.delete(path, grace=0)
 
     def replaced() -> Object | None:
@@ -118,6 +126,6 @@ def test_without_a_controller_a_replaced_pod_is_set_up_like_the_others(
         bound = pod.get("spec", {}).get("nodeName")
         return pod if bound and pod["metadata"]["uid"] != lost else None
 
-    pod = space.until(replaced, "another pod replaces it")
+    pod = space.until(replaced, "a new pod replaces it")
     assert on_host(pod)
     assert variables(pod)["MASTER_PORT"] == str(port)

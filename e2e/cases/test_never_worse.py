@@ -1,7 +1,7 @@
 """No job is worse off than without kfext, whatever terms its pods have.
 
-Random jobs, each in two equal worlds: a job that is bound without kfext is bound with it, at most
-three bindTimeouts later. No other test asserts a time.
+Random jobs run in two equal worlds each. A job that is bound without kfext must be bound with kfext
+at most three bindTimeouts later. No other test asserts a time.
 """
 
 import json
@@ -23,20 +23,24 @@ from e2e.harness.space import Space
 from e2e.soak.invariants import Limits
 
 BIND_SECONDS = 5.0
-"""bindTimeout and releaseAfter, as set by an administrator who wants no longer wait."""
+"""bindTimeout and releaseAfter, as short as an administrator would set them."""
 MORE_SECONDS = 3 * BIND_SECONDS
 """The additional time that a job may take to be bound with kfext."""
 _PLAIN_SECONDS = 10.0
 """A job that is not bound within this time without kfext counts as never bound."""
 _HALF_HELD_SECONDS = Limits(bind=BIND_SECONDS, create=30.0).gang
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _AT_ONCE = 5
-"""Jobs; each has nodes of its own."""
+"""The number of jobs that run at the same time; each has nodes of its own."""
 
 
 @dataclass
 class Arm:
-    """A job in one namespace; `bound` is the time until all its pods were bound, in seconds."""
+    """A job in one namespace.
+
+    `bound`: how many seconds it took until all pods were bound, or None before. `half_held`:
+    whether some pods are bound and others not, under a plan of kfext.
+    """
 
     space: Space
     job: OddJob
@@ -49,8 +53,8 @@ class Arm:
         if self.job.late:
             odd_world.make_late_claim(self.space)
 
-    def look(self, elapsed: float) -> None:
-        """Record the present state."""
+    def observe(self, elapsed: float) -> None:
+        """Record the state after `elapsed` seconds."""
         pods = self.space.pods(NAME)
         self._seen |= {pod["metadata"]["uid"] for pod in pods}
         homes = [pod["spec"].get("nodeName") for pod in pods]
@@ -65,7 +69,7 @@ class Arm:
         return self.space.plan(NAME, self.job.kind) is not None
 
     def preempted(self) -> list[str]:
-        """Return the members that kube-scheduler preempted for another member."""
+        """Return the pods of the job that kube-scheduler preempted for another pod of the job."""
         path = f"/apis/events.k8s.io/v1/namespaces/{self.space.name}/events"
         events = [item for item in self.space.kube.items(path) if item.get("reason") == "Preempted"]
         return [
@@ -80,7 +84,11 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The outcome of a job: its time without kfext and with kfext, and the faults."""
+    """The outcome of a job.
+
+    `plain` and `handled`: the seconds until it was bound, without kfext and with kfext; None means
+    never. `wrong`: the respects in which it was worse off with kfext.
+    """
 
     job: OddJob
     plain: float | None
@@ -95,7 +103,7 @@ class Pair:
 
 
 def run(kfext: Kfext, job: OddJob, name: str) -> Pair:
-    """Run a job in two namespaces of this name, with kfext and without."""
+    """Run a job in two namespaces with this name as a prefix, with kfext and without kfext."""
     with (
         _world(kfext, job, f"{name}-o", managed=True) as handled,
         _world(kfext, job, f"{name}-p", managed=False) as plain,
@@ -108,14 +116,14 @@ def run(kfext: Kfext, job: OddJob, name: str) -> Pair:
 
 
 def _watch(plain: Arm, handled: Arm) -> None:
-    """Watch both arms until each is bound or its time is over."""
+    """Observe both arms until each is bound or its time is over."""
     began = time.monotonic()
     for arm in (plain, handled):
         arm.submit()
     while True:
         elapsed = time.monotonic() - began
         for arm in (plain, handled):
-            arm.look(elapsed)
+            arm.observe(elapsed)
         if plain.bound is not None:
             over = handled.bound is not None or elapsed > plain.bound + MORE_SECONDS
         else:
@@ -123,7 +131,7 @@ def _watch(plain: Arm, handled: Arm) -> None:
             over = elapsed > _PLAIN_SECONDS and not held
         if over:
             return
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _wrong(plain: Arm, handled: Arm) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Gangs that need nodes which Karpenter adds: they start whole, or have no pods at all.
+"""Gangs that need nodes from Karpenter start as a whole, or have no pods at all.
 
-The first cases are plain Kubernetes: they show the autoscaler, and that a half gang is detected.
+The first cases use plain Kubernetes: they show that Karpenter works and half gangs are detected.
 """
 
 import os
@@ -25,7 +25,7 @@ NewScene = Callable[..., Scene]
 KINDS = ("PyTorchJob", "TFJob", TRAIN_JOB)
 WAITING, REFUSED = "WaitingForNodes", "NoNewNodes"
 _GIVES_UP_SECONDS = 420.0
-"""kfext ends a request for nodes 5 minutes after its last progress, 20 s after the request."""
+"""kfext gives up 5 minutes after the last new node, which joins 20 s after the request."""
 
 
 @pytest.fixture(scope="module")
@@ -41,20 +41,20 @@ def testbed() -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def installed(testbed: Testbed) -> Iterator[Kfext]:
-    with Kfext.installed(testbed) as made:
-        yield made
+    with Kfext.installed(testbed) as kfext:
+        yield kfext
 
 
 @pytest.fixture
 def new_scene(new_space: Callable[..., Space]) -> Iterator[NewScene]:
-    """Return a maker of scenes; `most`: the maximum number of nodes that Karpenter may add."""
-    with ExitStack() as made:
+    """A function that creates scenes. `most`: the maximum number of nodes to add."""
+    with ExitStack() as scenes:
 
         def make(
             *, managed: bool = True, most: int | None = None, pools: Sequence[Pool] = ()
         ) -> Scene:
             space = new_space(managed=managed, born_pinned=True)
-            scene = made.enter_context(scene_of(space))
+            scene = scenes.enter_context(scene_of(space))
             for pool in pools or (Pool(most=most),):
                 scene.pool(pool)
             return scene
@@ -62,8 +62,8 @@ def new_scene(new_space: Callable[..., Space]) -> Iterator[NewScene]:
         yield make
 
 
-def _started_as_one(scene: Scene, *, needs: int = NODES, replaced: int = 0) -> None:
-    """Check that no member existed before there was capacity for all, and count the placeholders.
+def _check_started_whole(scene: Scene, *, needs: int = NODES, replaced: int = 0) -> None:
+    """Check that no pod existed before there was capacity for all, and that kfext wrote little.
 
     `replaced`: the number of placeholders that lost their node and were replaced.
     """
@@ -89,7 +89,7 @@ def test_without_kfext_a_gang_is_bound_on_new_nodes_that_are_removed_after_it(
     assert len(scene.created()) == NODES
 
 
-def test_without_kfext_a_gang_is_half_bound_where_one_of_four_nodes_does_not_come(
+def test_without_kfext_a_gang_is_half_bound_if_one_of_four_nodes_is_not_added(
     new_scene: NewScene,
 ) -> None:
     scene = new_scene(managed=False, most=NODES - 1)
@@ -111,8 +111,8 @@ def test_a_gang_starts_whole_on_new_nodes_that_are_removed_after_it(
     scene.submit("gang", kind=kind)
     scene.reason("gang", WAITING)
     scene.whole("gang")
-    _started_as_one(scene)
-    scene.until(lambda look: not look.asked, "no placeholder is left")
+    _check_started_whole(scene)
+    scene.until(lambda now: not now.asked, "no placeholder is left")
     assert len(scene.created()) == NODES
     scene.delete("gang")
     scene.gone()
@@ -120,14 +120,14 @@ def test_a_gang_starts_whole_on_new_nodes_that_are_removed_after_it(
 
 
 @pytest.mark.parametrize(("full", "seconds"), ASKS.values(), ids=ASKS)
-def test_a_gang_asks_later_the_likelier_free_capacity_is(
+def test_kfext_asks_for_nodes_later_if_capacity_is_likely_to_become_free(
     new_scene: NewScene, full: Callable[[Scene], None], seconds: float
 ) -> None:
     scene = new_scene()
     full(scene)
     scene.submit("gang")
     scene.whole("gang")
-    _started_as_one(scene)
+    _check_started_whole(scene)
     # The wait of a job counts from the whole second in which the API server created it.
     assert scene.asked_after("gang") > seconds - 1.0
     assert len(scene.created()) == NODES
@@ -137,11 +137,11 @@ def test_a_gang_of_64_pods_starts_whole_on_32_new_nodes(new_scene: NewScene) -> 
     scene = new_scene()
     scene.submit("gang", 64)
     scene.whole("gang")
-    _started_as_one(scene, needs=32)
+    _check_started_whole(scene, needs=32)
     assert len(scene.created()) == 32
 
 
-def test_a_gang_for_one_node_starts_on_a_new_node_though_an_old_node_has_room_for_a_part(
+def test_a_gang_for_one_node_starts_on_a_new_node_although_some_pods_fit_an_old_node(
     new_scene: NewScene,
 ) -> None:
     scene = new_scene()
@@ -149,26 +149,26 @@ def test_a_gang_for_one_node_starts_on_a_new_node_though_an_old_node_has_room_fo
     scene.space.thief("other", old, 4)
     scene.submit("gang", 2, annotations={COLOCATION: "required"})
     scene.whole("gang")
-    _started_as_one(scene, needs=1)
+    _check_started_whole(scene, needs=1)
     assert len(scene.created()) == 1
     assert old not in scene.space.homes("gang").values()
 
 
-def test_the_first_nodes_are_kept_until_the_last_have_come(new_scene: NewScene) -> None:
+def test_the_first_nodes_are_kept_until_the_last_are_ready(new_scene: NewScene) -> None:
     soon = Pool("soon", delay="3s", most=2, weight=50, consolidate="0s")
     scene = new_scene(pools=(soon, Pool("late", delay="60s", weight=10, consolidate="0s")))
     scene.submit("gang")
     scene.whole("gang")
-    _started_as_one(scene)
+    _check_started_whole(scene)
     assert len(scene.created()) == NODES
 
 
-def test_rivals_that_come_with_the_nodes_cost_a_gang_time_and_no_member(
+def test_rival_pods_on_the_new_nodes_delay_a_gang_but_do_not_split_it(
     new_scene: NewScene,
 ) -> None:
     scene = new_scene()
     scene.submit("gang")
-    scene.until(lambda look: look.ready, "a node has come")
+    scene.until(lambda now: now.ready, "a node is ready")
     scene.rivals(2)
     scene.whole("gang")
     assert scene.half() == {}
@@ -176,7 +176,7 @@ def test_rivals_that_come_with_the_nodes_cost_a_gang_time_and_no_member(
     assert len(scene.created()) <= NODES + 2
 
 
-def test_members_that_lost_their_node_ask_for_another(new_scene: NewScene) -> None:
+def test_kfext_asks_for_a_node_for_members_that_lost_their_node(new_scene: NewScene) -> None:
     scene = new_scene()
     scene.submit("gang")
     scene.whole("gang")
@@ -191,7 +191,7 @@ def test_members_that_lost_their_node_ask_for_another(new_scene: NewScene) -> No
 # --- some nodes do not come -----------------------------------------------------------------------
 
 
-def test_where_one_of_four_nodes_may_not_come_kfext_gives_up_and_quotes_the_autoscaler(
+def test_kfext_gives_up_and_quotes_the_autoscaler_if_one_of_four_nodes_is_not_allowed(
     new_scene: NewScene,
 ) -> None:
     scene = new_scene(most=NODES - 1)
@@ -200,7 +200,7 @@ def test_where_one_of_four_nodes_may_not_come_kfext_gives_up_and_quotes_the_auto
     view = scene.reason("gang", REFUSED, seconds=_GIVES_UP_SECONDS)
     assert "exceed limits" in view["message"]
     scene.gone()
-    assert not any(any(look.members.values()) for look in scene.looks)
+    assert not any(any(now.members.values()) for now in scene.observations)
     assert scene.view("gang")["reason"] == REFUSED
 
 
@@ -208,40 +208,40 @@ def test_a_gang_with_a_machine_that_never_joins_has_no_pods(new_scene: NewScene)
     three = Pool("three", most=NODES - 1, weight=50)
     scene = new_scene(pools=(three, Pool("never", delay=NEVER, weight=10)))
     scene.submit("gang")
-    scene.until(lambda look: len(look.ready) == NODES - 1, "three nodes have come")
+    scene.until(lambda now: len(now.ready) == NODES - 1, "three nodes are ready")
     scene.watch(60)
     view = scene.view("gang")
     assert view["reason"] == WAITING
     assert f"{PODS - 2} of {PODS} pods" in view["message"]
-    assert not any(any(look.members.values()) for look in scene.looks)
+    assert not any(any(now.members.values()) for now in scene.observations)
     scene.delete("gang")
     # Karpenter itself waits 15 minutes for the machine that never joins.
-    scene.until(lambda look: not (look.ready or look.asked), "the added nodes are removed")
+    scene.until(lambda now: not (now.ready or now.asked), "the added nodes are removed")
 
 
-def test_a_gang_does_not_start_on_a_node_that_is_not_ready_any_more(new_scene: NewScene) -> None:
+def test_a_gang_does_not_start_on_a_new_node_that_is_no_longer_ready(new_scene: NewScene) -> None:
     soon = Pool("soon", delay="3s", most=1, weight=50)
     scene = new_scene(pools=(soon, Pool("late", most=NODES - 1, weight=10)))
     scene.submit("gang")
-    scene.until(lambda look: look.ready, "the first node has come")
-    (first,) = scene.looks[-1].ready
-    nodes.go_quiet(scene.space.kfext, first)
-    scene.until(lambda look: len(look.ready - {first}) == NODES - 1, "the others have come")
+    scene.until(lambda now: now.ready, "the first node is ready")
+    (first,) = scene.observations[-1].ready
+    nodes.stop_reports(scene.space.kfext, first)
+    scene.until(lambda now: len(now.ready - {first}) == NODES - 1, "the others are ready")
     scene.watch(20)
-    assert not any(any(look.members.values()) for look in scene.looks)
-    nodes.speak_again(scene.space.kfext, first)
+    assert not any(any(now.members.values()) for now in scene.observations)
+    nodes.resume_reports(scene.space.kfext, first)
     scene.whole("gang")
-    _started_as_one(scene, replaced=2)
+    _check_started_whole(scene, replaced=2)
 
 
-def test_with_capacity_for_one_and_a_half_gangs_the_first_starts(new_scene: NewScene) -> None:
+def test_with_capacity_for_one_and_a_half_gangs_only_the_first_starts(new_scene: NewScene) -> None:
     scene = new_scene(most=NODES + 2)
     scene.submit("first")
     scene.submit("second")
     scene.whole("first")
     scene.watch(20)
     assert scene.half() == {}
-    assert not any(look.members["second"] for look in scene.looks)
+    assert not any(now.members["second"] for now in scene.observations)
     assert scene.view("second")["reason"] in (WAITING, REFUSED, "NoRoom")
     assert scene.view("second")["message"]
     scene.delete("first")
@@ -249,13 +249,13 @@ def test_with_capacity_for_one_and_a_half_gangs_the_first_starts(new_scene: NewS
     assert scene.half() == {}
 
 
-def test_nothing_is_left_of_a_job_that_is_deleted_after_it_asked(new_scene: NewScene) -> None:
+def test_no_placeholder_is_left_of_a_job_that_is_deleted(new_scene: NewScene) -> None:
     scene = new_scene()
     scene.submit("gang")
-    scene.until(lambda look: look.asked == PODS, "it has asked for nodes")
+    scene.until(lambda now: now.asked == PODS, "it has asked for nodes")
     scene.watch(8)
     scene.delete("gang")
-    scene.until(lambda look: not look.asked, "no placeholder is left")
+    scene.until(lambda now: not now.asked, "no placeholder is left")
     scene.gone()
     assert len(scene.created()) <= NODES
 
@@ -263,22 +263,22 @@ def test_nothing_is_left_of_a_job_that_is_deleted_after_it_asked(new_scene: NewS
 # --- the setting ----------------------------------------------------------------------------------
 
 
-def test_a_policy_may_release_gangs_without_room_as_before(new_scene: NewScene) -> None:
+def test_a_policy_may_release_gangs_instead_of_asking_for_nodes(new_scene: NewScene) -> None:
     scene = new_scene()
     scene.space.policy(placement={"newNodes": "release"})
     scene.submit("gang")
     scene.whole("gang")
     assert scene.view("gang")["phase"] == "Released"
-    assert not any(look.asked for look in scene.looks)
+    assert not any(now.asked for now in scene.observations)
 
 
-def test_a_policy_may_have_gangs_wait_for_existing_capacity(new_scene: NewScene) -> None:
+def test_a_policy_may_make_gangs_wait_for_existing_capacity(new_scene: NewScene) -> None:
     scene = new_scene()
     scene.space.policy(placement={"newNodes": "wait"})
     scene.submit("gang")
     scene.watch(90)
     assert scene.view("gang")["phase"] == "Queued"
-    assert not any(look.asked or look.claims for look in scene.looks)
+    assert not any(now.asked or now.claims for now in scene.observations)
     scene.space.nodes(NODES, cpu="32", memory="256Gi", gpu="8")
     scene.whole("gang")
-    _started_as_one(scene, needs=0)
+    _check_started_whole(scene, needs=0)

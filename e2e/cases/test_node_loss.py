@@ -1,4 +1,4 @@
-"""A node is lost at any moment of a gang: deleted, tainted, shrunk, or silent for a while."""
+"""A node is lost in any phase of a gang: deleted, tainted, shrunk, or not ready for a while."""
 
 from collections.abc import Callable
 
@@ -37,10 +37,10 @@ def no_longer_labelled(space: Space, node: str) -> None:
 
 
 def quiet(space: Space, node: str) -> None:
-    nodes.go_quiet(space.kfext, node)
+    nodes.stop_reports(space.kfext, node)
 
 
-def named(losses: list[Loss]) -> list[str]:
+def ids_of(losses: list[Loss]) -> list[str]:
     return [loss.__name__.replace("_", " ") for loss in losses]
 
 
@@ -53,8 +53,8 @@ WHILE_GATED: list[Loss] = [
 ]
 
 
-@pytest.mark.parametrize("lose", WHILE_GATED, ids=named(WHILE_GATED))
-def test_a_gang_behind_its_gates_goes_elsewhere_whole(space: Space, lose: Loss) -> None:
+@pytest.mark.parametrize("lose", WHILE_GATED, ids=ids_of(WHILE_GATED))
+def test_a_gated_gang_is_planned_as_a_whole_onto_another_node(space: Space, lose: Loss) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
@@ -70,15 +70,15 @@ def test_a_gang_behind_its_gates_goes_elsewhere_whole(space: Space, lose: Loss) 
 PINNED: list[Loss] = [deleted, tainted_no_execute]
 
 
-@pytest.mark.parametrize("lose", PINNED, ids=named(PINNED))
+@pytest.mark.parametrize("lose", PINNED, ids=ids_of(PINNED))
 def test_pods_pinned_to_a_lost_node_are_replaced_on_another(space: Space, lose: Loss) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "5s"})
-    pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
+    pins, node = space.submit_with_pins_held(workers("gang", 4, each=GPU), 4)
     first = uids(space, "gang")
     lose(space, node)
     pins.go.set()
-    space.until(lambda: len(_new(space, first)) == 4, "other pods have replaced them")
+    space.until(lambda: len(_new(space, first)) == 4, "new pods have replaced them")
     homes = space.bound("gang", 4)
     assert len(set(homes.values())) == 1
     assert node not in homes.values()
@@ -92,7 +92,7 @@ def _new(space: Space, first: dict[str, str]) -> list[str]:
 
 RUNNING = [
     pytest.param(tainted_no_execute, id="tainted no execute"),
-    # The pod garbage collector runs every 20 s and waits 40 s for a node to return.
+    # The pod garbage collector runs every 20 s, and waits 40 s for the node.
     pytest.param(deleted, id="deleted", marks=pytest.mark.long),
 ]
 
@@ -105,7 +105,7 @@ def test_a_gang_that_loses_its_node_runs_again_on_another(space: Space, lose: Lo
     space.phase("gang", "Placed")
     (node,) = set(first.values())
     lose(space, node)
-    space.patiently(lambda: _all_off(space, node), seconds=180)
+    space.patiently(lambda: _all_moved_off(space, node), seconds=180)
     homes = space.bound("gang", 4)
     assert len(set(homes.values())) == 1
     space.until(
@@ -115,12 +115,12 @@ def test_a_gang_that_loses_its_node_runs_again_on_another(space: Space, lose: Lo
         ),
         "its TrainingPlan shows its new nodes",
     )
-    assert space.pins() == dict.fromkeys(homes, 2)  # the first pods, and their successors
+    assert space.pins() == dict.fromkeys(homes, 2)  # the first pods and their replacements
     assert space.starts() == 1
     assert "Failed" not in conditions(space.job("gang"))
 
 
-def _all_off(space: Space, node: str) -> bool:
+def _all_moved_off(space: Space, node: str) -> bool:
     homes = space.homes("gang").values()
     return len(homes) == 4 and all(homes) and node not in homes
 
@@ -137,43 +137,43 @@ def test_members_lost_with_a_node_are_replaced_beside_the_running_members(space:
     assert sorted(first.values()) == sorted([roomy] * 3 + [dying] * 2)
     space.kube.delete(space.path("pods", "early"), grace=0)
     survivors = {name: uids(space, "gang")[name] for name in first if first[name] == roomy}
-    # Two pods would fill this node to the last GPU, which a gang alone prefers.
+    # Two pods would fill this node, which kfext would prefer for a gang without running members.
     nodes.cordon(space.kfext, tight, shut=False)
     nodes.taint(space.kfext, dying, "NoExecute")
-    space.until(lambda: dying not in space.homes("gang").values(), "its pods have gone")
+    space.until(lambda: dying not in space.homes("gang").values(), "its pods are gone")
     assert set(space.bound("gang", 5).values()) == {roomy}
     after = uids(space, "gang")
     assert {name: after[name] for name in survivors} == survivors
     assert space.starts() == 1
 
 
-def test_a_node_that_is_only_not_ready_costs_a_running_gang_nothing(
+def test_a_node_that_is_not_ready_for_a_while_does_not_change_a_running_gang(
     space: Space, kfext: Kfext
 ) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    # After some tries its TrainingPlan would show that its log cannot be read.
+    # Otherwise its TrainingPlan would at some time show that its log cannot be read.
     space.submit(workers("gang", 3, each=GPU, annotations={names.METRICS: "off"}))
     before = space.bound("gang", 3)
     space.phase("gang", "Placed")
     (node,) = set(before.values())
     known = uids(space, "gang")
 
-    def written() -> list[Exchange]:
-        its = f"/{space.name}/"
-        return kfext.proxy.writes(lambda write: its in write.path and "gang" in write.path)
+    def writes() -> list[Exchange]:
+        in_space = f"/{space.name}/"
+        return kfext.proxy.writes(lambda write: in_space in write.path and "gang" in write.path)
 
-    until_now = written()
-    nodes.go_quiet(space.kfext, node)
-    # Another gang is placed meanwhile, and not on that node.
+    writes_before = writes()
+    nodes.stop_reports(space.kfext, node)
+    # A gang that is placed in this time avoids the node.
     space.submit(workers("other", 4, each=GPU))
     assert node not in space.bound("other", 4).values()
     space.phase("other", "Placed")
     space.submit(workers("late", 2, each=GPU))
     space.phase("late", "Queued")
-    assert written() == until_now
+    assert writes() == writes_before
     assert (space.homes("gang"), uids(space, "gang")) == (before, known)
-    nodes.speak_again(space.kfext, node)
-    # The pods there still count: one GPU is free, two are requested.
+    nodes.resume_reports(space.kfext, node)
+    # The pods on the node still count: one GPU is free, two are requested.
     space.submit(workers("small", 1, each=GPU))
     assert set(space.bound("small", 1).values()) == {node}
     assert space.phase("late", "Queued")["reason"] == "NoRoom"

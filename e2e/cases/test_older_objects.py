@@ -1,4 +1,4 @@
-"""GitOps and backup tools write older objects back; the result depends on their rights."""
+"""GitOps and backup tools write older objects back; the result depends on their permissions."""
 
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
@@ -21,20 +21,20 @@ TYPES = {"PyTorchJob": {"Master": 1, "Worker": 1}, "TFJob": {"PS": 1, "Worker": 
 
 @pytest.fixture
 def tool(space: Space, tmp_path: Path) -> Tenant:
-    """A tool with all rights in one namespace."""
+    """A tool with all permissions in one namespace."""
     return protected(space, tmp_path)
 
 
 @pytest.fixture
-def almighty(tool: Tenant) -> Iterator[Tenant]:
-    """A tool with all rights in the whole cluster, as most are installed."""
+def cluster_admin(tool: Tenant) -> Iterator[Tenant]:
+    """A tool with all permissions in the whole cluster, as most tools are installed."""
     binding = tool.bind("ClusterRole", "cluster-admin")
     yield tool
     tool.space.kube.delete(binding)
 
 
-def of_the_queue(space: Space, kind: str) -> Object:
-    """Return a placed job as it was while it waited: held, and suspended by kfext."""
+def backup_while_queued(space: Space, kind: str) -> Object:
+    """Place a job; return it as it was while it was queued: held, and suspended by kfext."""
     space.nodes(1, cpu="32", memory="64Gi", gpu="1")
     space.submit(job("mine", TYPES[kind], kind=kind, each=GPU))
     space.phase("mine", "Queued", kind)
@@ -45,8 +45,8 @@ def of_the_queue(space: Space, kind: str) -> Object:
     return backup
 
 
-def of_a_namesake(space: Space, kind: str) -> Object:
-    """Return the backup of a deleted namesake, with a plan, after a new job is placed."""
+def backup_of_namesake(space: Space, kind: str) -> Object:
+    """Place a job; return a backup, with a plan, of a deleted job with the same name."""
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     manifest = job("mine", TYPES[kind], kind=kind, each=GPU)
     space.submit(manifest)
@@ -62,14 +62,11 @@ def of_a_namesake(space: Space, kind: str) -> Object:
     return backup
 
 
-BACKUPS = {"from its time in the queue": of_the_queue, "of a namesake that is gone": of_a_namesake}
+BACKUPS = {"while queued": backup_while_queued, "of a deleted namesake": backup_of_namesake}
 
 
 def write_back(tool: Tenant, backup: Object) -> Answer:
-    """Write an older object over the job, as a restore does, with the identity of the present job.
-
-    It repeats the write after a conflict.
-    """
+    """Write an older object over the job, as a restore does; repeat the write after a conflict."""
     path = tool.space.path(f"{backup['kind'].lower()}s", "mine")
 
     def written() -> Answer | None:
@@ -95,25 +92,25 @@ def test_a_tool_of_one_namespace_cannot_write_older_marks_over_a_job(
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_tool_with_all_rights_sends_a_job_back_to_the_queue_and_it_is_placed_again(
-    almighty: Tenant, kind: str
+def test_a_job_that_a_cluster_admin_restores_as_queued_is_stopped_and_placed_again(
+    cluster_admin: Tenant, kind: str
 ) -> None:
-    space = almighty.space
-    backup = of_the_queue(space, kind)
+    space = cluster_admin.space
+    backup = backup_while_queued(space, kind)
     pods = uids(space, "mine")
-    space.until(lambda: write_back(almighty, backup).ok, "the tool has its rights")
-    space.until(lambda: len(uids(space, "mine").items() - pods.items()) == 2, "it has other pods")
+    space.until(lambda: write_back(cluster_admin, backup).ok, "the tool has its permissions")
+    space.until(lambda: len(uids(space, "mine").items() - pods.items()) == 2, "it has new pods")
     space.bound("mine", 2)
     space.phase("mine", "Placed", kind)
     assert not suspended(space.job("mine", kind))
     assert space.starts() == 2
 
 
-def test_the_plan_of_a_namesake_that_such_a_tool_writes_moves_no_pod(almighty: Tenant) -> None:
-    space = almighty.space
-    backup = of_a_namesake(space, "PyTorchJob")
+def test_the_plan_of_a_namesake_that_a_tool_restores_moves_no_pod(cluster_admin: Tenant) -> None:
+    space = cluster_admin.space
+    backup = backup_of_namesake(space, "PyTorchJob")
     pods = uids(space, "mine")
-    space.until(lambda: write_back(almighty, backup).ok, "the tool has its rights")
+    space.until(lambda: write_back(cluster_admin, backup).ok, "the tool has its permissions")
     space.submit(job("after", TYPES["TFJob"], kind="TFJob", each=GPU))
     space.phase("after", "Placed", "TFJob")
     assert uids(space, "mine") == pods

@@ -24,7 +24,7 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
         pytest.param("TFJob", {"Worker": 4}, id="TensorFlow workers alone"),
     ],
 )
-def test_a_job_that_fits_one_node_lands_on_one_node(
+def test_a_job_that_fits_on_one_node_is_placed_on_one_node(
     space: Space, kind: str, replicas: dict[str, int]
 ) -> None:
     stored = space.submit(job("one", replicas, kind=kind, each=GPU))
@@ -33,7 +33,7 @@ def test_a_job_that_fits_one_node_lands_on_one_node(
     assert len(set(homes.values())) == 1
     view = space.phase("one", "Placed", kind)
     assert view["nodes"] == [*set(homes.values())]
-    # One write per pod and one for the job, and the result matches them.
+    # There is one write per pod and one for the job, and the pods are where the pins say.
     assert space.pins() == dict.fromkeys(homes, 1)
     assert space.starts() == 1
     for pod in space.pods("one"):
@@ -47,10 +47,10 @@ def test_a_job_that_fits_one_node_lands_on_one_node(
         pytest.param([4, 4, 4], 8, [4, 4], id="two nodes of three"),
         pytest.param([2, 6, 4], 6, [6], id="the only node that holds it"),
         pytest.param([2, 2, 2, 6], 8, [2, 2, 2, 2], id="four equal nodes before two unequal nodes"),
-        pytest.param([4, 4, 4], 10, [3, 3, 4], id="all three, in rank order"),
+        pytest.param([4, 4, 4], 10, [3, 3, 4], id="all three nodes"),
     ],
 )
-def test_a_job_uses_one_node_else_the_balanced_set_that_holds_it(
+def test_a_job_uses_one_node_or_else_a_balanced_set_of_nodes(
     space: Space, sizes: list[int], pods: int, used: list[int]
 ) -> None:
     for size in sizes:
@@ -61,10 +61,10 @@ def test_a_job_uses_one_node_else_the_balanced_set_that_holds_it(
     assert set(space.pins().values()) == {1}
 
 
-def test_a_required_job_waits_for_one_node_says_so_and_starts_when_it_comes(space: Space) -> None:
+def test_a_required_job_waits_for_one_node_and_starts_when_it_is_added(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="2")
-    wish = {"kfext.dev/colocation": "required"}
-    space.submit(workers("strict", 4, each=GPU, annotations=wish))
+    required = {"kfext.dev/colocation": "required"}
+    space.submit(workers("strict", 4, each=GPU, annotations=required))
     view = space.phase("strict", "Queued")
     assert view["reason"] == "TooBig"
     assert "4 pods need" in view["message"]
@@ -114,9 +114,9 @@ def test_an_idle_controller_writes_nothing_but_its_lease(space: Space, kfext: Kf
         return len(kfext.proxy.writes(lambda exchange: "/leases/" in exchange.path))
 
     def written() -> list[str]:
-        """Return the objects written while the Lease is renewed three times."""
-        before, begun = len(kfext.proxy.log), renewals()
-        space.until(lambda: renewals() >= begun + 3, "the Lease is renewed three times")
+        """Return the paths of the writes while the Lease is renewed three times."""
+        before, first = len(kfext.proxy.log), renewals()
+        space.until(lambda: renewals() >= first + 3, "the Lease is renewed three times")
         writes = (exchange.path for exchange in kfext.proxy.log[before:] if exchange.is_write)
         return [path for path in writes if "/leases/" not in path]
 

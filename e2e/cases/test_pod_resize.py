@@ -1,6 +1,6 @@
 """The API server's answers to the patch that resizes a pod, under the controller's identity.
 
-The nodes are fake, so the test acts as the kubelet. For real kubelets see real/.
+The nodes are fake, so the test acts as kubelet. The folder real/ has cases with real kubelets.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,22 +26,22 @@ LIMITED = {**BURSTABLE, "limits": {"cpu": "400m", "memory": "32Mi"}}
 
 
 @pytest.fixture
-def hands(space: Space) -> Iterator[Resizing]:
-    """The controller with the right, in a namespace with a node."""
+def resizer(space: Space) -> Iterator[Resizing]:
+    """Resizes pods as the controller, which has the permission, in a namespace with a node."""
     space.nodes(1, cpu="8", memory="64Gi")
-    with resizing(space.kfext.testbed, space.name) as made:
-        yield made
+    with resizing(space.kfext.testbed, space.name) as resizer:
+        yield resizer
 
 
 def body(space: Space, name: str, resources: Object) -> Object:
-    """Return a pod that would run on the node of the test."""
+    """Return the manifest of a pod on the node of the test."""
     (node,) = space.standing_nodes
     container = {"name": CONTAINER, "image": "none", "resources": resources}
     return {"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [container]}}
 
 
 def run(space: Space, resources: Object, *, reported: bool = True) -> None:
-    """Have the pod `train` run; its kubelet reports allocated resources, unless it is too old."""
+    """Run the pod `train`. `reported`: whether kubelet reports the allocated resources."""
     path = space.path("pods", "train")
     space.kube.create(space.path("pods"), body(space, "train", resources))
     space.until(lambda: space.kube.get(path)["status"].get("phase") == "Running", "it runs")
@@ -80,32 +80,32 @@ WRITTEN: dict[str, Written] = {
 
 
 @pytest.mark.parametrize(("resources", "size", "want", "qos"), WRITTEN.values(), ids=WRITTEN)
-def test_a_resize_changes_the_requested_size_only(
-    space: Space, hands: Resizing, resources: Object, size: CpuSize, want: TrainerCpu, qos: QoS
+def test_a_resize_changes_only_what_was_requested(
+    space: Space, resizer: Resizing, resources: Object, size: CpuSize, want: TrainerCpu, qos: QoS
 ) -> None:
     run(space, resources)
-    answer = hands.write(hands.pod("train"), size)
+    answer = resizer.write(resizer.pod("train"), size)
     assert (answer.trainer, answer.qos) == (want, qos)
-    assert (hands.trainer("train"), hands.pod("train").qos) == (want, qos)
-    # It can be resized again from there, and back.
+    assert (resizer.trainer("train"), resizer.pod("train").qos) == (want, qos)
+    # The pod can be resized again from the answer.
     more = 390 if size.limit is None else 900
-    assert hands.write(answer, CpuSize(size.limit and more, size.request and more)).qos is qos
+    assert resizer.write(answer, CpuSize(size.limit and more, size.request and more)).qos is qos
 
 
-def test_a_quota_on_requests_does_not_keep_a_limit_from_moving(
-    space: Space, hands: Resizing
+def test_a_quota_on_requests_does_not_prevent_a_higher_limit(
+    space: Space, resizer: Resizing
 ) -> None:
     run(space, BURSTABLE)
     limit(space, "resourcequotas", {"hard": {"requests.cpu": "1"}})
     want = TrainerCpu(20, 5000, allocated=20)
-    assert hands.write(hands.pod("train"), CpuSize(5000)).trainer == want
+    assert resizer.write(resizer.pod("train"), CpuSize(5000)).trainer == want
 
 
 # --- what is refused ------------------------------------------------------------------------------
 
 
 def limit(space: Space, plural: str, spec: Object) -> None:
-    """Bound the namespace by a quota or LimitRange, and wait until admission knows it."""
+    """Create a quota or LimitRange, and wait until admission enforces it."""
     path = f"/api/v1/namespaces/{space.name}/{plural}"
     space.kube.create(path, {"metadata": {"name": "bound"}, "spec": spec})
     large = body(space, "large", {"requests": {"cpu": "5"}, "limits": {"cpu": "5"}})
@@ -142,7 +142,10 @@ def nothing(space: Space) -> None:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A pod, an event after it was read, its new size, and the answer."""
+    """A resize that is refused. `want` and `words`: the class of the error and part of its message.
+
+    `final`: whether a retry is useless. `meanwhile`: what happens after the pod was read.
+    """
 
     resources: Object
     size: CpuSize
@@ -194,42 +197,41 @@ REFUSED: dict[str, Refusal] = {
 }  # fmt: skip
 
 
-def answer(hands: Resizing, pod: Pod, size: CpuSize, **more: Any) -> errors.ApiError:
-    """Return the refusal of a resize."""
+def refusal(resizer: Resizing, pod: Pod, size: CpuSize, **more: Any) -> errors.ApiError:
     with pytest.raises(errors.ApiError) as caught:
-        hands.write(pod, size, **more)
+        resizer.write(pod, size, **more)
     return caught.value
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_each_impossible_resize_has_its_own_answer(
-    space: Space, hands: Resizing, case: Refusal
+def test_each_impossible_resize_raises_the_expected_error(
+    space: Space, resizer: Resizing, case: Refusal
 ) -> None:
     run(space, case.resources)
-    pod = hands.pod("train")
+    pod = resizer.pod("train")
     case.meanwhile(space)
-    error = answer(hands, pod, case.size)
+    error = refusal(resizer, pod, case.size)
     assert (type(error), error.final) == (case.want, case.final), error
     assert case.words in error.message
 
 
-def test_a_kubelet_that_reports_no_resources_cannot_resize(space: Space, hands: Resizing) -> None:
+def test_a_kubelet_that_reports_no_resources_cannot_resize(space: Space, resizer: Resizing) -> None:
     run(space, BURSTABLE, reported=False)
-    error = answer(hands, hands.pod("train"), CpuSize(150))
+    error = refusal(resizer, resizer.pod("train"), CpuSize(150))
     assert (type(error), error.final) == (errors.Invalid, True)
     assert "Pod running on node without support for resize" in error.message
 
 
-def test_a_server_without_the_subresource_answers_otherwise_than_for_a_missing_pod(
+def test_a_missing_subresource_raises_not_served_instead_of_not_found(
     space: Space,
 ) -> None:
     space.nodes(1, cpu="8", memory="64Gi")
     run(space, BURSTABLE)
     bed = space.kfext.testbed
-    # A client without the right is told so first, whatever is served.
+    # Without the permission, the API server would answer 403 before it looks for the subresource.
     administrator = Resizing(bed, space.name, config=bed.kubeconfig)
     pod = administrator.pod("train")
-    error = answer(administrator, pod, CpuSize(150), subresource="unknown")
+    error = refusal(administrator, pod, CpuSize(150), subresource="unknown")
     assert (type(error), error.final) == (errors.NotServed, True)
     assert error.message == "the server could not find the requested resource"
 
@@ -237,8 +239,8 @@ def test_a_server_without_the_subresource_answers_otherwise_than_for_a_missing_p
 def test_without_the_component_the_controller_may_resize_nothing(space: Space) -> None:
     space.nodes(1, cpu="8", memory="64Gi")
     run(space, BURSTABLE)
-    hands = Resizing(space.kfext.testbed, space.name)
-    space.until(lambda: not hands.may(), "the controller does not have the right")
-    error = answer(hands, hands.pod("train"), CpuSize(150))
+    resizer = Resizing(space.kfext.testbed, space.name)
+    space.until(lambda: not resizer.may_resize(), "the controller lacks the permission")
+    error = refusal(resizer, resizer.pod("train"), CpuSize(150))
     assert (type(error), error.final) == (errors.Forbidden, True)
     assert 'cannot patch resource "pods/resize"' in error.message

@@ -34,8 +34,8 @@ def _class(space: Space, kind: str, **more: str) -> Iterator[str]:
     space.kube.delete(f"{path}/{name}")
 
 
-def told(space: Space, job: str, words: str) -> str:
-    """Wait until the message of a queued job has some words; return the whole message."""
+def wait_message(space: Space, job: str, words: str) -> str:
+    """Wait until the message of a queued job contains `words`; return the message."""
 
     def sentence() -> str:
         view = space.view(job)
@@ -46,22 +46,23 @@ def told(space: Space, job: str, words: str) -> str:
     return text
 
 
-def with_policy(made: Object, **policy: object) -> Object:
-    made["spec"].setdefault("runPolicy", {}).update(policy)
-    return made
+def with_policy(job: Object, **policy: object) -> Object:
+    """Set fields of the runPolicy of a job; return the job."""
+    job["spec"].setdefault("runPolicy", {}).update(policy)
+    return job
 
 
 def test_the_waiting_job_of_the_highest_priority_is_first(space: Space, high: str) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("runs", 4, each=GPU))
     space.phase("runs", "Placed")
-    # A class in the schedulingPolicy is not for pods: it does not count.
+    # The class in a schedulingPolicy does not count, because it is not the class of the pods.
     older = workers("older", 4, each=GPU)
     space.submit(with_policy(older, schedulingPolicy={"priorityClass": "system-node-critical"}))
     space.phase("older", "Queued")
     space.submit(workers("urgent", 4, each=GPU, pod={"priorityClassName": high}))
-    told(space, "urgent", "it is first in the queue")
-    told(space, "older", "1 job is ahead in the queue")
+    wait_message(space, "urgent", "it is first in the queue")
+    wait_message(space, "older", "1 job is ahead in the queue")
     space.kube.delete(space.path("pytorchjobs", "runs"))
     space.phase("urgent", "Placed")
     assert space.view("older")["phase"] == "Queued"
@@ -88,7 +89,7 @@ FOREIGN_PINS: dict[str, Object] = {
 
 
 @pytest.mark.parametrize("pin", FOREIGN_PINS.values(), ids=FOREIGN_PINS)
-def test_a_pod_that_its_user_pinned_and_that_is_never_bound_delays_no_job(
+def test_a_pod_that_its_user_pinned_and_that_is_never_bound_holds_no_capacity(
     space: Space, pin: Object
 ) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
@@ -107,16 +108,17 @@ def test_a_pod_that_its_user_pinned_and_that_is_never_bound_delays_no_job(
     assert not space.kube.get(space.path("pods", "pinned"))["spec"].get("nodeName")
 
 
-def test_D5_capacity_is_reserved_for_the_head_and_younger_jobs_run_beside_it(space: Space) -> None:
+def test_D5_capacity_is_reserved_for_the_head_and_younger_jobs_run_elsewhere(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"reserveAfter": "1s"})
     space.submit(workers("runs", 2, each=GPU))
     space.phase("runs", "Placed")
     space.submit(workers("head", 4, each=GPU))
-    sentence = told(space, "head", "is reserved for it until PyTorchJob")
+    sentence = wait_message(space, "head", "is reserved for it until PyTorchJob")
     assert f"{space.name}/runs" in sentence
     space.submit(workers("young", 1, each=GPU))
-    assert f"reserved for PyTorchJob {space.name}/head" in told(space, "young", "reserved for")
+    message = wait_message(space, "young", "reserved for")
+    assert f"reserved for PyTorchJob {space.name}/head" in message
     (elsewhere,) = space.nodes(1, cpu="32", memory="64Gi", gpu="1")
     assert set(space.bound("young", 1).values()) == {elsewhere}
     space.kube.delete(space.path("pytorchjobs", "runs"))
@@ -129,24 +131,24 @@ def test_a_job_with_a_deadline_uses_reserved_capacity_until_the_head_starts(spac
     space.submit(with_policy(workers("runs", 3, each=GPU), activeDeadlineSeconds=600))
     space.phase("runs", "Placed")
     space.submit(workers("head", 4, each=GPU))
-    told(space, "head", "is reserved for it until PyTorchJob")
+    wait_message(space, "head", "is reserved for it until PyTorchJob")
     space.submit(workers("endless", 1, each=GPU))
-    told(space, "endless", "runPolicy.activeDeadlineSeconds or its last runs end it before")
+    wait_message(space, "endless", "runPolicy.activeDeadlineSeconds or its last runs end it before")
     space.submit(with_policy(workers("short", 1, each=GPU), activeDeadlineSeconds=60))
     space.phase("short", "Placed")
     assert space.view("endless")["phase"] == "Queued"
     assert space.view("head")["phase"] == "Queued"
 
 
-def test_each_change_of_the_reason_is_one_event(space: Space) -> None:
+def test_each_reason_of_a_waiting_job_has_one_event(space: Space) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"releaseAfter": "10m"})
     space.submit(workers("first", 4, each=GPU))
     space.phase("first", "Placed")
     space.submit(workers("waits", 4, each=GPU))
-    told(space, "waits", "short")
+    wait_message(space, "waits", "short")
     nodes.cordon(space.kfext, node)
-    space.until(lambda: space.view("waits").get("reason") == "NoEligibleNode", "its reason shows")
+    space.until(lambda: space.view("waits").get("reason") == "NoEligibleNode", "it is shown")
 
     def reasons() -> list[str]:
         return [event["reason"] for event in space.events("waits") if event.get("action") == "Wait"]
@@ -167,9 +169,9 @@ def test_two_gangs_are_not_both_half_created_under_one_quota(space: Space) -> No
     waits = next(name for name in ("one", "two") if space.view(name)["phase"] == "Queued")
     other = ({"one", "two"} - {waits}).pop()
     assert space.view(waits)["reason"] == "QuotaExceeded"
-    # The shortage is of the last look, which may precede the last count of the quota.
+    # The shown shortage may be older than the quota's status; a change makes kfext decide again.
     space.patch_job(waits, {"metadata": {"labels": {"looked-at": "again"}}})
-    told(space, waits, "2 short")
+    wait_message(space, waits, "2 short")
     assert not space.pods(waits, ending=True)
     space.kube.delete(space.path("pytorchjobs", other))
     space.phase(waits, "Placed")
@@ -186,10 +188,10 @@ def test_a_gang_preempts_pods_of_lower_priority_and_breaks_no_gang(
     homes = space.bound("gang", 4)
     assert set(homes.values()) == {c}
     space.submit(workers("urgent", 8, each=GPU, pod={"priorityClassName": urgent}))
-    told(space, "urgent", "preempted for it after 60 s")
+    wait_message(space, "urgent", "preempted for it after 60 s")
     until(
         lambda: PLAN in space.job("urgent")["metadata"]["annotations"],
-        what="it is planned onto their nodes",
+        what="it is planned onto the nodes of the two pods",
         seconds=2 * PATIENCE_SECONDS,
     )
     assert set(space.bound("urgent", 8).values()) == {a, b}

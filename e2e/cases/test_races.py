@@ -5,7 +5,7 @@ import json
 from e2e.harness.faults import Exchange, Hold, HoldAnswer, pod_patch, unsuspend_patch
 from e2e.harness.jobs import conditions, gated, job, pinned_to, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.pods import complaint_first, uids
+from e2e.harness.pods import event_before_list, uids
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -38,7 +38,7 @@ def test_a_job_that_shrinks_while_its_start_is_on_its_way_is_planned_again(
     assert space.starts() == 1
 
 
-def test_a_start_that_is_late_does_not_start_the_next_job_of_that_name(
+def test_a_late_start_does_not_start_the_next_job_with_the_same_name(
     space: Space, kfext: Kfext
 ) -> None:
     start = Hold(unsuspend_patch(space.name))
@@ -52,7 +52,7 @@ def test_a_start_that_is_late_does_not_start_the_next_job_of_that_name(
     uid = space.submit(workers("gang", 4, each=GPU))["metadata"]["uid"]
     space.until(lambda: again.seen, "the next job's start is on its way too")
     start.go.set()
-    space.until(lambda: _refused(space, kfext), "the late one is refused")
+    space.until(lambda: _refused(space, kfext), "the late start is refused")
     again.go.set()
     space.bound("gang", 4)
     (started,) = kfext.proxy.writes(unsuspend_patch(space.name))
@@ -67,11 +67,11 @@ def _refused(space: Space, kfext: Kfext) -> list[Exchange]:
     ]
 
 
-def test_pins_that_are_late_do_not_touch_the_pods_of_the_next_job_of_that_name(
+def test_late_pins_do_not_change_the_pods_of_the_next_job_with_the_same_name(
     space: Space, kfext: Kfext
 ) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
+    pins, node = space.submit_with_pins_held(workers("gang", 4, each=GPU), 4)
     kfext.proxy.heal()
     later = Hold(pod_patch(space.name))
     kfext.proxy.arm(later)
@@ -89,12 +89,12 @@ def test_pins_that_are_late_do_not_touch_the_pods_of_the_next_job_of_that_name(
     assert space.pins() == dict.fromkeys(homes, 1)
 
 
-def test_pins_of_a_dead_controller_that_come_after_a_new_plan_are_undone(
+def test_pods_that_a_dead_controller_pins_after_a_new_plan_are_replaced(
     space: Space, kfext: Kfext
 ) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "10m"})
-    pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
+    pins, node = space.submit_with_pins_held(workers("gang", 4, each=GPU), 4)
     kfext.kill_controller()
     kfext.wait_controller_dead()
     kfext.proxy.heal()
@@ -106,12 +106,12 @@ def test_pins_of_a_dead_controller_that_come_after_a_new_plan_are_undone(
     assert space.plan("gang")["generation"] == 2  # type: ignore[index]
     pins.go.set()
     space.until(lambda: len(attempts(space, kfext)) == 4, "the late pins are carried out")
-    astray = uids(space, "gang")
+    mispinned = uids(space, "gang")
     assert all(pinned_to(pod) == [node] for pod in space.pods("gang"))
     later.go.set()
     space.until(
-        lambda: len(found := uids(space, "gang")) == 4 and not _common(found, astray),
-        "other pods have replaced them",
+        lambda: len(now := uids(space, "gang")) == 4 and not _common(now, mispinned),
+        "new pods have replaced them",
     )
     homes = space.bound("gang", 4)
     assert len(set(homes.values())) == 1
@@ -124,7 +124,7 @@ def _common(left: dict[str, str], right: dict[str, str]) -> set[str]:
     return set(left.values()) & set(right.values())
 
 
-def test_an_answer_that_arrives_after_the_watch_event_is_not_taken_as_newer(
+def test_an_answer_that_arrives_after_a_newer_watch_event_is_ignored(
     space: Space, kfext: Kfext
 ) -> None:
     answers = HoldAnswer(
@@ -135,20 +135,20 @@ def test_an_answer_that_arrives_after_the_watch_event_is_not_taken_as_newer(
     space.bound("gang", 4)
     space.until(lambda: answers.seen == 4, "the answers are on their way")
     space.submit(workers("other", 2, each=GPU))
-    space.phase("other", "Placed")  # so the watch has delivered all earlier events
-    answers.go.set()  # these were written before the pods were bound
+    space.phase("other", "Placed")  # so the controller has received all earlier events
+    answers.go.set()  # the answers show the pods before they were bound
     space.phase("gang", "Placed")
     assert set(space.pins().values()) == {1}
 
 
-def test_a_pytorchjob_and_a_tfjob_of_one_name_do_not_share_pods(space: Space) -> None:
-    """Both kinds name their pods alike, so the operator can create the pods of one job only."""
+def test_a_pytorchjob_and_a_tfjob_with_the_same_name_do_not_share_pods(space: Space) -> None:
+    """The pods of both have the same names, so the operator can create only the pods of one job."""
     space.submit(job("twin", {"Master": 1, "Worker": 2}, each=GPU))
     homes = space.bound("twin", 3)
     space.phase("twin", "Placed")
     first = uids(space, "twin")
     space.policy(placement={"createTimeout": "5s"})
-    with complaint_first(space):
+    with event_before_list(space):
         space.submit(job("twin", {"PS": 1, "Worker": 2}, kind="TFJob", each=GPU))
     state = space.until(
         lambda: json.loads(

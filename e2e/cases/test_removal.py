@@ -1,4 +1,4 @@
-"""kfext is removed: every job continues, and no object of kfext blocks."""
+"""kfext is removed: every job continues, and nothing that is left of kfext blocks a job."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,16 +20,13 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
 
 def remove_section() -> list[str]:
-    """Return the commands of the section "Remove".
-
-    The command that switches namespaces off is omitted, as it would affect other cases.
-    """
+    """Return the commands of section "Remove" without the command that affects other cases."""
     return [command for command in commands("Remove") if not command.startswith("kubectl label")]
 
 
 @pytest.fixture
 def shell(kfext: Kfext, tmp_path: Path) -> Iterator[Shell]:
-    """A shell; parts that it removed are installed again afterwards."""
+    """A shell; afterwards kfext is installed again, because the case removes it."""
     yield Shell(kfext.testbed, tmp_path)
     kfext.end_processes()
     kfext.forget_hooks()
@@ -38,10 +35,7 @@ def shell(kfext: Kfext, tmp_path: Path) -> Iterator[Shell]:
 
 
 def held_jobs(space: Space, starved: Space) -> None:
-    """Submit jobs: two are queued, one is at kfext's gate, and one has its pods refused.
-
-    One queued job requests a share of a GPU, and no node here shares any.
-    """
+    """Submit jobs that are placed, gated and queued, and a planned job with refused pods."""
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("placed", 2, each=GPU))
     space.phase("placed", "Placed")
@@ -76,18 +70,18 @@ def check_freed(space: Space, starved: Space) -> None:
         assert "finalizers" not in space.job(name)["metadata"]
 
 
-def test_the_manual_waits_until_no_pod_has_limits_of_kfext(
+def test_the_command_in_remove_md_waits_until_no_cpu_is_boosted(
     space: Space, kfext: Kfext, tmp_path: Path
 ) -> None:
     (wait,) = (command for command in remove_section() if command.startswith("while "))
     still = wait.removeprefix("while ").partition("; do ")[0]
     shell = Shell(kfext.testbed, tmp_path)
-    about = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "gone", "uid": "none"}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "gone", "uid": "none"}
     body = {
         "apiVersion": "kfext.dev/v1alpha1",
         "kind": "TrainingPlan",
         "metadata": {"name": "pytorchjob-resized"},
-        "spec": {"job": about},
+        "spec": {"job": job},
     }
     space.kube.create(space.path("trainingplans"), body)
     status = f"{space.path('trainingplans', 'pytorchjob-resized')}/status"
@@ -101,7 +95,7 @@ def test_the_manual_waits_until_no_pod_has_limits_of_kfext(
 
 
 @pytest.mark.long
-def test_removal_by_the_manual_frees_every_job_and_leaves_nothing_that_blocks(
+def test_removal_as_in_remove_md_frees_every_job_and_leaves_no_object(
     new_space: Callable[..., Space], kfext: Kfext, shell: Shell
 ) -> None:
     space, starved = new_space(), new_space()
@@ -109,7 +103,7 @@ def test_removal_by_the_manual_frees_every_job_and_leaves_nothing_that_blocks(
     output = ""
     for command in remove_section():
         output += shell.run(command)
-        if "delete -k" in command:  # it ends the pods of the Deployments
+        if "delete -k" in command:  # it would end the pods of the Deployments
             kfext.end_processes()
     assert "queued: unsuspended and marked as released" in output
     assert "gated: marked as released" in output
@@ -118,7 +112,7 @@ def test_removal_by_the_manual_frees_every_job_and_leaves_nothing_that_blocks(
 
 
 @pytest.mark.long
-def test_a_removal_in_the_wrong_order_is_repaired_by_a_release_afterwards(
+def test_a_release_after_the_removal_still_frees_every_job(
     new_space: Callable[..., Space], kfext: Kfext, shell: Shell
 ) -> None:
     space, starved = new_space(), new_space()

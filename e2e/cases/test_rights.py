@@ -1,4 +1,4 @@
-"""Write permissions on the real API server: a tenant with all rights in one namespace."""
+"""What a tenant with all permissions in one namespace may write to kfext's marks, and see."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ _JSON = "application/json-patch+json"
 
 @pytest.fixture
 def tenant(space: Space, tmp_path: Path) -> Tenant:
-    """The owner of a managed namespace with two nodes, where the policy is in force."""
+    """The tenant of a managed namespace with two nodes, where the policy protects marks."""
     space.nodes(2, cpu="32", memory="64Gi", gpu="8")
     return protected(space, tmp_path)
 
@@ -49,6 +49,7 @@ def placed(space: Space, name: str = "mine") -> Object:
 
 
 def forged(mark: str, uid: str) -> str:
+    """Return a plausible value of a mark."""
     return "true" if mark == names.HELD else json.dumps({"uid": uid, "generation": 1})
 
 
@@ -69,7 +70,7 @@ def test_a_tenant_can_neither_add_nor_change_a_mark(tenant: Tenant, mark: str) -
     assert changed not in marks_of(space.job("bare")).values()
 
 
-def test_a_mark_cannot_be_forged_in_any_way_of_writing(tenant: Tenant) -> None:
+def test_a_tenant_cannot_add_a_mark_with_any_kind_of_write(tenant: Tenant) -> None:
     space = tenant.space
     manifest = space.steer(workers("bare", 1, each=GPU, annotations=OFF))
     space.submit(manifest)
@@ -91,13 +92,13 @@ def test_a_mark_cannot_be_forged_in_any_way_of_writing(tenant: Tenant) -> None:
     for way, arguments in ways.items():
         done = tenant.kubectl(*arguments, given=only if "server-side" in way else forgery)
         assert (done.returncode != 0, REFUSAL in done.stderr) == (True, True), (way, done.stderr)
-    # The API server accepts only the status from a write of the status.
+    # A write of the subresource status changes only the status.
     status = {"metadata": {"annotations": {names.PLAN: "{}"}}, "status": {}}
     tenant.kube.ask("PATCH", f"{path}/status", status, kind=MERGE)
     assert marks_of(space.job("bare")) == {}
 
 
-def test_no_role_of_a_namespace_grants_the_verb(
+def test_only_a_cluster_wide_binding_grants_the_verb_that_writes_marks(
     tenant: Tenant, new_space: Callable[..., Space]
 ) -> None:
     space, role = tenant.space, f"decide-{tenant.space.name}"
@@ -156,7 +157,7 @@ def annotate(tenant: Tenant, manifest: Object) -> list[Any]:
 
 
 def write_back(tenant: Tenant, manifest: Object) -> list[Any]:
-    """Replace the job by its earlier state; repeat this after a conflict."""
+    """Replace the job by its stored state with a label; repeat this after a conflict."""
 
     def written() -> Any:
         stored = tenant.space.job("mine")
@@ -177,9 +178,7 @@ KEEPING: dict[str, Work] = {
 
 
 @pytest.mark.parametrize("work", KEEPING.values(), ids=KEEPING)
-def test_a_tenant_edits_a_placed_job_as_usual_and_its_marks_stay(
-    tenant: Tenant, work: Work
-) -> None:
+def test_the_marks_of_a_placed_job_stay_when_a_tenant_edits_it(tenant: Tenant, work: Work) -> None:
     manifest = placed(tenant.space)
     before = marks_of(tenant.space.job("mine"))
     assert names.PLAN in before
@@ -210,7 +209,7 @@ def test_a_tenant_may_remove_marks_and_no_pod_is_moved(tenant: Tenant, work: Wor
     assert tenant.space.bound("mine", 2) == before
 
 
-def test_a_tenant_scales_a_job_by_its_subresource(tenant: Tenant) -> None:
+def test_a_tenant_may_scale_a_job_with_the_subresource_scale(tenant: Tenant) -> None:
     placed(tenant.space)
     done = tenant.kubectl("scale", "pytorchjob/mine", "--replicas=2")
     assert done.returncode == 0, done.stderr
@@ -229,7 +228,7 @@ def test_the_operator_writes_the_status_of_a_job_with_marks(tenant: Tenant) -> N
 
 
 def copied(tenant: Tenant) -> Object:
-    """Return a copy of a job with all marks, as `kubectl get -o yaml` prints it."""
+    """Return a placed job with all marks under a new name, as a user might copy it."""
     placed(tenant.space)
     original = tenant.space.job("mine")
     uid = original["metadata"]["uid"]
@@ -321,7 +320,7 @@ def test_a_tenant_releases_a_job_while_no_controller_runs(tenant: Tenant, kfext:
 
 @pytest.fixture
 def unprotected(kfext: Kfext) -> Iterator[Kfext]:
-    """kfext without the binding of its policy, which is restored afterwards."""
+    """kfext without the binding of its policy; it is restored afterwards."""
     api = kfext.testbed.api
     _, binding = protection()
     api.delete(api.path(binding))
@@ -329,7 +328,7 @@ def unprotected(kfext: Kfext) -> Iterator[Kfext]:
     api.apply(binding)
 
 
-def test_without_the_policy_the_controller_warns_and_works(
+def test_without_the_policy_the_controller_warns_and_still_places_jobs(
     unprotected: Kfext, space: Space
 ) -> None:
     unprotected.stop_controller()

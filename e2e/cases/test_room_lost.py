@@ -1,4 +1,4 @@
-"""The capacity of a plan is taken, or its node is lost, before the gang exists."""
+"""Another pod uses the planned capacity, or the planned node is lost, before a gang is bound."""
 
 import re
 
@@ -10,7 +10,7 @@ from e2e.harness.space import Space
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
 
-def test_room_stolen_before_the_barrier_sends_the_whole_gang_elsewhere(space: Space) -> None:
+def test_a_gated_gang_is_planned_elsewhere_if_its_capacity_is_used(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
@@ -24,7 +24,7 @@ def test_room_stolen_before_the_barrier_sends_the_whole_gang_elsewhere(space: Sp
     assert space.starts() == 1
 
 
-def test_room_stolen_for_good_suspends_the_gang_until_it_is_free_again(space: Space) -> None:
+def test_a_gated_gang_is_suspended_until_its_capacity_is_free_again(space: Space) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     space.phase("gang", "Gated")
@@ -35,14 +35,14 @@ def test_room_stolen_for_good_suspends_the_gang_until_it_is_free_again(space: Sp
     assert view["nodes"] == []
     space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")
     space.kube.delete(space.path("pods", "thief"), grace=0)
-    space.phase("gang", "Gated")  # resumed, and its new pods wait for the other system again
+    space.phase("gang", "Gated")  # resumed; its new pods have the foreign gate again
     remove_foreign_gate(space, "gang")
     assert set(space.bound("gang", 4).values()) == {node}
     assert "Failed" not in conditions(space.job("gang"))
     assert space.starts() == 2
 
 
-def test_a_suspended_gang_is_not_resumed_while_its_old_pods_still_end(space: Space) -> None:
+def test_a_suspended_gang_is_not_resumed_while_its_old_pods_terminate(space: Space) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("gang", 3, each=GPU, pod=FOREIGN_GATE))
     space.phase("gang", "Gated")
@@ -56,10 +56,10 @@ def test_a_suspended_gang_is_not_resumed_while_its_old_pods_still_end(space: Spa
     space.kube.delete(space.path("pods", "thief"), grace=0)  # there is capacity from now on
     view = space.until(
         lambda: (v := space.view("gang")).get("reason") == "WaitingForSuspend" and v,
-        "kfext shows the reason of the wait",
+        "kfext shows why the gang waits",
     )
     assert "3 pods of the last start are still terminating" in view["message"]
-    # Another job is placed meanwhile; this one stays suspended.
+    # kfext places another job, but this gang stays suspended.
     space.submit(workers("quick", 1, each=GPU))
     space.phase("quick", "Placed")
     assert suspended(space.job("gang"))
@@ -73,7 +73,7 @@ def test_a_suspended_gang_is_not_resumed_while_its_old_pods_still_end(space: Spa
     assert "Failed" not in conditions(space.job("gang"))
 
 
-def test_a_node_deleted_while_its_gang_is_gated_is_replaced_by_another(space: Space) -> None:
+def test_a_gated_gang_uses_another_node_if_its_node_is_deleted(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
@@ -85,7 +85,7 @@ def test_a_node_deleted_while_its_gang_is_gated_is_replaced_by_another(space: Sp
     assert space.pins() == dict.fromkeys(homes, 1)
 
 
-def test_a_node_cordoned_while_its_gang_is_gated_is_replaced_by_another(space: Space) -> None:
+def test_a_gated_gang_uses_another_node_if_its_node_is_cordoned(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
@@ -94,10 +94,10 @@ def test_a_node_cordoned_while_its_gang_is_gated_is_replaced_by_another(space: S
     assert node not in space.bound("gang", 4).values()
 
 
-def test_a_gang_moves_in_time_if_its_room_is_stolen_between_pin_and_bind(space: Space) -> None:
+def test_a_pinned_gang_is_replaced_on_another_node_if_its_capacity_is_used(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "5s"})
-    pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
+    pins, node = space.submit_with_pins_held(workers("gang", 4, each=GPU), 4)
     space.thief("thief", node, 4)
     pins.go.set()
     homes = space.until(
@@ -110,13 +110,13 @@ def test_a_gang_moves_in_time_if_its_room_is_stolen_between_pin_and_bind(space: 
     assert any("kube-scheduler reports" in note for note in notes)
 
 
-def test_capacity_taken_between_pin_and_bind_leaves_no_gang_in_part(space: Space) -> None:
+def test_a_pinned_gang_is_stopped_if_only_some_of_its_pods_can_be_bound(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
+    pins, node = space.submit_with_pins_held(workers("gang", 4, each=GPU), 4)
     space.thief("thief", node, 2)
     pins.go.set()
     view = space.phase("gang", "Queued")
-    # The second pod may be bound just after the decision.
+    # A second pod may be bound just after the decision.
     assert re.search("[12] of 4 pods were bound, and the others have no node", view["message"])
     space.until(lambda: not space.pods("gang", ending=True), "no member is left on the node")
     assert suspended(space.job("gang"))
@@ -127,7 +127,7 @@ def test_capacity_taken_between_pin_and_bind_leaves_no_gang_in_part(space: Space
     assert space.starts() == 2
 
 
-def test_a_member_lost_while_its_node_is_cordoned_comes_back_when_the_node_does(
+def test_a_lost_member_is_bound_again_once_its_node_is_uncordoned(
     space: Space,
 ) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
@@ -137,6 +137,6 @@ def test_a_member_lost_while_its_node_is_cordoned_comes_back_when_the_node_does(
     nodes.cordon(space.kfext, node)
     space.kube.delete(space.path("pods", "gang-worker-1"), grace=0)
     space.phase("gang", "Gated")
-    assert len(space.pods("gang")) == 4  # the others run on
+    assert len(space.pods("gang")) == 4  # the others keep running
     nodes.cordon(space.kfext, node, shut=False)
     assert set(space.bound("gang", 4).values()) == {node}

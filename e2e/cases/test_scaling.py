@@ -1,6 +1,6 @@
-"""A job that opted in is scaled down for a waiting gang, and up again afterwards.
+"""An elastic job is scaled down for a waiting gang, and up again afterwards.
 
-The nodes are fake, and so is the training: its log is invented (e2e/harness/fake_kubelet.py).
+The nodes and the training are fake; e2e/harness/fake_kubelet.py writes the log.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,8 +42,8 @@ from kfext import names
 Play = Callable[..., tuple[Scene, FakeTraining]]
 GIVEN_UP_SECONDS = 180.0
 REDONE_SECONDS = 60.0
-"""The work that a job may repeat at each change: kfext writes it within 10 s of a checkpoint, and
-may be killed before the pods are changed."""
+"""The training time that a job may repeat at each change: kfext writes the change within 10 s of a
+checkpoint, and may be killed before the pods are changed."""
 UTILIZATION = {
     "type": "Resource",
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
@@ -52,15 +52,15 @@ UTILIZATION = {
 
 @pytest.fixture(scope="module")
 def kubelet(testbed: Testbed) -> Iterator[FakeKubelet]:
-    """The server of the logs of the pods here."""
-    with fake_kubelet(testbed) as made:
-        yield made
+    """The kubelet that serves the logs of the pods here."""
+    with fake_kubelet(testbed) as kubelet:
+        yield kubelet
 
 
 @pytest.fixture
 def play(space: Space, kubelet: FakeKubelet) -> Iterator[Play]:
-    """Return a function that starts a job on its own nodes, and has it train there."""
-    with ExitStack() as playing:
+    """A function that starts the elastic job and its training."""
+    with ExitStack() as trainings:
 
         def begin(
             kind: str = "PyTorchJob",
@@ -72,8 +72,8 @@ def play(space: Space, kubelet: FakeKubelet) -> Iterator[Play]:
             scene = Scene(space, kind, dynamic)
             for node in scene.fill(**options):  # type: ignore[arg-type]
                 kubelet.take_over(space.kube, node)
-            made = program or FakeProgram(restarts=kind == "PyTorchJob" or not dynamic)
-            return scene, playing.enter_context(training(space, TRAIN, kubelet, made))
+            chosen = program or FakeProgram(restarts=kind == "PyTorchJob" or not dynamic)
+            return scene, trainings.enter_context(training(space, TRAIN, kubelet, chosen))
 
         yield begin
 
@@ -86,27 +86,27 @@ def check_once(scene: Scene, trained: FakeTraining) -> None:
 
 
 def check_kept(scene: Scene, trained: FakeTraining) -> None:
-    """Check that the job had saved its work before each change, and continued from there."""
+    """Check that the job saved before each change, and resumed from that checkpoint."""
     starts, changes = resumes(trained.lines), len(scene.sizes())
     assert all(start.kept for start in starts)
     assert len({start.step for start in starts if start.step}) >= changes
     assert redone(trained.lines) <= changes * REDONE_SECONDS * PACE * FULL
 
 
-def test_a_gang_is_bound_on_capacity_of_an_elastic_job_that_grows_back_after_it(
+def test_an_elastic_job_scales_down_for_a_gang_and_up_again_after_it(
     play: Play,
 ) -> None:
     scene, trained = play()
     before = scene.uids()
     scene.crowd()
-    scene.made_room()
-    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
+    scene.wait_scaled_down()
+    assert scene.wait_reason(names.REASON_SHRUNK)["status"] == "True"
     remaining = scene.uids()
     assert remaining == {
         f"{TRAIN}-worker-{index}": before[f"{TRAIN}-worker-{index}"] for index in (0, 1)
     }
-    scene.clear()
-    scene.grown_back()
+    scene.end_gang()
+    scene.wait_full_size()
     assert remaining.items() <= scene.uids().items()
     check_once(scene, trained)
 
@@ -117,7 +117,7 @@ def test_a_tfjob_with_dynamic_workers_scales_down_while_its_server_and_the_other
     scene, _ = play("TFJob")
     before = scene.uids()
     scene.crowd()
-    scene.made_room()
+    scene.wait_scaled_down()
     stay = {f"{TRAIN}-ps-0", f"{TRAIN}-worker-0"}
     assert scene.uids() == {name: uid for name, uid in before.items() if name in stay}
     assert scene.sizes() == [LEAST - 1]
@@ -127,14 +127,14 @@ def test_a_tfjob_with_dynamic_workers_scales_down_while_its_server_and_the_other
 Writes = Callable[[str], Match]
 SHRINKS: dict[str, tuple[Writes, int]] = {
     "before it asks for a checkpoint": (request_patch, 0),
-    "after it has asked for one": (request_patch, 1),
+    "after it has asked for a checkpoint": (request_patch, 1),
     "before the patch that scales down": (size_patch, 0),
     "after that patch": (size_patch, 1),
     "after the first report of it": (view_patch, 1),
 }
 GROWS: dict[str, tuple[Writes, int]] = {
     "before it asks for a checkpoint": (request_patch, 0),
-    "after it has asked for one": (request_patch, 1),
+    "after it has asked for a checkpoint": (request_patch, 1),
     "before the patch that scales up": (size_patch, 0),
     "after that patch": (size_patch, 1),
     "before the first new worker is pinned": (pin_patch, 0),
@@ -149,8 +149,8 @@ STOPS: dict[str, tuple[Writes, int]] = {
 }
 
 
-def survive(kfext: Kfext, death: tuple[Writes, int], scene: Scene, go: Callable[[], None]) -> None:
-    """Kill the controller at a write that follows from `go`, and start a successor."""
+def kill_at(kfext: Kfext, death: tuple[Writes, int], scene: Scene, go: Callable[[], None]) -> None:
+    """Call `go`, kill the controller at one of its next writes, and start a successor."""
     writes, nth = death
     fault = KillAfter(writes(scene.space.name), nth=nth)
     kfext.proxy.arm(fault)
@@ -167,14 +167,14 @@ def test_a_job_scales_down_once_though_the_controller_is_killed(
     play: Play, kfext: Kfext, death: tuple[Writes, int]
 ) -> None:
     scene, trained = play()
-    survive(kfext, death, scene, scene.crowd)
-    scene.made_room()
+    kill_at(kfext, death, scene, scene.crowd)
+    scene.wait_scaled_down()
     assert scene.sizes() == [LEAST]
-    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
-    scene.clear()
-    scene.grown_back()
+    assert scene.wait_reason(names.REASON_SHRUNK)["status"] == "True"
+    scene.end_gang()
+    scene.wait_full_size()
     assert scene.sizes() == [LEAST, FULL]
-    scene.shows(names.REASON_AS_ASKED)
+    scene.wait_reason(names.REASON_AS_ASKED)
     assert "Failed" not in conditions(scene.space.job(TRAIN))
     check_kept(scene, trained)
 
@@ -186,47 +186,47 @@ def test_a_job_scales_up_again_once_though_the_controller_is_killed(
 ) -> None:
     scene, trained = play()
     scene.crowd()
-    scene.made_room()
-    survive(kfext, death, scene, scene.clear)
-    scene.grown_back()
+    scene.wait_scaled_down()
+    kill_at(kfext, death, scene, scene.end_gang)
+    scene.wait_full_size()
     check_once(scene, trained)
-    scene.shows(names.REASON_AS_ASKED)
+    scene.wait_reason(names.REASON_AS_ASKED)
     check_kept(scene, trained)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("death", STOPS.values(), ids=STOPS)
-def test_a_tfjob_that_is_stopped_for_another_size_continues_though_the_controller_is_killed(
+def test_a_tfjob_that_is_stopped_to_change_its_size_continues_though_the_controller_is_killed(
     play: Play, kfext: Kfext, death: tuple[Writes, int]
 ) -> None:
     scene, trained = play("TFJob", dynamic=False)
     first = scene.uids()
-    survive(kfext, death, scene, scene.crowd)
-    scene.made_room()
+    kill_at(kfext, death, scene, scene.crowd)
+    scene.wait_scaled_down()
     assert scene.uids().keys() == {f"{TRAIN}-ps-0", f"{TRAIN}-worker-0"}
     assert not first.items() & scene.uids().items()
     assert scene.sizes() == [LEAST - 1]
-    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
-    scene.clear()
-    scene.grown_back()
-    # In two steps if the successor has not seen it at full size.
+    assert scene.wait_reason(names.REASON_SHRUNK)["status"] == "True"
+    scene.end_gang()
+    scene.wait_full_size()
+    # It may scale up in two steps.
     assert scene.sizes() == sorted({LEAST - 1, *scene.sizes(), FULL - 1})
     assert "Failed" not in conditions(scene.space.job(TRAIN, "TFJob"))
-    # Once for each size. A successor counts from 1 again, because the pods are new.
+    # One answer for each change; a successor counts from 1 again, because the pods are new.
     assert len(answers(trained.lines)) >= 2
     scene.patiently(lambda: resumes(trained.lines)[-1].world == FULL - 1)
-    scene.shows(names.REASON_AS_ASKED)
+    scene.wait_reason(names.REASON_AS_ASKED)
     check_kept(scene, trained)
 
 
 @pytest.fixture
 def waiting(play: Play) -> tuple[Scene, FakeTraining]:
-    """A job with an unanswered checkpoint request."""
+    """The elastic job, with an unanswered checkpoint request, and its training."""
     scene, trained = play()
     scene.patiently(lambda: trained.lines)
     trained.program.silent = True
     scene.crowd()
-    scene.shows(names.REASON_AWAITS_CHECKPOINT)
+    scene.wait_reason(names.REASON_AWAITS_CHECKPOINT)
     return scene, trained
 
 
@@ -240,11 +240,11 @@ def test_a_pod_that_is_lost_during_a_change_is_replaced_and_the_gang_is_bound(
     scene.space.kube.delete(scene.space.path("pods", lost), grace=0)
     scene.space.until(lambda: scene.uids().get(lost) != uid, "the pod is gone")
     trained.program.silent = False
-    scene.made_room()
-    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
-    scene.clear()
-    scene.grown_back()
-    scene.shows(names.REASON_AS_ASKED)
+    scene.wait_scaled_down()
+    assert scene.wait_reason(names.REASON_SHRUNK)["status"] == "True"
+    scene.end_gang()
+    scene.wait_full_size()
+    scene.wait_reason(names.REASON_AS_ASKED)
     assert "Failed" not in conditions(scene.space.job(TRAIN))
 
 
@@ -258,51 +258,51 @@ def test_a_node_that_is_lost_during_a_change_fails_neither_job(
     scene.patiently(lambda: trained.lines)
     trained.program.silent = True
     scene.crowd()
-    scene.shows(names.REASON_AWAITS_CHECKPOINT)
+    scene.wait_reason(names.REASON_AWAITS_CHECKPOINT)
     taint(space.kfext, space.homes(TRAIN)[f"{TRAIN}-worker-{FULL - 1}"], "NoExecute")
     space.until(lambda: not first.items() <= scene.uids().items(), "its pods are gone")
     trained.program.silent = False
     for node in space.nodes(1, cpu=str(FULL // 2), memory="64Gi"):
         kubelet.take_over(space.kube, node)
-    scene.made_room()
-    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
-    scene.clear()
-    scene.grown_back()
-    scene.shows(names.REASON_AS_ASKED)
+    scene.wait_scaled_down()
+    assert scene.wait_reason(names.REASON_SHRUNK)["status"] == "True"
+    scene.end_gang()
+    scene.wait_full_size()
+    scene.wait_reason(names.REASON_AS_ASKED)
     assert "Failed" not in conditions(space.job(TRAIN))
 
 
 @pytest.mark.long
-def test_a_job_that_does_not_answer_keeps_its_workers_and_says_so(
+def test_a_job_that_does_not_answer_keeps_its_workers_and_shows_the_reason(
     waiting: tuple[Scene, FakeTraining],
 ) -> None:
     scene, _ = waiting
     before = scene.uids()
     shown = scene.space.patiently(
-        lambda: "no checkpoint within 120 s" in (scene.scaled() or {}).get("message", ""),
+        lambda: "no checkpoint within 120 s" in (scene.scaled_condition() or {}).get("message", ""),
         seconds=GIVEN_UP_SECONDS,
     )
     assert shown
     assert scene.uids() == before
-    assert (scene.sizes(), scene.asked()) == ([], FULL)
+    assert (scene.sizes(), scene.worker_count()) == ([], FULL)
     assert scene.space.view(GANG)["phase"] == "Queued"
 
 
 @pytest.mark.long
-def test_a_number_of_workers_that_is_set_by_hand_during_a_change_is_the_requested_size(
+def test_a_number_of_workers_that_the_user_sets_during_a_change_is_the_requested_size(
     waiting: tuple[Scene, FakeTraining],
 ) -> None:
     scene, trained = waiting
     scene.edit({"pytorchReplicaSpecs": {"Worker": {"replicas": FULL - 1}}})
-    assert "now its requested size" in scene.shows(names.REASON_RESTS)["message"]
+    assert "now its requested size" in scene.wait_reason(names.REASON_RESTS)["message"]
     trained.program.silent = False
     scene.patiently(lambda: len(scene.space.homes(TRAIN)) == FULL - 1)
-    assert (scene.sizes(), scene.asked()) == ([], FULL - 1)
+    assert (scene.sizes(), scene.worker_count()) == ([], FULL - 1)
     assert scene.space.view(GANG)["phase"] == "Queued"
     scene.annotate({names.ELASTIC: "off"})
-    scene.patiently(lambda: scene.scaled() is None)
+    scene.patiently(lambda: scene.scaled_condition() is None)
     scene.annotate({names.ELASTIC: f"{LEAST}-{FULL}"})
-    scene.made_room()
+    scene.wait_scaled_down()
     assert scene.sizes() == [LEAST]
 
 
@@ -320,55 +320,55 @@ def test_a_job_that_ends_during_a_change_frees_its_capacity_for_the_gang(
 
 
 @pytest.mark.long
-def test_a_job_that_an_autoscaler_scales_is_left_to_it(
+def test_a_job_with_a_horizontal_pod_autoscaler_is_not_scaled(
     waiting: tuple[Scene, FakeTraining],
 ) -> None:
     scene, trained = waiting
     scene.edit({"elasticPolicy": {"metrics": [UTILIZATION]}})
-    assert "HorizontalPodAutoscaler" in scene.shows(names.REASON_STANDS_DOWN)["message"]
+    assert "HorizontalPodAutoscaler" in scene.wait_reason(names.REASON_STANDS_DOWN)["message"]
     trained.program.silent = False
     assert scene.sizes() == []
     scene.edit({"elasticPolicy": {"metrics": None}})
     autoscalers = "/apis/autoscaling/v2/namespaces"
     scene.space.kube.delete(f"{autoscalers}/{scene.space.name}/horizontalpodautoscalers/{TRAIN}")
-    scene.made_room()
+    scene.wait_scaled_down()
 
 
 @pytest.mark.long
 def test_a_quota_that_refuses_growth_leaves_the_job_as_it_is(play: Play) -> None:
     scene, _ = play()
     scene.crowd()
-    scene.made_room()
+    scene.wait_scaled_down()
     quota = limit_pods(scene.space, LEAST)
-    scene.clear()
+    scene.end_gang()
     scene.space.phase(GANG, "Finished")
-    scene.patiently(lambda: "quota" in (scene.scaled() or {}).get("message", ""))
-    scene.shows(names.REASON_SHRUNK)
+    scene.patiently(lambda: "quota" in (scene.scaled_condition() or {}).get("message", ""))
+    scene.wait_reason(names.REASON_SHRUNK)
     assert len(scene.space.homes(TRAIN)) == LEAST
     scene.space.kube.delete(scene.space.path("pytorchjobs", GANG))
     scene.space.kube.delete(quota)
-    scene.grown_back()
+    scene.wait_full_size()
 
 
 @pytest.mark.long
-def test_a_job_that_never_saved_keeps_its_workers_and_says_why(play: Play) -> None:
+def test_a_job_that_never_saved_keeps_its_workers_and_shows_the_reason(play: Play) -> None:
     scene, trained = play(program=FakeProgram(saves=False, silent=True))
     scene.crowd()
-    assert scene.shows(names.REASON_NO_CHECKPOINT)["status"] == "False"
+    assert scene.wait_reason(names.REASON_NO_CHECKPOINT)["status"] == "False"
     assert scene.space.phase(GANG, "Queued")["reason"] == names.REASON_NO_ROOM
     assert scene.sizes() == []
-    # It was ineligible until its first save.
+    # The job is ineligible until its first save.
     trained.program.saves, trained.program.silent = True, False
-    scene.made_room()
+    scene.wait_scaled_down()
 
 
 @pytest.mark.long
 def test_a_policy_that_observes_shows_its_proposal_and_changes_nothing(play: Play) -> None:
-    # A PyTorchJob would not be made elastic under this policy.
+    # kfext would not make a PyTorchJob elastic under this policy.
     scene, _ = play("TFJob", mode="observe")
     before = scene.uids()
     scene.crowd()
-    assert scene.shows(names.REASON_WOULD_SCALE)["status"] == "False"
+    assert scene.wait_reason(names.REASON_WOULD_SCALE)["status"] == "False"
     assert scene.uids() == before
     assert scene.sizes() == []
     assert not scene.space.kfext.writes(request_patch(scene.space.name))
@@ -378,16 +378,16 @@ def test_a_policy_that_observes_shows_its_proposal_and_changes_nothing(play: Pla
 def test_a_job_that_opts_out_returns_to_the_size_that_its_user_wrote(play: Play) -> None:
     scene, _ = play(idle=3600)
     scene.crowd()
-    scene.made_room()
-    scene.clear()
+    scene.wait_scaled_down()
+    scene.end_gang()
     scene.annotate({names.ELASTIC: "off"})
-    scene.grown_back()
-    assert scene.asked() == FULL
-    scene.patiently(lambda: scene.scaled() is None)
+    scene.wait_full_size()
+    assert scene.worker_count() == FULL
+    scene.patiently(lambda: scene.scaled_condition() is None)
 
 
 @pytest.mark.long
-def test_a_required_job_that_is_scaled_beyond_its_node_trains_on(play: Play) -> None:
+def test_a_required_job_that_is_scaled_beyond_its_node_keeps_running(play: Play) -> None:
     scene, _ = play()
     scene.annotate({names.ELASTIC: "off", names.COLOCATION: "required"})
     before = scene.uids()

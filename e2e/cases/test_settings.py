@@ -1,6 +1,6 @@
 """Settings on the real API server: a malformed setting is refused with a message, and not stored.
 
-A person may edit the settings of an accepted job, and opts in and out of the companion in this way.
+Users may edit the settings of an accepted job, for example to opt in and out of the companion.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,12 +36,12 @@ MALFORMED = {
 }
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 VALUES = ("observe", "cpu")
-"""Values of the setting, and names of the jobs that have them."""
+"""Values of the setting resize; the job with a value has the value as its name."""
 
 
 @pytest.fixture(scope="module")
 def shared(installed: Kfext) -> Iterator[Space]:
-    """One managed namespace for all refused objects: it must stay empty."""
+    """One managed namespace for all refused objects; it must stay empty."""
     installed.ensure()
     space = Space(installed, "settings-shared")
     space.create()
@@ -70,8 +70,8 @@ def test_a_malformed_annotation_of_a_job_is_refused_with_the_allowed_values(
 
 
 def test_a_job_that_cannot_share_gpus_is_refused_with_the_reason(shared: Space) -> None:
-    wish = {"kfext.dev/gpu-share": "0.5"}
-    answer = shared.try_submit(workers("bad", 2, annotations=wish))
+    annotations = {"kfext.dev/gpu-share": "0.5"}
+    answer = shared.try_submit(workers("bad", 2, annotations=annotations))
     assert answer.status == 422
     assert "kfext.dev/gpu-share: the job has no GPUs" in answer.message
     assert shared.kube.find(shared.path("pytorchjobs", "bad")) is None
@@ -86,8 +86,8 @@ def test_all_malformed_settings_are_named_at_once(shared: Space) -> None:
 
 
 def test_a_setting_without_effect_is_accepted_with_a_warning(shared: Space) -> None:
-    wish = {"kfext.dev/gpu-priority": "high"}
-    answer = shared.try_submit(workers("early", 1, annotations=wish), query="?dryRun=All")
+    annotations = {"kfext.dev/gpu-priority": "high"}
+    answer = shared.try_submit(workers("early", 1, annotations=annotations), query="?dryRun=All")
     assert answer.ok
     (warning,) = (text for text in answer.warnings if "has no effect" in text)
     assert warning.startswith("kfext.dev/gpu-priority ")
@@ -101,8 +101,8 @@ def test_a_setting_without_effect_is_accepted_with_a_warning(shared: Space) -> N
     ],
 )
 def test_an_unknown_key_is_ignored_with_a_warning(shared: Space, key: str, hint: str) -> None:
-    wish = {f"kfext.dev/{key}": "required"}
-    answer = shared.try_submit(workers("odd", 1, annotations=wish), query="?dryRun=All")
+    annotations = {f"kfext.dev/{key}": "required"}
+    answer = shared.try_submit(workers("odd", 1, annotations=annotations), query="?dryRun=All")
     assert answer.ok
     assert suspended(answer.body)
     assert any(f"kfext.dev/{key}" in warning and hint in warning for warning in answer.warnings)
@@ -126,7 +126,7 @@ def test_a_malformed_annotation_of_the_namespace_is_ignored_with_a_warning_on_ev
     [
         (key, next(v for v in values if v.strip()))
         for key, values in MALFORMED.items()
-        if not key.startswith("gpu-")  # only a job itself has those
+        if not key.startswith("gpu-")  # a policy does not have these settings
     ],
 )
 def test_a_malformed_setting_of_a_policy_is_refused_by_the_schema(
@@ -143,7 +143,7 @@ def test_a_malformed_setting_of_a_policy_is_refused_by_the_schema(
     assert f"spec.settings.{key}" in answer.message
 
 
-def test_a_setting_made_malformed_after_create_does_not_stop_the_job(space: Space) -> None:
+def test_a_queued_job_still_starts_after_a_malformed_edit_of_a_setting(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="2")
     space.submit(workers("edited", 4, each={"nvidia.com/gpu": "1"}))
     space.phase("edited", "Queued")
@@ -162,7 +162,7 @@ def malformed_conditions(space: Space) -> list[Object]:
     return [condition for condition in conditions if condition["type"] == "SettingsInvalid"]
 
 
-def test_a_malformed_edit_is_reported_and_the_last_good_value_holds_until_it_is_corrected(
+def test_a_malformed_edit_is_reported_and_the_last_valid_value_applies_until_it_is_corrected(
     space: Space,
 ) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="2")
@@ -173,7 +173,7 @@ def test_a_malformed_edit_is_reported_and_the_last_good_value_holds_until_it_is_
     assert condition["status"] == "True"
     assert "annotation kfext.dev/colocation of the job" in condition["message"]
     assert "'prefered'" in condition["message"]
-    # Another job is placed: there was time to place this job on two nodes.
+    # kfext had time to place the gang on two nodes, since it places another job.
     space.submit(workers("other", 1, each=GPU))
     space.phase("other", "Placed")
     view = space.view("gang")
@@ -211,7 +211,7 @@ def test_a_job_that_kfext_never_gated_is_not_shown_as_suspended_once_it_runs_aga
 
 
 def resized(space: Space, name: str) -> Object | None:
-    """Return the condition `Resized` of a job's TrainingPlan, None without it."""
+    """Return the condition Resized of a job's TrainingPlan, or None."""
     conditions = space.view(name).get("conditions", [])
     return next((condition for condition in conditions if condition["type"] == names.RESIZED), None)
 
@@ -220,7 +220,7 @@ def set_resize(space: Space, name: str, value: str) -> None:
     space.patch_job(name, {"metadata": {"annotations": {names.RESIZE: value}}})
 
 
-def test_an_edit_of_a_running_job_opts_in_and_out(space: Space) -> None:
+def test_an_edit_of_a_running_job_opts_in_and_out_of_resize(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi")
     for name in VALUES:
         space.submit(workers(name, 2, each={"cpu": "1"}))
@@ -231,11 +231,11 @@ def test_an_edit_of_a_running_job_opts_in_and_out(space: Space) -> None:
     for name in VALUES:
         set_resize(space, name, name)
     for name in VALUES:
-        shown = space.until(lambda: resized(space, name), f"the change of {name} is shown")  # noqa: B023
+        shown = space.until(lambda: resized(space, name), f"{name} shows a condition")  # noqa: B023
         # Nothing measures the usage of pods on fake nodes.
         assert (shown["status"], shown["reason"]) == ("False", names.REASON_TOO_EARLY)
 
     for name in VALUES:
         set_resize(space, name, "off")
     for name in VALUES:
-        space.until(lambda: resized(space, name) is None, f"nothing more is shown of {name}")  # noqa: B023
+        space.until(lambda: resized(space, name) is None, f"{name} shows nothing")  # noqa: B023

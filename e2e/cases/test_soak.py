@@ -1,4 +1,4 @@
-"""A minute of random work and random faults, one seed: `make soak` does the same for longer."""
+"""Half a minute of random work and random faults; `make soak` does the same for longer."""
 
 import os
 
@@ -12,7 +12,7 @@ _SEED = 1
 
 
 def test_random_work_and_random_faults_break_no_rule() -> None:
-    # A separate testbed: no other case should meet the remains of a soak.
+    # A separate testbed, so that no other case meets the remains of a soak.
     name = f"soak-{os.getpid()}"
     with (
         running_or_skipped(name, fast=True) as bed,

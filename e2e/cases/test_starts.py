@@ -1,4 +1,4 @@
-"""Expected starts of jobs on the real cluster, in the TrainingPlan and the commands."""
+"""The expected start that the TrainingPlan of a waiting job shows."""
 
 from typing import Any
 
@@ -12,26 +12,27 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
 
 def expected(space: Space, job: str, field: str) -> Object:
-    """Wait until a queued job shows a field of its expected start; return the whole of it."""
+    """Wait until the expected start of a queued job has a field; return the expected start."""
 
     def shown() -> Any:
         start = space.view(job).get("expectedStart") or {}
         return start if field in start else None
 
-    found: Object = space.patiently(shown, seconds=3 * EVERY)  # a forecast may be just over
-    return found
+    start: Object = space.patiently(shown, seconds=3 * EVERY)  # a forecast may just have ended
+    return start
 
 
-def running(space: Space, **policy: object) -> None:
-    made = workers("runs", 4, each=GPU)
-    made["spec"].setdefault("runPolicy", {}).update(policy)
+def run_job(space: Space, **policy: object) -> None:
+    """Place a job that fills the only node. `policy`: fields of its runPolicy."""
+    job = workers("runs", 4, each=GPU)
+    job["spec"].setdefault("runPolicy", {}).update(policy)
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    space.submit(made)
+    space.submit(job)
     space.phase("runs", "Placed")
 
 
 def test_a_waiting_job_shows_when_it_should_start_until_it_starts(space: Space) -> None:
-    running(space, activeDeadlineSeconds=1200)
+    run_job(space, activeDeadlineSeconds=1200)
     space.submit(workers("waits", 4, each=GPU))
     shown = expected(space, "waits", "time")
     earliest, time, latest = (timestamp(shown[key]) for key in ("earliest", "time", "latest"))
@@ -44,7 +45,7 @@ def test_a_waiting_job_shows_when_it_should_start_until_it_starts(space: Space) 
 
 
 def test_a_start_that_depends_on_a_job_of_unknown_duration_is_unknown(space: Space) -> None:
-    running(space)
+    run_job(space)
     space.submit(workers("waits", 4, each=GPU))
     shown = expected(space, "waits", "unknown")
     assert shown["unknown"] == f"the duration of PyTorchJob {space.name}/runs is unknown"

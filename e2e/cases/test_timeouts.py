@@ -1,17 +1,17 @@
-"""Delays of the operator or kube-scheduler: bounded, explained, and with a way on."""
+"""The operator or kube-scheduler takes too long: kfext waits for a limited time, and then acts."""
 
 from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
 from e2e.harness.jobs import gated, held, pinned_to, suspended, workers
-from e2e.harness.pods import admit_pods, complaint_first, refuse_pods
+from e2e.harness.pods import admit_pods, event_before_list, refuse_pods
 from e2e.harness.space import Space
 from kfext.names import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 MERGE = "application/merge-patch+json"
-# No two pods of jobs may share a node: the planner does not model this term.
+# Anti-affinity between the pods of all jobs, a term that the planner does not model.
 APART = {
     "affinity": {
         "podAntiAffinity": {
@@ -29,10 +29,7 @@ APART = {
 
 
 def keep_off(space: Space, nodes: Iterable[str], labels: Mapping[str, str]) -> None:
-    """Put a pod on each node beside which kube-scheduler places no pod with these labels.
-
-    The planner does not model the anti-affinity of other pods.
-    """
+    """Create pods on all nodes with anti-affinity to these labels, which the planner ignores."""
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
     anti = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
     for node in nodes:
@@ -65,7 +62,7 @@ def test_a_gang_that_the_scheduler_refuses_three_times_is_released_with_its_mess
         ),
         "plain pods have replaced the pinned pods",
     )
-    # Each attempt was on another node, and the job continues under plain Kubernetes.
+    # Each attempt was on a different node, and the job continues under plain Kubernetes.
     assert not suspended(space.job("gang"))
     assert space.starts() == 1
 
@@ -74,8 +71,8 @@ def test_a_required_gang_that_the_scheduler_refuses_three_times_is_suspended(spa
     nodes = space.nodes(4, cpu="32", memory="64Gi", gpu="4")
     keep_off(space, nodes, {JOB_NAME: "gang"})
     space.policy(placement={"bindTimeout": "1s"})
-    wish = {"kfext.dev/colocation": "required"}
-    space.submit(workers("gang", 2, each=GPU, annotations=wish))
+    required = {"kfext.dev/colocation": "required"}
+    space.submit(workers("gang", 2, each=GPU, annotations=required))
     view = space.until(
         lambda: (
             suspended(space.job("gang"))
@@ -87,12 +84,12 @@ def test_a_required_gang_that_the_scheduler_refuses_three_times_is_suspended(spa
     )
     space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")
     view = space.until(
-        lambda: (v := space.view("gang")).get("reason") == "BindTimeout" and v, "it says why"
+        lambda: (v := space.view("gang")).get("reason") == "BindTimeout" and v, "it shows why"
     )
     assert "kube-scheduler reports" in view["message"]
 
 
-def test_pods_that_must_be_apart_end_up_apart_whatever_was_planned(space: Space) -> None:
+def test_pods_with_unmodelled_anti_affinity_are_bound_to_different_nodes(space: Space) -> None:
     space.nodes(4, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "1s"})
     space.submit(workers("gang", 3, each=GPU, pod=APART))
@@ -103,25 +100,25 @@ def test_pods_that_must_be_apart_end_up_apart_whatever_was_planned(space: Space)
     assert len(set(homes.values())) == 3
 
 
-def test_a_required_gang_that_can_bind_only_in_part_is_stopped_as_a_whole(space: Space) -> None:
+def test_a_required_gang_is_stopped_if_only_some_of_its_pods_can_be_bound(space: Space) -> None:
     nodes = space.nodes(4, cpu="32", memory="64Gi", gpu="4")
     keep_off(space, nodes, {JOB_NAME: "gang", REPLICA_TYPE: "worker", REPLICA_INDEX: "1"})
     space.policy(placement={"bindTimeout": "1s"})
-    wish = {"kfext.dev/colocation": "required"}
-    space.submit(workers("gang", 3, each=GPU, annotations=wish))
+    required = {"kfext.dev/colocation": "required"}
+    space.submit(workers("gang", 3, each=GPU, annotations=required))
     space.until(lambda: space.starts() == 1, "the gang is started")
     space.until(lambda: suspended(space.job("gang")), "the gang is suspended again")
     space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")
 
 
-def test_pods_that_are_refused_suspend_the_gang_and_the_operator_is_quoted(space: Space) -> None:
+def test_a_gang_with_refused_pods_is_suspended_and_the_operator_is_quoted(space: Space) -> None:
     refuse_pods(space, create_timeout="2s")
-    with complaint_first(space):
+    with event_before_list(space):
         space.submit(workers("gang", 4, each=GPU))
     assert space.starts() == 1
     notes = space.until(
         lambda: [e["note"] for e in space.events("gang") if e["reason"] == "CreateTimeout"],
-        "it says why it was stopped",
+        "an event says why it was stopped",
     )
     assert "0 of 4 pods exist and no pod was created for 2 s" in notes[0]
     assert "the operator reports:" in notes[0]
@@ -133,7 +130,7 @@ def test_pods_that_are_refused_suspend_the_gang_and_the_operator_is_quoted(space
 
 
 def crash(space: Space, job: str, crashed: set[str]) -> None:
-    """Have each running pod of a job fail, as if its program failed; record the pods."""
+    """Make each running pod of a job fail, as if its program failed; add its uid to `crashed`."""
     for pod in space.pods(job):
         if pod["status"].get("phase") == "Running":
             crashed.add(pod["metadata"]["uid"])
@@ -156,15 +153,15 @@ def test_a_job_that_always_crashes_does_not_delay_the_stop_of_a_refused_gang(
         return bool(space.starts()) and suspended(space.job("gang"))
 
     space.until(stopped, "the gang is stopped")
-    assert len(crashed) > 4, "more than one new pod in each createTimeout"
-    so_far = len(crashed)
+    assert len(crashed) > 4, "pods were created more often than once in each createTimeout"
+    before = len(crashed)
     third.submit(workers("other", 2, each=GPU))
 
     def placed() -> bool:
         crash(elsewhere, "crashing", crashed)
-        return third.view("other").get("phase") == "Placed" and len(crashed) > so_far
+        return third.view("other").get("phase") == "Placed" and len(crashed) > before
 
-    third.until(placed, "another job is placed while the crashes go on")
+    third.until(placed, "another job is placed while pods still crash")
 
 
 @pytest.mark.long
@@ -178,7 +175,7 @@ def test_a_gang_with_refused_pods_is_placed_once_they_are_admitted(space: Space)
 
 
 @pytest.mark.long
-def test_a_preferred_job_that_fits_no_empty_cluster_is_released_after_a_minute(
+def test_a_preferred_job_that_is_too_big_for_the_cluster_is_released_after_a_minute(
     space: Space,
 ) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="2")
@@ -190,7 +187,7 @@ def test_a_preferred_job_that_fits_no_empty_cluster_is_released_after_a_minute(
     assert not any(gated(pod) or pinned_to(pod) for pod in space.pods("huge"))
 
 
-def test_release_after_bounds_the_wait_of_a_preferred_job(space: Space) -> None:
+def test_a_preferred_job_is_released_after_release_after(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"releaseAfter": "6s"})
     space.submit(workers("first", 4, each=GPU))

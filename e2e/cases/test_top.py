@@ -1,4 +1,4 @@
-"""`kubectl kfext top` on the real API server: the jobs that a person sees, and its end."""
+"""`kubectl kfext top` on the real API server: which jobs a user sees, and how a watch ends."""
 
 import json
 import os
@@ -27,16 +27,16 @@ LOSS: Object = {
 }
 
 
-def tell(space: Space, job: str, *, kind: str = "TFJob", uid: str = "", **status: Any) -> None:
-    """Create a TrainingPlan of a job that kfext does not handle, so only the test writes to it."""
-    about = {"apiVersion": "kubeflow.org/v1", "kind": kind, "name": job}
-    about["uid"] = uid or f"of-{job}"
+def put_plan(space: Space, job: str, *, kind: str = "TFJob", uid: str = "", **status: Any) -> None:
+    """Create a TrainingPlan of a job that kfext does not handle; only the test writes it."""
+    ref = {"apiVersion": "kubeflow.org/v1", "kind": kind, "name": job}
+    ref["uid"] = uid or f"of-{job}"
     name = f"{kind.lower()}-{job}"
     body = {
         "apiVersion": "kfext.dev/v1alpha1",
         "kind": "TrainingPlan",
         "metadata": {"name": name},
-        "spec": {"job": about},
+        "spec": {"job": ref},
     }
     space.kube.create(space.path("trainingplans"), body)
     path = f"{space.path('trainingplans', name)}/status"
@@ -44,11 +44,12 @@ def tell(space: Space, job: str, *, kind: str = "TFJob", uid: str = "", **status
 
 
 def names(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the names of the jobs in the JSON output of a command."""
     assert done.returncode == 0, done.stderr
     return [line["name"] for line in json.loads(done.stdout)]
 
 
-def test_a_tenant_sees_the_progress_of_its_own_jobs_only(
+def test_a_tenant_sees_only_the_progress_of_its_own_jobs(
     new_space: Callable[..., Space], tmp_path: Path
 ) -> None:
     space, other = new_space(), new_space()
@@ -56,10 +57,10 @@ def test_a_tenant_sees_the_progress_of_its_own_jobs_only(
     space.nodes(1, cpu="32", memory="64Gi", gpu="8")
     space.submit(workers("silent", 2, each={"cpu": "1"}))
     space.phase("silent", "Placed")
-    tell(space, "slow", progress={**LOSS, "growth": 0.001})
-    tell(space, "fast", progress={**LOSS, "growth": 0.5})
-    tell(space, "ended", phase="Finished", progress=LOSS)
-    tell(other, "hidden", progress=LOSS)
+    put_plan(space, "slow", progress={**LOSS, "growth": 0.001})
+    put_plan(space, "fast", progress={**LOSS, "growth": 0.5})
+    put_plan(space, "ended", phase="Finished", progress=LOSS)
+    put_plan(other, "hidden", progress=LOSS)
 
     assert names(tenant.kfext("top", "-o", "json")) == ["fast", "slow", "silent"]
     head, first, *_ = tenant.kfext("top").stdout.splitlines()
@@ -80,15 +81,15 @@ def test_explain_shows_the_progress_of_a_job(
 ) -> None:
     space = new_space(managed=False)
     tenant = Tenant(space, tmp_path)
-    space.kfext.stop_controller()  # it would write to the plan of an existing job
+    space.kfext.stop_controller()  # it would write the TrainingPlan of the job
     uid = space.submit(workers("train", 2, each={"cpu": "1"}))["metadata"]["uid"]
-    tell(space, "train", kind="PyTorchJob", uid=uid, progress=LOSS)
+    put_plan(space, "train", kind="PyTorchJob", uid=uid, progress=LOSS)
     shown = tenant.kfext("explain", "train").stdout
     assert "  progress loss 0.5, step 40 of 100, 0.5 a second, 2m left\n" in shown
 
 
-def test_a_person_ends_the_watch_with_ctrl_c(space: Space) -> None:
-    tell(space, "fast", progress={**LOSS, "growth": 0.5})
+def test_ctrl_c_ends_the_watch_without_an_error(space: Space) -> None:
+    put_plan(space, "fast", progress={**LOSS, "growth": 0.5})
     config = space.kfext.testbed.kubeconfig
     # A background process of a shell ignores Ctrl-C, and so would the command.
     watching = subprocess.Popen(
@@ -105,9 +106,9 @@ def test_a_person_ends_the_watch_with_ctrl_c(space: Space) -> None:
     try:
         two_tables = [watching.stdout.readline() for _ in range(6)]
         watching.send_signal(signal.SIGINT)
-        output, complaint = watching.communicate(timeout=PATIENCE_SECONDS)
+        output, errors = watching.communicate(timeout=PATIENCE_SECONDS)
     finally:
         watching.kill()
     assert two_tables[0].startswith("JOB ")
     assert two_tables[:3] == two_tables[3:]
-    assert (watching.returncode, output, complaint) == (0, "", "")
+    assert (watching.returncode, output, errors) == (0, "", "")

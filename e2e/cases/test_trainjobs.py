@@ -1,4 +1,4 @@
-"""TrainJobs of Kubeflow Trainer 2: held, planned from the JobSet, gated, pinned, and complete."""
+"""TrainJobs of Kubeflow Trainer 2 are held, planned from the JobSet, gated and pinned."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ Object = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def with_trainer(testbed: Testbed, installed: Kfext) -> Iterator[None]:
-    """Trainer and JobSet in the cluster, and a controller that has discovered their kinds."""
+    """Trainer and JobSet run in the cluster, and the controller has discovered their kinds."""
     with trainer_or_skipped(testbed):
         installed.stop_controller()
         installed.ensure()
@@ -53,7 +53,7 @@ def pods(space: Space, job: str) -> list[Object]:
 
 
 def homes(space: Space, job: str, count: int) -> dict[str, str]:
-    """Wait until exactly `count` pods of a job exist and are bound; return their nodes."""
+    """Wait until exactly `count` pods of a job exist and are bound; return their nodes by name."""
 
     def bound() -> dict[str, str] | None:
         nodes_of = {
@@ -69,7 +69,10 @@ def homes(space: Space, job: str, count: int) -> dict[str, str]:
 def runtime(
     space: Space, edit: Callable[[Object], None], *, policy: Object | None = None
 ) -> Iterator[str]:
-    """Create a copy of the runtime with an edited JobSet and another policy; yield its name."""
+    """Create a copy of the torch runtime with changes; yield its name.
+
+    `edit`: changes the spec of its JobSet. `policy`: its mlPolicy, if it differs.
+    """
     root = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
     base = space.kube.get(f"{root}/{trainer.RUNTIME}")
     edit(base["spec"]["template"]["spec"])
@@ -82,7 +85,7 @@ def runtime(
 
 
 def in_order(jobset: Object) -> None:
-    """Have a second replicated job of one pod start once the first is ready."""
+    """Add a second replicated job with one pod, which starts once the first is ready."""
     later = deepcopy(jobset["replicatedJobs"][0])
     later["name"] = "driver"
     del later["template"]["metadata"]["labels"]
@@ -94,7 +97,7 @@ MPI = {"mpi": {"mpiImplementation": "OpenMPI", "runLauncherAsNode": False}}
 
 
 def with_launcher(jobset: Object) -> None:
-    """Have a launcher start the training, as in Trainer's runtime for DeepSpeed."""
+    """Add a launcher that starts the training, as in Trainer's runtime for DeepSpeed."""
     (node,) = jobset["replicatedJobs"]
     launcher = deepcopy(node) | {
         "name": "launcher",
@@ -110,7 +113,7 @@ def by_another_scheduler(jobset: Object) -> None:
 
 
 def marked(space: Space, name: str) -> bool:
-    """Say whether the templates that Trainer rendered have kfext's mark."""
+    """Return whether the templates that Trainer rendered have the annotation colocation."""
     root = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{space.name}/jobsets"
     jobset = space.kube.find(f"{root}/{name}")
     return names.COLOCATION in json.dumps(jobset["spec"] if jobset else {})
@@ -135,7 +138,7 @@ def test_a_train_job_is_held_and_bound_to_one_node_as_planned(space: Space, cpu:
 
 
 @pytest.mark.usefixtures("with_trainer")
-def test_a_train_job_without_room_waits_suspended_and_starts_when_there_is_room(
+def test_a_train_job_without_capacity_waits_suspended_and_starts_when_there_is_capacity(
     space: Space,
 ) -> None:
     space.nodes(1, cpu="3", memory="64Gi")
@@ -193,8 +196,8 @@ def test_a_train_job_is_placed_once_though_the_controller_is_killed(
 
 
 @pytest.mark.usefixtures("with_trainer")
-def test_a_train_job_that_loses_its_room_is_suspended_and_planned_anew(space: Space) -> None:
-    """No pod is deleted: each deleted pod would count as failed."""
+def test_a_train_job_that_loses_its_planned_node_is_planned_again(space: Space) -> None:
+    """No pod may be deleted, because each deleted pod would count as failed."""
     first, second = space.nodes(2, cpu="16", memory="64Gi")
     refuse_pods(space)
     submit(space, train_job(space, "one", 3))
@@ -223,7 +226,7 @@ def test_replicated_jobs_that_start_in_order_are_all_bound_as_planned(space: Spa
 
 
 @pytest.mark.usefixtures("with_trainer")
-def test_a_launcher_of_mpi_leaves_a_drained_node_with_the_nodes_that_it_launches(
+def test_an_mpi_launcher_leaves_a_drained_node_together_with_its_nodes(
     space: Space,
 ) -> None:
     space.nodes(2, cpu="16", memory="64Gi")
@@ -243,27 +246,27 @@ def test_a_launcher_of_mpi_leaves_a_drained_node_with_the_nodes_that_it_launches
 
 
 @pytest.mark.usefixtures("with_trainer")
-def test_a_train_job_is_handed_off_if_its_runtime_names_another_scheduler(space: Space) -> None:
+def test_a_train_job_is_released_if_its_runtime_names_another_scheduler(space: Space) -> None:
     space.nodes(1, cpu="1", memory="64Gi")
     body = train_job(space, "one", 2)
     with runtime(space, by_another_scheduler) as name:
         body["spec"]["runtimeRef"]["name"] = name
         submit(space, body)
         space.phase("one", "Released", "TrainJob")
-        space.until(lambda: len(pods(space, "one")) == 2, "both pods exist, without room")
+        space.until(lambda: len(pods(space, "one")) == 2, "both pods exist, without capacity")
         assert not any(gated(pod) or pinned_to(pod) for pod in pods(space, "one"))
 
 
 @pytest.mark.usefixtures("with_trainer")
 def test_progress_that_a_program_posts_to_trainer_is_shown(space: Space) -> None:
-    """The case writes the field as Trainer's endpoint does, which is off by default."""
+    """The case writes the field in place of Trainer's endpoint, which is off by default."""
     space.nodes(1, cpu="16", memory="64Gi")
     submit(space, train_job(space, "one", 1))
     space.phase("one", "Placed", "TrainJob")
     metrics = {"loss": "0.5", "current_step": "40", "total_steps": "100"}
-    stated = [{"name": name, "value": value} for name, value in metrics.items()]
+    samples = [{"name": name, "value": value} for name, value in metrics.items()]
     now = datetime.now(UTC).isoformat()
-    status = {"lastUpdatedTime": now, "progressPercentage": 40, "metrics": stated}
+    status = {"lastUpdatedTime": now, "progressPercentage": 40, "metrics": samples}
     space.kube.patch(f"{path(space, 'one')}/status", {"status": {"trainerStatus": status}})
     progress = space.until(
         lambda: space.view("one", "TrainJob").get("progress"), "the progress is shown"

@@ -1,4 +1,4 @@
-"""The page of `kubectl kfext ui` through a restart of the controller."""
+"""The page of `kubectl kfext ui` shows the same before and after a restart of the controller."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
 
 async def _shown(space: Space) -> list[JobView]:
-    """Return the jobs of a namespace as the page shows them."""
+    """Return the jobs of a namespace as the page would show them."""
     options = ClusterOptions(space.name, None, space.kfext.testbed.kubeconfig)
     async with options.connect() as client, cluster_source(client, options) as source:
         await source.ready()

@@ -1,4 +1,4 @@
-"""Jobs with terms that kfext does not model, and with volumes, which it models."""
+"""Jobs with terms that kfext does not model, and jobs with volumes, which it models."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
 
 
 def even(job: str) -> Object:
-    """A term that spreads the pods of a job evenly over nodes."""
+    """Return a topology spread constraint that spreads the pods of a job evenly over nodes."""
     return {
         "topologySpreadConstraints": [
             {
@@ -31,9 +31,9 @@ def even(job: str) -> Object:
     }
 
 
-def spread(made: Object) -> list[Object]:
-    """Act as a webhook that adds a spread term to pods, after kfext's webhook has gated them."""
-    if {"name": GATE} not in made["spec"].get("schedulingGates", []):
+def spread(pod: Object) -> list[Object]:
+    """Act as a webhook that adds a spread constraint to pods that kfext's webhook has gated."""
+    if {"name": GATE} not in pod["spec"].get("schedulingGates", []):
         return []
     constraint = {
         "maxSkew": 1,
@@ -51,7 +51,7 @@ def nodes(space: Space) -> list[str]:
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_job_with_pods_that_must_be_spread_runs_from_the_start_and_its_plan_says_why(
+def test_a_job_with_a_spread_constraint_is_not_held_and_its_plan_shows_the_reason(
     space: Space,
 ) -> None:
     answer = space.try_submit(workers("even", 3, each=CPU, pod=even("even")))
@@ -67,7 +67,7 @@ def test_a_job_with_pods_that_must_be_spread_runs_from_the_start_and_its_plan_sa
 
 
 @pytest.mark.usefixtures("nodes")
-def test_such_a_job_that_requires_one_node_stays_suspended_and_says_why(space: Space) -> None:
+def test_a_required_job_with_a_spread_constraint_stays_suspended(space: Space) -> None:
     annotations = {"kfext.dev/colocation": "required"}
     space.submit(workers("never", 3, each=CPU, pod=even("never"), annotations=annotations))
     view = space.phase("never", "Queued")
@@ -80,7 +80,7 @@ def test_such_a_job_that_requires_one_node_stays_suspended_and_says_why(space: S
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_gang_with_such_a_term_from_admission_is_ungated_without_pins(
+def test_a_gang_that_gets_a_spread_constraint_at_admission_is_ungated_without_pins(
     space: Space, kfext: Kfext
 ) -> None:
     probe = {
@@ -117,18 +117,19 @@ def test_a_gang_with_such_a_term_from_admission_is_ungated_without_pins(
 
 @pytest.fixture
 def world(space: Space) -> Iterator[Space]:
-    """Nodes in zones, and volumes."""
-    made = World(storage=True)
-    made.make(space)
+    """A namespace with nodes in zones, and with volumes."""
+    world = World(storage=True)
+    world.make(space)
     yield space
-    made.remove(space)
+    world.remove(space)
 
 
 def using(claim: str) -> Object:
+    """Return the fields of a pod that uses a volume claim."""
     return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}
 
 
-def test_a_job_goes_where_its_volume_can_be_used(world: Space) -> None:
+def test_a_job_is_placed_in_the_zone_of_its_volume(world: Space) -> None:
     world.submit(workers("zonal", 3, each=CPU, pod=using(odd_world.ZONAL)))
     (home,) = set(world.bound("zonal", 3).values())
     assert world.kube.get(f"/api/v1/nodes/{home}")["metadata"]["labels"]["zone"] == "a"
@@ -136,7 +137,7 @@ def test_a_job_goes_where_its_volume_can_be_used(world: Space) -> None:
     assert set(world.pins().values()) == {1}
 
 
-def test_a_job_waits_for_a_claim_that_is_bound_without_it(world: Space) -> None:
+def test_a_job_waits_until_its_claim_is_bound(world: Space) -> None:
     world.submit(workers("late", 3, each=CPU, pod=using(odd_world.LATE)))
     assert world.phase("late", "Queued")["reason"] == "WaitingForVolume"
     odd_world.make_late_claim(world)

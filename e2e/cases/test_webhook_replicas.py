@@ -1,4 +1,4 @@
-"""Two webhook replicas behind a balancer: one ends, certificates change, reviews continue."""
+"""Two webhook replicas behind a balancer: reviews continue if one ends or certificates change."""
 
 import base64
 import ssl
@@ -19,17 +19,17 @@ _SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 _HOOKS = (
     f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
 )
-_ROTATION_SECONDS = 240.0  # each replica looks once a minute
+_ROTATION_SECONDS = 240.0  # each replica checks its certificate once a minute
 
 
-def test_a_replica_that_shuts_down_cleanly_costs_no_review(kfext: Kfext) -> None:
+def test_no_review_fails_when_a_replica_shuts_down_cleanly(kfext: Kfext) -> None:
     first, other = kfext.start_webhooks(drain_seconds=3)
     with running_reviews(kfext) as reviews:
-        assert {port for port, count in kfext.balancer.taken.items() if count} >= {
+        assert {port for port, count in kfext.balancer.connections.items() if count} >= {
             first.port,
             other.port,
         }
-        for replica in (first, other):  # as in a rolling update, both ways
+        for replica in (first, other):  # each in turn, as in a rolling update
             assert replica.stop() == 0
             reviews.wait_more()
             replica.start(drain_seconds=3, environment=kfext.environment)
@@ -43,17 +43,17 @@ def test_when_a_replica_is_killed_the_other_answers(kfext: Kfext) -> None:
     with running_reviews(kfext) as reviews:
         first.kill()
         reviews.wait_more()
-        noticed = reviews.outcomes
+        at_first = reviews.outcomes
         reviews.wait_more(40)
-        # Jobs on their way to it passed unchanged: a dead webhook blocks nothing.
-        later = reviews.outcomes - noticed
+        # Only jobs on their way to the killed replica were admitted unchanged.
+        later = reviews.outcomes - at_first
         assert later.keys() == {"held"}
-    assert noticed.keys() <= {"held", "untouched"}
+    assert at_first.keys() <= {"held", "untouched"}
     assert reviews.failed_open == reviews.outcomes["untouched"]
 
 
 @pytest.mark.long
-def test_a_secret_that_is_deleted_to_renew_the_authority_costs_no_review(kfext: Kfext) -> None:
+def test_no_review_fails_when_the_secret_is_deleted_to_renew_the_ca(kfext: Kfext) -> None:
     first, other = kfext.start_webhooks(drain_seconds=3)
     old = authority(kfext)
     with running_reviews(kfext) as reviews:
@@ -70,7 +70,7 @@ def test_a_secret_that_is_deleted_to_renew_the_authority_costs_no_review(kfext: 
 
 
 @pytest.mark.long
-def test_an_expiring_authority_is_replaced_without_a_failed_review(kfext: Kfext) -> None:
+def test_an_expiring_ca_is_replaced_without_a_failed_review(kfext: Kfext) -> None:
     kfext.webhook.kill()
     old = _due_in(timedelta(seconds=30))
     values = {"tls.crt": old.certificate, "tls.key": old.key, "ca.crt": old.certificate}
@@ -82,14 +82,14 @@ def test_an_expiring_authority_is_replaced_without_a_failed_review(kfext: Kfext)
     with running_reviews(kfext) as reviews:
         until(
             lambda: not any(served_by(each, old.certificate) for each in (first, other)),
-            what="both serve a certificate of the new authority",
+            what="both serve a certificate of the new CA",
             account=kfext.tail,
             seconds=_ROTATION_SECONDS,
         )
         reviews.wait_more()
     assert served_by(first, authority(kfext))
     assert served_by(other, authority(kfext))
-    # The old authority is trusted until it expires: no certificate in use is refused.
+    # The old CA is trusted until it expires, so that no certificate in use is refused.
     for hook in kfext.kube.get(_HOOKS)["webhooks"]:
         trusted = base64.b64decode(hook["clientConfig"]["caBundle"])
         assert trusted == authority(kfext) + old.certificate
@@ -98,23 +98,22 @@ def test_an_expiring_authority_is_replaced_without_a_failed_review(kfext: Kfext)
 
 
 def _due_in(delay: timedelta) -> Pair:
-    """Return an authority of such an age that it is due for replacement soon."""
+    """Return a CA of such an age that it is due for replacement after `delay`."""
     now = datetime.now(UTC)
     young, old = timedelta(days=365), timedelta()
-    while (young - old) > timedelta(seconds=1):  # its lifetime is not known here
+    while (young - old) > timedelta(seconds=1):  # a search, because its lifetime is not known here
         middle = old + (young - old) / 2
-        made = new_authority(now=now - middle)
-        young, old = (middle, old) if due(made.certificate, now=now + delay) else (young, middle)
+        pair = new_authority(now=now - middle)
+        young, old = (middle, old) if due(pair.certificate, now=now + delay) else (young, middle)
     return new_authority(now=now - old)
 
 
 def authority(kfext: Kfext) -> bytes:
-    """Return the certificate that signs now."""
+    """Return the certificate of the present CA."""
     return base64.b64decode(kfext.kube.get(f"{_SECRETS}/{CA_SECRET}")["data"]["tls.crt"])
 
 
 def served_by(replica: WebhookProcess, issuer: bytes) -> bool:
-    """Say whether an authority issued a replica's certificate."""
     leaf = x509.load_pem_x509_certificate(
         ssl.get_server_certificate(("127.0.0.1", replica.port)).encode()
     )

@@ -40,14 +40,15 @@ from e2e.testbed.realnodes.node import shape
 NAME, LINK = "demo", "1gbit"
 _TOGETHER = "Together: two jobs with pods that send to each other, 1 Gbit/s between nodes"
 _GANGS = "No half gangs: two jobs at once that each need both nodes"
-_NARROWEST = 112
-_CANNOT = 2
+_MIN_WIDTH = 112
+"""The least width of the tables, in characters."""
+_CANNOT_RUN = 2
 _BUSY_OPERATOR = ("--controller-threads=2", "--kube-api-qps=10", "--kube-api-burst=1")
-"""As in a cluster where many jobs start: the pods of two jobs created together alternate.
+"""Options that make the operator create the pods of two jobs alternately, as in a busy cluster.
 
-An idle operator mostly creates all pods of a job before it turns to the next job.
+An idle operator mostly creates all pods of a job before the pods of the next job.
 """
-_BY_TURNS = Planned("the training-operator starts several jobs by turns, 10 requests a second", 5)
+_BUSY_START = Planned("the training-operator starts several jobs by turns, 10 requests a second", 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,13 @@ class Results:
     train_job: dict[str, list[str]]
 
     def rounds(self, *ways: Way) -> list[Round]:
-        """Return the rounds of the jobs that send to each other, placed in these ways."""
+        """Return the rounds with DDP and PS that were placed in these ways."""
         titles = {way.title for way in ways}
         return [result for result in self.together if result.placed_by in titles]
 
     @property
     def claims(self) -> list[Claim]:
-        """Return the claims of the demo, each judged by this run."""
+        """The claims of the demo, and whether they hold in this run."""
         plain, kfext = self.rounds(PLAIN), self.rounds(*BY_KFEXT)
         return [
             together(kfext),
@@ -76,7 +77,7 @@ class Results:
 
     @property
     def figures(self) -> list[str]:
-        """Return the results that depend on the machine or on chance, and so are not claims."""
+        """The results that depend on the machine or on chance, and are therefore no claims."""
         return [
             *(
                 speed(job, plain=self.rounds(PLAIN), kfext=self.rounds(way))
@@ -88,7 +89,7 @@ class Results:
 
     @property
     def panels(self) -> list[Panel]:
-        """Return the chart of the first turns, plain Kubernetes above kfext."""
+        """The panels of the chart: the first round of each way, plain Kubernetes first."""
         shown = [self.rounds(way)[0] for way in (PLAIN, *BY_KFEXT)]
         return [Panel(_TOGETHER, shown), Panel(_GANGS, list(self.gangs.values()))]
 
@@ -105,29 +106,29 @@ class Results:
 def main(*, keep: bool, picture: Path) -> None:
     try:
         with lifecycle.terminable():
-            seen = run(keep=keep)
+            results = run(keep=keep)
     except (Unavailable, FileExistsError, NotReadyError) as error:
         say(f"the demo could not be run on this machine: {error}")
-        sys.exit(_CANNOT)
-    picture.write_text(svg(seen.panels))
+        sys.exit(_CANNOT_RUN)
+    picture.write_text(svg(results.panels))
     say(f"\nThe chart as a picture: {picture.resolve()}")
-    sys.exit(conclude(seen.claims, seen.figures))
+    sys.exit(conclude(results.claims, results.figures))
 
 
 def run(*, keep: bool) -> Results:
     """Start the cluster, train and show the results; delete the cluster unless `keep`."""
     builds = lifecycle.planned(real_nodes=True, programs=trainer.BINARIES)
-    starts = (*lifecycle.STARTS, trainer.START, INSTALL, _BY_TURNS)
+    starts = (*lifecycle.STARTS, trainer.START, INSTALL, _BUSY_START)
     with agenda([*builds, *starts, *acts.PLANNED]):
         lifecycle.prepare(real_nodes=True, programs=trainer.BINARIES)
         bed = lifecycle.up(NAME, real_nodes=2)
         try:
-            seen = train(bed)
+            results = train(bed)
         except BaseException:
             lifecycle.down(NAME)
             raise
     try:
-        show(bed, seen)
+        show(bed, results)
     finally:
         if not keep:
             with step("clean up"):
@@ -137,11 +138,11 @@ def run(*, keep: bool) -> Results:
         say(f"  export KUBECONFIG={bed.kubeconfig}")
         say("  kubectl get nodes,pods,trainingplans -A -o wide")
         say(f"  python -m e2e.testbed down --name {NAME}")
-    return seen
+    return results
 
 
 def train(bed: Testbed) -> Results:
-    """Train the same jobs in each way by turns, then the gangs and the TrainJob in two ways."""
+    """Train the same jobs in each way in turn, then the gangs and the TrainJob in two ways."""
     trainer.start(bed)
     install_kfext(bed)
     for way in TURNS:
@@ -152,7 +153,7 @@ def train(bed: Testbed) -> Results:
         "  The two nodes share this machine. Their link is limited to 1 Gbit/s: "
         "without the limit the network would cost nothing."
     )
-    with step(_BY_TURNS):
+    with step(_BUSY_START):
         bed.restart_process("training-operator", more=_BUSY_OPERATOR)
         training_operator.wait_ready(bed)
     return Results(
@@ -162,17 +163,17 @@ def train(bed: Testbed) -> Results:
     )
 
 
-def show(bed: Testbed, seen: Results) -> None:
-    """Print the places and speed of the jobs, what kfext shows of them, and the chart."""
-    console = Console(width=max(_NARROWEST, Console().width), highlight=False)
-    console.print(_speeds(seen))
-    console.print(_gangs(seen))
+def show(bed: Testbed, results: Results) -> None:
+    """Print the nodes and speed of the jobs, what kfext shows about them, and the chart."""
+    console = Console(width=max(_MIN_WIDTH, Console().width), highlight=False)
+    console.print(_speeds(results))
+    console.print(_gangs(results))
     console.print("\n[bold]$ kubectl get trainingplans -A[/bold]")
     console.print(kubectl(bed, "get", "trainingplans", "-A").rstrip(), markup=False)
     console.print(f"\n[bold]What kfext did in namespace {KFEXT.namespace}, and why[/bold]")
     console.print(kubectl(bed, "get", "events", "-n", KFEXT.namespace, *_EVENTS), markup=False)
     console.print(_progress(bed))
-    for panel in seen.panels:
+    for panel in results.panels:
         console.print()
         console.print(text(panel))
 
@@ -183,14 +184,14 @@ _EVENTS = (
 )  # fmt: skip
 
 
-def _speeds(seen: Results) -> Table:
-    """Return the step times of both jobs in each way and turn, and the bytes on the link."""
+def _speeds(results: Results) -> Table:
+    """Return a table of the step times of both jobs in each round, and the bytes on the link."""
     columns = ("job", "placed by", "pods by node", "MB, both jobs", "ms a step", "time of a step")
     table = _table(_TOGETHER, *columns)
     for job in (DDP, PS):
-        usual = times_of(job, seen.rounds(PLAIN))
+        usual = times_of(job, results.rounds(PLAIN))
         for way in (PLAIN, *BY_KFEXT):
-            rounds = seen.rounds(way)
+            rounds = results.rounds(way)
             times = times_of(job, rounds)
             for turn, result in enumerate(rounds):
                 first = turn == 0
@@ -206,18 +207,18 @@ def _speeds(seen: Results) -> Table:
     return table
 
 
-def _gangs(seen: Results) -> Table:
-    """Return the nodes of the pods of the gangs, and the steps of each gang."""
+def _gangs(results: Results) -> Table:
+    """Return a table of the pods of the gangs by node, and the steps of each gang."""
     table = _table(_GANGS, "job", "placed by", "pods by node", "steps")
     for way in (PLAIN, KFEXT):
-        result = seen.gangs[way.title]
+        result = results.gangs[way.title]
         for job, steps in result.steps.items():
             table.add_row(job, way.title, _places(result, job), str(steps))
     return table
 
 
 def _progress(bed: Testbed) -> Table:
-    """Return the progress that kfext read from the logs, as shown in the TrainingPlans."""
+    """Return a table of the progress that the TrainingPlans show."""
     table = _table(
         "Progress, as read from the logs", "namespace", "job", "step", "metric", "steps/s"
     )
@@ -249,7 +250,7 @@ def _places(result: Round, job: str) -> str:
 
 
 def conclude(claims: Sequence[Claim], figures: Sequence[str]) -> int:
-    """Print each claim and figure; return the exit code, 1 if a claim does not hold."""
+    """Print claims and figures; return the exit code, which is 1 if a claim does not hold."""
     for figure in figures:
         say(f"seen:          {figure}")
     for claim in claims:

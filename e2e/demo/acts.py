@@ -1,6 +1,6 @@
-"""The acts of the demo: two jobs that send to each other, and two gangs that need the same nodes.
+"""The acts of the demo: two jobs with pods that talk to each other, two gangs, and a TrainJob.
 
-The ways to place the jobs alternate, so a change of the machine's speed affects all of them.
+The ways to place the jobs alternate, so that a change of the machine's speed affects all ways.
 """
 
 import time
@@ -27,22 +27,26 @@ from kfext.model.kinds.registered import KINDS
 from kfext.model.quantity import parse_quantity
 
 CPU = "250m"
-"""Two pods with this request fit a node beside kfext's own pods."""
+"""Two pods with this CPU request fit on a node beside kfext's own pods."""
 DDP, PS, GANGS = "ddp", "ps", ("gang-a", "gang-b")
 GANG_SECONDS = 20.0
-"""The demo shows for this time that neither of two gangs trains; a gang alone needs less."""
+"""How long the demo shows that neither gang trains; a gang alone would train within this time."""
 TRAIN_JOB = "ddp"
 _EXAMPLE = REPOSITORY / "examples/trainjob.yaml"
 _DDP_STEPS, _PS_STEPS, _GANG_STEPS, _TRAIN_JOB_STEPS = 120, 80, 40, 60
 _EMBEDDING = ("--model", "embedding")
-_PRINTED = ("--print-every", "10")
-_PAIR, GANG_PODS = 2, 4
+_PRINT_OPTIONS = ("--print-every", "10")
+_JOB_PODS, GANG_PODS = 2, 4
+"""The pods of each job of the first act, and of each gang."""
 _TRAINED_SECONDS = 3 * PATIENCE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to place jobs: its title, the namespace of a turn, and the annotations of the jobs."""
+    """A way to place jobs: plain Kubernetes, or kfext with some annotations of the jobs.
+
+    `namespace`: where the jobs of a round are. `managed`: whether kfext handles that namespace.
+    """
 
     title: str
     namespace: str
@@ -62,7 +66,7 @@ TURNS = (
     HOST,
     *(replace(way, namespace=f"{way.namespace}-2") for way in (PLAIN, KFEXT)),
 )
-"""Two turns of a way show the difference between equal runs; the host network has one turn."""
+"""The rounds. Two rounds of the same way show how much equal runs differ; HOST has one round."""
 
 
 def _together_step(way: Way) -> Planned:
@@ -82,20 +86,20 @@ PLANNED = (
     *map(_gangs_step, (PLAIN, KFEXT)),
     *map(_train_job_step, (PLAIN, KFEXT)),
 )
-"""The steps of all acts, in their order."""
+"""The planned steps of all acts, in their order."""
 
 
 def together(bed: Testbed, way: Way) -> Round:
-    """Train a PyTorchJob and a TFJob beside each other; each of them fits one node."""
+    """Train a PyTorchJob and a TFJob at the same time; each of them fits on one node."""
     steps = {DDP: ("--steps", str(_DDP_STEPS)), PS: ("--steps", str(_PS_STEPS))}
-    ddp = pytorch_job(DDP, cpu=CPU, arguments=(*_EMBEDDING, *steps[DDP], *_PRINTED))
-    ps = tf_job(PS, workers=0, cpu=CPU, arguments=(*steps[PS], *_PRINTED))
+    ddp = pytorch_job(DDP, cpu=CPU, arguments=(*_EMBEDDING, *steps[DDP], *_PRINT_OPTIONS))
+    ps = tf_job(PS, workers=0, cpu=CPU, arguments=(*steps[PS], *_PRINT_OPTIONS))
     del ps.spec.tf_replica_specs["Worker"]
-    sent = (Sent(ddp, "master-0", _DDP_STEPS), Sent(ps, "chief-0", _PS_STEPS))
-    began, before = time.time(), _between_nodes(bed)
+    sent = (DemoJob(ddp, "master-0", _DDP_STEPS), DemoJob(ps, "chief-0", _PS_STEPS))
+    began, before = time.time(), _bytes_between_nodes(bed)
     with step(_together_step(way)), _recorded(bed, way, sent) as recorder:
         for job in sent:
-            # One after the other, as by two users: then plain Kubernetes spreads each of them.
+            # One after the other, as from two users; plain Kubernetes then spreads each job.
             job.send(bed, way)
             job.wait_bound(bed, way)
         for job in sent:
@@ -105,19 +109,19 @@ def together(bed: Testbed, way: Way) -> Round:
             lambda: not any(map(_uses_capacity, pods_of(bed, way.namespace).values())),
             what=f"no pod of namespace {way.namespace} uses capacity",
         )
-    wire = _between_nodes(bed) - before
+    wire = _bytes_between_nodes(bed) - before
     return replace(_round(bed, way, sent, recorder, began=began), wire=wire)
 
 
 def gangs(bed: Testbed, way: Way) -> Round:
-    """Send two gangs at once; each needs both nodes.
+    """Submit two gangs at once; each needs both nodes.
 
     Under plain Kubernetes the gangs are deleted after a while; under kfext they finish.
     """
-    arguments = (*_EMBEDDING, "--steps", str(_GANG_STEPS), *_PRINTED)
+    arguments = (*_EMBEDDING, "--steps", str(_GANG_STEPS), *_PRINT_OPTIONS)
     cpu = _half_a_node(bed)
     sent = tuple(
-        Sent(
+        DemoJob(
             pytorch_job(name, workers=GANG_PODS - 1, cpu=cpu, arguments=arguments),
             "master-0",
             _GANG_STEPS,
@@ -132,7 +136,7 @@ def gangs(bed: Testbed, way: Way) -> Round:
             for job in sent:
                 job.wait_ended(bed, way)
         else:
-            _wait(bed, lambda: _settled(bed, way), what="each pod of the gangs has a node or none")
+            _wait(bed, lambda: _all_tried(bed, way), what="all pods of the gangs were tried")
             time.sleep(GANG_SECONDS)
     seen = _round(bed, way, sent, recorder, began=began)
     if not way.managed:
@@ -143,7 +147,7 @@ def gangs(bed: Testbed, way: Way) -> Round:
 
 
 def train_job(bed: Testbed, way: Way) -> list[str]:
-    """Train a TrainJob of two pods; return the node of each, or an empty list if it failed."""
+    """Train a TrainJob with two pods; return the node of each pod, or an empty list on failure."""
     job = yaml.safe_load(_EXAMPLE.read_text())
     job["spec"]["trainer"]["command"][-1] = str(_TRAIN_JOB_STEPS)
     path = jobs_path(way.namespace, "TrainJob", TRAIN_JOB)
@@ -157,7 +161,7 @@ def train_job(bed: Testbed, way: Way) -> list[str]:
 
 
 def _half_a_node(bed: Testbed) -> str:
-    """Return the CPU request such that two pods, but not three, fit each node."""
+    """Return the largest CPU request that lets two pods fit on each node."""
     pods = bed.api.get("/api/v1/pods")["items"]
     free = [
         node.millicores
@@ -168,7 +172,7 @@ def _half_a_node(bed: Testbed) -> str:
 
 
 def _millicores(pod: Object) -> int:
-    """Return the CPU request of a pod, 0 after its end."""
+    """Return the CPU request of a pod in millicores; 0 after the end of the pod."""
     requests = (
         container.get("resources", {}).get("requests", {}).get("cpu", 0)
         for container in pod["spec"]["containers"]
@@ -177,7 +181,7 @@ def _millicores(pod: Object) -> int:
     return int(1000 * sum(map(parse_quantity, requests)))
 
 
-def _settled(bed: Testbed, way: Way) -> bool:
+def _all_tried(bed: Testbed, way: Way) -> bool:
     """Return whether all pods of the gangs exist, and kube-scheduler has tried each of them."""
     pods = [pod for gang in GANGS for pod in pods_of(bed, way.namespace, gang).values()]
     tried = (
@@ -189,8 +193,8 @@ def _settled(bed: Testbed, way: Way) -> bool:
     return len(pods) == len(GANGS) * GANG_PODS and all(tried)
 
 
-def _between_nodes(bed: Testbed) -> float:
-    """Return the bytes sent between the two nodes so far, by the counters of their links."""
+def _bytes_between_nodes(bed: Testbed) -> float:
+    """Return the bytes that the nodes have sent each other, from the counters of their links."""
     return sum(node.bytes_on_wire() for node in nodes(bed)) / 2
 
 
@@ -205,20 +209,20 @@ def _wait(bed: Testbed, condition: Callable[[], Any], *, what: str, seconds: flo
 
 
 def _outcome(bed: Testbed, path: str) -> str:
-    """Wait for the end of a job; return `Succeeded` or `Failed`, empty if it does not end."""
+    """Wait for the end of a job; return `Succeeded` or `Failed`, or an empty text on a timeout."""
     name = path.rpartition("/")[2]
-    over = _wait(
+    has_ended = _wait(
         bed,
         lambda: ended(bed.api.get(path)),
         what=f"{name} to end",
         seconds=_TRAINED_SECONDS,
     )
-    return ended(bed.api.get(path)) if over else ""
+    return ended(bed.api.get(path)) if has_ended else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """A job, the replica that logs its steps, and the number of its steps."""
+class DemoJob:
+    """A job of the demo. `first`: the replica that logs its steps. `steps`: their number."""
 
     body: Any
     first: str
@@ -230,7 +234,7 @@ class Sent:
 
     @property
     def watched(self) -> Job:
-        """Return the job for a recorder."""
+        """The job as a recorder watches it."""
         return Job(self.name, f"{self.name}-{self.first}", self.steps)
 
     def path(self, way: Way) -> str:
@@ -242,24 +246,23 @@ class Sent:
         sdk.create_job(self.body, namespace=way.namespace)
 
     def wait_bound(self, bed: Testbed, way: Way) -> None:
-        """Wait until each pod of a job of two pods has a node."""
+        """Wait until both pods of the job have a node."""
 
         def bound() -> bool:
             pods = pods_of(bed, way.namespace, self.name).values()
-            return sum("nodeName" in pod["spec"] for pod in pods) == _PAIR
+            return sum("nodeName" in pod["spec"] for pod in pods) == _JOB_PODS
 
         _wait(bed, bound, what=f"{self.name} to be bound")
 
     def wait_ended(self, bed: Testbed, way: Way) -> None:
-        """Wait until the job has ended."""
         _outcome(bed, self.path(way))
 
     def ended(self, bed: Testbed, way: Way) -> str:
-        """Return `Succeeded` or `Failed`, empty while the job runs or waits."""
+        """Return `Succeeded` or `Failed`; empty while the job runs or waits."""
         return ended(bed.api.get(self.path(way)))
 
     def step_ms(self, bed: Testbed, way: Way) -> float | None:
-        """Return the median milliseconds of a step over the whole log, or None without steps."""
+        """Return the median step time of the whole log, in milliseconds, or None without steps."""
         path = f"/api/v1/namespaces/{way.namespace}/pods/{self.watched.first_pod}/log"
         try:
             return step_ms(bed.api.get(path))
@@ -274,16 +277,16 @@ class Sent:
 
 
 def _uses_capacity(pod: Object) -> bool:
-    """Return whether a pod counts on its node: a parameter server does until it is deleted."""
+    """Return whether a pod still uses its node: a parameter server does until it is deleted."""
     return pod["status"].get("phase") not in {"Succeeded", "Failed"}
 
 
-def _recorded(bed: Testbed, way: Way, sent: Sequence[Sent]) -> Recorder:
+def _recorded(bed: Testbed, way: Way, sent: Sequence[DemoJob]) -> Recorder:
     return Recorder(bed.api, way.namespace, [job.watched for job in sent])
 
 
 def _round(
-    bed: Testbed, way: Way, sent: Sequence[Sent], recorder: Recorder, *, began: float
+    bed: Testbed, way: Way, sent: Sequence[DemoJob], recorder: Recorder, *, began: float
 ) -> Round:
     times = {job.name: job.step_ms(bed, way) for job in sent}
     return Round(

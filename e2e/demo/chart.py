@@ -1,4 +1,4 @@
-"""A chart of nodes and times: the pods of some rounds on one time axis, as text and as SVG."""
+"""A chart of the pods on each node over time, as text and as SVG; rounds share the time axis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,24 +19,24 @@ _FILLS = ("#2f6db5", "#d9822b")
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Some rounds of the same jobs, one above the other."""
+    """Rounds of the same jobs, drawn one above the other."""
 
     title: str
     rounds: Sequence[Round]
 
     @property
     def seconds(self) -> float:
-        """Return the duration of the longest round, from its start to the end of its last pod."""
+        """The duration of the longest round, from its start to the end of its last pod."""
         return max(run.ended - result.began for result in self.rounds for run in result.pods)
 
     def colour(self, job: str) -> int:
-        """Return the number of a job's colour in all rounds."""
+        """Return the index of a job's colour, which is the same in all rounds."""
         return sorted({run.job for result in self.rounds for run in result.pods}).index(job)
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of a pod's life, in seconds since its round began."""
+    """A phase of a pod, with its times in seconds since the round began."""
 
     kind: str
     begin: float
@@ -44,10 +44,10 @@ class Stretch:
 
 
 def stretches(run: PodRun, *, began: float) -> list[Stretch]:
-    """Return the times in which a pod waited, held its node and trained, without empty times.
+    """Return the phases of a pod that are not empty: it waits, or has a node and then trains.
 
-    A pod trains from the first step of its job on. A pod with a node was bound within a second or
-    two, so it counts as holding the node from its creation.
+    A pod trains from the first step of its job on. A bound pod was bound within a second or two, so
+    it counts as bound from its creation.
     """
     begin, end = max(run.created, began), run.ended
     if not run.node:
@@ -62,20 +62,20 @@ def stretches(run: PodRun, *, began: float) -> list[Stretch]:
 
 
 def rows(runs: Sequence[PodRun]) -> list[list[PodRun]]:
-    """Return the pods of a node in the fewest rows: a pod follows a pod that has ended."""
-    filled: list[list[PodRun]] = []
+    """Return the pods of a node in as few rows as possible; pods in a row do not overlap."""
+    all_rows: list[list[PodRun]] = []
     for run in sorted(runs, key=lambda run: (run.created, run.job, run.replica)):
-        free = (row for row in filled if row[-1].ended <= run.created)
+        free = (row for row in all_rows if row[-1].ended <= run.created)
         row = next(free, None)
         if row is None:
-            filled.append([run])
+            all_rows.append([run])
         else:
             row.append(run)
-    return filled
+    return all_rows
 
 
 def text(panel: Panel) -> Text:
-    """Return a panel as text, a line for each pod."""
+    """Return a panel as text, with one line for each pod."""
     scale = _COLUMNS / panel.seconds
     shown = Text(f"{panel.title}\n", style="bold")
     for result in panel.rounds:
@@ -94,7 +94,7 @@ def text(panel: Panel) -> Text:
 
 
 def _headline(result: Round) -> str:
-    """Return the placer of the jobs, and the step time of each job that made a step."""
+    """Return who placed the jobs, and the step time of each job."""
     times = result.step_ms
     speeds = (
         f"{job} {times[job]:.0f} ms a step" if job in times else f"{job} makes no step"
@@ -117,7 +117,6 @@ _BAR, _GAP, _HEAD = 18, 4, 26
 
 
 def svg(panels: Sequence[Panel]) -> str:
-    """Return all panels as one SVG picture."""
     parts: list[str] = []
     height = 16
     for panel in panels:
@@ -133,7 +132,7 @@ def svg(panels: Sequence[Panel]) -> str:
 
 
 def _panel(panel: Panel, *, top: int) -> tuple[list[str], int]:
-    """Return the elements of a panel, and the top of the next panel."""
+    """Return the SVG elements of a panel, and the y coordinate of the next panel."""
     scale = (_WIDTH - _LEFT - _RIGHT) / panel.seconds
     parts = [_words(16, top + 14, panel.title, size=16, weight="bold")]
     y = top + _HEAD

@@ -1,7 +1,7 @@
-"""Records of the jobs of a round, and the claims of the demo, each judged by a run.
+"""Records what the jobs of a round do, and judges the claims of the demo from these records.
 
-A claim concerns properties that a busy machine does not change: nodes, bytes, order, ends. Speed
-is a figure.
+Claims are about facts that a busy machine does not change: nodes, bytes, order and ends. Speed is
+only reported, as a figure.
 """
 
 import re
@@ -21,21 +21,21 @@ from e2e.testbed.api import Api, ApiError
 from e2e.testbed.progress import Advance, bar
 
 Object = dict[str, Any]
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _STEP = re.compile(r"^step=(\d+)\S* loss=(\S+)", re.MULTILINE)
 _TAIL_LINES = 3
-_LAST_LOOKS = 20
-_SILENT = (ApiError, urllib3.exceptions.HTTPError)
-_LITTLE = 0.1
-"""The largest part of plain Kubernetes' traffic that kfext may leave on the link."""
+_LAST_TRIES = 20
+_NO_ANSWER = (ApiError, urllib3.exceptions.HTTPError)
+_MOST_TRAFFIC = 0.1
+"""The fraction of plain Kubernetes' traffic that kfext may leave on the link."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodRun:
-    """One pod: its node, empty if it was never bound, and its times as seconds since the epoch.
+    """One pod. `node`: empty if it was never bound. Times are in seconds since the epoch.
 
-    `started` is None before its container runs, `trains` before the first step of its job.
-    `ended` is the end of its container, or the time at which the pod was last seen.
+    `started`: the start of its container. `trains`: the first step of its job. None before.
+    `ended`: the end of its container, or the time at which the pod was last seen.
     """
 
     job: str
@@ -58,9 +58,9 @@ class Job:
 
 @dataclass(slots=True)
 class Recorder:
-    """Watches the pods and the steps of some jobs in the background, and moves their bars.
+    """Polls the pods and steps of jobs in the background, and advances their progress bars.
 
-    It keeps the last state of a deleted pod.
+    It keeps the last state of deleted pods.
     """
 
     api: Api
@@ -87,10 +87,10 @@ class Recorder:
         if self._thread:
             self._thread.join()
         self._shown.close()
-        self._look_last()
+        self._poll_last()
 
     def pods(self) -> tuple[PodRun, ...]:
-        """Return every pod that was seen, even if deleted, sorted by job and replica."""
+        """Return all pods that were seen, deleted pods included, sorted by job and replica."""
         pods = [
             replace(run, trains=self._first_step.get(run.job)) for run in list(self._pods.values())
         ]
@@ -101,20 +101,20 @@ class Recorder:
         return self._steps.get(job, 0)
 
     def _watch(self) -> None:
-        while not self._done.wait(_LOOK_SECONDS):
-            with suppress(*_SILENT):  # a busy API server answers the next time
-                self._look()
+        while not self._done.wait(_POLL_SECONDS):
+            with suppress(*_NO_ANSWER):  # a busy API server will answer the next poll
+                self._poll()
 
-    def _look_last(self) -> None:
-        """Look once more: the claims are judged by the state of this look."""
-        for _ in range(_LAST_LOOKS):
-            with suppress(*_SILENT):
-                self._look()
+    def _poll_last(self) -> None:
+        """Poll once more, even if this takes several tries: this state decides about the claims."""
+        for _ in range(_LAST_TRIES):
+            with suppress(*_NO_ANSWER):
+                self._poll()
                 return
-            time.sleep(_LOOK_SECONDS)
-        self._look()
+            time.sleep(_POLL_SECONDS)
+        self._poll()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         now = datetime.now(UTC).timestamp()
         names = {job.name for job in self.jobs}
         for pod in self.api.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]:
@@ -136,7 +136,7 @@ class Recorder:
 
 
 def pod_run(pod: Object, now: float) -> PodRun:
-    """Return a pod as it is `now`, in seconds since the epoch."""
+    """Return the record of a pod that exists at the time `now`, in seconds since the epoch."""
     labels = pod["metadata"]["labels"]
     replica = "training.kubeflow.org/replica-"
     states = [
@@ -158,7 +158,7 @@ def pod_run(pod: Object, now: float) -> PodRun:
 
 
 def by_node(pods: Iterable[PodRun]) -> dict[str, list[PodRun]]:
-    """Return the pods of each node by its name, in order of creation; pods without a node last."""
+    """Return the pods by node, in order of creation; pods without a node are last."""
     runs: dict[str, list[PodRun]] = {}
     for run in sorted(pods, key=lambda run: (not run.node, run.node, run.created)):
         runs.setdefault(run.node, []).append(run)
@@ -171,10 +171,10 @@ def _seconds(stamp: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A run of the jobs: their placer, the start, the pods, and the last step of each job.
+    """A run of the jobs of an act in one way. `placed_by`: the title of the way.
 
-    `step_ms`: the median milliseconds of a step of each job that has made a step. `ended`: the jobs
-    that have succeeded. `wire`: the bytes sent between the nodes during the round.
+    `steps`: the last step of each job. `step_ms`: the median step time of each job with steps, in
+    milliseconds. `ended`: the jobs that succeeded. `wire`: the bytes sent between the nodes.
     """
 
     placed_by: str
@@ -191,7 +191,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A sentence with its figures, and whether it holds in this run."""
+    """A sentence with numbers, and whether it holds in this run."""
 
     text: str
     holds: bool
@@ -201,20 +201,20 @@ def together(kfext: Sequence[Round]) -> Claim:
     """Claim that kfext put all pods of each job on one node, and that each job succeeded."""
     jobs = [(result, job) for result in kfext for job in result.steps]
     on_one = sum(len(result.nodes(job)) == 1 for result, job in jobs)
-    over = sum(job in result.ended for result, job in jobs)
-    text = f"kfext: {on_one} of {len(jobs)} jobs had all pods on one node, {over} have succeeded"
-    return Claim(text, holds=on_one == over == len(jobs))
+    ended = sum(job in result.ended for result, job in jobs)
+    text = f"kfext: {on_one} of {len(jobs)} jobs had all pods on one node, {ended} have succeeded"
+    return Claim(text, holds=on_one == ended == len(jobs))
 
 
 def off_the_link(*, plain: Sequence[Round], kfext: Sequence[Round]) -> Claim:
-    """Claim that under kfext the nodes send each other a tenth of the bytes, or less.
+    """Claim that under kfext the nodes send each other at most a tenth of the bytes.
 
-    The claim holds too where plain Kubernetes happened to put each job on one node.
+    The claim also holds if plain Kubernetes happened to put each job on one node.
     """
     usual, sent = (mean(result.wire for result in rounds) / 1e6 for rounds in (plain, kfext))
     spread_out = any(len(result.nodes(job)) > 1 for result in plain for job in result.steps)
     text = f"kfext: {sent:.0f} MB a round between the nodes; plain Kubernetes: {usual:.0f} MB"
-    return Claim(text, holds=sent <= _LITTLE * usual or not spread_out)
+    return Claim(text, holds=sent <= _MOST_TRAFFIC * usual or not spread_out)
 
 
 def one_after_the_other(kfext: Round, *, pods: int) -> Claim:
@@ -234,7 +234,7 @@ def one_after_the_other(kfext: Round, *, pods: int) -> Claim:
 def on_one_node(job: str, nodes: Mapping[str, Sequence[str]]) -> Claim:
     """Claim that kfext put the pods of a TrainJob on one node.
 
-    `nodes`: the nodes of its pods by title of the way, empty if the job did not succeed.
+    `nodes`: the nodes of its pods, by title of the way; empty if the job did not succeed.
     """
     *_, by_kfext = nodes.values()
     text = "; ".join(f"{way}: {', '.join(names) or 'failed'}" for way, names in nodes.items())
@@ -242,7 +242,7 @@ def on_one_node(job: str, nodes: Mapping[str, Sequence[str]]) -> Claim:
 
 
 def half_gangs(plain: Round, *, pods: int, seconds: float) -> str:
-    """Return the number of pods of each gang that plain Kubernetes has started."""
+    """Return a text with the bound pods and the steps of each gang under plain Kubernetes."""
     parts = []
     for job, steps in plain.steps.items():
         bound = sum(run.node != "" for run in plain.pods if run.job == job)
@@ -254,9 +254,9 @@ TOO_BUSY = "too busy to tell"
 
 
 def change(plain: Sequence[float], kfext: Sequence[float]) -> str:
-    """Return the difference of mean times from plain Kubernetes, such as "-45%".
+    """Return how much the mean time differs from plain Kubernetes, such as "-45%".
 
-    The machine is too busy to tell if times of the same way differ by as much.
+    Returns TOO_BUSY if the times of one way differ among themselves by as much.
     """
     if not plain or not kfext:
         return "no step"
@@ -265,12 +265,12 @@ def change(plain: Sequence[float], kfext: Sequence[float]) -> str:
 
 
 def spread(times: Sequence[float]) -> float:
-    """Return the range of times of the same way, as a part of their mean (A/A)."""
+    """Return the range of the times of one way, as a fraction of their mean (A/A)."""
     return (max(times) - min(times)) / mean(times)
 
 
 def speed(job: str, *, plain: Sequence[Round], kfext: Sequence[Round]) -> str:
-    """Return the step time of a job in each round, and the difference between the ways."""
+    """Return a text with the step times of a job in both ways, and their difference."""
     usual, times = times_of(job, plain), times_of(job, kfext)
     written = " and ".join(f"{time:.0f}" for time in usual)
     by_kfext = " and ".join(f"{time:.0f}" for time in times)
@@ -282,7 +282,7 @@ def speed(job: str, *, plain: Sequence[Round], kfext: Sequence[Round]) -> str:
 
 
 def times_of(job: str, rounds: Sequence[Round]) -> list[float]:
-    """Return the step time, in milliseconds, of each round in which a job made a step."""
+    """Return the step times of a job, in milliseconds, of the rounds in which it made a step."""
     return [result.step_ms[job] for result in rounds if job in result.step_ms]
 
 
@@ -293,7 +293,7 @@ class _Span(NamedTuple):
 
 
 def _span(result: Round, job: str) -> _Span:
-    """Return the start of a job's first container and the end of its last."""
+    """Return the time from the start of a job's first container to the end of its last."""
     pods = [run for run in result.pods if run.job == job]
     begins = [run.ended if run.started is None else run.started for run in pods]
     return _Span(min(begins, default=0.0), max((run.ended for run in pods), default=0.0), job)

@@ -1,1 +1,1 @@
-"""Simulated GPUs for machines without any; their names say so."""
+"""Simulated GPUs, and stand-ins for NVIDIA's device plugin and container runtime."""

@@ -2,10 +2,10 @@
 
     python3 -m e2e.gpu.cpu_card SOCKET
 
-The processes on the card are its clients. They launch kernels without waiting, as on a GPU, and the
-card runs kernels of its clients in turns, as with time slices. A kernel begins at the end of its
-predecessor, not when this process is scheduled, so a busy CPU does not slow the card. The counters
-show whether a client yielded to another. The driver within a job is `e2e/jobs/cpu_card.py`.
+The processes that use the card are its clients. They launch kernels without waiting, as on a GPU,
+and the card runs the kernels of its clients in turn, like time slices. A kernel begins exactly at
+the end of its predecessor, even if this process runs late, so a busy CPU does not slow the card.
+The counters show whether a client yielded to another. Jobs use the driver `e2e/jobs/cpu_card.py`.
 """
 
 import json
@@ -22,16 +22,16 @@ from time import monotonic
 from typing import Any
 
 KERNEL = struct.Struct("=cdd")
-"""From a client: b"k", the seconds of a kernel, and the time of its launch."""
+"""A client's launch of a kernel: b"k", its duration in seconds, and the time of the launch."""
 MARKER = struct.Struct("=cqd")
-"""From a client: b"m", the number of a marker, and the time at which it was set. The card answers
-with the same when all kernels before it have ended, and the time of that end."""
+"""A client's marker: b"m", its number, and the time at which it was set. When all kernels before it
+have ended, the card answers with b"m", the number, and the time of that end."""
 REPORT = b"r"
-"""From any process: a request for the counters, answered in JSON; see `report`."""
+"""A request for the counters, from any process; the answer is JSON. See `report`."""
 
 
 def report(path: str) -> dict[str, Any]:
-    """Return the counters of the card under a path and of its clients."""
+    """Return the counters of the card with the socket `path`, and of its clients."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
         card.connect(path)
         card.send(REPORT)
@@ -41,7 +41,7 @@ def report(path: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """A kernel, or a marker with its number, and the time of its launch.
+    """A kernel, or a marker with its number; `at` is the time of the launch.
 
     `came`: for the first kernel of a micro-step, the time of the marker before it.
     """
@@ -56,12 +56,13 @@ class _Launch:
 class Client:
     """A process on the card.
 
-    A micro-step is all the kernels between two of its markers.
-    `kernels`, `beside`: all kernels that began, and only the kernels beside work of another client.
-    `late`: the kernels of micro-steps that should not have begun, however slow the CPU: another
-    client had work when the marker before was set, and ever since. A client without a marker never
-    waited. `micro_steps`: its micro-steps on the card now, or when it was killed; `outstanding`:
-    the most at any time. `came`: the time of its last marker.
+    A micro-step consists of the kernels between two of its markers.
+
+    `kernels`: the kernels that began. `beside`: the kernels that began while another client had
+    work. `late`: the kernels of micro-steps that should not have begun, however slow the CPU is:
+    another client had work when the marker before was set, and ever since. All kernels of a client
+    without markers are late. `micro_steps`: its micro-steps on the card now, or when it was killed.
+    `outstanding`: the maximum of `micro_steps`. `came`: the time of its last marker.
     """
 
     name: str
@@ -71,15 +72,15 @@ class Client:
     late: int = 0
     seconds: float = 0.0
     outstanding: int = 0
-    given: deque[_Launch] = field(default_factory=deque)
+    launches: deque[_Launch] = field(default_factory=deque)
     micro_steps: int = 0
-    works_since: float | None = None
+    busy_since: float | None = None
     came: float = math.inf
     is_late: bool = False
 
 
 class CpuCard:
-    """The card, as a server of SOCK_SEQPACKET. A client's first message is its name."""
+    """The card, as a server on a SOCK_SEQPACKET socket. A client's first message is its name."""
 
     def __init__(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -89,17 +90,16 @@ class CpuCard:
         self._listening.listen()
         self._peers: list[socket.socket] = []
         self._clients: dict[socket.socket, Client] = {}
-        self._gone: list[Client] = []
+        self._ended: list[Client] = []
         self._turns: deque[Client] = deque()
-        self._runs: Client | None = None
+        self._running: Client | None = None
         self._began, self._ends = 0.0, 0.0
         self._opened = monotonic()
 
     def serve(self) -> None:
-        """Serve without end."""
         while True:
-            wait = max(self._ends - monotonic(), 0.0) if self._runs else None
-            # Not epoll, which waits for whole milliseconds.
+            wait = max(self._ends - monotonic(), 0.0) if self._running else None
+            # epoll would only wait for whole milliseconds.
             ready, _, _ = select.select([self._listening, *self._peers], [], [], wait)
             for peer in ready:
                 if peer is self._listening:
@@ -109,7 +109,6 @@ class CpuCard:
             self._advance(monotonic())
 
     def _hear(self, peer: socket.socket) -> None:
-        """Handle all messages of a client."""
         while peer in self._peers:
             try:
                 message = peer.recv(256, socket.MSG_DONTWAIT)
@@ -124,29 +123,29 @@ class CpuCard:
         if not message:
             self._end(peer)
         elif message == REPORT:
-            with suppress(OSError):  # gone meanwhile, as its end will show
+            with suppress(OSError):  # it has ended; the next read shows that
                 peer.send(json.dumps(self._report()).encode())
         elif client is None:
             self._clients[peer] = client = Client(message.decode(), peer)
             self._turns.append(client)
         elif message[:1] == b"k":
             _, seconds, at = KERNEL.unpack(message)
-            first = not client.given or client.given[-1].marker is not None
+            first = not client.launches or client.launches[-1].marker is not None
             client.micro_steps += first
             client.outstanding = max(client.outstanding, client.micro_steps)
-            client.given.append(_Launch(at, seconds, came=client.came if first else None))
-            if client.works_since is None:
-                client.works_since = at
+            client.launches.append(_Launch(at, seconds, came=client.came if first else None))
+            if client.busy_since is None:
+                client.busy_since = at
         else:
             _, number, at = MARKER.unpack(message)
             client.came = at
-            client.given.append(_Launch(at, marker=number))
+            client.launches.append(_Launch(at, marker=number))
             self._reach(client, at)
 
     def _advance(self, now: float) -> None:
-        """End the kernels that are due until now, and begin the next."""
+        """End the kernels that end by `now`, and begin the next kernels."""
         while True:
-            if self._runs is not None:
+            if self._running is not None:
                 if self._ends > now:
                     return
                 self._release(self._ends)
@@ -154,43 +153,42 @@ class CpuCard:
                 return
 
     def _begin(self) -> bool:
-        """Begin the kernel of the client that has waited longest for a turn, if there is any."""
-        waiting = [turn for turn in self._turns if turn.given]
+        """Begin the next kernel; return whether there is a kernel."""
+        waiting = [turn for turn in self._turns if turn.launches]
         if not waiting:
             return False
-        # The first client to launch on the free card runs, else the turn decides.
+        # A free card runs the first launch; otherwise the client with the oldest turn is next.
         free = self._ends
-        client = min(waiting, key=lambda turn: max(turn.given[0].at, free))
-        begins = max(client.given[0].at, free)
+        client = min(waiting, key=lambda turn: max(turn.launches[0].at, free))
+        begins = max(client.launches[0].at, free)
         self._turns.remove(client)
         self._turns.append(client)
         client.kernels += 1
-        others = (turn.works_since for turn in self._turns if turn is not client)
+        others = (turn.busy_since for turn in self._turns if turn is not client)
         since = min((at for at in others if at is not None), default=math.inf)
         client.beside += since < begins
-        kernel = client.given[0]
+        kernel = client.launches[0]
         if kernel.came is not None:
             client.is_late = since <= kernel.came
         client.late += client.is_late
-        self._runs, self._began, self._ends = client, begins, begins + kernel.seconds
+        self._running, self._began, self._ends = client, begins, begins + kernel.seconds
         return True
 
     def _release(self, at: float) -> None:
-        """Record the end of the kernel."""
-        client, self._runs = self._runs, None
+        client, self._running = self._running, None
         assert client is not None
         client.seconds += at - self._began
-        client.given.popleft()
-        client.micro_steps -= not client.given or client.given[0].marker is not None
+        client.launches.popleft()
+        client.micro_steps -= not client.launches or client.launches[0].marker is not None
         self._reach(client, at)
-        if not client.given:
-            client.works_since = None
+        if not client.launches:
+            client.busy_since = None
 
     def _reach(self, client: Client, at: float) -> None:
-        """Announce the markers that have no kernel before them."""
-        while client.given and client.given[0].marker is not None:
-            kernel = client.given.popleft()
-            with suppress(OSError):  # it was killed, as its end will show
+        """Answer the markers that have no more kernels before them."""
+        while client.launches and client.launches[0].marker is not None:
+            kernel = client.launches.popleft()
+            with suppress(OSError):  # it was killed; the next read shows that
                 client.peer.send(MARKER.pack(b"m", kernel.marker, max(kernel.at, at)))
 
     def _end(self, peer: socket.socket) -> None:
@@ -200,21 +198,21 @@ class CpuCard:
         peer.close()
         if client is None:
             return
-        self._gone.append(client)
+        self._ended.append(client)
         self._turns.remove(client)
-        if self._runs is client:
-            self._runs, self._ends = None, monotonic()
+        if self._running is client:
+            self._running, self._ends = None, monotonic()
             client.seconds += self._ends - self._began
 
     def _report(self) -> dict[str, object]:
-        counted = ("name", "kernels", "beside", "late", "seconds", "outstanding", "micro_steps")
-        clients = [*self._gone, *self._clients.values()]
-        shown = [{name: getattr(client, name) for name in counted} for client in clients]
+        counters = ("name", "kernels", "beside", "late", "seconds", "outstanding", "micro_steps")
+        clients = [*self._ended, *self._clients.values()]
+        shown = [{name: getattr(client, name) for name in counters} for client in clients]
         return {"seconds": monotonic() - self._opened, "clients": shown}
 
 
 def main() -> None:
-    """Serve a card under the path given."""
+    """Serve a card on the socket that the first argument names."""
     CpuCard(Path(sys.argv[1])).serve()
 
 

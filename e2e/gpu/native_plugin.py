@@ -1,11 +1,11 @@
-"""The device plugin that offers the cards of a node whole, as NVIDIA's does.
+"""A stand-in for NVIDIA's device plugin: it offers whole cards of a node to kubelet.
 
     python3 -m e2e.gpu.native_plugin [--nvml]
 
 It runs as a process of the node, after the process that simulates its cards (e2e.gpu.node_cards). A
-container that may use a card finds its UUID in NVIDIA_VISIBLE_DEVICES, as with NVIDIA's runtime,
-and the socket of that name in a folder. With `--nvml` the cards are the GPUs of this machine, and
-the substitute of NVIDIA's runtime (e2e.gpu.nvidia_runtime) reads the variable.
+container finds the UUID of its card in NVIDIA_VISIBLE_DEVICES, as with NVIDIA's runtime, and the
+card's socket, named by the UUID, in a folder. With `--nvml` the cards are the GPUs of this machine,
+and a stand-in for NVIDIA's runtime (e2e.gpu.nvidia_runtime) reads the variable.
 """
 
 import asyncio
@@ -19,36 +19,35 @@ from kfext.gpu.device.inventory import Nvml
 from kfext.gpu.device.kubelet import Allocation, DevicePlugin
 from kfext.names import NATIVE_GPU
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 Health = dict[str, bool]
 """Whether each card is healthy, by UUID."""
 
 
 def variable(devices: Sequence[str]) -> dict[str, str]:
-    """Return the environment variable of a container with whole cards."""
+    """Return the environment variable that gives a container these devices."""
     return {"NVIDIA_VISIBLE_DEVICES": ",".join(sorted(devices))}
 
 
 async def offer(
     allocate: Callable[[Sequence[str]], Allocation], health: Callable[[], Health]
 ) -> None:
-    """Offer the cards to kubelet without end; a card with a trouble is unhealthy."""
+    """Offer the cards to kubelet without end; `health` is polled."""
     plugin = DevicePlugin(NATIVE_GPU, allocate=allocate)
     await plugin.offer(health())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(plugin.run())
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
             await plugin.offer(health())
 
 
-def _played() -> Health:
-    listed = json.loads((CARDS / LIST).read_text())
-    return {card["uuid"]: not card.get("trouble") for card in listed}
+def _simulated_health() -> Health:
+    cards = json.loads((CARDS / LIST).read_text())
+    return {card["uuid"]: not card.get("trouble") for card in cards}
 
 
 def main() -> None:
-    """Offer the cards of this node."""
     if "--nvml" in sys.argv:
         inventory = Nvml()
         asyncio.run(
@@ -57,7 +56,8 @@ def main() -> None:
                 lambda: {card.uuid: not card.trouble for card in inventory.cards()},
             )
         )
-    asyncio.run(offer(lambda devices: Allocation(variable(devices), {str(CARDS): INSIDE}), _played))
+    folders = {str(CARDS): INSIDE}
+    asyncio.run(offer(lambda devices: Allocation(variable(devices), folders), _simulated_health))
 
 
 if __name__ == "__main__":

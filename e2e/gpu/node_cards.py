@@ -1,8 +1,8 @@
-"""The simulated cards of a node.
+"""Simulates the cards of a node.
 
     python3 -m e2e.gpu.node_cards --node NAME --cards 4
 
-It replaces NVIDIA's driver, and runs as a process of the node.
+It stands in for NVIDIA's driver, and runs as a process of the node.
 """
 
 import argparse
@@ -16,10 +16,11 @@ from e2e.gpu import cpu_inventory
 from e2e.gpu.cpu_card import CpuCard
 
 CARDS = Path("/var/lib/kubelet/cpu-cards")
-"""The folder on the node: each node has its own /var/lib/kubelet, on the testbed too."""
+"""The folder of the sockets on the node; each node of the testbed has its own /var/lib/kubelet."""
 INSIDE = "/cards"
+"""The same folder in a container."""
 MEMORY = 16 * 1024
-"""MiB of a card, without effect."""
+"""The memory that a card reports, in MiB; it limits nothing."""
 
 
 def uuids(node: str, count: int) -> list[str]:

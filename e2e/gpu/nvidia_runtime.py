@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A substitute for NVIDIA's container runtime on a machine without it, run as containerd's runc.
+"""A stand-in for NVIDIA's container runtime; containerd runs it as its runc.
 
 A container with NVIDIA_VISIBLE_DEVICES can use the GPUs of this machine and the driver's libraries.
-MACHINE_FOLDERS, a list of folders separated by `:`, mounts these folders of the machine, read-only
-and under the same path, so that a job can use a PyTorch for CUDA that is in no image. This script
-needs only the standard library.
+The folders of the machine in MACHINE_FOLDERS, separated by `:`, are mounted read-only at the same
+paths, so that a job can use a PyTorch for CUDA that is in no image. This script needs only the
+standard library.
 """
 
 import glob
@@ -19,30 +19,30 @@ from typing import Any
 
 Object = dict[str, Any]
 VISIBLE, FOLDERS = "NVIDIA_VISIBLE_DEVICES", "MACHINE_FOLDERS"
-_NONE = ("", "none", "void")
+_NO_DEVICES = ("", "none", "void")
 _DEVICES = ("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/nvidia-uvm*", "/dev/nvidia-modeset")
 _LIBRARIES = ("libcuda.so*", "libnvidia-*.so*")
-_INSIDE = "/run/nvidia/libraries"
+_LIBRARIES_INSIDE = "/run/nvidia/libraries"
 _DRIVER = Path("/usr/local/nvidia/lib64")
-"""The folder of the driver's libraries on some machines; `ldconfig -p` names it on others."""
+"""Where some machines have the driver's libraries; on others `ldconfig -p` lists them."""
 
 
-def edited(
+def with_gpus(
     config: Object, *, devices: Mapping[str, tuple[int, int]], libraries: Sequence[Path]
 ) -> Object:
-    """Return the configuration of a container, with the GPUs if it asks for any.
+    """Return the OCI configuration of a container, with the GPUs if it asks for any.
 
-    `devices`: the device numbers of each, by path.
+    `devices`: the major and minor numbers of each device, by path.
     """
     env = dict(pair.partition("=")[::2] for pair in config["process"].get("env", ()))
-    if env.get(VISIBLE, "") in _NONE:
+    if env.get(VISIBLE, "") in _NO_DEVICES:
         return config
     mounts = [
         *config.get("mounts", ()),
-        *(_bind(str(library), f"{_INSIDE}/{library.name}") for library in libraries),
+        *(_bind(str(library), f"{_LIBRARIES_INSIDE}/{library.name}") for library in libraries),
         *(_bind(folder, folder) for folder in env.get(FOLDERS, "").split(":") if folder),
     ]
-    env["LD_LIBRARY_PATH"] = ":".join(filter(None, [_INSIDE, env.get("LD_LIBRARY_PATH")]))
+    env["LD_LIBRARY_PATH"] = ":".join(filter(None, [_LIBRARIES_INSIDE, env.get("LD_LIBRARY_PATH")]))
     linux = dict(config["linux"])
     resources = dict(linux.get("resources", {}))
     resources["devices"] = [
@@ -95,14 +95,14 @@ def _libraries() -> list[Path]:
 
 
 def main() -> None:
-    """Edit the configuration of the container to create, then run runc."""
+    """Edit the configuration if a container is to be created, then run runc."""
     arguments = sys.argv[1:]
     if "create" in arguments:
         bundle = arguments[arguments.index("--bundle") + 1]
         path = Path(bundle) / "config.json"
         config = json.loads(path.read_text())
-        with_gpus = edited(config, devices=_devices(), libraries=_libraries())
-        path.write_text(json.dumps(with_gpus))
+        config = with_gpus(config, devices=_devices(), libraries=_libraries())
+        path.write_text(json.dumps(config))
     os.execvp("runc", ["runc", *arguments])
 
 

@@ -1,7 +1,7 @@
 """Real jobs with a changing number of workers; all nodes of a testbed share their checkpoints.
 
-All pods have CPU requests = limits. kfext writes the elasticPolicy of the PyTorchJob; without
-kfext, its user must write it.
+All pods have CPU requests = limits. With kfext, kfext writes a PyTorchJob's elasticPolicy;
+without kfext, the job's user writes it.
 """
 
 import json
@@ -19,27 +19,27 @@ from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node
 from kfext import names
 
-_SEEN_AT = "/checkpoints"
+_MOUNT_PATH = "/checkpoints"
 _KFEXT_MILLICORES = 200
-"""The most that kfext's own pods use of a node, and a little more."""
+"""The CPU requests of kfext's own pods on a node, with a margin."""
 _SPARE_MILLICORES = 40
 """CPU that stays free because no pod of a job fits into it."""
 Object = dict[str, Any]
 _RESTARTS = 100
-"""The number that kfext writes; each worker that ends costs torchrun a restart."""
+"""The maxRestarts that kfext writes; each worker that ends costs torchrun a restart."""
 
 
 def half_node(node: Node) -> str:
-    """Return the CPU of a pod such that two, but not three, fit a node beside kfext."""
+    """Return the largest CPU request that lets two pods fit on a node beside kfext."""
     return f"{(node.millicores - _KFEXT_MILLICORES - _SPARE_MILLICORES) // 2}m"
 
 
 def elastic_ddp(
     name: str, workers: int, *, cpu: str, folder: Path, sizes: str = "", arguments: Sequence[str]
 ) -> Any:
-    """Return a PyTorchJob as its user writes it: a Master and Workers that torchrun starts.
+    """Return a PyTorchJob with a Master and Workers, started by torchrun, as its user writes it.
 
-    `sizes`: the range of its number of pods; empty if kfext must not change it.
+    `sizes`: the allowed numbers of pods, as MIN-MAX; empty if kfext must not change the number.
     """
     job = pytorch_job(name, workers=workers - 1, cpu=cpu)
     if workers == 1:
@@ -51,7 +51,7 @@ def elastic_ddp(
 def elastic_ps(
     name: str, workers: int, *, cpu: str, folder: Path, sizes: str = "", arguments: Sequence[str]
 ) -> Any:
-    """Return a TFJob of a parameter server and dynamic workers."""
+    """Return a TFJob with a parameter server and dynamic workers."""
     job = tf_job(name, workers=workers, cpu=cpu)
     del replica_specs(job)["Chief"]
     job.spec.enable_dynamic_worker = True
@@ -67,12 +67,12 @@ def _training(job: Any, command: list[str], folder: Path, sizes: str) -> Any:
         pod.volumes = [client.V1Volume(name="checkpoints", host_path=source)]
         (container,) = pod.containers
         container.command = command
-        container.volume_mounts = [client.V1VolumeMount(name="checkpoints", mount_path=_SEEN_AT)]
+        container.volume_mounts = [client.V1VolumeMount(name="checkpoints", mount_path=_MOUNT_PATH)]
     return job
 
 
 def on_claim(job: Any, claim: str) -> Any:
-    """Return a job with its checkpoints on a claim, in a folder of its name."""
+    """Put the checkpoints of a job on a claim, in a folder with the job's name; return the job."""
     source = client.V1PersistentVolumeClaimVolumeSource(claim_name=claim)
     for spec in replica_specs(job).values():
         pod = spec.template.spec
@@ -82,12 +82,13 @@ def on_claim(job: Any, claim: str) -> Any:
 
 
 def journal(folder: Path) -> list[str]:
-    """Return all lines that the pods of a job have printed so far."""
+    """Return all lines that the pods of a job have printed so far; they share one file."""
     path = folder / "journal"
     return path.read_text().splitlines() if path.exists() else []
 
 
 def final_loss(folder: Path) -> float:
+    """Return the loss in the last line that a job printed."""
     loss: float = json.loads(journal(folder)[-1])["loss"]
     return loss
 
@@ -95,23 +96,23 @@ def final_loss(folder: Path) -> float:
 def torch_body(
     name: str, pods: int, *, cpu: str, folder: Path, sizes: str, arguments: Sequence[str]
 ) -> Object:
-    """Return a PyTorchJob of `pods` pods that torchrun starts, in the range `sizes`."""
+    """Return `elastic_ddp` with `pods` pods as a plain object."""
     job = elastic_ddp(name, pods, cpu=cpu, folder=folder, sizes=sizes, arguments=arguments)
-    return _plain(job)
+    return _as_object(job)
 
 
 def tf_body(
     name: str, workers: int, *, cpu: str, folder: Path, sizes: str, arguments: Sequence[str]
 ) -> Object:
-    """Return a TFJob of a parameter server and dynamic workers."""
+    """Return `elastic_ps` as a plain object."""
     job = elastic_ps(name, workers, cpu=cpu, folder=folder, sizes=sizes, arguments=arguments)
-    return _plain(job)
+    return _as_object(job)
 
 
 def with_policy(body: Object, *, least: int, most: int, last_call: int | None = None) -> Object:
     """Return a PyTorchJob with an elasticPolicy, its Master counted as a Worker.
 
-    `last_call`: the seconds that torchrun waits for more workers once it has the minimum; None
+    `last_call`: how many seconds torchrun waits for more workers once it has the minimum; None
     means its default of 30 s.
     """
     policy: Object = {
@@ -132,27 +133,24 @@ def with_policy(body: Object, *, least: int, most: int, last_call: int | None = 
 
 
 def with_grace(body: Object, seconds: int) -> Object:
-    """Return a job with a termination grace period for its pods."""
+    """Set the termination grace period of a job's pods; return the job."""
     for spec in specs(body).values():
         spec["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
     return body
 
 
 def becomes_elastic(bed: Testbed, namespace: str) -> bool:
-    """Return whether kfext adds an elasticPolicy to a job in a namespace, by a dry run."""
+    """Return whether kfext would add an elasticPolicy to a job in a namespace, from a dry run."""
     body = torch_body("trial", 2, cpu="100m", folder=Path("/trial"), sizes="1-4", arguments=())
     path = f"{jobs_path(namespace, body['kind'])}?dryRun=All"
     return "elasticPolicy" in bed.api.create(path, body)["spec"]
 
 
 def delete_remaining(bed: Testbed, namespace: str, job: str, pods: Sequence[Object]) -> None:
-    """Delete the pods of an ended job that still run, even if they would soon end.
-
-    An agent of torchrun that starts too late restarts endlessly, and occupies its CPU.
-    """
-    over = {"Succeeded", "Failed"}
+    """Delete an ended job's running pods; a torchrun agent that starts now restarts forever."""
+    ended = {"Succeeded", "Failed"}
     if any(
-        "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") not in over
+        "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") not in ended
         for pod in pods
     ):
         labels = quote(f"{names.JOB_NAME}={job}", safe="")
@@ -161,7 +159,7 @@ def delete_remaining(bed: Testbed, namespace: str, job: str, pods: Sequence[Obje
         bed.api.delete(f"{path}?labelSelector={labels}&fieldSelector={fields}")
 
 
-def _plain(job: Any) -> Object:
+def _as_object(job: Any) -> Object:
     body: Object = ApiClient().sanitize_for_serialization(job)
     body["metadata"].setdefault("annotations", {})
     return body

@@ -1,4 +1,4 @@
-"""A job in each phase; each of them proceeds once its obstacle is removed."""
+"""One job in each phase; each job proceeds once its obstacle is removed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ _WRAPPER = {
 
 
 class EveryPhase:
-    """The jobs, with a namespace of its own where a phase needs one."""
+    """The jobs; a phase that needs special nodes or policies has a namespace of its own."""
 
     def __init__(self, new_space: Callable[..., Space], testbed: Testbed) -> None:
         self._testbed = testbed
@@ -50,10 +50,14 @@ class EveryPhase:
         space.phase("suspended", "Suspended")
         space.submit(workers("queued", 8, each=GPU))
         space.until(
-            lambda: "for it until" in space.view("queued").get("message", ""), "room is kept"
+            lambda: "for it until" in space.view("queued").get("message", ""),
+            "it has a reservation",
         )
         space.submit(workers("behind", 2, each=GPU))
-        space.until(lambda: space.view("behind").get("reason") == "Reserved", "it may not pass")
+        space.until(
+            lambda: space.view("behind").get("reason") == "Reserved",
+            "it may not pass the reservation",
+        )
         self.crowded.submit(workers("released", 4, each=GPU))
         self.crowded.phase("released", "Released")
         refuse_pods(self.starved)
@@ -65,7 +69,7 @@ class EveryPhase:
         self.unbound.phase("binding", "Binding")
 
     def _wrap(self) -> None:
-        """Submit a job of a controller that may count pods: 0.3 suspends it, now it is gated."""
+        """Submit a job that a foreign controller owns: 0.3 suspends it, this version gates it."""
         (node,) = self.wrapped.nodes(1, **_NODE, gpu="2")
         self.wrapped.thief("thief", node, 1)
         manifest = workers("wrapped", 2, each=GPU)
@@ -75,28 +79,28 @@ class EveryPhase:
             lambda: self.wrapped.view("wrapped").get("phase") in {"Queued", "Gated"}, "it waits"
         )
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         """Remove the obstacle of each job, and wait until each is placed."""
         space = self.space
         self._testbed.restart_process("kube-scheduler")
-        _arrives(self.unbound, "binding")
+        _wait_running(self.unbound, "binding")
         admit_pods(self.starved, "planned")
-        _arrives(self.starved, "planned")
+        _wait_running(self.starved, "planned")
         remove_foreign_gate(space, "gated")
-        _arrives(space, "gated")
+        _wait_running(space, "gated")
         space.nodes(2, **_NODE, gpu="8")
         space.patch_job("suspended", {"spec": {"runPolicy": {"suspend": False}}})
         for name, count in {"placed": 2, "queued": 8, "behind": 2, "suspended": 2}.items():
-            _arrives(space, name, count)
+            _wait_running(space, name, count)
         space.phase("finished", "Finished")
-        # 0.3 has suspended it: before the upgrade, or after the downgrade.
+        # 0.3 ran at some time, before the upgrade or after the downgrade, and suspended this job.
         self.wrapped.phase("wrapped", "Queued")
         assert suspended(self.wrapped.job("wrapped"))
         self.wrapped.nodes(1, **_NODE, gpu="2")
-        _arrives(self.wrapped, "wrapped")
-        # A released job stays released: its remaining pods wait for kube-scheduler alone.
+        _wait_running(self.wrapped, "wrapped")
+        # A released job stays released: only kube-scheduler places its remaining pods.
         self.crowded.nodes(1, **_NODE, gpu="4")
-        _arrives(self.crowded, "released", 4, phase="Released")
+        _wait_running(self.crowded, "released", 4, phase="Released")
 
     def check_histories(self) -> None:
         """Check that a TrainingPlan of 0.3 has a history from the upgrade on."""
@@ -111,23 +115,23 @@ class EveryPhase:
         assert status["requests"][NATIVE_GPU] == "1"
 
     def check_writes(self) -> None:
-        """Check that kfext started each job once under a plan, and pinned each of its pods once."""
+        """Check that kfext started each planned job once, and pinned each of its pods once."""
         for space in (self.space, self.starved, self.unbound):
             space.check_pins()
-        # The job that a person suspended is not counted.
+        # The list leaves out the job that a person suspended.
         assert self.space.starts() == len(("finished", "placed", "gated", "queued", "behind"))
         assert self.starved.starts() == self.unbound.starts() == 1
         assert set(self.wrapped.pins().values()) == {1}
 
 
-def _arrives(space: Space, job: str, count: int = 2, *, phase: str = "Placed") -> None:
+def _wait_running(space: Space, job: str, count: int = 2, *, phase: str = "Placed") -> None:
     space.bound(job, count)
     space.phase(job, phase)
 
 
 @contextmanager
 def every_phase(new_space: Callable[..., Space], testbed: Testbed) -> Iterator[EveryPhase]:
-    """Yield the jobs; after the `with` block kube-scheduler runs again in any case."""
+    """Yield the jobs; after the `with` block kube-scheduler runs again, even if the case failed."""
     try:
         yield EveryPhase(new_space, testbed)
     finally:

@@ -1,7 +1,7 @@
-"""The CPU of pods on a fake node: a kubelet that resizes them, and a metrics API with their usage.
+"""The CPU of pods on fake nodes: a kubelet that resizes pods, and a metrics API with their usage.
 
-kwok resizes nothing, and the testbed of fake nodes has no metrics-server. The controllers' proxies
-answer the requests to the metrics API.
+kwok does not resize pods, and the testbed of fake nodes has no metrics-server. The controllers'
+proxies answer the requests to the metrics API.
 """
 
 import json
@@ -17,12 +17,12 @@ from e2e.harness.kube import Object
 from e2e.harness.space import Space
 
 _METRICS = "/apis/metrics.k8s.io/v1beta1"
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 @dataclass
 class _Metrics(Fault):
-    """Answers for the metrics API: each pod uses `cores`, and their node the sum."""
+    """Answers requests to the metrics API: each pod uses `cores`, and their node the sum."""
 
     space: str = ""
     pods: Sequence[str] = ()
@@ -32,13 +32,13 @@ class _Metrics(Fault):
         self, exchange: Exchange, send: Callable[[], Awaitable[Answer]], kill: Callable[[], None]
     ) -> Answer:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        stated: Object = {"timestamp": now, "window": "10s"}
-        of_node = stated | {"usage": _usage(self.cores * len(self.pods))}
+        sample: Object = {"timestamp": now, "window": "10s"}
+        node_metrics = sample | {"usage": _usage(self.cores * len(self.pods))}
         containers = [{"name": "pytorch", "usage": _usage(self.cores)}]
-        items = [stated | {"metadata": {"name": p}, "containers": containers} for p in self.pods]
-        here = f"/namespaces/{self.space}/" in exchange.path
-        of_pods = {"items": items if here else []}
-        answer = of_node if f"/nodes/{self.space}-" in exchange.path else of_pods
+        items = [sample | {"metadata": {"name": p}, "containers": containers} for p in self.pods]
+        in_space = f"/namespaces/{self.space}/" in exchange.path
+        pod_metrics = {"items": items if in_space else []}
+        answer = node_metrics if f"/nodes/{self.space}-" in exchange.path else pod_metrics
         return 200, json.dumps(answer).encode(), "application/json"
 
 
@@ -48,10 +48,10 @@ def _usage(cores: float) -> dict[str, str]:
 
 @contextmanager
 def fake_cpu(space: Space, *, pods: Sequence[str], cores: float) -> Iterator[None]:
-    """Report a usage of `cores` for each of some pods during a `with` block."""
+    """Report a usage of `cores` for each pod of `pods` during a `with` block."""
 
     def allocate(ending: threading.Event) -> None:
-        while not ending.wait(_LOOK_SECONDS):
+        while not ending.wait(_POLL_SECONDS):
             for pod in space.pods():
                 if pod["status"].get("phase") == "Running":
                     _allocate(space, pod)
@@ -76,5 +76,5 @@ def _allocate(space: Space, pod: Object) -> None:
     if main | allocated != main:
         path = f"{space.path('pods', pod['metadata']['name'])}/status"
         patch = {"status": {"containerStatuses": [main | allocated]}}
-        # The pod may be deleted meanwhile.
+        # A refusal is ignored: the pod may have been deleted.
         space.kube.ask("PATCH", path, patch, kind="application/merge-patch+json")

@@ -1,12 +1,12 @@
-"""The logs of fake nodes: a kubelet that serves them, and the output of trainings.
+"""The logs of pods on fake nodes: a kubelet that serves them, and fake training programs.
 
-kwok serves only files that were named at its start. Cases create pods later, so the API server
-fetches their logs from this kubelet; for all else kwok remains the kubelet.
+kwok serves only log files named when it starts. Cases create pods later, so the API server
+fetches their logs from this kubelet; for everything else kwok remains the kubelet.
 
 `FakeTraining` prints the lines of `e2e/jobs/elastic_ddp.py` and `elastic_ps.py`: steps,
 checkpoints, answers to requests. Its speed is proportional to its workers. When their number
-changes, a training that must restart resumes from its last checkpoint. `GrowingLog` is one log for
-all pods.
+changes, a program that must restart resumes from its last checkpoint. `GrowingLog` is a single log
+that all pods show.
 """
 
 import math
@@ -31,13 +31,14 @@ from kfext import names
 
 _ADDRESS = "127.0.0.1"
 _MOST_LINES = 5000
-_LOOK_SECONDS = 0.5
-_ANNOUNCED_EVERY = 60.0
+_POLL_SECONDS = 0.5
+_ANNOUNCEMENT_SECONDS = 60.0
+"""The time between two lines in which a program announces that it can save."""
 PACE = 1.5
-"""Steps of one worker in a second."""
+"""Steps that each worker makes per second."""
 LINES_PER_SECOND = 5
 _FIRST_LINES = 400
-"""Lines in the log before the first read."""
+"""Lines that a `GrowingLog` has from the start."""
 
 
 @contextmanager
@@ -102,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class FakeKubelet:
-    """The logs of pods, by namespace and name, at a port of this machine."""
+    """Serves the logs of pods, by namespace and name, on a port of this machine."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -110,12 +111,12 @@ class FakeKubelet:
         self._lock = threading.Lock()
 
     def log_of(self, namespace: str, pod: str) -> PodLog:
-        """Return the log of a pod, empty at first."""
+        """Return the log of a pod; it is empty at first."""
         with self._lock:
             return self._logs.setdefault((namespace, pod), PodLog())
 
     def forget(self, namespace: str, pod: str) -> None:
-        """Empty the log of a pod, as when a new pod has its name."""
+        """Empty the log of a pod, because a new pod with its name has replaced it."""
         with self._lock:
             self._logs.pop((namespace, pod), None)
 
@@ -131,7 +132,6 @@ class FakeKubelet:
 
     @contextmanager
     def serving(self, tls: ssl.SSLContext) -> Iterator[None]:
-        """Serve during a `with` block."""
         server = ThreadingHTTPServer((_ADDRESS, self.port), _Handler)
         server.daemon_threads = True
         server.log_of = self.log_of  # type: ignore[attr-defined]
@@ -159,13 +159,13 @@ def fake_kubelet(testbed: Testbed) -> Iterator[FakeKubelet]:
 
 @dataclass
 class FakeProgram:
-    """A program with the workers passed to `advance`, which returns the printed lines.
+    """A training program; `advance` lets it train, and returns the lines that it prints.
 
     It saves only on request.
 
-    `total`: steps to its end. `saves`: whether it can save, and says so. `silent`: whether it does
-        not answer requests. `restarts`: whether it resumes from its last checkpoint when its
-        workers have changed.
+    `total`: its number of steps. `saves`: whether it can save, and says so. `silent`: whether it
+        ignores requests. `restarts`: whether it resumes from its last checkpoint when its workers
+        have changed.
     """
 
     total: int = 10**6
@@ -175,28 +175,31 @@ class FakeProgram:
     step: int = 0
     saved: int = 0
     _team: Sequence[str] = ()
-    _answered: int = 0
+    _last_answered: int = 0
     _progress: float = 0.0
-    _announced: float = math.inf
+    _since_announced: float = math.inf
 
-    def advance(self, seconds: float, team: Sequence[str], asked: int) -> list[str]:
-        """Train for a time with these workers; `asked` is the checkpoint request, 0 for none."""
+    def advance(self, seconds: float, team: Sequence[str], request: int) -> list[str]:
+        """Train for `seconds` with the workers `team`.
+
+        `request`: the number of the checkpoint request; 0 means that there is none.
+        """
         lines = self._set_team(team)
         if not team:
             return lines
-        self._announced += seconds
-        if self.saves and self._announced >= _ANNOUNCED_EVERY:
+        self._since_announced += seconds
+        if self.saves and self._since_announced >= _ANNOUNCEMENT_SECONDS:
             lines.append("kfext.checkpoint 0")
-            self._announced = 0.0
+            self._since_announced = 0.0
         self._progress += seconds * PACE * len(team)
         whole = int(self._progress)
         self._progress -= whole
         for _ in range(min(whole, self.total - self.step)):
             self.step += 1
             lines.append(f"step {self.step}/{self.total} loss={math.exp(-self.step / 5000):.6f}")
-        if self.saves and not self.silent and asked > self._answered:
-            self._answered, self.saved = asked, self.step
-            lines += [f"saved checkpoint at step {self.step}", f"kfext.checkpoint {asked}"]
+        if self.saves and not self.silent and request > self._last_answered:
+            self._last_answered, self.saved = request, self.step
+            lines += [f"saved checkpoint at step {self.step}", f"kfext.checkpoint {request}"]
         return lines
 
     def _set_team(self, team: Sequence[str]) -> list[str]:
@@ -204,16 +207,16 @@ class FakeProgram:
             return []
         first, self._team = not self._team, team
         if first:
-            self._answered = 0  # a new process knows no request
+            self._last_answered = 0  # a new process knows no request
         if not team or not (first or self.restarts):
             return []
-        self.step, self._progress, self._announced = self.saved, 0.0, math.inf
+        self.step, self._progress, self._since_announced = self.saved, 0.0, math.inf
         return [f"resumed at step {self.step} with world {len(team)}"]
 
 
 @dataclass
 class FakeTraining:
-    """The program of a job with pods on fake nodes; `lines` are all lines that it has printed."""
+    """Runs the program of a job with pods on fake nodes. `lines`: all lines that it has printed."""
 
     space: Space
     job: str
@@ -225,8 +228,8 @@ class FakeTraining:
     def run(self, ending: threading.Event) -> None:
         """Train until `ending` is set."""
         last = monotonic()
-        while not ending.wait(_LOOK_SECONDS):
-            pods = [pod for pod in self.space.pods(self.job) if _trains(pod)]
+        while not ending.wait(_POLL_SECONDS):
+            pods = [pod for pod in self.space.pods(self.job) if _is_training(pod)]
             pods.sort(key=lambda pod: _rank(pod["metadata"]["name"]))
             now = monotonic()
             self._advance(now - last, pods)
@@ -238,8 +241,8 @@ class FakeTraining:
             if self._known.get(name, uid) != uid:
                 self.kubelet.forget(self.space.name, name)
         self._known |= uids
-        asked = max(map(_asked, pods), default=0)
-        printed = self.program.advance(seconds, list(uids.values()), asked)
+        request = max(map(_request_number, pods), default=0)
+        printed = self.program.advance(seconds, list(uids.values()), request)
         self.lines += printed
         if uids:
             log = self.kubelet.log_of(self.space.name, next(iter(uids)))
@@ -251,26 +254,25 @@ class FakeTraining:
 def training(
     space: Space, job: str, kubelet: FakeKubelet, program: FakeProgram
 ) -> Iterator[FakeTraining]:
-    """Train a job during a `with` block."""
     fake = FakeTraining(space, job, kubelet, program)
     with in_background(fake.run, name=f"training-{job}"):
         yield fake
 
 
-def _trains(pod: Object) -> bool:
-    """Whether a program trains in a pod: not in a parameter server."""
+def _is_training(pod: Object) -> bool:
+    """Whether a pod trains: it runs, and is no parameter server."""
     serves = pod["metadata"]["labels"].get(names.REPLICA_TYPE) == "ps"
     return not serves and bool(pod["status"].get("phase") == "Running")
 
 
 def _rank(pod: str) -> tuple[str, int]:
-    """Return the sort key of a pod; a master is before the workers."""
+    """Return the sort key of a pod's name; the master is first, then workers by index."""
     stem, _, index = pod.rpartition("-")
     return stem.rpartition("-")[2], int(index)
 
 
-def _asked(pod: Object) -> int:
-    """Return the number of the checkpoint request on a pod, 0 for none."""
+def _request_number(pod: Object) -> int:
+    """Return the number of the checkpoint request on a pod; 0 means that there is none."""
     written = pod["metadata"].get("annotations", {}).get(names.CHECKPOINT_REQUEST, "")
     return int(written) if written.isdecimal() else 0
 
@@ -278,8 +280,8 @@ def _asked(pod: Object) -> int:
 class GrowingLog:
     """The log of every pod, as containerd writes it: a line with a falling loss for each step.
 
-    `saves_every`: the steps between lines about checkpoints, 0 for none. `lines` and `saves` count
-    the printed steps and checkpoints.
+    `saves_every`: the steps between two lines about checkpoints; 0 means no such lines. `lines` and
+    `saves` count the printed steps and checkpoints.
     """
 
     def __init__(self, path: Path, *, saves_every: int = 0) -> None:
@@ -299,21 +301,21 @@ class GrowingLog:
 
     def _next(self) -> str:
         self.lines += 1
-        text = _stamped(f"step={self.lines} loss={math.exp(-self.lines / 1000):.6f}")
+        text = _with_time(f"step={self.lines} loss={math.exp(-self.lines / 1000):.6f}")
         if self._saves_every and self.lines % self._saves_every == 0:
             self.saves += 1
-            text += _stamped(f"saved checkpoint at step {self.lines}")
+            text += _with_time(f"saved checkpoint at step {self.lines}")
         return text
 
 
 @contextmanager
 def growing(path: Path, *, saves_every: int = 0) -> Iterator[GrowingLog]:
-    """Add lines to a log in a file during a `with` block."""
+    """Yield a log file that grows during a `with` block."""
     log = GrowingLog(path, saves_every=saves_every)
     with in_background(log.grow, name="growing-log"):
         yield log
 
 
-def _stamped(line: str) -> str:
+def _with_time(line: str) -> str:
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
     return f"{stamp} stdout F {line}\n"

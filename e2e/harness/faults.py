@@ -1,4 +1,4 @@
-"""Faults between the controller and the API server, as values."""
+"""Faults that a proxy injects between the controller and the API server."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ _REASONS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "Inter
 
 @dataclass
 class Exchange:
-    """A request, and the status of the API server's answer, 0 before it."""
+    """A request, and the HTTP status of the API server's answer; 0 before the answer."""
 
     method: str
     path: str
@@ -32,16 +32,15 @@ class Exchange:
 
     @property
     def is_write(self) -> bool:
-        # A review of access is posted, but not stored.
-        asks = self.path.endswith("/selfsubjectaccessreviews")
-        return self.method not in {"GET", "HEAD"} and not asks
+        # An access review is posted, but not stored.
+        is_review = self.path.endswith("/selfsubjectaccessreviews")
+        return self.method not in {"GET", "HEAD"} and not is_review
 
 
 Match = Callable[[Exchange], bool]
 
 
 def job_patch(namespace: str, *, containing: str = "") -> Match:
-    """Match patches of jobs in a namespace."""
     return lambda exchange: (
         exchange.method == "PATCH"
         and any(
@@ -69,14 +68,12 @@ def _starts(operations: list[dict[str, object]]) -> bool:
 
 
 def pod_patch(namespace: str) -> Match:
-    """Match patches of pods in a namespace."""
     return lambda exchange: (
         exchange.method == "PATCH" and f"/namespaces/{namespace}/pods/" in exchange.path
     )
 
 
 def plan_write(namespace: str) -> Match:
-    """Match writes of TrainingPlans in a namespace."""
     return lambda exchange: exchange.is_write and f"/{namespace}/trainingplans" in exchange.path
 
 
@@ -86,7 +83,11 @@ def watch_of(plural: str) -> Match:
 
 @dataclass
 class Fault:
-    """A fault of the requests that match; they are handled one after the other."""
+    """What happens to the requests that match; they are handled one at a time.
+
+    `seen`: the number of matching requests so far. `happen` gets the request, a function that sends
+    it to the API server, and a function that kills the controller; it returns the answer.
+    """
 
     match: Match
     seen: int = 0
@@ -109,8 +110,8 @@ class Fault:
 class KillAfter(Fault):
     """Kill the controller once the `nth` match is carried out, before it receives the answer.
 
-    With nth=0 the controller dies before the first match, which is not carried out. Other requests
-    of the dead process are dropped, so that exactly `nth` writes took place.
+    With nth=0 the controller dies before the first match is carried out. Later matches are dropped,
+    so that exactly `nth` are carried out.
     """
 
     nth: int = 1
@@ -135,9 +136,9 @@ class KillAfter(Fault):
 
 @dataclass
 class Refuse(Fault):
-    """Answer `times` matches, from the `first` on, with a status.
+    """Answer the matches from number `first` on, `times` in all, with the HTTP status `status`.
 
-    With `carried_out` the API server carries out the request, and only its answer is lost.
+    With `carried_out` the API server carries the request out, and only its answer is lost.
     """
 
     status: int = 500
@@ -157,7 +158,7 @@ class Refuse(Fault):
 
 @dataclass
 class ErrorEvent(Fault):
-    """Answer a watch with 200 and an ERROR line inside the stream, as an API server does on 410."""
+    """Answer the first `times` watches with 200 and an ERROR event, as API servers do on 410."""
 
     status: int = 410
     times: int = 1
@@ -181,7 +182,7 @@ class Hold(Fault):
         self, exchange: Exchange, send: Callable[[], Awaitable[Answer]], kill: Callable[[], None]
     ) -> Answer:
         self.seen += 1
-        await asyncio.to_thread(self.go.wait, _LONGEST_HOLD_SECONDS)  # the test sets it
+        await asyncio.to_thread(self.go.wait, _LONGEST_HOLD_SECONDS)  # a test sets it earlier
         return await send()
 
 

@@ -1,6 +1,6 @@
 """GPU sharing on the testbed: the cards of a node, mostly simulated, and kfext's agent.
 
-A `Pair` is two jobs on one card, of high and of low priority.
+A `Pair` is a high-priority and a low-priority job on one card.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import yaml
 
 from e2e.gpu import cpu_inventory, node_cards
 from e2e.gpu.cpu_card import report
-from e2e.harness.gpu_jobs import Team, dialled
+from e2e.harness.gpu_jobs import Team, dial_job
 from e2e.harness.install import component, kubectl, wait_installed
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
@@ -30,25 +30,26 @@ from kfext.model.gpu import resource_of
 from kfext.names import AGENT, GPU_NAMESPACE, NATIVE_GPU
 
 OVERLAY, OVERLAY_OF_GPUS = (REPOSITORY / "e2e/gpu" / name for name in ("overlay", "overlay-nvml"))
-"""The overlays for simulated cards and for GPUs."""
+"""The kustomize overlays for simulated cards and for real GPUs."""
 _LABEL = "kfext.dev/gpu-sharing=true"
 _READY_SECONDS = 180.0
 _CARDS, _PLUGIN = "cards", "native-plugin"
-"""The processes of a node that simulate its cards and NVIDIA's device plugin."""
+"""The names of a node's processes that simulate its cards and NVIDIA's device plugin."""
 _SHARED_GPUS = "/apis/kfext.dev/v1alpha1/sharedgpus"
 
 Object = dict[str, Any]
 ENDLESS = 100_000
-"""Steps; no case reaches the last."""
+"""A number of steps that no case reaches."""
 LOAD_MS = 60.0
+"""The time in each step in which the high-priority job loads data and its card is idle."""
 HIGH = {"share": "0.5", "priority": "high"}
 LOW = {"share": "0.3", "min_share": "0"}
 STEP_KERNELS = 61
-"""Kernels of a step of 20 layers: 20 forward, 40 backward, and 1 of the optimizer, 1 ms each."""
-TRAINING = "dial.py"
-"""A part of the command line of each process of a training."""
+"""The kernels in a step of 20 layers: 20 forward, 40 backward, 1 for the optimizer; 1 ms each."""
+TRAINING_SCRIPT = "dial.py"
+"""A word of the command line of each training process."""
 _NUMBERS = count(1)
-"""Numbers that make the names of jobs unique, since a card counts by name."""
+"""Numbers for unique job names; they must be unique because a card keeps its counters by name."""
 
 
 def simulate_cards(node: Node, count: int) -> None:
@@ -57,27 +58,26 @@ def simulate_cards(node: Node, count: int) -> None:
     listed.unlink(missing_ok=True)
     _start(node, "e2e.gpu.node_cards", "--node", node.name, "--cards", str(count), name=_CARDS)
     until(listed.exists, what=f"{node.name} simulates its cards")
-    start_native_plugin(node)
+    start_nvidia_stand_in(node)
 
 
-def start_native_plugin(node: Node) -> None:
-    """Offer the cards of a node by the substitute of NVIDIA's device plugin."""
+def start_nvidia_stand_in(node: Node) -> None:
+    """Offer the cards of a node to its kubelet, through a stand-in for NVIDIA's device plugin."""
     _start(node, "e2e.gpu.native_plugin", name=_PLUGIN)
 
 
 def offer_gpus(node: Node) -> None:
-    """Offer the GPUs of this machine on its only node, by that substitute."""
+    """Offer this machine's GPUs on its only node, through the same stand-in."""
     _start(node, "e2e.gpu.native_plugin", "--nvml", name=_PLUGIN)
 
 
-def stop_native_plugin(bed: Testbed, node: Node) -> None:
+def stop_nvidia_stand_in(bed: Testbed, node: Node) -> None:
     """Stop the device plugin, as if its pod were deleted."""
     bed.stop_process(node.sandbox.process(_PLUGIN))
 
 
 def stop_cards(bed: Testbed, node: Node) -> None:
-    """Remove the cards from a node."""
-    stop_native_plugin(bed, node)
+    stop_nvidia_stand_in(bed, node)
     bed.stop_process(node.sandbox.process(_CARDS))
 
 
@@ -109,30 +109,31 @@ def uninstall_sharing(bed: Testbed, *nodes: Node) -> None:
     """Remove GPU sharing from kfext, as if it had never been installed."""
     for node in nodes:
         kubectl(bed, "label", "node", node.name, f"{_LABEL.partition('=')[0]}-")
-    gone = yaml.safe_dump_all(component("gpu-sharing"))
+    manifests = yaml.safe_dump_all(component("gpu-sharing"))
     options = ("--ignore-not-found", "--timeout=180s")
-    kubectl(bed, "delete", *options, "-f", "-", given=gone)  # and with it the agents
+    kubectl(bed, "delete", *options, "-f", "-", given=manifests)  # this also deletes the agents
     kubectl(bed, "delete", *options, "--all", "sharedgpus")
 
 
-def slots(bed: Testbed, node: str) -> list[Object]:
-    """Return the SharedGPUs of a node, by slot."""
-    cards = [item for item in bed.api.get(_SHARED_GPUS)["items"] if item["spec"]["node"] == node]
-    return sorted(cards, key=lambda card: int(card["spec"]["slot"]))
+def shared_gpus(bed: Testbed, node: str) -> list[Object]:
+    """Return the SharedGPUs of a node, in the order of their slots."""
+    items = [item for item in bed.api.get(_SHARED_GPUS)["items"] if item["spec"]["node"] == node]
+    return sorted(items, key=lambda item: int(item["spec"]["slot"]))
 
 
 def reservations(bed: Testbed) -> list[Object]:
+    """Return the pods that reserve a GPU."""
     pods = bed.api.get(f"/api/v1/namespaces/{GPU_NAMESPACE}/pods")["items"]
     return [pod for pod in pods if "kfext.dev/gpu-slot" in pod["metadata"]["labels"]]
 
 
-def set_trouble(node: Node, uuid: str, trouble: str) -> None:
-    """Make a card of a node report a trouble, or none if it is empty."""
+def set_card_error(node: Node, uuid: str, error: str) -> None:
+    """Make a card of a node report an error; an empty text makes it healthy again."""
     path = _cards_folder(node) / cpu_inventory.LIST
     listed = json.loads(path.read_text())
     for card in listed:
         if card["uuid"] == uuid:
-            card["trouble"] = trouble
+            card["trouble"] = error
     # A reader sees either the old or the new list.
     new = path.with_suffix(".new")
     new.write_text(json.dumps(listed))
@@ -159,25 +160,25 @@ def signal_agent(bed: Testbed, node: Node, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def left_over(node: Node) -> list[str]:
-    """Return the agent's files on a node for sharers: folders of sockets, and assigned cards."""
-    parts = [node.sandbox.folder / "kfext" / part for part in ("sockets", "cards")]
-    return [str(file) for part in parts if part.is_dir() for file in part.iterdir()]
+def sharer_files(node: Node) -> list[str]:
+    """Return the agent's files about sharers on a node: their socket folders and assigned cards."""
+    folders = [node.sandbox.folder / "kfext" / name for name in ("sockets", "cards")]
+    return [str(file) for folder in folders if folder.is_dir() for file in folder.iterdir()]
 
 
 def kubelet_allocations(bed: Testbed, node: Node) -> list[AllocatedDevices]:
     """Return the devices that the kubelet of a node has allocated to containers."""
-    asker = (GPU_NAMESPACE, agent_of(bed, node)["metadata"]["name"])
+    agent = (GPU_NAMESPACE, agent_of(bed, node)["metadata"]["name"])
     folder = os.open(_kubelet_folder(node), os.O_PATH)
     try:
-        socket = Path(f"/proc/self/fd/{folder}/pod-resources/kubelet.sock")  # as below
-        return asyncio.run(allocated_devices(lambda: {asker}, socket))
+        socket = Path(f"/proc/self/fd/{folder}/pod-resources/kubelet.sock")  # a short path
+        return asyncio.run(allocated_devices(lambda: {agent}, socket))
     finally:
         os.close(folder)
 
 
-def counted(node: Node, uuid: str) -> dict[str, Object]:
-    """Return the counters of a card for each of its clients, by name."""
+def counters_of(node: Node, uuid: str) -> dict[str, Object]:
+    """Return the counters of a card by client, that is by job name."""
     folder = os.open(_cards_folder(node), os.O_PATH)
     try:
         counters = report(f"/proc/self/fd/{folder}/{uuid}")  # the whole path may be too long
@@ -186,13 +187,13 @@ def counted(node: Node, uuid: str) -> dict[str, Object]:
     return {client["name"]: client for client in counters["clients"]}
 
 
-def late(node: Node, uuid: str, name: str) -> float:
-    """Return the part of a job's kernels that should have yielded to another job; see `CpuCard`."""
-    client = counted(node, uuid)[name]
+def late_fraction(node: Node, uuid: str, name: str) -> float:
+    """Return the fraction of a job's kernels that should have yielded (`late` of `CpuCard`)."""
+    client = counters_of(node, uuid)[name]
     return float(client["late"]) / int(client["kernels"])
 
 
-def unreserved(bed: Testbed) -> None:
+def wait_unreserved(bed: Testbed) -> None:
     """Wait until no GPU is reserved."""
     until(lambda: not reservations(bed), what="all cards are released")
 
@@ -207,15 +208,18 @@ def _cards_folder(node: Node) -> Path:
 
 def _offers(bed: Testbed, node: str) -> bool:
     """Return whether the agent reports a node's cards, and kubelet offers them and their shares."""
-    known = slots(bed, node)
+    known = shared_gpus(bed, node)
     offered = bed.api.get(f"/api/v1/nodes/{node}")["status"]["allocatable"]
-    resources = [NATIVE_GPU, *(resource_of(at) for at in range(len(known)))]
+    resources = [NATIVE_GPU, *(resource_of(slot) for slot in range(len(known)))]
     return bool(known) and all(int(offered.get(name, "0")) > 0 for name in resources)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two jobs, by name, on the card with a UUID. `before`: low's counters once both trained."""
+    """The names of a high-priority and a low-priority job, and the UUID of their card.
+
+    `before`: the card's counters of the low-priority job, read when both trained.
+    """
 
     team: Team
     node: Node
@@ -224,99 +228,101 @@ class Pair:
     low: str
     before: Object
 
-    def goes_on(self, name: str, *, steps: int = 10) -> None:
-        """Wait until a job has begun the kernels of `steps` more steps."""
+    def wait_for_steps(self, name: str, *, steps: int = 10) -> None:
+        """Wait until a job has started the kernels of `steps` more steps."""
         wanted = kernels(self.node, self.card, name) + steps * STEP_KERNELS
         until(
             lambda: kernels(self.node, self.card, name) >= wanted,
-            what=f"{name} trains on",
-            account=self.team.said,
+            what=f"{name} trains {steps} more steps",
+            account=self.team.messages,
         )
 
     def pace(self) -> float:
-        """Return low's kernels for each kernel of high, measured from now on."""
+        """Return the low job's kernels per kernel of the high job, measured from now on."""
         before = {job: kernels(self.node, self.card, job) for job in (self.low, self.high)}
-        self.goes_on(self.high)
+        self.wait_for_steps(self.high)
         low, high = (kernels(self.node, self.card, job) - n for job, n in before.items())
         return low / high
 
     def uids(self) -> dict[str, str]:
-        return {name: self.team.running(name)["metadata"]["uid"] for name in (self.high, self.low)}
+        pods = {name: self.team.wait_running(name) for name in (self.high, self.low)}
+        return {name: pod["metadata"]["uid"] for name, pod in pods.items()}
 
-    def trains_on(self, *, in_pods: dict[str, str]) -> None:
-        """Check that both train on, in these pods and on the same card, and that low yields."""
-        assert card_of(self.team, self.node, self.high, self.low) == self.card
+    def check_still_training(self, *, in_pods: dict[str, str]) -> None:
+        """Check that both still train in these pods and on the same card, and that low yields."""
+        assert wait_shared_card(self.team, self.node, self.high, self.low) == self.card
         for name in in_pods:
-            self.goes_on(name)
+            self.wait_for_steps(name)
         assert self.uids() == in_pods
-        assert self.late() <= 0.01
+        assert self.late_fraction() <= 0.01
 
-    def late(self) -> float:
-        """Return the late part of low's kernels since both jobs trained for some steps.
+    def late_fraction(self) -> float:
+        """Return the late fraction of the low job's kernels since `before` was read.
 
-        Before the agent has greeted low's process, the gate knows no job to yield to.
+        Earlier kernels do not count: until low's process has registered with the agent, its gate
+        knows no job to yield to.
         """
-        now = counted(self.node, self.card)[self.low]
-        late, begun = (now[count] - self.before[count] for count in ("late", "kernels"))
-        return float(late / begun)
+        now = counters_of(self.node, self.card)[self.low]
+        late, started = (now[key] - self.before[key] for key in ("late", "kernels"))
+        return float(late / started)
 
     def kill(self, name: str) -> None:
-        """Kill the training of a job within a micro-step, without a farewell to the agent."""
-        uid = self.team.running(name)["metadata"]["uid"]
-        pids = self.node.pod_processes(uid, running=TRAINING)
+        """Kill a job's training processes within a micro-step, without a message to the agent."""
+        uid = self.team.wait_running(name)["metadata"]["uid"]
+        pids = self.node.pod_processes(uid, running=TRAINING_SCRIPT)
         until(
-            lambda: counted(self.node, self.card)[name]["micro_steps"],
+            lambda: counters_of(self.node, self.card)[name]["micro_steps"],
             what=f"the card has work of {name}",
-            account=self.team.said,
+            account=self.team.messages,
         )
         for pid in pids:
-            with suppress(ProcessLookupError):  # a worker ends with the training
+            with suppress(ProcessLookupError):  # a DataLoader worker ends with its parent
                 os.kill(pid, signal.SIGKILL)
 
 
-def named(role: str) -> str:
-    """Return a unique name of a job."""
+def unique_name(role: str) -> str:
+    """Return a unique job name that begins with its role in the case."""
     return f"{role}-{next(_NUMBERS)}"
 
 
-def beside_high(team: Team, node: Node, *, queue: int = 0, disables: bool = False) -> Pair:
-    """Train a job of high priority, and a job of low priority on its card; see `dialled`.
+def start_pair(team: Team, node: Node, *, queue: int = 0, unhooked: bool = False) -> Pair:
+    """Train a high-priority job, and a low-priority job on its card; see `dial_job`.
 
-    A job of low priority without a hook starts only after high was timed alone on the card, because
+    A low-priority job without a hook starts only after high was timed alone on the card, because
     high is never alone later.
     """
-    high, low = named("high"), named("low")
-    team.submit(dialled(high, HIGH, load_ms=LOAD_MS, steps=ENDLESS))
-    team.running(high)
-    if disables:
+    high, low = unique_name("high"), unique_name("low")
+    team.submit(dial_job(high, HIGH, load_ms=LOAD_MS, steps=ENDLESS))
+    team.wait_running(high)
+    if unhooked:
         until(
             lambda: any("lossPermille" in sharer for sharer in sharers(team, node)),
-            what=f"{high} is timed",
-            account=team.said,
+            what=f"the agent has timed {high} alone",
+            account=team.messages,
         )
-    team.submit(dialled(low, LOW, steps=ENDLESS, queue=queue, disables=disables))
-    team.running(low)
-    card = card_of(team, node, high, low)
+    team.submit(dial_job(low, LOW, steps=ENDLESS, queue=queue, unhooked=unhooked))
+    team.wait_running(low)
+    card = wait_shared_card(team, node, high, low)
     pair = Pair(team, node, card, high, low, before={})
     for name in (high, low):
-        pair.goes_on(name)
-    return replace(pair, before=counted(node, card)[low])
+        pair.wait_for_steps(name)
+    return replace(pair, before=counters_of(node, card)[low])
 
 
-def card_of(team: Team, node: Node, *jobs: str) -> str:
-    """Wait until only the pods of these jobs share a card, and return it."""
+def wait_shared_card(team: Team, node: Node, *jobs: str) -> str:
+    """Wait until the pods of these jobs, and no others, share a card; return its UUID."""
     slot = until(
-        lambda: slot_of(team, node, *jobs),
-        what=f"{', '.join(jobs)} are shown on one card",
-        account=team.said,
+        lambda: shared_gpu_of(team, node, *jobs),
+        what=f"a SharedGPU shows {', '.join(jobs)} alone",
+        account=team.messages,
     )
     return str(slot["status"]["card"])
 
 
-def slot_of(team: Team, node: Node, *jobs: str) -> Object | None:
-    """Return the slot that the pods of these jobs share, or None."""
+def shared_gpu_of(team: Team, node: Node, *jobs: str) -> Object | None:
+    """Return the SharedGPU that the pods of these jobs, and no others, share, or None."""
     pods = {f"{name}-master-0" for name in jobs}
-    for slot in slots(team.bed, node.name):
+    for slot in shared_gpus(team.bed, node.name):
         if {sharer["pod"] for sharer in sharers_of(slot)} == pods:
             return slot
     return None
@@ -327,10 +333,9 @@ def sharers_of(slot: Object) -> list[Object]:
 
 
 def sharers(team: Team, node: Node) -> list[Object]:
-    """Return the sharers of all cards of a node."""
-    return [sharer for slot in slots(team.bed, node.name) for sharer in sharers_of(slot)]
+    return [sharer for slot in shared_gpus(team.bed, node.name) for sharer in sharers_of(slot)]
 
 
 def kernels(node: Node, card: str, name: str) -> int:
-    """Return the number of kernels that a job has begun on a card, 0 before its first."""
-    return int(counted(node, card).get(name, {"kernels": 0})["kernels"])
+    """Return the number of kernels that a job has started on a card."""
+    return int(counters_of(node, card).get(name, {"kernels": 0})["kernels"])

@@ -1,4 +1,4 @@
-"""Jobs that use a card for a part of each step, and helpers to submit and follow them."""
+"""Jobs that use a card during part of each step, and helpers to submit and follow them."""
 
 import os
 import sys
@@ -23,10 +23,10 @@ NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 _JOBS = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs"
 _STARTED_SECONDS = 180.0
 _MACHINE = ("/bin", "/lib", "/lib64", "/opt", "/usr")
-"""The folders of this machine's Python and its libraries, which a job on a GPU uses."""
+"""The folders of this machine's Python and its libraries, which jobs on a real GPU use."""
 
 
-def dialled(
+def dial_job(
     name: str,
     settings: Mapping[str, str] = NO_SETTINGS,
     *,
@@ -35,17 +35,18 @@ def dialled(
     kernel_ms: float = 1.0,
     steps: int = 100,
     queue: int = 0,
-    disables: bool = False,
+    unhooked: bool = False,
 ) -> Manifest:
-    """Return a PyTorchJob of one pod that uses a card for a part of each step.
+    """Return a PyTorchJob with one pod, which runs `e2e/jobs/dial.py` on a simulated card.
 
-    `settings`: by key without `gpu-`, such as `share`; without settings it has a whole GPU.
-    `queue`: kernels launched at once in each step, beside its layers' kernels.
-    `disables`: whether Python ignores PYTHONPATH, and with it the hook.
+    `settings`: the values of its `kfext.dev/gpu-*` annotations, by the rest of the key, such as
+        `share`; without settings the job has a whole GPU.
+    `queue`: kernels launched at once in each step, in addition to its layers' kernels.
+    `unhooked`: whether Python ignores PYTHONPATH, so that the hook is not loaded.
     """
-    hooked = "share" in settings and not disables
-    driver = [] if hooked else ["-m", "cpu_card"]  # otherwise the hook loads it
-    driver = ["-E", *driver] if disables else driver
+    hooked = "share" in settings and not unhooked
+    driver = [] if hooked else ["-m", "cpu_card"]  # the hook loads it for the other jobs
+    driver = ["-E", *driver] if unhooked else driver
     dial = ["/jobs/dial.py", "--layers", str(layers), "--load-ms", str(load_ms)]
     dial += ["--queue", str(queue)]
     container = {
@@ -68,25 +69,25 @@ def dialled(
     return _job(name, settings, container, [cards])
 
 
-def computed(
+def cuda_job(
     name: str,
     settings: Mapping[str, str] = NO_SETTINGS,
     *,
     load_ms: float = 0.0,
     steps: int = 100,
-    disables: bool = False,
+    unhooked: bool = False,
 ) -> Manifest:
-    """Return a PyTorchJob of one pod that computes on a GPU with this machine's PyTorch.
+    """Return a PyTorchJob with one pod, which runs this machine's PyTorch on a real GPU.
 
-    `settings`, `disables`: see `dialled`.
+    `settings`, `unhooked`: see `dial_job`.
     """
     share = ["/jobs/share.py", *Cuda.model, "--load-ms", str(load_ms), "--steps", str(steps)]
-    python = [sys.executable, *(["-E"] if disables else [])]
+    python = [sys.executable, *(["-E"] if unhooked else [])]
     folders = dict.fromkeys([*_MACHINE, sys.prefix, sys.base_prefix])
     container = {
         "name": "pytorch",
         "image": TRAINING_IMAGE,
-        "command": [*python, *share, "--go", "/jobs/share.py"],  # exists: begins at once
+        "command": [*python, *share, "--go", "/jobs/share.py"],  # exists, so it begins at once
         "env": [{"name": FOLDERS, "value": ":".join(filter(os.path.isdir, folders))}],
         "resources": {"requests": {"cpu": "1", "memory": "4Gi"}, "limits": {NATIVE_GPU: "1"}},
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
@@ -117,7 +118,7 @@ def _job(
 
 @dataclass(frozen=True)
 class Team:
-    """The jobs of a namespace."""
+    """The jobs of one namespace."""
 
     bed: Testbed
     namespace: str
@@ -131,23 +132,21 @@ class Team:
         until(
             lambda: not self._pods(name),
             what=f"the pods of {name} are gone",
-            account=self.said,
-            seconds=_STARTED_SECONDS,  # its node may be starting
+            account=self.messages,
+            seconds=_STARTED_SECONDS,  # the node may be restarting
         )
 
-    def running(self, name: str) -> Object:
+    def wait_running(self, name: str) -> Object:
         """Wait until the pod of a job runs, and return it."""
 
-        def running_pod() -> Object | None:
+        def running() -> Object | None:
             return next(
                 (pod for pod in self._pods(name) if pod["status"]["phase"] == "Running"), None
             )
 
-        return until(running_pod, what=f"{name} runs", account=self.said, seconds=_STARTED_SECONDS)
+        return until(running, what=f"{name} runs", account=self.messages, seconds=_STARTED_SECONDS)
 
-    def succeeded(self, name: str) -> None:
-        """Wait until a job has succeeded."""
-
+    def wait_succeeded(self, name: str) -> None:
         def ended() -> bool:
             job = self.bed.api.get(f"{_JOBS.format(self.namespace)}/{name}")
             conditions = job.get("status", {}).get("conditions", [])
@@ -156,15 +155,14 @@ class Team:
                 for condition in conditions
             )
 
-        until(ended, what=f"{name} ends", account=self.said, seconds=TRAINED_SECONDS)
+        until(ended, what=f"{name} ends", account=self.messages, seconds=TRAINED_SECONDS)
 
     def jobs(self) -> dict[str, Object]:
-        """Return the PyTorchJobs of the namespace, by name."""
         jobs = self.bed.api.get(_JOBS.format(self.namespace))["items"]
         return {job["metadata"]["name"]: job for job in jobs}
 
     def plan(self, name: str) -> Object:
-        """Return the status of the TrainingPlan of a job, empty while it has none."""
+        """Return the status of a job's TrainingPlan; empty if it has none yet."""
         path = f"/apis/kfext.dev/v1alpha1/namespaces/{self.namespace}/trainingplans"
         plans = self.bed.api.get(path)["items"]
         return next(
@@ -177,13 +175,13 @@ class Team:
         )
 
     def step_ends(self, name: str) -> list[float]:
-        """Return the end times of the steps of a job, by the clock of its node."""
+        """Return the end time of each step of a job, in seconds by the clock of its node."""
         (pod,) = self._pods(name)
         log = kubectl(self.bed, "logs", "-n", self.namespace, pod["metadata"]["name"])
         return [float(line.partition("at=")[2]) for line in log.splitlines() if "at=" in line]
 
-    def said(self) -> str:
-        """Return the messages of the TrainingPlans of the jobs."""
+    def messages(self) -> str:
+        """Return the messages of the namespace's TrainingPlans, for the error of a failed wait."""
         path = f"/apis/kfext.dev/v1alpha1/namespaces/{self.namespace}/trainingplans"
         try:
             plans = self.bed.api.get(path)["items"]

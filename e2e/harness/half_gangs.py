@@ -1,8 +1,8 @@
-"""Watches the gangs of a namespace for gangs that were bound in part, and for how long.
+"""Watches the gangs of a namespace, and records which were partly bound, and for how long.
 
 A gang is *half* while some but not all of its planned pods are bound, for more than GRACE_SECONDS,
-before it was ever whole. The number of planned pods is the size of the running job: an elastic job
-may start with fewer pods than were submitted. Only jobs that kfext has planned count; jobs that it
+and it was never whole before. The planned pods are the pods in its current spec: an elastic job may
+start with fewer pods than were submitted. Only jobs that kfext has planned count; jobs that it
 released before they had a pod are counted separately.
 """
 
@@ -15,17 +15,18 @@ from e2e.harness.kube import Kube, Object
 from kfext import names
 
 GRACE_SECONDS = 5.0
-LOOK_SECONDS = 0.5
+INTERVAL_SECONDS = 0.5
 
 
 @dataclass(slots=True)
 class Gang:
     """The observations of one job. Times are in seconds since the watch began.
 
-    `planned`: whether kfext ever planned it. `apart`: whether it was released with no pod bound:
-        then plain Kubernetes alone decides which of its pods are bound.
-    `starts`: the times that it was unsuspended before it was whole.
-    `stretches`: the times in which it was bound in part. `held`: the time with a node.
+    `planned`: whether kfext ever planned it. `apart`: whether it was released while no pod was
+        bound: then plain Kubernetes alone decides which of its pods are bound.
+    `starts`: how often it was unsuspended before it was whole. `lost`: whether it later lost a pod.
+    `stretches`: how long it was partly bound each time. `held`: how long it had a bound pod.
+    `ended_as`: the numbers of bound and of planned pods when it was last partly bound.
     """
 
     name: str
@@ -45,8 +46,7 @@ class Gang:
     _part_since: float | None = None
     _seen_at: float | None = None
 
-    def look(self, job: Object, pods: Iterable[Object], *, at: float) -> None:
-        """Record an observation of the job and its pods."""
+    def observe(self, job: Object, pods: Iterable[Object], *, at: float) -> None:
         passed = 0.0 if self._seen_at is None else at - self._seen_at
         self._seen_at = at
         annotations = job["metadata"].get("annotations", {})
@@ -85,49 +85,49 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """All gangs of a namespace; `limit`: the longest allowed time of a half gang, in seconds."""
+    """All gangs of a namespace. `limit`: for how many seconds a gang may be half."""
 
     gangs: tuple[Gang, ...]
     limit: float
 
     @property
-    def own(self) -> list[Gang]:
-        """The gangs that kfext placed."""
+    def by_kfext(self) -> list[Gang]:
+        """The gangs that kfext placed; the properties below are about these gangs."""
         return [gang for gang in self.gangs if gang.planned and not gang.apart]
 
     @property
     def half(self) -> list[Gang]:
-        """The gangs of kfext that were half at some time."""
-        return [gang for gang in self.own if gang.half]
+        """The gangs that were half at some time."""
+        return [gang for gang in self.by_kfext if gang.half]
 
     @property
     def too_long(self) -> list[Gang]:
-        """The gangs of kfext that were half for longer than allowed."""
+        """The gangs that were half for longer than the limit."""
         return [gang for gang in self.half if max(gang.half) > self.limit]
 
     @property
     def share_half(self) -> float:
-        """The part of the time with nodes that gangs of kfext were half."""
-        held = sum(gang.held for gang in self.own)
-        return sum(sum(gang.half) for gang in self.own) / held if held else 0.0
+        """The fraction of the time with a bound pod in which gangs were half, over all gangs."""
+        held = sum(gang.held for gang in self.by_kfext)
+        return sum(sum(gang.half) for gang in self.by_kfext) / held if held else 0.0
 
     def figures(self) -> dict[str, float]:
-        times = sorted(gang.whole_at for gang in self.own if gang.whole_at is not None)
+        times = sorted(gang.whole_at for gang in self.by_kfext if gang.whole_at is not None)
         return {
             "jobs": len(self.gangs),
-            "placed by kfext": len(self.own),
+            "placed by kfext": len(self.by_kfext),
             "half": len(self.half),
             "half for too long": len(self.too_long),
-            "gang-seconds half": round(sum(sum(gang.half) for gang in self.own), 1),
-            "gang-seconds": round(sum(gang.held for gang in self.own)),
+            "gang-seconds half": round(sum(sum(gang.half) for gang in self.by_kfext), 1),
+            "gang-seconds": round(sum(gang.held for gang in self.by_kfext)),
             "whole": len(times),
             "whole after, mean s": round(sum(times) / len(times), 2) if times else 0.0,
             "whole after, last s": round(times[-1], 1) if times else 0.0,
             "all jobs whole": sum(gang.whole_at is not None for gang in self.gangs),
-            "started over twice": sum(gang.starts > 2 for gang in self.own),
+            "started over twice": sum(gang.starts > 2 for gang in self.by_kfext),
             "pod-seconds": round(sum(gang.pod_seconds for gang in self.gangs)),
-            "lost a member": sum(gang.lost for gang in self.own),
-            "half apart": sum(bool(gang.half) for gang in self.gangs if gang not in self.own),
+            "lost a member": sum(gang.lost for gang in self.by_kfext),
+            "half apart": sum(bool(gang.half) for gang in self.gangs if gang not in self.by_kfext),
         }
 
     def lines(self) -> Iterator[str]:
@@ -135,23 +135,22 @@ class Account:
         half = [gang for gang in self.gangs if gang.half]
         for gang in sorted(half, key=lambda gang: -max(gang.half)):
             bound, wanted = gang.ended_as
-            where = "" if gang in self.own else ", left to plain Kubernetes"
+            where = "" if gang in self.by_kfext else ", left to plain Kubernetes"
             times = ", ".join(f"{stretch:.0f}" for stretch in gang.half)
             yield f"{gang.name}: {bound} of {wanted} pods bound for {times} s{where}"
 
 
 def watch(kube: Kube, namespace: str, *, seconds: float, limit: float) -> Account:
-    """Observe the jobs and pods of a namespace for some seconds, twice a second."""
+    """Observe the jobs and pods of a namespace for `seconds`, twice a second."""
     gangs: dict[str, Gang] = {}
     began = time.monotonic()
     while (at := time.monotonic() - began) < seconds:
-        look(kube, namespace, gangs, at=at)
-        time.sleep(max(0.0, LOOK_SECONDS - (time.monotonic() - began - at)))
+        observe(kube, namespace, gangs, at=at)
+        time.sleep(max(0.0, INTERVAL_SECONDS - (time.monotonic() - began - at)))
     return Account(tuple(gangs.values()), limit)
 
 
-def look(kube: Kube, namespace: str, gangs: dict[str, Gang], *, at: float) -> None:
-    """Record an observation of every job of a namespace."""
+def observe(kube: Kube, namespace: str, gangs: dict[str, Gang], *, at: float) -> None:
     jobs = [
         {**job, "kind": kind} for kind in PLURAL for job in kube.items(jobs_path(namespace, kind))
     ]
@@ -161,4 +160,4 @@ def look(kube: Kube, namespace: str, gangs: dict[str, Gang], *, at: float) -> No
         by_job.setdefault(owners[0]["uid"] if owners else "", []).append(pod)
     for job in jobs:
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-        gangs.setdefault(name, Gang(name)).look(job, by_job.get(uid, []), at=at)
+        gangs.setdefault(name, Gang(name)).observe(job, by_job.get(uid, []), at=at)

@@ -1,7 +1,7 @@
-"""Trainings with the hook and the agent's part, without Kubernetes.
+"""Training processes with the hook and the agent's code, without Kubernetes.
 
-`trained` runs `e2e/jobs/hooked*.py`; `waited` counts the kernels of low priority that a job of high
-priority waits for on a simulated card.
+`run_trainings` runs `e2e/jobs/hooked*.py`; `count_waits` counts the low-priority kernels that a
+high-priority job waits for on a simulated card.
 """
 
 import asyncio
@@ -22,21 +22,22 @@ NONE = "none"
 HOOKS = (NONE, HIGH, LOW)
 _SECONDS = 1200.0
 _STEP_KERNELS = 121
-"""Of `share.py` on the simulated card: 1 forward and 2 backward for each of 40 layers, and 1."""
+"""The kernels of a step of `share.py`: 3 for each of 40 layers, and 1 for the optimizer."""
 _LOAD_SECONDS = _STEP_KERNELS / 2000
-"""The busy time of the card in a step, so that u is 0.5."""
+"""The time per step in which high loads data: as long as its kernels take, 0.5 ms each."""
 _WARM_UP_STEPS, _STEPS = 10, 60
 _LOSS_SECONDS = 600.0
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 Counts = Counter[tuple[str, str]]
-"""By job, and by the name of the card's counter."""
+"""The card's counters, by job and the name of the counter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The result of a training. `steps`: the steps of its optimizers, by its own count.
+    """The result of a training process.
 
-    `page`: its hook's counters when the process ended, see `kfext.gpu.hook.words`.
+    `found`: what it computed. `steps`: the steps of its optimizers, by its own count.
+    `page`: its hook's counters when the process ended; see `kfext.gpu.hook.words`.
     """
 
     found: str
@@ -46,29 +47,30 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Trainings:
-    """The results of all trainings, by name, with a hook or none. `errors`: the lines on stderr."""
+    """The results of all trainings of a script, by name. `errors`: the lines on stderr."""
 
     by_name: Mapping[str, Training]
     errors: Sequence[str]
 
 
-def trained(
+def run_trainings(
     python: Python, script: str = "hooked.py", hooks: Sequence[str] = HOOKS
 ) -> Mapping[str, Trainings]:
-    """Return the results of the trainings of a script with each hook, each alone on a card.
+    """Run the trainings of a script once with each hook; return their results, by hook.
 
-    So the gate of low priority is open. Raises SpoiledError if a training fails.
+    Each runs alone on a card, so the gate never holds it up. Raises SpoiledError if a training
+    fails.
     """
 
     async def all_of_them() -> Mapping[str, Trainings]:
         async with asyncio.timeout(_SECONDS):
-            results = await asyncio.gather(*(_trained(python, script, hook) for hook in hooks))
+            results = await asyncio.gather(*(_run_all(python, script, hook) for hook in hooks))
         return dict(zip(hooks, results, strict=True))
 
     return asyncio.run(all_of_them())
 
 
-async def _trained(python: Python, script: str, hook: str) -> Trainings:
+async def _run_all(python: Python, script: str, hook: str) -> Trainings:
     with bench(CpuCard(), python) as place:
         for path in (paths.REPOSITORY / "e2e/jobs").glob("hooked*.py"):
             shutil.copy(path, place.folder / "jobs")
@@ -85,7 +87,7 @@ async def _run(place: Bench, agent: Agent, script: str, hook: str) -> Trainings:
     await asyncio.to_thread(job.wait)
     lines = [json.loads(line) for line in job.said()]
     await asyncio.to_thread(until, lambda: not agent.has(hook), what="its last process is gone")
-    # Each is a process of its own, and no worker of a DataLoader uses the card.
+    # Each training is a process; the workers of its DataLoaders do not use the card.
     pages = agent.ended.get(hook, []) if hooking else [[]] * len(lines)
     by_name = {
         line["name"]: Training(line["found"], line["steps"], page)
@@ -94,24 +96,24 @@ async def _run(place: Bench, agent: Agent, script: str, hook: str) -> Trainings:
     return Trainings(by_name, job.errors())
 
 
-def waited(python: Python, arms: Sequence[Arm]) -> Mapping[Arm, float]:
-    """Return by arm low's kernels that began while high had work, per kernel of high.
+def count_waits(python: Python, arms: Sequence[Arm]) -> Mapping[Arm, float]:
+    """Return, by arm, how many kernels of low started while high had work, per kernel of high.
 
     High waits for these, however busy the machine is. All arms run at once, each on a card of its
-    own, so that a disturbance affects all of them. The u of each is 0.5.
+    own, so that a disturbance affects all of them. In each arm high keeps its card half busy.
     """
 
     async def all_of_them() -> Sequence[float]:
         async with asyncio.timeout(_LOSS_SECONDS):
-            return await asyncio.gather(*(_waited(python, arm) for arm in arms))
+            return await asyncio.gather(*(_count_waits(python, arm) for arm in arms))
 
     return dict(zip(arms, asyncio.run(all_of_them()), strict=True))
 
 
-async def _waited(python: Python, arm: Arm) -> float:
+async def _count_waits(python: Python, arm: Arm) -> float:
     with bench(CpuCard(), python) as place:
         async with training(place, arm, load=_LOAD_SECONDS) as (agent, _):
-            first = await _counted(
+            first = await _wait_counters(
                 place,
                 lambda now: (
                     min(now[job, "kernels"] for job in arm.jobs) >= _WARM_UP_STEPS * _STEP_KERNELS
@@ -119,12 +121,12 @@ async def _waited(python: Python, arm: Arm) -> float:
                 ),
             )
             target = first[HIGH, "kernels"] + _STEPS * _STEP_KERNELS
-            last = await _counted(place, lambda now: now[HIGH, "kernels"] >= target)
+            last = await _wait_counters(place, lambda now: now[HIGH, "kernels"] >= target)
     grown = last - first
     return grown[LOW, "beside"] / grown[HIGH, "kernels"]
 
 
-async def _counted(place: Bench, done: Callable[[Counts], bool]) -> Counts:
+async def _wait_counters(place: Bench, done: Callable[[Counts], bool]) -> Counts:
     """Return the counters of the card once `done` accepts them."""
     while True:
         clients = (await asyncio.to_thread(report, str(place.folder / "card")))["clients"]
@@ -137,4 +139,4 @@ async def _counted(place: Bench, done: Callable[[Counts], bool]) -> Counts:
         )
         if done(now):
             return now
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)

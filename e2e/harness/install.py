@@ -15,12 +15,12 @@ from e2e.testbed.progress import Planned, step
 from kfext.names import LEASE, NAMESPACE, WEBHOOK_CONFIGURATION
 
 _OVERLAY = REPOSITORY / "manifests" / "overlays" / "testbed"
-_GONE = "180s"
+_TIMEOUT = "180s"
 INSTALL = Planned("install kfext: kubectl apply --server-side -k manifests/overlays/testbed", 15)
 
 
 def manifests() -> Iterator[dict[str, Any]]:
-    """Yield the objects of `kubectl apply -k`, without the Deployments and the webhooks."""
+    """Yield the objects of `kubectl apply -k`, except the Deployments and the webhooks."""
     yield from read("base/namespace.yaml")
     yield from crds(REPOSITORY)
     yield from roles(REPOSITORY)
@@ -28,13 +28,13 @@ def manifests() -> Iterator[dict[str, Any]]:
 
 
 def crds(version: Path) -> Iterator[dict[str, Any]]:
-    """Yield the CRDs of the version with its code in a folder."""
+    """Yield the CRDs of a version of kfext. `version`: the folder with its code."""
     for path in sorted((version / "crds").glob("kfext.dev_*.yaml")):
         yield from read(f"../crds/{path.name}", version)
 
 
 def roles(version: Path) -> Iterator[dict[str, Any]]:
-    """Yield the service accounts and roles of the version with its code in a folder."""
+    """Yield the service accounts, the roles and the components of a version."""
     for part in ("controller/rbac", "webhook/rbac", "users/roles"):
         yield from read(f"base/{part}.yaml", version)
     (overlay,) = read("overlays/default/kustomization.yaml", version)
@@ -100,7 +100,7 @@ def install_kfext(bed: Testbed) -> None:
 
 
 def wait_installed(bed: Testbed) -> None:
-    """Wait until every replica of kfext is ready, one leads, and the API server trusts them."""
+    """Wait until all of kfext's pods are ready, a controller leads, and the webhooks have a CA."""
     for deployment in ("kfext-webhook", "kfext-controller"):
         try:
             bed.wait_for(
@@ -111,26 +111,28 @@ def wait_installed(bed: Testbed) -> None:
             logs = kubectl(bed, "logs", "-n", NAMESPACE, f"deployment/{deployment}", "--tail=20")
             raise NotReadyError(f"{error}; its log:\n{logs}") from error
     bed.wait_for(lambda: bool(lease_holder(bed)), what="the Lease")
-    bed.wait_for(lambda: _trusted(bed), what="the webhook's CA")
+    bed.wait_for(lambda: _have_ca(bed), what="the webhook's CA")
 
 
 def scale(bed: Testbed, deployment: str, replicas: int) -> None:
-    """Scale a Deployment of kfext, and wait until it has the replicas."""
+    """Scale a Deployment of kfext, and wait until it has that many pods."""
     namespace = ("-n", NAMESPACE)
     kubectl(bed, "scale", "deployment", deployment, *namespace, f"--replicas={replicas}")
-    kubectl(bed, "rollout", "status", "deployment", deployment, *namespace, f"--timeout={_GONE}")
+    kubectl(bed, "rollout", "status", "deployment", deployment, *namespace, f"--timeout={_TIMEOUT}")
     if not replicas:
         label = f"app.kubernetes.io/component={deployment.removeprefix('kfext-')}"
-        kubectl(bed, "wait", "pod", *namespace, "-l", label, "--for=delete", f"--timeout={_GONE}")
+        kubectl(
+            bed, "wait", "pod", *namespace, "-l", label, "--for=delete", f"--timeout={_TIMEOUT}"
+        )
 
 
 def uninstall_kfext(bed: Testbed) -> None:
     """Delete all objects of the overlay, and wait until they are gone."""
-    kubectl(bed, "delete", "--ignore-not-found", f"--timeout={_GONE}", "-k", str(_OVERLAY))
+    kubectl(bed, "delete", "--ignore-not-found", f"--timeout={_TIMEOUT}", "-k", str(_OVERLAY))
 
 
 def create_namespace(bed: Testbed, name: str, *, managed: bool) -> None:
-    """Create a namespace, opted in or not."""
+    """Create a namespace. `managed`: whether kfext handles its jobs."""
     kubectl(bed, "create", "namespace", name)
     if managed:
         kubectl(bed, "label", "namespace", name, "kfext.dev/managed=true")
@@ -144,12 +146,12 @@ def _available(bed: Testbed, name: str) -> bool:
 
 
 def lease_holder(bed: Testbed) -> str:
-    """Return the identity of the controller that leads, empty if none does."""
+    """Return the identity of the controller that leads; empty if none leads."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}"
     return str(bed.api.get(path)["spec"].get("holderIdentity") or "")
 
 
-def _trusted(bed: Testbed) -> bool:
+def _have_ca(bed: Testbed) -> bool:
     path = (
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/"
         f"{WEBHOOK_CONFIGURATION}"

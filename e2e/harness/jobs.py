@@ -12,7 +12,7 @@ from kfext.names import TRAINING_GROUP
 
 Object = dict[str, Any]
 PLURAL = {kind.name: kind.plural for kind in KINDS.values() if kind.group == TRAINING_GROUP}
-"""The plurals of the training-operator's kinds, which each testbed has."""
+"""The plural of each kind of the training-operator, which every testbed runs."""
 
 
 TRAIN_JOB = "TrainJob"
@@ -29,9 +29,10 @@ def job(
     pod: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
 ) -> Object:
-    """Return a job: `each` has the requests and limits of a pod, `pod` further fields of its spec.
+    """Return a job.
 
-    `replicas`: the number by type, e.g. {"Master": 1, "Worker": 3}.
+    `replicas`: the number of replicas by type, such as {"Master": 1, "Worker": 3}. `each`: the
+    requests and limits of each pod. `pod`: more fields of the pod spec. `policy`: the runPolicy.
     """
     resources = {"requests": dict(each or {}), "limits": dict(each or {})} if each else {}
     container = {"name": KINDS[kind].container, "image": "none", "resources": resources}
@@ -53,7 +54,7 @@ def job(
 
 
 def jobs_path(namespace: str, kind: str, name: str = "") -> str:
-    """Return the path of the jobs of a kind, or of a job by name."""
+    """Return the API path of the jobs of a kind, or of the job with this name."""
     known = KINDS[kind]
     path = f"/apis/{known.api_version}/namespaces/{namespace}/{known.plural}"
     return f"{path}/{name}" if name else path
@@ -66,12 +67,12 @@ def specs(manifest: Object) -> Object:
 
 
 def template(manifest: Object, type_: str = "Worker") -> Object:
-    found: Object = specs(manifest)[type_]["template"]
-    return found
+    pod_template: Object = specs(manifest)[type_]["template"]
+    return pod_template
 
 
 def workers(name: str, count: int, **options: Any) -> Object:
-    """Return a PyTorchJob of one master and `count` - 1 workers: `count` pods in all."""
+    """Return a PyTorchJob with one master and `count` - 1 workers; see `job` for the options."""
     replicas = {"Master": 1, "Worker": count - 1} if count > 1 else {"Master": 1}
     return job(name, replicas, **options)
 
@@ -84,7 +85,7 @@ def train_job(
     annotations: Mapping[str, str] | None = None,
     pod: Mapping[str, Any] | None = None,
 ) -> Object:
-    """Return a TrainJob of the runtime for torch; each pod has `resources` and `pod`."""
+    """Return a TrainJob of the torch runtime with `count` pods; `pod`: fields of the pod spec."""
     changes = {"name": "node", "template": {"spec": {"template": {"spec": dict(pod or {})}}}}
     patch = {
         "manager": "cases.kfext.dev/space",
@@ -115,7 +116,7 @@ def pod_label(kind: str) -> str:
 
 
 def suspended(job: Object) -> bool:
-    """Whether a stored job is suspended, by kfext or by others."""
+    """Return whether a stored job is suspended, by kfext or by its user."""
     *parents, last = KINDS[job["kind"]].suspend_path
     fields = job["spec"]
     for parent in parents:
@@ -124,23 +125,22 @@ def suspended(job: Object) -> bool:
 
 
 def held(job: Object) -> bool:
-    """Whether a stored job has the mark that kfext suspended it."""
+    """Return whether a stored job is marked as suspended by kfext."""
     return names.HELD in job["metadata"].get("annotations", {})
 
 
 def marks_of(job: Object) -> dict[str, str]:
-    """Return kfext's marks on a stored job."""
     written = job["metadata"].get("annotations", {})
     return {key: value for key, value in written.items() if key in names.WRITTEN_BY_KFEXT}
 
 
 def gated(pod: Object) -> bool:
-    """Whether kfext's gate holds a pod."""
+    """Return whether a pod has kfext's scheduling gate."""
     return {"name": names.GATE} in pod["spec"].get("schedulingGates", [])
 
 
 def pinned_to(pod: Object) -> list[str]:
-    """Return the nodes that a pod's required affinity names, one per pin."""
+    """Return the node of each pin in a pod's required node affinity."""
     affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
     return [
@@ -151,13 +151,13 @@ def pinned_to(pod: Object) -> list[str]:
 
 
 def conditions(job: Object) -> set[str]:
-    """Return the conditions that are true of a job."""
+    """Return the types of a job's conditions with the status True."""
     stored = job.get("status", {}).get("conditions") or []
     return {condition["type"] for condition in stored if condition["status"] == "True"}
 
 
 def ended(job: Object) -> str:
-    """Return the outcome of a job, `Succeeded` or `Failed`, empty before its end."""
+    """Return the outcome of a job, `Succeeded` or `Failed`; empty before its end."""
     outcome = next(iter(conditions(job) & {"Succeeded", "Complete", "Failed"}), "")
     return "Succeeded" if outcome == "Complete" else outcome
 
@@ -186,16 +186,17 @@ def describe_job(job: Object, *, view: Object, events: Iterable[Object]) -> Iter
 
 
 def on_host(pod: Object) -> bool:
-    """Whether a pod uses the network of its node."""
+    """Return whether a pod uses the network of its node."""
     return pod["spec"].get("hostNetwork") is True
 
 
 def variables(pod: Object) -> dict[str, str]:
-    """Return the environment of a pod's first container; a value from elsewhere is empty."""
+    """Return the environment of a pod's first container; a value from a reference is empty."""
     env = pod["spec"]["containers"][0].get("env", [])
     return {variable["name"]: variable.get("value", "") for variable in env}
 
 
 def ports(pod: Object) -> list[int]:
-    declared = pod["spec"]["containers"][0].get("ports", [])
-    return [port["hostPort"] for port in declared if port.get("hostPort")]
+    """Return the host ports of a pod's first container."""
+    all_ports = pod["spec"]["containers"][0].get("ports", [])
+    return [port["hostPort"] for port in all_ports if port.get("hostPort")]

@@ -1,4 +1,4 @@
-"""The output of an elastic training: its starts, their first steps, and its checkpoints."""
+"""Reads the lines that an elastic training printed: its starts, steps and checkpoints."""
 
 import re
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ _ANSWER = re.compile(r"^kfext\.checkpoint (\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A start of the training, the first or a later.
+    """A start of the training, the first or a later start.
 
-    `step`: the step that it resumed from. `world`: its number of workers, 0 if not printed.
-    `saved`: the last step that was saved before.
+    `step`: the step that it resumed from. `world`: its number of workers; 0 if it printed none.
+    `saved`: the last step that was saved before this start.
     """
 
     step: int
@@ -50,12 +50,12 @@ def worlds(lines: Iterable[str]) -> list[int]:
 
 
 def redone(lines: Iterable[str]) -> int:
-    """Return the number of steps that a training has repeated after a restart."""
-    reached = again = 0
+    """Return the number of steps that a training has repeated after its restarts."""
+    reached = repeated = 0
     for line in lines:
         if match := _RESUMED.match(line):
-            again += max(0, reached - int(match[1]))
+            repeated += max(0, reached - int(match[1]))
             reached = int(match[1])
         elif match := _STEP.match(line):
             reached = int(match[1])
-    return again
+    return repeated

@@ -1,6 +1,6 @@
 """A stand-in for Katib, which cannot be installed here: its pod webhook and its collector.
 
-`collected` changes a pod as the webhook of Katib 0.19 does for the collector StdOut.
+`with_collector` changes a pod as the webhook of Katib 0.19 does for the collector StdOut.
 Source: katib pkg/webhook/v1beta1/pod, cmd/metricscollector/v1beta1/file-metricscollector.
 """
 
@@ -18,7 +18,7 @@ while not os.path.exists({FILE!r}):
     time.sleep(0.1)
 with open({FILE!r}) as file:
     while True:
-        ended = glob.glob({FOLDER!r} + "/*.pid")  # before the lines, so that no line is left
+        ended = glob.glob({FOLDER!r} + "/*.pid")  # read before the lines, so that no line is missed
         for line in file:
             stamp = time.strftime("I%m%d %H:%M:%S")
             print(f"{{stamp}}.000000      14 main.go:143] {{line}}", end="", flush=True)
@@ -26,27 +26,27 @@ with open({FILE!r}) as file:
             break
         time.sleep(0.1)
 """
-"""Prints each line of the file with the header of klog, until the training has ended."""
+"""A program that prints each line of the file with a klog header, until the training has ended."""
 
 
-def collected(spec: Mapping[str, Any], *, container: str = "pytorch") -> dict[str, Any]:
+def with_collector(spec: Mapping[str, Any], *, container: str = "pytorch") -> dict[str, Any]:
     """Return a pod spec with a collector; the container prints into a file that both share."""
     mount = {"name": _VOLUME, "mountPath": FOLDER}
     changed = []
-    for present in spec["containers"]:
-        if present["name"] == container:
-            words = [*present["command"], *present.get("args", ())]
+    for each in spec["containers"]:
+        if each["name"] == container:
+            words = [*each["command"], *each.get("args", ())]
             shell = words[:2] if words[0] in {"sh", "bash"} and words[1] == "-c" else ["sh", "-c"]
             words = words[2:] if shell == words[:2] else words
             line = " ".join([*words, f"1>{FILE} 2>&1 && echo completed > {FOLDER}/$$$$.pid"])
-            mounts = [*present.get("volumeMounts", ()), mount]
-            changed.append({**present, "command": shell, "args": [line], "volumeMounts": mounts})
+            mounts = [*each.get("volumeMounts", ()), mount]
+            changed.append({**each, "command": shell, "args": [line], "volumeMounts": mounts})
         else:
-            changed.append(present)
-    (trains,) = (present for present in spec["containers"] if present["name"] == container)
+            changed.append(each)
+    (trainer,) = (each for each in spec["containers"] if each["name"] == container)
     collector = {
         "name": names.KATIB_COLLECTOR,
-        "image": trains["image"],  # Katib's own has the program in it
+        "image": trainer["image"],  # Katib's image has the program in it
         "command": ["python3", "-u", "-c", _COLLECTOR],
         "imagePullPolicy": "IfNotPresent",
         "resources": {

@@ -1,6 +1,6 @@
 """kfext as local processes beside the testbed, installed from the project's own manifests.
 
-A `Trial` sends objects as a dry run, which shows the changes of the API server and the webhooks.
+A `Trial` submits objects as a dry run, and tells what the webhooks would do with them.
 """
 
 import json
@@ -29,8 +29,8 @@ _HOOKS = {
     "configuration": f"{_CONFIGURATIONS}/{names.WEBHOOK_CONFIGURATION}",
     "trainjobs": f"{_CONFIGURATIONS}/{names.FIRST_WEBHOOKS}",
 }
-"""File in manifests/base/webhook -> the path of its configuration."""
-_LOOK_SECONDS = 1.0
+"""File in manifests/base/webhook -> the API path of its webhook configuration."""
+_POLL_SECONDS = 1.0
 _ANSWER_SECONDS = 10
 _DEAD_URL = "https://127.0.0.1:1/"  # nothing listens there
 
@@ -48,7 +48,7 @@ class Trial:
         self._kube.create("/api/v1/namespaces", body)
 
     def job(self) -> str:
-        """Submit a job as a dry run; return the effect: untouched, seen, or held."""
+        """Submit a job as a dry run; return untouched, seen (changed but not suspended) or held."""
         path = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}/pytorchjobs?dryRun=All"
         answer = self._kube.ask("POST", path, workers("probe", 1))
         if not answer.ok:
@@ -58,7 +58,7 @@ class Trial:
         return "seen" if names.COLOCATION in json.dumps(answer.body["spec"]) else "untouched"
 
     def pod(self) -> str:
-        """Submit a pod like the operator's as a dry run; return the effect: untouched or gated."""
+        """Submit a pod of a job as a dry run; return `untouched` or `gated`."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
         answer = self._kube.ask("POST", path, _pod_of_a_job())
         if not answer.ok:
@@ -88,8 +88,8 @@ class Kfext:
 
     Both run under the identity and RBAC rules of their Deployments. A controller reaches the API
     server through a proxy. Most cases need one replica of each; `start_standby` and
-    `start_webhooks` start the second. New processes have `environment` too: a PYTHONPATH makes them
-    run other code.
+    `start_webhooks` start a second replica. `environment` is added to the environment of new
+    processes; a PYTHONPATH makes them run other code.
     """
 
     def __init__(self, testbed: Testbed) -> None:
@@ -118,7 +118,7 @@ class Kfext:
     @classmethod
     @contextmanager
     def installed(cls, testbed: Testbed) -> Iterator[Self]:
-        """Install kfext beside a testbed; its processes end with the block."""
+        """Install kfext beside a testbed; its processes are killed at the end of the block."""
         kfext = cls(testbed)
         try:
             kfext.install()
@@ -155,7 +155,7 @@ class Kfext:
         if self._hooks != ((), self.webhook.port):
             self.configure_hooks()
             restarted = True
-        if self.controller.pid is None:  # before the webhook, which waits for the authority
+        if self.controller.pid is None:  # before the webhook, which waits for the CA
             self.restart_killed_controller()
             restarted = True
         if not self.webhook.alive:
@@ -193,31 +193,31 @@ class Kfext:
         return self.standby
 
     @contextmanager
-    def restarted(self) -> Iterator[None]:
-        """Restart controllers that have ended until the block ends, as the kubelet does."""
+    def restarting(self) -> Iterator[None]:
+        """During a `with` block, restart each controller that has ended, as kubelet does."""
         ending = threading.Event()
 
-        def look() -> None:
-            while not ending.wait(_LOOK_SECONDS):
+        def keep_running() -> None:
+            while not ending.wait(_POLL_SECONDS):
                 for controller in (self.controller, self.standby):
                     if controller.pid is None:
                         controller.wait_dead()
                         controller.launch(environment=self.environment)
 
-        looking = threading.Thread(target=look)
-        looking.start()
+        thread = threading.Thread(target=keep_running)
+        thread.start()
         try:
             yield
         finally:
             ending.set()
-            looking.join()
+            thread.join()
 
     def leads(self, controller: ControllerProcess) -> bool:
         """Return whether a controller holds the Lease."""
         return controller.is_holder((self.lease() or {}).get("holderIdentity") or "")
 
     def wait_leading(self, controller: ControllerProcess | None = None) -> None:
-        """Wait until a controller leads, by default the first."""
+        """Wait until a controller leads; without an argument, the first controller."""
         awaited = controller or self.controller
 
         def leads() -> bool:
@@ -227,7 +227,7 @@ class Kfext:
         until(leads, what=f"{awaited.name} leads", account=self.tail)
 
     def kill_controller(self) -> None:
-        """Send SIGKILL: it can finish and release nothing."""
+        """Send SIGKILL, so that it neither finishes its work nor releases its Lease."""
         self.controller.kill()
 
     def stop_controller(self) -> None:
@@ -238,7 +238,7 @@ class Kfext:
         self.controller.wait_dead()
 
     def restart_killed_controller(self) -> None:
-        """Start a successor of a dead controller and wait until it leads."""
+        """Start a successor of the killed controller, and wait until it leads."""
         self.relaunch_killed_controller()
         self.wait_leading()
 
@@ -254,7 +254,7 @@ class Kfext:
         self.launch_controller()
 
     def lease(self) -> dict[str, Any] | None:
-        """Return the spec of the controller's Lease, or None without a Lease."""
+        """Return the spec of the controller's Lease, or None for an absent Lease."""
         lease = self.kube.find(_LEASE)
         return lease["spec"] if lease else None
 
@@ -266,7 +266,7 @@ class Kfext:
     def delete_lease(self) -> None:
         self.kube.delete(_LEASE)
 
-    def controller_absent(self) -> None:
+    def remove_controller(self) -> None:
         """Stop the controller and delete its Lease, as on a cluster where it never ran."""
         self.stop_controller()
         self.delete_lease()
@@ -298,12 +298,12 @@ class Kfext:
         self.webhook.kill()
 
     def configure_hooks(self, *, dead: tuple[str, ...] = (), port: int | None = None) -> None:
-        """Register the webhooks of manifests/base/webhook, at another address and timeout.
+        """Register the webhooks of manifests/base/webhook with a different address and timeout.
 
         Each `clientConfig.service` becomes a `url` on this machine, since the process runs in no
         pod. Webhooks named in `dead` have a URL where nothing listens. kfext injects its own CA.
-        The timeout is longer because on a busy machine a late answer, which would pass the object
-        untouched, is no defect.
+        The timeout is longer: after it the API server admits the object unchanged, which is no
+        defect on a busy machine.
         """
         target = port or self.webhook.port
         for file, hooks in _HOOKS.items():
@@ -341,7 +341,7 @@ class Kfext:
         self.second_webhook.kill()
 
     def kill_processes(self) -> None:
-        """Send SIGKILL to all: they release nothing."""
+        """Send SIGKILL to all processes, so that they release nothing."""
         for controller in (self.controller, self.standby):
             controller.kill()
             controller.wait_dead()
@@ -349,7 +349,7 @@ class Kfext:
             webhook.kill()
 
     def forget_hooks(self) -> None:
-        """Record that the webhook configuration is deleted or has no owner."""
+        """Make `ensure` register the webhooks again, because a case deleted or changed them."""
         self._hooks = None
 
     def wait_hooks(self, *, job: str = "held", pod: str = "gated") -> None:
@@ -357,15 +357,15 @@ class Kfext:
         for wanted, probe in ((job, self.trial.job), (pod, self.trial.pod)):
             until(
                 lambda: probe() == wanted,  # noqa: B023 - called before the next turn
-                what=f"a trial is {wanted}",
-                account=lambda: f"it is {probe()}\n{self.tail()}",  # noqa: B023
+                what=f"a dry run shows {wanted}",
+                account=lambda: f"it shows {probe()}\n{self.tail()}",  # noqa: B023
             )
 
     def metric(self, name: str) -> float:
         return self.controller.metric(name)
 
     def tail(self, lines: int = 25, *, about: str = "") -> str:
-        """Return the last log lines of all processes, or of those lines that contain `about`."""
+        """Return the last `lines` log lines with the text `about` of each process."""
         lines_of_all = []
         for process in (self.controller, self.standby, self.webhook, self.second_webhook):
             log = self.testbed.log(process.name)

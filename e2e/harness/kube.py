@@ -35,9 +35,11 @@ class RefusedError(AssertionError):
 
 
 class Kube:
-    """A client, by default an administrator's; only `ask` returns refusals, others raise them.
+    """A client with the permissions of an administrator, unless `user` or `token` says otherwise.
 
-    `token`: the token of an account, in place of a user's certificate.
+    Only `ask` returns refusals; the other methods raise RefusedError.
+
+    `token`: the token of a service account, used instead of a certificate.
     """
 
     def __init__(
@@ -72,31 +74,31 @@ class Kube:
         return Answer(answer.status, content, texts)
 
     def get(self, path: str) -> Any:
-        return self._insist(self.ask("GET", path), path)
+        return self._accepted(self.ask("GET", path), path)
 
     def find(self, path: str) -> Any:
-        """Return an object, or None."""
+        """Return the object at a path, or None for an absent object."""
         answer = self.ask("GET", path)
-        return None if answer.status == 404 else self._insist(answer, path)
+        return None if answer.status == 404 else self._accepted(answer, path)
 
     def items(self, path: str) -> list[Object]:
         items: list[Object] = self.get(path)["items"]
         return items
 
     def create(self, path: str, body: Object) -> Any:
-        return self._insist(self.ask("POST", path, body), path)
+        return self._accepted(self.ask("POST", path, body), path)
 
     def patch(self, path: str, body: Any, *, kind: str = "merge") -> Any:
-        return self._insist(self.ask("PATCH", path, body, kind=_KINDS[kind]), path)
+        return self._accepted(self.ask("PATCH", path, body, kind=_KINDS[kind]), path)
 
     def delete(self, path: str, *, grace: int | None = None) -> None:
         query = "" if grace is None else f"?gracePeriodSeconds={grace}"
         answer = self.ask("DELETE", path + query)
         if answer.status != 404:
-            self._insist(answer, path)
+            self._accepted(answer, path)
 
     @staticmethod
-    def _insist(answer: Answer, path: str) -> Any:
+    def _accepted(answer: Answer, path: str) -> Any:
         if not answer.ok:
             raise RefusedError(f"{path}: {answer.status} {answer.message}")
         return answer.body

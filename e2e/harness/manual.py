@@ -1,4 +1,4 @@
-"""The manual installation of kfext: the commands of the pages, and a shell."""
+"""The commands of the pages for administrators, and a shell that runs them."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ PAGES = ("install", "upgrade", "certificates", "remove")
 
 
 def commands(section: str) -> list[str]:
-    """Return the commands of a section of the pages for administrators, in order."""
+    """Return the shell commands in the section with this title, in order."""
     pages = ((REPOSITORY / "docs" / f"{page}.md").read_text() for page in PAGES)
     (text,) = (page for page in pages if f"\n## {section}\n" in page)
     body = text.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
@@ -24,7 +24,7 @@ def commands(section: str) -> list[str]:
 
 
 def left_behind(kube: Kube) -> list[str]:
-    """Return the names of kfext's objects in the cluster, without the content of namespaces."""
+    """Return the names of kfext's cluster-scoped objects that still exist."""
     kinds = {
         "/api/v1": ["namespaces"],
         "/apis/rbac.authorization.k8s.io/v1": ["clusterroles", "clusterrolebindings"],
@@ -38,20 +38,20 @@ def left_behind(kube: Kube) -> list[str]:
     for root, plurals in kinds.items():
         for plural in plurals:
             objects += kube.items(f"{root}/{plural}")
-    present = [thing["metadata"]["name"] for thing in objects]
-    own = ("kfext-system", "kfext-controller", "kfext-webhook", "kfext-view", "kfext-edit")
+    present = [each["metadata"]["name"] for each in objects]
+    fixed = ("kfext-system", "kfext-controller", "kfext-webhook", "kfext-view", "kfext-edit")
     return [
         name
         for name in present
-        if name in {*own, "kfext", "kfext-policy-edit", names.MARKS_POLICY}
+        if name in {*fixed, "kfext", "kfext-policy-edit", names.MARKS_POLICY}
         or name.endswith(".kfext.dev")
     ]
 
 
 class Shell:
-    """A shell in a copy of the manifests, with kubectl and kfext's plugin for it.
+    """A shell in a folder with links to the manifests, with kubectl and its kfext plugin on PATH.
 
-    `source`: the folder of the manifests; `command`: the kfext command of the plugin's environment.
+    `source`: the folder with the manifests. `command`: the `kfext` command beside the plugin.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from kfext import names
 from kfext.model.kinds.registered import KINDS
 
 PRIORITY = "low"
-"""The PriorityClass that some of the jobs name. Its value is above the default of 0."""
+"""The PriorityClass of some of the jobs, with a value above 0, the default of other jobs."""
 RANDOM_JOBS = 45
 _GPU = "nvidia.com/gpu"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -26,7 +26,7 @@ _UNMODELLED = ("podAntiAffinity", "topologySpreadConstraints")
 
 
 def mixed_jobs(seed: int, *, jobs: int = RANDOM_JOBS, only_modelled: bool = False) -> list[Object]:
-    """Return the examples and a number of random jobs, the same for a seed.
+    """Return the operator's examples and `jobs` random jobs, which depend only on the seed.
 
     `only_modelled`: omit the jobs that kfext leaves to plain Kubernetes.
     """
@@ -105,8 +105,8 @@ def _template(draw: random.Random, job: str, container: str) -> Object:
     if draw.random() < 0.8:
         main["resources"] = _resources(draw)
     spec: Object = {"containers": [main]}
-    for share, change in _terms(draw, job):
-        if draw.random() < share:
+    for probability, change in _terms(draw, job):
+        if draw.random() < probability:
             change(spec)
     return {"spec": spec}
 

@@ -1,7 +1,7 @@
 """Gangs without capacity, and the autoscaler that adds nodes for them, both watched by a case.
 
-A `Scene` is a namespace with NodePools of its own, without capacity for other pods. Each look is
-recorded, so that a case can check afterwards that a state never occurred.
+A `Scene` is a namespace with NodePools of its own, which other namespaces cannot use. Every
+observation is recorded, so that a case can check afterwards that a state never occurred.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from e2e.testbed.karpenter import CLAIMS, GPU, POOL, Pool
 from kfext.names import NEW_NODES_NAMESPACE, PLACEHOLDER_OF
 
 EACH = {"cpu": "4", "memory": "16Gi", GPU: "4"}
-"""The resources of a pod; two fit a machine."""
+"""The resources of a pod; two such pods fit on a machine of the default pool."""
 PODS, NODES = 8, 4
 """The pods of the default gang, and the nodes that it needs."""
 COMES_SECONDS = 180.0
-"""Nodes are ready after 20 s, and kfext may ask for them a minute after the submission."""
+"""The default deadline of a wait: new nodes are ready after 20 s, but kfext may ask late."""
 _PLACEHOLDERS = f"/api/v1/namespaces/{NEW_NODES_NAMESPACE}/pods"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """The state at one moment, `at` in seconds since the scene began.
+class Observation:
+    """The state at one moment. `at`: in seconds since the scene began.
 
-    `claims` and `ready`: the NodeClaims and the ready nodes, by name. `asked` and `held`: the
-    numbers of placeholders and of bound placeholders. `members`: the number of pods by job.
+    `claims` and `ready`: the names of the NodeClaims and of the ready nodes. `asked` and `held`:
+    the numbers of placeholders and of bound placeholders. `members`: the number of pods by job.
     """
 
     at: float
@@ -54,7 +54,7 @@ class Scene:
 
     space: Space
     gangs: dict[str, Gang] = field(default_factory=dict)
-    looks: list[Look] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
     pools: list[str] = field(default_factory=list)
     _jobs: dict[str, Object] = field(default_factory=dict)
     _uids: set[str] = field(default_factory=set)
@@ -65,7 +65,7 @@ class Scene:
     def __post_init__(self) -> None:
         self._written = len(self._writes())
 
-    # --- making -----------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def pool(self, pool: Pool | None = None) -> None:
         """Let Karpenter add nodes for this namespace alone."""
@@ -121,10 +121,10 @@ class Scene:
             body = {"metadata": {"name": f"rival-{number}"}, "spec": spec}
             self.space.kube.create(self.space.path("pods"), body)
 
-    # --- looking ----------------------------------------------------------------------------------
+    # --- observations -----------------------------------------------------------------------------
 
-    def look(self) -> Look:
-        """Record the state; pods are read first, so that their nodes are in the same look."""
+    def observe(self) -> Observation:
+        """Record and return the state; pods are read first, so that it includes their nodes."""
         kube, at = self.space.kube, time.monotonic() - self._began
         pods = [
             pod
@@ -137,10 +137,10 @@ class Scene:
             label, kind = pod_label(submitted["kind"]), submitted["kind"]
             own = [pod for pod in pods if pod["metadata"].get("labels", {}).get(label) == name]
             stored = kube.get(jobs_path(self.space.name, kind, name))
-            self.gangs[name].look({**stored, "kind": kind}, own, at=at)
+            self.gangs[name].observe({**stored, "kind": kind}, own, at=at)
             members[name] = len(own)
-        self.looks.append(
-            Look(
+        self.observations.append(
+            Observation(
                 at=at,
                 claims=frozenset(_names(self._of_pools(CLAIMS))),
                 ready=frozenset(_names(filter(is_ready, self._of_pools("/api/v1/nodes")))),
@@ -149,7 +149,7 @@ class Scene:
                 members=members,
             )
         )
-        return self.looks[-1]
+        return self.observations[-1]
 
     def placeholders(self) -> list[Object]:
         """Return the placeholders of the jobs of this scene, deleted jobs included."""
@@ -157,24 +157,24 @@ class Scene:
         return [pod for pod in pods if pod["metadata"]["labels"][PLACEHOLDER_OF] in self._uids]
 
     def view(self, name: str) -> Object:
-        """Return the status of the TrainingPlan of a job."""
         return self.space.view(name, self._jobs[name]["kind"])
 
     def created(self) -> set[str]:
-        """Return every NodeClaim that ever existed."""
-        return set().union(*(look.claims for look in self.looks))
+        """Return the names of all NodeClaims that ever existed."""
+        return set().union(*(now.claims for now in self.observations))
 
     def half(self) -> dict[str, list[float]]:
-        """Return the gangs that were half, with the seconds of each stretch."""
+        """Return the gangs that were half, with the length of each half stretch in seconds."""
         return {name: gang.half for name, gang in self.gangs.items() if gang.half}
 
-    def early(self, name: str, *, needs: int) -> list[Look]:
-        """Return the looks in which a job had pods before the nodes that it needs were ready."""
-        return [look for look in self.looks if look.members.get(name) and len(look.ready) < needs]
+    def early(self, name: str, *, needs: int) -> list[Observation]:
+        """Return the observations of a job with pods before `needs` nodes were ready."""
+        with_pods = (now for now in self.observations if now.members.get(name))
+        return [now for now in with_pods if len(now.ready) < needs]
 
     def asked_after(self, name: str) -> float:
         """Return the seconds from the submission of a job until a placeholder was seen."""
-        return next(look.at for look in self.looks if look.asked) - self._submitted[name]
+        return next(now.at for now in self.observations if now.asked) - self._submitted[name]
 
     def whole_after(self, name: str) -> float:
         """Return the seconds from the submission of a job until all its pods were bound."""
@@ -190,7 +190,7 @@ class Scene:
         )
 
     def written(self) -> int:
-        """Return the number of the controllers' writes of placeholders for this scene."""
+        """Return the number of writes of placeholders since this scene began."""
         return len(self._writes()) - self._written
 
     def _writes(self) -> list[Exchange]:
@@ -200,50 +200,49 @@ class Scene:
         for pool in self.pools:
             yield from self.space.kube.items(f"{path}?labelSelector={POOL}%3D{pool}")
 
-    # --- waiting ----------------------------------------------------------------------------------
+    # --- waits ------------------------------------------------------------------------------------
 
     def until(
-        self, condition: Callable[[Look], Any], what: str, *, seconds: float = COMES_SECONDS
+        self, condition: Callable[[Observation], Any], what: str, *, seconds: float = COMES_SECONDS
     ) -> None:
-        """Look until a condition holds."""
-        until(lambda: condition(self.look()), what=what, account=self.account, seconds=seconds)
+        """Observe until the condition holds for an observation."""
+        until(lambda: condition(self.observe()), what=what, account=self.account, seconds=seconds)
 
     def whole(self, *jobs: str) -> None:
-        """Look until all pods of the gangs are bound."""
+        """Wait until all pods of the gangs are bound."""
 
-        def bound(_: Look) -> bool:
+        def bound(_: Observation) -> bool:
             return all(self.gangs[name].bound == self.gangs[name].wanted for name in jobs)
 
         self.until(bound, f"all pods of {', '.join(jobs)} are bound")
 
     def reason(self, name: str, *reasons: str, seconds: float = COMES_SECONDS) -> Object:
-        """Look until a job waits for one of the reasons; return the status."""
+        """Wait until a job has one of these reasons; return the status of its TrainingPlan."""
 
-        def waits(_: Look) -> bool:
+        def waits(_: Observation) -> bool:
             return self.view(name).get("reason") in reasons
 
         self.until(waits, f"{name} waits for {' or '.join(reasons)}", seconds=seconds)
         return self.view(name)
 
     def watch(self, seconds: float) -> None:
-        """Look for some seconds."""
         end = time.monotonic() + seconds
         self.until(lambda _: time.monotonic() > end, "time passes", seconds=seconds + COMES_SECONDS)
 
     def gone(self) -> None:
-        """Look until no placeholder is there, and the autoscaler has removed all nodes."""
-        self.until(lambda look: not (look.asked or look.claims), "placeholders and nodes are gone")
+        """Wait until all placeholders are deleted, and the autoscaler has removed all nodes."""
+        self.until(lambda now: not (now.asked or now.claims), "placeholders and nodes are gone")
 
     def account(self) -> str:
-        """Describe the last look and the objects of the namespace."""
-        return f"{self.looks[-1]}\n{self.gangs}\n{self.space.account()}"
+        """Describe the last observation and the objects of the namespace."""
+        return f"{self.observations[-1]}\n{self.gangs}\n{self.space.account()}"
 
 
 def _too_big(scene: Scene) -> None:
     scene.full_nodes(2)
 
 
-def _taken(scene: Scene) -> None:
+def _in_use(scene: Scene) -> None:
     scene.full_nodes(NODES)
 
 
@@ -255,10 +254,10 @@ def _soon_free(scene: Scene) -> None:
 
 ASKS: Mapping[str, tuple[Callable[[Scene], None], float]] = {
     "no empty cluster would hold it": (_too_big, 2.0),
-    "other pods use the capacity without an end": (_taken, 10.0),
+    "other pods use the capacity without an end": (_in_use, 10.0),
     "the capacity is expected to be free within 3 minutes": (_soon_free, 60.0),
 }
-"""Situation of a gang of PODS -> its setup, and the seconds until kfext asks for nodes."""
+"""Why a gang of PODS does not fit -> its setup, and after how many seconds kfext asks for nodes."""
 
 
 @contextmanager

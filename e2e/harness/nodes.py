@@ -1,8 +1,7 @@
-"""Changes of the cluster by a test, which the controller must observe first.
+"""Changes of nodes and other objects by a test; each waits until the controller has received it.
 
-Jobs and pods reach the controller on watches of their own. Without waiting, a job that is submitted
-after a change of a policy, a node or a label may be decided by the state before the change.
-A node is tainted, cordoned, shrunk, or its kubelet stops.
+Jobs and pods reach the controller on watches of their own. Without waiting, the controller might
+decide on a job with the policy, the node or the label from before the change.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ NOT_READY = "node.kubernetes.io/not-ready"
 
 
 def wait_received(kfext: Kfext, path: str) -> None:
-    """Wait until the controller, if it watches, has received the current version of an object."""
+    """Wait until the controller, if it runs, has received the current version of an object."""
     version = int(kfext.kube.get(path)["metadata"]["resourceVersion"])
     streams = kfext.proxy.streams(path.split("/")[-2])
     until(
@@ -27,7 +26,7 @@ def wait_received(kfext: Kfext, path: str) -> None:
 
 
 def delete_and_wait(kfext: Kfext, path: str) -> None:
-    """Delete an object; wait until the controller, if it watches, has received the deletion."""
+    """Delete an object; wait until the controller, if it runs, has received the deletion."""
     streams = kfext.proxy.streams(path.split("/")[-2])
     uid = kfext.kube.get(path)["metadata"]["uid"]
     kfext.kube.delete(path)
@@ -56,24 +55,25 @@ def cordon(kfext: Kfext, node: str, *, shut: bool = True) -> None:
 
 
 def shrink(kfext: Kfext, node: str, gpus: int) -> None:
-    """Reduce the GPUs that a node offers, as when a device fails."""
+    """Reduce the GPUs that a node offers to `gpus`, as when a device fails."""
     _change(kfext, node, {"status": {"allocatable": {"nvidia.com/gpu": str(gpus)}}}, at="/status")
 
 
-def go_quiet(kfext: Kfext, node: str) -> None:
-    """Stop a kubelet's reports, and wait until the node controller has marked the node."""
+def stop_reports(kfext: Kfext, node: str) -> None:
+    """Stop the reports of a node's kubelet; wait until the node has the taints for not ready."""
     kube = kfext.kube
     kube.patch(path(node), {"metadata": {"annotations": {_KWOK: None}}})
     ready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
     kube.patch(f"{path(node)}/status", {"status": {"conditions": [ready]}})
     until(
         lambda: {"NoSchedule", "NoExecute"} <= _not_ready_effects(kube.get(path(node))),
-        what=f"node {node} is marked as not ready",
+        what=f"node {node} is tainted as not ready",
     )
     wait_received(kfext, path(node))
 
 
-def speak_again(kfext: Kfext, node: str) -> None:
+def resume_reports(kfext: Kfext, node: str) -> None:
+    """Resume the reports of a node's kubelet; wait until the node is ready."""
     kube = kfext.kube
     kube.patch(path(node), {"metadata": {"annotations": {_KWOK: "fake"}}})
     until(

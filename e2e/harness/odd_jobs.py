@@ -1,8 +1,8 @@
-"""Random jobs, over every field of a pod spec that kube-scheduler reads.
+"""Random jobs that together use every field of a pod spec that kube-scheduler reads.
 
-All random choices derive from one seed. A job has one hard term, in turn, and some mild terms, so
-that most jobs can be bound. A term changes the pod specs of all replica types of a job. A hard term
-decides whether and where the pods can be bound, a mild term hardly does.
+All random choices derive from one seed. A *term* changes the pod specs of all replica types of a
+job. A hard term decides whether and where the pods can be bound; a mild term hardly does. Each job
+has one hard term, in turn, and up to two mild terms, so that most jobs can be bound.
 """
 
 import json
@@ -20,14 +20,14 @@ from kfext.names import JOB_NAME
 NAME = "odd"
 """The name of every odd job, which terms about its own pods select."""
 ARM = "ARM"
-"""The placeholder of the namespace in a manifest."""
+"""The text in a manifest that stands for the namespace."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _HOSTNAME = "kubernetes.io/hostname"
 _OWN = {JOB_NAME: NAME}
 
 Specs = list[dict[str, Any]]
-Act = Callable[[random.Random, Specs], None]
+Term = Callable[[random.Random, Specs], None]
 PREEMPTING, SHUNNED, DEVICES = "preemption", "anti-affinity of another pod", "devices"
 LATE, EPHEMERAL = "a claim that is created later", "an ephemeral volume"
 _EPHEMERAL = {
@@ -44,32 +44,32 @@ _SHAPES: tuple[tuple[str, Mapping[str, int]], ...] = (
 )
 
 
-def _affinity(spec: Object, of: str, when: str, term: Object) -> None:
-    spec.setdefault("affinity", {}).setdefault(of, {}).setdefault(when, []).append(term)
+def _affinity(spec: Object, kind: str, when: str, term: Object) -> None:
+    spec.setdefault("affinity", {}).setdefault(kind, {}).setdefault(when, []).append(term)
 
 
-def _required(of: str, labels: Mapping[str, str], *keys: str) -> Act:
-    def act(draw: random.Random, pods: Specs) -> None:
+def _required(kind: str, labels: Mapping[str, str], *keys: str) -> Term:
+    def change(draw: random.Random, pods: Specs) -> None:
         key = draw.choice(keys)
         term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": key}
         for spec in pods:
-            _affinity(spec, of, _REQUIRED, term)
+            _affinity(spec, kind, _REQUIRED, term)
 
-    return act
+    return change
 
 
-def _preferred(of: str) -> Act:
-    def act(draw: random.Random, pods: Specs) -> None:
+def _preferred(kind: str) -> Term:
+    def change(draw: random.Random, pods: Specs) -> None:
         labels = {"matchLabels": dict(draw.choice((_OWN, FILLER)))}
         term = {"labelSelector": labels, "topologyKey": draw.choice((_HOSTNAME, "zone"))}
         for spec in pods:
-            _affinity(spec, of, _PREFERRED, {"weight": 50, "podAffinityTerm": term})
+            _affinity(spec, kind, _PREFERRED, {"weight": 50, "podAffinityTerm": term})
 
-    return act
+    return change
 
 
-def _spread(when: str) -> Act:
-    def act(draw: random.Random, pods: Specs) -> None:
+def _spread(when: str) -> Term:
+    def change(draw: random.Random, pods: Specs) -> None:
         constraint = {
             "maxSkew": draw.choice((1, 2)),
             "topologyKey": draw.choice((_HOSTNAME, "zone")),
@@ -79,27 +79,27 @@ def _spread(when: str) -> Act:
         for spec in pods:
             spec.setdefault("topologySpreadConstraints", []).append(constraint)
 
-    return act
+    return change
 
 
-def _of_all(**fields: Any) -> Act:
-    def act(_: random.Random, pods: Specs) -> None:
+def _with_fields(**fields: Any) -> Term:
+    def change(_: random.Random, pods: Specs) -> None:
         for spec in pods:
             spec.update(fields)
 
-    return act
+    return change
 
 
-def _volume(**source: Any) -> Act:
-    def act(_: random.Random, pods: Specs) -> None:
+def _volume(**source: Any) -> Term:
+    def change(_: random.Random, pods: Specs) -> None:
         for spec in pods:
             volumes = spec.setdefault("volumes", [])
             volumes.append({"name": f"volume-{len(volumes)}", **source})
 
-    return act
+    return change
 
 
-def _claim(name: str) -> Act:
+def _claim(name: str) -> Term:
     return _volume(persistentVolumeClaim={"claimName": name})
 
 
@@ -132,7 +132,7 @@ def _ports(draw: random.Random, pods: Specs) -> None:
         ports.append({"name": "data", "containerPort": port, "hostPort": port})
 
 
-def _before(draw: random.Random, pods: Specs) -> None:
+def _init_containers(draw: random.Random, pods: Specs) -> None:
     for spec in pods:
         requests = {"cpu": f"{draw.choice((200, 1800))}m"}
         container = {"name": "before", "image": "none", "resources": {"requests": requests}}
@@ -141,7 +141,7 @@ def _before(draw: random.Random, pods: Specs) -> None:
         spec["initContainers"] = [container]
 
 
-def _cards(_: random.Random, pods: Specs) -> None:
+def _resource_claims(_: random.Random, pods: Specs) -> None:
     for spec in pods:
         spec["resourceClaims"] = [
             {"name": odd_world.CARD, "resourceClaimTemplateName": odd_world.CARD}
@@ -149,36 +149,36 @@ def _cards(_: random.Random, pods: Specs) -> None:
         spec["containers"][0]["resources"]["claims"] = [{"name": odd_world.CARD}]
 
 
-HARD: Mapping[str, Act] = {
+HARD: Mapping[str, Term] = {
     "anti-affinity to its own pods": _required("podAntiAffinity", _OWN, _HOSTNAME),
     "a hard spread": _spread("DoNotSchedule"),
     "a claim of one zone": _claim(odd_world.ZONAL),
     "a claim that waits for a pod": _claim(odd_world.LOCAL),
     "host ports": _ports,
     "affinity to its own pods": _required("podAffinity", _OWN, _HOSTNAME, "zone"),
-    PREEMPTING: _of_all(priorityClassName=odd_world.HIGH),
-    DEVICES: _cards,
+    PREEMPTING: _with_fields(priorityClassName=odd_world.HIGH),
+    DEVICES: _resource_claims,
     "priorities": _priorities,
     "required node affinity": _node_affinity,
     EPHEMERAL: _volume(ephemeral=_EPHEMERAL),
     "affinity to other pods": _required("podAffinity", FILLER, _HOSTNAME, "zone"),
-    SHUNNED: _of_all(),
-    "a runtime class with a node selector": _of_all(runtimeClassName=odd_world.STEERED),
+    SHUNNED: _with_fields(),
+    "a runtime class with a node selector": _with_fields(runtimeClassName=odd_world.STEERED),
     LATE: _claim(odd_world.LATE),
     "anti-affinity to other pods": _required("podAntiAffinity", FILLER, _HOSTNAME, "zone"),
-    "a runtime class with overhead": _of_all(runtimeClassName=odd_world.OVERHEAD),
-    "a node selector": _of_all(nodeSelector={"disk": "ssd"}),
+    "a runtime class with overhead": _with_fields(runtimeClassName=odd_world.OVERHEAD),
+    "a node selector": _with_fields(nodeSelector={"disk": "ssd"}),
     "a claim for every node": _claim(odd_world.SHARED),
-    "nothing hard": _of_all(),
+    "nothing hard": _with_fields(),
 }
 ON_VOLUMES = frozenset(name for name in HARD if "claim" in name) | {EPHEMERAL}
-MILD: Mapping[str, Act] = {
+MILD: Mapping[str, Term] = {
     "preferred affinity": _preferred("podAffinity"),
     "preferred anti-affinity": _preferred("podAntiAffinity"),
     "preferred node affinity": _node_preference,
     "a soft spread": _spread("ScheduleAnyway"),
-    "a toleration": _of_all(tolerations=[odd_world.DEDICATED]),
-    "init containers and sidecars": _before,
+    "a toleration": _with_fields(tolerations=[odd_world.DEDICATED]),
+    "init containers and sidecars": _init_containers,
     "an empty volume": _volume(emptyDir={}),
     "a network volume": _volume(nfs={"server": "nfs.example.com", "path": "/"}),
 }
@@ -186,7 +186,10 @@ MILD: Mapping[str, Act] = {
 
 @dataclass(frozen=True, slots=True)
 class OddJob:
-    """A job, and the world in which it is submitted; `asks` names its terms."""
+    """A job, and the world in which it is submitted.
+
+    `asks`: the names of its terms. `late`: whether its claim is created after the job.
+    """
 
     number: int
     asks: tuple[str, ...]
@@ -209,7 +212,7 @@ class OddJob:
 
 
 def odd_job(seed: int, number: int) -> OddJob:
-    """Return the job of a seed and a number."""
+    """Return job `number` of a seed; the same arguments always give the same job."""
     draw = random.Random(f"{seed}-{number}")
     kind, replicas = draw.choice(_SHAPES)
     each = {"cpu": f"{draw.choice((500, 1000, 1500))}m", "memory": f"{draw.choice((1, 2))}Gi"}
@@ -221,8 +224,8 @@ def odd_job(seed: int, number: int) -> OddJob:
     templates = [spec["template"] for spec in specs(manifest).values()]
     for template in templates:
         template["metadata"] = {"labels": dict(JOB)}
-    for act in (HARD[hard], *(MILD[name] for name in mild)):
-        act(draw, [template["spec"] for template in templates])
+    for change in (HARD[hard], *(MILD[name] for name in mild)):
+        change(draw, [template["spec"] for template in templates])
     world = World(
         filled=True,
         crowded=hard == PREEMPTING,

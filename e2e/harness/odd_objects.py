@@ -1,4 +1,4 @@
-"""Random nodes and pods: valid for the API server, and odd in every field that placement reads.
+"""Random nodes and pods: valid for the API server, with unusual values that placement reads.
 
 All random choices derive from one seed, so that a difference between two verdicts can be
 reproduced.
@@ -12,9 +12,9 @@ from e2e.harness.kube import Object
 from e2e.testbed import fakenodes
 
 GROUP = "kfext.dev/case"
-"""Label of nodes: the group that a free pod may use."""
+"""The label of nodes with their group; a free pod may use any node of one group."""
 ODD = "kfext.dev/odd"
-"""Label of nodes: their owner."""
+"""The label of nodes with the `stem` of the `Odd` that made them."""
 OVERHEAD_CLASS = "overhead"
 STEERED_CLASS = "steered"
 AT_ADMISSION = "set at admission"
@@ -43,7 +43,10 @@ _TOLERATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class OddPod:
-    """A pod, its candidates, and the known reason why kfext judges it differently, if any."""
+    """A pod, and its candidate nodes `among`.
+
+    `known`: why kfext may judge it differently than kube-scheduler; empty if it must not.
+    """
 
     body: Object
     among: tuple[str, ...]
@@ -52,7 +55,7 @@ class OddPod:
 
 @dataclass(slots=True)
 class Odd:
-    """A source of odd nodes and pods; `stem` begins the names of the nodes and of their groups."""
+    """A source of random nodes and pods. `stem`: a prefix for labels and runtime classes."""
 
     seed: int
     stem: str
@@ -100,7 +103,7 @@ class Odd:
         return self._pod(name, terms, among=(node,))
 
     def free(self, name: str, group: str, nodes: tuple[str, ...]) -> OddPod:
-        """Return a pod that may use any node of a group that its own terms allow."""
+        """Return a pod for any node of a group that its node affinity allows."""
         terms = self._terms()
         if terms and self._one_in(2):
             node = self._random.choice(nodes)
@@ -199,7 +202,7 @@ class Odd:
         return {"name": name, "image": "trainer", "resources": resources}
 
     def _ports(self, spec: Object) -> str:
-        """Add host ports, or none; return the reason why kfext judges them differently."""
+        """Add host ports, or none; return `known` of the pod (see `OddPod`)."""
         if self._one_in(2):
             return ""
         draw = self._random

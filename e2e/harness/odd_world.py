@@ -1,7 +1,7 @@
-"""A small cluster of one test: nodes of several kinds, running pods, volumes and devices.
+"""A small cluster for one test: nodes of several kinds, running pods, volumes and devices.
 
-Two namespaces of the same world have equal but separate nodes, volumes and pods. Some volumes and
-claims are bound, one claim waits for a pod, and one is created later.
+Two namespaces of the same world have equal but separate nodes, volumes and pods. Two claims are
+bound at once, one claim waits for a pod, and one claim is created later.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ SHARED, ZONAL, LOCAL, LATE = "shared", "zonal", "local", "late"
 VOLUMES = "/api/v1/persistentvolumes"
 _BOUND = (SHARED, ZONAL)
 _PER_NODE = 2
-"""Local volumes of one node."""
+"""The number of local volumes on each node."""
 HIGH, MIDDLE, LOW = "never-worse-high", "never-worse-middle", "never-worse-low"
 OVERHEAD, STEERED = "never-worse-overhead", "never-worse-steered"
 DEDICATED = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
@@ -81,7 +81,7 @@ def make_late_claim(space: Space) -> None:
 
 
 def objects(arm: str, nodes: Sequence[str]) -> Iterator[tuple[str, Object]]:
-    """Yield the class, claims and volumes of a namespace, each with its path."""
+    """Yield the storage class, volumes and claims of a namespace, each with its API path."""
     yield (
         "/apis/storage.k8s.io/v1/storageclasses",
         {
@@ -115,7 +115,6 @@ def _static_claim(arm: str, name: str) -> Object:
 
 
 def claim_spec(mode: str, storage_class: str) -> Object:
-    """Return the spec of a claim."""
     return {
         "accessModes": [mode],
         "resources": {"requests": {"storage": "1Gi"}},
@@ -143,11 +142,11 @@ def _volume(
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The state of the cluster before the job.
+    """The state of the cluster before the job is submitted.
 
-    `filled`: a pod of low priority runs on the first node.
-    `crowded`: pods of low priority use most of the CPU of every node.
-    `shunned`: the pod on the first node has anti-affinity to pods of the job.
+    `filled`: whether a low-priority pod runs on the first node.
+    `crowded`: whether low-priority pods use most of the CPU of every node.
+    `shunned`: whether the pod on the first node has anti-affinity to pods of the job.
     `storage`, `devices`: whether there are volumes, and devices for resource claims.
     """
 
@@ -158,15 +157,14 @@ class World:
     devices: bool = False
 
     def make(self, space: Space) -> None:
-        """Create the world in an existing namespace."""
-        space.stand(list(_nodes(space.name)))
+        space.create_nodes(list(_nodes(space.name)))
         for path, body in self._objects(space):
             space.kube.create(path, body)
         if self.storage:
             wait_bound(space)
 
     def remove(self, space: Space) -> None:
-        """Remove its objects outside of namespaces, except its nodes."""
+        """Delete its cluster-scoped objects, except its nodes."""
         for path, body in self._objects(space):
             if "/namespaces/" not in path:
                 space.kube.delete(f"{path}/{body['metadata']['name']}")
@@ -185,7 +183,7 @@ class World:
 
 
 def make_classes(kube: Kube) -> None:
-    """Create the classes that all worlds share: of priority, runtime and devices."""
+    """Create the priority, runtime and device classes, which all worlds share."""
     for path, body in _CLASSES:
         kube.create(path, body)
 

@@ -1,4 +1,4 @@
-"""Changes of the pods of a job by a test, and kfext's condition about their host network."""
+"""Changes that a test makes to pods, and ways to make the API server refuse pods."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ from e2e.harness.wait import until
 
 FOREIGN = "example.com/gate"
 FOREIGN_GATE = {"schedulingGates": [{"name": FOREIGN}]}
-_SLOW = "example.com/slow"
+_FINALIZER = "example.com/slow"
 HOST = {"kfext.dev/network": "host"}
 
 
 def remove_foreign_gate(space: Space, job: str) -> None:
-    """Remove the gate of another system, as that system does."""
+    """Remove the other system's scheduling gate from the pods of a job, as that system would."""
     for pod in space.pods(job):
         gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
         if FOREIGN in gates:
@@ -27,7 +27,7 @@ def remove_foreign_gate(space: Space, job: str) -> None:
 
 
 def occupy(space: Space, path: str) -> None:
-    """Create a pod without a job, so that the operator cannot use its name."""
+    """Create a pod without a job under the name in `path`, so that the operator cannot use it."""
     space.kube.create(space.path("pods"), squatter(path.rsplit("/", 1)[-1]))
 
 
@@ -38,9 +38,9 @@ def squatter(name: str) -> Object:
 
 
 def end_slowly(space: Space, names: list[str]) -> None:
-    """Delay the end of pods until `end_now`."""
+    """Add a finalizer to pods, so that deleted pods stay terminating until `end_now`."""
     for name in names:
-        space.kube.patch(space.path("pods", name), {"metadata": {"finalizers": [_SLOW]}})
+        space.kube.patch(space.path("pods", name), {"metadata": {"finalizers": [_FINALIZER]}})
 
 
 def end_now(space: Space, names: list[str]) -> None:
@@ -56,11 +56,11 @@ def succeed(space: Space, name: str) -> None:
 
 
 def uids(space: Space, job: str) -> dict[str, str]:
-    """Return the uid of each pod of a job by its name."""
+    """Return the uids of the pods of a job, by name."""
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in space.pods(job)}
 
 
-def asked(space: Space, name: str, kind: str = "PyTorchJob") -> Object:
+def host_network_condition(space: Space, name: str, kind: str = "PyTorchJob") -> Object:
     """Wait for the condition HostNetwork of a job, and return it."""
 
     def host_network() -> Object | None:
@@ -74,11 +74,12 @@ def asked(space: Space, name: str, kind: str = "PyTorchJob") -> Object:
 
 
 def reasons(space: Space, name: str) -> set[str]:
+    """Return the reasons of the events about an object."""
     return {event["reason"] for event in space.events(name)}
 
 
 def master_port(space: Space, name: str) -> int:
-    """Wait until a job is placed; return the host port of its master."""
+    """Wait until a job is placed; return the only host port of its master."""
     space.phase(name, "Placed")
     (port,) = next(
         ports(pod) for pod in space.pods(name) if pod["metadata"]["name"] == f"{name}-master-0"
@@ -104,24 +105,24 @@ _PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "re
 
 
 def limit_pods(space: Space, number: int) -> str:
-    """Set a quota on the pods of a namespace; return its path.
+    """Set a quota on the number of pods of a namespace; return the API path of the quota.
 
-    Kubernetes recounts when a pod is deleted, and may miss a new pod; a case that needs an exact
-    number must not delete pods.
+    When a pod is deleted, Kubernetes counts again, and may miss a new pod; a case that needs an
+    exact number must not delete pods.
     """
     path = f"/api/v1/namespaces/{space.name}/resourcequotas"
     # No volume claim is allowed, so a refused claim shows that the quota is in force.
     hard = {"pods": str(number), "persistentvolumeclaims": "0"}
     body = {"metadata": {"name": "limit"}, "spec": {"hard": hard}}
     space.kube.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **body})
-    until(lambda: space.kube.get(f"{path}/limit").get("status"), what="the quota is counted")
+    until(lambda: space.kube.get(f"{path}/limit").get("status"), what="the quota has a status")
     _wait(space, _CLAIM, _NOT_ADMITTED)
     wait_received(space.kfext, f"{path}/limit")
     return f"{path}/limit"
 
 
 def refuse_pods(space: Space, *, create_timeout: str = "30m") -> None:
-    """Make the API server refuse pods of tests; kfext waits for them for `create_timeout`."""
+    """Make the API server refuse new pods; kfext waits for the pods for `create_timeout`."""
     space.policy(placement={"createTimeout": create_timeout})
     space.label({_ENFORCE: "restricted"})
     _wait(space, squatter("probe"), _NOT_ADMITTED)
@@ -136,27 +137,28 @@ def admit_pods(space: Space, *jobs: str) -> None:
 
 
 @contextmanager
-def complaint_first(space: Space) -> Iterator[None]:
-    """Delay kfext's list of the operator's complaints until there is a complaint.
+def event_before_list(space: Space) -> Iterator[None]:
+    """Delay kfext's request for the operator's events FailedCreatePod until there is such an event.
 
-    The block submits a job with pods that are refused, and ends at the operator's complaint.
+    The `with` block must submit a job with pods that the API server refuses.
     """
-    question = Hold(lambda exchange: "FailedCreatePod" in exchange.query.get("fieldSelector", ""))
-    space.kfext.proxy.arm(question)
+    request = Hold(lambda exchange: "FailedCreatePod" in exchange.query.get("fieldSelector", ""))
+    space.kfext.proxy.arm(request)
     yield
     events = f"/api/v1/namespaces/{space.name}/events"
     space.until(
         lambda: [e for e in space.kube.items(events) if e["reason"] == "FailedCreatePod"],
-        "the operator complains",
+        "the operator reports FailedCreatePod",
     )
-    question.go.set()
+    request.go.set()
 
 
 @contextmanager
 def refusing(space: Space, *, unless: str, message: str, probe: Object) -> Iterator[None]:
-    """Make the API server refuse new pods of a namespace `unless` a CEL expression holds.
+    """Make the API server refuse new pods of a namespace, unless a CEL expression is true.
 
-    It is in force when the block begins: `probe`, a pod that is never created, was refused.
+    `message`: the text of the refusal. `probe`: a pod that must be
+    refused; the block begins once its dry run is refused.
     """
     with _policy(space, rule=_PODS, unless=unless, message=message):
         _wait(space, probe, _NOT_ADMITTED)
@@ -213,7 +215,7 @@ def _policy(space: Space, *, rule: Object, unless: str, message: str) -> Iterato
 
 
 def _wait(space: Space, probe: Object, wanted: set[int]) -> None:
-    """Wait until the dry run of a pod or a claim is answered with such a status."""
+    """Wait until the answer to the dry run of a pod or a claim has one of the wanted statuses."""
     plural = {"Pod": "pods", "PersistentVolumeClaim": "persistentvolumeclaims"}[probe["kind"]]
     path = f"/api/v1/namespaces/{space.name}/{plural}?dryRun=All"
     until(

@@ -1,6 +1,6 @@
-"""A program that posts its progress with the callback of Hugging Face Transformers.
+"""A program that posts its progress to kfext with the callback of Hugging Face Transformers.
 
-The testbed has no kube-proxy, so a case routes the Service of the posts to a pod itself.
+The testbed has no kube-proxy, so `route_posts` routes the Service that receives posts to a pod.
 """
 
 import textwrap
@@ -15,13 +15,13 @@ from e2e.testbed.cluster import Testbed
 from e2e.testbed.images.recipes import install
 from e2e.testbed.preflight import Unavailable
 from e2e.testbed.realnodes import nodes
-from e2e.testbed.realnodes.network import lead_service
+from e2e.testbed.realnodes.network import route_service
 from kfext import names
 
 _VERSION = "transformers==5.24.0"
-_AT = "/transformers"
+_MOUNT_PATH = "/transformers"
 STEPS = 60
-_TRAINS = f"""
+_PROGRAM = f"""
     import os, time
     from types import SimpleNamespace as Of
     from transformers.integrations.integration_utils import KubeflowCallback
@@ -44,7 +44,7 @@ _TRAINS = f"""
 
 
 def packages_with_transformers() -> Path:
-    """Return a folder of this machine, visible to its nodes, with Transformers for the images."""
+    """Return a folder with Transformers for the images' Python; the nodes can mount it."""
     folder = paths.cache() / _VERSION.replace("==", "-")
     packages = folder / "usr/local/lib/python3.11/dist-packages"
     if not (packages / "transformers").exists():
@@ -60,33 +60,33 @@ class Program:
 
     def __init__(self, packages: Path) -> None:
         host = {"path": str(packages)}
-        self.command = ["python3", "-c", textwrap.dedent(_TRAINS)]
-        self.env = [{"name": "PYTHONPATH", "value": _AT}]
-        self.mounts = [{"name": "t", "mountPath": _AT, "readOnly": True}]
+        self.command = ["python3", "-c", textwrap.dedent(_PROGRAM)]
+        self.env = [{"name": "PYTHONPATH", "value": _MOUNT_PATH}]
+        self.mounts = [{"name": "t", "mountPath": _MOUNT_PATH, "readOnly": True}]
         self.volumes = [{"name": "t", "hostPath": host}]
 
 
 @contextmanager
-def lead_posts(bed: Testbed) -> Iterator[None]:
-    """Route the Service of the posts to a pod of the webhook during a `with` block."""
+def route_posts(bed: Testbed) -> Iterator[None]:
+    """During a `with` block, route the Service that receives posts to a pod of the webhook."""
     system = f"/api/v1/namespaces/{names.NAMESPACE}"
     service = bed.api.get(f"{system}/services/{names.PROGRESS_SERVICE}")
     pods = bed.api.get(f"{system}/pods?labelSelector=app.kubernetes.io/component=webhook")
     address = next(pod["status"]["podIP"] for pod in pods["items"])
     cluster_ip, target = service["spec"]["clusterIP"], f"{address}:9443"
     for index, _ in enumerate(nodes(bed)):
-        lead_service(bed, index, cluster_ip, target=target)
+        route_service(bed, index, cluster_ip, target=target)
     try:
         yield
     finally:
         for index, _ in enumerate(nodes(bed)):
-            lead_service(bed, index, cluster_ip, target=target, ends=True)
+            route_service(bed, index, cluster_ip, target=target, ends=True)
 
 
-def known(bed: Testbed, plan: str, namespace: str) -> str:
-    """Return the message of the condition ProgressKnown of a TrainingPlan, empty without a plan."""
+def progress_message(bed: Testbed, plan: str, namespace: str) -> str:
+    """Return the message of a TrainingPlan's condition ProgressKnown; empty without it."""
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans"
-    plans = {found["metadata"]["name"]: found for found in bed.api.get(path)["items"]}
+    plans = {each["metadata"]["name"]: each for each in bed.api.get(path)["items"]}
     conditions = plans.get(plan, {}).get("status", {}).get("conditions", [])
-    said = [each["message"] for each in conditions if each["type"] == names.PROGRESS_KNOWN]
-    return said[0] if said else ""
+    messages = [each["message"] for each in conditions if each["type"] == names.PROGRESS_KNOWN]
+    return messages[0] if messages else ""

@@ -1,6 +1,6 @@
-"""kfext's parts as local processes: a controller with its proxy, and replicas of the webhook.
+"""kfext as local processes: a controller behind its proxy, and replicas of the webhook.
 
-A TCP balancer before the webhook's replicas replaces the Service of a cluster with kube-proxy.
+A TCP balancer in front of the webhook's replicas stands in for their Service.
 """
 
 import asyncio
@@ -27,10 +27,7 @@ _CONNECT_SECONDS = 1.0
 
 
 class ControllerProcess:
-    """A controller that may be killed, frozen and restarted; its requests pass through `proxy`.
-
-    `name` is the name of the process and of its log.
-    """
+    """A controller that may be killed, frozen and restarted; its requests pass through `proxy`."""
 
     def __init__(self, testbed: Testbed, tls: ssl.SSLContext, *, name: str) -> None:
         self.name = name
@@ -56,17 +53,17 @@ class ControllerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process, or None."""
+        """The id of the process, or None before its start and after its end."""
         alive = self._process is not None and self._process.poll() is None
         return self._process.pid if alive and self._process else None
 
     def kill(self) -> None:
-        """Send SIGKILL: it can finish and release nothing."""
+        """Send SIGKILL, so that it neither finishes its work nor releases its Lease."""
         if self._process is not None:
             self._process.kill()
 
     def freeze(self) -> None:
-        """Send SIGSTOP: it pauses without noticing."""
+        """Send SIGSTOP; the process cannot notice its pause."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -93,7 +90,7 @@ class ControllerProcess:
         return self.pid is not None and identity.endswith(f"_{self.pid}")
 
     def ready(self) -> bool:
-        """Return whether it has read the cluster, so that it could lead."""
+        """Return whether it has read the cluster, and so is ready to lead."""
         url = f"http://127.0.0.1:{self._probe_port}/readyz"
         try:
             return urllib3.request("GET", url, retries=False, timeout=2).status == 200
@@ -107,9 +104,9 @@ class ControllerProcess:
 
 
 class WebhookProcess:
-    """A replica that answers reviews at `port`.
+    """A replica of the webhook, which answers reviews on `port`.
 
-    `in_service` is whether it is an endpoint of the Service: from the time when it is ready until
+    `in_service`: whether it is an endpoint of the Service, that is from its first readiness until
     its readiness probe fails.
     """
 
@@ -142,12 +139,12 @@ class WebhookProcess:
         self.in_service = True
 
     def ready(self) -> bool:
-        """Return whether it is ready to be an endpoint of the Service."""
+        """Return whether its readiness probe succeeds."""
         assert self.alive, f"the webhook ended\n{self._log_tail()}"
         return self.probe("/readyz").startswith("ok")
 
     def probe(self, path: str) -> str:
-        """Return the answer to a probe, empty if it does not answer."""
+        """Return the answer to a probe; empty if there is no answer."""
         url = f"http://127.0.0.1:{self._probe_port}{path}"
         try:
             return urllib3.request("GET", url, retries=False, timeout=2).data.decode()
@@ -155,7 +152,7 @@ class WebhookProcess:
             return ""
 
     def reviews(self, kind: str) -> float:
-        """Return the number of its reviews of jobs, or of pods, since its start."""
+        """Return the number of its reviews of a kind since its start."""
         counter = f'kfext_webhook_review_duration_seconds_count{{kind="{kind}"'
         lines = self.probe("/metrics").splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(counter))
@@ -184,16 +181,16 @@ class WebhookProcess:
 
 @dataclass
 class Balancer:
-    """Passes each new connection to the next port of `endpoints()`, which may change at any time.
+    """Forwards each new connection to the next port of `endpoints()`, which may change at any time.
 
-    Like a Service it does not read the traffic, and ends connections only by `cut`. It skips a port
-    where nothing listens.
+    Like a Service it does not read the traffic; only `cut` ends connections. It skips ports where
+    nothing listens.
     """
 
     port: int
     endpoints: Callable[[], Sequence[int]]
-    taken: dict[int, int] = field(default_factory=dict)
-    """The number of connections of each port."""
+    connections: dict[int, int] = field(default_factory=dict)
+    """Port -> the number of connections that were forwarded to it."""
     _turn: int = 0
     _open: set[asyncio.StreamWriter] = field(default_factory=set)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
@@ -216,10 +213,10 @@ class Balancer:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        onward = await self._connect()
-        if onward is not None:
+        upstream = await self._connect()
+        if upstream is not None:
             self._open.add(writer)
-            copies = (_copy(reader, onward[1]), _copy(onward[0], writer))
+            copies = (_copy(reader, upstream[1]), _copy(upstream[0], writer))
             await asyncio.gather(*copies)
             self._open.remove(writer)
         writer.close()
@@ -232,7 +229,7 @@ class Balancer:
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_CONNECT_SECONDS):
                     connection = await asyncio.open_connection("127.0.0.1", port)
-                self.taken[port] = self.taken.get(port, 0) + 1
+                self.connections[port] = self.connections.get(port, 0) + 1
                 return connection
         return None
 

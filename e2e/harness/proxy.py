@@ -1,9 +1,9 @@
-"""A reverse proxy between the controller and the API server that records and injects faults.
+"""A reverse proxy between a controller and the API server: it records requests and injects faults.
 
-The product has no failpoints: the effect of a crash or an outage is observed from outside. The
-proxy speaks plain HTTP to the controller and forwards requests with the controller's own client
-certificate, so RBAC judges as in a real installation. It follows each open watch, for tests that
-must wait until the controller has received their change.
+kfext has no failpoints, so the effect of a crash or an outage is observed from outside. The proxy
+speaks plain HTTP to the controller, and forwards requests with the controller's client certificate,
+so that RBAC applies as in a real installation. It reads along in each open watch, for tests that
+wait until the controller has received their change.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from yarl import URL
 from e2e.harness.faults import Exchange, Fault, Match
 
 _FOLLOWED = {"namespaces", "networkpolicies", "nodes", "resourcequotas", "trainingpolicies"}
-"""Small collections that affect decisions about jobs and pods but have watches of their own."""
+"""The collections with versions that `Stream` records: small, but decisions depend on them."""
 T = TypeVar("T")
 _HOP_HEADERS = {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}
 _BODY_LIMIT = 16 * 2**20
-_ANSWER_SECONDS = 10.0  # an API server that a test has stopped answers later, or never
+_ANSWER_SECONDS = 10.0  # an API server that a test has stopped may never answer
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -44,16 +44,16 @@ class _Event(msgspec.Struct):
 
 
 _EVENT = msgspec.json.Decoder(_Event)
-"""It decodes only these fields: with thousands of events a second, the time of decoding delays
-every request of kfext, including renewals of the Lease."""
+"""It decodes only these fields: at thousands of events a second, decoding more would delay every
+request of kfext, including renewals of the Lease."""
 
 
 @dataclass(eq=False)
 class Stream:
-    """A watch of one reader, from the version of its list on.
+    """An open watch of the controller.
 
-    For a followed collection, `version` is the newest version that passed, and `gone` has the uids
-    of deleted objects.
+    For a collection in `_FOLLOWED`, `version` is the newest version that the controller received,
+    at first the version of its list, and `gone` has the uids of deleted objects.
     """
 
     exchange: Exchange
@@ -74,7 +74,7 @@ class Stream:
         for line in lines:
             event = _EVENT.decode(line)
             metadata = event.object.metadata
-            # The versions of a collection are growing numbers.
+            # The resource versions of a collection are increasing numbers.
             self.version = max(self.version, int(metadata.resource_version or 0))
             if event.type == "DELETED":
                 self.gone.add(metadata.uid)
@@ -82,10 +82,10 @@ class Stream:
 
 @dataclass
 class Proxy:
-    """The proxy, on an event loop and a thread of its own; all methods may be called from tests.
+    """The proxy; it has an event loop in a thread of its own, and tests call its public methods.
 
-    `log` has every request that was not a watch, in the order of the answers. A fault may call
-    `kill` to end the controller at once.
+    `log`: every answered request except watches, in the order of the answers. `kill`: kills the
+    controller; faults may call it.
     """
 
     upstream: str
@@ -97,7 +97,7 @@ class Proxy:
     _streams: dict[Stream, asyncio.Task[None]] = field(default_factory=dict)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
-    _passing: set[asyncio.Task[Any]] = field(default_factory=set)
+    _forwarding: set[asyncio.Task[Any]] = field(default_factory=set)
 
     @property
     def server(self) -> str:
@@ -140,7 +140,7 @@ class Proxy:
 
     def writes(self, match: Match = lambda _: True) -> list[Exchange]:
         """Return the recorded writes that the API server carried out."""
-        self._call(self._settle())  # the effect of a write may show before its answer
+        self._call(self._wait_forwarded())  # the effect of a write may show before its answer
         return [
             exchange
             for exchange in list(self.log)
@@ -188,25 +188,27 @@ class Proxy:
         """Return the answer to the controller: status (0: hang up), body and content type."""
         for fault in list(self._faults):
             if fault.match(exchange):
-                return await fault.apply(exchange, lambda: self._pass(request, exchange), self.kill)
-        return await self._pass(request, exchange)
+                return await fault.apply(
+                    exchange, lambda: self._forward(request, exchange), self.kill
+                )
+        return await self._forward(request, exchange)
 
-    async def _settle(self) -> None:
-        if self._passing:
-            await asyncio.wait(set(self._passing), timeout=_ANSWER_SECONDS)
+    async def _wait_forwarded(self) -> None:
+        if self._forwarding:
+            await asyncio.wait(set(self._forwarding), timeout=_ANSWER_SECONDS)
 
-    async def _pass(self, request: web.Request, exchange: Exchange) -> tuple[int, bytes, str]:
-        passing = asyncio.ensure_future(self._carry(request, exchange))
-        self._passing.add(passing)
-        passing.add_done_callback(self._passing.discard)
-        return await passing
+    async def _forward(self, request: web.Request, exchange: Exchange) -> tuple[int, bytes, str]:
+        forwarding = asyncio.ensure_future(self._fetch(request, exchange))
+        self._forwarding.add(forwarding)
+        forwarding.add_done_callback(self._forwarding.discard)
+        return await forwarding
 
-    async def _carry(self, request: web.Request, exchange: Exchange) -> tuple[int, bytes, str]:
+    async def _fetch(self, request: web.Request, exchange: Exchange) -> tuple[int, bytes, str]:
         try:
             async with self._send(request, exchange) as response:
                 answer = await response.read()
         except aiohttp.ClientConnectionError:
-            return 0, b"", ""  # no answer without the API server
+            return 0, b"", ""  # the API server does not answer
         exchange.status = response.status
         self.log.append(exchange)
         return response.status, answer, response.headers.get("Content-Type", "application/json")
@@ -252,7 +254,7 @@ async def _copy(
 ) -> None:
     async for chunk in upstream.content.iter_any():
         await response.write(chunk)
-        if upstream.ok:  # else it is an error and no watch
+        if upstream.ok:  # otherwise this is an error, not a watch
             stream.read(chunk)
     await response.write_eof()
 

@@ -1,4 +1,4 @@
-"""Two verdicts on the same pods and quotas: kfext's and the real API server's, pod by pod."""
+"""Compares kfext's and the API server's verdicts on the same pods and quotas, pod by pod."""
 
 import random
 from collections.abc import Iterator
@@ -25,39 +25,40 @@ _HARD = {
     "requests.hugepages-2Mi": ("4Mi", "8Mi"),
 }
 _SCOPED = ("pods", "cpu", "requests.cpu", "limits.cpu", "memory", "limits.memory")
-"""The resources that a quota with a scope may count; for best-effort pods, only pods."""
+"""The resources that a quota with a scope may limit; with the scope BestEffort, only pods."""
 _SCOPES = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "PriorityClass")
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _MOST_QUOTAS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
-    """A pod: whether the API server admitted it, its refusal if not, and kfext's refusal if any."""
+class Verdicts:
+    """Both verdicts on a pod; each message is empty if the pod was admitted."""
 
     pod: Object
     quotas: tuple[Object, ...]
-    taken: bool
-    theirs: str
-    ours: str
+    admitted: bool
+    server_message: str
+    kfext_message: str
 
     @property
     def agreed(self) -> bool:
         """Whether both admit the pod, or both refuse it."""
-        return self.taken == (not self.ours)
+        return self.admitted == (not self.kfext_message)
 
     def __str__(self) -> str:
         limits = [{**quota["spec"], **quota["status"]} for quota in self.quotas]
         return (
-            f"kfext: {self.ours or 'admitted'}; API server: {self.theirs or 'admitted'}\n"
+            f"kfext: {self.kfext_message or 'admitted'}; "
+            f"API server: {self.server_message or 'admitted'}\n"
             f"  {self.pod['spec']}\n  {limits}"
         )
 
 
-def compare(testbed: Testbed, *, seed: int, namespaces: int, pods: int) -> list[Admitted]:
+def compare(testbed: Testbed, *, seed: int, namespaces: int, pods: int) -> list[Verdicts]:
     """Create random pods one by one under random quotas; return both verdicts on each."""
     kube, draw = Kube(testbed), random.Random(seed)
-    verdicts: list[Admitted] = []
+    verdicts: list[Verdicts] = []
     classes = [f"quota-{seed}-{word}" for word in ("high", "low")]
     for name in classes:
         kube.create(
@@ -72,7 +73,7 @@ def compare(testbed: Testbed, *, seed: int, namespaces: int, pods: int) -> list[
 
 def _one_namespace(
     kube: Kube, draw: random.Random, name: str, *, classes: list[str], pods: int
-) -> Iterator[Admitted]:
+) -> Iterator[Verdicts]:
     kube.create("/api/v1/namespaces", {"metadata": {"name": name}})
     namespace = f"/api/v1/namespaces/{name}"
     until(lambda: kube.find(f"{namespace}/serviceaccounts/default"), what="the account exists")
@@ -80,35 +81,35 @@ def _one_namespace(
         body = {"metadata": {"name": f"limit-{number}"}, "spec": _quota(draw, classes)}
         kube.create(f"{namespace}/resourcequotas", body)
 
-    def counted() -> bool:
+    def enforced() -> bool:
         quotas = kube.items(f"{namespace}/resourcequotas")
         return all(quota["status"].get("used") for quota in quotas)
 
-    until(counted, what="the quotas hold")
+    until(enforced, what="the quotas are enforced")
     for number in range(pods):
         pod = {"metadata": {"name": f"pod-{number}"}, "spec": _pod(draw, classes)}
         quotas = kube.items(f"{namespace}/resourcequotas")
         view = QuotaView(tuple(map(parse_quota, quotas)), defaulted=False)
         verdict = view.shortage({pod_charge(pod["spec"]): 1})
         if verdict:
-            _await_no(kube, f"{namespace}/pods?dryRun=All", pod)
+            _wait_refused(kube, f"{namespace}/pods?dryRun=All", pod)
         answer = kube.ask("POST", f"{namespace}/pods", pod)
         if answer.status not in {201, 403}:
             raise AssertionError(f"{answer.status} {answer.message}: {pod['spec']}")
-        yield Admitted(
+        yield Verdicts(
             pod,
             tuple(quotas),
-            taken=answer.ok,
-            theirs="" if answer.ok else answer.message,
-            ours=verdict.message if verdict else "",
+            admitted=answer.ok,
+            server_message="" if answer.ok else answer.message,
+            kfext_message=verdict.message if verdict else "",
         )
     kube.delete(namespace)
 
 
-def _await_no(kube: Kube, path: str, pod: Object) -> None:
-    """Wait until admission knows a quota that should refuse: it may learn of it after us."""
+def _wait_refused(kube: Kube, path: str, pod: Object) -> None:
+    """Wait until admission refuses a pod; it may learn of a quota later than this test."""
     with suppress(TooLateError):
-        until(lambda: not kube.ask("POST", path, pod).ok, what="it is refused")
+        until(lambda: not kube.ask("POST", path, pod).ok, what="the pod is refused")
 
 
 def _quota(draw: random.Random, classes: list[str]) -> Object:
@@ -138,7 +139,7 @@ def _pod(draw: random.Random, classes: list[str]) -> Object:
         spec["activeDeadlineSeconds"] = 3600
     if draw.randrange(3) == 0:
         spec["priorityClassName"] = draw.choice(classes)
-    if draw.randrange(6) == 0:  # resources of the whole pod, so its containers need none
+    if draw.randrange(6) == 0:  # pod-level resources, so its containers need none
         spec["containers"] = [{"name": "main", "image": "trainer"}]
         spec["initContainers"] = []
         spec["resources"] = {draw.choice(("requests", "limits")): {"cpu": "300m", "memory": "64Mi"}}

@@ -1,4 +1,4 @@
-"""Resizes of pods as the controller makes them: with its patch, its client and its rights."""
+"""Resizes pods as the controller does: with its patch, its client and its permissions."""
 
 import asyncio
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _OWNER = {
     "uid": "none",
     "controller": True,
 }
-_RIGHT = "pod-resize"
+_COMPONENT = "pod-resize"
 _SERVICE = f"system:serviceaccount:{names.NAMESPACE}"
 
 
@@ -44,17 +44,16 @@ class Resizing:
         )
 
     def pod(self, name: str) -> Pod:
-        """Return the current state of a pod."""
         return parse_pod(_owned(self._bed.api.get(paths.pods(self._namespace, name))))
 
     def trainer(self, name: str) -> TrainerCpu:
-        """Return the current CPU of a training pod."""
+        """Return the current CPU of the container that trains in a pod."""
         trainer = self.pod(name).trainer
         assert trainer is not None, f"nothing trains in pod {name}"
         return trainer
 
     def write(self, pod: Pod, size: CpuSize, *, subresource: str = "resize") -> Pod:
-        """Resize a pod, unless it has changed since it was read. Raises ApiError."""
+        """Resize a pod; return it as stored. Raises ApiError, also for a pod that has changed."""
 
         async def write() -> Pod:
             body = resize(pod, size, container=CONTAINER)
@@ -64,8 +63,8 @@ class Resizing:
 
         return asyncio.run(write())
 
-    def may(self) -> bool:
-        """Return whether the controller has the right."""
+    def may_resize(self) -> bool:
+        """Return whether the controller has the permission to resize pods."""
         absent = Pod(namespace=self._namespace, name="absent", uid="")
         try:
             self.write(absent, CpuSize(1))
@@ -78,12 +77,12 @@ class Resizing:
 
 @contextmanager
 def resizing(bed: Testbed, namespace: str) -> Iterator[Resizing]:
-    """Grant the controller the right as an administrator does, and revoke it afterwards."""
-    resizer, manifests = Resizing(bed, namespace), list(component(_RIGHT))
+    """Grant the controller permission to resize pods during a `with` block, as an admin does."""
+    resizer, manifests = Resizing(bed, namespace), list(component(_COMPONENT))
     for manifest in manifests:
         bed.api.apply(manifest)
     try:
-        until(resizer.may, what="the controller may resize pods")
+        until(resizer.may_resize, what="the controller may resize pods")
         yield resizer
     finally:
         for manifest in manifests:

@@ -1,4 +1,4 @@
-"""Continuous reviews, and the number of failures."""
+"""Sends dry runs of jobs continuously, and counts the outcomes of their reviews."""
 
 import re
 import threading
@@ -32,7 +32,7 @@ class Reviews:
         return failed_open(self._kfext) - self._failed_before
 
     def wait_more(self, count: int = 20) -> None:
-        """Wait for `count` more outcomes, so that effects of earlier events show."""
+        """Wait for `count` more outcomes, which show the effects of earlier events."""
         target = len(self._outcomes) + count
         until(lambda: len(self._outcomes) >= target, what=f"{count} more reviews")
 
@@ -58,6 +58,6 @@ def running_reviews(kfext: Kfext) -> Iterator[Reviews]:
 
 
 def failed_open(kfext: Kfext) -> int:
-    """Return the API server's own count of job reviews that failed."""
+    """Return the API server's count of jobs that it admitted because their review failed."""
     text = kfext.kube.ask("GET", "/metrics").body
     return sum(int(n) for labels, n in _FAILED_OPEN.findall(text) if "jobs.kfext.dev" in labels)

@@ -14,19 +14,16 @@ from kfext import names
 
 TRAIN, GANG = "train", "gang"
 FULL, LEAST, WAITING = 4, 2, 2
-"""CPUs of the nodes; of the job at its smallest size; of the gang. Every pod has one CPU."""
+"""The pods of the job at its full and at its smallest size, and of the gang; each uses one CPU."""
 _CPU = {"cpu": "1"}
 _DEADLINE_SECONDS = 300
-"""The deadline of the gang once it runs."""
+"""The activeDeadlineSeconds of the gang."""
 _PATIENCE_SECONDS = 420.0
 """A job that did not answer a checkpoint request is ineligible for 300 s."""
 
 
 def size_patch(namespace: str) -> Match:
-    """Match kfext's patch that changes the number of workers of a running job.
-
-    The patch also suspends a job that cannot change while it runs.
-    """
+    """Match kfext's patch of a running job's worker count, which may also suspend the job."""
     matches = job_patch(namespace)
     return lambda exchange: matches(exchange) and _workers(exchange) is not None
 
@@ -38,7 +35,7 @@ def resume_patch(namespace: str) -> Match:
 
 
 def request_patch(namespace: str) -> Match:
-    """Match kfext's patch of a pod with a checkpoint request."""
+    """Match kfext's patch that puts a checkpoint request on a pod."""
     matches = pod_patch(namespace)
     return lambda exchange: matches(exchange) and _requests(exchange)
 
@@ -59,7 +56,7 @@ def _requests(exchange: Exchange) -> bool:
 
 
 def _workers(exchange: Exchange) -> int | None:
-    """Return the number of workers in a patch, or None without a number or at a start."""
+    """Return the number of workers in a patch, or None for other patches and for a start."""
     operations = [each for each in json.loads(exchange.body) if each["op"] != "test"]
     written = {each["path"]: each.get("value") for each in operations}
     sizes = [value for path, value in written.items() if path.endswith("/Worker/replicas")]
@@ -67,9 +64,9 @@ def _workers(exchange: Exchange) -> int | None:
 
 
 def elastic(kind: str, *, sizes: str, dynamic: bool = True) -> Object:
-    """Return a job of FULL pods that kfext may scale; one pod of a TFJob is a server.
+    """Return a job with FULL pods that kfext may scale; one pod of a TFJob is a parameter server.
 
-    The number of its workers can change while it runs if they are `dynamic`.
+    `dynamic`: whether the number of a TFJob's workers may change while it runs.
     """
     options: dict[str, Any] = {"each": _CPU, "annotations": {names.ELASTIC: sizes}}
     if kind == "TFJob":
@@ -94,8 +91,8 @@ class Scene:
     def fill(self, *, nodes: int = 1, mode: str = "act", idle: int = 5) -> list[str]:
         """Fill all nodes with the job; return their names.
 
-        The policy's times are short: cases check the steps, not their times. The pause between two
-        changes exceeds the age of a fresh checkpoint, so each change requests one.
+        The policy's times are short: cases check the steps, not their times. The time between two
+        changes exceeds the age of a fresh checkpoint, so each change requests a checkpoint.
         """
         created = self.space.nodes(nodes, cpu=str(FULL // nodes), memory="64Gi")
         parameters = {"wait": 3, "idle": idle, "rest": 12}
@@ -107,36 +104,35 @@ class Scene:
         return created
 
     def crowd(self) -> None:
-        """Submit the gang, with a deadline: else a donor would keep half of its workers."""
+        """Submit the gang with a deadline; without it, a donor would keep half of its workers."""
         gang = workers(GANG, WAITING, each=_CPU)
         gang["spec"]["runPolicy"] = {"activeDeadlineSeconds": _DEADLINE_SECONDS}
         self.space.submit(gang)
 
-    def made_room(self) -> None:
+    def wait_scaled_down(self) -> None:
         """Wait until the job is scaled down and the gang runs."""
         self.patiently(lambda: self._runs(GANG, WAITING))
         self.patiently(lambda: self._runs(TRAIN, LEAST))
 
-    def clear(self) -> None:
+    def end_gang(self) -> None:
         """Let the gang succeed."""
         for name in self.space.homes(GANG):
             succeed(self.space, name)
 
-    def grown_back(self) -> None:
-        """Wait until the job has its full size again."""
+    def wait_full_size(self) -> None:
         self.patiently(lambda: self._runs(TRAIN, FULL))
 
-    def shows(self, *reasons: str) -> Object:
-        """Wait until the job shows one of these reasons; return the condition."""
+    def wait_reason(self, *reasons: str) -> Object:
+        """Wait until the condition Scaled of the job has one of these reasons; return it."""
 
         def shown() -> Object | None:
-            condition = self.scaled()
+            condition = self.scaled_condition()
             return condition if condition and condition["reason"] in reasons else None
 
         condition: Object = self.patiently(shown)
         return condition
 
-    def scaled(self) -> Object | None:
+    def scaled_condition(self) -> Object | None:
         """Return the condition Scaled of the job, or None."""
         conditions = self.space.view(TRAIN, self.kind).get("conditions", [])
         return next(
@@ -148,7 +144,7 @@ class Scene:
         writes = self.space.kfext.writes(size_patch(self.space.name))
         return [size for exchange in writes if (size := _workers(exchange)) is not None]
 
-    def asked(self) -> int:
+    def worker_count(self) -> int:
         """Return the number of workers in the spec of the job."""
         replicas: int = specs(self.space.job(TRAIN, self.kind))["Worker"]["replicas"]
         return replicas
@@ -165,7 +161,7 @@ class Scene:
         return uids(self.space, TRAIN)
 
     def patiently(self, condition: Any) -> Any:
-        """Wait for a condition that takes a checkpoint, a decision and new pods."""
+        """Wait for a condition with enough time for a checkpoint, a decision and new pods."""
         return self.space.patiently(condition, seconds=_PATIENCE_SECONDS)
 
     def _runs(self, name: str, count: int) -> bool:

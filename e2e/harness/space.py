@@ -1,4 +1,4 @@
-"""A namespace of a test, with nodes of its own if the test needs them, and its observation."""
+"""A test's namespace, with nodes of its own if needed: creates, observes and waits."""
 
 import json
 from collections import Counter, defaultdict
@@ -28,7 +28,7 @@ class Space:
         self._policies: list[str] = []
         self._born_pinned = True
 
-    # --- making -----------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def create(
         self,
@@ -37,13 +37,13 @@ class Space:
         annotations: Mapping[str, str] | None = None,
         born_pinned: bool = False,
     ) -> None:
-        """Create the namespace; `born_pinned`: whether gangs may be; most cases need gates."""
+        """Create the namespace. `born_pinned`: whether gangs may be born pinned."""
         labels = {CASE: self.name, **({names.MANAGED: "true"} if managed else {})}
         metadata = {"name": self.name, "labels": labels, "annotations": dict(annotations or {})}
         self.kube.create(
             "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         )
-        # Without its account the API server refuses every pod.
+        # Before the service account exists, the API server refuses every pod.
         account = f"/api/v1/namespaces/{self.name}/serviceaccounts/default"
         until(lambda: self.kube.find(account), what="the service account exists")
         self._born_pinned = born_pinned
@@ -51,16 +51,17 @@ class Space:
             self.policy()
 
     def nodes(self, count: int, **capacity: str) -> list[str]:
-        """Create fake nodes for this test alone; later calls add more."""
+        """Create `count` more fake nodes for this test alone; `gpu` stands for nvidia.com/gpu."""
         named = {key.replace("gpu", "nvidia.com/gpu"): value for key, value in capacity.items()}
         full = {"pods": "110", **named}
         first = len(self._nodes)
         created = [f"{self.name}-{number}" for number in range(first, first + count)]
         labels = {CASE: self.name}
-        self.stand(fakenodes.node(n, capacity=full, labels=labels, taints=[]) for n in created)
+        bodies = (fakenodes.node(n, capacity=full, labels=labels, taints=[]) for n in created)
+        self.create_nodes(bodies)
         return created
 
-    def stand(self, bodies: Iterable[Object]) -> None:
+    def create_nodes(self, bodies: Iterable[Object]) -> None:
         """Create nodes with the label of this test, and wait until they are ready."""
         created = []
         for body in bodies:
@@ -86,7 +87,10 @@ class Space:
         return [name for name in self._nodes if name not in self._lost]
 
     def policy(self, **spec: Any) -> None:
-        """Create a TrainingPolicy for this namespace only; wait until the controller knows it."""
+        """Create a TrainingPolicy for this namespace only; it replaces its earlier policies.
+
+        Returns once the controller has received it.
+        """
         placement = {"bornPinned": self._born_pinned, **spec.pop("placement", {})}
         name = f"{self.name}-{len(self._policies)}"
         selector = {"matchLabels": {CASE: self.name}}
@@ -107,13 +111,13 @@ class Space:
         wait_received(self.kfext, f"{path}/{name}")
 
     def label(self, labels: Mapping[str, str | None]) -> None:
-        """Set or remove labels of the namespace; wait until the controller knows them."""
+        """Set or remove labels of the namespace; wait until the controller has received them."""
         path = f"/api/v1/namespaces/{self.name}"
         self.kube.patch(path, {"metadata": {"labels": labels}})
         wait_received(self.kfext, path)
 
     def thief(self, name: str, node: str, gpus: int) -> None:
-        """Create a pod without a job, bound to a node without a scheduler."""
+        """Create a pod without a job that uses GPUs of a node; no scheduler binds it."""
         limits = {"nvidia.com/gpu": str(gpus)}
         container = {"name": "thief", "image": "none", "resources": {"limits": limits}}
         spec = {"nodeName": node, "containers": [container]}
@@ -153,7 +157,7 @@ class Space:
         for node in self._nodes:
             self.kube.delete(f"/api/v1/nodes/{node}")
 
-    # --- looking ----------------------------------------------------------------------------------
+    # --- observations -----------------------------------------------------------------------------
 
     def path(self, plural: str, name: str = "") -> str:
         """Return the path of jobs, TrainingPlans or pods of this namespace."""
@@ -170,19 +174,19 @@ class Space:
         return job
 
     def pods(self, job: str = "", *, ending: bool = False) -> list[Object]:
-        """Return the pods (of a job), with terminating pods only if `ending`."""
+        """Return the pods of a job, or of all jobs; with `ending` also terminating pods."""
         selector = f"?labelSelector={names.JOB_NAME}%3D{job}" if job else ""
         pods = self.kube.items(self.path("pods") + selector)
         return [pod for pod in pods if ending or not pod["metadata"].get("deletionTimestamp")]
 
     def view(self, job: str, kind: str = "PyTorchJob") -> Object:
-        """Return the status of a job's TrainingPlan, empty without a TrainingPlan."""
+        """Return the status of a job's TrainingPlan; empty without a TrainingPlan."""
         plan = self.kube.find(self.path("trainingplans", f"{kind.lower()}-{job}"))
         status: Object = (plan or {}).get("status", {})
         return status
 
     def plan(self, job: str, kind: str = "PyTorchJob") -> Object | None:
-        """Return the plan that is written on a job, or None."""
+        """Return the plan in a job's annotation, or None."""
         written = self.job(job, kind)["metadata"].get("annotations", {}).get(names.PLAN)
         return json.loads(written) if written else None
 
@@ -196,22 +200,22 @@ class Space:
         return by_name
 
     def pins(self) -> Counter[str]:
-        """Return the number of the controller's successful writes of each pod."""
+        """Return the number of the controllers' successful patches, by pod."""
         writes = self.kfext.writes(pod_patch(self.name))
         return Counter(exchange.path.rsplit("/", 1)[-1] for exchange in writes)
 
     def check_pins(self) -> None:
-        """Check that each pod is pinned to one node, at its creation or by one write."""
+        """Check that each pod is pinned to one node, at its creation or by a single patch."""
         pods, pins = self.pods(), self.pins()
         assert [len(pinned_to(pod)) for pod in pods] == [1] * len(pods)
         assert set(pins.values()) <= {1}
         assert pins.keys() <= {pod["metadata"]["name"] for pod in pods}
 
     def starts(self) -> int:
-        """Return the number of times that a job was unsuspended under a plan."""
+        """Return how often a job of the namespace was unsuspended under a plan."""
         return len(self.kfext.writes(unsuspend_patch(self.name)))
 
-    def with_pins_held(self, manifest: Object, count: int) -> tuple[Hold, str]:
+    def submit_with_pins_held(self, manifest: Object, count: int) -> tuple[Hold, str]:
         """Submit a job for one node, and delay its pins; return the fault and the planned node."""
         pins = Hold(pod_patch(self.name))
         self.kfext.proxy.arm(pins)
@@ -222,7 +226,7 @@ class Space:
         (node,) = plan["nodes"]
         return pins, node
 
-    # --- waiting ----------------------------------------------------------------------------------
+    # --- waits ------------------------------------------------------------------------------------
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
         return until(condition, what=what, account=self.account)
@@ -250,11 +254,11 @@ class Space:
         return bound
 
     def patiently(self, condition: Callable[[], Any], *, seconds: float) -> Any:
-        """Wait for a condition longer than usual."""
+        """Wait for a condition with a deadline other than the default."""
         return until(condition, what="a condition holds", account=self.account, seconds=seconds)
 
     def homes(self, job: str) -> dict[str, str]:
-        """Return the node of each pod of a job, empty before it is bound."""
+        """Return the node of each pod of a job; empty for a pod that is not bound."""
         return {p["metadata"]["name"]: p["spec"].get("nodeName", "") for p in self.pods(job)}
 
     def account(self) -> str:
@@ -274,7 +278,7 @@ class Space:
 
 
 def set_managed(space: Space, value: str | None) -> None:
-    """Set or remove the label of the namespace, and wait until the webhooks know."""
+    """Set or remove the label `managed` of the namespace; wait until the webhooks follow it."""
     space.label({names.MANAGED: value})
     trial = workers("trial", 1, each={"cpu": "1"})
     space.until(

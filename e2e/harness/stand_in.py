@@ -1,4 +1,4 @@
-"""A mutating webhook of another system, which changes objects after kfext."""
+"""A stand-in for the mutating webhook of another system."""
 
 import base64
 import json
@@ -15,11 +15,11 @@ from e2e.testbed.cluster import Testbed
 
 _CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 Mutate = Callable[[Object], list[Object]]
-"""Returns the JSON patch for a new object."""
+"""Returns the JSON patch for a new object; an empty list leaves the object unchanged."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers an AdmissionReview with the patch from `mutate` of the server."""
+    """Answers an AdmissionReview with the patch from the server's `mutate`."""
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["request"]
@@ -50,10 +50,10 @@ def standing_in(
     mutate: Mutate,
     effective: Callable[[], object],
 ) -> Iterator[None]:
-    """Change new objects of a namespace until the block ends.
+    """Run a webhook that changes new objects of a namespace during a `with` block.
 
-    The API server calls mutating webhooks in the order of their configurations' names: a webhook
-    after kfext's needs a later `name`. `effective` returns whether it is called already.
+    The API server calls mutating webhooks in the order of their configurations' names: to be called
+    after kfext's, a webhook needs a later `name`. The block begins once `effective` returns true.
     """
     port = testbed.new_port()
     serving = testbed.pki.server(name, hosts=["127.0.0.1"])

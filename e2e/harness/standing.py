@@ -1,8 +1,7 @@
-"""The testbed of a session: KFEXT_TESTBED names it, or it runs for the session only.
+"""The testbed of a test session: a running testbed that KFEXT_TESTBED names, or a new testbed.
 
-A testbed that ran before the session keeps running. The session removes its installations at the
-end, so the next session finds the same testbed. If the machine cannot have a testbed, the tests are
-skipped.
+A named testbed keeps running; at its end the session removes what it installed, so that the next
+session finds the same testbed. If the machine cannot have a testbed, the tests are skipped.
 """
 
 import os
@@ -30,7 +29,7 @@ _ENDING_SECONDS = 120.0
 def running_or_skipped(
     name: str, *, real_nodes: int = 0, fake_nodes: int = 0, fast: bool = False
 ) -> Iterator[Testbed]:
-    """Run a testbed, or skip where the machine cannot have it; a failed start fails the tests."""
+    """Run a new testbed; skip the tests if the machine cannot have it."""
     try:
         with running(name, real_nodes=real_nodes, fake_nodes=fake_nodes, fast=fast) as bed:
             yield bed
@@ -40,7 +39,7 @@ def running_or_skipped(
 
 @contextmanager
 def trainer_or_skipped(bed: Testbed) -> Iterator[None]:
-    """Run Trainer and JobSet in a testbed, or skip where the machine cannot have them."""
+    """Run Trainer and JobSet in a testbed; skip the tests if they cannot be built here."""
     try:
         for name in (trainer.JOBSET, trainer.TRAINER):
             bed.binary(name)
@@ -53,7 +52,7 @@ def trainer_or_skipped(bed: Testbed) -> Iterator[None]:
 
 @contextmanager
 def karpenter_or_skipped(bed: Testbed) -> Iterator[None]:
-    """Run Karpenter in a testbed, or skip where the machine cannot have it."""
+    """Run Karpenter in a testbed; skip the tests if it cannot be built here."""
     try:
         bed.binary(karpenter.NAME)
     except Unavailable as missing:
@@ -67,13 +66,10 @@ def karpenter_or_skipped(bed: Testbed) -> Iterator[None]:
 def named_or_running(
     name: str, *, real_nodes: int = 0, fake_nodes: int = 0, fast: bool = False
 ) -> Iterator[Testbed]:
-    """Yield the testbed that KFEXT_TESTBED names, or run a new testbed.
-
-    A named testbed need not be `fast`; it only takes longer.
-    """
+    """Yield the testbed that KFEXT_TESTBED names, even if not `fast`, or run a new testbed."""
     existing = os.environ.get(VARIABLE)
     if existing:
-        with lifecycle.terminable(), _lent(existing, real_nodes, fake_nodes) as bed:
+        with lifecycle.terminable(), _named(existing, real_nodes, fake_nodes) as bed:
             yield bed
     else:
         with running_or_skipped(
@@ -83,12 +79,12 @@ def named_or_running(
 
 
 @contextmanager
-def _lent(name: str, real_nodes: int, fake_nodes: int) -> Iterator[Testbed]:
-    bed, fake = _found(name)
-    if lacking := lacks(bed.real_nodes, len(fake), real_nodes, fake_nodes):
+def _named(name: str, real_nodes: int, fake_nodes: int) -> Iterator[Testbed]:
+    bed, fake = _load(name)
+    if missing := missing_nodes(bed.real_nodes, len(fake), real_nodes, fake_nodes):
         pytest.skip(
             f"testbed {name!r} has {bed.real_nodes} real and {len(fake)} fake nodes; "
-            f"these tests need {lacking}: delete it, and create it again with these"
+            f"these tests need {missing}: delete it, and create it again with these"
         )
     if real_nodes:
         realnodes.renew_images(bed)
@@ -99,37 +95,34 @@ def _lent(name: str, real_nodes: int, fake_nodes: int) -> Iterator[Testbed]:
         bed.api.delete(f"/api/v1/namespaces/{kfext_process.NAMESPACE}")
         uninstall_kfext(bed)
         bed.wait_for(
-            lambda: not any(map(_ending, bed.api.get("/api/v1/namespaces")["items"])),
+            lambda: not any(map(_is_terminating, bed.api.get("/api/v1/namespaces")["items"])),
             what="the namespaces of the tests to be gone",
             seconds=_ENDING_SECONDS,
         )
 
 
-def _found(name: str) -> tuple[Testbed, list[Manifest]]:
+def _load(name: str) -> tuple[Testbed, list[Manifest]]:
     """Return the named testbed and its fake nodes; fail if it cannot be used."""
     try:
         bed = Testbed.load(name)
         fake: list[Manifest] = bed.api.get(_FAKE)["items"]
         namespaces = bed.api.get("/api/v1/namespaces")["items"]
-    except (ApiError, urllib3.exceptions.HTTPError) as silent:
-        wrong = f"testbed {name!r} does not answer: {silent}"
-    except (FileNotFoundError, ValueError) as missing:
-        wrong = str(missing)
+    except (ApiError, urllib3.exceptions.HTTPError) as error:
+        problem = f"testbed {name!r} does not answer: {error}"
+    except (FileNotFoundError, ValueError) as error:
+        problem = str(error)
     else:
         if all(namespace["metadata"]["name"] != names.NAMESPACE for namespace in namespaces):
             return bed, fake
-        wrong = (
+        problem = (
             f"testbed {name!r} has kfext already, from a running or killed session, or installed "
             "by hand. Remove it (docs/remove.md), or delete the testbed and create it again"
         )
-    pytest.fail(f"{VARIABLE}: {wrong}", pytrace=False)
+    pytest.fail(f"{VARIABLE}: {problem}", pytrace=False)
 
 
-def lacks(has_real: int, has_fake: int, real: int, fake: int) -> str:
-    """Return the nodes that tests need but a testbed lacks, as text, empty if it has them.
-
-    Tests need an exact number of real nodes, and a minimum of fake nodes.
-    """
+def missing_nodes(has_real: int, has_fake: int, real: int, fake: int) -> str:
+    """Name what a testbed lacks of exactly `real` and at least `fake` nodes; empty if nothing."""
     wanted = []
     if real not in (0, has_real):
         wanted.append(f"{real} real nodes (--real-nodes {real})")
@@ -140,15 +133,15 @@ def lacks(has_real: int, has_fake: int, real: int, fake: int) -> str:
 
 @contextmanager
 def _without_real_nodes(bed: Testbed, fake: list[Manifest]) -> Iterator[None]:
-    """Admit all pods to the fake nodes, and cordon the real nodes, as if they did not exist."""
+    """Untaint the fake nodes and cordon the real nodes, as if there were no real nodes."""
     if not bed.real_nodes:
         yield
         return
     real = [f"/api/v1/nodes/{node.name}" for node in realnodes.nodes(bed)]
-    closed = [path for path in real if not bed.api.get(path)["spec"].get("unschedulable")]
+    cordoned = [path for path in real if not bed.api.get(path)["spec"].get("unschedulable")]
     paths = [f"/api/v1/nodes/{node['metadata']['name']}" for node in fake]
     try:
-        for path in closed:
+        for path in cordoned:
             bed.api.patch(path, {"spec": {"unschedulable": True}})
         for path in paths:
             _set_taints(bed, path, [])
@@ -156,16 +149,16 @@ def _without_real_nodes(bed: Testbed, fake: list[Manifest]) -> Iterator[None]:
     finally:
         for path in paths:
             _set_taints(bed, path, [fakenodes.TAINT])
-        for path in closed:
+        for path in cordoned:
             bed.api.patch(path, {"spec": {"unschedulable": None}})
 
 
 def _set_taints(bed: Testbed, path: str, own: list[Manifest]) -> None:
-    """Set the testbed's own taints of a node; other taints stay."""
+    """Replace the testbed's own taints of a node; other taints stay."""
     taints = bed.api.get(path)["spec"].get("taints", [])
     others = [taint for taint in taints if taint["key"] != fakenodes.TAINT["key"]]
     bed.api.patch(path, {"spec": {"taints": [*others, *own]}})
 
 
-def _ending(thing: Manifest) -> bool:
+def _is_terminating(thing: Manifest) -> bool:
     return "deletionTimestamp" in thing["metadata"]

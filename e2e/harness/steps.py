@@ -1,7 +1,7 @@
 """Steps of compiled pipelines, run as the back end of Kubeflow Pipelines runs them.
 
-The back end and Argo cannot be built here. They pass a step its inputs, including the settings of
-the task, in the argument `--executor_input`, and its pod in two variables; so does this module.
+The back end and Argo cannot be built here. Like them, this module passes a step its inputs in the
+argument `--executor_input`, and the name and uid of its pod in two environment variables.
 """
 
 import json
@@ -26,7 +26,7 @@ from e2e.testbed.images.recipes import PACKAGES, install
 
 @dataclass(frozen=True)
 class Step:
-    """A compiled step; `inputs`: the inputs of every step of kfext."""
+    """A compiled step. `output`: its output file. `inputs`: the inputs that it has by default."""
 
     container: dict[str, Any]
     output: Path
@@ -42,7 +42,7 @@ class Step:
         return cls(container, output, {**pods, "runtime": "", "settings": {}, **of_run})
 
     def command(self, **inputs: Any) -> list[str]:
-        """Return the command of the step's container with these inputs."""
+        """Return the command of the step's container; `inputs` replace defaults."""
         artifact = {
             "name": "metrics",
             "uri": str(self.output.with_name("metrics")),
@@ -74,9 +74,9 @@ _STARTED_SECONDS = 180.0
 
 
 class Steps:
-    """Pods of a namespace that run steps as `default-editor`, with only the role `kubeflow-edit`.
+    """Runs steps in pods of a namespace, as an account with only the role `kubeflow-edit`.
 
-    `folder`: on all nodes, with the packages that a step otherwise installs from an index.
+    `folder`: a folder on all nodes with the packages that a step would otherwise install.
     """
 
     def __init__(self, bed: Testbed, namespace: str, folder: Path) -> None:
@@ -91,7 +91,7 @@ class Steps:
         account = f"--serviceaccount={namespace}:{ACCOUNT}"
         role = "--clusterrole=kubeflow-edit"
         kubectl(bed, "create", "rolebinding", ACCOUNT, role, account, "-n", namespace)
-        until(self._may_train, what="the account has the rights of kubeflow-edit")
+        until(self._may_train, what="the account has the permissions of kubeflow-edit")
 
     def _may_train(self) -> bool:
         """Return whether the control plane has aggregated the roles."""
@@ -103,7 +103,7 @@ class Steps:
         }
 
     def start(self, name: str, *, attempt: int | None = None, **inputs: Any) -> None:
-        """Run a step in a pod; with `attempt` as Argo runs an attempt of a step with retries."""
+        """Run a step in a pod. `attempt`: its number, if Argo runs the step with retries."""
         step = Step.compiled(PIPELINE, output=Path("/tmp/output.json"))
         field = {"KFP_POD_NAME": "metadata.name", "KFP_POD_UID": "metadata.uid"}
         container = {
@@ -138,7 +138,7 @@ class Steps:
         self._bed.api.create(f"/api/v1/namespaces/{self._namespace}/pods", pod)
 
     def _run(self) -> dict[str, Any]:
-        """Return the owner of the pods of a run: a ConfigMap in place of the Workflow."""
+        """Return the owner of the pods of a run: a ConfigMap as stand-in for the Workflow."""
         run = {"apiVersion": "v1", "kind": "ConfigMap"}
         named = {"metadata": {"name": "run", "namespace": self._namespace}}
         uid = self._bed.api.apply({**run, **named})["metadata"]["uid"]
@@ -162,8 +162,7 @@ class Steps:
         """Delete the owner of the pods of a run."""
         self._bed.api.delete(f"/api/v1/namespaces/{self._namespace}/configmaps/run")
 
-    def printed(self, name: str, text: str) -> None:
-        """Wait until a step has printed a text."""
+    def wait_printed(self, name: str, text: str) -> None:
         until(
             lambda: text in self.log(name),
             what=f"{name} prints {text}",
@@ -172,7 +171,7 @@ class Steps:
         )
 
     def log(self, name: str) -> str:
-        """Return the output of a step, empty before its start."""
+        """Return the output of a step; empty before its start."""
         if self.phase(name) == "Pending":
             return ""
         return kubectl(self._bed, "logs", "-n", self._namespace, name)
@@ -181,7 +180,7 @@ class Steps:
         pod = self._bed.api.get(f"/api/v1/namespaces/{self._namespace}/pods/{name}")
         return str(pod["status"]["phase"])
 
-    def ended(self, name: str) -> str:
+    def wait_ended(self, name: str) -> str:
         """Wait until the pod of a step has ended, and return its phase."""
         return until(
             lambda: phase if (phase := self.phase(name)) in {"Succeeded", "Failed"} else None,
@@ -191,18 +190,18 @@ class Steps:
         )
 
 
-def goes_on_after_an_eviction(bed: Testbed, steps: Steps, jobs: str, **inputs: Any) -> None:
+def check_retry_adopts_job(bed: Testbed, steps: Steps, jobs: str, **inputs: Any) -> None:
     """Evict a step with retries while its job waits; check that the retry adopts the job.
 
-    The end of the run deletes the job. `jobs`: the path of the jobs of the step's kind.
+    Also check that the job is deleted with its run. `jobs`: the API path of the step's kind.
     """
     steps.start("one", attempt=0, **inputs)
-    steps.printed("one", "Queued: TooBig")
+    steps.wait_printed("one", "Queued: TooBig")
     (job,) = bed.api.get(jobs)["items"]
     steps.evict("one")
     steps.start("two", attempt=1, **inputs)
-    steps.printed("two", "which an earlier attempt created")
-    steps.printed("two", "Queued: TooBig")
+    steps.wait_printed("two", "which an earlier attempt created")
+    steps.wait_printed("two", "Queued: TooBig")
     (kept,) = bed.api.get(jobs)["items"]
     assert kept["metadata"]["uid"] == job["metadata"]["uid"]
     assert {owner["name"] for owner in kept["metadata"]["ownerReferences"]} == {"run", "two"}
@@ -211,8 +210,8 @@ def goes_on_after_an_eviction(bed: Testbed, steps: Steps, jobs: str, **inputs: A
     until(lambda: not bed.api.get(jobs)["items"], what="the job is gone with its run")
 
 
-def author(folder: Path, sdk: str) -> Path:
-    """Return the Python of a virtual environment with an SDK of Kubeflow beside kfext."""
+def python_with_sdk(folder: Path, sdk: str) -> Path:
+    """Create a virtual environment with an SDK of Kubeflow and kfext; return its Python."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin/python"
     install_there = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -221,17 +220,14 @@ def author(folder: Path, sdk: str) -> Path:
 
 
 def run_as_author(bed: Testbed, namespace: str, program: Path, *, sdk: str, folder: Path) -> str:
-    """Run a program with an SDK and a kubeconfig for a namespace; return its output.
-
-    Raises AssertionError if it fails.
-    """
+    """Run a program with an SDK and a kubeconfig for a namespace; return its output."""
     config = yaml.safe_load(bed.kubeconfig.read_text())
     for context in config["contexts"]:
         context["context"]["namespace"] = namespace
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(config))
     completed = subprocess.run(
-        [author(folder / "venv", sdk), program],
+        [python_with_sdk(folder / "venv", sdk), program],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(paths.REPOSITORY), "KUBECONFIG": str(kubeconfig)},
         capture_output=True,
@@ -244,7 +240,7 @@ def run_as_author(bed: Testbed, namespace: str, program: Path, *, sdk: str, fold
 
 
 def packages_of_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder on both nodes with the packages of a step, for the Python of the images."""
+    """Return a folder that both nodes see, with a step's packages for the images' Python."""
     folder = tmp_path_factory.mktemp("step")
     install(folder, _REQUIRES)
     install(folder, [f"kfp=={VERSION}"], dependencies=False)

@@ -1,4 +1,4 @@
-"""Jobs that kfext has just stopped, for another job and by a drain, and a job that asks for nodes.
+"""A job stopped for another job, a job stopped by a drain, and a job that asks for nodes.
 
 The pods of the stopped jobs still exist. No autoscaler runs: only its ConfigMap is in the cluster.
 """
@@ -17,7 +17,7 @@ from e2e.harness.wait import until
 from kfext import names
 
 URGENT, YIELDS, LEAVES, ASKS = "urgent", "yields", "leaves", "asks"
-_GPU, _BOTH = ({names.NATIVE_GPU: number, "cpu": "1"} for number in ("1", "2"))
+_ONE_GPU, _TWO_GPUS = ({names.NATIVE_GPU: number, "cpu": "1"} for number in ("1", "2"))
 _NODE = {"cpu": "32", "memory": "64Gi"}
 _CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _MAPS = "/api/v1/namespaces/kube-system/configmaps"
@@ -27,7 +27,7 @@ _PATIENCE_SECONDS = 300.0
 
 @contextmanager
 def autoscaler_seen(kube: Kube) -> Iterator[None]:
-    """Make controllers that start in a `with` block see a cluster-autoscaler; it adds no node."""
+    """Create a cluster-autoscaler's ConfigMap, which controllers that start in the block see."""
     metadata = {"name": "cluster-autoscaler-status"}
     kube.create(_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     try:
@@ -38,13 +38,13 @@ def autoscaler_seen(kube: Kube) -> Iterator[None]:
 
 @dataclass
 class Stopping:
-    """Each job has a namespace and nodes of its own; the urgent job waits beside the first."""
+    """Each job has a namespace and nodes of its own; the urgent job and YIELDS share them."""
 
     preempting: Space
     draining: Space
     asking: Space
     refuge: str = ""
-    """The target of the drained job."""
+    """The node that the drained job moves to."""
 
     def reach(self) -> None:
         """Submit the jobs and wait until each is in its state."""
@@ -52,13 +52,13 @@ class Stopping:
         self._preempt()
         self._drain()
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         """Let the pods end, add a node, and wait until each job is placed."""
         stopped = self.preempting.pods(ending=True) + self.draining.pods(ending=True)
-        assert len(stopped) == 4, "their pods still exist, and no others"
+        assert len(stopped) == 4, "the pods of both stopped jobs still exist, and no others"
         self.end_pods()
         self.preempting.bound(URGENT, 1)
-        assert suspended(self.preempting.job(YIELDS)), "it resumes before the urgent job ends"
+        assert suspended(self.preempting.job(YIELDS)), "it waits for the urgent job"
         self.draining.bound(LEAVES, 2)
         self.draining.phase(LEAVES, "Placed")
         assert set(self.draining.homes(LEAVES).values()) == {self.refuge}
@@ -79,13 +79,12 @@ class Stopping:
         assert [set(space.pins().values()) for space in spaces] == [{1, 2}, {2}, {1}]
 
     def end_pods(self) -> None:
-        """Let the pods of the stopped jobs end."""
         for space in (self.preempting, self.draining):
             pods = space.pods(ending=True)
             end_now(space, [pod["metadata"]["name"] for pod in pods])
 
     def _preempt(self) -> None:
-        """Submit an urgent job that stops another without a checkpoint, as that job allows."""
+        """Submit an urgent job; kfext stops a job for it that allows this without a checkpoint."""
         space = self.preempting
         # 0.3 would let kube-scheduler preempt the terminating pods.
         placement = {"releaseAfter": "1h", "newNodes": "wait"}
@@ -94,8 +93,8 @@ class Stopping:
         space.nodes(1, **_NODE, gpu="2")
         _run(space, YIELDS)
         urgent = {"priorityClassName": space.name}
-        stored = space.submit(workers(URGENT, 1, each=_BOTH, pod=urgent))
-        _await_stop(space, YIELDS, names.REASON_STOPPED)
+        stored = space.submit(workers(URGENT, 1, each=_TWO_GPUS, pod=urgent))
+        _wait_stopped(space, YIELDS, names.REASON_STOPPED)
         assert _state(space.job(YIELDS))["stop"]["for"] == stored["metadata"]["uid"]
 
     def _drain(self) -> None:
@@ -105,14 +104,14 @@ class Stopping:
         (self.refuge,) = set(created) - {home := _run(space, LEAVES)}
         taint = {"key": names.DRAIN, "effect": "PreferNoSchedule"}
         space.kube.patch(nodes.path(home), {"spec": {"unschedulable": True, "taints": [taint]}})
-        _await_stop(space, LEAVES, names.REASON_DRAINED)
+        _wait_stopped(space, LEAVES, names.REASON_DRAINED)
 
     def _ask(self) -> None:
         """Submit a job that asks for nodes for all its pods."""
         space = self.asking
         space.policy(placement={"releaseAfter": "1h"})  # 0.3 would release it after a minute
         space.nodes(1, **_NODE, gpu="2")
-        space.submit(workers(ASKS, 4, each=_GPU))
+        space.submit(workers(ASKS, 4, each=_ONE_GPU))
         space.until(lambda: len(self._placeholders()) == 4, "a placeholder for each pod")
         assert space.phase(ASKS, "Queued")["reason"] == names.REASON_WAITING_FOR_NODES
 
@@ -122,14 +121,14 @@ class Stopping:
 
 def _run(space: Space, name: str) -> str:
     """Run a job that may be stopped, with pods that end slowly; return its node."""
-    space.submit(workers(name, 2, each=_GPU, annotations={names.PREEMPT: "always"}))
+    space.submit(workers(name, 2, each=_ONE_GPU, annotations={names.PREEMPT: "always"}))
     (home,) = set(space.bound(name, 2).values())
     space.phase(name, "Placed")
     end_slowly(space, list(space.homes(name)))
     return home
 
 
-def _await_stop(space: Space, name: str, reason: str) -> None:
+def _wait_stopped(space: Space, name: str, reason: str) -> None:
     """Wait until a job is stopped, and all its pods are terminating."""
 
     def ends() -> bool:
@@ -152,7 +151,7 @@ def _state(job: Object) -> Object:
 
 @contextmanager
 def stopping(new_space: Callable[..., Space]) -> Iterator[Stopping]:
-    """Create a priority class for the time of a `with` block; the pods end afterwards."""
+    """Yield the jobs, with a priority class; at the end of the block all pods may end."""
     jobs = Stopping(new_space(), new_space(), new_space())
     kube, name = jobs.preempting.kube, jobs.preempting.name
     body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}

@@ -1,4 +1,4 @@
-"""A person with all rights in one namespace, and none elsewhere."""
+"""A user with all permissions in one namespace, and none elsewhere."""
 
 import json
 import os
@@ -21,7 +21,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 class Tenant:
-    """A user of the API server with a Role of `*` in a namespace."""
+    """A user of the API server with a Role that allows everything in a namespace."""
 
     def __init__(self, space: Space, folder: Path) -> None:
         testbed = space.kfext.testbed
@@ -36,10 +36,10 @@ class Tenant:
         space.kube.create(roles, {"metadata": {"name": "all"}, "rules": [_ALL]})
         self.bind("Role", "all", namespace=space.name)
         path = space.path("pytorchjobs")
-        until(lambda: self.kube.ask("GET", path).ok, what="the tenant has its rights")
+        until(lambda: self.kube.ask("GET", path).ok, what="the tenant has its permissions")
 
     def bind(self, kind: str, role: str, *, namespace: str = "") -> str:
-        """Bind a role to this person, in a namespace or in the whole cluster; return the path."""
+        """Bind a role to this user, by default cluster-wide; return the API path of the binding."""
         plural = f"namespaces/{namespace}/rolebindings" if namespace else "clusterrolebindings"
         name = f"{self.name}-{role}"
         body = {
@@ -56,17 +56,17 @@ class Tenant:
         return self.kube.ask("PATCH", self.space.path("pytorchjobs", job), body, kind=MERGE)
 
     def kubectl(self, *arguments: str, given: Object | None = None, editor: str = "") -> Done:
-        """Run kubectl in the namespace; `given` is the object that `-f FILE` stands for."""
+        """Run kubectl in the namespace. `given`: the object in the file that FILE stands for."""
         file = self._folder / "given.json"
         file.write_text(json.dumps(given))
         resolved = [str(file) if argument == "FILE" else argument for argument in arguments]
         return self._run(str(self._kubectl), "-n", self.space.name, *resolved, editor=editor)
 
     def kfext(self, command: str, *arguments: str, as_administrator: bool = False) -> Done:
-        """Run the plugin in the namespace."""
+        """Run a command of the kfext plugin in the namespace."""
         config = self.space.kfext.testbed.kubeconfig if as_administrator else self.config
-        told = ("-n", self.space.name, f"--kubeconfig={config}")
-        return self._run(str(COMMAND), command, *told, *arguments)
+        options = ("-n", self.space.name, f"--kubeconfig={config}")
+        return self._run(str(COMMAND), command, *options, *arguments)
 
     def _run(self, *command: str, editor: str = "") -> Done:
         return subprocess.run(
@@ -79,14 +79,14 @@ class Tenant:
 
 
 def protected(space: Space, folder: Path) -> Tenant:
-    """Return the owner of a namespace once the API server enforces the policy there."""
+    """Return the tenant of a namespace once the API server protects kfext's marks there."""
     tenant = Tenant(space, folder)
     off = {names.COLOCATION: "off"}
     space.submit(workers("probe", 1, each={"cpu": "1"}, annotations=off))
-    # Another value each time: the policy allows any user to write the present value.
-    tries = count()
+    # A new value each time: the policy lets any user write the present value again.
+    values = count()
     space.until(
-        lambda: not tenant.write("probe", names.PLAN, str(next(tries))).ok, "the policy holds"
+        lambda: not tenant.write("probe", names.PLAN, str(next(values))).ok, "the policy holds"
     )
     space.kube.delete(space.path("pytorchjobs", "probe"))
     return tenant

@@ -1,7 +1,7 @@
-"""Real training jobs as Kubeflow SDK objects, submitted and awaited with the SDK.
+"""Real training jobs as objects of the Kubeflow SDK, submitted and awaited with the SDK.
 
-CPU requests = limits, one thread, fixed seeds: computation is equal in every placement, and only
-placement and network differ.
+They have CPU requests = limits, one thread and fixed seeds, so that runs with different placements
+differ only in placement and network.
 """
 
 import json
@@ -36,7 +36,7 @@ _GRACE_SECONDS = 2
 _MEMORY = "700Mi"
 Object = dict[str, Any]
 TRAINED_SECONDS = 600
-"""The time limit of a job, with a margin for other tests and a cold disk."""
+"""The deadline for the end of a job, generous enough for a busy machine and a cold disk."""
 _RATE = re.compile(r"^step=.* steps_per_second=([0-9.]+)$", re.MULTILINE)
 _FEW_STEPS = ("--model", "cnn", "--steps", "10")
 
@@ -49,7 +49,7 @@ def pytorch_job(
     memory: str = _MEMORY,
     arguments: tuple[str, ...] = (),
 ) -> KubeflowOrgV1PyTorchJob:
-    """Return a DDP training job of one master and `workers` workers."""
+    """Return a PyTorchJob for DDP with one master and `workers` workers."""
     command = ["python3", "/jobs/train_ddp.py", *arguments]
     return KubeflowOrgV1PyTorchJob(
         api_version="kubeflow.org/v1",
@@ -74,7 +74,7 @@ def pytorch_job(
 def tf_job(
     name: str, *, workers: int = 1, cpu: str = "150m", arguments: tuple[str, ...] = ()
 ) -> KubeflowOrgV1TFJob:
-    """Return a training job of one chief, one parameter server and `workers` workers."""
+    """Return a TFJob with one chief, one parameter server and `workers` workers."""
     command = ["python3", "/jobs/train_tf.py", *arguments]
     return KubeflowOrgV1TFJob(
         api_version="kubeflow.org/v1",
@@ -104,7 +104,7 @@ def _replicas(
         restart_policy="OnFailure",
         template=client.V1PodTemplateSpec(
             spec=client.V1PodSpec(
-                # A parameter server never ends by itself, and saves nothing.
+                # Short, because a parameter server never ends by itself, and saves nothing.
                 termination_grace_period_seconds=_GRACE_SECONDS,
                 containers=[
                     client.V1Container(
@@ -127,7 +127,7 @@ def submit(bed: Testbed, job: Any, namespace: str) -> TrainingClient:
     return sdk
 
 
-def trained(sdk: TrainingClient, job: Any, namespace: str) -> dict[str, str]:
+def wait_trained(sdk: TrainingClient, job: Any, namespace: str) -> dict[str, str]:
     """Wait until a job has succeeded; return the node of each remaining pod."""
     name = job.metadata.name
     sdk.wait_for_job_conditions(
@@ -142,14 +142,13 @@ def trained(sdk: TrainingClient, job: Any, namespace: str) -> dict[str, str]:
 
 
 def set_suspend(bed: Testbed, job: Any, namespace: str, *, value: bool) -> None:
-    """Suspend a job by hand, or resume it."""
     patch = json.dumps({"spec": {"runPolicy": {"suspend": value}}})
     name = job.metadata.name
     kubectl(bed, "patch", job.kind, name, "-n", namespace, "--type=merge", f"--patch={patch}")
 
 
-def ended_well(bed: Testbed, namespace: str, kind: str, name: str) -> list[Object]:
-    """Wait until a job has ended; return its pods. Raises RuntimeError if it has failed."""
+def wait_succeeded(bed: Testbed, namespace: str, kind: str, name: str) -> list[Object]:
+    """Wait until a job has succeeded; return its pods. Raises RuntimeError if it has failed."""
     path = jobs_path(namespace, kind, name)
     end = until(lambda: ended(bed.api.get(path)), what=f"{name} has ended", seconds=TRAINED_SECONDS)
     if end == "Failed":
@@ -161,20 +160,20 @@ def ended_well(bed: Testbed, namespace: str, kind: str, name: str) -> list[Objec
 
 
 def pods_of(bed: Testbed, namespace: str, job: str = "") -> dict[str, Object]:
-    """Return the pods of a job, or of all jobs, by name, including terminating pods."""
+    """Return the pods of a job, or all pods of a namespace, by name, with terminating pods."""
     selector = f"?labelSelector=training.kubeflow.org%2Fjob-name%3D{job}" if job else ""
     items = bed.api.get(f"/api/v1/namespaces/{namespace}/pods{selector}")["items"]
     return {pod["metadata"]["name"]: pod for pod in items}
 
 
 def step_ms(log: str) -> float | None:
-    """Return the median milliseconds of a step in a log of e2e/jobs, or None without steps."""
+    """Return the median step time in a log of e2e/jobs, in milliseconds, or None without steps."""
     rates = _RATE.findall(log)
     return median(1000 / float(rate) for rate in rates) if rates else None
 
 
 def totals(bed: Testbed, namespace: str, pod: str) -> Object:
-    """Return the totals that a program of e2e/jobs printed last."""
+    """Return the totals, which a program of e2e/jobs prints in its last line."""
     log = kubectl(bed, "logs", "-n", namespace, pod)
     last: Object = json.loads(log.strip().splitlines()[-1])
     return last
@@ -202,8 +201,8 @@ def replica_specs(job: Any) -> Any:
     return getattr(job.spec, "pytorch_replica_specs", None) or job.spec.tf_replica_specs
 
 
-def asking(job: Any, network: str = "host", **places: str) -> Any:
-    """Add a network setting to a job, and steer the pods of its types to nodes."""
+def with_network(job: Any, network: str = "host", **places: str) -> Any:
+    """Add a network setting to a job; return the job. `places`: the node for each replica type."""
     job.metadata.annotations = {names.NETWORK: network}
     for type_, node in places.items():
         replica_specs(job)[type_].template.spec.node_selector = {names.HOSTNAME: node}
@@ -211,7 +210,7 @@ def asking(job: Any, network: str = "host", **places: str) -> Any:
 
 
 def ddp(name: str, *, workers: int = 1, steps: int = 10, model: str = "cnn") -> Any:
-    """Return a PyTorchJob: three of its pods, or nine small ones, fit one node."""
+    """Return a PyTorchJob with small pods, which are even smaller with more than one worker."""
     arguments = ("--model", model, "--steps", str(steps))
     small = {"cpu": "60m", "memory": "280Mi"} if workers > 1 else {}
     job = pytorch_job(name, workers=workers, arguments=arguments, **small)
@@ -221,7 +220,7 @@ def ddp(name: str, *, workers: int = 1, steps: int = 10, model: str = "cnn") -> 
 
 
 def with_torchrun(job: Any) -> Any:
-    """Start the program of a job by torchrun."""
+    """Make torchrun start the program of a job; return the job."""
     for spec in replica_specs(job).values():
         (container,) = spec.template.spec.containers
         container.command = ["torchrun", *container.command[1:]]
@@ -230,7 +229,7 @@ def with_torchrun(job: Any) -> Any:
 
 
 def elastic(workers: int) -> Any:
-    """Return a PyTorchJob of torchrun's workers with a rendezvous at the first worker."""
+    """Return a PyTorchJob with an elasticPolicy for a fixed number of workers and no master."""
     job = with_torchrun(pytorch_job("elastic", workers=workers, arguments=_FEW_STEPS))
     del replica_specs(job)["Master"]
     job.spec.elastic_policy = KubeflowOrgV1ElasticPolicy(
@@ -240,7 +239,7 @@ def elastic(workers: int) -> Any:
 
 
 def dynamic(name: str, *, steps: int) -> Any:
-    """Return a TFJob with dynamic workers: each knows only itself and the server."""
+    """Return a TFJob with dynamic workers; each knows only itself and the parameter server."""
     job = tf_job(name, workers=2, arguments=("--steps", str(steps)))
     del replica_specs(job)["Chief"]
     job.spec.enable_dynamic_worker = True
@@ -255,6 +254,6 @@ def on_host(pod: Any) -> bool:
 
 
 def train(bed: Testbed, job: Any, namespace: str) -> list[Any]:
-    """Train a job to Succeeded; return its pods."""
-    trained(submit(bed, job, namespace), job, namespace)
+    """Submit a job, wait until it has succeeded, and return its pods."""
+    wait_trained(submit(bed, job, namespace), job, namespace)
     return list(pods_of(bed, namespace, job.metadata.name).values())

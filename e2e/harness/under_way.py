@@ -22,10 +22,10 @@ PRIORITISED, RIVAL = "prioritised", "rival"
 MOVES = "moves"
 FIRST, SECOND = "first", "second"
 REQUEST = "500m"
-"""The CPU request of the users of the prioritised job and its rival."""
+"""The CPU request in the manifests of the prioritised job and of its rival."""
 _CORES, _NODE_CORES = 2.0, "4"
-_SOON, _LATE = 100_000, 1_000_000
-"""Steps of the job that ends first, and of others."""
+_FEWER_STEPS, _MANY_STEPS = 100_000, 1_000_000
+"""The steps of the prioritised job, which would end first, and of the other jobs."""
 _PATIENCE_SECONDS = 300.0
 _GPU = {names.NATIVE_GPU: "1", "cpu": "1"}
 _CARDS = "/apis/kfext.dev/v1alpha1/sharedgpus"
@@ -42,11 +42,11 @@ class UnderWay:
     sharing: Space
     moving: Space
     kubelet: FakeKubelet
-    playing: ExitStack
+    background: ExitStack
     target: str = ""
-    """The target of the moving job."""
+    """The node that the moving job moves to."""
     before: Object = field(default_factory=dict)
-    """The pods that no change of a version may replace, once all jobs were in their states."""
+    """The uids of the pods that must survive each change of the version; see `_surviving_uids`."""
 
     def reach(self) -> None:
         """Submit the jobs and wait until each is in its state."""
@@ -54,25 +54,24 @@ class UnderWay:
             self.kubelet.take_over(self.cpu.kube, node)
         self._train(self.scene.space, TRAIN)
         self.scene.crowd()
-        self._share_anew()
+        self._reserve_gpu()
         self._compete()
-        self.scene.made_room()
-        self.cpu.patiently(self._raised, seconds=_PATIENCE_SECONDS)
-        # Last, because nothing else may change during a move, with a hold of 300 s.
+        self.scene.wait_scaled_down()
+        self.cpu.patiently(self._is_boosted, seconds=_PATIENCE_SECONDS)
+        # The move is last because nothing else may change during a move, and it lasts up to 300 s.
         self._begin_move()
-        self.before = self._stays()
+        self.before = self._surviving_uids()
 
-    def go_on(self) -> None:
-        """Continue each change to its end."""
-        assert self._stays() == self.before
-        self._arrive()
-        assert self._raised(), "its CPU is still boosted"
+    def proceed(self) -> None:
+        assert self._surviving_uids() == self.before
+        self._finish_move()
+        assert self._is_boosted(), "its CPU is still boosted"
         self._submit_sharer(SECOND)
-        self._runs_shared(SECOND)
-        self.scene.clear()
-        self.scene.grown_back()
-        self.scene.shows(names.REASON_AS_ASKED)
-        assert self._stays() == self.before
+        self._wait_sharing(SECOND)
+        self.scene.end_gang()
+        self.scene.wait_full_size()
+        self.scene.wait_reason(names.REASON_AS_ASKED)
+        assert self._surviving_uids() == self.before
         succeed(self.cpu, f"{RIVAL}-master-0")
         self.cpu.patiently(lambda: self._request() == REQUEST, seconds=_PATIENCE_SECONDS)
         for name in (FIRST, SECOND):
@@ -80,7 +79,7 @@ class UnderWay:
         self.sharing.until(lambda: not self._reservations(), "the GPU is released")
 
     def check_writes(self) -> None:
-        """Check that no job was started, and no pod pinned, twice."""
+        """Check that no change was made twice: the sizes, starts and pins that kfext wrote."""
         assert self.scene.sizes() == [LEAST, FULL]
         spaces = (self.scene.space, self.cpu, self.sharing, self.moving)
         assert [space.starts() for space in spaces] == [2, 2, 2, 2]
@@ -89,16 +88,16 @@ class UnderWay:
         del pins["resize"]
         assert set(pins.values()) == {1}
 
-    def _stays(self) -> Object:
-        """Return the uids of the pods that no change of a version may replace."""
+    def _surviving_uids(self) -> Object:
+        """Return the uids of the pods that no upgrade or downgrade may replace."""
         stay = sorted(uids(self.scene.space, TRAIN).items())[:LEAST]
         jobs = (uids(self.cpu, PRIORITISED), uids(self.sharing, FIRST))
         (reservation,) = self._reservations()
         return dict(stay) | jobs[0] | jobs[1] | {"reservation": reservation["metadata"]["uid"]}
 
-    def _train(self, space: Space, job: str, *, total: int = _LATE) -> None:
+    def _train(self, space: Space, job: str, *, total: int = _MANY_STEPS) -> None:
         program = FakeProgram(total=total)
-        self.playing.enter_context(training(space, job, self.kubelet, program))
+        self.background.enter_context(training(space, job, self.kubelet, program))
 
     # --- boosted CPU ------------------------------------------------------------------------------
 
@@ -109,7 +108,7 @@ class UnderWay:
         # Only 0.3 has this parameter.
         resize = {"mode": "act", "parameters": {"change": 0.3}}
         self.cpu.policy(companion={"resize": resize})
-        for name, total in ((PRIORITISED, _SOON), (RIVAL, _LATE)):
+        for name, total in ((PRIORITISED, _FEWER_STEPS), (RIVAL, _MANY_STEPS)):
             manifest = workers(name, 1, annotations={names.RESIZE: "cpu"})
             for spec in specs(manifest).values():
                 (container,) = spec["template"]["spec"]["containers"]
@@ -119,40 +118,40 @@ class UnderWay:
             self._train(self.cpu, name, total=total)
 
     def _request(self) -> str:
-        """Return the CPU request of the prioritised job."""
         pod = self.cpu.kube.get(self.cpu.path("pods", f"{PRIORITISED}-master-0"))
         request: str = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
         return request
 
-    def _raised(self) -> bool:
+    def _is_boosted(self) -> bool:
         request = self._request()
         return not request.endswith("m") or int(request[:-1]) > int(REQUEST[:-1])
 
     # --- a shared GPU -----------------------------------------------------------------------------
 
-    def _share_anew(self) -> None:
+    def _reserve_gpu(self) -> None:
         """Submit a job that reserves the GPU of a node, and report the card as an agent would."""
         space, node = self.sharing, f"{self.sharing.name}-shares"
         capacity = {"cpu": "32", "memory": "64Gi", "pods": "110"}
         capacity |= {names.NATIVE_GPU: "1", resource_of(_SLOT): str(UNITS)}
-        space.stand([fakenodes.node(node, capacity=capacity, labels={CASE: space.name}, taints=[])])
+        labels = {CASE: space.name}
+        space.create_nodes([fakenodes.node(node, capacity=capacity, labels=labels, taints=[])])
         name = reservation_of(node, _SLOT)
         kind = {"apiVersion": "kfext.dev/v1alpha1", "kind": "SharedGPU"}
         card = kind | {"metadata": {"name": name}, "spec": {"node": node, "slot": _SLOT}}
         space.kube.create(_CARDS, card)
-        self.playing.callback(space.kube.delete, f"{_CARDS}/{name}")
+        self.background.callback(space.kube.delete, f"{_CARDS}/{name}")
         status: Object = {"memoryMiB": 80 * 1024, "healthy": True}
         space.kube.patch(f"{_CARDS}/{name}/status", {"status": status})
         self._submit_sharer(FIRST)
         pods = space.until(self._reservations, "a GPU is reserved")
         status = {"card": "GPU-8f1b2c3d", "reservation": pods[0]["metadata"]["uid"]}
         space.kube.patch(f"{_CARDS}/{name}/status", {"status": status})
-        self._runs_shared(FIRST)
+        self._wait_sharing(FIRST)
 
     def _submit_sharer(self, name: str) -> None:
         self.sharing.submit(workers(name, 1, each=_GPU, annotations={names.GPU_SHARE: "0.5"}))
 
-    def _runs_shared(self, name: str) -> None:
+    def _wait_sharing(self, name: str) -> None:
         """Wait until a job runs with half of the GPU."""
         self.sharing.bound(name, 1)
         self.sharing.phase(name, "Placed")
@@ -160,7 +159,6 @@ class UnderWay:
         assert container["resources"]["limits"][resource_of(_SLOT)] == str(UNITS // 2)
 
     def _reservations(self) -> list[Object]:
-        """Return the pods that reserve a GPU."""
         return self.sharing.kube.items(_RESERVATIONS)
 
     # --- a move -----------------------------------------------------------------------------------
@@ -184,14 +182,14 @@ class UnderWay:
             seconds=_PATIENCE_SECONDS,
         )
 
-    def _arrive(self) -> None:
+    def _finish_move(self) -> None:
         """Let the pods end, and wait until the job runs on the target."""
         space = self.moving
         end_now(space, _pods(space, MOVES))
         assert set(space.bound(MOVES, 2).values()) == {self.target}
         space.phase(MOVES, "Placed")
         assert all(len(pinned_to(pod)) == 1 for pod in space.pods(MOVES))
-        space.until(lambda: self._moved(names.REASON_TOGETHER), "it says that it was moved")
+        space.until(lambda: self._moved(names.REASON_TOGETHER), "its condition says that it moved")
 
     def _moved(self, reason: str) -> bool:
         """Return whether the condition Moved of the job has a reason."""
@@ -206,12 +204,12 @@ def _pods(space: Space, job: str) -> list[str]:
 
 @contextmanager
 def under_way(new_space: Callable[..., Space]) -> Iterator[UnderWay]:
-    """Simulate kubelet and CPU usage during a `with` block; kfext is installed before it."""
+    """Simulate kubelet and CPU usage during a `with` block. kfext must be installed."""
     elastic, cpu, sharing, moving = (new_space() for _ in range(4))
     use = fake_cpu(cpu, pods=[f"{name}-master-0" for name in (PRIORITISED, RIVAL)], cores=_CORES)
-    with ExitStack() as playing, fake_kubelet(cpu.kfext.testbed) as kubelet, use:
+    with ExitStack() as background, fake_kubelet(cpu.kfext.testbed) as kubelet, use:
         try:
-            yield UnderWay(Scene(elastic), cpu, sharing, moving, kubelet, playing)
+            yield UnderWay(Scene(elastic), cpu, sharing, moving, kubelet, background)
         finally:
             with suppress(RefusedError):  # without a finalizer their namespace can end
                 end_now(moving, _pods(moving, MOVES))

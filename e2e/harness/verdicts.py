@@ -1,15 +1,15 @@
-"""Two verdicts on the same pods and nodes: kfext's and the real kube-scheduler's.
+"""Compares kfext's and kube-scheduler's verdicts on the same pods and nodes.
 
-Rounds: every node gets one pod that is pinned to it, or every group of nodes one free pod; both
-sides judge; bound pods stay and use capacity in the next round. A few pods end in between, which
-releases their capacity.
+In a round, every node gets one pod that is pinned to it, or every group of nodes gets one free pod,
+and both sides judge. Bound pods stay, and use capacity in the next round; between rounds a few pods
+end, which releases their capacity.
 
-Verdicts may differ in documented classes only:
-- host address: a port on one address of a node counts as used on all, so kfext is stricter;
-- pod affinity, topology spread, unbound volumes: not modelled, so kfext does not place jobs that
-  have them; the verdict here is about the rest of the pod;
-- set at admission: overhead and node selector of a RuntimeClass are in the pod and not in the
-  template; kfext reads them when the pods exist, and plans again before it releases them.
+The verdicts may differ only in these documented classes:
+- host address: for kfext a port on one address of a node is used on all, so kfext is stricter;
+- pod affinity, topology spread, unbound volumes: kfext does not model them, and does not place jobs
+  that have them; its verdict here is about the rest of the pod;
+- set at admission: overhead and node selector of a RuntimeClass are in the pod but not in the
+  template; kfext reads them when the pods exist, and plans again before it releases the pods.
 """
 
 import re
@@ -45,43 +45,44 @@ from kfext.model.verdict import Verdict
 
 _IN_FLIGHT = 16
 _GROUP = 4
-"""The number of nodes of a group."""
-_SECOND_THOUGHT_SECONDS = 15.0
-"""kube-scheduler may see the end of a pod later than this test; it then tries again."""
+"""The number of nodes in a group."""
+_RETRY_SECONDS = 15.0
+"""How long kube-scheduler may retry: it may learn of the end of a pod later than this test."""
 _CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 _COUNT = re.compile(r"^\d+ ")
-_NOT_ASKED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
-"""The cause for the nodes that a pin excludes."""
+_EXCLUDED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+"""kube-scheduler's cause for the nodes that a pin excludes."""
 _ONLY = ReplicaKey("pod", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A pod: the nodes that fit according to kfext, by the pod and by its template, and the result.
+    """Both verdicts on a pod.
 
-    `bound`: its node, empty if refused; `words`: the message of kube-scheduler or kfext, if any
-    refused.
+    `fits`: the nodes that kfext would allow for the stored pod; `fits_template`: for its template.
+    `bound`: the node that kube-scheduler chose; empty if it refused. `message`: the reason of the
+    refusal, from kube-scheduler if it refused, else from kfext.
     """
 
     pod: OddPod
     fits: frozenset[str]
     fits_template: frozenset[str]
     bound: str
-    words: str
+    message: str
 
     @property
     def agreed(self) -> bool:
-        """Whether both say yes, and to the node that kube-scheduler chose, or both say no."""
+        """Whether kfext allows the node that kube-scheduler chose, or both refuse the pod."""
         return self.bound in self.fits if self.bound else not self.fits
 
     @property
     def template_agreed(self) -> bool:
-        """The same with the template, which is all that kfext has before the pod exists."""
+        """The same for the template, which is all that kfext knows before the pod exists."""
         return self.bound in self.fits_template if self.bound else not self.fits_template
 
     @property
     def explained(self) -> bool:
-        """Whether a disagreement is of a documented class, in the direction of that class."""
+        """Whether a documented class allows this disagreement, in this direction."""
         if self.pod.known == AT_ADMISSION:
             return self.agreed
         if self.pod.known == HOST_ADDRESS:
@@ -91,23 +92,23 @@ class Compared:
     @property
     def causes(self) -> frozenset[str]:
         """The causes in kube-scheduler's refusal, without its counts of nodes."""
-        listed = self.words.partition("nodes are available: ")[2].partition(". ")[0]
+        listed = self.message.partition("nodes are available: ")[2].partition(". ")[0]
         causes = (_COUNT.sub("", part.strip(" .")) for part in listed.split(", "))
-        return frozenset(cause for cause in causes if cause and cause != _NOT_ASKED)
+        return frozenset(cause for cause in causes if cause and cause != _EXCLUDED)
 
     def __str__(self) -> str:
-        ours = ", ".join(sorted(self.fits)) or "nowhere"
-        theirs = self.bound or "nowhere"
+        allowed = ", ".join(sorted(self.fits)) or "nowhere"
+        chosen = self.bound or "nowhere"
         return (
-            f"kfext: {ours}; kube-scheduler: {theirs}; known: {self.pod.known or 'nothing'}; "
-            f"{self.words}\n  {self.pod.body['spec']}"
+            f"kfext: {allowed}; kube-scheduler: {chosen}; known: {self.pod.known or 'nothing'}; "
+            f"{self.message}\n  {self.pod.body['spec']}"
         )
 
 
 def compare(
     testbed: Testbed, *, seed: int, nodes: int, pinned_rounds: int, free_rounds: int
 ) -> list[Compared]:
-    """Draw nodes and pods, let both sides judge, and return every verdict."""
+    """Create random nodes and pods, let both sides judge, and return all verdicts."""
     with _Arena(testbed, seed=seed, nodes=nodes) as arena:
         compared = []
         for number in range(pinned_rounds + free_rounds):
@@ -118,7 +119,7 @@ def compare(
 
 
 class _Arena:
-    """A namespace and nodes for one comparison; both are deleted at the end of the `with` block."""
+    """A namespace and nodes for one comparison; deleted at the end of the `with` block."""
 
     def __init__(self, testbed: Testbed, *, seed: int, nodes: int) -> None:
         self._kube = Kube(testbed)
@@ -167,7 +168,7 @@ class _Arena:
                 fits=_fits(pod, body["spec"], ledger),
                 fits_template=_fits(pod, pod.body["spec"], ledger),
                 bound="",
-                words=_why_not(pod, body["spec"], ledger),
+                message=_kfext_message(pod, body["spec"], ledger),
             )
             for pod, body in zip(drawn, stored, strict=True)
         ]
@@ -208,14 +209,12 @@ class _Arena:
             return not agreed or all(pair.agreed or pair.bound or pair.pod.known for pair in latest)
 
         until(lambda: all_judged(agreed=False), what="kube-scheduler has judged every pod")
-        with _in_vain():
-            until(
-                lambda: all_judged(agreed=True), what="both agree", seconds=_SECOND_THOUGHT_SECONDS
-            )
+        with _timeout_ignored():
+            until(lambda: all_judged(agreed=True), what="both agree", seconds=_RETRY_SECONDS)
         return latest
 
     def end_some(self, number: int) -> None:
-        """Let every third pod succeed: it still exists but uses nothing."""
+        """Let every third running pod succeed: it still exists, but uses no capacity."""
         running = [
             pod["metadata"]["name"]
             for pod in self._kube.items(self._pods)
@@ -227,8 +226,8 @@ class _Arena:
 
 
 @contextmanager
-def _in_vain() -> Iterator[None]:
-    """Ignore a wait that ended without its condition; the caller judges the state."""
+def _timeout_ignored() -> Iterator[None]:
+    """Ignore the timeout of a wait; the caller judges the state."""
     try:
         yield
     except AssertionError:
@@ -236,14 +235,14 @@ def _in_vain() -> Iterator[None]:
 
 
 def _judged(pair: Compared, pod: Object) -> Compared | None:
-    """Return a pod with kube-scheduler's verdict, or None before the verdict."""
+    """Return a pod with kube-scheduler's verdict, or None before kube-scheduler has judged it."""
     node = pod["spec"].get("nodeName", "")
     if node:
         return replace(pair, bound=node)
     for condition in pod["status"].get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             message = f"{condition.get('reason')}: {condition.get('message')}"
-            return replace(pair, bound="", words=message)
+            return replace(pair, bound="", message=message)
     return None
 
 
@@ -275,7 +274,7 @@ def _fits(pod: OddPod, spec: Object, ledger: Ledger) -> frozenset[str]:
     return frozenset(fitting)
 
 
-def _why_not(pod: OddPod, spec: Object, ledger: Ledger) -> str:
+def _kfext_message(pod: OddPod, spec: Object, ledger: Ledger) -> str:
     placed = place([_member(spec)], ledger, _ANYWHERE)
     return placed.message if isinstance(placed, Verdict) else ""
 

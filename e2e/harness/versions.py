@@ -1,4 +1,4 @@
-"""Another version of kfext, unpacked from the history, installed, and replaced as on a cluster."""
+"""Installs another version of kfext from the git history, and upgrades as on a cluster."""
 
 import base64
 import os
@@ -18,10 +18,10 @@ from e2e.testbed.paths import REPOSITORY
 from kfext import names
 
 RELEASED_0_3 = "8efab36132b60df7a4e3e3aecefaab86cb9daac6"
-"""The commit of 0.3; docs/upgrade.md describes upgrades from this version only."""
+"""The commit of version 0.3, the only version that docs/upgrade.md describes upgrades from."""
 _PARTS = ("kfext", "manifests", "crds", "pyproject.toml", "README.md", "LICENSE")
 _COMPONENTS = ("pod-resize", "gpu-sharing")
-"""The components that these cases need; the default overlay lacks them."""
+"""The components that the upgrade cases need, and that the default overlay lacks."""
 _SECRET = f"/api/v1/namespaces/{names.NAMESPACE}/secrets/{names.CA_SECRET}"
 _HOOKS = (
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -35,13 +35,13 @@ def unpack_0_3(folder: Path) -> Path:
     packing = ["git", "archive", RELEASED_0_3, *_PARTS]
     packed = subprocess.run(packing, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True).stdout
     (folder / "0.3").mkdir()
-    # Not by tarfile: Debian's Python 3.11.2 has no filter, and later versions require it.
+    # Not with `tarfile`: its filter argument is missing in Debian's 3.11.2, and required later.
     subprocess.run(["tar", "--extract", "--directory", folder / "0.3"], input=packed, check=True)
     return folder / "0.3"
 
 
 def install(kfext: Kfext, version: Path) -> tuple[WebhookProcess, WebhookProcess]:
-    """Install a version on a cluster without kfext; return the replicas of the webhook."""
+    """Install a version in place of the present version; return the replicas of the webhook."""
     kfext.remove_everything()
     kfext.kube.delete(_SECRET)
     apply_manifests(kfext, version)
@@ -50,28 +50,25 @@ def install(kfext: Kfext, version: Path) -> tuple[WebhookProcess, WebhookProcess
 
 
 def apply_manifests(kfext: Kfext, version: Path) -> None:
-    """Apply a version as `kubectl apply -k` would; processes that start from now on run its code.
-
-    Like kubectl, this does not remove objects that the version lacks.
-    """
+    """Apply a version as `kubectl apply -k`, which removes nothing; new processes run its code."""
     parts = (crds(version), roles(version), protection(version), _components(version))
     for manifest in chain.from_iterable(parts):
         kfext.testbed.api.apply(manifest)
     kfext.environment = {"PYTHONPATH": str(version)}
-    where = [sys.executable, "-P", "-c", "import kfext; print(kfext.__file__)"]
-    environment = {**os.environ, **kfext.environment}
-    code = subprocess.run(where, env=environment, capture_output=True, text=True, check=True).stdout
+    print_path = [sys.executable, "-P", "-c", "import kfext; print(kfext.__file__)"]
+    env = {**os.environ, **kfext.environment}
+    code = subprocess.run(print_path, env=env, capture_output=True, text=True, check=True).stdout
     assert Path(code).is_relative_to(version), "the processes would run other code"
 
 
 def _components(version: Path) -> Iterator[Object]:
-    """Yield the objects of the components, without the agent: fake nodes run nothing."""
+    """Yield the objects of the components without the agent, which fake nodes cannot run."""
     for name in _COMPONENTS:
         yield from (each for each in component(name, version) if each["kind"] != "DaemonSet")
 
 
 def restore(kfext: Kfext) -> None:
-    """Install this version again, without the components."""
+    """Install this version again, and delete the objects of the components."""
     install(kfext, REPOSITORY)
     api = kfext.testbed.api
     for manifest in list(_components(REPOSITORY))[::-1]:
@@ -92,7 +89,7 @@ def replace(kfext: Kfext, replica: WebhookProcess) -> None:
 
 
 def hand_over(kfext: Kfext) -> None:
-    """Hand over to a controller of the other version, which is ready before the old one ends."""
+    """Replace the controller by a standby of another version, ready before the old process ends."""
     kfext.standby.stop()
     standby = kfext.start_standby()
     kfext.stop_controller()
@@ -100,7 +97,7 @@ def hand_over(kfext: Kfext) -> None:
 
 
 def trusted(kfext: Kfext) -> tuple[bytes, set[str]]:
-    """Return the signing authority, and the CA bundles of the webhooks."""
-    authority = base64.b64decode(kfext.kube.get(_SECRET)["data"]["tls.crt"])
+    """Return kfext's CA certificate, and the CA bundles of the webhooks."""
+    ca = base64.b64decode(kfext.kube.get(_SECRET)["data"]["tls.crt"])
     hooks = kfext.kube.get(_HOOKS)["webhooks"]
-    return authority, {hook["clientConfig"]["caBundle"] for hook in hooks}
+    return ca, {hook["clientConfig"]["caBundle"] for hook in hooks}

@@ -1,10 +1,10 @@
-"""Training that really converges, on generated data: one process, one thread, a known end.
+"""Trains a model on generated data until it converges, in one process and one thread.
 
     python3 /jobs/converge.py --framework torch --model cnn --steps 400 --rate 0.003
 
-prints `step=1/400 loss=2.3026` for each step and its totals as JSON at the end. The loss falls by a
-large factor and then stays level; `--rate` decides when. The batch of a step depends on the step
-alone, so that a run resumed from a checkpoint sees the same data as an unbroken run.
+prints `step=1/400 loss=2.3026` for each step, and its totals as JSON at the end. The loss falls by
+a large factor and then stays level; `--rate` decides how soon. The batch of a step depends only on
+the step, so that a run resumed from a checkpoint sees the same data as an unbroken run.
 
 Start-up takes 0.7 to 1.0 CPU seconds with PyTorch 1.13 and 1.7 to 2.5 with TensorFlow 2.21; a step
 takes 29 ms (PyTorch cnn, batch 512), 47 (gru, 256), 39 (vae, 512), 37 (TensorFlow cnn, 1536) and
@@ -28,7 +28,7 @@ import numpy as np  # reads the numbers of threads when it is imported
 Array = np.ndarray[Any, Any]
 Batch = tuple[Array, Array]
 CLASSES, SIDE, LENGTH, WIDTH = 10, 16, 24, 64
-"""Classes; pixels on a side of an image; points of a wave; numbers of a vector."""
+"""The number of classes, pixels per side of an image, points of a wave, numbers in a vector."""
 _LATENT = 3
 _SEED = 1
 
@@ -47,7 +47,7 @@ class Training(Protocol):
 
 
 def images(step: int, batch: int) -> Batch:
-    """Return noisy pictures of one shape for each class, and their classes."""
+    """Return noisy images, with one shape for each class, and their classes."""
     shapes = np.random.default_rng(_SEED).standard_normal((CLASSES, 1, SIDE // 2, SIDE // 2))
     shapes = shapes.repeat(2, axis=2).repeat(2, axis=3)
     chance = np.random.default_rng((_SEED, step))
@@ -57,16 +57,16 @@ def images(step: int, batch: int) -> Batch:
 
 
 def waves(step: int, batch: int) -> Batch:
-    """Return sine waves of any phase and many frequencies, and the point after each point."""
+    """Return sine waves with random phases and frequencies, and the point after each point."""
     chance = np.random.default_rng((_SEED, step))
-    phase, pace = chance.uniform(0, 2 * np.pi, (batch, 1)), chance.uniform(0.2, 0.8, (batch, 1))
-    points = np.sin(phase + pace * np.arange(LENGTH + 1))
+    phase, speed = chance.uniform(0, 2 * np.pi, (batch, 1)), chance.uniform(0.2, 0.8, (batch, 1))
+    points = np.sin(phase + speed * np.arange(LENGTH + 1))
     points = points[:, :, None].astype(np.float32)
     return points[:, :-1], points[:, 1:]
 
 
 def vectors(step: int, batch: int) -> Batch:
-    """Return vectors on a curved surface of few dimensions, as inputs and as targets."""
+    """Return vectors on a curved surface of _LATENT dimensions, as inputs and as targets."""
     chance = np.random.default_rng(_SEED)
     bend = chance.standard_normal((_LATENT, 32))
     spread = chance.standard_normal((32, WIDTH)) / np.sqrt(32)
@@ -104,9 +104,9 @@ def train(
     checkpoints: Path | None = None,
     every: int = 50,
 ) -> dict[str, float]:
-    """Train up to `steps`, from the last checkpoint in the folder `checkpoints` if there is one.
+    """Train until step `steps`, from the newest checkpoint in the folder `checkpoints` if any.
 
-    Returns the totals, with the CPU seconds until the first step and from there on.
+    Returns the totals, with the CPU seconds before the first step and since then.
     """
     done = _resume(training, checkpoints) if checkpoints else 0
     began = time.process_time()
@@ -125,7 +125,7 @@ def train(
 
 
 def _resume(training: Training, folder: Path) -> int:
-    """Load the newest checkpoint; return its step, 0 without one."""
+    """Load the newest checkpoint; return its step, or 0 if there is no checkpoint."""
     folder.mkdir(parents=True, exist_ok=True)
     checkpoints = sorted(folder.glob("step-*"))
     if not checkpoints:
@@ -135,7 +135,7 @@ def _resume(training: Training, folder: Path) -> int:
 
 
 def _checkpoint(training: Training, folder: Path, step: int) -> None:
-    """Save such that a process killed at any moment leaves a whole checkpoint."""
+    """Save so that a complete checkpoint exists even if the process is killed at any moment."""
     before = list(folder.glob("step-*"))
     unfinished = folder / "unfinished"
     training.save(unfinished)
@@ -145,7 +145,7 @@ def _checkpoint(training: Training, folder: Path, step: int) -> None:
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:
-    """Return the arguments; a model that the framework does not have ends the program."""
+    """Return the arguments; exit with an error if the framework lacks the model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", choices=FRAMEWORKS, default="torch")
     parser.add_argument("--model", choices=MODELS, default="cnn")

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# TensorFlow sets it only for CPUs with AVX-512; without it a step of the cnn costs six times more.
+# By default oneDNN is on only for CPUs with AVX-512; without it a step of the cnn takes six times
+# as long.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import numpy as np
@@ -23,7 +24,7 @@ def _weights(name: str, *shape: int) -> Any:
     return tf.compat.v1.get_variable(name, initializer=start)
 
 
-def _convolved(layer: Any, name: str, channels: int) -> Any:
+def _convolution(layer: Any, name: str, channels: int) -> Any:
     kernel = _weights(name, 3, 3, int(layer.shape[-1]), channels)
     layer = tf.nn.relu(tf.nn.conv2d(layer, kernel, strides=1, padding="SAME"))
     return tf.nn.max_pool2d(layer, ksize=2, strides=2, padding="SAME")
@@ -33,8 +34,8 @@ def _cnn() -> tuple[Any, Any, Any]:
     """Return inputs, targets and loss of a classifier of images."""
     inputs = tf.compat.v1.placeholder(tf.float32, [None, 1, _SIDE, _SIDE])
     targets = tf.compat.v1.placeholder(tf.int64, [None])
-    layer = _convolved(tf.transpose(inputs, [0, 2, 3, 1]), "first", 16)
-    layer = tf.reshape(_convolved(layer, "second", 32), [-1, 512])
+    layer = _convolution(tf.transpose(inputs, [0, 2, 3, 1]), "first", 16)
+    layer = tf.reshape(_convolution(layer, "second", 32), [-1, 512])
     out = tf.matmul(layer, _weights("out", 512, _CLASSES))
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=targets, logits=out)
     return inputs, targets, tf.reduce_mean(losses)
@@ -59,7 +60,7 @@ _MODELS: dict[str, Callable[[], tuple[Any, Any, Any]]] = {"cnn": _cnn, "vae": _v
 
 
 class _Training:
-    """A graph of its own with Adam, in a session of one thread."""
+    """A model with Adam in a graph and a session of its own, with one thread."""
 
     def __init__(self, model: str, rate: float) -> None:
         self._graph = tf.Graph()
@@ -90,5 +91,5 @@ class _Training:
 
 
 def make(model: str, rate: float) -> _Training:
-    """Return an untrained model, the same each time."""
+    """Return an untrained model; its weights are always the same."""
     return _Training(model, rate)

@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 class _Cnn(nn.Module):
-    """Classifies images of 16 x 16 pixels."""
+    """A classifier of images of 16 x 16 pixels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class _Gru(nn.Module):
 
 
 class _Vae(nn.Module):
-    """Reproduces vectors through a few random numbers from a distribution that it learns."""
+    """A variational autoencoder of vectors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ _MODELS: dict[str, Callable[[], nn.Module]] = {"cnn": _Cnn, "gru": _Gru, "vae": 
 
 
 class _Training:
-    """A module that returns its own loss, with Adam as its optimizer."""
+    """A model that returns its loss, and its optimizer Adam."""
 
     def __init__(self, model: nn.Module, rate: float) -> None:
         self._model = model
@@ -85,7 +85,7 @@ class _Training:
 
 
 def make(model: str, rate: float) -> _Training:
-    """Return an untrained model, the same each time."""
+    """Return an untrained model; its weights are always the same."""
     torch.set_num_threads(1)
     torch.manual_seed(1)
     return _Training(_MODELS[model](), rate)

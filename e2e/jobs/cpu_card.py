@@ -1,10 +1,10 @@
 """The driver of the card that `e2e/gpu/cpu_card.py` simulates.
 
-A job on it computes on the CPU as usual, and also launches a kernel on the card for each innermost
-module, two for its backward pass, and one for the optimizer. The card runs them in order while the
-training continues; the training waits for them where it reads a number.
+A job with this driver computes on the CPU as usual. It also launches kernels on the card: for each
+innermost module one in the forward and two in the backward pass, and one for the optimizer. The
+card runs them in order while the training continues; `Tensor.item` waits for them.
 
-Loaded by `KFEXT_GPU_DEVICE=cpu_card:Card`, or by `python3 -m cpu_card SCRIPT ...` without kfext.
+It is loaded by `KFEXT_GPU_DEVICE=cpu_card:Card`, or without kfext by `python3 -m cpu_card SCRIPT`.
 """
 
 import os
@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import Any
 
 _KERNEL, _MARKER = struct.Struct("=cdd"), struct.Struct("=cqd")
-"""See `e2e/gpu/cpu_card.py`, which jobs cannot import."""
+"""The same as KERNEL and MARKER in `e2e/gpu/cpu_card.py`, which jobs cannot import."""
 
 
 class Marker:
@@ -29,7 +29,7 @@ class Marker:
         self._at = 0.0
 
     def reach(self, at: float) -> None:
-        """Record the time at which all kernels before it had ended."""
+        """Record that all kernels before it had ended at the time `at`."""
         self._at = at
         self._reached.set()
 
@@ -38,7 +38,7 @@ class Marker:
         return self._reached.is_set()
 
     def wait(self, expected: "int | None" = None) -> None:
-        """Block until it is reached; as with CUDA, the hook may pass the expected time."""
+        """Block until it is reached. `expected`: when the hook expects this, as with CUDA."""
         if expected is not None:
             waits = import_module("kfext_hook.waits")
             if waits.polled(self.reached, expected, waits.CLOCK):
@@ -46,16 +46,16 @@ class Marker:
         self._reached.wait()
 
     def seconds_since(self, earlier: Any) -> float:
-        """Return the time between two markers."""
+        """Return the seconds between the moments in which two markers were reached."""
         earlier.wait()
         self.wait()
         return float(self._at - earlier._at)
 
 
 class Card:
-    """The card as one process sees it: a socket in the folder `CPU_CARD_FOLDER`, or in /cards.
+    """The card for one process, with a socket in the folder `CPU_CARD_FOLDER`, by default /cards.
 
-    A kernel lasts `CPU_CARD_KERNEL_MS`.
+    A kernel lasts `CPU_CARD_KERNEL_MS`, by default 1.
     """
 
     def __init__(self, torch: Any) -> None:
@@ -67,7 +67,7 @@ class Card:
         self._lock = threading.Lock()
         self._card: socket.socket | None = None
         self._process: int | None = None
-        # The layers of a compiled model are not seen: its graph must stay whole.
+        # The layers of a compiled model launch nothing, because its graph must stay whole.
         compiler = getattr(torch, "compiler", None)
         self._traced = compiler.is_compiling if compiler else lambda: False
         modules = torch.nn.modules.module
@@ -90,15 +90,15 @@ class Card:
         torch.Tensor.item = synchronous
 
     def ready(self) -> bool:
-        """Whether this process has launched a kernel; a fork of it has not."""
+        """Return whether this process, not only its parent, has launched a kernel."""
         return self._process == os.getpid()
 
     def capturing(self) -> bool:
-        """Whether kernels are recorded for later; this card runs them all."""
+        """Return False: this card records no kernels for later, as CUDA graphs do."""
         return False
 
     def mark(self) -> Marker:
-        """Return a marker after all kernels so far."""
+        """Set a marker after all kernels launched so far, and return it."""
         marker = Marker()
         with self._lock:
             if self._card is None or not (self._unmarked or self._markers):
@@ -141,7 +141,7 @@ class Card:
         self.launch()
 
     def _run(self, card: socket.socket) -> None:
-        """Mark the markers as they are reached."""
+        """Record the markers that the card reports as reached."""
         while True:
             _, number, at = _MARKER.unpack(card.recv(_MARKER.size))
             self._markers.pop(number).reach(at)

@@ -1,10 +1,10 @@
-"""A training that uses the card for a part of each step, and prepares data for the rest.
+"""A training program that uses the card in part of each step, and loads data in the rest.
 
     python3 dial.py --layers 20 --load-ms 60 --steps 100
 
-A worker of its DataLoader loads batches, and the training itself then works `--load-ms` on each. If
-the worker took that time, it would overlap with the card, and the card's part of a step would
-change. Prints each step with the time at which it ended.
+A worker of its DataLoader loads batches; the main process then sleeps for `--load-ms` in each step.
+If the worker slept, this time would overlap with the use of the card. The program prints each step
+with the time at which it ended.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
     for step, batch in enumerate(DataLoader(Batches(arguments.steps), num_workers=1)):
         time.sleep(arguments.load_ms / 1000)
         loss = model(batch).square().mean()
-        for _ in range(1 + arguments.queue):  # each launches a kernel, and waits for none
+        for _ in range(1 + arguments.queue):  # each call launches a kernel without waiting
             optimizer.zero_grad()
         loss.backward()
         optimizer.step()

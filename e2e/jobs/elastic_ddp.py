@@ -2,11 +2,11 @@
 
     torchrun /jobs/elastic_ddp.py --steps 2000 --folder /checkpoints
 
-The samples of a step depend on the step alone. Each rank trains on its slice of them, and with any
+The samples of a step depend only on the step. Each rank trains on its slice of them; with any
 number of ranks the gradient is the mean over all samples, up to rounding. The training resumes from
-the newest checkpoint in the folder, and saves one at regular steps and when kfext requests it.
+the newest checkpoint in the folder, and saves at regular steps and when kfext requests it.
 
-The output of rank 0, whichever pod it is in, is also appended to the file `journal` of the folder:
+Rank 0, whichever pod it is in, also appends its output to the file `journal` in the folder:
 
     resumed at step 100 with world 4
     step 105/2000 loss=0.4321
@@ -43,15 +43,15 @@ class Training(Protocol):
     world: int
 
     def agreed(self, step: int) -> int:
-        """Return rank 0's number on every rank."""
+        """Return the `step` of rank 0, on every rank."""
 
     def wait(self, seconds: float) -> None:
-        """Sleep for the time of a computation, and all-reduce a message of its gradient's size."""
+        """Sleep for the time of a computation, and all-reduce a message, as for its gradients."""
 
     def step(self, own: Array, batch: int, asked: int) -> tuple[float, int]:
-        """Train on this rank's samples of a batch.
+        """Train on this rank's samples `own` of a batch; `asked`: its latest checkpoint request.
 
-        Return the loss of the batch and the number of rank 0's last checkpoint request.
+        Returns the loss of the whole batch, and the latest checkpoint request of rank 0.
         """
 
     def loss(self) -> float:
@@ -65,13 +65,13 @@ class Training(Protocol):
 
 
 class Requests:
-    """Checkpoint requests of kfext, which writes the number of the last into a file."""
+    """Reads kfext's checkpoint requests: kfext writes the number of the latest into a file."""
 
     def __init__(self, path: Path = Path("/etc/kfext/control")) -> None:
-        self._path, self._told = path, float("-inf")
+        self._path, self._announced_at = path, float("-inf")
 
-    def asked(self) -> int:
-        """Return the number of the last request, 0 before the first."""
+    def latest(self) -> int:
+        """Return the number of the latest request; 0 before the first."""
         try:
             text = self._path.read_text().strip()
         except OSError:
@@ -79,16 +79,16 @@ class Requests:
         return int(text) if text.isdecimal() else 0
 
     def announce(self, say: Callable[[str], None]) -> None:
-        """Print once a minute that requests are answered."""
-        if time.monotonic() - self._told >= _MINUTE:
+        """Print at most once a minute that this program answers requests."""
+        if time.monotonic() - self._announced_at >= _MINUTE:
             say("kfext.checkpoint 0")
-            self._told = time.monotonic()
+            self._announced_at = time.monotonic()
 
 
 class NoRequests(Requests):
-    """The checkpoint requests of a program that does not know kfext: none."""
+    """Stands in for `Requests` in a program that ignores kfext."""
 
-    def asked(self) -> int:
+    def latest(self) -> int:
         return 0
 
     def announce(self, say: Callable[[str], None]) -> None:
@@ -96,11 +96,11 @@ class NoRequests(Requests):
 
 
 def samples(step: int, batch: int) -> Array:
-    """Return the samples of a step, counted from 1; no sample repeats before all were used."""
-    places = np.arange((step - 1) * batch, step * batch)
-    rounds = places // SAMPLES
+    """Return the samples of a step, counted from 1; all samples are used before one repeats."""
+    positions = np.arange((step - 1) * batch, step * batch)
+    rounds = positions // SAMPLES
     parts = [
-        _order(int(number))[places[rounds == number] % SAMPLES] for number in np.unique(rounds)
+        _order(int(number))[positions[rounds == number] % SAMPLES] for number in np.unique(rounds)
     ]
     return np.concatenate(parts)
 
@@ -111,7 +111,7 @@ def _order(number: int) -> Array:
 
 
 def share(batch: int, *, rank: int, world: int) -> slice:
-    """Return a rank's part of a batch; the parts differ by one sample at most."""
+    """Return a rank's slice of a batch; the slices differ by at most one sample."""
     return slice(rank * batch // world, (rank + 1) * batch // world)
 
 
@@ -136,7 +136,7 @@ def train(
     print_every: int = 5,
     least: float = 0.0,
 ) -> None:
-    """Train up to `steps`. `least`: the least seconds of a batch on a single worker."""
+    """Train until step `steps`. `least`: the minimum seconds of a step on a single worker."""
     say = partial(_say, folder / "journal") if training.rank == 0 else _say_nothing
     done = training.agreed(newest(folder))
     if done:
@@ -147,7 +147,7 @@ def train(
     for step in range(done + 1, steps + 1):
         requests.announce(say)
         training.wait(least * (part.stop - part.start) / batch)
-        loss, asked = training.step(samples(step, batch)[part], batch, requests.asked())
+        loss, asked = training.step(samples(step, batch)[part], batch, requests.latest())
         if step % print_every == 0 or step == steps:
             say(f"step {step}/{steps} loss={loss:.6f}")
         if step % every == 0 or asked > answered:
@@ -162,12 +162,12 @@ def train(
 
 
 def newest(folder: Path) -> int:
-    """Return the step of the newest checkpoint, 0 without one."""
+    """Return the step of the newest checkpoint, or 0 if there is no checkpoint."""
     return max((int(file.name.removeprefix("step-")) for file in folder.glob("step-*")), default=0)
 
 
 def save(training: Training, folder: Path, step: int) -> None:
-    """Save such that a process killed at any moment leaves a whole checkpoint."""
+    """Save so that a complete checkpoint exists even if the process is killed at any moment."""
     before = list(folder.glob("step-*"))
     unfinished = folder / f"unfinished-{socket.gethostname()}"
     training.save(unfinished)
@@ -212,17 +212,17 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--batch", type=int, default=256, help="of all workers together")
-    parser.add_argument("--rate", type=float, default=0.005, help="of learning")
+    parser.add_argument("--batch", type=int, default=256, help="batch size of all workers together")
+    parser.add_argument("--rate", type=float, default=0.005, help="learning rate")
     folder = Path(os.environ.get("CHECKPOINTS", "/checkpoints"))
-    parser.add_argument("--folder", type=Path, default=folder, help="of checkpoints")
+    parser.add_argument("--folder", type=Path, default=folder, help="folder of checkpoints")
     parser.add_argument("--every", type=int, default=100, help="steps between checkpoints")
     parser.add_argument("--print-every", type=int, default=5, metavar="STEPS")
     parser.add_argument(
-        "--least", type=float, default=0.0, metavar="SECONDS", help="least time of a batch alone"
+        "--least", type=float, default=0.0, metavar="SECONDS", help="minimum time of a step alone"
     )
     parser.add_argument(
-        "--message", type=float, default=0.0, metavar="MB", help="summed over all ranks in a step"
+        "--message", type=float, default=0.0, metavar="MB", help="message to all-reduce in a step"
     )
     parser.add_argument(
         "--deaf", action="store_true", help="ignore the checkpoint requests of kfext"

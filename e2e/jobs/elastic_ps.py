@@ -1,19 +1,19 @@
-"""Asynchronous training with a parameter server and workers that may start and end at any time.
+"""Asynchronous training with a parameter server, and workers that may start and end at any time.
 
     python3 /jobs/elastic_ps.py --steps 2000 --folder /checkpoints
 
-The operator sets TF_CONFIG. The parameter server holds the weights and counts the steps of all
-workers together. A worker draws the number of the next step, on which the samples of its batch
-depend, computes the gradient itself, and sends it to the server; workers do not know each other.
-Worker 0 also fills the server at its start, from the newest checkpoint in the folder if there is
-one, saves checkpoints at regular steps and when kfext requests one, and prints:
+The operator sets TF_CONFIG. The parameter server holds the weights, and counts the steps of all
+workers together. A worker draws the number of the next step, which decides the samples of its
+batch, computes the gradient, and sends it to the server; workers do not know each other. Worker 0
+also initializes the server, from the newest checkpoint in the folder if any, saves checkpoints at
+regular steps and when kfext requests it, and prints:
 
     resumed at step 100
     step 105/2000 loss=0.4321
     saved checkpoint at step 107
     kfext.checkpoint 1
 
-It appends the same lines to the file `journal` of the folder.
+It also appends these lines to the file `journal` in the folder.
 """
 
 import argparse
@@ -35,7 +35,7 @@ Array = np.ndarray[Any, Any]
 Weights = list[Array]
 INPUTS, CLASSES = 64, 10
 _SEED = 1
-_MINUTE, _LOOK_SECONDS = 60.0, 0.5
+_MINUTE, _POLL_SECONDS = 60.0, 0.5
 
 
 class Server(Protocol):
@@ -45,7 +45,7 @@ class Server(Protocol):
         """Return whether it has weights."""
 
     def fill(self, weights: Weights, step: int) -> None:
-        """Store the weights as of a step."""
+        """Store the weights as they were at a step."""
 
     def take(self) -> int:
         """Draw the number of a step that no worker has drawn."""
@@ -56,34 +56,34 @@ class Server(Protocol):
     def wait(self, seconds: float) -> None:
         """Sleep for the time of a computation.
 
-        Receive a message of the size of its weights before, and send one of that size afterwards.
+        Before, receive a message, as for its weights; afterwards, send a message of the same size.
         """
 
     def weights(self) -> Weights:
         """Return the current weights."""
 
     def apply(self, gradients: Weights) -> int:
-        """Make a step against a gradient; return the number of finished steps."""
+        """Apply gradients to the weights; return the number of finished steps."""
 
 
 class Model(Protocol):
-    """The model, as a worker computes with it."""
+    """The model on a worker."""
 
     def fresh(self) -> Weights:
-        """Return untrained weights, the same each time."""
+        """Return untrained weights, which are always the same."""
 
     def gradients(self, weights: Weights, inputs: Array, targets: Array) -> tuple[float, Weights]:
         """Return the loss of a batch and its gradients."""
 
 
 class Requests:
-    """Checkpoint requests of kfext, which writes the number of the last into a file."""
+    """Reads kfext's checkpoint requests: kfext writes the number of the latest into a file."""
 
     def __init__(self, path: Path = Path("/etc/kfext/control")) -> None:
-        self._path, self._told = path, float("-inf")
+        self._path, self._announced_at = path, float("-inf")
 
-    def asked(self) -> int:
-        """Return the number of the last request, 0 before the first."""
+    def latest(self) -> int:
+        """Return the number of the latest request; 0 before the first."""
         try:
             text = self._path.read_text().strip()
         except OSError:
@@ -91,14 +91,14 @@ class Requests:
         return int(text) if text.isdecimal() else 0
 
     def announce(self, say: Callable[[str], None]) -> None:
-        """Print once a minute that requests are answered."""
-        if time.monotonic() - self._told >= _MINUTE:
+        """Print at most once a minute that this program answers requests."""
+        if time.monotonic() - self._announced_at >= _MINUTE:
             say("kfext.checkpoint 0")
-            self._told = time.monotonic()
+            self._announced_at = time.monotonic()
 
 
 def tasks(written: list[str] | Mapping[str, str]) -> dict[int, str]:
-    """Return the addresses of a type in TF_CONFIG by index; dynamic workers may omit some."""
+    """Return the addresses of a type in TF_CONFIG, by index; dynamic workers may omit some."""
     pairs = enumerate(written) if isinstance(written, list) else written.items()
     return {int(index): address for index, address in pairs}
 
@@ -125,21 +125,18 @@ class Work:
         self._saved = self._answered = 0
 
     def begin(self) -> int:
-        """Fill the server, or wait until it is filled; return the number of finished steps."""
+        """Initialize the server, or wait until it is; return the number of finished steps."""
         if self._first and not self._server.filled():
             step = newest(self._folder)
             self._server.fill(self._load(step) if step else self._model.fresh(), step)
         while not self._server.filled():
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         self._saved = self._server.done()
         self._say(f"resumed at step {self._saved}")
         return self._saved
 
     def train(self, steps: int, *, batch: int, every: int, print_every: int, least: float) -> None:
-        """Train until all workers together have done that many steps.
-
-        `least`: the least seconds of a step of this worker.
-        """
+        """Train until all workers together did `steps` steps, each of at least `least` seconds."""
         done, printed = self.begin(), 0
         while done < steps:
             self._requests.announce(self._say)
@@ -152,16 +149,16 @@ class Work:
             if done - printed >= print_every or done >= steps:
                 self._say(f"step {min(done, steps)}/{steps} loss={loss:.6f}")
                 printed = done
-            asked = self._requests.asked()
+            asked = self._requests.latest()
             if self._first and (done - self._saved >= every or asked > self._answered):
                 self._save(asked)
         loss, _ = self._model.gradients(self._server.weights(), *batch_of(0, 16 * batch))
         self._say(json.dumps({"steps": steps, "loss": round(loss, 6)}))
 
     def _save(self, asked: int) -> None:
-        """Save such that a process killed at any moment leaves a whole checkpoint."""
+        """Save so that a complete checkpoint exists even if the process is killed at any moment."""
         before = list(self._folder.glob("step-*"))
-        # Steps that finish while the weights are read are in some weights, and are repeated.
+        # Steps that finish during this read are in some of the weights, and will be repeated.
         step, weights = self._server.done(), self._server.weights()
         unfinished, finished = self._folder / "unfinished", _checkpoint(self._folder, step)
         with unfinished.open("wb") as file:
@@ -182,7 +179,7 @@ class Work:
 
 
 def newest(folder: Path) -> int:
-    """Return the step of the newest checkpoint, 0 without one."""
+    """Return the step of the newest checkpoint, or 0 if there is no checkpoint."""
     return max((int(file.name.removeprefix("step-")) for file in folder.glob("step-*")), default=0)
 
 
@@ -226,18 +223,18 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=1000, help="of all workers together")
-    parser.add_argument("--batch", type=int, default=64, help="of each worker")
-    parser.add_argument("--rate", type=float, default=0.05, help="of learning")
+    parser.add_argument("--steps", type=int, default=1000, help="steps of all workers together")
+    parser.add_argument("--batch", type=int, default=64, help="batch size of each worker")
+    parser.add_argument("--rate", type=float, default=0.05, help="learning rate")
     folder = Path(os.environ.get("CHECKPOINTS", "/checkpoints"))
-    parser.add_argument("--folder", type=Path, default=folder, help="of checkpoints")
+    parser.add_argument("--folder", type=Path, default=folder, help="folder of checkpoints")
     parser.add_argument("--every", type=int, default=100, help="steps between checkpoints")
     parser.add_argument("--print-every", type=int, default=5, metavar="STEPS")
     parser.add_argument(
-        "--least", type=float, default=0.0, metavar="SECONDS", help="least time of a step"
+        "--least", type=float, default=0.0, metavar="SECONDS", help="minimum time of a step"
     )
     parser.add_argument(
-        "--message", type=float, default=0.0, metavar="MB", help="received and sent in a step"
+        "--message", type=float, default=0.0, metavar="MB", help="size of the message in each step"
     )
     return parser.parse_args()
 

@@ -1,7 +1,7 @@
 """The model and the parameter server of `elastic_ps.py` in TensorFlow.
 
-A worker is a client of the server: a server does not know dynamic workers, so it can fetch nothing
-from them. They compute in a session of their own and send it their gradients.
+A server does not know dynamic workers, and cannot fetch anything from them. So the workers are
+clients: they compute in sessions of their own, and send gradients to the server.
 """
 
 import os
@@ -16,7 +16,7 @@ import tensorflow as tf  # reads the log level when it is imported
 
 _WIDTH = 128
 _PIECE = 2**20
-"""Numbers of a message that are sent at once; gRPC is slow with larger pieces."""
+"""The most float32 numbers in a piece of a message; gRPC is slow with larger pieces."""
 _DEVICE = "/job:ps/task:0"
 Array = np.ndarray[Any, Any]
 Weights = list[Array]
@@ -63,10 +63,9 @@ class Model:
 
 
 class Server:
-    """The weights on the server at an address, where all workers share the same variables.
+    """The weights on the server at an address; all workers share these variables.
 
-    `megabytes`: the size of the message that a worker receives and sends in each step, beside the
-    weights.
+    `megabytes`: the size of an additional message that a worker receives and sends in each step.
     """
 
     def __init__(self, address: str, *, like: Weights, rate: float, megabytes: float) -> None:
@@ -80,7 +79,7 @@ class Server:
             message = [_variable(f"message{n}", tf.zeros([size])) for n, size in pieces(megabytes)]
             filling = [variable.assign(given, read_value=False) for variable, given in pairs]
             filling += [piece.initializer for piece in message]
-            # The counters are set last: a server with counters has its weights.
+            # The counters are set last, so that a server with counters also has its weights.
             with tf.control_dependencies(filling):
                 self._fill = [
                     counter.assign(self._step, read_value=False) for counter in (taken, done)
@@ -130,7 +129,7 @@ class Server:
 
 
 def pieces(megabytes: float) -> list[tuple[int, int]]:
-    """Return the number and the size of each piece of a message."""
+    """Return the index and the size, in float32 numbers, of each piece of a message."""
     size = round(megabytes * 1e6 / 4)
     return [(at // _PIECE, min(_PIECE, size - at)) for at in range(0, size, _PIECE)]
 

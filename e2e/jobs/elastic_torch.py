@@ -13,22 +13,22 @@ from torch import Tensor, nn
 _WIDTH = 128
 _SEED = 1
 _BUCKET = 25 * 2**20 // 4
-"""Numbers that DistributedDataParallel sends at once; 25 MiB is its default."""
+"""The float32 numbers in a bucket of DistributedDataParallel: 25 MiB, its default."""
 _FORWARD = 1 / 3
-"""The part of a step's computation before the first gradient is ready."""
-_LOST = timedelta(seconds=120)
-"""A rank waits this long for a rank that has vanished without closing its connections."""
+"""The fraction of a step's computation before the first gradient is ready."""
+_TIMEOUT = timedelta(seconds=120)
+"""How long a rank waits for a rank that has vanished without closing its connections."""
 Array = np.ndarray[Any, Any]
 
 
 class _Training:
     """One rank of the team that torchrun or the operator has started.
 
-    `megabytes`: the size of the message of each step, beside the gradient.
+    `megabytes`: the size of an additional message in each step.
     """
 
     def __init__(self, inputs: Array, targets: Array, rate: float, megabytes: float) -> None:
-        dist.init_process_group("gloo", timeout=_LOST)
+        dist.init_process_group("gloo", timeout=_TIMEOUT)
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self._inputs, self._targets = torch.from_numpy(inputs), torch.from_numpy(targets)
         width, classes = inputs.shape[1], int(targets.max()) + 1
@@ -59,13 +59,13 @@ class _Training:
     def step(self, own: Array, batch: int, asked: int) -> tuple[float, int]:
         self._optimizer.zero_grad()
         loss = self._summed(self._team, own) / batch
-        # Gradients are averaged over the ranks, but the sum of their parts is needed.
+        # DistributedDataParallel averages over the ranks, but the sum over the ranks is needed.
         (loss * self.world).backward()
         self._optimizer.step()
-        mine = [float(loss.item()), float(asked if self.rank == 0 else 0)]
-        whole = torch.tensor(mine, dtype=torch.float64)
-        dist.all_reduce(whole)
-        return float(whole[0]), int(whole[1])
+        own_values = [float(loss.item()), float(asked if self.rank == 0 else 0)]
+        sums = torch.tensor(own_values, dtype=torch.float64)
+        dist.all_reduce(sums)
+        return float(sums[0]), int(sums[1])
 
     def loss(self) -> float:
         with torch.no_grad():
@@ -87,7 +87,7 @@ class _Training:
 
 
 def make(inputs: Array, targets: Array, rate: float, *, megabytes: float) -> _Training:
-    """Join the team with an untrained model, the same each time."""
+    """Join the team with an untrained model; its weights are always the same."""
     torch.set_num_threads(1)
     torch.manual_seed(_SEED)
     return _Training(inputs, targets, rate, megabytes)

@@ -1,9 +1,9 @@
-"""A card for the hook of a job of low priority that records when the job used it.
+"""A card for the hook of a low-priority job that records when the job uses the card.
 
-Loaded by `KFEXT_GPU_DEVICE=gate_trace:on_cuda` (or `:on_cpu_card`). It appends to the file
-`GATE_TRACE` a line `pass T` when a micro-step passes the gate, and a line `done T S` when a blocked
-thread sees the end of all work that the job launched before it reached the gate. T is of
-CLOCK_MONOTONIC, S the time on the card since the last such end, both in nanoseconds.
+It is loaded by `KFEXT_GPU_DEVICE=gate_trace:on_cuda` (or `:on_cpu_card`). It appends to the file
+`GATE_TRACE` a line `pass T` when a micro-step passes the gate, and a line `done T S` when a thread
+sees that all work that was launched before the gate has ended. T is the time of CLOCK_MONOTONIC, S
+the time on the card since the last such end, both in nanoseconds.
 """
 
 import os

@@ -1,10 +1,10 @@
-"""Trainings on the CPU; a hook must not change their result: PyTorch 1.13 or later, no cluster.
+"""Trainings on the CPU with results that a hook must not change. They need PyTorch 1.13 or later.
 
     python3 hooked.py [NAME...]
 
-Prints a line of JSON for each: its name, a digest of the trained parameters with other results to
-compare, and the number of optimizer steps. Each runs in a process of its own, so that a hook treats
-it as a new job. The process is a fork, since importing PyTorch takes longer than all trainings.
+For each training it prints a line of JSON: its name, a digest of the trained parameters with other
+results to compare, and the number of optimizer steps. Each runs in a process of its own, so that a
+hook treats it as a new job. This is a fork, because importing PyTorch takes longer than training.
 """
 
 from __future__ import annotations  # runs with Python 3.8 too
@@ -23,20 +23,19 @@ from torch.utils.data import DataLoader
 
 _STEPS = 12
 _FIRST_SCALE = 2.0**127
-"""A loss is infinite with this scale."""
+"""The first scale of the GradScaler; with it the loss is infinite."""
 _MODELS = importlib.import_module("hooked_models")  # beside this file
 _SCALER = importlib.import_module("hooked_scaler")
 digest: Callable[[nn.Module], str] = _MODELS.digest
 
 
 class Counter:
-    """Counts the steps of the optimizers, as the training knows them."""
+    """The training's own count of its optimizer steps."""
 
     steps = 0
 
 
 def step(*optimizers: torch.optim.Optimizer) -> None:
-    """Make a step with each optimizer."""
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad()
@@ -51,7 +50,7 @@ def train(
     every: int = 1,
     count: int = _STEPS,
 ) -> nn.Module:
-    """Train on `count` batches, with an optimizer's step after each `every` batches."""
+    """Train on `count` batches, with an optimizer step after every `every` batches."""
     criterion = nn.CrossEntropyLoss()
     loader = DataLoader(_MODELS.data(count), 8, num_workers=workers)
     for number, (images, classes) in enumerate(loader):
@@ -68,7 +67,7 @@ def in_place() -> str:
 
 
 def scheduled() -> str:
-    """Train under a scheduler of learning rates, which wraps the optimizer's step itself."""
+    """Train with a learning-rate scheduler, which also wraps the optimizer's step."""
     model = _MODELS.residual()
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
@@ -79,14 +78,14 @@ def scheduled() -> str:
 
 
 def accumulated() -> str:
-    """Train with one step of the optimizer for every three batches."""
+    """Train with one optimizer step for every three batches."""
     model = _MODELS.residual()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     return digest(train(model, optimizer, every=3, count=3 * _STEPS))
 
 
 def mixed() -> str:
-    """Train with mixed precision: steps with an infinite gradient are skipped by the scaler."""
+    """Train with mixed precision, where the scaler skips steps with an infinite gradient."""
     model, scaler = _MODELS.residual(), _SCALER.on_cpu(_FIRST_SCALE)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     scales = []
@@ -99,12 +98,12 @@ def mixed() -> str:
         scaler.update()
         optimizer.zero_grad()
         scales.append(scaler.get_scale())
-        Counter.steps += scales[-1] >= before  # it falls only after a skipped step
+        Counter.steps += scales[-1] >= before  # the scale falls only after a skipped step
     return f"{digest(model)} {scales}"
 
 
 def evaluated() -> str:
-    """Train, evaluate without gradients, fail once in the middle of a forward, and train on."""
+    """Train, evaluate without gradients, fail once within a forward pass, and continue training."""
     model = _MODELS.residual()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     train(model, optimizer)
@@ -131,7 +130,7 @@ def several() -> str:
 
 
 def checkpointed() -> str:
-    """Train with activation checkpointing, and an additional optimizer for a part of the model."""
+    """Train with activation checkpointing, and a second optimizer for some of the layers."""
     model = _MODELS.Checkpointed()
     optimizers = [torch.optim.SGD(part.parameters(), 0.1) for part in (model.parts, model.parts[1])]
     for images, classes in DataLoader(_MODELS.data(_STEPS), 8):
@@ -148,14 +147,14 @@ def scripted() -> str:
 
 
 def loaded(context: str) -> str:
-    """Train on data loaded by a worker that is started by this method."""
+    """Train with a DataLoader worker. `context`: how it is started, fork or spawn."""
     torch.multiprocessing.set_start_method(context, force=True)
     model = _MODELS.residual()
     return digest(train(model, torch.optim.SGD(model.parameters(), 0.1), workers=1))
 
 
 def kept() -> str:
-    """Train; then copy the model, save and load it whole, and compile it to a script."""
+    """Train; then copy the whole model, save and load it, and compile it to TorchScript."""
     model = _MODELS.residual()
     train(model, torch.optim.SGD(model.parameters(), 0.1))
     file = io.BytesIO()
@@ -170,11 +169,11 @@ def kept() -> str:
 
 
 def compiled() -> str:
-    """Train a model that torch.compile traces; its graph must stay whole, and the only graph."""
+    """Train a model that torch.compile traces: it must stay a single graph without breaks."""
     model = _MODELS.residual()
     # The default backend would need a C++ compiler; the tracing before it is the same.
     traced = torch.compile(model, backend="aot_eager")
-    for _ in range(2):  # a hook may look at the model again for a new optimizer
+    for _ in range(2):  # a hook may inspect the model again for a new optimizer
         train(traced, torch.optim.SGD(model.parameters(), 0.1))
     counters = importlib.import_module("torch._dynamo.utils").counters
     graphs, breaks = counters["stats"]["unique_graphs"], counters["graph_break"]

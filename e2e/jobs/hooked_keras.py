@@ -1,9 +1,9 @@
-"""A training by `fit` of Keras on the CPU; a hook must not change its result; no cluster.
+"""A training with Keras' `fit` on the CPU, with a result that a hook must not change.
 
     python3 hooked_keras.py
 
-Prints a line of JSON, see `hooked.py`. The hook acts only in a process that uses a GPU; here
-TensorFlow reports a GPU, and trains on the CPU.
+It prints a line of JSON as `hooked.py` does. The hook acts only in a process that uses a GPU, so
+TensorFlow is made to report a GPU, but trains on the CPU.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ import tensorflow as tf  # reads the log level when it is imported
 
 
 class Batches(keras.callbacks.Callback):
-    """Counts the batches that were trained, as a callback of the job's own."""
+    """The job's own callback, which counts the trained batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,8 +29,7 @@ class Batches(keras.callbacks.Callback):
         self.ended += 1
 
 
-def play_gpu() -> None:
-    """Make TensorFlow report a GPU."""
+def report_gpu() -> None:
     listed = tf.config.list_logical_devices
     tf.config.list_logical_devices = lambda kind=None: listed("CPU" if kind == "GPU" else kind)
 
@@ -40,7 +39,7 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(1)
-    play_gpu()
+    report_gpu()
     random = np.random.default_rng(0)
     values = random.normal(size=(96, 8)).astype("float32")
     classes = (values[:, 0] * values[:, 1] > 0).astype("int32")

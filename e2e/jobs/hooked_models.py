@@ -1,4 +1,4 @@
-"""Models that a hook could break, and data for them: PyTorch 1.13 or later."""
+"""Models that a hook could break, and data for them. They need PyTorch 1.13 or later."""
 
 from __future__ import annotations  # runs with Python 3.8 too
 
@@ -29,14 +29,13 @@ class Block(nn.Module):
 
 
 def residual() -> nn.Module:
-    """Return a small network of residual blocks."""
     torch.manual_seed(1)
     ends = [nn.Flatten(), nn.Linear(8 * 8 * 8, 10)]
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), Block(8), Block(8), *ends)
 
 
 class Checkpointed(nn.Module):
-    """Runs its parts again within backward, and returns tensors within nested containers."""
+    """A model that runs its layers again in backward, and returns tensors in nested containers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +43,7 @@ class Checkpointed(nn.Module):
         self.scale = nn.Parameter(torch.ones(1))
 
     def forward(self, images: torch.Tensor) -> dict[str, list[torch.Tensor]]:
-        """Return the outcome, and a parameter unchanged."""
+        """Return the output, and an unchanged parameter."""
         out = images.requires_grad_()
         for part in self.parts:
             out = checkpoint(part, out)
@@ -60,7 +59,6 @@ def data(batches: int) -> TensorDataset:
 
 
 def digest(model: nn.Module) -> str:
-    """Return a digest of the parameters."""
     sha256 = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         sha256.update(name.encode() + value.numpy().tobytes())

@@ -1,4 +1,4 @@
-"""A GradScaler that scales on the CPU: PyTorch 1.13 or later."""
+"""A GradScaler that works on the CPU. It needs PyTorch 1.13 or later."""
 
 from __future__ import annotations  # runs with Python 3.8 too
 
@@ -8,22 +8,22 @@ from unittest.mock import patch
 import torch
 from torch.cuda.amp import grad_scaler
 
-_TERMS = {"growth_interval": 4}
-"""Steps after which it doubles the scale."""
+_OPTIONS = {"growth_interval": 4}
+"""It doubles the scale after 4 steps in a row that were not skipped."""
 
 
 def on_cpu(scale: float) -> Any:
-    """Return a scaler with an initial scale."""
+    """Return a scaler with the initial scale `scale`."""
     if hasattr(torch.amp, "GradScaler"):
-        return torch.amp.GradScaler("cpu", init_scale=scale, **_TERMS)
+        return torch.amp.GradScaler("cpu", init_scale=scale, **_OPTIONS)
     with patch.object(grad_scaler, "amp_definitely_not_available", return_value=False):
-        return _OnCpu(init_scale=scale, **_TERMS)
+        return _OnCpu(init_scale=scale, **_OPTIONS)
 
 
 class _OnCpu(grad_scaler.GradScaler):
-    """The scaler of PyTorch before 2.3, with CPU versions of its three operations for GPUs.
+    """The scaler of PyTorch before 2.3, with CPU versions of its three operations on GPUs.
 
-    The code of PyTorch still decides which steps it skips.
+    PyTorch's code still decides which steps are skipped.
     """
 
     def scale(self, outputs: torch.Tensor) -> torch.Tensor:
@@ -45,7 +45,6 @@ class _OnCpu(grad_scaler.GradScaler):
         return {found_inf.device: found_inf}
 
     def update(self, new_scale: float | None = None) -> None:
-        """Choose the next scale."""
         with patch.object(torch, "_amp_update_scale_", _update_scale):
             super().update(new_scale)
 

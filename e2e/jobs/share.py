@@ -1,12 +1,12 @@
-"""A training that needs a card for a part of each step, and loads data for the rest.
+"""A training program that uses a card in part of each step, and loads data in the rest.
 
     python3 share.py --device cuda --layers 60 --width 2048 --batch 8192 --load-ms 20 --go FILE
 
 It prints `ready` when it is set up, and begins once the file `--go` exists. It ends after
-`--steps`, or when it is killed. It prints the time at which each step ended, and its loss. The bits
-of the loss are the same in each run: the time to load data changes no result.
+`--steps`, or when it is killed. For each step it prints the loss, and the time at which the step
+ended. The loss is the same bit for bit in each run, whatever time loading takes.
 
-The default model suits a CPU, and the card that a CPU simulates.
+The default model is small enough for a CPU, and for the card that a CPU simulates.
 """
 
 import argparse
@@ -22,21 +22,21 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS is no
 import torch
 from torch import nn
 
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 _VARIANTS = 7
-"""The number of different factors of a batch."""
+"""The number of different factors that scale the batch, in turn."""
 _CHANCE = random.Random(1)
-"""Draws the same loading times in each run."""
+"""The source of loading times; they are the same in each run."""
 LOADS: dict[str, Callable[[float], float]] = {
     "steady": lambda mean: mean,
     "spread": lambda mean: max(mean * _CHANCE.gauss(1.0, 0.2), 0.0),
     "bursts": lambda mean: _CHANCE.expovariate(1.0 / mean) if mean else 0.0,
 }
-"""Loading times: constant; with 20 % deviation; exponential, as between bursts of inference."""
+"""Distributions of loading times: constant; normal with a deviation of 20 %; exponential."""
 
 
 class Block(nn.Module):
-    """A residual layer, so that a deep model learns too."""
+    """A residual layer, so that a deep model can learn."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def main() -> None:
     arguments = _arguments()
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
-    torch.set_float32_matmul_precision("high")  # tensor cores, as most trainings
+    torch.set_float32_matmul_precision("high")  # use tensor cores, as most jobs do
     if arguments.device == "cpu":
         torch.set_num_threads(1)
     device = torch.device(arguments.device)
@@ -60,7 +60,7 @@ def main() -> None:
     data = torch.randn(arguments.batch, arguments.width).to(device)
     print("ready", flush=True)
     while not arguments.go.exists():
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     for step in count(1) if arguments.steps is None else range(1, arguments.steps + 1):
         time.sleep(LOADS[arguments.loads](arguments.load_ms / 1000))
         loss = model(data * (1 + step % _VARIANTS / 10)).square().mean()

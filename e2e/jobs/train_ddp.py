@@ -1,7 +1,7 @@
 """Data-parallel training with PyTorch on synthetic data, for a PyTorchJob.
 
-The operator (or torchrun) sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; without them it
-trains in one process. The work is the same in every run: fixed seeds, one thread, no files.
+The operator or torchrun sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; without them one
+process trains alone. The work is the same in every run: fixed seeds, one thread, no files.
 """
 
 import argparse
@@ -68,19 +68,19 @@ def _resnet() -> nn.Module:
 
 
 def _mlp() -> nn.Module:
-    """Return four wide linear layers (16.8 MB of gradients), limited by the network."""
+    """Return a model of four wide linear layers (16.8 MB of gradients), limited by the network."""
     wide = [layer for _ in range(4) for layer in (nn.Linear(1024, 1024), nn.ReLU())]
     return nn.Sequential(*wide, nn.Linear(1024, _CLASSES))
 
 
 def _embedding() -> nn.Module:
-    """Return a large table (5.1 MB of gradients) and little computation."""
+    """Return a model with a large table (5.1 MB of gradients) and little computation."""
     return nn.Sequential(
         nn.EmbeddingBag(_VOCABULARY, 64), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, _CLASSES)
     )
 
 
-# Name -> model, its data, and the number of steps in about 20 seconds on 300 millicores.
+# Name -> model, its data, and the steps that take about 20 s on 300 millicores.
 MODELS: dict[str, tuple[Callable[[], nn.Module], Batch, int]] = {
     "cnn": (_cnn, _images, 1500),
     "resnet": (_resnet, _images, 180),
@@ -139,7 +139,7 @@ def train(model: nn.Module, batch: Batch, arguments: argparse.Namespace, rank: i
 
 
 def pause(seconds: float, says: str) -> None:
-    """Pause the training, and print `says`: once, or each second if it has a place for it."""
+    """Pause the training, and print `says` once, or each second if it has `{}` for the second."""
     for second in range(round(seconds)):
         if says and ("{}" in says or not second):
             print(says.format(second), flush=True)

@@ -30,7 +30,7 @@ def main() -> None:
         intra_op_parallelism_threads=1, inter_op_parallelism_threads=2
     )
     members.pop("evaluator", None)
-    if not members.get("ps") or task["type"] == "evaluator":  # not in the cluster of tasks
+    if not members.get("ps") or task["type"] == "evaluator":  # an evaluator is not in the cluster
         return train(arguments, task, target="", device=None, options=options, first=True)
     cluster = tf.train.ClusterSpec(members)
     server = tf.distribute.Server(
@@ -40,21 +40,21 @@ def main() -> None:
         server.join()
         return None
     own = f"/job:{task['type']}/task:{task['index']}"
-    # Tasks that compute need only the servers; they must not wait for each other.
+    # Tasks that compute need only the servers, and must not wait for each other.
     options.device_filters.extend(["/job:ps", own])
     device = tf.compat.v1.train.replica_device_setter(worker_device=own, cluster=cluster)
     chiefs = [name for name in ("chief", "master") if name in members]
     first = task["type"] in chiefs if chiefs else task["index"] == 0
     target = server.target
     if isinstance(members[task["type"]], dict):
-        # A server does not know dynamic workers and can fetch nothing from them, so the whole graph
-        # is on the server, and they are its clients.
+        # A server does not know dynamic workers, and cannot fetch anything from them. So they are
+        # its clients, and the whole graph is on the server.
         device, target = "/job:ps/task:0", f"grpc://{members['ps'][0]}"
     return train(arguments, task, target=target, device=device, options=options, first=first)
 
 
 def _tasks(written: list[str] | dict[str, str]) -> list[str] | dict[int, str]:
-    """Return the addresses of a type; a dynamic worker knows only its own among the workers."""
+    """Return the addresses of a type; a dynamic worker knows no other worker's address."""
     if isinstance(written, list):
         return written
     return {int(index): address for index, address in written.items()}
@@ -77,7 +77,7 @@ def train(
         tf.compat.v1.set_random_seed(1 + task["index"])
         loss, update = _model(arguments.model, arguments.batch)
         if arguments.shared:
-            update = _counted(update)
+            update = _with_step_count(update)
         initialize = tf.compat.v1.global_variables_initializer()
         missing = tf.compat.v1.report_uninitialized_variables()
         with tf.compat.v1.Session(target, config=options) as session:
@@ -106,8 +106,8 @@ def _model(kind: str, batch: int) -> tuple[Any, Any]:
     return loss, tf.compat.v1.train.GradientDescentOptimizer(0.05).minimize(loss)
 
 
-def _counted(update: Any) -> Any:
-    """Return an operation that trains, then counts the steps of all tasks and returns the count."""
+def _with_step_count(update: Any) -> Any:
+    """Return an operation that trains, then increments and returns the step count of all tasks."""
     zero = tf.constant(0, tf.int64)
     steps = tf.compat.v1.get_variable("steps_of_all", initializer=zero, trainable=False)
     with tf.control_dependencies([update]):
@@ -119,17 +119,17 @@ def _loop(arguments: argparse.Namespace, session: Any, loss: Any, update: Any) -
     began = printed = time.monotonic()
     cpu_began = time.process_time()
     step = done = 0
-    # The steps of this task are not the steps of all tasks together.
-    of_all = "" if arguments.shared else f"/{arguments.steps}"
+    # With --shared, `--steps` is not the number of this task's steps.
+    total = "" if arguments.shared else f"/{arguments.steps}"
     while done < arguments.steps:
-        value, counted = session.run([loss, update])
+        value, step_count = session.run([loss, update])
         step += 1
-        done = counted if arguments.shared else step
+        done = step_count if arguments.shared else step
         if step % arguments.print_every == 0:
             now = time.monotonic()
             rate = arguments.print_every / (now - printed)
             printed = now
-            print(f"step={step}{of_all} loss={value:.4f} steps_per_second={rate:.3f}", flush=True)
+            print(f"step={step}{total} loss={value:.4f} steps_per_second={rate:.3f}", flush=True)
     seconds = time.monotonic() - began
     totals = {
         "steps": step,

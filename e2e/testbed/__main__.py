@@ -26,12 +26,12 @@ from e2e.testbed.fakenodes import LABEL
 from e2e.testbed.progress import say
 
 _LOG_LINES = 40
-_TESTED = ("kubectl", *trainer.BINARIES)
-_TESTED_LONG = (metrics_server.NAME, karpenter.NAME)
+_TEST_PROGRAMS = ("kubectl", *trainer.BINARIES)
+_LONG_TEST_PROGRAMS = (metrics_server.NAME, karpenter.NAME)
 
 
 def lines(testbed: Testbed) -> Iterator[str]:
-    """Describe a testbed: its address, its processes with their memory, its nodes."""
+    """Describe a testbed: its address, its processes and their memory, and its nodes."""
     yield f"testbed {testbed.name}: {testbed.server}, network {testbed.addresses.network}"
     yield f"kubeconfig {testbed.kubeconfig}"
     total = 0
@@ -56,7 +56,7 @@ def _nodes(testbed: Testbed) -> Iterator[str]:
 
 
 def _describe(pid: int) -> tuple[str, int]:
-    """Return the program and resident bytes of a process; an ended process has neither."""
+    """Return the program and the resident bytes of a process, or ("(ended)", 0)."""
     folder = Path("/proc") / str(pid)
     try:
         command = (folder / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
@@ -67,7 +67,7 @@ def _describe(pid: int) -> tuple[str, int]:
     return Path(command).name, sum(kilobytes) * 1024
 
 
-def _checked(_context: click.Context, _option: click.Parameter, name: str) -> str:
+def _valid_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
     try:
         paths.state(name)
     except ValueError as error:
@@ -79,7 +79,7 @@ _NAME = click.option(
     "--name",
     default="testbed",
     show_default=True,
-    callback=_checked,
+    callback=_valid_name,
     help="The testbed's name; several may run at once.",
 )
 
@@ -104,18 +104,18 @@ def up(name: str, real_nodes: int, fake_nodes: int, fast: bool, autoscaler: bool
         except preflight.Unavailable as error:
             say(f"no real nodes, continuing without: {error}")
             real_nodes = 0
-    made = lifecycle.up(name, real_nodes=real_nodes, fake_nodes=fake_nodes, fast=fast)
+    testbed = lifecycle.up(name, real_nodes=real_nodes, fake_nodes=fake_nodes, fast=fast)
     if autoscaler:
-        karpenter.start(made)
-        karpenter.add(made, karpenter.Pool())
+        karpenter.start(testbed)
+        karpenter.add(testbed, karpenter.Pool())
     say(f"testbed {name!r} is ready after {time.monotonic() - began:.0f} s")
-    print(f"export KUBECONFIG={made.kubeconfig}")
+    print(f"export KUBECONFIG={testbed.kubeconfig}")
 
 
 @main.command(help="Build the programs and images that the tests need.")
 @click.option("--long", "long_ones", is_flag=True, help="Also for tests marked `long`.")
 def build(long_ones: bool) -> None:
-    programs = [*_TESTED, *(_TESTED_LONG if long_ones else ())]
+    programs = [*_TEST_PROGRAMS, *(_LONG_TEST_PROGRAMS if long_ones else ())]
     for real_nodes in (True, False):
         try:
             lifecycle.prepare(real_nodes=real_nodes, fake_nodes=True, programs=programs)

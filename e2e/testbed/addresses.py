@@ -20,7 +20,7 @@ _MAXIMUM_NODES = 200
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses of a testbed's slot (0..15): 10.(208 + slot).0.0/16 and its parts."""
+    """The addresses of a testbed, all in 10.(208 + slot).0.0/16. `slot`: its number, 0 to 15."""
 
     slot: int
 
@@ -41,7 +41,6 @@ class Addresses:
 
     @property
     def dns(self) -> str:
-        """The address of the cluster's DNS server."""
         return self.bridge
 
     def node(self, index: int) -> str:
@@ -54,7 +53,6 @@ class Addresses:
 
     @property
     def service_cidr(self) -> str:
-        """The range of Service addresses."""
         return f"{self._start}.240.0/20"
 
     @property
@@ -105,25 +103,25 @@ def free_ports(candidates: Sequence[int], count: int) -> list[int]:
 
 @contextmanager
 def claim(states: Path) -> Iterator[Addresses]:
-    """Yield the first free slot; the caller writes it to `states/NAME/slot` before leaving.
+    """Yield the addresses of the first free slot, under a lock.
 
-    The lock makes two testbeds that start at the same time claim two slots. A slot is free again
-    when the folder with the file is deleted, so no entry can become stale.
+    The caller must write the slot to `states/NAME/slot` within the `with` block. Deleting that
+    folder frees the slot, so no entry can become stale.
     """
     states.mkdir(parents=True, exist_ok=True)
     with (states / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        taken = {int(note.read_text() or -1) for note in states.glob("*/slot")}
-        yield choose(taken, routes())
+        used = {int(file.read_text() or -1) for file in states.glob("*/slot")}
+        yield choose(used, routes())
 
 
-def choose(taken: set[int], existing: Sequence[str]) -> Addresses:
-    """Return the first free slot with a network that overlaps no existing route."""
+def choose(used: set[int], existing: Sequence[str]) -> Addresses:
+    """Return the addresses of the first unused slot that overlap no existing route."""
     networks = [ipaddress.IPv4Network(route, strict=False) for route in existing]
     for slot in range(SLOTS):
         candidate = Addresses(slot)
         own = ipaddress.IPv4Network(candidate.network)
-        if slot not in taken and not any(own.overlaps(network) for network in networks):
+        if slot not in used and not any(own.overlaps(network) for network in networks):
             return candidate
     raise RuntimeError(
         f"no free network for a testbed: all {SLOTS} of 10.{_FIRST_NETWORK}.0.0/16 and following "
@@ -139,6 +137,6 @@ def routes() -> list[str]:
             check=True, capture_output=True, text=True,
         )  # fmt: skip
     except (FileNotFoundError, subprocess.CalledProcessError):
-        return []  # without `ip` there are no real nodes, so no network to clash with
+        return []  # without `ip` there can be no real nodes, so the network is not used
     destinations = [route["dst"] for route in json.loads(shown.stdout or "[]")]
     return [destination for destination in destinations if destination != "default"]

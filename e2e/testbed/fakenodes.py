@@ -1,4 +1,4 @@
-"""Fake nodes: kwok answers in place of their kubelets, so hundreds of them cost very little."""
+"""Fake nodes: kwok acts as their kubelet, so that hundreds of nodes cost very little."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TAINT = {"key": "kfext.dev/fake", "value": "true", "effect": "NoSchedule"}
 CAPACITY = {"cpu": "32", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
 _ANNOTATION = "kwok.x-k8s.io/node"
 _LEASE_SECONDS = 40
-# Two hundred nodes that renew every ten seconds would disturb the measurements of a benchmark.
+# If 200 nodes renewed their leases every 10 s, this would disturb benchmarks.
 _FAST_LEASE_SECONDS = 1200
 _DECLARED = ["InPlacePodVerticalScalingInitContainers"]
-"""Part of the features of a 1.37 kubelet: without it the API server resizes no worker, since the
-operator gives workers an init container."""
+"""The declared features of the nodes. Without this feature, which kubelet 1.37 has, the API server
+refuses to resize workers, because the operator adds an init container to them."""
 _IN_FLIGHT = 16
 
 
@@ -39,9 +39,8 @@ def start(
 ) -> None:
     """Start kwok and create nodes fake-000, fake-001, ...; `wait_ready` waits for them.
 
-    Where there are real nodes too, the fake nodes have a taint: only pods that tolerate it land on
-    a node that runs nothing. With `log`, a file in containerd's format, kwok answers `pods/log` for
-    all nodes: every pod has printed the present content of the file.
+    If there are also real nodes, the fake nodes have a taint, so that no pod is bound to them by
+    accident. `log`: a file in containerd's format with the log of every pod on these nodes.
     """
     port = testbed.new_port()
     lease = _FAST_LEASE_SECONDS if testbed.fast else _LEASE_SECONDS
@@ -74,10 +73,7 @@ def start(
 
 
 def _kubelet(testbed: Testbed, port: int, log: Path) -> list[str]:
-    """Return kwok's options for answering log requests, at the address of its nodes.
-
-    It presents a self-signed certificate, which the API server accepts from any kubelet.
-    """
+    """Return the options that make kwok answer log requests with a file (self-signed TLS)."""
     rule = {
         "apiVersion": "kwok.x-k8s.io/v1alpha1",
         "kind": "ClusterLogs",
@@ -90,7 +86,6 @@ def _kubelet(testbed: Testbed, port: int, log: Path) -> list[str]:
 
 
 def wait_ready(testbed: Testbed, count: int) -> None:
-    """Wait until `count` fake nodes are ready and open to pods."""
     testbed.wait_for(
         lambda: _open_nodes(testbed) >= count,
         what=f"{count} fake nodes to be ready",
@@ -105,7 +100,6 @@ def node(
     labels: Mapping[str, str],
     taints: list[dict[str, str]],
 ) -> dict[str, Any]:
-    """Return the manifest of one fake node."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -130,6 +124,6 @@ def node(
 
 
 def _open_nodes(testbed: Testbed) -> int:
-    """Count the fake nodes that are ready and no longer have the taint of a new node."""
+    """Return the number of fake nodes that are ready and lack the taint of a new node."""
     nodes = testbed.api.get(f"/api/v1/nodes?labelSelector={LABEL}%3Dfake")["items"]
     return sum(is_ready(node) for node in nodes)

@@ -1,8 +1,8 @@
 """Real nodes with the GPUs of this machine.
 
-With KFEXT_TESTBED_GPUS a node's containerd runs containers by a stand-in for NVIDIA's runtime, and
-the image of PyTorch jobs has no PyTorch: they use the PyTorch of this machine, which is built for
-CUDA. No image of TensorFlow is made.
+With KFEXT_TESTBED_GPUS a node's containerd runs containers with a stand-in for NVIDIA's runtime.
+PyTorch jobs use this machine's PyTorch for CUDA, so their image has no PyTorch; there is no image
+with TensorFlow.
 """
 
 import os
@@ -24,12 +24,12 @@ _CONFIG = """
 
 
 def used() -> bool:
-    """Return whether nodes have GPUs."""
+    """Return whether real nodes have the GPUs of this machine."""
     return bool(os.environ.get(VARIABLE))
 
 
 def containerd_config(folder: Path) -> str:
-    """Return an addition to containerd's configuration; `folder` is the node's."""
+    """Return an addition to containerd's configuration. `folder`: the node's folder."""
     if not used():
         return ""
     command = folder / "runc-with-gpus"

@@ -1,7 +1,7 @@
 """Karpenter with its kwok provider, as a process beside the cluster, started on demand.
 
-It adds nodes of one machine type, with 8 GPUs. They have kwok's annotation, so that the testbed's
-kwok, which runs where there are fake nodes, acts as their kubelet.
+It adds nodes of one machine type, with 8 GPUs. The nodes have kwok's annotation, so that the kwok
+of a testbed with fake nodes acts as their kubelet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POOL = "karpenter.sh/nodepool"
 """The label of nodes and NodeClaims with the name of their NodePool."""
 GPU = "nvidia.com/gpu"
 NEVER = "24h"
-"""A delay for machines that never join: Karpenter gives up on them after 15 minutes."""
+"""A delay of machines that never join, because Karpenter gives up after 15 minutes."""
 _POOLS = "/apis/karpenter.sh/v1/nodepools"
 _CLASSES = "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses"
 _CAPACITY_TYPE = "karpenter.sh/capacity-type"
@@ -39,11 +39,11 @@ _GPUS = int(fakenodes.CAPACITY[GPU])
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A NodePool: its limits, its delay, and when it removes nodes.
+    """A NodePool.
 
-    `delay`: from the launch of a machine until its node joins. `most`: the maximum number of nodes.
-    `consolidate`: how long a node is underused before it is removed. `weight`: Karpenter tries the
-    pool with the largest weight first. `labels`: labels of its nodes.
+    `delay`: from the launch of a machine until its node joins. `most`: the maximum number of nodes;
+    None means no limit. `consolidate`: how long a node is underused before it is removed.
+    `weight`: Karpenter tries the pool with the largest weight first. `labels`: labels of its nodes.
     """
 
     name: str = "gpu"
@@ -68,8 +68,8 @@ def start(testbed: Testbed) -> None:
 
 
 def _start(testbed: Testbed) -> None:
-    types = testbed.folder / "instance-types.json"
-    types.write_text(json.dumps([_machine()]))
+    file = testbed.folder / "instance-types.json"
+    file.write_text(json.dumps([_machine()]))
     kubeconfig = testbed.pki.kubeconfig(
         testbed.folder / "kubeconfigs" / f"{NAME}.yaml",
         server=testbed.server,
@@ -87,7 +87,7 @@ def _start(testbed: Testbed) -> None:
             "DISABLE_LEADER_ELECTION": "true",
             "METRICS_PORT": str(testbed.new_port()),
             "HEALTH_PROBE_PORT": str(health),
-            "INSTANCE_TYPES_FILE_PATH": str(types),
+            "INSTANCE_TYPES_FILE_PATH": str(file),
         },
     )
     url = f"http://127.0.0.1:{health}/readyz"
@@ -99,7 +99,7 @@ def _start(testbed: Testbed) -> None:
 
 
 def stop(testbed: Testbed) -> None:
-    """Have Karpenter remove all its nodes, end it, and delete its CRDs: no autoscaler remains."""
+    """Let Karpenter remove its nodes, end it, and delete its CRDs."""
     for pool in testbed.api.get(_POOLS)["items"]:
         remove(testbed, pool["metadata"]["name"])
     testbed.stop_process(NAME)
@@ -168,7 +168,7 @@ def _objects(pool: Pool) -> Iterator[dict[str, Any]]:
             "disruption": {
                 "consolidationPolicy": "WhenEmptyOrUnderutilized",
                 "consolidateAfter": pool.consolidate,
-                # By default a tenth of the nodes may be removed at once: the last nodes one by one.
+                # The default, a tenth of the nodes at once, would remove the last nodes one by one.
                 "budgets": [{"nodes": "100%"}],
             },
             "weight": pool.weight,
@@ -178,7 +178,7 @@ def _objects(pool: Pool) -> Iterator[dict[str, Any]]:
 
 
 def _machine() -> dict[str, Any]:
-    """Return the machine type in the provider's format: at one price in two zones."""
+    """Return the machine type in the provider's format: available in two zones at one price."""
 
     def offer(zone: str) -> dict[str, Any]:
         terms = {_CAPACITY_TYPE: "on-demand", _ZONE: zone}

@@ -1,4 +1,4 @@
-"""Start a testbed, and remove it without a trace."""
+"""Starts a testbed, and removes it without a trace."""
 
 import shutil
 import signal
@@ -25,7 +25,7 @@ from e2e.testbed.progress import Planned, agenda, step
 from e2e.testbed.record import Record
 
 STARTS = (Planned("control plane", 8), Planned("training-operator and real nodes", 10))
-"""The steps in which `up` starts a testbed with real nodes, after `planned`."""
+"""The steps of `up` for a testbed with real nodes, after the steps of `planned`."""
 
 
 def up(
@@ -47,7 +47,7 @@ def up(
 def planned(
     *, real_nodes: bool = False, fake_nodes: bool = False, programs: Sequence[str] = ()
 ) -> list[Planned]:
-    """Return the steps that `prepare` will take. Raises Unavailable if it would."""
+    """Return the steps that `prepare` will take. Raises Unavailable under the same conditions."""
     preflight.require_linux()
     if real_nodes:
         preflight.require_root()
@@ -58,10 +58,7 @@ def planned(
 def prepare(
     *, real_nodes: bool = False, fake_nodes: bool = False, programs: Sequence[str] = ()
 ) -> None:
-    """Install and build everything that is missing for a testbed of these nodes, and more programs.
-
-    Raises Unavailable if this machine cannot run it.
-    """
+    """Install what a testbed with these nodes needs, and `programs`. Raises Unavailable."""
     with agenda(planned(real_nodes=real_nodes, fake_nodes=fake_nodes, programs=programs)):
         if real_nodes:
             realnodes.prepare()
@@ -81,7 +78,7 @@ def _programs(real_nodes: bool, fake_nodes: bool, more: Sequence[str]) -> list[s
 
 
 def _up(name: str, real_nodes: int, fake_nodes: int, *, fast: bool, native_gangs: bool) -> Testbed:
-    # Long builds come before anything runs.
+    # Long builds are done before any process is started.
     prepare(real_nodes=bool(real_nodes), fake_nodes=bool(fake_nodes))
     testbed = Testbed.create(name, real_nodes=real_nodes, fast=fast, native_gangs=native_gangs)
     try:
@@ -93,9 +90,9 @@ def _up(name: str, real_nodes: int, fake_nodes: int, *, fast: bool, native_gangs
 
 
 def down(name: str) -> bool:
-    """Remove everything of a testbed, in whatever state it is; return False if there is none.
+    """Remove everything of a testbed, in any state; return False if there is no such testbed.
 
-    It works from the files on disk alone. Raises NotReadyError if a part cannot be removed; it then
+    It needs only the files on disk. Raises NotReadyError if something cannot be removed; it then
     stays on record for the next attempt.
     """
     folder = paths.state(name)
@@ -118,20 +115,17 @@ def down(name: str) -> bool:
 
 @contextmanager
 def running(name: str, **settings: Any) -> Iterator[Testbed]:
-    """Run a testbed for the time of a `with` block; Ctrl-C and SIGTERM end it cleanly too.
-
-    `settings`: the arguments of `up`.
-    """
+    """Run a testbed, made by `up`, in a `with` block; Ctrl-C and SIGTERM also end it cleanly."""
     with terminable():
-        made = up(name, **settings)
+        testbed = up(name, **settings)
         try:
-            yield made
+            yield testbed
         finally:
-            _end(made)
+            _end(testbed)
 
 
 def _start(testbed: Testbed, real_nodes: int, fake_nodes: int) -> None:
-    """Start everything; independent parts start while others become ready."""
+    """Start all processes; some start while others become ready."""
     control_plane, with_real = STARTS
     with step(control_plane):
         controlplane.start(testbed)
@@ -159,7 +153,7 @@ def _end(testbed: Testbed) -> None:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Make SIGTERM raise here, as Ctrl-C does, so that `finally` blocks run."""
+    """Make SIGTERM raise SystemExit during a `with` block, so that `finally` blocks run."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread receives signals
         return

@@ -17,13 +17,13 @@ _ACCOUNT = f"system:serviceaccount:{_NAMESPACE}:{NAME}"
 _GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{_NAMESPACE}")
 _API = "/apis/metrics.k8s.io/v1beta1"
 _KUBECONFIGS = ("", "authentication-", "authorization-")
-# The shortest allowed resolution; each figure covers the time between two readings.
+# The shortest allowed resolution; each sample covers the time between two readings.
 _RESOLUTION = ("--metric-resolution=10s", "--kubelet-request-timeout=5s")
 
 
 def start(testbed: Testbed) -> None:
-    """Start it with the permissions of its own manifests; return once it has all nodes' figures."""
-    for manifest in yaml.safe_load_all(binaries.metrics_server_rights().read_text()):
+    """Start it with the RBAC rules of its manifests; return once it has metrics of all nodes."""
+    for manifest in yaml.safe_load_all(binaries.metrics_server_rbac().read_text()):
         testbed.api.apply(manifest)
     port = testbed.new_port()
     kubeconfig = testbed.pki.kubeconfig(
@@ -49,7 +49,7 @@ def start(testbed: Testbed) -> None:
         testbed.api.apply(manifest)
     testbed.wait_for(
         lambda: len(testbed.api.get(f"{_API}/nodes")["items"]) == testbed.real_nodes,
-        what="metrics-server to have figures",
+        what="metrics-server to have metrics",
         needs=(NAME,),
     )
 
@@ -62,7 +62,7 @@ def stop(testbed: Testbed) -> None:
 
 
 def _objects(testbed: Testbed, port: int) -> list[dict[str, Any]]:
-    """Return the objects that make the API server use the process: the API and its endpoint."""
+    """Return the objects that register the process with the API server: APIService and endpoint."""
     metadata = {"name": NAME, "namespace": _NAMESPACE}
     labels = {"kubernetes.io/service-name": NAME}
     group, version = "metrics.k8s.io", "v1beta1"

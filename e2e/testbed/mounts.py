@@ -1,4 +1,4 @@
-"""Find and undo mounts below a folder."""
+"""Finds and undoes mounts below a folder."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 def unmount_below(folder: Path) -> None:
     """Unmount everything at or below `folder`, deepest first; there may be no mounts."""
     for point in mount_points(Path("/proc/self/mountinfo").read_text(), folder.resolve()):
-        # A container's last process may hold a mount for a moment: detach it then.
+        # The last process of a container may use a mount for a moment; then detach the mount.
         if subprocess.run(["umount", point], check=False, capture_output=True).returncode != 0:
             subprocess.run(["umount", "--lazy", point], check=True, capture_output=True)
 
@@ -16,7 +16,7 @@ def unmount_below(folder: Path) -> None:
 def mount_points(mountinfo: str, folder: Path) -> list[str]:
     """Return the mount points at or below `folder`, in the order for unmounting.
 
-    A point may be mounted over several times; the newest mount lies on top and comes first.
+    Several mounts may have the same mount point; the newest is on top, and comes first.
     """
     points = [_decoded(line.split()[4]) for line in mountinfo.splitlines()]
     newest_first = [point for point in reversed(points) if Path(point).is_relative_to(folder)]

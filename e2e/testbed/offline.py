@@ -1,9 +1,9 @@
-"""A testbed of one real node with GPUs for a machine without a network, as files.
+"""Packs a testbed of one real node with GPUs for a machine without a network.
 
-`pack` makes them on a machine with a network: the programs of the cluster and the layers of its
-images from the cache, the Debian packages that real nodes need, and Python packages. They form one
-compressed archive, in parts small enough to carry to the other machine, and a script that unpacks
-them there and sets the testbed's paths.
+`pack` runs on a machine with a network. It writes one compressed archive, in parts that are small
+enough to carry to the other machine: the cluster's programs and image layers from the cache, the
+Debian packages that real nodes need, and Python packages. A script unpacks them there, and sets the
+testbed's paths.
 """
 
 import os
@@ -24,12 +24,12 @@ from e2e.testbed.realnodes.containerd import PACKAGES
 _PART = "part-"
 _MIB = 2**20
 _CACHE, _DEBIAN, _WHEELS = "cache", "debian", "python"
-_PRESENT = {"libc6", "libcrypt1", "libgcc-s1", "perl-base", "debconf", "dpkg", "tar", "zlib1g"}
-"""Packages that every Debian has; programs must not mix the versions of two releases."""
+_NOT_PACKED = {"libc6", "libcrypt1", "libgcc-s1", "perl-base", "debconf", "dpkg", "tar", "zlib1g"}
+"""Packages that every Debian has; programs must not use two releases' versions of them."""
 _PYTHON = (
     "cryptography", "google-re2", "msgspec", "orjson", "structlog", "kopf", "urllib3", "rich",
 )  # fmt: skip
-"""Imports of the testbed and the bench beside the dependencies of PyTorch for CUDA."""
+"""What the testbed and the bench import, except the dependencies of PyTorch for CUDA."""
 _SCRIPT = f"""\
 # Read this with `.` in the bash that runs the testbed. Needs root, xz and a folder for 1 GB.
 into="${{KFEXT_OFFLINE:-/var/tmp/kfext-offline}}"
@@ -42,28 +42,28 @@ libraries="$into/{_DEBIAN}/usr/lib/x86_64-linux-gnu"
 export LD_LIBRARY_PATH="$libraries${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
 export XTABLES_LIBDIR="$libraries/xtables" {gpus.VARIABLE}=1
 """
-"""The programs of the machine itself take precedence."""
+"""It appends to PATH, so the other machine's own programs take precedence."""
 
 
 def pack(folder: Path, *, most: int, python: str) -> list[Path]:
-    """Write the files into a folder, each of `most` MiB at most; return them. Raises Unavailable.
+    """Write the script and the parts of the archive; return the parts. Raises Unavailable.
 
-    `python`: the version of Python on the other machine, such as 3.12.
+    `most`: the maximum MiB of a part. `python`: the other machine's Python, such as 3.12.
     """
     os.environ[gpus.VARIABLE] = "1"
     programs = (*controlplane.BINARIES, *training_operator.BINARIES, *realnodes.BINARIES)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob(f"{_PART}*"):
         old.unlink()
-    with TemporaryDirectory() as made:
-        debian, wheels = Path(made, _DEBIAN), Path(made, _WHEELS)
+    with TemporaryDirectory() as scratch:
+        debian, wheels = Path(scratch, _DEBIAN), Path(scratch, _WHEELS)
         with step("fetching Debian and Python packages"):
             _fetch_debian(debian)
             _fetch_python(wheels, python)
         with step("packing"):
             contents = [*_cached(programs), (debian, _DEBIAN), (wheels, _WHEELS)]
             _write(contents, folder / _PART, most)
-    # The key of a layer depends on the archive that it was made from.
+    # The other machine needs the same mirror, because the keys of layers depend on it.
     (folder / "unpack.sh").write_text(f"{_SCRIPT}export {MIRROR}={mirror()}\n")
     return sorted(folder.glob(f"{_PART}*"))
 
@@ -72,19 +72,19 @@ def _cached(programs: Iterable[str]) -> list[tuple[Path, str]]:
     """Return the files of the cache, each with its name in the archive."""
     cache = paths.cache()
     built = [binaries.resolve(program) for program in programs]
-    beside = [path.parent / "files" for path in built if (path.parent / "files").is_dir()]
+    files_beside = [path.parent / "files" for path in built if (path.parent / "files").is_dir()]
     layers = [layer.path for image in recipes.all_images() for layer in image.layers]
-    seals = [path.with_suffix(".sha256") for path in layers]
-    files = dict.fromkeys([*built, *beside, *layers, *seals])
+    digests = [path.with_suffix(".sha256") for path in layers]
+    files = dict.fromkeys([*built, *files_beside, *layers, *digests])
     outside = [path for path in files if not path.is_relative_to(cache)]
     if outside:
-        named = ", ".join(map(str, outside))
-        raise Unavailable(f"not built by the testbed, so not packed: {named}")
+        listed = ", ".join(map(str, outside))
+        raise Unavailable(f"not built by the testbed, so not packed: {listed}")
     return [(path, f"{_CACHE}/{path.relative_to(cache)}") for path in files]
 
 
 def _fetch_debian(target: Path) -> None:
-    """Unpack the packages of real nodes, and all their dependencies, into a folder."""
+    """Unpack the packages that real nodes need, with all dependencies, into a folder."""
     target.mkdir()
     options = [f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks",
                                            "replaces", "enhances")]  # fmt: skip
@@ -92,8 +92,8 @@ def _fetch_debian(target: Path) -> None:
     names = {line for line in listed.splitlines() if line and not line.startswith((" ", "<"))}
     with TemporaryDirectory() as folder:
         # apt fetches as another user, who must not have access to root's folder.
-        fetched = ["apt-get", "-o=APT::Sandbox::User=root", "download", *sorted(names - _PRESENT)]
-        _output(fetched, folder=Path(folder))
+        fetch = ["apt-get", "-o=APT::Sandbox::User=root", "download", *sorted(names - _NOT_PACKED)]
+        _output(fetch, folder=Path(folder))
         for package in Path(folder).glob("*.deb"):
             _output(["dpkg-deb", "--extract", str(package), str(target)])
 

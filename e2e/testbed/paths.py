@@ -29,14 +29,14 @@ MODULES = Path(__file__).resolve().parent / "modules"
 
 
 def cache() -> Path:
-    """Return the folder of everything that is built once and used by every testbed."""
+    """Return the folder for everything that is built once and used by all testbeds."""
     default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kfext"
     return Path(os.environ.get("KFEXT_CACHE", default))
 
 
 @contextmanager
 def exclusively(folder: Path) -> Iterator[None]:
-    """Hold the lock of `folder`; another process waits, and then finds the result."""
+    """Hold the lock of `folder` during a `with` block; other processes wait for it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         try:
@@ -48,7 +48,7 @@ def exclusively(folder: Path) -> Iterator[None]:
 
 
 def states() -> Path:
-    """Return the folder that holds the folders of all running testbeds."""
+    """Return the folder with a folder for each running testbed."""
     default = Path(os.environ.get("XDG_STATE_HOME", Path.home() / ".local" / "state")) / "kfext"
     return Path(os.environ.get("KFEXT_STATE", default))
 

@@ -1,4 +1,4 @@
-"""The cluster's certificates: one authority, and the certificates of components and people."""
+"""The cluster's certificates: a CA, and the certificates of components and users."""
 
 import base64
 import datetime
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _LIFETIME = datetime.timedelta(days=365)
-# Clocks of containers and hosts may differ a little.
+# Certificates are valid from an hour ago, because clocks may differ a little.
 _BACKDATED = datetime.timedelta(hours=1)
 
 
@@ -27,7 +27,7 @@ class Credential:
 
 
 class Pki:
-    """The certificate authority of one cluster, stored in a folder; made on first use."""
+    """The CA of a cluster, in a folder; it is made on first use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -37,7 +37,7 @@ class Pki:
             self._make_authority()
 
     def service_account_key(self) -> Path:
-        """Return the private key that signs service account tokens; it also verifies them."""
+        """Return the private key for service account tokens, which signs and verifies them."""
         path = self._folder / "service-accounts.key"
         if not path.exists():
             _write_key(path, ec.generate_private_key(ec.SECP256R1()))
@@ -48,7 +48,7 @@ class Pki:
         return self._issue(name, name, (), ExtendedKeyUsageOID.SERVER_AUTH, hosts)
 
     def client(self, user: str, *, groups: Sequence[str] = ()) -> Credential:
-        """Issue a client certificate: Kubernetes reads CN as the user, O as the groups."""
+        """Issue a client certificate for `user`, the CN, in `groups`, the O fields."""
         usage = ExtendedKeyUsageOID.CLIENT_AUTH
         return self._issue(user.replace(":", "_"), user, groups, usage, ())
 

@@ -5,11 +5,11 @@ import platform
 
 
 class Unavailable(Exception):  # noqa: N818 - it names a state of the machine, not a fault
-    """A requirement is missing on this machine; the message names it and the remedy."""
+    """A requirement that this machine does not meet; the message names it and the remedy."""
 
 
 def require_linux() -> None:
-    """Raise unless this is Linux, on which everything here runs."""
+    """Raise Unavailable unless this is Linux."""
     if platform.system() != "Linux":
         raise Unavailable(
             f"the testbed runs on Linux only, this is {platform.system()}: use a Linux machine, "
@@ -18,7 +18,7 @@ def require_linux() -> None:
 
 
 def require_root() -> None:
-    """Raise without permission to make network namespaces, cgroups and mounts."""
+    """Raise Unavailable unless this is root, who may make network namespaces and mounts."""
     if os.geteuid() != 0:
         raise Unavailable(
             "real nodes need root (network namespaces, cgroups, mounts): run with sudo; "

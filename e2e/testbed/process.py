@@ -1,7 +1,7 @@
-"""Start and end the testbed's own processes.
+"""Starts and ends the processes of a testbed.
 
-Every process has the testbed's name in its environment, and its children inherit it. So the
-processes of a crashed testbed are found without a list of process ids, which the kernel may reuse.
+Every process has the testbed's name in its environment, which its children inherit. So the
+processes of a crashed testbed can be found without a list of process ids, which might be reused.
 """
 
 import os
@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 MARK = "KFEXT_PROCESS_OF"
-# No process here needs an orderly shutdown; the API server would take a minute for one.
+# No process here needs an orderly shutdown, which takes the API server a minute.
 _GRACE_SECONDS = 2.0
 _GIVE_UP_SECONDS = 60.0
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _EXEC_SECONDS = 0.001
 
 
@@ -27,7 +27,7 @@ def start(
     log: Path,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a long-running process in its own session, its output appended to `log`."""
+    """Start a long-running process in its own session; append its output to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -35,11 +35,11 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # The cluster's addresses are on this machine; a proxy could not reach them.
+            # A proxy could not reach the cluster's addresses, which are on this machine.
             env={**os.environ, "NO_PROXY": "*", **(environment or {}), MARK: testbed},
-            start_new_session=True,  # Ctrl-C reaches this process only; it ends the others
+            start_new_session=True,  # Ctrl-C reaches only this process, which ends the others
         )
-    # During exec, /proc shows no variables for a moment, so the mark would not be found.
+    # During exec, /proc shows no variables for a moment, and `marked` would miss the process.
     environ = Path(f"/proc/{process.pid}/environ")
     with suppress(ProcessLookupError):  # it has ended
         while process.poll() is None and not environ.read_bytes():
@@ -67,20 +67,19 @@ def kill_marked(testbed: str) -> None:
     Raises TimeoutError if a process survives even SIGKILL.
     """
     _send_all(testbed, signal.SIGTERM)
-    patient = time.monotonic() + _GRACE_SECONDS
-    while any(marked(testbed)) and time.monotonic() < patient:
-        time.sleep(_LOOK_SECONDS)
+    grace_end = time.monotonic() + _GRACE_SECONDS
+    while any(marked(testbed)) and time.monotonic() < grace_end:
+        time.sleep(_POLL_SECONDS)
     deadline = time.monotonic() + _GIVE_UP_SECONDS
     while any(marked(testbed)):
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes {sorted(marked(testbed))} do not end on SIGKILL")
         # Repeatedly: a process may start another between the listing and its own end.
         _send_all(testbed, signal.SIGKILL)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a child process, and wait for it."""
     process.terminate()
     try:
         process.wait(_GRACE_SECONDS)
@@ -90,7 +89,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def stop_marked(testbed: str, pid: int) -> None:
-    """End one process of the testbed that another process started; it may have ended.
+    """End a process of the testbed that another process started; it may have ended already.
 
     Raises TimeoutError if it survives SIGKILL.
     """
@@ -102,7 +101,7 @@ def stop_marked(testbed: str, pid: int) -> None:
         while pid in marked(testbed):
             if time.monotonic() > deadline:
                 break
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         else:
             return
     raise TimeoutError(f"process {pid} does not end on SIGKILL")

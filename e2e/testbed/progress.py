@@ -1,4 +1,4 @@
-"""Show at the terminal which long step runs, and the remaining time.
+"""Shows which long step runs, and the remaining time.
 
 A terminal shows live bars; a file or a CI log gets plain lines.
 """
@@ -15,16 +15,16 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 _HEARTBEAT_SECONDS, _REDRAW_SECONDS = 60.0, 0.5
-_PARTS = 2
-_LONGEST_IN_SECONDS = 100
+_HALVES = 2
+_MINUTES_FROM = 100
 _TRUSTED_SECONDS = 60.0
-"""The usual pace counts as this much experience before the first step: one slow step is no rule."""
+"""The pace is averaged with this time at the usual pace, so that one slow step counts little."""
 Advance = Callable[[int, str], None]
-"""Sets the number of finished parts of a bar, and a word about the present part."""
+"""Sets the number of finished parts of a bar, and a word about the current part."""
 
 
 class Planned(NamedTuple):
-    """A step to come: its name, and its usual seconds on two idle cores."""
+    """A planned step: its name, and its usual duration on two idle cores, in seconds."""
 
     what: str
     seconds: float
@@ -32,10 +32,10 @@ class Planned(NamedTuple):
 
 @dataclass(slots=True)
 class Agenda:
-    """The planned steps in order, the number done, and the expected remaining time.
+    """The planned steps in order; it counts finished steps, and estimates the remaining time.
 
-    A step that another process has done meanwhile never begins: it is done when a later step
-    begins. `now` is in seconds of any clock.
+    A step that another process has already done never begins; it counts as done when a later step
+    begins. `now`: the time in seconds, of any clock.
     """
 
     planned: Sequence[Planned]
@@ -46,7 +46,7 @@ class Agenda:
     _usual: float = _TRUSTED_SECONDS
 
     def begin(self, entry: Planned, now: float) -> str:
-        """Count a step as begun; return its position, empty if it is not planned."""
+        """Record the start of a step; return a text such as "[2/5] "; empty if not planned."""
         others = self.planned[self.done :]
         if self._current or entry not in others:
             return ""
@@ -55,37 +55,37 @@ class Agenda:
         return f"[{self.done + 1}/{len(self.planned)}] "
 
     def end(self, now: float) -> None:
-        """Count the present step as done."""
+        """Record the end of the current step."""
         assert self._current
         self._spent += now - self._began
         self._usual += self._current.seconds
         self._current, self.done = None, self.done + 1
 
     def remaining(self, now: float) -> float:
-        """Return the remaining seconds at the pace so far."""
+        """Return the remaining seconds, from the pace of the steps so far."""
         coming = sum(entry.seconds for entry in self.planned[self.done :])
         pace = self._spent / self._usual
         if not self._current:
             return coming * pace
         elapsed = now - self._began
-        # A step that takes longer than usual shows how busy the machine is before it ends.
+        # A step that takes longer than usual shows already before its end that the machine is busy.
         late = max(0.0, elapsed - self._current.seconds * pace)
         pace = (self._spent + late) / self._usual
         return max(coming * pace - elapsed, (coming - self._current.seconds) * pace)
 
-    def share(self, now: float) -> float:
-        """Return the finished share of all work, from 0 to 1; it reaches 1 only at the end."""
+    def fraction_done(self, now: float) -> float:
+        """Return the finished fraction of all work; it is 1 only at the end."""
         total = sum(entry.seconds for entry in self.planned)
-        over = sum(entry.seconds for entry in self.planned[: self.done])
+        done = sum(entry.seconds for entry in self.planned[: self.done])
         if self._current:
             usual = self._current.seconds * self._spent / self._usual
-            over += self._current.seconds * min((now - self._began) / max(usual, 1.0), 0.95)
-        return over / max(total, 1.0)
+            done += self._current.seconds * min((now - self._began) / max(usual, 1.0), 0.95)
+        return done / max(total, 1.0)
 
 
 def spell(seconds: float) -> str:
     """Return a duration in words: "40 s" or "12 min"."""
-    return f"{seconds:.0f} s" if seconds < _LONGEST_IN_SECONDS else f"{seconds / 60:.0f} min"
+    return f"{seconds:.0f} s" if seconds < _MINUTES_FROM else f"{seconds / 60:.0f} min"
 
 
 def say(message: str) -> None:
@@ -95,10 +95,10 @@ def say(message: str) -> None:
 
 @contextmanager
 def agenda(planned: Sequence[Planned]) -> Iterator[None]:
-    """List all planned steps, and show their progress until the block ends.
+    """List all planned steps, and show their progress during a `with` block.
 
-    Each `step` with the name of an entry counts as this entry. Nothing is shown for an empty list,
-    nor within another agenda, which has the same entries.
+    A `step` with the name of a planned step counts as that step. Nothing is shown for an empty
+    list, or within an agenda, which already has the same steps.
     """
     if _live.agenda or not planned:
         yield
@@ -118,28 +118,28 @@ def agenda(planned: Sequence[Planned]) -> Iterator[None]:
 
 @contextmanager
 def step(what: str | Planned, *, expect: str = "") -> Iterator[None]:
-    """Print that `what` begins, that it continues, and its duration.
+    """Print when a step begins, while it runs, and how long it took.
 
-    `expect` names the usual duration of a long step that is not planned, for instance "3 minutes".
+    `expect`: the usual duration of a long step that is not planned, for instance "3 minutes".
     """
     began = time.monotonic()
-    listed, place = _live.agenda, ""
+    current, place = _live.agenda, ""
     if isinstance(what, Planned):
-        place = listed.begin(what, began) if listed else ""
+        place = current.begin(what, began) if current else ""
         expect = spell(what.seconds)
         what = what.what
-    named = f"{place}{what}"
-    begins = f"{named} ..." + (f" (about {expect})" if expect else "")
+    title = f"{place}{what}"
+    begins = f"{title} ..." + (f" (about {expect})" if expect else "")
     try:
-        with _live.task(begins) if _live.console.is_terminal else _heartbeat(named, begins):
+        with _live.task(begins) if _live.console.is_terminal else _heartbeat(title, begins):
             yield
     except BaseException:
-        say(f"  {named}: failed after {time.monotonic() - began:.1f} s")
+        say(f"  {title}: failed after {time.monotonic() - began:.1f} s")
         raise
     finally:
-        if listed and place:
-            listed.end(time.monotonic())
-    say(f"  {named}: done in {time.monotonic() - began:.1f} s{_remaining() if place else ''}")
+        if current and place:
+            current.end(time.monotonic())
+    say(f"  {title}: done in {time.monotonic() - began:.1f} s{_remaining() if place else ''}")
 
 
 @contextmanager
@@ -153,14 +153,13 @@ def bar(what: str, total: int) -> Iterator[Advance]:
 
 
 def _remaining() -> str:
-    """Return the remaining time of the agenda, empty without an agenda or at its end."""
+    """Return a text with the remaining time; empty without an agenda or at its end."""
     remaining = _live.agenda.remaining(time.monotonic()) if _live.agenda else 0.0
     return f"; about {spell(remaining)} left" if remaining >= 1 else ""
 
 
 @contextmanager
 def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
-    """Do something repeatedly during the block."""
     done = threading.Event()
 
     def beat() -> None:
@@ -178,7 +177,7 @@ def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _heartbeat(what: str, begins: str) -> Iterator[None]:
-    """Print a line at the beginning, and again each minute."""
+    """Print a line at the beginning, and then every minute."""
     say(f"  {begins}")
     began = time.monotonic()
 
@@ -198,7 +197,7 @@ def _overall(steps: Agenda) -> Iterator[None]:
             now = time.monotonic()
             left = spell(steps.remaining(now))
             shown = f"{steps.done} of {len(steps.planned)} steps done, about {left} left"
-            _live.update(task, shown, len(steps.planned) * steps.share(now))
+            _live.update(task, shown, len(steps.planned) * steps.fraction_done(now))
 
         draw()
         with _every(_REDRAW_SECONDS, draw):
@@ -207,15 +206,15 @@ def _overall(steps: Agenda) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Halves:
-    """Prints a bar as lines, one for each half of its parts."""
+    """Stands in for a bar where there is no terminal: prints a line after each half."""
 
     what: str
     total: int
     _printed: int = 0
 
     def advance(self, done: int, word: str) -> None:
-        """Print a line if another half is done."""
-        half = _PARTS * done // max(self.total, 1)
+        """Print a line if a half has been finished."""
+        half = _HALVES * done // max(self.total, 1)
         if half > self._printed:
             self._printed = half
             say(f"    {self.what}: {done} of {self.total} {word}".rstrip())
@@ -241,7 +240,7 @@ class _Live:
 
     @contextmanager
     def task(self, what: str, *, total: int | None = None) -> Iterator[TaskID]:
-        """Show a task; without `total` its bar only moves."""
+        """Show a task during a `with` block; without `total` its bar only pulses."""
         with self._lock:
             task = self._progress.add_task(escape(what), total=total)
             self._progress.start()
@@ -254,7 +253,7 @@ class _Live:
                     self._progress.stop()
 
     def update(self, task: TaskID, what: str, done: float) -> None:
-        """Move a task's bar."""
+        """Set the finished parts and the title of a task."""
         self._progress.update(task, completed=done, description=escape(what))
 
 

@@ -1,7 +1,7 @@
-"""The record on disk of everything that a testbed made outside its folder.
+"""The record on disk of all objects that a testbed makes outside its folder.
 
 An entry is written before its object is made, so that `down` also finds the remains of a crash.
-Undoing an entry does nothing if its object was never made, or is already removed.
+Undoing an entry does nothing if its object was never made or is already removed.
 """
 
 import errno
@@ -27,7 +27,7 @@ class Record:
         """Record that an object of `kind` (a key of UNDO) is about to be made."""
         if kind not in UNDO:
             raise ValueError(f"cannot undo {kind!r}; known kinds: {', '.join(UNDO)}")
-        # A line that a crash cut off must not swallow this entry.
+        # If a crash cut off the last line, this entry must not be appended to that line.
         written = self._path.read_bytes() if self._path.exists() else b""
         cut_off = written != b"" and not written.endswith(b"\n")
         with self._path.open("a") as file:
@@ -36,10 +36,7 @@ class Record:
             os.fsync(file.fileno())
 
     def entries(self) -> list[list[str]]:
-        """Return the entries, oldest first, without a line cut off by a crash.
-
-        The object of such a line was never made, as entries are written first.
-        """
+        """Return the entries, oldest first; a line that a crash cut off describes no object."""
         if not self._path.exists():
             return []
         entries = []
@@ -66,8 +63,8 @@ class Record:
 def remove_empty_file(path: str) -> None:
     """Remove a file if it is empty, then up to two of its parent folders if they are empty.
 
-    Two testbeds may do so at once, or one while another makes the file again: a missing file and a
-    folder with new content are fine.
+    Other testbeds may remove or make the same file at the same time: a missing file and a folder
+    with new content are no errors.
     """
     file = Path(path)
     with suppress(FileNotFoundError):
@@ -100,10 +97,10 @@ def _remove_folder(path: str) -> None:
         shutil.rmtree(path)
 
 
-def _remove(command: list[str], seen_as: Path) -> None:
+def _remove(command: list[str], path: Path) -> None:
     """Run a command that fails if the object is already removed; check that it is removed."""
     ended = _run(*command)
-    if seen_as.exists():
+    if path.exists():
         raise OSError(f"`{' '.join(command)}`: {ended.stderr.strip()}")
 
 
@@ -111,7 +108,7 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
-# Each function removes exactly the object that the entry names.
+# Kind of an entry -> the function that removes the object; it gets the entry's arguments.
 UNDO: dict[str, Callable[..., None]] = {
     "cgroup": remove_cgroup,
     "empty-file": remove_empty_file,

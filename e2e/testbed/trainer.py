@@ -1,7 +1,7 @@
 """Kubeflow Trainer and JobSet, as processes beside the cluster, started on demand.
 
-Both run as an administrator. Their webhooks are registered: only JobSet's set the defaults of its
-objects, and only Trainer's decide which changes of a TrainJob are accepted.
+Both run as an administrator. Their webhooks are registered: only JobSet's webhooks set the defaults
+of JobSets, and only Trainer's webhooks decide which changes of a TrainJob are accepted.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _CONFIGURATION = {
         "internalCertManagement": {"enable": False},
     },
 }
-_NAMED = {TRAINER: "trainer.kubeflow.org", JOBSET: "jobset"}
-"""Suffixes of the names of their webhook configurations, in their own installations."""
+_HOOK_SUFFIXES = {TRAINER: "trainer.kubeflow.org", JOBSET: "jobset"}
+"""The suffixes of the names that their installations give to the webhook configurations."""
 _PREFIXES = {
     "MutatingWebhookConfiguration": "defaulter",
     "ValidatingWebhookConfiguration": "validator",
@@ -45,35 +45,35 @@ _PREFIXES = {
 
 
 def start(testbed: Testbed) -> None:
-    """Install the CRDs, start both, and return once a TrainJob of the torch runtime is accepted."""
+    """Install the CRDs, start both, and return once Trainer accepts the torch runtime."""
     with step(START):
         _start_both(testbed)
 
 
 def _start_both(testbed: Testbed) -> None:
-    of_jobset, of_trainer = binaries.jobset_manifests(), binaries.trainer_manifests()
-    *crds, runtime = [path for path in of_trainer if path.name != "manifests.yaml"]
-    served = list(_read([*of_jobset[:1], *crds]))
+    jobset_files, trainer_files = binaries.jobset_manifests(), binaries.trainer_manifests()
+    *crds, runtime = [path for path in trainer_files if path.name != "manifests.yaml"]
+    served = list(_read([*jobset_files[:1], *crds]))
     for manifest in served:
         testbed.api.apply(manifest)
     testbed.wait_for(
         lambda: all(_is_served(testbed, manifest) for manifest in served),
         what="the APIs of Trainer and JobSet to be served",
     )
-    for name, files in ((JOBSET, of_jobset), (TRAINER, of_trainer)):
+    for name, files in ((JOBSET, jobset_files), (TRAINER, trainer_files)):
         (hooks,) = (path for path in files if path.name == "manifests.yaml")
         _start(testbed, name, hooks)
 
-    def accepted() -> bool:
+    def runtime_accepted() -> bool:
         for manifest in _read([runtime]):
             testbed.api.apply(manifest)
         return True
 
-    testbed.wait_for(accepted, what="Trainer to answer", needs=(TRAINER, JOBSET))
+    testbed.wait_for(runtime_accepted, what="Trainer to answer", needs=(TRAINER, JOBSET))
 
 
 def stop(testbed: Testbed) -> None:
-    """End both, and unregister their webhooks, which would now refuse all objects."""
+    """End both, and unregister their webhooks, which would otherwise refuse all objects."""
     for name, files in (
         (TRAINER, binaries.trainer_manifests()),
         (JOBSET, binaries.jobset_manifests()),
@@ -84,7 +84,7 @@ def stop(testbed: Testbed) -> None:
 
 
 def _is_served(testbed: Testbed, crd: dict[str, Any]) -> bool:
-    """Say whether the API server lists objects of a kind."""
+    """Return True if the API server lists objects of a kind, else raise ApiError."""
     spec = crd["spec"]
     version = next(version["name"] for version in spec["versions"] if version["served"])
     testbed.api.get(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1")
@@ -92,10 +92,10 @@ def _is_served(testbed: Testbed, crd: dict[str, Any]) -> bool:
 
 
 def _start(testbed: Testbed, name: str, hooks: Path) -> None:
-    """Start one of the two, wait until its webhooks serve, and register them."""
+    """Start Trainer or JobSet, wait until its webhooks serve, and register them."""
     folder = testbed.folder / name
     certificates = folder / "k8s-webhook-server" / "serving-certs"
-    certificates.mkdir(parents=True, exist_ok=True)  # a testbed may outlive a run
+    certificates.mkdir(parents=True, exist_ok=True)  # an earlier start may have made it
     pair = testbed.pki.server(name, hosts=["127.0.0.1"])
     shutil.copy(pair.certificate, certificates / "tls.crt")
     shutil.copy(pair.key, certificates / "tls.key")
@@ -128,7 +128,7 @@ def _start(testbed: Testbed, name: str, hooks: Path) -> None:
     def ready() -> bool:
         nonlocal started
         if started.poll() is not None:
-            # It exits if discovery does not show its kinds yet; a kubelet would start it again.
+            # It exits if discovery does not show its kinds yet; kubelet would restart it.
             started = testbed.restart_process(name)
         url = f"http://127.0.0.1:{health}/readyz"
         return urllib3.request("GET", url, retries=False).status == 200
@@ -141,10 +141,10 @@ def _start(testbed: Testbed, name: str, hooks: Path) -> None:
 def _hooks(
     testbed: Testbed, name: str, files: Sequence[Path], *, port: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield its webhook configurations with URLs of this machine."""
+    """Yield the webhook configurations of Trainer or JobSet with URLs on this machine."""
     authority = base64.b64encode(testbed.pki.authority.certificate.read_bytes()).decode()
     for manifest in _read([path for path in files if path.name == "manifests.yaml"]):
-        manifest["metadata"]["name"] = f"{_PREFIXES[manifest['kind']]}.{_NAMED[name]}"
+        manifest["metadata"]["name"] = f"{_PREFIXES[manifest['kind']]}.{_HOOK_SUFFIXES[name]}"
         for hook in manifest["webhooks"]:
             path = hook["clientConfig"].pop("service")["path"]
             hook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": authority}

@@ -1,6 +1,6 @@
 """The training-operator, as a process beside the cluster instead of a Deployment in it.
 
-It has the identity and the RBAC rules that its Deployment would have.
+It has the service account and RBAC rules of its Deployment.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ BINARIES = ("training-operator.v1",)
 NAMESPACE = "kubeflow"
 _ACCOUNT = f"system:serviceaccount:{NAMESPACE}:training-operator"
 _GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
-# With the defaults, 20 requests a second and one worker, 400 pods take 80 s.
+# With the defaults, 20 requests per second and one worker, creating 400 pods takes 80 s.
 _FAST = ["--kube-api-qps=500", "--kube-api-burst=1000", "--controller-threads=8"]
-# The operator waits for this file before it starts its controllers; in its Deployment a mounted
-# Secret has it. The path is fixed; its content is not read, see _write_certificate.
-_GATE = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")
-# The operator's own template needs nslookup of an old busybox; this template needs only libc.
+# Before it starts its controllers, the operator waits for this file; in its Deployment it is from a
+# mounted Secret. The path is fixed, but the content is not read; see `_write_certificate`.
+_AWAITED_FILE = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")
+# The operator's own template needs the nslookup of an old busybox; this template needs only libc.
 _INIT_CONTAINER = """\
 - name: init-pytorch
   image: {image}
@@ -55,8 +55,8 @@ def start(testbed: Testbed) -> None:
         user=_ACCOUNT,
         groups=_GROUPS,
     )
-    testbed.record.add("empty-file", str(_GATE))
-    _open_gate()
+    testbed.record.add("empty-file", str(_AWAITED_FILE))
+    _make_awaited_file()
     health = testbed.new_port()
     (folder / "health-port").write_text(str(health))
     testbed.start_process(
@@ -83,7 +83,7 @@ def wait_ready(testbed: Testbed) -> None:
     url = f"http://127.0.0.1:{port}/readyz"
 
     def ready() -> bool:
-        _open_gate()
+        _make_awaited_file()
         return urllib3.request("GET", url, retries=False).status == 200
 
     testbed.wait_for(
@@ -91,25 +91,19 @@ def wait_ready(testbed: Testbed) -> None:
         what="the training-operator to be ready",
         needs=("training-operator",),
     )
-    remove_empty_file(str(_GATE))
+    remove_empty_file(str(_AWAITED_FILE))
 
 
-def _open_gate() -> None:
-    """Make the file if it is missing: another testbed may just have removed it.
-
-    That testbed may also remove the folders between the two calls; then both are made again.
-    """
-    while not _GATE.exists():
+def _make_awaited_file() -> None:
+    """Make the awaited file and its folders; another testbed may remove them at any time."""
+    while not _AWAITED_FILE.exists():
         with suppress(FileNotFoundError, FileExistsError):
-            _GATE.parent.mkdir(parents=True, exist_ok=True)
-            _GATE.touch()
+            _AWAITED_FILE.parent.mkdir(parents=True, exist_ok=True)
+            _AWAITED_FILE.touch()
 
 
 def _write_certificate(testbed: Testbed, folder: Path) -> None:
-    """Write a certificate where the operator's webhook server reads it, before it starts.
-
-    It must be complete when the operator reads it. Any pair works: no webhook is registered.
-    """
+    """Write any certificate where the operator will read one; no webhook is registered."""
     folder.mkdir(parents=True)
     pair = testbed.pki.server("training-operator", hosts=[f"training-operator.{NAMESPACE}.svc"])
     shutil.copy(pair.certificate, folder / "tls.crt")

@@ -1,4 +1,4 @@
-"""One cluster of two real nodes with kfext installed from its manifests, for all cases here."""
+"""One cluster of two real nodes, with kfext installed from its manifests, for all cases here."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def bed() -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def metrics_api(bed: Testbed) -> Iterator[None]:
-    """metrics-server; its first build takes minutes."""
+    """metrics-server runs in the cluster; its first build takes minutes."""
     try:
         bed.binary(metrics_server.NAME)
     except Unavailable as missing:
@@ -46,11 +46,13 @@ def metrics_api(bed: Testbed) -> Iterator[None]:
 
 @pytest.fixture
 def plain(bed: Testbed, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a namespace that kfext does not manage."""
     yield from _namespace(bed, "plain", request, managed=False)
 
 
 @pytest.fixture
 def managed(bed: Testbed, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a managed namespace."""
     yield from _namespace(bed, "managed", request, managed=True)
 
 
@@ -61,37 +63,37 @@ def _namespace(
     create_namespace(bed, name, managed=managed)
     yield name
     kubectl(bed, "delete", "namespace", name, "--wait=false")
-    # The next case then has the nodes for itself; other objects of the namespace may take longer.
+    # The next case needs free nodes; other objects of the namespace may be deleted later.
     pods = f"/api/v1/namespaces/{name}/pods"
     until(lambda: not bed.api.get(pods)["items"], what="its pods are gone", seconds=_GONE_SECONDS)
 
 
 @pytest.fixture
 def members(bed: Testbed) -> tuple[Node, Node]:
-    """Return the two nodes."""
+    """The two nodes."""
     first, second = nodes(bed)
     return first, second
 
 
 @pytest.fixture
 def homes(members: tuple[Node, Node]) -> tuple[str, str]:
-    """Return the names of the two nodes."""
+    """The names of the two nodes."""
     return members[0].name, members[1].name
 
 
 @pytest.fixture
 def folder(bed: Testbed, managed: str) -> Iterator[Path]:
     """The folder for the checkpoints of a case's jobs; every node sees it."""
-    made = bed.folder / "checkpoints" / managed
-    made.mkdir(parents=True)
-    yield made
+    path = bed.folder / "checkpoints" / managed
+    path.mkdir(parents=True)
+    yield path
     kubectl(bed, "delete", "persistentvolume", managed, "--ignore-not-found", "--wait=false")
-    shutil.rmtree(made, ignore_errors=True)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture
 def claim(bed: Testbed, managed: str, folder: Path) -> str:
-    """A claim on that folder, without a node affinity."""
+    """The name of a claim with a volume in that folder; the volume has no node affinity."""
     size = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"]}
     volume = {
         "apiVersion": "v1",
@@ -115,8 +117,8 @@ def claim(bed: Testbed, managed: str, folder: Path) -> str:
             "resources": {"requests": {"storage": "1Gi"}},
         },
     }
-    for made in (volume, wanted):
-        kubectl(bed, "apply", "-f", "-", given=json.dumps(made))
+    for body in (volume, wanted):
+        kubectl(bed, "apply", "-f", "-", given=json.dumps(body))
     until(lambda: _phase(bed, managed) == "Bound", what="the claim is bound", seconds=60)
     return "checkpoints"
 

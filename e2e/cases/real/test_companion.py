@@ -1,6 +1,6 @@
-"""Resize with real training on a real kubelet: dry run, carried out, reverted, and removed.
+"""Resize with real training on a real kubelet: dry run, boost, reversal, and removal of kfext.
 
-The earlier job takes three times as long, so the other job is boosted.
+The first job takes three times as long as the second job, so the second job is wait_boosted.
 """
 
 import json
@@ -24,115 +24,117 @@ from kfext import names
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("metrics_api")]
 
 PATIENCE = 420.0
-"""CPU is measured twice a minute at most, and other tests share the machine."""
+"""CPU is measured at most twice a minute, and other tests share the machine."""
 (GRU,) = (program for program in PROGRAMS if program.model == "gru")
 STEPS, OLD, NEW = 100_000, "old-master-0", "new-master-0"
-"""More steps than a job makes during a case."""
-ASKED = 20
-"""The request of both jobs, in millicores."""
+"""More steps than a job makes during a case; the pods of the jobs."""
+REQUEST = 20
+"""The CPU request of both jobs, in millicores."""
 LONG, SHORT = Arrival(0.0, "old", GRU, 3 * STEPS), Arrival(0.0, "new", GRU, STEPS)
 
 
 @pytest.fixture
-def hands(bed: Testbed, managed: str) -> Iterator[Resizing]:
-    """The controller with the right to resize pods."""
-    with resizing(bed, managed) as made:
-        yield made
+def resizer(bed: Testbed, managed: str) -> Iterator[Resizing]:
+    """Resizes pods as the controller; kfext has the permission for it."""
+    with resizing(bed, managed) as resizer:
+        yield resizer
 
 
-def test_a_user_sees_a_dry_run_of_resize_switches_it_on_and_reverts_it(
-    bed: Testbed, managed: str, members: tuple[Node, Node], hands: Resizing
+def test_a_dry_run_is_shown_then_the_job_is_boosted_and_its_request_is_restored_when_switched_off(
+    bed: Testbed, managed: str, members: tuple[Node, Node], resizer: Resizing
 ) -> None:
     node = members[0]
     submit(bed, managed, LONG, node, resize="cpu")
     submit(bed, managed, SHORT, node, resize="observe")
 
-    shown(bed, managed, names.REASON_WOULD_MOVE)
-    assert hands.trainer(NEW).request == ASKED
-    plain = node.pod_weight(hands.pod(NEW).uid)
+    wait_reason(bed, managed, names.REASON_WOULD_MOVE)
+    assert resizer.trainer(NEW).request == REQUEST
+    plain = node.pod_weight(resizer.pod(NEW).uid)
 
     annotate(bed, managed, "cpu")
-    boosted(bed, managed, node, hands, plain=plain)
+    wait_boosted(bed, managed, node, resizer, plain=plain)
 
     kill_controllers(bed)
     annotate(bed, managed, "off")
-    wait_request(hands, NEW, request=ASKED)
+    wait_request(resizer, NEW, request=REQUEST)
     until(
-        lambda: node.pod_weight(hands.pod(NEW).uid) == plain,
-        what="it has its own weight again",
+        lambda: node.pod_weight(resizer.pod(NEW).uid) == plain,
+        what="the pod has its first weight again",
         seconds=PATIENCE,
     )
     until(
         lambda: resized(bed, managed) is None and cpu_record(bed, managed) is None,
-        what="the job has no record of it",
+        what="the job shows no trace of the boost",
         seconds=PATIENCE,
     )
-    untouched(bed, managed, node, hands)
+    check_untouched(bed, managed, node, resizer)
 
 
 @pytest.fixture
 def shell(bed: Testbed, tmp_path: Path) -> Iterator[Shell]:
-    """A shell; if it removes kfext, kfext is installed again afterwards."""
+    """A shell; afterwards kfext is installed again, because the case removes it."""
     yield Shell(bed, tmp_path)
     uninstall_kfext(bed)
     install_kfext(bed)
 
 
 def test_a_boosted_job_has_its_own_request_again_before_kfext_is_removed(
-    bed: Testbed, managed: str, members: tuple[Node, Node], hands: Resizing, shell: Shell
+    bed: Testbed, managed: str, members: tuple[Node, Node], resizer: Resizing, shell: Shell
 ) -> None:
     node = members[0]
     submit(bed, managed, LONG, node, resize="cpu")
     submit(bed, managed, SHORT, node, resize="observe")
-    shown(bed, managed, names.REASON_WOULD_MOVE)
-    plain = node.pod_weight(hands.pod(NEW).uid)
+    wait_reason(bed, managed, names.REASON_WOULD_MOVE)
+    plain = node.pod_weight(resizer.pod(NEW).uid)
     annotate(bed, managed, "cpu")
-    boosted(bed, managed, node, hands, plain=plain)
-    before = hands.pod(NEW)
+    wait_boosted(bed, managed, node, resizer, plain=plain)
+    before = resizer.pod(NEW)
 
     for command in commands("Remove"):
         shell.run(command.replace("overlays/default", "overlays/testbed"))
 
-    assert hands.pod(NEW).uid == before.uid
-    assert hands.trainer(NEW).request == hands.trainer(OLD).request == ASKED
-    wait_request(hands, NEW, request=ASKED)
+    assert resizer.pod(NEW).uid == before.uid
+    assert resizer.trainer(NEW).request == resizer.trainer(OLD).request == REQUEST
+    wait_request(resizer, NEW, request=REQUEST)
     assert node.pod_weight(before.uid) == plain
 
 
-def boosted(bed: Testbed, namespace: str, node: Node, hands: Resizing, *, plain: int) -> None:
-    """Wait until the shorter job has the higher request in place, and with it the weight."""
-    moved = shown(bed, namespace, names.REASON_CPU_MOVED)
-    assert moved["status"] == "True"
-    wait_request(hands, OLD, request=ASKED)
+def wait_boosted(
+    bed: Testbed, namespace: str, node: Node, resizer: Resizing, *, plain: int
+) -> None:
+    """Wait until kubelet has given the shorter job a higher request and a higher weight."""
+    condition = wait_reason(bed, namespace, names.REASON_CPU_MOVED)
+    assert condition["status"] == "True"
+    wait_request(resizer, OLD, request=REQUEST)
     raised = until(
-        lambda: (now := hands.trainer(NEW).request) > 5 * ASKED and now,
-        what="the shorter job's request is boosted",
+        lambda: (now := resizer.trainer(NEW).request) > 5 * REQUEST and now,
+        what="the shorter job's request is wait_boosted",
         seconds=PATIENCE,
     )
-    wait_request(hands, NEW, request=raised)
+    wait_request(resizer, NEW, request=raised)
     until(
-        lambda: node.pod_weight(hands.pod(NEW).uid) > 2 * plain,
-        what="the kubelet has set the weight",
+        lambda: node.pod_weight(resizer.pod(NEW).uid) > 2 * plain,
+        what="kubelet has set the weight",
         seconds=PATIENCE,
     )
-    untouched(bed, namespace, node, hands)
+    check_untouched(bed, namespace, node, resizer)
 
 
-def wait_request(hands: Resizing, pod: str, *, request: int) -> None:
+def wait_request(resizer: Resizing, pod: str, *, request: int) -> None:
     """Wait until a pod has a request, and its kubelet has allocated it."""
 
     def reported() -> bool:
-        cpu = hands.trainer(pod)
+        cpu = resizer.trainer(pod)
         return cpu.request == cpu.allocated == request
 
     until(reported, what=f"{pod} has a request of {request}m", seconds=PATIENCE)
 
 
-def untouched(bed: Testbed, namespace: str, node: Node, hands: Resizing) -> None:
+def check_untouched(bed: Testbed, namespace: str, node: Node, resizer: Resizing) -> None:
     """Check that neither job has a limit or was restarted."""
     for name in (OLD, NEW):
-        assert (hands.trainer(name).limit, hands.trainer(name).given) == (None, None)
-        assert node.pod_millicores(hands.pod(name).uid) is None
+        assert (resizer.trainer(name).limit, resizer.trainer(name).given) == (None, None)
+        assert node.pod_millicores(resizer.pod(name).uid) is None
         status = bed.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]
         assert [container["restartCount"] for container in status["containerStatuses"]] == [0]
 
@@ -151,19 +153,20 @@ def annotate(bed: Testbed, namespace: str, value: str) -> None:
 
 
 def kill_controllers(bed: Testbed) -> None:
-    """End the controller and its standby at once; their successors know only what is recorded."""
-    of_kfext = ("-n", names.NAMESPACE)
+    """Kill the controller and its standby; their successors know only what is recorded."""
+    in_kfext = ("-n", names.NAMESPACE)
     selector = "app.kubernetes.io/component=controller"
-    kubectl(bed, "delete", "pod", *of_kfext, "-l", selector, "--grace-period=0", "--force")
-    kubectl(bed, "rollout", "status", *of_kfext, "deployment/kfext-controller", "--timeout=300s")
+    kubectl(bed, "delete", "pod", *in_kfext, "-l", selector, "--grace-period=0", "--force")
+    kubectl(bed, "rollout", "status", *in_kfext, "deployment/kfext-controller", "--timeout=300s")
 
 
 def plan(bed: Testbed, namespace: str) -> dict[str, Any]:
+    """Return the status of the TrainingPlan of the shorter job."""
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans/pytorchjob-{SHORT.name}"
     try:
         return dict(bed.api.get(path).get("status", {}))
     except ApiError:
-        return {}  # it appears with the first decision
+        return {}  # it is created with the first decision
 
 
 def resized(bed: Testbed, namespace: str) -> dict[str, Any] | None:
@@ -171,8 +174,8 @@ def resized(bed: Testbed, namespace: str) -> dict[str, Any] | None:
     return next((condition for condition in conditions if condition["type"] == names.RESIZED), None)
 
 
-def shown(bed: Testbed, namespace: str, reason: str) -> dict[str, Any]:
-    """Wait until the job shows a reason; return the condition."""
+def wait_reason(bed: Testbed, namespace: str, reason: str) -> dict[str, Any]:
+    """Wait until the condition Resized of the shorter job has a reason; return it."""
 
     def reported() -> dict[str, Any] | None:
         condition = resized(bed, namespace)
@@ -182,7 +185,7 @@ def shown(bed: Testbed, namespace: str, reason: str) -> dict[str, Any]:
 
 
 def cpu_record(bed: Testbed, namespace: str) -> Any:
-    """Return the CPU record on the job, or None."""
+    """Return the CPU entry of the shorter job's annotation `state`, or None."""
     path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/{SHORT.name}"
     written = bed.api.get(path)["metadata"]["annotations"].get(names.STATE, "{}")
     return json.loads(written).get("cpu")

@@ -1,4 +1,4 @@
-"""A real training that had to start on two nodes moves to one, and loses nothing it saved."""
+"""A real training that had to start on two nodes moves to one node, and loses no saved step."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from e2e.harness.training import (
     replica_specs,
     set_suspend,
     submit,
-    trained,
+    wait_trained,
 )
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.long
 PATIENCE = 600.0
 STEPS = 700
 COMPANION = {"migrate": {"mode": "act", "parameters": {"spreadSpeed": 0.1}}}
-"""Two real nodes lose little between them, so that a move would not pay within a test."""
+"""The assumed speed on two nodes; with the real speed a move would not pay within a test."""
 TOLERANCE = 0.001
 
 
@@ -45,17 +45,17 @@ def test_a_job_on_two_nodes_moves_to_one_node_after_another_job_has_ended(
         kubectl(bed, "delete", "pytorchjob", "leaving", "-n", managed)
         until(
             lambda: len(resumes(journal(folder / "train"))) > 1 and _nodes(bed, managed),
-            what="the job trains elsewhere",
+            what="the job trains again",
             seconds=PATIENCE,
         )
         assert _nodes(bed, managed) == {members[1].name}
         until(  # a job that has ended shows no change
             lambda: _condition(bed, managed).get("status") == "True",
-            what="its condition says that it moved",
+            what="its condition shows that it moved",
             seconds=PATIENCE,
         )
 
-        trained(sdk, job, managed)
+        wait_trained(sdk, job, managed)
     lines = journal(folder / "train")
     assert answers(lines)
     assert all(start.kept for start in resumes(lines))
@@ -64,13 +64,13 @@ def test_a_job_on_two_nodes_moves_to_one_node_after_another_job_has_ended(
     alone = elastic_ddp(
         "alone", 1, cpu=cpu, folder=folder / "alone", arguments=("--steps", str(STEPS))
     )
-    trained(submit(bed, alone, managed), alone, managed)
+    wait_trained(submit(bed, alone, managed), alone, managed)
     assert final_loss(folder / "train") == pytest.approx(
         final_loss(folder / "alone"), abs=TOLERANCE
     )
 
 
-def test_a_job_without_a_shared_volume_stays(
+def test_a_job_without_a_shared_volume_is_not_moved(
     bed: Testbed, managed: str, members: tuple[Node, Node], folder: Path
 ) -> None:
     cpu, where = half_node(members[0]), folder / "train"
@@ -91,7 +91,7 @@ def _paced() -> tuple[str, ...]:
 
 
 def _spread(namespace: str, *, cpu: str, folder: Path, claim: str) -> Any:
-    """Return a job of two pods, each of half a node, that saves only on request."""
+    """Return a job with two pods of half a node each, which saves only on request."""
     job = elastic_ddp("train", 2, cpu=cpu, folder=folder / "train", arguments=_paced())
     job.metadata.annotations = {names.MIGRATE: "checkpointed"}
     return on_claim(job, claim)
@@ -100,7 +100,7 @@ def _spread(namespace: str, *, cpu: str, folder: Path, claim: str) -> Any:
 def _submit_alone(
     bed: Testbed, namespace: str, name: str, *, node: Node, cpu: str, folder: Path
 ) -> None:
-    """Have a job of one pod train on half of a node, for longer than the test."""
+    """Start a job with one pod that uses half of a node for longer than the test."""
     paced = ("--steps", "100000", "--least", "0.4")
     job = elastic_ddp(name, 1, cpu=cpu, folder=folder / name, arguments=paced)
     for spec in replica_specs(job).values():
@@ -114,13 +114,13 @@ def _reached(folder: Path, steps: int) -> bool:
 
 
 def _nodes(bed: Testbed, namespace: str) -> set[str]:
-    """Return the nodes of the job's pods; nothing while a pod has none."""
+    """Return the nodes of the job's pods; empty unless both pods are bound."""
     pods = [pod["spec"].get("nodeName", "") for pod in pods_of(bed, namespace, "train").values()]
     return set(pods) if len(pods) == 2 and all(pods) else set()
 
 
 def _condition(bed: Testbed, namespace: str) -> dict[str, str]:
-    """Return the job's condition of its move; empty before it has one."""
+    """Return the job's condition Moved; empty before it exists."""
     plans = bed.api.get(f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans")["items"]
     conditions = [
         each

@@ -5,7 +5,6 @@ from kubernetes import client
 
 from e2e.harness.training import (
     TRAINED_SECONDS,
-    asking,
     ddp,
     dynamic,
     elastic,
@@ -17,7 +16,8 @@ from e2e.harness.training import (
     tf_job,
     totals,
     train,
-    trained,
+    wait_trained,
+    with_network,
     with_torchrun,
 )
 from e2e.harness.wait import until
@@ -26,11 +26,11 @@ from e2e.testbed.realnodes import Node
 
 
 @pytest.mark.long
-def test_C4_two_jobs_of_three_train_on_one_node_on_the_host_network(
+def test_C4_two_jobs_of_three_pods_train_on_one_node_on_the_host_network(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
     home = homes[0]
-    jobs = [asking(ddp(name, workers=2), Master=home, Worker=home) for name in ("a", "b")]
+    jobs = [with_network(ddp(name, workers=2), Master=home, Worker=home) for name in ("a", "b")]
     clients = [submit(bed, job, managed) for job in jobs]
     until(
         lambda: (
@@ -40,7 +40,7 @@ def test_C4_two_jobs_of_three_train_on_one_node_on_the_host_network(
         seconds=TRAINED_SECONDS,
     )
     for sdk, job in zip(clients, jobs, strict=True):
-        trained(sdk, job, managed)
+        wait_trained(sdk, job, managed)
     pods = pods_of(bed, managed)
     assert len(pods) == 6
     assert all(map(on_host, pods.values()))
@@ -51,7 +51,7 @@ def test_C4_the_same_without_kfext_stays_pending(
     bed: Testbed, plain: str, homes: tuple[str, str]
 ) -> None:
     for name in ("a", "b"):
-        job = asking(ddp(name, workers=2), Master=homes[0], Worker=homes[0])
+        job = with_network(ddp(name, workers=2), Master=homes[0], Worker=homes[0])
         for spec in replica_specs(job).values():
             spec.template.spec.host_network = True
         submit(bed, job, plain)
@@ -73,13 +73,13 @@ def test_C4_the_same_without_kfext_stays_pending(
 def test_C6_a_job_reaches_the_same_loss_on_every_placement_and_network(
     bed: Testbed, managed: str, members: tuple[Node, Node]
 ) -> None:
-    """Its processes exchange 330 MB each, over the network of its setting."""
+    """Each process exchanges 330 MB; far less than 100 MB is other traffic."""
     first, second = members
     losses, wire, overlay = {}, {}, {}
     for network in ("pod", "host"):
         for other in members:
             where = network, "apart" if other is second else "together"
-            job = asking(
+            job = with_network(
                 ddp("-".join(where), model="mlp"), network, Master=first.name, Worker=other.name
             )
             before = first.bytes_on_wire(), first.bytes_in_overlay()
@@ -95,10 +95,10 @@ def test_C6_a_job_reaches_the_same_loss_on_every_placement_and_network(
 
 
 @pytest.mark.long
-def test_nodes_with_names_that_resolve_to_loopback_need_the_policys_interface(
+def test_a_job_trains_on_nodes_with_names_for_loopback_if_a_policy_names_the_interface(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
-    job = asking(ddp("loopback"), Master=homes[0], Worker=homes[1])
+    job = with_network(ddp("loopback"), Master=homes[0], Worker=homes[1])
     for spec in replica_specs(job).values():
         alias = client.V1HostAlias(ip="127.0.1.1", hostnames=list(homes))
         spec.template.spec.host_aliases = [alias]
@@ -110,15 +110,15 @@ def test_nodes_with_names_that_resolve_to_loopback_need_the_policys_interface(
 
 @pytest.mark.long
 def test_a_job_of_one_replica_trains_on_the_host_network(bed: Testbed, managed: str) -> None:
-    (pod,) = train(bed, asking(ddp("single", workers=0)), managed)
+    (pod,) = train(bed, with_network(ddp("single", workers=0)), managed)
     assert on_host(pod)
 
 
 @pytest.mark.long
-def test_torchrun_as_the_sdk_starts_it_trains_twice_on_one_node(
+def test_two_torchrun_pods_train_on_one_node_on_the_host_network(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
-    job = asking(with_torchrun(ddp("torchrun")), Master=homes[0], Worker=homes[0])
+    job = with_network(with_torchrun(ddp("torchrun")), Master=homes[0], Worker=homes[0])
     pods = train(bed, job, managed)
     assert len(pods) == 2
     assert all(map(on_host, pods))
@@ -133,7 +133,7 @@ def test_elastic_workers_with_a_node_each_train_on_the_host_network(
     (container,) = replica_specs(job)["Worker"].template.spec.containers
     cpu = f"{members[0].millicores // 2 + 50}m"
     container.resources.requests["cpu"] = container.resources.limits["cpu"] = cpu
-    pods = train(bed, asking(job), managed)
+    pods = train(bed, with_network(job), managed)
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
     assert all(map(on_host, pods))
 
@@ -142,16 +142,16 @@ def test_elastic_workers_with_a_node_each_train_on_the_host_network(
 def test_elastic_workers_on_one_node_keep_the_pod_network(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
-    pods = train(bed, asking(elastic(2), Worker=homes[0]), managed)
+    pods = train(bed, with_network(elastic(2), Worker=homes[0]), managed)
     assert {pod["spec"]["nodeName"] for pod in pods} == {homes[0]}
     assert not any(map(on_host, pods))
 
 
 @pytest.mark.long
-def test_a_tfjob_of_every_type_trains_on_the_host_network(bed: Testbed, managed: str) -> None:
+def test_a_tfjob_with_every_type_trains_on_the_host_network(bed: Testbed, managed: str) -> None:
     job = tf_job("all", arguments=("--steps", "40"))
     replica_specs(job)["Evaluator"] = replica_specs(job)["Worker"]
-    pods = train(bed, asking(job), managed)
+    pods = train(bed, with_network(job), managed)
     assert pods
     assert all(map(on_host, pods))
 
@@ -160,6 +160,6 @@ def test_a_tfjob_of_every_type_trains_on_the_host_network(bed: Testbed, managed:
 def test_a_tfjob_with_dynamic_workers_trains_on_the_host_network(
     bed: Testbed, managed: str
 ) -> None:
-    pods = train(bed, asking(dynamic("sparse", steps=40)), managed)
+    pods = train(bed, with_network(dynamic("sparse", steps=40)), managed)
     assert pods
     assert all(map(on_host, pods))

@@ -1,7 +1,7 @@
-"""Steps of a pipeline train on real nodes, under the account that Kubeflow provides for pipelines.
+"""Steps of a pipeline train on real nodes, with the service account that Kubeflow gives pipelines.
 
 Kubeflow Pipelines and Argo cannot be built here. A step runs the command that kfp compiled, with
-the inputs and variables of the back end.
+the inputs and variables that the back end would set.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from e2e.harness.jobs import jobs_path
 from e2e.harness.steps import (
     VERSION,
     Steps,
-    goes_on_after_an_eviction,
+    check_retry_adopts_job,
     packages_of_steps,
     run_as_author,
 )
@@ -46,7 +46,7 @@ def jobs(bed: Testbed, namespace: str) -> list[Any]:
 
 
 def only_job(bed: Testbed, namespace: str) -> Any:
-    """Return the job of the only step once it exists."""
+    """Wait until the only step has created its job; return the job."""
 
     def first() -> Any:
         return next(iter(jobs(bed, namespace)), None)
@@ -54,14 +54,14 @@ def only_job(bed: Testbed, namespace: str) -> Any:
     return until(first, what="the step has its job", seconds=_STARTED_SECONDS)
 
 
-def test_a_step_trains_with_the_rights_of_its_account(
+def test_a_step_trains_with_the_permissions_of_its_account(
     bed: Testbed, managed: str, steps: Steps, homes: tuple[str, str]
 ) -> None:
     variables = [{"name": "A", "value": "b"}]
     task = {**SMALL, "nodeSelector": {names.HOSTNAME: homes[0]}, "env": variables}
     settings = {"colocation": "required"}
     steps.start("one", command=TRAIN, replicas=2, settings=settings, task_config=task)
-    assert steps.ended("one") == "Succeeded"
+    assert steps.wait_ended("one") == "Succeeded"
 
     (job,) = jobs(bed, managed)
     assert job["metadata"]["annotations"][names.COLOCATION] == "required"
@@ -75,13 +75,13 @@ def test_a_retry_adopts_the_waiting_job_and_a_deleted_step_deletes_it(
     bed: Testbed, managed: str, steps: Steps
 ) -> None:
     steps.start("one", **WAITS)
-    steps.printed("one", "Queued: TooBig")
+    steps.wait_printed("one", "Queued: TooBig")
     job = only_job(bed, managed)
 
     steps.start("two", **WAITS)
-    steps.printed("two", "which an earlier attempt created")
+    steps.wait_printed("two", "which an earlier attempt created")
     kubectl(bed, "delete", "pod", "one", "-n", managed, "--force", "--grace-period=0")
-    steps.printed("two", "Queued: TooBig")
+    steps.wait_printed("two", "Queued: TooBig")
     (adopted,) = jobs(bed, managed)
     assert adopted["metadata"]["uid"] == job["metadata"]["uid"]
 
@@ -92,14 +92,14 @@ def test_a_retry_adopts_the_waiting_job_and_a_deleted_step_deletes_it(
 def test_a_retry_continues_the_job_of_an_evicted_step(
     bed: Testbed, managed: str, steps: Steps
 ) -> None:
-    goes_on_after_an_eviction(bed, steps, jobs_path(managed, "PyTorchJob"), **WAITS)
+    check_retry_adopts_job(bed, steps, jobs_path(managed, "PyTorchJob"), **WAITS)
 
 
 def test_a_malformed_setting_fails_the_step_with_the_reason(
     bed: Testbed, managed: str, steps: Steps
 ) -> None:
     steps.start("one", command=TRAIN, settings={"colocation": "always"}, task_config=SMALL)
-    assert steps.ended("one") == "Failed"
+    assert steps.wait_ended("one") == "Failed"
     assert "kfext.dev/colocation" in steps.log("one")
     assert jobs(bed, managed) == []
 
@@ -109,21 +109,21 @@ def test_a_job_that_fails_fails_the_step_and_a_retry_replaces_it(
 ) -> None:
     failing = ["python3", "-c", "raise SystemExit(1)"]
     steps.start("one", command=failing, backoff_limit=1, task_config=SMALL)
-    assert steps.ended("one") == "Failed"
+    assert steps.wait_ended("one") == "Failed"
     assert "the job failed" in steps.log("one")
     (first,) = jobs(bed, managed)
 
     steps.start("two", command=failing, backoff_limit=1, task_config=SMALL)
-    assert steps.ended("two") == "Failed"
+    assert steps.wait_ended("two") == "Failed"
     (second,) = jobs(bed, managed)
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
 
 
 @pytest.mark.long
 def test_the_example_trains_with_kfp_local(bed: Testbed, managed: str, tmp_path: Path) -> None:
-    """On its author's machine, with a kubeconfig: held, placed, trained, with figures."""
+    """The author runs it with a kubeconfig; the output has the nodes and the metrics."""
     program, sdk = REPOSITORY / "examples/pipeline.py", f"kfp[kubernetes]=={VERSION}"
     output = run_as_author(bed, managed, program, sdk=sdk, folder=tmp_path)
     assert "Placed on " in output
-    assert "'loss': " in output  # the figures of the step
+    assert "'loss': " in output  # the metrics of the step
     assert len(jobs(bed, managed)) == 2

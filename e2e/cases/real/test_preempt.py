@@ -1,4 +1,4 @@
-"""Real trainings save and stop: for a job of higher priority, and on a drained node."""
+"""Real trainings save and stop: for a job with a higher priority, and on a drained node."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from e2e.harness.elastic_jobs import elastic_ddp, final_loss, half_node, journal
 from e2e.harness.install import kubectl
 from e2e.harness.journal import answers, redone, resumes
 from e2e.harness.kfext_process import COMMAND
-from e2e.harness.training import pods_of, policy, replica_specs, submit, trained
+from e2e.harness.training import pods_of, policy, replica_specs, submit, wait_trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node
@@ -25,17 +25,17 @@ PATIENCE = 600.0
 STEPS = 500
 ACT = {"preempt": {"mode": "act"}}
 BOUND_SECONDS = 15.0
-"""From the answer of the stopped job to the last bound pod of the waiting job."""
+"""The time limit from the stopped job's answer until all pods of the waiting job are bound."""
 SPARE_SECONDS = 20.0
-"""A drained node has no pods of its jobs this long after their saves."""
+"""The time limit from the last save until a drained node has no pods of its jobs."""
 SAVE_SECONDS = 30.0
-"""The longest time to the next save of a job that saves by itself."""
+"""The longest time until a job that saves only by itself saves again."""
 TOLERANCE = 0.001
 
 
 @pytest.fixture
 def urgent(bed: Testbed, managed: str) -> Iterator[str]:
-    """A class of priority that may preempt."""
+    """The name of a PriorityClass that may preempt."""
     body = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -58,7 +58,7 @@ def test_a_job_stops_for_another_after_it_has_saved_and_loses_no_work(
             if name == "train":
                 job.metadata.annotations = {names.PREEMPT: "checkpoint"}
             sdk = submit(bed, job, managed)
-            _await_steps(folder / name, 4)
+            _wait_steps(folder / name, 4)
 
         first = elastic_ddp("first", 2, cpu=cpu, folder=folder / "first", arguments=_paced(30))
         for spec in replica_specs(first).values():
@@ -67,15 +67,15 @@ def test_a_job_stops_for_another_after_it_has_saved_and_loses_no_work(
         until(lambda: answers(journal(folder / "train")), what="it answers", seconds=PATIENCE)
         until(
             lambda: _bound(bed, managed, "first") == 2,
-            what="the job of higher priority is bound",
+            what="the job with the higher priority is bound",
             seconds=BOUND_SECONDS,
         )
         kubectl(bed, "delete", "pytorchjob", "filling", "-n", managed)
-        trained(sdk, job, managed)
+        wait_trained(sdk, job, managed)
     lines = journal(folder / "train")
     assert [start.kept for start in resumes(lines)] == [True, True]
     alone = elastic_ddp("alone", 2, cpu=cpu, folder=folder / "alone", arguments=_paced(STEPS, 0.0))
-    trained(submit(bed, alone, managed), alone, managed)
+    wait_trained(submit(bed, alone, managed), alone, managed)
     assert final_loss(folder / "train") == pytest.approx(
         final_loss(folder / "alone"), abs=TOLERANCE
     )
@@ -85,25 +85,25 @@ def test_a_drained_node_is_free_once_two_gangs_have_saved(
     bed: Testbed, managed: str, members: tuple[Node, Node], folder: Path, claim: str
 ) -> None:
     cpu, (node, _) = half_node(members[0]), members
-    slow = ("--least", "16", "--print-every", "1")  # a step of 8 s, longer than from save to stop
+    slow = ("--least", "16", "--print-every", "1")  # steps of 8 s, longer than save to stop
     gangs = {"asked": slow, "alone": (*slow, "--deaf", "--every", "2")}
     for name, more in gangs.items():
         job = _job(name, *more, cpu=cpu, folder=folder, claim=claim, on=members)
         job.metadata.annotations = {names.MIGRATE: "checkpointed"}
         submit(bed, job, managed)
     for name in gangs:
-        _await_steps(folder / name, 2)
+        _wait_steps(folder / name, 2)
 
     longest = f"--timeout={SAVE_SECONDS + SPARE_SECONDS:g}"
     assert _kfext(bed, "drain", node.name, "--dry-run").returncode == 3
     try:
         drained = _kfext(bed, "drain", node.name, longest)
         assert drained.returncode == 0, drained.stdout + drained.stderr
-        assert not any(pods_of(bed, managed, name) for name in gangs), "they left as a whole"
+        assert not any(pods_of(bed, managed, name) for name in gangs), "both gangs have left"
     finally:
         assert _kfext(bed, "uncordon", node.name).returncode == 0
     for name in gangs:
-        _await_starts(folder / name, 2)
+        _wait_starts(folder / name, 2)
         lines = journal(folder / name)
         assert all(start.kept for start in resumes(lines))
         assert redone(lines) == 0
@@ -114,25 +114,21 @@ def _paced(steps: int = STEPS, least: float = 0.4) -> tuple[str, ...]:
 
 
 def _job(name: str, *more: str, cpu: str, folder: Path, claim: str, on: tuple[Node, Node]) -> Any:
-    """Return a job of a pod on each of two nodes, each of half a node."""
+    """Return a job with two pods, on two given nodes; each pod uses half of a node."""
     job = elastic_ddp(name, 2, cpu=cpu, folder=folder / name, arguments=(*_paced(), *more))
     for spec, node in zip(replica_specs(job).values(), on, strict=True):
         spec.template.spec.node_selector = {names.HOSTNAME: node.name}
     return on_claim(job, claim)
 
 
-def _await_steps(folder: Path, number: int) -> None:
-    """Wait until a job has printed a number of steps."""
-
+def _wait_steps(folder: Path, number: int) -> None:
     def trains() -> bool:
         return sum(line.startswith("step ") for line in journal(folder)) >= number
 
     until(trains, what=f"{folder.name} trains", seconds=PATIENCE)
 
 
-def _await_starts(folder: Path, number: int) -> None:
-    """Wait until a job has started a number of times."""
-
+def _wait_starts(folder: Path, number: int) -> None:
     def started() -> bool:
         return len(resumes(journal(folder))) >= number
 

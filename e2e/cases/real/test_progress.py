@@ -1,6 +1,6 @@
-"""Progress is read from the log that a real container writes and a real kubelet serves.
+"""kfext reads progress from logs that real containers write and a real kubelet serves.
 
-Some logs are expensive to read or say little.
+Some of these logs are expensive to read, or contain little progress.
 """
 
 import json
@@ -11,7 +11,7 @@ import pytest
 
 from e2e.harness.install import kubectl
 from e2e.harness.kfext_process import COMMAND
-from e2e.harness.training import pytorch_job, submit, tf_job, trained
+from e2e.harness.training import pytorch_job, submit, tf_job, wait_trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from kfext import names
@@ -46,18 +46,18 @@ step(40)
 }
 
 
-def test_the_progress_of_a_training_job_is_recognised_without_a_setting(
+def test_the_progress_of_a_pytorchjob_is_recognised_without_a_setting(
     bed: Testbed, managed: str
 ) -> None:
     arguments = ("--model", "cnn", "--steps", "40", "--print-every", "10")
     job = pytorch_job("prints", arguments=arguments)
-    trained(submit(bed, job, managed), job, managed)
-    shows_its_progress(bed, "pytorchjob-prints", managed, step=40)
+    wait_trained(submit(bed, job, managed), job, managed)
+    check_progress(bed, "pytorchjob-prints", managed, step=40)
 
     report = json.loads(log(bed, "prints", managed, "-o", "json"))["log"]
 
     assert report["pod"] == "prints-master-0"
-    # The totals at the end are a fifth line, with the step of the last one.
+    # The totals at the end are a fifth line, which repeats the last step.
     assert [point["step"] for point in report["series"]] == [10, 20, 30, 40, 40]
     assert (report["progress"]["metric"], report["better"]) == ("loss", "lower")
     assert report["progress"]["stepsPerSecond"] > 0
@@ -71,11 +71,11 @@ def test_the_progress_of_a_tfjob_is_recognised_without_a_setting(
     bed: Testbed, managed: str
 ) -> None:
     job = tf_job("shown", arguments=("--steps", "40"))
-    trained(submit(bed, job, managed), job, managed)
-    shows_its_progress(bed, "tfjob-shown", managed, step=40)
+    wait_trained(submit(bed, job, managed), job, managed)
+    check_progress(bed, "tfjob-shown", managed, step=40)
 
 
-def shows_its_progress(bed: Testbed, plan: str, namespace: str, *, step: int) -> None:
+def check_progress(bed: Testbed, plan: str, namespace: str, *, step: int) -> None:
     """Wait until the TrainingPlan of a job shows its last step, and check its other fields."""
     status = until(
         lambda: at_step(bed, plan, namespace, step), what="the last step is in the TrainingPlan"
@@ -90,14 +90,14 @@ def shows_its_progress(bed: Testbed, plan: str, namespace: str, *, step: int) ->
 
 
 def at_step(bed: Testbed, plan: str, namespace: str, step: int) -> Any:
-    """Return the status of a TrainingPlan once its job has reached a step, None before."""
+    """Return the status of a TrainingPlan that shows this step, or None before."""
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans/{plan}"
     status = bed.api.get(path)["status"]
     return status if (status.get("progress") or {}).get("step") == step else None
 
 
 def log(bed: Testbed, name: str, namespace: str, *options: str) -> str:
-    """Return the log part of `explain --log` of a job."""
+    """Return the output of `kfext explain --log` for a job."""
     config = f"--kubeconfig={bed.kubeconfig}"
     done = subprocess.run(
         [COMMAND, "explain", "--log", name, "-n", namespace, config, *options],
@@ -109,7 +109,7 @@ def log(bed: Testbed, name: str, namespace: str, *options: str) -> str:
 
 
 def printing(script: str) -> Any:
-    """Return a PyTorchJob of one pod that runs a script."""
+    """Return a PyTorchJob with one pod that runs a script."""
     job = pytorch_job("odd")
     del job.spec.pytorch_replica_specs["Worker"]
     (container,) = job.spec.pytorch_replica_specs["Master"].template.spec.containers
@@ -118,7 +118,6 @@ def printing(script: str) -> Any:
 
 
 def restarts(bed: Testbed) -> list[str]:
-    """Return the restarts of each container of kfext."""
     path = "{.items[*].status.containerStatuses[*].restartCount}"
     counts = kubectl(bed, "get", "pods", "-n", names.NAMESPACE, "-o", f"jsonpath={path}")
     return counts.split()
@@ -130,7 +129,7 @@ def test_the_last_step_is_shown_whatever_else_a_job_prints(
     bed: Testbed, managed: str, script: str
 ) -> None:
     before, job = restarts(bed), printing(script)
-    trained(submit(bed, job, managed), job, managed)
+    wait_trained(submit(bed, job, managed), job, managed)
     status = until(
         lambda: at_step(bed, "pytorchjob-odd", managed, STEPS),
         what="the last step is in the TrainingPlan",

@@ -1,4 +1,4 @@
-"""A release from its files alone: installed, reached from 0.3, and removed, by the manual."""
+"""A release is installed from its files, reached by an upgrade, and removed, as the pages say."""
 
 import subprocess
 from collections.abc import Iterator
@@ -21,16 +21,16 @@ from kfext import __version__, names
 
 pytestmark = pytest.mark.long
 _ENDLESS = 1_000_000
-"""Steps of a job that a case deletes."""
-_SHARE = 0.35
-"""CPU of a pod as a share of its node's: two pods fit beside half of kfext, and never three."""
+"""More steps than a job makes before a case deletes it."""
+_CPU_FRACTION = 0.35
+"""The fraction of a node's CPU for a pod: beside half of kfext two pods fit, and never three."""
 _OVERLAY = "-k manifests/overlays/default"
 _SECONDS = 180.0
 
 
 @pytest.fixture(scope="module")
 def files(bed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The files of HEAD, for a cluster without kfext with the image of this tree on its nodes."""
+    """The release files of HEAD; the nodes have the image of this tree."""
     folder = tmp_path_factory.mktemp("release") / release.DIST.name
     release.build(folder, version=__version__, image="kfext")
     renew_images(bed, [kfext_image(f"kfext:{__version__}")])
@@ -42,7 +42,7 @@ def files(bed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
 def shell(
     bed: Testbed, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Shell]:
-    """A shell with the manifests and the command of the release, on a cluster without kfext."""
+    """A shell with the manifests and the command of the release; kfext is not installed."""
     monkeypatch.delenv("PYTHONPATH", raising=False)  # the command runs the code of the wheel
     (packed,) = files.glob("*-manifests.tar.gz")
     subprocess.run(["tar", "--extract", f"--file={packed}", f"--directory={tmp_path}"], check=True)
@@ -56,14 +56,14 @@ def shell(
 
 
 def install(shell: Shell) -> None:
-    """Install by the manual."""
+    """Install kfext as docs/install.md says."""
     apply, wait, *_ = commands("Install")
     shell.run(apply)
     shell.run(wait)
 
 
 def remove(shell: Shell, installed: str = _OVERLAY) -> None:
-    """Remove kfext by the manual, with the file of a release as in docs/releasing.md."""
+    """Remove kfext as docs/remove.md says. `installed`: the option of what was applied."""
     for command in commands("Remove"):
         shell.run(command.replace(_OVERLAY, installed))
 
@@ -74,13 +74,13 @@ def uids(bed: Testbed, namespace: str, job: str) -> dict[str, str]:
 
 
 def phase(bed: Testbed, namespace: str, job: str) -> str:
-    """Return the phase of a job, empty before there is a TrainingPlan."""
+    """Return the phase of a job; empty before it has a TrainingPlan."""
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans"
     plans = {plan["metadata"]["name"]: plan for plan in bed.api.get(path)["items"]}
     return str(plans.get(f"pytorchjob-{job}", {}).get("status", {}).get("phase", ""))
 
 
-def reaches(bed: Testbed, namespace: str, job: str, wanted: str) -> None:
+def wait_phase(bed: Testbed, namespace: str, job: str, wanted: str) -> None:
     until(
         lambda: phase(bed, namespace, job) == wanted,
         what=f"{job} is {wanted}",
@@ -90,23 +90,21 @@ def reaches(bed: Testbed, namespace: str, job: str, wanted: str) -> None:
 
 
 def run_and_wait(bed: Testbed, namespace: str) -> dict[str, str]:
-    """Have a job of two pods run, and one of three wait; return the uids of the pods that run."""
+    """Start a job with two pods, and a job that must wait; return the uids of the first job."""
     submit(bed, _job(bed, "runs", workers=1), namespace)
-    runs(bed, namespace, "runs", 2)
+    wait_running(bed, namespace, "runs", 2)
     submit(bed, _job(bed, "waits", workers=2), namespace)
-    reaches(bed, namespace, "waits", "Queued")
+    wait_phase(bed, namespace, "waits", "Queued")
     return uids(bed, namespace, "runs")
 
 
 def _job(bed: Testbed, name: str, *, workers: int) -> KubeflowOrgV1PyTorchJob:
-    cpu = f"{int(_SHARE * nodes(bed)[0].millicores)}m"
+    cpu = f"{int(_CPU_FRACTION * nodes(bed)[0].millicores)}m"
     arguments = ("--model", "cnn", "--steps", str(_ENDLESS))
     return pytorch_job(name, workers=workers, cpu=cpu, arguments=arguments)
 
 
-def runs(bed: Testbed, namespace: str, job: str, count: int) -> None:
-    """Wait until all pods of a job run."""
-
+def wait_running(bed: Testbed, namespace: str, job: str, count: int) -> None:
     def phases() -> list[str]:
         return [pod["status"]["phase"] for pod in pods_of(bed, namespace, job).values()]
 
@@ -124,7 +122,7 @@ def images(bed: Testbed) -> set[str]:
     return {container["image"] for pod in pods for container in pod["spec"]["containers"]}
 
 
-def test_a_release_is_installed_and_removed_by_the_manual(
+def test_a_release_is_installed_and_removed_as_the_pages_say(
     bed: Testbed, managed: str, shell: Shell
 ) -> None:
     install(shell)
@@ -138,10 +136,10 @@ def test_a_release_is_installed_and_removed_by_the_manual(
     assert left_behind(Kube(bed)) == []
     assert uids(bed, managed, "runs") == ran
     kubectl(bed, "delete", "pytorchjob", "runs", "-n", managed)
-    runs(bed, managed, "waits", 3)
+    wait_running(bed, managed, "waits", 3)
 
 
-def test_jobs_go_on_when_0_3_is_upgraded_with_the_one_file_of_a_release(
+def test_jobs_continue_when_0_3_is_upgraded_with_install_yaml(
     bed: Testbed, managed: str, files: Path, shell: Shell, tmp_path: Path
 ) -> None:
     earlier = unpack_0_3(tmp_path)
@@ -158,7 +156,7 @@ def test_jobs_go_on_when_0_3_is_upgraded_with_the_one_file_of_a_release(
     assert uids(bed, managed, "runs") == ran
     assert phase(bed, managed, "waits") == "Queued"
     kubectl(bed, "delete", "pytorchjob", "runs", "-n", managed)
-    runs(bed, managed, "waits", 3)
-    reaches(bed, managed, "waits", "Placed")
+    wait_running(bed, managed, "waits", 3)
+    wait_phase(bed, managed, "waits", "Placed")
     remove(shell, f"-f {files / 'install.yaml'}")
     assert left_behind(Kube(bed)) == []

@@ -1,6 +1,6 @@
 """A real training with a stopped process is stalled; a compile or a save is not a stall.
 
-One factor scales all times of the rule, so that 30 minutes become one.
+FACTOR scales all times of the rule, so that 30 minutes become one minute.
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 
 from e2e.cases.real.test_usage import without
 from e2e.harness.install import kubectl, wait_installed
-from e2e.harness.training import pods_of, pytorch_job, submit, trained
+from e2e.harness.training import pods_of, pytorch_job, submit, wait_trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import nodes
@@ -25,13 +25,13 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("metrics_api", "scaled")
 
 FACTOR = 1 / 30
 LATE_SECONDS = 3 * USUAL
-"""Three reads: of the last movement, of a silence just below its limit, and of the report."""
+"""The time of three reads: the last step, a silence just below the limit, and the report."""
 MEASURED_SECONDS = 180.0
-"""Three measurements, each of a window of a minute."""
+"""The time of three measurements, each with a window of a minute."""
 PATIENCE = 600.0
 FIRST_SECONDS = 40.0
-"""The first step of these trainings comes earlier. Like USUAL, the shortest silence between two
-reads, it is not scaled."""
+"""These trainings print their first step within this time. Like USUAL, the shortest silence between
+two reads, it is not scaled."""
 _CONTROLLER = "kfext-controller"
 _COMMAND = "/spec/template/spec/containers/0/command"
 _SCALED = f"""
@@ -45,13 +45,13 @@ for name in ("REPORT", "RESTART"):
     setattr(stall, name, stall.Rule(rule.times, *times))
 main()
 """
-"""Runs kfext with the rule scaled."""
+"""The program that runs kfext with the scaled rule."""
 Object = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def scaled(bed: Testbed) -> Iterator[None]:
-    """Have the controller scale the rule."""
+    """The controller runs with the scaled rule."""
     path = f"/apis/apps/v1/namespaces/{names.NAMESPACE}/deployments/{_CONTROLLER}"
     (container,) = bed.api.get(path)["spec"]["template"]["spec"]["containers"]
     before = container["command"]
@@ -69,13 +69,13 @@ def _command(bed: Testbed, command: list[str]) -> None:
 
 
 def training(name: str, *arguments: str, steps: int = 1_000_000) -> Any:
-    """Return a job of three ranks that prints each second or so."""
+    """Return a job with three ranks, which prints about once a second."""
     common = ("--steps", str(steps), "--print-every", "5", *arguments)
     return pytorch_job(name, workers=2, cpu="120m", memory="400Mi", arguments=common)
 
 
 def status(bed: Testbed, namespace: str, job: str) -> Object:
-    """Return the status of a TrainingPlan, empty before it exists."""
+    """Return the status of a TrainingPlan; empty before it exists."""
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans"
     plans = bed.api.get(path)["items"]
     matches = [plan for plan in plans if plan["metadata"]["name"] == f"pytorchjob-{job}"]
@@ -83,7 +83,7 @@ def status(bed: Testbed, namespace: str, job: str) -> Object:
 
 
 def progressing(bed: Testbed, namespace: str, job: str) -> tuple[str, str, str]:
-    """Return status, reason and message of the condition of a job; empty while it progresses."""
+    """Return status, reason and message of the condition Progressing; empty texts without it."""
     for condition in status(bed, namespace, job).get("conditions", []):
         if condition["type"] == names.PROGRESSING:
             return condition["status"], condition["reason"], condition["message"]
@@ -95,13 +95,13 @@ def step(bed: Testbed, namespace: str, job: str) -> int:
     return int(progress.get("step") or 0)
 
 
-def await_steps(bed: Testbed, namespace: str, job: str) -> None:
+def wait_steps(bed: Testbed, namespace: str, job: str) -> None:
     before = step(bed, namespace, job)
     until(lambda: step(bed, namespace, job) > before + 5, what=f"{job} trains", seconds=PATIENCE)
 
 
 def stop_process(bed: Testbed, namespace: str, pod: str) -> list[int]:
-    """Stop the training in a pod by SIGSTOP; return its processes."""
+    """Stop the training in a pod with SIGSTOP; return the ids of its processes."""
     raw = pods_of(bed, namespace)[pod]
     (node,) = [node for node in nodes(bed) if node.name == raw["spec"]["nodeName"]]
     pids = node.pod_processes(raw["metadata"]["uid"], running="train_ddp")
@@ -116,9 +116,9 @@ def test_a_training_with_a_stopped_rank_is_stalled_and_its_pod_is_named(
 ) -> None:
     if history:
         first = training("train-1", steps=200)
-        trained(submit(bed, first, managed), first, managed)
+        wait_trained(submit(bed, first, managed), first, managed)
     submit(bed, training("train-2"), managed)
-    await_steps(bed, managed, "train-2")
+    wait_steps(bed, managed, "train-2")
     pids = stop_process(bed, managed, "train-2-worker-1")
     least = FACTOR * (REPORT.least if history else REPORT.early)
     limit = max(least, REPORT.times * max(FIRST_SECONDS / 2, USUAL))
@@ -146,12 +146,12 @@ def test_a_training_with_a_stopped_rank_is_stalled_and_its_pod_is_named(
 
 INNOCENT = {
     "a compile of 40 minutes": ("--pause", "80", "--pause-at", "1"),
-    "a save of 20": (
+    "a save of 20 minutes": (
         *("--pause", "40", "--pause-at", "60"),
         *("--says", "Saving model checkpoint to out/checkpoint-60"),
     ),
-    "an evaluation of 25": ("--pause", "50", "--pause-at", "60"),
-    "an evaluation of 25 with a bar": (
+    "an evaluation of 25 minutes": ("--pause", "50", "--pause-at", "60"),
+    "an evaluation of 25 minutes with a progress bar": (
         *("--pause", "50", "--pause-at", "60"),
         *("--says", "Evaluating: {} of 50"),
     ),
@@ -171,13 +171,13 @@ def test_a_training_that_is_busy_with_something_else_is_not_stalled(
         return step(bed, managed, "train") == 400
 
     until(ended, what="it has trained", seconds=PATIENCE)
-    trained(sdk, job, managed)
+    wait_trained(sdk, job, managed)
     assert seen == {""}
 
 
 def test_a_training_with_a_log_that_cannot_be_read_is_unknown(bed: Testbed, managed: str) -> None:
     submit(bed, training("train"), managed)
-    await_steps(bed, managed, "train")
+    wait_steps(bed, managed, "train")
     with without(bed, "pod-logs", "ClusterRole"):
         until(
             lambda: (

@@ -1,4 +1,4 @@
-"""The story that `make up` tells, on its cluster, with real training, as a user sees it."""
+"""The story of `make up` with real training: each command has the result that it promises."""
 
 import os
 import shlex
@@ -25,49 +25,48 @@ def bed() -> Iterator[Testbed]:
     playground.tear_down(name)
 
 
-def test_the_story(bed: Testbed) -> None:
+def test_each_scene_of_the_story_comes_true(bed: Testbed) -> None:
     elastic, waits, _, resize, _ = playground.STORY
 
     submit(bed, elastic)
-    comes(bed, "elastic", lambda status: status["workers"] == 4 and remaining(status))
+    wait_status(bed, "elastic", lambda status: status["workers"] == 4 and remaining(status))
 
     submit(bed, waits)
-    comes(bed, "resnet", lambda status: (status["phase"], status["reason"]) == ("Queued", "NoRoom"))
-    comes(bed, "elastic", lambda status: status["workers"] < 4)
-    comes(bed, "resnet", lambda status: status["phase"] == "Placed" and remaining(status))
-    comes(bed, "resnet", lambda status: status["phase"] == "Finished")
-    comes(bed, "elastic", lambda status: status["workers"] == 4)
+    waiting = ("Queued", "NoRoom")
+    wait_status(bed, "resnet", lambda status: (status["phase"], status["reason"]) == waiting)
+    wait_status(bed, "elastic", lambda status: status["workers"] < 4)
+    wait_status(bed, "resnet", lambda status: status["phase"] == "Placed" and remaining(status))
+    wait_status(bed, "resnet", lambda status: status["phase"] == "Finished")
+    wait_status(bed, "elastic", lambda status: status["workers"] == 4)
 
     submit(bed, resize)
     for job in ("short", "long"):
-        comes(bed, job, lambda status: resized(status) == ("True", "CpuMoved"))
+        wait_status(bed, job, lambda status: resized(status) == ("True", "CpuMoved"))
 
 
 def submit(bed: Testbed, scene: playground.Scene) -> None:
-    """Submit the jobs of a scene."""
     apply, *_ = scene.command.split(" && ")
     kubectl(bed, *shlex.split(apply)[1:], "-n", playground.NAMESPACE)
 
 
-def comes(bed: Testbed, job: str, shows: Any) -> None:
-    """Wait until the TrainingPlan of a job shows something."""
+def wait_status(bed: Testbed, job: str, matches: Any) -> None:
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{playground.NAMESPACE}/trainingplans"
     name, seen = f"pytorchjob-{job}", list[Object]()
 
     def shown() -> bool:
         plans = {plan["metadata"]["name"]: plan for plan in bed.api.get(path)["items"]}
         seen.append(plans.get(name, {}).get("status", {}))
-        return bool(seen[-1]) and bool(shows(seen[-1]))
+        return bool(seen[-1]) and bool(matches(seen[-1]))
 
-    until(shown, what=f"{job} shows it", account=lambda: str(seen[-1]), seconds=PATIENCE)
+    until(shown, what=f"{job} has the status", account=lambda: str(seen[-1]), seconds=PATIENCE)
 
 
 def remaining(status: Object) -> Any:
-    """Return the seconds that a job shows as remaining, if any."""
+    """Return the remaining seconds that a job shows, or None."""
     return (status.get("progress") or {}).get("secondsLeft")
 
 
 def resized(status: Object) -> tuple[str, str]:
-    """Return the status and the reason of the condition of resize."""
+    """Return the status and the reason of the condition Resized."""
     conditions = [known for known in status.get("conditions", ()) if known["type"] == "Resized"]
     return (conditions[0]["status"], conditions[0]["reason"]) if conditions else ("", "")

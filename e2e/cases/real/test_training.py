@@ -1,4 +1,4 @@
-"""Real jobs, sent with the Kubeflow SDK or kubectl, train to Succeeded where kfext puts them."""
+"""Real jobs, submitted with the Kubeflow SDK or kubectl, succeed where kfext places them."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,14 @@ import yaml
 
 from e2e.harness.install import kubectl
 from e2e.harness.jobs import ended, jobs_path
-from e2e.harness.training import TRAINED_SECONDS, pytorch_job, set_suspend, submit, tf_job, trained
+from e2e.harness.training import (
+    TRAINED_SECONDS,
+    pytorch_job,
+    set_suspend,
+    submit,
+    tf_job,
+    wait_trained,
+)
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
@@ -18,9 +25,9 @@ NEED_MORE = {
     "shared-gpu": "GPUs",
     "sweep": "GPUs and Katib",
     "elastic": "the cluster of `make up`, which `test_story.py` has",
-    "resize": "that cluster too",
+    "resize": "the same cluster",
 }
-"""The examples that the cluster of these cases cannot run."""
+"""The examples that the cluster of these cases cannot run, and what they need."""
 FILES = sorted(
     path for path in (REPOSITORY / "examples").glob("*.yaml") if path.stem not in NEED_MORE
 )
@@ -36,8 +43,8 @@ def test_C1_plain_kubernetes_spreads_a_job_that_kfext_puts_on_one_node(
 ) -> None:
     job = pytorch_job("ddp", arguments=("--model", "cnn", "--steps", "20"))
 
-    spread = trained(submit(bed, job, plain), job, plain)
-    together = trained(submit(bed, job, managed), job, managed)
+    spread = wait_trained(submit(bed, job, plain), job, plain)
+    together = wait_trained(submit(bed, job, managed), job, managed)
 
     assert len(set(spread.values())) == 2
     assert len(together) == 2
@@ -49,7 +56,7 @@ def test_a_tfjob_with_a_parameter_server_trains_on_one_node(bed: Testbed, manage
     # All three fit on a node of a machine with two cores, beside half of kfext.
     job = tf_job("ps", cpu="180m", arguments=("--steps", "40"))
 
-    places = trained(submit(bed, job, managed), job, managed)
+    places = wait_trained(submit(bed, job, managed), job, managed)
 
     view = _view(bed, "tfjob-ps", managed)
     assert view["workers"] == 2  # without the server
@@ -62,19 +69,19 @@ def test_a_tfjob_with_a_parameter_server_trains_on_one_node(bed: Testbed, manage
 def test_every_model_trains_on_one_node(bed: Testbed, managed: str, model: str) -> None:
     job = pytorch_job(model, arguments=("--model", model, "--steps", "20"))
 
-    places = trained(submit(bed, job, managed), job, managed)
+    places = wait_trained(submit(bed, job, managed), job, managed)
 
     assert len(set(places.values())) == 1
 
 
 @pytest.mark.long
-def test_a_job_trains_on_although_every_kfext_pod_is_killed(bed: Testbed, managed: str) -> None:
+def test_a_job_succeeds_although_every_kfext_pod_is_killed(bed: Testbed, managed: str) -> None:
     job = pytorch_job("survivor", arguments=("--model", "cnn", "--steps", "60"))
     sdk = submit(bed, job, managed)
 
     kubectl(bed, "delete", "pods", "-n", "kfext-system", "--all", "--force", "--grace-period=0")
 
-    assert len(set(trained(sdk, job, managed).values())) == 1
+    assert len(set(wait_trained(sdk, job, managed).values())) == 1
 
 
 @pytest.mark.long
@@ -91,10 +98,10 @@ def test_a_person_may_suspend_and_resume_a_training_job(bed: Testbed, managed: s
     )
     set_suspend(bed, job, managed, value=False)
 
-    assert len(set(trained(sdk, job, managed).values())) == 1
+    assert len(set(wait_trained(sdk, job, managed).values())) == 1
 
 
-def test_the_sdk_gives_up_waiting_but_the_queued_job_lives_on(bed: Testbed, managed: str) -> None:
+def test_the_sdk_gives_up_waiting_but_the_job_stays_queued(bed: Testbed, managed: str) -> None:
     job = pytorch_job("too-big", cpu="64")
     sdk = submit(bed, job, managed)
 
@@ -117,6 +124,6 @@ def test_an_example_trains_to_its_end(bed: Testbed, managed: str, path: Path) ->
 
     manifest = yaml.safe_load(path.read_text())
     job = jobs_path(managed, manifest["kind"], manifest["metadata"]["name"])
-    how = until(lambda: ended(bed.api.get(job)), what="it has ended", seconds=TRAINED_SECONDS)
+    outcome = until(lambda: ended(bed.api.get(job)), what="it has ended", seconds=TRAINED_SECONDS)
 
-    assert how == "Succeeded"
+    assert outcome == "Succeeded"

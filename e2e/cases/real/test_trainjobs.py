@@ -1,4 +1,4 @@
-"""TrainJobs of Kubeflow Trainer train on real nodes: from a file, by the SDK, and with posts."""
+"""TrainJobs of Kubeflow Trainer train on real nodes: from files, SDKs and pipelines."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -9,15 +9,21 @@ import yaml
 
 from e2e.harness.install import kubectl
 from e2e.harness.jobs import jobs_path
-from e2e.harness.posts import STEPS, Program, known, lead_posts, packages_with_transformers
+from e2e.harness.posts import (
+    STEPS,
+    Program,
+    packages_with_transformers,
+    progress_message,
+    route_posts,
+)
 from e2e.harness.standing import trainer_or_skipped
 from e2e.harness.steps import (
     Steps,
-    goes_on_after_an_eviction,
+    check_retry_adopts_job,
     packages_of_steps,
     run_as_author,
 )
-from e2e.harness.training import ended_well
+from e2e.harness.training import wait_succeeded
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
@@ -32,12 +38,12 @@ EXAMPLE = REPOSITORY / "examples/trainjob.yaml"
 
 @pytest.fixture(scope="module")
 def trainers(bed: Testbed) -> Iterator[None]:
-    """Trainer and JobSet in the cluster, and a controller that has discovered their kinds."""
+    """Trainer and JobSet run in the cluster, and the controller has discovered their kinds."""
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases/{names.LEASE}"
     with trainer_or_skipped(bed):
         until(
             lambda: "TrainJob" in bed.api.get(lease)["metadata"]["annotations"][names.KINDS],
-            what="the controller has found Trainer, and tells the webhook",
+            what="the Lease names the kind TrainJob",
             seconds=_FOUND_SECONDS,
         )
         yield
@@ -54,7 +60,7 @@ def test_the_example_trains_on_one_node(bed: Testbed, managed: str, network: str
     job["metadata"]["annotations"][names.NETWORK] = network
     kubectl(bed, "apply", "-n", managed, "-f", "-", given=yaml.safe_dump(job))
 
-    pods = ended_well(bed, managed, "TrainJob", "ddp")
+    pods = wait_succeeded(bed, managed, "TrainJob", "ddp")
 
     assert len(pods) == 2
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
@@ -67,7 +73,8 @@ def test_a_job_of_trainers_sdk_trains_where_its_setting_says(
 ) -> None:
     program = REPOSITORY / "examples/trainjob_sdk.py"
     run_as_author(bed, managed, program, sdk=SDK, folder=tmp_path)
-    (home,) = {pod["spec"]["nodeName"] for pod in ended_well(bed, managed, "TrainJob", "ddp-sdk")}
+    pods = wait_succeeded(bed, managed, "TrainJob", "ddp-sdk")
+    (home,) = {pod["spec"]["nodeName"] for pod in pods}
     plan = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/trainjob-ddp-sdk"
     assert bed.api.get(plan)["status"]["nodes"] == [home]
 
@@ -87,9 +94,9 @@ def test_a_step_of_a_pipeline_trains_in_a_trainjob(
         settings={"colocation": "required"},
         task_config={"resources": trainer["resourcesPerNode"]},
     )
-    assert steps.ended("one") == "Succeeded"
+    assert steps.wait_ended("one") == "Succeeded"
     (job,) = bed.api.get(jobs_path(managed, "TrainJob"))["items"]
-    pods = ended_well(bed, managed, "TrainJob", job["metadata"]["name"])
+    pods = wait_succeeded(bed, managed, "TrainJob", job["metadata"]["name"])
     (home,) = {pod["spec"]["nodeName"] for pod in pods}
     assert f"Placed on {home}" in steps.log("one")
 
@@ -101,11 +108,11 @@ def test_a_retry_continues_the_trainjob_of_an_evicted_step(
     steps, jobs = Steps(bed, managed, step_packages), jobs_path(managed, "TrainJob")
     inputs = {"kind": "TrainJob", "runtime": RUNTIME, "settings": {"colocation": "required"}}
     size = {"task_config": {"resources": {"limits": {"cpu": "64"}}}}
-    goes_on_after_an_eviction(bed, steps, jobs, command=["true"], **inputs, **size)
+    check_retry_adopts_job(bed, steps, jobs, command=["true"], **inputs, **size)
 
 
 @pytest.mark.usefixtures("trainers")
-def test_a_training_with_transformers_posts_its_progress_without_a_change(
+def test_an_unchanged_training_with_transformers_posts_its_progress(
     bed: Testbed, managed: str, packages: Path
 ) -> None:
     job = yaml.safe_load(EXAMPLE.read_text())
@@ -120,12 +127,12 @@ def test_a_training_with_transformers_posts_its_progress_without_a_change(
         "trainingRuntimeSpec": {"template": {"spec": spec}},
     }
     job["spec"]["runtimePatches"] = [entry]
-    with lead_posts(bed):
+    with route_posts(bed):
         kubectl(bed, "apply", "-n", managed, "-f", "-", given=yaml.safe_dump(job))
 
-        source = partial(known, bed, "trainjob-ddp", managed)
+        source = partial(progress_message, bed, "trainjob-ddp", managed)
         until(lambda: source() == "the job posts loss", what="posts count", seconds=180.0)
-        ended_well(bed, managed, "TrainJob", "ddp")
+        wait_succeeded(bed, managed, "TrainJob", "ddp")
 
         plan = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/trainjob-ddp"
         until(

@@ -1,4 +1,4 @@
-"""CPU use of a real pod, read with the rights of the controller from metrics-server."""
+"""The CPU usage of a real pod, read from metrics-server with the permissions of the controller."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from kfext.model.pod import Pod, parse_pod
 from kfext.model.verdict import Verdict
 
 LIMIT = 0.2
-"""CPU limit of the pod in cores; it would use more, and gets less on a busy machine."""
+"""The CPU limit of the pod, in cores; it would use more, and gets less on a busy machine."""
 _NAMESPACE = "usage"
 _POD = "busy-master-0"
 _SERVICE = f"system:serviceaccount:{names.NAMESPACE}"
@@ -34,7 +34,7 @@ _EVERY_SECONDS = 3
 
 @pytest.fixture(scope="module")
 def busy(bed: Testbed) -> Iterator[Pod]:
-    """A pod that trains, and uses all of its 200m."""
+    """A pod that trains, and uses all of its 200m of CPU."""
     job = pytorch_job("busy", cpu="200m", arguments=("--steps", "1000000"))
     del job.spec.pytorch_replica_specs["Worker"]
     create_namespace(bed, _NAMESPACE, managed=False)
@@ -50,29 +50,32 @@ def busy(bed: Testbed) -> Iterator[Pod]:
 
 
 @dataclass
-class Seen:
-    """The readings of the CPU use of a pod and its node, beside the usage of the pod's cgroup."""
+class Readings:
+    """Readings of the CPU usage of a pod and its node.
+
+    `times` and `seconds`: when its cgroup was read, and the CPU seconds used by then.
+    """
 
     nodes: list[CpuUse] = field(default_factory=list)
     uses: list[CpuUse | Verdict] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
-    def whole(self) -> list[CpuUse]:
-        """Return the readings with windows between the first look and the last."""
+    def complete(self) -> list[CpuUse]:
+        """Return the readings with a window within the readings of the cgroup."""
         uses = [item for item in self.uses if isinstance(item, CpuUse)]
         return [
             use for use in uses if self.times[0] <= use.at - use.window and use.at <= self.times[-1]
         ]
 
-    def true(self, use: CpuUse) -> float:
-        """Return the cores that the pod used in a window, by its cgroup."""
+    def cgroup_cores(self, use: CpuUse) -> float:
+        """Return the cores that the pod used in the window of a reading, from its cgroup."""
         began, ended = np.interp([use.at - use.window, use.at], self.times, self.seconds)
         return float(ended - began) / use.window
 
 
-def looked(bed: Testbed, pod: Pod, enough: Callable[[Seen], object]) -> Seen:
-    """Read the CPU use of a pod with the controller's identity until `enough` is true."""
+def read(bed: Testbed, pod: Pod, enough: Callable[[Readings], object]) -> Readings:
+    """Read the CPU usage of a pod with the controller's identity until `enough` returns true."""
     config = bed.pki.kubeconfig(
         bed.folder / "kubeconfigs" / "usage.yaml",
         server=bed.server,
@@ -82,37 +85,37 @@ def looked(bed: Testbed, pod: Pod, enough: Callable[[Seen], object]) -> Seen:
     (node,) = (node for node in nodes(bed) if node.name == pod.node_name)
     cgroup = f"{node.sandbox.pods_cgroup}/kubepods/pod{pod.uid}"
 
-    async def follow() -> Seen:
+    async def follow() -> Readings:
         async with await Client.connect(config) as client:
-            usage, seen = Usage(client), Seen()
+            usage, readings = Usage(client), Readings()
             deadline = time.monotonic() + _SECONDS
             while time.monotonic() < deadline:
-                seen.times.append(time.time())
-                seen.seconds.append(cgroups.cpu_seconds(cgroup))
+                readings.times.append(time.time())
+                readings.seconds.append(cgroups.cpu_seconds(cgroup))
                 used = await usage.read([pod], nodes={pod.node_name})
-                seen.uses.append(used.pods[pod.uid])
-                seen.nodes += used.nodes.values()
-                if enough(seen):
+                readings.uses.append(used.pods[pod.uid])
+                readings.nodes += used.nodes.values()
+                if enough(readings):
                     break
                 await asyncio.sleep(_EVERY_SECONDS)
-            return seen
+            return readings
 
     return asyncio.run(follow())
 
 
-def judge(seen: Seen) -> None:
-    """Require that the readings match the pod's usage within a fifth, and that the pod was busy."""
-    assert seen.whole(), seen.uses
-    use = seen.whole()[-1]
-    assert use.cores == pytest.approx(seen.true(use), rel=0.2), seen
+def judge(readings: Readings) -> None:
+    """Check that the last reading matches the cgroup within 20 %, and that the pod was busy."""
+    assert readings.complete(), readings.uses
+    use = readings.complete()[-1]
+    assert use.cores == pytest.approx(readings.cgroup_cores(use), rel=0.2), readings
     assert 0.1 * LIMIT < use.cores < 1.2 * LIMIT
-    # To their kubelets, all nodes of the testbed are this machine.
-    assert use.cores < seen.nodes[-1].cores < 1.1 * (os.cpu_count() or 1)
+    # Each kubelet reports the usage of the whole machine as its node's.
+    assert use.cores < readings.nodes[-1].cores < 1.1 * (os.cpu_count() or 1)
 
 
 @contextmanager
 def without(bed: Testbed, component_name: str, kind: str) -> Iterator[None]:
-    """Remove for a while the right that a binding of a component grants."""
+    """Delete the binding of a component during a `with` block, and so its permission."""
     (binding,) = (
         manifest for manifest in component(component_name) if manifest["kind"] == f"{kind}Binding"
     )
@@ -124,19 +127,19 @@ def without(bed: Testbed, component_name: str, kind: str) -> Iterator[None]:
 
 
 def refusal(bed: Testbed, pod: Pod) -> Verdict:
-    """Return the reason, once the API server denies the right."""
+    """Wait until the API server denies the permission; return the verdict."""
 
     def refused() -> Verdict | None:
-        (use,) = looked(bed, pod, lambda _: True).uses
+        (use,) = read(bed, pod, lambda _: True).uses
         if isinstance(use, CpuUse) or use.reason == names.REASON_CPU_USE_PENDING:
             return None
         return use
 
-    return until(refused, what="the right is gone")
+    return until(refused, what="the permission is denied")
 
 
-def test_without_a_metrics_api_the_reason_is_seen(bed: Testbed, busy: Pod) -> None:
-    (use,) = looked(bed, busy, lambda _: True).uses
+def test_without_a_metrics_api_the_verdict_names_the_remedy(bed: Testbed, busy: Pod) -> None:
+    (use,) = read(bed, busy, lambda _: True).uses
     assert isinstance(use, Verdict)
     assert use.reason == names.REASON_CPU_USE_UNAVAILABLE
     assert "install metrics-server" in use.message
@@ -144,8 +147,8 @@ def test_without_a_metrics_api_the_reason_is_seen(bed: Testbed, busy: Pod) -> No
 
 @pytest.mark.long
 @pytest.mark.usefixtures("metrics_api")
-def test_metrics_server_shows_what_a_pod_uses(bed: Testbed, busy: Pod) -> None:
-    judge(looked(bed, busy, Seen.whole))
+def test_readings_match_the_cgroup_until_the_permission_is_gone(bed: Testbed, busy: Pod) -> None:
+    judge(read(bed, busy, Readings.complete))
     with without(bed, "pod-metrics", "ClusterRole"):
         verdict = refusal(bed, busy)
     assert verdict.reason == names.REASON_CPU_USE_FORBIDDEN

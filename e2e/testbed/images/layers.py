@@ -1,7 +1,7 @@
-"""Image layers, and the archives of images that `docker load` and `ctr images import` read.
+"""Makes image layers, and the image archives that `docker load` and `ctr images import` read.
 
-Layers are tar files in the cache, each made once for the inputs in its key. One process at a time
-makes an entry of the shared cache.
+Layers are tar files in the cache; a layer is made once for the inputs that its key is computed
+from. A lock lets only one process at a time make layers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from e2e.testbed.mounts import unmount_below
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-# A date in the config would give the same content another digest every day.
+# With a real date in the config, the same content would have a new digest every day.
 _EPOCH = "1970-01-01T00:00:00Z"
 _OCI = "application/vnd.oci.image"
 _BLOBS = "blobs/sha256"
@@ -41,7 +41,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The making of a layer: `fill` fills a folder from `inputs`, in a step if that takes long."""
+    """How to make a layer.
+
+    `inputs`: everything that the content depends on. `fill`: writes the content into a folder.
+    `step`: the step that progress shows while `fill` runs, if it takes long.
+    """
 
     name: str
     inputs: Iterable[str | bytes]
@@ -49,29 +53,28 @@ class Recipe:
     step: progress.Planned | None = None
 
     @cached_property
-    def _sealed(self) -> Path:
+    def _tar(self) -> Path:
         return paths.cache() / "layers" / f"{self.name}-{key(self.inputs)}.tar"
 
     @property
     def _digest_file(self) -> Path:
-        return self._sealed.with_suffix(".sha256")
+        return self._tar.with_suffix(".sha256")
 
     @property
     def is_made(self) -> bool:
-        """Say whether the cache has the layer."""
+        """Whether the cache has the layer."""
         return self._digest_file.exists()
 
     def layer(self) -> Layer:
-        """Return the layer, made now if it is missing."""
-        with paths.exclusively(self._sealed.parent):
+        """Return the layer; make it first if the cache lacks it."""
+        with paths.exclusively(self._tar.parent):
             if not self.is_made:
                 with progress.step(self.step) if self.step else nullcontext():
-                    _make(self._sealed, self._digest_file, self.fill)
-        return Layer(self._sealed, self._digest_file.read_text())
+                    _make(self._tar, self._digest_file, self.fill)
+        return Layer(self._tar, self._digest_file.read_text())
 
 
 def key(inputs: Iterable[str | bytes]) -> str:
-    """Return a short name for a sequence of inputs; other inputs or another order, another name."""
     digest = hashlib.sha256()
     for part in inputs:
         content = part.encode() if isinstance(part, str) else part
@@ -80,7 +83,7 @@ def key(inputs: Iterable[str | bytes]) -> str:
 
 
 def files_below(*roots: Path) -> list[str | bytes]:
-    """Return names and contents of all files below `roots`, as inputs of a layer."""
+    """Return the names and contents of all files below `roots`, as the inputs of a layer."""
     inputs: list[str | bytes] = []
     for root in roots:
         for file in sorted(root.rglob("*")) if root.is_dir() else [root]:
@@ -89,14 +92,14 @@ def files_below(*roots: Path) -> list[str | bytes]:
     return inputs
 
 
-def _make(sealed: Path, digest_file: Path, fill: Callable[[Path], None]) -> None:
-    contents = sealed.with_suffix(".contents")
-    _remove(contents)  # from an interrupted attempt
+def _make(tar_path: Path, digest_file: Path, fill: Callable[[Path], None]) -> None:
+    contents = tar_path.with_suffix(".contents")
+    _remove(contents)  # left by an interrupted attempt
     try:
         contents.mkdir()
         fill(contents)
-        digest = write_layer(contents, sealed)
-        digest_file.write_text(digest)  # last: it marks the tar as complete
+        digest = write_layer(contents, tar_path)
+        digest_file.write_text(digest)  # written last, because it marks the tar as complete
     finally:
         _remove(contents)
 
@@ -107,9 +110,9 @@ def _remove(contents: Path) -> None:
 
 
 def write_layer(folder: Path, target: Path) -> str:
-    """Write the contents of `folder` as a tar file, the same bytes every time; return its SHA-256.
+    """Write the contents of `folder` as a reproducible tar file; return its SHA-256.
 
-    Modification times are kept, in whole seconds: Python trusts its compiled files by them.
+    It keeps modification times, in whole seconds, because Python checks compiled files by them.
     """
     with target.open("wb") as file:
         output = _Hashing(file)
@@ -150,7 +153,7 @@ class _Hashing(io.RawIOBase):
 
 @dataclass(frozen=True)
 class Image:
-    """A named stack of layers, and the start command of its containers."""
+    """A container image: its layers, the lowest first, and its configuration."""
 
     name: str
     layers: Sequence[Layer]
@@ -177,25 +180,25 @@ class Image:
 
     @property
     def digest(self) -> str:
-        """The identity of the image: equal for the same layers and the same config."""
+        """The SHA-256 of the config; it is equal for the same layers and configuration."""
         return _sha256(self.config)
 
     @property
     def full_name(self) -> str:
-        """The name as runtimes complete it; nothing is ever pulled by it."""
+        """The name with the registry that runtimes add; nothing is ever pulled from it."""
         return f"docker.io/{'' if '/' in self.name else 'library/'}{self.name}"
 
     def base(self) -> Image:
-        """Return the image without its top layer, under its own name."""
+        """Return an image with all layers except the top layer, with `-base` in its name."""
         name, _, tag = self.name.rpartition(":")
         return replace(self, name=f"{name}-base:{tag}", layers=self.layers[:-1])
 
 
 def write_archive(image: Image, output: IO[bytes], *, known: Collection[str] = ()) -> None:
-    """Write the image to `output`, which need not be seekable, always as the same bytes.
+    """Write the image as a reproducible archive to `output`, which need not be seekable.
 
-    The archive is an OCI image layout that has Docker's manifest too. Layers with digests in
-    `known` are omitted; then only a containerd with these layers can read it.
+    The archive is an OCI image layout with Docker's manifest. Layers with digests in `known` are
+    omitted; only a containerd that has these layers can then import it.
     """
     config = image.config
     sizes = {layer.digest: layer.path.stat().st_size for layer in image.layers}

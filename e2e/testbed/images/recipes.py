@@ -1,4 +1,4 @@
-"""The recipes of all images. Layers that seldom change lie below layers that often do.
+"""The recipes of all images; layers that rarely change are below layers that often change.
 
 Python packages are installed with this machine's pip, for the Python of the image.
 """
@@ -20,10 +20,10 @@ from e2e.testbed.images.rootfs import BALLAST, SUITE, bootstrap, mirror, repair_
 from e2e.testbed.preflight import Unavailable
 from e2e.testbed.progress import Planned
 
-# Debian's Python searches this folder, and pip there would install into it.
+# Debian's Python imports packages from this folder.
 PACKAGES = f"usr/local/lib/python{rootfs.PYTHON}/dist-packages"
 _SCRIPTS = "usr/local/bin"
-# Wheels name their oldest C library; bookworm has 2.36. 2014 is another name of 2.17.
+# A wheel's name has the oldest C library that it works with; bookworm has 2.36. 2014 means 2.17.
 _OLDEST_LIBC = ("2014", "_2_17", "_2_24", "_2_26", "_2_27", "_2_28", "_2_31", "_2_34")
 _LATER_SUITE = "trixie"
 _TENSORFLOW = "tensorflow-cpu>=2.16,<3"
@@ -31,13 +31,13 @@ _TENSORFLOW = "tensorflow-cpu>=2.16,<3"
 _TENSORFLOW_BALLAST = ("tensorflow/include", "clang")
 _JOBS = paths.REPOSITORY / "e2e" / "jobs"
 _BUSYBOX = Path("/bin/busybox")
-"""Part of the Debian package busybox-static, which the testbed also installs: see NOTICE."""
+"""The program of Debian's package busybox-static, which the testbed also installs; see NOTICE."""
 _KFEXT_INPUTS = ("kfext", "pyproject.toml", "README.md", "LICENSE")
 _UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # so that `kubectl logs` shows each line at once
 
 
 def install(root: Path, requirements: Sequence[str], *, dependencies: bool = True) -> None:
-    """Install packages into an image layer that is made in `root`."""
+    """Install packages into `root`, the content of an image layer."""
     packages = root / PACKAGES
     abi = [f"--platform=manylinux{libc}_{platform.machine()}" for libc in _OLDEST_LIBC]
     _pip(
@@ -49,8 +49,7 @@ def install(root: Path, requirements: Sequence[str], *, dependencies: bool = Tru
 
 
 def wheel(project: Path, folder: Path) -> Path:
-    """Build the wheel of `project` in `folder`."""
-    # Fetching the build backend takes longer than the build; use the installed backend.
+    # Use an installed build backend: fetching it takes longer than the build.
     isolation = [] if importlib.util.find_spec("hatchling") is None else ["--no-build-isolation"]
     _pip("wheel", "--no-deps", *isolation, "--wheel-dir", str(folder), str(project))
     return next(folder.glob("*.whl"))
@@ -69,7 +68,7 @@ def _pip(command: str, *arguments: str) -> None:
 
 
 def _move_scripts(installed: Path, target: Path) -> None:
-    """Move the commands to a folder on PATH, and have the image's own Python run them."""
+    """Move the scripts of packages to a folder on PATH, and make the image's Python run them."""
     if not installed.exists():
         return
     target.mkdir(parents=True, exist_ok=True)
@@ -83,10 +82,10 @@ def _move_scripts(installed: Path, target: Path) -> None:
 
 
 def all_images() -> list[Image]:
-    """Return every image of the testbed, made now if it is missing.
+    """Return all images of the testbed; make missing images first.
 
-    A program that unpacks them in this order, and stores the state after each, has little work
-    after a change: parts that seldom change (the images without their top layers) precede kfext.
+    They are in the unpacking order of `containerd.template`: images that rarely change
+    come first, and kfext is last, so that a change of kfext costs little.
     """
     if gpus.used():
         return [pause_image(), training_image(), kfext_image().base(), kfext_image()]
@@ -95,7 +94,7 @@ def all_images() -> list[Image]:
 
 
 def pause_image() -> Image:
-    """Make the image of the process that holds a pod's network: it sleeps."""
+    """Make the image of the process that keeps a pod's network namespace; it only sleeps."""
     busybox = shutil.which("busybox")
     if busybox is None:
         raise Unavailable("busybox is missing: apt-get install busybox-static")
@@ -105,18 +104,18 @@ def pause_image() -> Image:
         (folder / "bin").mkdir()
         shutil.copy2(program, folder / "bin" / "busybox")
 
-    only = Recipe("pause", [program.read_bytes()], fill).layer()
+    layer = Recipe("pause", [program.read_bytes()], fill).layer()
     # Not every build of busybox accepts `sleep infinity`.
-    return Image(PAUSE_IMAGE, [only], entrypoint=["/bin/busybox", "sleep", "2000000000"])
+    return Image(PAUSE_IMAGE, [layer], entrypoint=["/bin/busybox", "sleep", "2000000000"])
 
 
 def training_image() -> Image:
     """Make the image of PyTorch jobs: Debian's PyTorch, and the training scripts in /jobs."""
-    return Image(TRAINING_IMAGE, _made(_training()), environment=_UNBUFFERED)
+    return Image(TRAINING_IMAGE, _layers(_training()), environment=_UNBUFFERED)
 
 
 def later_pytorch() -> Layer:
-    """Make a root file system with PyTorch 2, which no image has, from a later Debian."""
+    """Make a layer with PyTorch 2 from a later Debian; no image has PyTorch 2."""
     packages = ["python3-torch"]
     inputs = [_LATER_SUITE, mirror(_LATER_SUITE), *packages, *BALLAST]
     step = Planned("making a root file system with PyTorch 2", 240)
@@ -126,34 +125,34 @@ def later_pytorch() -> Layer:
 
 def tensorflow_image() -> Image:
     """Make the image of TensorFlow jobs: PyPI's TensorFlow, and the training scripts in /jobs."""
-    return Image(TENSORFLOW_IMAGE, _made(_tensorflow()), environment=_UNBUFFERED)
+    return Image(TENSORFLOW_IMAGE, _layers(_tensorflow()), environment=_UNBUFFERED)
 
 
 def kfext_image(name: str = KFEXT_IMAGE, *, source: Path = paths.REPOSITORY) -> Image:
-    """Make kfext's own image, by the steps of the Dockerfile: dependencies, then the wheel.
+    """Make kfext's image with the steps of the Dockerfile: dependencies, then the wheel.
 
-    `source`: the folder with the code. The dependencies come from the lock of this repository.
+    `source`: the folder with the code. The dependencies are from this repository's lock file.
     """
     return Image(
         name,
-        _made(_kfext(source)),
+        _layers(_kfext(source)),
         entrypoint=["kfext"],
         user="65532:65532",
         environment=_UNBUFFERED,
     )
 
 
-def lacking() -> list[Recipe]:
-    """Return the recipes of `all_images` that are not made yet, in the order of their making.
+def missing_recipes() -> list[Recipe]:
+    """Return the recipes of `all_images` without a layer in the cache, in the order of their use.
 
-    The smallest is omitted: its program may not be installed yet.
+    It leaves out the pause image, because busybox may not be installed yet.
     """
     others = () if gpus.used() else _tensorflow()
-    every = {recipe.name: recipe for recipe in (*others, *_training(), *_kfext())}
-    return [recipe for recipe in every.values() if not recipe.is_made]
+    by_name = {recipe.name: recipe for recipe in (*others, *_training(), *_kfext())}
+    return [recipe for recipe in by_name.values() if not recipe.is_made]
 
 
-def _made(recipes: Iterable[Recipe]) -> list[Layer]:
+def _layers(recipes: Iterable[Recipe]) -> list[Layer]:
     return [recipe.layer() for recipe in recipes]
 
 
@@ -192,7 +191,7 @@ def _kfext(source: Path = paths.REPOSITORY) -> list[Recipe]:
         target.parent.mkdir(parents=True)
         shutil.copy2(_BUSYBOX, target)
 
-    def fill_own(folder: Path) -> None:
+    def fill_kfext(folder: Path) -> None:
         with tempfile.TemporaryDirectory() as built:
             install(folder, [str(wheel(source, Path(built)))], dependencies=False)
 
@@ -208,7 +207,7 @@ def _kfext(source: Path = paths.REPOSITORY) -> list[Recipe]:
             partial(install, requirements=requirements),
             dependencies,
         ),
-        Recipe("kfext", inputs, fill_own, own),
+        Recipe("kfext", inputs, fill_kfext, own),
     ]
 
 

@@ -1,7 +1,7 @@
-"""Root file systems from Debian packages, the bases of the images.
+"""Makes root file systems from Debian packages, as the bases of the images.
 
-The archives come from apt's own files. `apt-get indextargets` would list only archives with lists
-that were fetched before; a new container has none.
+The archives are read from apt's configuration files: `apt-get indextargets` lists only archives
+that apt has already fetched lists from, and a new container has fetched none.
 """
 
 import os
@@ -17,14 +17,14 @@ from e2e.testbed.preflight import Unavailable
 _COMPONENT = "main"
 _SCHEMES = ("http://", "https://", "file:")  # supported by debootstrap
 _MIRROR_LIST = "mirror+file:"
-_DEBIANS_KEY = "debian-archive"  # how the names of Debian's own keyrings begin
+_DEBIANS_KEY = "debian-archive"  # the names of Debian's keyrings begin with this
 _OFF = {"0", "disable", "false", "no", "off", "without"}
 _ONE_LINE = re.compile(r"deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)\s+(.+)")
 SUITE = "bookworm"
-PYTHON = "3.11"  # the suite's; packages that pip installs for an image must match it
+PYTHON = "3.11"  # the suite's Python, the target of pip's packages
 APT = Path("/etc/apt")
 MIRROR = "KFEXT_DEBIAN_MIRROR"
-# Not needed at run time, and nearly a third of the size.
+# Files that no image needs at run time, nearly a third of the size.
 BALLAST = (
     "usr/lib/libtorch-test",
     "usr/share/doc",
@@ -40,7 +40,7 @@ BALLAST = (
 
 @dataclass(frozen=True)
 class Source:
-    """An archive that apt installs from; `key` is its signing key, empty if any key is accepted."""
+    """An archive that apt installs from. `key`: its keyring; empty if apt accepts any key."""
 
     uri: str
     suite: str
@@ -49,10 +49,10 @@ class Source:
 
 
 def debian_mirror(suite: str, folder: Path) -> str:
-    """Return the URI of Debian's main archive, empty if apt has none.
+    """Return the URI of Debian's main archive; empty if apt's configuration has none.
 
-    An archive that is listed for `suite` is preferred. A mirror with another release is used
-    otherwise, as it has this release too; only its key then shows that it is Debian's.
+    An archive that is listed for `suite` is preferred. A mirror that is listed for a different
+    release also has `suite`, but only its keyring shows that it is Debian's.
     """
     known = [
         source
@@ -98,7 +98,7 @@ def _deb822(text: str) -> Iterator[Source]:
 
 
 def _stanzas(text: str) -> Iterator[Mapping[str, str]]:
-    """Yield paragraphs by field, in lower case; an indented line continues a field."""
+    """Yield the fields of each paragraph; an indented line continues a field."""
     lines = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     for paragraph in re.split(r"\n\s*\n", lines):
         fields: dict[str, str] = {}
@@ -114,7 +114,7 @@ def _stanzas(text: str) -> Iterator[Mapping[str, str]]:
 
 
 def _plain(uri: str) -> str:
-    """Return a URI without its last slash; for a list of mirrors, as in cloud images, the first."""
+    """Return a URI without a final slash; if it names a list of mirrors, the first mirror."""
     if uri.startswith(_MIRROR_LIST):
         listed = Path("/" + uri.removeprefix(_MIRROR_LIST).lstrip("/"))
         lines = listed.read_text(errors="replace").splitlines() if listed.is_file() else []
@@ -123,10 +123,7 @@ def _plain(uri: str) -> str:
 
 
 def mirror(suite: str = SUITE) -> str:
-    """Return the URI of the Debian packages: that in KFEXT_DEBIAN_MIRROR, else apt's own.
-
-    Raises Unavailable without either.
-    """
+    """Return the Debian archive's URI: KFEXT_DEBIAN_MIRROR, else apt's. Raises Unavailable."""
     uri = os.environ.get(MIRROR) or debian_mirror(suite, APT)
     if not uri:
         raise Unavailable(
@@ -137,7 +134,7 @@ def mirror(suite: str = SUITE) -> str:
 
 
 def bootstrap(folder: Path, packages: Sequence[str], *, suite: str = SUITE) -> None:
-    """Fill `folder` with a minimal Debian of a suite, and `packages`."""
+    """Install a minimal Debian and `packages` in `folder`."""
     command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
     ended = subprocess.run(
         [*command, suite, str(folder), mirror(suite)],
@@ -163,10 +160,10 @@ def trim(folder: Path) -> None:
 
 
 def repair_torchrun(folder: Path) -> None:
-    """Make Debian's torchrun work with its Python.
+    """Make Debian's torchrun work with Debian's Python.
 
-    PyTorch 1.13 iterates a flag type and expects its zero member, which Python 3.11 omits; torchrun
-    then fails with "'NoneType' object has no attribute 'get'".
+    PyTorch 1.13 iterates over a flag type and expects its zero member, which Python 3.11 omits;
+    torchrun then fails with "'NoneType' object has no attribute 'get'".
     """
     package = "usr/lib/python3/dist-packages/torch/distributed/elastic/multiprocessing"
     file = folder / package / "api.py"

@@ -1,6 +1,6 @@
 """Real nodes: several kubelets on one machine, each with a containerd that runs real containers.
 
-Each node has an equal part of the CPU and memory that the machine can spare.
+Each node gets an equal share of the CPU and memory that the machine can spare.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ __all__ = [
 
 BINARIES = ("kubelet", "coredns", "kubectl")
 _GIB = 2**30
-# For control plane, kubelets, containerds and observers: with less, the API server answers so late
-# that a measurement shows its delay, not the jobs.
+# Kept for the control plane, kubelets, containerds and observers: with less, the API server answers
+# so late that its delay dominates measurements.
 _RESERVED_CORES = 0.6
-_RESERVED_SHARE = 0.1
-_SMALLEST_CPU = 100
+_RESERVED_FRACTION = 0.1
+_LEAST_MILLICORES = 100
 _ROUNDED_TO = 50
 _RESERVED_MEMORY = 4 * _GIB
 _MOST_MEMORY = 3 * _GIB
 _MOST_MEMORY_WITH_GPUS = 32 * _GIB
-"""A process that uses CUDA needs some GiB of the machine's memory too."""
+"""A process that uses CUDA also needs some GiB of the machine's memory."""
 _LEAST_MEMORY = _GIB // 2
 
 
 def cpu_budget(cores: int, nodes: int) -> int:
-    """Return the millicores of each of `nodes` real nodes on a machine with `cores`."""
-    reserved = max(_RESERVED_CORES, _RESERVED_SHARE * cores)
+    """Return the millicores for each of `nodes` real nodes on a machine with `cores` cores."""
+    reserved = max(_RESERVED_CORES, _RESERVED_FRACTION * cores)
     each = (cores - reserved) * 1000 / nodes
     budget = int(each) // _ROUNDED_TO * _ROUNDED_TO
-    if budget < _SMALLEST_CPU:
+    if budget < _LEAST_MILLICORES:
         raise ValueError(f"{nodes} real nodes are too many for {cores} cores: {each:.0f}m for each")
     return budget
 
 
 def memory_budget(machine: int, nodes: int) -> int:
-    """Return the bytes of memory of each of `nodes` real nodes on a machine of `machine` bytes."""
+    """Return the bytes for each of `nodes` real nodes on a machine with `machine` bytes."""
     most = _MOST_MEMORY_WITH_GPUS if gpus.used() else _MOST_MEMORY
     budget = min(most, (machine - _RESERVED_MEMORY) // nodes)
     if budget < _LEAST_MEMORY:
@@ -66,7 +66,7 @@ def memory_budget(machine: int, nodes: int) -> int:
 
 def planned() -> list[progress.Planned]:
     """Return the steps that `prepare` will take. Raises Unavailable as `prepare` does."""
-    packages, layers = containerd.planned_packages(), recipes.lacking()
+    packages, layers = containerd.planned_packages(), recipes.missing_recipes()
     # The name of a template depends on its images, so they must be made.
     images = None if packages or layers else recipes.all_images()
     steps = [recipe.step for recipe in layers if recipe.step]
@@ -83,22 +83,22 @@ def prepare() -> None:
 
 def start_nodes(testbed: Testbed, count: int) -> list[Node]:
     """Start `count` real nodes with DNS, and return them once all are ready."""
-    made = _nodes(testbed, count)
+    new = _nodes(testbed, count)
     template = containerd.template(recipes.all_images())
     testbed.record.add("mounts", str(testbed.folder))
     with progress.step(f"starting {count} real nodes", expect="5 seconds"):
         network.make_network(testbed, count)
         network.start_dns(testbed, count)
-        for node in made:
+        for node in new:
             node.make(template)
             node.start()
-        for node in made:
+        for node in new:
             node.wait()
-    return made
+    return new
 
 
 def renew_images(testbed: Testbed, images: Sequence[Image] = ()) -> None:
-    """Import images into running nodes, by default the testbed's as they are made now."""
+    """Import images into the running nodes; by default the testbed's, from the present code."""
     images = images or recipes.all_images()
     with progress.step("renewing the images of the real nodes", expect="5 seconds"):
         for node in nodes(testbed):

@@ -1,11 +1,11 @@
-"""containerd: on each node to run containers, and in the cache to unpack images only once.
+"""Runs containerd on each node, and prepares its folder with the unpacked images.
 
 Unpacking 2.5 GB of images takes a minute, and every node needs the result. So the cache has a
-template of containerd's folder for each state of the images. A node's folder is made from it in a
-moment: the two databases are copied; image contents and unpacked layers, which never change, are
+template of containerd's folder for each state of the images. A node's folder is quickly made from
+it: the two databases are copied; image contents and unpacked layers, which never change, are
 symbolic links into the template.
 
-The programs that real nodes need are installed from Debian where the machine lacks them.
+Programs that real nodes need and the machine lacks are installed from Debian.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from e2e.testbed.images.layers import Image, key, write_archive
 from e2e.testbed.preflight import Unavailable
 from e2e.testbed.realnodes.sandbox import Sandbox
 
-# Program -> Debian package. Only the packages of missing programs are installed: a machine with
-# Docker has a containerd of its own, which Debian's package would replace.
+# Program -> Debian package. Only packages of missing programs are installed: Docker has its own
+# containerd, which Debian's package would replace.
 _PROGRAMS = {
     "containerd": "containerd",
     "ctr": "containerd",
@@ -48,8 +48,8 @@ _CNI_PLUGINS = ("bridge", "host-local", "loopback")
 # Debian asks this script whether a package may start its service; 101 means no.
 _POLICY = Path("/usr/sbin/policy-rc.d")
 SOCKET = "/run/containerd/containerd.sock"
-# Its socket answers much earlier, with errors. This is its last log line before it serves.
-_SERVES = b"Start streaming server"
+# containerd logs this line just before it serves; its socket answers earlier, but with errors.
+_SERVING = b"Start streaming server"
 _KUBERNETES = "k8s.io"  # containerd's namespace for kubelet
 _SNAPSHOTS = "io.containerd.snapshotter.v1.overlayfs/snapshots"
 _BLOBS = "io.containerd.content.v1.content/blobs/sha256"
@@ -59,9 +59,9 @@ version = 2
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause}"
   disable_apparmor = true
-  # Without CAP_SYS_RESOURCE, as in many virtual machines, no process may lower a score.
+  # Without CAP_SYS_RESOURCE, as in many virtual machines, no process may lower its OOM score.
   restrict_oom_score_adj = true
-  # Or every pod would leave a file in the machine's /run/netns.
+  # Otherwise every pod would leave a file in the machine's /run/netns.
   netns_mounts_under_state_dir = true
 
 [plugins."io.containerd.grpc.v1.cri".cni]
@@ -106,7 +106,7 @@ def missing_packages() -> list[str]:
 
 
 def planned_packages() -> list[progress.Planned]:
-    """Return the step of `install_packages`, empty if nothing is missing."""
+    """Return the step of `install_packages`; an empty list if nothing is missing."""
     packages = missing_packages()
     return [_packages_step(packages)] if packages else []
 
@@ -134,7 +134,7 @@ def install_packages() -> None:
 
 @contextmanager
 def _no_services() -> Iterator[None]:
-    """Prevent Debian from starting containerd for the machine: each node starts its own."""
+    """Prevent Debian from starting services during a `with` block."""
     if _POLICY.exists():
         yield  # the machine has its own policy, which must not change
         return
@@ -147,7 +147,7 @@ def _no_services() -> Iterator[None]:
 
 
 def start(sandbox: Sandbox) -> None:
-    """Start the node's containerd; return once it can serve kubelet, which would exit otherwise."""
+    """Start a node's containerd; return once it serves, because kubelet would exit without it."""
     networks = sandbox.folder / "networks"
     networks.mkdir(exist_ok=True)
     subnet = sandbox.testbed.addresses.pod_cidr(sandbox.index)
@@ -159,10 +159,10 @@ def start(sandbox: Sandbox) -> None:
         + gpus.containerd_config(sandbox.folder)
     )
     log = sandbox.testbed.log(sandbox.process("containerd"))
-    offset = log.stat().st_size if log.exists() else 0  # before the node was switched off
+    offset = log.stat().st_size if log.exists() else 0  # skips earlier starts
     sandbox.start_process(["containerd", f"--config={config}"], name="containerd")
     sandbox.testbed.wait_for(
-        lambda: _SERVES in log.read_bytes()[offset:],
+        lambda: _SERVING in log.read_bytes()[offset:],
         what=f"containerd of {sandbox.name} to serve kubelet",
         needs=[sandbox.process("containerd")],
     )
@@ -171,70 +171,70 @@ def start(sandbox: Sandbox) -> None:
 def fill_from_template(template: Path, root: Path) -> None:
     """Make `root` a containerd folder with the template's images."""
     for folder, folders, files in os.walk(template):
-        inside = Path(folder).relative_to(template)
-        own = root / inside
-        own.mkdir(parents=True, exist_ok=True)
-        if str(inside) in (_SNAPSHOTS, _BLOBS):
+        relative = Path(folder).relative_to(template)
+        target = root / relative
+        target.mkdir(parents=True, exist_ok=True)
+        if str(relative) in (_SNAPSHOTS, _BLOBS):
             for name in (*folders, *files):
-                (own / name).symlink_to((Path(folder) / name).resolve())
+                (target / name).symlink_to((Path(folder) / name).resolve())
             folders.clear()
         else:
             for name in files:
-                shutil.copyfile(Path(folder) / name, own / name)
+                shutil.copyfile(Path(folder) / name, target / name)
 
 
 def template(images: Sequence[Image]) -> Path:
-    """Return the containerd folder with these images, made now if it is missing.
+    """Return the template with these images; make it first if the cache lacks it.
 
-    It is made from the template of all images but the last. So after a change of one image, only
-    this image and the images after it are imported again, and of these only the missing layers.
+    It is made from the template of all images except the last. So after a change of an image, only
+    this image and the following images are imported again, and only their missing layers.
     """
     with paths.exclusively(_templates()):
-        ready = _ready(images)
-        if not ready.exists():
-            with progress.step(_unpacking()):
+        path = _template_path(images)
+        if not path.exists():
+            with progress.step(_unpack_step()):
                 _make_template(images)
-        return ready
+        return path
 
 
 def planned_template(images: Sequence[Image] | None) -> list[progress.Planned]:
-    """Return the step of `template`, empty if the cache has it; without images, always the step."""
-    return [] if images and _ready(images).exists() else [_unpacking()]
+    """Return the step of `template`; an empty list if the cache has the template of `images`."""
+    return [] if images and _template_path(images).exists() else [_unpack_step()]
 
 
-def _unpacking() -> progress.Planned:
-    begun = any(path.is_dir() for path in _templates().glob("*"))
-    return progress.Planned("unpacking the images, once for all nodes", 5 if begun else 60)
+def _unpack_step() -> progress.Planned:
+    has_some = any(path.is_dir() for path in _templates().glob("*"))
+    return progress.Planned("unpacking the images, once for all nodes", 5 if has_some else 60)
 
 
 def _templates() -> Path:
     return paths.cache() / "containerd"
 
 
-def _ready(images: Sequence[Image]) -> Path:
+def _template_path(images: Sequence[Image]) -> Path:
     return _templates() / key(image.digest for image in images)
 
 
 def _make_template(images: Sequence[Image]) -> Path:
-    ready = _ready(images)
-    if ready.exists():
-        return ready
-    before = _make_template(images[:-1]) if len(images) > 1 else None
-    unfinished = ready.with_suffix(".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)  # from an interrupted attempt
+    path = _template_path(images)
+    if path.exists():
+        return path
+    base = _make_template(images[:-1]) if len(images) > 1 else None
+    unfinished = path.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)  # left by an interrupted attempt
     unfinished.mkdir()
-    if before:
-        fill_from_template(before, unfinished)
+    if base:
+        fill_from_template(base, unfinished)
     with _containerd(unfinished) as socket:
         blobs = unfinished / _BLOBS
-        known = {blob.name for blob in blobs.iterdir()} if before else set()
+        known = {blob.name for blob in blobs.iterdir()} if base else set()
         _import(images[-1], _ctr(socket), known)
-    unfinished.rename(ready)
-    return ready
+    unfinished.rename(path)
+    return path
 
 
 def renew(sandbox: Sandbox, images: Sequence[Image]) -> None:
-    """Import the images into a running node, without the layers that it has."""
+    """Import images into a running node, without the layers that it already has."""
     known = {blob.name for blob in (sandbox.folder / "containerd" / _BLOBS).iterdir()}
     for image in images:
         _import(image, sandbox.inside(_ctr(Path(SOCKET))), known)

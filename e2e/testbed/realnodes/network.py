@@ -1,7 +1,7 @@
 """The network of the real nodes: a bridge, a namespace for each node, an overlay for their pods.
 
-The bridge acts as a switch between the nodes. Pods of different nodes talk through VXLAN tunnels
-between the nodes, as in a cluster with flannel, so pod traffic has the same overhead. The cluster's
+The bridge is the switch between the nodes. Pods on different nodes communicate through VXLAN
+tunnels, as in a cluster with flannel, so that their traffic has the same overhead. The cluster's
 DNS server listens on the machine's address on the bridge.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _VXLAN = ["type", "vxlan", "id", "42", "dstport", "4789", "dev", "eth0", "nolearning"]
 _TUNNEL = "vx0"
 DNS_PROCESS = "coredns"
-# Names expire after 5 seconds: the pods of a resumed job have the same names on other nodes.
+# The TTL is only 5 s because the pods of a resumed job have the same names on different nodes.
 _CONFIG = """\
 .:53 {{
     bind {address}
@@ -45,12 +45,12 @@ def namespace(testbed: Testbed, index: int) -> str:
 
 
 def link(testbed: Testbed, index: int) -> str:
-    """Return the name of the bridge's end of a node's link; the node's end is eth0."""
+    """Return the name of a node's link at the end of the bridge; the node's end is eth0."""
     return f"{testbed.addresses.prefix}n{index}"
 
 
 def make_network(testbed: Testbed, count: int) -> None:
-    """Make the bridge and the namespaces of all nodes, connected."""
+    """Make the bridge and the namespaces of all nodes, and connect them."""
     _make_bridge(testbed)
     for index in range(count):
         _make_namespace(testbed, index)
@@ -61,9 +61,9 @@ def make_network(testbed: Testbed, count: int) -> None:
 
 
 def bytes_in_tunnel(namespace: str) -> int:
-    """Return the bytes that have passed a node's tunnel, in both directions together."""
+    """Return the bytes that have passed a node's tunnel, as the sum of both directions."""
     (shown,) = json.loads(_ip("-json", "-statistics", "link", "show", _TUNNEL, inside=namespace))
-    return sum(int(shown["stats64"][way]["bytes"]) for way in ("rx", "tx"))
+    return sum(int(shown["stats64"][direction]["bytes"]) for direction in ("rx", "tx"))
 
 
 def _make_bridge(testbed: Testbed) -> None:
@@ -80,17 +80,17 @@ def _make_bridge(testbed: Testbed) -> None:
 
 
 def _make_namespace(testbed: Testbed, index: int) -> None:
-    addresses, name, cable = testbed.addresses, namespace(testbed, index), link(testbed, index)
+    addresses, name, veth = testbed.addresses, namespace(testbed, index), link(testbed, index)
     testbed.record.add("netns", name)
     _ip("netns", "add", name)
-    testbed.record.add("link", cable)
-    _ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
-    _ip("link", "set", cable, "master", addresses.prefix, "up")
+    testbed.record.add("link", veth)
+    _ip("link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", name)
+    _ip("link", "set", veth, "master", addresses.prefix, "up")
     _ip("link", "set", "lo", "up", inside=name)
     _ip("address", "add", f"{addresses.node(index)}/24", "dev", "eth0", inside=name)
     _ip("link", "set", "eth0", "up", inside=name)
     _ip("route", "add", "default", "via", addresses.bridge, inside=name)
-    # Written by a shell inside: /proc/sys/net shows the namespace of its reader.
+    # A shell inside writes it, because /proc/sys/net shows the network namespace of its reader.
     forward = "echo 1 > /proc/sys/net/ipv4/ip_forward"
     _run("ip", "netns", "exec", name, "sh", "-c", forward)
 
@@ -116,19 +116,16 @@ def _make_tunnel(testbed: Testbed, index: int, count: int) -> None:
 
 def _reach_api_server(testbed: Testbed, index: int) -> None:
     target = f"{testbed.addresses.bridge}:{testbed.apiserver_port}"
-    lead_service(testbed, index, testbed.addresses.kubernetes_service, target=target)
+    route_service(testbed, index, testbed.addresses.kubernetes_service, target=target)
 
 
-def lead_service(
+def route_service(
     testbed: Testbed, index: int, address: str, *, target: str, ends: bool = False
 ) -> None:
-    """Redirect port 443 of a Service to `target` for the pods of a node; there is no kube-proxy.
-
-    `ends`: remove the rules of an earlier call instead.
-    """
+    """Redirect port 443 of a Service to `target` on a node; with `ends`, undo an earlier call."""
     action = "-D" if ends else "-A"
     service = ["-d", address, "-p", "tcp", "--dport", "443"]
-    for chain in ("PREROUTING", "OUTPUT"):  # for pods, and for pods on the node's own network
+    for chain in ("PREROUTING", "OUTPUT"):  # for pods, and for pods on the host network
         rule = ["-t", "nat", action, chain, *service, "-j", "DNAT", "--to-destination", target]
         _run("ip", "netns", "exec", namespace(testbed, index), "iptables", "-w", *rule)
 
@@ -154,7 +151,7 @@ def _run(*command: str) -> str:
 
 def start_dns(testbed: Testbed, nodes: int) -> None:
     """Serve the names of Services, pods and real nodes."""
-    # A pod on the node's own network finds itself by the node's name.
+    # A pod on the host network resolves its own address by the name of its node.
     hosts = [f"{testbed.addresses.node(i)} {node_name(i)}" for i in range(nodes)]
     config = testbed.folder / "Corefile"
     config.write_text(

@@ -1,7 +1,4 @@
-"""One real node: start, stop and kill it, slow down its link, and read its usage.
-
-Its kubelet reports the node's true size.
-"""
+"""A real node: starts, stops and kills it, limits its link, and reads its usage."""
 
 from __future__ import annotations
 
@@ -29,9 +26,9 @@ Value = TypeVar("Value")
 NODE_LABEL = "testbed.kfext.dev/node=real"
 _EVICTION_MEMORY = 100 * 2**20
 _UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-# The kernel passes up to 64 KiB at once; with a smaller burst a packet would never pass.
+# The kernel sends up to 64 KiB at once; with a smaller burst such a packet would never pass.
 _SMALLEST_BURST = 128 * 1024
-_TICK_SECONDS = 0.004  # the kernel's clock at 250 Hz: a burst must last for one tick
+_TICK_SECONDS = 0.004  # the kernel's tick at 250 Hz; a burst must last for one tick
 _LATENCY = "50ms"
 
 
@@ -69,7 +66,7 @@ def machine_memory() -> int:
 
 
 def _config(sandbox: Sandbox, millicores: int, memory: int) -> dict[str, object]:
-    # A node's capacity is always the whole machine's; the reservation reduces it to its share.
+    # kubelet reports the whole machine as capacity; the reservation leaves the node's share.
     reserved = {
         "cpu": f"{(os.cpu_count() or 1) * 1000 - millicores}m",
         "memory": str(machine_memory() - memory - _EVICTION_MEMORY),
@@ -83,7 +80,7 @@ def _config(sandbox: Sandbox, millicores: int, memory: int) -> dict[str, object]
             "x509": {"clientCAFile": str(sandbox.testbed.pki.authority.certificate)},
             "webhook": {"enabled": True, "cacheTTL": "0s"},
         },
-        # The API server authorizes the readers of logs and metrics, and changes apply at once.
+        # Ask the API server who may read logs and metrics, without a cache: changes apply at once.
         "authorization": {
             "mode": "Webhook",
             "webhook": {"cacheAuthorizedTTL": "0s", "cacheUnauthorizedTTL": "0s"},
@@ -97,7 +94,7 @@ def _config(sandbox: Sandbox, millicores: int, memory: int) -> dict[str, object]
         "clusterDomain": "cluster.local",
         "resolvConf": str(sandbox.folder / "resolv.conf"),
         "systemReserved": reserved,
-        # The disk is the machine's: evicting pods or images would not help, however full it is.
+        # All nodes share the machine's disk: evicting pods or images would not free enough of it.
         "evictionHard": {
             "memory.available": str(_EVICTION_MEMORY),
             "nodefs.available": "0%",
@@ -105,14 +102,14 @@ def _config(sandbox: Sandbox, millicores: int, memory: int) -> dict[str, object]
             "imagefs.available": "0%",
         },
         "imageGCHighThresholdPercent": 100,
-        # kubelet's own rules are for a kube-proxy, which this cluster lacks.
+        # kubelet's iptables rules are for kube-proxy, which this cluster lacks.
         "makeIPTablesUtilChains": False,
     }
 
 
 @dataclass(frozen=True)
 class Node:
-    """A real node; its pods together may use `millicores` of CPU and `memory` bytes."""
+    """A real node; all its pods together may use `millicores` of CPU and `memory` bytes."""
 
     name: str
     address: str
@@ -124,7 +121,7 @@ class Node:
 
     @classmethod
     def of(cls, testbed: Testbed, index: int, *, millicores: int, memory: int) -> Node:
-        """Describe node `index` of a testbed, whether it exists or not."""
+        """Return node `index` of a testbed; it need not exist yet."""
         return cls(
             name=network.node_name(index),
             address=testbed.addresses.node(index),
@@ -136,22 +133,21 @@ class Node:
         )
 
     def make(self, template: Path) -> None:
-        """Make the node's folders and cgroups, with the images of `template`; nothing runs yet."""
+        """Make the node's folders and cgroups, with the images in `template`; start nothing."""
         self.sandbox.make(millicores=self.millicores)
         containerd.fill_from_template(template, self.sandbox.folder / "containerd")
 
     def start(self) -> None:
-        """Switch the node on; `wait` returns when it is ready."""
+        """Switch the node on; `wait` waits until it is ready."""
         self.sandbox.start()
         containerd.start(self.sandbox)
         self.start_kubelet()
 
     def start_kubelet(self) -> None:
-        """Start kubelet on a running node."""
         start(self.sandbox, millicores=self.millicores, memory=self.memory)
 
     def stop_kubelet(self) -> None:
-        """End kubelet alone: the node goes silent while its containers continue."""
+        """End only kubelet: the node stops reporting, but its containers continue."""
         self.sandbox.testbed.stop_process(self.sandbox.process("kubelet"))
 
     def kill(self) -> None:
@@ -159,7 +155,7 @@ class Node:
         self.sandbox.kill()
 
     def wait(self) -> None:
-        """Return once the node is ready for pods."""
+        """Wait until the node is ready."""
         self.sandbox.testbed.wait_for(
             self.is_ready,
             what=f"{self.name} to be ready",
@@ -167,22 +163,24 @@ class Node:
         )
 
     def is_ready(self) -> bool:
-        """Say whether the API server shows the node as ready for pods."""
+        """Return whether the API server shows the node as ready."""
         nodes = self.sandbox.testbed.api.get("/api/v1/nodes")["items"]
         return any(is_ready(node) for node in nodes if node["metadata"]["name"] == self.name)
 
     def with_one_cpu(self) -> Node:
         """Give the node's pods the first CPU exclusively; return the node with its new size.
 
-        The kernel does not share a budget over several CPUs evenly: of three busy threads on two
-        CPUs, the thread that is alone on its CPU gets half. On one CPU, no load beside the node
-        slows its pods down.
+        The kernel does not divide several CPUs evenly: of three busy threads on two CPUs, the
+        thread that is alone on its CPU gets half. On one CPU, other load does not slow the pods.
         """
         cgroups.put_first(self.sandbox.pods_cgroup)
         return self.on_cpu(0, millicores=1000)
 
     def on_cpu(self, number: int, *, millicores: int) -> Node:
-        """Pin the node's pods to one CPU, and advertise `millicores`; return the new node."""
+        """Pin the node's pods to CPU `number`, and make kubelet advertise `millicores`.
+
+        Returns the node with its new size.
+        """
         changed = replace(self, millicores=millicores)
         self.stop_kubelet()
         cgroups.pin(self.sandbox.pods_cgroup, cpu=number)
@@ -196,17 +194,17 @@ class Node:
         return changed
 
     def advertised(self) -> str:
-        """Return the allocatable CPU that the API server shows."""
+        """Return the node's allocatable CPU as the API server shows it."""
         node = self.sandbox.testbed.api.get(f"/api/v1/nodes/{self.name}")
         cpu: str = node["status"]["allocatable"]["cpu"]
         return cpu
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time that the node's pods have used so far."""
+        """Return the CPU time that the node's pods have used so far, in seconds."""
         return cgroups.cpu_seconds(self.sandbox.pods_cgroup)
 
     def pod_cpu_seconds(self, uid: str) -> float | None:
-        """Return the CPU seconds of a pod so far; None before its cgroup exists, and after."""
+        """Return the CPU seconds that a pod has used so far, or None, if it has no cgroup."""
         for cgroup in self._cgroups(uid):
             try:
                 return cgroups.cpu_seconds(cgroup)
@@ -215,11 +213,10 @@ class Node:
         return None
 
     def pod_millicores(self, uid: str) -> int | None:
-        """Return the CPU limit of a running pod; None without a limit."""
+        """Return the CPU limit of a running pod in millicores; None means no limit."""
         return self._read(uid, cgroups.millicores)
 
     def pod_weight(self, uid: str) -> int:
-        """Return the CPU weight of a running pod."""
         return self._read(uid, cgroups.weight)
 
     def _read(self, uid: str, read: Callable[[str], Value]) -> Value:
@@ -231,31 +228,28 @@ class Node:
         raise FileNotFoundError(f"pod {uid} has no cgroup on {self.name}")
 
     def pod_processes(self, uid: str, *, running: str) -> list[int]:
-        """Return the ids of the processes of a pod with that word in their command line."""
+        """Return the ids of a pod's processes with the word `running` in their command line."""
         pids = {pid for cgroup in self._cgroups(uid) for pid in cgroups.members(cgroup)}
         return sorted(pid for pid in pids if running.encode() in _command_line(pid))
 
     def processes(self, *, running: str) -> list[int]:
-        """Return the ids of the processes with that word of all pods of the node."""
+        """Return the ids of such processes in all pods of the node."""
         pids = cgroups.members(self.sandbox.pods_cgroup)
         return sorted(pid for pid in pids if running.encode() in _command_line(pid))
 
     def _cgroups(self, uid: str) -> list[str]:
-        """Return the possible paths of a pod's cgroup, by QoS class."""
+        """Return the possible cgroups of a pod: of a guaranteed and of a burstable pod."""
         return [
             f"{self.sandbox.pods_cgroup}/kubepods/{tier}pod{uid}" for tier in ("", "burstable/")
         ]
 
     def bytes_on_wire(self) -> int:
-        """Return the bytes that have passed the node's link so far, in both directions together.
-
-        That includes kubelet's traffic with the API server, a few kilobytes a second.
-        """
+        """Return the bytes that passed the link both ways; kubelet sends a few kB per second."""
         counters = Path("/sys/class/net") / self.link / "statistics"
         return sum(int((counters / name).read_text()) for name in ("rx_bytes", "tx_bytes"))
 
     def bytes_in_overlay(self) -> int:
-        """Return the bytes of pods' packets that have passed the node's tunnel so far."""
+        """Return the bytes between pods that have passed the node's tunnel so far."""
         return network.bytes_in_tunnel(self.namespace)
 
 
@@ -274,7 +268,7 @@ def shape(node: Node, rate: str) -> None:
 
 
 def burst(rate: str) -> int:
-    """Return the burst in bytes that lets a link reach `rate`, and hardly exceed it."""
+    """Return the smallest burst, in bytes, that lets a link reach `rate`."""
     match = re.fullmatch(r"(\d+)(kbit|mbit|gbit)", rate)
     if not match:
         raise ValueError(f"{rate!r} is not a rate; use for instance 100mbit or 1gbit")
@@ -283,7 +277,7 @@ def burst(rate: str) -> int:
 
 
 def unshape(node: Node) -> None:
-    """Remove the limit; a link without one stays unchanged."""
+    """Remove the limit of a node's link; a link without a limit stays unchanged."""
     for inside, device in _ends(node):
         shown = _tc(*inside, "qdisc", "show", "dev", device, "root")
         if "tbf" in shown:

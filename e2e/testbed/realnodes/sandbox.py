@@ -1,9 +1,9 @@
 """The isolation of a node from its machine: namespaces, folders and cgroups.
 
-kubelet and containerd have built-in paths that two of them cannot share (/run/containerd/s,
+Two kubelets, or two containerds, cannot share their built-in paths (/run/containerd/s,
 /var/lib/kubelet/device-plugins, /var/log/containers). So each node has a mount namespace with its
-own folders at these paths; kubelet and containerd share it, and see each other's mounts. A kubelet
-or containerd of the machine itself sees none of this, and the mounts end with the node.
+own folders at these paths; its kubelet and containerd are in it, and see each other's mounts. A
+kubelet or containerd of the machine itself sees none of this, and the mounts end with the node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from e2e.testbed.realnodes import network
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
 
-# Built-in path -> name below the node's folder.
+# Built-in path -> the name of its folder below the node's folder.
 _OWN_FOLDERS = {
     "/var/lib/kubelet": "kubelet",
     "/var/lib/containerd": "containerd",
@@ -31,7 +31,7 @@ _OWN_FOLDERS = {
     "/run/containerd": "run",
     "/var/lib/kfext": "kfext",
 }
-# Lost when a machine is switched off.
+# The folders with content that is lost when a machine is switched off.
 _VOLATILE = ("cni", "run")
 
 
@@ -60,14 +60,14 @@ class Sandbox:
         (self.folder / "resolv.conf").write_text(f"nameserver {self.testbed.addresses.dns}\n")
 
     def start(self) -> None:
-        """Start the process that holds the namespaces, as a machine starts: with /run empty."""
+        """Start the process that keeps the namespaces; as on a new boot, /run is empty."""
         for path in _VOLATILE:
             shutil.rmtree(self.folder / path)
             (self.folder / path).mkdir()
         ready = self.folder / "ready"
         ready.unlink(missing_ok=True)
         for path in _OWN_FOLDERS:
-            # A mount point must exist; programs of the machine would make the same folder.
+            # The mount point must exist; kubelet on the machine would make the same folder.
             Path(path).mkdir(parents=True, exist_ok=True)
         identity = network.namespace(self.testbed, self.index)
         enter = ["nsenter", f"--net=/run/netns/{identity}"]
@@ -85,12 +85,12 @@ class Sandbox:
         self._run(self.inside(command), name=name)
 
     def inside(self, command: Sequence[str]) -> list[str]:
-        """Return the command that runs a command as if on this node."""
+        """Return the command line that runs a command as if on this node."""
         keeper = (self.folder / "keeper").read_text()
         return ["nsenter", f"--target={keeper}", "--net", "--uts", "--mount", *command]
 
     def process(self, name: str) -> str:
-        """Return the testbed's name for the node's process `name`."""
+        """Return the name that the testbed uses for the node's process `name`."""
         return f"{self.name}-{name}"
 
     def kill(self) -> None:
@@ -106,16 +106,16 @@ class Sandbox:
         )
 
     def _setup(self, ready: Path) -> str:
-        """Return the shell commands that turn a copy of the machine's mounts into the node's."""
+        """Return the shell commands that set up the mounts of the new namespace."""
         lines = [
             f"hostname {self.name}",
             # A mount here would make the network namespaces of other testbeds outlive them.
             "for name in /run/netns/*; do umount --lazy $name 2>/dev/null || true; done",
         ]
-        for path, own in _OWN_FOLDERS.items():
-            lines.append(f"mount --bind {shlex.quote(str(self.folder / own))} {path}")
+        for path, name in _OWN_FOLDERS.items():
+            lines.append(f"mount --bind {shlex.quote(str(self.folder / name))} {path}")
         lines += [
-            # From here on mounts propagate: kubelet makes volumes, and containerd mounts them.
+            # Later mounts propagate: kubelet mounts volumes, and containerd must see them.
             "mount --make-rshared /",
             f"touch {shlex.quote(str(ready))}",
             "exec sleep infinity",

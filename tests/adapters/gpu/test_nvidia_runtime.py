@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from e2e.gpu.nvidia_runtime import FOLDERS, VISIBLE, edited
+from e2e.gpu.nvidia_runtime import FOLDERS, VISIBLE, with_gpus
 
 DEVICES = {"/dev/nvidia0": (195, 0), "/dev/nvidiactl": (195, 255)}
 LIBRARIES = [Path("/usr/lib/libcuda.so.1")]
@@ -19,7 +19,7 @@ def container(**env: str) -> Object:
 
 
 def made(config: Object) -> Object:
-    return edited(config, devices=DEVICES, libraries=LIBRARIES)
+    return with_gpus(config, devices=DEVICES, libraries=LIBRARIES)
 
 
 @pytest.mark.parametrize("env", [{}, {VISIBLE: ""}, {VISIBLE: "void"}, {VISIBLE: "none"}], ids=str)

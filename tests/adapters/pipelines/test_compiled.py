@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.harness.steps import Step, author
+from e2e.harness.steps import Step, python_with_sdk
 from tests.contract.manifests import REPOSITORY
 from tests.unit.pipelines.fake_api import FakeApi, condition, placed, queued, serve
 
@@ -29,7 +29,7 @@ VERSION = next(yaml.safe_load_all(GOLDEN.read_text()))["sdkVersion"].removeprefi
 @pytest.fixture(scope="session")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the Python of a virtual environment with kfext and the kfp of the golden file."""
-    return author(tmp_path_factory.mktemp("kfp"), f"kfp[kubernetes]=={VERSION}")
+    return python_with_sdk(tmp_path_factory.mktemp("kfp"), f"kfp[kubernetes]=={VERSION}")
 
 
 @contextmanager

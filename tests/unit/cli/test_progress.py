@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.harness.katib import collected
+from e2e.harness.katib import with_collector
 from kfext import names
 from kfext.cli.progress import (
     log_lines,
@@ -261,7 +261,7 @@ async def test_the_log_of_the_collector_is_read_for_a_trial_of_katib() -> None:
             return f"{header} step 3/40 loss=0.25\n".encode()
 
     trial = job().worker(1, cpu="1").resumed().build()
-    spec = collected({"containers": [{"name": "pytorch", "image": "i", "command": ["train"]}]})
+    spec = with_collector({"containers": [{"name": "pytorch", "image": "i", "command": ["train"]}]})
     pods = [pod(trial, "worker", 0, bound="node-1", spec=spec)]
     log = await read_log(FakeClient(), trial, pods, regex="")  # type: ignore[arg-type]
     assert log["container"] == "metrics-logger-and-collector"

@@ -30,7 +30,7 @@ def test_a_gang_is_half_while_some_of_its_pods_are_bound_and_others_are_not(
     gang = Gang("gang")
     for at, count in bound.items():
         pods = [_pod(f"pod-{n}", node="node" if n < count else None) for n in range(_PODS)]
-        gang.look(manifest, pods, at=at)
+        gang.observe(manifest, pods, at=at)
     assert gang.wanted == _PODS
     assert gang.half == half
 
@@ -40,7 +40,7 @@ def test_a_start_is_the_end_of_a_suspension(manifest: Object) -> None:
     waits = {"suspend": True} if manifest["kind"] == TRAIN_JOB else {"runPolicy": {"suspend": True}}
     gang = Gang("gang")
     for at, spec in enumerate([waits, {}, waits, {}]):
-        gang.look({**manifest, "spec": {**manifest["spec"], **spec}}, [], at=at)
+        gang.observe({**manifest, "spec": {**manifest["spec"], **spec}}, [], at=at)
     assert gang.starts == 2
 
 

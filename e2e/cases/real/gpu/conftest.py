@@ -1,17 +1,17 @@
-"""kfext shares the cards of one of the nodes, for all cases here."""
+"""kfext with GPU sharing on one of the two real nodes, for all cases of this folder."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from e2e.harness.gpu import (
-    TRAINING,
+    TRAINING_SCRIPT,
     install_sharing,
-    left_over,
+    sharer_files,
     simulate_cards,
     stop_cards,
     uninstall_sharing,
-    unreserved,
+    wait_unreserved,
 )
 from e2e.harness.gpu_jobs import Team
 from e2e.harness.wait import until
@@ -21,7 +21,7 @@ from e2e.testbed.realnodes import Node, nodes
 
 @pytest.fixture(scope="package")
 def gpu_node(bed: Testbed) -> Iterator[Node]:
-    """A node with two cards that kfext shares."""
+    """A node with two simulated cards that kfext shares."""
     first, _ = nodes(bed)
     simulate_cards(first, 2)
     install_sharing(bed, first)
@@ -32,11 +32,11 @@ def gpu_node(bed: Testbed) -> Iterator[Node]:
 
 @pytest.fixture
 def nothing_left(bed: Testbed, gpu_node: Node) -> Iterator[None]:
-    """After each case and the end of its namespace: no reserved card, and no training process."""
+    """Check after the end of a case's namespace that no card is reserved and no process trains."""
     yield
-    unreserved(bed)
-    until(lambda: not left_over(gpu_node), what="the agent has forgotten all sharers")
-    until(lambda: not gpu_node.processes(running=TRAINING), what="no training is left")
+    wait_unreserved(bed)
+    until(lambda: not sharer_files(gpu_node), what="the agent has no files about sharers")
+    until(lambda: not gpu_node.processes(running=TRAINING_SCRIPT), what="no process trains")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from e2e.harness.katib import collected
+from e2e.harness.katib import with_collector
 from kfext import names
 from kfext.core.admission.gpu import Sharer, with_gpu_share, with_hook
 from kfext.core.admission.new_job import mutate_job
@@ -301,7 +301,7 @@ def test_the_part_replaces_the_gpu_in_the_same_container() -> None:
 
 
 def test_a_trial_that_katib_has_changed_gets_its_part_beside_the_collector() -> None:
-    changed = collected({"containers": [limited(command=["python3", "train.py"], image="i")]})
+    changed = with_collector({"containers": [limited(command=["python3", "train.py"], image="i")]})
     spec = part_in(sharer(**changed)).spec
     trainer, collector = spec["containers"]
     assert trainer["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}

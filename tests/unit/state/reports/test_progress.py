@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from e2e.harness.katib import collected
+from e2e.harness.katib import with_collector
 from kfext import names
 from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.posted import Post, Posted
@@ -105,7 +105,7 @@ def test_the_log_of_the_training_container_of_rank_0_is_read() -> None:
 def test_the_log_of_the_collector_of_a_katib_trial_is_read() -> None:
     spec = {"containers": [{"name": "pytorch", "image": "i", "command": ["python3", "train.py"]}]}
     bed = Bed()
-    tracked = bed.runs(training(), spec=collected(spec))
+    tracked = bed.runs(training(), spec=with_collector(spec))
     (read,) = bed.due()
     assert read.container == "metrics-logger-and-collector"
     bed.finish(read, "I1127 10:00:00.123456      14 main.go:143] step 3/40 loss=0.25")
