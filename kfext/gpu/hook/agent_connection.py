@@ -99,7 +99,7 @@ def close_all(descriptors: list[int]) -> None:
 class AgentConnection:
     """Connects the process to the agent as long as it runs; the agent may be replaced.
 
-    `own`: the page that the agent may read. `take`: called with each message and its descriptors.
+    `page`: the page that the agent may read. `handle`: called with each message and its descriptors.
     `pause`: waits some seconds before the next attempt to connect.
     """
 
@@ -107,13 +107,13 @@ class AgentConnection:
         self,
         path: str,
         *,
-        own: Page,
-        take: Callable[[dict[str, Any], list[int]], None],
+        page: Page,
+        handle: Callable[[dict[str, Any], list[int]], None],
         pause: Callable[[float], object] = sleep,
     ) -> None:
         self._path = path
-        self._own = own
-        self._take = take
+        self._page = page
+        self._handle = handle
         self._pause = pause
         self._agent: socket.socket | None = None
         HiddenThread(self._run)
@@ -122,7 +122,7 @@ class AgentConnection:
         """Close the fork's copy of the connection, which would stay open while the fork lives."""
         if self._agent is not None:
             self._agent.close()
-        self._own.close()
+        self._page.close()
 
     def _run(self) -> None:
         attempts = 0
@@ -131,9 +131,9 @@ class AgentConnection:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
                     self._agent = agent
                     agent.connect(self._path)
-                    send(agent, {}, [self._own.descriptor])
+                    send(agent, {}, [self._page.descriptor])
                     while received := receive(agent):
-                        self._take(*received)
+                        self._handle(*received)
                         attempts = 0
             except (OSError, ValueError):
                 pass  # the agent is away, or is being replaced

@@ -87,7 +87,7 @@ class Beacon:
         self._page[words.STEPS] += 1
         self._page[words.STEPPED] = self._clock.now()
 
-    def take(self, message: dict[str, Any], descriptors: list[int]) -> None:
+    def handle(self, message: dict[str, Any], descriptors: list[int]) -> None:
         """Record the jobs to wake when the card becomes idle. Raises ValueError.
 
         `bells`: the number of sockets with the message; they replace the earlier sockets.

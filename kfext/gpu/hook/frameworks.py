@@ -98,18 +98,18 @@ def _connect_beacon(memory: Callable[[], int]) -> Beacon:
     page = _new_page()
     beacon = Beacon(page.words, memory=memory, fail=_KILL_SWITCH.turn_off)
     atexit.register(beacon.stop)
-    _connect(page, beacon.take)
+    _connect(page, beacon.handle)
     return beacon
 
 
 def _connect_gate(device: Device) -> Gate:
     page, orders = _new_page(), Orders()
-    _connect(page, orders.take)
+    _connect(page, orders.handle)
     return Gate(page.words, orders, device)
 
 
-def _connect(page: Page, take: Callable[[dict[str, Any], list[int]], None]) -> None:
-    connection = AgentConnection(os.environ[SOCKET], own=page, take=take)
+def _connect(page: Page, handle: Callable[[dict[str, Any], list[int]], None]) -> None:
+    connection = AgentConnection(os.environ[SOCKET], page=page, handle=handle)
     os.register_at_fork(after_in_child=connection.leave)
 
 

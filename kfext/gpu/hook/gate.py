@@ -38,7 +38,7 @@ class Orders:
         self.highs: tuple[memoryview, ...] = ()
         self.bell: socket.socket | None = None
 
-    def take(self, message: dict[str, Any], descriptors: list[int]) -> None:
+    def handle(self, message: dict[str, Any], descriptors: list[int]) -> None:
         """Apply a message of the agent. Raises ValueError for a malformed message.
 
         `orders`: the message has the agent's page. `highs`: the number of pages; the bell is last.
@@ -55,25 +55,25 @@ class Orders:
             self.bell = socket.socket(fileno=descriptors.pop())
         self.highs = tuple(words_of(descriptor) for descriptor in descriptors)
 
-    def led(self, now: int) -> bool:
+    def agent_alive(self, now: int) -> bool:
         """Return whether an agent lives."""
         page = self.page
         return page is not None and now < page[words.LEASE]
 
-    def living(self, now: int) -> list[memoryview]:
+    def live_pages(self, now: int) -> list[memoryview]:
         """Return the pages of the high-priority processes that live."""
         return [high for high in self.highs if now - high[words.HEARTBEAT] <= _DEAD_NS]
 
     def busy(self, now: int) -> bool:
         """Return whether the high-priority job lives and has work on the card."""
-        return any(high[words.BUSY] == 1 for high in self.living(now))
+        return any(high[words.BUSY] == 1 for high in self.live_pages(now))
 
     def pause(self, now: int) -> tuple[float, list[float]]:
         """Return the seconds since the high-priority job became idle, and its last pauses.
 
         There are none unless exactly one of its processes lives.
         """
-        highs = self.living(now)
+        highs = self.live_pages(now)
         if len(highs) != 1:
             return 0.0, []
         elapsed = max(now - highs[0][words.CHANGED], 0) / NS
@@ -82,7 +82,7 @@ class Orders:
     def free(self, now: int) -> bool:
         """Return whether no other job waits for the card."""
         page = self.page
-        return page is not None and self.led(now) and page[words.MODE] == words.FREE
+        return page is not None and self.agent_alive(now) and page[words.MODE] == words.FREE
 
     def price(self) -> float:
         """Return the price of a micro-step for the high-priority job, see `pauses.PRICE`."""
@@ -219,7 +219,7 @@ class Gate:
 
     def _leaves(self, now: int) -> int:
         """Return the number of micro-steps that may be on the card when the next begins."""
-        if self._orders.living(now):
+        if self._orders.live_pages(now):
             return int(self._predicts)
         free = self._orders.free(now) and self._page[words.HOOKED] == words.READY
         return (FREE_OUTSTANDING if free else OUTSTANDING) - 1
@@ -244,7 +244,7 @@ class Gate:
 
         Without an agent it always fits, since the pace of the job is limited anyway.
         """
-        if not self._predicts or not self._orders.led(now):
+        if not self._predicts or not self._orders.agent_alive(now):
             return True
         elapsed, pauses = self._orders.pause(now)
         queued = max(self._ends() - now, 0) / NS if self._outstanding else 0.0
@@ -293,7 +293,7 @@ class Gate:
         self._page[words.WORKED_NS] += duration
         if self._intrudes:
             self._page[words.INTRUDED_NS] += duration
-        if not self._orders.led(now):
+        if not self._orders.agent_alive(now):
             self._clock.sleep(min(duration * (1 / PACE - 1) / NS, _LONGEST_REST_SECONDS))
 
     def _listen(self) -> None:

@@ -86,7 +86,7 @@ import os, sys
 from time import sleep
 from kfext.gpu.hook.agent_connection import AgentConnection
 from kfext.gpu.hook.page import Page
-made = AgentConnection(sys.argv[1], own=Page.make(), take=lambda *_: None)
+made = AgentConnection(sys.argv[1], page=Page.make(), handle=lambda *_: None)
 os.register_at_fork(after_in_child=made.leave)
 sys.stdin.readline()
 if os.fork():
@@ -113,7 +113,7 @@ def test_a_fork_does_not_keep_the_connection_of_a_process_that_has_ended(tmp_pat
 def test_a_link_greets_each_agent_that_it_finds_and_handles_its_messages(tmp_path: Path) -> None:
     path, own = str(tmp_path / "agent"), Page.make()
     taken: SimpleQueue[dict[str, Any]] = SimpleQueue()
-    AgentConnection(path, own=own, take=lambda message, _: taken.put(message))
+    AgentConnection(path, page=own, handle=lambda message, _: taken.put(message))
     for life in range(2):  # the agent begins after the job, and again
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(path)
@@ -142,7 +142,7 @@ def test_a_job_tries_again_at_least_each_second(tmp_path: Path) -> None:
             threading.Event().wait()  # without end
 
     absent = str(tmp_path / "absent")
-    AgentConnection(absent, own=Page.make(), take=lambda *_: None, pause=pause)
+    AgentConnection(absent, page=Page.make(), handle=lambda *_: None, pause=pause)
     tried = [pauses.get(timeout=20) for _ in range(10)]
     assert tried == sorted(tried)
     assert tried[-1] == 1.0

@@ -80,7 +80,7 @@ def test_work_that_is_added_meanwhile_keeps_the_card_busy(
 
 def test_all_waiting_jobs_wake_when_the_card_is_idle(beacon: Beacon, card: FakeCard) -> None:
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(3)]
-    beacon.take({"bells": 3}, [rung.detach() for rung, _ in pairs])
+    beacon.handle({"bells": 3}, [rung.detach() for rung, _ in pairs])
     beacon.begin()
     beacon.end(card.mark())
     card.given[0].ended.set()
@@ -99,7 +99,7 @@ def test_a_peer_that_reads_nothing_stalls_neither_the_job_nor_the_others(
         while rung.send(b"x"):
             pass
     rung.setblocking(True)  # the mode of a descriptor is shared: the peer can set it too
-    beacon.take({"bells": 2}, [rung.detach(), other.detach()])
+    beacon.handle({"bells": 2}, [rung.detach(), other.detach()])
     beacon.begin()
     beacon.end(card.mark())
     card.given[0].ended.set()
@@ -230,7 +230,7 @@ def test_more_work_cancels_a_pause(beacon: Beacon, page: memoryview, card: FakeC
 
 
 class Timed:
-    """A job of high priority that keeps to a clock, beside a job that waits or beside none."""
+    """A high-priority job that keeps to a clock, beside a job that waits or beside none."""
 
     def __init__(self, page: memoryview, card: FakeCard, failed: list[Exception]) -> None:
         self.page, self.card, self.clock = page, card, Still()
@@ -268,7 +268,7 @@ def test_the_pauses_are_on_the_page_and_the_oldest_is_replaced(timed: Timed) -> 
 
 def test_the_end_of_work_is_expected_after_the_median_of_the_last_times(timed: Timed) -> None:
     ours, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    timed.beacon.take({"bells": 1}, [ours.detach()])
+    timed.beacon.handle({"bells": 1}, [ours.detach()])
     expected = [timed.works(busy=busy, pause=5) for busy in (10, 30, 20, 20)]
     assert expected == [None, 10 * MS, 20 * MS, 20 * MS]
     for _ in range(8):

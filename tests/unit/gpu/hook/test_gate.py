@@ -99,7 +99,7 @@ def test_a_wait_that_the_handler_of_a_signal_ends_is_over_for_the_agent_too(
     assert trial.own[words.WORKED_NS] == 0, "it stood at the gate before"
 
 
-def test_the_gate_is_open_while_the_job_of_high_priority_is_idle() -> None:
+def test_the_gate_is_open_while_the_high_priority_job_is_idle() -> None:
     trial = Trial()
     trial.high(busy=False)
     for _ in range(100):
@@ -434,7 +434,7 @@ LED = {words.LEASE: NOW + SECOND, words.TURN: NOW + SECOND}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`page`: the agent's words; `high`: the words of the job of high priority, if any."""
+    """`page`: the agent's words; `high`: the words of the high-priority job, if any."""
 
     want: bool
     page: dict[int, int] | None = field(default_factory=lambda: dict(LED))
@@ -450,7 +450,7 @@ WORDS: dict[str, Case] = {
     "no other job has a part of the card": Case(
         True, {**LED, words.MODE: words.FREE}, BUSY | {words.BUSY: 0}
     ),
-    "the job of high priority is idle": Case(True, GATED, {**BUSY, words.BUSY: 0}),
+    "the high-priority job is idle": Case(True, GATED, {**BUSY, words.BUSY: 0}),
     "it is busy": Case(False, GATED, BUSY),
     "it has shown no life for over a second": Case(
         True, GATED, {**BUSY, words.HEARTBEAT: NOW - SECOND - 1}
@@ -515,14 +515,14 @@ def test_pages_and_bell_are_read_from_messages() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     own.words[words.LEASE] = monotonic_ns() + SECOND
     high.words[words.BUSY], high.words[words.HEARTBEAT] = 1, monotonic_ns()
-    orders.take({"orders": True}, [os.dup(own.descriptor)])
-    assert orders.led(monotonic_ns())
-    orders.take({"highs": 1}, [os.dup(high.descriptor), ours.detach()])
+    orders.handle({"orders": True}, [os.dup(own.descriptor)])
+    assert orders.agent_alive(monotonic_ns())
+    orders.handle({"highs": 1}, [os.dup(high.descriptor), ours.detach()])
     assert orders.busy(monotonic_ns())
     theirs.send(b"i")
     assert orders.bell is not None
     assert orders.bell.recv(8) == b"i"
-    orders.take({"highs": 0}, [])
+    orders.handle({"highs": 0}, [])
     assert not orders.busy(monotonic_ns())
 
 
@@ -535,7 +535,7 @@ def test_a_message_with_other_descriptors_than_it_names_is_refused(
     given, orders = os.fstat(reading).st_ino, Orders()
     extra = [] if message.get("orders") else [reading]
     with pytest.raises(ValueError, match="descriptors instead of"):
-        orders.take(message, extra)
+        orders.handle(message, extra)
     if extra:
         with suppress(OSError):  # a thread of another test may have its number by now
             assert os.fstat(reading).st_ino != given

@@ -34,7 +34,7 @@ class Written(Beacon):
 
 
 class Trial:
-    """A job of high priority, and the beacons that its process has made."""
+    """A high-priority job, and the beacons that its process has made."""
 
     def __init__(self) -> None:
         self.calls, self.card = FakeCalls(), FakeCard()

@@ -41,7 +41,7 @@ class Counted(Gate):
 
 
 class Trial:
-    """A job of low priority on a card that works in the forward of each module."""
+    """A low-priority job on a card that works in the forward of each module."""
 
     def __init__(self) -> None:
         self.calls, self.card = FakeCalls(), FakeCard(instant=True)

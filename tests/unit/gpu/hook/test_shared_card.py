@@ -35,7 +35,7 @@ def ordered(step: float) -> float:
     """Return the seconds of the micro-step that the agent orders beside a job with such steps."""
     neighbours = Neighbours(budget=0.05, now=0.0)
     for number in range(1, 60):
-        neighbours.meter.note(Reading(number * step, number, number * step))
+        neighbours.meter.record(Reading(number * step, number, number * step))
         ruling = neighbours.rule({"low": Effects(0.0, 0.0, 0.0, False)}, now=number * step)["low"]
     return ruling.micro_step
 
