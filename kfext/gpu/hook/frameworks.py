@@ -25,7 +25,7 @@ from .words import CALLBACK_LIST, FAILED, LAYOUT, OLD_TENSORFLOW, UNHOOKED, VERS
 _KILL_SWITCH = KillSwitch()
 _REPORTER = UnhookedReporter(os.environ.get(SOCKET, ""))
 _OLDEST_TENSORFLOW = (2, 6)
-"""TensorFlow before 2.6 bundles Keras, so the import of `keras` cannot be hooked."""
+"""TensorFlow before 2.6 contains Keras, so the import of `keras` cannot be hooked."""
 
 
 def install(name: str, framework: ModuleType) -> None:
@@ -82,7 +82,7 @@ def _device(torch: ModuleType) -> Device:
 
 
 def _new_page() -> Page:
-    """Return the page of this process, which shows if the hooks are turned off."""
+    """Return the page of this process; it shows when the hooks are turned off."""
     page, process = Page.make(), os.getpid()
     page.words[LAYOUT] = VERSION
 

@@ -31,7 +31,7 @@ class Trial:
         self.card = FakeCard(instant=instant)
         self.own, self.orders = Page.make().words, Orders()
         self.orders.page, self._high = Page.make().words, Page.make().words
-        self.orders.highs = (self._high,)
+        self.orders.high_pages = (self._high,)
         self.orders.page[words.MODE] = words.GATED
         self.orders.page[words.LEASE] = clock.now() + lease
         self.orders.page[words.TURN] = clock.now() + HOUR
@@ -183,7 +183,7 @@ def test_the_most_micro_steps_on_the_card(mode: int, gate: int, high: bool, most
 def test_a_new_high_job_finds_the_card_free_after_the_next_gate() -> None:
     trial = Trial(instant=False)
     trial.order(words.MODE, words.FREE)
-    trial.gate.calibrated(0.004)
+    trial.gate.show_longest(0.004)
     for _ in range(5):
         trial.gate.enter()
     trial.high(busy=False)
@@ -275,7 +275,7 @@ def test_a_bell_with_a_descriptor_above_1023_is_heard() -> None:
 
 def test_a_gate_that_is_abandoned_shows_it() -> None:
     trial = Trial()
-    trial.gate.calibrated(0.005)
+    trial.gate.show_longest(0.005)
     assert trial.own[words.HOOKED] == words.READY
     trial.gate.abandon()
     assert trial.own[words.HOOKED] == 0
@@ -285,7 +285,7 @@ def test_a_micro_step_of_more_than_5_ms_is_coarse_even_if_ordered_shorter() -> N
     trial = Trial()
     trial.order(words.MICRO_STEP_NS, MS)
     for longest, shown in ((0.004, words.READY), (0.006, words.COARSE)):
-        trial.gate.calibrated(longest)
+        trial.gate.show_longest(longest)
         assert trial.own[words.HOOKED] == shown
 
 
@@ -373,7 +373,7 @@ def test_where_pauses_repeat_a_micro_step_begins_if_it_fits(case: Fit) -> None:
     if case.dies:
         trial.dies()
     if case.other:
-        trial.orders.highs *= 2
+        trial.orders.high_pages *= 2
     began = trial.clock.now()
     trial.gate.enter(0.00065)
     assert (trial.clock.now() - began) / MS + case.since == pytest.approx(case.want)
@@ -399,7 +399,7 @@ def test_a_micro_step_that_does_not_fit_is_charged_as_an_intrusion_and_the_wait_
     entering = threading.Thread(target=trial.gate.enter, args=(10.0,), daemon=True)
     entering.start()
     until(lambda: trial.own[words.ASKING])  # so its minimum share is paid, see `Pair`
-    trial.orders.highs = ()
+    trial.orders.high_pages = ()
     assert ends(entering)
 
 
@@ -474,7 +474,7 @@ def orders_of(case: Case) -> Orders:
     if case.page is not None:
         made.page = page_of(case.page)
     if case.high is not None:
-        made.highs = (Page.make().words, page_of(case.high))
+        made.high_pages = (Page.make().words, page_of(case.high))
     return made
 
 
@@ -500,7 +500,7 @@ def test_the_pauses_of_the_high_job_are_times_whatever_it_writes(
     pauses: list[int], changed: int, paused: int
 ) -> None:
     orders = Orders()
-    orders.highs = (HIGH,)
+    orders.high_pages = (HIGH,)
     HIGH[words.HEARTBEAT], HIGH[words.CHANGED], HIGH[words.PAUSED] = NOW, changed, paused
     for place, pause in enumerate(pauses):
         HIGH[words.PAUSES + place] = pause

@@ -20,13 +20,13 @@ class Trial:
 
     def train(self, steps: int, *, optimizers: int = 1) -> None:
         for _ in range(steps):
-            self.learning.passed()
+            self.learning.record_pass()
             for _ in range(optimizers):
-                self.learning.stepped()
+                self.learning.record_step()
 
     def train_unseen(self, steps: int) -> None:
         for _ in range(steps):
-            self.learning.stepped()
+            self.learning.record_step()
 
 
 def test_some_steps_are_enough() -> None:
@@ -48,7 +48,7 @@ def test_several_optimizers_of_an_iteration_are_one_step_and_no_other_model() ->
 def test_a_job_that_makes_no_steps_has_eventually_passed_enough_places() -> None:
     trial = Trial(most=50)
     for _ in range(500):
-        trial.learning.passed()
+        trial.learning.record_pass()
     assert trial.said == ["settle"]
 
 
@@ -56,9 +56,9 @@ def test_new_parameters_are_another_model_even_beside_known_modules() -> None:
     trial, folds = Trial(), [Parameter() for _ in range(5)]
     for parameter in folds:
         for _ in range(100):
-            trial.learning.passed()
-            trial.learning.see_parameter(parameter)
-            trial.learning.stepped()
+            trial.learning.record_pass()
+            trial.learning.record_parameter(parameter)
+            trial.learning.record_step()
     assert trial.said == ["settle", *["learn", "settle"] * 4]
 
 
@@ -66,16 +66,16 @@ def test_a_second_model_found_while_learning_restarts_nothing() -> None:
     trial, pair = Trial(), [Parameter(), Parameter()]
     for _ in range(100):
         for parameter in pair:
-            trial.learning.passed()
-            trial.learning.see_parameter(parameter)
-            trial.learning.stepped()
+            trial.learning.record_pass()
+            trial.learning.record_parameter(parameter)
+            trial.learning.record_step()
     assert trial.said == ["settle"]
 
 
 def test_nothing_is_kept_of_removed_parameters() -> None:
     trial = Trial()
     for _ in range(100):
-        trial.learning.see_parameter(Parameter())
+        trial.learning.record_parameter(Parameter())
     assert len(trial.learning._models) <= 2
 
 

@@ -23,7 +23,7 @@ class Counted(Gate):
     def micro_step(self) -> float:
         return self.ordered
 
-    def calibrated(self, longest: float) -> None:
+    def show_longest(self, longest: float) -> None:
         self.longest.append(longest / _LAP)
 
     def step(self) -> None:

@@ -19,7 +19,7 @@ from kfext.gpu.hook.torch_calls import (
     TorchCalls,
     hide_from_scripts,
     innermost,
-    is_ours,
+    is_kfext_hook,
     tensors,
 )
 from tests.unit.gpu.hook.card import FakeCard
@@ -323,4 +323,4 @@ def test_torchscript_sees_neither_hooks_of_kfext_nor_copies_of_them() -> None:
 
 @pytest.mark.parametrize("hook", [theirs, print, [].append])
 def test_no_other_hook_counts_as_a_hook_of_kfext(hook: object) -> None:
-    assert not is_ours(hook)
+    assert not is_kfext_hook(hook)

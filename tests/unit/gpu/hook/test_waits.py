@@ -1,6 +1,6 @@
 import pytest
 
-from kfext.gpu.hook.waits import EARLY_SECONDS, polled
+from kfext.gpu.hook.waits import EARLY_SECONDS, poll
 from kfext.gpu.hook.words import NS
 from tests.unit.gpu.hook.card import Still
 
@@ -20,7 +20,7 @@ class Work:
         return self.clock.time >= self.ends
 
     def wait(self, expected: float) -> bool:
-        return polled(self.reached, self.clock.time + int(expected * MS), self.clock)
+        return poll(self.reached, self.clock.time + int(expected * MS), self.clock)
 
     @property
     def late(self) -> float:

@@ -17,7 +17,7 @@ from kfext.gpu.hook.device import TimedMarker
 from kfext.gpu.hook.gate import Gate, Orders
 from kfext.gpu.hook.low import LowPriorityHook
 from kfext.gpu.hook.page import Page
-from kfext.gpu.hook.waits import Clock, polled
+from kfext.gpu.hook.waits import Clock, poll
 from kfext.gpu.hook.words import NS
 from tests.unit.gpu.hook.training import FakeCalls, Module, Output
 
@@ -90,7 +90,7 @@ class Marker:
         return self.at is not None
 
     def wait(self, expected: int | None = None) -> None:
-        if self.reached() or (expected is not None and polled(self.reached, expected, self._world)):
+        if self.reached() or (expected is not None and poll(self.reached, expected, self._world)):
             return
         self._world.go_on(NEVER, self.reached)
         self._world.go_on(self._world.time + LATE)
@@ -249,7 +249,7 @@ class Low:
         self.orders.page[words.LEASE] = self.orders.page[words.TURN] = 2**63
         self.orders.page[words.MODE] = words.FREE if high is None else words.GATED
         self.orders.page[words.MICRO_STEP_NS] = int(micro_step * NS)
-        self.orders.highs = () if high is None else (high.page,)
+        self.orders.high_pages = () if high is None else (high.page,)
         self.ends: list[int] = []
         self._card, self._world = card, card.world
         self._calls = FakeCalls()
