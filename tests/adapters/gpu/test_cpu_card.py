@@ -84,7 +84,9 @@ def card(tmp_path: Path) -> Iterator[ClientsOnCard]:
     tested.close()
 
 
-def test_kernels_end_at_the_same_time_however_late_the_card_gets_to_run(card: ClientsOnCard) -> None:
+def test_kernels_end_at_the_same_time_however_late_the_card_gets_to_run(
+    card: ClientsOnCard,
+) -> None:
     card.launch("only", at=10.0, kernels=20)
     card.run_until(11.95)
     assert card.reached("only") is None
