@@ -89,7 +89,7 @@ class FakeApi:
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    monkeypatch.setattr(module, "_CALM_SECONDS", 0.001)
+    monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(module, "_SAME_SECONDS", 0.001)
     return FakeApi()
 
@@ -263,7 +263,7 @@ async def test_an_api_server_that_was_down_is_called_as_promptly_as_before(api: 
     api.refuses = AWAY
     writer.show(JOB, WAITS)
     await run(writer)
-    assert writer._calm_seconds(JOB.uid) == module._CALM_SECONDS
+    assert writer._pause_seconds(JOB.uid) == module._PAUSE_SECONDS
     api.refuses = None
     await run(writer, 0.2)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
