@@ -45,7 +45,7 @@ def lived(
     while api.now < born + seconds:
         for write in controller.writes():
             write()
-        step = controller.decided
+        step = controller.last_step
         assert step is not None
         steps.append((api.now - born, step))
         if until is not None and isinstance(step, until):
@@ -60,7 +60,7 @@ def lived(
 def api_of(amounts: Mapping[str, str], *, cpu: str, thief: str = "") -> DefaultingApi:
     api = DefaultingApi(job().worker(3, **amounts).held().raw, [node("a", cpu=cpu)])
     if thief:
-        assert FakeKubelets(api).steal(api.nodes[0], thief)
+        assert FakeKubelets(api).bind_foreign(api.nodes[0], thief)
     return api
 
 
@@ -80,10 +80,10 @@ def test_a_job_without_capacity_waits_and_is_placed_when_there_is_some() -> None
     steps = [step for _, step in lived(api, seconds=600.0)]
     assert sum(isinstance(step, Unsuspend) for step in steps) == 1
     assert steps[-1].verdict.reason == REASON_NO_ROOM  # type: ignore[union-attr]
-    for uid in [pod.uid for pod in api.pod_values() if not pod.owner_uid]:
+    for uid in [pod.uid for pod in api.parsed_pods() if not pod.owner_uid]:
         del api.pods[uid]
     assert any(isinstance(step, Unsuspend) for _, step in lived(api, seconds=20.0))
-    assert [pod.node_name for pod in api.pod_values()] == ["a"] * 3
+    assert [pod.node_name for pod in api.parsed_pods()] == ["a"] * 3
 
 
 PORTS = [{"containerPort": 9100, "hostPort": 9100}]

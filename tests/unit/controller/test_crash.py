@@ -58,7 +58,7 @@ class World:
             acted = self.decide() | self.operator.step() | self.kubelets.bind()
             acted |= self.kubelets.end()
             self.check()
-            step = self.controller.decided
+            step = self.controller.last_step
             assert acted or isinstance(step, Wait)
             again = step.again if isinstance(step, Wait) and not acted else None
             if acted:
@@ -71,7 +71,7 @@ class World:
 
     def phase(self) -> str | None:
         list(self.controller.writes())
-        step = self.controller.decided
+        step = self.controller.last_step
         return step.phase if isinstance(step, Wait) else None
 
 
@@ -102,7 +102,7 @@ def test_a_job_is_placed_wherever_the_controller_dies(world: World, data: st.Dat
         api.now += data.draw(st.sampled_from([0.0, 0.1, 1.0]))
     world.settle()
     assert world.phase() == names.PLACED
-    live = [pod for pod in api.pod_values() if pod.owner_uid]
+    live = [pod for pod in api.parsed_pods() if pod.owner_uid]
     assert all(pod.node_name == pod.pinned_to for pod in live)
     assert sorted(api.pinned) == sorted(pod.uid for pod in live), "each pod is pinned once"
     assert len(api.started) == 1, "one plan was started"
@@ -118,7 +118,7 @@ def test_a_job_is_placed_while_others_take_capacity(world: World, data: st.DataO
         "the operator acts": world.operator.step,
         "kube-scheduler binds": world.kubelets.bind,
         "a pod ends": world.kubelets.end,
-        "a thief takes capacity": lambda: world.kubelets.steal(
+        "a thief takes capacity": lambda: world.kubelets.bind_foreign(
             data.draw(st.sampled_from(api.nodes)), data.draw(st.sampled_from("123"))
         ),
     }
@@ -131,14 +131,14 @@ def test_a_job_is_placed_while_others_take_capacity(world: World, data: st.DataO
     world.settle()
     # With or without capacity, no pod waits at kfext's gate, or is pinned, while others run.
     assert world.phase() in {names.PLACED, names.PHASE_RELEASED, names.QUEUED}
-    for pod in api.pod_values():  # the thieves go; a job that waits for capacity must get it
+    for pod in api.parsed_pods():  # the thieves go; a job that waits for capacity must get it
         if not pod.owner_uid:
             del api.pods[pod.uid]
     world.settle()
     assert world.phase() in {names.PLACED, names.PHASE_RELEASED}
-    live = [pod for pod in api.pod_values() if pod.owner_uid]
+    live = [pod for pod in api.parsed_pods() if pod.owner_uid]
     assert all(pod.node_name for pod in live)
-    assert len(live) == api.seen().pods
+    assert len(live) == api.parsed_job().pods
 
 
 @pytest.mark.histories

@@ -22,7 +22,7 @@ from kfext.state.planner.planner import MOST_DECISIONS
 from kfext.state.running.running_jobs import News
 from tests.builders import node
 from tests.gpu_builders import plain_node, sharing, slot
-from tests.unit.controller.bench import Bench, done, gang, refusing
+from tests.unit.controller.bench import Bench, gang, refusing, succeed
 from tests.unit.controller.model import FakeApi
 
 
@@ -101,7 +101,7 @@ async def test_a_start_that_failed_again_releases_its_capacity_and_is_tried_agai
 
 async def test_one_step_of_a_job_at_a_time(bench: Bench) -> None:
     async def during(entry: TrackedJob, step: Step) -> bool:
-        bench.writer.answer = done
+        bench.writer.answer = succeed
         bench.cluster.mark(entry.job.uid)
         async with asyncio.TaskGroup() as writes:
             bench.reconciler.tick(writes)

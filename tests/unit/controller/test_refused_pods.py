@@ -11,7 +11,7 @@ from kfext.names import REASON_CREATE_TIMEOUT, REASON_WAITING_FOR_OPERATOR
 from kfext.state.mirror import pod_backlog
 from kfext.state.mirror.tracked_job import TrackedJob
 from tests.builders import JobBuilder, job, moment, node, pod, pods
-from tests.unit.controller.bench import Bench, gang, told
+from tests.unit.controller.bench import Bench, gang, last_verdict
 
 NEVER = 1e9
 
@@ -84,7 +84,7 @@ async def test_600_refused_pods_do_not_close_the_queue_of_the_whole_cluster(
     bench.cluster.observe_node(None, node("big", cpu="2000", pods=2000))
     carried_out(bench, gang("refused", workers=600, created=1), gang("good", workers=1, created=2))
     await bench.tick()
-    assert told(bench, "good")[0] == REASON_WAITING_FOR_OPERATOR
+    assert last_verdict(bench, "good")[0] == REASON_WAITING_FOR_OPERATOR
     await an_hour(bench, crash_every=crash_every)
     assert "good" in bench.started()
     assert stopped(bench, "refused") > 1
@@ -115,7 +115,7 @@ async def test_pods_of_a_job_that_only_kueue_may_stop_do_not_close_the_queue(ben
     bench.submit(by_kueue("kueue", workers=600))
     bench.submit(gang("good", workers=1, created=2))
     await bench.tick()
-    assert told(bench, "good")[0] == REASON_WAITING_FOR_OPERATOR
+    assert last_verdict(bench, "good")[0] == REASON_WAITING_FOR_OPERATOR
     bench.now = 30.0
     bench.planner._retry("kueue")
     await bench.tick()

@@ -22,13 +22,13 @@ class FakeWriter:
         self.shown.append((job.uid, expected))
 
 
-class Turns:
-    """A forecast of a scene; each part takes `part` seconds."""
+class ForecastTurns:
+    """A forecast of a scene; each part takes `step_seconds` seconds."""
 
-    def __init__(self, scene: Scene, *, part: float = 0.001) -> None:
+    def __init__(self, scene: Scene, *, step_seconds: float = 0.001) -> None:
         self.scene, self.writer, self.metrics = scene, FakeWriter(), Metrics()
         self.seconds = 0.0
-        self._part = part
+        self._step_seconds = step_seconds
         self.forecast = StartForecast(
             scene.planner,
             self.writer,  # type: ignore[arg-type]
@@ -38,7 +38,7 @@ class Turns:
         )
 
     def _clock(self) -> float:
-        self.seconds += self._part
+        self.seconds += self._step_seconds
         return self.seconds
 
     def all(self) -> list[float]:
@@ -60,7 +60,7 @@ def waiting() -> Scene:
 
 
 def test_a_forecast_is_shown_once() -> None:
-    turns = Turns(waiting())
+    turns = ForecastTurns(waiting())
     turns.all()
     ((uid, expected),) = turns.writer.shown
     assert uid == "head"
@@ -72,14 +72,14 @@ def test_a_forecast_is_shown_once() -> None:
 
 
 def test_the_pauses_keep_a_forecast_to_a_small_part_of_a_cpu() -> None:
-    turns = Turns(waiting(), part=0.03)
+    turns = ForecastTurns(waiting(), step_seconds=0.03)
     pauses = turns.all()
     assert len(pauses) > 5
     assert all(pause == pytest.approx(0.03 / 0.03 - 0.03) for pause in pauses)
 
 
 def test_an_error_makes_the_starts_unknown_and_is_counted(monkeypatch: Any) -> None:
-    turns = Turns(waiting())
+    turns = ForecastTurns(waiting())
     turns.all()
 
     def failing(*_: object, **__: object) -> Any:
@@ -102,7 +102,7 @@ def test_an_error_makes_the_starts_unknown_and_is_counted(monkeypatch: Any) -> N
 
 
 async def test_an_error_does_not_end_the_task(monkeypatch: Any) -> None:
-    turns, before = Turns(waiting()), ERRORS._value.get()
+    turns, before = ForecastTurns(waiting()), ERRORS._value.get()
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -122,7 +122,7 @@ async def test_an_error_does_not_end_the_task(monkeypatch: Any) -> None:
 
 
 def test_a_forecast_begins_in_a_tick_and_not_between_two() -> None:
-    turns = Turns(waiting())
+    turns = ForecastTurns(waiting())
     assert turns.forecast.turn() == 5.0
     assert turns.writer.shown == []
     turns.forecast.begin(turns.scene.now)
@@ -131,7 +131,7 @@ def test_a_forecast_begins_in_a_tick_and_not_between_two() -> None:
 
 
 def test_an_error_at_its_beginning_ends_no_tick(monkeypatch: Any) -> None:
-    turns, before = Turns(waiting()), ERRORS._value.get()
+    turns, before = ForecastTurns(waiting()), ERRORS._value.get()
     monkeypatch.setattr("kfext.state.forecast.forecaster.outset_of", None)
     turns.all()
     ((_, shown),) = turns.writer.shown
@@ -141,7 +141,7 @@ def test_an_error_at_its_beginning_ends_no_tick(monkeypatch: Any) -> None:
 
 
 def test_starts_are_counted_by_the_accuracy_of_their_forecast() -> None:
-    turns = Turns(waiting())
+    turns = ForecastTurns(waiting())
     turns.all()
     turns.scene.planner.cluster.observe_job(started("head").raw)
     turns.scene.after(500)

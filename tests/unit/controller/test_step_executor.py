@@ -50,7 +50,7 @@ from tests.builders import affinity_to, job, node, pod, pods, raw_pod, state_in
 from tests.gpu_builders import reservation
 from tests.trainjobs import JOB_UID, jobset, train_job
 
-OF = job().worker(2, cpu="1").held().build()
+JOB = job().worker(2, cpu="1").held().build()
 PLAN = Plan("uid-1", 1, {ReplicaKey("worker", n): "a" for n in (0, 1)})
 
 
@@ -75,7 +75,7 @@ class FakeClient:
     ) -> Pod:
         self.requests.append(("patch", path))
         self.fail(path)
-        raw = raw_pod(OF, "worker", int(path[-1]), pinned="a", version=9)
+        raw = raw_pod(JOB, "worker", int(path[-1]), pinned="a", version=9)
         # Annotations of a pod are written whole where there are none.
         for operation in operations:
             if operation["path"] == "/metadata/annotations":
@@ -89,7 +89,7 @@ class FakeClient:
         self.patches.append(patch)
         self.fail(path)
         (container,) = patch["spec"]["containers"]
-        raw = raw_pod(OF, "worker", int(path.split("/")[-2][-1]), bound="a", version=9)
+        raw = raw_pod(JOB, "worker", int(path.split("/")[-2][-1]), bound="a", version=9)
         raw["spec"]["containers"] = [container]
         return decode(json.dumps(raw).encode())
 
@@ -107,10 +107,10 @@ class FakeEvents:
     """Records events."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, str, bool]] = []
+        self.recorded: list[tuple[str, str, bool]] = []
 
     def record(self, about: object, verdict: Verdict, *, action: str, warning: bool) -> None:
-        self.said.append((verdict.reason, verdict.message, warning))
+        self.recorded.append((verdict.reason, verdict.message, warning))
 
 
 class Bench:
@@ -119,7 +119,7 @@ class Bench:
         self.cluster = Cluster()
         self.cluster.observe_node(None, node("a", cpu="4"))
         self.cluster.observe_job(job().worker(2, cpu="1").held().raw)
-        for gated in pods(OF, gated=True):
+        for gated in pods(JOB, gated=True):
             self.cluster.observe_pod(None, gated)
         self.writer = StepExecutor(
             client=self.client,  # type: ignore[arg-type]
@@ -150,15 +150,15 @@ def bench() -> Bench:
     return Bench()
 
 
-GATED = tuple(pods(OF, gated=True))
-RUNNING = tuple(pods(OF, bound="a", phase="Running"))
+GATED = tuple(pods(JOB, gated=True))
+RUNNING = tuple(pods(JOB, bound="a", phase="Running"))
 SIZES = tuple((pod, CpuSize(150)) for pod in RUNNING)
 RESIZED = JobState(
     cpu=CpuState(written={"worker-0": (PodCpu(100, 150),), "worker-1": (PodCpu(100, 150),)})
 )
 RESIZE = Resize(SIZES, RESIZED, Verdict("R", "m"))
 REQUEST = RequestCheckpoint(RUNNING, 3, Verdict("R", "m"))
-STUCK = tuple(pods(OF, pinned="a", version=7))
+STUCK = tuple(pods(JOB, pinned="a", version=7))
 STEPS: dict[str, tuple[Step, list[str]]] = {
     "start": (Unsuspend(PLAN, Verdict(REASON_PLANNED, "m")), ["patch job"]),
     "bind": (Pin(tuple((pod, "a") for pod in GATED)), ["patch pod", "patch pod"]),
@@ -198,14 +198,14 @@ async def test_the_answer_is_applied_at_once(bench: Bench) -> None:
     assert not bench.cluster.jobs["uid-1"].job.suspend
     await bench.write(Pin(tuple((pod, "a") for pod in GATED)))
     assert [pod.home for pod in bench.cluster.pods("uid-1")] == ["a", "a"]
-    assert bench.events.said == [(REASON_PLANNED, "m", False)]
+    assert bench.events.recorded == [(REASON_PLANNED, "m", False)]
 
 
 async def test_a_new_size_is_applied_at_once_and_reported_once(bench: Bench) -> None:
     await bench.write(RESIZE)
     results = [pod.trainer for pod in bench.cluster.pods("uid-1")]
     assert [trainer.limit for trainer in results if trainer] == [150, 150]
-    assert bench.events.said == [("R", "m", False)]
+    assert bench.events.recorded == [("R", "m", False)]
 
 
 async def test_a_resize_is_recorded_before_the_first_pod_has_it(bench: Bench) -> None:
@@ -215,7 +215,7 @@ async def test_a_resize_is_recorded_before_the_first_pod_has_it(bench: Bench) ->
         await bench.write(RESIZE)
     noted = jsonpatch.apply_patch(raw, bench.client.patches[0])["metadata"]["annotations"]
     assert state_in(noted[STATE]).cpu == RESIZED.cpu
-    assert not bench.events.said
+    assert not bench.events.recorded
 
 
 async def test_a_placement_does_not_wait_for_resizes_that_hang(
@@ -268,7 +268,7 @@ async def test_a_resize_that_is_refused_is_raised_after_the_others_are_written(
 async def test_a_request_is_applied_at_once_and_reported_once(bench: Bench) -> None:
     await bench.write(REQUEST)
     assert [pod.checkpoint_request for pod in bench.cluster.pods("uid-1")] == [3, 3]
-    assert bench.events.said == [("R", "m", False)]
+    assert bench.events.recorded == [("R", "m", False)]
 
 
 @pytest.mark.parametrize("error", [NotFound, Conflict])
@@ -284,7 +284,7 @@ async def test_a_refused_request_is_not_reported(bench: Bench) -> None:
     bench.client.fail = failing(Forbidden, at="worker-0")
     with pytest.raises(Forbidden):
         await bench.write(REQUEST)
-    assert not bench.events.said
+    assert not bench.events.recorded
 
 
 async def test_deletes_have_preconditions(bench: Bench) -> None:
@@ -318,13 +318,13 @@ async def test_nothing_is_deleted_or_reported_if_the_job_could_not_be_patched(be
         with pytest.raises(Invalid):
             await bench.write(step)
     assert bench.verbs == ["patch job"] * 2
-    assert not bench.events.said
+    assert not bench.events.recorded
 
 
 async def test_the_operators_complaint_is_quoted(bench: Bench) -> None:
     bench.client.events = [{"note": "pods is forbidden: exceeded quota"}]
     await bench.write(Suspend(JobState(reason=REASON_CREATE_TIMEOUT, message="1 of 2 pods exist")))
-    ((_, message, warning),) = bench.events.said
+    ((_, message, warning),) = bench.events.recorded
     assert message == "1 of 2 pods exist; the operator reports: pods is forbidden: exceeded quota"
     assert warning
 
@@ -337,7 +337,7 @@ async def test_for_a_train_job_the_complaint_of_its_batch_job_is_quoted(bench: B
     tracked = bench.cluster.jobs[JOB_UID]
     stopped = Suspend(JobState(reason=REASON_CREATE_TIMEOUT, message="0 of 2 pods exist"))
     await bench.writer.write(tracked, stopped)
-    ((_, message, _),) = bench.events.said
+    ((_, message, _),) = bench.events.recorded
     assert message == "0 of 2 pods exist; the operator reports: denied the request"
 
 
@@ -364,7 +364,7 @@ async def test_the_network_is_blamed_for_failures_on_it(
 
 
 async def test_an_answer_for_a_deleted_pod_claims_nothing(bench: Bench) -> None:
-    worker = pod(OF, "worker", 0, gated=True)
+    worker = pod(JOB, "worker", 0, gated=True)
 
     def gone(path: str) -> None:
         bench.cluster.observe_pod(worker, None)

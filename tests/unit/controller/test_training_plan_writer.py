@@ -56,18 +56,18 @@ NO_SUCH_KIND = NotServed(status=404, reason="", message="404 page not found")
 
 
 class FakeApi:
-    """TrainingPlans by path; `refuses` and `taken` make it fail. `seconds`: the time."""
+    """TrainingPlans by path; `error` and `existing` make it fail. `seconds`: the time."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.plans: dict[str, dict[str, Any]] = {}
-        self.refuses: ApiError | None = None
-        self.taken: dict[str, Any] | None = None
+        self.error: ApiError | None = None
+        self.existing: dict[str, Any] | None = None
         self.patches = 0
 
     async def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
-        if self.refuses is not None:
-            raise self.refuses
+        if self.error is not None:
+            raise self.error
         self.patches += 1
         plan = self.plans.get(path.split("/")[-2])
         if plan is None:
@@ -76,11 +76,11 @@ class FakeApi:
         return plan
 
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        if self.refuses is not None:
-            raise self.refuses
+        if self.error is not None:
+            raise self.error
         name = body["metadata"]["name"]
-        if self.taken is not None:
-            self.plans[name], self.taken = self.taken, None
+        if self.existing is not None:
+            self.plans[name], self.existing = self.existing, None
         if name in self.plans:
             raise Conflict(status=409, reason="AlreadyExists", message="")
         self.plans[name] = body
@@ -98,7 +98,7 @@ def plan_writer(api: FakeApi) -> TrainingPlanWriter:
     return TrainingPlanWriter(client=api, wall=lambda: api.seconds)  # type: ignore[arg-type]
 
 
-async def showing(api: FakeApi, status: TrainingPlanStatus) -> TrainingPlanWriter:
+async def written_by_writer(api: FakeApi, status: TrainingPlanStatus) -> TrainingPlanWriter:
     """A writer after it got a status of the job and a moment to write it."""
     writer = plan_writer(api)
     writer.show(JOB, status)
@@ -116,7 +116,7 @@ async def run(made: TrainingPlanWriter, seconds: float = 0.05) -> None:
 
 
 async def test_a_missing_plan_is_created(api: FakeApi) -> None:
-    await showing(api, WAITS)
+    await written_by_writer(api, WAITS)
     plan = api.plans["pytorchjob-train"]
     assert plan["status"]["phase"] == QUEUED
     (owner,) = plan["metadata"]["ownerReferences"]
@@ -124,7 +124,7 @@ async def test_a_missing_plan_is_created(api: FakeApi) -> None:
 
 
 async def test_nothing_is_written_twice(api: FakeApi) -> None:
-    writer = await showing(api, WAITS)
+    writer = await written_by_writer(api, WAITS)
     before = api.patches
     writer.show(JOB, WAITS)
     await run(writer)
@@ -187,7 +187,7 @@ async def test_new_words_that_wait_do_not_hold_up_the_next_phase(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PASSING_SECONDS", 0.01)
-    writer = await showing(api, WAITS)
+    writer = await written_by_writer(api, WAITS)
     monkeypatch.setattr(module, "_SAME_SECONDS", 1000.0)
     writer.show(JOB, replace(WAITS, message="fuller"))
     writer.show(JOB, BINDS)
@@ -215,17 +215,17 @@ async def test_an_error_of_kfext_with_one_job_keeps_no_other_from_being_written(
 @pytest.mark.parametrize("refuses", [AWAY, NO_SUCH_KIND], ids=["away", "its kind was removed"])
 async def test_a_failed_write_is_repeated_later(api: FakeApi, refuses: ApiError) -> None:
     writer = plan_writer(api)
-    api.refuses = refuses
+    api.error = refuses
     writer.show(JOB, WAITS)
     await run(writer)
     assert not api.plans
-    api.refuses = None
+    api.error = None
     await run(writer, 0.1)
     assert api.plans
 
 
 async def test_a_plan_that_a_person_deleted_is_recreated(api: FakeApi) -> None:
-    writer = await showing(api, WAITS)
+    writer = await written_by_writer(api, WAITS)
     written = decode_training_plan(json.dumps(api.plans.pop("pytorchjob-train")).encode())
     writer.observe(None, written)
     writer.observe(written, None)
@@ -244,7 +244,7 @@ def test_nothing_is_kept_of_a_deleted_plan_that_named_another_job(api: FakeApi) 
 
 async def test_the_plan_of_a_deleted_namesake_does_not_count(api: FakeApi) -> None:
     api.plans["pytorchjob-train"] = {"spec": {"job": {"uid": "uid-0"}}, "metadata": {}}
-    writer = await showing(api, WAITS)
+    writer = await written_by_writer(api, WAITS)
     del api.plans["pytorchjob-train"]  # the garbage collector comes
     await run(writer)
     assert api.plans["pytorchjob-train"]["spec"]["job"]["uid"] == "uid-1"
@@ -260,11 +260,11 @@ async def test_a_plan_that_can_never_be_written_causes_few_writes(api: FakeApi) 
 
 async def test_an_api_server_that_was_down_is_called_as_promptly_as_before(api: FakeApi) -> None:
     writer = plan_writer(api)
-    api.refuses = AWAY
+    api.error = AWAY
     writer.show(JOB, WAITS)
     await run(writer)
     assert writer._pause_seconds(JOB.uid) == module._PAUSE_SECONDS
-    api.refuses = None
+    api.error = None
     await run(writer, 0.2)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
     for status in (RUNS, WAITS, RUNS):
@@ -274,8 +274,8 @@ async def test_an_api_server_that_was_down_is_called_as_promptly_as_before(api: 
 
 
 async def test_a_plan_that_kfext_made_before_a_restart_is_written(api: FakeApi) -> None:
-    api.taken = {"spec": {"job": {"uid": "uid-1"}}, "metadata": {}}
-    await showing(api, WAITS)
+    api.existing = {"spec": {"job": {"uid": "uid-1"}}, "metadata": {}}
+    await written_by_writer(api, WAITS)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
 
 
@@ -348,7 +348,7 @@ async def test_the_reason_of_a_placement_stays_once_the_job_is_placed(api: FakeA
 
 
 async def test_the_time_of_a_condition_changes_only_with_its_status(api: FakeApi) -> None:
-    await showing(api, WAITS)
+    await written_by_writer(api, WAITS)
     before = api.plans["pytorchjob-train"]
     before["status"]["conditions"][0]["lastTransitionTime"] = "2020-01-01T00:00:00Z"
     successor = plan_writer(api)
@@ -477,7 +477,7 @@ RAISED = ConditionStatus(holds=True, verdict=Verdict(REASON_CPU_MOVED, "700m of 
 BACK = ConditionStatus(holds=False, verdict=Verdict(REASON_CPU_RESTORED, "no pod needs it"))
 
 
-def resized(api: FakeApi) -> list[tuple[str, str, str, str]]:
+def resized_condition(api: FakeApi) -> list[tuple[str, str, str, str]]:
     """Status, reason, message and time of the condition, or nothing where it is absent."""
     conditions = api.plans["pytorchjob-train"]["status"]["conditions"]
     return [
@@ -499,12 +499,12 @@ async def test_the_act_of_the_companion_is_a_condition_while_the_job_has_opted_i
     writer.show_companion(JOB, RESIZED, WOULD)  # its phase comes first
     writer.show(JOB, RUNS)
     await run(writer)
-    assert resized(api) == []
+    assert resized_condition(api) == []
     results = []
     for api.seconds, shown in ((60.0, WOULD), (120.0, RAISED), (180.0, BACK), (240.0, None)):
         writer.show_companion(JOB, RESIZED, shown)
         await run(writer)
-        results.append(resized(api))
+        results.append(resized_condition(api))
     start = "1970-01-01T00:0"
     assert results == [
         [("False", REASON_WOULD_MOVE, "700m of 1400m", f"{start}1:00Z")],
@@ -523,7 +523,7 @@ async def test_the_time_of_the_companions_condition_changes_only_with_the_status
     for api.seconds, shown in ((60.0, WOULD), (120.0, BACK)):
         writer.show_companion(JOB, RESIZED, shown)
         await run(writer)
-        times += [since for *_, since in resized(api)]
+        times += [since for *_, since in resized_condition(api)]
     assert times == ["1970-01-01T00:01:00Z"] * 2
 
 
@@ -536,7 +536,7 @@ async def test_the_companions_condition_stays_beside_other_phases_and_progress(
     writer.show_progress(JOB, progress(1))
     writer.show(JOB, WAITS, keeping={RESIZED})
     await run(writer)
-    assert [status for status, *_ in resized(api)] == ["True"]
+    assert [status for status, *_ in resized_condition(api)] == ["True"]
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
 
 
@@ -545,17 +545,17 @@ async def test_the_last_message_of_the_companion_outlives_a_restart(api: FakeApi
     first.show(JOB, RUNS)
     first.show_companion(JOB, RESIZED, RAISED)
     await run(first)
-    before = resized(api)
+    before = resized_condition(api)
     api.seconds = 60.0
     successor = plan_writer(api)
     raw = api.plans["pytorchjob-train"]
     successor.observe(None, decode_training_plan(json.dumps(raw).encode()))
     successor.show(JOB, RUNS, keeping={RESIZED})
     await run(successor)
-    assert (api.patches, resized(api)) == (1, before)
+    assert (api.patches, resized_condition(api)) == (1, before)
     successor.show(JOB, RUNS)
     await run(successor)
-    assert resized(api) == [], "the job does not ask for changes any more"
+    assert resized_condition(api) == [], "the job does not ask for changes any more"
 
 
 async def test_a_new_message_of_the_companion_alone_waits_for_its_turn(api: FakeApi) -> None:
@@ -579,7 +579,7 @@ async def test_a_message_that_is_too_long_is_cut_and_written_once(api: FakeApi) 
     for _ in range(2):
         writer.show_companion(JOB, RESIZED, long)
         await run(writer)
-    assert [len(words) for _, _, words, _ in resized(api)] == [1024]
+    assert [len(words) for _, _, words, _ in resized_condition(api)] == [1024]
     raw = api.plans["pytorchjob-train"]
     successor = plan_writer(api)
     successor.observe(None, decode_training_plan(json.dumps(raw).encode()))
@@ -594,7 +594,7 @@ STALLED = Reported(cpu=0.5, moves=Verdict(REASON_STALLED, "no counter has moved 
 
 @pytest.mark.parametrize(("phase", "kept"), [(PLACED, True), (GATED, True), (SUSPENDED, False)])
 async def test_a_job_is_stalled_while_its_pods_run(api: FakeApi, phase: str, kept: bool) -> None:
-    writer = await showing(api, RUNS)
+    writer = await written_by_writer(api, RUNS)
     writer.show_progress(JOB, STALLED)
     writer.show(JOB, replace(RUNS, phase=phase))
     assert writer.progress(JOB).moves == (STALLED.moves if kept else None)
@@ -618,7 +618,7 @@ async def test_a_new_controller_keeps_a_shown_stall_and_writes_nothing(api: Fake
 SOON = ExpectedStart(1_800_000_600.0, 1_800_000_480.0, 1_800_000_900.0, after="PyTorchJob team/a")
 
 
-def starts(api: FakeApi) -> Any:
+def expected_start(api: FakeApi) -> Any:
     return api.plans["pytorchjob-train"]["status"]["expectedStart"]
 
 
@@ -627,19 +627,22 @@ async def test_an_expected_start_is_shown_while_the_job_is_queued(api: FakeApi) 
     writer.show_expected(JOB, SOON)  # its phase comes first
     writer.show(JOB, WAITS)
     await run(writer)
-    assert starts(api) is None
+    assert expected_start(api) is None
     writer.show_expected(JOB, SOON)
     writer.show(JOB, replace(WAITS, message="fuller"))
     await run(writer)
-    assert (starts(api)["time"], starts(api)["after"]) == ("2027-01-15T08:10:00Z", SOON.after)
+    assert (expected_start(api)["time"], expected_start(api)["after"]) == (
+        "2027-01-15T08:10:00Z",
+        SOON.after,
+    )
     writer.show(JOB, RUNS)
     writer.show_expected(JOB, SOON)
     await run(writer)
-    assert starts(api) is None
+    assert expected_start(api) is None
 
 
 async def test_an_expected_start_outlives_a_restart_of_the_controller(api: FakeApi) -> None:
-    writer = await showing(api, WAITS)
+    writer = await written_by_writer(api, WAITS)
     writer.show_expected(JOB, SOON)
     await run(writer)
     before = api.patches
@@ -651,13 +654,13 @@ async def test_an_expected_start_outlives_a_restart_of_the_controller(api: FakeA
     assert api.patches == before
 
 
-def told(api: FakeApi) -> list[tuple[str, str, str]]:
+def history_of(api: FakeApi) -> list[tuple[str, str, str]]:
     """The time of day, the kind and the reason of each entry of the history that is written."""
     entries = api.plans["pytorchjob-train"]["status"]["history"]
     return [(entry["time"][11:-1], entry["what"], entry["why"]) for entry in entries]
 
 
-def points(api: FakeApi) -> list[str]:
+def curve_of(api: FakeApi) -> list[str]:
     curve: str = api.plans["pytorchjob-train"]["status"]["curve"]
     return curve.split(";")
 
@@ -672,7 +675,7 @@ async def test_phases_and_changes_are_recorded_with_their_times_and_reasons(api:
     for api.seconds, status in ((100.0, planned), (120.0, BINDS), (121.0, RUNS)):
         writer.show(JOB, status)
     await run(writer)
-    assert told(api) == [
+    assert history_of(api) == [
         ("00:00:00", QUEUED, "full"),
         ("00:01:00", PLANNED, "2 pods go to a"),
         ("00:01:02", PLACED, "on a"),
@@ -691,7 +694,7 @@ async def test_new_pods_that_are_not_created_soon_are_recorded(api: FakeApi) -> 
     for api.seconds, status in ((1.0, STARTS), (90.0, BINDS), (300.0, RUNS)):
         writer.show(JOB, status)
     await run(writer)
-    kinds = [(at, what) for at, what, _ in told(api)]
+    kinds = [(at, what) for at, what, _ in history_of(api)]
     assert kinds[2:] == [("00:01:30", PLANNED), ("00:05:00", PLACED)]
 
 
@@ -701,7 +704,7 @@ async def test_a_new_reason_to_wait_is_recorded_and_new_numbers_are_not(api: Fak
     for status in (WAITS, replace(WAITS, message="fuller"), behind, behind, WAITS):
         writer.show(JOB, status)
     await run(writer)
-    assert [why for _, _, why in told(api)] == ["full", "kept", "full"]
+    assert [why for _, _, why in history_of(api)] == ["full", "kept", "full"]
 
 
 async def test_history_and_curve_cost_no_write(api: FakeApi) -> None:
@@ -722,8 +725,10 @@ async def test_history_and_curve_cost_no_write(api: FakeApi) -> None:
                 await run(writer)
         writes.append(api.patches)
     assert writes[0] == writes[1] == 4
-    assert "change 3" in {why for _, _, why in told(api)}, "the last patch had the change before it"
-    assert len(points(api)) > 1
+    assert "change 3" in {why for _, _, why in history_of(api)}, (
+        "the last patch had the change before it"
+    )
+    assert len(curve_of(api)) > 1
 
 
 async def test_the_curve_has_points_that_the_written_numbers_leave_out(api: FakeApi) -> None:
@@ -735,7 +740,7 @@ async def test_the_curve_has_points_that_the_written_numbers_leave_out(api: Fake
     writer.show_progress(JOB, Reported())  # nothing known since a restart
     writer.show(JOB, SPOILT)
     await run(writer)
-    assert points(api) == ["10,1000,0.5", "20,1001,0.5", "40,1002,0.5"]
+    assert curve_of(api) == ["10,1000,0.5", "20,1001,0.5", "40,1002,0.5"]
 
 
 async def test_the_values_of_a_former_metric_leave_the_curve(api: FakeApi) -> None:
@@ -745,7 +750,7 @@ async def test_the_values_of_a_former_metric_leave_the_curve(api: FakeApi) -> No
         step = int(1000 * api.seconds)
         writer.show_progress(JOB, Reported(Progress(metric, value=api.seconds, step=step, at=1.0)))
         await run(writer)
-    assert points(api) == ["10,10000,", "20,20000,", "30,30000,30.0"]
+    assert curve_of(api) == ["10,10000,", "20,20000,", "30,30000,30.0"]
 
 
 def successor_of(api: FakeApi) -> TrainingPlanWriter:
@@ -756,26 +761,26 @@ def successor_of(api: FakeApi) -> TrainingPlanWriter:
 
 
 async def test_a_new_controller_continues_with_the_history_and_writes_nothing(api: FakeApi) -> None:
-    writer = await showing(api, RUNS)
+    writer = await written_by_writer(api, RUNS)
     writer.record(JOB, RESIZED, "it would end first", nodes=("a",))
     api.seconds = 10.0
     writer.show_progress(JOB, progress(1000))
     await run(writer)
-    before = told(api), points(api), api.patches
+    before = history_of(api), curve_of(api), api.patches
     successor = successor_of(api)
     api.seconds = 60.0
     successor.show(JOB, RUNS)
     successor.show_progress(JOB, progress(1000))
     await run(successor)
-    assert (told(api), points(api), api.patches) == before
+    assert (history_of(api), curve_of(api), api.patches) == before
     successor.show(JOB, WAITS)
     await run(successor)
-    assert [what for _, what, _ in told(api)] == [PLACED, RESIZED, QUEUED]
-    assert points(api) == ["10,1000,0.5"]
+    assert [what for _, what, _ in history_of(api)] == [PLACED, RESIZED, QUEUED]
+    assert curve_of(api) == ["10,1000,0.5"]
 
 
 async def test_a_standby_keeps_the_newest_history_and_the_leader_its_own(api: FakeApi) -> None:
-    writer = await showing(api, WAITS)
+    writer = await written_by_writer(api, WAITS)
     standby = successor_of(api)
     old = decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode())
     writer.show(JOB, RUNS)
@@ -789,7 +794,7 @@ async def test_a_standby_keeps_the_newest_history_and_the_leader_its_own(api: Fa
 
 
 async def test_a_deleted_training_plan_loses_its_history_and_knows_its_phase(api: FakeApi) -> None:
-    writer = await showing(api, WAITS)
+    writer = await written_by_writer(api, WAITS)
     api.seconds = 60.0
     writer.show(JOB, RUNS)
     await run(writer)
@@ -797,19 +802,21 @@ async def test_a_deleted_training_plan_loses_its_history_and_knows_its_phase(api
     writer.observe(None, written)
     writer.observe(written, None)
     await run(writer)
-    assert told(api) == []
+    assert history_of(api) == []
     api.seconds = 600.0
     writer.show(JOB, RUNS)
     writer.show(JOB, SPOILT)
     await run(writer)
-    assert [(at, what) for at, what, _ in told(api)] == [
+    assert [(at, what) for at, what, _ in history_of(api)] == [
         ("00:01:00", PLACED),
         ("00:10:00", QUEUED),
     ]
 
 
 async def test_a_resource_that_a_job_no_longer_requests_is_removed(api: FakeApi) -> None:
-    writer = await showing(api, replace(WAITS, facts=Facts(requests={"cpu": "1", "gpu": "1"})))
+    writer = await written_by_writer(
+        api, replace(WAITS, facts=Facts(requests={"cpu": "1", "gpu": "1"}))
+    )
     writer.show(JOB, replace(RUNS, facts=Facts(requests={"cpu": "2"})))
     await run(writer)
     requests = api.plans["pytorchjob-train"]["status"]["requests"]

@@ -17,7 +17,7 @@ from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.waiting import reservations
 from tests.builders import ledger, node, pod, raw_pod
-from tests.unit.controller.bench import Bench, gang, line, refusing, running, told
+from tests.unit.controller.bench import Bench, gang, last_verdict, queue_of, refusing, running
 
 DENIED = Invalid(status=422, reason="Invalid", message="denied")
 LATE = 1000.0
@@ -69,7 +69,7 @@ async def test_lost_pods_of_a_running_gang_keep_no_job_waiting(bench: Bench) -> 
 
 async def test_a_quota_that_was_counted_twice_for_a_moment_is_checked_again(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("b", cpu="8"))
-    quotas = line(bench).quotas
+    quotas = queue_of(bench).quotas
     quotas.observe_quota(None, quota(0))
     first = running("first", "b", cpu="1", workers=4)
     bench.submit(first)
@@ -86,7 +86,7 @@ async def test_a_quota_that_was_counted_twice_for_a_moment_is_checked_again(benc
 
 
 async def test_a_new_limit_range_is_noticed(bench: Bench) -> None:
-    quotas = line(bench).quotas
+    quotas = queue_of(bench).quotas
     quotas.observe_quota(None, quota(0, **{"limits.memory": "100Gi"}))
     bench.submit(gang("one"))
     await bench.tick()
@@ -126,8 +126,8 @@ async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_a_reserva
         bench.submit(gang(f"next-{number:02}", cpu="3", workers=1, created=1 + number))
     bench.now = LATE
     await bench.tick()
-    assert line(bench).reservations.current is not None
-    assert line(bench).reservations.current.job == "next-00"  # type: ignore[union-attr]
+    assert queue_of(bench).reservations.current is not None
+    assert queue_of(bench).reservations.current.job == "next-00"  # type: ignore[union-attr]
     assert len(asked) <= 3
 
 
@@ -139,10 +139,10 @@ async def test_a_reservation_leaves_a_removed_node(bench: Bench) -> None:
     bench.submit(gang("head", cpu="4", workers=1))
     bench.now = LATE
     await bench.tick()
-    (kept,) = line(bench).reservations.current.nodes  # type: ignore[union-attr]
+    (kept,) = queue_of(bench).reservations.current.nodes  # type: ignore[union-attr]
     bench.cluster.observe_node(bench.cluster.ledger.node(kept), None)
     await bench.tick()
-    assert kept not in line(bench).reservations.current.nodes  # type: ignore[union-attr]
+    assert kept not in queue_of(bench).reservations.current.nodes  # type: ignore[union-attr]
 
 
 async def test_the_reason_changes_when_a_node_is_removed(bench: Bench) -> None:
@@ -151,10 +151,10 @@ async def test_the_reason_changes_when_a_node_is_removed(bench: Bench) -> None:
     bench.submit(running("runs", "big", cpu="9"))
     bench.submit(gang("one", cpu="8", workers=1))
     await bench.tick()
-    assert told(bench, "one")[0] == REASON_NO_ROOM
+    assert last_verdict(bench, "one")[0] == REASON_NO_ROOM
     bench.cluster.observe_node(big, None)
     await bench.tick()
-    assert told(bench, "one")[0] == REASON_TOO_BIG
+    assert last_verdict(bench, "one")[0] == REASON_TOO_BIG
 
 
 async def test_a_job_that_waited_for_the_operator_goes_before_a_later_job(bench: Bench) -> None:
@@ -192,13 +192,13 @@ async def test_a_reservation_follows_an_edit_of_its_holder(bench: Bench) -> None
     bench.submit(gang("head", cpu="3", workers=1))
     bench.now = LATE
     await bench.tick()
-    assert line(bench).reservations.current.nodes == ("a",)  # type: ignore[union-attr]
+    assert queue_of(bench).reservations.current.nodes == ("a",)  # type: ignore[union-attr]
     there = gang("head", cpu="3", workers=1)
     specs = there.raw["spec"]["pytorchReplicaSpecs"]
     specs["Worker"]["template"]["spec"]["nodeSelector"] = {"name": "b"}
     bench.submit(there.version(2))
     await bench.tick()
-    assert line(bench).reservations.current.nodes == ("b",)  # type: ignore[union-attr]
+    assert queue_of(bench).reservations.current.nodes == ("b",)  # type: ignore[union-attr]
 
 
 async def test_a_reservation_learns_when_a_job_ends(bench: Bench) -> None:
@@ -211,7 +211,7 @@ async def test_a_reservation_learns_when_a_job_ends(bench: Bench) -> None:
     runs.raw["status"] = status
     bench.submit(runs.version(2))
     await bench.tick()
-    assert line(bench).reservations.current.until == 2001  # type: ignore[union-attr]
+    assert queue_of(bench).reservations.current.until == 2001  # type: ignore[union-attr]
 
 
 def test_a_standby_keeps_nothing_of_deleted_jobs() -> None:
