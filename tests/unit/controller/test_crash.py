@@ -1,4 +1,4 @@
-"""The controller dies after every write and remembers nothing; the job is still placed."""
+"""A job is placed although the controller dies after every write and remembers nothing."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ LONG = 600.0
 
 
 class World:
-    """The parties that act on the job, and the invariants after each act."""
+    """All that acts on the job, and the invariants after each act."""
 
     def __init__(self, *, kind: str, workers: int, cpus: list[int]) -> None:
         builder = job(kind).group(KINDS[kind].types[0], cpu="1").worker(workers, cpu="1")
@@ -36,7 +36,7 @@ class World:
         self.controller = ForgetfulController(self.api)
 
     def decide(self, *, skip: int = 0) -> bool:
-        """Carry out one write of the next step, `skip` writes further on, and die."""
+        """Carry out one write of the next step, after skipping some writes of it, and die."""
         writes = list(self.controller.writes())
         if not writes:
             return False
@@ -52,7 +52,7 @@ class World:
             assert self.api.load(host.name) <= host.allocatable["cpu"], "overcommitted"
 
     def settle(self) -> None:
-        """Let all parties act until all of them only wait."""
+        """Let all of them act until all of them only wait."""
         idle = 0.0
         for _ in range(ROUNDS):
             acted = self.decide() | self.operator.step() | self.kubelets.bind()
@@ -67,7 +67,7 @@ class World:
                 return
             else:
                 self.api.now, idle = self.api.now + again, idle + again
-        raise AssertionError("it never came to rest")
+        raise AssertionError("they never only wait")
 
     def phase(self) -> str | None:
         list(self.controller.writes())
@@ -86,7 +86,9 @@ worlds = st.builds(
 @pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(world=worlds, data=st.data())
-def test_a_job_is_placed_wherever_the_controller_dies(world: World, data: st.DataObject) -> None:
+def test_a_job_is_placed_after_whichever_write_the_controller_dies(
+    world: World, data: st.DataObject
+) -> None:
     api = world.api
     actors = {
         "kfext writes": lambda: world.decide(skip=data.draw(st.integers(0, 3))),
@@ -111,14 +113,16 @@ def test_a_job_is_placed_wherever_the_controller_dies(world: World, data: st.Dat
 @pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(world=worlds, data=st.data())
-def test_a_job_is_placed_while_others_take_capacity(world: World, data: st.DataObject) -> None:
+def test_a_job_is_placed_once_foreign_pods_free_their_capacity(
+    world: World, data: st.DataObject
+) -> None:
     api = world.api
     actors: dict[str, Callable[[], object]] = {
         "kfext writes": lambda: world.decide(skip=data.draw(st.integers(0, 3))),
         "the operator acts": world.operator.step,
         "kube-scheduler binds": world.kubelets.bind,
         "a pod ends": world.kubelets.end,
-        "a thief takes capacity": lambda: world.kubelets.bind_foreign(
+        "a foreign pod takes capacity": lambda: world.kubelets.bind_foreign(
             data.draw(st.sampled_from(api.nodes)), data.draw(st.sampled_from("123"))
         ),
     }
@@ -131,7 +135,7 @@ def test_a_job_is_placed_while_others_take_capacity(world: World, data: st.DataO
     world.settle()
     # With or without capacity, no pod waits at kfext's gate, or is pinned, while others run.
     assert world.phase() in {names.PLACED, names.PHASE_RELEASED, names.QUEUED}
-    for pod in api.parsed_pods():  # the thieves go; a job that waits for capacity must get it
+    for pod in api.parsed_pods():  # once foreign pods end, a job that waits must get their capacity
         if not pod.owner_uid:
             del api.pods[pod.uid]
     world.settle()
@@ -144,7 +148,7 @@ def test_a_job_is_placed_while_others_take_capacity(world: World, data: st.DataO
 @pytest.mark.histories
 @settings(max_examples=60, deadline=None)
 @given(world=worlds, data=st.data())
-def test_an_operator_that_sleeps_through_a_start_does_not_strand_the_job(
+def test_a_job_is_placed_although_the_operator_misses_its_first_start(
     world: World, data: st.DataObject
 ) -> None:
     while world.decide():

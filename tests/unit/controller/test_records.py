@@ -20,7 +20,7 @@ STORED = '{"at": 1000000, "half_life": 3600, "namespaces": {"b": {"used": 60}}}'
 
 
 class FakeClient:
-    """One ConfigMap; `error` is raised instead of an answer, after the write if `arrives`."""
+    """One ConfigMap. `error`: raised instead of an answer; the write is done if `arrives`."""
 
     def __init__(self, stored: str | None = None, *, record: Record = USAGE) -> None:
         self.stored, self.record = stored, record
@@ -52,7 +52,10 @@ class FakeClient:
 
 
 class Bench:
-    """A controller over teams; `keep` is a look at the record, after five minutes by default."""
+    """A UsageKeeper over the namespaces of `teams`.
+
+    `keep` runs it, by default every five minutes, and returns the verbs of its requests.
+    """
 
     def __init__(self, stored: str | None = None) -> None:
         self.teams = Teams()
@@ -112,7 +115,7 @@ ERRORS: dict[str, ApiError] = {
 
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
-async def test_an_error_ends_nothing_and_never_overwrites_an_unread_record(
+async def test_after_an_error_the_record_is_read_before_it_is_written(
     error: ApiError,
 ) -> None:
     bench = Bench(STORED)
@@ -189,7 +192,7 @@ async def test_the_capacity_is_written_if_it_has_changed_and_an_idle_cluster_wri
     assert capacity.pause == 10.0
 
 
-async def test_a_change_of_the_ledger_that_no_record_shows_is_not_written() -> None:
+async def test_a_change_of_the_ledger_that_the_record_does_not_show_is_not_written() -> None:
     capacity = Capacity()
     await capacity.keep()
     known = capacity.teams.planner.cluster.ledger.gains
@@ -198,7 +201,7 @@ async def test_a_change_of_the_ledger_that_no_record_shows_is_not_written() -> N
     assert await capacity.keep(3) == []
 
 
-async def test_an_idle_cluster_does_not_even_build_the_record(
+async def test_the_record_is_not_even_built_without_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     capacity = Capacity()
@@ -236,7 +239,7 @@ async def test_after_a_write_without_an_answer_the_capacity_is_written_again(arr
     assert capacity.client.stored == capacity.now
 
 
-async def test_a_write_of_the_capacity_without_the_right_is_tried_every_five_minutes() -> None:
+async def test_without_permission_the_capacity_is_tried_every_five_minutes() -> None:
     capacity = Capacity()
     capacity.client.error = ERRORS["no right"]
     assert await capacity.keep() == ["get"]
