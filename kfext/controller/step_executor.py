@@ -164,9 +164,7 @@ class StepExecutor:
     async def _delete(self, pod: Pod) -> None:
         """Delete a pod, unless it has changed meanwhile: an unbound pod may have been bound."""
         await self._client.delete(
-            paths.pods(pod.namespace, pod.name),
-            uid=pod.uid,
-            resource_version=pod.resource_version,
+            paths.pods(pod.namespace, pod.name), uid=pod.uid, resource_version=pod.resource_version
         )
 
     async def _write_each(

@@ -234,11 +234,7 @@ async def read_all(client: Client, planner: Planner, kinds: Collection[JobKind])
 
 
 async def forget_deleted(
-    client: Client,
-    planner: Planner,
-    plan_writer: TrainingPlanWriter,
-    *,
-    kinds: Collection[JobKind],
+    client: Client, planner: Planner, plan_writer: TrainingPlanWriter, *, kinds: Collection[JobKind]
 ) -> None:
     """Forget the jobs and policies that were deleted before kopf listed them anew.
 

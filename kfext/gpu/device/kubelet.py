@@ -262,11 +262,7 @@ def _encoded(allocation: Allocation) -> dict[str, Any]:
         for host, container in allocation.mounts.items()
     ]
     devices = [{"name": name} for name in allocation.cdi]
-    return {
-        "envs": dict(allocation.env),
-        "mounts": mounts,
-        "cdi_devices": devices,
-    }
+    return {"envs": dict(allocation.env), "mounts": mounts, "cdi_devices": devices}
 
 
 def _unary(method: Any, request: str, response: str) -> Any:

@@ -98,10 +98,7 @@ class TorchCalls:
         return True
 
     def on_optimizers(
-        self,
-        before: Callable[[], None],
-        after: Callable[[Any], None],
-        around: Callable[[], None],
+        self, before: Callable[[], None], after: Callable[[Any], None], around: Callable[[], None]
     ) -> None:
         """Announce the steps of all optimizers, while the process lives.
 

@@ -50,13 +50,7 @@ class Strikes:
             self._forget_losses()
 
     def shut(
-        self,
-        *,
-        losing: bool,
-        windows: int,
-        worked: Mapping[str, float],
-        now: float,
-        excess: float,
+        self, *, losing: bool, windows: int, worked: Mapping[str, float], now: float, excess: float
     ) -> set[str]:
         """Return the jobs in `worked` with shut gates.
 

@@ -27,9 +27,7 @@ def allocation(devices: Sequence[str]) -> Allocation:
     if "bad" in devices:
         raise RefusedError("card 0 has no live reservation")
     return Allocation(
-        {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
-        {"/var/lib/kfext/a": "/kfext"},
-        ["nvidia.com/gpu=1"],
+        {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}, {"/var/lib/kfext/a": "/kfext"}, ["nvidia.com/gpu=1"]
     )
 
 

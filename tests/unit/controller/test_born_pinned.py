@@ -88,11 +88,7 @@ STARTS: dict[str, tuple[Step, bool, dict[str, str]]] = {
         False,
         {"how": "gated", "why": "pods"},
     ),
-    "a gang that was not bound in time": (
-        Suspend(JobState()),
-        True,
-        {"how": "stuck", "why": ""},
-    ),
+    "a gang that was not bound in time": (Suspend(JobState()), True, {"how": "stuck", "why": ""}),
 }
 
 

@@ -10,12 +10,7 @@ from kfext import names
 from kfext.core.lifecycle.steps import Wait
 from kfext.model.kinds.registered import KINDS
 from tests.builders import WITH_TEMPLATES, job, node
-from tests.unit.controller.model import (
-    FakeApi,
-    FakeKubelets,
-    FakeOperator,
-    ForgetfulController,
-)
+from tests.unit.controller.model import FakeApi, FakeKubelets, FakeOperator, ForgetfulController
 
 ROUNDS = 1000
 LONG = 600.0

@@ -15,12 +15,7 @@ from kfext.model.pod import parse_pod
 from kfext.model.policy import TrainingPolicy, parse_policy
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import parse_quota
-from kfext.names import (
-    REASON_NO_ROOM,
-    REASON_QUOTA,
-    REASON_RESERVED,
-    REASON_WAITING_FOR_OPERATOR,
-)
+from kfext.names import REASON_NO_ROOM, REASON_QUOTA, REASON_RESERVED, REASON_WAITING_FOR_OPERATOR
 from kfext.state.waiting import reservations
 from kfext.state.waiting.reservations import MOST_SEARCHES, RESERVED_SECONDS
 from tests.builders import JobBuilder, node

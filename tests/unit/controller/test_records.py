@@ -115,9 +115,7 @@ ERRORS: dict[str, ApiError] = {
 
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
-async def test_after_an_error_the_record_is_read_before_it_is_written(
-    error: ApiError,
-) -> None:
+async def test_after_an_error_the_record_is_read_before_it_is_written(error: ApiError) -> None:
     bench = Bench(STORED)
     bench.teams.runs("job", "a")
     bench.client.error = error

@@ -49,9 +49,7 @@ _shown = st.builds(
     ConditionStatus,
     holds=st.booleans(),
     verdict=st.builds(
-        Verdict,
-        st.sampled_from(sorted(RESIZED.reasons | SCALED.reasons)),
-        st.text(max_size=1200),
+        Verdict, st.sampled_from(sorted(RESIZED.reasons | SCALED.reasons)), st.text(max_size=1200)
     ),
 )
 

@@ -370,9 +370,7 @@ def progress(step: int, *, known: Verdict = RECOGNISED, **more: Any) -> Reported
     return Reported(Progress("loss", value=0.5, step=step, at=1.0), known=known, **more)
 
 
-async def test_progress_is_shown_beside_the_phase_and_stays_when_that_changes(
-    api: FakeApi,
-) -> None:
+async def test_progress_is_shown_beside_the_phase_and_stays_when_that_changes(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show_progress(JOB, progress(1))  # its phase comes first
     writer.show(JOB, WAITS)
@@ -526,9 +524,7 @@ async def test_the_time_of_the_companions_condition_changes_only_with_the_status
     assert times == ["1970-01-01T00:01:00Z"] * 2
 
 
-async def test_the_companions_condition_stays_when_phase_and_progress_change(
-    api: FakeApi,
-) -> None:
+async def test_the_companions_condition_stays_when_phase_and_progress_change(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
     writer.show_companion(JOB, RESIZED, RAISED)
@@ -792,9 +788,7 @@ async def test_a_standby_reads_a_newer_history_and_the_leader_keeps_its_own(api:
     assert writer._histories[JOB.uid].entries[-1].what == RESIZED
 
 
-async def test_a_recreated_training_plan_has_no_history_but_the_present_phase(
-    api: FakeApi,
-) -> None:
+async def test_a_recreated_training_plan_has_no_history_but_the_present_phase(api: FakeApi) -> None:
     writer = await written_by_writer(api, WAITS)
     api.seconds = 60.0
     writer.show(JOB, RUNS)

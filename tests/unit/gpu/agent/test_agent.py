@@ -154,9 +154,7 @@ async def test_a_new_agent_directs_no_job_before_all_have_reconnected(
     assert set(low.passed) == {False}, "after each message it knew the high-priority job"
 
 
-async def test_a_pod_that_gets_the_units_of_a_deleted_pod_has_its_own_terms(
-    node: Node,
-) -> None:
+async def test_a_pod_that_gets_the_units_of_a_deleted_pod_has_its_own_terms(node: Node) -> None:
     low = node.run("low")
     await until(low.agent_alive)
     low.page.words[words.WAITED_NS] = 10**18
@@ -175,7 +173,7 @@ async def test_a_pod_that_gets_the_units_of_a_deleted_pod_has_its_own_terms(
     await until(lambda: other.agent_alive() and not other.passes())
     result, _ = node.agent.reports()
     assert {(sharer.pod, sharer.high, sharer.waited) for sharer in result.sharers} == {
-        *(("next", True, 0), ("other", False, 0)),
+        *(("next", True, 0), ("other", False, 0))
     }
 
 
@@ -266,9 +264,7 @@ async def test_a_slot_without_a_card_has_a_trouble_if_no_card_that_it_may_get_ca
     assert node.agent.state(1).memory == (0 if why else 16384)
 
 
-async def test_the_last_ids_from_kubelet_hold_while_it_is_away(
-    node: Node,
-) -> None:
+async def test_the_last_ids_from_kubelet_hold_while_it_is_away(node: Node) -> None:
     node.offered = {"GPU-1::0", "GPU-1::1"}
     await until(lambda: bool(node.agent.state(1).trouble))
     node.offered, asked = None, node.requests

@@ -28,10 +28,7 @@ def pod(annotations: dict[str, str]) -> bytes:
 
 
 TERMS: dict[str, tuple[dict[str, str], GpuShare | None]] = {
-    "the terms of the controller": (
-        {names.GPU_TERMS: json.dumps(asdict(SHARE))},
-        SHARE,
-    ),
+    "the terms of the controller": ({names.GPU_TERMS: json.dumps(asdict(SHARE))}, SHARE),
     "settings of a user, which are ignored": (
         {names.GPU_SHARE: "0.9", names.GPU_PRIORITY: "high"},
         None,
@@ -119,10 +116,7 @@ def test_the_controller_reads_what_the_agent_writes() -> None:
     assert [
         (sharer.pod, sharer.busy, sharer.loss, sharer.gets, sharer.evict)
         for sharer in parsed.sharers
-    ] == [
-        ("uid-high", 510, 10, None, False),
-        ("uid-low", None, None, 400, False),
-    ]
+    ] == [("uid-high", 510, 10, None, False), ("uid-low", None, None, 400, False)]
 
 
 def test_a_card_with_an_unknown_reservation_is_not_shown_as_reserved() -> None:

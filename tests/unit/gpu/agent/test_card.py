@@ -24,9 +24,7 @@ def mode(hooked: Hooked) -> int:
     return int(page[words.MODE])
 
 
-def test_the_mode_depends_on_the_other_pods_and_the_reservation(
-    card: SharedCard,
-) -> None:
+def test_the_mode_depends_on_the_other_pods_and_the_reservation(card: SharedCard) -> None:
     low = join_process(card, "low", LOW)
     card.update(1.0)
     assert mode(low) == words.FREE
@@ -274,9 +272,7 @@ def test_a_job_gives_way_to_each_process_of_the_high_priority_job(card: SharedCa
     assert second.read().bells
 
 
-def test_the_high_priority_job_can_ring_the_bell_of_each_low_priority_pod(
-    card: SharedCard,
-) -> None:
+def test_the_high_priority_job_can_ring_the_bell_of_each_low_priority_pod(card: SharedCard) -> None:
     high = join_process(card, "high", HIGH)
     lows = [join_process(card, pod, LOW).read() for pod in ("low", "other")]
     card.update(1.0)

@@ -7,13 +7,7 @@ from kfext.gpu.hook import gate
 from kfext.gpu.hook.pauses import PRICE
 from kfext.gpu.rules.loss import LossMeter
 from kfext.gpu.rules.measures import WINDOW, Reading
-from kfext.gpu.rules.neighbours import (
-    LONGEST_MICRO_STEP,
-    OUTSTANDING,
-    Effects,
-    Neighbours,
-    Pair,
-)
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, OUTSTANDING, Effects, Neighbours, Pair
 from kfext.gpu.rules.strikes import PATIENCE, SHUT_SECONDS
 from kfext.model.shared_gpu import EVICTED_AFTER
 from tests.unit.gpu.rules.card import Card
