@@ -45,9 +45,7 @@ async def test_low_priority_paces_itself_while_the_agent_hangs(node: FaultyNode)
     assert node.late() <= MOST_LATE
 
 
-async def test_an_agent_that_is_killed_repeatedly_does_not_slow_the_high_priority_job(
-    node: FaultyNode,
-) -> None:
+async def test_a_repeatedly_killed_agent_does_not_slow_high_priority(node: FaultyNode) -> None:
     for _ in range(KILLS):
         node.signal_agent(signal.SIGKILL)
         node.start_agent()
@@ -62,9 +60,7 @@ async def test_an_agent_that_is_killed_repeatedly_does_not_slow_the_high_priorit
     assert len(node.folders()) == 2
 
 
-async def test_a_job_killed_in_a_micro_step_leaves_no_descriptor_or_folder_in_the_agent(
-    node: FaultyNode,
-) -> None:
+async def test_a_job_killed_in_a_micro_step_leaves_nothing_in_the_agent(node: FaultyNode) -> None:
     before = node.agent_descriptors()
     for _ in range(KILLS):
         node.kill("low")
@@ -78,9 +74,7 @@ async def test_a_job_killed_in_a_micro_step_leaves_no_descriptor_or_folder_in_th
     await until(lambda: len(node.folders()) == 1)
 
 
-async def test_the_low_priority_job_works_after_the_high_priority_job_is_killed(
-    node: FaultyNode,
-) -> None:
+async def test_the_low_priority_job_works_once_the_other_job_is_killed(node: FaultyNode) -> None:
     node.kill("high")
     await node.wait_for("low")
     node.run("high")

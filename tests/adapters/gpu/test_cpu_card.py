@@ -84,9 +84,7 @@ def card(tmp_path: Path) -> Iterator[ClientsOnCard]:
     tested.close()
 
 
-def test_kernels_end_at_the_same_time_however_late_the_card_gets_to_run(
-    card: ClientsOnCard,
-) -> None:
+def test_kernels_end_at_the_same_time_however_late_the_card_runs(card: ClientsOnCard) -> None:
     card.launch("only", at=10.0, kernels=20)
     card.run_until(11.95)
     assert card.reached("only") is None
@@ -158,9 +156,7 @@ def test_the_card_counts_the_outstanding_micro_steps_of_a_client(card: ClientsOn
     assert counted == {"gated": [2, 0], "native": [1, 0], "unbound": [3, 0]}
 
 
-def test_a_client_killed_within_a_kernel_does_not_block_the_card_for_others(
-    card: ClientsOnCard,
-) -> None:
+def test_a_client_killed_in_a_kernel_does_not_block_other_clients(card: ClientsOnCard) -> None:
     now = monotonic()
     card.launch("killed", at=now, kernels=1, seconds=3600.0)
     card.launch("other", at=now, kernels=1)

@@ -47,16 +47,12 @@ def test_whether_a_card_can_be_shared(
     assert inventory.Nvml().cards() == [want]
 
 
-def test_a_card_without_utilisation_and_power_can_be_shared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_card_without_measurements_can_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvml(monkeypatch, FakeCard("GPU-1", measured=False))
     assert inventory.Nvml().cards() == [Card("GPU-1", 16 * 1024)]
 
 
-def test_an_unreadable_card_accepts_no_sharers_and_the_others_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_unreadable_card_does_not_affect_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvml(monkeypatch, FakeCard("GPU-1", unreadable=True), FakeCard("GPU-2"))
     unreadable, healthy = inventory.Nvml().cards()
     assert "cannot be read" in unreadable.trouble

@@ -65,9 +65,7 @@ async def endpoint(kubelet: FakeKubelet) -> str:
 
 
 @pytest.mark.usefixtures("plugin")
-async def test_a_container_gets_the_variables_mounts_and_devices_of_its_allocation(
-    kubelet: FakeKubelet,
-) -> None:
+async def test_a_container_gets_all_that_its_allocation_lists(kubelet: FakeKubelet) -> None:
     async with kubelet.channel(await endpoint(kubelet)) as channel:
         (result,) = (await allocate(channel, ["a"])).container_responses
     assert dict(result.envs) == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
@@ -225,9 +223,7 @@ async def test_the_allocatable_devices_of_a_resource_are_read_from_kubelet(tmp_p
         assert await allocatable_devices("example.com/none", socket) == set()
 
 
-async def test_a_kubelet_without_the_method_for_allocatable_devices_raises_an_error(
-    tmp_path: Path,
-) -> None:
+async def test_a_kubelet_without_allocatable_devices_raises_an_error(tmp_path: Path) -> None:
     async with pod_resources(tmp_path, {}) as socket:
         with pytest.raises(grpc.RpcError):
             await allocatable_devices("nvidia.com/gpu", socket)

@@ -72,9 +72,7 @@ def api_of(requests: Mapping[str, str], *, cpu: str, foreign: str = "") -> Defau
 
 
 @pytest.mark.parametrize("requests", [{}, {"cpu": "1"}], ids=["no request", "a lower request"])
-def test_a_job_that_admission_makes_too_big_starts_once_and_is_then_released(
-    requests: Mapping[str, str],
-) -> None:
+def test_a_job_that_admission_makes_too_big_is_released(requests: Mapping[str, str]) -> None:
     steps = [step for _, step in run(api_of(requests, cpu="4"), seconds=1800.0, until=Release)]
     assert [type(step) for step in steps if not isinstance(step, Wait)] == [
         *(Unsuspend, Suspend, Release)

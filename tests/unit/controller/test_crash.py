@@ -81,9 +81,7 @@ worlds = st.builds(
 @pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(world=worlds, data=st.data())
-def test_a_job_is_placed_after_whichever_write_the_controller_dies(
-    world: World, data: st.DataObject
-) -> None:
+def test_a_job_is_placed_wherever_the_controller_dies(world: World, data: st.DataObject) -> None:
     api = world.api
     actors = {
         "kfext writes": lambda: world.decide(skip=data.draw(st.integers(0, 3))),
@@ -108,9 +106,7 @@ def test_a_job_is_placed_after_whichever_write_the_controller_dies(
 @pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(world=worlds, data=st.data())
-def test_a_job_is_placed_once_foreign_pods_free_their_capacity(
-    world: World, data: st.DataObject
-) -> None:
+def test_a_job_is_placed_after_foreign_pods_are_gone(world: World, data: st.DataObject) -> None:
     api = world.api
     actors: dict[str, Callable[[], object]] = {
         "kfext writes": lambda: world.decide(skip=data.draw(st.integers(0, 3))),
@@ -143,9 +139,7 @@ def test_a_job_is_placed_once_foreign_pods_free_their_capacity(
 @pytest.mark.histories
 @settings(max_examples=60, deadline=None)
 @given(world=worlds, data=st.data())
-def test_a_job_is_placed_although_the_operator_misses_its_first_start(
-    world: World, data: st.DataObject
-) -> None:
+def test_a_job_is_placed_if_the_operator_misses_a_start(world: World, data: st.DataObject) -> None:
     while world.decide():
         pass
     if data.draw(st.booleans()):

@@ -103,9 +103,7 @@ async def no_sleep(_: float) -> None:
     pass
 
 
-async def test_an_upgrade_of_an_operator_that_was_too_old_ends_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_upgrade_of_an_operator_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{main.__name__}.asyncio.sleep", no_sleep)
     outdated = (KINDS["TrainJob"],)
     kinds = tuple(kind for kind in ALL if kind not in outdated)

@@ -206,9 +206,7 @@ def labelled(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
     return {tuple(sample.labels.values()): sample.value for sample in named}
 
 
-async def test_waiting_jobs_are_counted_by_reason_and_unknown_reasons_as_other(
-    bench: Bench,
-) -> None:
+async def test_waiting_jobs_are_counted_by_reason_or_as_other(bench: Bench) -> None:
     metrics = Metrics()
     metrics.follow(bench.planner)
     bench.submit(running("runs", "a", cpu="3"))

@@ -238,9 +238,7 @@ async def test_capacity_is_reserved_for_a_time_and_then_others_follow(bench: Ben
     assert holders == ["first", "second", "first", "second"]
 
 
-async def test_a_job_that_had_a_reservation_starts_although_new_jobs_come_all_the_time(
-    bench: Bench,
-) -> None:
+async def test_a_job_that_had_a_reservation_starts_despite_many_new_jobs(bench: Bench) -> None:
     runs = [f"runs-{number}" for number in range(4)]
     for name in runs:
         bench.submit(running(name, "a", cpu="1"))
@@ -377,9 +375,7 @@ async def test_no_job_is_planned_while_the_operator_has_many_pods_to_create(benc
     assert bench.started() == ["small"]
 
 
-async def test_after_a_start_the_other_jobs_that_wait_for_the_operator_are_not_decided_on(
-    bench: Bench,
-) -> None:
+async def test_after_a_start_no_other_waiting_job_is_decided_on(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("b", cpu="20000", pods=20000))
     bench.submit(running("first", "b", cpu="1", workers=500))
     for number in range(20):
@@ -476,9 +472,7 @@ async def test_a_new_order_of_the_queue_changes_the_positions_that_are_shown(
     assert await shown() == [1, 0]
 
 
-async def test_a_job_preempts_pods_of_lower_priority_outside_gangs_after_a_minute(
-    bench: Bench,
-) -> None:
+async def test_a_job_preempts_pods_of_lower_priority_after_a_minute(bench: Bench) -> None:
     queue_of(bench).observe_class(None, PriorityClass("high", 100))
     low = {
         "metadata": {"namespace": "x", "name": "low", "uid": "low"},
@@ -505,9 +499,7 @@ async def test_a_job_preempts_pods_of_lower_priority_outside_gangs_after_a_minut
     assert [uid for uid, step in bench.writer.steps if isinstance(step, Release)] == []
 
 
-async def test_with_an_autoscaler_a_job_without_capacity_is_released_after_a_minute(
-    bench: Bench,
-) -> None:
+async def test_with_an_autoscaler_a_waiting_job_is_released_after_a_minute(bench: Bench) -> None:
     queue_of(bench).observe_autoscaler(present=True)
     bench.submit(running("runs", "a", cpu="3"))
     bench.submit(gang("wants", workers=2))

@@ -26,9 +26,7 @@ from tests.unit.controller.bench import Bench, gang, refusing, succeed
 from tests.unit.controller.model import FakeApi
 
 
-async def test_the_capacity_of_a_start_is_taken_while_the_start_is_being_written(
-    bench: Bench,
-) -> None:
+async def test_the_capacity_of_a_start_is_held_while_it_is_being_written(bench: Bench) -> None:
     async def answer(entry: TrackedJob, step: Step) -> bool:
         bench.submit(gang("second"))
         await bench.tick()
@@ -186,9 +184,7 @@ async def _fail_for_bad(entry: TrackedJob, step: Step) -> bool:
     return True
 
 
-async def test_a_write_with_an_error_of_kfext_is_tried_again_and_the_others_are_done(
-    bench: Bench,
-) -> None:
+async def test_after_an_error_of_kfext_in_a_write_the_others_are_done(bench: Bench) -> None:
     bench.writer.answer = _fail_for_bad
     bench.submit(gang("bad", workers=1))
     bench.submit(gang("good", workers=1))
@@ -335,9 +331,7 @@ async def test_the_companion_runs_once_no_decision_is_pending(bench: Bench) -> N
     assert companion.requested == 1
 
 
-async def test_the_companion_runs_every_ten_seconds_even_if_decisions_are_pending(
-    bench: Bench,
-) -> None:
+async def test_the_companion_runs_every_ten_seconds_beside_decisions(bench: Bench) -> None:
     companion = FakeCompanion(bench)
     for number in range(1000):
         bench.submit(gang(f"job-{number}", cpu=f"{2000 + number % 200}m", created=number))
@@ -393,9 +387,7 @@ async def test_a_resize_that_fails_does_not_count_as_a_failed_placement(
 
 
 @pytest.mark.parametrize("complete", [True, False])
-async def test_a_job_is_decided_on_again_once_its_resize_is_written(
-    bench: Bench, *, complete: bool
-) -> None:
+async def test_a_job_is_decided_on_again_after_its_resize(bench: Bench, *, complete: bool) -> None:
     async def answer(entry: TrackedJob, step: Step) -> bool:
         return complete
 

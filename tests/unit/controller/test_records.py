@@ -199,9 +199,7 @@ async def test_a_change_of_the_ledger_that_the_record_does_not_show_is_not_writt
     assert await capacity.keep(3) == []
 
 
-async def test_the_record_is_not_even_built_without_a_change(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_without_a_change_the_record_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     capacity = Capacity()
     await capacity.keep()
     monkeypatch.setattr(records, "capacity_record", None)

@@ -69,9 +69,7 @@ async def run_an_hour(bench: Bench, *, crash_every: float) -> None:
 
 
 @pytest.mark.parametrize("crash_every", [NEVER, 25.0], ids=["no other pods", "another job crashes"])
-async def test_a_gang_that_is_never_created_releases_its_capacity(
-    bench: Bench, crash_every: float
-) -> None:
+async def test_a_gang_never_created_frees_its_capacity(bench: Bench, crash_every: float) -> None:
     submit_live(
         bench, gang("refused", workers=3, created=1), gang("good", cpu="2", workers=1, created=2)
     )
@@ -125,9 +123,7 @@ async def test_pods_of_a_job_that_only_kueue_may_stop_do_not_block_the_queue(ben
     assert bench.started() == ["good"]
 
 
-async def test_a_large_gang_is_not_suspended_although_its_pods_are_created_slowly(
-    bench: Bench,
-) -> None:
+async def test_a_large_gang_with_slowly_created_pods_is_not_suspended(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("big", cpu="2000", pods=2000))
     names = ("first", "second")
     submit_live(bench, *(gang(uid, workers=100, created=at) for at, uid in enumerate(names)))

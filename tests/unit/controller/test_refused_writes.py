@@ -59,9 +59,7 @@ def planned(uid: str = "one") -> JobBuilder:
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_a_job_is_released_if_its_start_is_refused_permanently(
-    bench: Bench, error: Exception
-) -> None:
+async def test_a_job_with_a_refused_start_is_released(bench: Bench, error: Exception) -> None:
     bench.writer.answer = refusing_only(error, Unsuspend)  # type: ignore[arg-type,assignment]
     bench.submit(gang("one"))
     await hours(bench, "one", number=0.1)
@@ -86,9 +84,7 @@ async def test_a_temporary_failure_is_retried(bench: Bench, error: ApiError) -> 
     assert written_types(bench) == {"Unsuspend"}
 
 
-async def test_a_permanent_refusal_is_shown_and_seldom_retried_and_holds_no_capacity(
-    bench: Bench,
-) -> None:
+async def test_a_permanent_refusal_is_shown_and_holds_no_capacity(bench: Bench) -> None:
     bench.writer.answer = refusing(TOO_LONG)
     bench.submit(gang("one"))
     await hours(bench, "one", number=6)
@@ -127,9 +123,7 @@ async def test_the_first_refusal_is_shown_at_once(
     [(Unavailable(status=0, reason="", message="no connection"), False), (DENIED, True)],
     ids=["a temporary failure", "a write about a job deleted meanwhile"],
 )
-async def test_a_failed_write_is_not_shown_if_it_is(
-    bench: Bench, error: ApiError, gone: bool
-) -> None:
+async def test_a_failed_write_is_not_shown_for(bench: Bench, error: ApiError, gone: bool) -> None:
     async def answer(_tracked: TrackedJob, _step: Step) -> bool:
         if gone:
             bench.cluster.forget_job("one")
@@ -150,9 +144,7 @@ async def test_a_gang_is_released_if_its_pins_are_refused_permanently(bench: Ben
     assert isinstance(bench.writer.steps[MOST_REFUSALS][1], Release)
 
 
-async def test_the_capacity_of_a_gang_that_cannot_be_written_is_given_to_others(
-    bench: Bench,
-) -> None:
+async def test_the_capacity_of_an_unwritable_gang_is_given_to_others(bench: Bench) -> None:
     bench.writer.answer = refusing_only(DENIED, Pin, Release, Ungate)  # type: ignore[assignment]
     bench.submit(planned())
     for gated_pod in pods(planned().build(), gated=True):

@@ -118,9 +118,7 @@ CHURN: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("at", [EARLY, LATE], ids=["early", "late"])
 @pytest.mark.parametrize(("used", "cpu"), CHURN.values(), ids=CHURN)
-def test_the_last_of_1000_jobs_starts_in_a_round_while_pods_end(
-    used: str, cpu: str, at: float
-) -> None:
+def test_the_last_job_starts_in_a_round_while_pods_end(used: str, cpu: str, at: float) -> None:
     bed = Bed(at=at)
     crowd(bed, used=used)
     ending = end_pods(bed, cpu=cpu)
@@ -248,18 +246,14 @@ GAINS = (end_pod, shrink_pod, add_node, grow_node)
 
 
 @pytest.mark.parametrize("gain", GAINS)
-def test_capacity_freed_in_a_round_is_offered_to_the_head_of_the_queue_first(
-    gain: Callable[[Bed], None],
-) -> None:
+def test_capacity_freed_in_a_round_goes_to_the_queue_head(gain: Callable[[Bed], None]) -> None:
     bed = two_waiting_jobs()
     gain(bed)
     assert first_started(bed) == "older"
 
 
 @pytest.mark.parametrize("gain", GAINS)
-def test_a_job_of_higher_priority_that_is_created_in_a_round_goes_first(
-    gain: Callable[[Bed], None],
-) -> None:
+def test_a_job_of_higher_priority_goes_first_in_a_round(gain: Callable[[Bed], None]) -> None:
     bed = two_waiting_jobs()
     bed.planner.queue.observe_class(None, PriorityClass("high", 100, preempts=False))
     bed.submit(gang("urgent", cpu="30", created=9, workers=1).prioritized("high"))

@@ -133,9 +133,7 @@ def test_a_forecast_begins_only_after_a_tick() -> None:
     assert len(turns.writer.shown) == 1
 
 
-def test_an_error_at_the_beginning_of_a_forecast_is_counted_and_not_raised(
-    monkeypatch: Any,
-) -> None:
+def test_an_error_at_the_start_of_a_forecast_is_not_raised(monkeypatch: Any) -> None:
     turns, before = ForecastTurns(waiting()), ERRORS._value.get()
     monkeypatch.setattr("kfext.state.forecast.forecaster.outset_of", None)
     turns.all()

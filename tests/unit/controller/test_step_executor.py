@@ -187,9 +187,7 @@ STEPS: dict[str, tuple[Step, list[str]]] = {
 
 
 @pytest.mark.parametrize(("step", "want"), STEPS.values(), ids=STEPS.keys())
-async def test_the_job_is_written_before_its_pods(
-    bench: ExecutorBench, step: Step, want: list[str]
-) -> None:
+async def test_the_job_is_written_first(bench: ExecutorBench, step: Step, want: list[str]) -> None:
     assert await bench.write(step)
     assert bench.verbs == want
 
@@ -208,18 +206,14 @@ async def test_the_answer_to_a_write_is_in_the_mirror_at_once(bench: ExecutorBen
     assert bench.events.recorded == [(REASON_PLANNED, "m", False)]
 
 
-async def test_a_new_cpu_size_is_in_the_mirror_at_once_and_causes_one_event(
-    bench: ExecutorBench,
-) -> None:
+async def test_a_new_cpu_size_is_mirrored_and_causes_one_event(bench: ExecutorBench) -> None:
     await bench.write(RESIZE)
     results = [pod.trainer for pod in bench.cluster.pods("uid-1")]
     assert [trainer.limit for trainer in results if trainer] == [150, 150]
     assert bench.events.recorded == [("R", "m", False)]
 
 
-async def test_a_resize_is_recorded_on_the_job_before_the_first_pod_is_resized(
-    bench: ExecutorBench,
-) -> None:
+async def test_a_resize_is_recorded_before_the_first_pod_is_resized(bench: ExecutorBench) -> None:
     raw = bench.cluster.jobs["uid-1"].raw
     bench.client.fail = failing(NotLeading, at="resize")
     with pytest.raises(NotLeading):
@@ -276,9 +270,7 @@ async def test_the_error_of_a_refused_resize_is_raised_after_the_other_writes(
     assert bench.verbs == ["patch job", "resize pod", "resize pod"]
 
 
-async def test_a_checkpoint_request_is_in_the_mirror_at_once_and_causes_one_event(
-    bench: ExecutorBench,
-) -> None:
+async def test_a_checkpoint_request_is_mirrored_and_causes_one_event(bench: ExecutorBench) -> None:
     await bench.write(REQUEST)
     assert [pod.checkpoint_request for pod in bench.cluster.pods("uid-1")] == [3, 3]
     assert bench.events.recorded == [("R", "m", False)]
@@ -325,9 +317,7 @@ async def test_any_other_error_of_a_pin_is_raised_after_the_other_writes(
     assert len(bench.client.requests) == 2
 
 
-async def test_nothing_is_deleted_or_reported_if_the_job_could_not_be_patched(
-    bench: ExecutorBench,
-) -> None:
+async def test_nothing_is_deleted_if_the_job_could_not_be_patched(bench: ExecutorBench) -> None:
     bench.client.fail = failing(Invalid, at="train")
     for step in (DeleteUnbound(STUCK, JobState()), Release(STUCK, Verdict("R", "m"))):
         with pytest.raises(Invalid):
@@ -344,9 +334,7 @@ async def test_the_operators_error_event_is_quoted(bench: ExecutorBench) -> None
     assert warning
 
 
-async def test_for_a_train_job_the_error_event_about_its_batch_job_is_quoted(
-    bench: ExecutorBench,
-) -> None:
+async def test_the_error_event_about_the_job_of_a_train_job_is_quoted(bench: ExecutorBench) -> None:
     bench.cluster.observe_job(train_job(held=True))
     bench.cluster.observe_rendered(None, parse_rendered(jobset()))
     denied = {"note": "denied the request", "of": "regarding.name=train-node-0,reason=FailedCreate"}
@@ -492,9 +480,7 @@ DONE: dict[str, tuple[Reserve | Unreserve, CardClient]] = {
 
 
 @pytest.mark.parametrize(("step", "client"), DONE.values(), ids=DONE)
-async def test_a_write_that_was_done_before_raises_no_error(
-    step: Reserve | Unreserve, client: CardClient
-) -> None:
+async def test_a_repeated_write_is_no_error(step: Reserve | Unreserve, client: CardClient) -> None:
     await write_card(client, step)
     assert (client.created, client.deleted) == ([], [])
 

@@ -158,9 +158,7 @@ async def test_a_job_that_starts_at_once_is_first_written_when_it_is_placed(api:
     assert (api.plans["pytorchjob-train"]["status"]["phase"], api.patches) == (PLACED, 1)
 
 
-async def test_a_passing_phase_that_lasts_is_written(
-    api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_phase_that_lasts_is_written(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PASSING_SECONDS", 0.03)
     writer = plan_writer(api)
     writer.show(JOB, STARTS)
@@ -489,9 +487,7 @@ def resized_condition(api: FakeApi) -> list[tuple[str, str, str, str]]:
     ]
 
 
-async def test_each_change_of_the_companion_is_shown_as_a_condition_until_it_is_removed(
-    api: FakeApi,
-) -> None:
+async def test_each_change_of_the_companion_is_shown_as_a_condition(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show_companion(JOB, RESIZED, WOULD)  # its phase comes first
     writer.show(JOB, RUNS)
@@ -511,9 +507,7 @@ async def test_each_change_of_the_companion_is_shown_as_a_condition_until_it_is_
     ]
 
 
-async def test_the_time_of_the_companions_condition_changes_only_with_the_status(
-    api: FakeApi,
-) -> None:
+async def test_the_companions_condition_keeps_its_time_with_its_status(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
     times = []
@@ -595,9 +589,7 @@ async def test_a_job_is_stalled_while_its_pods_run(api: FakeApi, phase: str, kep
     assert writer.progress(JOB).moves == (STALLED.moves if kept else None)
 
 
-async def test_a_new_controller_keeps_the_stall_that_is_shown_and_writes_nothing(
-    api: FakeApi,
-) -> None:
+async def test_a_new_controller_keeps_a_stall_and_writes_nothing(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
     writer.show_progress(JOB, STALLED)

@@ -201,9 +201,7 @@ async def test_after_an_error_of_kfext_about_one_object_the_others_are_registere
     assert ERRORS._value.get() == before + 1
 
 
-async def test_a_deleted_job_that_kopf_missed_is_forgotten(
-    client: FakeClient, planner: Planner
-) -> None:
+async def test_a_missed_deletion_is_found_by_a_list(client: FakeClient, planner: Planner) -> None:
     del client.listed[paths.jobs(registered.KINDS["PyTorchJob"])][1]
     await forget(client, planner)
     assert planner.cluster.jobs.keys() == {"stays"}
@@ -221,9 +219,7 @@ async def test_a_deleted_policy_is_forgotten_and_the_queue_is_decided_on(
     assert {tracked.job.uid for tracked in planner.queue.begin_round()} == {"stays", "goes"}
 
 
-async def test_while_one_list_fails_nothing_is_forgotten(
-    client: FakeClient, planner: Planner
-) -> None:
+async def test_if_one_list_fails_nothing_is_forgotten(client: FakeClient, planner: Planner) -> None:
     client.listed[paths.jobs(registered.KINDS["PyTorchJob"])] = []
     del client.listed[paths.policies()]
     with pytest.raises(ApiError):

@@ -139,7 +139,5 @@ SHOWN: dict[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize(("act", "want"), SHOWN.values(), ids=SHOWN)
-def test_the_trace_shows_gpu_sharing_if_it_is_executed(
-    act: Callable[[], object], want: str
-) -> None:
+def test_the_trace_shows_executed_gpu_sharing(act: Callable[[], object], want: str) -> None:
     assert want in of_gpu_sharing(executed(act))

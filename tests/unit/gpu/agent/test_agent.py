@@ -52,9 +52,7 @@ async def test_a_process_with_unknown_terms_gives_way_without_orders(node: Node)
 
 
 @pytest.mark.parametrize("away", [grpc.RpcError("away"), IncompleteError("no pods yet")])
-async def test_the_agent_directs_known_jobs_while_kubelet_is_away(
-    node: Node, away: Exception
-) -> None:
+async def test_known_jobs_are_directed_while_kubelet_is_away(node: Node, away: Exception) -> None:
     high, low = node.run("high"), node.run("low")
     high.set_busy()
     await until(lambda: low.agent_alive() and not low.passes())
@@ -177,9 +175,7 @@ async def test_a_pod_that_gets_the_units_of_a_deleted_pod_has_its_own_terms(node
     }
 
 
-async def test_a_new_pod_with_the_name_and_units_of_the_last_pod_has_a_record_of_its_own(
-    node: Node,
-) -> None:
+async def test_a_new_pod_with_the_name_of_the_last_has_its_own_record(node: Node) -> None:
     low = node.run("low")
     await until(low.agent_alive)
     low.page.words[words.WAITED_NS] = 10**18
@@ -234,9 +230,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize(("card", "why"), TROUBLES.values(), ids=TROUBLES)
-async def test_a_slot_with_a_card_that_cannot_be_shared_says_why(
-    node: Node, card: str, why: str
-) -> None:
+async def test_a_slot_says_why_its_card_is_not_shared(node: Node, card: str, why: str) -> None:
     node.allocated = [replace(CARD, devices=frozenset({card}))]
     await until(lambda: why in node.agent.state(0).trouble)
 
@@ -274,9 +268,7 @@ async def test_the_last_ids_from_kubelet_hold_while_it_is_away(node: Node) -> No
     await until(lambda: not node.agent.state(1).trouble)
 
 
-async def test_a_slot_without_a_card_has_no_trouble_if_a_free_card_can_be_shared(
-    node: Node,
-) -> None:
+async def test_a_slot_has_no_trouble_if_a_free_card_can_be_shared(node: Node) -> None:
     node.troubles["GPU-2"] = "it is split by MIG"
     await until(lambda: node.agent.state(1) == SlotState(0, "it is split by MIG", False))
     node.troubles["GPU-3"] = ""

@@ -70,9 +70,7 @@ def test_jobs_of_one_priority_take_turns_by_their_shares(card: SharedCard) -> No
     assert turn_seconds["other"] / turn_seconds["low"] == pytest.approx(3, rel=0.05)
 
 
-def test_the_loss_is_measured_although_each_micro_step_takes_three_seconds(
-    card: SharedCard,
-) -> None:
+def test_the_loss_is_measured_although_micro_steps_take_three_seconds(card: SharedCard) -> None:
     high, low = join_process(card, "high", HIGH), join_process(card, "low", LOW)
     low.page.words[words.LONGEST_NS] = NS
     now, steps, ends = 1.0, 0.0, 0.0
@@ -135,9 +133,7 @@ def test_a_job_below_its_minimum_may_intrude_up_to_the_budget(card: SharedCard) 
     assert 0 < allowed <= HIGH.loss_budget * 10 * NS
 
 
-def test_a_new_process_gets_an_allowance_although_the_previous_process_used_too_much(
-    card: SharedCard,
-) -> None:
+def test_a_new_process_gets_an_allowance_whatever_the_last_has_used(card: SharedCard) -> None:
     _, low, now = high_always_busy(card, 60)
     low.page.words[words.INTRUDED_NS] = 10**15
     card.update(now)
@@ -153,9 +149,7 @@ def test_a_new_process_gets_an_allowance_although_the_previous_process_used_too_
     assert 7 * NS <= page[words.ALLOWANCE_NS] <= (7 + HIGH.loss_budget * 10) * NS
 
 
-def test_the_busiest_low_priority_job_is_shut_out_for_losses_and_the_count_outlasts_them(
-    card: SharedCard,
-) -> None:
+def test_the_busiest_job_is_shut_out_for_losses_and_the_count_stays(card: SharedCard) -> None:
     high, low = join_process(card, "high", HIGH), join_process(card, "low", LOW)
     other = join_process(card, "other", LOW)
     now, steps, shut = 1.0, 1.0, set[str]()
@@ -333,9 +327,7 @@ def test_other_jobs_work_while_the_high_priority_job_has_no_process(card: Shared
     assert not low.read().passes(1.1)
 
 
-def test_processes_get_one_message_in_an_update_however_many_others_come_and_go(
-    card: SharedCard,
-) -> None:
+def test_processes_get_one_message_about_many_others_in_an_update(card: SharedCard) -> None:
     low, other = join_process(card, "low", LOW), join_process(card, "other", LOW)
     high = join_process(card, "high", HIGH)
     card.update(1.0)

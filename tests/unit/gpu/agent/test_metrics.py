@@ -120,9 +120,7 @@ CARD_SERIES: dict[str, tuple[float | None, float | None]] = {
 
 
 @pytest.mark.parametrize(("name", "want"), CARD_SERIES.items())
-def test_the_series_of_a_card_with_and_without_measurements(
-    name: str, want: tuple[float | None, ...]
-) -> None:
+def test_the_series_of_a_card(name: str, want: tuple[float | None, ...]) -> None:
     samples = registry()
     assert tuple(samples.get_sample_value(name, {"uuid": card.uuid}) for card in CARDS) == want
 

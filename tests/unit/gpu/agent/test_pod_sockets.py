@@ -14,9 +14,7 @@ from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS, AgentConnection, s
 from tests.unit.gpu.agent.connections import Connections, connect, greet, page
 
 
-async def test_a_process_enters_and_leaves_under_the_name_of_its_folder(
-    connections: Connections,
-) -> None:
+async def test_a_process_enters_and_leaves_by_its_folder(connections: Connections) -> None:
     connections.sockets.open("a")
     connections.sockets.open("b")
     peer = connect(connections, "b")
@@ -28,9 +26,7 @@ async def test_a_process_enters_and_leaves_under_the_name_of_its_folder(
     await connections.until(lambda seen: not seen.connected)
 
 
-async def test_a_hook_connects_to_the_next_agent_in_the_same_folder(
-    connections: Connections,
-) -> None:
+async def test_a_hook_connects_to_the_next_agent_in_its_folder(connections: Connections) -> None:
     connections.sockets.open("a")
     AgentConnection(str(connections.root / "a/agent"), page=page(), handle=lambda *_: None)
     await connections.until(lambda seen: len(seen.connected) == 1)
@@ -187,9 +183,7 @@ class Lingering:
 
 
 @pytest.mark.parametrize("greets", [True, False], ids=["after its greeting", "as its page"])
-async def test_a_socket_that_lingers_does_not_block_the_agent(
-    connections: Connections, greets: bool
-) -> None:
+async def test_a_lingering_socket_blocks_no_agent(connections: Connections, greets: bool) -> None:
     connections.sockets.open("a")
     hostile, lingering = connect(connections, "a"), Lingering()
     if greets:

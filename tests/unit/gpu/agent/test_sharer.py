@@ -49,9 +49,7 @@ def test_the_reason_that_a_process_without_a_hook_reports_is_shown(
     assert process.read().messages == 0, "the agent sends it no orders"
 
 
-def test_a_report_of_a_process_without_a_hook_does_not_affect_processes_with_a_hook(
-    card: SharedCard,
-) -> None:
+def test_the_report_of_a_process_without_a_hook_concerns_no_other(card: SharedCard) -> None:
     join_process(card, "low", LOW)
     connect_without_hook(card, "low", words.FAILED)
     assert report_of(card, "low").unhooked == ""
@@ -68,9 +66,7 @@ def test_a_failed_hook_is_shown_and_its_beacon_is_ignored(card: SharedCard) -> N
     assert (result.unhooked, result.beacon_age) == (HOOK_FAILED, None)
 
 
-def test_the_use_and_memory_of_a_pod_without_a_hook_are_unknown_instead_of_zero(
-    card: SharedCard,
-) -> None:
+def test_the_use_and_memory_of_a_pod_without_a_hook_are_unknown(card: SharedCard) -> None:
     card.promise("low", ("team", "low"), LOW, now=1.0)
     failed = join_process(card, "high", HIGH)
     failed.page.words[words.MEMORY] = 2**30
@@ -85,9 +81,7 @@ def test_a_memory_of_0_on_the_page_means_unknown(card: SharedCard) -> None:
     assert report_of(card, "high").memory is None
 
 
-def test_a_pod_that_does_not_connect_within_a_minute_is_shown_without_a_framework(
-    card: SharedCard,
-) -> None:
+def test_a_pod_without_a_connection_for_a_minute_has_no_framework(card: SharedCard) -> None:
     card.promise("low", ("team", "low"), LOW, now=1.0)
     assert report_of(card, "low", now=PATIENCE).unhooked == ""
     assert report_of(card, "low", now=1.0 + PATIENCE).unhooked == NO_FRAMEWORK
@@ -142,9 +136,7 @@ def test_the_busy_fraction_of_a_job_without_steps_is_unknown(card: SharedCard) -
     assert busy_of(card, "high", now) is None
 
 
-def test_the_busy_fraction_of_a_high_priority_job_is_known_after_a_minute_of_steps(
-    card: SharedCard,
-) -> None:
+def test_the_busy_fraction_of_high_is_known_after_a_minute_of_steps(card: SharedCard) -> None:
     high, now = join_process(card, "high", HIGH), 1.0
     results: list[float | None] = []
     while now < 2 * STRETCH:

@@ -44,9 +44,7 @@ def new_slots(sockets: PodSockets, root: Path) -> Slots:
     return Slots(node=NODE, count=4, sockets=sockets, hook=hook, card_files=root / "cards")
 
 
-async def test_a_container_gets_the_card_that_is_reserved_for_its_slot(
-    slots: Slots, tmp_path: Path
-) -> None:
+async def test_a_container_gets_the_card_reserved_for_it(slots: Slots, tmp_path: Path) -> None:
     slots.record([RESERVED, WHOLE_CARD])
     result = slots.allocate(1, UNITS)
     assert result.env["NVIDIA_VISIBLE_DEVICES"] == CARD
@@ -94,9 +92,7 @@ async def test_a_sharer_is_the_pod_with_units_of_a_slot(slots: Slots) -> None:
     assert slots.sharers == {"1-00": (1, ("team", "train-worker-0"))}
 
 
-async def test_a_folder_is_removed_after_some_answers_without_its_pod(
-    slots: Slots, tmp_path: Path
-) -> None:
+async def test_a_folder_is_removed_some_time_after_its_pod(slots: Slots, tmp_path: Path) -> None:
     slots.record([RESERVED])
     slots.allocate(1, UNITS)
     slots.record([RESERVED])  # kubelet does not list the container yet
@@ -108,9 +104,7 @@ async def test_a_folder_is_removed_after_some_answers_without_its_pod(
     assert not (tmp_path / "s/1-00").exists()
 
 
-async def test_a_folder_stays_for_the_next_pod_that_gets_its_units(
-    slots: Slots, tmp_path: Path
-) -> None:
+async def test_a_folder_stays_for_the_next_pod_with_its_units(slots: Slots, tmp_path: Path) -> None:
     slots.record([RESERVED])
     slots.allocate(1, UNITS)
     slots.record([RESERVED, SHARES])
@@ -121,9 +115,7 @@ async def test_a_folder_stays_for_the_next_pod_that_gets_its_units(
     assert (tmp_path / "s/1-00/agent").is_socket()
 
 
-async def test_the_folder_of_a_pod_that_kubelet_never_lists_is_removed(
-    slots: Slots, tmp_path: Path
-) -> None:
+async def test_the_folder_of_a_pod_never_listed_is_removed(slots: Slots, tmp_path: Path) -> None:
     slots.record([RESERVED])
     slots.allocate(1, UNITS)
     for _ in range(ANSWERS):

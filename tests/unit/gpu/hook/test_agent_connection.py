@@ -110,9 +110,7 @@ def test_a_fork_does_not_keep_the_connection_of_a_process_that_has_ended(tmp_pat
             assert peer.recv(1) == b""
 
 
-def test_a_connection_sends_its_page_to_each_new_agent_and_handles_its_messages(
-    tmp_path: Path,
-) -> None:
+def test_a_connection_greets_each_new_agent_and_handles_its_messages(tmp_path: Path) -> None:
     path, own = str(tmp_path / "agent"), Page.make()
     messages: SimpleQueue[dict[str, Any]] = SimpleQueue()
     AgentConnection(path, page=own, handle=lambda message, _: messages.put(message))

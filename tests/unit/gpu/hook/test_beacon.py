@@ -142,9 +142,7 @@ def test_the_card_becomes_idle_after_more_calls_than_fit_in_the_queue(
     wait_until_idle(page)
 
 
-def test_a_late_end_does_not_hide_the_work_begun_since(
-    beacon: Beacon, page: memoryview, card: FakeCard
-) -> None:
+def test_a_late_end_hides_no_later_work(beacon: Beacon, page: memoryview, card: FakeCard) -> None:
     first, second = beacon.begin(), beacon.begin()
     beacon.end(card.mark(), first)
     beacon.end(card.mark(), second)
@@ -155,9 +153,7 @@ def test_a_late_end_does_not_hide_the_work_begun_since(
     wait_until_idle(page)
 
 
-def test_heartbeats_continue_although_the_memory_is_unknown(
-    page: memoryview, failures: list[Exception]
-) -> None:
+def test_unknown_memory_stops_no_heartbeat(page: memoryview, failures: list[Exception]) -> None:
     beacon = Beacon(page, memory=lambda: 1 // 0, fail=failures.append)
     for _ in range(2):
         page[words.HEARTBEAT] = 0
@@ -192,9 +188,7 @@ def test_no_thread_remains_after_the_beacon_has_stopped(
     assert not page[words.BUSY]
 
 
-def test_a_stop_in_a_fork_does_not_change_the_page_of_the_parent(
-    beacon: Beacon, page: memoryview
-) -> None:
+def test_a_stop_in_a_fork_keeps_the_parents_page(beacon: Beacon, page: memoryview) -> None:
     beacon.begin()
     child = os.fork()
     if not child:

@@ -305,9 +305,7 @@ def test_a_micro_step_of_more_than_5_ms_is_coarse_even_if_ordered_shorter() -> N
         pytest.param(float("inf"), LONGEST, id="infinite"),
     ],
 )
-def test_the_end_of_a_micro_step_is_expected_from_its_learned_length(
-    seconds: float, expected: float
-) -> None:
+def test_a_micro_step_is_expected_to_last_as_learned(seconds: float, expected: float) -> None:
     clock = ManualClock()
     job = GatedJob(clock=clock)
     job.set_high(busy=False)

@@ -205,9 +205,7 @@ NAMES = [
 ]
 
 
-def test_a_process_without_a_gpu_makes_no_beacon(
-    job: KerasJob, tensorflow: SimpleNamespace
-) -> None:
+def test_a_process_without_a_gpu_has_no_beacon(job: KerasJob, tensorflow: SimpleNamespace) -> None:
     tensorflow.gpus = []
     job.model().fit([1])
     assert job.beacons == []

@@ -14,9 +14,7 @@ def fail() -> None:
     raise RuntimeError("no")
 
 
-def test_the_first_error_turns_all_hooks_off_and_is_reported_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_first_error_turns_all_hooks_off_for_good(capsys: pytest.CaptureFixture[str]) -> None:
     switch, calls = KillSwitch(), list[str]()
     guarded_fail, guarded_append = switch.guard(fail), switch.guard(calls.append)
     switch.on_turn_off(lambda: calls.append("end"))
@@ -88,9 +86,7 @@ def test_a_cleanup_that_fails_does_not_prevent_the_next_cleanup() -> None:
 
 
 @pytest.mark.parametrize("stderr", [None, open])  # `open` has no `write`, like a closed stderr
-def test_an_error_in_a_job_without_stderr_is_not_raised(
-    monkeypatch: pytest.MonkeyPatch, stderr: object
-) -> None:
+def test_errors_without_stderr_are_ignored(monkeypatch: pytest.MonkeyPatch, stderr: object) -> None:
     monkeypatch.setattr(sys, "stderr", stderr)
     KillSwitch().guard(fail)()
 

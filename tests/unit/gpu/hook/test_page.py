@@ -65,9 +65,7 @@ def test_a_reader_sees_what_the_owner_stores() -> None:
         reader.words[5] = 0
 
 
-def test_a_page_made_by_a_python_built_with_an_old_glibc_is_sealed_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_page_of_a_python_with_an_old_glibc_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     for name in ("F_ADD_SEALS", "F_GET_SEALS", "F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL"):
         monkeypatch.delattr(fcntl, name)
@@ -80,9 +78,7 @@ def test_a_page_made_by_a_python_built_with_an_old_glibc_is_sealed_too(
     assert Page.from_descriptor(os.dup(page.descriptor)).words[3] == 7
 
 
-def test_the_error_for_an_unknown_machine_without_memfd_names_the_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_error_without_memfd_names_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     other = os.uname_result(("Linux", "node", "5.10", "#1", "s390x"))
     monkeypatch.setattr(os, "uname", lambda: other)

@@ -23,9 +23,7 @@ CASES: dict[str, tuple[float, float, list[float], bool]] = {
 
 
 @pytest.mark.parametrize(("elapsed", "queued", "pauses", "want"), CASES.values(), ids=CASES)
-def test_whether_a_micro_step_fits(
-    elapsed: float, queued: float, pauses: list[float], want: bool
-) -> None:
+def test_whether_it_fits(elapsed: float, queued: float, pauses: list[float], want: bool) -> None:
     known = [pause * MS for pause in pauses]
     assert fits(elapsed * MS, PIECE, queued=queued * MS, pauses=known, price=PRICE) is want
 

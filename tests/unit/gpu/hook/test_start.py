@@ -55,9 +55,7 @@ def test_the_sitecustomize_that_the_hook_hides_runs_too(hook: Path, tmp_path: Pa
     assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "7 True\n"
 
 
-def test_a_sitecustomize_that_imports_the_next_does_not_hook_the_process_twice(
-    hook: Path, tmp_path: Path
-) -> None:
+def test_a_sitecustomize_that_imports_the_next_hooks_only_once(hook: Path, tmp_path: Path) -> None:
     importing_next = (
         "import os, sys\n"
         "here = os.path.dirname(os.path.abspath(__file__))\n"
@@ -147,9 +145,7 @@ def test_a_hook_that_fails_at_the_start_does_not_end_the_job(hook: Path, tmp_pat
     assert "RuntimeError('no')" in done.stderr
 
 
-def test_a_framework_is_hooked_after_its_import_and_keeps_its_own_loader(
-    hook: Path, tmp_path: Path
-) -> None:
+def test_a_hooked_framework_keeps_its_own_loader(hook: Path, tmp_path: Path) -> None:
     theirs = write_module(tmp_path / "theirs", "framework", "items = [1]")
     code = """
 from kfext_hook.start import when_imported
@@ -171,9 +167,7 @@ when_imported(["framework"], lambda _, module: calls.append(module.mark), failed
 """
 
 
-def test_a_framework_is_hooked_although_the_program_searched_for_it_before(
-    hook: Path, tmp_path: Path
-) -> None:
+def test_a_framework_is_hooked_after_an_earlier_search_for_it(hook: Path, tmp_path: Path) -> None:
     theirs = write_module(tmp_path / "theirs", "framework", "mark = 7")
     code = f"""{_HOOK_FRAMEWORK}
 assert find_spec("framework").origin == find_spec("framework").loader.path
@@ -226,17 +220,13 @@ def reported(hook: Path, agent: Path, theirs: Path, code: str, *, priority: str 
     return reason
 
 
-def test_a_framework_that_cannot_be_hooked_is_reported_to_the_agent(
-    hook: Path, tmp_path: Path
-) -> None:
+def test_a_framework_without_a_hook_is_reported_to_the_agent(hook: Path, tmp_path: Path) -> None:
     theirs = write_module(tmp_path / "theirs", "torch", "mark = 7")
     result = reported(hook, tmp_path / "agent", theirs, "import torch", priority="low")
     assert result == words.FAILED
 
 
-def test_a_tensorflow_that_contains_keras_is_reported_to_the_agent(
-    hook: Path, tmp_path: Path
-) -> None:
+def test_a_tensorflow_with_keras_is_reported_to_the_agent(hook: Path, tmp_path: Path) -> None:
     theirs = write_module(tmp_path / "theirs", "tensorflow", "__version__ = '2.5.3'")
     result = reported(hook, tmp_path / "agent", theirs, "import tensorflow")
     assert result == words.OLD_TENSORFLOW

@@ -16,9 +16,7 @@ from kfext.gpu.rules.measures import (
 
 
 @given(counts=st.lists(st.floats(0, 2.0**64), max_size=50))
-def test_the_growth_is_at_most_the_time_that_passed_whatever_the_counter_is(
-    counts: list[float],
-) -> None:
+def test_the_growth_is_at_most_the_time_that_has_passed(counts: list[float]) -> None:
     growth, total = BoundedGrowth(5.0, now=10.0), 0.0
     for number, count in enumerate(counts, 1):
         seconds = growth.update(count, now=10.0 + number)

@@ -40,9 +40,7 @@ def rates(shared: Card, *, after: float, seconds: float) -> Rates:
 
 
 @pytest.mark.parametrize("busy", [0.3, 0.5, 0.7, 0.8])
-def test_G6_high_keeps_95_percent_and_low_has_20_if_high_is_busy_for_at_most_80(
-    busy: float,
-) -> None:
+def test_G6_high_keeps_95_percent_and_low_has_20_while_high_needs_80(busy: float) -> None:
     result = rates(card(busy), after=40, seconds=80)
     assert result.loss < BUDGET
     assert result.low >= MINIMUM - 0.01
@@ -98,9 +96,7 @@ def test_a_job_that_keeps_causing_losses_is_shut_out_and_the_third_time_evicted(
 
 @pytest.mark.parametrize("known", [False, True], ids=["unknown before", "known before"])
 @pytest.mark.parametrize("micro_step", [0.5, 1.0])
-def test_micro_steps_that_end_long_after_the_gate_is_shut_hide_no_loss(
-    micro_step: float, *, known: bool
-) -> None:
+def test_long_micro_steps_at_a_shut_gate_hide_no_loss(micro_step: float, *, known: bool) -> None:
     shared = card(0.8)
     shared.least_micro_step = micro_step
     shared.wants = False
@@ -162,9 +158,7 @@ def test_the_loss_exceeds_the_budget_if_the_gate_ignores_the_beacon() -> None:
 
 
 @pytest.mark.parametrize(("efficiency", "splits"), [(1.0, False), (0.4, True)])
-def test_G7_jobs_are_separated_if_they_would_end_sooner_in_sequence(
-    efficiency: float, splits: bool
-) -> None:
+def test_G7_jobs_that_end_sooner_in_sequence_are_separated(efficiency: float, splits: bool) -> None:
     shared = card(0.9, budget=1.0, reads_beacon=False)  # any loss of high is within its budget
     shared.high_from, shared.efficiency = 20, efficiency
     shared.run(160)
