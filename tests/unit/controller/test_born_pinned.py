@@ -93,9 +93,7 @@ STARTS: dict[str, tuple[Step, bool, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("step", "being_created", "labels"), STARTS.values(), ids=STARTS)
-def test_the_metric_of_gangs_counts(
-    step: Step, *, being_created: bool, labels: dict[str, str]
-) -> None:
+def test_the_gang_metric_counts(step: Step, *, being_created: bool, labels: dict[str, str]) -> None:
     metrics = Metrics()
     metrics.count(step, being_created=being_created)
     assert metrics.registry.get_sample_value("kfext_gangs_total", labels) == 1.0

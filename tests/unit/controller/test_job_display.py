@@ -145,9 +145,7 @@ REFUSALS: dict[str, tuple[str, str | None, list[dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize(("type_", "reason", "want"), REFUSALS.values(), ids=REFUSALS)
-def test_F6_a_refusal_is_an_event(
-    type_: str, reason: str | None, want: list[dict[str, Any]]
-) -> None:
+def test_F6_refusals_are_events(type_: str, reason: str | None, want: list[dict[str, Any]]) -> None:
     world, writer, events = placed(), FakePlanWriter(), FakeEvents()
     (tracked,) = world.planner.cluster.jobs.values()
     condition: ConditionStatus | None = None

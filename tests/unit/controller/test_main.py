@@ -115,8 +115,6 @@ async def test_an_upgrade_of_an_operator_ends_the_process(monkeypatch: pytest.Mo
         await end_with_other_kinds(client, kinds, outdated)
 
 
-async def test_a_kind_that_is_missing_in_a_single_check_does_not_end_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_one_check_without_a_kind_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [PLURALS, [], PLURALS, PLURALS[:1], PLURALS[1:], PLURALS]
     assert await run_checks(monkeypatch, *answers, start=PLURALS) == ("", 0)

@@ -214,7 +214,7 @@ async def test_only_a_bounded_number_of_logs_is_read_at_once(bed: Bed) -> None:
     assert bed.kubelet.most_at_once == MOST_AT_ONCE
 
 
-async def test_at_most_twenty_reads_begin_in_a_second(
+async def test_at_most_20_reads_begin_in_a_second(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PAUSE_SECONDS", HOUR)
@@ -245,9 +245,7 @@ async def test_the_logs_of_a_deleted_job_are_forgotten(bed: Bed) -> None:
     await bed.until(lambda: not bed.reader._logs)
 
 
-async def test_the_cpu_use_of_the_jobs_that_are_read_is_measured(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_cpu_use_of_jobs_is_measured(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JobsProgress, "measure_seconds", 0.001)
     bed.usage.cores["pod-train"] = 1.5
     bed.runs("train")
@@ -314,9 +312,7 @@ async def test_posts_that_arrive_before_their_job_are_shown(bed: Bed) -> None:
     assert "train" in bed.shown
 
 
-def test_an_error_of_kfext_about_a_post_is_not_raised_in_the_watch(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_about_a_post_is_not_raised(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bed.planner.progress, "post", lambda *args: 1 / 0)
     bed.reader.observe(None, plan(posted(1)))
     assert bed.shown == []

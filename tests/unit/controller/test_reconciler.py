@@ -405,9 +405,7 @@ async def test_a_job_is_decided_on_again_after_its_resize(bench: Bench, *, compl
 @pytest.mark.parametrize(
     "error", [Unavailable(status=503, reason="", message=""), KeyError("a bug")]
 )
-async def test_the_reservation_of_a_gpu_for_a_job_that_shares_it_is_retried_after_an_error(
-    error: Exception,
-) -> None:
+async def test_a_failed_reservation_of_a_gpu_is_retried_for_its_job(error: Exception) -> None:
     bench = Bench()
     bench.cluster.observe_node(None, plain_node("gpu"))
     bench.cluster.observe_card(None, slot("gpu"))

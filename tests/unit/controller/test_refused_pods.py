@@ -79,9 +79,7 @@ async def test_a_gang_never_created_frees_its_capacity(bench: Bench, crash_every
 
 
 @pytest.mark.parametrize("crash_every", [NEVER, 25.0], ids=["no other pods", "another job crashes"])
-async def test_600_refused_pods_do_not_block_the_queue_of_the_whole_cluster(
-    bench: Bench, crash_every: float
-) -> None:
+async def test_600_refused_pods_do_not_block_the_queue(bench: Bench, crash_every: float) -> None:
     bench.cluster.observe_node(None, node("big", cpu="2000", pods=2000))
     submit_live(bench, gang("refused", workers=600, created=1), gang("good", workers=1, created=2))
     await bench.tick()

@@ -67,9 +67,7 @@ def test_a_written_status_is_read_back(shown: dict[str, ConditionStatus]) -> Non
     ("moves", "status"),
     [(STALLED, "False"), (Verdict(REASON_LOG_FORBIDDEN, "why"), "Unknown"), (None, "")],
 )
-def test_progressing_is_false_for_a_stalled_job_and_unknown_for_an_unread_log(
-    moves: Verdict | None, status: str
-) -> None:
+def test_progressing_is_false_only_for_a_stalled_job(moves: Verdict | None, status: str) -> None:
     shown = TrainingPlanStatus(progress=Reported(moves=moves, cpu=0.5))
     stored = encode_status(shown, {}, now=0.0)
     result = {condition["type"]: condition["status"] for condition in stored["conditions"]}

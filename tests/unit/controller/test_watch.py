@@ -44,9 +44,7 @@ def test_a_failed_request_is_retried_without_end_after_growing_pauses() -> None:
         assert all(15.0 <= pause <= 30.0 for pause in pauses[10:])
 
 
-async def test_a_login_that_does_not_help_is_repeated_after_ever_longer_pauses(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_failed_login_is_repeated_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -207,9 +205,7 @@ async def test_a_missed_deletion_is_found_by_a_list(client: FakeClient, planner:
     assert planner.cluster.jobs.keys() == {"stays"}
 
 
-async def test_a_deleted_policy_is_forgotten_and_the_queue_is_decided_on(
-    client: FakeClient, planner: Planner
-) -> None:
+async def test_a_deleted_policy_changes_the_queue(client: FakeClient, planner: Planner) -> None:
     planner.cluster.changed.clear()
     await forget(client, planner)
     assert (bind_timeout(planner), planner.cluster.changed) == (7, set())

@@ -98,9 +98,7 @@ def reservation_uid(node: Node) -> str:
     return next((report.reservation for report in node.agent.reports()), "")
 
 
-async def test_the_uid_of_a_new_reservation_is_not_shown_with_the_card_of_the_previous_reservation(
-    node: Node,
-) -> None:
+async def test_the_uid_of_a_new_reservation_is_shown_only_with_its_own_card(node: Node) -> None:
     reservation = (CARD.namespace, CARD.pod)
     node.uids[reservation] = "first"
     await until(lambda: reservation_uid(node) == "first")

@@ -40,9 +40,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize(("reason", "want"), REASONS.items())
-def test_the_reason_that_a_process_without_a_hook_reports_is_shown(
-    card: SharedCard, reason: int, want: str
-) -> None:
+def test_the_reason_for_a_missing_hook_is_shown(card: SharedCard, reason: int, want: str) -> None:
     card.promise("low", ("team", "low"), LOW, now=1.0)
     process = connect_without_hook(card, "low", reason)
     assert report_of(card, "low").unhooked == want

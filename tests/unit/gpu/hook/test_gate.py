@@ -85,9 +85,7 @@ def until(condition: Callable[[], object]) -> None:
         sleep(0.001)
 
 
-def test_after_an_error_of_a_signal_handler_at_the_gate_the_page_shows_no_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_of_a_signal_handler_ends_the_wait_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     def listen() -> None:
         assert job.page[words.ASKING]
         raise TimeoutError
@@ -539,9 +537,7 @@ def test_pages_and_bell_are_read_from_messages() -> None:
 
 
 @pytest.mark.parametrize("message", [{"orders": True}, {"highs": 1}, {}], ids=str)
-def test_a_message_with_a_wrong_number_of_descriptors_is_refused_and_closes_them(
-    message: dict[str, object],
-) -> None:
+def test_a_message_with_too_few_or_many_descriptors_is_refused(message: dict[str, object]) -> None:
     reading, writing = os.pipe()
     os.close(writing)
     inode, orders = os.fstat(reading).st_ino, Orders()

@@ -183,9 +183,7 @@ def test_the_longest_micro_step_depends_on_the_budget_and_the_steps_of_high(
 
 
 @pytest.mark.parametrize(("loss", "price"), [(None, PRICE), (0.04, PRICE), (0.06, PRICE / 2)])
-def test_the_price_of_a_micro_step_is_halved_while_the_loss_is_over_the_budget(
-    loss: float | None, price: float
-) -> None:
+def test_the_price_is_halved_while_over_the_loss_budget(loss: float | None, price: float) -> None:
     neighbours = Neighbours(budget=BUDGET, now=0.0)
     neighbours.meter.loss = loss
     assert neighbours.rule({"low": Effects(0.0, 0.0, 0.0, False)}, now=1.0)["low"].price == price

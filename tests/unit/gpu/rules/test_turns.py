@@ -53,9 +53,7 @@ PERCENTS = st.lists(st.integers(1, 60), min_size=1, max_size=6).filter(lambda a:
 
 @settings(max_examples=40, deadline=None)
 @given(percents=PERCENTS, data=st.data())
-def test_G5_a_sharer_that_always_has_work_has_its_share_of_any_window(
-    percents: list[int], data: st.DataObject
-) -> None:
+def test_G5_a_busy_sharer_always_has_its_share(percents: list[int], data: st.DataObject) -> None:
     shares = {f"job-{i}": percent / 100 for i, percent in enumerate(percents)}
     # The first always has work; the others have some of the time.
     periods = {name: data.draw(st.floats(0.3, 15)) for name in shares}
