@@ -183,10 +183,10 @@ class Sharer:
         begun = False
         used = rested = self._intruded_now = 0.0
         for process in self.processes.values():
-            used += process.grown(words.BUSY_NS if self.high else words.WORKED_NS, now=now)
-            self._intruded_now += process.grown(words.INTRUDED_NS, now=now)
-            self._waited += process.grown(words.WAITED_NS, now=now)
-            rested += process.grown(words.RESTED_NS, now=now)
+            used += process.growth(words.BUSY_NS if self.high else words.WORKED_NS, now=now)
+            self._intruded_now += process.growth(words.INTRUDED_NS, now=now)
+            self._waited += process.growth(words.WAITED_NS, now=now)
+            rested += process.growth(words.RESTED_NS, now=now)
             begun = self._passes.update(process, now) or begun
         self._asks = any(process[words.ASKING] == 1 for process in self.processes.values())
         self.activity = Activity(wants=begun or self._asks, begun=begun, used=used)
@@ -273,7 +273,7 @@ class Sharer:
     def give_way(self, pages: Sequence[int], processes: Iterable[Process]) -> None:
         """Make some of its processes give way to the processes with these pages."""
         for process in processes:
-            process.send_highs(pages, self.bell.heard)
+            process.send_highs(pages, self.bell.receiver)
 
 
 def reading(processes: Iterable[Process], now: float) -> Reading | None:

@@ -35,7 +35,7 @@ class World:
         writes = list(self.controller.writes())
         if not writes:
             return False
-        note(f"{self.api.now}: {type(self.controller.decided).__name__}")
+        note(f"{self.api.now}: {type(self.controller.last_step).__name__}")
         writes[min(skip, len(writes) - 1)]()
         self.controller.die()
         self.check()
