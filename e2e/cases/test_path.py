@@ -5,7 +5,9 @@ import pytest
 from e2e.cases.test_capacity import free
 from e2e.harness.jobs import gated, job, pinned_to, workers
 from e2e.harness.kfext_process import Kfext
+from e2e.harness.kube import Object
 from e2e.harness.space import Space
+from kfext import names
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
@@ -111,15 +113,18 @@ def test_an_idle_controller_writes_nothing_but_its_lease(space: Space, kfext: Kf
     def renewals() -> int:
         return len(kfext.proxy.writes(lambda exchange: "/leases/" in exchange.path))
 
-    begun = renewals()
-    space.until(lambda: renewals() > begun, "everything is written")
+    def written() -> list[str]:
+        """Return the objects written while the Lease is renewed three times."""
+        before, begun = len(kfext.proxy.log), renewals()
+        space.until(lambda: renewals() >= begun + 3, "the Lease is renewed three times")
+        writes = (exchange.path for exchange in kfext.proxy.log[before:] if exchange.is_write)
+        return [path for path in writes if "/leases/" not in path]
+
+    def cpu_condition() -> list[Object]:
+        conditions = space.view("runs")["conditions"]
+        return [each for each in conditions if each["type"] == names.CPU_USE_KNOWN]
+
     space.until(lambda: [*free(space).values()] == [0], "the capacity is written")
-    before = len(kfext.proxy.log)
-    begun = renewals()
-    space.until(lambda: renewals() >= begun + 3, "the Lease is renewed three times")
-    others = [
-        exchange
-        for exchange in kfext.proxy.log[before:]
-        if exchange.is_write and "/leases/" not in exchange.path
-    ]
-    assert others == []
+    space.patiently(lambda: space.view("waits").get("expectedStart"), seconds=120)
+    space.patiently(cpu_condition, seconds=120)
+    assert written() == []

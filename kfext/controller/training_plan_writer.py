@@ -135,8 +135,9 @@ class TrainingPlanWriter:
         else:
             self._record_progress(job, progress, status.progress)
             progress = reported.as_written(progress.after(status.progress or Reported()))
-            if written and written.progress and looks_the_same(written.progress, progress):
-                progress = written.progress
+            shown = written.progress if written else None
+            if progress and shown and looks_the_same(shown, progress):
+                progress = shown
         self._want(job, replace(status, progress=progress))
 
     def show_expected(self, job: TrainingJob, expected: ExpectedStart | None) -> None:

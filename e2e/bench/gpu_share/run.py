@@ -43,7 +43,9 @@ _SAMPLED = 20
 """One of this number of values is stored."""
 Object = dict[str, Any]
 WARM_UP_SECONDS = 8.0
-"""The time in which the hook chooses its gates, and the agent first pauses low."""
+"""The time in which the agent first pauses low, and the hook mostly chooses its gates."""
+_LONGEST_WARM_UP_SECONDS = 90.0
+"""The time after which a run is spoiled without gates: the hook needs some steps of low."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,7 @@ def run(card: Card, python: Python, arm: Arm, *, load: float, seconds: float) ->
 async def _run(place: Bench, arm: Arm, *, load: float, seconds: float) -> Outcome:
     async with training(place, arm, load=load) as (agent, jobs):
         await asyncio.sleep(WARM_UP_SECONDS)
-        gates = None if agent is None or LOW not in arm.jobs else _Gates(agent)
+        gates = None if agent is None or LOW not in arm.jobs else await _chosen_gates(agent)
         busy, cpu, began = place.busy(), [job.cpu() for job in jobs], monotonic()
         await asyncio.sleep(seconds)
         busy, ended = place.busy() - busy, monotonic()
@@ -273,12 +275,20 @@ async def _run(place: Bench, arm: Arm, *, load: float, seconds: float) -> Outcom
         )
 
 
+async def _chosen_gates(agent: Agent) -> "_Gates":
+    """Wait until the hook has chosen the gates of low, and return these. Raises SpoiledError."""
+    deadline = monotonic() + _LONGEST_WARM_UP_SECONDS - WARM_UP_SECONDS
+    while not agent.is_calibrated(LOW):
+        if monotonic() > deadline:
+            raise SpoiledError("the hook has not chosen its gates in time")
+        await asyncio.sleep(0.5)
+    return _Gates(agent)
+
+
 class _Gates:
-    """The gates of low from now on. Raises SpoiledError if the hook has not chosen them."""
+    """The gates of low from now on."""
 
     def __init__(self, agent: Agent) -> None:
-        if not agent.is_calibrated(LOW):
-            raise SpoiledError("the hook has not chosen its gates in time")
         self._agent = agent
         self._before = agent.micro_steps(LOW)
         self.longest = agent.longest_micro_step(LOW)

@@ -129,10 +129,10 @@ def _rounded(number: float) -> float:
     return round(number, _DIGITS - 1 - math.floor(math.log10(abs(number))))
 
 
-def as_written(reported: Reported) -> Reported:
-    """Return a progress as it is read after its write."""
+def as_written(reported: Reported) -> Reported | None:
+    """Return a progress as it is read after its write; None means that nothing is known yet."""
     progress = reported.progress
-    return replace(
+    written = replace(
         reported,
         cpu=None if reported.cpu is None else round(1000 * reported.cpu) / 1000,
         moves=None if reported.moves == MOVES else reported.moves,
@@ -143,6 +143,7 @@ def as_written(reported: Reported) -> Reported:
             at=None if progress.at is None else float(int(progress.at)),
         ),
     )
+    return None if written == Reported() else written
 
 
 def encode_progress(reported: Reported | None) -> dict[str, Any] | None:

@@ -455,6 +455,16 @@ async def test_progress_stays_after_a_restart_of_the_controller(api: FakeApi) ->
     assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] == 1000
 
 
+async def test_the_first_read_of_a_log_without_progress_causes_no_write(api: FakeApi) -> None:
+    writer = plan_writer(api)
+    writer.show(JOB, RUNS)
+    await run(writer)
+    writer.observe(None, decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode()))
+    writer.show_progress(JOB, Reported())
+    await run(writer, 0.5)
+    assert api.patches == 1
+
+
 async def test_progress_of_a_job_that_opts_out_is_removed_with_its_curve(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
