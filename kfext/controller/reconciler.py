@@ -31,8 +31,7 @@ on one by one. The first event after a longer time is handled at once."""
 _LATE_SECONDS = 1.0
 """A tick that is this late means that the process stood still, as in a paused virtual machine."""
 _CATCH_UP_SECONDS = 1.0
-"""Pause before a late tick, so that the watches deliver missed events, such as the last pod of a
-gang."""
+"""Pause before a late tick, so that the watches first deliver the events that were missed."""
 
 
 class Reconciler:

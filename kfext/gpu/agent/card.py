@@ -135,10 +135,7 @@ class SharedCard:
         }
 
     def _gives_way(self, sharer: Sharer) -> bool:
-        """Return whether a pod gives way.
-
-        It does if it has low priority, or if its terms are unknown and a high-priority pod is here.
-        """
+        """Return whether a pod gives way: with low priority, or unknown terms beside a high pod."""
         if sharer.terms is None:
             return any(other.high for other in self._sharers.values())
         return not sharer.high

@@ -187,10 +187,7 @@ class DevicePlugin:
             await server.stop(grace=None)
 
     async def _until_forgotten(self, known: tuple[int, int]) -> None:
-        """Return after a restart of kubelet, which removes the sockets of all plugins.
-
-        `known`: the identity of the kubelet that has registered the plugin.
-        """
+        """Return once kubelet is another run than `known`: a restart removes the plugins' sockets."""
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
             if known != self._kubelet() or not self._socket.exists():

@@ -123,8 +123,7 @@ _SHORT_NAP_SECONDS = 0.002
 OUTSTANDING = 2
 """The most micro-steps on the card beside other jobs; `kfext.gpu.rules` has their cost."""
 FREE_OUTSTANDING = 16
-"""The most micro-steps on the card if no other job waits for it: a thread that wakes late then
-leaves no gap."""
+"""The most micro-steps on the card without other jobs: a thread that wakes late leaves no gap."""
 PACE = 0.2
 """The fraction of the time that a job may use while no agent is alive."""
 _LONGEST_PAUSE_SECONDS = 1.0

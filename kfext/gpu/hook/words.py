@@ -47,8 +47,7 @@ RESTED_NS = 18
 PAUSED = 31
 """The number of pauses, from BUSY 0 to BUSY 1, that have ended."""
 PAUSES = 32
-"""The first of `kfext.gpu.hook.pauses.KEPT` words with the last pauses; a new pause replaces the
-oldest."""
+"""The first of `kfext.gpu.hook.pauses.KEPT` words with the last pauses; the oldest is replaced."""
 
 WATCHING, READY, COARSE = 1, 2, 3
 """Values of HOOKED: calibrating; calibrated; calibrated, and some micro-step is too long."""

@@ -125,10 +125,7 @@ class Throughput:
         }
 
     def record(self, reading: Reading, *, alone: bool) -> None:
-        """Record the job's progress.
-
-        `alone`: whether the job has had the card to itself since the last call.
-        """
+        """Record the job's progress; `alone`: whether only it used the card since the last call."""
         if self._stretch is None or alone is not self._alone:
             self._stretch, self._alone = Stretch(reading, span=_SPAN), alone
             return

@@ -160,8 +160,7 @@ def one_by_one(resource: str, devices: list[str]) -> list[dict[str, Any]]:
 async def pod_resources(folder: Path, answers: dict[str, tuple[str, Any]]) -> AsyncIterator[Path]:
     """Serve the pod-resources API; yield its socket.
 
-    `answers`: for each method, the prefix of the names of its messages, and the fields of its
-    answer.
+    `answers`: for each method, the prefix of its messages' names, and the fields of its answer.
     """
     handlers = {}
     for method, (message, fields) in answers.items():

@@ -95,9 +95,7 @@ PORTS = [{"containerPort": 9100, "hostPort": 9100}]
 SIDECAR = {"initContainers": [{"name": "proxy", "restartPolicy": "Always", "ports": PORTS}]}
 
 
-def test_a_gang_with_host_ports_from_admission_and_too_few_nodes_is_released_after_one_start() -> (
-    None
-):
+def test_a_gang_with_too_few_nodes_for_its_host_ports_is_released_after_one_start() -> None:
     nodes = [node(name, cpu="8") for name in "ab"]
     api = ChangingApi(job().worker(3, cpu="1").held().raw, nodes, changed=SIDECAR)
     steps = [step for _, step in run(api, seconds=1800.0, until=Release)]

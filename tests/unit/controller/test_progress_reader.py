@@ -214,9 +214,7 @@ async def test_only_a_bounded_number_of_logs_is_read_at_once(bed: Bed) -> None:
     assert bed.kubelet.most_at_once == MOST_AT_ONCE
 
 
-async def test_at_most_20_reads_begin_per_second(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_at_most_20_reads_begin_per_second(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PAUSE_SECONDS", HOUR)
     for number in range(40):
         bed.runs(f"job-{number}")

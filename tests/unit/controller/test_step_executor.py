@@ -426,9 +426,7 @@ async def write_card(client: CardClient, step: Reserve | Unreserve) -> None:
     await StepExecutor(client=fake, cluster=Cluster(), events=events).write_card(step)
 
 
-async def test_a_reservation_pod_is_created_for_a_node_with_the_tolerations_of_the_sharers() -> (
-    None
-):
+async def test_a_reservation_pod_has_its_node_and_the_tolerations_of_the_sharers() -> None:
     client = CardClient()
     tolerations = (
         Toleration(key="gpu", operator="Equal", value="a", effect="NoSchedule"),

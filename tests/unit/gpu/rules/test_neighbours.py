@@ -108,7 +108,7 @@ def test_long_micro_steps_at_a_shut_gate_hide_no_loss(micro_step: float, *, know
 
 
 @pytest.mark.parametrize(
-    ("works", "rests", "shut"),
+    ("work", "pause", "shut"),
     [
         pytest.param(50, 10, True, id="most of the time"),
         pytest.param(30, 30, True, id="half of the time"),
@@ -116,14 +116,14 @@ def test_long_micro_steps_at_a_shut_gate_hide_no_loss(micro_step: float, *, know
     ],
 )
 def test_a_job_with_pauses_is_shut_out_if_its_losses_exceed_the_budget_over_time(
-    works: float, rests: float, *, shut: bool
+    work: float, pause: float, *, shut: bool
 ) -> None:
     shared = card(0.8, reads_beacon=False)
     while shared.now < 600:
         shared.wants = True
-        shared.run(works)
+        shared.run(work)
         shared.wants = False
-        shared.run(rests)
+        shared.run(pause)
     assert (shared.ruling.times_shut > 0) is shut
 
 
