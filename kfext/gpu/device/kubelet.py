@@ -187,7 +187,7 @@ class DevicePlugin:
             await server.stop(grace=None)
 
     async def _until_forgotten(self, known: tuple[int, int]) -> None:
-        """Return once the run `known` has ended: a restart of kubelet removes all plugins' sockets."""
+        """Return once the run `known` has ended: a restart removes the sockets of all plugins."""
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
             if known != self._kubelet() or not self._socket.exists():

@@ -62,10 +62,10 @@ FOREIGN: dict[str, tuple[Pod, str]] = {
 }
 
 
-@pytest.mark.parametrize(("seen", "gated_by"), FOREIGN.values(), ids=FOREIGN)
-def test_a_gang_waits_for_some_time_for_a_foreign_pod_that(seen: Pod, gated_by: str) -> None:
+@pytest.mark.parametrize(("pod_version", "gated_by"), FOREIGN.values(), ids=FOREIGN)
+def test_a_gang_waits_for_some_time_for_a_foreign_pod_that(pod_version: Pod, gated_by: str) -> None:
     bed = Bed()
-    bed.see(seen)
+    bed.see(pod_version)
     assert bed.start(1000.0) == gated_by
     assert bed.start(1000.0 + UNBOUND_SECONDS) == ""
 
@@ -92,9 +92,9 @@ def test_how_long_a_foreign_pod_delays_born_pinned_starts(
 ) -> None:
     bed, known = Bed(), dict[str, Pod]()
     bed.planner.tick(Moment(wall=999.0, monotonic=999.0))
-    for seconds, seen in changes:
-        bed.see(seen, known.get(seen.uid))
-        known[seen.uid] = seen
+    for seconds, pod_version in changes:
+        bed.see(pod_version, known.get(pod_version.uid))
+        known[pod_version.uid] = pod_version
         bed.planner.tick(Moment(wall=1000.0 + seconds, monotonic=1000.0 + seconds))
     assert bed.start(1000.0 + at) == gated_by
 

@@ -39,9 +39,13 @@ async def test_D5_a_younger_job_does_not_take_reserved_capacity(bench: Bench) ->
     bench.submit(gang("young", cpu="1", workers=1, created=20))
     bench.submit(gang("second", cpu="1", workers=1, created=30))
     await bench.tick()
-    kept = queue_of(bench).reservations.current
-    assert kept is not None
-    assert (kept.job, kept.nodes, kept.waits_for) == ("head", ("a",), ("runs",))
+    reservation = queue_of(bench).reservations.current
+    assert reservation is not None
+    assert (reservation.job, reservation.nodes, reservation.waits_for) == (
+        "head",
+        ("a",),
+        ("runs",),
+    )
     assert bench.started() == ["young"]  # on node b, beside the reservation
     reason, message = last_verdict(bench, "second")
     assert reason == REASON_RESERVED
@@ -81,9 +85,13 @@ async def test_capacity_of_a_pool_is_reserved_for_a_job_that_fits_only_there(ben
     bench.now = 10.0 + RESERVE_AFTER
     bench.cluster.mark("head")
     await bench.tick()
-    kept = queue_of(bench).reservations.current
-    assert kept is not None
-    assert (kept.job, kept.nodes, kept.waits_for) == ("head", ("b",), ("runs",))
+    reservation = queue_of(bench).reservations.current
+    assert reservation is not None
+    assert (reservation.job, reservation.nodes, reservation.waits_for) == (
+        "head",
+        ("b",),
+        ("runs",),
+    )
 
 
 async def test_jobs_of_other_namespaces_are_counted_and_not_named(bench: Bench) -> None:

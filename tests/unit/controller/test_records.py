@@ -92,9 +92,9 @@ async def test_a_cluster_without_running_jobs_writes_nothing() -> None:
 
 async def test_after_the_last_job_has_ended_the_record_is_written_once() -> None:
     bench = Bench()
-    made = bench.teams.runs("job", "a")
+    builder = bench.teams.runs("job", "a")
     assert await bench.keep(2) == ["get", "apply"]
-    bench.teams.planner.cluster.forget_job(made.raw["metadata"]["uid"])
+    bench.teams.planner.cluster.forget_job(builder.raw["metadata"]["uid"])
     assert await bench.keep(3) == ["apply"]
 
 

@@ -22,4 +22,4 @@ async def connections(tmp_path: Path) -> AsyncIterator[Connections]:
     yield result
     for name in ("a", "b"):
         result.sockets.remove(name)
-    await result.until(lambda seen: not seen.connected)
+    await result.until(lambda current: not current.connected)

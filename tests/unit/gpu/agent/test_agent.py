@@ -43,8 +43,8 @@ async def test_a_low_priority_job_gives_way_until_the_high_priority_job_ends(nod
 async def test_a_process_with_unknown_terms_gives_way_without_orders(node: Node) -> None:
     high, low = node.run("high"), node.run("low", promised=False)
     high.set_busy()
-    asked = node.requests
-    await until(lambda: node.requests > asked + 3)
+    requests = node.requests
+    await until(lambda: node.requests > requests + 3)
     assert not low.agent_alive()
     assert not low.passes()  # only one job can have high priority, so this job gives way
     node.promise("low")
@@ -57,8 +57,8 @@ async def test_known_jobs_are_directed_while_kubelet_is_away(node: Node, away: E
     high.set_busy()
     await until(lambda: low.agent_alive() and not low.passes())
     node.error = away
-    asked = node.requests
-    await until(lambda: node.requests > asked + 6)
+    requests = node.requests
+    await until(lambda: node.requests > requests + 6)
     assert low.agent_alive()
     assert not low.passes()
 
@@ -86,9 +86,9 @@ async def test_a_new_agent_serves_kubelet_once_kubelet_has_listed_the_reservatio
 
     monkeypatch.setattr(DevicePlugin, "run", run)
     await node.stop()
-    node.error, asked = IncompleteError("no pods yet"), node.requests
+    node.error, requests = IncompleteError("no pods yet"), node.requests
     node.start()
-    await until(lambda: node.requests > asked + 3)
+    await until(lambda: node.requests > requests + 3)
     assert served == []
     node.error = None
     await until(lambda: len(served) == len(node.cards()))
@@ -103,11 +103,11 @@ async def test_the_uid_of_a_new_reservation_is_shown_only_with_its_own_card(node
     node.uids[reservation] = "first"
     await until(lambda: reservation_uid(node) == "first")
     node.error = grpc.RpcError("away")
-    asked = node.requests
-    await until(lambda: node.requests > asked + 1)
+    requests = node.requests
+    await until(lambda: node.requests > requests + 1)
     node.uids[reservation] = "second"
-    asked = node.requests
-    await until(lambda: node.requests > asked + 1)
+    requests = node.requests
+    await until(lambda: node.requests > requests + 1)
     assert reservation_uid(node) == "first"
     node.error = None
     await until(lambda: reservation_uid(node) == "second")
@@ -138,10 +138,10 @@ async def test_a_new_agent_directs_no_job_before_all_have_reconnected(
     high.set_busy()
     await until(lambda: low.agent_alive() and not low.passes())
     await node.stop()
-    before, asked = low.orders.page, node.requests
+    before, requests = low.orders.page, node.requests
     monkeypatch.setattr(module, "_RETURN_SECONDS", 3600.0)
     node.start()
-    await until(lambda: node.processes(0) == 2 and node.requests > asked + 3)
+    await until(lambda: node.processes(0) == 2 and node.requests > requests + 3)
     assert low.orders.page is before
     node.agent._directs_from = 0.0
     low.passed.clear()
@@ -259,8 +259,8 @@ async def test_a_slot_without_a_card_has_a_trouble_if_no_card_that_it_may_get_ca
 async def test_the_last_ids_from_kubelet_hold_while_it_is_away(node: Node) -> None:
     node.offered = {"GPU-1::0", "GPU-1::1"}
     await until(lambda: bool(node.agent.state(1).trouble))
-    node.offered, asked = None, node.requests
-    await until(lambda: node.requests > asked + 3)
+    node.offered, requests = None, node.requests
+    await until(lambda: node.requests > requests + 3)
     assert node.agent.state(1).trouble
     node.offered = {"GPU-1", "GPU-2"}
     await until(lambda: not node.agent.state(1).trouble)

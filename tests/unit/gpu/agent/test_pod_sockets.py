@@ -19,21 +19,21 @@ async def test_a_process_enters_and_leaves_by_its_folder(connections: Connection
     connections.sockets.open("b")
     peer = connect(connections, "b")
     greet(peer)
-    await connections.until(lambda seen: len(seen.connected) == 1)
+    await connections.until(lambda current: len(current.connected) == 1)
     ((name, _),) = connections.connected.values()
     assert name == "b"
     peer.close()
-    await connections.until(lambda seen: not seen.connected)
+    await connections.until(lambda current: not current.connected)
 
 
 async def test_a_hook_connects_to_the_next_agent_in_its_folder(connections: Connections) -> None:
     connections.sockets.open("a")
     AgentConnection(str(connections.root / "a/agent"), page=page(), handle=lambda *_: None)
-    await connections.until(lambda seen: len(seen.connected) == 1)
+    await connections.until(lambda current: len(current.connected) == 1)
     connections.sockets.close("a")
-    await connections.until(lambda seen: not seen.connected)
+    await connections.until(lambda current: not current.connected)
     assert connections.sockets.open_all() == ["a"]
-    await connections.until(lambda seen: len(seen.connected) == 1)
+    await connections.until(lambda current: len(current.connected) == 1)
 
 
 async def test_a_pod_has_at_most_16_connections_at_a_time(connections: Connections) -> None:
@@ -41,18 +41,18 @@ async def test_a_pod_has_at_most_16_connections_at_a_time(connections: Connectio
     peers = [connect(connections, "a") for _ in range(16)]
     for peer in peers:
         greet(peer)
-    await connections.until(lambda seen: len(seen.connected) == 16)
+    await connections.until(lambda current: len(current.connected) == 16)
     before = set(connections.connected)
     extra = connect(connections, "a")
     greet(extra)
     peers.pop().close()
     await connections.until(
-        lambda seen: len(seen.connected) == 16 and set(seen.connected) != before
+        lambda current: len(current.connected) == 16 and set(current.connected) != before
     )
     assert connections.most_connected == 16
     for peer in (*peers, extra):
         peer.close()
-    await connections.until(lambda seen: not seen.connected)
+    await connections.until(lambda current: not current.connected)
 
 
 async def test_after_16_short_connections_a_pod_waits_for_the_end_of_a_pause(
@@ -65,23 +65,23 @@ async def test_after_16_short_connections_a_pod_waits_for_the_end_of_a_pause(
         peer = connect(connections, "a")
         greet(peer)
         peer.close()
-    await connections.until(lambda seen: seen.entered == 16 and not seen.connected)
+    await connections.until(lambda current: current.entered == 16 and not current.connected)
     pause_ends.set()
-    await connections.until(lambda seen: seen.entered == 20 and not seen.connected)
+    await connections.until(lambda current: current.entered == 20 and not current.connected)
 
 
 async def test_a_process_that_reads_nothing_is_disconnected(connections: Connections) -> None:
     connections.sockets.open("a")
     peer = connect(connections, "a")
     greet(peer)
-    await connections.until(lambda seen: len(seen.connected) == 1)
+    await connections.until(lambda current: len(current.connected) == 1)
     ((_, process),) = connections.connected.values()
     for _ in range(100_000):
         process.send_bells([])
         if not connections.connected:
             break
         await asyncio.sleep(0)
-    await connections.until(lambda seen: not seen.connected)
+    await connections.until(lambda current: not current.connected)
 
 
 async def test_the_folder_of_a_deleted_pod_is_removed(connections: Connections) -> None:
@@ -188,14 +188,14 @@ async def test_a_lingering_socket_blocks_no_agent(connections: Connections, gree
     hostile, lingering = connect(connections, "a"), Lingering()
     if greets:
         greet(hostile)
-        await connections.until(lambda seen: len(seen.connected) == 1)
+        await connections.until(lambda current: len(current.connected) == 1)
     lingering.send_to(hostile)
     if greets:
-        await connections.until(lambda seen: not seen.connected)
+        await connections.until(lambda current: not current.connected)
     await asyncio.sleep(0.2)  # time to block
     peer = connect(connections, "a")
     greet(peer)
-    await connections.until(lambda seen: len(seen.connected) == 1)
+    await connections.until(lambda current: len(current.connected) == 1)
     lingering.stop_blocking()
     for client in (hostile, peer):
         client.close()

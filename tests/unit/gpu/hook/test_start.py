@@ -50,9 +50,9 @@ def write_module(folder: Path, name: str, text: str = "") -> Path:
 
 
 def test_the_sitecustomize_that_the_hook_hides_runs_too(hook: Path, tmp_path: Path) -> None:
-    theirs = write_module(tmp_path / "theirs", "sitecustomize", "import colorsys\nmark = 7")
+    program = write_module(tmp_path / "program", "sitecustomize", "import colorsys\nmark = 7")
     code = "import sitecustomize, sys; print(sitecustomize.mark, 'colorsys' in sys.modules)"
-    assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "7 True\n"
+    assert run(code, PYTHONPATH=f"{hook}:{program}") == "7 True\n"
 
 
 def test_a_sitecustomize_that_imports_the_next_hooks_only_once(hook: Path, tmp_path: Path) -> None:
@@ -64,9 +64,9 @@ def test_a_sitecustomize_that_imports_the_next_hooks_only_once(hook: Path, tmp_p
         "import sitecustomize\n"
         "sys.path.append(here)\n"
     )
-    theirs = write_module(tmp_path / "theirs", "sitecustomize", importing_next)
+    program = write_module(tmp_path / "program", "sitecustomize", importing_next)
     code = "import sys; print([type(item).__name__ for item in sys.meta_path].count('_Finder'))"
-    result = run(code, PYTHONPATH=f"{hook}:{theirs}", KFEXT_GPU_SOCKET="/nowhere")
+    result = run(code, PYTHONPATH=f"{hook}:{program}", KFEXT_GPU_SOCKET="/nowhere")
     assert result == "1\n"
 
 
@@ -82,15 +82,15 @@ def test_the_hook_needs_no_more_than_python_3_8_and_its_standard_library(hook: P
 
 
 def test_the_path_of_the_image_is_restored_here_and_in_children(hook: Path, tmp_path: Path) -> None:
-    theirs = write_module(tmp_path / "theirs", "theirs")
-    (tmp_path / "recorded").write_text(f"{theirs}\n")
+    program = write_module(tmp_path / "program", "program")
+    (tmp_path / "recorded").write_text(f"{program}\n")
     code = f"""
-import subprocess, sys, theirs
+import subprocess, sys, program
 subprocess.run([sys.executable, "-c", {_SHOW_PATHS!r}, "kfext_hook"], check=True)
 """
     shown = json.loads(run(code, PYTHONPATH=str(hook), KFEXT_PYTHONPATH=str(tmp_path / "recorded")))
-    assert shown["PYTHONPATH"] == f"{hook}:{theirs}"
-    assert shown["paths"].count(str(theirs)) == 1
+    assert shown["PYTHONPATH"] == f"{hook}:{program}"
+    assert shown["paths"].count(str(program)) == 1
     assert shown["kfext_hook"]
 
 
@@ -117,10 +117,10 @@ def test_the_start_imports_almost_no_other_module(hook: Path) -> None:
 
 @pytest.mark.parametrize("priority", ["high", "low"])
 def test_the_hook_hides_no_module_of_the_program(hook: Path, tmp_path: Path, priority: str) -> None:
-    theirs = tmp_path / "theirs"
+    program = tmp_path / "program"
     for name in ("statistics", "queue", "json", "random", "select", "array"):
-        write_module(theirs, name, f"label = {name!r}")
-    code = f"import sys; sys.path.insert(0, {str(theirs)!r})\n"
+        write_module(program, name, f"label = {name!r}")
+    code = f"import sys; sys.path.insert(0, {str(program)!r})\n"
     code += "import statistics, queue, json, random, select, array\n"
     code += "modules = statistics, queue, json, random, select, array\n"
     code += "print(*(module.label for module in modules))"
@@ -131,11 +131,11 @@ def test_the_hook_hides_no_module_of_the_program(hook: Path, tmp_path: Path, pri
 
 
 def test_a_hook_that_fails_at_the_start_does_not_end_the_job(hook: Path, tmp_path: Path) -> None:
-    theirs = write_module(tmp_path / "theirs", "sitecustomize", "mark = 7")
+    program = write_module(tmp_path / "program", "sitecustomize", "mark = 7")
     (hook / "kfext_hook/start.py").write_text("raise RuntimeError('no')")
     done = subprocess.run(
         [sys.executable, "-c", "import sitecustomize; print(sitecustomize.mark)"],
-        env={"PYTHONPATH": f"{hook}:{theirs}"},
+        env={"PYTHONPATH": f"{hook}:{program}"},
         capture_output=True,
         text=True,
         check=True,
@@ -146,7 +146,7 @@ def test_a_hook_that_fails_at_the_start_does_not_end_the_job(hook: Path, tmp_pat
 
 
 def test_a_hooked_framework_keeps_its_own_loader(hook: Path, tmp_path: Path) -> None:
-    theirs = write_module(tmp_path / "theirs", "framework", "items = [1]")
+    program = write_module(tmp_path / "program", "framework", "items = [1]")
     code = """
 from kfext_hook.start import when_imported
 when_imported(["framework"], lambda _, module: module.items.append(2), failed=lambda: None)
@@ -155,7 +155,7 @@ assert isinstance(framework.__spec__.loader, importlib.machinery.SourceFileLoade
 assert isinstance(framework.__loader__, importlib.machinery.SourceFileLoader)
 print(framework.items)
 """
-    assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "[1, 2]\n"
+    assert run(code, PYTHONPATH=f"{hook}:{program}") == "[1, 2]\n"
 
 
 _HOOK_FRAMEWORK = """
@@ -168,7 +168,7 @@ when_imported(["framework"], lambda _, module: calls.append(module.mark), failed
 
 
 def test_a_framework_is_hooked_after_an_earlier_search_for_it(hook: Path, tmp_path: Path) -> None:
-    theirs = write_module(tmp_path / "theirs", "framework", "mark = 7")
+    program = write_module(tmp_path / "program", "framework", "mark = 7")
     code = f"""{_HOOK_FRAMEWORK}
 assert find_spec("framework").origin == find_spec("framework").loader.path
 assert calls == []
@@ -176,12 +176,12 @@ import framework, importlib
 importlib.reload(framework)
 print(calls)
 """
-    assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "[7]\n"
+    assert run(code, PYTHONPATH=f"{hook}:{program}") == "[7]\n"
 
 
 def test_an_import_that_is_tried_again_after_an_error_is_hooked(hook: Path, tmp_path: Path) -> None:
     text = "import sys\nassert sys.argv[1:]\nmark = 7"
-    theirs = write_module(tmp_path / "theirs", "framework", text)
+    program = write_module(tmp_path / "program", "framework", text)
     code = f"""{_HOOK_FRAMEWORK}
 import sys
 try:
@@ -191,10 +191,10 @@ except AssertionError:
 import framework
 print(calls)
 """
-    assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "[7]\n"
+    assert run(code, PYTHONPATH=f"{hook}:{program}") == "[7]\n"
 
 
-def reported(hook: Path, agent: Path, theirs: Path, code: str, *, priority: str = "high") -> int:
+def reported(hook: Path, agent: Path, program: Path, code: str, *, priority: str = "high") -> int:
     """Run code in a job; return the reason that its process reports to the agent."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(str(agent))
@@ -202,7 +202,7 @@ def reported(hook: Path, agent: Path, theirs: Path, code: str, *, priority: str 
         listening.settimeout(20)
         env = {
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": f"{hook}:{theirs}",
+            "PYTHONPATH": f"{hook}:{program}",
             "KFEXT_GPU_SOCKET": str(agent),
             "KFEXT_GPU_PRIORITY": priority,
         }
@@ -221,23 +221,23 @@ def reported(hook: Path, agent: Path, theirs: Path, code: str, *, priority: str 
 
 
 def test_a_framework_without_a_hook_is_reported_to_the_agent(hook: Path, tmp_path: Path) -> None:
-    theirs = write_module(tmp_path / "theirs", "torch", "mark = 7")
-    result = reported(hook, tmp_path / "agent", theirs, "import torch", priority="low")
+    program = write_module(tmp_path / "program", "torch", "mark = 7")
+    result = reported(hook, tmp_path / "agent", program, "import torch", priority="low")
     assert result == words.FAILED
 
 
 def test_a_tensorflow_with_keras_is_reported_to_the_agent(hook: Path, tmp_path: Path) -> None:
-    theirs = write_module(tmp_path / "theirs", "tensorflow", "__version__ = '2.5.3'")
-    result = reported(hook, tmp_path / "agent", theirs, "import tensorflow")
+    program = write_module(tmp_path / "program", "tensorflow", "__version__ = '2.5.3'")
+    result = reported(hook, tmp_path / "agent", program, "import tensorflow")
     assert result == words.OLD_TENSORFLOW
 
 
 @pytest.mark.parametrize("version", ["2.6.0", "2.16.1", "unknown", ""])
 def test_any_other_tensorflow_reports_nothing(hook: Path, tmp_path: Path, version: str) -> None:
-    theirs = write_module(tmp_path / "theirs", "tensorflow", f"__version__ = {version!r}")
+    program = write_module(tmp_path / "program", "tensorflow", f"__version__ = {version!r}")
     shown = run(
         "import tensorflow, os; print(len(os.listdir('/proc/self/task')))",
-        PYTHONPATH=f"{hook}:{theirs}",
+        PYTHONPATH=f"{hook}:{program}",
         KFEXT_GPU_SOCKET="/nowhere",
         KFEXT_GPU_PRIORITY="high",
     )
