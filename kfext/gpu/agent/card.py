@@ -135,7 +135,7 @@ class SharedCard:
         }
 
     def _gives_way(self, sharer: Sharer) -> bool:
-        """Return whether a pod gives way: its terms are low, or unknown beside a high-priority pod."""
+        """Return whether a pod gives way; with unknown terms it does beside a high-priority pod."""
         if sharer.terms is None:
             return any(other.high for other in self._sharers.values())
         return not sharer.high
