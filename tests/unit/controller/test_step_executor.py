@@ -57,7 +57,7 @@ PLAN = Plan("uid-1", 1, {ReplicaKey("worker", n): "a" for n in (0, 1)})
 class FakeClient:
     """Records requests. `fail`: called with each path, may raise. Pods are answered as patched.
 
-    `events`: the events that a list finds; `of` is a part of the field selector that finds one.
+    `events`: the events of the cluster; a list finds an event if its selector contains `selector`.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class FakeClient:
         self.requests.append(("patch", path))
         self.fail(path)
         raw = raw_pod(JOB, "worker", int(path[-1]), pinned="a", version=9)
-        # Annotations of a pod are written whole where there are none.
+        # kfext writes all annotations in one operation if the pod has none.
         for operation in operations:
             if operation["path"] == "/metadata/annotations":
                 raw["metadata"]["annotations"] = operation["value"]
@@ -102,7 +102,7 @@ class FakeClient:
         self.fail(path)
 
     async def first(self, path: str, *, count: int, fieldSelector: str) -> list[Any]:  # noqa: N803
-        results = [event for event in self.events if event.get("of", "") in fieldSelector]
+        results = [event for event in self.events if event.get("selector", "") in fieldSelector]
         return results[:count]
 
 
@@ -337,8 +337,10 @@ async def test_the_operators_error_event_is_quoted(bench: ExecutorBench) -> None
 async def test_the_error_event_about_the_job_of_a_train_job_is_quoted(bench: ExecutorBench) -> None:
     bench.cluster.observe_job(train_job(held=True))
     bench.cluster.observe_rendered(None, parse_rendered(jobset()))
-    denied = {"note": "denied the request", "of": "regarding.name=train-node-0,reason=FailedCreate"}
-    bench.client.events = [{"note": "of another job", "of": "regarding.name=other"}, denied]
+    selector = "regarding.name=train-node-0,reason=FailedCreate"
+    denied = {"note": "denied the request", "selector": selector}
+    other = {"note": "about another job", "selector": "regarding.name=other"}
+    bench.client.events = [other, denied]
     tracked = bench.cluster.jobs[JOB_UID]
     stopped = Suspend(JobState(reason=REASON_CREATE_TIMEOUT, message="0 of 2 pods exist"))
     await bench.writer.write(tracked, stopped)

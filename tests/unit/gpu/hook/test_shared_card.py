@@ -15,7 +15,9 @@ from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Effects, Neighbours
 from tests.unit.gpu.hook.virtual import BUSY, LATE, step_rates
 
 Pauses = Callable[[random.Random], float]
+"""Draws a pause, in seconds."""
 Kind = Callable[[float], Pauses]
+"""Returns pauses with this mean, in seconds."""
 
 
 def _regular(mean: float) -> Pauses:
