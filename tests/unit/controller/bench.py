@@ -124,10 +124,7 @@ def last_verdict(bench: Bench, uid: str) -> tuple[str, str]:
 
 
 def running(uid: str, node_name: str, *, cpu: str, workers: int = 1, **more: Any) -> JobBuilder:
-    """A job that was started under a plan; its pods do not exist yet.
-
-    `deadline` in `more`: its activeDeadlineSeconds; it started at 1 s.
-    """
+    """A job started under a plan, without pods so far; `deadline`: its activeDeadlineSeconds."""
     builder = gang(uid, cpu=cpu, workers=workers).resumed()
     del builder.raw["metadata"]["annotations"]["kfext.dev/held"]
     places = ",".join(["0"] * workers)

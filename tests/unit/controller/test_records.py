@@ -52,10 +52,7 @@ class FakeClient:
 
 
 class Bench:
-    """A UsageKeeper over the namespaces of `teams`.
-
-    `keep` runs it, by default every five minutes, and returns the verbs of its requests.
-    """
+    """A UsageKeeper over `teams`; `keep` runs it, and returns the verbs of its requests."""
 
     def __init__(self, stored: str | None = None) -> None:
         self.teams = Teams()

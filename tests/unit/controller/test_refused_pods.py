@@ -47,10 +47,7 @@ def suspensions(bench: Bench, uid: str) -> int:
 
 
 async def run_an_hour(bench: Bench, *, crash_every: float) -> None:
-    """Let an hour pass, without new pods except for one job that restarts its pod regularly.
-
-    `crash_every`: the seconds between the restarts.
-    """
+    """Let an hour pass; only the job `crash` gets pods, a new one every `crash_every` seconds."""
     crashing = job(name="crash", uid="crash").worker(1, cpu="0").resumed()
     bench.submit(crashing)
     number, old, next_crash = 0, None, 0.0
