@@ -23,7 +23,7 @@ from kfext.model.namespace import Namespace
 from kfext.names import GPU_TERMS, MANAGED
 from kfext.sim.jobs import JobSpec, Pace, Style
 from tests.gpu_builders import sharing
-from tests.unit.gpu.agent.hooked import LOW, joined
+from tests.unit.gpu.agent.hooked import LOW, join_process
 from tests.unit.resizing.bed import CpuBed
 from tests.unit.sharing.stages import World
 from tests.unit.sim.bed import GANG, LONG, Bed
@@ -101,13 +101,13 @@ def _share() -> None:
     assert terms is not None
     card = SharedCard(0)
     card.reserve("GPU-1")
-    high, low = joined(card, "high", terms), joined(card, "low", LOW)
-    low.asks()
+    high, low = join_process(card, "high", terms), join_process(card, "low", LOW)
+    low.set_asking()
     now = 1.0
     while now < _SHARED_SECONDS:
-        high.steps(now)
-        high.is_busy(now)
-        now += card.look(now)
+        high.set_steps(now)
+        high.set_busy(now)
+        now += card.update(now)
     page = low.read().orders.page
     assert page is not None
     assert page[words.ALLOWANCE_NS], "its neighbour may do nothing"

@@ -41,7 +41,7 @@ class Marker:
         """Block until it is reached. `expected`: when the hook expects this, as with CUDA."""
         if expected is not None:
             waits = import_module("kfext_hook.waits")
-            if waits.polled(self.reached, expected, waits.CLOCK):
+            if waits.poll(self.reached, expected, waits.CLOCK):
                 return
         self._reached.wait()
 

@@ -41,10 +41,10 @@ class Controller:
     """One controller process.
 
     `kinds`: the kinds of jobs that the cluster serves.
-    `client`: for everything but the Lease and the logs.
-    `lease_client`: for the Lease alone, so that a renewal does not queue behind the pins of a gang.
-    `log_client`: for logs and measured CPU, so that pins do not queue behind them.
-    `identity`: unique among the replicas.
+    `client`: the client for all requests but the requests of the next two.
+    `lease_client`: the client for the Lease: a renewal must not queue behind the pins of a gang.
+    `log_client`: the client for logs and CPU use, so that pins do not queue behind them.
+    `identity`: a name that no other replica has.
     `certificates`: whether the leader issues the webhook's certificates.
     """
 
@@ -175,7 +175,7 @@ class Controller:
                 await self._usage.keep()
 
     async def _refresh(self) -> None:
-        """Keep the free capacity in the messages of the first waiting jobs true."""
+        """Keep the free capacity in the messages of the first waiting jobs up to date."""
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
             with guard("refresh messages"):
@@ -191,7 +191,7 @@ class Controller:
         self.planner.queue.observe_autoscaler(present=present, can_ask=can_ask)
 
     async def _settle_until_leading(self) -> None:
-        """Settle the queued changes now and then, so that they stay few before the loop runs."""
+        """While standing by, settle queued changes regularly: few are left when the loop begins."""
         while not self._lease.held.is_set():
             await asyncio.sleep(_SETTLE_SECONDS)
             self.planner.cluster.stand_by(self.now().monotonic)

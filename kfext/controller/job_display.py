@@ -1,4 +1,4 @@
-"""Show the planner's decisions to people: as TrainingPlans and as events."""
+"""Shows the planner's decisions to people: as TrainingPlans and as events."""
 
 from collections import Counter
 
@@ -42,8 +42,8 @@ class JobDisplay:
         """Show a job's phase, which is None for a job that kfext does not handle."""
         if phase is not None:
             self._show(tracked, phase, verdict)
-        elif self._plan_writer.shows(tracked.job) and not self._marked(tracked):
-            # The status from the time when kfext handled the job would stay.
+        elif self._plan_writer.shows(tracked.job) and not self._awaits_release(tracked):
+            # Otherwise the status from the time when kfext handled the job would stay.
             ended = tracked.job.finished or tracked.job.deleting
             self._show(tracked, *((FINISHED, verdict) if ended else (PHASE_RELEASED, _HANDS_OFF)))
 
@@ -55,8 +55,8 @@ class JobDisplay:
         progress.silences.inherit(progress.followed(job.uid), before.moves, since=since)
         reported = progress.reported(job.uid)
         # The setting may have changed during the read.
-        reads = self._planner.settings.settings_of(tracked).metrics.is_log
-        if reported is not None and reads:
+        reads_log = self._planner.settings.settings_of(tracked).metrics.is_log
+        if reported is not None and reads_log:
             self._plan_writer.show_progress(job, reported)
             if (verdict := stalled(reported.moves)) and not stalled(before.moves):
                 self._events.record(job, verdict, action="Watch", warning=True)
@@ -64,7 +64,7 @@ class JobDisplay:
     def show_companion(
         self, tracked: TrackedJob, type_: str, shown: ConditionStatus | None
     ) -> None:
-        """Show a condition of the companion, and a refusal also as an event."""
+        """Show a condition of the companion; record an event for a refusal."""
         self._plan_writer.show_companion(tracked.job, type_, shown)
         condition = CONDITIONS[type_]
         if shown is not None and shown.verdict.reason == condition.refused:
@@ -123,7 +123,7 @@ class JobDisplay:
     ) -> Facts:
         job, minimum, places = tracked.job, tracked.job.training_pods, Counter[str]()
         if phase == PLACED:
-            # Pods that kfext's webhook missed may be on other nodes than the plan's.
+            # If the webhook did not see the pods, they may be on nodes that are not in the plan.
             places.update(self._planner.cluster.homes(job.uid))
         elif plan is not None:
             places.update(plan.assignment.values())
@@ -143,7 +143,7 @@ class JobDisplay:
         on_host = any(pod.on_host for pod in pods) if pods else plan is not None and plan.port > 0
         return HOST if on_host else POD
 
-    def _marked(self, tracked: TrackedJob) -> bool:
-        """Return whether a job or its pods wait for kfext, which is about to release them."""
+    def _awaits_release(self, tracked: TrackedJob) -> bool:
+        """Return whether kfext is about to release a held job, or its pods from the gate."""
         pods = self._planner.cluster.pods(tracked.job.uid)
         return tracked.job.held or any(pod.behind_gate for pod in pods)

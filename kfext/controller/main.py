@@ -115,11 +115,11 @@ async def run(
             stop.set()
             for task in (placing, stopping, comparing):
                 task.cancel()
-            done = await asyncio.gather(*running, return_exceptions=True)
+            outcomes = await asyncio.gather(*running, return_exceptions=True)
             await probes.cleanup()
-        for outcome in done:
+        for outcome in outcomes:
             if isinstance(outcome, Exception):
-                raise _plain(outcome)
+                raise _single_error(outcome)
 
 
 async def end_with_other_kinds(
@@ -132,19 +132,19 @@ async def end_with_other_kinds(
 
     `outdated`: the kinds with an operator that was too old at the start.
     """
-    before = kinds
+    previous = kinds
     while True:
         await asyncio.sleep(_KINDS_SECONDS)
         with suppress(ApiError):
             served = await served_kinds(client)
             still = await outdated_kinds(client, [kind for kind in served if kind in outdated])
-            present = tuple(kind for kind in served if kind not in still)
-            if present == before != kinds:
+            current = tuple(kind for kind in served if kind not in still)
+            if current == previous != kinds:
                 raise KfextError(
                     "the cluster serves other kinds of jobs than at the start of this process: "
-                    f"now {_names(present)}, then {_names(kinds)}; the next process handles them"
+                    f"now {_names(current)}, then {_names(kinds)}; the next process handles them"
                 )
-            before = present
+            previous = current
 
 
 def _names(kinds: Sequence[JobKind]) -> str:
@@ -174,8 +174,8 @@ def _write_snapshot(controller: Controller, folder: Path | None) -> None:
         _log.info("snapshot", path=str(path), bytes=size)
 
 
-def _plain(error: Exception) -> Exception:
-    """Return the single error inside a group, which is easier to read."""
+def _single_error(error: Exception) -> Exception:
+    """Return the only error of a group, which is easier to read; log the loss of the Lease."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, LeaseLost):
@@ -194,12 +194,12 @@ async def _missing_requirements(client: Client, kinds: Sequence[JobKind]) -> lis
         )
     if not kinds:
         missing.append(why_unserved(KINDS.values()))
-    own = {
+    kfext_kinds = {
         "trainingplans": paths.plans(),
         "trainingpolicies": paths.policies(),
         "sharedgpus": paths.shared_gpus(),
     }
-    for name, path in own.items():
+    for name, path in kfext_kinds.items():
         if not await _served(client, path):
             missing.append(f"the cluster serves no {name}; apply kfext's crds")
     if not await _may_decide(client):

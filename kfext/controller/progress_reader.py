@@ -31,16 +31,16 @@ _MOST_BEGUN = int(MOST_A_SECOND * _PAUSE_SECONDS)
 """The most reads that begin after each pause; the logs of many jobs are read less often."""
 MOST_AT_ONCE = 16
 _MOST_LOGS = 4
-"""The most log positions kept for a job; every second read is of the log that printed."""
+"""The most logs of a job with a known position; every second read is of the log with progress."""
 _READ_SECONDS = 10.0
 """The longest time for one read: a kubelet may answer slowly or never."""
 
 
 class ProgressReader:
-    """Reads the logs that the planner asks for; `show` is called with each job that was read.
+    """Reads the logs that the planner requests; `show` is called with each job that was read.
 
-    `client` serves logs alone, so that placement does not wait for logs.
-    `usage` measures the CPU of the pods, which the growth of a job depends on.
+    `client`: a client for logs alone, so that placement does not wait for logs.
+    `usage`: measures the CPU use of pods, which a job's growth efficiency needs.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ProgressReader:
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     def observe(self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None) -> None:
-        """Pass the posts of a job's program since the last version to the planner."""
+        """Pass the posts of a job's program to the planner if a new version has others."""
         if new is None or new.posted is None or (old and old.posted == new.posted):
             return
         with guard("read the posts of a job", uid=new.job_uid):
@@ -86,7 +86,7 @@ class ProgressReader:
                 self._show(tracked)
 
     def observe_job(self, uid: str, raw: Mapping[str, Any]) -> None:
-        """Pass the posts that the status of a job shows to the planner."""
+        """Pass the progress in the status of a job to the planner."""
         kind = KINDS.get(text(raw.get("kind")))
         status = kind.trainer_status(mapping(raw.get("status"))) if kind else None
         if not status:

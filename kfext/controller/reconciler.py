@@ -24,20 +24,20 @@ from kfext.state.running.executor import TURN_SECONDS
 
 _log = structlog.get_logger(__name__)
 
-_TICK_SECONDS = 5.0  # without any event, so that liveness shows
+_TICK_SECONDS = 5.0  # the most between two ticks, so that the liveness probe sees the loop run
 _PAUSE_SECONDS = 0.02
-"""The least time between two turns, so that the pods of a gang, created one by one, are not decided
+"""The least time between two ticks, so that the pods of a gang, created one by one, are not decided
 on one by one. The first event after a longer time is handled at once."""
 _LATE_SECONDS = 1.0
-"""A turn that is so late shows that the loop stood still, as in a paused virtual machine."""
+"""A tick that is this late means that the process stood still, as in a paused virtual machine."""
 _CATCH_UP_SECONDS = 1.0
-"""Then the watches first deliver the events of that time: a gang may have become complete."""
+"""Pause before a late tick, so that the watches first deliver the events that were missed."""
 
 
 class Reconciler:
     """Runs the loop over a planner; `wake` is set whenever there is something to decide.
 
-    `calm` is called at once with the moment of each tick that left nothing to decide.
+    `calm`: called with the moment of each tick that left nothing to decide, right after it.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Reconciler:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._ticked_at = self._companion_at = monotonic()
+        self._ticked_at = self._companion_ran_at = monotonic()
         self._planner = planner
         self._wake = wake
         self._writer = writer
@@ -85,7 +85,7 @@ class Reconciler:
                     await asyncio.sleep(pause)
 
     def since_tick(self) -> float:
-        """Return the seconds since the loop last turned."""
+        """Return the seconds since the last tick."""
         return self._monotonic() - self._ticked_at
 
     def tick(self, writes: asyncio.TaskGroup) -> int:
@@ -110,10 +110,10 @@ class Reconciler:
             writes.create_task(self._carry_out(tracked, step))
         for report in tick.reports:
             self._report(report)
-        for due in self._planner.card_steps(self._monotonic()):
-            writes.create_task(self._reserve(due))
-        for asked in self._planner.placeholder_steps(self._monotonic()):
-            writes.create_task(self._ask(asked))
+        for card_step in self._planner.card_steps(self._monotonic()):
+            writes.create_task(self._reserve(card_step))
+        for placeholder_step in self._planner.placeholder_steps(self._monotonic()):
+            writes.create_task(self._ask(placeholder_step))
         if not tick.remainder or self._companion_is_due():
             self._change_running(writes)
         return tick.remainder
@@ -148,12 +148,12 @@ class Reconciler:
         return failed
 
     def _companion_is_due(self) -> bool:
-        """Return whether running jobs are due although other jobs still wait for a decision."""
-        due = min(self._companion_at + TURN_SECONDS, self._planner.companion.next_look())
+        """Return whether the companion is due although jobs still wait for a decision."""
+        due = min(self._companion_ran_at + TURN_SECONDS, self._planner.companion.next_look())
         return self._monotonic() >= due
 
     def _change_running(self, writes: asyncio.TaskGroup) -> None:
-        self._companion_at = self._monotonic()
+        self._companion_ran_at = self._monotonic()
         companion = self._planner.companion
         try:
             steps = companion.steps(self.now())

@@ -20,11 +20,11 @@ _log = structlog.get_logger(__name__)
 
 _CAPACITY_SECONDS = 10.0
 _REFUSED_SECONDS = 300.0
-"""The time to the next try where an administrator has not granted the right."""
+"""Pause after a refusal: an administrator may grant the permission later."""
 
 
 class UsageKeeper:
-    """Stores the usage of namespaces, where a policy asks for it; for the leader only."""
+    """Stores the usage of namespaces if a policy orders the queue by it; for the leader only."""
 
     def __init__(self, client: Client, planner: Planner) -> None:
         self._client = client
@@ -32,14 +32,14 @@ class UsageKeeper:
         self._was_read = self._was_held = False
 
     async def keep(self) -> None:
-        """Read the record, and later write it, unless nothing is held: then usage only decays."""
+        """Read the record once; on later calls write it, unless the usage has only decayed."""
         usage = self._planner.queue.usage
         try:
             if self._planner.settings.queueing.fairness is Fairness.USAGE and not self._was_read:
                 usage.restore(decode_usage(await read_record(self._client, USAGE)))
                 self._was_read = True
             elif usage.on:
-                held = any(each.held for each in usage.record.namespaces.values())
+                held = any(namespace.held for namespace in usage.record.namespaces.values())
                 if held or self._was_held:
                     await write_record(self._client, USAGE, usage.record.encode())
                 self._was_held = held
@@ -53,7 +53,7 @@ class CapacityKeeper:
     def __init__(self, client: Client, planner: Planner) -> None:
         self._client = client
         self._planner = planner
-        self._known: tuple[object, ...] = ()
+        self._basis: tuple[object, ...] = ()
         self._stored: str | None = None
 
     async def run(self) -> None:
@@ -69,12 +69,15 @@ class CapacityKeeper:
         try:
             if self._stored is None:
                 self._stored = await read_record(self._client, CAPACITY)
-            ledger, kept = self._planner.cluster.ledger, self._planner.queue.reservations.current
-            basis = (ledger.version, ledger.gains, kept)
-            if basis != self._known and (record := capacity_record(ledger, kept)) != self._stored:
-                await write_record(self._client, CAPACITY, record)
-                self._stored = record
-            self._known = basis
+            ledger = self._planner.cluster.ledger
+            reservation = self._planner.queue.reservations.current
+            basis = (ledger.version, ledger.gains, reservation)
+            if basis != self._basis:
+                record = capacity_record(ledger, reservation)
+                if record != self._stored:
+                    await write_record(self._client, CAPACITY, record)
+                    self._stored = record
+            self._basis = basis
         except ApiError as error:
             _log.warning("capacity is not kept", error=str(error))
             return _REFUSED_SECONDS if error.final else _CAPACITY_SECONDS

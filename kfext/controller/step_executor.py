@@ -1,4 +1,4 @@
-"""Write: every step of a job or of a card, as patches, creations and deletions."""
+"""Writes every step of a job, a card or a placeholder: as patches, creations and deletions."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
@@ -55,12 +55,12 @@ _EVENTS = 50
 
 
 class StepExecutor:
-    """Writes steps to the API server, and the answers into `cluster`.
+    """Writes steps to the API server, and passes the answers to `cluster`.
 
     `placeholder_template`: the pod template of placeholders.
 
-    The number of requests under way is bounded. Requests to the pods of running jobs have their own
-    bound, a quarter of the first, so that no placement waits for them.
+    The number of requests under way is bounded. Requests about pods of running jobs have a bound of
+    their own, a quarter of the first, so that no placement waits for them.
     """
 
     def __init__(self, *, client: Client, cluster: Cluster, events: EventRecorder) -> None:
@@ -74,7 +74,7 @@ class StepExecutor:
     async def write(self, tracked: TrackedJob, step: Step) -> bool:
         """Carry out a step of a job; return whether all of it was done. Raises ApiError.
 
-        Pods are independent: a pod that has changed meanwhile is left for the next decision.
+        Pods are independent: a pod that has changed meanwhile is skipped until the next decision.
         """
         job = tracked.job
         if isinstance(step, Suspend):
@@ -84,12 +84,13 @@ class StepExecutor:
         operations = job_operations(step, tracked.raw, job)
         if operations is not None:
             await self._patch_job(job, operations)
-        runs = isinstance(step, OfRunningJob)
-        if not runs:
+        running = isinstance(step, OfRunningJob)
+        if not running:
             self._record_events(job, step)
         writes = (self._write_pod(pod, change) for pod, change in pod_writes(step, job))
-        complete = await self._each(writes, bound=self._running_bound if runs else self._bound)
-        if runs:
+        bound = self._running_bound if running else self._bound
+        complete = await self._write_each(writes, bound=bound)
+        if running:
             self._record_events(job, step)
         return complete
 
@@ -166,7 +167,9 @@ class StepExecutor:
             paths.pods(pod.namespace, pod.name), uid=pod.uid, resource_version=pod.resource_version
         )
 
-    async def _each(self, writes: Iterable[Awaitable[None]], *, bound: asyncio.Semaphore) -> bool:
+    async def _write_each(
+        self, writes: Iterable[Awaitable[None]], *, bound: asyncio.Semaphore
+    ) -> bool:
         """Carry out independent writes together; return whether every pod was unchanged.
 
         Raises ApiError for any other refusal, after all writes have ended.
@@ -200,11 +203,11 @@ class StepExecutor:
                 return state
             notes += [text(mapping(event).get("note")) for event in events]
         # Only an event of this attempt shows whether the host network was the cause.
-        tried_there = state.no_host_network == state.message
+        on_host_network = state.no_host_network == state.message
         if not notes:
-            return replace(state, no_host_network="") if tried_there else state
+            return replace(state, no_host_network="") if on_host_network else state
         message = f"{state.message}{REPORTS}{notes[-1]}"
-        cause = message if tried_there else state.no_host_network
+        cause = message if on_host_network else state.no_host_network
         return replace(state, message=message, no_host_network=cause)
 
     async def _with_autoscaler_error(self, job: TrainingJob, step: SaveState) -> SaveState:

@@ -52,11 +52,12 @@ _INT32 = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The values that a picture of a job needs besides its status.
+    """Further values of a job that views of it show.
 
     `places`: the number of its pods on each node, present or planned.
     `requests`: the requests of its largest pod, as quantities.
-    `minimum`: the least number of training pods to start with; None means all, or no wait.
+    `minimum`: the least number of training pods to start with; None means that it does not wait, or
+        needs all of them.
     `requested`: the number of training pods at its requested size; None means the present number.
     """
 
@@ -74,8 +75,8 @@ class TrainingPlanStatus:
     `expected`: when a queued job should start, or None without a forecast.
     `progress`: the last report of the job, or None.
     `conditions`: the conditions by type, except Placed, which follows from the phase, and the
-        conditions of the progress, which are part of it.
-    `facts`: values that are written with the others; new facts alone are not worth a write.
+        conditions about the progress, which `progress` has.
+    `facts`: further values; a change of these alone is not written.
     """
 
     phase: str = ""
@@ -93,7 +94,7 @@ class TrainingPlanStatus:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The status of a condition, and when it last changed, as the API server writes times."""
+    """The status of a condition, and when it last changed, in the API server's time format."""
 
     holds: bool | None
     since: str
@@ -136,11 +137,11 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             ahead=ahead if type(ahead) is int else None,
             expected=decode_expected(raw_status.get("expectedStart")),
             progress=decode_progress(raw_status.get("progress"), written),
-            conditions={type_: _shown(written[type_]) for type_ in _TYPES if type_ in written},
+            conditions={type_: _decoded(written[type_]) for type_ in _TYPES if type_ in written},
             facts=Facts(requests=strings(raw_status.get("requests"))),
         ),
         transitions={
-            type_: Transition(_shown(condition).holds, since)
+            type_: Transition(_decoded(condition).holds, since)
             for type_, condition in written.items()
             if (since := text(condition.get("lastTransitionTime")))
         },
@@ -150,7 +151,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
 
 
 def body_of(job: TrainingJob) -> dict[str, Any]:
-    """Return the TrainingPlan of a job, without its status."""
+    """Return the JSON of the TrainingPlan of a job, without its status."""
     owner = {
         "apiVersion": job.kind.api_version,
         "kind": job.kind.name,
@@ -183,18 +184,18 @@ def status_of(
     edited: str = "",
     planned: str = "",
 ) -> TrainingPlanStatus:
-    """Return the status of a job in a phase; each text that is not empty becomes a condition.
+    """Return the status of a job in a phase; each text below becomes a condition if not empty.
 
     `network_reason`: why the pods have, or do not have, the requested host network.
     `invalid`: the settings that an edit of the job made malformed.
-    `edited`: the edits of the job's parts of GPUs since its start.
+    `edited`: the edits of the job's GPU shares since its start.
     `planned`: why the job was placed on this number of nodes with this number of workers.
     """
     on_host = network == HOST
-    on_network = REASON_HOST_NETWORK if on_host else REASON_POD_NETWORK
+    reason = REASON_HOST_NETWORK if on_host else REASON_POD_NETWORK
     texts = {
         PLANNED: (True, REASON_PLANNED, planned),
-        REASON_HOST_NETWORK: (on_host, on_network, network_reason),
+        REASON_HOST_NETWORK: (on_host, reason, network_reason),
         REASON_SETTINGS_INVALID: (True, REASON_SETTINGS_INVALID, invalid),
         REASON_SHARE_EDITED: (True, REASON_SHARE_EDITED, edited),
     }
@@ -224,8 +225,8 @@ def largest_requests(job: TrainingJob) -> Mapping[str, str]:
 
     requests = max((group.requests for group in job.groups if group.replicas), key=size, default={})
     named = ((name, number) for name, number in requests.items() if len(name) <= _LONGEST_RESOURCE)
-    some = islice(named, _MOST_RESOURCES)
-    return {name: written_amount(name, number) for name, number in some if name != PODS}
+    first = islice(named, _MOST_RESOURCES)
+    return {name: written_amount(name, number) for name, number in first if name != PODS}
 
 
 def as_written(shown: ConditionStatus) -> ConditionStatus:
@@ -237,20 +238,20 @@ def as_written(shown: ConditionStatus) -> ConditionStatus:
 def encode_status(
     status: TrainingPlanStatus, transitions: dict[str, Transition], *, now: float
 ) -> dict[str, Any]:
-    """Return a status for the API server.
+    """Return the JSON of a status.
 
-    The time of a condition changes only with its status: `transitions` has the last change of each,
-    and is updated. `now` is in epoch seconds.
+    `transitions`: the last change of each condition, which this updates: the time of a condition
+    changes only with its status. `now`: in epoch seconds.
     """
     progress = status.progress or Reported()
-    of_progress = {PROGRESS_KNOWN: progress.known, CPU_USE_KNOWN: progress.unmeasured}
+    progress_verdicts = {PROGRESS_KNOWN: progress.known, CPU_USE_KNOWN: progress.unmeasured}
     placed = Verdict(status.reason or status.phase, status.message)
     conditions = {
         PLACED: ConditionStatus(status.phase == PLACED, placed),
         **{type_: status.conditions[type_] for type_ in _TYPES if type_ in status.conditions},
         **{
             type_: as_written(ConditionStatus(verdict.reason in KNOWN, verdict))
-            for type_, verdict in of_progress.items()
+            for type_, verdict in progress_verdicts.items()
             if verdict is not None
         },
     }
@@ -284,7 +285,7 @@ def encode_status(
 def encode_condition(
     type_: str, shown: ConditionStatus, transitions: dict[str, Transition], *, now: float
 ) -> dict[str, str]:
-    """Return a condition for the API server; a change of its status is added to `transitions`."""
+    """Return the JSON of a condition; a change of its status is added to `transitions`."""
     transition = transitions.get(type_)
     if transition is None or transition.holds is not shown.holds:
         transition = transitions[type_] = Transition(shown.holds, written_time(now))
@@ -312,7 +313,7 @@ def _without_texts(status: TrainingPlanStatus) -> dict[str, tuple[bool | None, s
     return {type_: (shown.holds, shown.verdict.reason) for type_, shown in conditions}
 
 
-def _shown(condition: Mapping[str, Any]) -> ConditionStatus:
+def _decoded(condition: Mapping[str, Any]) -> ConditionStatus:
     """Return a condition from its JSON. Never raises."""
     verdict = Verdict(text(condition.get("reason")), text(condition.get("message")))
     return ConditionStatus(_HOLDS.get(text(condition.get("status")), False), verdict)

@@ -1,4 +1,4 @@
-"""Keep one TrainingPlan per job for people to read.
+"""Writes one TrainingPlan for each job, for people to read.
 
 Losing it is safe: all of it is derived, except the history of the job, which nothing depends on.
 """
@@ -36,8 +36,8 @@ from kfext.state.running.policy import ConditionStatus
 
 _log = structlog.get_logger(__name__)
 
-_CALM_SECONDS = 1.0
-"""Pause between two writes of a TrainingPlan, so that a gang's pods are not counted one by one."""
+_PAUSE_SECONDS = 1.0
+"""Pause between two writes of a TrainingPlan: otherwise each new pod of a gang would be a write."""
 _SAME_SECONDS = 10.0
 """Pause before a write that only updates numbers and messages."""
 _PASSING = frozenset({PLANNED, GATED, BINDING})
@@ -45,9 +45,9 @@ _PASSING_SECONDS = 2.0
 """A phase that a gang passes in seconds is written only after this time. So the TrainingPlan of a
 job that starts at once is created and written once, when its pods are bound."""
 _STOPPED = frozenset({QUEUED, SUSPENDED, FINISHED})
-"""The phases without pods that train, so that no job in them is stalled."""
+"""The phases without running pods, so that no job in them is stalled."""
 _START_SECONDS = 30.0
-"""A start of pods that lasts longer after a change of size has an entry of its own."""
+"""New pods after a change of size get an entry of their own only if they start later than this."""
 _LONGEST_PAUSE_SECONDS = 300.0
 """The longest pause after a refused write; each refusal in a row doubles the pause."""
 _WORKERS = 16
@@ -59,7 +59,7 @@ of all waiting jobs, and writing them at once would load the API server."""
 class TrainingPlanWriter:
     """Writes statuses in the background; only the newest status of a job is ever written.
 
-    New phases, nodes and reasons go first; new numbers alone wait for their turn.
+    New phases, nodes and reasons are written first; new numbers alone wait longer.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class TrainingPlanWriter:
         self._failures: Counter[str] = Counter()
         self._tried_at: dict[str, float] = {}
         self._phases: dict[str, tuple[str, float]] = {}
-        self._waiting: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def observe(self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None) -> None:
         """Record the present version of a TrainingPlan; a deleted TrainingPlan is created again."""
@@ -122,7 +122,7 @@ class TrainingPlanWriter:
         self._want(job, status)
 
     def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
-        """Show the progress of a job on its TrainingPlan, or remove it with its curve.
+        """Show the progress of a job on its TrainingPlan; None removes it and its curve.
 
         Numbers that differ only in their third digit are not worth a write.
         """
@@ -175,8 +175,8 @@ class TrainingPlanWriter:
     ) -> None:
         """Add a new phase to the history of a job, and a new reason to wait.
 
-        `shown`: the status before. The phases of a start count as one; the start of the pods of
-        another size counts with the change of the size.
+        `shown`: the status before. The phases of a start count as one phase. A start soon after a
+        change of size is a part of that change.
         """
         phase = PLANNED if status.phase in _PASSING else status.phase
         history, since = self._history(job), 0.0
@@ -212,7 +212,7 @@ class TrainingPlanWriter:
         return (status.progress if status else None) or Reported()
 
     def since(self, job: TrainingJob, type_: str) -> float:
-        """Return when the status of a condition last changed, in epoch seconds, or 0.0."""
+        """Return when the status of a condition last changed, in epoch seconds; 0.0 if unknown."""
         transition = self._transitions.get(job.uid, {}).get(type_)
         return timestamp(transition.since) if transition else 0.0
 
@@ -254,10 +254,10 @@ class TrainingPlanWriter:
             due = max(due, since + _PASSING_SECONDS)
         if due > now:
             loop = asyncio.get_running_loop()
-            at, timer = loop.time() + due - now, self._waiting.get(uid)
+            at, timer = loop.time() + due - now, self._timers.get(uid)
             if timer is None or timer.when() > at:
                 self._cancel_timer(uid)
-                self._waiting[uid] = loop.call_at(at, self._waited, uid)
+                self._timers[uid] = loop.call_at(at, self._end_wait, uid)
             return
         queue = self._refreshes if same else self._news
         if self._queued.get(uid) not in {self._news, queue}:
@@ -265,11 +265,11 @@ class TrainingPlanWriter:
             queue.put_nowait(uid)
 
     def _cancel_timer(self, uid: str) -> None:
-        if uid in self._waiting:
-            self._waiting.pop(uid).cancel()
+        if uid in self._timers:
+            self._timers.pop(uid).cancel()
 
-    def _waited(self, uid: str) -> None:
-        self._waiting.pop(uid)
+    def _end_wait(self, uid: str) -> None:
+        self._timers.pop(uid)
         self._want(*self._wanted[uid])
 
     async def _work(self, queue: asyncio.Queue[str], *, pause: float) -> None:
@@ -281,7 +281,7 @@ class TrainingPlanWriter:
                 self._tried_at[uid] = self._monotonic()
                 await self._attempt(job, status)
             # The job stays queued during the pause, so that further changes wait too.
-            loop.call_later(self._calm_seconds(uid), self._calm_again, uid)
+            loop.call_later(self._pause_seconds(uid), self._end_pause, uid)
             await asyncio.sleep(pause)
 
     async def _attempt(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
@@ -302,22 +302,22 @@ class TrainingPlanWriter:
         elif job.uid in self._wanted:
             self._failures[job.uid] += 1
 
-    def _calm_seconds(self, uid: str) -> float:
+    def _pause_seconds(self, uid: str) -> float:
         """Return the pause before a TrainingPlan is written again.
 
-        The API server may refuse every try: an orphaned TrainingPlan may have the same name.
+        The API server may refuse every write: an orphaned TrainingPlan may have the same name.
         """
         return exponential_backoff(
-            max(self._failures[uid], 1), first=_CALM_SECONDS, longest=_LONGEST_PAUSE_SECONDS
+            max(self._failures[uid], 1), first=_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS
         )
 
-    def _calm_again(self, uid: str) -> None:
+    def _end_pause(self, uid: str) -> None:
         self._queued.pop(uid, None)
         if uid in self._wanted:
             self._want(*self._wanted[uid])
 
     async def _write(self, job: TrainingJob, status: TrainingPlanStatus) -> bool:
-        """Write a status; return False if the TrainingPlan is of an earlier job of that name."""
+        """Write a status; return False if the TrainingPlan is of an earlier job with this name."""
         path = paths.plans(job.namespace, job.training_plan, "status")
         transitions = self._transitions.setdefault(job.uid, {})
         shown = encode_status(status, transitions, now=self._wall()) | self._history(job).encode()

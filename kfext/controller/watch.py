@@ -50,7 +50,7 @@ class _NoDiffs(kopf.DiffBaseStorage):
 
 
 class _EndlessPauses:
-    """Endless pauses between the tries of one request, so that a standby outlives any outage.
+    """Endless pauses between the attempts of a request, so that a standby outlives any outage.
 
     kopf ends the process when it has no pause left.
     """

@@ -61,7 +61,7 @@ def slots(root: Path, *, cdi: bool) -> Slots:
         card_files=root / "cards",
         cdi=cdi,
     )
-    made.take([RESERVED])
+    made.record([RESERVED])
     return made
 
 

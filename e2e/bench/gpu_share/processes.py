@@ -274,7 +274,7 @@ class Agent:
 
     async def _look(self) -> None:
         while True:
-            pause = self._card.look(monotonic())
+            pause = self._card.update(monotonic())
             await asyncio.sleep(pause)
 
     async def _watch(self) -> None:

@@ -1,4 +1,4 @@
-"""The agent at the API server: it reads the pods of its node, and writes its SharedGPUs."""
+"""The agent as a client of the API server: it reads the node's pods, and writes its SharedGPUs."""
 
 import asyncio
 import math
@@ -43,14 +43,14 @@ class NodePods:
         self.run = self._pods.run
 
     def terms(self, pod: Pod) -> GpuShare | None:
-        """Return the terms on which a pod shares its card, or None without terms or pod."""
-        pod_read = self._known(pod)
-        return pod_read.terms if pod_read else None
+        """Return the terms on which a pod shares its card; None means no such pod, or no terms."""
+        known = self._known(pod)
+        return known.terms if known else None
 
     def uid(self, pod: Pod) -> str:
         """Return the uid of a pod; empty for an unknown pod."""
-        pod_read = self._known(pod)
-        return pod_read.uid if pod_read else ""
+        known = self._known(pod)
+        return known.uid if known else ""
 
     def running(self) -> frozenset[Pod]:
         """Return the running pods that share a card or belong to kfext."""
@@ -63,13 +63,13 @@ class NodePods:
 
 
 def _decode(raw: bytes) -> _NodePod:
-    whole = mapping(msgspec.json.decode(raw))
-    metadata, status = mapping(whole.get("metadata")), mapping(whole.get("status"))
-    written = strings(metadata.get("annotations")).get(GPU_TERMS, "")
+    pod = mapping(msgspec.json.decode(raw))
+    metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
+    terms = strings(metadata.get("annotations")).get(GPU_TERMS, "")
     return _NodePod(
         pod=(text(metadata.get("namespace")), text(metadata.get("name"))),
         uid=text(metadata.get("uid")),
-        terms=decode_terms(written),
+        terms=decode_terms(terms),
         runs=status.get("phase") == "Running" and not metadata.get("deletionTimestamp"),
     )
 
@@ -77,13 +77,14 @@ def _decode(raw: bytes) -> _NodePod:
 _log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 10.0
-"""Pause between two writes of a slot with new figures; a decisive change is written at once."""
+"""Pause between two writes of a slot with new measurements. A change of a value that decisions
+depend on is written at once."""
 REPEAT_SECONDS = 60.0
-"""An unchanged slot is written again after this time, in case it was deleted or edited by hand. The
-API server stores nothing without a change."""
+"""An unchanged slot is written again after this time, in case it was deleted or edited by hand. If
+it was not, the API server stores nothing."""
 _POLL_SECONDS = 1.0
 _STEP = 10
-"""Figures are rounded to this many thousandths, because each change is a write."""
+"""Fractions are rounded to a multiple of this many thousandths, because each change is a write."""
 _MIB = 2**20
 
 Object = dict[str, Any]
@@ -92,7 +93,7 @@ Object = dict[str, Any]
 class SharedGpus:
     """Keeps the SharedGPU of each slot current.
 
-    `node`: the Node that owns the SharedGPUs. `reports`: returns the reports of its slots.
+    `node`: the name of the Node, which owns them. `reports`: returns the reports of its slots.
     """
 
     def __init__(
@@ -116,16 +117,16 @@ class SharedGpus:
     async def write(self, report: SlotReport, *, now: float) -> None:
         """Write a slot if it is due. Raises ApiError."""
         slot, status = report.slot, status_of(report)
-        written, last = self._written.get(slot, ({}, 0.0))
+        written, written_at = self._written.get(slot, ({}, 0.0))
         pause = REPEAT_SECONDS if status == written else PAUSE_SECONDS
-        if written and _decisive(status) == _decisive(written) and now - last < pause:
+        if written and _decisive(status) == _decisive(written) and now - written_at < pause:
             return
         if not written:
             await self._create(slot)
         try:
             await self._apply(slot, {"status": status}, subresource="status")
         except NotFound:
-            self._written.pop(slot, None)  # the slot was deleted by hand; create it again
+            self._written.pop(slot, None)  # deleted by hand; the next call creates it again
             raise
         self._written[slot] = (status, now)
 
@@ -138,14 +139,14 @@ class SharedGpus:
         await self._apply(slot, {"spec": spec}, metadata={"ownerReferences": [owner]})
 
     async def _apply(
-        self, slot: int, part: Object, *, metadata: Object | None = None, subresource: str = ""
+        self, slot: int, content: Object, *, metadata: Object | None = None, subresource: str = ""
     ) -> None:
         name = reservation_of(self._node, slot)
         body = {
             "apiVersion": f"{API_GROUP}/{API_VERSION}",
             "kind": "SharedGPU",
             "metadata": {"name": name, **(metadata or {})},
-            **part,
+            **content,
         }
         await self._client.apply(paths.shared_gpus(name, subresource), body)
 
@@ -207,5 +208,5 @@ def _decisive(status: Object) -> tuple[object, ...]:
     return (*(status.get(key) for key in keys), sharers)
 
 
-def _permille(part: float) -> int:
-    return min(round(part * 1000 / _STEP) * _STEP, 1000)
+def _permille(fraction: float) -> int:
+    return min(round(fraction * 1000 / _STEP) * _STEP, 1000)

@@ -18,14 +18,14 @@ from kfext.model.gpu import UNITS, GpuShare
 
 _log = structlog.get_logger(__name__)
 
-_SOON, _AT_ONCE = 0.05, 0.001
-"""The longest and the shortest time between two looks at a card, in seconds."""
+_LONGEST_INTERVAL, _SHORTEST_INTERVAL = 0.05, 0.001
+"""Seconds between two updates of a card."""
 
 
 class SharedCard:
-    """The sharers of one card, by the names of their folders. `look` returns when to call it again.
+    """The sharers of one card, by the names of their folders (see `folder_of`).
 
-    Other sharers learn of processes that joined or left at the next look.
+    At the next `update`, the other sharers learn which processes have joined or left.
     """
 
     def __init__(self, slot: int) -> None:
@@ -34,16 +34,16 @@ class SharedCard:
         self._sharers: dict[str, Sharer] = {}
         self._dispatcher = Dispatcher()
         self._neighbours: Neighbours | None = None
-        self._highs: list[Process] = []
-        self._ringing: list[socket.socket] = []
-        self._ahead = False
+        self._high_processes: list[Process] = []
+        self._bells: list[socket.socket] = []
+        self._newer_pages_sent = False
         self._busy: list[tuple[int, int]] = []
-        # A process hears its bell only with pages: this page is of no process, and never busy.
+        # A process gets its bell only with pages. This page is of no process, and never busy.
         self._idle_page = Page.make()
         self._idle_page.words[words.LAYOUT] = words.VERSION
 
     def reserve(self, card: str | None) -> None:
-        """Set the reserved card; without a card the gates are shut."""
+        """Set the UUID of the reserved card; None means no card, so the gates are shut."""
         if card is None and self._card is not None:
             _log.warning("a card is no longer reserved: its gates are shut", slot=self._slot)
         elif card is not None and self._card is None:
@@ -91,12 +91,12 @@ class SharedCard:
         if sharer.terms is None and not sharer.processes:
             self.withdraw(folder)
 
-    def look(self, now: float) -> float:
-        """Decide for all sharers of the card; return the seconds until the next call."""
+    def update(self, now: float) -> float:
+        """Read all pages, decide, and write the orders; return the seconds until the next call."""
         self._exchange_descriptors()
         lows = self._lows()
         for sharer in self._sharers.values():
-            sharer.look(now)
+            sharer.update(now)
         self._time(lows, now)
         self._rule(lows, now)
         activities = {
@@ -104,7 +104,7 @@ class SharedCard:
             for name, sharer in lows.items()
         }
         previous = self._dispatcher.holder
-        until = self._dispatcher.look(activities, now=now)
+        until_change = self._dispatcher.update(activities, now=now)
         holder = self._dispatcher.holder
         alone, reserved = len(self._sharers) == 1, self._card is not None
         for name, sharer in lows.items():
@@ -112,7 +112,7 @@ class SharedCard:
             sharer.order(turn=turn, alone=alone, reserved=reserved, now=now)
         if holder is not None and holder != previous:
             lows[holder].bell.ring()
-        return max(min(_SOON, until), _AT_ONCE)
+        return max(min(_LONGEST_INTERVAL, until_change), _SHORTEST_INTERVAL)
 
     def report(self, now: float) -> SlotReport:
         """Return the report of the card."""
@@ -135,67 +135,72 @@ class SharedCard:
         }
 
     def _gives_way(self, sharer: Sharer) -> bool:
-        """Return whether a pod gives way: with low priority, or unknown terms beside a high pod."""
+        """Return whether a pod gives way; with unknown terms it does beside a high-priority pod."""
         if sharer.terms is None:
             return any(other.high for other in self._sharers.values())
         return not sharer.high
 
-    def _high_processes(self) -> list[Process]:
+    def _present_high_processes(self) -> list[Process]:
         high = (sharer for sharer in self._sharers.values() if sharer.high)
         return [process for sharer in high for process in sharer.processes.values()]
 
     def _pages(self) -> list[int]:
-        pages = [process.descriptor for process in self._high_processes()]
+        pages = [process.descriptor for process in self._present_high_processes()]
         return pages or [self._idle_page.descriptor]
 
     def _greet(self, sharer: Sharer, process: Process) -> None:
         """Make a new low-priority process give way from its start."""
         if self._gives_way(sharer):
-            self._ahead = self._ahead or self._high_processes() != self._highs
+            if self._present_high_processes() != self._high_processes:
+                self._newer_pages_sent = True
             sharer.give_way(self._pages(), [process])
             if sharer.terms is not None:
                 process.send_orders()
 
     def _exchange_descriptors(self) -> None:
-        """Send each side the descriptors of the other side, if changed since the last look."""
-        highs = self._high_processes()
-        giving = [sharer for sharer in self._sharers.values() if self._gives_way(sharer)]
-        changed = highs != self._highs or self._ahead  # new processes already have newer pages
-        self._highs, self._ahead = highs, False
+        """Send pages to the pods that give way, and their bells to the high-priority processes.
+
+        Both are sent only if they have changed since the last update.
+        """
+        high_processes = self._present_high_processes()
+        giving_way = [sharer for sharer in self._sharers.values() if self._gives_way(sharer)]
+        changed = high_processes != self._high_processes or self._newer_pages_sent
+        self._high_processes, self._newer_pages_sent = high_processes, False
         if changed:
-            for sharer in giving:
+            for sharer in giving_way:
                 sharer.give_way(self._pages(), sharer.processes.values())
             if self._neighbours is not None:
                 self._neighbours.meter.restart()
-        bells = [sharer.bell.rung for sharer in giving][:MOST_DESCRIPTORS]
-        if changed or bells != self._ringing:
-            self._ringing = bells
-            for high in highs:
-                high.send_bells(bells)
+        bells = [sharer.bell.sender for sharer in giving_way][:MOST_DESCRIPTORS]
+        if changed or bells != self._bells:
+            self._bells = bells
+            for process in high_processes:
+                process.send_bells(bells)
 
     def _time(self, lows: Mapping[str, Sharer], now: float) -> None:
         """Time the steps of each low-priority sharer, alone on the card or beside others."""
-        busy = [(process[words.BUSY_NS], process[words.CHANGED]) for process in self._highs]
-        idle = busy == self._busy and not any(process[words.BUSY] for process in self._highs)
+        high = self._high_processes
+        busy = [(process[words.BUSY_NS], process[words.CHANGED]) for process in high]
+        idle = busy == self._busy and not any(process[words.BUSY] for process in high)
         self._busy = busy
-        wanting = {name for name, process in lows.items() if process.activity.wants}
+        wanting = {name for name, sharer in lows.items() if sharer.activity.wants}
         for name, sharer in lows.items():
             sharer.time(alone=idle and not wanting - {name}, now=now)
 
     def _rule(self, lows: Mapping[str, Sharer], now: float) -> None:
-        highs = [sharer for sharer in self._sharers.values() if sharer.high]
-        if not highs:
+        high_sharers = [sharer for sharer in self._sharers.values() if sharer.high]
+        if not high_sharers:
             for sharer in lows.values():
-                sharer.take(None)
+                sharer.set_ruling(None)
             return
         if self._neighbours is None:
-            budget = min(sharer.terms.loss_budget for sharer in highs if sharer.terms)
+            budget = min(sharer.terms.loss_budget for sharer in high_sharers if sharer.terms)
             self._neighbours = Neighbours(budget=budget, now=now)
-        current = reading(self._highs, now)
+        current = reading(self._high_processes, now)
         if current is not None:
-            self._neighbours.meter.note(current)
+            self._neighbours.meter.record(current)
         rulings = self._neighbours.rule(
             {name: sharer.effects() for name, sharer in lows.items()}, now=now
         )
         for name, sharer in lows.items():
-            sharer.take(rulings[name])
+            sharer.set_ruling(rulings[name])

@@ -13,20 +13,20 @@ _PACKAGE = "kfext_hook"
 
 
 def lay_out(root: Path, *, busybox: Path) -> Path:
-    """Lay out this version of the hook under `root`; return its folder, to be first on PYTHONPATH.
+    """Copy this version of the hook to a folder under `root`, to be first on PYTHONPATH; return it.
 
-    The folder also has the static binary with the shell that starts jobs with the hook. It appears
-    once all its files are on disk. Other versions remain, as running processes import from them.
+    `busybox`: a static binary for the same folder; its shell starts jobs with the hook. The folder
+    appears once all files are on disk. Other versions remain: running processes import from them.
     """
     (source,) = map(Path, kfext.gpu.hook.__path__)
     files = {path.name: path.read_bytes() for path in sorted(source.glob("*.py"))}
     files[BUSYBOX] = busybox.read_bytes()
-    parts = (name.encode() + data for name, data in files.items())
-    folder = root / hashlib.sha256(b"".join(parts)).hexdigest()[:12]
+    contents = (name.encode() + data for name, data in files.items())
+    folder = root / hashlib.sha256(b"".join(contents)).hexdigest()[:12]
     if folder.is_dir():
         return folder
     unfinished = root / f".{folder.name}"
-    shutil.rmtree(unfinished, ignore_errors=True)  # of an agent that was killed
+    shutil.rmtree(unfinished, ignore_errors=True)  # left by an agent that was killed
     (unfinished / _PACKAGE).mkdir(parents=True)
     for path in (unfinished, unfinished / _PACKAGE):
         path.chmod(0o755)  # a job's container may run as any user

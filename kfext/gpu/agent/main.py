@@ -75,16 +75,16 @@ async def run(config: Config) -> None:
 
 
 def raise_open_file_limit() -> None:
-    """Raise the limit of open files to the node's limit: a process of a sharer needs up to five.
+    """Raise the soft limit of open files to the hard limit: each process of a sharer needs up to 5.
 
-    With containerd as a service of a recent systemd, a container starts with 1024.
+    If containerd is a service of a recent systemd, a container starts with a soft limit of 1024.
     """
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 
 async def _wait_for_pods(pods: NodePods, stop: asyncio.Event) -> None:
-    """Return once the node's pods have been read, or the process should end."""
+    """Return once the node's pods have been read, or `stop` is set."""
     events = [asyncio.create_task(event.wait()) for event in (pods.synced, stop)]
     await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
     for event in events:

@@ -2,8 +2,8 @@
 
 A connection through a pod's folder comes from that pod, because only that pod mounts the folder.
 
-A thread serves each connection, because a process can block the receiver: to close the last
-descriptor of a lingering TCP socket, or of a file of FUSE, may take long.
+Each connection has its own thread, because a process can block the receiver of its descriptors:
+closing the last descriptor of a lingering TCP socket, or of a file on FUSE, may take long.
 """
 
 import asyncio
@@ -27,28 +27,28 @@ _log = structlog.get_logger(__name__)
 
 SOCKET = "agent"
 _MOST_PROCESSES = 16
-"""The most connections of a pod; a training process has one. Others wait to be accepted."""
+"""The most connections of a pod at a time; a training process has one. Others wait for accept."""
 _GREETING_SECONDS = 5.0
 _PAUSE_SECONDS = 1.0
-"""Pause after a connection before the pod's next connection is accepted: each costs the agent a
-thread, and turns of the loop that leads the sharers of all cards."""
+"""Pause between the end of a connection and the next accept in its place: each connection costs the
+agent a thread, and time of the event loop that directs the sharers of all cards."""
 
 
 @dataclass(slots=True)
 class _PodSocket:
-    """The socket of one folder, its connections, and the number that may be added."""
+    """The socket of one folder, its connections, and the number of places for more."""
 
     name: str
     listening: socket.socket
     peers: set[socket.socket] = field(default_factory=set)
-    room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_MOST_PROCESSES))
+    free: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_MOST_PROCESSES))
 
 
 class PodSockets:
     """Opens and closes the sockets. `enter` and `leave` are called as processes connect and end.
 
     Both run in the event loop: `enter` with the name of the folder and the process, `leave` with
-    the name and the number of the process. The process is closed after that.
+    the name of the folder and the number of the process. The process is closed after `leave`.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class PodSockets:
         self._numbers = count(1)
 
     def open(self, name: str) -> Path:
-        """Listen in the folder with this name, again if it was open; return the folder."""
+        """Listen in the folder with this name, after closing it if it is open; return its path."""
         self.close(name)
         folder = self._root / name
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -110,14 +110,14 @@ class PodSockets:
     def _accept(self, pod_socket: _PodSocket, loop: asyncio.AbstractEventLoop) -> None:
         with pod_socket.listening:
             while True:
-                pod_socket.room.acquire()
+                pod_socket.free.acquire()
                 try:
                     peer, _ = pod_socket.listening.accept()
                 except OSError as error:
                     if self._closed(pod_socket):
                         return
                     _log.warning("no connection", folder=pod_socket.name, why=str(error))
-                    pod_socket.room.release()
+                    pod_socket.free.release()
                     sleep(_PAUSE_SECONDS)  # too many files are open
                     continue
                 pod_socket.peers.add(peer)
@@ -134,7 +134,7 @@ class PodSockets:
     ) -> None:
         try:
             with peer:
-                process = self._greeted(peer)
+                process = self._receive_greeting(peer)
                 if process is not None:
                     self._follow(pod_socket.name, peer, process, loop)
         except (OSError, ValueError) as error:
@@ -144,7 +144,7 @@ class PodSockets:
         finally:
             pod_socket.peers.discard(peer)
             sleep(_PAUSE_SECONDS)
-            pod_socket.room.release()
+            pod_socket.free.release()
 
     def _follow(
         self, name: str, peer: socket.socket, process: Process, loop: asyncio.AbstractEventLoop
@@ -160,8 +160,8 @@ class PodSockets:
             finally:
                 process.close()
 
-    def _greeted(self, peer: socket.socket) -> Process | None:
-        """Return the process with the page in its first message, or None at the end."""
+    def _receive_greeting(self, peer: socket.socket) -> Process | None:
+        """Return the process that sends its page, or None at the end of the connection."""
         peer.settimeout(_GREETING_SECONDS)
         message = receive(peer, most=1)  # more descriptors would be opened in this process
         if message is None:

@@ -12,7 +12,7 @@ from kfext.gpu.rules.measures import BoundedGrowth
 from kfext.gpu.rules.neighbours import Ruling
 
 _LEASE_NS = 2 * 10**9
-"""The validity of an order; after it a process regards the agent as dead."""
+"""How long the orders are valid; after that a process regards the agent as dead."""
 _NS = 1e9
 _NO_END = 2**63
 
@@ -20,22 +20,22 @@ _NO_END = 2**63
 class Process:
     """One process of a sharer; `number` is unique since the start of the agent.
 
-    The user's code writes the page, so any number may be on it. Raises ValueError for a descriptor
-    of anything but a page of this layout.
+    `descriptor`: the descriptor of its page. The user's code writes the page, so any number may be
+    on it. Raises ValueError if the descriptor is not of a page with this layout.
     """
 
-    def __init__(self, number: int, peer: socket.socket, page: int) -> None:
+    def __init__(self, number: int, peer: socket.socket, descriptor: int) -> None:
         self.number = number
         self._peer = peer
         self._peer.setblocking(False)
-        self._own = Page.from_descriptor(page)
-        self._page = self._own.words
+        self._page = Page.from_descriptor(descriptor)
+        self._words = self._page.words
         try:
-            if self._page[words.LAYOUT] != words.VERSION:
-                raise ValueError(f"its page has the layout {self._page[words.LAYOUT]}")
+            if self._words[words.LAYOUT] != words.VERSION:
+                raise ValueError(f"its page has the layout {self._words[words.LAYOUT]}")
             self._orders = Page.make()
         except (OSError, ValueError):
-            self._own.close()
+            self._page.close()
             raise
         self._orders.words[words.LAYOUT] = words.VERSION
         self._growths: dict[int, BoundedGrowth] = {}
@@ -43,29 +43,29 @@ class Process:
     @property
     def descriptor(self) -> int:
         """The descriptor of its page, for other processes."""
-        return self._own.descriptor
+        return self._page.descriptor
 
     def __getitem__(self, word: int) -> int:
-        return self._page[word]
+        return self._words[word]
 
     def seconds(self, word: int) -> float:
         """Return a time on its page, in seconds."""
-        return self._page[word] / _NS
+        return self._words[word] / _NS
 
-    def grown(self, word: int, *, now: float) -> float:
-        """Return the growth of a time on its page since the last call, in seconds; first 0."""
-        counted = self.seconds(word)
-        if word == words.BUSY_NS and self._page[words.BUSY] == 1:  # the page counts at the end
-            counted += max(now - self.seconds(words.CHANGED), 0.0)
-        growth = self._growths.setdefault(word, BoundedGrowth(counted, now=now))
-        return growth.grown(counted, now=now)
+    def growth(self, word: int, *, now: float) -> float:
+        """Return the growth of a time on its page since the last call, in seconds; at first 0."""
+        total = self.seconds(word)
+        if word == words.BUSY_NS and self._words[words.BUSY] == 1:  # not yet in BUSY_NS
+            total += max(now - self.seconds(words.CHANGED), 0.0)
+        growth = self._growths.setdefault(word, BoundedGrowth(total, now=now))
+        return growth.update(total, now=now)
 
     def send_orders(self) -> None:
         """Send the process the page with its orders."""
         self._send({"orders": True}, [self._orders.descriptor])
 
     def send_highs(self, pages: Sequence[int], bell: socket.socket) -> None:
-        """Send the pages of the processes to give way to, and its own bell."""
+        """Send the pages of the processes to give way to, and the bell that it waits for."""
         self._send({"highs": len(pages)}, [*pages, bell.fileno()])
 
     def send_bells(self, bells: Sequence[socket.socket]) -> None:
@@ -75,10 +75,11 @@ class Process:
     def order(self, mode: int, ruling: Ruling, *, allowance: float, turn: bool, now: float) -> None:
         """Write its orders, which hold for a lease; see `kfext.gpu.hook.words`.
 
-        `allowance`: the seconds that it may intrude from now on. `turn`: whether it has the turn.
+        `mode`: a number of `words.MODE`. `allowance`: the seconds that it may intrude from now on.
+        `turn`: whether it has the turn.
         """
         page = self._orders.words
-        allowed = self._page[words.INTRUDED_NS] + int(allowance * _NS)
+        allowed = self._words[words.INTRUDED_NS] + int(allowance * _NS)
         page[words.MODE] = mode
         page[words.MICRO_STEP_NS] = int(ruling.micro_step * _NS)
         page[words.PRICE] = round(ruling.price * 1000)
@@ -94,11 +95,11 @@ class Process:
     def close(self) -> None:
         """Close the connection and the pages. The process must not be used after that."""
         self._peer.close()
-        self._own.close()
+        self._page.close()
         self._orders.close()
 
     def _send(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        """Send without waiting. A process that does not read must connect again.
+        """Send without waiting; disconnect a process that does not read, so that it reconnects.
 
         It must not miss a message, such as the pages of processes to give way to.
         """
@@ -111,21 +112,22 @@ class Process:
 class Bell:
     """A pair of sockets that wakes the processes of one pod, which wait at their gates.
 
-    `heard`: the end that the processes hear; it cannot send. `rung`: the end that others ring. If
-    several processes wait, a ring may wake only one; the others check again soon after.
+    `receiver`: the end that the processes read; it cannot send. `sender`: the end for the processes
+    that wake them. If several processes wait, a ring may wake only one of them; the others check
+    again soon after.
     """
 
     def __init__(self) -> None:
-        self.heard, self.rung = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.heard.shutdown(socket.SHUT_WR)
-        self.rung.shutdown(socket.SHUT_RD)
+        self.receiver, self.sender = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.receiver.shutdown(socket.SHUT_WR)
+        self.sender.shutdown(socket.SHUT_RD)
 
     def ring(self) -> None:
         """Wake the processes."""
         with suppress(OSError):  # the bell is full, so the processes have enough to read
-            self.rung.send(b"t", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            self.sender.send(b"t", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def close(self) -> None:
         """Close both ends."""
-        self.heard.close()
-        self.rung.close()
+        self.receiver.close()
+        self.sender.close()

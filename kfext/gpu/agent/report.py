@@ -8,25 +8,26 @@ Pod = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SharerReport:
-    """A pod on the card. Parts are of the card's time in the last seconds; seconds are totals.
+    """A pod on a card. None means an unknown value, unless stated otherwise.
 
-    `uid`: of the pod; empty while unknown.
-    `harvest`: the part in which it worked between its gates, or was busy if it has high priority;
-        None without a hook.
-    `busy`: the part in which it would work with the card to itself, None for unknown.
-    `waited`, `intruded`: the seconds that it waited at its gates, and that it worked beside the
-        busy high-priority job (0 for that job).
-    `memory`: the bytes that it has, None for unknown. `promised`: the bytes guaranteed to it; None
-        stands for the same part of the memory as of the time.
-    `micro_step`: the longest that a micro-step should take. `longest`: the longest measured by its
-        processes, None before. `coarse`: `longest` is too long, as the step has no place for the
-        gate.
-    `beacon_age`: seconds since a process of the high-priority job last showed life; None for other
-        jobs, and if no process is heard.
-    `infeasible`: it cannot have its minimum.
-    `times_shut`, `times_evicted`: the times that losses shut its gate, and evicted it.
-    `strikes`: the shut-outs that still count. `evict`: it must leave the card.
-    `unhooked`: the reason of an unknown activity, from `kfext.model.shared_gpu`; else empty.
+    `uid`: the pod's uid; empty while unknown. `share`: the fraction of the card that it requested.
+    `harvest`: the fraction of the last seconds in which it used the card: between its gates, or
+        while busy if it has high priority.
+    `busy`: the fraction of the time in which it would use the card if it were alone on it.
+    `waited`, `intruded`: the total seconds that it waited at its gates, and that it worked while
+        the high-priority job was busy (0 for that job).
+    `memory`: the bytes that it has reserved. `promised`: the bytes guaranteed to it; None means the
+        same fraction of the memory as of the time.
+    `micro_step`: the longest time that a micro-step should take, in seconds; None means no limit.
+    `longest`: the longest micro-step that its processes measured, in seconds. `coarse`: whether
+        `longest` is too long, because the step has no finer places for the gate.
+    `beacon_age`: seconds since a process of the high-priority job last showed life; None also for
+        other jobs.
+    `infeasible`: whether it cannot have its minimum.
+    `times_shut`, `times_evicted`: how often losses of the high-priority job shut its gate, and how
+        often they evicted it.
+    `strikes`: the number of strikes that still count. `evict`: whether it must leave the card.
+    `unhooked`: why its activity is unknown, a reason of `kfext.model.shared_gpu`; else empty.
     """
 
     namespace: str
@@ -56,9 +57,9 @@ class SharerReport:
 class SlotState:
     """Whether a slot accepts sharers.
 
-    `memory`: in MiB; without a card, of the smallest card that may be reserved for the slot.
-    `trouble`: the reason why the slot, or without a card each such card, accepts no sharers; else
-        empty. `moved`: see `Slots.moved`.
+    `memory`: the memory of the slot's card in MiB; if the slot has no card, the memory of the
+        smallest healthy card that may be reserved for it.
+    `trouble`: why that card accepts no sharers; else empty. `moved`: see `Slots.moved`.
     """
 
     memory: int = 0
@@ -68,9 +69,9 @@ class SlotState:
 
 @dataclass(frozen=True, slots=True)
 class SlotReport:
-    """A slot and the pods on its card. `card`: the UUID, None before a card is reserved for kfext.
+    """A slot and the pods on its card. `card`: its UUID, or None before a card is reserved.
 
-    `loss`: the part of its speed that the high-priority job loses, None for unknown.
+    `loss`: the fraction of its speed that the high-priority job loses; None means unknown.
     `reservation`: the uid of the pod that reserves the card; empty while unknown.
     """
 

@@ -18,55 +18,55 @@ from kfext.model.shared_gpu import (
     OLD_TENSORFLOW,
 )
 
-_WORDS = {
+_REASONS = {
     words.FAILED: HOOK_FAILED,
     words.OLD_TENSORFLOW: OLD_TENSORFLOW,
     words.CALLBACK_LIST: CALLBACK_LIST,
 }
 PATIENCE = 60.0
-"""Most jobs begin to use their card within this many seconds; after that the pod is shown as
-idle."""
+"""A pod without a hooked process for this many seconds is shown with NO_FRAMEWORK: most jobs begin
+to use their card sooner."""
 
 
 class Unhooked:
-    """Collects the reports of a pod's processes on themselves, which may be wrong.
+    """Why the activity of a pod is unknown, as its processes report; a report may be wrong.
 
     A report from a process without a hook says nothing about processes with a hook.
     """
 
     def __init__(self) -> None:
-        self._stated = 0
-        self._came = False
+        self._last_reason = 0
+        self._had_hook = False
 
-    def hooked(self, process: Process) -> bool:
-        """Return whether a new process has a hook; a process without it reports why, and ends."""
+    def record(self, process: Process) -> bool:
+        """Record a new process, which may report that it has no hook; return whether it has one."""
         reason = process[words.UNHOOKED]
-        self._stated = reason or self._stated
-        self._came = self._came or not reason
+        self._last_reason = reason or self._last_reason
+        self._had_hook = self._had_hook or not reason
         return not reason
 
-    def why(self, processes: Collection[Process], *, promised: float) -> str:
+    def why(self, processes: Collection[Process], *, elapsed: float) -> str:
         """Return the reason; empty without a reason.
 
-        `processes`: the live processes with a hook. `promised`: the seconds since the pod has its
-        part.
+        `processes`: the live processes that began with a hook. `elapsed`: the seconds since the pod
+        got its share.
         """
         failed = [process[words.UNHOOKED] for process in processes if process[words.UNHOOKED]]
         if failed or processes:
-            return _WORDS.get(failed[0], "") if failed else ""
-        if self._stated in _WORDS:
-            return _WORDS[self._stated]
-        return "" if self._came or promised < PATIENCE else NO_FRAMEWORK
+            return _REASONS.get(failed[0], "") if failed else ""
+        if self._last_reason in _REASONS:
+            return _REASONS[self._last_reason]
+        return "" if self._had_hook or elapsed < PATIENCE else NO_FRAMEWORK
 
 
-_MICRO_STEPS = 5 * OUTSTANDING
-_SECONDS = 1.0
+_IDLE_MICRO_STEPS = 5 * OUTSTANDING
+_IDLE_SECONDS = 1.0
 """A process that has not reached its gate for this many of its longest micro-steps, or for this
 many seconds, whichever is longer, counts as without work on the card: it may be loading data."""
 
 
 class Passes:
-    """The passes of one sharer's processes, by their numbers."""
+    """When each process of one sharer last passed its gate; processes are known by their number."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
@@ -81,8 +81,8 @@ class Passes:
         self._counts.pop(number, None)
         self._last.pop(number, None)
 
-    def look(self, process: Process, now: float) -> bool:
-        """Read the page of a process; return whether it has passed its gate since the last look."""
+    def update(self, process: Process, now: float) -> bool:
+        """Read the page of a process; return whether it has passed its gate since the last call."""
         count = process[words.MICRO_STEPS]
         passed = count != self._counts[process.number]
         if passed:
@@ -96,8 +96,8 @@ class Passes:
 
 def _may_work(process: Process, since: float) -> bool:
     """Return whether a process that passed its gate `since` seconds ago may have a micro-step."""
-    longest = min(process.seconds(words.LONGEST_NS), LONGEST_HELD / _MICRO_STEPS)
-    return process[words.ASKING] != 1 and since < max(_MICRO_STEPS * longest, _SECONDS)
+    longest = min(process.seconds(words.LONGEST_NS), LONGEST_HELD / _IDLE_MICRO_STEPS)
+    return process[words.ASKING] != 1 and since < max(_IDLE_MICRO_STEPS * longest, _IDLE_SECONDS)
 
 
 _CALIBRATED = (words.READY, words.COARSE)
@@ -106,10 +106,9 @@ _CALIBRATED = (words.READY, words.COARSE)
 class Sharer:
     """A pod on a card. `terms`: None before they are known.
 
-    `ruling`: None without a high-priority job. `times_shut`, `times_evicted`: the times that losses
-    shut its gate, and evicted it, since the start of this agent.
-
-    `activity` covers the time between the last two calls of `look`.
+    `ruling`: None without a high-priority job on the card. `times_shut`, `times_evicted`: how
+    often losses of that job shut the gate, and evicted the pod, since the start of this agent.
+    `activity`: the pod's activity between the last two calls of `update`.
     """
 
     def __init__(self) -> None:
@@ -121,7 +120,7 @@ class Sharer:
         self.activity = Activity(wants=False, begun=False, used=0.0)
         self._throughput = Throughput()
         self._profile = Profile()
-        self._looked = 0.0
+        self._updated_at = 0.0
         self._intruded, self._intruded_now = 0.0, 0.0
         self._waited = 0.0
         self._asks = False
@@ -129,7 +128,7 @@ class Sharer:
         self._passes = Passes()
         self.bell = Bell()
         self._unhooked = Unhooked()
-        self._promised = 0.0
+        self._promised_at = 0.0
 
     @property
     def high(self) -> bool:
@@ -141,8 +140,8 @@ class Sharer:
         """Whether its gate is shut, so that a turn is useless to it."""
         return self.ruling is not None and self.ruling.shut
 
-    def take(self, ruling: Ruling | None) -> None:
-        """Set its ruling from now on."""
+    def set_ruling(self, ruling: Ruling | None) -> None:
+        """Set its ruling, and count what is new in it."""
         before, self.ruling = self.ruling, ruling
         if ruling is not None:
             # The counts of a ruling start at 0 with each new high-priority job.
@@ -154,12 +153,12 @@ class Sharer:
     def promise(self, pod: Pod, terms: GpuShare, *, now: float) -> None:
         """Record the pod, or its new terms."""
         if self.terms is None:
-            self._promised = now
+            self._promised_at = now
         self.pod, self.terms = pod, terms
 
     def join(self, process: Process) -> bool:
-        """Add a process; return whether it has a hook, so that the agent leads it."""
-        if not self._unhooked.hooked(process):
+        """Add a process with a hook; return whether it has one."""
+        if not self._unhooked.record(process):
             return False
         self.processes[process.number] = process
         self._passes.join(process)
@@ -179,34 +178,35 @@ class Sharer:
             process.end()
         self.bell.close()
 
-    def look(self, now: float) -> None:
+    def update(self, now: float) -> None:
         """Read the pages of its processes."""
         begun = False
         used = rested = self._intruded_now = 0.0
         for process in self.processes.values():
-            used += process.grown(words.BUSY_NS if self.high else words.WORKED_NS, now=now)
-            self._intruded_now += process.grown(words.INTRUDED_NS, now=now)
-            self._waited += process.grown(words.WAITED_NS, now=now)
-            rested += process.grown(words.RESTED_NS, now=now)
-            begun = self._passes.look(process, now) or begun
+            used += process.growth(words.BUSY_NS if self.high else words.WORKED_NS, now=now)
+            self._intruded_now += process.growth(words.INTRUDED_NS, now=now)
+            self._waited += process.growth(words.WAITED_NS, now=now)
+            rested += process.growth(words.RESTED_NS, now=now)
+            begun = self._passes.update(process, now) or begun
         self._asks = any(process[words.ASKING] == 1 for process in self.processes.values())
         self.activity = Activity(wants=begun or self._asks, begun=begun, used=used)
         self._intruded += self._intruded_now
         self._worked.add(used, now=now)
-        read, passed, self._looked = reading(self.processes.values(), now), now - self._looked, now
-        if read is None:
+        current, elapsed = reading(self.processes.values(), now), now - self._updated_at
+        self._updated_at = now
+        if current is None:
             self._profile.restart()
         else:  # a low-priority pod can use the card only between its gates
-            could = passed if self.high else used
-            self._profile.note(read.steps, used=used - rested, could=could)
+            usable = elapsed if self.high else used
+            self._profile.record(current.steps, used=used - rested, usable=usable)
 
     def time(self, *, alone: bool, now: float) -> None:
-        """Time its steps; `alone`: only this pod has used the card since the last look."""
-        read = reading(self.processes.values(), now)
-        if read is None or self.shut:
+        """Time its steps; `alone`: only this pod has used the card since the last update."""
+        current = reading(self.processes.values(), now)
+        if current is None or self.shut:
             self._throughput.restart()
         else:
-            self._throughput.note(read, alone=alone)
+            self._throughput.record(current, alone=alone)
 
     def effects(self) -> Effects:
         """Return its effects on the high-priority job."""
@@ -218,11 +218,15 @@ class Sharer:
             self._asks,
             self._throughput.normalised,
             gives_way=any(not process[words.UNHOOKED] for process in self.processes.values()),
-            works=self._passes.may_work(self.processes, self._looked),
+            may_work=self._passes.may_work(self.processes, self._updated_at),
         )
 
     def order(self, *, turn: bool, alone: bool, reserved: bool, now: float) -> None:
-        """Write the orders of its processes; `alone`: no other pod has a part of the card."""
+        """Write the orders of its processes.
+
+        `turn`: whether it has the turn. `alone`: whether no other pod has a share of the card.
+        `reserved`: whether the card is still reserved for kfext.
+        """
         ruling = self.ruling or Ruling(False, LONGEST_MICRO_STEP)
         mode = words.FREE if alone else words.OPEN if self.ruling is None else words.GATED
         if ruling.shut or not reserved:
@@ -232,31 +236,31 @@ class Sharer:
             process.order(mode, ruling, allowance=allowance, turn=turn, now=now)
 
     def report(self, now: float) -> SharerReport:
-        """Return its report."""
+        """Return its report; its terms must be known."""
         assert self.terms is not None
         processes, ruling = self.processes.values(), self.ruling
-        heard = [process for process in processes if not process[words.UNHOOKED]]
-        heartbeats = [process.seconds(words.HEARTBEAT) for process in heard if self.high]
-        why = self._unhooked.why(processes, promised=now - self._promised)
-        gated = [
+        hooked = [process for process in processes if not process[words.UNHOOKED]]
+        heartbeats = [process.seconds(words.HEARTBEAT) for process in hooked if self.high]
+        why = self._unhooked.why(processes, elapsed=now - self._promised_at)
+        calibrated = [
             process
             for process in processes
             if not self.high and process[words.HOOKED] in _CALIBRATED
         ]
-        longest = max((process.seconds(words.LONGEST_NS) for process in gated), default=None)
+        longest = max((process.seconds(words.LONGEST_NS) for process in calibrated), default=None)
         return SharerReport(
             *self.pod,
             high=self.high,
             share=self.terms.units / UNITS,
-            memory=sum(process[words.MEMORY] for process in heard) or None,
+            memory=sum(process[words.MEMORY] for process in hooked) or None,
             promised=self.terms.memory,
-            harvest=min(self._worked.share, 1.0) if heard else None,
-            busy=self._profile.busy if heard else None,
+            harvest=min(self._worked.share, 1.0) if hooked else None,
+            busy=self._profile.busy if hooked else None,
             waited=self._waited,
             intruded=self._intruded,
             micro_step=ruling.micro_step if ruling else None,
             longest=None if longest is None else min(longest, LONGEST_COARSE),
-            coarse=any(process[words.HOOKED] == words.COARSE for process in gated),
+            coarse=any(process[words.HOOKED] == words.COARSE for process in calibrated),
             beacon_age=max(now - min(heartbeats), 0.0) if heartbeats else None,
             infeasible=ruling is not None and ruling.infeasible,
             times_shut=self.times_shut,
@@ -269,7 +273,7 @@ class Sharer:
     def give_way(self, pages: Sequence[int], processes: Iterable[Process]) -> None:
         """Make some of its processes give way to the processes with these pages."""
         for process in processes:
-            process.send_highs(pages, self.bell.heard)
+            process.send_highs(pages, self.bell.receiver)
 
 
 def reading(processes: Iterable[Process], now: float) -> Reading | None:

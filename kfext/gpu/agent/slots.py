@@ -11,59 +11,59 @@ from kfext.model.gpu import VISIBLE_DEVICES, folder_of, reservation_of, slot_of,
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
 _MIG = "MIG-"
-"""The prefix of the id of a part of a card split by MIG."""
+"""The prefix of the id of a MIG device, which is a part of a card."""
 
 
-def reserved(card: str, present: Sequence[Card], *, moved: bool) -> SlotState:
-    """Return the state of a slot by the id of its card; `present`: the cards of the driver."""
-    shown = _card(card, present)
-    return SlotState(shown.memory, shown.trouble, moved)
+def reserved_state(card_id: str, present: Sequence[Card], *, moved: bool) -> SlotState:
+    """Return the state of a slot with a card; `present`: the cards that the driver shows."""
+    card = _card(card_id, present)
+    return SlotState(card.memory, card.trouble, moved)
 
 
-def empty(
+def empty_state(
     offered: Collection[str], present: Sequence[Card], *, occupied: Collection[str], moved: bool
 ) -> SlotState:
     """Return the state of a slot without a card.
 
-    `offered`: the ids of the cards that kubelet offers. While they are unknown (empty), any
-    card of the driver may be reserved for the slot. `occupied`: the cards of other slots.
+    `offered`: the ids of the cards that kubelet offers. While they are unknown (empty), any card in
+    `present` may be reserved for the slot. `occupied`: the ids of the cards of other slots.
     """
     ids = sorted(offered) or [card.uuid for card in present]
-    free = [_card(device, present) for device in ids if device not in occupied]
+    free = [_card(card_id, present) for card_id in ids if card_id not in occupied]
     healthy = [card.memory for card in free if not card.trouble]
     trouble = free[0].trouble if free and not healthy else ""
     return SlotState(min(healthy, default=0), trouble, moved)
 
 
-def _card(device: str, present: Sequence[Card]) -> Card:
-    """Return the card with an id from kubelet, with a trouble if it cannot be shared."""
-    uuid, replicated, _ = device.partition("::")
+def _card(card_id: str, present: Sequence[Card]) -> Card:
+    """Return the card with an id from kubelet; `trouble` says why a card cannot be shared."""
+    uuid, replicated, _ = card_id.partition("::")
     if replicated:
-        return Card(device, 0, "NVIDIA's device plugin allocates it to several pods at once")
+        return Card(card_id, 0, "NVIDIA's device plugin allocates it to several pods at once")
     if uuid.startswith(_MIG):
-        return Card(device, 0, "it is a part of a GPU that is split by MIG")
+        return Card(card_id, 0, "it is a part of a GPU that is split by MIG")
     by_uuid = {card.uuid: card for card in present}
-    return by_uuid.get(uuid, Card(device, 0, NOT_SHOWN))
+    return by_uuid.get(uuid, Card(card_id, 0, NOT_SHOWN))
 
 
 _HOOK, _SOCKETS = "/kfext/hook", "/kfext/socket"
-"""The paths in a job's containers of the hook's files and of the folder of their socket."""
+"""Paths in a job's containers: the folder of the hook, and the folder with the agent's socket."""
 _CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"
 """The kind in the CDI specification of NVIDIA's device plugin, which lists the node's cards by
 UUID. Source: k8s-device-plugin, cmd/nvidia-device-plugin."""
 _MOST_ABSENT = 5
-"""A folder is removed after this many answers of kubelet in a row without its pod. A pod with new
-units may be missing in an answer that was under way."""
+"""The folder of a pod is removed once this many answers of kubelet in a row do not list the pod. An
+answer that was on its way during the allocation does not list the new pod yet."""
 
 
 class Slots:
     """The card of each slot, and the units of each pod.
 
-    `hook`: the folder with the hook's files. `card_files`: a node folder with a file for each
-    slot that has sharers, with their card. `cdi`: whether kubelet receives the CDI name of the
-    card; otherwise the container has a variable that NVIDIA's runtime reads.
-    `cards`: the UUID of the card of each reserved slot. `sharers`: slot and pod, by the name of the
-    pod's folder. `reservations`: the slot of each reservation pod, by the pod's name.
+    `hook`: the folder with the hook's files. `card_files`: a folder on the node; for each slot with
+    sharers it has a file with the UUID of their card. `cdi`: whether kubelet receives the CDI name
+    of the card; otherwise the container gets a variable that NVIDIA's runtime reads.
+    `cards`: the UUID of the card of each reserved slot. `sharers`: the slot and the pod of each
+    folder, by its name. `reservations`: the slot of each reservation pod, by the pod's name.
     """
 
     def __init__(
@@ -84,17 +84,17 @@ class Slots:
         self._hook = hook
         self._cdi = cdi
         self._absent = dict.fromkeys(sockets.open_all(), 0)
-        self._awaited = set(self._absent)  # folders with a pod that no answer has named yet
+        self._awaited = set(self._absent)  # folders of pods that no answer has listed yet
         self._card_files = card_files
         card_files.mkdir(parents=True, exist_ok=True)
         self.cards: dict[int, str] = {}
         self.sharers: dict[str, tuple[int, Pod]] = {}
 
     def slot(self, folder: str) -> int:
-        """Return the slot of a folder, which is named after one of its units."""
+        """Return the slot of a folder; the folder is named after a unit of the slot."""
         return self._slots[folder]
 
-    def take(self, devices: Iterable[AllocatedDevices]) -> None:
+    def record(self, devices: Iterable[AllocatedDevices]) -> None:
         """Record the devices of each container; remove folders of pods that are gone."""
         self.sharers = {}
         reserved: dict[int, list[str]] = {}
@@ -111,9 +111,9 @@ class Slots:
         self._remove_gone()
 
     def moved(self, slot: int) -> bool:
-        """Return whether the sharers of a slot have a card that is not the reserved card."""
-        given, card = self._recorded_card(slot), self.cards.get(slot)
-        return bool(given) and card is not None and card != given
+        """Return whether the sharers of a slot have a card different from the reserved card."""
+        recorded, card = self._recorded_card(slot), self.cards.get(slot)
+        return bool(recorded) and card is not None and card != recorded
 
     def allocate(self, slot: int, units: Sequence[str]) -> Allocation:
         """Return the allocation of a container with some units of a slot. Raises RefusedError."""
@@ -150,20 +150,20 @@ class Slots:
         self._awaited = {
             folder for folder in self._awaited if folder in self._absent
         } - self.sharers.keys()
-        used = self._awaited | self.sharers.keys()
-        present = {self._slots[folder] for folder in used if folder in self._slots}
-        for slot in {*self._slots.values()} - present:
+        folders = self._awaited | self.sharers.keys()
+        used = {self._slots[folder] for folder in folders if folder in self._slots}
+        for slot in {*self._slots.values()} - used:
             (self._card_files / str(slot)).unlink(missing_ok=True)
 
     def _record_card(self, slot: int, card: str) -> None:
         """Record the card of the sharers of a slot. Raises RefusedError."""
         if self._recorded_card(slot) == card:
             return
-        # In one step: an empty file would hide the sharers' card from the next agent.
-        written = self._card_files / f"{slot}.new"
+        # Replaced in one step: an empty file would hide the sharers' card from the next agent.
+        new_file = self._card_files / f"{slot}.new"
         try:
-            written.write_text(card)
-            written.replace(self._card_files / str(slot))
+            new_file.write_text(card)
+            new_file.replace(self._card_files / str(slot))
         except OSError as error:
             raise RefusedError(f"the card of slot {slot} cannot be recorded: {error}") from error
 

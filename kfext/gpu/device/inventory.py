@@ -11,18 +11,17 @@ from typing import Any, Protocol
 import pynvml
 
 NOT_SHOWN = "the driver does not show it"
-"""The trouble of a card that kubelet or an earlier answer of the driver has named."""
+"""Why a card cannot be shared that only kubelet, or an earlier answer of the driver, lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
     """A card.
 
-    `memory`: its total in MiB.
-    `trouble`: the reason why it accepts no sharers; empty if it does.
-    `utilisation`: the fraction of the last moments in which it worked. `power`: in watts. Both are
-    None for unknown.
-    `errors`: the number of its reports of each Xid, since the inventory was made.
+    `memory`: its total memory in MiB. `trouble`: why it accepts no sharers; empty if it does.
+    `utilisation`: the fraction of the driver's last sampling period in which it was busy. `power`:
+    its power in watts. For both, None means unknown.
+    `errors`: how often it has reported each Xid since the inventory was made.
     """
 
     uuid: str
@@ -53,7 +52,7 @@ _MODES = {
     pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "EXCLUSIVE_PROCESS",
 }
 """Modes in which at most one process can use a card; NVIDIA's MPS daemon needs the last mode."""
-_UNKNOWN = (
+_UNSUPPORTED = (
     pynvml.NVMLError_NotSupported,
     pynvml.NVMLError_FunctionNotFound,
     pynvml.NVMLError_NoPermission,
@@ -65,13 +64,13 @@ class Nvml:
     """Reads the cards. A card that has reported an error is excluded until the agent starts again.
 
     A card that the driver no longer shows is excluded too, and hides no other card. A card that the
-    driver did not show from the start has a number instead of its UUID, so the number of slots of
-    the node does not change.
+    driver has never shown has a number instead of its UUID, so the number of slots of the node does
+    not change.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, Card] = {}
-        self._errors: dict[str, str] = {}
+        self._exclusions: dict[str, str] = {}
         self._reported: dict[str, Counter[int]] = {}
         try:
             pynvml.nvmlInit()
@@ -84,21 +83,21 @@ class Nvml:
     def cards(self) -> list[Card]:
         """Return the cards in the order of NVML, which follows their bus addresses."""
         try:
-            unnamed = self._take_events()
+            unidentified = self._read_events()
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise InventoryError(f"NVML does not answer: {error}") from error
         shown = {card.uuid: card for card in map(self._card, range(count)) if card is not None}
         for uuid in self._known.keys() - shown.keys():
-            self._errors.setdefault(uuid, unnamed or NOT_SHOWN)
+            self._exclusions.setdefault(uuid, unidentified or NOT_SHOWN)
         self._known |= shown
-        nameless = range(count - len(self._known))
+        never_shown = range(count - len(self._known))
         return [
             *(
-                shown.get(uuid) or Card(uuid, card.memory, self._errors[uuid])
+                shown.get(uuid) or Card(uuid, card.memory, self._exclusions[uuid])
                 for uuid, card in self._known.items()
             ),
-            *(Card(f"unknown-{number}", 0, NOT_SHOWN) for number in nameless),
+            *(Card(f"unknown-{number}", 0, NOT_SHOWN) for number in never_shown),
         ]
 
     def _card(self, index: int) -> Card | None:
@@ -110,15 +109,15 @@ class Nvml:
             return None
         try:
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total // _MIB
-            trouble = self._errors.get(uuid) or _why_not_shared(handle)
+            trouble = self._exclusions.get(uuid) or _why_not_shared(handle)
         except pynvml.NVMLError as error:
             return Card(uuid, 0, f"it cannot be read: {error}")
-        return self._measured(Card(uuid, memory, trouble), handle)
+        return self._with_measurements(Card(uuid, memory, trouble), handle)
 
-    def _measured(self, card: Card, handle: Any) -> Card:
-        """Return a card with its figures; a split card has few."""
-        rates = _figure(pynvml.nvmlDeviceGetUtilizationRates, handle)
-        milliwatts = _figure(pynvml.nvmlDeviceGetPowerUsage, handle)
+    def _with_measurements(self, card: Card, handle: Any) -> Card:
+        """Return a card with its measurements; a card that is split by MIG reports few."""
+        rates = _read_or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        milliwatts = _read_or_none(pynvml.nvmlDeviceGetPowerUsage, handle)
         return replace(
             card,
             utilisation=None if rates is None else rates.gpu / 100,
@@ -126,30 +125,30 @@ class Nvml:
             errors=dict(self._reported.get(card.uuid, {})),
         )
 
-    def _take_events(self) -> str:
+    def _read_events(self) -> str:
         """Record the errors since the last call, without waiting for more.
 
-        Return the last error of a card that can no longer be identified; empty without an error.
+        Return the last error of a card that can no longer be identified; empty if there is none.
         """
-        unnamed = ""
+        unidentified = ""
         while True:
             try:
                 event = pynvml.nvmlEventSetWait_v2(self._events, 0)
             except (pynvml.NVMLError_Timeout, pynvml.NVMLError_GpuIsLost):
-                return unnamed
+                return unidentified
             error = f"it reported Xid {event.eventData}"
             try:
                 uuid = pynvml.nvmlDeviceGetUUID(event.device)
             except pynvml.NVMLError:
-                unnamed = error
+                unidentified = error
                 continue
             self._reported.setdefault(uuid, Counter())[event.eventData] += 1
             if event.eventData not in _APPLICATION_XIDS:
-                self._errors[uuid] = error
+                self._exclusions[uuid] = error
 
 
-def _figure(read: Callable[[Any], Any], handle: Any) -> Any:
-    """Return a figure of a card, or None without it."""
+def _read_or_none(read: Callable[[Any], Any], handle: Any) -> Any:
+    """Return a value of a card, or None after any error."""
     try:
         return read(handle)
     except pynvml.NVMLError:
@@ -166,20 +165,20 @@ def _register(index: int, events: Any) -> None:
 
 def _why_not_shared(handle: Any) -> str:
     """Return the reason why a healthy card cannot be shared; empty if it can."""
-    split = _known(pynvml.nvmlDeviceGetMigMode, handle)
-    if split is not None and split[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+    mig = _read_if_supported(pynvml.nvmlDeviceGetMigMode, handle)
+    if mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
         return "it is split by MIG"
-    mode = _known(pynvml.nvmlDeviceGetComputeMode, handle)
+    mode = _read_if_supported(pynvml.nvmlDeviceGetComputeMode, handle)
     if mode in _MODES:
         return f"its compute mode is {_MODES[mode]}, not DEFAULT"
-    if _known(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, handle):
+    if _read_if_supported(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, handle):
         return "NVIDIA's MPS daemon shares it among programs"
     return ""
 
 
-def _known(read: Callable[[Any], Any], handle: Any) -> Any:
-    """Return a figure of a card, or None for an unknown figure."""
+def _read_if_supported(read: Callable[[Any], Any], handle: Any) -> Any:
+    """Return a value of a card; None means that the driver does not have it."""
     try:
         return read(handle)
-    except _UNKNOWN:
+    except _UNSUPPORTED:
         return None

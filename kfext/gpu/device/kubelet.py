@@ -1,4 +1,4 @@
-"""Kubelet's two gRPC services for plugins: they offer a resource, and list the devices of pods.
+"""Kubelet's gRPC APIs: device plugins offer a resource; pod resources list the devices of pods.
 
 The messages are tables instead of generated code. They are from `deviceplugin/v1beta1/api.proto`
 and `podresources/v1/api.proto` of k8s.io/kubelet 0.35, without the fields that kfext neither reads
@@ -16,8 +16,8 @@ import structlog
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 Fields = tuple[tuple[str, int, str], ...]
-"""Name, number and type of each field: a type of protobuf or a message, with the prefix `[]` if
-repeated; `{}` for a map of strings."""
+"""Name, number and type of each field. The type is a protobuf scalar or the name of a message, with
+the prefix `[]` if it is repeated; `{}` means a map of strings."""
 _SCALARS = {
     "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
     "int32": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
@@ -110,7 +110,7 @@ KUBELET = "kubelet.sock"
 _VERSION = "v1beta1"
 _MESSAGES = messages(_VERSION, DEVICE_PLUGIN)
 _HEALTH = {True: "Healthy", False: "Unhealthy"}
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 """Pause between two checks for a restart of kubelet, which forgets its plugins then."""
 
 
@@ -120,9 +120,9 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The variables, folders and devices (by CDI names) of a container.
+    """What kubelet adds to a container: environment variables, folders, and devices by CDI name.
 
-    `mounts`: folder on the node -> path in the container, read-only.
+    `mounts`: the path in the container of each folder on the node, read-only.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -131,9 +131,10 @@ class Allocation:
 
 
 class DevicePlugin:
-    """Offers the devices of one resource. `allocate`: called with the ids for a container.
+    """Offers the devices of one resource.
 
-    It raises RefusedError if the container must not start with them.
+    `allocate`: returns the allocation of a container by the ids of its devices; raises RefusedError
+    if the container must not start with them.
     """
 
     def __init__(
@@ -167,10 +168,10 @@ class DevicePlugin:
                 _log.warning("not registered", resource=self.resource, why=error.details())
             except (OSError, RuntimeError) as error:  # gRPC raises RuntimeError if it cannot listen
                 _log.warning("not served", resource=self.resource, why=str(error))
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
 
     async def _run_once(self) -> None:
-        """Serve, and register with kubelet, until kubelet restarts or is away."""
+        """Serve and register until kubelet restarts; return at once if kubelet does not run."""
         server = self._server()
         # gRPC fails in its main loop if its start is cancelled.
         started = asyncio.ensure_future(server.start())
@@ -186,14 +187,14 @@ class DevicePlugin:
             await server.stop(grace=None)
 
     async def _until_forgotten(self, known: tuple[int, int]) -> None:
-        """Return after a restart of kubelet, which removes the sockets of all plugins."""
+        """Return once the run `known` has ended: a restart removes the sockets of all plugins."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
             if known != self._kubelet() or not self._socket.exists():
                 return
 
     def _kubelet(self) -> tuple[int, int] | None:
-        """Return the identity of a run of kubelet, or None without kubelet."""
+        """Return the identity of the running kubelet; None means that kubelet does not run."""
         try:
             status = (self._folder / KUBELET).stat()
         except FileNotFoundError:
@@ -258,11 +259,7 @@ def _encoded(allocation: Allocation) -> dict[str, Any]:
         for host, container in allocation.mounts.items()
     ]
     devices = [{"name": name} for name in allocation.cdi]
-    return {
-        "envs": dict(allocation.env),
-        "mounts": mounts,
-        "cdi_devices": devices,
-    }
+    return {"envs": dict(allocation.env), "mounts": mounts, "cdi_devices": devices}
 
 
 def _unary(method: Any, request: str, response: str) -> Any:
@@ -274,9 +271,9 @@ def _unary(method: Any, request: str, response: str) -> Any:
 
 
 POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
-_ANSWERS = messages("v1", POD_RESOURCES)
-_LONGEST = 64 * 2**20
-"""The largest answer in bytes: far more than for a hundred units a card and two hundred pods."""
+_POD_RESOURCES_MESSAGES = messages("v1", POD_RESOURCES)
+_MOST_BYTES = 64 * 2**20
+"""The largest answer: far more than 200 pods and 100 units on each card need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,13 +327,15 @@ async def allocatable_devices(resource: str, socket: Path = POD_RESOURCES_SOCKET
 
 
 async def _request(socket: Path, method: str, *, prefix: str) -> Any:
-    """Return the answer to a request without arguments; `prefix`: of the names of its messages."""
-    request, response = _ANSWERS[f"{prefix}Request"], _ANSWERS[f"{prefix}Response"]
-    limits = [("grpc.max_receive_message_length", _LONGEST)]
+    """Call a method without arguments; `prefix`: the prefix of the names of its two messages."""
+    request, response = (
+        _POD_RESOURCES_MESSAGES[f"{prefix}{kind}"] for kind in ("Request", "Response")
+    )
+    limits = [("grpc.max_receive_message_length", _MOST_BYTES)]
     async with grpc.aio.insecure_channel(f"unix://{socket}", options=limits) as channel:
-        ask = channel.unary_unary(
+        call = channel.unary_unary(
             f"/v1.PodResourcesLister/{method}",
             request_serializer=request.SerializeToString,
             response_deserializer=response.FromString,
         )
-        return await ask(request(), timeout=10)
+        return await call(request(), timeout=10)

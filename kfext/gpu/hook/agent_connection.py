@@ -34,7 +34,7 @@ class HiddenThread:
         _thread.start_new_thread(self._run, ())
 
     def join(self, seconds: float) -> None:
-        """Wait for its end, at most for `seconds`. Called in the thread itself, return at once."""
+        """Wait for its end, at most for `seconds`; in the thread itself, return at once."""
         if self._number != _thread.get_ident():
             self._ended.wait(seconds)
 
@@ -57,16 +57,17 @@ LONGEST_PAUSE = _PAUSES[-1]
 
 def send(peer: socket.socket, message: dict[str, Any], descriptors: list[int]) -> None:
     """Send a message and some descriptors. Raises OSError."""
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
-    peer.sendmsg([json.dumps(message).encode()], rights if descriptors else [])
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+    peer.sendmsg([json.dumps(message).encode()], ancillary if descriptors else [])
 
 
 def receive(
     peer: socket.socket, most: int = MOST_DESCRIPTORS
 ) -> tuple[dict[str, Any], list[int]] | None:
-    """Return the next message and its descriptors, or None at the end. Raises OSError, ValueError.
+    """Return the next message and its descriptors, or None at the end of the connection.
 
-    `most`: the most descriptors to receive. After an error no descriptor stays open.
+    `most`: the most descriptors to receive. Raises OSError or ValueError, and then leaves no
+    descriptor open.
     """
     size = socket.CMSG_LEN(most * array.array("i").itemsize)
     flags = socket.MSG_CMSG_CLOEXEC
@@ -97,23 +98,23 @@ def close_all(descriptors: list[int]) -> None:
 
 
 class AgentConnection:
-    """Connects the process to the agent as long as it runs; the agent may be replaced.
+    """Keeps the process connected to the agent, although the agent may be replaced.
 
-    `own`: the page that the agent may read. `take`: called with each message and its descriptors.
-    `pause`: waits some seconds before the next attempt to connect.
+    `page`: the page that the agent may read. `handle`: called with each message and its
+    descriptors. `pause`: waits some seconds before the next attempt to connect.
     """
 
     def __init__(
         self,
         path: str,
         *,
-        own: Page,
-        take: Callable[[dict[str, Any], list[int]], None],
+        page: Page,
+        handle: Callable[[dict[str, Any], list[int]], None],
         pause: Callable[[float], object] = sleep,
     ) -> None:
         self._path = path
-        self._own = own
-        self._take = take
+        self._page = page
+        self._handle = handle
         self._pause = pause
         self._agent: socket.socket | None = None
         HiddenThread(self._run)
@@ -122,7 +123,7 @@ class AgentConnection:
         """Close the fork's copy of the connection, which would stay open while the fork lives."""
         if self._agent is not None:
             self._agent.close()
-        self._own.close()
+        self._page.close()
 
     def _run(self) -> None:
         attempts = 0
@@ -131,9 +132,9 @@ class AgentConnection:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
                     self._agent = agent
                     agent.connect(self._path)
-                    send(agent, {}, [self._own.descriptor])
+                    send(agent, {}, [self._page.descriptor])
                     while received := receive(agent):
-                        self._take(*received)
+                        self._handle(*received)
                         attempts = 0
             except (OSError, ValueError):
                 pass  # the agent is away, or is being replaced
@@ -146,11 +147,10 @@ _PAUSE_SECONDS = 30.0
 
 
 class UnhookedReporter:
-    """Reports to the agent why this process has no hook: the first reason; a fork reports its own.
+    """Reports to the agent the first reason why this process has no hook; the user sees the reason.
 
-    The agent shows the reason to the job's owner.
-
-    It retains no connection: a pod has a limited number, and processes with hooks need them.
+    A fork reports its own reason. No connection stays open: a pod has a limited number, and
+    processes with hooks need them.
     """
 
     def __init__(self, path: str) -> None:
@@ -170,9 +170,9 @@ class UnhookedReporter:
         page.words[words.UNHOOKED] = reason
         HiddenThread(partial(self._run, page))
 
-    def _run(self, own: Page) -> None:
+    def _run(self, page: Page) -> None:
         while True:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent, suppress(OSError):
                 agent.connect(self._path)
-                send(agent, {}, [own.descriptor])
+                send(agent, {}, [page.descriptor])
             sleep(_PAUSE_SECONDS)

@@ -20,21 +20,21 @@ from .pauses import record
 from .waits import CLOCK, Clock
 
 _QUEUED = 64
-"""The most markers that wait. The oldest marker is dropped first: a later one says more."""
+"""The most markers in the queue. The oldest is dropped first: a later marker covers its work."""
 _JOIN_SECONDS = 1.0
-"""The time that the end of the process waits for a thread that may be inside CUDA."""
+"""How long the end of the process waits for a thread that may be inside CUDA."""
 _TIMES = 8
 """The number of last times of work that estimate the end of the current work."""
 
 
 class Beacon:
-    """Writes BUSY to the process's own page, and wakes the jobs that wait for the card.
+    """Writes BUSY to the page of this process, and wakes the jobs that wait for the card.
 
     `begin` is called before the job submits work to the card, `end` after it has submitted some.
     The card is idle again once the work before the last `end` is done and no `begin` came after it.
     `begin` takes about a microsecond, because it is called hundreds of times in a step. `pause` is
-    as cheap, for a place where more work follows soon: it becomes an `end` if none follows for two
-    heartbeats.
+    as cheap, for a place where more work follows soon: it becomes an `end` if no work follows for
+    two heartbeats.
     `memory`: returns the bytes that the process has reserved. `fail`: called with the error that
     ends the beacon.
     """
@@ -53,7 +53,7 @@ class Beacon:
         self._clock = clock
         self._process = os.getpid()
         self._busy = False
-        self._lasted: deque[int] = deque(maxlen=_TIMES)
+        self._busy_times: deque[int] = deque(maxlen=_TIMES)
         self._begun = 0
         self._markers: queue.SimpleQueue[tuple[int, Marker] | None] = queue.SimpleQueue()
         self._paused: tuple[int, Marker] | None = None
@@ -69,9 +69,9 @@ class Beacon:
         return self._begun
 
     def end(self, marker: Marker, number: int | None = None) -> None:
-        """Record that the job has submitted work up to a marker, perhaps for the last time.
+        """Record that the job has submitted work up to a marker, and perhaps no more follows.
 
-        `number`: the number of the matching `begin`; by default the last.
+        `number`: the number of the matching `begin`, by default of the last call.
         """
         if self._markers.qsize() >= _QUEUED:
             with suppress(queue.Empty):
@@ -87,7 +87,7 @@ class Beacon:
         self._page[words.STEPS] += 1
         self._page[words.STEPPED] = self._clock.now()
 
-    def take(self, message: dict[str, Any], descriptors: list[int]) -> None:
+    def handle(self, message: dict[str, Any], descriptors: list[int]) -> None:
         """Record the jobs to wake when the card becomes idle. Raises ValueError.
 
         `bells`: the number of sockets with the message; they replace the earlier sockets.
@@ -114,12 +114,12 @@ class Beacon:
         now, page = self._clock.now(), self._page
         busy = busy and not self._stopped.is_set()
         self._busy = busy
-        lasted = max(now - page[words.CHANGED], 0)
+        elapsed = max(now - page[words.CHANGED], 0)
         if page[words.BUSY]:
-            page[words.BUSY_NS] += lasted
-            self._lasted.append(lasted)
+            page[words.BUSY_NS] += elapsed
+            self._busy_times.append(elapsed)
         elif page[words.CHANGED]:  # there was work before, so this is a pause
-            record(page, lasted)
+            record(page, elapsed)
         page[words.CHANGED] = now
         page[words.BUSY] = int(busy)
 
@@ -138,10 +138,10 @@ class Beacon:
             self._fail(error)
 
     def _expected(self) -> int | None:
-        """Return the probable end of the current work; None for unknown, or without bells."""
-        if not self._lasted or not self._bells:
+        """Return the probable end of the current work; None means unknown, or no waiting job."""
+        if not self._busy_times or not self._bells:
             return None
-        return self._page[words.CHANGED] + int(median(self._lasted))
+        return self._page[words.CHANGED] + int(median(self._busy_times))
 
     def _become_idle(self, begun: int) -> None:
         self._set(busy=False)
@@ -152,14 +152,14 @@ class Beacon:
             _ring(bell)
 
     def _heartbeat(self) -> None:
-        before = ended = None
+        previous = ended = None
         while True:
             beat(self._page, self._memory, self._clock.now())
             paused = self._paused
-            if paused is not None and paused is before and paused is not ended:
+            if paused is not None and paused is previous and paused is not ended:
                 self._markers.put(paused)  # a later `begin` makes this marker void
                 ended = paused
-            before = paused
+            previous = paused
             if self._stopped.wait(HEARTBEAT_SECONDS):
                 return
 

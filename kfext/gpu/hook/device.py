@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol
 
-from .waits import CLOCK, polled
+from .waits import CLOCK, poll
 
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _ONLY_CARD = 0
@@ -21,7 +21,7 @@ class Marker(Protocol):
     """A point in the work that a thread has submitted to the card."""
 
     def wait(self, expected: int | None = None) -> None:
-        """Wait until all work before the marker has ended, without holding Python's lock.
+        """Wait until all work before the marker has ended, without holding the GIL.
 
         `expected`: the probable end, in nanoseconds of CLOCK_MONOTONIC. With it the wait ends
         sooner after the work, and uses more CPU.
@@ -45,7 +45,7 @@ class Device(Protocol):
         """Return whether the process has started to use the card; never starts it itself."""
 
     def capturing(self) -> bool:
-        """Return whether the calling thread's work for the card is recorded instead of run."""
+        """Return whether the calling thread's work is recorded for a CUDA graph instead of run."""
 
     def mark(self) -> TimedMarker:
         """Return a marker after all work that the calling thread has submitted to the card."""
@@ -71,7 +71,7 @@ class CudaMarker:
 
     def wait(self, expected: int | None = None) -> None:
         """Poll when the event is expected; else block, which uses no CPU."""
-        if expected is None or not polled(self.reached, expected, CLOCK):
+        if expected is None or not poll(self.reached, expected, CLOCK):
             _without_captures(self._event.synchronize)
 
     def seconds_since(self, earlier: TimedMarker) -> float:
@@ -81,7 +81,7 @@ class CudaMarker:
 
 
 def _without_captures(act: Callable[[], Any]) -> Any:
-    """Call a function of an event.
+    """Call a function of an event, without an effect on the captures of other threads.
 
     By default such a call in any thread makes the capture of a CUDA graph fail in all other threads
     (cudaStreamCaptureModeGlobal). So this thread limits the mode to its own captures during the

@@ -25,7 +25,7 @@ from .words import CALLBACK_LIST, FAILED, LAYOUT, OLD_TENSORFLOW, UNHOOKED, VERS
 _KILL_SWITCH = KillSwitch()
 _REPORTER = UnhookedReporter(os.environ.get(SOCKET, ""))
 _OLDEST_TENSORFLOW = (2, 6)
-"""TensorFlow before 2.6 bundles Keras, so the import of `keras` cannot be hooked."""
+"""TensorFlow before 2.6 contains Keras, so the import of `keras` cannot be hooked."""
 
 
 def install(name: str, framework: ModuleType) -> None:
@@ -82,7 +82,7 @@ def _device(torch: ModuleType) -> Device:
 
 
 def _new_page() -> Page:
-    """Return the page of this process, which shows if the hooks are turned off."""
+    """Return the page of this process; it shows when the hooks are turned off."""
     page, process = Page.make(), os.getpid()
     page.words[LAYOUT] = VERSION
 
@@ -98,18 +98,18 @@ def _connect_beacon(memory: Callable[[], int]) -> Beacon:
     page = _new_page()
     beacon = Beacon(page.words, memory=memory, fail=_KILL_SWITCH.turn_off)
     atexit.register(beacon.stop)
-    _connect(page, beacon.take)
+    _connect(page, beacon.handle)
     return beacon
 
 
 def _connect_gate(device: Device) -> Gate:
     page, orders = _new_page(), Orders()
-    _connect(page, orders.take)
+    _connect(page, orders.handle)
     return Gate(page.words, orders, device)
 
 
-def _connect(page: Page, take: Callable[[dict[str, Any], list[int]], None]) -> None:
-    connection = AgentConnection(os.environ[SOCKET], own=page, take=take)
+def _connect(page: Page, handle: Callable[[dict[str, Any], list[int]], None]) -> None:
+    connection = AgentConnection(os.environ[SOCKET], page=page, handle=handle)
     os.register_at_fork(after_in_child=connection.leave)
 
 

@@ -1,4 +1,4 @@
-"""The high-priority job: the beacon shows when PyTorch submits work to the card."""
+"""The hook of a high-priority job: its beacon shows when PyTorch submits work to the card."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .learning import Learning
 from .torch_calls import TorchCalls, first_parameter
 
 _MOST_FORWARDS = 4
-"""After this many forwards no backward is expected, unless one has followed as many before."""
+"""After this many forwards no backward is expected, unless a backward has followed more before."""
 _LEARNING_STEPS, _MOST_CALLS = 5, 1000
-"""The hook watches all modules for this many steps, or calls of outermost modules."""
+"""The hook watches all modules for this many steps, or this many calls of outermost modules."""
 
 
 class HighPriorityHook:
@@ -32,14 +32,14 @@ class HighPriorityHook:
         self._beacon: Beacon | None = None
         self._within: list[int] = []
         self._in_backward = False
-        self._forwards, self._usual = 0, _MOST_FORWARDS
+        self._forwards, self._most_forwards = 0, _MOST_FORWARDS
         self._outermost: dict[int, weakref.ref[Any]] = {}
         self._handles: list[Any] = []
         self._learning = Learning(
             steps=_LEARNING_STEPS, most=_MOST_CALLS, learn=self._learn, settle=self._settle
         )
-        calls.on_optimizers(self._begin, self._stepped, self._end)
-        calls.on_replays(self._called, self._end)
+        calls.on_optimizers(self._begin, self._after_step, self._end)
+        calls.on_replays(self._before_call, self._end)
         self._learn()
 
     def leave(self) -> None:
@@ -62,21 +62,21 @@ class HighPriorityHook:
         alive = [module() for module in self._outermost.values()]
         modules = [module for module in alive if module is not None]
         if any(self._calls.is_script(module) for module in modules):
-            return  # a script cannot be hooked alone
+            return  # a TorchScript module takes no hook of its own, so all modules stay hooked
         self._calls.unhook(self._handles)
         for module in modules:
-            self._handles.append(self._calls.before_forward(module, self._called))
-            self._handles.append(self._calls.after_forward(module, self._returned))
+            self._handles.append(self._calls.before_forward(module, self._before_call))
+            self._handles.append(self._calls.after_forward(module, self._after_call))
 
     def _enter(self, module: Any) -> None:
-        self._leave_raised_backward()
+        self._detect_failed_backward()
         if self._in_backward:
             return  # modules that backward calls, for activation checkpointing, are not outermost
         if id(module) in self._within:
             self._within.clear()  # the last forward of the module raised an error
         if not self._within:
             self._outermost[id(module)] = weakref.ref(module)
-            self._called()
+            self._before_call()
         self._within.append(id(module))
 
     def _exit(self, module: Any, returned: Any) -> None:
@@ -85,16 +85,17 @@ class HighPriorityHook:
         while self._within and self._within.pop() != id(module):
             pass
         if not self._within:
-            self._returned(returned)
+            self._after_call(returned)
 
-    def _called(self) -> None:
-        self._leave_raised_backward()
+    def _before_call(self) -> None:
+        """Record the call of an outermost module or a replay."""
+        self._detect_failed_backward()
         self._begin()
         if self._beacon is not None:
-            self._learning.passed()
+            self._learning.record_pass()
 
-    def _leave_raised_backward(self) -> None:
-        """Detect an error in the last backward; the program may continue without a step."""
+    def _detect_failed_backward(self) -> None:
+        """End a backward that has raised an error; the program may continue without a step."""
         if self._in_backward and not self._calls.in_backward():
             self._in_backward = False
             self._within.clear()
@@ -111,16 +112,16 @@ class HighPriorityHook:
         if self._beacon is not None and not self._in_backward:
             self._beacon.end(self._device.mark())
 
-    def _returned(self, returned: Any) -> None:
-        trains = self._calls.on_backward(returned, self._backward)
+    def _after_call(self, returned: Any) -> None:
+        trains = self._calls.on_backward(returned, self._at_backward)
         self._forwards += trains
-        if not trains or self._forwards > self._usual:
+        if not trains or self._forwards > self._most_forwards:
             self._end()
         elif self._beacon is not None and not self._in_backward:
             self._beacon.pause(self._device.mark())  # more forwards, or backward, follow
 
-    def _backward(self) -> None:
-        self._usual = max(self._usual, self._forwards)
+    def _at_backward(self) -> None:
+        self._most_forwards = max(self._most_forwards, self._forwards)
         self._forwards = 0
         self._begin()
         if not self._in_backward:
@@ -131,13 +132,13 @@ class HighPriorityHook:
         self._in_backward = False
         self._end()
 
-    def _stepped(self, optimizer: Any) -> None:
+    def _after_step(self, optimizer: Any) -> None:
         if self._beacon is None:
             return
-        self._learning.see_parameter(first_parameter(optimizer))
+        self._learning.record_parameter(first_parameter(optimizer))
         self._forwards = 0
-        self._in_backward = False  # a backward may have raised without a call of a module since
+        self._in_backward = False  # a backward may have failed, and no module was called since
         self._within.clear()
         self._beacon.step()
         self._end()
-        self._learning.stepped()
+        self._learning.record_step()

@@ -1,11 +1,11 @@
-"""The high-priority job that trains by `Model.fit` of Keras on TensorFlow: tf.keras or Keras 3.
+"""The hook of a high-priority job that calls `Model.fit` of Keras with TensorFlow.
 
 TensorFlow has no cheap marker to wait for. But the logs of a batch, such as its loss, exist only
 once the card has done the work before them. So the card is busy from the start of each batch, and
 idle once the logs of the last batch exist and no other batch has started. Keras 3 reads the logs
-before it calls the hook, perhaps in a thread of its own. Keras 2 passes tensors, and the beacon's
-thread waits for them. The hook cannot follow a custom training loop, or a `fit` with a whole
-`CallbackList`.
+before it calls the hook, perhaps in a thread of its own. Keras 2 (tf.keras) passes tensors, and the
+beacon's thread waits for them. The hook cannot follow a custom training loop, or a `fit` with a
+whole `CallbackList`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Logs:
         self._tensors = [value for value in values if hasattr(value, "numpy")]
 
     def wait(self, expected: int | None = None) -> None:
-        """Wait until the card has computed the logs, in TensorFlow's own way."""
+        """Wait until the card has computed the logs; TensorFlow ignores what is expected."""
         for tensor in self._tensors:
             tensor.numpy()
 
@@ -38,7 +38,7 @@ class Logs:
 class KerasHook:
     """Calls the beacon around the batches of `Model.fit`; `join` makes it at the first batch.
 
-    `report_callback_list` is called at a `fit` that cannot be followed.
+    `report_callback_list` is called if a `fit` has a whole CallbackList.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class KerasHook:
         self._beacon: Beacon | None = None
         self._begun: deque[int] = deque()
         self._callback = _callback_class(keras.callbacks.Callback, self, switch.guard)
-        self._wrap(keras.Model, switch.guard(self.rest))
+        self._wrap_fit(keras.Model, switch.guard(self.end_all))
 
     def leave(self) -> None:
         """Drop the beacon in a fork, where TensorFlow does not work."""
@@ -84,17 +84,17 @@ class KerasHook:
         if self._beacon is not None:
             self._beacon.step()
 
-    def rest(self) -> None:
+    def end_all(self) -> None:
         """Record that all batches have ended; a batch without data has a start but no end."""
         self._begun.clear()
         if self._beacon is not None:
             self._beacon.end(Logs(None))
 
-    def _wrap(self, model: Any, after: Callable[[], None]) -> None:
+    def _wrap_fit(self, model: Any, after: Callable[[], None]) -> None:
         fit = model.fit
 
         @wraps(fit)
-        def announced(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             with suppress(Exception):  # a wrong call of `fit` reports its own error below
                 args, kwargs = self._with_callback(fit, args, kwargs)
             try:
@@ -102,7 +102,7 @@ class KerasHook:
             finally:
                 after()
 
-        model.fit = announced
+        model.fit = wrapper
 
     def _with_callback(
         self, fit: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -115,8 +115,8 @@ class KerasHook:
         if hasattr(passed, "callbacks"):
             self._report_callback_list()
             return args, kwargs
-        listed = list(passed) if isinstance(passed, (list, tuple)) else [passed] if passed else []
-        bound.arguments["callbacks"] = [*listed, self._callback()]
+        own = list(passed) if isinstance(passed, (list, tuple)) else [passed] if passed else []
+        bound.arguments["callbacks"] = [*own, self._callback()]
         return bound.args, bound.kwargs
 
 
@@ -132,10 +132,10 @@ def _callback_class(
     base: Any, hook: KerasHook, guard: Callable[[Callable[..., None]], Callable[..., None]]
 ) -> Any:
     begin, finish = guard(hook.begin), guard(hook.finish)
-    step, rest = guard(hook.step), guard(hook.rest)
+    step, end_all = guard(hook.step), guard(hook.end_all)
 
-    class Announcing(base):  # type: ignore[misc]
-        """Announces batches, with the marks that avoid any slowdown of Keras."""
+    class BatchCallback(base):  # type: ignore[misc]
+        """Calls the hook for each batch; its attributes keep Keras from waiting for each batch."""
 
         async_safe = True  # Keras 3 then does not wait for each batch
 
@@ -156,6 +156,6 @@ def _callback_class(
             finish(logs)
 
         def on_epoch_end(self, epoch: Any, logs: Any = None) -> None:
-            rest()
+            end_all()
 
-    return Announcing
+    return BatchCallback

@@ -9,7 +9,7 @@ from typing import Any
 from .start import report
 
 
-def _is_of_a_signal(error: Exception) -> bool:
+def _is_from_signal_handler(error: Exception) -> bool:
     """Return whether an error comes from the program's signal handler.
 
     Python calls a handler between any two instructions, with the interrupted frame as an argument.
@@ -18,8 +18,8 @@ def _is_of_a_signal(error: Exception) -> bool:
     while trace is not None and trace.tb_next is not None:
         interrupted, trace = trace.tb_frame, trace.tb_next
         for value in tuple(trace.tb_frame.f_locals.values()):
-            among = value if isinstance(value, tuple) else (value,)
-            if any(item is interrupted for item in among):
+            items = value if isinstance(value, tuple) else (value,)
+            if any(item is interrupted for item in items):
                 return True
     return False
 
@@ -29,29 +29,29 @@ def _never() -> bool:
 
 
 class KillSwitch:
-    """Guards the functions that a training calls: a hook must never make the training fail."""
+    """Guards the functions that kfext hooks into a job: they must never make the job fail."""
 
     def __init__(self) -> None:
         self._on = True
         self._cleanups: list[Callable[[], None]] = []
 
     def guard(
-        self, act: Callable[..., None], rests: Callable[[], bool] = _never
+        self, act: Callable[..., None], skips: Callable[[], bool] = _never
     ) -> Callable[..., None]:
         """Return a function that calls `act`, but raises nothing and returns None.
 
-        It does nothing while `rests` returns true, or after the first error of any guarded
+        It does nothing while `skips` returns true, and after the first error of any guarded
         function.
         """
 
         def _act(*args: Any) -> None:
-            # `rests` is first: torch.compile traces no further once it has answered.
-            if rests() or not self._on:
+            # `skips` is first: if it returns true, torch.compile traces no further.
+            if skips() or not self._on:
                 return
             try:
                 act(*args)
             except Exception as error:
-                if _is_of_a_signal(error):
+                if _is_from_signal_handler(error):
                     raise
                 self.turn_off(error)
 

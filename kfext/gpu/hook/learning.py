@@ -1,4 +1,4 @@
-"""The learning of a hook: when it has watched a training enough, and where its gate belongs."""
+"""How a hook learns a model: when it has watched enough steps, and where its gate should stand."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 from weakref import ref
 
 _PATIENCE_STEPS = 50
-"""After this many steps without a watched module the job counts as training another model; doubled
-each time."""
+"""After this many steps without a watched module the job counts as training another model; the
+number doubles each time."""
 
 
 class Learning:
-    """Counts the steps of a training; calls `settle` after enough, and `learn` to start again.
+    """Counts the steps of a job; calls `settle` after enough, and `learn` to watch another model.
 
-    `steps`: the number of optimizer steps to watch. `most`: the number of calls of `passed` that
-    suffice without these steps, since a job that only infers makes no steps.
+    `steps`: the number of optimizer steps to watch. `most`: the number of passes that suffice
+    without these steps, since a job that only infers makes no steps.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class Learning:
         self.passes = 0
         self.settled = False
 
-    def see_parameter(self, parameter: Any) -> None:
+    def record_parameter(self, parameter: Any) -> None:
         """Record a trained parameter: an unknown parameter means another model.
 
-        The watched modules do not show that: some may be shared, such as a loss made only once.
+        The watched modules do not show another model: models may share some, such as a loss.
         """
         known = self._models.get(id(parameter))
         if known is None or known() is not parameter:
@@ -47,7 +47,7 @@ class Learning:
             if self.settled:
                 self._begin_again()
 
-    def passed(self) -> None:
+    def record_pass(self) -> None:
         """Record that the job has reached a watched place."""
         self._passed = True
         if not self.settled:
@@ -55,11 +55,11 @@ class Learning:
             if self.passes == self._most:
                 self._end()
 
-    def stepped(self) -> None:
+    def record_step(self) -> None:
         """Record a step of an optimizer.
 
-        A step without a watched place since the last step is of another optimizer in the same
-        iteration, and does not count. After many such steps the job trains another model.
+        If no watched place was passed since the last step, the step is of another optimizer in the
+        same iteration and does not count; after many such steps the job trains another model.
         """
         if not self._passed:
             self._missed += 1

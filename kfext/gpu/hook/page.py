@@ -20,7 +20,7 @@ from . import words
 SIZE = 4096
 """Bytes of a page; it holds words of 8 bytes in the order of the machine."""
 
-# The numbers of Linux: a Python built with an old glibc, such as conda's, lacks the names.
+# Constants of Linux: a Python built with an old glibc, such as conda's, lacks the names.
 _CLOEXEC, _ALLOW_SEALING = 1, 2
 _ADD_SEALS, _GET_SEALS = 1033, 1034
 _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 0x1, 0x2, 0x4, 0x10
@@ -101,11 +101,11 @@ def _memfd() -> int:
 
 
 HEARTBEAT_SECONDS = 0.2
-"""Pause between two signs of life. A reader regards the process as dead after five pauses."""
+"""Pause between two heartbeats. A reader regards the process as dead after five pauses."""
 
 
 def beat(page: memoryview, memory: Callable[[], int], now: int) -> None:
-    """Write a sign of life to the process's page, and the bytes that it has reserved."""
+    """Write a heartbeat to the process's page, and the bytes that the process has reserved."""
     page[words.HEARTBEAT] = now
     with suppress(Exception):  # a process with unknown memory must not look dead
         page[words.MEMORY] = memory()

@@ -1,4 +1,4 @@
-"""The past pauses of the high-priority job, and its present pause. Times are in seconds."""
+"""The pauses in the work of the high-priority job, past and present. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ KEPT = 32
 LONGEST = 60.0
 """A longer pause counts as this long."""
 PRICE = 0.1
-"""The delay of the high-priority job that a second of low-priority work may cost."""
+"""The seconds of delay of the high-priority job that a second of low-priority work may cause."""
 PIECE = 0.00065
-"""The length of micro-steps that begin only where they fit."""
-_ENOUGH = 8
-_ALIKE = 0.15
+"""The longest micro-step while pauses repeat, so that micro-steps fit into the pauses."""
+_LEAST_PAUSES, _SPREAD = 8, 0.15
 _LAUNCH = 0.00003
+"""The time until a micro-step that may begin is on the card."""
 _MARGIN = 0.0001
 """Subtracted from each pause: the job submits work a little later than it announces it."""
 
@@ -28,8 +28,8 @@ def record(page: memoryview, nanoseconds: int) -> None:
     page[words.PAUSED] += 1
 
 
-def recorded(page: memoryview) -> list[float]:
-    """Return the last pauses of the job with a page, which may have any numbers."""
+def last_pauses(page: memoryview) -> list[float]:
+    """Return the last pauses on the page of the high-priority job, which may have any numbers."""
     known = page[words.PAUSES : words.PAUSES + min(page[words.PAUSED], KEPT)]
     return [min(nanoseconds / NS, LONGEST) for nanoseconds in known]
 
@@ -37,10 +37,10 @@ def recorded(page: memoryview) -> list[float]:
 def repeat(pauses: Sequence[float]) -> bool:
     """Return whether pauses repeat: the middle half lies within 15 % of their median."""
     ordered, count = sorted(pauses), len(pauses)
-    if count < _ENOUGH:
+    if count < _LEAST_PAUSES:
         return False
     spread = ordered[3 * count // 4] - ordered[count // 4]
-    return spread <= _ALIKE * ordered[count // 2]
+    return spread <= _SPREAD * ordered[count // 2]
 
 
 def fits(
@@ -48,9 +48,9 @@ def fits(
 ) -> bool:
     """Return whether a micro-step delays the high-priority job little enough, by its past pauses.
 
-    `elapsed`: the length of the present pause so far. `seconds`: of the micro-step. `queued`: of
-    the work on the card before it. `price`: see `PRICE`.
-    A pause that has lasted longer than all others lasts as long again, in the median.
+    `elapsed`: the length of the present pause so far. `seconds`: the length of the micro-step.
+    `queued`: the time of the work on the card before it. `price`: see `PRICE`.
+    A pause that is already longer than all others is assumed to last as long again.
     """
     if not pauses:
         return True

@@ -11,7 +11,7 @@ from importlib.machinery import PathFinder
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _run_the_next() -> None:
+def _run_next() -> None:
     """Run the sitecustomize hidden by this file, such as a distribution's, under its own name."""
     others = [path for path in sys.path if os.path.abspath(path or os.curdir) != _HERE]
     spec = PathFinder.find_spec("sitecustomize", others)
@@ -37,4 +37,4 @@ try:
         kfext_hook.start.start()
 except Exception as error:
     _report(f"kfext: this process does not give way on its GPU: {error!r}\n")
-_run_the_next()
+_run_next()

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 PRIORITY, SOCKET = "KFEXT_GPU_PRIORITY", "KFEXT_GPU_SOCKET"
 RECORDED = "KFEXT_PYTHONPATH"
-"""Environment variables: `high` or `low`; the agent's socket; a file with the image's own path."""
+"""Environment variables: the priority, `high` or `low`; the path of the agent's socket; the path of
+a file with the image's own PYTHONPATH."""
 DEVICE = "KFEXT_GPU_DEVICE"
 """Variable with MODULE:CLASS of a simulated card in tests; the class is called with torch."""
 HIGH = "high"
 _PYTHONPATH = "PYTHONPATH"
 """A variable of the pod replaces the image's own PYTHONPATH instead of extending it."""
-_LONGEST_PATH = 65536
+_LONGEST_PATH = 65536  # characters
 _KERAS = ("keras", "tf_keras", "tensorflow")
 
 
@@ -63,10 +64,10 @@ def report(text: str) -> None:
 
 
 def restore(recorded: str) -> None:
-    """Append the image's own PYTHONPATH, from a file, to the hook's path.
+    """Append the image's own PYTHONPATH to the hook's path, for this process and its children.
 
-    This applies to the process and its children. The file is written before the job's containers
-    start; without it nothing is restored.
+    `recorded`: the path of the file with it, written before the job's containers start. If the file
+    does not exist, nothing is restored.
     """
     try:
         with open(recorded, encoding="utf-8", errors="surrogateescape") as file:
@@ -78,12 +79,12 @@ def restore(recorded: str) -> None:
     if not paths or not missing:
         return  # the parent process has restored it
     os.environ[_PYTHONPATH] = os.pathsep.join([present, *missing] if present else missing)
-    last = _last_of(present)
-    sys.path[last:last] = [path for path in missing if path not in sys.path]
+    index = _index_after(present)
+    sys.path[index:index] = [path for path in missing if path not in sys.path]
 
 
-def _last_of(present: str) -> int:
-    """Return the index in `sys.path` after the paths of PYTHONPATH."""
+def _index_after(present: str) -> int:
+    """Return the index in `sys.path` after the paths of the present PYTHONPATH."""
     wanted = {os.path.abspath(path) for path in present.split(os.pathsep) if path}
     indices = [index for index, path in enumerate(sys.path) if os.path.abspath(path) in wanted]
     return max(indices, default=-1) + 1
@@ -92,15 +93,15 @@ def _last_of(present: str) -> int:
 def when_imported(
     names: Iterable[str], install: Callable[[str, ModuleType], None], failed: Callable[[], None]
 ) -> None:
-    """Call a function with the name and the module, right after the import of each named module.
+    """Call `install` with the name and the module right after the import of each named module.
 
-    This imports no module earlier. `failed` is called after a function has raised an error.
+    No module is imported earlier by this. `failed` is called after an error of `install`.
     """
     sys.meta_path.insert(0, _Finder(set(names), install, failed))
 
 
 class _Finder:
-    """Calls the finders after it, and makes the loader call the function at the end.
+    """Finds modules with the other finders, and makes their loaders call `install` at the end.
 
     Code often looks for a framework without importing it, or retries after a failed import. So a
     name is dropped only after its module has been imported.
@@ -124,18 +125,18 @@ class _Finder:
         if fullname not in self._names or thread in self._searching:
             return None
         others: list[Any] = [finder for finder in sys.meta_path if finder is not self]
-        specs = (finder.find_spec(fullname, path, target) for finder in others if _finds(finder))
+        specs = (finder.find_spec(fullname, path, target) for finder in others if _modern(finder))
         self._searching.add(thread)  # another finder may call all finders again
         try:
-            spec: ModuleSpec | None = next((finder for finder in specs if finder is not None), None)
+            spec: ModuleSpec | None = next((spec for spec in specs if spec is not None), None)
         finally:
             self._searching.discard(thread)
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            loader: Any = _Loader(spec.loader, lambda module: self._act(fullname, module))
+            loader: Any = _Loader(spec.loader, lambda module: self._call_install(fullname, module))
             spec.loader = loader
         return spec
 
-    def _act(self, name: str, module: ModuleType) -> None:
+    def _call_install(self, name: str, module: ModuleType) -> None:
         if name not in self._names:
             return
         self._names.discard(name)
@@ -152,7 +153,7 @@ class _Finder:
             return
 
 
-def _finds(finder: Any) -> bool:
+def _modern(finder: Any) -> bool:
     """Return whether a finder has the interface of Python 3.4 and later."""
     return hasattr(finder, "find_spec")
 

@@ -1,10 +1,10 @@
-"""Follows a training with PyTorch, 1.13 or later.
+"""Calls the hook at events of a job that trains with PyTorch 1.13 or later.
 
-Full-backward hooks of modules break ReLU in place, so they are not used. Instead, hooks on the
+Full-backward hooks of modules break an in-place ReLU, so they are not used. Instead, hooks on the
 tensors that a module returns are called when backward reaches the module.
 
-Nothing is followed while torch.compile traces or while a CUDA graph is captured: the hook's work
-would become a part of the graph, or make the capture fail.
+The hook is not called while torch.compile traces or while a CUDA graph is captured: its work would
+become a part of the graph, or make the capture fail.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _MOST_OBJECTS = 200
 
 
 class TorchCalls:
-    """Calls functions at events of a training; they go through the switch, so they cannot fail."""
+    """Calls functions at events of a job; `switch` guards them, so they cannot make it fail."""
 
     def __init__(self, torch: Any, device: Device, switch: KillSwitch) -> None:
         self._torch = torch
         self._device = device
         self._switch = switch
-        self._traced = compiling(torch)
+        self._is_tracing = tracing_check(torch)
         self._all_modules: AllModules | None = None
 
     def _guard(self, act: Callable[..., None]) -> Callable[..., None]:
@@ -40,7 +40,7 @@ class TorchCalls:
             if not self._device.capturing():
                 act(*args)
 
-        return self._switch.guard(live, self._traced)
+        return self._switch.guard(live, self._is_tracing)
 
     def on_modules(
         self, before: Callable[[Any], None], after: Callable[[Any, Any], None]
@@ -51,7 +51,7 @@ class TorchCalls:
         """
         if self._all_modules is None:
             self._all_modules = AllModules(self._torch.nn.modules.module, self._guard)
-        return [self._all_modules.hooked(before, after)]
+        return [self._all_modules.start(before, after)]
 
     def before_forward(self, module: Any, act: Callable[[], None]) -> Any:
         """Announce each forward of one module; return the handle that ends this."""
@@ -73,8 +73,8 @@ class TorchCalls:
     def on_backward(self, returned: Any, act: Callable[[], None]) -> bool:
         """Call `act` when backward reaches a value that a module returned; gradients stay the same.
 
-        Return whether backward can reach it. Tensors that are no results, such as parameters, are
-        skipped: they would retain all hooks.
+        Return whether backward can reach it. Tensors that were not computed, such as parameters,
+        are skipped: they would retain all hooks.
         """
         act, results = self._guard(act), 0
         for tensor in tensors(self._torch, returned):
@@ -98,10 +98,7 @@ class TorchCalls:
         return True
 
     def on_optimizers(
-        self,
-        before: Callable[[], None],
-        after: Callable[[Any], None],
-        around: Callable[[], None],
+        self, before: Callable[[], None], after: Callable[[Any], None], around: Callable[[], None]
     ) -> None:
         """Announce the steps of all optimizers, while the process lives.
 
@@ -113,7 +110,7 @@ class TorchCalls:
         optimizer = import_module("torch.optim.optimizer")  # torch.optim hides it in some versions
         if hasattr(optimizer, "register_optimizer_step_post_hook"):
             optimizer.register_optimizer_step_pre_hook(lambda *_: before())
-            optimizer.register_optimizer_step_post_hook(lambda made, *_: after(made))
+            optimizer.register_optimizer_step_post_hook(lambda stepped, *_: after(stepped))
             return
         wrap_classes(self._torch.optim.Optimizer, before, after)
 
@@ -125,14 +122,14 @@ class TorchCalls:
         graph = getattr(self._torch.cuda, "CUDAGraph", None)
         if graph is not None:
             before, after = self._guard(before), self._guard(after)
-            graph.replay = announced(graph.replay, before, lambda _: after())
+            graph.replay = wrap_method(graph.replay, before, lambda _: after())
 
 
 def _nothing() -> None:
     """Do nothing, at the end of a backward."""
 
 
-def compiling(torch: Any) -> Callable[[], bool]:
+def tracing_check(torch: Any) -> Callable[[], bool]:
     """Return a function that tests whether torch.compile is tracing; torch.compile must know it."""
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None)
     if is_compiling is None and hasattr(torch, "compile"):  # 2.0 has the function in another module
@@ -166,9 +163,9 @@ def _contents(torch: Any, value: Any) -> Iterable[Any]:
 class AllModules:
     """Calls functions before and after the forward of each module.
 
-    torch.compile compiles a model again for each new set of such hooks, and stops after some times.
-    So it sees only one of two sets: these two hooks under fixed keys, or none. Code compiled with
-    them retains them. `module`: torch.nn.modules.module.
+    torch.compile compiles a model again for each new set of such hooks, and gives up after some
+    times. So it sees only one of two sets: these two hooks under fixed keys, or no hooks. If it has
+    compiled code with them, they stay registered. `module`: torch.nn.modules.module.
     """
 
     def __init__(self, module: Any, guard: Callable[..., Callable[..., None]]) -> None:
@@ -181,9 +178,7 @@ class AllModules:
         ]
         self._handles: list[Any] = []
 
-    def hooked(
-        self, before: Callable[[Any], None], after: Callable[[Any, Any], None]
-    ) -> AllModules:
+    def start(self, before: Callable[[Any], None], after: Callable[[Any, Any], None]) -> AllModules:
         """Call two functions from now on, until `remove`."""
         self._before, self._after = before, after
         if not self._handles:
@@ -216,7 +211,7 @@ def _has_compiled() -> bool:
 
 
 def first_parameter(optimizer: Any) -> Any:
-    """Return a parameter that identifies the optimizer's model, or the optimizer without one."""
+    """Return a parameter that identifies the optimizer's model; without any, the optimizer."""
     for group in getattr(optimizer, "param_groups", ()):
         for parameter in group.get("params", ()):
             return parameter
@@ -228,7 +223,8 @@ def innermost(
 ) -> tuple[Callable[[], None], Callable[[Any], None]]:
     """Return the functions to call before and after each step of an optimizer.
 
-    If a step calls the step of another optimizer, `after` announces only the inner step.
+    If a step calls the step of another optimizer, `after` is called for the inner step and `around`
+    for the outer step.
     """
     begun = threading.local()
 
@@ -246,20 +242,20 @@ def innermost(
     return begin, end
 
 
-def announced(
-    act: Callable[..., Any], before: Callable[[], None], after: Callable[[Any], None]
+def wrap_method(
+    method: Callable[..., Any], before: Callable[[], None], after: Callable[[Any], None]
 ) -> Callable[..., Any]:
     """Return a method that calls one function before and one after the original method."""
 
-    @wraps(act)
-    def _act(self: Any, *args: Any, **kwargs: Any) -> Any:
+    @wraps(method)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         before()
         try:
-            return act(self, *args, **kwargs)
+            return method(self, *args, **kwargs)
         finally:
             after(self)
 
-    return _act
+    return wrapper
 
 
 def wrap_classes(base: Any, before: Callable[[], None], after: Callable[[Any], None]) -> None:
@@ -275,14 +271,14 @@ def wrap_classes(base: Any, before: Callable[[], None], after: Callable[[Any], N
         original(self, *args, **kwargs)
         step = type(self).step
         if not getattr(step, "kfext", False):
-            type(self).step = announced(step, before, after)
+            type(self).step = wrap_method(step, before, after)
             type(self).step.kfext = True
 
     base.__init__ = __init__
 
 
 class Hook:
-    """A hook of one module. In a copy or a pickle of the module it becomes a hook without effect.
+    """A hook of one module. A copy or a pickle of the module has a hook without effect instead.
 
     `act`: called without arguments before the forward, or after it with the returned value.
     """
@@ -291,15 +287,15 @@ class Hook:
         self._act = act
 
     def __call__(self, _: Any, __: Any, *returned: Any) -> None:
-        """Act: PyTorch has reached the module."""
+        """Call `act`, because PyTorch has reached the module."""
         self._act(*returned)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The pickle names only the standard library: the reader of the pickle may lack the hook.
+        # The pickle uses only the standard library: its reader may not have the hook.
         return getattr, (nullcontext(), "__exit__")
 
 
-def is_ours(hook: object) -> bool:
+def is_kfext_hook(hook: object) -> bool:
     """Return whether a hook belongs to kfext, or is a copy of such a hook."""
     return isinstance(hook, Hook) or isinstance(getattr(hook, "__self__", None), nullcontext)
 
@@ -314,13 +310,13 @@ def hide_from_scripts(torch: Any) -> None:
         registries = [module._forward_pre_hooks, module._forward_hooks]
         before = [dict(hooks) for hooks in registries]
         for hooks in registries:
-            for key in [key for key, hook in hooks.items() if is_ours(hook)]:
+            for key in [key for key, hook in hooks.items() if is_kfext_hook(hook)]:
                 del hooks[key]
         try:
             return original(module)
         finally:
-            for hooks, all_of_them in zip(registries, before):
+            for hooks, hooks_before in zip(registries, before):
                 hooks.clear()
-                hooks.update(all_of_them)
+                hooks.update(hooks_before)
 
     recursive.get_hook_stubs = get_hook_stubs

@@ -20,7 +20,7 @@ class Clock:
         return monotonic_ns()
 
     def sleep(self, seconds: float) -> None:
-        """Wait for some seconds, without holding Python's lock."""
+        """Wait for some seconds, without holding the GIL."""
         sleep(seconds)
 
 
@@ -30,15 +30,15 @@ EARLY_SECONDS = 0.0003
 _NAP_SECONDS = 0.00002
 """The pause between two polls; on Linux it lasts about 70 us."""
 _GLANCE_SECONDS = 0.005
-"""The longest sleep without a poll, and so the most that too long an estimate costs."""
+"""The longest sleep without a poll, so the most that an estimate can cost that is too long."""
 _POLLED_SECONDS = 0.002
-"""The longest time of polls; after it the estimate is useless."""
+"""How long a wait polls at most; after that the estimate is useless."""
 
 
 def approach(reached: Callable[[], bool], expected: int, clock: Clock) -> bool:
-    """Wait until shortly before an expected end; return whether `reached` was true before.
+    """Wait until `reached` returns true, or shortly before an expected end; return whether it did.
 
-    `expected`: in nanoseconds of the clock.
+    `expected`: the probable end, in nanoseconds of the clock.
     """
     while not reached():
         remaining = (expected - clock.now()) / NS - EARLY_SECONDS
@@ -48,10 +48,10 @@ def approach(reached: Callable[[], bool], expected: int, clock: Clock) -> bool:
     return True
 
 
-def polled(reached: Callable[[], bool], expected: int, clock: Clock) -> bool:
+def poll(reached: Callable[[], bool], expected: int, clock: Clock) -> bool:
     """Wait until `reached` returns true; return False after too many polls.
 
-    `expected`: the probable end, see `approach`.
+    `expected`: see `approach`.
     """
     if approach(reached, expected, clock):
         return True

@@ -16,7 +16,7 @@ BUSY = 2
 CHANGED = 3
 """The time at which BUSY was last set."""
 BUSY_NS = 4
-"""The total time of BUSY, until it was last set to 0."""
+"""The total time in which BUSY was 1, up to the last time at which it was set to 0."""
 STEPS = 5
 """The number of steps of the job's optimizers."""
 STEPPED = 6
@@ -30,7 +30,7 @@ ASKING = 9
 WAITED_NS = 10
 """The total time that micro-steps have waited for the gate."""
 WORKED_NS = 11
-"""The total time of the process between two gates."""
+"""The total time that the process has spent between two gates."""
 INTRUDED = 12
 """The number of micro-steps that began while the high-priority job was busy, or that would probably
 not end before it is."""
@@ -39,7 +39,7 @@ INTRUDED_NS = 13
 MEMORY = 14
 """Bytes of the card that the process has reserved; 0 for unknown."""
 HOOKED = 15
-"""The state of the hook at the gate: 0 for none, else a number below."""
+"""The state of the gate: 0 without a gate, else a number below."""
 UNHOOKED = 17
 """The reason why the agent ignores this process, a number below; 0 if it does not."""
 RESTED_NS = 18
@@ -47,14 +47,14 @@ RESTED_NS = 18
 PAUSED = 31
 """The number of pauses, from BUSY 0 to BUSY 1, that have ended."""
 PAUSES = 32
-"""The first of `kfext.gpu.hook.pauses.KEPT` words with the last pauses, the oldest replaced."""
+"""The first of `kfext.gpu.hook.pauses.KEPT` words with the last pauses; the oldest is replaced."""
 
 WATCHING, READY, COARSE = 1, 2, 3
-"""HOOKED: calibrating; at its boundaries; some micro-step is too long."""
+"""Values of HOOKED: calibrating; calibrated; calibrated, and some micro-step is too long."""
 
 FAILED, OLD_TENSORFLOW, CALLBACK_LIST = 1, 2, 3
-"""UNHOOKED: a hook raised an error; TensorFlow is older than 2.6; `Model.fit` has a whole
-`CallbackList`."""
+"""Values of UNHOOKED: a hook raised an error; TensorFlow is older than 2.6; `Model.fit` was called
+with a whole `CallbackList`."""
 
 # The page of orders, which the agent writes for one sharer.
 LEASE = 1
@@ -62,14 +62,14 @@ LEASE = 1
 MODE = 2
 """A number below."""
 MICRO_STEP_NS = 3
-"""The longest that a micro-step should take."""
+"""The longest time that a micro-step should take."""
 TURN = 4
-"""The end of the sharer's turn among the sharers of its class."""
+"""The end of the sharer's turn among the low-priority sharers."""
 ALLOWANCE_NS = 5
-"""The total time, since the start, that it may work while the high-priority job is busy."""
+"""The limit of INTRUDED_NS: at it, the gate is shut while the high-priority job is busy."""
 PRICE = 6
-"""`kfext.gpu.hook.pauses.PRICE` in thousandths; 0 for the default."""
+"""`kfext.gpu.hook.pauses.PRICE` in thousandths; 0 means the default."""
 
 OPEN, GATED, SHUT, FREE = 0, 1, 2, 3
-"""MODE: always open; open while the high-priority job is idle; always shut; always open, and no
-other job waits for the card."""
+"""Values of MODE: always open; open while the high-priority job is idle; always shut; always open,
+and no other job waits for the card."""

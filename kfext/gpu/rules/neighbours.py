@@ -11,88 +11,94 @@ from kfext.gpu.rules.strikes import PATIENCE, Strikes
 from kfext.model.shared_gpu import EVICTED_AFTER
 
 _RISE = 0.02
-"""The rise per second of the fraction of time in which low may intrude."""
+"""Added each second to the fraction of time in which the low-priority job may intrude."""
 _FALL = 0.5
+"""The factor of that fraction for each second in which the loss is over the budget."""
 
 
 class Pair:
     """The time that one low-priority job may work beside the high-priority job.
 
-    Low works while high is idle. If low then has less than its minimum although it waits for more,
-    it may also work beside high within high's loss budget, which takes precedence.
-    `meter`: of the high-priority job. `minimum`: the part of the time that low should have.
+    It works while the high-priority job is idle. If it then has less than its minimum although it
+    waits for more, it may intrude: work while that job is busy, within the loss budget of that job.
+    `meter`: measures the high-priority job. `minimum`: the fraction of the time that the
+    low-priority job should have.
     """
 
     def __init__(self, meter: LossMeter, *, minimum: float, now: float) -> None:
         self._meter = meter
         self._minimum = minimum
         self._rate = 0.0
-        self._left = 0.0
+        self._balance = 0.0
         self._last = now
         self._worked = Recent()
         self._waited = Recent()
         self._short_since: float | None = None
 
-    def note(self, *, worked: float, intruded: float, waits: bool, gated: bool, now: float) -> None:
-        """Record the seconds of low's work and intrusion since the last call.
+    def record(
+        self, *, worked: float, intruded: float, waits: bool, gated: bool, now: float
+    ) -> None:
+        """Record the seconds that the low-priority job worked and intruded since the last call.
 
-        `waits`: it waits at its gate. `gated`: its gate lets it pass while high is idle.
+        `waits`: whether it waits at its gate. `gated`: whether its gate opens while the
+        high-priority job is idle.
         """
-        passed, self._last = now - self._last, now
+        elapsed, self._last = now - self._last, now
         self._worked.add(worked, now=now)
-        self._waited.add(passed if waits else 0.0, now=now)
+        self._waited.add(elapsed if waits else 0.0, now=now)
         shortfall = min(self._minimum - self.share, self._waited.share)
         if not gated or shortfall <= 0:
             self._short_since = None
         elif self._short_since is None:
             self._short_since = now
-        self._adapt(passed)
+        self._adapt(elapsed)
         if gated and shortfall > 0 and not (self._meter.holding or self._meter.over):
-            self._left += min(self._rate, shortfall) * passed
-        # Saved time can be spent at once: at most a window's budget. A long micro-step must not
-        # cost low more than a minute's budget.
+            self._balance += min(self._rate, shortfall) * elapsed
+        # Saved time can be spent at once, so it is at most the budget of a window. A long
+        # micro-step must not cost the job more than the budget of a minute.
         budget = self._meter.budget
-        self._left = min(max(self._left - intruded, -budget * PATIENCE), budget * WINDOW)
+        self._balance = min(max(self._balance - intruded, -budget * PATIENCE), budget * WINDOW)
 
     @property
     def allowance(self) -> float:
-        """The seconds that low may intrude from now on."""
-        return max(self._left, 0.0)
+        """The seconds that the low-priority job may intrude from now on."""
+        return max(self._balance, 0.0)
 
     @property
     def share(self) -> float:
-        """The fraction of the last window in which low has worked."""
+        """The fraction of the last window in which the low-priority job has worked."""
         return self._worked.share
 
     @property
     def infeasible(self) -> bool:
-        """Whether low has long had less than its minimum, although it has waited for more."""
+        """Whether the job has long had less than its minimum, although it has waited for more."""
         return self._short_since is not None and self._last - self._short_since >= PATIENCE
 
-    def _adapt(self, passed: float) -> None:
+    def _adapt(self, elapsed: float) -> None:
         """Raise the rate of intrusion slowly while the loss is within the budget; else halve it."""
         if self._meter.loss is None:
             return
         if self._meter.over:
-            self._rate *= _FALL**passed
+            self._rate *= _FALL**elapsed
         else:
-            self._rate = min(self._minimum, self._rate + _RISE * passed)
+            self._rate = min(self._minimum, self._rate + _RISE * elapsed)
 
 
 LONGEST_MICRO_STEP = 0.005
 _MICRO_STEPS_IN_A_STEP = 80
-"""The high-priority job returns within a micro-step of low, and so waits for half of it and for the
-switch between the two jobs: less than 1 % of its own step."""
+"""If the high-priority job gets work during a micro-step, it waits for half of it on average, and
+for the switch between the two jobs: less than 1 % of its own step."""
 OUTSTANDING = 2
 """The most micro-steps of a low-priority job that its gate allows on the card at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """A low-priority job since the last look, in seconds. `minimum`: the time that it should have.
+    """What a low-priority job did on the card since the last call of `Neighbours.rule`, in seconds.
 
-    `waits`: it waits at its gate. `normalised`: its speed beside others / its speed alone.
-    `gives_way`: it is known to have a gate. `works`: it may have a micro-step on the card.
+    `minimum`: the fraction of the time that it should have. `waits`: whether it waits at its gate.
+    `normalised`: its speed beside others / its speed alone; None means unknown. `gives_way`:
+    whether it is known to have a gate. `may_work`: whether it may have a micro-step on the card.
     """
 
     minimum: float
@@ -101,17 +107,17 @@ class Effects:
     waits: bool
     normalised: float | None = None
     gives_way: bool = True
-    works: bool = False
+    may_work: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
     """The permissions of a low-priority job until the next ruling. Times are in seconds.
 
-    `shut`: its gate is shut. Otherwise it may pass while the high-priority job is idle, and intrude
-    for `allowance` from now on. `price`: see `kfext.gpu.hook.pauses`. `infeasible`: it does
-    not reach its minimum. `strikes`: for losses. `evict`: it must leave the card. `times_shut`: the
-    total number of times that losses shut its gate.
+    `shut`: whether its gate is shut. Otherwise it may pass while the high-priority job is idle, and
+    intrude for `allowance` from now on. `micro_step`: the longest micro-step allowed. `price`: see
+    `kfext.gpu.hook.pauses`. `infeasible`: see `Pair`. `strikes`: the strikes that still count.
+    `evict`: whether it must leave the card. `times_shut`: how often losses have shut its gate.
     """
 
     shut: bool
@@ -127,7 +133,7 @@ class Ruling:
 class Neighbours:
     """A high-priority job with a loss budget, and all low-priority jobs beside it.
 
-    Call `note` with each reading of the high-priority job and then `rule`, several times a second.
+    Several times a second, call `meter.record` with a reading of the high-priority job, and `rule`.
     """
 
     def __init__(self, *, budget: float, now: float) -> None:
@@ -145,16 +151,16 @@ class Neighbours:
     def rule(self, lows: Mapping[str, Effects], *, now: float) -> dict[str, Ruling]:
         """Return the ruling of each low-priority job."""
         meter = self.meter
-        meter.held_back = all(seen.gives_way for seen in lows.values())
+        meter.held_back = all(low.gives_way for low in lows.values())
         self._pairs = {
-            name: self._pairs.get(name) or Pair(meter, minimum=seen.minimum, now=now)
-            for name, seen in lows.items()
+            name: self._pairs.get(name) or Pair(meter, minimum=low.minimum, now=now)
+            for name, low in lows.items()
         }
-        for name, seen in lows.items():
-            self._pairs[name].note(
-                worked=seen.worked,
-                intruded=seen.intruded,
-                waits=seen.waits,
+        for name, low in lows.items():
+            self._pairs[name].record(
+                worked=low.worked,
+                intruded=low.intruded,
+                waits=low.waits,
                 gated=name not in self._shut,
                 now=now,
             )
@@ -162,7 +168,7 @@ class Neighbours:
             losing=meter.over or self._gains_nothing(lows),
             excess=meter.excess,
             windows=meter.windows,
-            # A job that does not give way has an unknown use, so it is suspected first.
+            # How much a job without a gate uses is unknown, so it is suspected first.
             worked={
                 name: pair.share if lows[name].gives_way else math.inf
                 for name, pair in self._pairs.items()
@@ -171,17 +177,17 @@ class Neighbours:
         )
         if shut != self._shut:
             self._shut = shut
-            meter.restart()  # the others have changed, so the measurements are void
+            meter.restart()  # the jobs beside it have changed, so the measurements are void
         rulings = {name: self._ruling(name) for name in lows}
-        meter.disturbed = any(seen.works for seen in lows.values() if seen.gives_way)
+        meter.disturbed = any(low.may_work for low in lows.values() if low.gives_way)
         return rulings
 
     def _gains_nothing(self, lows: Mapping[str, Effects]) -> bool:
-        """Return whether all jobs would end sooner in sequence: the sum of speeds is below 1."""
+        """Return whether the jobs would end sooner in sequence: their speeds add up to below 1."""
         loss = self.meter.loss
-        parts = [seen.normalised for name, seen in lows.items() if name not in self._shut]
-        speeds = [part for part in parts if part is not None]
-        if loss is None or not parts or len(speeds) < len(parts):
+        active = [low.normalised for name, low in lows.items() if name not in self._shut]
+        speeds = [speed for speed in active if speed is not None]
+        if loss is None or not active or len(speeds) < len(active):
             return False
         return 1 - loss + sum(speeds) < 1
 
@@ -200,7 +206,7 @@ class Neighbours:
         )
 
     def _micro_step(self) -> float:
-        """Return the longest allowed micro-step, by the time of a high-priority step."""
+        """Return the longest micro-step allowed, by the time of a high-priority step."""
         step = self.meter.step_seconds
         if step is None:
             return LONGEST_MICRO_STEP

@@ -16,15 +16,15 @@ SHUT_SECONDS = 60.0
 FORGOTTEN_SECONDS = 600.0
 """Seconds without losses after which one strike is forgotten."""
 _TOLERANCE = 0.1
-"""In budgets: the loss stays close to the budget, so a small overshoot does not count."""
+"""An excess up to this does not count: intrusion keeps the loss close to the budget."""
 
 
 @dataclass(slots=True)
 class StrikeRecord:
-    """The record of a job. `times_shut`: in total, with the forgotten strikes.
+    """The record of a job. `times_shut`: the total number of strikes, with the forgotten strikes.
 
-    `losing`: seconds of the current losses with its gate open. `windows`: the number of windows
-    measured before they started.
+    `losing`: the seconds of the current losses during which its gate was open. `windows`: the
+    number of windows measured before these losses.
     """
 
     strikes: int = 0
@@ -35,7 +35,7 @@ class StrikeRecord:
 
 
 class Strikes:
-    """The strikes of the low-priority jobs on one card; `records`: of the jobs in the last call."""
+    """The strikes of the low-priority jobs on one card. `records`: of each job, by its name."""
 
     def __init__(self, now: float) -> None:
         self.records: dict[str, StrikeRecord] = {}
@@ -44,34 +44,27 @@ class Strikes:
         self._calm_since = self._last = now
 
     def remove(self, name: str) -> None:
-        """Forget a job, and the current losses if the job is suspected of them."""
+        """Forget a job, and the current losses if it is the main suspect."""
         self.records.pop(name, None)
         if name == _busiest(self._worked, self._worked):
             self._forget_losses()
 
     def shut(
-        self,
-        *,
-        losing: bool,
-        windows: int,
-        worked: Mapping[str, float],
-        now: float,
-        excess: float,
+        self, *, losing: bool, windows: int, worked: Mapping[str, float], now: float, excess: float
     ) -> set[str]:
-        """Return the jobs with shut gates, out of the jobs in `worked`.
+        """Return the jobs in `worked` with shut gates.
 
-        `losing`: the losses on the card are too large. `excess`: of the high-priority job over its
-        budget, in budgets; below 0 within it. `windows`: the measurements of it so far. `worked`:
-        the recent share of each job. Losses that last, and are confirmed by new measurements, shut
-        out the job with the largest share, out of the jobs with an open gate in at least half of
-        the losses. One job at a time is shut out, since the others may do no harm.
+        `losing`: whether the losses on the card are too large. `excess`, `windows`: see
+        `LossMeter`. `worked`: the recent share of each job. Losses that last, and that new windows
+        confirm, shut out the job with the largest share, among the jobs with an open gate during at
+        least half of the losses. One job at a time is shut out, since the others may do no harm.
         """
-        passed, self._last = now - self._last, now
+        elapsed, self._last = now - self._last, now
         self._worked = worked
         self.records = {name: self.records.get(name) or StrikeRecord() for name in worked}
         self._forget_strikes(losing=losing, now=now)
         open_ = [name for name in worked if now >= self.records[name].shut_until]
-        if not self._lost(open_, passed, losing=losing, windows=windows, excess=excess):
+        if not self._count_losses(open_, elapsed, losing=losing, windows=windows, excess=excess):
             self._forget_losses()
         elif losing and any(self._confirmed(name, windows) for name in open_):
             suspects = [name for name in open_ if self.records[name].losing >= PATIENCE / 2]
@@ -82,17 +75,17 @@ class Strikes:
             self._forget_losses()
         return {name for name in worked if now < self.records[name].shut_until}
 
-    def _lost(
-        self, open_: Iterable[str], passed: float, *, losing: bool, windows: int, excess: float
+    def _count_losses(
+        self, open_: Iterable[str], elapsed: float, *, losing: bool, windows: int, excess: float
     ) -> bool:
         """Count the time since the last call; return whether losses are still not made up for."""
         records = [self.records[name] for name in open_]
         for record in records if losing else ():
             record.windows = record.windows if record.losing > 0 else windows
-            record.losing += passed if self._losing else 0.0
+            record.losing += elapsed if self._losing else 0.0
         self._losing = losing
-        more = max(excess, 0.0 if losing else -1.0)
-        self._owed = min(max(self._owed + passed * (more - _TOLERANCE), 0.0), FORGOTTEN_SECONDS)
+        rate = max(excess, 0.0 if losing else -1.0)
+        self._owed = min(max(self._owed + elapsed * (rate - _TOLERANCE), 0.0), FORGOTTEN_SECONDS)
         return bool(records) and (losing or self._owed > 0)
 
     def _confirmed(self, name: str, windows: int) -> bool:

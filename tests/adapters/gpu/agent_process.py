@@ -1,4 +1,4 @@
-"""The agent as a process that a test may kill; its kubelet and its pods are the test's.
+"""The agent as a process that a test may kill, with a kubelet and pods of the test.
 
 python -m tests.adapters.gpu.agent_process FOLDER
 """
@@ -17,13 +17,13 @@ from kfext.model.gpu import GpuShare
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
 NODE, CARD = "node-a", "GPU-1"
-ASKER = (GPU_NAMESPACE, "kfext-agent-1")
+AGENT_POD = (GPU_NAMESPACE, "kfext-agent-1")
 PLUGINS, RESOURCES, TERMS = "plugins", "resources.sock", "terms.json"
-"""Below the folder: the registration of plugins, the pod resources, and the promised terms."""
+"""In FOLDER: kubelet's folder for plugins, its socket of pod resources, and the terms of pods."""
 
 
-class Cards:
-    """One healthy card."""
+class OneCard:
+    """An inventory of one healthy card."""
 
     def cards(self) -> list[Card]:
         return [Card(CARD, 16384)]
@@ -37,10 +37,10 @@ def terms_of(folder: Path, pod: Pod) -> GpuShare | None:
 async def run(folder: Path) -> None:
     agent = Agent(
         node=NODE,
-        inventory=Cards(),
+        inventory=OneCard(),
         root=folder / "root",
         busybox=Path(__file__),
-        allocated_devices=partial(allocated_devices, lambda: {ASKER}, folder / RESOURCES),
+        allocated_devices=partial(allocated_devices, lambda: {AGENT_POD}, folder / RESOURCES),
         allocatable_devices=partial(allocatable_devices, NATIVE_GPU, folder / RESOURCES),
         terms=partial(terms_of, folder),
         uid=lambda pod: f"uid-{pod[1]}",

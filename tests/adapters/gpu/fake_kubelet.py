@@ -1,4 +1,4 @@
-"""A kubelet with only device plugins. The real kubelet is on the nodes of the testbed."""
+"""A fake kubelet with only the device-plugin API; nodes of the testbed have the real kubelet."""
 
 import asyncio
 from pathlib import Path
@@ -12,7 +12,7 @@ PLUGIN, RESOURCES = messages("v1beta1", DEVICE_PLUGIN), messages("v1", POD_RESOU
 
 
 class FakeKubelet:
-    """Takes registrations, and calls the plugin as kubelet does."""
+    """Receives registrations of plugins in a folder. `registered`: the requests, not yet read."""
 
     def __init__(self, folder: Path) -> None:
         self.registered: asyncio.Queue[Any] = asyncio.Queue()
@@ -41,7 +41,7 @@ class FakeKubelet:
         assert self._server is not None
         await self._server.stop(grace=None)
 
-    def sees(self, endpoint: str) -> bool:
+    def has_socket(self, endpoint: str) -> bool:
         """Return whether the socket of a plugin exists."""
         return (self._folder / endpoint).exists()
 
@@ -54,7 +54,7 @@ class FakeKubelet:
         return PLUGIN["Empty"]()
 
 
-def listing(channel: grpc.aio.Channel) -> Any:
+def list_and_watch(channel: grpc.aio.Channel) -> Any:
     """Return the stream of the devices of a plugin."""
     call = channel.unary_stream(
         "/v1beta1.DevicePlugin/ListAndWatch",

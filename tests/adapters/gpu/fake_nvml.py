@@ -10,6 +10,13 @@ import pynvml
 
 @dataclass
 class FakeCard:
+    """A card. `memory`: in bytes. None: its driver does not know the value.
+
+    `split`: by MIG. `clients`: the number of processes on its MPS daemon. `reports`: whether it can
+    report errors. `lost`: the NVML error of each call about it. `unreadable`: whether its memory
+    cannot be read. `measured`: whether it has a utilisation and a power.
+    """
+
     uuid: str
     memory: int = 16 * 2**30
     split: bool | None = False
@@ -23,9 +30,9 @@ class FakeCard:
 
 @dataclass
 class FakeNvml:
-    """Its cards, and the errors that they report, as UUID and number.
+    """A driver with cards. `errors`: the UUID and the Xid of each error not yet read.
 
-    `lost`: of a card, with NVML's answer.
+    `starts`: whether the library is installed.
     """
 
     present: list[FakeCard]
@@ -55,12 +62,12 @@ class FakeNvml:
         return len(self.present)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeCard:
-        return self._there(self.present[index])
+        return self._checked(self.present[index])
 
     def nvmlDeviceGetUUID(self, card: FakeCard) -> str:
-        return self._there(card).uuid
+        return self._checked(card).uuid
 
-    def _there(self, card: FakeCard) -> FakeCard:
+    def _checked(self, card: FakeCard) -> FakeCard:
         if card.lost is not None:
             raise pynvml.NVMLError(card.lost)
         return card
@@ -71,14 +78,14 @@ class FakeNvml:
         return SimpleNamespace(total=card.memory)
 
     def nvmlDeviceGetUtilizationRates(self, card: FakeCard) -> Any:
-        self._measured(card)
+        self._check_measured(card)
         return SimpleNamespace(gpu=75, memory=30)
 
     def nvmlDeviceGetPowerUsage(self, card: FakeCard) -> int:
-        self._measured(card)
+        self._check_measured(card)
         return 412_500
 
-    def _measured(self, card: FakeCard) -> None:
+    def _check_measured(self, card: FakeCard) -> None:
         if not card.measured:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 

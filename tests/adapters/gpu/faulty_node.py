@@ -1,4 +1,4 @@
-"""A node on which a test kills any process: the agent and the jobs are true processes."""
+"""A node on which a test may kill the agent and the jobs, which are real processes."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ import grpc
 from e2e.gpu.cpu_card import report
 from kfext.model.gpu import reservation_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
-from tests.adapters.gpu.agent_process import ASKER, CARD, NODE, PLUGINS, RESOURCES, TERMS
+from tests.adapters.gpu.agent_process import AGENT_POD, CARD, NODE, PLUGINS, RESOURCES, TERMS
 from tests.adapters.gpu.fake_kubelet import RESOURCES as MESSAGES
 from tests.adapters.gpu.fake_kubelet import FakeKubelet, allocate
 from tests.adapters.gpu.sharer_process import BURST
@@ -26,11 +26,14 @@ Process = subprocess.Popen[bytes]
 
 
 class FaultyNode:
-    """Its agent, its card, the jobs on it by name, and kubelet's records of them."""
+    """A node with one card, which the CPU simulates; the job `high` has high priority, `low` low.
+
+    `jobs`: the process of each job, by its name.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._held = {reservation_of(NODE, 0): (GPU_NAMESPACE, NATIVE_GPU, [CARD])}
+        self._allocated = {reservation_of(NODE, 0): (GPU_NAMESPACE, NATIVE_GPU, [CARD])}
         self._terms: dict[str, dict[str, Any]] = {}
         self._sockets: dict[str, str] = {}
         self._resources: grpc.aio.Server | None = None
@@ -40,9 +43,9 @@ class FaultyNode:
 
     async def start(self) -> None:
         (self._folder / PLUGINS).mkdir()
-        self._tell()
+        self._write_terms()
         await self.kubelet.start()
-        await self._serve()
+        await self._serve_pod_resources()
         self._run("e2e.gpu.cpu_card", str(self._folder / "card"))
         self.start_agent()
         await until((self._folder / "card").exists)
@@ -63,35 +66,35 @@ class FaultyNode:
         if number == signal.SIGKILL:
             self.agent.wait()
 
-    async def admit(self, role: str) -> None:
+    async def admit(self, name: str) -> None:
         """Let kubelet allocate a pod its units, as soon as the agent has a card for the slot."""
         async with asyncio.timeout(30):
             while True:
                 try:
                     async with self.kubelet.channel(ENDPOINT) as channel:
-                        (result,) = (await allocate(channel, UNITS[role])).container_responses
+                        (result,) = (await allocate(channel, UNITS[name])).container_responses
                     break
                 except grpc.aio.AioRpcError:  # the agent does not serve yet, or knows no card
                     await asyncio.sleep(0.05)
         (folder,) = (mount.host_path for mount in result.mounts if "sockets" in mount.host_path)
-        self._sockets[role] = f"{folder}/agent"
-        self._held[role] = ("team", SLOT, UNITS[role])
-        self._terms[role] = {"units": 50, "high": role == "high", "min_share": 0.0}
-        self._tell()
+        self._sockets[name] = f"{folder}/agent"
+        self._allocated[name] = ("team", SLOT, UNITS[name])
+        self._terms[name] = {"units": 50, "high": name == "high", "min_share": 0.0}
+        self._write_terms()
 
-    def run(self, role: str) -> Process:
+    def run(self, name: str) -> Process:
         """Run the process of an admitted pod."""
-        arguments = role, self._sockets[role], str(self._folder / "card")
-        self.jobs[role] = self._run("tests.adapters.gpu.sharer_process", *arguments)
-        return self.jobs[role]
+        arguments = name, self._sockets[name], str(self._folder / "card")
+        self.jobs[name] = self._run("tests.adapters.gpu.sharer_process", *arguments)
+        return self.jobs[name]
 
-    def kill(self, role: str) -> None:
-        self.jobs[role].kill()
-        self.jobs[role].wait()
+    def kill(self, name: str) -> None:
+        self.jobs[name].kill()
+        self.jobs[name].wait()
 
-    def end(self, role: str) -> None:
+    def end(self, name: str) -> None:
         """Let kubelet forget a pod."""
-        del self._held[role]
+        del self._allocated[name]
 
     def folders(self) -> list[str]:
         """Return the folders of sockets that the agent keeps."""
@@ -101,32 +104,32 @@ class FaultyNode:
         """Return the number of open descriptors of the agent."""
         return len(os.listdir(f"/proc/{self.agent.pid}/fd"))
 
-    def counted(self, role: str, what: str = "kernels") -> int:
-        """Return the card's count over all processes of a job."""
+    def count(self, name: str, counter: str = "kernels") -> int:
+        """Return a counter of the card, over all processes of a job."""
         clients = report(str(self._folder / "card"))["clients"]
-        return sum(int(client[what]) for client in clients if client["name"] == role)
+        return sum(int(client[counter]) for client in clients if client["name"] == name)
 
-    async def goes_on(self, role: str, *, bursts: int = 10) -> None:
-        """Return when a job has begun this many more kernels."""
-        wanted = self.counted(role) + bursts * BURST
-        await until(lambda: self.counted(role) >= wanted)
+    async def wait_for(self, name: str, *, bursts: int = 10) -> None:
+        """Wait until a job has begun the kernels of this many more bursts."""
+        wanted = self.count(name) + bursts * BURST
+        await until(lambda: self.count(name) >= wanted)
 
     async def pace(self) -> float:
-        """Return the kernels that low begins for each kernel of high, from now on."""
-        low, high = self.counted("low"), self.counted("high")
-        await self.goes_on("high")
-        return (self.counted("low") - low) / (self.counted("high") - high)
+        """Return the kernels that `low` begins for each kernel of `high`, from now on."""
+        low, high = self.count("low"), self.count("high")
+        await self.wait_for("high")
+        return (self.count("low") - low) / (self.count("high") - high)
 
     def low_kernels(self) -> tuple[int, int]:
-        """Return the number of kernels that low began long after high had come, and of all."""
-        return self.counted("low", "late"), self.counted("low")
+        """Return the number of kernels of `low` that did not wait for `high`, and of all."""
+        return self.count("low", "late"), self.count("low")
 
     def late(self, *, since: tuple[int, int] = (0, 0)) -> float:
-        """Return the fraction of kernels, since an earlier count, that low began late."""
+        """Return the fraction of the kernels of `low`, since a count, that did not wait."""
         late, kernels = self.low_kernels()
         return (late - since[0]) / (kernels - since[1])
 
-    def _tell(self) -> None:
+    def _write_terms(self) -> None:
         new = self._folder / "new"
         new.write_text(json.dumps(self._terms))
         new.rename(self._folder / TERMS)
@@ -136,7 +139,7 @@ class FaultyNode:
         self._processes.append(process)
         return process
 
-    async def _serve(self) -> None:
+    async def _serve_pod_resources(self) -> None:
         async def list_all(_: Any, __: Any) -> Any:
             pods = [
                 {
@@ -146,9 +149,9 @@ class FaultyNode:
                         {"name": "a", "devices": [{"resource_name": name, "device_ids": devices}]}
                     ],
                 }
-                for pod, (namespace, name, devices) in self._held.items()
+                for pod, (namespace, name, devices) in self._allocated.items()
             ]
-            namespace, name = ASKER
+            namespace, name = AGENT_POD
             pods.append({"name": name, "namespace": namespace})
             return MESSAGES["ListPodResourcesResponse"](pod_resources=pods)
 

@@ -1,8 +1,9 @@
-"""A job on a card that the CPU plays, as a process that a test may kill at any time.
+"""A job on a card that the CPU simulates, as a process that a test may kill at any time.
 
     python -m tests.adapters.gpu.sharer_process high|low AGENT CARD
 
-AGENT and CARD are paths of sockets. High priority has work in bursts, and low priority always.
+AGENT and CARD are paths of sockets. A high-priority job has bursts of work, a low-priority job
+always has work.
 """
 
 import os
@@ -19,12 +20,12 @@ from kfext.gpu.hook.gate import Gate, Orders
 from kfext.gpu.hook.page import Page
 
 BURST = 40
-"""Kernels of a millisecond, with as long a pause after them."""
+"""The kernels in a burst, of a millisecond each; a pause of the same length follows."""
 _MILLISECOND = 0.001
 
 
 class Marker:
-    """A point that has been reached: each kernel is awaited."""
+    """A marker that has been reached: `Card.run` waits for all its kernels."""
 
     def wait(self, expected: int | None = None) -> None:
         pass
@@ -37,7 +38,7 @@ class Marker:
 
 
 class Card:
-    """The card, as its driver in a process sees it."""
+    """The driver of the card in this process."""
 
     def __init__(self, path: str, name: str) -> None:
         self._peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -63,9 +64,9 @@ class Card:
         self._peer.recv(MARKER.size)
 
 
-def high(agent: str, card: Card, own: Page) -> None:
-    beacon = Beacon(own.words, memory=card.memory, fail=lambda error: os._exit(1))
-    AgentConnection(agent, own=own, take=beacon.take)
+def high(agent: str, card: Card, page: Page) -> None:
+    beacon = Beacon(page.words, memory=card.memory, fail=lambda error: os._exit(1))
+    AgentConnection(agent, page=page, handle=beacon.handle)
     while True:
         begun = beacon.begin()
         card.run(BURST)
@@ -73,10 +74,10 @@ def high(agent: str, card: Card, own: Page) -> None:
         time.sleep(BURST * _MILLISECOND)
 
 
-def low(agent: str, card: Card, own: Page) -> None:
+def low(agent: str, card: Card, page: Page) -> None:
     orders = Orders()
-    AgentConnection(agent, own=own, take=orders.take)
-    gate = Gate(own.words, orders, card)
+    AgentConnection(agent, page=page, handle=orders.handle)
+    gate = Gate(page.words, orders, card)
     while orders.page is None:
         time.sleep(_MILLISECOND)
     while True:
@@ -86,9 +87,9 @@ def low(agent: str, card: Card, own: Page) -> None:
 
 def main() -> None:
     role, agent, card = sys.argv[1:]
-    own = Page.make()
-    own.words[words.LAYOUT] = words.VERSION
-    (high if role == "high" else low)(agent, Card(card, role), own)
+    page = Page.make()
+    page.words[words.LAYOUT] = words.VERSION
+    (high if role == "high" else low)(agent, Card(card, role), page)
 
 
 if __name__ == "__main__":

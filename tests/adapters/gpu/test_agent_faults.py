@@ -1,6 +1,6 @@
-"""Faults of the agent and of jobs, with all of them as processes on a card that the CPU plays.
+"""Faults of the agent and of jobs, all of them real processes, on a card that the CPU simulates.
 
-Kernels take a millisecond, so their number shows that a time has passed at least.
+Kernels take a millisecond each, so their number shows how much time has passed at least.
 """
 
 import signal
@@ -12,64 +12,61 @@ import pytest
 from tests.adapters.gpu.faulty_node import FaultyNode, until
 
 LEASE_BURSTS = 30
-"""For this many bursts the job of high priority needs longer than the agent's orders last."""
+"""Bursts of the high-priority job that take longer than the agent's orders are valid: 2.4 s."""
 MOST_LATE = 0.02
+"""The largest fraction of low-priority kernels that may begin although the other job has work."""
 KILLS = 3
 
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[FaultyNode]:
-    """A node with a job of high priority, and a job of low priority that gives way to it."""
-    made = FaultyNode(tmp_path)
-    await made.start()
+    """A node with a high-priority job, and a low-priority job that gives way to it."""
+    started = FaultyNode(tmp_path)
+    await started.start()
     try:
-        for role in ("high", "low"):
-            await made.admit(role)
-            made.run(role)
-            await made.goes_on(role, bursts=1)
-        yield made
+        for name in ("high", "low"):
+            await started.admit(name)
+            started.run(name)
+            await started.wait_for(name, bursts=1)
+        yield started
     finally:
-        await made.stop()
+        await started.stop()
 
 
-async def test_an_agent_that_hangs_leaves_low_priority_at_a_pace_of_its_own(
-    node: FaultyNode,
-) -> None:
-    led = await node.pace()
+async def test_low_priority_paces_itself_while_the_agent_hangs(node: FaultyNode) -> None:
+    directed = await node.pace()
     node.signal_agent(signal.SIGSTOP)
-    await node.goes_on("high", bursts=LEASE_BURSTS)
+    await node.wait_for("high", bursts=LEASE_BURSTS)
     alone = await node.pace()
-    assert 0 < alone < led
+    assert 0 < alone < directed
     node.signal_agent(signal.SIGCONT)
-    await node.goes_on("high", bursts=2)
+    await node.wait_for("high", bursts=2)
     assert await node.pace() > alone
     assert node.late() <= MOST_LATE
 
 
-async def test_an_agent_that_is_killed_again_and_again_does_not_slow_high_priority(
-    node: FaultyNode,
-) -> None:
+async def test_a_repeatedly_killed_agent_does_not_slow_high_priority(node: FaultyNode) -> None:
     for _ in range(KILLS):
         node.signal_agent(signal.SIGKILL)
         node.start_agent()
-        await node.goes_on("high", bursts=LEASE_BURSTS)
+        await node.wait_for("high", bursts=LEASE_BURSTS)
     node.signal_agent(signal.SIGKILL)
-    await node.goes_on("high", bursts=LEASE_BURSTS)
+    await node.wait_for("high", bursts=LEASE_BURSTS)
     alone = await node.pace()
     node.start_agent()
-    await node.goes_on("high", bursts=2 * LEASE_BURSTS)
-    assert await node.pace() > alone, "the last agent leads again"
+    await node.wait_for("high", bursts=2 * LEASE_BURSTS)
+    assert await node.pace() > alone, "the last agent directs the job again"
     assert node.late() <= MOST_LATE
     assert len(node.folders()) == 2
 
 
-async def test_a_job_killed_in_a_micro_step_leaves_nothing_behind(node: FaultyNode) -> None:
+async def test_a_job_killed_in_a_micro_step_leaves_nothing_in_the_agent(node: FaultyNode) -> None:
     before = node.agent_descriptors()
     for _ in range(KILLS):
         node.kill("low")
-        await node.goes_on("high", bursts=1)
+        await node.wait_for("high", bursts=1)
         node.run("low")
-        await node.goes_on("low", bursts=1)
+        await node.wait_for("low", bursts=1)
     await until(lambda: node.agent_descriptors() <= before)
     assert node.late() <= MOST_LATE
     node.kill("low")
@@ -77,16 +74,14 @@ async def test_a_job_killed_in_a_micro_step_leaves_nothing_behind(node: FaultyNo
     await until(lambda: len(node.folders()) == 1)
 
 
-async def test_a_killed_job_of_high_priority_keeps_no_job_waiting(
-    node: FaultyNode,
-) -> None:
+async def test_the_low_priority_job_works_once_the_other_job_is_killed(node: FaultyNode) -> None:
     node.kill("high")
-    await node.goes_on("low")
+    await node.wait_for("low")
     node.run("high")
-    await node.goes_on("high", bursts=2)  # the agent learns of it during its first burst
-    known = node.low_kernels()
-    await node.goes_on("high")
-    assert node.late(since=known) <= MOST_LATE
+    await node.wait_for("high", bursts=2)  # the agent learns of it during its first burst
+    before = node.low_kernels()
+    await node.wait_for("high")
+    assert node.late(since=before) <= MOST_LATE
 
 
 async def test_a_restarted_kubelet_does_not_slow_any_job(node: FaultyNode) -> None:
@@ -96,6 +91,6 @@ async def test_a_restarted_kubelet_does_not_slow_any_job(node: FaultyNode) -> No
     await node.kubelet.start()
     request = await node.kubelet.registered.get()
     assert request.resource_name == "kfext.dev/gpu-0"
-    for role in ("high", "low"):
-        await node.goes_on(role)
+    for name in ("high", "low"):
+        await node.wait_for(name)
     assert node.late() <= MOST_LATE

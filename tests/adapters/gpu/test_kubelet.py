@@ -17,56 +17,55 @@ from kfext.gpu.device.kubelet import (
     allocatable_devices,
     allocated_devices,
 )
-from tests.adapters.gpu.fake_kubelet import RESOURCES, FakeKubelet, allocate, listing
+from tests.adapters.gpu.fake_kubelet import RESOURCES, FakeKubelet, allocate, list_and_watch
 
 RESOURCE = "kfext.dev/gpu-0"
 
 
-def answer(devices: Sequence[str]) -> Allocation:
+def allocation(devices: Sequence[str]) -> Allocation:
+    """Return the allocation of a container; the device "bad" is refused."""
     if "bad" in devices:
         raise RefusedError("card 0 has no live reservation")
     return Allocation(
-        {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
-        {"/var/lib/kfext/a": "/kfext"},
-        ["nvidia.com/gpu=1"],
+        {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}, {"/var/lib/kfext/a": "/kfext"}, ["nvidia.com/gpu=1"]
     )
 
 
 @pytest.fixture
 async def kubelet(tmp_path: Path) -> AsyncIterator[FakeKubelet]:
-    made = FakeKubelet(tmp_path)
-    await made.start()
-    yield made
-    await made.stop()
+    started = FakeKubelet(tmp_path)
+    await started.start()
+    yield started
+    await started.stop()
 
 
 @pytest.fixture
 async def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DevicePlugin]:
-    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.02)
-    made = DevicePlugin(RESOURCE, allocate=answer, folder=tmp_path)
-    await made.offer({"a": True, "b": False})
-    running = asyncio.create_task(made.run())
-    yield made
+    monkeypatch.setattr(module, "_CHECK_SECONDS", 0.02)
+    started = DevicePlugin(RESOURCE, allocate=allocation, folder=tmp_path)
+    await started.offer({"a": True, "b": False})
+    running = asyncio.create_task(started.run())
+    yield started
     running.cancel()
     await asyncio.wait([running])
     assert not (tmp_path / "kfext.dev-gpu-0.sock").exists()
 
 
 async def endpoint(kubelet: FakeKubelet) -> str:
-    """Return the socket of a plugin that has registered, and still exists.
+    """Wait until a plugin has registered a socket that exists; return the socket's name.
 
-    A kubelet that starts removes it, so that the plugin has to register again.
+    A kubelet removes all sockets when it starts, so the plugin has to register again.
     """
     async with asyncio.timeout(20):
         while True:
             request = await kubelet.registered.get()
             assert (request.version, request.resource_name) == ("v1beta1", RESOURCE)
-            if kubelet.sees(request.endpoint):
+            if kubelet.has_socket(request.endpoint):
                 return str(request.endpoint)
 
 
 @pytest.mark.usefixtures("plugin")
-async def test_a_container_gets_all_allocated_devices(kubelet: FakeKubelet) -> None:
+async def test_a_container_gets_all_that_its_allocation_lists(kubelet: FakeKubelet) -> None:
     async with kubelet.channel(await endpoint(kubelet)) as channel:
         (result,) = (await allocate(channel, ["a"])).container_responses
     assert dict(result.envs) == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
@@ -78,18 +77,18 @@ async def test_a_container_gets_all_allocated_devices(kubelet: FakeKubelet) -> N
 
 
 @pytest.mark.usefixtures("plugin")
-async def test_an_impossible_allocation_is_refused_with_the_reason(kubelet: FakeKubelet) -> None:
+async def test_a_refused_allocation_fails_with_the_reason(kubelet: FakeKubelet) -> None:
     async with kubelet.channel(await endpoint(kubelet)) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await allocate(channel, ["bad"])
     assert refused.value.details() == "card 0 has no live reservation"
 
 
-async def test_devices_are_listed_now_and_whenever_they_change(
+async def test_kubelet_gets_the_devices_at_once_and_after_each_change(
     kubelet: FakeKubelet, plugin: DevicePlugin
 ) -> None:
     async with kubelet.channel(await endpoint(kubelet)) as channel, asyncio.timeout(20):
-        stream = listing(channel)
+        stream = list_and_watch(channel)
         first = await stream.read()
         assert {device.ID: device.health for device in first.devices} == {
             "a": "Healthy",
@@ -120,9 +119,9 @@ async def test_a_plugin_waits_for_a_missing_kubelet(tmp_path: Path, plugin: Devi
 async def test_no_socket_remains_after_a_cancellation_at_any_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.002)
+    monkeypatch.setattr(module, "_CHECK_SECONDS", 0.002)
     for turns in range(60):
-        plugin = DevicePlugin(RESOURCE, allocate=answer, folder=tmp_path)
+        plugin = DevicePlugin(RESOURCE, allocate=allocation, folder=tmp_path)
         running = asyncio.create_task(plugin.run())
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -132,12 +131,12 @@ async def test_no_socket_remains_after_a_cancellation_at_any_time(
         assert not (tmp_path / "kfext.dev-gpu-0.sock").exists()
 
 
-async def test_a_folder_without_permission_to_listen_is_tried_again(
+async def test_a_plugin_tries_again_until_it_can_listen_in_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "_CHECK_SECONDS", 0.02)
     folder = tmp_path / "not-yet"
-    running = asyncio.create_task(DevicePlugin(RESOURCE, allocate=answer, folder=folder).run())
+    running = asyncio.create_task(DevicePlugin(RESOURCE, allocate=allocation, folder=folder).run())
     await asyncio.sleep(0.2)
     assert not running.done()
     folder.mkdir()
@@ -153,13 +152,16 @@ UNITS = [f"0-{unit}" for unit in range(30)]
 
 
 def one_by_one(resource: str, devices: list[str]) -> list[dict[str, Any]]:
-    """Name devices as kubelet does: each by itself."""
+    """List devices as kubelet does: each in an entry of its own."""
     return [{"resource_name": resource, "device_ids": [device]} for device in devices]
 
 
 @asynccontextmanager
 async def pod_resources(folder: Path, answers: dict[str, tuple[str, Any]]) -> AsyncIterator[Path]:
-    """A kubelet that answers questions, each with a message of these fields; yields its socket."""
+    """Serve the pod-resources API; yield its socket.
+
+    `answers`: for each method, the prefix of its messages' names, and the fields of its answer.
+    """
     handlers = {}
     for method, (message, fields) in answers.items():
         answer = RESOURCES[f"{message}Response"](**fields)
@@ -212,7 +214,7 @@ async def test_an_answer_without_a_running_pod_is_incomplete(tmp_path: Path) -> 
             await allocated_devices(lambda: running, socket)
 
 
-async def test_the_devices_of_a_resource_are_read_from_kubelet(tmp_path: Path) -> None:
+async def test_the_allocatable_devices_of_a_resource_are_read_from_kubelet(tmp_path: Path) -> None:
     devices = one_by_one("kfext.dev/gpu-0", UNITS) + one_by_one("nvidia.com/gpu", ["G::0", "G::1"])
     answers = {"GetAllocatableResources": ("AllocatableResources", {"devices": devices})}
     async with pod_resources(tmp_path, answers) as socket:
@@ -220,7 +222,7 @@ async def test_the_devices_of_a_resource_are_read_from_kubelet(tmp_path: Path) -
         assert await allocatable_devices("example.com/none", socket) == set()
 
 
-async def test_an_old_kubelet_does_not_list_devices(tmp_path: Path) -> None:
+async def test_a_kubelet_without_allocatable_devices_raises_an_error(tmp_path: Path) -> None:
     async with pod_resources(tmp_path, {}) as socket:
         with pytest.raises(grpc.RpcError):
             await allocatable_devices("nvidia.com/gpu", socket)

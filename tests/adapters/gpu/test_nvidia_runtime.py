@@ -18,18 +18,18 @@ def container(**env: str) -> Object:
     }
 
 
-def made(config: Object) -> Object:
+def result_of(config: Object) -> Object:
     return with_gpus(config, devices=DEVICES, libraries=LIBRARIES)
 
 
 @pytest.mark.parametrize("env", [{}, {VISIBLE: ""}, {VISIBLE: "void"}, {VISIBLE: "none"}], ids=str)
 def test_a_container_without_a_gpu_request_is_not_changed(env: dict[str, str]) -> None:
     config = container(**env)
-    assert made(config) == config
+    assert result_of(config) == config
 
 
 def test_a_container_with_a_gpu_request_gets_the_devices_and_the_driver_libraries() -> None:
-    result = made(container(**{VISIBLE: "GPU-1", "LD_LIBRARY_PATH": "/own"}))
+    result = result_of(container(**{VISIBLE: "GPU-1", "LD_LIBRARY_PATH": "/own"}))
     linux = result["linux"]
     assert [device["path"] for device in linux["devices"]] == list(DEVICES)
     assert [rule["allow"] for rule in linux["resources"]["devices"]] == [False, True, True]
@@ -42,9 +42,9 @@ def test_a_container_with_a_gpu_request_gets_the_devices_and_the_driver_librarie
     assert f"LD_LIBRARY_PATH={inside}:/own" in result["process"]["env"]
 
 
-def test_a_job_gets_the_folders_of_the_machine_that_it_names_and_cannot_write_to_them() -> None:
-    result = made(container(**{VISIBLE: "all", FOLDERS: "/opt:/usr"}))
-    given = {mount["destination"]: mount for mount in result["mounts"][2:]}
-    assert given.keys() == {"/opt", "/usr"}
-    assert all("ro" in mount["options"] for mount in given.values())
-    assert given["/usr"]["source"] == "/usr"
+def test_a_container_gets_the_folders_of_the_machine_that_it_requests_read_only() -> None:
+    result = result_of(container(**{VISIBLE: "all", FOLDERS: "/opt:/usr"}))
+    mounts = {mount["destination"]: mount for mount in result["mounts"][2:]}
+    assert mounts.keys() == {"/opt", "/usr"}
+    assert all("ro" in mount["options"] for mount in mounts.values())
+    assert mounts["/usr"]["source"] == "/usr"

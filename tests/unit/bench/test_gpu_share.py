@@ -234,20 +234,20 @@ async def test_the_agent_sees_when_high_becomes_busy_and_when_low_has_chosen_its
         for name in ("high", "low"):
             agent.admit(name, DEFAULT.terms(high=name == "high"))
         high, low = (Job(f"{agent.folder(name)}/agent", name) for name in ("high", "low"))
-        await until(lambda: low.led() and high.bells == 1)
+        await until(lambda: low.agent_alive() and high.bells == 1)
         assert low.orders.micro_step() == pytest.approx(0.005)
         assert not agent.is_calibrated("low")
-        low.own.words[words.LONGEST_NS] = 3 * MS
-        low.own.words[words.HOOKED] = words.COARSE
+        low.page.words[words.LONGEST_NS] = 3 * MS
+        low.page.words[words.HOOKED] = words.COARSE
         assert agent.is_calibrated("low")
         assert agent.longest_micro_step("low") == pytest.approx(0.003)
-        low.own.words[words.MICRO_STEPS] = 7
+        low.page.words[words.MICRO_STEPS] = 7
         assert agent.micro_steps("low") == 7
         came = [5.0, 6.0]
         for at in came:
-            high.own.words[words.BUSY] = 0
-            high.own.words[words.CHANGED] = int(at * 1e9)
-            high.own.words[words.BUSY] = 1
+            high.page.words[words.BUSY] = 0
+            high.page.words[words.CHANGED] = int(at * 1e9)
+            high.page.words[words.BUSY] = 1
             await until(lambda at=at: agent.became_busy[-1:] == [at])  # type: ignore[misc]
         assert agent.became_busy == came
         agent.dismiss("high")

@@ -21,13 +21,13 @@ from tests.builders import JobBuilder, job, node
 Answer = Callable[[TrackedJob, Step], Awaitable[bool]]
 
 
-async def done(entry: TrackedJob, step: Step) -> bool:
-    """Answer as a writer with no error."""
+async def succeed(entry: TrackedJob, step: Step) -> bool:
+    """Answer as a writer that has written all of a step."""
     return True
 
 
 def refusing(error: KfextError) -> Answer:
-    """Return an answer of a writer: every write fails with this error."""
+    """Return the answer of a writer that fails with this error at every write."""
 
     async def answer(entry: TrackedJob, step: Step) -> bool:
         raise error
@@ -36,13 +36,13 @@ def refusing(error: KfextError) -> Answer:
 
 
 class FakeWriter:
-    """Records the steps to write; answers `answer`, and for cards raises `card_error`."""
+    """Records the steps to write. `answer`: called for each. `card_error`: raised for cards."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, Step]] = []
         self.card_steps: list[Reserve | Unreserve] = []
         self.card_error: Exception | None = None
-        self.answer: Answer = done
+        self.answer: Answer = succeed
 
     async def write(self, entry: TrackedJob, step: Step) -> bool:
         self.steps.append((entry.job.uid, step))
@@ -55,7 +55,7 @@ class FakeWriter:
 
 
 class FakeDisplay:
-    """Records the phase and message of each job, and the conditions of the companion."""
+    """Records the reports on each job, the conditions of the companion, and written steps."""
 
     def __init__(self) -> None:
         self.reports: list[tuple[str, str | None, Verdict | None]] = []
@@ -101,7 +101,7 @@ class Bench:
         self.cluster.observe_job(builder.raw)
 
     async def tick(self) -> None:
-        """One turn of the loop, with all of its writes."""
+        """Run one tick with all of its writes."""
         async with asyncio.TaskGroup() as writes:
             self.reconciler.tick(writes)
 
@@ -113,27 +113,27 @@ def gang(uid: str, *, cpu: str = "1", workers: int = 3, created: float = 0) -> J
     return job(name=uid, uid=uid).worker(workers, cpu=cpu).held().created(created)
 
 
-def line(bench: Bench) -> Queue:
+def queue_of(bench: Bench) -> Queue:
     return bench.planner.queue
 
 
-def told(bench: Bench, uid: str) -> tuple[str, str]:
+def last_verdict(bench: Bench, uid: str) -> tuple[str, str]:
     """Return the last reason and the last message of a job."""
-    verdicts = [why for of, phase, why in bench.reports if of == uid and phase == names.QUEUED]
+    verdicts = [why for job, phase, why in bench.reports if job == uid and phase == names.QUEUED]
     return verdicts[-1].reason, verdicts[-1].message  # type: ignore[union-attr]
 
 
 def running(uid: str, node_name: str, *, cpu: str, workers: int = 1, **more: Any) -> JobBuilder:
-    """A job that was started under a plan; its pods do not exist yet."""
-    made = gang(uid, cpu=cpu, workers=workers).resumed()
-    del made.raw["metadata"]["annotations"]["kfext.dev/held"]
+    """A job started under a plan, without pods so far; `deadline`: its activeDeadlineSeconds."""
+    builder = gang(uid, cpu=cpu, workers=workers).resumed()
+    del builder.raw["metadata"]["annotations"]["kfext.dev/held"]
     places = ",".join(["0"] * workers)
     plan = (
         f'{{"uid":"{uid}","generation":1,"nodes":["{node_name}"],'
         f'"replicas":{{"worker":[{places}]}}}}'
     )
-    made.annotated("kfext.dev/plan", plan)
+    builder.annotated("kfext.dev/plan", plan)
     if "deadline" in more:
-        made.raw["spec"]["runPolicy"]["activeDeadlineSeconds"] = more["deadline"]
-        made.raw.setdefault("status", {})["startTime"] = "1970-01-01T00:00:01Z"
-    return made
+        builder.raw["spec"]["runPolicy"]["activeDeadlineSeconds"] = more["deadline"]
+        builder.raw.setdefault("status", {})["startTime"] = "1970-01-01T00:00:01Z"
+    return builder

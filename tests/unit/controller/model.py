@@ -1,7 +1,7 @@
 """A model of the cluster around the decision function, small enough for thousands of runs.
 
-Only the rules that decide about correctness are modelled: who creates, deletes and binds pods, and
-in which small steps. The real parts are in the e2e tests; here every interleaving is tried.
+It has only the rules that matter for correctness: who creates, deletes and binds pods, and in which
+single writes. The e2e tests have the real components; here every interleaving is tried.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,10 @@ Parsed = TypeVar("Parsed")
 
 
 class FakeApi:
-    """One job, its pods, the nodes, and a clock. Writes are JSON patches, as in the real API."""
+    """One job, its pods, the nodes, and a clock. Writes are JSON patches, as in the real API.
+
+    `pinned`: the uid of each pinned pod, in order. `started`: the plan of each start, in order.
+    """
 
     def __init__(self, job: Raw, nodes: list[Node]) -> None:
         self.job = job
@@ -39,15 +42,15 @@ class FakeApi:
         self.started: list[str] = []
         self._known: dict[str, tuple[str | None, Any]] = {}
 
-    def seen(self) -> TrainingJob:
-        parsed = self._parsed(self.job, parse_job)
+    def parsed_job(self) -> TrainingJob:
+        parsed = self._parse_once(self.job, parse_job)
         assert parsed is not None
         return parsed
 
-    def pod_values(self) -> list[Pod]:
-        return [self._parsed(raw, parse_pod) for raw in self.pods.values()]
+    def parsed_pods(self) -> list[Pod]:
+        return [self._parse_once(raw, parse_pod) for raw in self.pods.values()]
 
-    def _parsed(self, raw: Raw, parse: Callable[[Raw], Parsed]) -> Parsed:
+    def _parse_once(self, raw: Raw, parse: Callable[[Raw], Parsed]) -> Parsed:
         """Return the parsed object; each version is parsed once."""
         version, uid = raw["metadata"].get("resourceVersion"), raw["metadata"]["uid"]
         if uid not in self._known or self._known[uid][0] != version:
@@ -61,11 +64,11 @@ class FakeApi:
         return raw
 
     def patch_job(self, operations: list[dict[str, Any]]) -> None:
-        was = self.seen().suspend
+        was_suspended = self.parsed_job().suspend
         self.job = self.stamp(patched(self.job, operations))
-        if was and not self.seen().suspend:
-            self.started.append(self.seen().annotations.get(names.PLAN, ""))
-            self.pod_created_at = self.now  # the wait for its pods begins
+        if was_suspended and not self.parsed_job().suspend:
+            self.started.append(self.parsed_job().annotations.get(names.PLAN, ""))
+            self.pod_created_at = self.now  # kfext counts the wait for the next pod from here
 
     def patch_pod(self, uid: str, change: Change) -> None:
         assert isinstance(change, list), "this model resizes no pods"
@@ -73,25 +76,28 @@ class FakeApi:
             self.pods[uid] = self.stamp(patched(self.pods[uid], change))
 
     def delete_unbound(self, pod: Pod) -> None:
-        """Delete with the preconditions of kfext's writer."""
+        """Delete a pod with the preconditions of StepExecutor."""
         raw = self.pods.get(pod.uid)
         if raw and raw["metadata"]["resourceVersion"] == pod.resource_version:
             self.delete(pod.uid)
 
     def delete(self, uid: str) -> None:
-        """A bound pod takes time to end; any other pod is removed at once."""
+        """Delete a pod: a bound pod takes time to end, any other pod is removed at once."""
         if self.pods[uid]["spec"].get("nodeName"):
             self.stamp(self.pods[uid])["metadata"]["deletionTimestamp"] = moment(self.now)
         else:
             del self.pods[uid]
 
     def load(self, node: str) -> int:
-        """Millicores of the pods that are bound or pinned to a node."""
-        return sum(pod.requests.get("cpu", 0) for pod in self.pod_values() if pod.home == node)
+        """Return the millicores of the pods that are bound or pinned to a node."""
+        return sum(pod.requests.get("cpu", 0) for pod in self.parsed_pods() if pod.home == node)
 
 
 class FakeOperator:
-    """The training-operator: one pod at a time; a suspend deletes all."""
+    """The training-operator: it creates one pod at a time, and deletes all when suspended.
+
+    `failed`: whether it has counted a terminating pod as failed.
+    """
 
     def __init__(self, api: FakeApi) -> None:
         self._api = api
@@ -100,7 +106,7 @@ class FakeOperator:
 
     def step(self) -> bool:
         """Take one action; return whether there was any."""
-        api, job = self._api, self._api.seen()
+        api, job = self._api, self._api.parsed_job()
         if job.finished:
             return False
         if job.suspend:
@@ -108,9 +114,9 @@ class FakeOperator:
         if job.has("Suspended"):
             self._condition("False")
             return True
-        if any(pod.deleting for pod in api.pod_values() if pod.owner_uid == job.uid):
+        if any(pod.deleting for pod in api.parsed_pods() if pod.owner_uid == job.uid):
             self.failed = True  # it counts terminating pods as failed
-        present = {pod.replica for pod in api.pod_values()}
+        present = {pod.replica for pod in api.parsed_pods()}
         for key, group in job.replicas():
             if key not in present:
                 self._created += 1
@@ -126,7 +132,7 @@ class FakeOperator:
 
     def _suspend(self, job: TrainingJob) -> bool:
         api = self._api
-        for pod in api.pod_values():
+        for pod in api.parsed_pods():
             if pod.owner_uid == job.uid and not pod.deleting:
                 api.delete(pod.uid)
                 return True
@@ -136,9 +142,9 @@ class FakeOperator:
         return False
 
     def _condition(self, status: str) -> None:
-        said = {"type": "Suspended", "status": status}
-        said["lastTransitionTime"] = moment(self._api.now)
-        self._api.job["status"] = {"conditions": [said]}
+        condition = {"type": "Suspended", "status": status}
+        condition["lastTransitionTime"] = moment(self._api.now)
+        self._api.job["status"] = {"conditions": [condition]}
         self._api.stamp(self._api.job)
 
 
@@ -150,13 +156,13 @@ class FakeKubelets:
 
     def bind(self) -> bool:
         api = self._api
-        for pod in api.pod_values():
+        for pod in api.parsed_pods():
             if pod.gates or pod.node_name or pod.deleting:
                 continue
             for node in api.nodes:
-                room = node.allocatable["cpu"] - api.load(node.name)
-                room += pod.requests["cpu"] if pod.home == node.name else 0
-                if pod.pinned_to in {None, node.name} and room >= pod.requests["cpu"]:
+                free = node.allocatable["cpu"] - api.load(node.name)
+                free += pod.requests["cpu"] if pod.home == node.name else 0
+                if pod.pinned_to in {None, node.name} and free >= pod.requests["cpu"]:
                     api.stamp(api.pods[pod.uid])["spec"]["nodeName"] = node.name
                     return True
         return False
@@ -168,13 +174,13 @@ class FakeKubelets:
                 return True
         return False
 
-    def steal(self, node: Node, cpu: str) -> bool:
+    def bind_foreign(self, node: Node, cpu: str) -> bool:
         """Bind a foreign pod to a node; return whether the node had the capacity."""
         api = self._api
         millicores = int(cpu) * 1000
         if node.allocatable["cpu"] - api.load(node.name) < millicores:
             return False
-        uid = f"thief-{len(api.pods)}-{api.version}"
+        uid = f"foreign-{len(api.pods)}-{api.version}"
         api.pods[uid] = api.stamp(
             {
                 "metadata": {"name": uid, "uid": uid},
@@ -190,32 +196,33 @@ class FakeKubelets:
 class ForgetfulController:
     """The decisions of a controller that dies after every write, from the API objects alone.
 
-    `born`: when it last started; it knows nothing of the time before.
+    `started_at`: when it last started; it knows nothing of the time before. `last_step`: its last
+    decision.
     """
 
     def __init__(self, api: FakeApi) -> None:
         self._api = api
-        self.born = api.now
-        self.decided: Step | None = None
+        self.started_at = api.now
+        self.last_step: Step | None = None
 
     def die(self) -> None:
-        self.born = self._api.now
+        self.started_at = self._api.now
 
     def rebuild(self) -> Cluster:
         cluster = Cluster()
         for node in self._api.nodes:
             cluster.observe_node(None, node)
-        for pod in self._api.pod_values():
+        for pod in self._api.parsed_pods():
             cluster.observe_pod(None, pod)
         cluster.observe_job(copied(self._api.job))
-        cluster.settle(self.born)
+        cluster.settle(self.started_at)
         return cluster
 
     def writes(self) -> Iterator[Write]:
         """Yield the single writes of the next step."""
         api, cluster = self._api, self.rebuild()
         entry = next(iter(cluster.jobs.values()))
-        idle = api.now - self.born
+        idle = api.now - self.started_at
         situation = Situation(
             job=entry.job,
             pods=cluster.pods(entry.job.uid),
@@ -231,7 +238,7 @@ class ForgetfulController:
             ),
         )
         step = next_step(situation, cluster.ledger)
-        self.decided = step
+        self.last_step = step
         yield from self._writes(step, entry.raw, entry.job)
 
     def _writes(self, step: Step, raw: Any, job: TrainingJob) -> Iterator[Write]:
@@ -249,7 +256,7 @@ class ForgetfulController:
 
     def _pin(self, pod: Pod, change: Change) -> None:
         api = self._api
-        plan = decode_plan(api.seen().annotations.get(names.PLAN), job_uid=pod.owner_uid)
+        plan = decode_plan(api.parsed_job().annotations.get(names.PLAN), job_uid=pod.owner_uid)
         assert plan is not None, "a pin without a plan on the job"
         assert pod.replica is not None
         if pod.uid in api.pods:

@@ -1,4 +1,4 @@
-"""Pods larger than their template: after one failed start the job waits like any other."""
+"""Pods that admission changes: after one failed start kfext plans with the changed pods."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -13,7 +13,7 @@ from tests.unit.controller.model import FakeApi, FakeKubelets, FakeOperator, For
 
 
 class DefaultingApi(FakeApi):
-    """Gives each new pod the requests of a LimitRange."""
+    """An API server where a LimitRange gives each new pod a request of 2 CPUs."""
 
     def stamp(self, raw: Raw) -> Raw:
         if raw.get("kind") == "Pod":
@@ -23,7 +23,7 @@ class DefaultingApi(FakeApi):
 
 
 class ChangingApi(FakeApi):
-    """Changes what each new pod requires of its node."""
+    """An API server where a webhook adds `changed` to the spec of each new pod."""
 
     def __init__(self, job: Raw, nodes: list[Node], *, changed: Raw) -> None:
         super().__init__(job, nodes)
@@ -35,19 +35,22 @@ class ChangingApi(FakeApi):
         return super().stamp(raw)
 
 
-def lived(
+def run(
     api: FakeApi, *, seconds: float, until: type[Step] | None = None
 ) -> list[tuple[float, Step]]:
-    """Return the steps of a controller that dies after every write, while the others act."""
+    """Return the steps of a controller that dies after every write, with their times.
+
+    Operator and kubelets act too. `until`: the type of step that ends the run.
+    """
     operator, kubelets, controller = FakeOperator(api), FakeKubelets(api), ForgetfulController(api)
     steps: list[tuple[float, Step]] = []
-    born = api.now
-    while api.now < born + seconds:
+    began = api.now
+    while api.now < began + seconds:
         for write in controller.writes():
             write()
-        step = controller.decided
+        step = controller.last_step
         assert step is not None
-        steps.append((api.now - born, step))
+        steps.append((api.now - began, step))
         if until is not None and isinstance(step, until):
             break
         operator.step()
@@ -57,43 +60,45 @@ def lived(
     return steps
 
 
-def api_of(amounts: Mapping[str, str], *, cpu: str, thief: str = "") -> DefaultingApi:
-    api = DefaultingApi(job().worker(3, **amounts).held().raw, [node("a", cpu=cpu)])
-    if thief:
-        assert FakeKubelets(api).steal(api.nodes[0], thief)
+def api_of(requests: Mapping[str, str], *, cpu: str, foreign: str = "") -> DefaultingApi:
+    """Return an API server with a job of three workers, and a node with perhaps a foreign pod.
+
+    `cpu`: the CPUs of the node. `foreign`: the CPUs of the foreign pod; empty means no pod.
+    """
+    api = DefaultingApi(job().worker(3, **requests).held().raw, [node("a", cpu=cpu)])
+    if foreign:
+        assert FakeKubelets(api).bind_foreign(api.nodes[0], foreign)
     return api
 
 
-@pytest.mark.parametrize("amounts", [{}, {"cpu": "1"}], ids=["states nothing", "states less"])
-def test_a_job_that_admission_makes_too_big_starts_once_and_is_then_released(
-    amounts: Mapping[str, str],
-) -> None:
-    steps = [step for _, step in lived(api_of(amounts, cpu="4"), seconds=1800.0, until=Release)]
+@pytest.mark.parametrize("requests", [{}, {"cpu": "1"}], ids=["no request", "a lower request"])
+def test_a_job_that_admission_makes_too_big_is_released(requests: Mapping[str, str]) -> None:
+    steps = [step for _, step in run(api_of(requests, cpu="4"), seconds=1800.0, until=Release)]
     assert [type(step) for step in steps if not isinstance(step, Wait)] == [
         *(Unsuspend, Suspend, Release)
     ]
     assert steps[-1].verdict.reason == REASON_TOO_BIG  # type: ignore[union-attr]
 
 
-def test_a_job_without_capacity_waits_and_is_placed_when_there_is_some() -> None:
-    api = api_of({"cpu": "1"}, cpu="8", thief="4")
-    steps = [step for _, step in lived(api, seconds=600.0)]
+def test_a_job_waits_after_one_start_and_is_placed_once_there_is_capacity() -> None:
+    api = api_of({"cpu": "1"}, cpu="8", foreign="4")
+    steps = [step for _, step in run(api, seconds=600.0)]
     assert sum(isinstance(step, Unsuspend) for step in steps) == 1
     assert steps[-1].verdict.reason == REASON_NO_ROOM  # type: ignore[union-attr]
-    for uid in [pod.uid for pod in api.pod_values() if not pod.owner_uid]:
+    for uid in [pod.uid for pod in api.parsed_pods() if not pod.owner_uid]:
         del api.pods[uid]
-    assert any(isinstance(step, Unsuspend) for _, step in lived(api, seconds=20.0))
-    assert [pod.node_name for pod in api.pod_values()] == ["a"] * 3
+    assert any(isinstance(step, Unsuspend) for _, step in run(api, seconds=20.0))
+    assert [pod.node_name for pod in api.parsed_pods()] == ["a"] * 3
 
 
 PORTS = [{"containerPort": 9100, "hostPort": 9100}]
 SIDECAR = {"initContainers": [{"name": "proxy", "restartPolicy": "Always", "ports": PORTS}]}
 
 
-def test_a_gang_with_host_ports_from_admission_and_too_few_nodes_starts_once() -> None:
+def test_a_gang_with_too_few_nodes_for_its_host_ports_is_released_after_one_start() -> None:
     nodes = [node(name, cpu="8") for name in "ab"]
     api = ChangingApi(job().worker(3, cpu="1").held().raw, nodes, changed=SIDECAR)
-    steps = [step for _, step in lived(api, seconds=1800.0, until=Release)]
+    steps = [step for _, step in run(api, seconds=1800.0, until=Release)]
     assert [type(step) for step in steps if not isinstance(step, Wait)] == [
         *(Unsuspend, Suspend, Release)
     ]
@@ -107,9 +112,9 @@ AFFINITY = {"nodeAffinity": {
 
 
 def test_a_job_is_released_after_three_starts_if_admission_keeps_it_off_its_nodes() -> None:
-    made = job().worker(3, cpu="1").held().raw
-    api = ChangingApi(made, [node("a", cpu="8")], changed={"affinity": AFFINITY})
-    steps = [step for _, step in lived(api, seconds=1800.0, until=Release)]
+    raw = job().worker(3, cpu="1").held().raw
+    api = ChangingApi(raw, [node("a", cpu="8")], changed={"affinity": AFFINITY})
+    steps = [step for _, step in run(api, seconds=1800.0, until=Release)]
     assert [type(step) for step in steps if not isinstance(step, Wait)] == [
         *(Unsuspend, Suspend, Unsuspend, Suspend, Unsuspend, Release)
     ]

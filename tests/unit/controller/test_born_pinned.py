@@ -1,4 +1,4 @@
-"""A gang with pods that are pinned at creation: when it happens, and how it goes on."""
+"""Gangs that are born pinned: which gangs are, and what kfext does until all pods are bound."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ from kfext.state.mirror.pod_backlog import still_to_come
 from tests.builders import JobBuilder, job, situation_of
 from tests.unit.core.lifecycle.cases import TWO_NODES, plan, worker, workers
 
-CALM = {"context": QueueContext(disturbed="")}
+UNDISTURBED = {"context": QueueContext(disturbed="")}
 PLAN = plan("a", "a", "a")
 WHY = Verdict("Why", "why")
 Raw = dict[str, Any]
@@ -43,13 +43,13 @@ def held(**spec: Any) -> JobBuilder:
 
 
 def gated_by(builder: JobBuilder, **more: Any) -> str:
-    """Return why a starting job waits at the gate, empty for a job that is born pinned."""
-    step = next_step(situation_of(job=builder.build(), **{**CALM, **more}), TWO_NODES)
+    """Return why a job that starts waits at the gate, empty for a job that is born pinned."""
+    step = next_step(situation_of(job=builder.build(), **{**UNDISTURBED, **more}), TWO_NODES)
     assert isinstance(step, Unsuspend)
     return step.gated_by
 
 
-NOT_BORN: dict[str, tuple[JobBuilder, dict[str, Any], str]] = {
+GATED: dict[str, tuple[JobBuilder, dict[str, Any], str]] = {
     "other pods wait": (held(), {"context": QueueContext()}, "pods"),
     "the namespace has a quota": (held(), {"context": QueueContext(disturbed="quota")}, "quota"),
     "its last attempt failed": (held(), {"state": JobState(strikes=1)}, "attempt"),
@@ -68,13 +68,13 @@ NOT_BORN: dict[str, tuple[JobBuilder, dict[str, Any], str]] = {
 }
 
 
-def test_a_gang_is_born_pinned_where_nothing_else_can_take_its_capacity() -> None:
+def test_a_gang_is_born_pinned_if_no_other_pod_can_take_its_capacity() -> None:
     assert gated_by(held()) == ""
 
 
-@pytest.mark.parametrize(("of", "more", "why"), NOT_BORN.values(), ids=NOT_BORN)
-def test_a_gang_waits_at_the_gate_if(of: JobBuilder, more: dict[str, Any], why: str) -> None:
-    assert gated_by(of, **more) == why
+@pytest.mark.parametrize(("builder", "more", "why"), GATED.values(), ids=GATED)
+def test_a_gang_waits_at_the_gate_if(builder: JobBuilder, more: dict[str, Any], why: str) -> None:
+    assert gated_by(builder, **more) == why
 
 
 STARTS: dict[str, tuple[Step, bool, dict[str, str]]] = {
@@ -88,16 +88,12 @@ STARTS: dict[str, tuple[Step, bool, dict[str, str]]] = {
         False,
         {"how": "gated", "why": "pods"},
     ),
-    "a gang that was not bound in time": (
-        Suspend(JobState()),
-        True,
-        {"how": "stuck", "why": ""},
-    ),
+    "a gang that was not bound in time": (Suspend(JobState()), True, {"how": "stuck", "why": ""}),
 }
 
 
 @pytest.mark.parametrize(("step", "being_created", "labels"), STARTS.values(), ids=STARTS)
-def test_a_metric_counts(step: Step, *, being_created: bool, labels: dict[str, str]) -> None:
+def test_the_gang_metric_counts(step: Step, *, being_created: bool, labels: dict[str, str]) -> None:
     metrics = Metrics()
     metrics.count(step, being_created=being_created)
     assert metrics.registry.get_sample_value("kfext_gangs_total", labels) == 1.0
@@ -107,6 +103,7 @@ def test_a_metric_counts(step: Step, *, being_created: bool, labels: dict[str, s
 
 
 def raw_after(raw: Raw, step: Step) -> Raw:
+    """Return a job after the patch of a step."""
     job = parse_job(raw)
     assert job is not None
     after: Raw = jsonpatch.apply_patch(raw, job_operations(step, raw, job) or [])
@@ -114,7 +111,7 @@ def raw_after(raw: Raw, step: Step) -> Raw:
 
 
 def started() -> Raw:
-    """A job after the patch that starts it born pinned."""
+    """Return a job after the patch that starts it born pinned."""
     return raw_after(held().raw, Unsuspend(PLAN, WHY, gated_by=""))
 
 
@@ -124,7 +121,7 @@ def parsed(raw: Raw) -> TrainingJob:
     return job
 
 
-def test_the_patch_that_starts_the_job_writes_the_places() -> None:
+def test_the_patch_that_starts_the_job_writes_the_places_on_the_template() -> None:
     template = started()["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     places = '{"uid":"uid-1","nodes":["a"],"replicas":{"worker":[0,0,0]}}'
     assert template["metadata"]["annotations"][names.PLACES] == places
@@ -132,8 +129,8 @@ def test_the_patch_that_starts_the_job_writes_the_places() -> None:
 
 
 ENDS: dict[str, Step] = {
-    "it is bound as a whole": SaveState(JobState()),
-    "it gets another plan": Replan(plan("b", "b", "b", generation=2), WHY),
+    "all its pods are bound": SaveState(JobState()),
+    "it gets a new plan": Replan(plan("b", "b", "b", generation=2), WHY),
     "it is suspended": Suspend(JobState()),
     "unbound pods are deleted": DeleteUnbound((), JobState()),
     "it is released": Release((), WHY),
@@ -141,11 +138,11 @@ ENDS: dict[str, Step] = {
 
 
 @pytest.mark.parametrize("step", ENDS.values(), ids=ENDS)
-def test_the_places_are_removed_once(step: Step) -> None:
+def test_the_places_are_removed_from_the_template_when(step: Step) -> None:
     assert not parsed(raw_after(started(), step)).being_created
 
 
-def test_a_later_start_at_the_gate_has_no_places() -> None:
+def test_a_later_start_with_pods_at_the_gate_removes_stale_places() -> None:
     suspended = raw_after(started(), Suspend(JobState()))
     stale = jsonpatch.apply_patch(
         suspended,
@@ -182,25 +179,25 @@ BOUND, PINNED = (
     [worker(0, bound="a"), worker(1, bound="a"), worker(2, pinned="a")],
 )
 CREATED: dict[str, tuple[list[Pod], dict[str, Any], Callable[[Step], bool]]] = {
-    "members run, and the operator creates the others": (BOUND, {"quiet": 1.0}, waits(PLANNED)),
-    "member 2 is refused, so the others stop although they run": (BOUND, {"quiet": 31.0}, stops),
-    "all exist, and one is not bound yet": (PINNED, {}, waits(BINDING)),
-    "a pod that another webhook has gated is pinned where the plan says": (
+    "the third pod is not created yet": (BOUND, {"quiet": 1.0}, waits(PLANNED)),
+    "the third pod is refused, so kfext stops the other two": (BOUND, {"quiet": 31.0}, stops),
+    "all pods exist, and one is not bound yet": (PINNED, {}, waits(BINDING)),
+    "a pod with the gate of another webhook is pinned to the node of the plan": (
         [*BOUND, worker(2, gated=True)],
         {},
         lambda step: isinstance(step, Pin) and [node for _, node in step.pins] == ["a"],
     ),
-    "one is pinned where an earlier plan placed it, by a stale copy of the operator": (
+    "a pod is pinned to the node of an earlier plan, from the operator's stale cache": (
         [*BOUND, worker(2, pinned="b")],
         {"waited": 3.0},
         lambda step: isinstance(step, DeleteUnbound),
     ),
-    "one is not bound in time": (
+    "a pod is not bound in time": (
         PINNED,
         {"unbound": {PINNED[2].uid: 61.0}},
         lambda step: isinstance(step, DeleteUnbound),
     ),
-    "all are bound: its next pods wait at the gate": (
+    "all pods are bound, so later pods wait at the gate": (
         workers(bound="a"),
         {},
         lambda step: isinstance(step, SaveState),
@@ -209,20 +206,20 @@ CREATED: dict[str, tuple[list[Pod], dict[str, Any], Callable[[Step], bool]]] = {
 
 
 @pytest.mark.parametrize(("pods", "more", "want"), CREATED.values(), ids=CREATED)
-def test_a_gang_that_is_being_created(
+def test_the_step_of_a_gang_that_is_being_created(
     pods: list[Pod], more: dict[str, Any], want: Callable[[Step], bool]
 ) -> None:
     step = step_of(pods, **more)
     assert want(step), step
 
 
-def test_a_gang_that_was_whole_trains_on_without_a_lost_pod() -> None:
+def test_a_gang_that_loses_a_pod_after_all_were_bound_is_not_stopped() -> None:
     whole = parsed(raw_after(started(), SaveState(JobState())))
     situation = situation_of(job=whole, pods=tuple(BOUND), plan=PLAN, quiet=31.0)
     assert waits(PLACED)(next_step(situation, TWO_NODES))
 
 
-def test_a_job_that_a_person_suspends_gets_no_pods_at_the_old_places() -> None:
+def test_the_places_are_removed_from_the_template_if_a_person_suspends_the_job() -> None:
     raw = started()
     raw["spec"]["runPolicy"]["suspend"] = True
     step = next_step(situation_of(job=parsed(raw), plan=PLAN), TWO_NODES)
@@ -230,7 +227,7 @@ def test_a_job_that_a_person_suspends_gets_no_pods_at_the_old_places() -> None:
     assert not parsed(raw_after(raw, step)).being_created
 
 
-def test_other_jobs_wait_for_the_missing_pods_of_a_gang_although_members_run() -> None:
+def test_the_missing_pods_of_a_gang_that_is_being_created_are_still_to_come() -> None:
     assert still_to_come(parsed(started()), BOUND) == 1
     whole = parsed(raw_after(started(), SaveState(JobState())))
     assert still_to_come(whole, BOUND) == 0

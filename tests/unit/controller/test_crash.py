@@ -1,4 +1,4 @@
-"""The controller dies after every write and remembers nothing; the job is still placed."""
+"""A job is placed although the controller dies after every write and remembers nothing."""
 
 from collections.abc import Callable
 
@@ -10,12 +10,7 @@ from kfext import names
 from kfext.core.lifecycle.steps import Wait
 from kfext.model.kinds.registered import KINDS
 from tests.builders import WITH_TEMPLATES, job, node
-from tests.unit.controller.model import (
-    FakeApi,
-    FakeKubelets,
-    FakeOperator,
-    ForgetfulController,
-)
+from tests.unit.controller.model import FakeApi, FakeKubelets, FakeOperator, ForgetfulController
 
 ROUNDS = 1000
 LONG = 600.0
@@ -23,7 +18,7 @@ LONG = 600.0
 
 
 class World:
-    """The parties that act on the job, and the invariants after each act."""
+    """All that acts on the job, and the invariants after each act."""
 
     def __init__(self, *, kind: str, workers: int, cpus: list[int]) -> None:
         builder = job(kind).group(KINDS[kind].types[0], cpu="1").worker(workers, cpu="1")
@@ -36,11 +31,11 @@ class World:
         self.controller = ForgetfulController(self.api)
 
     def decide(self, *, skip: int = 0) -> bool:
-        """Carry out one write of the next step, `skip` writes further on, and die."""
+        """Carry out one write of the next step, after skipping some writes of it, and die."""
         writes = list(self.controller.writes())
         if not writes:
             return False
-        note(f"{self.api.now}: {type(self.controller.decided).__name__}")
+        note(f"{self.api.now}: {type(self.controller.last_step).__name__}")
         writes[min(skip, len(writes) - 1)]()
         self.controller.die()
         self.check()
@@ -52,13 +47,13 @@ class World:
             assert self.api.load(host.name) <= host.allocatable["cpu"], "overcommitted"
 
     def settle(self) -> None:
-        """Let all parties act until all of them only wait."""
+        """Let all of them act until all of them only wait."""
         idle = 0.0
         for _ in range(ROUNDS):
             acted = self.decide() | self.operator.step() | self.kubelets.bind()
             acted |= self.kubelets.end()
             self.check()
-            step = self.controller.decided
+            step = self.controller.last_step
             assert acted or isinstance(step, Wait)
             again = step.again if isinstance(step, Wait) and not acted else None
             if acted:
@@ -67,11 +62,11 @@ class World:
                 return
             else:
                 self.api.now, idle = self.api.now + again, idle + again
-        raise AssertionError("it never came to rest")
+        raise AssertionError("they never only wait")
 
     def phase(self) -> str | None:
         list(self.controller.writes())
-        step = self.controller.decided
+        step = self.controller.last_step
         return step.phase if isinstance(step, Wait) else None
 
 
@@ -102,7 +97,7 @@ def test_a_job_is_placed_wherever_the_controller_dies(world: World, data: st.Dat
         api.now += data.draw(st.sampled_from([0.0, 0.1, 1.0]))
     world.settle()
     assert world.phase() == names.PLACED
-    live = [pod for pod in api.pod_values() if pod.owner_uid]
+    live = [pod for pod in api.parsed_pods() if pod.owner_uid]
     assert all(pod.node_name == pod.pinned_to for pod in live)
     assert sorted(api.pinned) == sorted(pod.uid for pod in live), "each pod is pinned once"
     assert len(api.started) == 1, "one plan was started"
@@ -111,14 +106,14 @@ def test_a_job_is_placed_wherever_the_controller_dies(world: World, data: st.Dat
 @pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(world=worlds, data=st.data())
-def test_a_job_is_placed_while_others_take_capacity(world: World, data: st.DataObject) -> None:
+def test_a_job_is_placed_after_foreign_pods_are_gone(world: World, data: st.DataObject) -> None:
     api = world.api
     actors: dict[str, Callable[[], object]] = {
         "kfext writes": lambda: world.decide(skip=data.draw(st.integers(0, 3))),
         "the operator acts": world.operator.step,
         "kube-scheduler binds": world.kubelets.bind,
         "a pod ends": world.kubelets.end,
-        "a thief takes capacity": lambda: world.kubelets.steal(
+        "a foreign pod takes capacity": lambda: world.kubelets.bind_foreign(
             data.draw(st.sampled_from(api.nodes)), data.draw(st.sampled_from("123"))
         ),
     }
@@ -131,22 +126,20 @@ def test_a_job_is_placed_while_others_take_capacity(world: World, data: st.DataO
     world.settle()
     # With or without capacity, no pod waits at kfext's gate, or is pinned, while others run.
     assert world.phase() in {names.PLACED, names.PHASE_RELEASED, names.QUEUED}
-    for pod in api.pod_values():  # the thieves go; a job that waits for capacity must get it
+    for pod in api.parsed_pods():  # once foreign pods end, a job that waits must get their capacity
         if not pod.owner_uid:
             del api.pods[pod.uid]
     world.settle()
     assert world.phase() in {names.PLACED, names.PHASE_RELEASED}
-    live = [pod for pod in api.pod_values() if pod.owner_uid]
+    live = [pod for pod in api.parsed_pods() if pod.owner_uid]
     assert all(pod.node_name for pod in live)
-    assert len(live) == api.seen().pods
+    assert len(live) == api.parsed_job().pods
 
 
 @pytest.mark.histories
 @settings(max_examples=60, deadline=None)
 @given(world=worlds, data=st.data())
-def test_an_operator_that_sleeps_through_a_start_does_not_strand_the_job(
-    world: World, data: st.DataObject
-) -> None:
+def test_a_job_is_placed_if_the_operator_misses_a_start(world: World, data: st.DataObject) -> None:
     while world.decide():
         pass
     if data.draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""Pods of other namespaces may be observed, and nothing more."""
+"""Pods that no job owns: they may delay a born-pinned start, and count as no pod of a job."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ def foreign(uid: str = "foreign", **more: Any) -> Pod:
 
 
 class Bed:
-    """A planner with one node that can start a new job at any time."""
+    """A planner with one node, on which a new job can start at any time."""
 
     def __init__(self) -> None:
         self.planner, self.jobs = Planner(), 0
@@ -41,7 +41,7 @@ class Bed:
         self.planner.cluster.observe_pod(old, new)
 
     def start(self, at: float) -> str:
-        """Return why a job that starts now waits at the gate, empty if it is born pinned."""
+        """Start a new job; return why it waits at the gate, empty if it is born pinned."""
         self.jobs += 1
         builder = job(name=f"train{self.jobs}", uid=f"uid-{self.jobs}").worker(1, cpu="1").held()
         self.planner.cluster.observe_job(builder.raw)
@@ -52,8 +52,8 @@ class Bed:
 
 FOREIGN: dict[str, tuple[Pod, str]] = {
     "may be bound to any node": (foreign(), "pods"),
-    "has a scheduler that may not run": (foreign(spec=ABSENT), "pods"),
-    "waits at a gate, perhaps without end": (foreign(gates=["other"]), ""),
+    "has an unknown scheduler": (foreign(spec=ABSENT), "pods"),
+    "waits at a gate": (foreign(gates=["other"]), ""),
     "was refused by kube-scheduler": (foreign(unschedulable="0/1 nodes"), ""),
     "is pinned": (foreign(pinned="a"), ""),
     "is bound": (foreign(bound="a"), ""),
@@ -62,36 +62,39 @@ FOREIGN: dict[str, tuple[Pod, str]] = {
 }
 
 
-@pytest.mark.parametrize(("seen", "gated_by"), FOREIGN.values(), ids=FOREIGN)
-def test_a_gang_waits_for_some_time_for_a_foreign_pod_that(seen: Pod, gated_by: str) -> None:
+@pytest.mark.parametrize(("pod_version", "gated_by"), FOREIGN.values(), ids=FOREIGN)
+def test_a_gang_waits_for_some_time_for_a_foreign_pod_that(pod_version: Pod, gated_by: str) -> None:
     bed = Bed()
-    bed.see(seen)
+    bed.see(pod_version)
     assert bed.start(1000.0) == gated_by
     assert bed.start(1000.0 + UNBOUND_SECONDS) == ""
 
 
 Change = tuple[float, Pod]
-"""At a time, the next version of a pod."""
+"""A time in seconds, and the version of a pod that is observed then."""
 AGES: dict[str, tuple[Sequence[Change], float, str]] = {
-    "a pod that changes is no newer": ([(0, foreign()), (50, foreign(version=2))], 61, ""),
-    "a pod is newer once its gate was opened": (
+    "a change of a pod does not count": ([(0, foreign()), (50, foreign(version=2))], 61, ""),
+    "a pod counts from the time at which its gate was opened": (
         [(0, foreign(gates=["x"])), (50, foreign())],
         61,
         "pods",
     ),
-    "the newest of several counts": ([(0, foreign("p")), (50, foreign("q"))], 61, "pods"),
-    "it no longer counts once it is bound": ([(0, foreign()), (1, foreign(bound="a"))], 2, ""),
-    "although an older one waits": ([(0, foreign("p")), (50, foreign("q", bound="a"))], 61, ""),
+    "the newest of several pods counts": ([(0, foreign("p")), (50, foreign("q"))], 61, "pods"),
+    "a bound pod no longer counts": ([(0, foreign()), (1, foreign(bound="a"))], 2, ""),
+    "a newer pod is bound": ([(0, foreign("p")), (50, foreign("q", bound="a"))], 61, ""),
 }
+"""The versions of pods, the time of a start, and why the started job waits at the gate."""
 
 
 @pytest.mark.parametrize(("changes", "at", "gated_by"), AGES.values(), ids=AGES)
-def test_since_when_a_pod_counts(changes: Sequence[Change], at: float, gated_by: str) -> None:
+def test_how_long_a_foreign_pod_delays_born_pinned_starts(
+    changes: Sequence[Change], at: float, gated_by: str
+) -> None:
     bed, known = Bed(), dict[str, Pod]()
     bed.planner.tick(Moment(wall=999.0, monotonic=999.0))
-    for seconds, seen in changes:
-        bed.see(seen, known.get(seen.uid))
-        known[seen.uid] = seen
+    for seconds, pod_version in changes:
+        bed.see(pod_version, known.get(pod_version.uid))
+        known[pod_version.uid] = pod_version
         bed.planner.tick(Moment(wall=1000.0 + seconds, monotonic=1000.0 + seconds))
     assert bed.start(1000.0 + at) == gated_by
 

@@ -33,7 +33,7 @@ from tests.unit.sharing.stages import World, placed
 
 
 class FakePlanWriter:
-    """Records the last status to show."""
+    """Records the last status to show, and in `recorded` the entries of the history."""
 
     def __init__(self) -> None:
         self.status = TrainingPlanStatus()
@@ -67,7 +67,7 @@ class FakePlanWriter:
 
 
 def shown(world: World) -> TrainingPlanStatus:
-    """The present TrainingPlan of the only job."""
+    """Return the present status of the only job."""
     writer: Any = FakePlanWriter()
     events: Any = None
     (tracked,) = world.planner.cluster.jobs.values()
@@ -76,8 +76,8 @@ def shown(world: World) -> TrainingPlanStatus:
     return status
 
 
-def edited(world: World) -> str:
-    """The present condition ShareEdited of the only job."""
+def share_edited(world: World) -> str:
+    """Return the message of the condition ShareEdited of the only job; empty without it."""
     condition = shown(world).conditions.get(names.REASON_SHARE_EDITED)
     return condition.verdict.message if condition else ""
 
@@ -91,16 +91,16 @@ def edit(world: World, share: str) -> None:
 
 def test_an_edited_share_is_shown_until_the_job_has_it() -> None:
     world = placed()
-    assert edited(world) == ""
+    assert share_edited(world) == ""
     edit(world, "0.9")
-    assert edited(world).startswith("kfext.dev/gpu-share of worker is 0.5 and was edited to")
+    assert share_edited(world).startswith("kfext.dev/gpu-share of worker is 0.5 and was edited to")
     assert shown(world).reason == names.REASON_PLACED
     edit(world, "0.5")
-    assert edited(world) == ""
+    assert share_edited(world) == ""
 
 
 @pytest.mark.parametrize("source", ["log", "off"])
-def test_a_read_that_ends_after_reading_has_stopped_shows_nothing(
+def test_the_result_of_a_read_is_not_shown_if_the_setting_no_longer_allows_reads(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, writer, events = placed(), FakePlanWriter(), cast(Any, None)
@@ -119,13 +119,13 @@ class FakeEvents:
         self.recorded: list[dict[str, Any]] = []
 
     def record(self, about: Any, verdict: Verdict, **event: Any) -> None:
-        told = {"reason": verdict.reason, "message": verdict.message}
-        self.recorded.append({"about": about.name, **told, **event})
+        texts = {"reason": verdict.reason, "message": verdict.message}
+        self.recorded.append({"about": about.name, **texts, **event})
 
 
 def event(reason: str, action: str) -> dict[str, Any]:
-    of = {"about": "train", "message": "beyond the quota", "warning": True}
-    return {**of, "reason": reason, "action": action}
+    common = {"about": "train", "message": "beyond the quota", "warning": True}
+    return {**common, "reason": reason, "action": action}
 
 
 REFUSALS: dict[str, tuple[str, str | None, list[dict[str, Any]]]] = {
@@ -145,25 +145,23 @@ REFUSALS: dict[str, tuple[str, str | None, list[dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize(("type_", "reason", "want"), REFUSALS.values(), ids=REFUSALS)
-def test_F6_a_refusal_is_an_event(
-    type_: str, reason: str | None, want: list[dict[str, Any]]
-) -> None:
+def test_F6_refusals_are_events(type_: str, reason: str | None, want: list[dict[str, Any]]) -> None:
     world, writer, events = placed(), FakePlanWriter(), FakeEvents()
     (tracked,) = world.planner.cluster.jobs.values()
-    told: ConditionStatus | None = None
+    condition: ConditionStatus | None = None
     if reason is not None:
-        told = ConditionStatus(holds=False, verdict=Verdict(reason, "beyond the quota"))
-    on: Any = (world.planner, writer, events)
-    JobDisplay(*on).show_companion(tracked, type_, told)
+        condition = ConditionStatus(holds=False, verdict=Verdict(reason, "beyond the quota"))
+    arguments: Any = (world.planner, writer, events)
+    JobDisplay(*arguments).show_companion(tracked, type_, condition)
     assert events.recorded == want
-    assert writer.companion == (type_, told)
+    assert writer.companion == (type_, condition)
 
 
 STALLED = Verdict(names.REASON_STALLED, "no counter has moved since 10:00:00 UTC")
 NAMED = Verdict(names.REASON_STALLED, "worker-3 differs")
 UNREAD = Verdict(names.REASON_LOG_UNAVAILABLE, "the kubelet does not answer")
 READS: dict[str, tuple[list[Verdict], Verdict | None, list[Verdict]]] = {
-    # what each read says of the counters, what an earlier controller has shown -> the events
+    # the verdict of each read on the counters, the verdict shown before, and the events
     "it progresses": ([MOVES], None, []),
     "it is stalled": ([STALLED], None, [STALLED]),
     "it stays stalled, and a pod is named": ([STALLED, NAMED], None, [STALLED]),
@@ -188,11 +186,12 @@ def test_a_stalled_job_is_reported_once(
         reported = Reported(cpu=0.5, moves=read)
         monkeypatch.setattr(world.planner.progress, "reported", lambda _, r=reported: r)
         display.show_progress(tracked)
-    assert [Verdict(told["reason"], told["message"]) for told in recorder.recorded] == events
-    assert all(told["warning"] for told in recorder.recorded)
+    results = [Verdict(record["reason"], record["message"]) for record in recorder.recorded]
+    assert results == events
+    assert all(record["warning"] for record in recorder.recorded)
 
 
-def test_a_new_controller_counts_a_job_that_is_shown_as_stalled_and_reports_nothing() -> None:
+def test_a_new_controller_counts_a_job_that_is_shown_as_stalled_without_a_new_event() -> None:
     world, writer, recorder = placed(), FakePlanWriter(), FakeEvents()
     writer.progress_shown = Reported(moves=STALLED)
     (tracked,) = world.planner.cluster.jobs.values()
@@ -210,7 +209,7 @@ ON_B = Plan("uid-1", 2, {ReplicaKey("worker", 0): "b"})
 POD = Pod("team", "train-worker-0", uid="pod")
 STEPS: dict[str, tuple[str, Step, list[tuple[str, str, Sequence[str]]]]] = {
     # the executor, the step, and what is recorded
-    "another size": (
+    "a new size": (
         names.SCALED,
         Rescale(ON_B, 1, JobState(), WHY),
         [(names.SCALED, WHY.message, ("b",))],
@@ -220,7 +219,7 @@ STEPS: dict[str, tuple[str, Step, list[tuple[str, str, Sequence[str]]]]] = {
         Resize(((POD, CpuSize(request=500)),), JobState(), WHY),
         [(names.RESIZED, WHY.message, ("n",))],
     ),
-    "no CPU to remember": (names.RESIZED, Resize((), JobState(), WHY), []),
+    "a resize that only forgets sizes": (names.RESIZED, Resize((), JobState(), WHY), []),
     "a stop": (names.MOVED, Suspend(SAVED), [(names.MOVED, SAVED.message, ("n",))]),
     "new workers in place of workers that hang": (
         names.SCALED,
@@ -245,7 +244,7 @@ def test_a_change_of_a_running_job_is_recorded_with_its_reason(
     assert writer.recorded == want
 
 
-def test_nothing_is_recorded_of_a_job_that_is_gone() -> None:
+def test_nothing_is_recorded_for_a_job_without_a_training_plan() -> None:
     world, writer = placed(), FakePlanWriter()
     (tracked,) = world.planner.cluster.jobs.values()
     tracked.executor, tracked.job = names.SCALED, replace(tracked.job, uid="gone")

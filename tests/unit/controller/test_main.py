@@ -1,4 +1,4 @@
-"""The controller's requirements on a cluster, and when it ends because the cluster has changed."""
+"""What the controller requires of a cluster, and when a change of the cluster ends it."""
 
 from typing import Any, cast
 
@@ -18,9 +18,10 @@ AWAY = ApiError(status=503, reason="", message="away")
 
 
 class FakeClient:
-    """A cluster that has all that kfext needs; `answers`: which kinds it serves, look by look.
+    """A cluster with all that kfext requires.
 
-    `fields`: the fields of the spec of a TrainJob.
+    `answers`: the kinds that it serves at each check, as plurals, or an error. `left`: the answers
+    not yet given. `fields`: the fields of the spec of a TrainJob.
     """
 
     def __init__(self, *answers: list[str] | ApiError, fields: tuple[str, ...] = ()) -> None:
@@ -37,7 +38,7 @@ class FakeClient:
                 "properties": {"spec": {"properties": {name: {} for name in self.fields}}},
             }
             return {"components": {"schemas": {"x": schema}}}
-        if "/kubeflow.org/" in path:  # the first request of a look
+        if "/kubeflow.org/" in path:  # the first request of a check
             self.now = self.left.pop(0)
         if isinstance(self.now, ApiError):
             raise self.now
@@ -68,10 +69,10 @@ async def test_without_any_kind_the_training_operator_is_missing() -> None:
     )
 
 
-async def looks(
+async def run_checks(
     monkeypatch: pytest.MonkeyPatch, *answers: list[str] | ApiError, start: list[str]
 ) -> tuple[str, int]:
-    """Why the controller ends, and the number of unused answers."""
+    """Return why the controller ends, empty if it does not, and the number of unused answers."""
 
     async def sleep(_: float) -> None:
         if not client.left:
@@ -84,7 +85,7 @@ async def looks(
         await end_with_other_kinds(cast(Client, client), kinds)
     except (KfextError, TimeoutError) as error:
         return str(error), len(client.left)
-    raise AssertionError("it waits until the kinds change")
+    raise AssertionError("it ended without an error")
 
 
 @pytest.mark.parametrize(
@@ -93,18 +94,16 @@ async def looks(
 async def test_a_kind_that_is_installed_or_removed_ends_the_process(
     monkeypatch: pytest.MonkeyPatch, start: list[str], later: list[str]
 ) -> None:
-    why, left = await looks(monkeypatch, start, later, AWAY, later, later, start=start)
+    why, left = await run_checks(monkeypatch, start, later, AWAY, later, later, start=start)
     assert f"now {' and '.join(later) or 'none'}, then {' and '.join(start)}; the next" in why
-    assert left == 1, "an API server that does not answer tells nothing"
+    assert left == 1, "a check without an answer is ignored"
 
 
 async def no_sleep(_: float) -> None:
     pass
 
 
-async def test_a_kind_whose_operator_was_upgraded_ends_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_upgrade_of_an_operator_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{main.__name__}.asyncio.sleep", no_sleep)
     outdated = (KINDS["TrainJob"],)
     kinds = tuple(kind for kind in ALL if kind not in outdated)
@@ -112,12 +111,10 @@ async def test_a_kind_whose_operator_was_upgraded_ends_the_process(
     with pytest.raises(KfextError, match="now pytorchjobs and tfjobs and trainjobs, then"):
         await end_with_other_kinds(client, kinds, outdated)
     client = FakeClient(PLURALS, PLURALS, PLURALS)
-    with pytest.raises(IndexError):  # after the last answer: it goes on looking
+    with pytest.raises(IndexError):  # after the last answer: it continues to check
         await end_with_other_kinds(client, kinds, outdated)
 
 
-async def test_a_kind_that_is_away_for_one_look_ends_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_one_check_without_a_kind_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [PLURALS, [], PLURALS, PLURALS[:1], PLURALS[1:], PLURALS]
-    assert await looks(monkeypatch, *answers, start=PLURALS) == ("", 0)
+    assert await run_checks(monkeypatch, *answers, start=PLURALS) == ("", 0)

@@ -1,4 +1,4 @@
-"""The metrics of the watches, the events and the progress of jobs."""
+"""The metrics of the controller."""
 
 import random
 from collections.abc import AsyncIterator
@@ -111,13 +111,13 @@ FULL = Reported(
 
 
 def series(*reports: Report) -> CollectorRegistry:
-    made = CollectorRegistry()
-    made.register(Scraped(lambda: job_series(lambda: reports)))
-    return made
+    registry = CollectorRegistry()
+    registry.register(Scraped(lambda: job_series(lambda: reports)))
+    return registry
 
 
 def shown(*reports: Report) -> dict[str, float]:
-    """The samples of one job, by their names."""
+    """Return the samples of one job, by the name of the metric."""
     samples = [sample for family in series(*reports).collect() for sample in family.samples]
     assert all(sample.labels == OF_JOB for sample in samples)
     return {sample.name: sample.value for sample in samples}
@@ -135,7 +135,7 @@ def test_the_series_of_a_job() -> None:
     }
 
 
-def test_what_is_not_known_has_no_series_and_zero_has_one() -> None:
+def test_an_unknown_value_has_no_series_and_zero_has_a_series() -> None:
     stopped = replace(JOB, suspend=True)
     assert shown((stopped, Reported(Progress(value=0.0), growth=0.0))) == {
         "kfext_job_workers": 0,
@@ -177,7 +177,7 @@ def test_the_series_of_jobs_can_be_left_out(of_jobs: bool) -> None:
     assert step == (40 if of_jobs else None)
 
 
-def test_the_usage_of_namespaces_is_shown_where_it_orders_the_queue() -> None:
+def test_the_usage_of_namespaces_is_shown_while_it_orders_the_queue() -> None:
     teams, metrics = Teams(), Metrics()
     metrics.follow(teams.planner)
     teams.runs("job", "a")
@@ -200,13 +200,13 @@ def test_the_usage_of_namespaces_is_shown_where_it_orders_the_queue() -> None:
 
 
 def labelled(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
-    """The samples of a series by the values of their labels, without zeros."""
-    samples = (each for family in metrics.registry.collect() for each in family.samples)
-    result = (each for each in samples if each.name == name and each.value)
-    return {tuple(each.labels.values()): each.value for each in result}
+    """Return the samples of a metric, by the values of their labels, without zeros."""
+    samples = (sample for family in metrics.registry.collect() for sample in family.samples)
+    named = (sample for sample in samples if sample.name == name and sample.value)
+    return {tuple(sample.labels.values()): sample.value for sample in named}
 
 
-async def test_waiting_jobs_are_counted_by_reason_in_words_of_kfext_alone(bench: Bench) -> None:
+async def test_waiting_jobs_are_counted_by_reason_or_as_other(bench: Bench) -> None:
     metrics = Metrics()
     metrics.follow(bench.planner)
     bench.submit(running("runs", "a", cpu="3"))
@@ -215,11 +215,10 @@ async def test_waiting_jobs_are_counted_by_reason_in_words_of_kfext_alone(bench:
         bench.submit(gang(f"large-{number}", workers=4).annotated(*required))
     bench.submit(gang("too-large", workers=5).annotated(*required))
     await bench.tick()
-    counted = {("NoRoom",): 2, ("TooBig",): 1}
-    assert labelled(metrics, "kfext_queue_jobs_by_reason") == counted
+    name = "kfext_queue_jobs_by_reason"
+    assert labelled(metrics, name) == {("NoRoom",): 2, ("TooBig",): 1}
     bench.cluster.jobs["too-large"].verdict = Verdict("MadeUp", "by a forged state")
-    counted = {("NoRoom",): 2, ("other",): 1}
-    assert labelled(metrics, "kfext_queue_jobs_by_reason") == counted
+    assert labelled(metrics, name) == {("NoRoom",): 2, ("other",): 1}
 
 
 def test_a_leader_shows_the_capacity_in_cores_and_a_standby_shows_none() -> None:
@@ -236,7 +235,7 @@ def test_a_leader_shows_the_capacity_in_cores_and_a_standby_shows_none() -> None
     }
 
 
-def test_the_outcomes_of_changes_are_counted_from_zero() -> None:
+def test_the_outcomes_of_changes_are_counted_and_shown_as_zero_before_the_first() -> None:
     teams, metrics = Teams(), Metrics()
     metrics.follow(teams.planner)
     scale = {"policy": "scale", "outcome": "done"}

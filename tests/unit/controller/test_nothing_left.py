@@ -23,40 +23,41 @@ from tests.builders import pod as pod_of
 
 BOUNDED = {
     "_deleted_jobs",  # 10,000 uids, for answers that come late
-    "_known",  # what did not fit, until capacity comes free
+    "_known",  # shapes that did not fit, until capacity is freed
     "_no_place",
     "_masks",
-    "_basis",  # of one reservation
+    "_basis",  # the basis of one reservation
 }
+"""Attributes that may keep names for a while, because their size is bounded."""
 
 
-def strings(of: object, path: str = "planner", seen: set[int] | None = None) -> Iterator[str]:
-    """Yield every string that an object reaches, each with the path to it."""
+def strings(root: object, path: str = "planner", seen: set[int] | None = None) -> Iterator[str]:
+    """Yield every string that can be reached from an object, each with the path to it."""
     seen = set() if seen is None else seen
-    if isinstance(of, str):
-        yield f"{path} = {of}"
-    if isinstance(of, str | bytes | int | float | None) or id(of) in seen or callable(of):
+    if isinstance(root, str):
+        yield f"{path} = {root}"
+    if isinstance(root, str | bytes | int | float | None) or id(root) in seen or callable(root):
         return
-    seen.add(id(of))
-    within: Mapping[str, Any] = {}
-    if isinstance(of, Mapping):
-        for key, value in of.items():
+    seen.add(id(root))
+    attributes: Mapping[str, Any] = {}
+    if isinstance(root, Mapping):
+        for key, value in root.items():
             yield from strings(key, f"{path}{{}}", seen)
             yield from strings(value, f"{path}[]", seen)
-    elif isinstance(of, list | tuple | set | frozenset) or hasattr(of, "popleft"):
-        for item in of:  # type: ignore[attr-defined]
+    elif isinstance(root, list | tuple | set | frozenset) or hasattr(root, "popleft"):
+        for item in root:  # type: ignore[attr-defined]
             yield from strings(item, f"{path}[]", seen)
-    elif is_dataclass(of):
-        within = {field.name: getattr(of, field.name) for field in fields(of)}
-    elif type(of).__module__.startswith("kfext"):
-        within = vars(of)
-    for name, value in within.items():
+    elif is_dataclass(root):
+        attributes = {field.name: getattr(root, field.name) for field in fields(root)}
+    elif type(root).__module__.startswith("kfext"):
+        attributes = vars(root)
+    for name, value in attributes.items():
         if name not in BOUNDED:
             yield from strings(value, f"{path}.{name}", seen)
 
 
-class Life:
-    """Objects of every kind with one name that a planner sees created and deleted."""
+class Objects:
+    """Objects of every kind, with names that begin alike, for a planner to observe."""
 
     def __init__(self, planner: Planner, name: str) -> None:
         cluster, queue, settings = planner.cluster, planner.queue, planner.settings
@@ -65,8 +66,8 @@ class Life:
         waits.worker(2, cpu="3", spec=using(f"{name}-claim")).held()
         ended = job_of(name=f"{name}-ended", uid=f"{name}-ended").worker(1, cpu="1")
         ended.condition("Succeeded")
-        for made in (runs, waits, ended):
-            made.raw["metadata"]["namespace"] = name
+        for builder in (runs, waits, ended):
+            builder.raw["metadata"]["namespace"] = name
         pod = pod_of(runs.build(), "worker", 0, bound=f"{name}-node")
         pinned = pod_of(runs.build(), "worker", 1, pinned=f"{name}-node")
         self.jobs = (runs, waits, ended)
@@ -82,19 +83,19 @@ class Life:
             *((cluster.observe_pod, worker) for worker in (pod, pinned)),
         ]
 
-    def come(self, number: int) -> None:
-        observe, _ = self._job_events
+    def create(self, number: int) -> None:
+        observe_job, _ = self._job_events
         if number < len(self.objects):
-            seen, what = self.objects[number]
-            seen(None, what)
+            observe, item = self.objects[number]
+            observe(None, item)
         else:
-            observe(self.jobs[number - len(self.objects)].raw)
+            observe_job(self.jobs[number - len(self.objects)].raw)
 
-    def go(self, number: int) -> None:
+    def delete(self, number: int) -> None:
         _, forget = self._job_events
         if number < len(self.objects):
-            seen, what = self.objects[number]
-            seen(what, None)
+            observe, item = self.objects[number]
+            observe(item, None)
         else:
             forget(self.jobs[number - len(self.objects)].raw["metadata"]["uid"])
 
@@ -102,50 +103,51 @@ class Life:
         return len(self.objects) + len(self.jobs)
 
 
-def turn(planner: Planner, at: float) -> None:
-    """One turn of the loop, with the other questions that the planner gets in it."""
+def tick(planner: Planner, at: float) -> None:
+    """Run a tick of the planner, and all that the controller asks of it beside ticks."""
     now = Moment(wall=at, monotonic=at)
-    tick = planner.tick(now)
+    result = planner.tick(now)
     planner.companion.steps(now)
     planner.companion.news()
     for read in planner.progress.due(now.monotonic, most=100):
         planner.progress.fail(read, None, now)
     for step in tuple(planner.card_steps(now.monotonic)):
         planner.cards.finish(step, now.monotonic)
-    for tracked, _ in tick.steps:
+    for tracked, _ in result.steps:
         planner.finish(tracked, now)
 
 
-SIZE = len(Life(Planner(), "gone"))
+SIZE = len(Objects(Planner(), "gone"))
 
 
 @given(
-    comes=st.permutations(range(SIZE)),
-    goes=st.permutations(range(SIZE)),
+    created=st.permutations(range(SIZE)),
+    deleted=st.permutations(range(SIZE)),
     ticks=st.sets(st.integers(0, 2 * SIZE)),
 )
 def test_nothing_is_left_of_objects_that_were_created_and_deleted_in_any_order(
-    comes: list[int], goes: list[int], ticks: set[int]
+    created: list[int], deleted: list[int], ticks: set[int]
 ) -> None:
     planner = Planner()
-    life, at = Life(planner, "gone"), 1000.0
-    acts = [*((life.come, number) for number in comes), *((life.go, number) for number in goes)]
+    objects, at = Objects(planner, "gone"), 1000.0
+    acts = [(objects.create, number) for number in created]
+    acts += [(objects.delete, number) for number in deleted]
     for count, (act, number) in enumerate(acts):
         act(number)
         if count in ticks:
             at += 400.0
-            turn(planner, at)
+            tick(planner, at)
     for _ in range(3):
         at += 400.0
-        turn(planner, at)
+        tick(planner, at)
     assert [text for text in strings(planner) if " = gone" in text] == []
 
 
-def test_existing_objects_are_found() -> None:
+def test_the_strings_of_existing_objects_are_found() -> None:
     planner = Planner()
-    life = Life(planner, "kept")
-    for number in range(len(life)):
-        life.come(number)
+    objects = Objects(planner, "kept")
+    for number in range(len(objects)):
+        objects.create(number)
     results = [text for text in strings(planner) if " = kept" in text]
     kept = ("_quotas", "_ranges", "_network_policies", "namespaces", "jobs", "_row", "_claims")
     missing = [name for name in kept if not any(name in text for text in results)]
@@ -154,10 +156,10 @@ def test_existing_objects_are_found() -> None:
 
 def test_a_namespace_without_jobs_is_forgotten_before_the_next_tick() -> None:
     planner = Planner()
-    life = Life(planner, "gone")
-    for act in (life.come, life.go):
-        for number, (_, what) in enumerate(life.objects):
-            if not isinstance(what, Pod | Node):
+    objects = Objects(planner, "gone")
+    for act in (objects.create, objects.delete):
+        for number, (_, item) in enumerate(objects.objects):
+            if not isinstance(item, Pod | Node):
                 act(number)
     assert [text for text in strings(planner) if " = gone" in text] == []
 
@@ -166,12 +168,12 @@ def test_a_namespace_without_jobs_is_forgotten_before_the_next_tick() -> None:
 def test_a_namespace_that_is_often_created_and_deleted_leaves_nothing(times: int) -> None:
     planner = Planner()
     for count in range(times):
-        life = Life(planner, f"gone-{count}")
-        for number in range(len(life)):
-            life.come(number)
-        turn(planner, 1000.0 + count)
-        for number in reversed(range(len(life))):
-            life.go(number)
+        objects = Objects(planner, f"gone-{count}")
+        for number in range(len(objects)):
+            objects.create(number)
+        tick(planner, 1000.0 + count)
+        for number in reversed(range(len(objects))):
+            objects.delete(number)
     for later in (1, 2, 3):
-        turn(planner, 5000.0 + 400 * later)
+        tick(planner, 5000.0 + 400 * later)
     assert [text for text in strings(planner) if " = gone" in text] == []

@@ -1,4 +1,4 @@
-"""The logs that the planner requests: who reads them when, and the effect of an error."""
+"""The logs that the planner requests: when they are read, and the effect of an error."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Set
@@ -32,7 +32,10 @@ LINES = b"2026-11-22T10:00:00.1Z step 1/10 loss 0.9\n2026-11-22T10:00:01.1Z step
 
 
 class FakeKubelet:
-    """Answers reads of logs; each takes until `answered` is set."""
+    """Answers reads of logs. `answers`: the log or the error for each path, by default LINES.
+
+    `answered`: while it is not set, all reads wait.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes | ApiError] = {}
@@ -57,7 +60,10 @@ class FakeKubelet:
 
 
 class FakeUsage:
-    """The use of pods in cores, by uid."""
+    """Reports the CPU use of pods. `cores`: the use of each pod by its uid; others are forbidden.
+
+    `nodes`: the nodes that were asked for so far.
+    """
 
     def __init__(self) -> None:
         self.cores: dict[str, float] = {}
@@ -75,7 +81,7 @@ class FakeUsage:
 
 
 class Bed:
-    """A planner of jobs that run; the clock shows `at`."""
+    """A ProgressReader for running jobs. `at`: the time of its clock. `shown`: the jobs shown."""
 
     def __init__(self) -> None:
         self.at = 100.0
@@ -94,10 +100,10 @@ class Bed:
         )
 
     def runs(self, name: str, *, uid: str = "", resize: str = "off", metrics: str = "auto") -> None:
-        made = job(name=name, uid=f"uid-{name}").worker(1, cpu="1").resumed()
-        made.annotated(names.RESIZE, resize).annotated(names.METRICS, metrics)
-        self.planner.cluster.observe_job(made.raw)
-        worker = pod(made.build(), "worker", 0, bound=f"node-{name}", uid=uid or f"pod-{name}")
+        builder = job(name=name, uid=f"uid-{name}").worker(1, cpu="1").resumed()
+        builder.annotated(names.RESIZE, resize).annotated(names.METRICS, metrics)
+        self.planner.cluster.observe_job(builder.raw)
+        worker = pod(builder.build(), "worker", 0, bound=f"node-{name}", uid=uid or f"pod-{name}")
         self.planner.cluster.observe_pod(None, replace(worker, phase="Running"))
         self.planner.cluster.jobs[f"uid-{name}"].phase = PLACED
 
@@ -123,17 +129,17 @@ def bed(monkeypatch: pytest.MonkeyPatch) -> Bed:
     return Bed()
 
 
-async def test_an_error_of_kfext_with_one_log_keeps_no_other_from_being_read(
+async def test_after_an_error_of_kfext_about_one_log_the_other_logs_are_read(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = bed.planner.progress.read_lines
+    original = bed.planner.progress.read_lines
 
-    def fails(read: LogRead, *rest: Any) -> None:
+    def read_lines(read: LogRead, *rest: Any) -> None:
         if read.tracked.job.name == "odd":
             raise ValueError("a bug")
-        take(read, *rest)
+        original(read, *rest)
 
-    monkeypatch.setattr(bed.planner.progress, "read_lines", fails)
+    monkeypatch.setattr(bed.planner.progress, "read_lines", read_lines)
     bed.runs("odd")
     bed.runs("train")
     await bed.until(lambda: bed.shown == ["train"])
@@ -153,7 +159,7 @@ async def test_the_progress_in_the_log_of_a_job_is_shown(bed: Bed) -> None:
     [
         pytest.param(
             Forbidden(status=403, reason="Forbidden", message=""), 1, names.REASON_LOG_FORBIDDEN,
-            id="without the right",
+            id="no permission",
         ),
         pytest.param(
             Unavailable(status=500, reason="InternalError", message="secret"), 3,
@@ -168,7 +174,9 @@ async def test_the_progress_in_the_log_of_a_job_is_shown(bed: Bed) -> None:
         ),
     ],
 )  # fmt: skip
-async def test_why_a_log_cannot_be_read(bed: Bed, error: ApiError, reads: int, want: str) -> None:
+async def test_the_reason_shown_after_some_failed_reads_of_a_log(
+    bed: Bed, error: ApiError, reads: int, want: str
+) -> None:
     bed.kubelet.answers[PATH] = error
     bed.runs("train")
     for number in range(reads):
@@ -181,7 +189,7 @@ async def test_why_a_log_cannot_be_read(bed: Bed, error: ApiError, reads: int, w
     assert "secret" not in str(reported.known)
 
 
-async def test_a_read_that_never_ends_is_abandoned(
+async def test_a_read_without_an_answer_is_cancelled_and_counts_as_failed(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_READ_SECONDS", 0.001)
@@ -206,9 +214,7 @@ async def test_only_a_bounded_number_of_logs_is_read_at_once(bed: Bed) -> None:
     assert bed.kubelet.most_at_once == MOST_AT_ONCE
 
 
-async def test_at_most_twenty_reads_begin_in_a_second(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_at_most_20_reads_begin_per_second(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PAUSE_SECONDS", HOUR)
     for number in range(40):
         bed.runs(f"job-{number}")
@@ -230,16 +236,14 @@ async def test_the_log_of_a_pod_that_was_replaced_is_read_from_its_start(bed: Be
     assert bed.planner.progress._followed["uid-train"].fruitless == 0
 
 
-async def test_nothing_is_kept_of_a_deleted_job(bed: Bed) -> None:
+async def test_the_logs_of_a_deleted_job_are_forgotten(bed: Bed) -> None:
     bed.runs("train")
     await bed.until(lambda: len(bed.shown) == 1)
     bed.planner.cluster.forget_job("uid-train")
     await bed.until(lambda: not bed.reader._logs)
 
 
-async def test_the_cpu_use_of_the_jobs_that_are_read_is_measured(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_cpu_use_of_jobs_is_measured(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JobsProgress, "measure_seconds", 0.001)
     bed.usage.cores["pod-train"] = 1.5
     bed.runs("train")
@@ -256,7 +260,7 @@ async def test_the_cpu_use_of_the_jobs_that_are_read_is_measured(
     await bed.until(lambda: measured() == [1.5, names.REASON_CPU_USE_FORBIDDEN])
 
 
-async def test_the_use_of_nodes_is_measured_where_a_job_may_be_resized(
+async def test_the_cpu_use_of_a_node_is_measured_if_a_job_on_it_may_be_resized(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(JobsProgress, "measure_seconds", 0.001)
@@ -278,14 +282,14 @@ POSTS: dict[str, tuple[list[WrittenTrainingPlan | None], int]] = {
     "the first posts": ([plan(posted(1))], 1),
     "no posts": ([plan(None)], 0),
     "further posts": ([plan(posted(1)), plan(posted(2))], 2),
-    "another change of the plan": ([plan(posted(1)), plan(posted(1))], 1),
+    "a change of another field": ([plan(posted(1)), plan(posted(1))], 1),
     "the plan is deleted": ([plan(posted(1)), None], 1),
-    "the posts of a stranger": ([plan(posted(1, pod="other"))], 0),
+    "the posts of a pod that is not the job's": ([plan(posted(1, pod="other"))], 0),
 }
 
 
 @pytest.mark.parametrize(("versions", "shown"), POSTS.values(), ids=POSTS)
-def test_new_posts_are_shown(
+def test_each_new_version_of_the_posts_is_shown_once(
     bed: Bed, versions: list[WrittenTrainingPlan | None], shown: int
 ) -> None:
     bed.runs("train", metrics="push")
@@ -294,7 +298,7 @@ def test_new_posts_are_shown(
     assert bed.shown == ["train"] * shown
 
 
-async def test_posts_that_arrive_before_their_job_count(bed: Bed) -> None:
+async def test_posts_that_arrive_before_their_job_are_shown(bed: Bed) -> None:
     bed.reader.observe(None, plan(posted(1)))
     bed.runs("train", metrics="push")
 
@@ -306,9 +310,7 @@ async def test_posts_that_arrive_before_their_job_count(bed: Bed) -> None:
     assert "train" in bed.shown
 
 
-def test_an_error_of_kfext_with_one_post_does_not_stop_the_watch(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_about_a_post_is_not_raised(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bed.planner.progress, "post", lambda *args: 1 / 0)
     bed.reader.observe(None, plan(posted(1)))
     assert bed.shown == []

@@ -1,4 +1,4 @@
-"""The queue as the loop sees it: order, reserved capacity, shared verdicts, and messages."""
+"""The queue over many ticks: order, reserved capacity, shared verdicts, and messages."""
 
 from itertools import pairwise
 from typing import Any
@@ -15,16 +15,11 @@ from kfext.model.pod import parse_pod
 from kfext.model.policy import TrainingPolicy, parse_policy
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import parse_quota
-from kfext.names import (
-    REASON_NO_ROOM,
-    REASON_QUOTA,
-    REASON_RESERVED,
-    REASON_WAITING_FOR_OPERATOR,
-)
+from kfext.names import REASON_NO_ROOM, REASON_QUOTA, REASON_RESERVED, REASON_WAITING_FOR_OPERATOR
 from kfext.state.waiting import reservations
 from kfext.state.waiting.reservations import MOST_SEARCHES, RESERVED_SECONDS
 from tests.builders import JobBuilder, node
-from tests.unit.controller.bench import Bench, gang, line, running, told
+from tests.unit.controller.bench import Bench, gang, last_verdict, queue_of, running
 
 RESERVE_AFTER = 300.0
 
@@ -37,36 +32,40 @@ async def test_D5_a_younger_job_does_not_take_reserved_capacity(bench: Bench) ->
     )
     bench.now = 10.0
     await bench.tick()
-    assert told(bench, "head")[0] == REASON_NO_ROOM
-    assert line(bench).reservations.current is None
+    assert last_verdict(bench, "head")[0] == REASON_NO_ROOM
+    assert queue_of(bench).reservations.current is None
     bench.now = 10.0 + RESERVE_AFTER
     bench.cluster.mark("head")
     bench.submit(gang("young", cpu="1", workers=1, created=20))
     bench.submit(gang("second", cpu="1", workers=1, created=30))
     await bench.tick()
-    kept = line(bench).reservations.current
-    assert kept is not None
-    assert (kept.job, kept.nodes, kept.waits_for) == ("head", ("a",), ("runs",))
+    reservation = queue_of(bench).reservations.current
+    assert reservation is not None
+    assert (reservation.job, reservation.nodes, reservation.waits_for) == (
+        "head",
+        ("a",),
+        ("runs",),
+    )
     assert bench.started() == ["young"]  # on node b, beside the reservation
-    reason, sentence = told(bench, "second")
+    reason, message = last_verdict(bench, "second")
     assert reason == REASON_RESERVED
-    assert "reserved for PyTorchJob team/head, which waits for PyTorchJob team/runs" in sentence
-    reason, sentence = told(bench, "head")
-    assert "it is first in the queue; a is reserved for it until PyTorchJob team/runs" in sentence
+    assert "reserved for PyTorchJob team/head, which waits for PyTorchJob team/runs" in message
+    reason, message = last_verdict(bench, "head")
+    assert "it is first in the queue; a is reserved for it until PyTorchJob team/runs" in message
 
 
-async def test_a_job_that_is_not_first_shows_what_decides_its_place(bench: Bench) -> None:
+async def test_only_a_job_that_is_not_first_shows_why_it_has_its_place(bench: Bench) -> None:
     bench.submit(running("runs", "a", cpu="4"))
     for number, name in enumerate(("first", "second")):
         bench.submit(gang(name, created=10.0 * number))
     await bench.tick()
-    assert "its place" not in told(bench, "first")[1]
-    assert told(bench, "second")[1].endswith(
+    assert "its place" not in last_verdict(bench, "first")[1]
+    assert last_verdict(bench, "second")[1].endswith(
         "; its place follows from priority 0, its age and the usual length of jobs"
     )
 
 
-def elsewhere(builder: JobBuilder, namespace: str) -> JobBuilder:
+def in_namespace(builder: JobBuilder, namespace: str) -> JobBuilder:
     builder.raw["metadata"]["namespace"] = namespace
     return builder
 
@@ -82,42 +81,46 @@ async def test_capacity_of_a_pool_is_reserved_for_a_job_that_fits_only_there(ben
     bench.submit(gang("head", cpu="1", workers=4, created=10))
     bench.now = 10.0
     await bench.tick()
-    assert told(bench, "head")[0] == REASON_NO_ROOM
+    assert last_verdict(bench, "head")[0] == REASON_NO_ROOM
     bench.now = 10.0 + RESERVE_AFTER
     bench.cluster.mark("head")
     await bench.tick()
-    kept = line(bench).reservations.current
-    assert kept is not None
-    assert (kept.job, kept.nodes, kept.waits_for) == ("head", ("b",), ("runs",))
+    reservation = queue_of(bench).reservations.current
+    assert reservation is not None
+    assert (reservation.job, reservation.nodes, reservation.waits_for) == (
+        "head",
+        ("b",),
+        ("runs",),
+    )
 
 
 async def test_jobs_of_other_namespaces_are_counted_and_not_named(bench: Bench) -> None:
     bench.planner.settings.observe_namespace(None, Namespace("secret", {names.MANAGED: "true"}))
     bench.submit(running("runs", "a", cpu="2"))
-    bench.submit(elsewhere(running("other", "a", cpu="1"), "secret"))
+    bench.submit(in_namespace(running("other", "a", cpu="1"), "secret"))
     bench.submit(
-        elsewhere(gang("head", cpu="1", workers=4), "secret").annotated(
+        in_namespace(gang("head", cpu="1", workers=4), "secret").annotated(
             "kfext.dev/colocation", "required"
         )
     )
     bench.now = RESERVE_AFTER
     await bench.tick()
     bench.submit(gang("young", cpu="1", workers=1, created=20))
-    bench.submit(elsewhere(gang("there", cpu="1", workers=1, created=30), "secret"))
+    bench.submit(in_namespace(gang("there", cpu="1", workers=1, created=30), "secret"))
     await bench.tick()
-    sentence = told(bench, "young")[1]
-    assert "secret" not in sentence
-    assert "for 1 job of another namespace, which waits for PyTorchJob team/runs and 1" in sentence
-    # A job of the same shape in another namespace is shown its own names.
-    sentence = told(bench, "there")[1]
-    assert "for PyTorchJob secret/head, which waits for PyTorchJob secret/other and 1" in sentence
+    message = last_verdict(bench, "young")[1]
+    assert "secret" not in message
+    assert "for 1 job of another namespace, which waits for PyTorchJob team/runs and 1" in message
+    # A job of the same shape in the other namespace is shown the names there.
+    message = last_verdict(bench, "there")[1]
+    assert "for PyTorchJob secret/head, which waits for PyTorchJob secret/other and 1" in message
     assert (
         "until PyTorchJob secret/other and 1 job of another namespace have ended"
-        in (told(bench, "head")[1])
+        in (last_verdict(bench, "head")[1])
     )
 
 
-async def test_a_job_known_to_end_in_time_starts_in_reserved_capacity(bench: Bench) -> None:
+async def test_a_job_that_ends_before_the_reservation_starts_in_it(bench: Bench) -> None:
     bench.submit(running("runs", "a", cpu="3", deadline=999))
     bench.submit(gang("head", cpu="1", workers=4))
     bench.now = RESERVE_AFTER
@@ -129,8 +132,8 @@ async def test_a_job_known_to_end_in_time_starts_in_reserved_capacity(bench: Ben
     bench.submit(early)
     await bench.tick()
     assert bench.started() == ["early"]
-    assert "until 00:16:40 UTC at the latest" in told(bench, "late")[1]
-    assert "activeDeadlineSeconds or its last runs end it before" in told(bench, "late")[1]
+    assert "until 00:16:40 UTC at the latest" in last_verdict(bench, "late")[1]
+    assert "activeDeadlineSeconds or its last runs end it before" in last_verdict(bench, "late")[1]
 
 
 async def test_the_head_starts_in_its_reservation_and_ends_it(bench: Bench) -> None:
@@ -138,16 +141,16 @@ async def test_the_head_starts_in_its_reservation_and_ends_it(bench: Bench) -> N
     bench.submit(gang("head", cpu="1", workers=4))
     bench.now = RESERVE_AFTER
     await bench.tick()
-    assert line(bench).reservations.current is not None
+    assert queue_of(bench).reservations.current is not None
     bench.cluster.forget_job("runs")
     await bench.tick()
     assert bench.started() == ["head"]
-    assert line(bench).reservations.current is None
-    assert len(bench.cluster.ledger) == 0  # the writer of this test only says that it wrote
+    assert queue_of(bench).reservations.current is None
+    assert len(bench.cluster.ledger) == 0  # the fake writer writes nothing
 
 
 async def test_a_reservation_does_not_exclude_a_job_of_higher_priority(bench: Bench) -> None:
-    line(bench).observe_class(None, PriorityClass("high", 100, preempts=False))
+    queue_of(bench).observe_class(None, PriorityClass("high", 100, preempts=False))
     bench.submit(running("runs", "a", cpu="3"))
     bench.submit(gang("head", cpu="1", workers=4))
     bench.now = RESERVE_AFTER
@@ -170,31 +173,31 @@ async def test_a_new_controller_reserves_the_same_capacity(bench: Bench) -> None
         gang("head", cpu="1", workers=4).annotated("kfext.dev/colocation", "required"),
         gang("young", cpu="1", workers=1, created=5),
     ]
-    for made in jobs:
-        bench.submit(made)
-    for made in reversed(jobs):
-        other.submit(made)
+    for builder in jobs:
+        bench.submit(builder)
+    for builder in reversed(jobs):
+        other.submit(builder)
     await bench.tick()
     await other.tick()
-    assert line(bench).reservations.current == line(other).reservations.current
-    assert line(bench).reservations.current is not None
+    assert queue_of(bench).reservations.current == queue_of(other).reservations.current
+    assert queue_of(bench).reservations.current is not None
     assert bench.started() == other.started() == ["young"]
 
 
-async def test_a_job_that_its_quota_stops_reserves_no_capacity(bench: Bench) -> None:
+async def test_a_job_without_quota_loses_its_reservation(bench: Bench) -> None:
     bench.submit(running("runs", "a", cpu="3"))
     bench.submit(gang("head", cpu="1", workers=4))
     bench.now = RESERVE_AFTER
     await bench.tick()
-    assert line(bench).reservations.current is not None
+    assert queue_of(bench).reservations.current is not None
     status = {"hard": {"pods": "2"}, "used": {"pods": "0"}}
-    of_team = {"metadata": {"namespace": "team", "name": "q"}, "status": status}
-    line(bench).quotas.observe_quota(None, parse_quota(of_team))
+    quota = {"metadata": {"namespace": "team", "name": "q"}, "status": status}
+    queue_of(bench).quotas.observe_quota(None, parse_quota(quota))
     bench.submit(gang("young", cpu="1", workers=1, created=5))
     bench.cluster.mark_queue()
     await bench.tick()
-    assert told(bench, "head")[0] == REASON_QUOTA
-    assert line(bench).reservations.current is None
+    assert last_verdict(bench, "head")[0] == REASON_QUOTA
+    assert queue_of(bench).reservations.current is None
     assert bench.started() == ["young"]
 
 
@@ -210,17 +213,17 @@ async def test_a_job_that_is_edited_to_need_more_waits_again_for_a_reservation(
     bench.submit(gang("head", cpu="8", workers=1).version(2))
     bench.now += 10
     await bench.tick()
-    assert line(bench).reservations.current is None
+    assert queue_of(bench).reservations.current is None
     bench.submit(gang("young", cpu="6", workers=1, created=5))
     await bench.tick()
     assert bench.started() == ["young"]
     bench.now += RESERVE_AFTER - 1
     await bench.tick()
-    assert line(bench).reservations.current is None
+    assert queue_of(bench).reservations.current is None
     assert bench.planner.next_alarm() == bench.now + 1
     bench.now += 1
     await bench.tick()
-    assert line(bench).reservations.current.nodes == ("b",)  # type: ignore[union-attr]
+    assert queue_of(bench).reservations.current.nodes == ("b",)  # type: ignore[union-attr]
 
 
 async def test_capacity_is_reserved_for_a_time_and_then_others_follow(bench: Bench) -> None:
@@ -229,7 +232,7 @@ async def test_capacity_is_reserved_for_a_time_and_then_others_follow(bench: Ben
     bench.submit(gang("second", cpu="4", workers=1, created=1))
     bench.now = RESERVE_AFTER + 1
     await bench.tick()
-    holders = [line(bench).reservations.current.job]  # type: ignore[union-attr]
+    holders = [queue_of(bench).reservations.current.job]  # type: ignore[union-attr]
     began = bench.now
     bench.now = began + RESERVED_SECONDS - 1
     bench.submit(gang("young", cpu="1", workers=1, created=5))
@@ -238,14 +241,12 @@ async def test_capacity_is_reserved_for_a_time_and_then_others_follow(bench: Ben
     for _ in range(3):
         bench.now = began = began + RESERVED_SECONDS
         await bench.tick()
-        holders.append(line(bench).reservations.current.job)  # type: ignore[union-attr]
+        holders.append(queue_of(bench).reservations.current.job)  # type: ignore[union-attr]
     assert set(bench.started()) == {"young"}
     assert holders == ["first", "second", "first", "second"]
 
 
-async def test_a_stream_of_new_jobs_takes_no_turn_from_a_job_that_had_a_reservation(
-    bench: Bench,
-) -> None:
+async def test_a_job_that_had_a_reservation_starts_despite_many_new_jobs(bench: Bench) -> None:
     runs = [f"runs-{number}" for number in range(4)]
     for name in runs:
         bench.submit(running(name, "a", cpu="1"))
@@ -255,11 +256,11 @@ async def test_a_stream_of_new_jobs_takes_no_turn_from_a_job_that_had_a_reservat
         bench.submit(gang(name, cpu="1", workers=1, created=1))
     bench.now = RESERVE_AFTER + 1
     await bench.tick()
-    assert line(bench).reservations.current.job == "large"  # type: ignore[union-attr]
+    assert queue_of(bench).reservations.current.job == "large"  # type: ignore[union-attr]
     bench.now += RESERVED_SECONDS
     await bench.tick()
     begun: set[str] = set()
-    for name in small[3:]:  # a job ends every ten minutes, and as often a job comes
+    for name in small[3:]:  # every ten minutes a job ends and a job is created
         bench.now += 600
         bench.cluster.forget_job(runs.pop(0))
         bench.submit(gang(name, cpu="1", workers=1, created=bench.now))
@@ -275,7 +276,7 @@ async def test_a_stream_of_new_jobs_takes_no_turn_from_a_job_that_had_a_reservat
         if "large" in begun:
             break
     assert "large" in begun
-    assert len(begun) < 15, "after the jobs that were due before, and some while room is collected"
+    assert len(begun) < 15, "some jobs start before it, while its capacity is not free yet"
 
 
 async def test_every_job_is_decided_on_between_two_reservations(bench: Bench) -> None:
@@ -286,7 +287,7 @@ async def test_every_job_is_decided_on_between_two_reservations(bench: Bench) ->
     bench.submit(gang("small", cpu="3", workers=1, created=9))
     bench.now = RESERVE_AFTER + 5
     await bench.tick()
-    assert line(bench).reservations.current.job == "large-0"  # type: ignore[union-attr]
+    assert queue_of(bench).reservations.current.job == "large-0"  # type: ignore[union-attr]
     assert bench.started() == []
     bench.cluster.forget_job("large-0")
     await bench.tick()
@@ -314,7 +315,7 @@ async def test_an_error_in_the_search_for_a_reservation_keeps_no_other_job_from_
     assert searched == ["head"]
 
 
-def test_few_reservations_are_searched_in_one_tick_and_all_in_the_next_ones(
+def test_reservations_are_searched_for_a_few_jobs_in_each_tick_until_all_are_searched(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched: list[str] = []
@@ -327,7 +328,7 @@ def test_few_reservations_are_searched_in_one_tick_and_all_in_the_next_ones(
     stays = {"nodeName": "a", "containers": [{"resources": {"requests": {"cpu": "3"}}}]}
     metadata = {"namespace": "x", "name": "stays", "uid": "stays"}
     bench.cluster.observe_pod(None, parse_pod({"metadata": metadata, "spec": stays}))
-    for number in range(10):  # none fits beside what stays, whatever ends
+    for number in range(10):  # no job fits beside the foreign pod, whatever ends
         bench.submit(gang(f"job-{number}", cpu=f"{2000 + number}m", workers=1))
     bench.planner.tick(bench.reconciler.now())
     bench.now = RESERVE_AFTER
@@ -342,30 +343,30 @@ def test_few_reservations_are_searched_in_one_tick_and_all_in_the_next_ones(
 async def test_jobs_of_equal_shape_share_one_verdict_until_capacity_is_freed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    sizes: list[int] = []
 
-    def counting(members: Any, *more: Any, **named: Any) -> Any:
-        asked.append(len(members))
+    def count_searches(members: Any, *more: Any, **named: Any) -> Any:
+        sizes.append(len(members))
         return place(members, *more, **named)
 
-    monkeypatch.setattr(capacity, "place", counting)
+    monkeypatch.setattr(capacity, "place", count_searches)
     for number in range(50):
         bench.submit(gang(f"five-{number}", workers=5, created=number))
         bench.submit(gang(f"six-{number}", workers=6, created=number))
-    await _through(bench)
-    assert sorted(asked) == [5, 6]
-    assert told(bench, "five-7")[0] == told(bench, "six-7")[0]
+    await _tick_all(bench)
+    assert sorted(sizes) == [5, 6]
+    assert last_verdict(bench, "five-7")[0] == last_verdict(bench, "six-7")[0]
     bench.cluster.mark_queue()
-    await _through(bench)
-    assert sorted(asked) == [5, 6]
+    await _tick_all(bench)
+    assert sorted(sizes) == [5, 6]
     bench.cluster.observe_node(None, node("b", cpu="1"))
-    await _through(bench)
-    assert sorted(asked)[-1] == 6
-    assert len(asked) > 2  # there is more capacity now, so they were checked again
+    await _tick_all(bench)
+    assert sorted(sizes)[-1] == 6
+    assert len(sizes) > 2  # there is more capacity now, so they were checked again
 
 
-async def _through(bench: Bench) -> None:
-    """Turns of the loop in which each of up to 128 jobs is decided on."""
+async def _tick_all(bench: Bench) -> None:
+    """Tick until each of up to 128 jobs has been decided on."""
     for _ in range(3):
         await bench.tick()
 
@@ -376,19 +377,19 @@ async def test_no_job_is_planned_while_the_operator_has_many_pods_to_create(benc
     bench.submit(gang("small", workers=1, created=5))
     await bench.tick()
     assert bench.started() == []
-    assert told(bench, "small")[0] == REASON_WAITING_FOR_OPERATOR
+    assert last_verdict(bench, "small")[0] == REASON_WAITING_FOR_OPERATOR
     bench.cluster.forget_job("big")
     await bench.tick()
     assert bench.started() == ["small"]
 
 
-async def test_jobs_that_wait_for_the_operator_again_are_not_decided_on_again(bench: Bench) -> None:
+async def test_after_a_start_no_other_waiting_job_is_decided_on(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("b", cpu="20000", pods=20000))
     bench.submit(running("first", "b", cpu="1", workers=500))
     for number in range(20):
         bench.submit(gang(f"job-{number:02}", workers=500, created=5 + number))
     await bench.tick()
-    assert told(bench, "job-19")[0] == REASON_WAITING_FOR_OPERATOR
+    assert last_verdict(bench, "job-19")[0] == REASON_WAITING_FOR_OPERATOR
 
     bench.cluster.forget_job("first")
     assert bench.planner.tick(bench.reconciler.now()).decided == 1
@@ -396,7 +397,7 @@ async def test_jobs_that_wait_for_the_operator_again_are_not_decided_on_again(be
     assert bench.planner.tick(bench.reconciler.now()).decided == 1, "it may have changed"
 
 
-async def test_a_policy_reaches_jobs_that_wait_for_the_operator(bench: Bench) -> None:
+async def test_a_new_policy_applies_to_jobs_that_wait_for_the_operator(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("b", cpu="2000"))
     bench.submit(running("big", "b", cpu="1", workers=500))
     bench.submit(gang("small", workers=1, created=5))
@@ -414,24 +415,24 @@ async def test_two_gangs_do_not_both_start_under_one_quota(bench: Bench) -> None
         "spec": {"hard": {"pods": "4"}},
         "status": {"hard": {"pods": "4"}, "used": {"pods": "0"}},
     }
-    line(bench).quotas.observe_quota(None, parse_quota(raw))
+    queue_of(bench).quotas.observe_quota(None, parse_quota(raw))
     started = running("first", "b", cpu="1", workers=3)
     bench.submit(started)  # its pods do not exist yet, so the quota does not know of them
     bench.submit(gang("second", workers=3, created=1))
     await bench.tick()
     assert bench.started() == []
-    assert told(bench, "second")[0] == REASON_QUOTA
+    assert last_verdict(bench, "second")[0] == REASON_QUOTA
 
 
 async def test_positions_in_the_queue_are_exact_at_its_head(bench: Bench) -> None:
     for number in range(30):
         bench.submit(gang(f"job-{number}", workers=5, created=number))
     await bench.tick()
-    assert "it is first in the queue" in told(bench, "job-0")[1]
-    assert "3 jobs are ahead" in told(bench, "job-3")[1]
-    assert "; 19 jobs are ahead" in told(bench, "job-19")[1]
-    assert "about 20 jobs are ahead" in told(bench, "job-22")[1]
-    assert "about 25 jobs are ahead" in told(bench, "job-24")[1]
+    assert "it is first in the queue" in last_verdict(bench, "job-0")[1]
+    assert "3 jobs are ahead" in last_verdict(bench, "job-3")[1]
+    assert "; 19 jobs are ahead" in last_verdict(bench, "job-19")[1]
+    assert "about 20 jobs are ahead" in last_verdict(bench, "job-22")[1]
+    assert "about 25 jobs are ahead" in last_verdict(bench, "job-24")[1]
     bench.reports.clear()
     bench.cluster.forget_job("job-0")
     await bench.tick()
@@ -439,8 +440,8 @@ async def test_positions_in_the_queue_are_exact_at_its_head(bench: Bench) -> Non
     assert bench.planner.next_alarm() == bench.now + 1
     bench.now += 1
     await bench.tick()
-    assert "2 jobs are ahead" in told(bench, "job-3")[1]
-    assert [of for of, _, _ in bench.reports if of == "job-29"] == []  # near enough
+    assert "2 jobs are ahead" in last_verdict(bench, "job-3")[1]
+    assert "job-29" not in {uid for uid, _, _ in bench.reports}  # its rounded position is the same
 
 
 async def test_far_back_in_the_queue_positions_are_rounded_to_a_tenth(bench: Bench) -> None:
@@ -453,23 +454,23 @@ async def test_far_back_in_the_queue_positions_are_rounded_to_a_tenth(bench: Ben
     queue = bench.planner.queue
     shown = [queue.ahead(tracked) or 0 for tracked in queue.queued()]
     assert shown[:20] == [*range(20)]
-    assert all(told % 5 == 0 and told % (10 if told >= 100 else 5) == 0 for told in shown[20:])
-    assert all(abs(told - ahead) <= ahead / 10 for ahead, told in enumerate(shown))
+    assert all(number % (10 if number >= 100 else 5) == 0 for number in shown[20:])
+    assert all(abs(number - ahead) <= ahead / 10 for ahead, number in enumerate(shown))
 
 
 SHORTEST = parse_policy({"metadata": {"name": "p"}, "spec": {"queue": {"order": "shortest"}}})
 
 
-async def test_a_new_order_moves_the_positions_that_are_shown(
+async def test_a_new_order_of_the_queue_changes_the_positions_that_are_shown(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = {"first": 99.0, "second": 1.0}
-    monkeypatch.setattr(line(bench).durations, "known", lambda job: known[job.uid])
+    monkeypatch.setattr(queue_of(bench).durations, "known", lambda job: known[job.uid])
 
     async def shown() -> list[int | None]:
         bench.now += 1
         await bench.tick()
-        return [line(bench).ahead(bench.cluster.jobs[uid]) for uid in ("first", "second")]
+        return [queue_of(bench).ahead(bench.cluster.jobs[uid]) for uid in ("first", "second")]
 
     for number, uid in enumerate(("first", "second")):
         bench.submit(gang(uid, workers=6, created=number))
@@ -479,10 +480,8 @@ async def test_a_new_order_moves_the_positions_that_are_shown(
     assert await shown() == [1, 0]
 
 
-async def test_a_job_preempts_pods_of_lower_priority_outside_gangs_after_a_minute(
-    bench: Bench,
-) -> None:
-    line(bench).observe_class(None, PriorityClass("high", 100))
+async def test_a_job_preempts_pods_of_lower_priority_after_a_minute(bench: Bench) -> None:
+    queue_of(bench).observe_class(None, PriorityClass("high", 100))
     low = {
         "metadata": {"namespace": "x", "name": "low", "uid": "low"},
         "spec": {
@@ -497,8 +496,10 @@ async def test_a_job_preempts_pods_of_lower_priority_outside_gangs_after_a_minut
     bench.submit(urgent)
     bench.submit(gang("usual", workers=2))
     await bench.tick()
-    assert "pods of lower priority are preempted for it after 60 s" in told(bench, "urgent")[1]
-    assert "preempted" not in told(bench, "usual")[1]
+    assert (
+        "pods of lower priority are preempted for it after 60 s" in last_verdict(bench, "urgent")[1]
+    )
+    assert "preempted" not in last_verdict(bench, "usual")[1]
     bench.now = 61.0
     bench.cluster.mark_queue()
     await bench.tick()
@@ -506,14 +507,12 @@ async def test_a_job_preempts_pods_of_lower_priority_outside_gangs_after_a_minut
     assert [uid for uid, step in bench.writer.steps if isinstance(step, Release)] == []
 
 
-async def test_with_an_autoscaler_a_job_without_capacity_is_released_after_a_minute(
-    bench: Bench,
-) -> None:
-    line(bench).observe_autoscaler(present=True)
+async def test_with_an_autoscaler_a_waiting_job_is_released_after_a_minute(bench: Bench) -> None:
+    queue_of(bench).observe_autoscaler(present=True)
     bench.submit(running("runs", "a", cpu="3"))
     bench.submit(gang("wants", workers=2))
     await bench.tick()
-    assert "an autoscaler may add nodes" in told(bench, "wants")[1]
+    assert "an autoscaler may add nodes" in last_verdict(bench, "wants")[1]
     bench.now = 61.0
     bench.cluster.mark_queue()
     await bench.tick()

@@ -22,27 +22,23 @@ from kfext.state.planner.planner import MOST_DECISIONS
 from kfext.state.running.running_jobs import News
 from tests.builders import node
 from tests.gpu_builders import plain_node, sharing, slot
-from tests.unit.controller.bench import Bench, done, gang, refusing
+from tests.unit.controller.bench import Bench, gang, refusing, succeed
 from tests.unit.controller.model import FakeApi
 
 
-async def test_a_step_that_is_being_written_already_counts(bench: Bench) -> None:
-    async def slowly(entry: TrackedJob, step: Step) -> bool:
+async def test_the_capacity_of_a_start_is_held_while_it_is_being_written(bench: Bench) -> None:
+    async def answer(entry: TrackedJob, step: Step) -> bool:
         bench.submit(gang("second"))
-        await bench_tick_without_waiting()
+        await bench.tick()
         return True
 
-    async def bench_tick_without_waiting() -> None:
-        async with asyncio.TaskGroup() as writes:
-            bench.reconciler.tick(writes)
-
-    bench.writer.answer = slowly
+    bench.writer.answer = answer
     bench.submit(gang("first"))
     await bench.tick()
     assert bench.started() == ["first"]
 
 
-async def test_a_loop_that_was_stopped_first_handles_the_events_of_that_time(
+async def test_a_loop_that_stood_still_pauses_for_events_before_the_next_tick(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = asyncio.Event()
@@ -65,7 +61,7 @@ async def test_a_loop_that_was_stopped_first_handles_the_events_of_that_time(
     loop.cancel()
 
 
-async def test_only_ticks_that_leave_no_decision_open_are_calm(bench: Bench) -> None:
+async def test_calm_is_called_only_after_ticks_that_leave_no_decision(bench: Bench) -> None:
     calm: list[float] = []
     bench.reconciler._calm = lambda now: calm.append(now.monotonic)
     for number in range(MOST_DECISIONS + 1):
@@ -76,7 +72,7 @@ async def test_only_ticks_that_leave_no_decision_open_are_calm(bench: Bench) -> 
     assert calm == [2.0, 3.0]
 
 
-async def test_a_start_that_failed_once_keeps_its_capacity_and_is_tried_again(bench: Bench) -> None:
+async def test_a_start_that_fails_once_keeps_its_hold_and_is_tried_again(bench: Bench) -> None:
     bench.writer.answer = refusing(Conflict(status=409, reason="Conflict", message="again"))
     bench.submit(gang("one"))
     await bench.tick()
@@ -85,9 +81,7 @@ async def test_a_start_that_failed_once_keeps_its_capacity_and_is_tried_again(be
     assert "one" in bench.planner.alarms
 
 
-async def test_a_start_that_failed_again_releases_its_capacity_and_is_tried_again(
-    bench: Bench,
-) -> None:
+async def test_a_start_that_fails_twice_releases_its_hold_and_is_tried_again(bench: Bench) -> None:
     bench.writer.answer = refusing(Conflict(status=409, reason="Conflict", message="again"))
     bench.submit(gang("one"))
     for _ in range(2):
@@ -99,19 +93,18 @@ async def test_a_start_that_failed_again_releases_its_capacity_and_is_tried_agai
     assert "one" in bench.planner.alarms
 
 
-async def test_one_step_of_a_job_at_a_time(bench: Bench) -> None:
-    async def during(entry: TrackedJob, step: Step) -> bool:
-        bench.writer.answer = done
+async def test_only_one_step_of_a_job_is_written_at_a_time(bench: Bench) -> None:
+    async def tick_during_write(entry: TrackedJob, step: Step) -> bool:
+        bench.writer.answer = succeed
         bench.cluster.mark(entry.job.uid)
-        async with asyncio.TaskGroup() as writes:
-            bench.reconciler.tick(writes)
+        await bench.tick()
         return True
 
-    bench.writer.answer = during
+    bench.writer.answer = tick_during_write
     bench.submit(gang("one", workers=1))  # there is capacity for it twice
     await bench.tick()
     assert len(bench.writer.steps) == 1
-    assert "one" in bench.cluster.changed, "to be decided on again, now that it is written"
+    assert "one" in bench.cluster.changed, "the next tick decides on it again"
 
 
 async def test_a_step_that_was_written_in_part_is_tried_again(bench: Bench) -> None:
@@ -125,24 +118,24 @@ async def test_a_step_that_was_written_in_part_is_tried_again(bench: Bench) -> N
 
 
 async def test_a_job_that_is_deleted_while_it_is_started_leaves_nothing(bench: Bench) -> None:
-    made = gang("one")
-    api = FakeApi(made.raw, [])
+    builder = gang("one")
+    api = FakeApi(builder.raw, [])
 
-    async def gone(entry: TrackedJob, step: Step) -> bool:
+    async def delete_during_write(entry: TrackedJob, step: Step) -> bool:
         assert isinstance(step, Unsuspend)
         api.patch_job(job_patch.unsuspend_patch(entry.raw, entry.job, step.plan))
         bench.cluster.forget_job("one")
-        bench.cluster.observe_job(api.job)  # the answer comes after the news
+        bench.cluster.observe_job(api.job)  # the answer comes after the deletion
         return True
 
-    bench.writer.answer = gone
-    bench.submit(made)
+    bench.writer.answer = delete_during_write
+    bench.submit(builder)
     await bench.tick()
     assert len(bench.cluster.ledger) == 0
     assert not bench.cluster.jobs
 
 
-async def test_the_time_in_which_a_job_never_fits_counts_from_its_start(bench: Bench) -> None:
+async def test_a_job_is_released_after_it_was_too_big_for_60_seconds(bench: Bench) -> None:
     bench.submit(gang("one", cpu="2"))
     await bench.tick()
     assert bench.reports[-1][2].reason == REASON_TOO_BIG  # type: ignore[union-attr]
@@ -156,7 +149,7 @@ async def test_the_time_in_which_a_job_never_fits_counts_from_its_start(bench: B
     assert [type(step).__name__ for _, step in bench.writer.steps] == ["Release"]
 
 
-async def test_a_verdict_that_fits_in_between_restarts_the_count(bench: Bench) -> None:
+async def test_the_60_seconds_restart_if_a_job_fits_in_between(bench: Bench) -> None:
     bench.submit(gang("big", cpu="2"))
     await bench.tick()
     bench.now = 30.0
@@ -170,10 +163,10 @@ async def test_a_verdict_that_fits_in_between_restarts_the_count(bench: Bench) -
     bench.cluster.mark("big")
     await bench.tick()
     assert bench.started() == ["big"]
-    assert len(bench.writer.steps) == 1, "not released: hopeless for no time yet"
+    assert len(bench.writer.steps) == 1, "it has just become too big again"
 
 
-async def test_a_later_alarm_takes_the_place_of_an_earlier_one(bench: Bench) -> None:
+async def test_a_job_has_one_alarm_after_a_second_decision(bench: Bench) -> None:
     bench.submit(gang("one", cpu="2"))
     await bench.tick()
     first = bench.planner.next_alarm()
@@ -185,16 +178,14 @@ async def test_a_later_alarm_takes_the_place_of_an_earlier_one(bench: Bench) -> 
     assert bench.planner.next_alarm() == math.inf
 
 
-async def _fail(entry: TrackedJob, step: Step) -> bool:
+async def _fail_for_bad(entry: TrackedJob, step: Step) -> bool:
     if entry.job.uid == "bad":
         raise KeyError("a bug")
     return True
 
 
-async def test_an_error_of_kfext_in_a_write_stops_no_other_write_and_it_is_tried_again(
-    bench: Bench,
-) -> None:
-    bench.writer.answer = _fail
+async def test_after_an_error_of_kfext_in_a_write_the_others_are_done(bench: Bench) -> None:
+    bench.writer.answer = _fail_for_bad
     bench.submit(gang("bad", workers=1))
     bench.submit(gang("good", workers=1))
     await bench.tick()
@@ -213,19 +204,19 @@ async def test_an_error_of_kfext_in_a_write_stops_no_other_write_and_it_is_tried
         pytest.param("second", "show", id="while it is shown"),
     ],
 )
-async def test_an_error_of_kfext_about_one_job_stops_no_other(
+async def test_after_an_error_of_kfext_about_one_job_the_others_are_decided_on(
     bad: str, method: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owners = {"show": bench.display, "record": bench.planner.queue}
     owner: object = owners.get(method, bench.planner)
-    real = getattr(owner, method)
+    original = getattr(owner, method)
 
-    def fails(tracked: TrackedJob, *rest: Any, **more: Any) -> Any:
+    def fail_for_bad(tracked: TrackedJob, *rest: Any, **more: Any) -> Any:
         if tracked.job.uid == bad:
             raise KeyError("a bug")
-        return real(tracked, *rest, **more)
+        return original(tracked, *rest, **more)
 
-    monkeypatch.setattr(owner, method, fails)
+    monkeypatch.setattr(owner, method, fail_for_bad)
     for created, uid in enumerate(("first", "second", "third")):  # there is capacity for one job
         bench.submit(gang(uid, created=created))
     await bench.tick()
@@ -233,15 +224,15 @@ async def test_an_error_of_kfext_about_one_job_stops_no_other(
     assert [report[:2] for report in bench.reports if report[0] == "third"] == [("third", QUEUED)]
 
 
-async def test_a_job_that_cannot_be_judged_does_not_stop_the_others(
+async def test_an_error_in_the_decision_on_one_job_does_not_stop_the_others(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def odd(situation: Situation, ledger: Ledger, *more: Any) -> Step:
+    def fail_for_bad(situation: Situation, ledger: Ledger, *more: Any) -> Step:
         if situation.job.uid == "bad":
             raise KeyError("a bug")
         return next_step(situation, ledger, *more)
 
-    monkeypatch.setattr(planner_module, "next_step", odd)
+    monkeypatch.setattr(planner_module, "next_step", fail_for_bad)
     bench.submit(gang("bad", created=1))
     bench.submit(gang("good", created=2))
     await bench.tick()
@@ -256,7 +247,11 @@ AWAY = Unavailable(status=0, reason="", message="no connection")
 
 
 class FakeCompanion:
-    """Begins to resize a job of the bench when it is asked next, or fails."""
+    """Resizes `job` at the next call of `steps`, or raises `error`.
+
+    `requested`: the number of calls of `steps`. `outcomes`: whether each step was completed, and
+    the final refusal. `looks_at`: the time for `next_look`.
+    """
 
     def __init__(self, bench: Bench) -> None:
         self.requested = 0
@@ -318,7 +313,7 @@ async def test_a_change_is_recorded_once_all_of_it_is_written(bench: Bench, comp
     assert changes == ([("one", "Resized")] if complete else [])
 
 
-async def test_an_error_in_the_companion_does_not_keep_jobs_from_being_placed(bench: Bench) -> None:
+async def test_jobs_are_placed_although_the_companion_raises_errors(bench: Bench) -> None:
     FakeCompanion(bench).error = KeyError("a bug")
     for uid in ("one", "two"):
         bench.submit(gang(uid, cpu="500m"))
@@ -326,9 +321,7 @@ async def test_an_error_in_the_companion_does_not_keep_jobs_from_being_placed(be
     assert set(bench.started()) == {"one", "two"}
 
 
-async def test_the_companion_decides_once_no_decision_on_a_placement_is_pending(
-    bench: Bench,
-) -> None:
+async def test_the_companion_runs_once_no_decision_is_pending(bench: Bench) -> None:
     companion = FakeCompanion(bench)
     for number in range(MOST_DECISIONS + 1):
         bench.submit(gang(f"job-{number}", cpu="64"))
@@ -338,23 +331,21 @@ async def test_the_companion_decides_once_no_decision_on_a_placement_is_pending(
     assert companion.requested == 1
 
 
-async def test_the_companion_has_a_turn_every_ten_seconds_even_if_decisions_are_pending(
-    bench: Bench,
-) -> None:
+async def test_the_companion_runs_every_ten_seconds_beside_decisions(bench: Bench) -> None:
     companion = FakeCompanion(bench)
     for number in range(1000):
         bench.submit(gang(f"job-{number}", cpu=f"{2000 + number % 200}m", created=number))
-    asked = []
+    requested = []
     for _ in range(250):
         bench.now += 0.1
         bench.cluster.mark_queue()
         await bench.tick()
-        asked.append(companion.requested)
-    assert asked[98] == 0, "jobs are left in every tick"
-    assert (asked[100], asked[-1]) == (1, 2)
+        requested.append(companion.requested)
+    assert requested[98] == 0, "each tick leaves decisions"
+    assert (requested[100], requested[-1]) == (1, 2)
 
 
-async def test_the_companion_has_its_turn_when_its_next_look_is_due(bench: Bench) -> None:
+async def test_the_companion_runs_when_its_next_look_is_due(bench: Bench) -> None:
     companion = FakeCompanion(bench)
     for number in range(MOST_DECISIONS + 1):
         bench.submit(gang(f"job-{number}", cpu="64"))
@@ -396,9 +387,7 @@ async def test_a_resize_that_fails_does_not_count_as_a_failed_placement(
 
 
 @pytest.mark.parametrize("complete", [True, False])
-async def test_a_job_that_is_resized_is_decided_on_once_that_is_written(
-    bench: Bench, *, complete: bool
-) -> None:
+async def test_a_job_is_decided_on_again_after_its_resize(bench: Bench, *, complete: bool) -> None:
     async def answer(entry: TrackedJob, step: Step) -> bool:
         return complete
 
@@ -416,9 +405,7 @@ async def test_a_job_that_is_resized_is_decided_on_once_that_is_written(
 @pytest.mark.parametrize(
     "error", [Unavailable(status=503, reason="", message=""), KeyError("a bug")]
 )
-async def test_a_gpu_is_reserved_for_a_job_that_shares_it_and_a_failure_is_retried(
-    error: Exception,
-) -> None:
+async def test_a_failed_reservation_of_a_gpu_is_retried_for_its_job(error: Exception) -> None:
     bench = Bench()
     bench.cluster.observe_node(None, plain_node("gpu"))
     bench.cluster.observe_card(None, slot("gpu"))

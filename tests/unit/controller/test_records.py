@@ -20,7 +20,7 @@ STORED = '{"at": 1000000, "half_life": 3600, "namespaces": {"b": {"used": 60}}}'
 
 
 class FakeClient:
-    """One ConfigMap; `error` is raised instead of an answer, after the write if `arrives`."""
+    """One ConfigMap. `error`: raised instead of an answer; the write is done if `arrives`."""
 
     def __init__(self, stored: str | None = None, *, record: Record = USAGE) -> None:
         self.stored, self.record = stored, record
@@ -52,7 +52,7 @@ class FakeClient:
 
 
 class Bench:
-    """A controller over teams; `keep` is a look at the record, after five minutes by default."""
+    """A UsageKeeper over `teams`; `keep` runs it, and returns the verbs of its requests."""
 
     def __init__(self, stored: str | None = None) -> None:
         self.teams = Teams()
@@ -89,9 +89,9 @@ async def test_a_cluster_without_running_jobs_writes_nothing() -> None:
 
 async def test_after_the_last_job_has_ended_the_record_is_written_once() -> None:
     bench = Bench()
-    made = bench.teams.runs("job", "a")
+    builder = bench.teams.runs("job", "a")
     assert await bench.keep(2) == ["get", "apply"]
-    bench.teams.planner.cluster.forget_job(made.raw["metadata"]["uid"])
+    bench.teams.planner.cluster.forget_job(builder.raw["metadata"]["uid"])
     assert await bench.keep(3) == ["apply"]
 
 
@@ -112,9 +112,7 @@ ERRORS: dict[str, ApiError] = {
 
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
-async def test_an_error_ends_nothing_and_never_overwrites_an_unread_record(
-    error: ApiError,
-) -> None:
+async def test_after_an_error_the_record_is_read_before_it_is_written(error: ApiError) -> None:
     bench = Bench(STORED)
     bench.teams.runs("job", "a")
     bench.client.error = error
@@ -156,7 +154,7 @@ async def test_the_next_leader_continues_with_the_record_of_the_first() -> None:
 
 
 class Capacity:
-    """A controller over teams; `look` is a look at the capacity."""
+    """A controller over teams; `keep` is a look at the capacity."""
 
     def __init__(self, stored: str | None = None, *, teams: Teams | None = None) -> None:
         self.teams = teams or Teams()
@@ -169,7 +167,7 @@ class Capacity:
         """The record of this moment."""
         return capacity_record(self.teams.planner.cluster.ledger, None)
 
-    async def look(self, times: int = 1) -> list[str]:
+    async def keep(self, times: int = 1) -> list[str]:
         for _ in range(times):
             self.pause = await self.keeper.keep()
         requests, self.client.requests = self.client.requests, []
@@ -180,66 +178,64 @@ async def test_the_capacity_is_written_if_it_has_changed_and_an_idle_cluster_wri
     None
 ):
     capacity = Capacity()
-    assert await capacity.look(3) == ["get", "apply"]
+    assert await capacity.keep(3) == ["get", "apply"]
     capacity.teams.runs("job", "a")
-    assert await capacity.look(3) == ["apply"]
+    assert await capacity.keep(3) == ["apply"]
     capacity.teams.planner.cluster.observe_node(None, node("new", cpu="4"))
-    assert await capacity.look(3) == ["apply"]
+    assert await capacity.keep(3) == ["apply"]
     assert capacity.client.stored == capacity.now
     assert capacity.pause == 10.0
 
 
-async def test_a_change_of_the_ledger_that_no_record_shows_is_not_written() -> None:
+async def test_a_change_of_the_ledger_that_the_record_does_not_show_is_not_written() -> None:
     capacity = Capacity()
-    await capacity.look()
+    await capacity.keep()
     known = capacity.teams.planner.cluster.ledger.gains
     capacity.teams.planner.cluster.observe_node(None, node("n", cpu="10", memory="1Ti", pods=50))
     assert capacity.teams.planner.cluster.ledger.gains > known
-    assert await capacity.look(3) == []
+    assert await capacity.keep(3) == []
 
 
-async def test_an_idle_cluster_does_not_even_build_the_record(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_without_a_change_the_record_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     capacity = Capacity()
-    await capacity.look()
+    await capacity.keep()
     monkeypatch.setattr(records, "capacity_record", None)
-    assert await capacity.look(3) == []
+    assert await capacity.keep(3) == []
 
 
 async def test_the_next_leader_writes_nothing_if_nothing_has_changed() -> None:
     first = Capacity()
-    await first.look()
+    await first.keep()
     second = Capacity(first.client.stored, teams=first.teams)
-    assert await second.look(3) == ["get"]
+    assert await second.keep(3) == ["get"]
     second.teams.runs("job", "a")
-    assert await second.look(2) == ["apply"]
+    assert await second.keep(2) == ["apply"]
 
 
 @pytest.mark.parametrize("stored", ["", "{", '{"nodes": {}}'])
 async def test_a_garbled_capacity_is_overwritten(stored: str) -> None:
     capacity = Capacity(stored)
-    assert await capacity.look(2) == ["get", "apply"]
+    assert await capacity.keep(2) == ["get", "apply"]
     assert capacity.client.stored == capacity.now
 
 
 @pytest.mark.parametrize("arrives", [False, True])
 async def test_after_a_write_without_an_answer_the_capacity_is_written_again(arrives: bool) -> None:
     capacity = Capacity()
-    await capacity.look()
+    await capacity.keep()
     capacity.teams.runs("job", "a")
     capacity.client.error, capacity.client.arrives = ERRORS["no API server"], arrives
-    assert await capacity.look() == ["apply"]
+    assert await capacity.keep() == ["apply"]
     assert capacity.pause == 10.0
     capacity.client.error = None
-    assert await capacity.look(2) == ["apply"]
+    assert await capacity.keep(2) == ["apply"]
     assert capacity.client.stored == capacity.now
 
 
-async def test_a_write_of_the_capacity_without_the_right_is_tried_every_five_minutes() -> None:
+async def test_without_permission_the_capacity_is_tried_every_five_minutes() -> None:
     capacity = Capacity()
     capacity.client.error = ERRORS["no right"]
-    assert await capacity.look() == ["get"]
+    assert await capacity.keep() == ["get"]
     assert capacity.pause == 300.0
     capacity.client.error = None
-    assert await capacity.look() == ["get", "apply"]
+    assert await capacity.keep() == ["get", "apply"]

@@ -19,7 +19,7 @@ DENIED = Forbidden(status=403, reason="Forbidden", message="denied by policy no-
 
 
 async def hours(bench: Bench, uid: str, *, number: float) -> None:
-    """Let hours pass; a job is scheduled every half minute."""
+    """Let a number of hours pass; the job is decided on every half minute."""
     end = bench.now + number * 3600
     while bench.now < end:
         bench.planner._retry(uid)
@@ -28,6 +28,8 @@ async def hours(bench: Bench, uid: str, *, number: float) -> None:
 
 
 def refusing_only(error: ApiError, *steps: type[Step]) -> Callable[..., object]:
+    """Return the answer of a writer that refuses steps of these types."""
+
     async def answer(tracked: TrackedJob, step: Step) -> bool:
         if isinstance(step, steps):
             raise error
@@ -36,15 +38,15 @@ def refusing_only(error: ApiError, *steps: type[Step]) -> Callable[..., object]:
     return answer
 
 
-def names_of(bench: Bench) -> set[str]:
+def written_types(bench: Bench) -> set[str]:
     return {type(step).__name__ for _, step in bench.writer.steps}
 
 
-def whole(uid: str = "one") -> JobBuilder:
-    """A gang that runs under a plan and waits at the gate."""
+def planned(uid: str = "one") -> JobBuilder:
+    """A gang that was started under a plan."""
     plan = Plan(uid, 1, {ReplicaKey("worker", index): "a" for index in range(3)})
-    made = job(name=uid, uid=uid).worker(3, cpu="1").resumed()
-    return made.annotated(PLAN, plan.encode())
+    builder = job(name=uid, uid=uid).worker(3, cpu="1").resumed()
+    return builder.annotated(PLAN, plan.encode())
 
 
 @pytest.mark.parametrize(
@@ -57,9 +59,7 @@ def whole(uid: str = "one") -> JobBuilder:
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_a_job_is_released_if_its_start_is_refused_permanently(
-    bench: Bench, error: Exception
-) -> None:
+async def test_a_job_with_a_refused_start_is_released(bench: Bench, error: Exception) -> None:
     bench.writer.answer = refusing_only(error, Unsuspend)  # type: ignore[arg-type,assignment]
     bench.submit(gang("one"))
     await hours(bench, "one", number=0.1)
@@ -81,12 +81,10 @@ async def test_a_temporary_failure_is_retried(bench: Bench, error: ApiError) -> 
     bench.writer.answer = refusing(error)
     bench.submit(gang("one"))
     await hours(bench, "one", number=0.5)
-    assert names_of(bench) == {"Unsuspend"}
+    assert written_types(bench) == {"Unsuspend"}
 
 
-async def test_a_permanent_refusal_is_shown_and_costs_little_and_keeps_no_capacity(
-    bench: Bench,
-) -> None:
+async def test_a_permanent_refusal_is_shown_and_holds_no_capacity(bench: Bench) -> None:
     bench.writer.answer = refusing(TOO_LONG)
     bench.submit(gang("one"))
     await hours(bench, "one", number=6)
@@ -100,16 +98,16 @@ async def test_a_permanent_refusal_is_shown_and_costs_little_and_keeps_no_capaci
 
 
 @pytest.mark.parametrize(
-    ("made", "gated", "phase"),
-    [(gang("one"), False, QUEUED), (whole(), True, GATED)],
+    ("builder", "gated", "phase"),
+    [(gang("one"), False, QUEUED), (planned(), True, GATED)],
     ids=["its start", "its pins"],
 )
-async def test_a_refusal_is_shown_at_once_and_not_only_when_kfext_gives_up(
-    bench: Bench, made: JobBuilder, gated: bool, phase: str
+async def test_the_first_refusal_is_shown_at_once(
+    bench: Bench, builder: JobBuilder, gated: bool, phase: str
 ) -> None:
     bench.writer.answer = refusing(DENIED)
-    bench.submit(made)
-    for gated_pod in pods(made.build(), gated=True) if gated else ():
+    bench.submit(builder)
+    for gated_pod in pods(builder.build(), gated=True) if gated else ():
         bench.cluster.observe_pod(None, gated_pod)
     await bench.tick()
     assert len(bench.writer.steps) == 1
@@ -123,9 +121,9 @@ async def test_a_refusal_is_shown_at_once_and_not_only_when_kfext_gives_up(
 @pytest.mark.parametrize(
     ("error", "gone"),
     [(Unavailable(status=0, reason="", message="no connection"), False), (DENIED, True)],
-    ids=["a temporary failure", "a job deleted by then"],
+    ids=["a temporary failure", "a write about a job deleted meanwhile"],
 )
-async def test_which_failed_writes_are_not_shown(bench: Bench, error: ApiError, gone: bool) -> None:
+async def test_a_failed_write_is_not_shown_for(bench: Bench, error: ApiError, gone: bool) -> None:
     async def answer(_tracked: TrackedJob, _step: Step) -> bool:
         if gone:
             bench.cluster.forget_job("one")
@@ -139,23 +137,21 @@ async def test_which_failed_writes_are_not_shown(bench: Bench, error: ApiError, 
 
 async def test_a_gang_is_released_if_its_pins_are_refused_permanently(bench: Bench) -> None:
     bench.writer.answer = refusing_only(DENIED, Pin)  # type: ignore[assignment]
-    bench.submit(whole())
-    for gated_pod in pods(whole().build(), gated=True):
+    bench.submit(planned())
+    for gated_pod in pods(planned().build(), gated=True):
         bench.cluster.observe_pod(None, gated_pod)
     await hours(bench, "one", number=0.1)
     assert isinstance(bench.writer.steps[MOST_REFUSALS][1], Release)
 
 
-async def test_the_capacity_of_a_gang_without_possible_writes_goes_to_others(
-    bench: Bench,
-) -> None:
+async def test_the_capacity_of_an_unwritable_gang_is_given_to_others(bench: Bench) -> None:
     bench.writer.answer = refusing_only(DENIED, Pin, Release, Ungate)  # type: ignore[assignment]
-    bench.submit(whole())
-    for gated_pod in pods(whole().build(), gated=True):
+    bench.submit(planned())
+    for gated_pod in pods(planned().build(), gated=True):
         bench.cluster.observe_pod(None, gated_pod)
     bench.submit(gang("other", created=9))
     await hours(bench, "one", number=0.2)
-    assert names_of(bench) == {"Pin", "Release", "Ungate", "Unsuspend"}
+    assert written_types(bench) == {"Pin", "Release", "Ungate", "Unsuspend"}
     assert "other" in bench.started()
 
 
@@ -173,9 +169,9 @@ async def test_a_refused_step_is_tried_at_once_after_an_edit_of_the_job(bench: B
     bench.writer.answer = refusing(TOO_LONG)
     required = {"kfext.dev/colocation": "required"}
     for version, workers in ((1, 3), (2, 2)):
-        made = gang("one", workers=workers).version(version)
-        made.raw["metadata"]["annotations"] |= required
-        bench.submit(made)
+        builder = gang("one", workers=workers).version(version)
+        builder.raw["metadata"]["annotations"] |= required
+        bench.submit(builder)
         before = len(bench.writer.steps)
         await bench.tick()
         assert len(bench.writer.steps) == before + 1

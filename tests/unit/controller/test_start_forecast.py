@@ -1,4 +1,4 @@
-"""Forecasts beside the loop: in short turns, shown when they change, never blocking the loop."""
+"""Forecasts of starts: in short turns beside the main loop, and shown when they change."""
 
 from typing import Any
 
@@ -22,13 +22,16 @@ class FakeWriter:
         self.shown.append((job.uid, expected))
 
 
-class Turns:
-    """A forecast of a scene; each part takes `part` seconds."""
+class ForecastTurns:
+    """The forecast of a scene, run turn by turn; each of its steps takes `step_seconds`.
 
-    def __init__(self, scene: Scene, *, part: float = 0.001) -> None:
+    `seconds`: the present time of the forecast's clock.
+    """
+
+    def __init__(self, scene: Scene, *, step_seconds: float = 0.001) -> None:
         self.scene, self.writer, self.metrics = scene, FakeWriter(), Metrics()
         self.seconds = 0.0
-        self._part = part
+        self._step_seconds = step_seconds
         self.forecast = StartForecast(
             scene.planner,
             self.writer,  # type: ignore[arg-type]
@@ -38,11 +41,11 @@ class Turns:
         )
 
     def _clock(self) -> float:
-        self.seconds += self._part
+        self.seconds += self._step_seconds
         return self.seconds
 
     def all(self) -> list[float]:
-        """Turn after a tick until a forecast is done; return the pauses."""
+        """Run turns after a tick until a forecast is done; return the pauses between them."""
         pauses = []
         self.forecast.begin(self.scene.now)
         while (pause := self.forecast.turn()) != 5.0:
@@ -59,8 +62,8 @@ def waiting() -> Scene:
     return scene
 
 
-def test_a_forecast_is_shown_once() -> None:
-    turns = Turns(waiting())
+def test_an_unchanged_forecast_is_shown_once() -> None:
+    turns = ForecastTurns(waiting())
     turns.all()
     ((uid, expected),) = turns.writer.shown
     assert uid == "head"
@@ -71,22 +74,22 @@ def test_a_forecast_is_shown_once() -> None:
     assert len(turns.writer.shown) == 1
 
 
-def test_the_pauses_keep_a_forecast_to_a_small_part_of_a_cpu() -> None:
-    turns = Turns(waiting(), part=0.03)
+def test_the_pauses_keep_a_forecast_to_a_small_fraction_of_a_cpu() -> None:
+    turns = ForecastTurns(waiting(), step_seconds=0.03)
     pauses = turns.all()
     assert len(pauses) > 5
     assert all(pause == pytest.approx(0.03 / 0.03 - 0.03) for pause in pauses)
 
 
-def test_an_error_makes_the_starts_unknown_and_is_counted(monkeypatch: Any) -> None:
-    turns = Turns(waiting())
+def test_an_error_makes_the_starts_unknown_until_the_next_forecast(monkeypatch: Any) -> None:
+    turns = ForecastTurns(waiting())
     turns.all()
 
-    def failing(*_: object, **__: object) -> Any:
+    def fail(*_: object, **__: object) -> Any:
         yield
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Lookahead, "run", failing)
+    monkeypatch.setattr(Lookahead, "run", fail)
     turns.scene.show(first=6000)
     turns.scene.after(60)
     with pytest.raises(ZeroDivisionError):
@@ -102,7 +105,7 @@ def test_an_error_makes_the_starts_unknown_and_is_counted(monkeypatch: Any) -> N
 
 
 async def test_an_error_does_not_end_the_task(monkeypatch: Any) -> None:
-    turns, before = Turns(waiting()), ERRORS._value.get()
+    turns, before = ForecastTurns(waiting()), ERRORS._value.get()
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -110,19 +113,19 @@ async def test_an_error_does_not_end_the_task(monkeypatch: Any) -> None:
         if len(slept) == 2:
             raise KeyboardInterrupt
 
-    def failing() -> float:
+    def fail() -> float:
         raise ZeroDivisionError
 
     monkeypatch.setattr("kfext.controller.start_forecast.asyncio.sleep", sleep)
-    monkeypatch.setattr(turns.forecast, "turn", failing)
+    monkeypatch.setattr(turns.forecast, "turn", fail)
     with pytest.raises(KeyboardInterrupt):
         await turns.forecast.run()
     assert ERRORS._value.get() == before + 2
     assert slept == [5.0, 5.0]
 
 
-def test_a_forecast_begins_in_a_tick_and_not_between_two() -> None:
-    turns = Turns(waiting())
+def test_a_forecast_begins_only_after_a_tick() -> None:
+    turns = ForecastTurns(waiting())
     assert turns.forecast.turn() == 5.0
     assert turns.writer.shown == []
     turns.forecast.begin(turns.scene.now)
@@ -130,8 +133,8 @@ def test_a_forecast_begins_in_a_tick_and_not_between_two() -> None:
     assert len(turns.writer.shown) == 1
 
 
-def test_an_error_at_its_beginning_ends_no_tick(monkeypatch: Any) -> None:
-    turns, before = Turns(waiting()), ERRORS._value.get()
+def test_an_error_at_the_start_of_a_forecast_is_not_raised(monkeypatch: Any) -> None:
+    turns, before = ForecastTurns(waiting()), ERRORS._value.get()
     monkeypatch.setattr("kfext.state.forecast.forecaster.outset_of", None)
     turns.all()
     ((_, shown),) = turns.writer.shown
@@ -141,7 +144,7 @@ def test_an_error_at_its_beginning_ends_no_tick(monkeypatch: Any) -> None:
 
 
 def test_starts_are_counted_by_the_accuracy_of_their_forecast() -> None:
-    turns = Turns(waiting())
+    turns = ForecastTurns(waiting())
     turns.all()
     turns.scene.planner.cluster.observe_job(started("head").raw)
     turns.scene.after(500)

@@ -50,12 +50,15 @@ from tests.builders import affinity_to, job, node, pod, pods, raw_pod, state_in
 from tests.gpu_builders import reservation
 from tests.trainjobs import JOB_UID, jobset, train_job
 
-OF = job().worker(2, cpu="1").held().build()
+JOB = job().worker(2, cpu="1").held().build()
 PLAN = Plan("uid-1", 1, {ReplicaKey("worker", n): "a" for n in (0, 1)})
 
 
 class FakeClient:
-    """Records requests; `fail` may raise for a path; pods answer as if patched."""
+    """Records requests. `fail`: called with each path, may raise. Pods are answered as patched.
+
+    `events`: the events of the cluster; a list finds an event if its selector contains `selector`.
+    """
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
@@ -75,8 +78,8 @@ class FakeClient:
     ) -> Pod:
         self.requests.append(("patch", path))
         self.fail(path)
-        raw = raw_pod(OF, "worker", int(path[-1]), pinned="a", version=9)
-        # Annotations of a pod are written whole where there are none.
+        raw = raw_pod(JOB, "worker", int(path[-1]), pinned="a", version=9)
+        # kfext writes all annotations in one operation if the pod has none.
         for operation in operations:
             if operation["path"] == "/metadata/annotations":
                 raw["metadata"]["annotations"] = operation["value"]
@@ -89,7 +92,7 @@ class FakeClient:
         self.patches.append(patch)
         self.fail(path)
         (container,) = patch["spec"]["containers"]
-        raw = raw_pod(OF, "worker", int(path.split("/")[-2][-1]), bound="a", version=9)
+        raw = raw_pod(JOB, "worker", int(path.split("/")[-2][-1]), bound="a", version=9)
         raw["spec"]["containers"] = [container]
         return decode(json.dumps(raw).encode())
 
@@ -99,7 +102,7 @@ class FakeClient:
         self.fail(path)
 
     async def first(self, path: str, *, count: int, fieldSelector: str) -> list[Any]:  # noqa: N803
-        results = [event for event in self.events if event.get("of", "") in fieldSelector]
+        results = [event for event in self.events if event.get("selector", "") in fieldSelector]
         return results[:count]
 
 
@@ -107,19 +110,21 @@ class FakeEvents:
     """Records events."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, str, bool]] = []
+        self.recorded: list[tuple[str, str, bool]] = []
 
     def record(self, about: object, verdict: Verdict, *, action: str, warning: bool) -> None:
-        self.said.append((verdict.reason, verdict.message, warning))
+        self.recorded.append((verdict.reason, verdict.message, warning))
 
 
-class Bench:
+class ExecutorBench:
+    """A StepExecutor, and the mirror of a job with two gated pods."""
+
     def __init__(self) -> None:
         self.client, self.events = FakeClient(), FakeEvents()
         self.cluster = Cluster()
         self.cluster.observe_node(None, node("a", cpu="4"))
         self.cluster.observe_job(job().worker(2, cpu="1").held().raw)
-        for gated in pods(OF, gated=True):
+        for gated in pods(JOB, gated=True):
             self.cluster.observe_pod(None, gated)
         self.writer = StepExecutor(
             client=self.client,  # type: ignore[arg-type]
@@ -146,26 +151,26 @@ def failing(error: type[ApiError], *, at: str) -> Callable[[str], None]:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def bench() -> ExecutorBench:
+    return ExecutorBench()
 
 
-GATED = tuple(pods(OF, gated=True))
-RUNNING = tuple(pods(OF, bound="a", phase="Running"))
+GATED = tuple(pods(JOB, gated=True))
+RUNNING = tuple(pods(JOB, bound="a", phase="Running"))
 SIZES = tuple((pod, CpuSize(150)) for pod in RUNNING)
 RESIZED = JobState(
     cpu=CpuState(written={"worker-0": (PodCpu(100, 150),), "worker-1": (PodCpu(100, 150),)})
 )
 RESIZE = Resize(SIZES, RESIZED, Verdict("R", "m"))
 REQUEST = RequestCheckpoint(RUNNING, 3, Verdict("R", "m"))
-STUCK = tuple(pods(OF, pinned="a", version=7))
+STUCK = tuple(pods(JOB, pinned="a", version=7))
 STEPS: dict[str, tuple[Step, list[str]]] = {
     "start": (Unsuspend(PLAN, Verdict(REASON_PLANNED, "m")), ["patch job"]),
     "bind": (Pin(tuple((pod, "a") for pod in GATED)), ["patch pod", "patch pod"]),
     "ungate": (Ungate(GATED), ["patch pod", "patch pod"]),
     "stop": (Suspend(JobState(reason="R", message="m")), ["patch job"]),
     "forget": (ForgetPlan(JobState(generation=1)), ["patch job"]),
-    "remember": (SaveState(JobState()), ["patch job"]),
+    "save the state": (SaveState(JobState()), ["patch job"]),
     "evict": (
         DeleteUnbound(STUCK, JobState(reason="R")),
         ["patch job", "delete pod", "delete pod"],
@@ -175,51 +180,51 @@ STEPS: dict[str, tuple[Step, list[str]]] = {
         ["patch job", "delete pod", "delete pod"],
     ),
     "resize": (RESIZE, ["patch job", "resize pod", "resize pod"]),
-    "remember of a resize": (Resize((), RESIZED, Verdict("R", "m")), ["patch job"]),
+    "forget a resize": (Resize((), RESIZED, Verdict("R", "m")), ["patch job"]),
     "ask for a checkpoint": (REQUEST, ["patch pod", "patch pod"]),
     "wait": (Wait(None), []),
 }
 
 
 @pytest.mark.parametrize(("step", "want"), STEPS.values(), ids=STEPS.keys())
-async def test_few_writes_with_the_job_first(bench: Bench, step: Step, want: list[str]) -> None:
+async def test_the_job_is_written_first(bench: ExecutorBench, step: Step, want: list[str]) -> None:
     assert await bench.write(step)
     assert bench.verbs == want
 
 
-async def test_a_step_that_is_not_known_is_never_reported_as_written(bench: Bench) -> None:
+async def test_an_unknown_step_raises_an_error_and_writes_nothing(bench: ExecutorBench) -> None:
     with pytest.raises(AssertionError):
         await bench.write(object())  # type: ignore[arg-type]
     assert bench.verbs == []
 
 
-async def test_the_answer_is_applied_at_once(bench: Bench) -> None:
+async def test_the_answer_to_a_write_is_in_the_mirror_at_once(bench: ExecutorBench) -> None:
     await bench.write(Unsuspend(PLAN, Verdict(REASON_PLANNED, "m")))
     assert not bench.cluster.jobs["uid-1"].job.suspend
     await bench.write(Pin(tuple((pod, "a") for pod in GATED)))
     assert [pod.home for pod in bench.cluster.pods("uid-1")] == ["a", "a"]
-    assert bench.events.said == [(REASON_PLANNED, "m", False)]
+    assert bench.events.recorded == [(REASON_PLANNED, "m", False)]
 
 
-async def test_a_new_size_is_applied_at_once_and_reported_once(bench: Bench) -> None:
+async def test_a_new_cpu_size_is_mirrored_and_causes_one_event(bench: ExecutorBench) -> None:
     await bench.write(RESIZE)
     results = [pod.trainer for pod in bench.cluster.pods("uid-1")]
     assert [trainer.limit for trainer in results if trainer] == [150, 150]
-    assert bench.events.said == [("R", "m", False)]
+    assert bench.events.recorded == [("R", "m", False)]
 
 
-async def test_a_resize_is_recorded_before_the_first_pod_has_it(bench: Bench) -> None:
+async def test_a_resize_is_recorded_before_the_first_pod_is_resized(bench: ExecutorBench) -> None:
     raw = bench.cluster.jobs["uid-1"].raw
     bench.client.fail = failing(NotLeading, at="resize")
     with pytest.raises(NotLeading):
         await bench.write(RESIZE)
-    noted = jsonpatch.apply_patch(raw, bench.client.patches[0])["metadata"]["annotations"]
-    assert state_in(noted[STATE]).cpu == RESIZED.cpu
-    assert not bench.events.said
+    annotations = jsonpatch.apply_patch(raw, bench.client.patches[0])["metadata"]["annotations"]
+    assert state_in(annotations[STATE]).cpu == RESIZED.cpu
+    assert not bench.events.recorded
 
 
 async def test_a_placement_does_not_wait_for_resizes_that_hang(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: ExecutorBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = asyncio.Event()
     resize = bench.client.strategic_patch_as
@@ -238,7 +243,7 @@ async def test_a_placement_does_not_wait_for_resizes_that_hang(
     assert all(await asyncio.gather(*resizes))
 
 
-async def test_no_pod_is_resized_if_that_cannot_be_recorded(bench: Bench) -> None:
+async def test_no_pod_is_resized_if_the_resize_cannot_be_recorded(bench: ExecutorBench) -> None:
     bench.client.fail = failing(Invalid, at="train")
     with pytest.raises(Invalid):
         await bench.write(RESIZE)
@@ -247,7 +252,7 @@ async def test_no_pod_is_resized_if_that_cannot_be_recorded(bench: Bench) -> Non
 
 @pytest.mark.parametrize("error", [NotFound, Conflict])
 async def test_a_pod_that_changed_meanwhile_keeps_its_size_and_the_others_get_theirs(
-    bench: Bench, error: type[ApiError]
+    bench: ExecutorBench, error: type[ApiError]
 ) -> None:
     bench.client.fail = failing(error, at="worker-0/resize")
     assert not await bench.write(RESIZE)
@@ -256,8 +261,8 @@ async def test_a_pod_that_changed_meanwhile_keeps_its_size_and_the_others_get_th
 
 
 @pytest.mark.parametrize("error", [Forbidden, NotServed])
-async def test_a_resize_that_is_refused_is_raised_after_the_others_are_written(
-    bench: Bench, error: type[ApiError]
+async def test_the_error_of_a_refused_resize_is_raised_after_the_other_writes(
+    bench: ExecutorBench, error: type[ApiError]
 ) -> None:
     bench.client.fail = failing(error, at="worker-0/resize")
     with pytest.raises(error):
@@ -265,36 +270,36 @@ async def test_a_resize_that_is_refused_is_raised_after_the_others_are_written(
     assert bench.verbs == ["patch job", "resize pod", "resize pod"]
 
 
-async def test_a_request_is_applied_at_once_and_reported_once(bench: Bench) -> None:
+async def test_a_checkpoint_request_is_mirrored_and_causes_one_event(bench: ExecutorBench) -> None:
     await bench.write(REQUEST)
     assert [pod.checkpoint_request for pod in bench.cluster.pods("uid-1")] == [3, 3]
-    assert bench.events.said == [("R", "m", False)]
+    assert bench.events.recorded == [("R", "m", False)]
 
 
 @pytest.mark.parametrize("error", [NotFound, Conflict])
-async def test_a_deleted_pod_gets_no_request_and_the_others_do(
-    bench: Bench, error: type[ApiError]
+async def test_a_deleted_pod_gets_no_checkpoint_request_and_the_others_do(
+    bench: ExecutorBench, error: type[ApiError]
 ) -> None:
     bench.client.fail = failing(error, at="worker-0")
     assert not await bench.write(REQUEST)
     assert [pod.checkpoint_request for pod in bench.cluster.pods("uid-1")] == [0, 3]
 
 
-async def test_a_refused_request_is_not_reported(bench: Bench) -> None:
+async def test_a_refused_checkpoint_request_causes_no_event(bench: ExecutorBench) -> None:
     bench.client.fail = failing(Forbidden, at="worker-0")
     with pytest.raises(Forbidden):
         await bench.write(REQUEST)
-    assert not bench.events.said
+    assert not bench.events.recorded
 
 
-async def test_deletes_have_preconditions(bench: Bench) -> None:
+async def test_a_deletion_requires_the_same_uid_and_resource_version(bench: ExecutorBench) -> None:
     await bench.write(DeleteUnbound(STUCK, JobState()))
     assert bench.client.preconditions == [(pod.uid, "7") for pod in STUCK]
 
 
 @pytest.mark.parametrize("error", [NotFound, Conflict])
-async def test_one_pod_that_changed_leaves_the_others_alone(
-    bench: Bench, error: type[ApiError]
+async def test_a_pod_that_has_changed_is_skipped_and_the_others_are_pinned(
+    bench: ExecutorBench, error: type[ApiError]
 ) -> None:
     bench.client.fail = failing(error, at="worker-0")
     assert not await bench.write(Pin(tuple((pod, "a") for pod in GATED)))
@@ -303,8 +308,8 @@ async def test_one_pod_that_changed_leaves_the_others_alone(
 
 
 @pytest.mark.parametrize("error", [Forbidden, Invalid])
-async def test_another_kind_of_refusal_is_raised_after_the_other_writes(
-    bench: Bench, error: type[ApiError]
+async def test_any_other_error_of_a_pin_is_raised_after_the_other_writes(
+    bench: ExecutorBench, error: type[ApiError]
 ) -> None:
     bench.client.fail = failing(error, at="worker-0")
     with pytest.raises(error):
@@ -312,47 +317,50 @@ async def test_another_kind_of_refusal_is_raised_after_the_other_writes(
     assert len(bench.client.requests) == 2
 
 
-async def test_nothing_is_deleted_or_reported_if_the_job_could_not_be_patched(bench: Bench) -> None:
+async def test_nothing_is_deleted_if_the_job_could_not_be_patched(bench: ExecutorBench) -> None:
     bench.client.fail = failing(Invalid, at="train")
     for step in (DeleteUnbound(STUCK, JobState()), Release(STUCK, Verdict("R", "m"))):
         with pytest.raises(Invalid):
             await bench.write(step)
     assert bench.verbs == ["patch job"] * 2
-    assert not bench.events.said
+    assert not bench.events.recorded
 
 
-async def test_the_operators_complaint_is_quoted(bench: Bench) -> None:
+async def test_the_operators_error_event_is_quoted(bench: ExecutorBench) -> None:
     bench.client.events = [{"note": "pods is forbidden: exceeded quota"}]
     await bench.write(Suspend(JobState(reason=REASON_CREATE_TIMEOUT, message="1 of 2 pods exist")))
-    ((_, message, warning),) = bench.events.said
+    ((_, message, warning),) = bench.events.recorded
     assert message == "1 of 2 pods exist; the operator reports: pods is forbidden: exceeded quota"
     assert warning
 
 
-async def test_for_a_train_job_the_complaint_of_its_batch_job_is_quoted(bench: Bench) -> None:
+async def test_the_error_event_about_the_job_of_a_train_job_is_quoted(bench: ExecutorBench) -> None:
     bench.cluster.observe_job(train_job(held=True))
     bench.cluster.observe_rendered(None, parse_rendered(jobset()))
-    denied = {"note": "denied the request", "of": "regarding.name=train-node-0,reason=FailedCreate"}
-    bench.client.events = [{"note": "of another job", "of": "regarding.name=other"}, denied]
+    selector = "regarding.name=train-node-0,reason=FailedCreate"
+    denied = {"note": "denied the request", "selector": selector}
+    other = {"note": "about another job", "selector": "regarding.name=other"}
+    bench.client.events = [other, denied]
     tracked = bench.cluster.jobs[JOB_UID]
     stopped = Suspend(JobState(reason=REASON_CREATE_TIMEOUT, message="0 of 2 pods exist"))
     await bench.writer.write(tracked, stopped)
-    ((_, message, _),) = bench.events.said
+    ((_, message, _),) = bench.events.recorded
     assert message == "0 of 2 pods exist; the operator reports: denied the request"
 
 
 TRIED, EARLIER = "0 of 2 pods exist", "an admission policy"
-BLAMED = {
-    "the operator says why": (TRIED, "denied", "0 of 2 pods exist; the operator reports: denied"),
-    "the operator has no complaint": (TRIED, "", ""),
-    "the operator complains on the pod network too": (EARLIER, "denied", EARLIER),
-    "the operator is down, and the network was refused before": (EARLIER, "", EARLIER),
+CAUSES = {
+    "an event on the host network": (TRIED, "denied", f"{TRIED}; the operator reports: denied"),
+    "no event on the host network": (TRIED, "", ""),
+    "an event on the pod network": (EARLIER, "denied", EARLIER),
+    "no event on the pod network": (EARLIER, "", EARLIER),
 }
+"""Why there was no host network before; the event; why there is no host network from now on."""
 
 
-@pytest.mark.parametrize(("before", "note", "after"), BLAMED.values(), ids=BLAMED)
-async def test_the_network_is_blamed_for_failures_on_it(
-    bench: Bench, before: str, note: str, after: str
+@pytest.mark.parametrize(("before", "note", "after"), CAUSES.values(), ids=CAUSES)
+async def test_the_host_network_is_given_up_only_for_an_error_on_it(
+    bench: ExecutorBench, before: str, note: str, after: str
 ) -> None:
     bench.client.events = [{"note": note}] if note else []
     state = JobState(reason=REASON_CREATE_TIMEOUT, message=TRIED, no_host_network=before)
@@ -363,8 +371,8 @@ async def test_the_network_is_blamed_for_failures_on_it(
     assert state_in(stopped[STATE]).no_host_network == after
 
 
-async def test_an_answer_for_a_deleted_pod_claims_nothing(bench: Bench) -> None:
-    worker = pod(OF, "worker", 0, gated=True)
+async def test_an_answer_for_a_deleted_pod_claims_nothing(bench: ExecutorBench) -> None:
+    worker = pod(JOB, "worker", 0, gated=True)
 
     def gone(path: str) -> None:
         bench.cluster.observe_pod(worker, None)
@@ -377,17 +385,17 @@ async def test_an_answer_for_a_deleted_pod_claims_nothing(bench: Bench) -> None:
 PODS = "/api/v1/namespaces/kfext-gpu/pods"
 TEMPLATE = "/api/v1/namespaces/kfext-gpu/podtemplates/kfext-reservation"
 NAME = reservation_of("n", 2)
-OURS = {"operator": "Exists", "effect": "NoExecute"}
+OWN_TOLERATION = {"operator": "Exists", "effect": "NoExecute"}
 SPEC = {
     "priorityClassName": "kfext-reservation",
     "containers": [{"name": "pause", "resources": {"limits": {names.NATIVE_GPU: "1"}}}],
-    "tolerations": [OURS],
+    "tolerations": [OWN_TOLERATION],
 }
-GONE = reservation("n", 2)
+RESERVATION = reservation("n", 2)
 
 
 class CardClient:
-    """Has the PodTemplate, records each write, and fails at a verb."""
+    """Returns the PodTemplate, and records each write; `fails_at`: the verb that raises `error`."""
 
     def __init__(self, *, fails_at: str = "", error: type[ApiError] = Conflict) -> None:
         self.created: list[dict[str, Any]] = []
@@ -415,18 +423,18 @@ class CardClient:
 
 
 async def write_card(client: CardClient, step: Reserve | Unreserve) -> None:
-    made: Any = client
+    fake: Any = client
     events: Any = None
-    await StepExecutor(client=made, cluster=Cluster(), events=events).write_card(step)
+    await StepExecutor(client=fake, cluster=Cluster(), events=events).write_card(step)
 
 
-async def test_a_gpu_is_reserved_on_one_node_where_the_sharers_may_be() -> None:
+async def test_a_reservation_pod_has_its_node_and_the_tolerations_of_the_sharers() -> None:
     client = CardClient()
-    theirs = (
+    tolerations = (
         Toleration(key="gpu", operator="Equal", value="a", effect="NoSchedule"),
         Toleration(operator="Exists"),
     )
-    await write_card(client, Reserve(("n", 2), theirs))
+    await write_card(client, Reserve(("n", 2), tolerations))
     (body,) = client.created
     assert body == {
         "apiVersion": "v1",
@@ -440,7 +448,7 @@ async def test_a_gpu_is_reserved_on_one_node_where_the_sharers_may_be() -> None:
             **SPEC,
             "affinity": affinity_to("n"),
             "tolerations": [
-                OURS,
+                OWN_TOLERATION,
                 {"key": "gpu", "operator": "Equal", "value": "a", "effect": "NoSchedule"},
                 {"operator": "Exists"},
             ],
@@ -448,7 +456,7 @@ async def test_a_gpu_is_reserved_on_one_node_where_the_sharers_may_be() -> None:
     }
 
 
-async def test_the_pod_is_recognised_as_a_reservation() -> None:
+async def test_the_created_pod_is_parsed_as_a_reservation() -> None:
     client = CardClient()
     await write_card(client, Reserve(("n", 2), ()))
     (body,) = client.created
@@ -459,11 +467,11 @@ async def test_the_pod_is_recognised_as_a_reservation() -> None:
 
 async def test_a_gpu_is_released_by_the_uid_of_its_pod() -> None:
     client = CardClient()
-    await write_card(client, Unreserve(("n", 2), GONE))
-    assert client.deleted == [(f"{PODS}/{NAME}", GONE.uid)]
+    await write_card(client, Unreserve(("n", 2), RESERVATION))
+    assert client.deleted == [(f"{PODS}/{NAME}", RESERVATION.uid)]
 
 
-RESERVE, UNRESERVE = Reserve(("n", 2), ()), Unreserve(("n", 2), GONE)
+RESERVE, UNRESERVE = Reserve(("n", 2), ()), Unreserve(("n", 2), RESERVATION)
 DONE: dict[str, tuple[Reserve | Unreserve, CardClient]] = {
     "the pod exists": (RESERVE, CardClient(fails_at="create")),
     "the pod is gone": (UNRESERVE, CardClient(fails_at="delete", error=NotFound)),
@@ -472,7 +480,7 @@ DONE: dict[str, tuple[Reserve | Unreserve, CardClient]] = {
 
 
 @pytest.mark.parametrize(("step", "client"), DONE.values(), ids=DONE)
-async def test_a_completed_write_is_no_error(step: Reserve | Unreserve, client: CardClient) -> None:
+async def test_a_repeated_write_is_no_error(step: Reserve | Unreserve, client: CardClient) -> None:
     await write_card(client, step)
     assert (client.created, client.deleted) == ([], [])
 

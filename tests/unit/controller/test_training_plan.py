@@ -49,9 +49,7 @@ _shown = st.builds(
     ConditionStatus,
     holds=st.booleans(),
     verdict=st.builds(
-        Verdict,
-        st.sampled_from(sorted(RESIZED.reasons | SCALED.reasons)),
-        st.text(max_size=1200),
+        Verdict, st.sampled_from(sorted(RESIZED.reasons | SCALED.reasons)), st.text(max_size=1200)
     ),
 )
 
@@ -69,26 +67,24 @@ def test_a_written_status_is_read_back(shown: dict[str, ConditionStatus]) -> Non
     ("moves", "status"),
     [(STALLED, "False"), (Verdict(REASON_LOG_FORBIDDEN, "why"), "Unknown"), (None, "")],
 )
-def test_progress_is_false_for_a_stalled_job_and_unknown_for_an_unread_log(
-    moves: Verdict | None, status: str
-) -> None:
+def test_progressing_is_false_only_for_a_stalled_job(moves: Verdict | None, status: str) -> None:
     shown = TrainingPlanStatus(progress=Reported(moves=moves, cpu=0.5))
     stored = encode_status(shown, {}, now=0.0)
-    result = {each["type"]: each["status"] for each in stored["conditions"]}
+    result = {condition["type"]: condition["status"] for condition in stored["conditions"]}
     assert result.get(PROGRESSING, "") == status
     read = decode_training_plan(orjson.dumps({"status": stored}))
     assert read.status.progress is not None
     assert read.status.progress.moves == moves
 
 
-def test_a_condition_that_is_set_again_has_the_time_of_that_change() -> None:
+def test_a_condition_that_is_removed_and_set_again_has_the_time_of_the_last_change() -> None:
     transitions: dict[str, Transition] = {}
     times = []
     for now, moves in ((0.0, STALLED), (60.0, None), (120.0, STALLED), (180.0, STALLED)):
         status = TrainingPlanStatus(progress=Reported(moves=moves))
         stored = encode_status(status, transitions, now=now)
-        result = {each["type"]: each["lastTransitionTime"] for each in stored["conditions"]}
-        times.append(result.get(PROGRESSING, ""))
+        conditions = {condition["type"]: condition for condition in stored["conditions"]}
+        times.append(conditions.get(PROGRESSING, {}).get("lastTransitionTime", ""))
     assert times == [written_time(0.0), "", *[written_time(120.0)] * 2]
 
 
@@ -98,41 +94,42 @@ def test_malformed_data_is_read_without_an_error(raw: dict[str, Any]) -> None:
     decode_training_plan(msgspec.json.encode({"status": {"conditions": conditions, "posted": raw}}))
 
 
-def test_without_the_condition_the_job_has_not_opted_in() -> None:
+def test_a_training_plan_with_only_the_condition_placed_has_no_further_conditions() -> None:
     placed = {"status": {"conditions": [{"type": "Placed", "status": "True"}]}}
     assert decode_training_plan(orjson.dumps(placed)).status.conditions == {}
 
 
-def shown(
-    reason: str = REASON_WOULD_MOVE, words: str = "", *, holds: bool = False
+def resized(
+    reason: str = REASON_WOULD_MOVE, message: str = "", *, holds: bool = False
 ) -> dict[str, ConditionStatus]:
-    return {RESIZED.type: ConditionStatus(holds, Verdict(reason, words))}
+    return {RESIZED.type: ConditionStatus(holds, Verdict(reason, message))}
 
 
 @pytest.mark.parametrize(
     ("now", "before", "same"),
     [
-        pytest.param({}, {}, True, id="never opted in"),
-        pytest.param(shown(words="a"), shown(words="b"), True, id="other words"),
-        pytest.param(shown(), {}, False, id="opted in"),
-        pytest.param({}, shown(), False, id="opted out"),
-        pytest.param(shown(), {SCALED.type: shown()[RESIZED.type]}, False, id="another condition"),
-        pytest.param(shown(), shown(REASON_CPU_RESTORED), False, id="another reason"),
+        pytest.param({}, {}, True, id="no condition"),
+        pytest.param(resized(message="a"), resized(message="b"), True, id="a new message"),
+        pytest.param(resized(), {}, False, id="a new condition"),
+        pytest.param({}, resized(), False, id="a removed condition"),
+        pytest.param(resized(), {SCALED.type: resized()[RESIZED.type]}, False, id="a new type"),
+        pytest.param(resized(), resized(REASON_CPU_RESTORED), False, id="a new reason"),
         pytest.param(
-            shown(REASON_CPU_MOVED, holds=True), shown(REASON_CPU_MOVED), False, id="resized"
+            resized(REASON_CPU_MOVED, holds=True),
+            resized(REASON_CPU_MOVED),
+            False,
+            id="a new status",
         ),
     ],
 )
-def test_when_only_the_texts_differ(
+def test_whether_only_the_texts_of_two_statuses_differ(
     now: dict[str, ConditionStatus], before: dict[str, ConditionStatus], *, same: bool
 ) -> None:
-    assert (
-        same_but_texts(TrainingPlanStatus(conditions=now), TrainingPlanStatus(conditions=before))
-        is same
-    )
+    current, written = TrainingPlanStatus(conditions=now), TrainingPlanStatus(conditions=before)
+    assert same_but_texts(current, written) is same
 
 
-def test_the_field_of_the_webhook_is_read_and_is_no_part_of_the_controllers_status() -> None:
+def test_the_posts_that_the_webhook_writes_are_read_and_not_written_by_the_controller() -> None:
     posted = Posted("uid", (Post(1.7e9, 40, 100, (("loss", 0.5),)),))
     read = decode_training_plan(orjson.dumps({"status": {"posted": encode_posted(posted)}}))
     assert read.posted == posted
@@ -141,30 +138,30 @@ def test_the_field_of_the_webhook_is_read_and_is_no_part_of_the_controllers_stat
 
 
 REQUESTS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
-    "the pod with devices, whatever CPU the others have": (
+    "the pod with devices is the largest": (
         job("TFJob").ps(1, cpu="32").worker(2, cpu="1500m", gpus=1),
         {"cpu": "1500m", "nvidia.com/gpu": "1"},
     ),
-    "the pod with most CPU": (
+    "without devices the pod with most CPU is the largest": (
         job("TFJob").ps(1, cpu="500m").worker(2, cpu="2"),
         {"cpu": "2000m"},
     ),
-    "no pod that does not exist": (
+    "a group without pods does not count": (
         job("TFJob").ps(0, cpu="64").worker(2, cpu="1"),
         {"cpu": "1000m"},
     ),
-    "a pod without requests": (job().worker(1), {}),
+    "no pod has requests": (job().worker(1), {}),
 }
 
 
-@pytest.mark.parametrize(("made", "want"), REQUESTS.values(), ids=REQUESTS)
-def test_the_requests_of_a_job_are_those_of_its_largest_pod(
-    made: JobBuilder, want: dict[str, str]
+@pytest.mark.parametrize(("builder", "want"), REQUESTS.values(), ids=REQUESTS)
+def test_the_requests_shown_for_a_job_are_the_requests_of_its_largest_pod(
+    builder: JobBuilder, want: dict[str, str]
 ) -> None:
-    assert largest_requests(made.build()) == want
+    assert largest_requests(builder.build()) == want
 
 
-def test_a_template_with_too_many_resources_is_cut() -> None:
+def test_too_many_resources_and_too_long_names_are_left_out() -> None:
     (group,) = job().worker(1).build().groups
     many = {f"team.example/{number}": 1 for number in range(100)} | {"x" * 1000: 1}
     requests = largest_requests(replace(job().build(), groups=(replace(group, requests=many),)))

@@ -56,18 +56,21 @@ NO_SUCH_KIND = NotServed(status=404, reason="", message="404 page not found")
 
 
 class FakeApi:
-    """TrainingPlans by path; `refuses` and `taken` make it fail. `seconds`: the time."""
+    """TrainingPlans by name. `seconds`: the time of the writer's clock.
+
+    `error`: raised by all writes. `existing`: a TrainingPlan that appears at the next creation.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.plans: dict[str, dict[str, Any]] = {}
-        self.refuses: ApiError | None = None
-        self.taken: dict[str, Any] | None = None
+        self.error: ApiError | None = None
+        self.existing: dict[str, Any] | None = None
         self.patches = 0
 
     async def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
-        if self.refuses is not None:
-            raise self.refuses
+        if self.error is not None:
+            raise self.error
         self.patches += 1
         plan = self.plans.get(path.split("/")[-2])
         if plan is None:
@@ -76,11 +79,11 @@ class FakeApi:
         return plan
 
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        if self.refuses is not None:
-            raise self.refuses
+        if self.error is not None:
+            raise self.error
         name = body["metadata"]["name"]
-        if self.taken is not None:
-            self.plans[name], self.taken = self.taken, None
+        if self.existing is not None:
+            self.plans[name], self.existing = self.existing, None
         if name in self.plans:
             raise Conflict(status=409, reason="AlreadyExists", message="")
         self.plans[name] = body
@@ -89,7 +92,7 @@ class FakeApi:
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    monkeypatch.setattr(module, "_CALM_SECONDS", 0.001)
+    monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(module, "_SAME_SECONDS", 0.001)
     return FakeApi()
 
@@ -98,25 +101,25 @@ def plan_writer(api: FakeApi) -> TrainingPlanWriter:
     return TrainingPlanWriter(client=api, wall=lambda: api.seconds)  # type: ignore[arg-type]
 
 
-async def showing(api: FakeApi, status: TrainingPlanStatus) -> TrainingPlanWriter:
-    """A writer after it got a status of the job and a moment to write it."""
+async def written_by_writer(api: FakeApi, status: TrainingPlanStatus) -> TrainingPlanWriter:
+    """Return a writer that has written a status of the job."""
     writer = plan_writer(api)
     writer.show(JOB, status)
     await run(writer)
     return writer
 
 
-async def run(made: TrainingPlanWriter, seconds: float = 0.05) -> None:
-    """Let it write for a moment."""
+async def run(writer: TrainingPlanWriter, seconds: float = 0.05) -> None:
+    """Let a writer write for a moment."""
     try:
         async with asyncio.timeout(seconds):
-            await made.run()
+            await writer.run()
     except TimeoutError:
         pass
 
 
 async def test_a_missing_plan_is_created(api: FakeApi) -> None:
-    await showing(api, WAITS)
+    await written_by_writer(api, WAITS)
     plan = api.plans["pytorchjob-train"]
     assert plan["status"]["phase"] == QUEUED
     (owner,) = plan["metadata"]["ownerReferences"]
@@ -124,7 +127,7 @@ async def test_a_missing_plan_is_created(api: FakeApi) -> None:
 
 
 async def test_nothing_is_written_twice(api: FakeApi) -> None:
-    writer = await showing(api, WAITS)
+    writer = await written_by_writer(api, WAITS)
     before = api.patches
     writer.show(JOB, WAITS)
     await run(writer)
@@ -137,14 +140,14 @@ async def test_only_the_newest_status_is_written(api: FakeApi) -> None:
     writer.show(JOB, RUNS)
     await run(writer)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == PLACED
-    assert api.patches == 1, "made first, since none was seen"
+    assert api.patches == 1
 
 
 STARTS = status_of(JOB, phase=PLANNED, verdict=Verdict("Planned", "to a"), nodes=("a",))
 BINDS = status_of(JOB, phase=BINDING, verdict=Verdict("WaitingForBind", "1 of 2"), nodes=("a",))
 
 
-async def test_a_job_that_starts_at_once_is_written_when_it_is_placed(api: FakeApi) -> None:
+async def test_a_job_that_starts_at_once_is_first_written_when_it_is_placed(api: FakeApi) -> None:
     writer = plan_writer(api)
     for status in (STARTS, BINDS, STARTS, BINDS):
         writer.show(JOB, status)
@@ -155,9 +158,7 @@ async def test_a_job_that_starts_at_once_is_written_when_it_is_placed(api: FakeA
     assert (api.plans["pytorchjob-train"]["status"]["phase"], api.patches) == (PLACED, 1)
 
 
-async def test_a_phase_that_lasts_is_written_although_a_gang_usually_leaves_it_soon(
-    api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_phase_that_lasts_is_written(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PASSING_SECONDS", 0.03)
     writer = plan_writer(api)
     writer.show(JOB, STARTS)
@@ -166,28 +167,28 @@ async def test_a_phase_that_lasts_is_written_although_a_gang_usually_leaves_it_s
     assert (api.plans["pytorchjob-train"]["status"]["phase"], api.patches) == (BINDING, 1)
 
 
-async def test_each_phase_that_a_gang_leaves_soon_has_to_last_to_be_written(
+async def test_the_time_of_each_passing_phase_is_counted_anew(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PASSING_SECONDS", 0.02)
-    made = TrainingPlanWriter(client=api, monotonic=lambda: api.seconds)  # type: ignore[arg-type]
-    made.show(JOB, STARTS)
+    writer = TrainingPlanWriter(client=api, monotonic=lambda: api.seconds)  # type: ignore[arg-type]
+    writer.show(JOB, STARTS)
     api.seconds = 20.0
-    await run(made, 0.2)
+    await run(writer, 0.2)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == PLANNED
-    made.show(JOB, BINDS)
-    await run(made, 0.2)
+    writer.show(JOB, BINDS)
+    await run(writer, 0.2)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == PLANNED
-    made.show(JOB, RUNS)
-    await run(made, 1.2)
+    writer.show(JOB, RUNS)
+    await run(writer, 1.2)
     assert (api.plans["pytorchjob-train"]["status"]["phase"], api.patches) == (PLACED, 2)
 
 
-async def test_new_words_that_wait_do_not_hold_up_the_next_phase(
+async def test_a_new_message_that_waits_does_not_delay_the_next_phase(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PASSING_SECONDS", 0.01)
-    writer = await showing(api, WAITS)
+    writer = await written_by_writer(api, WAITS)
     monkeypatch.setattr(module, "_SAME_SECONDS", 1000.0)
     writer.show(JOB, replace(WAITS, message="fuller"))
     writer.show(JOB, BINDS)
@@ -195,15 +196,15 @@ async def test_new_words_that_wait_do_not_hold_up_the_next_phase(
     assert api.plans["pytorchjob-train"]["status"]["phase"] == BINDING
 
 
-async def test_an_error_of_kfext_with_one_job_keeps_no_other_from_being_written(
+async def test_after_an_error_of_kfext_about_one_job_the_other_jobs_are_written(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(status: TrainingPlanStatus, *rest: Any, **more: Any) -> Any:
+    def encode(status: TrainingPlanStatus, *rest: Any, **more: Any) -> Any:
         if status == WAITS:
             raise TypeError("Integer exceeds 64-bit range")
         return encode_status(status, *rest, **more)
 
-    monkeypatch.setattr(f"{module.__name__}.encode_status", fails)
+    monkeypatch.setattr(f"{module.__name__}.encode_status", encode)
     writer = plan_writer(api)
     writer.show(JOB, WAITS)
     writer.show(replace(JOB, uid="uid-2", name="other"), RUNS)
@@ -212,20 +213,20 @@ async def test_an_error_of_kfext_with_one_job_keeps_no_other_from_being_written(
     assert "status" not in api.plans.get("pytorchjob-train", {})
 
 
-@pytest.mark.parametrize("refuses", [AWAY, NO_SUCH_KIND], ids=["away", "its kind was removed"])
-async def test_a_failed_write_is_repeated_later(api: FakeApi, refuses: ApiError) -> None:
+@pytest.mark.parametrize("error", [AWAY, NO_SUCH_KIND], ids=["away", "its kind was removed"])
+async def test_a_failed_write_is_repeated_later(api: FakeApi, error: ApiError) -> None:
     writer = plan_writer(api)
-    api.refuses = refuses
+    api.error = error
     writer.show(JOB, WAITS)
     await run(writer)
     assert not api.plans
-    api.refuses = None
+    api.error = None
     await run(writer, 0.1)
     assert api.plans
 
 
 async def test_a_plan_that_a_person_deleted_is_recreated(api: FakeApi) -> None:
-    writer = await showing(api, WAITS)
+    writer = await written_by_writer(api, WAITS)
     written = decode_training_plan(json.dumps(api.plans.pop("pytorchjob-train")).encode())
     writer.observe(None, written)
     writer.observe(written, None)
@@ -233,38 +234,38 @@ async def test_a_plan_that_a_person_deleted_is_recreated(api: FakeApi) -> None:
     assert api.plans
 
 
-def test_nothing_is_kept_of_a_deleted_plan_that_named_another_job(api: FakeApi) -> None:
+def test_deleted_plans_of_unknown_jobs_are_forgotten(api: FakeApi) -> None:
     writer = plan_writer(api)
     transitions = {"Resized": Transition(holds=True, since="1970-01-01T00:00:00Z")}
-    named = [WrittenTrainingPlan(f"uid-{count}", WAITS, transitions) for count in range(3)]
-    for old, new in pairwise([None, *named, None]):
+    versions = [WrittenTrainingPlan(f"uid-{count}", WAITS, transitions) for count in range(3)]
+    for old, new in pairwise([None, *versions, None]):
         writer.observe(old, new)
     assert (writer._written, writer._transitions) == ({}, {})
 
 
-async def test_the_plan_of_a_deleted_namesake_does_not_count(api: FakeApi) -> None:
+async def test_a_plan_is_created_once_the_plan_of_an_earlier_job_is_deleted(api: FakeApi) -> None:
     api.plans["pytorchjob-train"] = {"spec": {"job": {"uid": "uid-0"}}, "metadata": {}}
-    writer = await showing(api, WAITS)
-    del api.plans["pytorchjob-train"]  # the garbage collector comes
+    writer = await written_by_writer(api, WAITS)
+    del api.plans["pytorchjob-train"]  # by the garbage collector
     await run(writer)
     assert api.plans["pytorchjob-train"]["spec"]["job"]["uid"] == "uid-1"
 
 
-async def test_a_plan_that_can_never_be_written_causes_few_writes(api: FakeApi) -> None:
+async def test_writes_that_always_fail_become_rarer(api: FakeApi) -> None:
     api.plans["pytorchjob-train"] = {"spec": {"job": {"uid": "orphaned"}}, "metadata": {}}
     writer = plan_writer(api)
     writer.show(JOB, WAITS)
     await run(writer, 0.3)
-    assert 2 <= api.patches <= 10, "at 1, 2, 4... ms, instead of each ms"
+    assert 2 <= api.patches <= 10, "after 1, 2, 4... ms, instead of each ms"
 
 
-async def test_an_api_server_that_was_down_is_called_as_promptly_as_before(api: FakeApi) -> None:
+async def test_after_an_outage_of_the_api_server_the_pauses_are_short_again(api: FakeApi) -> None:
     writer = plan_writer(api)
-    api.refuses = AWAY
+    api.error = AWAY
     writer.show(JOB, WAITS)
     await run(writer)
-    assert writer._calm_seconds(JOB.uid) == module._CALM_SECONDS
-    api.refuses = None
+    assert writer._pause_seconds(JOB.uid) == module._PAUSE_SECONDS
+    api.error = None
     await run(writer, 0.2)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
     for status in (RUNS, WAITS, RUNS):
@@ -273,9 +274,9 @@ async def test_an_api_server_that_was_down_is_called_as_promptly_as_before(api: 
         assert api.plans["pytorchjob-train"]["status"]["phase"] == status.phase
 
 
-async def test_a_plan_that_kfext_made_before_a_restart_is_written(api: FakeApi) -> None:
-    api.taken = {"spec": {"job": {"uid": "uid-1"}}, "metadata": {}}
-    await showing(api, WAITS)
+async def test_a_plan_created_before_a_restart_of_kfext_is_written(api: FakeApi) -> None:
+    api.existing = {"spec": {"job": {"uid": "uid-1"}}, "metadata": {}}
+    await written_by_writer(api, WAITS)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
 
 
@@ -303,33 +304,29 @@ def test_a_written_plan_is_read_back() -> None:
     assert decode_training_plan(b"{}").status == TrainingPlanStatus()
 
 
-SPOILT = status_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=(), invalid="bad")
+INVALID = status_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=(), invalid="bad")
 EDITED = status_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=(), edited="other")
 
 
 @pytest.mark.parametrize(
-    ("view", "type_"),
-    [(SPOILT, "SettingsInvalid"), (EDITED, "ShareEdited")],
-    ids=["spoilt", "edit"],
+    ("status", "type_"),
+    [(INVALID, "SettingsInvalid"), (EDITED, "ShareEdited")],
+    ids=["invalid settings", "an edited share"],
 )
 async def test_an_edit_without_effect_is_a_condition_until_it_is_corrected(
-    api: FakeApi, view: TrainingPlanStatus, type_: str
+    api: FakeApi, status: TrainingPlanStatus, type_: str
 ) -> None:
     writer = plan_writer(api)
-    seen = []
-    for now in (view, WAITS):
-        writer.show(JOB, now)
+    results = []
+    for current in (status, WAITS):
+        writer.show(JOB, current)
         await run(writer)
         plan = api.plans["pytorchjob-train"]
-        seen.append(
-            [(condition["type"], condition["status"]) for condition in plan["status"]["conditions"]]
-        )
+        conditions = plan["status"]["conditions"]
+        results.append([(condition["type"], condition["status"]) for condition in conditions])
         plan["spec"] = {"job": {"uid": JOB.uid}}
-        assert decode_training_plan(json.dumps(plan).encode()).status == now
-    assert seen == [
-        [("Placed", "False"), (type_, "True")],
-        [("Placed", "False")],
-    ]
+        assert decode_training_plan(json.dumps(plan).encode()).status == current
+    assert results == [[("Placed", "False"), (type_, "True")], [("Placed", "False")]]
 
 
 async def test_the_reason_of_a_placement_stays_once_the_job_is_placed(api: FakeApi) -> None:
@@ -348,21 +345,21 @@ async def test_the_reason_of_a_placement_stays_once_the_job_is_placed(api: FakeA
 
 
 async def test_the_time_of_a_condition_changes_only_with_its_status(api: FakeApi) -> None:
-    await showing(api, WAITS)
+    await written_by_writer(api, WAITS)
     before = api.plans["pytorchjob-train"]
     before["status"]["conditions"][0]["lastTransitionTime"] = "2020-01-01T00:00:00Z"
     successor = plan_writer(api)
     successor.observe(None, decode_training_plan(json.dumps(before).encode()))
     times = []
-    for view in (SPOILT, RUNS):
-        successor.show(JOB, view)
+    for status in (INVALID, RUNS):
+        successor.show(JOB, status)
         await run(successor)
         (placed, *_) = api.plans["pytorchjob-train"]["status"]["conditions"]
         times.append(placed["lastTransitionTime"][:4])
     assert times == ["2020", "1970"]
 
 
-def test_a_pytorchjob_and_a_tfjob_of_one_name_have_two_views() -> None:
+def test_a_pytorchjob_and_a_tfjob_of_the_same_name_have_two_training_plans() -> None:
     other = job("TFJob").worker(1).build()
     assert JOB.training_plan != other.training_plan
 
@@ -371,9 +368,7 @@ def progress(step: int, *, known: Verdict = RECOGNISED, **more: Any) -> Reported
     return Reported(Progress("loss", value=0.5, step=step, at=1.0), known=known, **more)
 
 
-async def test_progress_is_shown_beside_the_phase_and_stays_when_that_changes(
-    api: FakeApi,
-) -> None:
+async def test_progress_is_shown_beside_the_phase_and_stays_when_that_changes(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show_progress(JOB, progress(1))  # its phase comes first
     writer.show(JOB, WAITS)
@@ -395,10 +390,10 @@ async def test_progress_is_shown_beside_the_phase_and_stays_when_that_changes(
     [
         pytest.param([(progress(1009))], 1, id="the third digit"),
         pytest.param([(progress(1100))], 2, id="the second digit"),
-        pytest.param([(progress(1000 + 30 * more)) for more in range(4)], 2, id="bit by bit"),
+        pytest.param([(progress(1000 + 30 * more)) for more in range(4)], 2, id="small changes"),
         pytest.param([progress(1000, known=DIVERGED)], 2, id="another reason"),
         pytest.param([Reported()], 1, id="nothing known since a restart"),
-        pytest.param([(progress(1000, state=GrowthState.NEW))], 2, id="a state"),
+        pytest.param([(progress(1000, state=GrowthState.NEW))], 2, id="a growth state"),
     ],
 )
 async def test_progress_is_written_again_only_if_a_person_would_see_the_change(
@@ -416,10 +411,10 @@ async def test_progress_is_written_again_only_if_a_person_would_see_the_change(
 
 
 @pytest.mark.parametrize(
-    ("then", "steps"), [(RUNS, [100]), (SPOILT, [100, 500])], ids=["alone", "beside other news"]
+    ("status", "steps"), [(RUNS, [100]), (INVALID, [100, 500])], ids=["same phase", "new phase"]
 )
-async def test_progress_waits_after_a_write_unless_there_is_other_news(
-    api: FakeApi, monkeypatch: pytest.MonkeyPatch, then: TrainingPlanStatus, steps: list[int]
+async def test_progress_waits_after_a_write_unless_the_phase_changes_too(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, status: TrainingPlanStatus, steps: list[int]
 ) -> None:
     monkeypatch.setattr(module, "_SAME_SECONDS", 1000.0)
     writer = plan_writer(api)
@@ -427,7 +422,7 @@ async def test_progress_waits_after_a_write_unless_there_is_other_news(
     for step in range(1, 6):
         writer.show_progress(JOB, progress(100 * step))
         await run(writer)
-    writer.show(JOB, then)
+    writer.show(JOB, status)
     await run(writer)
     assert api.patches == len(steps)
     assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] == steps[-1]
@@ -443,7 +438,7 @@ async def test_delayed_progress_is_written_by_itself(api: FakeApi) -> None:
     assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] == 500
 
 
-async def test_progress_outlives_a_restart_of_the_controller(api: FakeApi) -> None:
+async def test_progress_stays_after_a_restart_of_the_controller(api: FakeApi) -> None:
     first = plan_writer(api)
     first.show(JOB, RUNS)
     first.show_progress(JOB, progress(1000))
@@ -460,7 +455,7 @@ async def test_progress_outlives_a_restart_of_the_controller(api: FakeApi) -> No
     assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] == 1000
 
 
-async def test_the_first_read_of_a_log_without_progress_is_not_worth_a_write(api: FakeApi) -> None:
+async def test_the_first_read_of_a_log_without_progress_causes_no_write(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
     await run(writer)
@@ -470,7 +465,7 @@ async def test_the_first_read_of_a_log_without_progress_is_not_worth_a_write(api
     assert api.patches == 1
 
 
-async def test_progress_is_hidden_where_it_is_opted_out(api: FakeApi) -> None:
+async def test_progress_of_a_job_that_opts_out_is_removed_with_its_curve(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
     writer.show_progress(JOB, progress(1))
@@ -487,8 +482,8 @@ RAISED = ConditionStatus(holds=True, verdict=Verdict(REASON_CPU_MOVED, "700m of 
 BACK = ConditionStatus(holds=False, verdict=Verdict(REASON_CPU_RESTORED, "no pod needs it"))
 
 
-def resized(api: FakeApi) -> list[tuple[str, str, str, str]]:
-    """Status, reason, message and time of the condition, or nothing where it is absent."""
+def resized_condition(api: FakeApi) -> list[tuple[str, str, str, str]]:
+    """Return status, reason, message and time of the condition Resized; empty if it is absent."""
     conditions = api.plans["pytorchjob-train"]["status"]["conditions"]
     return [
         (
@@ -502,19 +497,17 @@ def resized(api: FakeApi) -> list[tuple[str, str, str, str]]:
     ]
 
 
-async def test_the_act_of_the_companion_is_a_condition_while_the_job_has_opted_in(
-    api: FakeApi,
-) -> None:
+async def test_each_change_of_the_companion_is_shown_as_a_condition(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show_companion(JOB, RESIZED, WOULD)  # its phase comes first
     writer.show(JOB, RUNS)
     await run(writer)
-    assert resized(api) == []
+    assert resized_condition(api) == []
     results = []
     for api.seconds, shown in ((60.0, WOULD), (120.0, RAISED), (180.0, BACK), (240.0, None)):
         writer.show_companion(JOB, RESIZED, shown)
         await run(writer)
-        results.append(resized(api))
+        results.append(resized_condition(api))
     start = "1970-01-01T00:0"
     assert results == [
         [("False", REASON_WOULD_MOVE, "700m of 1400m", f"{start}1:00Z")],
@@ -524,51 +517,47 @@ async def test_the_act_of_the_companion_is_a_condition_while_the_job_has_opted_i
     ]
 
 
-async def test_the_time_of_the_companions_condition_changes_only_with_the_status(
-    api: FakeApi,
-) -> None:
+async def test_the_companions_condition_keeps_its_time_with_its_status(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
     times = []
     for api.seconds, shown in ((60.0, WOULD), (120.0, BACK)):
         writer.show_companion(JOB, RESIZED, shown)
         await run(writer)
-        times += [since for *_, since in resized(api)]
+        times += [since for *_, since in resized_condition(api)]
     assert times == ["1970-01-01T00:01:00Z"] * 2
 
 
-async def test_the_companions_condition_stays_beside_other_phases_and_progress(
-    api: FakeApi,
-) -> None:
+async def test_the_companions_condition_stays_when_phase_and_progress_change(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
     writer.show_companion(JOB, RESIZED, RAISED)
     writer.show_progress(JOB, progress(1))
     writer.show(JOB, WAITS, keeping={RESIZED})
     await run(writer)
-    assert [status for status, *_ in resized(api)] == ["True"]
+    assert [status for status, *_ in resized_condition(api)] == ["True"]
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
 
 
-async def test_the_last_message_of_the_companion_outlives_a_restart(api: FakeApi) -> None:
+async def test_the_companions_condition_stays_after_a_restart(api: FakeApi) -> None:
     first = plan_writer(api)
     first.show(JOB, RUNS)
     first.show_companion(JOB, RESIZED, RAISED)
     await run(first)
-    before = resized(api)
+    before = resized_condition(api)
     api.seconds = 60.0
     successor = plan_writer(api)
     raw = api.plans["pytorchjob-train"]
     successor.observe(None, decode_training_plan(json.dumps(raw).encode()))
     successor.show(JOB, RUNS, keeping={RESIZED})
     await run(successor)
-    assert (api.patches, resized(api)) == (1, before)
+    assert (api.patches, resized_condition(api)) == (1, before)
     successor.show(JOB, RUNS)
     await run(successor)
-    assert resized(api) == [], "the job does not ask for changes any more"
+    assert resized_condition(api) == [], "the job does not ask for changes any more"
 
 
-async def test_a_new_message_of_the_companion_alone_waits_for_its_turn(api: FakeApi) -> None:
+async def test_a_new_message_of_the_companion_alone_is_queued_as_a_refresh(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
     writer.show_companion(JOB, RESIZED, RAISED)
@@ -589,7 +578,7 @@ async def test_a_message_that_is_too_long_is_cut_and_written_once(api: FakeApi) 
     for _ in range(2):
         writer.show_companion(JOB, RESIZED, long)
         await run(writer)
-    assert [len(words) for _, _, words, _ in resized(api)] == [1024]
+    assert [len(words) for _, _, words, _ in resized_condition(api)] == [1024]
     raw = api.plans["pytorchjob-train"]
     successor = plan_writer(api)
     successor.observe(None, decode_training_plan(json.dumps(raw).encode()))
@@ -604,13 +593,13 @@ STALLED = Reported(cpu=0.5, moves=Verdict(REASON_STALLED, "no counter has moved 
 
 @pytest.mark.parametrize(("phase", "kept"), [(PLACED, True), (GATED, True), (SUSPENDED, False)])
 async def test_a_job_is_stalled_while_its_pods_run(api: FakeApi, phase: str, kept: bool) -> None:
-    writer = await showing(api, RUNS)
+    writer = await written_by_writer(api, RUNS)
     writer.show_progress(JOB, STALLED)
     writer.show(JOB, replace(RUNS, phase=phase))
     assert writer.progress(JOB).moves == (STALLED.moves if kept else None)
 
 
-async def test_a_new_controller_keeps_a_shown_stall_and_writes_nothing(api: FakeApi) -> None:
+async def test_a_new_controller_keeps_a_stall_and_writes_nothing(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
     writer.show_progress(JOB, STALLED)
@@ -628,7 +617,7 @@ async def test_a_new_controller_keeps_a_shown_stall_and_writes_nothing(api: Fake
 SOON = ExpectedStart(1_800_000_600.0, 1_800_000_480.0, 1_800_000_900.0, after="PyTorchJob team/a")
 
 
-def starts(api: FakeApi) -> Any:
+def expected_start(api: FakeApi) -> Any:
     return api.plans["pytorchjob-train"]["status"]["expectedStart"]
 
 
@@ -637,19 +626,22 @@ async def test_an_expected_start_is_shown_while_the_job_is_queued(api: FakeApi) 
     writer.show_expected(JOB, SOON)  # its phase comes first
     writer.show(JOB, WAITS)
     await run(writer)
-    assert starts(api) is None
+    assert expected_start(api) is None
     writer.show_expected(JOB, SOON)
     writer.show(JOB, replace(WAITS, message="fuller"))
     await run(writer)
-    assert (starts(api)["time"], starts(api)["after"]) == ("2027-01-15T08:10:00Z", SOON.after)
+    assert (expected_start(api)["time"], expected_start(api)["after"]) == (
+        "2027-01-15T08:10:00Z",
+        SOON.after,
+    )
     writer.show(JOB, RUNS)
     writer.show_expected(JOB, SOON)
     await run(writer)
-    assert starts(api) is None
+    assert expected_start(api) is None
 
 
-async def test_an_expected_start_outlives_a_restart_of_the_controller(api: FakeApi) -> None:
-    writer = await showing(api, WAITS)
+async def test_an_expected_start_stays_after_a_restart_of_the_controller(api: FakeApi) -> None:
+    writer = await written_by_writer(api, WAITS)
     writer.show_expected(JOB, SOON)
     await run(writer)
     before = api.patches
@@ -661,13 +653,13 @@ async def test_an_expected_start_outlives_a_restart_of_the_controller(api: FakeA
     assert api.patches == before
 
 
-def told(api: FakeApi) -> list[tuple[str, str, str]]:
-    """The time of day, the kind and the reason of each entry of the history that is written."""
+def history_of(api: FakeApi) -> list[tuple[str, str, str]]:
+    """Return the time of day, the kind and the reason of each written entry of the history."""
     entries = api.plans["pytorchjob-train"]["status"]["history"]
     return [(entry["time"][11:-1], entry["what"], entry["why"]) for entry in entries]
 
 
-def points(api: FakeApi) -> list[str]:
+def curve_of(api: FakeApi) -> list[str]:
     curve: str = api.plans["pytorchjob-train"]["status"]["curve"]
     return curve.split(";")
 
@@ -682,7 +674,7 @@ async def test_phases_and_changes_are_recorded_with_their_times_and_reasons(api:
     for api.seconds, status in ((100.0, planned), (120.0, BINDS), (121.0, RUNS)):
         writer.show(JOB, status)
     await run(writer)
-    assert told(api) == [
+    assert history_of(api) == [
         ("00:00:00", QUEUED, "full"),
         ("00:01:00", PLANNED, "2 pods go to a"),
         ("00:01:02", PLACED, "on a"),
@@ -694,14 +686,14 @@ async def test_phases_and_changes_are_recorded_with_their_times_and_reasons(api:
 PLANNED_TO_A = ConditionStatus(True, Verdict("Planned", "1970-01-01T00:01:00Z: 2 pods go to a"))
 
 
-async def test_new_pods_that_are_not_created_soon_are_recorded(api: FakeApi) -> None:
+async def test_a_start_long_after_a_change_of_size_has_entries_of_its_own(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
     writer.record(JOB, SCALED, "grows", nodes=("a",))
     for api.seconds, status in ((1.0, STARTS), (90.0, BINDS), (300.0, RUNS)):
         writer.show(JOB, status)
     await run(writer)
-    kinds = [(at, what) for at, what, _ in told(api)]
+    kinds = [(at, what) for at, what, _ in history_of(api)]
     assert kinds[2:] == [("00:01:30", PLANNED), ("00:05:00", PLACED)]
 
 
@@ -711,16 +703,15 @@ async def test_a_new_reason_to_wait_is_recorded_and_new_numbers_are_not(api: Fak
     for status in (WAITS, replace(WAITS, message="fuller"), behind, behind, WAITS):
         writer.show(JOB, status)
     await run(writer)
-    assert [why for _, _, why in told(api)] == ["full", "kept", "full"]
+    assert [why for _, _, why in history_of(api)] == ["full", "kept", "full"]
 
 
-async def test_history_and_curve_cost_no_write(api: FakeApi) -> None:
-    """With or without entries and points in between, the same number of patches is sent."""
+async def test_entries_of_the_history_and_points_of_the_curve_cause_no_patch(api: FakeApi) -> None:
     writes = []
     for more in (False, True):
         api.plans, api.patches = {}, 0
         writer = plan_writer(api)
-        for step, status in enumerate((WAITS, RUNS, RUNS, SPOILT, RUNS)):
+        for step, status in enumerate((WAITS, RUNS, RUNS, INVALID, RUNS)):
             api.seconds += 10.0
             writer.show(JOB, status)
             writer.show_progress(JOB, progress(1000 + step // 2))
@@ -732,60 +723,61 @@ async def test_history_and_curve_cost_no_write(api: FakeApi) -> None:
                 await run(writer)
         writes.append(api.patches)
     assert writes[0] == writes[1] == 4
-    assert "change 3" in {why for _, _, why in told(api)}, "the last patch had the change before it"
-    assert len(points(api)) > 1
+    reasons = {why for _, _, why in history_of(api)}
+    assert "change 3" in reasons, "the last patch has the entry before it"
+    assert len(curve_of(api)) > 1
 
 
-async def test_the_curve_has_points_that_the_written_numbers_leave_out(api: FakeApi) -> None:
+async def test_the_curve_has_points_with_changes_too_small_for_the_progress(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
     for api.seconds, step in ((10.0, 1000), (20.0, 1001), (30.0, 1001), (40.0, 1002)):
         writer.show_progress(JOB, progress(step))
         await run(writer)
     writer.show_progress(JOB, Reported())  # nothing known since a restart
-    writer.show(JOB, SPOILT)
+    writer.show(JOB, INVALID)
     await run(writer)
-    assert points(api) == ["10,1000,0.5", "20,1001,0.5", "40,1002,0.5"]
+    assert curve_of(api) == ["10,1000,0.5", "20,1001,0.5", "40,1002,0.5"]
 
 
-async def test_the_values_of_a_former_metric_leave_the_curve(api: FakeApi) -> None:
+async def test_the_values_of_an_earlier_metric_are_removed_from_the_curve(api: FakeApi) -> None:
     writer = plan_writer(api)
     writer.show(JOB, RUNS)
     for api.seconds, metric in ((10.0, "loss"), (20.0, "loss"), (30.0, "accuracy")):
         step = int(1000 * api.seconds)
         writer.show_progress(JOB, Reported(Progress(metric, value=api.seconds, step=step, at=1.0)))
         await run(writer)
-    assert points(api) == ["10,10000,", "20,20000,", "30,30000,30.0"]
+    assert curve_of(api) == ["10,10000,", "20,20000,", "30,30000,30.0"]
 
 
 def successor_of(api: FakeApi) -> TrainingPlanWriter:
-    """A new controller that has read the TrainingPlan."""
+    """Return the writer of a new controller that has read the TrainingPlan."""
     writer = plan_writer(api)
     writer.observe(None, decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode()))
     return writer
 
 
 async def test_a_new_controller_continues_with_the_history_and_writes_nothing(api: FakeApi) -> None:
-    writer = await showing(api, RUNS)
+    writer = await written_by_writer(api, RUNS)
     writer.record(JOB, RESIZED, "it would end first", nodes=("a",))
     api.seconds = 10.0
     writer.show_progress(JOB, progress(1000))
     await run(writer)
-    before = told(api), points(api), api.patches
+    before = history_of(api), curve_of(api), api.patches
     successor = successor_of(api)
     api.seconds = 60.0
     successor.show(JOB, RUNS)
     successor.show_progress(JOB, progress(1000))
     await run(successor)
-    assert (told(api), points(api), api.patches) == before
+    assert (history_of(api), curve_of(api), api.patches) == before
     successor.show(JOB, WAITS)
     await run(successor)
-    assert [what for _, what, _ in told(api)] == [PLACED, RESIZED, QUEUED]
-    assert points(api) == ["10,1000,0.5"]
+    assert [what for _, what, _ in history_of(api)] == [PLACED, RESIZED, QUEUED]
+    assert curve_of(api) == ["10,1000,0.5"]
 
 
-async def test_a_standby_keeps_the_newest_history_and_the_leader_its_own(api: FakeApi) -> None:
-    writer = await showing(api, WAITS)
+async def test_a_standby_reads_a_newer_history_and_the_leader_keeps_its_own(api: FakeApi) -> None:
+    writer = await written_by_writer(api, WAITS)
     standby = successor_of(api)
     old = decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode())
     writer.show(JOB, RUNS)
@@ -798,8 +790,8 @@ async def test_a_standby_keeps_the_newest_history_and_the_leader_its_own(api: Fa
     assert writer._histories[JOB.uid].entries[-1].what == RESIZED
 
 
-async def test_a_deleted_training_plan_loses_its_history_and_knows_its_phase(api: FakeApi) -> None:
-    writer = await showing(api, WAITS)
+async def test_a_recreated_training_plan_has_no_history_but_the_present_phase(api: FakeApi) -> None:
+    writer = await written_by_writer(api, WAITS)
     api.seconds = 60.0
     writer.show(JOB, RUNS)
     await run(writer)
@@ -807,19 +799,21 @@ async def test_a_deleted_training_plan_loses_its_history_and_knows_its_phase(api
     writer.observe(None, written)
     writer.observe(written, None)
     await run(writer)
-    assert told(api) == []
+    assert history_of(api) == []
     api.seconds = 600.0
     writer.show(JOB, RUNS)
-    writer.show(JOB, SPOILT)
+    writer.show(JOB, INVALID)
     await run(writer)
-    assert [(at, what) for at, what, _ in told(api)] == [
+    assert [(at, what) for at, what, _ in history_of(api)] == [
         ("00:01:00", PLACED),
         ("00:10:00", QUEUED),
     ]
 
 
 async def test_a_resource_that_a_job_no_longer_requests_is_removed(api: FakeApi) -> None:
-    writer = await showing(api, replace(WAITS, facts=Facts(requests={"cpu": "1", "gpu": "1"})))
+    writer = await written_by_writer(
+        api, replace(WAITS, facts=Facts(requests={"cpu": "1", "gpu": "1"}))
+    )
     writer.show(JOB, replace(RUNS, facts=Facts(requests={"cpu": "2"})))
     await run(writer)
     requests = api.plans["pytorchjob-train"]["status"]["requests"]
@@ -834,7 +828,7 @@ def test_the_history_of_a_deleted_job_is_forgotten(api: FakeApi) -> None:
 
 
 async def test_a_training_plan_has_at_most_8_kb(api: FakeApi) -> None:
-    """Of a job on 8 nodes, with texts of a usual length, and more changes than are kept."""
+    """The job has 8 nodes, texts of a usual length, and more changes than the history keeps."""
     nodes = tuple(f"gpu-pool-a-{number:04}.internal" for number in range(8))
     sentence = (
         "8 pods need 8 nvidia.com/gpu together; 4 free, 4 short; 3 jobs are ahead in the queue"

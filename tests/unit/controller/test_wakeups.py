@@ -1,4 +1,4 @@
-"""No job that can start waits unnoticed, and no waiting job spins."""
+"""A job that can start is decided on soon, and a waiting job is not decided on again and again."""
 
 from typing import Any
 
@@ -17,21 +17,22 @@ from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.waiting import reservations
 from tests.builders import ledger, node, pod, raw_pod
-from tests.unit.controller.bench import Bench, gang, line, refusing, running, told
+from tests.unit.controller.bench import Bench, gang, last_verdict, queue_of, refusing, running
 
 DENIED = Invalid(status=422, reason="Invalid", message="denied")
 LATE = 1000.0
-"""Longer after the submits than reserveAfter."""
+"""A time at which the jobs have waited longer than reserveAfter."""
 
 
 def quota(used: int, **hard: str) -> Quota:
+    """A quota of `hard`, by default 8 pods, with `used` pods."""
     hard = hard or {"pods": "8"}
     status = {"hard": hard, "used": {"pods": str(used)}}
     return parse_quota({"metadata": {"namespace": "team", "name": "q"}, "status": status})
 
 
-def foreign(uid: str, on: str, cpu: str) -> Any:
-    spec = {"nodeName": on, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}
+def foreign(uid: str, node_name: str, cpu: str) -> Any:
+    spec = {"nodeName": node_name, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}
     return parse_pod({"metadata": {"namespace": "x", "name": uid, "uid": uid}, "spec": spec})
 
 
@@ -53,12 +54,12 @@ async def test_a_new_version_of_a_job_is_decided_on_at_once_after_a_refusal(benc
     assert len(bench.writer.steps) == 2
 
 
-async def test_lost_pods_of_a_running_gang_keep_no_job_waiting(bench: Bench) -> None:
+async def test_a_job_starts_although_a_running_gang_has_lost_its_pods(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("big", cpu="2000"))
-    made = running("lost", "big", cpu="1", workers=600)
-    bench.submit(made)
+    builder = running("lost", "big", cpu="1", workers=600)
+    bench.submit(builder)
     for index in range(600):
-        raw = raw_pod(made.build(), "worker", index, bound="big")
+        raw = raw_pod(builder.build(), "worker", index, bound="big")
         if index:
             raw["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z"
         bench.cluster.observe_pod(None, parse_pod(raw))
@@ -67,9 +68,9 @@ async def test_lost_pods_of_a_running_gang_keep_no_job_waiting(bench: Bench) -> 
     assert bench.started() == ["one"]
 
 
-async def test_a_quota_that_was_counted_twice_for_a_moment_is_checked_again(bench: Bench) -> None:
+async def test_a_job_starts_once_pods_no_longer_count_twice_in_its_quota(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("b", cpu="8"))
-    quotas = line(bench).quotas
+    quotas = queue_of(bench).quotas
     quotas.observe_quota(None, quota(0))
     first = running("first", "b", cpu="1", workers=4)
     bench.submit(first)
@@ -85,8 +86,8 @@ async def test_a_quota_that_was_counted_twice_for_a_moment_is_checked_again(benc
     assert set(bench.started()) == {"second"}
 
 
-async def test_a_new_limit_range_is_noticed(bench: Bench) -> None:
-    quotas = line(bench).quotas
+async def test_a_job_starts_once_a_limit_range_is_created(bench: Bench) -> None:
+    quotas = queue_of(bench).quotas
     quotas.observe_quota(None, quota(0, **{"limits.memory": "100Gi"}))
     bench.submit(gang("one"))
     await bench.tick()
@@ -96,7 +97,7 @@ async def test_a_new_limit_range_is_noticed(bench: Bench) -> None:
     assert bench.started() == ["one"]
 
 
-def test_the_end_of_an_exclusion_is_waited_for_and_no_job_is_released_before() -> None:
+def test_a_job_is_decided_on_again_at_the_end_of_an_exclusion_and_not_released_before() -> None:
     held = gang("one").build()
     state = JobState(excluded={"a": 400.0})
     step = next_step(
@@ -107,16 +108,16 @@ def test_the_end_of_an_exclusion_is_waited_for_and_no_job_is_released_before() -
     assert step.again <= 300
 
 
-async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_a_reservation(
+async def test_the_next_job_gets_a_reservation_if_the_head_of_the_queue_can_have_none(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    searched: list[str] = []
 
-    def counting(uid: str, *more: Any, **named: Any) -> Any:
-        asked.append(uid)
+    def count_searches(uid: str, *more: Any, **named: Any) -> Any:
+        searched.append(uid)
         return reserve(uid, *more, **named)
 
-    monkeypatch.setattr(reservations, "reserve", counting)
+    monkeypatch.setattr(reservations, "reserve", count_searches)
     bench.cluster.observe_node(None, node("b", cpu="4"))
     bench.cluster.observe_pod(None, foreign("svc", "a", "2"))
     bench.cluster.observe_pod(None, foreign("svc2", "b", "1"))
@@ -126,12 +127,12 @@ async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_a_reserva
         bench.submit(gang(f"next-{number:02}", cpu="3", workers=1, created=1 + number))
     bench.now = LATE
     await bench.tick()
-    assert line(bench).reservations.current is not None
-    assert line(bench).reservations.current.job == "next-00"  # type: ignore[union-attr]
-    assert len(asked) <= 3
+    assert queue_of(bench).reservations.current is not None
+    assert queue_of(bench).reservations.current.job == "next-00"  # type: ignore[union-attr]
+    assert len(searched) <= 3
 
 
-async def test_a_reservation_leaves_a_removed_node(bench: Bench) -> None:
+async def test_a_reservation_moves_off_a_removed_node(bench: Bench) -> None:
     for name in "bc":
         bench.cluster.observe_node(None, node(name, cpu="4"))
     for name in "abc":
@@ -139,10 +140,10 @@ async def test_a_reservation_leaves_a_removed_node(bench: Bench) -> None:
     bench.submit(gang("head", cpu="4", workers=1))
     bench.now = LATE
     await bench.tick()
-    (kept,) = line(bench).reservations.current.nodes  # type: ignore[union-attr]
-    bench.cluster.observe_node(bench.cluster.ledger.node(kept), None)
+    (reserved,) = queue_of(bench).reservations.current.nodes  # type: ignore[union-attr]
+    bench.cluster.observe_node(bench.cluster.ledger.node(reserved), None)
     await bench.tick()
-    assert kept not in line(bench).reservations.current.nodes  # type: ignore[union-attr]
+    assert reserved not in queue_of(bench).reservations.current.nodes  # type: ignore[union-attr]
 
 
 async def test_the_reason_changes_when_a_node_is_removed(bench: Bench) -> None:
@@ -151,27 +152,27 @@ async def test_the_reason_changes_when_a_node_is_removed(bench: Bench) -> None:
     bench.submit(running("runs", "big", cpu="9"))
     bench.submit(gang("one", cpu="8", workers=1))
     await bench.tick()
-    assert told(bench, "one")[0] == REASON_NO_ROOM
+    assert last_verdict(bench, "one")[0] == REASON_NO_ROOM
     bench.cluster.observe_node(big, None)
     await bench.tick()
-    assert told(bench, "one")[0] == REASON_TOO_BIG
+    assert last_verdict(bench, "one")[0] == REASON_TOO_BIG
 
 
 async def test_a_job_that_waited_for_the_operator_goes_before_a_later_job(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("big", cpu="5000"))
-    made = running("huge", "big", cpu="1", workers=600)
-    bench.submit(made)
+    huge = running("huge", "big", cpu="1", workers=600)
+    bench.submit(huge)
     bench.submit(gang("old", workers=2, created=1))
     await bench.tick()
     for index in range(150):
-        bench.cluster.observe_pod(None, pod(made.build(), "worker", index))
+        bench.cluster.observe_pod(None, pod(huge.build(), "worker", index))
     await bench.tick()
     bench.submit(gang("new", workers=2, created=100))
     await bench.tick()
     assert bench.started() == []
 
 
-async def test_the_head_keeps_its_capacity_while_the_operator_is_busy(bench: Bench) -> None:
+async def test_the_head_keeps_its_reservation_while_the_operator_is_busy(bench: Bench) -> None:
     bench.submit(running("runs", "a", cpu="3"))
     bench.submit(gang("head", workers=4))
     bench.now = LATE
@@ -192,16 +193,16 @@ async def test_a_reservation_follows_an_edit_of_its_holder(bench: Bench) -> None
     bench.submit(gang("head", cpu="3", workers=1))
     bench.now = LATE
     await bench.tick()
-    assert line(bench).reservations.current.nodes == ("a",)  # type: ignore[union-attr]
-    there = gang("head", cpu="3", workers=1)
-    specs = there.raw["spec"]["pytorchReplicaSpecs"]
+    assert queue_of(bench).reservations.current.nodes == ("a",)  # type: ignore[union-attr]
+    edited = gang("head", cpu="3", workers=1)
+    specs = edited.raw["spec"]["pytorchReplicaSpecs"]
     specs["Worker"]["template"]["spec"]["nodeSelector"] = {"name": "b"}
-    bench.submit(there.version(2))
+    bench.submit(edited.version(2))
     await bench.tick()
-    assert line(bench).reservations.current.nodes == ("b",)  # type: ignore[union-attr]
+    assert queue_of(bench).reservations.current.nodes == ("b",)  # type: ignore[union-attr]
 
 
-async def test_a_reservation_learns_when_a_job_ends(bench: Bench) -> None:
+async def test_a_reservation_ends_at_the_deadline_of_a_job_once_that_is_known(bench: Bench) -> None:
     runs = running("runs", "a", cpu="3", deadline=2000)
     status = runs.raw.pop("status")
     bench.submit(runs)
@@ -211,18 +212,18 @@ async def test_a_reservation_learns_when_a_job_ends(bench: Bench) -> None:
     runs.raw["status"] = status
     bench.submit(runs.version(2))
     await bench.tick()
-    assert line(bench).reservations.current.until == 2001  # type: ignore[union-attr]
+    assert queue_of(bench).reservations.current.until == 2001  # type: ignore[union-attr]
 
 
 def test_a_standby_keeps_nothing_of_deleted_jobs() -> None:
     cluster = Cluster()
     cluster.observe_node(None, node("a"))
     for number in range(50):
-        made = running(f"job-{number}", "a", cpu="1")
-        cluster.observe_job(made.raw)
-        there = pod(made.build(), "worker", 0, bound="a")
-        cluster.observe_pod(None, there)
-        cluster.observe_pod(there, None)
+        builder = running(f"job-{number}", "a", cpu="1")
+        cluster.observe_job(builder.raw)
+        worker = pod(builder.build(), "worker", 0, bound="a")
+        cluster.observe_pod(None, worker)
+        cluster.observe_pod(worker, None)
         cluster.forget_job(f"job-{number}")
     cluster.stand_by(0.0)
     assert (len(cluster.changed), len(cluster._stale_claims)) == (0, 0)

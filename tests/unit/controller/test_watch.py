@@ -1,4 +1,4 @@
-"""kopf's settings and handlers, and the lists that find changes that kopf misses."""
+"""kopf's settings and handlers, and the lists that find deletions that kopf misses."""
 
 from collections.abc import AsyncIterator, Collection
 from dataclasses import fields
@@ -30,23 +30,21 @@ from tests.builders import Raw, job
 KINDS = tuple(registered.KINDS.values())
 
 
-def test_a_stream_without_events_is_reopened_before_a_mirror_counts_as_too_old() -> None:
+def test_a_watch_without_events_is_reopened_before_the_mirror_counts_as_too_old() -> None:
     watching = operator_settings().watching
     assert "inactivity_timeout" in {field.name for field in fields(watching)}, "kopf knows it"
     assert watching.inactivity_timeout + (watching.connect_timeout or 0.0) < _STALE_SECONDS
 
 
-def test_a_failed_request_is_retried_without_end_and_ever_less_often() -> None:
-    pauses = operator_settings().networking.error_backoffs
-    for _ in range(2):  # each request begins with the shortest
-        tried = list(islice(pauses, 100))  # type: ignore[arg-type]
-        assert tried[0] <= 1.0
-        assert all(15.0 <= pause <= 30.0 for pause in tried[10:])
+def test_a_failed_request_is_retried_without_end_after_growing_pauses() -> None:
+    backoffs = operator_settings().networking.error_backoffs
+    for _ in range(2):  # each request begins with the shortest pause
+        pauses = list(islice(backoffs, 100))  # type: ignore[arg-type]
+        assert pauses[0] <= 1.0
+        assert all(15.0 <= pause <= 30.0 for pause in pauses[10:])
 
 
-async def test_a_login_that_does_not_help_is_repeated_after_ever_longer_pauses(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_failed_login_is_repeated_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -65,7 +63,7 @@ async def test_a_login_that_does_not_help_is_repeated_after_ever_longer_pauses(
 
 
 async def _login(**_: Any) -> None:
-    """Log in nowhere."""
+    """Do nothing: these tests make no request."""
 
 
 def handlers_of(planner: Planner, writer: TrainingPlanWriter, kinds: Collection[JobKind]) -> Any:
@@ -82,7 +80,7 @@ def handlers_of(planner: Planner, writer: TrainingPlanWriter, kinds: Collection[
     )
 
 
-async def take(planner: Planner, event: Raw) -> None:
+async def handle_job_event(planner: Planner, event: Raw) -> None:
     writer = TrainingPlanWriter(client=cast(Client, None))
     handlers = handlers_of(planner, writer, KINDS)
     on_job = handlers._watching._handlers[0].fn
@@ -92,15 +90,15 @@ async def take(planner: Planner, event: Raw) -> None:
 async def test_a_job_is_registered_and_its_spec_is_removed_from_the_event() -> None:
     planner = Planner()
     event: Raw = {"type": None, "object": job().worker(3, cpu="1").held().raw}
-    await take(planner, event)
+    await handle_job_event(planner, event)
     assert planner.cluster.jobs["uid-1"].job.pods == 3
     assert "spec" not in event["object"]
 
 
 async def test_a_deleted_job_is_forgotten() -> None:
     planner = Planner()
-    await take(planner, {"type": "ADDED", "object": job().worker(3).raw})
-    await take(planner, {"type": "DELETED", "object": job().worker(3).raw})
+    await handle_job_event(planner, {"type": "ADDED", "object": job().worker(3).raw})
+    await handle_job_event(planner, {"type": "DELETED", "object": job().worker(3).raw})
     assert planner.cluster.jobs == {}
 
 
@@ -109,7 +107,7 @@ def test_a_page_of_the_largest_jobs_fits_into_the_memory_of_the_controller() -> 
 
 
 class FakeClient:
-    """Lists collections by path; an absent collection cannot be listed."""
+    """Lists collections. `listed`: the objects by path; a list of any other path fails."""
 
     def __init__(self) -> None:
         self.listed: dict[str, list[Raw]] = {
@@ -137,11 +135,11 @@ def policy(name: str) -> Raw:
 
 @pytest.fixture
 def client() -> FakeClient:
-    made = FakeClient()
-    made.listed[paths.policies()] = [policy("team")]
+    result = FakeClient()
+    result.listed[paths.policies()] = [policy("team")]
     raws = [job(uid=uid).worker(1, cpu="1").held().raw for uid in ("stays", "goes")]
-    made.listed[paths.jobs(registered.KINDS["PyTorchJob"])] = raws
-    return made
+    result.listed[paths.jobs(registered.KINDS["PyTorchJob"])] = raws
+    return result
 
 
 @pytest.fixture
@@ -174,42 +172,40 @@ async def test_a_kind_that_the_cluster_does_not_serve_is_neither_watched_nor_lis
     absent, *served = reversed(KINDS)
     del client.listed[paths.jobs(absent)]
     writer = TrainingPlanWriter(client=cast(Client, client))
-    again = Planner()
-    await read_all(cast(Client, client), again, served)
-    await forget_deleted(cast(Client, client), again, writer, kinds=served)
-    assert again.cluster.jobs.keys() == {"stays", "goes"}
-    handlers = handlers_of(again, writer, served)
+    other = Planner()
+    await read_all(cast(Client, client), other, served)
+    await forget_deleted(cast(Client, client), other, writer, kinds=served)
+    assert other.cluster.jobs.keys() == {"stays", "goes"}
+    handlers = handlers_of(other, writer, served)
     watched = {handler.selector.any_name for handler in handlers._watching._handlers}
     assert watched == {kind.plural for kind in served} | {"trainingpolicies"}
 
 
-async def test_an_error_of_kfext_with_one_object_leaves_all_others_registered(
+async def test_after_an_error_of_kfext_about_one_object_the_others_are_registered(
     client: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planner = Planner()
-    observe = planner.cluster.observe_job
+    original = planner.cluster.observe_job
 
-    def fails(raw: Raw) -> None:
+    def observe_job(raw: Raw) -> None:
         if raw["metadata"]["uid"] == "stays":
             raise KeyError("a bug")
-        observe(raw)
+        original(raw)
 
-    monkeypatch.setattr(planner.cluster, "observe_job", fails)
+    monkeypatch.setattr(planner.cluster, "observe_job", observe_job)
     before = ERRORS._value.get()
     await read_all(cast(Client, client), planner, KINDS)
     assert planner.cluster.jobs.keys() == {"goes"}
     assert ERRORS._value.get() == before + 1
 
 
-async def test_a_deleted_job_is_forgotten_by_a_list(client: FakeClient, planner: Planner) -> None:
+async def test_a_missed_deletion_is_found_by_a_list(client: FakeClient, planner: Planner) -> None:
     del client.listed[paths.jobs(registered.KINDS["PyTorchJob"])][1]
     await forget(client, planner)
     assert planner.cluster.jobs.keys() == {"stays"}
 
 
-async def test_a_deleted_policy_is_forgotten_and_the_queue_is_decided_on(
-    client: FakeClient, planner: Planner
-) -> None:
+async def test_a_deleted_policy_changes_the_queue(client: FakeClient, planner: Planner) -> None:
     planner.cluster.changed.clear()
     await forget(client, planner)
     assert (bind_timeout(planner), planner.cluster.changed) == (7, set())
@@ -219,9 +215,7 @@ async def test_a_deleted_policy_is_forgotten_and_the_queue_is_decided_on(
     assert {tracked.job.uid for tracked in planner.queue.begin_round()} == {"stays", "goes"}
 
 
-async def test_while_one_list_fails_nothing_is_forgotten(
-    client: FakeClient, planner: Planner
-) -> None:
+async def test_if_one_list_fails_nothing_is_forgotten(client: FakeClient, planner: Planner) -> None:
     client.listed[paths.jobs(registered.KINDS["PyTorchJob"])] = []
     del client.listed[paths.policies()]
     with pytest.raises(ApiError):
@@ -230,13 +224,13 @@ async def test_while_one_list_fails_nothing_is_forgotten(
     assert bind_timeout(planner) == 7
 
 
-async def test_a_job_that_is_created_meanwhile_is_not_forgotten(
+async def test_a_job_that_is_created_during_the_lists_is_not_forgotten(
     client: FakeClient, planner: Planner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = client.list_all
+    original = client.list_all
 
     async def list_all(path: str) -> list[Raw]:
-        items = list(await plain(path))
+        items = list(await original(path))
         planner.cluster.observe_job(job(uid="new").worker(1, cpu="1").held().raw)
         return items
 

@@ -4,22 +4,22 @@ from pathlib import Path
 import pytest
 
 from kfext.gpu.agent.card import SharedCard
-from tests.unit.gpu.agent.house import House
+from tests.unit.gpu.agent.connections import Connections
 
 
 @pytest.fixture
 def card() -> Iterator[SharedCard]:
-    made = SharedCard(0)
-    made.reserve("GPU-1")
-    yield made
+    shared_card = SharedCard(0)
+    shared_card.reserve("GPU-1")
+    yield shared_card
     for pod in ("high", "low", "other"):
-        made.withdraw(pod)
+        shared_card.withdraw(pod)
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    made = House(tmp_path / "s")
-    yield made
+async def connections(tmp_path: Path) -> AsyncIterator[Connections]:
+    result = Connections(tmp_path / "s")
+    yield result
     for name in ("a", "b"):
-        made.sockets.remove(name)
-    await made.until(lambda house: not house.inside)
+        result.sockets.remove(name)
+    await result.until(lambda current: not current.connected)

@@ -1,4 +1,4 @@
-"""A process of a job with its hook, without a thread, and with a clock of the test."""
+"""A stand-in for a process with a hook: it has no thread, and the test passes the time."""
 
 import socket
 from itertools import count
@@ -18,24 +18,26 @@ _NUMBERS = count()
 
 
 class Hooked:
-    """A process of a job with its hook: a page, and the messages from the agent."""
+    """A process with a hook: its `page`, and what the agent has sent. `process`: the agent's side.
+
+    `messages`: the number of messages read so far.
+    """
 
     def __init__(self) -> None:
-        self.own = Page.make()
-        self.own.words[words.LAYOUT] = words.VERSION
+        self.page = Page.make()
+        self.page.words[words.LAYOUT] = words.VERSION
         self.peer, self._agent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.orders, self.bells = Orders(), list[socket.socket]()
         self.messages = 0
-        page = socket.dup(self.own.descriptor)
-        self.process = Process(next(_NUMBERS), self._agent, page)
+        self.process = Process(next(_NUMBERS), self._agent, socket.dup(self.page.descriptor))
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of its pages, and of both ends of its connection."""
-        pages = [self.own.descriptor, self.process._orders.descriptor]
+        pages = [self.page.descriptor, self.process._orders.descriptor]
         return [*pages, self.peer.fileno(), self._agent.fileno()]
 
     def read(self) -> "Hooked":
-        """Read all that the agent has sent."""
+        """Read all messages that the agent has sent; return the process itself."""
         self.peer.setblocking(False)
         while True:
             try:
@@ -48,24 +50,26 @@ class Hooked:
             if "bells" in message:
                 self.bells = [socket.socket(fileno=descriptor) for descriptor in descriptors]
             else:
-                self.orders.take(message, descriptors)
+                self.orders.handle(message, descriptors)
 
     def passes(self, now: float) -> bool:
-        return self.orders.allow(int(now * NS), intruded=self.own.words[words.INTRUDED_NS])
+        """Return whether a micro-step may begin."""
+        return self.orders.allow(int(now * NS), intruded=self.page.words[words.INTRUDED_NS])
 
-    def asks(self, *, asks: bool = True) -> None:
-        self.own.words[words.ASKING] = int(asks)
+    def set_asking(self, *, asks: bool = True) -> None:
+        self.page.words[words.ASKING] = int(asks)
 
-    def is_busy(self, now: float) -> None:
-        self.own.words[words.BUSY], self.own.words[words.HEARTBEAT] = 1, int(now * NS)
+    def set_busy(self, now: float) -> None:
+        self.page.words[words.BUSY], self.page.words[words.HEARTBEAT] = 1, int(now * NS)
 
-    def steps(self, now: float, *, rate: float = 10.0) -> None:
-        """Count the steps made at a rate since 0."""
-        self.own.words[words.STEPS] = int(now * rate)
-        self.own.words[words.STEPPED] = int(int(now * rate) / rate * NS)
+    def set_steps(self, now: float, *, rate: float = 10.0) -> None:
+        """Set the steps of a job that has made `rate` steps a second since the time 0."""
+        self.page.words[words.STEPS] = int(now * rate)
+        self.page.words[words.STEPPED] = int(int(now * rate) / rate * NS)
 
 
-def joined(card: SharedCard, pod: str, terms: GpuShare, *, now: float = 1.0) -> Hooked:
+def join_process(card: SharedCard, pod: str, terms: GpuShare, *, now: float = 1.0) -> Hooked:
+    """Add a pod with one process to a card."""
     hooked = Hooked()
     card.promise(pod, ("team", pod), terms, now=now)
     card.join(pod, hooked.process)

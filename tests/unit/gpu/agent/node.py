@@ -1,4 +1,4 @@
-"""A node with an agent, and with jobs that connect to it; the test answers for kubelet."""
+"""A node with an agent, and processes that connect to it; the test plays kubelet and API server."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,32 +25,37 @@ UNITS = {"high": units_of(0)[:50], "low": units_of(0)[50:70], "other": units_of(
 
 
 class Node:
-    """The answers of kubelet and the API server, and the agent that asks them."""
+    """An agent, with the answers that it gets from kubelet, the API server and the driver.
+
+    `allocated`: the devices of all containers. `error`: raised instead of an answer about them.
+    `requests`: the number of requests for them. `offered`: the cards that kubelet offers; None
+    means that it is away. `troubles`: why each card cannot be shared; empty if it can.
+    """
 
     def __init__(self, root: Path) -> None:
-        self.held, self.terms = [CARD], dict[Pod, GpuShare]()
+        self.allocated, self.terms = [CARD], dict[Pod, GpuShare]()
         self.offered: set[str] | None = set()
-        self.away: Exception | None = None
+        self.error: Exception | None = None
         self.uids = dict[Pod, str]()
-        self.asked = 0
+        self.requests = 0
         self.troubles = {"GPU-1": "", "GPU-2": ""}
-        self.reads = True
+        self.readable = True
         self.root = root
         self.task: asyncio.Task[None] | None = None
 
     def cards(self) -> list[Card]:
-        """The cards, as the driver would show them while it `reads` them."""
-        if not self.reads:
+        """Return the cards. Raises InventoryError while they are not `readable`."""
+        if not self.readable:
             raise InventoryError("NVML does not answer")
         return [Card(uuid, 16384, trouble) for uuid, trouble in self.troubles.items()]
 
-    async def _held(self) -> list[AllocatedDevices]:
-        self.asked += 1
-        if self.away is not None:
-            raise self.away
-        return self.held
+    async def _read_allocated(self) -> list[AllocatedDevices]:
+        self.requests += 1
+        if self.error is not None:
+            raise self.error
+        return self.allocated
 
-    async def _offers(self) -> frozenset[str]:
+    async def _read_offered(self) -> frozenset[str]:
         if self.offered is None:
             raise grpc.RpcError("away")
         return frozenset(self.offered)
@@ -62,8 +67,8 @@ class Node:
             inventory=self,
             root=self.root,
             busybox=Path(__file__),
-            allocated_devices=self._held,
-            allocatable_devices=self._offers,
+            allocated_devices=self._read_allocated,
+            allocatable_devices=self._read_offered,
             terms=self.terms.get,
             uid=lambda pod: self.uids.get(pod, ""),
             plugins=self.root / "plugins",
@@ -77,10 +82,10 @@ class Node:
         await asyncio.wait([self.task])
 
     def run(self, pod: str, *, promised: bool = True) -> "Job":
-        """Have kubelet start a pod, in which a process connects."""
+        """Start a pod with a process that connects; `promised`: whether its terms are known."""
         _, folder = self.agent._allocate(0, UNITS[pod]).mounts
-        self.held = [
-            *self.held,
+        self.allocated = [
+            *self.allocated,
             AllocatedDevices("team", pod, "pytorch", "kfext.dev/gpu-0", frozenset(UNITS[pod])),
         ]
         if promised:
@@ -91,7 +96,7 @@ class Node:
         self.terms["team", pod] = GpuShare(30, high=pod == "high")
 
     def sharers(self) -> list[SharerReport]:
-        """Return the status of the pods on all cards."""
+        """Return the reports of the pods on all cards."""
         return [sharer for card in self.agent.reports() for sharer in card.sharers]
 
     def processes(self, slot: int) -> int:
@@ -99,38 +104,40 @@ class Node:
         return sum(len(sharer.processes) for sharer in self.agent._cards[slot]._sharers.values())
 
     def end(self, pod: str) -> None:
-        self.held = [device for device in self.held if device.pod != pod]
+        self.allocated = [device for device in self.allocated if device.pod != pod]
 
 
 class Job:
-    """A process with a hook; in a low job the agent sends its orders."""
+    """A process with a hook. `bells`: the number of bells that a high-priority process has.
+
+    `passed`: for each message to a low-priority process, whether it might pass its gate after it.
+    """
 
     def __init__(self, path: str, pod: str) -> None:
-        self.own, self.orders, self.bells = Page.make(), Orders(), 0
-        self.own.words[words.LAYOUT] = words.VERSION
-        self.heard: list[bool] = []
-        take = self._rung if pod == "high" else self._led
-        AgentConnection(path, own=self.own, take=take)
+        self.page, self.orders, self.bells = Page.make(), Orders(), 0
+        self.page.words[words.LAYOUT] = words.VERSION
+        self.passed: list[bool] = []
+        handle = self._handle_bells if pod == "high" else self._handle_orders
+        AgentConnection(path, page=self.page, handle=handle)
 
-    def _led(self, message: dict[str, object], descriptors: list[int]) -> None:
-        """Handle a message; record whether a micro-step may begin after it."""
-        self.orders.take(message, descriptors)
-        self.heard.append(self.passes())
+    def _handle_orders(self, message: dict[str, object], descriptors: list[int]) -> None:
+        self.orders.handle(message, descriptors)
+        self.passed.append(self.passes())
 
-    def _rung(self, message: dict[str, object], _: list[int]) -> None:
+    def _handle_bells(self, message: dict[str, object], _: list[int]) -> None:
         if "bells" not in message:
-            raise ValueError("not for a job of high priority")
+            raise ValueError("not for a high-priority job")
         self.bells = int(str(message["bells"]))
 
     def passes(self) -> bool:
         return self.orders.allow(monotonic_ns(), intruded=0)
 
-    def led(self) -> bool:
-        return self.orders.led(monotonic_ns())
+    def agent_alive(self) -> bool:
+        return self.orders.agent_alive(monotonic_ns())
 
-    def busy(self) -> None:
-        self.own.words[words.BUSY] = 1
-        self.own.words[words.HEARTBEAT] = monotonic_ns() + 3600 * 10**9
+    def set_busy(self) -> None:
+        self.page.words[words.BUSY] = 1
+        self.page.words[words.HEARTBEAT] = monotonic_ns() + 3600 * 10**9
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -28,14 +28,14 @@ def pod(annotations: dict[str, str]) -> bytes:
 
 
 TERMS: dict[str, tuple[dict[str, str], GpuShare | None]] = {
-    "the terms of the controller": (
-        {names.GPU_TERMS: json.dumps(asdict(SHARE))},
-        SHARE,
+    "the terms of the controller": ({names.GPU_TERMS: json.dumps(asdict(SHARE))}, SHARE),
+    "settings of a user, which are ignored": (
+        {names.GPU_SHARE: "0.9", names.GPU_PRIORITY: "high"},
+        None,
     ),
-    "not a setting of a user": ({names.GPU_SHARE: "0.9", names.GPU_PRIORITY: "high"}, None),
-    "nothing": ({}, None),
-    "no JSON": ({names.GPU_TERMS: "{"}, None),
-    "too long a text": ({names.GPU_TERMS: " " * 2000 + json.dumps(asdict(SHARE))}, None),
+    "no annotations": ({}, None),
+    "malformed JSON": ({names.GPU_TERMS: "{"}, None),
+    "a text that is too long": ({names.GPU_TERMS: " " * 2000 + json.dumps(asdict(SHARE))}, None),
 }
 
 
@@ -45,25 +45,26 @@ def test_the_terms_of_a_pod(annotations: dict[str, str], want: Any) -> None:
     assert (result.uid, result.terms) == ("u", want)
 
 
-def pod_shown(name: str, *, namespace: str = "team", shares: bool = True, **more: Any) -> bytes:
+def raw_pod(name: str, *, namespace: str = "team", shares: bool = True, **status: Any) -> bytes:
+    """Return the JSON of a pod; `deleted` in `status` becomes its deletionTimestamp."""
     annotations = {names.GPU_TERMS: json.dumps(asdict(SHARE))} if shares else {}
     metadata = {"uid": name, "name": name, "namespace": namespace, "annotations": annotations}
-    deleted = more.pop("deleted", None)
+    deleted = status.pop("deleted", None)
     metadata |= {"deletionTimestamp": deleted} if deleted else {}
-    return json.dumps({"metadata": metadata, "status": more}).encode()
+    return json.dumps({"metadata": metadata, "status": status}).encode()
 
 
 RUNNING: dict[str, tuple[bytes, bool]] = {
-    "a running pod that shares": (pod_shown("a", phase="Running"), True),
+    "a running pod that shares": (raw_pod("a", phase="Running"), True),
     "a reservation": (
-        pod_shown("a", namespace=names.GPU_NAMESPACE, shares=False, phase="Running"),
+        raw_pod("a", namespace=names.GPU_NAMESPACE, shares=False, phase="Running"),
         True,
     ),
-    "a pod that shares nothing": (pod_shown("a", shares=False, phase="Running"), False),
-    "a pod that kubelet may not have admitted yet": (pod_shown("a", phase="Pending"), False),
-    "a pod that has ended": (pod_shown("a", phase="Succeeded"), False),
+    "a pod without a share": (raw_pod("a", shares=False, phase="Running"), False),
+    "a pod that kubelet may not have admitted yet": (raw_pod("a", phase="Pending"), False),
+    "a pod that has ended": (raw_pod("a", phase="Succeeded"), False),
     "a pod that is being deleted": (
-        pod_shown("a", phase="Running", deleted="2026-11-25T00:00:00Z"),
+        raw_pod("a", phase="Running", deleted="2026-11-25T00:00:00Z"),
         False,
     ),
 }
@@ -85,7 +86,7 @@ SLOT = SlotReport(0, "GPU-1", 0.013, (HIGH, LOW), reservation="uid-hold", state=
 
 
 class FakeClient:
-    """Records what is applied. `gone`: the object was deleted."""
+    """Records the objects applied, by the last part of their path. `gone`: all were deleted."""
 
     def __init__(self) -> None:
         self.applied: list[tuple[str, dict[str, Any]]] = []
@@ -103,7 +104,7 @@ class FakeClient:
         return {"metadata": {"uid": self.node_uid}}
 
 
-def shown(client: FakeClient) -> SharedGpus:
+def shared_gpus(client: FakeClient) -> SharedGpus:
     return SharedGpus(cast(Client, client), node="n", reports=lambda: [SLOT])
 
 
@@ -115,61 +116,58 @@ def test_the_controller_reads_what_the_agent_writes() -> None:
     assert [
         (sharer.pod, sharer.busy, sharer.loss, sharer.gets, sharer.evict)
         for sharer in parsed.sharers
-    ] == [
-        ("uid-high", 510, 10, None, False),
-        ("uid-low", None, None, 400, False),
-    ]
+    ] == [("uid-high", 510, 10, None, False), ("uid-low", None, None, 400, False)]
 
 
 def test_a_card_with_an_unknown_reservation_is_not_shown_as_reserved() -> None:
     assert "card" not in status_of(replace(SLOT, reservation=""))
 
 
-def test_a_silent_job_of_high_priority_is_not_shown_as_idle() -> None:
-    deaf = replace(HIGH, busy=None, unhooked="CallbackList")
-    (result,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
+def test_a_high_priority_job_without_a_hook_is_not_shown_as_idle() -> None:
+    unhooked = replace(HIGH, busy=None, unhooked="CallbackList")
+    (result,) = status_of(replace(SLOT, sharers=(unhooked,)))["sharers"]
     assert "busyPermille" not in result
     assert result["unhooked"] == "CallbackList"
 
 
 def test_an_unknown_value_of_a_job_is_not_shown_as_zero() -> None:
-    deaf = replace(LOW, harvest=None, memory=None)
-    (result,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
+    unhooked = replace(LOW, harvest=None, memory=None)
+    (result,) = status_of(replace(SLOT, sharers=(unhooked,)))["sharers"]
     assert result.keys().isdisjoint({"harvestPermille", "memoryMiB"})
     (idle,) = status_of(replace(SLOT, sharers=(replace(LOW, harvest=0.0),)))["sharers"]
     assert idle["harvestPermille"] == 0
 
 
 COARSE: dict[str, tuple[float | None, int]] = {
-    "as measured, in whole milliseconds": (0.0421, 43),
-    "a step with a stated time of zero": (0.0, 1),
-    "a step that is no longer stated": (None, 1),
+    "the measured time is rounded up to milliseconds": (0.0421, 43),
+    "a process reports a time of 0": (0.0, 1),
+    "no process reports its time any more": (None, 1),
 }
 
 
 @pytest.mark.parametrize(("longest", "want"), COARSE.values(), ids=COARSE)
-def test_a_micro_step_that_is_too_long_is_shown(longest: float | None, want: int) -> None:
-    def shown(low: SharerReport) -> object:
+def test_a_micro_step_is_shown_only_if_it_is_too_long(longest: float | None, want: int) -> None:
+    def coarse_millis(low: SharerReport) -> object:
         report = replace(SLOT, sharers=(low,))
         return status_of(report)["sharers"][0].get("coarseMillis")
 
-    assert shown(replace(LOW, longest=longest, coarse=True)) == want
-    assert shown(replace(LOW, longest=longest)) is None
+    assert coarse_millis(replace(LOW, longest=longest, coarse=True)) == want
+    assert coarse_millis(replace(LOW, longest=longest)) is None
 
 
-async def test_a_slot_is_made_with_its_node_and_then_written_where_it_changes() -> None:
+async def test_a_slot_is_created_with_its_node_as_owner_and_then_written_if_it_changes() -> None:
     client = FakeClient()
-    writer = shown(client)
+    writer = shared_gpus(client)
     await writer.write(SLOT, now=0.0)
     await writer.write(SLOT, now=50.0)
-    (_, made), (path, status) = client.applied
-    assert made["spec"] == {"node": "n", "slot": 0}
-    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-n"
+    (_, created), (path, status) = client.applied
+    assert created["spec"] == {"node": "n", "slot": 0}
+    assert created["metadata"]["ownerReferences"][0]["uid"] == "uid-n"
     assert path == "status"
     assert status["status"] == status_of(SLOT)
 
 
-FIGURES = replace(SLOT, loss=0.2)
+NEW_LOSS = replace(SLOT, loss=0.2)
 DECISIONS = {
     "a card": replace(SLOT, card="GPU-2"),
     "health": replace(SLOT, state=SlotState(16384, "it reported Xid 79")),
@@ -179,20 +177,20 @@ DECISIONS = {
 }
 
 
-async def test_figures_are_written_at_intervals() -> None:
+async def test_a_new_measurement_is_written_after_a_pause() -> None:
     client = FakeClient()
-    writer = shown(client)
+    writer = shared_gpus(client)
     await writer.write(SLOT, now=0.0)
-    await writer.write(FIGURES, now=PAUSE_SECONDS - 1)
+    await writer.write(NEW_LOSS, now=PAUSE_SECONDS - 1)
     assert len(client.applied) == 2
-    await writer.write(FIGURES, now=PAUSE_SECONDS)
+    await writer.write(NEW_LOSS, now=PAUSE_SECONDS)
     assert len(client.applied) == 3
 
 
 @pytest.mark.parametrize("changed", DECISIONS.values(), ids=DECISIONS)
-async def test_a_value_that_others_act_on_is_written_at_once(changed: SlotReport) -> None:
+async def test_a_value_that_decisions_depend_on_is_written_at_once(changed: SlotReport) -> None:
     client = FakeClient()
-    writer = shown(client)
+    writer = shared_gpus(client)
     await writer.write(SLOT, now=0.0)
     await writer.write(changed, now=1.0)
     assert len(client.applied) == 3
@@ -200,7 +198,7 @@ async def test_a_value_that_others_act_on_is_written_at_once(changed: SlotReport
 
 async def test_a_slot_that_was_deleted_by_hand_is_recreated() -> None:
     client = FakeClient()
-    writer = shown(client)
+    writer = shared_gpus(client)
     await writer.write(SLOT, now=0.0)
     client.gone = True
     with pytest.raises(NotFound):
@@ -208,15 +206,14 @@ async def test_a_slot_that_was_deleted_by_hand_is_recreated() -> None:
     client.gone, client.node_uid = False, "uid-again"
     await writer.write(DECISIONS["health"], now=2.0)
     assert [path == "status" for path, _ in client.applied] == [False, True, False, True]
-    (_, made) = client.applied[2]
-    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-again", (
-        "the Node is another object"
-    )
+    (_, created) = client.applied[2]
+    owner = created["metadata"]["ownerReferences"][0]
+    assert owner["uid"] == "uid-again", "the Node was created again too"
 
 
 async def test_an_unchanged_slot_is_applied_again_after_a_while() -> None:
     client = FakeClient()
-    writer = shown(client)
+    writer = shared_gpus(client)
     await writer.write(SLOT, now=0.0)
     await writer.write(SLOT, now=REPEAT_SECONDS)
     assert [path for path, _ in client.applied] == [client.applied[0][0], "status", "status"]

@@ -8,7 +8,7 @@ BUSYBOX = Path(__file__)
 """Any file suffices: nothing runs it here."""
 
 
-def test_all_files_are_laid_out_for_any_user(tmp_path: Path) -> None:
+def test_all_files_are_copied_and_any_user_can_read_them(tmp_path: Path) -> None:
     os.umask(0o077)
     folder = lay_out(tmp_path, busybox=BUSYBOX)
     os.umask(0o022)
@@ -29,7 +29,7 @@ def test_an_existing_version_stays_unchanged(tmp_path: Path) -> None:
     assert folder.stat().st_ino == before
 
 
-def test_another_binary_is_another_version(tmp_path: Path) -> None:
+def test_another_binary_gets_a_folder_of_its_own(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_bytes(b"other")
     first, second = (lay_out(tmp_path / "hook", busybox=binary) for binary in (BUSYBOX, other))

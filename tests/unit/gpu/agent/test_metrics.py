@@ -35,7 +35,7 @@ def registry(*slots: SlotReport) -> CollectorRegistry:
 
 
 def shown(pod: str, *slots: SlotReport) -> dict[str, float]:
-    """Return the samples of one pod, by name, and by kind if any."""
+    """Return the samples of one pod, by the name of the metric, with the label `kind` appended."""
     families = registry(*slots).collect()
     samples = [sample for family in families for sample in family.samples]
     return {
@@ -45,7 +45,7 @@ def shown(pod: str, *slots: SlotReport) -> dict[str, float]:
     }
 
 
-def test_the_series_of_a_pod_of_low_priority() -> None:
+def test_the_series_of_a_low_priority_pod() -> None:
     assert shown("low") == {
         "kfext_gpu_share_ratio": 0.25,
         "kfext_gpu_low_share_ratio": 0.125,
@@ -61,7 +61,7 @@ def test_the_series_of_a_pod_of_low_priority() -> None:
     }
 
 
-def test_the_series_of_a_pod_of_high_priority() -> None:
+def test_the_series_of_a_high_priority_pod() -> None:
     assert shown("high") == {
         "kfext_gpu_share_ratio": 0.5,
         "kfext_gpu_high_busy_ratio": 0.75,
@@ -72,10 +72,10 @@ def test_the_series_of_a_pod_of_high_priority() -> None:
 
 
 def test_a_pod_without_a_hook_lacks_the_series_that_need_a_hook() -> None:
-    deaf = tuple(SharerReport("team", name, name == "high", 0.5) for name in ("high", "low"))
+    unhooked = tuple(SharerReport("team", name, name == "high", 0.5) for name in ("high", "low"))
     unknown = {"kfext_gpu_high_busy_ratio", "kfext_gpu_low_share_ratio"}
     for pod in ("high", "low"):
-        result = shown(pod, SlotReport(0, "GPU-1", None, deaf))
+        result = shown(pod, SlotReport(0, "GPU-1", None, unhooked))
         assert result.keys().isdisjoint({*unknown, "kfext_gpu_memory_used_bytes"})
         assert result["kfext_gpu_share_ratio"] == 0.5
 
@@ -89,25 +89,25 @@ def test_the_series_of_a_slot(slot: str, loss: float | None, info: float | None)
 
 
 SHARERS: dict[str, tuple[tuple[SharerReport, ...], float | None]] = {
-    "half of the remaining quarter": ((HIGH, LOW), 0.5),
-    "two jobs that take turns": ((HIGH, LOW, replace(LOW, pod="other")), 1.0),
-    "no job can work": ((HIGH,), None),
-    "no job has high priority": ((LOW,), None),
-    "the job of high priority is silent": ((replace(HIGH, harvest=None), LOW), None),
-    "a job of low priority is silent": ((HIGH, LOW, replace(LOW, harvest=None)), None),
-    "nothing remains": ((replace(HIGH, harvest=1.0), LOW), None),
+    "a low-priority job uses half of the remaining quarter": ((HIGH, LOW), 0.5),
+    "two low-priority jobs use all of it": ((HIGH, LOW, replace(LOW, pod="other")), 1.0),
+    "there is no low-priority job": ((HIGH,), None),
+    "there is no high-priority job": ((LOW,), None),
+    "the high-priority job has no hook": ((replace(HIGH, harvest=None), LOW), None),
+    "a low-priority job has no hook": ((HIGH, LOW, replace(LOW, harvest=None)), None),
+    "no time remains": ((replace(HIGH, harvest=1.0), LOW), None),
 }
 
 
 @pytest.mark.parametrize(("sharers", "want"), SHARERS.values(), ids=SHARERS)
-def test_the_used_part_of_the_remaining_time(
+def test_the_harvest_efficiency_is_the_used_fraction_of_the_remaining_time(
     sharers: tuple[SharerReport, ...], want: float | None
 ) -> None:
     samples = registry(SlotReport(0, "GPU-1", None, sharers))
     assert samples.get_sample_value("kfext_gpu_harvest_efficiency", {"slot": "0"}) == want
 
 
-def test_a_card_without_its_size_has_no_limit_of_memory() -> None:
+def test_a_pod_on_a_card_of_unknown_size_has_no_memory_limit() -> None:
     samples = registry(SlotReport(0, "GPU-3", None, (HIGH,)))
     labels = dict(zip(LABELS, ("0", "team", "high"), strict=True))
     assert samples.get_sample_value("kfext_gpu_memory_limit_bytes", labels) is None
@@ -120,14 +120,12 @@ CARD_SERIES: dict[str, tuple[float | None, float | None]] = {
 
 
 @pytest.mark.parametrize(("name", "want"), CARD_SERIES.items())
-def test_the_figures_of_a_card_that_is_shared_or_not(
-    name: str, want: tuple[float | None, ...]
-) -> None:
+def test_the_series_of_a_card(name: str, want: tuple[float | None, ...]) -> None:
     samples = registry()
     assert tuple(samples.get_sample_value(name, {"uuid": card.uuid}) for card in CARDS) == want
 
 
 @pytest.mark.parametrize(("xid", "times"), [("31", 2), ("79", 1), ("13", None)])
-def test_the_errors_of_a_card_by_their_number(xid: str, times: float | None) -> None:
+def test_the_errors_of_a_card_by_xid(xid: str, times: float | None) -> None:
     labels = {"uuid": "GPU-1", "xid": xid}
     assert registry().get_sample_value("kfext_gpu_xid_errors_total", labels) == times

@@ -16,8 +16,8 @@ def inode(descriptor: int) -> tuple[int, int]:
     return result.st_dev, result.st_ino
 
 
-def opened() -> set[tuple[int, int]]:
-    """Return the inodes of all open files of this process; threads of other tests continue."""
+def open_inodes() -> set[tuple[int, int]]:
+    """Return the inodes of all open files; threads of other tests may open and close some."""
     result = set()
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -25,24 +25,24 @@ def opened() -> set[tuple[int, int]]:
     return result
 
 
-def test_a_process_that_is_closed_leaves_nothing_open() -> None:
+def test_a_closed_process_leaves_no_descriptor_open() -> None:
     hooked = Hooked()
-    theirs = {inode(descriptor) for descriptor in hooked.descriptors()}
-    assert theirs < opened()
+    inodes = {inode(descriptor) for descriptor in hooked.descriptors()}
+    assert inodes < open_inodes()
     hooked.process.close()
     hooked.peer.close()
-    hooked.own.close()
-    del hooked  # and with it its mappings
+    hooked.page.close()
+    del hooked  # this also unmaps its pages
     gc.collect()
-    assert not theirs & opened()
+    assert not inodes & open_inodes()
 
 
-def test_a_descriptor_that_is_no_page_is_refused() -> None:
+def test_a_descriptor_of_another_file_is_refused() -> None:
     with open(__file__, "rb") as file, pytest.raises(ValueError, match="page"):
         Process(1, socket.socket(), socket.dup(file.fileno()))
 
 
-def test_a_page_of_another_layout_is_refused() -> None:
+def test_a_page_with_another_version_of_the_layout_is_refused() -> None:
     page = Page.make()
     page.words[words.LAYOUT] = 99
     with pytest.raises(ValueError, match="layout 99"):

@@ -1,4 +1,4 @@
-"""A card and a clock; the test decides when work ends and how time passes."""
+"""A fake card and a fake clock; the test decides when work ends and how time passes."""
 
 import threading
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from kfext.gpu.hook.waits import Clock
 from kfext.gpu.hook.words import NS
 
 
-class Still(Clock):
+class ManualClock(Clock):
     """A clock that advances only in sleeps."""
 
     def __init__(self) -> None:
@@ -25,7 +25,10 @@ class Still(Clock):
 
 @dataclass(slots=True)
 class FakeMarker:
-    """A point in the work; `at` is the time on the card, in seconds."""
+    """A marker that is reached once `ended` is set; `at`: its time on the card, in seconds.
+
+    `waits`: the number of waits for it. `expected`: the end that the last wait expected.
+    """
 
     at: float = 0.0
     ended: threading.Event = field(default_factory=threading.Event)
@@ -46,17 +49,18 @@ class FakeMarker:
 
 @dataclass(slots=True)
 class FakeCard:
-    """Issues markers; the markers of an `instant` card are reached at once.
+    """A card that runs nothing. `instant`: whether its markers are reached at once.
 
-    `uses`: whether the process has begun to use it; `captures`: records instead of running.
+    `uses`: whether the process has started to use it. `captures`: whether it captures a graph.
+    `clock`: the time on the card, in seconds. `memory_reads`: how often its memory was read.
     """
 
     instant: bool = False
     uses: bool = True
     captures: bool = False
     clock: float = 0.0
-    asked: int = 0
-    given: list[FakeMarker] = field(default_factory=list)
+    memory_reads: int = 0
+    markers: list[FakeMarker] = field(default_factory=list)
 
     def ready(self) -> bool:
         return self.uses
@@ -68,9 +72,9 @@ class FakeCard:
         marker = FakeMarker(self.clock)
         if self.instant:
             marker.ended.set()
-        self.given.append(marker)
+        self.markers.append(marker)
         return marker
 
     def memory(self) -> int:
-        self.asked += 1
+        self.memory_reads += 1
         return 1 << 20

@@ -30,9 +30,9 @@ Pair = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs:
-        yield ours, theirs
+    first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with first, second:
+        yield first, second
 
 
 def inode(descriptor: int) -> int:
@@ -40,7 +40,7 @@ def inode(descriptor: int) -> int:
 
 
 def open_descriptors(file: int) -> int:
-    """Return how many descriptors this process has of the file with an inode."""
+    """Return the number of descriptors that this process has of the file with this inode."""
     result = 0
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):  # a thread of another test has closed it
@@ -60,10 +60,10 @@ def test_descriptors_arrive_beside_their_message(pair: Pair) -> None:
 
 
 BAD: dict[str, bytes] = {
-    "no JSON": b"{",
-    "no object": b"[1]",
+    "malformed JSON": b"{",
+    "a JSON array": b"[1]",
     "too long": json.dumps({"x": "y" * LONGEST}).encode(),
-    "no text": b"\xff\xfe",
+    "not UTF-8": b"\xff\xfe",
 }
 
 
@@ -76,18 +76,18 @@ def test_a_bad_message_is_refused_and_leaves_no_descriptor_open(pair: Pair, data
         assert open_descriptors(inode(file.fileno())) == 1
 
 
-def test_the_end_is_none(pair: Pair) -> None:
+def test_receive_returns_none_at_the_end_of_the_connection(pair: Pair) -> None:
     pair[0].close()
     assert receive(pair[1]) is None
 
 
-_FORKS = """
+_FORKING_JOB = """
 import os, sys
 from time import sleep
 from kfext.gpu.hook.agent_connection import AgentConnection
 from kfext.gpu.hook.page import Page
-made = AgentConnection(sys.argv[1], own=Page.make(), take=lambda *_: None)
-os.register_at_fork(after_in_child=made.leave)
+connection = AgentConnection(sys.argv[1], page=Page.make(), handle=lambda *_: None)
+os.register_at_fork(after_in_child=connection.leave)
 sys.stdin.readline()
 if os.fork():
     os._exit(0)
@@ -100,7 +100,7 @@ def test_a_fork_does_not_keep_the_connection_of_a_process_that_has_ended(tmp_pat
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
         agent.bind(path)
         agent.listen()
-        job = subprocess.Popen([sys.executable, "-c", _FORKS, path], stdin=subprocess.PIPE)
+        job = subprocess.Popen([sys.executable, "-c", _FORKING_JOB, path], stdin=subprocess.PIPE)
         with job, agent.accept()[0] as peer:
             peer.settimeout(30)
             assert receive(peer) is not None
@@ -110,11 +110,11 @@ def test_a_fork_does_not_keep_the_connection_of_a_process_that_has_ended(tmp_pat
             assert peer.recv(1) == b""
 
 
-def test_a_link_greets_each_agent_that_it_finds_and_handles_its_messages(tmp_path: Path) -> None:
+def test_a_connection_greets_each_new_agent_and_handles_its_messages(tmp_path: Path) -> None:
     path, own = str(tmp_path / "agent"), Page.make()
-    taken: SimpleQueue[dict[str, Any]] = SimpleQueue()
-    AgentConnection(path, own=own, take=lambda message, _: taken.put(message))
-    for life in range(2):  # the agent begins after the job, and again
+    messages: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    AgentConnection(path, page=own, handle=lambda message, _: messages.put(message))
+    for number in range(2):  # the agent starts after the job, and then restarts
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(path)
             listening.listen()
@@ -128,12 +128,12 @@ def test_a_link_greets_each_agent_that_it_finds_and_handles_its_messages(tmp_pat
                 assert message == {}
                 assert inode(page) == inode(own.descriptor)
                 os.close(page)
-                send(agent, {"bells": life}, [])
-                assert taken.get(timeout=20) == {"bells": life}
+                send(agent, {"bells": number}, [])
+                assert messages.get(timeout=20) == {"bells": number}
         os.unlink(path)
 
 
-def test_a_job_tries_again_at_least_each_second(tmp_path: Path) -> None:
+def test_a_job_tries_to_connect_at_least_each_second(tmp_path: Path) -> None:
     pauses: SimpleQueue[float] = SimpleQueue()
 
     def pause(seconds: float) -> None:
@@ -142,23 +142,23 @@ def test_a_job_tries_again_at_least_each_second(tmp_path: Path) -> None:
             threading.Event().wait()  # without end
 
     absent = str(tmp_path / "absent")
-    AgentConnection(absent, own=Page.make(), take=lambda *_: None, pause=pause)
-    tried = [pauses.get(timeout=20) for _ in range(10)]
-    assert tried == sorted(tried)
-    assert tried[-1] == 1.0
+    AgentConnection(absent, page=Page.make(), handle=lambda *_: None, pause=pause)
+    waited = [pauses.get(timeout=20) for _ in range(10)]
+    assert waited == sorted(waited)
+    assert waited[-1] == 1.0
 
 
-def test_a_hidden_thread_does_not_count_as_a_thread_of_the_program_and_can_be_awaited() -> None:
-    goes_on, began = threading.Event(), threading.Event()
+def test_a_hidden_thread_is_not_listed_as_a_thread_of_the_program_and_can_be_joined() -> None:
+    may_end, began = threading.Event(), threading.Event()
 
     def act() -> None:
         began.set()
-        goes_on.wait(60)
+        may_end.wait(60)
 
     hidden = HiddenThread(act)
     assert began.wait(60)
     assert not [thread for thread in threading.enumerate() if thread.ident == hidden._number]
-    goes_on.set()
+    may_end.set()
     hidden.join(60)
     assert hidden._ended.is_set()
 
@@ -167,13 +167,13 @@ def test_a_hidden_thread_does_not_wait_for_itself() -> None:
     ended = threading.Event()
 
     def act() -> None:
-        made.wait(60)
-        result[0].join(60)
+        created.wait(60)
+        threads[0].join(60)
         ended.set()
 
-    made, result = threading.Event(), list[HiddenThread]()
-    result.append(HiddenThread(act))
-    made.set()
+    created, threads = threading.Event(), list[HiddenThread]()
+    threads.append(HiddenThread(act))
+    created.set()
     assert ended.wait(30)
 
 
@@ -187,8 +187,8 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.so
         yield listening
 
 
-def stated(agent: socket.socket) -> int:
-    """Return the reason stated on the next connection, which ends after it."""
+def reported_reason(agent: socket.socket) -> int:
+    """Return the reason reported on the next connection, and check that the connection ends."""
     peer, _ = agent.accept()
     with peer:
         peer.settimeout(20)
@@ -196,20 +196,20 @@ def stated(agent: socket.socket) -> int:
         assert answer is not None
         _, (page,) = answer
         assert receive(peer) is None
-    its = words_of(page)
-    assert its[words.LAYOUT] == words.VERSION
-    return its[words.UNHOOKED]
+    page_words = words_of(page)
+    assert page_words[words.LAYOUT] == words.VERSION
+    return page_words[words.UNHOOKED]
 
 
-def test_each_connection_states_the_first_reason(agent: socket.socket, tmp_path: Path) -> None:
+def test_each_connection_reports_the_first_reason(agent: socket.socket, tmp_path: Path) -> None:
     reporter = UnhookedReporter(str(tmp_path / "agent"))
     reporter.report(words.CALLBACK_LIST)
     reporter.report(words.FAILED)
-    assert [stated(agent) for _ in range(3)] == [words.CALLBACK_LIST] * 3
+    assert [reported_reason(agent) for _ in range(3)] == [words.CALLBACK_LIST] * 3
 
 
-def test_a_link_waits_for_an_agent_that_is_away(agent: socket.socket, tmp_path: Path) -> None:
+def test_a_reporter_waits_for_an_agent_that_is_away(agent: socket.socket, tmp_path: Path) -> None:
     later = tmp_path / "later"
     UnhookedReporter(str(later)).report(words.FAILED)
     os.rename(tmp_path / "agent", later)
-    assert stated(agent) == words.FAILED
+    assert reported_reason(agent) == words.FAILED

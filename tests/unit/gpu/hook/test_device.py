@@ -10,35 +10,38 @@ GLOBAL, THREAD_LOCAL = 0, 1
 
 
 class Event:
-    """A CUDA event that records the calls to it."""
+    """A CUDA event that adds the calls to it to a list."""
 
-    def __init__(self, done: list[object]) -> None:
-        self._done = done
-        self.came = True
+    def __init__(self, calls: list[object]) -> None:
+        self._calls = calls
+        self.complete = True
 
     def record(self) -> None:
-        self._done.append("record")
+        self._calls.append("record")
 
     def synchronize(self) -> None:
-        self._done.append("synchronize")
+        self._calls.append("synchronize")
 
     def query(self) -> bool:
-        self._done.append("query")
-        return self.came
+        self._calls.append("query")
+        return self.complete
 
 
 class FakeCuda:
-    """`torch.cuda` and the driver, with the mode of the calling thread."""
+    """`torch.cuda` and the driver, with the capture mode of the calling thread.
+
+    `calls`: the calls to events, and the modes that were set, in order.
+    """
 
     def __init__(self) -> None:
-        self.done: list[object] = []
+        self.calls: list[object] = []
         self.mode = GLOBAL
         self.cuda = self
         self.initialized = self.captures = True
         self.events: list[Event] = []
 
     def Event(self, **_: bool) -> Event:
-        self.events.append(Event(self.done))
+        self.events.append(Event(self.calls))
         return self.events[-1]
 
     def is_initialized(self) -> bool:
@@ -50,49 +53,49 @@ class FakeCuda:
         return self.captures
 
     def cuThreadExchangeStreamCaptureMode(self, mode: Any) -> int:
-        held = ctypes.cast(mode, ctypes.POINTER(ctypes.c_int)).contents
-        self.mode, held.value = held.value, self.mode
-        self.done.append(self.mode)
+        pointed = ctypes.cast(mode, ctypes.POINTER(ctypes.c_int)).contents
+        self.mode, pointed.value = pointed.value, self.mode
+        self.calls.append(self.mode)
         return 0
 
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    made = FakeCuda()
-    monkeypatch.setattr(module, "_driver", lambda: made)
-    return made
+    fake = FakeCuda()
+    monkeypatch.setattr(module, "_driver", lambda: fake)
+    return fake
 
 
 @pytest.mark.parametrize(
-    ("expected", "asked"), [(None, "synchronize"), (0, "query")], ids=["blocks", "polls"]
+    ("expected", "call"), [(None, "synchronize"), (0, "query")], ids=["blocks", "polls"]
 )
-def test_a_wait_leaves_the_captures_of_other_threads_alone(
-    cuda: FakeCuda, expected: int | None, asked: str
+def test_a_wait_limits_the_capture_mode_to_its_thread_during_the_call(
+    cuda: FakeCuda, expected: int | None, call: str
 ) -> None:
     Cuda(cuda).mark().wait(expected)
-    assert cuda.done == ["record", THREAD_LOCAL, asked, GLOBAL]
+    assert cuda.calls == ["record", THREAD_LOCAL, call, GLOBAL]
 
 
 def test_a_wait_that_polls_in_vain_finally_blocks(cuda: FakeCuda) -> None:
     marker = Cuda(cuda).mark()
-    cuda.events[0].came = False
+    cuda.events[0].complete = False
     marker.wait(0)
-    assert cuda.done[-2:] == ["synchronize", GLOBAL]
-    assert cuda.done.count("synchronize") == 1
+    assert cuda.calls[-2:] == ["synchronize", GLOBAL]
+    assert cuda.calls.count("synchronize") == 1
 
 
 def test_events_are_used_again_once_their_markers_are_gone(cuda: FakeCuda) -> None:
     card = Cuda(cuda)
-    kept = [card.mark() for _ in range(3)]
+    markers = [card.mark() for _ in range(3)]
     for _ in range(100):
         card.mark().wait()
     assert len(cuda.events) == 4
-    del kept
+    del markers
     assert [card.mark() for _ in range(4)]
     assert len(cuda.events) == 4
 
 
-def test_a_process_without_cuda_is_not_asked_whether_it_captures(cuda: FakeCuda) -> None:
+def test_torch_is_not_asked_about_captures_before_cuda_is_initialised(cuda: FakeCuda) -> None:
     assert Cuda(cuda).capturing()
     cuda.initialized = False
     assert not Cuda(cuda).capturing()

@@ -17,58 +17,63 @@ from kfext.gpu.hook.gate import FREE_OUTSTANDING, OUTSTANDING, Gate, Orders
 from kfext.gpu.hook.page import Page
 from kfext.gpu.hook.pauses import KEPT, LONGEST, PIECE
 from kfext.gpu.hook.waits import CLOCK, Clock
-from tests.unit.gpu.hook.card import FakeCard, Still
+from tests.unit.gpu.hook.card import FakeCard, ManualClock
 
 MS = 10**6
 HOUR = 3600 * 10**9
 
 
-class Trial:
-    """A gate, the page that it writes, and pages of the agent and the high job set by the test."""
+class GatedJob:
+    """A low-priority job at its gate; the test writes the pages of the agent and of the other job.
+
+    `lease`: how long the agent's orders are valid, in nanoseconds.
+    """
 
     def __init__(self, *, instant: bool = True, lease: int = HOUR, clock: Clock = CLOCK) -> None:
         self.clock = clock
         self.card = FakeCard(instant=instant)
-        self.own, self.orders = Page.make().words, Orders()
+        self.page, self.orders = Page.make().words, Orders()
         self.orders.page, self._high = Page.make().words, Page.make().words
-        self.orders.highs = (self._high,)
+        self.orders.high_pages = (self._high,)
         self.orders.page[words.MODE] = words.GATED
         self.orders.page[words.LEASE] = clock.now() + lease
         self.orders.page[words.TURN] = clock.now() + HOUR
         self.bell, self.orders.bell = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.gate = Gate(self.own, self.orders, self.card, clock)
+        self.gate = Gate(self.page, self.orders, self.card, clock)
 
-    def high(self, *, busy: bool) -> None:
+    def set_high(self, *, busy: bool) -> None:
+        """Make the high-priority job alive, and busy or idle."""
         self._high[words.HEARTBEAT] = self.clock.now() + HOUR  # it stays alive on a slow machine
         self._high[words.BUSY] = int(busy)
 
-    def dies(self) -> None:
+    def kill_high(self) -> None:
         self._high[words.HEARTBEAT] = 0
 
-    def paused(self, *milliseconds: float, since: float = 0.0) -> None:
-        """Make the high job idle for some milliseconds, after such pauses."""
-        self.high(busy=False)
+    def set_pauses(self, *milliseconds: float, since: float = 0.0) -> None:
+        """Make the high-priority job idle since some milliseconds, with these past pauses."""
+        self.set_high(busy=False)
         self._high[words.CHANGED] = self.clock.now() - int(since * MS)
         self._high[words.PAUSED] = len(milliseconds)
         for place, pause in enumerate(milliseconds):
             self._high[words.PAUSES + place] = int(pause * MS)
 
-    def order(self, word: int, value: int) -> None:
+    def set_order(self, word: int, value: int) -> None:
         assert self.orders.page is not None
         self.orders.page[word] = value
 
-    def entering(self) -> threading.Thread:
+    def start_entering(self) -> threading.Thread:
+        """Enter the gate in another thread."""
         thread = threading.Thread(target=self.gate.enter, daemon=True)
         thread.start()
         return thread
 
 
-def ends(thread: threading.Thread) -> bool:
+def finishes(thread: threading.Thread) -> bool:
     thread.join(10)
     return not thread.is_alive()
 
 
-def stays(thread: threading.Thread) -> bool:
+def blocks(thread: threading.Thread) -> bool:
     thread.join(0.2)
     return thread.is_alive()
 
@@ -80,213 +85,213 @@ def until(condition: Callable[[], object]) -> None:
         sleep(0.001)
 
 
-def test_a_wait_that_the_handler_of_a_signal_ends_is_over_for_the_agent_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def listens() -> None:
-        assert trial.own[words.ASKING]
+def test_an_error_of_a_signal_handler_ends_the_wait_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listen() -> None:
+        assert job.page[words.ASKING]
         raise TimeoutError
 
-    trial = Trial()
-    trial.high(busy=True)
-    monkeypatch.setattr(trial.gate, "_listen", listens)
+    job = GatedJob()
+    job.set_high(busy=True)
+    monkeypatch.setattr(job.gate, "_listen", listen)
     with pytest.raises(TimeoutError):
-        trial.gate.enter()
-    assert not trial.own[words.ASKING]
-    trial.high(busy=False)
-    trial.own[words.WORKED_NS] = trial.own[words.INTRUDED_NS] = 0
-    trial.gate.enter()
-    assert trial.own[words.WORKED_NS] == 0, "it stood at the gate before"
+        job.gate.enter()
+    assert not job.page[words.ASKING]
+    job.set_high(busy=False)
+    job.page[words.WORKED_NS] = job.page[words.INTRUDED_NS] = 0
+    job.gate.enter()
+    assert job.page[words.WORKED_NS] == 0, "it has only waited at the gate"
 
 
-def test_the_gate_is_open_while_the_job_of_high_priority_is_idle() -> None:
-    trial = Trial()
-    trial.high(busy=False)
+def test_the_gate_is_open_while_the_high_priority_job_is_idle() -> None:
+    job = GatedJob()
+    job.set_high(busy=False)
     for _ in range(100):
-        trial.gate.enter()
-    assert trial.own[words.MICRO_STEPS] == 100
-    assert trial.own[words.INTRUDED] == 0
+        job.gate.enter()
+    assert job.page[words.MICRO_STEPS] == 100
+    assert job.page[words.INTRUDED] == 0
 
 
-def test_the_gate_is_shut_while_that_job_is_busy_and_opens_with_the_bell() -> None:
-    trial = Trial()
-    trial.high(busy=True)
-    entering = trial.entering()
-    assert stays(entering)
-    trial.high(busy=False)
-    trial.bell.send(b"i")
-    assert ends(entering)
-    assert trial.own[words.INTRUDED] == 0
-    assert trial.own[words.WAITED_NS] > 0
+def test_the_gate_is_shut_while_the_high_priority_job_is_busy_and_opens_with_the_bell() -> None:
+    job = GatedJob()
+    job.set_high(busy=True)
+    entering = job.start_entering()
+    assert blocks(entering)
+    job.set_high(busy=False)
+    job.bell.send(b"i")
+    assert finishes(entering)
+    assert job.page[words.INTRUDED] == 0
+    assert job.page[words.WAITED_NS] > 0
 
 
 def test_the_gate_opens_without_a_bell_too() -> None:
-    trial = Trial()
-    trial.high(busy=True)
-    entering = trial.entering()
-    assert stays(entering)
-    trial.high(busy=False)
-    assert ends(entering)
+    job = GatedJob()
+    job.set_high(busy=True)
+    entering = job.start_entering()
+    assert blocks(entering)
+    job.set_high(busy=False)
+    assert finishes(entering)
 
 
 def test_earlier_rings_do_not_open_the_gate() -> None:
-    trial = Trial()
-    trial.high(busy=True)
+    job = GatedJob()
+    job.set_high(busy=True)
     for _ in range(5):
-        trial.bell.send(b"i")
-    entering = trial.entering()
-    assert stays(entering)
-    trial.high(busy=False)
-    assert ends(entering)
+        job.bell.send(b"i")
+    entering = job.start_entering()
+    assert blocks(entering)
+    job.set_high(busy=False)
+    assert finishes(entering)
 
 
-def test_no_more_than_the_allowance_is_spent() -> None:
-    trial = Trial()
-    trial.high(busy=True)
-    trial.order(words.ALLOWANCE_NS, 1)
-    trial.gate.enter()  # begins within the allowance, and spends more
-    entering = trial.entering()
-    assert stays(entering)
-    assert trial.own[words.INTRUDED] == 1
-    assert trial.own[words.INTRUDED_NS] > 1
-    trial.high(busy=False)
-    assert ends(entering)
+def test_no_micro_step_begins_once_the_allowance_is_spent() -> None:
+    job = GatedJob()
+    job.set_high(busy=True)
+    job.set_order(words.ALLOWANCE_NS, 1)
+    job.gate.enter()  # begins within the allowance, and spends more
+    entering = job.start_entering()
+    assert blocks(entering)
+    assert job.page[words.INTRUDED] == 1
+    assert job.page[words.INTRUDED_NS] > 1
+    job.set_high(busy=False)
+    assert finishes(entering)
 
 
-LEFT = {
-    "there is no high job": (words.GATED, words.READY, False, OUTSTANDING),
-    "there is a high job": (words.GATED, words.READY, True, 1),
-    "others of low priority wait for the card": (words.OPEN, words.READY, False, OUTSTANDING),
-    "no other job waits for it": (words.FREE, words.READY, False, FREE_OUTSTANDING),
-    "a high job has come, and the agent does not know it yet": (words.FREE, words.READY, True, 1),
+MOST_OUTSTANDING = {
+    "the high-priority job is gone": (words.GATED, words.READY, False, OUTSTANDING),
+    "there is a high-priority job": (words.GATED, words.READY, True, 1),
+    "other low-priority jobs wait for the card": (words.OPEN, words.READY, False, OUTSTANDING),
+    "no other job waits for the card": (words.FREE, words.READY, False, FREE_OUTSTANDING),
+    "a high-priority job that the agent does not know yet": (words.FREE, words.READY, True, 1),
     "its micro-steps are long": (words.FREE, words.COARSE, False, OUTSTANDING),
     "the length of its micro-steps is unknown": (words.FREE, words.WATCHING, False, OUTSTANDING),
 }
 
 
-@pytest.mark.parametrize(("mode", "gate", "high", "most"), LEFT.values(), ids=LEFT)
+@pytest.mark.parametrize(
+    ("mode", "gate", "high", "most"), MOST_OUTSTANDING.values(), ids=MOST_OUTSTANDING
+)
 def test_the_most_micro_steps_on_the_card(mode: int, gate: int, high: bool, most: int) -> None:
-    trial = Trial(instant=False)
-    trial.order(words.MODE, mode)
-    trial.own[words.HOOKED] = gate
+    job = GatedJob(instant=False)
+    job.set_order(words.MODE, mode)
+    job.page[words.HOOKED] = gate
     if high:
-        trial.high(busy=False)
+        job.set_high(busy=False)
     for _ in range(most - 1):
-        trial.gate.enter()
-    entering = trial.entering()
-    assert stays(entering)  # until the work before the first call is done
-    assert len(trial.card.given) == most
-    trial.card.given[0].ended.set()
-    assert ends(entering)
+        job.gate.enter()
+    entering = job.start_entering()
+    assert blocks(entering)  # until the work before the first `enter` has ended
+    assert len(job.card.markers) == most
+    job.card.markers[0].ended.set()
+    assert finishes(entering)
 
 
-def test_a_new_high_job_finds_the_card_free_after_the_next_gate() -> None:
-    trial = Trial(instant=False)
-    trial.order(words.MODE, words.FREE)
-    trial.gate.calibrated(0.004)
+def test_after_a_high_priority_job_joins_the_next_pass_waits_for_all_earlier_work() -> None:
+    job = GatedJob(instant=False)
+    job.set_order(words.MODE, words.FREE)
+    job.gate.show_longest(0.004)
     for _ in range(5):
-        trial.gate.enter()
-    trial.high(busy=False)
-    entering = trial.entering()
-    for marker in trial.card.given[:5]:
+        job.gate.enter()
+    job.set_high(busy=False)
+    entering = job.start_entering()
+    for marker in job.card.markers[:5]:
         marker.ended.set()
-    assert stays(entering)
-    trial.card.given[5].ended.set()
-    assert ends(entering)
+    assert blocks(entering)
+    job.card.markers[5].ended.set()
+    assert finishes(entering)
 
 
-def test_a_process_at_the_gate_has_nothing_on_the_card() -> None:
-    trial = Trial(instant=False)
-    trial.gate.enter()
-    trial.high(busy=True)
-    trial.card.given[0].ended.set()
-    entering = trial.entering()
-    assert stays(entering)
-    assert not trial.own[words.ASKING]
-    worked = trial.own[words.WORKED_NS]
-    trial.card.given[1].ended.set()
-    assert stays(entering)
-    assert trial.own[words.ASKING]
-    assert trial.own[words.WORKED_NS] - worked > 10**8  # it was on the card until now
-    trial.high(busy=False)
-    assert ends(entering)
+def test_a_process_asks_only_once_its_work_on_the_card_has_ended() -> None:
+    job = GatedJob(instant=False)
+    job.gate.enter()
+    job.set_high(busy=True)
+    job.card.markers[0].ended.set()
+    entering = job.start_entering()
+    assert blocks(entering)
+    assert not job.page[words.ASKING]
+    worked = job.page[words.WORKED_NS]
+    job.card.markers[1].ended.set()
+    assert blocks(entering)
+    assert job.page[words.ASKING]
+    assert job.page[words.WORKED_NS] - worked > 10**8  # `blocks` waits for 0.2 s
+    job.set_high(busy=False)
+    assert finishes(entering)
 
 
 @pytest.mark.parametrize("busy", [True, False])
 def test_a_job_without_an_agent_still_gives_way(*, busy: bool) -> None:
-    trial = Trial(lease=-1)
-    trial.high(busy=busy)
-    entering = trial.entering()
-    assert stays(entering) is busy
-    trial.high(busy=False)
-    assert ends(entering)
+    job = GatedJob(lease=-1)
+    job.set_high(busy=busy)
+    entering = job.start_entering()
+    assert blocks(entering) is busy
+    job.set_high(busy=False)
+    assert finishes(entering)
 
 
-def test_each_rest_without_an_agent_is_four_times_the_work_before_it() -> None:
-    clock = Still()
-    trial = Trial(lease=-1, clock=clock)
-    trial.gate.enter()
+def test_each_pause_without_an_agent_is_four_times_the_work_before_it() -> None:
+    clock = ManualClock()
+    job = GatedJob(lease=-1, clock=clock)
+    job.gate.enter()
     for _ in range(5):
         clock.time += 10 * MS  # the micro-step
-        trial.gate.enter()
+        job.gate.enter()
     assert clock.slept == [0.04] * 5
-    assert trial.own[words.WORKED_NS] == 5 * 10 * MS
+    assert job.page[words.WORKED_NS] == 5 * 10 * MS
 
 
-def test_the_card_rests_from_the_end_of_a_step_until_the_next_work_of_the_job() -> None:
-    trial = Trial()
-    trial.high(busy=False)
-    for at in (0.0, 0.1, 0.2):  # a step ends, and the job comes back with data 50 ms later
-        trial.card.clock = at
-        trial.gate.enter()
-        trial.gate.step()
-        trial.card.clock = at + 0.05
-        trial.gate.enter()
-    trial.gate.enter()
-    assert trial.own[words.RESTED_NS] == pytest.approx(3 * 0.05 * 1e9)
+def test_the_time_from_the_end_of_a_step_to_the_next_work_counts_as_rested() -> None:
+    job = GatedJob()
+    job.set_high(busy=False)
+    for at in (0.0, 0.1, 0.2):  # a step ends, and the job has new data 50 ms later
+        job.card.clock = at
+        job.gate.enter()
+        job.gate.step()
+        job.card.clock = at + 0.05
+        job.gate.enter()
+    job.gate.enter()
+    assert job.page[words.RESTED_NS] == pytest.approx(3 * 0.05 * 1e9)
 
 
 def test_the_memory_is_read_five_times_a_second_at_most() -> None:
-    clock = Still()
-    trial = Trial(clock=clock)
+    clock = ManualClock()
+    job = GatedJob(clock=clock)
     for _ in range(100):
         clock.time += 10 * MS
-        trial.gate.enter()
-    assert trial.card.asked == 5
-    assert trial.own[words.MEMORY] == 1 << 20
+        job.gate.enter()
+    assert job.card.memory_reads == 5
+    assert job.page[words.MEMORY] == 1 << 20
 
 
 def test_a_bell_with_a_descriptor_above_1023_is_heard() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
     try:
-        trial = Trial()
-        bell = trial.orders.bell
+        job = GatedJob()
+        bell = job.orders.bell
         assert bell is not None
-        trial.orders.bell = socket.socket(fileno=fcntl.fcntl(bell, fcntl.F_DUPFD, 1500))
-        trial.high(busy=True)
-        entering = trial.entering()
-        assert stays(entering)
-        trial.high(busy=False)
-        assert ends(entering)
+        job.orders.bell = socket.socket(fileno=fcntl.fcntl(bell, fcntl.F_DUPFD, 1500))
+        job.set_high(busy=True)
+        entering = job.start_entering()
+        assert blocks(entering)
+        job.set_high(busy=False)
+        assert finishes(entering)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_gate_that_is_abandoned_shows_it() -> None:
-    trial = Trial()
-    trial.gate.calibrated(0.005)
-    assert trial.own[words.HOOKED] == words.READY
-    trial.gate.abandon()
-    assert trial.own[words.HOOKED] == 0
+def test_an_abandoned_gate_shows_no_state() -> None:
+    job = GatedJob()
+    job.gate.show_longest(0.005)
+    assert job.page[words.HOOKED] == words.READY
+    job.gate.abandon()
+    assert job.page[words.HOOKED] == 0
 
 
 def test_a_micro_step_of_more_than_5_ms_is_coarse_even_if_ordered_shorter() -> None:
-    trial = Trial()
-    trial.order(words.MICRO_STEP_NS, MS)
-    for longest, shown in ((0.004, words.READY), (0.006, words.COARSE)):
-        trial.gate.calibrated(longest)
-        assert trial.own[words.HOOKED] == shown
+    job = GatedJob()
+    job.set_order(words.MICRO_STEP_NS, MS)
+    for longest, state in ((0.004, words.READY), (0.006, words.COARSE)):
+        job.gate.show_longest(longest)
+        assert job.page[words.HOOKED] == state
 
 
 @pytest.mark.parametrize(
@@ -294,165 +299,170 @@ def test_a_micro_step_of_more_than_5_ms_is_coarse_even_if_ordered_shorter() -> N
     [
         pytest.param(0.0, 0.0, id="unknown"),
         pytest.param(0.0016, 0.0016, id="known"),
-        pytest.param(float("nan"), 0.0, id="no number"),
-        pytest.param(float("inf"), LONGEST, id="without end"),
+        pytest.param(float("nan"), 0.0, id="NaN"),
+        pytest.param(float("inf"), LONGEST, id="infinite"),
     ],
 )
-def test_the_end_of_a_micro_step_is_expected_from_its_learned_length(
-    seconds: float, expected: float
-) -> None:
-    clock = Still()
-    trial = Trial(clock=clock)
-    trial.high(busy=False)
-    trial.gate.enter(seconds)
-    began, trial.card.instant = clock.time, False
-    entering = trial.entering()
-    until(lambda: trial.card.given[1].waits)
-    assert trial.card.given[1].expected == began + int(expected * 10**9)
-    trial.card.given[1].ended.set()
-    assert ends(entering)
+def test_a_micro_step_is_expected_to_last_as_learned(seconds: float, expected: float) -> None:
+    clock = ManualClock()
+    job = GatedJob(clock=clock)
+    job.set_high(busy=False)
+    job.gate.enter(seconds)
+    began, job.card.instant = clock.time, False
+    entering = job.start_entering()
+    until(lambda: job.card.markers[1].waits)
+    assert job.card.markers[1].expected == began + int(expected * 10**9)
+    job.card.markers[1].ended.set()
+    assert finishes(entering)
 
 
 REGULAR = [15.0] * KEPT
 
 
-def predicting(*pauses: float, since: float) -> Trial:
-    """Return a trial where pauses repeat, so that the gate has learned to predict them."""
-    trial = Trial(clock=Still())
-    trial.paused(*pauses, since=since)
-    trial.gate.step()
-    return trial
+def predicting(*pauses: float, since: float) -> GatedJob:
+    """Return a job with a step after these pauses; its gate predicts them if they repeat."""
+    job = GatedJob(clock=ManualClock())
+    job.set_pauses(*pauses, since=since)
+    job.gate.step()
+    return job
 
 
 @pytest.mark.parametrize(
-    ("pauses", "learned"),
+    ("pauses", "predicts"),
     [
         pytest.param(REGULAR, True, id="they repeat"),
-        pytest.param([15.0, 5.0] * 16, False, id="they do not"),
+        pytest.param([15.0, 5.0] * 16, False, id="they do not repeat"),
         pytest.param([15.0] * 7, False, id="too few are known"),
     ],
 )
-def test_micro_steps_are_short_where_pauses_repeat(pauses: list[float], learned: bool) -> None:
-    trial = predicting(*pauses, since=0)
-    trial.order(words.MICRO_STEP_NS, MS)
-    assert trial.gate.micro_step() == (PIECE if learned else 0.001)
-    trial.gate.step()
-    trial.paused(since=0)
-    trial.gate.step()
-    assert trial.gate.micro_step() == 0.001
+def test_micro_steps_are_short_while_pauses_repeat(pauses: list[float], predicts: bool) -> None:
+    job = predicting(*pauses, since=0)
+    job.set_order(words.MICRO_STEP_NS, MS)
+    assert job.gate.micro_step() == (PIECE if predicts else 0.001)
+    job.gate.step()
+    job.set_pauses(since=0)
+    job.gate.step()
+    assert job.gate.micro_step() == 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether a micro-step of 0.65 ms begins; `want`: the pause after which it finally begins."""
+    """A micro-step of 0.65 ms that is asked for after `since` ms of a pause.
+
+    `want`: the milliseconds of the pause after which it begins. `orders`: the agent's orders, by
+    word. `dead`: whether the high-priority job is dead. `two`: whether it has two processes.
+    """
 
     since: float
     want: float
     orders: dict[int, int] = field(default_factory=dict)
-    dies: bool = False
-    other: bool = False
+    dead: bool = False
+    two: bool = False
 
 
 FITS: dict[str, Fit] = {
     "it fits": Fit(13.9, 13.9),
-    "it does not fit, until the pause lasts": Fit(14.4, 16.4),
+    "it fits once the pause is longer than the past pauses": Fit(14.4, 16.4),
     "it may intrude": Fit(14.4, 14.4, {words.ALLOWANCE_NS: 1}),
     "the agent is dead": Fit(14.4, 14.4, {words.LEASE: 1}),
-    "the high job is dead": Fit(14.4, 14.4, dies=True),
-    "the high job has two processes": Fit(14.4, 14.4, other=True),
-    "it may cost more": Fit(14.4, 14.4, {words.PRICE: 500}),
+    "the high-priority job is dead": Fit(14.4, 14.4, dead=True),
+    "the high-priority job has two processes": Fit(14.4, 14.4, two=True),
+    "the price is higher": Fit(14.4, 14.4, {words.PRICE: 500}),
 }
 
 
 @pytest.mark.parametrize("case", FITS.values(), ids=FITS)
-def test_where_pauses_repeat_a_micro_step_begins_if_it_fits(case: Fit) -> None:
-    trial = predicting(*REGULAR, since=case.since)
-    trial.orders.bell = None
+def test_while_pauses_repeat_a_micro_step_begins_once_it_fits(case: Fit) -> None:
+    job = predicting(*REGULAR, since=case.since)
+    job.orders.bell = None
     for word, value in case.orders.items():
-        trial.order(word, value)
-    if case.dies:
-        trial.dies()
-    if case.other:
-        trial.orders.highs *= 2
-    began = trial.clock.now()
-    trial.gate.enter(0.00065)
-    assert (trial.clock.now() - began) / MS + case.since == pytest.approx(case.want)
+        job.set_order(word, value)
+    if case.dead:
+        job.kill_high()
+    if case.two:
+        job.orders.high_pages *= 2
+    began = job.clock.now()
+    job.gate.enter(0.00065)
+    assert (job.clock.now() - began) / MS + case.since == pytest.approx(case.want)
 
 
 @pytest.mark.parametrize("word", [words.MODE, words.TURN])
 def test_a_shut_gate_stays_shut_although_a_micro_step_would_fit(word: int) -> None:
-    trial = predicting(*REGULAR, since=1.0)
-    trial.order(word, {words.MODE: words.SHUT, words.TURN: 0}[word])
-    entering = trial.entering()
-    assert stays(entering)
-    trial.order(word, {words.MODE: words.GATED, words.TURN: HOUR + trial.clock.now()}[word])
-    assert ends(entering)
+    job = predicting(*REGULAR, since=1.0)
+    job.set_order(word, {words.MODE: words.SHUT, words.TURN: 0}[word])
+    entering = job.start_entering()
+    assert blocks(entering)
+    job.set_order(word, {words.MODE: words.GATED, words.TURN: HOUR + job.clock.now()}[word])
+    assert finishes(entering)
 
 
 def test_a_micro_step_that_does_not_fit_is_charged_as_an_intrusion_and_the_wait_is_shown() -> None:
-    trial = predicting(*REGULAR, since=14.4)
-    trial.order(words.ALLOWANCE_NS, 1)
-    trial.gate.enter(0.00065)
-    assert trial.own[words.INTRUDED] == 1
-    trial.order(words.ALLOWANCE_NS, 0)
-    trial.paused(*[100.0] * KEPT, since=99.5)
-    entering = threading.Thread(target=trial.gate.enter, args=(10.0,), daemon=True)
+    job = predicting(*REGULAR, since=14.4)
+    job.set_order(words.ALLOWANCE_NS, 1)
+    job.gate.enter(0.00065)
+    assert job.page[words.INTRUDED] == 1
+    job.set_order(words.ALLOWANCE_NS, 0)
+    job.set_pauses(*[100.0] * KEPT, since=99.5)
+    entering = threading.Thread(target=job.gate.enter, args=(10.0,), daemon=True)
     entering.start()
-    until(lambda: trial.own[words.ASKING])  # so its minimum share is paid, see `Pair`
-    trial.orders.highs = ()
-    assert ends(entering)
+    until(lambda: job.page[words.ASKING])  # so `Pair` counts that it waits for its minimum
+    job.orders.high_pages = ()
+    assert finishes(entering)
 
 
-def test_where_pauses_repeat_the_next_micro_step_is_launched_shortly_before_the_last_ends() -> None:
-    trial = predicting(*REGULAR, since=0)
-    clock, trial.card.instant = trial.clock, False
-    assert isinstance(clock, Still)
-    trial.gate.enter(0.00065)
-    trial.card.given[1].ended.set()  # the previous work
+def test_while_pauses_repeat_a_micro_step_begins_shortly_before_the_previous_one_ends() -> None:
+    job = predicting(*REGULAR, since=0)
+    clock, job.card.instant = job.clock, False
+    assert isinstance(clock, ManualClock)
+    job.gate.enter(0.00065)
+    job.card.markers[1].ended.set()  # the end of the previous work
     clock.slept.clear()
-    trial.gate.enter(0.00065)
+    job.gate.enter(0.00065)
     assert clock.slept == [0.00035]
-    assert not trial.card.given[2].ended.is_set()
-    trial.card.given[2].ended.set()
+    assert not job.card.markers[2].ended.is_set()
+    job.card.markers[2].ended.set()
     clock.slept.clear()
-    trial.gate.enter(0.00065)
+    job.gate.enter(0.00065)
     assert clock.slept == [0.00035]
 
 
 def test_a_micro_step_that_has_already_ended_causes_no_sleep() -> None:
-    trial = predicting(*REGULAR, since=0)
-    assert isinstance(trial.clock, Still)
+    job = predicting(*REGULAR, since=0)
+    assert isinstance(job.clock, ManualClock)
     for _ in range(5):
-        trial.gate.enter(0.00065)
-    assert trial.clock.slept == []
+        job.gate.enter(0.00065)
+    assert job.clock.slept == []
 
 
 SECOND = 10**9
 NOW = 100 * SECOND
-LED = {words.LEASE: NOW + SECOND, words.TURN: NOW + SECOND}
+ALIVE = {words.LEASE: NOW + SECOND, words.TURN: NOW + SECOND}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`page`: the agent's words; `high`: the words of the job of high priority, if any."""
+    """Whether a micro-step may begin at NOW. `page`: the agent's orders, or None without an agent.
+
+    `high`: the page of the high-priority job, or None without such a job.
+    """
 
     want: bool
-    page: dict[int, int] | None = field(default_factory=lambda: dict(LED))
+    page: dict[int, int] | None = field(default_factory=lambda: dict(ALIVE))
     high: dict[int, int] | None = None
     intruded: int = 0
 
 
 BUSY = {words.BUSY: 1, words.HEARTBEAT: NOW}
-GATED = {**LED, words.MODE: words.GATED}
-SHUT = {**LED, words.MODE: words.SHUT}
-WORDS: dict[str, Case] = {
+GATED = {**ALIVE, words.MODE: words.GATED}
+SHUT = {**ALIVE, words.MODE: words.SHUT}
+CASES: dict[str, Case] = {
     "no other job is on the card": Case(True),
-    "no other job has a part of the card": Case(
-        True, {**LED, words.MODE: words.FREE}, BUSY | {words.BUSY: 0}
+    "no other job has a share of the card": Case(
+        True, {**ALIVE, words.MODE: words.FREE}, BUSY | {words.BUSY: 0}
     ),
-    "the job of high priority is idle": Case(True, GATED, {**BUSY, words.BUSY: 0}),
-    "it is busy": Case(False, GATED, BUSY),
-    "it has shown no life for over a second": Case(
+    "the high-priority job is idle": Case(True, GATED, {**BUSY, words.BUSY: 0}),
+    "the high-priority job is busy": Case(False, GATED, BUSY),
+    "its last heartbeat is over a second old": Case(
         True, GATED, {**BUSY, words.HEARTBEAT: NOW - SECOND - 1}
     ),
     "it is busy, and there is allowance left": Case(
@@ -462,20 +472,20 @@ WORDS: dict[str, Case] = {
         False, {**GATED, words.ALLOWANCE_NS: 5000}, BUSY, intruded=5000
     ),
     "the gate is shut although the card is idle": Case(False, SHUT),
-    "it is another sharer's turn": Case(False, {**LED, words.TURN: NOW}),
-    "the agent is dead, the card idle": Case(True, {words.LEASE: NOW}),
-    "the agent is dead, the card busy": Case(False, {words.LEASE: NOW}, BUSY),
-    "the agent was never seen": Case(True, None),
+    "the turn of this sharer has ended": Case(False, {**ALIVE, words.TURN: NOW}),
+    "the agent is dead, and the card is idle": Case(True, {words.LEASE: NOW}),
+    "the agent is dead, and the card is busy": Case(False, {words.LEASE: NOW}, BUSY),
+    "the agent has sent no orders yet": Case(True, None),
 }
 
 
 def orders_of(case: Case) -> Orders:
-    made = Orders()
+    orders = Orders()
     if case.page is not None:
-        made.page = page_of(case.page)
+        orders.page = page_of(case.page)
     if case.high is not None:
-        made.highs = (Page.make().words, page_of(case.high))
-    return made
+        orders.high_pages = (Page.make().words, page_of(case.high))
+    return orders
 
 
 def page_of(content: dict[int, int]) -> memoryview:
@@ -485,7 +495,7 @@ def page_of(content: dict[int, int]) -> memoryview:
     return page
 
 
-@pytest.mark.parametrize("case", WORDS.values(), ids=WORDS)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_whether_a_micro_step_may_begin(case: Case) -> None:
     orders = orders_of(case)
     assert orders.allow(NOW, intruded=case.intruded) is case.want
@@ -496,11 +506,11 @@ HIGH = Page.make().words
 
 
 @given(pauses=st.lists(ANY_WORD, min_size=1, max_size=KEPT), changed=ANY_WORD, paused=ANY_WORD)
-def test_the_pauses_of_the_high_job_are_times_whatever_it_writes(
+def test_the_pauses_that_are_read_are_bounded_whatever_the_page_contains(
     pauses: list[int], changed: int, paused: int
 ) -> None:
     orders = Orders()
-    orders.highs = (HIGH,)
+    orders.high_pages = (HIGH,)
     HIGH[words.HEARTBEAT], HIGH[words.CHANGED], HIGH[words.PAUSED] = NOW, changed, paused
     for place, pause in enumerate(pauses):
         HIGH[words.PAUSES + place] = pause
@@ -511,31 +521,29 @@ def test_the_pauses_of_the_high_job_are_times_whatever_it_writes(
 
 
 def test_pages_and_bell_are_read_from_messages() -> None:
-    orders, own, high = Orders(), Page.make(), Page.make()
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    own.words[words.LEASE] = monotonic_ns() + SECOND
+    orders, orders_page, high = Orders(), Page.make(), Page.make()
+    bell, ringer = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    orders_page.words[words.LEASE] = monotonic_ns() + SECOND
     high.words[words.BUSY], high.words[words.HEARTBEAT] = 1, monotonic_ns()
-    orders.take({"orders": True}, [os.dup(own.descriptor)])
-    assert orders.led(monotonic_ns())
-    orders.take({"highs": 1}, [os.dup(high.descriptor), ours.detach()])
+    orders.handle({"orders": True}, [os.dup(orders_page.descriptor)])
+    assert orders.agent_alive(monotonic_ns())
+    orders.handle({"highs": 1}, [os.dup(high.descriptor), bell.detach()])
     assert orders.busy(monotonic_ns())
-    theirs.send(b"i")
+    ringer.send(b"i")
     assert orders.bell is not None
     assert orders.bell.recv(8) == b"i"
-    orders.take({"highs": 0}, [])
+    orders.handle({"highs": 0}, [])
     assert not orders.busy(monotonic_ns())
 
 
 @pytest.mark.parametrize("message", [{"orders": True}, {"highs": 1}, {}], ids=str)
-def test_a_message_with_other_descriptors_than_it_names_is_refused(
-    message: dict[str, object],
-) -> None:
+def test_a_message_with_too_few_or_many_descriptors_is_refused(message: dict[str, object]) -> None:
     reading, writing = os.pipe()
     os.close(writing)
-    given, orders = os.fstat(reading).st_ino, Orders()
-    extra = [] if message.get("orders") else [reading]
+    inode, orders = os.fstat(reading).st_ino, Orders()
+    descriptors = [] if message.get("orders") else [reading]
     with pytest.raises(ValueError, match="descriptors instead of"):
-        orders.take(message, extra)
-    if extra:
+        orders.handle(message, descriptors)
+    if descriptors:
         with suppress(OSError):  # a thread of another test may have its number by now
-            assert os.fstat(reading).st_ino != given
+            assert os.fstat(reading).st_ino != inode

@@ -21,40 +21,43 @@ class Callback:
 
 
 class CallbackList:
-    """A list that the job has made itself."""
+    """A CallbackList that the job has made itself."""
 
     def __init__(self, callbacks: list[Any]) -> None:
         self.callbacks = callbacks
 
 
 class Model:
-    """Trains on some batches; `late`: each end is reported after the next batch has begun."""
+    """A model that trains on three batches. `callbacks`: the callbacks of the last `fit`.
+
+    `late`: whether each end is reported after the next batch has begun.
+    """
 
     def __init__(self, *, late: bool = False) -> None:
         self.late = late
-        self.given: Any = None
+        self.callbacks: Any = None
 
     def fit(self, x: Any, y: Any = None, callbacks: Any = None, *, fails: bool = False) -> str:
-        self.given = callbacks
-        ours = callbacks[-1]
+        self.callbacks = callbacks
+        callback = callbacks[-1]
         ended: list[int] = []
         for batch in range(3):
-            ours.on_train_batch_begin(batch)
+            callback.on_train_batch_begin(batch)
             if fails:
                 raise RuntimeError("no data")
             ended.append(batch)
             if not self.late or batch:
-                ours.on_train_batch_end(ended.pop(0), logs={"loss": 1.0})
+                callback.on_train_batch_end(ended.pop(0), logs={"loss": 1.0})
         for batch in ended:
-            ours.on_train_batch_end(batch, logs={"loss": 1.0})
-        ours.on_test_batch_begin(0)
-        ours.on_test_batch_end(0, logs={"loss": 1.0})
-        ours.on_epoch_end(0)
+            callback.on_train_batch_end(batch, logs={"loss": 1.0})
+        callback.on_test_batch_begin(0)
+        callback.on_test_batch_end(0, logs={"loss": 1.0})
+        callback.on_epoch_end(0)
         return "history"
 
 
-class Written(Beacon):
-    """A beacon that records its calls; an end has the number of its begin."""
+class RecordingBeacon(Beacon):
+    """A beacon that records its calls; an end is recorded with the number of its begin."""
 
     def __init__(self) -> None:
         self.calls: list[object] = []
@@ -75,32 +78,32 @@ class Written(Beacon):
         self.calls.append("stop")
 
 
-class Trial:
-    """Keras in a process that has a GPU, with `backend`."""
+class KerasJob:
+    """A process with hooked Keras on a backend. `callback_lists`: the number of those reported."""
 
     def __init__(self) -> None:
         self.model = type("Model", (Model,), {})
         self.backend = "tensorflow"
-        self.beacons: list[Written] = []
+        self.beacons: list[RecordingBeacon] = []
         keras = SimpleNamespace(
             Model=self.model,
             callbacks=SimpleNamespace(Callback=Callback),
             backend=SimpleNamespace(backend=lambda: self.backend),
         )
-        self.unheard = 0
-        self.fits = KerasHook(keras, KillSwitch(), self.join, self.miss)
+        self.callback_lists = 0
+        self.hook = KerasHook(keras, KillSwitch(), self.join, self.count_callback_list)
 
-    def miss(self) -> None:
-        self.unheard += 1
+    def count_callback_list(self) -> None:
+        self.callback_lists += 1
 
-    def join(self) -> Written:
-        self.beacons.append(Written())
+    def join(self) -> RecordingBeacon:
+        self.beacons.append(RecordingBeacon())
         return self.beacons[-1]
 
 
 @pytest.fixture
 def tensorflow(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """TensorFlow with one initialised GPU; a question before that would initialise it."""
+    """TensorFlow with one GPU; a list of the devices must not be requested before it starts."""
     result = SimpleNamespace(initialized=True, gpus=["GPU:0"])
 
     def list_logical_devices(kind: str) -> list[str]:
@@ -119,81 +122,81 @@ def tensorflow(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.fixture
-def trial(tensorflow: SimpleNamespace) -> Trial:
-    return Trial()
+def job(tensorflow: SimpleNamespace) -> KerasJob:
+    return KerasJob()
 
 
-BATCHES: list[object] = [x for n in (1, 2, 3) for x in ("begin", ("end", n), "step")]
+BATCHES: list[object] = [call for n in (1, 2, 3) for call in ("begin", ("end", n), "step")]
 VALIDATION: list[object] = ["begin", ("end", 4)]
-REST: list[object] = [("end", 4)]  # after the epoch, and after the fit
+END_ALL: list[object] = [("end", 4)]  # after the epoch, and after the fit
 
 
-def test_each_batch_is_announced_and_those_of_the_training_are_steps(trial: Trial) -> None:
-    assert trial.model().fit([1]) == "history"
-    assert trial.beacons[0].calls == BATCHES + VALIDATION + REST + REST
+def test_each_batch_is_announced_and_training_batches_count_as_steps(job: KerasJob) -> None:
+    assert job.model().fit([1]) == "history"
+    assert job.beacons[0].calls == BATCHES + VALIDATION + END_ALL + END_ALL
 
 
-def test_an_end_that_keras_reports_late_belongs_to_its_own_batch(trial: Trial) -> None:
-    trial.model(late=True).fit([1])
-    ends = [call for call in trial.beacons[0].calls if isinstance(call, tuple)]
-    assert ends == [("end", 1), ("end", 2), ("end", 3), ("end", 4), *REST, *REST]
-    calls = trial.beacons[0].calls
+def test_an_end_that_keras_reports_late_belongs_to_its_own_batch(job: KerasJob) -> None:
+    job.model(late=True).fit([1])
+    ends = [call for call in job.beacons[0].calls if isinstance(call, tuple)]
+    assert ends == [("end", 1), ("end", 2), ("end", 3), ("end", 4), *END_ALL, *END_ALL]
+    calls = job.beacons[0].calls
     assert calls.index(("end", 1)) > calls.index("begin", 1)
 
 
-def test_a_fit_that_fails_leaves_an_idle_card(trial: Trial) -> None:
+def test_a_fit_that_fails_ends_the_work_on_the_card(job: KerasJob) -> None:
     with pytest.raises(RuntimeError, match="no data"):
-        trial.model().fit([1], fails=True)
-    assert trial.beacons[0].calls == ["begin", ("end", 1)]
+        job.model().fit([1], fails=True)
+    assert job.beacons[0].calls == ["begin", ("end", 1)]
 
 
-mine = Callback()
-GIVEN: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
-    "none": ((), {}),
-    "one callback by its name": ((), {"callbacks": mine}),
-    "a list by its name": ((), {"callbacks": [mine]}),
-    "a tuple in its place": ((None, (mine,)), {}),
+own_callback = Callback()
+ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "no callbacks": ((), {}),
+    "a callback as a keyword argument": ((), {"callbacks": own_callback}),
+    "a list as a keyword argument": ((), {"callbacks": [own_callback]}),
+    "a tuple as a positional argument": ((None, (own_callback,)), {}),
 }
 
 
-@pytest.mark.parametrize(("args", "kwargs"), GIVEN.values(), ids=GIVEN)
-def test_the_callbacks_of_the_job_stay_before_that_of_kfext(
-    trial: Trial, args: tuple[Any, ...], kwargs: dict[str, Any]
+@pytest.mark.parametrize(("args", "kwargs"), ARGUMENTS.values(), ids=ARGUMENTS)
+def test_the_callback_of_kfext_comes_after_the_callbacks_of_the_job(
+    job: KerasJob, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    model = trial.model()
+    model = job.model()
     model.fit([1], *args, **kwargs)
-    assert model.given[:-1] == ([mine] if args or kwargs else [])
-    assert isinstance(model.given[-1], Callback)
+    assert model.callbacks[:-1] == ([own_callback] if args or kwargs else [])
+    assert isinstance(model.callbacks[-1], Callback)
 
 
-def test_the_callback_of_kfext_does_not_make_keras_wait_for_each_batch(trial: Trial) -> None:
-    model = trial.model()
+def test_the_callback_of_kfext_does_not_make_keras_wait_for_each_batch(job: KerasJob) -> None:
+    model = job.model()
     model.fit([1])
-    assert model.given[-1]._supports_tf_logs
-    assert model.given[-1].async_safe
+    assert model.callbacks[-1]._supports_tf_logs
+    assert model.callbacks[-1].async_safe
 
 
-def test_a_callback_list_of_the_job_is_left_alone(trial: Trial) -> None:
-    given = CallbackList([mine])
-    model = trial.model()
-    with pytest.raises(TypeError, match="not subscriptable"):  # the fake's own
-        model.fit([1], callbacks=given)
-    assert model.given is given
-    assert trial.unheard == 1
+def test_a_callback_list_of_the_job_is_not_changed_and_is_reported(job: KerasJob) -> None:
+    callback_list = CallbackList([own_callback])
+    model = job.model()
+    with pytest.raises(TypeError, match="not subscriptable"):  # an error of the fake Model
+        model.fit([1], callbacks=callback_list)
+    assert model.callbacks is callback_list
+    assert job.callback_lists == 1
 
 
-def test_a_wrong_call_fails_as_without_kfext(trial: Trial) -> None:
+def test_a_wrong_call_fails_as_without_kfext(job: KerasJob) -> None:
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'") as raised:
-        trial.model().fit()
+        job.model().fit()
     assert raised.value.__context__ is None
 
 
-def test_another_backend_than_tensorflow_gets_no_callback(trial: Trial) -> None:
-    trial.backend = "torch"
-    model = trial.model()
+def test_keras_with_another_backend_gets_no_callback(job: KerasJob) -> None:
+    job.backend = "torch"
+    model = job.model()
     model.fit([1], callbacks=[SimpleNamespace(**dict.fromkeys(NAMES, lambda *_, **__: None))])
-    assert len(model.given) == 1
-    assert trial.beacons == []
+    assert len(model.callbacks) == 1
+    assert job.beacons == []
 
 
 NAMES = [
@@ -202,26 +205,26 @@ NAMES = [
 ]
 
 
-def test_a_process_without_a_gpu_makes_no_beacon(trial: Trial, tensorflow: SimpleNamespace) -> None:
+def test_a_process_without_a_gpu_has_no_beacon(job: KerasJob, tensorflow: SimpleNamespace) -> None:
     tensorflow.gpus = []
-    trial.model().fit([1])
-    assert trial.beacons == []
+    job.model().fit([1])
+    assert job.beacons == []
 
 
-def test_tensorflow_is_not_initialised_by_the_check_whether_it_is(
-    trial: Trial, tensorflow: SimpleNamespace
+def test_the_check_whether_tensorflow_is_initialised_does_not_initialise_it(
+    job: KerasJob, tensorflow: SimpleNamespace
 ) -> None:
     tensorflow.initialized = False
     tensorflow.context._context = None
-    trial.model().fit([1])
-    assert trial.beacons == []
+    job.model().fit([1])
+    assert job.beacons == []
 
 
-def test_logs_that_are_tensors_are_awaited() -> None:
+def test_a_wait_for_logs_ends_once_their_tensors_are_computed() -> None:
     computed = threading.Event()
     tensor = SimpleNamespace(numpy=lambda: computed.wait(10))
     logs = Logs({"loss": tensor, "lr": 0.1})
-    # TensorFlow reports the end in its own way, whatever the beacon expects.
+    # The expected end is far in the future; TensorFlow ignores it.
     waiting = threading.Thread(target=logs.wait, args=(10**12,), daemon=True)
     waiting.start()
     waiting.join(0.1)

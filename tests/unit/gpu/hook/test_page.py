@@ -17,33 +17,33 @@ def write(descriptor: int) -> None:
     os.pwrite(descriptor, b"\xff" * 8, 0)
 
 
-def cut_off(descriptor: int) -> None:
+def truncate(descriptor: int) -> None:
     os.ftruncate(descriptor, 0)
 
 
-def make_longer(descriptor: int) -> None:
+def extend(descriptor: int) -> None:
     os.ftruncate(descriptor, 2 * SIZE)
 
 
 def write_through_another_descriptor(descriptor: int) -> None:
-    again = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR)
+    reopened = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR)
     try:
-        write(again)
+        write(reopened)
     finally:
-        os.close(again)
+        os.close(reopened)
 
 
-def lift_the_seals(descriptor: int) -> None:
+def add_a_seal(descriptor: int) -> None:
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
 
 
 ATTACKS: dict[str, Callable[[int], None]] = {
     "map it for writing": map_writable,
     "write to it": write,
-    "cut it off, which would kill its owner": cut_off,
-    "make it longer": make_longer,
+    "truncate it, which would kill its owner": truncate,
+    "extend it": extend,
     "open it again and write": write_through_another_descriptor,
-    "add a seal that stops its owner": lift_the_seals,
+    "add a seal that stops its owner": add_a_seal,
 }
 
 
@@ -65,24 +65,20 @@ def test_a_reader_sees_what_the_owner_stores() -> None:
         reader.words[5] = 0
 
 
-def test_a_python_built_with_an_old_glibc_makes_the_same_page(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_page_of_a_python_with_an_old_glibc_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     for name in ("F_ADD_SEALS", "F_GET_SEALS", "F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL"):
         monkeypatch.delattr(fcntl, name)
     page = Page.make()
     assert not os.get_inheritable(page.descriptor)
-    for attack in (map_writable, write, cut_off, make_longer):
+    for attack in (map_writable, write, truncate, extend):
         with pytest.raises(PermissionError):
             attack(page.descriptor)
     page.words[3] = 7
     assert Page.from_descriptor(os.dup(page.descriptor)).words[3] == 7
 
 
-def test_where_no_page_can_be_made_the_error_names_the_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_error_without_memfd_names_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     other = os.uname_result(("Linux", "node", "5.10", "#1", "s390x"))
     monkeypatch.setattr(os, "uname", lambda: other)
@@ -112,16 +108,16 @@ def too_long() -> int:
 NO_PAGES: dict[str, Callable[[], int]] = {
     "a pipe": pipe,
     "a file on disk": lambda: os.open(__file__, os.O_RDONLY),
-    "a memfd that its owner could cut off": unsealed,
-    "a sealed one of another size": too_long,
+    "a memfd that its owner could truncate": unsealed,
+    "a sealed memfd of a wrong size": too_long,
 }
 
 
 @pytest.mark.parametrize("make", NO_PAGES.values(), ids=NO_PAGES)
-def test_which_files_are_no_page(make: Callable[[], int]) -> None:
+def test_a_file_that_is_no_page_is_refused_and_closed(make: Callable[[], int]) -> None:
     descriptor = make()
-    given = os.fstat(descriptor).st_ino
+    inode = os.fstat(descriptor).st_ino
     with pytest.raises(ValueError, match="page"):
         Page.from_descriptor(descriptor)
     with suppress(OSError):  # a thread of another test may have its number by now
-        assert os.fstat(descriptor).st_ino != given
+        assert os.fstat(descriptor).st_ino != inode

@@ -19,7 +19,7 @@ from kfext.gpu.hook.torch_calls import (
     TorchCalls,
     hide_from_scripts,
     innermost,
-    is_ours,
+    is_kfext_hook,
     tensors,
 )
 from tests.unit.gpu.hook.card import FakeCard
@@ -63,34 +63,36 @@ class FakeTorch:
         self.cuda = SimpleNamespace(CUDAGraph=graph)
 
 
-class Trial:
+class HookedTorch:
+    """TorchCalls on a fake of PyTorch. `events`: the names of the events so far."""
+
     def __init__(self) -> None:
-        self.torch, self.card, self.done = FakeTorch(), FakeCard(), list[str]()
+        self.torch, self.card, self.events = FakeTorch(), FakeCard(), list[str]()
         self.calls = TorchCalls(self.torch, self.card, KillSwitch())
 
-    def note(self, what: str) -> Callable[..., None]:
-        return lambda *_: self.done.append(what)
+    def record(self, event: str) -> Callable[..., None]:
+        return lambda *_: self.events.append(event)
 
 
 @pytest.fixture
-def trial() -> Trial:
-    return Trial()
+def hooked() -> HookedTorch:
+    return HookedTorch()
 
 
 @dataclass
 class Result:
     loss: Tensor
-    held: Any = None
+    more: Any = None
 
 
-def test_tensors_are_found_in_all_that_modules_return() -> None:
-    first, two, three, four = (Tensor() for _ in range(4))
-    value = {"loss": first, "more": [two, {"deep": (Result(three, held={"deeper": [four]}),)}]}
+def test_tensors_are_found_in_nested_lists_tuples_dicts_and_objects() -> None:
+    first, second, third, fourth = (Tensor() for _ in range(4))
+    value = {"a": first, "b": [second, {"c": (Result(third, more={"d": [fourth]}),)}]}
     results = list(tensors(FakeTorch(), value))
-    assert results == [first, two, three, four]
+    assert results == [first, second, third, fourth]
 
 
-def test_a_reference_to_itself_or_to_a_model_causes_no_endless_search() -> None:
+def test_the_search_for_tensors_is_bounded_and_skips_modules() -> None:
     inner = Tensor()
     value: list[Any] = [inner, Module()]
     value.append(value)
@@ -100,59 +102,59 @@ def test_a_reference_to_itself_or_to_a_model_causes_no_endless_search() -> None:
 
 
 LEAVES: dict[str, Tensor] = {
-    "a parameter, since its hook would stay forever": Tensor(grad_fn=None),
+    "a parameter, on which a hook would stay forever": Tensor(grad_fn=None),
     "a tensor that needs no gradient": Tensor(requires_grad=False),
 }
 
 
 @pytest.mark.parametrize("leaf", LEAVES.values(), ids=LEAVES)
-def test_backward_is_not_announced_by(trial: Trial, leaf: Tensor) -> None:
+def test_no_hook_is_put_on(hooked: HookedTorch, leaf: Tensor) -> None:
     result = Tensor()
-    trial.calls.on_backward((leaf, result), trial.note("backward"))
+    hooked.calls.on_backward((leaf, result), hooked.record("backward"))
     assert leaf.hooks == []
     assert result.hooks[0](object()) is None
-    assert trial.done == ["backward"]
+    assert hooked.events == ["backward"]
 
 
-def test_a_replay_is_announced_before_and_after_and_stays_what_it_is(trial: Trial) -> None:
-    trial.calls.on_replays(trial.note("before"), trial.note("after"))
-    graph = trial.torch.cuda.CUDAGraph()
+def test_a_replay_is_announced_before_and_after_and_its_result_stays(hooked: HookedTorch) -> None:
+    hooked.calls.on_replays(hooked.record("before"), hooked.record("after"))
+    graph = hooked.torch.cuda.CUDAGraph()
     assert graph.replay() == "replayed"
     with pytest.raises(RuntimeError, match="the graph was reset"):
         graph.replay(fails=True)
-    assert trial.done == ["before", "after"] * 2
+    assert hooked.events == ["before", "after"] * 2
 
 
-def test_hooks_are_silent_while_a_graph_is_captured(trial: Trial) -> None:
+def test_hooks_do_nothing_while_a_graph_is_captured(hooked: HookedTorch) -> None:
     result = Tensor()
-    trial.calls.on_backward(result, trial.note("backward"))
-    trial.card.captures = True
+    hooked.calls.on_backward(result, hooked.record("backward"))
+    hooked.card.captures = True
     result.hooks[0](object())
-    assert trial.done == []
+    assert hooked.events == []
 
 
-def test_hooks_are_silent_while_torch_compile_traces(trial: Trial) -> None:
+def test_hooks_do_nothing_while_torch_compile_traces(hooked: HookedTorch) -> None:
     result = Tensor()
-    trial.calls.on_backward(result, trial.note("backward"))
-    trial.torch.compiling = True
+    hooked.calls.on_backward(result, hooked.record("backward"))
+    hooked.torch.compiling = True
     result.hooks[0](object())
-    assert trial.done == []
+    assert hooked.events == []
 
 
-def test_an_error_of_a_hook_ends_all_hooks_and_not_the_training(
-    trial: Trial, capsys: pytest.CaptureFixture[str]
+def test_an_error_of_a_hook_turns_all_hooks_off_and_is_not_raised(
+    hooked: HookedTorch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = Tensor(), Tensor()
-    trial.calls.on_backward(first, lambda: 1 // 0)  # type: ignore[arg-type]
-    trial.calls.on_backward(second, trial.note("backward"))
+    hooked.calls.on_backward(first, lambda: 1 // 0)  # type: ignore[arg-type]
+    hooked.calls.on_backward(second, hooked.record("backward"))
     first.hooks[0](object())
     second.hooks[0](object())
-    assert trial.done == []
+    assert hooked.events == []
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_torch_2_0_states_elsewhere_whether_it_compiles(
+def test_in_torch_2_0_the_hooks_do_nothing_while_torch_compile_traces(
     monkeypatch: pytest.MonkeyPatch, *, known: bool
 ) -> None:
     torch = FakeTorch()
@@ -163,14 +165,14 @@ def test_torch_2_0_states_elsewhere_whether_it_compiles(
         dynamo.is_compiling = lambda: True  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     monkeypatch.setitem(sys.modules, "torch._dynamo", dynamo)
-    result, done = Tensor(), list[int]()
+    result, events = Tensor(), list[int]()
     calls = TorchCalls(torch, FakeCard(), KillSwitch())
-    calls.on_backward(result, lambda: done.append(1))
+    calls.on_backward(result, lambda: events.append(1))
     result.hooks[0](object())
-    assert done == ([] if known else [1])
+    assert events == ([] if known else [1])
 
 
-def test_an_opaque_object_holds_no_tensors() -> None:
+def test_an_object_that_raises_errors_is_skipped_in_the_search_for_tensors() -> None:
     class Proxy:
         def __getattribute__(self, name: str) -> object:
             raise RuntimeError("not bound")
@@ -178,8 +180,8 @@ def test_an_opaque_object_holds_no_tensors() -> None:
     assert list(tensors(FakeTorch(), [Proxy(), tensor := Tensor()])) == [tensor]
 
 
-class Modules:
-    """The module torch.nn.modules.module, with the hooks of all modules."""
+class FakeModules:
+    """A fake of torch.nn.modules.module, with the hooks for all modules."""
 
     class Handle:
         def __init__(self, hooks: dict[int, Any], key: int) -> None:
@@ -214,27 +216,29 @@ class Modules:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_all_modules_have_the_same_hooks_if_they_have_any(
-    trial: Trial, monkeypatch: pytest.MonkeyPatch, *, compiled: bool
+def test_a_second_set_of_functions_uses_the_same_hooks_of_all_modules(
+    hooked: HookedTorch, monkeypatch: pytest.MonkeyPatch, *, compiled: bool
 ) -> None:
-    modules = Modules()
-    trial.torch.nn.modules = SimpleNamespace(module=modules)
+    modules = FakeModules()
+    hooked.torch.nn.modules = SimpleNamespace(module=modules)
     dynamo = SimpleNamespace(counters={"stats": {"unique_graphs": int(compiled)}})
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
     results = []
     for name in ("one", "two"):
-        handles = trial.calls.on_modules(trial.note(f"before {name}"), trial.note(f"after {name}"))
+        handles = hooked.calls.on_modules(
+            hooked.record(f"before {name}"), hooked.record(f"after {name}")
+        )
         results.append((dict(modules.before), dict(modules.after)))
         modules.forward()
-        trial.calls.unhook(handles)
-        assert bool(modules.before) is compiled, "what was compiled with them keeps them"
+        hooked.calls.unhook(handles)
+        assert bool(modules.before) is compiled, "code that was compiled with the hooks needs them"
         modules.forward()
     assert results[0] == results[1]
-    assert trial.done == ["before one", "after one", "before two", "after two"]
+    assert hooked.events == ["before one", "after one", "before two", "after two"]
 
 
 STEPS: dict[str, tuple[str, str]] = {
-    "one after another": ("bebe", "ss"),
+    "two steps in a row": ("bebe", "ss"),
     "a step that calls another step": ("bbee", "sa"),
     "a step that calls two other steps": ("bbebee", "ssa"),
     "a step that has raised an error": ("bbe", "s"),
@@ -242,7 +246,8 @@ STEPS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("calls", "announced"), STEPS.values(), ids=STEPS)
-def test_only_the_inner_of_two_nested_steps_counts(calls: str, announced: str) -> None:
+def test_of_nested_steps_only_the_inner_step_counts(calls: str, announced: str) -> None:
+    """`calls`: b for begin, e for end. `announced`: s for a step, a for an outer step."""
     result = list[str]()
     begin, end = innermost(lambda: None, lambda _: result.append("s"), lambda: result.append("a"))
     for call in calls:
@@ -250,47 +255,49 @@ def test_only_the_inner_of_two_nested_steps_counts(calls: str, announced: str) -
     assert "".join(result) == announced
 
 
-def test_the_steps_of_1_13_are_announced_under_a_scheduler_too(
-    trial: Trial, monkeypatch: pytest.MonkeyPatch
+def test_the_steps_of_torch_1_13_are_announced_although_a_scheduler_wraps_the_method(
+    hooked: HookedTorch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Optimizer:
         def step(self) -> None: ...
 
-    class Descent(Optimizer):
+    class SGD(Optimizer):
         def step(self) -> str:  # type: ignore[override]
             return "stepped"
 
-    trial.torch.optim = SimpleNamespace(Optimizer=Optimizer)  # type: ignore[attr-defined]
+    hooked.torch.optim = SimpleNamespace(Optimizer=Optimizer)  # type: ignore[attr-defined]
     for name in ("torch", "torch.optim", "torch.optim.optimizer"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    trial.calls.on_optimizers(trial.note("before"), trial.note("after"), trial.note("around"))
-    made = [Descent() for _ in range(3)]
-    made[0].step = made[0].step  # type: ignore[method-assign]
-    assert [optimizer.step() for optimizer in made] == ["stepped"] * 3
-    assert trial.done == ["before", "after"] * 3
+    hooked.calls.on_optimizers(
+        hooked.record("before"), hooked.record("after"), hooked.record("around")
+    )
+    optimizers = [SGD() for _ in range(3)]
+    optimizers[0].step = optimizers[0].step  # type: ignore[method-assign]
+    assert [optimizer.step() for optimizer in optimizers] == ["stepped"] * 3
+    assert hooked.events == ["before", "after"] * 3
 
 
 class ModuleWithHooks:
-    """The hooks of a module."""
+    """A module with these hooks before and after its forward."""
 
     def __init__(self, *hooks: object) -> None:
         self._forward_pre_hooks: OrderedDict[int, object] = OrderedDict(enumerate(hooks))
         self._forward_hooks: OrderedDict[int, object] = OrderedDict(enumerate(hooks))
 
 
-def theirs() -> None:
-    """A hook of the job's own."""
+def own_hook() -> None:
+    """A hook of the program itself."""
 
 
 def test_a_copy_of_a_hook_does_nothing_before_or_after_a_forward() -> None:
-    called: list[object] = []
-    hook: Callable[..., object] = copy.deepcopy(Hook(called.append))
+    calls: list[object] = []
+    hook: Callable[..., object] = copy.deepcopy(Hook(calls.append))
     assert hook("module", ("input",)) is None
     assert hook("module", ("input",), "output") is None
-    assert called == []
+    assert calls == []
 
 
-def test_a_pickle_of_a_hook_is_read_where_kfext_is_not() -> None:
+def test_a_pickle_of_a_hook_can_be_read_without_kfext() -> None:
     data = pickle.dumps(Hook(print))
     code = f"import pickle; print(pickle.loads({data!r})('module', (), 'output'))"
     done = subprocess.run(
@@ -299,12 +306,13 @@ def test_a_pickle_of_a_hook_is_read_where_kfext_is_not() -> None:
     assert done.stdout == "None\n"
 
 
-def hidden(module: ModuleWithHooks) -> tuple[list[object], list[object]]:
-    """The hooks of a module that torch.jit.script sees."""
+def seen_by_torchscript(module: ModuleWithHooks) -> tuple[list[object], list[object]]:
+    """Return the hooks before and after the forward of a module that torch.jit.script sees."""
     seen: list[list[object]] = []
 
-    def get_hook_stubs(of: ModuleWithHooks) -> None:
-        seen.extend([list(of._forward_pre_hooks.values()), list(of._forward_hooks.values())])
+    def get_hook_stubs(module: ModuleWithHooks) -> None:
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            seen.append(list(hooks.values()))
 
     recursive = SimpleNamespace(get_hook_stubs=get_hook_stubs)
     hide_from_scripts(SimpleNamespace(jit=SimpleNamespace(_recursive=recursive)))
@@ -313,14 +321,14 @@ def hidden(module: ModuleWithHooks) -> tuple[list[object], list[object]]:
 
 
 def test_torchscript_sees_neither_hooks_of_kfext_nor_copies_of_them() -> None:
-    ours = Hook(print)
-    hooks = [theirs, ours, copy.deepcopy(ours), print]
+    hook = Hook(print)
+    hooks = [own_hook, hook, copy.deepcopy(hook), print]
     module = ModuleWithHooks(*hooks)
-    assert hidden(module) == ([theirs, print], [theirs, print])
+    assert seen_by_torchscript(module) == ([own_hook, print], [own_hook, print])
     assert list(module._forward_hooks.items()) == list(enumerate(hooks))
     assert list(module._forward_pre_hooks.items()) == list(enumerate(hooks))
 
 
-@pytest.mark.parametrize("hook", [theirs, print, [].append])
+@pytest.mark.parametrize("hook", [own_hook, print, [].append])
 def test_no_other_hook_counts_as_a_hook_of_kfext(hook: object) -> None:
-    assert not is_ours(hook)
+    assert not is_kfext_hook(hook)

@@ -1,4 +1,4 @@
-"""A training for hooks that would hook PyTorch; the test decides its calls."""
+"""A fake of PyTorch for the hooks; the test makes the calls of a training job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Act = Callable[..., None]
 
 @dataclass(slots=True)
 class Handle:
-    """Ends one hook."""
+    """Removes one hook."""
 
     hooks: list[Act]
     act: Act
@@ -41,18 +41,21 @@ class Output:
 
 
 class Parameter:
-    """Of a model."""
+    """A parameter of a model."""
 
 
 class Optimizer:
-    """One of a training, with the parameters of its model."""
+    """An optimizer with some parameters of a model."""
 
     def __init__(self, *parameters: Parameter) -> None:
         self.param_groups = [{"params": list(parameters)}]
 
 
 class FakeCalls(TorchCalls):
-    """Hooks the training below instead of PyTorch."""
+    """Hooks its own fake training instead of PyTorch. `infers`: whether outputs need no backward.
+
+    `outputs`: the results of the forwards since the last backward.
+    """
 
     def __init__(self) -> None:
         self.all_before: list[Act] = []
@@ -62,12 +65,12 @@ class FakeCalls(TorchCalls):
         self.before_replay: Act
         self.after_replay: Act
         self.outputs: list[Output] = []
-        self.final: list[Act] = []
+        self.at_backward_end: list[Act] = []
         self.optimizer = Optimizer()
-        self.goes_back = self.infers = False
+        self.in_backward_ = self.infers = False
 
     def in_backward(self) -> bool:
-        return self.goes_back
+        return self.in_backward_
 
     def on_modules(self, before: Act, after: Act) -> list[Any]:
         self.all_before.append(before)
@@ -93,7 +96,7 @@ class FakeCalls(TorchCalls):
         return True
 
     def after_backward(self, act: Act) -> None:
-        self.final.append(act)
+        self.at_backward_end.append(act)
 
     def on_optimizers(self, before: Act, after: Act, around: Act) -> None:
         self.before_step, self.after_step = before, after
@@ -117,28 +120,31 @@ class FakeCalls(TorchCalls):
         self.outputs.append(output)
 
     def backward(self, *, again: Module | None = None) -> None:
-        """Run backward through all forwards. `again`: a module to call anew, by checkpointing."""
+        """Run backward through all forwards.
+
+        `again`: a module that activation checkpointing calls again during backward.
+        """
         outputs, self.outputs = self.outputs, []
-        self.goes_back = True
+        self.in_backward_ = True
         for output in reversed(outputs):
             for act in output.hooks:
                 act()
         if again is not None:
             self.forward(again)
             self.outputs = []
-        self.goes_back = False
-        final, self.final = self.final, []
+        self.in_backward_ = False
+        final, self.at_backward_end = self.at_backward_end, []
         for act in final:
             act()
 
     def step(self, optimizers: int = 1) -> None:
-        """Have optimizers make their steps."""
+        """Make a step of each of some optimizers."""
         for _ in range(optimizers):
             self.before_step()
             self.after_step(self.optimizer)
 
     def train(self, module: Module, steps: int, *, optimizers: int = 1) -> None:
-        """Train a model."""
+        """Train a model for some iterations, each with a step of each optimizer."""
         for _ in range(steps):
             self.forward(module)
             self.backward()

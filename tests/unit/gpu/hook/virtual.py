@@ -1,5 +1,7 @@
-"""Two jobs on one card in virtual time: the true hooks, gate and beacon, around a card that is only
-arithmetic. All runs in the thread of the low job: its clock lets the rest of the world go on.
+"""Two jobs on one simulated card, in virtual time, with the real hooks, gate and beacon.
+
+All runs in the thread of the low-priority job (low): its clock also runs the card and the
+high-priority job (high). Times are in nanoseconds, unless stated otherwise.
 """
 
 import heapq
@@ -17,35 +19,31 @@ from kfext.gpu.hook.device import TimedMarker
 from kfext.gpu.hook.gate import Gate, Orders
 from kfext.gpu.hook.low import LowPriorityHook
 from kfext.gpu.hook.page import Page
-from kfext.gpu.hook.waits import Clock, polled
+from kfext.gpu.hook.waits import Clock, poll
 from kfext.gpu.hook.words import NS
 from tests.unit.gpu.hook.training import FakeCalls, Module, Output
 
 MS = NS // 1000
 NEVER = 2**62
 SLICE, CHANGE = 2 * MS, 3 * MS // 10
-"""Of the card: how long it serves one of two clients, and the cost of a change."""
-LATE, OVERSLEEP, BELL, BEACON = (
-    int(1.75 * MS),
-    MS * 6 // 100,
-    MS * 8 // 100,
-    MS * 8 // 100,
-)
+"""How long the card serves one of two clients at a time, and the time of a change of clients."""
+LATE, OVERSLEEP, BELL, BEACON = int(1.75 * MS), MS * 6 // 100, MS * 8 // 100, MS * 8 // 100
 """The delays of a blocking wait, a sleep, a bell and the beacon's thread."""
 LAYERS = 60
 FORWARD, BACKWARD, OPTIMIZER = MS * 30 // 100, MS * 52 // 100, MS * 9 // 10
+"""The work on the card of a layer in forward and in backward, and of the optimizer."""
 LAUNCH, LAUNCH_OPTIMIZER = MS * 3 // 100, MS // 2
-"""Of the training: work on the card, and the time of Python before it is launched."""
+"""The time that Python takes to launch a kernel of a layer, and the kernels of the optimizer."""
 BUSY = LAYERS * (FORWARD + BACKWARD) + OPTIMIZER
 HIGH, LOW = 0, 1
 
 
 class OverError(Exception):
-    """The trial is over, perhaps while the low job stands at its gate."""
+    """The simulated time is over, perhaps while low waits at its gate."""
 
 
 class World(Clock):
-    """The clock of the low job; `at` schedules acts while it sleeps. Raises OverError."""
+    """The clock of low, and all that happens while it sleeps; `at` schedules it."""
 
     def __init__(self, *, lasts: int) -> None:
         self.time = NS
@@ -60,10 +58,10 @@ class World(Clock):
         heapq.heappush(self._events, (time, next(self._numbers), act))
 
     def sleep(self, seconds: float) -> None:
-        self.go_on(self.time + int(seconds * NS) + OVERSLEEP)
+        self.advance(self.time + int(seconds * NS) + OVERSLEEP)
 
-    def go_on(self, until: int, done: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass, but no more than until something is done."""
+    def advance(self, until: int, done: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass until a moment, or until `done` returns true. Raises OverError."""
         if self.time >= self._over:
             raise OverError
         while not done():
@@ -75,7 +73,7 @@ class World(Clock):
 
 
 class Marker:
-    """An event of the card."""
+    """An event of the card. `then`: called when it is reached."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -90,10 +88,10 @@ class Marker:
         return self.at is not None
 
     def wait(self, expected: int | None = None) -> None:
-        if self.reached() or (expected is not None and polled(self.reached, expected, self._world)):
+        if self.reached() or (expected is not None and poll(self.reached, expected, self._world)):
             return
-        self._world.go_on(NEVER, self.reached)
-        self._world.go_on(self._world.time + LATE)
+        self._world.advance(NEVER, self.reached)
+        self._world.advance(self._world.time + LATE)
 
     def seconds_since(self, earlier: TimedMarker) -> float:
         assert isinstance(earlier, Marker)
@@ -104,15 +102,18 @@ class Marker:
 
 @dataclass
 class Card:
-    """It serves the clients with work in slices, kernel after kernel."""
+    """A card that serves the clients with work in time slices, kernel after kernel.
+
+    `_work`: the kernels, as lists of their remaining time, and the markers of each client.
+    """
 
     world: World
     uses: bool = True
     _work: tuple[deque[Any], deque[Any]] = field(default_factory=lambda: (deque(), deque()))
-    _serves: int = LOW
+    _client: int = LOW
     _plan: int = 0
     _since: int = 0
-    _slice: int = SLICE
+    _slice_left: int = SLICE
 
     def ready(self) -> bool:
         return self.uses
@@ -128,9 +129,9 @@ class Card:
         self._work[client].append([kernel])
         if idle:
             self._serve(client)
-        elif client != self._serves and len(self._work[client]) == 1:
+        elif client != self._client and len(self._work[client]) == 1:
             self._settle()
-            self._go_on()  # the slice of the other client ends now
+            self._schedule_next()  # the slice of the other client ends now
 
     def mark(self, client: int = LOW) -> Marker:
         marker = Marker(self.world)
@@ -141,44 +142,44 @@ class Card:
         return marker
 
     def _serve(self, client: int) -> None:
-        self._since = self.world.time + (CHANGE if client != self._serves else 0)
-        self._serves, self._slice = client, SLICE
-        self._go_on()
+        self._since = self.world.time + (CHANGE if client != self._client else 0)
+        self._client, self._slice_left = client, SLICE
+        self._schedule_next()
 
     def _settle(self) -> None:
-        """Count the work served until now; reach the markers after it."""
+        """Subtract the work done until now, and reach the markers after it."""
         served = max(self.world.time - self._since, 0)
-        queue = self._work[self._serves]
+        queue = self._work[self._client]
         if served:
             queue[0][0] -= served
-            self._slice -= served
+            self._slice_left -= served
             self._since = self.world.time
         while queue and (isinstance(queue[0], Marker) or queue[0][0] <= 0):
             ended = queue.popleft()
             if isinstance(ended, Marker):
                 ended.reach()
 
-    def _go_on(self) -> None:
+    def _schedule_next(self) -> None:
         self._plan += 1
-        plan, left = self._plan, self._work[self._serves][0][0]
-        if self._work[1 - self._serves]:
-            left = min(left, max(self._slice, 0))
-        self.world.at(max(self._since, self.world.time) + left, lambda: self._look(plan))
+        plan, left = self._plan, self._work[self._client][0][0]
+        if self._work[1 - self._client]:
+            left = min(left, max(self._slice_left, 0))
+        self.world.at(max(self._since, self.world.time) + left, lambda: self._continue(plan))
 
-    def _look(self, plan: int) -> None:
+    def _continue(self, plan: int) -> None:
         if plan != self._plan:
             return
         self._settle()
-        own, other = self._work[self._serves], self._work[1 - self._serves]
-        if other and (not own or self._slice <= 0):
-            self._serve(1 - self._serves)
-        elif own:
-            self._slice = self._slice if self._slice > 0 else SLICE
-            self._go_on()
+        current, other = self._work[self._client], self._work[1 - self._client]
+        if other and (not current or self._slice_left <= 0):
+            self._serve(1 - self._client)
+        elif current:
+            self._slice_left = self._slice_left if self._slice_left > 0 else SLICE
+            self._schedule_next()
 
 
 class High:
-    """A training with a beacon. `pauses`: its waits for data, drawn one by one."""
+    """A high-priority job. `pause`: draws its next wait for data. `late`: the beacon's delay."""
 
     def __init__(
         self, world: World, card: Card, pause: Callable[[], int], *, late: int = BEACON
@@ -188,12 +189,12 @@ class High:
         self.bells = 0
         self._world, self._card, self._pause, self._late = world, card, pause, late
         self.beacon = Beacon(self.page, memory=lambda: 0, fail=_fail, clock=world)
-        self._rest()
+        self._begin_pause()
 
-    def _rest(self) -> None:
-        self._world.at(self._world.time + self._pause(), self._come)
+    def _begin_pause(self) -> None:
+        self._world.at(self._world.time + self._pause(), self._begin_step)
 
-    def _come(self) -> None:
+    def _begin_step(self) -> None:
         self.page[words.HEARTBEAT] = 2**63  # the beacon's own thread uses another clock
         self._launch_soon(BUSY, self.beacon.begin())
 
@@ -212,7 +213,7 @@ class High:
         self.ends.append(self._world.time)
         self.beacon.step()
         self._world.at(self._world.time + self._late, lambda: self._become_idle(begun))
-        self._rest()
+        self._begin_pause()
 
     def _become_idle(self, begun: int) -> None:
         if self.page[words.BUSY] and self.beacon._begun == begun:
@@ -225,7 +226,7 @@ def _fail(error: Exception) -> None:
 
 
 class SharedGate(Gate):
-    """A gate that hears the bell in virtual time."""
+    """A gate that waits for the bell in virtual time."""
 
     def __init__(self, page: memoryview, orders: Orders, card: Card, high: High | None) -> None:
         super().__init__(page, orders, card, card.world)
@@ -236,12 +237,12 @@ class SharedGate(Gate):
             self._clock.sleep(self._nap)
             return
         high, rung = self._high, self._high.bells
-        self._world.go_on(self._world.time + int(self._nap * NS), lambda: high.bells > rung)
-        self._world.go_on(self._world.time + BELL)
+        self._world.advance(self._world.time + int(self._nap * NS), lambda: high.bells > rung)
+        self._world.advance(self._world.time + BELL)
 
 
 class Low:
-    """A training that never waits for data, hooked like any other. `graph`: as one CUDA graph."""
+    """A low-priority job that never waits for data; `graph`: whether it replays a CUDA graph."""
 
     def __init__(self, card: Card, high: High | None, micro_step: float, *, graph: bool) -> None:
         self.page, self.orders = Page.make().words, Orders()
@@ -249,7 +250,7 @@ class Low:
         self.orders.page[words.LEASE] = self.orders.page[words.TURN] = 2**63
         self.orders.page[words.MODE] = words.FREE if high is None else words.GATED
         self.orders.page[words.MICRO_STEP_NS] = int(micro_step * NS)
-        self.orders.highs = () if high is None else (high.page,)
+        self.orders.high_pages = () if high is None else (high.page,)
         self.ends: list[int] = []
         self._card, self._world = card, card.world
         self._calls = FakeCalls()
@@ -268,14 +269,14 @@ class Low:
         self._calls.before_step()
         self._launch(OPTIMIZER, LAUNCH_OPTIMIZER)
         self._calls.after_step(self._calls.optimizer)
-        self._world.go_on(NEVER, self._card.mark().reached)  # it reads the loss
+        self._world.advance(NEVER, self._card.mark().reached)  # it reads the loss
         self.ends.append(self._world.time)
-        self._world.go_on(self._world.time + LAUNCH)
+        self._world.advance(self._world.time + LAUNCH)
 
     def _train_layers(self) -> None:
         calls, outputs = self._calls, []
         for module in self._modules:
-            for before in (*calls.all_before, *(_bare(act) for act in module.before)):
+            for before in (*calls.all_before, *(_ignoring_argument(act) for act in module.before)):
                 before(module)
             self._launch(FORWARD)
             outputs.append(Output(module))
@@ -289,12 +290,12 @@ class Low:
             self._launch(BACKWARD)
 
     def _launch(self, kernel: int, seconds: int = LAUNCH) -> None:
-        self._world.go_on(self._world.time + seconds)
+        self._world.advance(self._world.time + seconds)
         self._card.launch(LOW, kernel)
-        self._world.go_on(self._world.time + LAUNCH)
+        self._world.advance(self._world.time + LAUNCH)
 
 
-def _bare(act: Callable[[], None]) -> Callable[[Any], None]:
+def _ignoring_argument(act: Callable[[], None]) -> Callable[[Any], None]:
     return lambda _: act()
 
 
@@ -306,7 +307,7 @@ class Rates:
     low: float
 
 
-def trained(
+def step_rates(
     pause: Callable[[random.Random], float] | None,
     *,
     low: bool = True,
@@ -316,19 +317,19 @@ def trained(
     late: int = BEACON,
     graph: bool = False,
 ) -> Rates:
-    """Return the rates of jobs that train for some virtual seconds.
+    """Return the rates of jobs that train for some virtual seconds, after the first `warm` seconds.
 
-    `pause`: draws a pause of the high job in seconds; None: there is no high job. `late`: by how
-    many nanoseconds its beacon is. `graph`: whether the low job is one CUDA graph.
+    `pause`: draws a pause of high in seconds; None means that there is only low. `low`: whether
+    there is low. `late`: the delay of high's beacon, in nanoseconds. `graph`: see `Low`.
     """
-    world, chance = World(lasts=int(seconds * NS)), random.Random(1)
+    world, rng = World(lasts=int(seconds * NS)), random.Random(1)
     card = Card(world)
-    high = None if pause is None else High(world, card, lambda: int(pause(chance) * NS), late=late)
+    high = None if pause is None else High(world, card, lambda: int(pause(rng) * NS), late=late)
     job = Low(card, high, micro_step, graph=graph) if low else None
     with suppress(OverError):
         while job is not None:
             job.step()
-        world.go_on(world.time + int(seconds * NS))
+        world.advance(world.time + int(seconds * NS))
     if high is not None:
         high.beacon.stop()
     since = NS + int(warm * NS)

@@ -33,7 +33,7 @@ from kfext.state.planner.planner import Planner
 from kfext.state.planner.recording import planner_of, snapshot_of
 from kfext.state.waiting.fairness import LONGEST_WAIT, UsageOrder
 from tests.builders import JobBuilder, job, moment, node, pods
-from tests.unit.controller.bench import Bench, gang, running, told
+from tests.unit.controller.bench import Bench, gang, last_verdict, running
 from tests.unit.sim.bed import Bed
 
 DAY, HOUR = 86_400.0, 3600.0
@@ -657,17 +657,17 @@ async def behind(*, after: int) -> Bench:
 
 async def test_a_job_shows_that_another_namespace_used_less_and_not_which() -> None:
     bench = await behind(after=3)
-    _, sentence = told(bench, "mine")
+    _, sentence = last_verdict(bench, "mine")
     want = "1 job is ahead in the queue; it is behind a namespace that used less (0 % against 29 %"
     assert want in sentence
     assert "secret" not in sentence
-    assert "used less" not in told(bench, "other")[1]
+    assert "used less" not in last_verdict(bench, "other")[1]
 
 
 async def test_a_job_shows_small_usage_without_percentages() -> None:
     bench = await behind(after=0)
-    assert "is behind a namespace that used less" in told(bench, "mine")[1]
-    assert "%" not in told(bench, "mine")[1]
+    assert "is behind a namespace that used less" in last_verdict(bench, "mine")[1]
+    assert "%" not in last_verdict(bench, "mine")[1]
 
 
 async def test_a_job_of_weight_0_shows_its_weight() -> None:
@@ -682,4 +682,4 @@ async def test_a_job_of_weight_0_shows_its_weight() -> None:
     await bench.tick()
     bench.now += 5
     await bench.tick()
-    assert "its namespace has weight 0 and comes last" in told(bench, "mine")[1]
+    assert "its namespace has weight 0 and comes last" in last_verdict(bench, "mine")[1]
