@@ -19,7 +19,7 @@ _LEAST_PAUSES, _SPREAD = 8, 0.15
 _LAUNCH = 0.00003
 """The time until a micro-step that may begin is on the card."""
 _MARGIN = 0.0001
-"""Subtracted from each pause: the job submits work a little later than it announces it."""
+"""Seconds subtracted from each pause, so that a micro-step ends before the job has work again."""
 
 
 def record(page: memoryview, nanoseconds: int) -> None:
