@@ -132,7 +132,7 @@ def scale_cluster(name: str) -> Iterator["ScaleBench"]:
         with_client(bench, _create_policy)
         for process in _STOPPED:
             bed.stop_process(process)
-        bench.remove_hooks()
+        bench.remove_webhooks()
         yield bench
 
 

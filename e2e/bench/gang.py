@@ -68,7 +68,7 @@ def measure(bench: Bench, *, quick: bool) -> str:
     try:
         repeats, cold = (_QUICK_REPEATS, 0) if quick else (_REPEATS, _COLD_REPEATS)
         # The driver replaces the webhooks, so that they do not compete for the CPU.
-        bench.remove_hooks()
+        bench.remove_webhooks()
         runs = with_client(bench, lambda client: _all(bench, client, repeats=repeats, cold=cold))
     finally:
         bench.testbed.restart_process("training-operator")

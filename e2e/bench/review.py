@@ -218,7 +218,7 @@ def _authority(bench: Bench) -> Path:
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kfext"
     )
     bundle = bench.testbed.folder / "reviews" / "kfext-ca.crt"
-    bench.wait_hooks()  # until then the bundle may be missing
+    bench.wait_webhooks()  # until then the bundle may be missing
     bundle.write_bytes(base64.b64decode(hooks["webhooks"][0]["clientConfig"]["caBundle"]))
     return bundle
 

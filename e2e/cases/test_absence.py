@@ -43,7 +43,7 @@ def test_new_jobs_are_not_held_once_the_lease_was_not_renewed_for_thirty_seconds
     kfext.kill_controller()
     kfext.wait_controller_dead()
     assert suspended(space.submit(workers("early", 2, each=GPU)))
-    kfext.wait_hooks(job="seen", pod="untouched")
+    kfext.wait_webhooks(job="seen", pod="untouched")
     assert not suspended(space.submit(workers("late", 2, each=GPU)))
     check_runs_plainly(space, "late", 2)
     assert space.pods("early") == []
@@ -109,25 +109,25 @@ def test_a_job_that_no_webhook_saw_runs_plainly(space: Space, kfext: Kfext) -> N
 def test_a_job_that_only_the_pod_webhook_saw_is_placed_by_its_gated_pods(
     space: Space, kfext: Kfext
 ) -> None:
-    kfext.configure_hooks(dead=("jobs.kfext.dev",))
-    kfext.wait_hooks(job="untouched", pod="gated")
+    kfext.configure_webhooks(unreachable=("jobs.kfext.dev",))
+    kfext.wait_webhooks(job="untouched", pod="gated")
     assert not suspended(space.submit(workers("late", 4, each=GPU)))
-    homes = space.bound("late", 4)
-    assert len(set(homes.values())) == 1
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("late", 4)
+    assert len(set(nodes_by_pod.values())) == 1
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
 
 
 def test_pods_that_the_pod_webhook_missed_prefer_the_planned_node(
     space: Space, kfext: Kfext
 ) -> None:
-    kfext.configure_hooks(dead=("pods.kfext.dev",))
-    kfext.wait_hooks(job="held", pod="untouched")
+    kfext.configure_webhooks(unreachable=("pods.kfext.dev",))
+    kfext.wait_webhooks(job="held", pod="untouched")
     space.nodes(4, cpu="32", memory="64Gi", gpu="8")
     assert suspended(space.submit(workers("leaning", 6, each=GPU)))
-    homes = space.bound("leaning", 6)
+    nodes_by_pod = space.bound("leaning", 6)
     plan = space.plan("leaning")
     assert plan is not None
-    assert set(homes.values()) == set(plan["nodes"])
+    assert set(nodes_by_pod.values()) == set(plan["nodes"])
     assert len(plan["nodes"]) == 1
     assert space.pins() == {}
     space.phase("leaning", "Placed")

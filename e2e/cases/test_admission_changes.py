@@ -168,9 +168,9 @@ def test_gpu_pods_go_to_tainted_nodes_where_admission_adds_the_toleration(
     created = gpu_tainted_nodes(space)
     with admitting(space, kfext, tolerate_gpus, what="tolerating"):
         space.submit(workers("gang", 3, each=GPU))
-        homes = set(space.bound("gang", 3).values())
-    assert len(homes) == 1
-    assert homes <= set(created)
+        used_nodes = set(space.bound("gang", 3).values())
+    assert len(used_nodes) == 1
+    assert used_nodes <= set(created)
     assert space.starts() == 1
 
 
@@ -211,9 +211,9 @@ def test_a_gang_starts_in_a_dedicated_pool_where_admission_adds_the_toleration(
     created = dedicated_nodes(space)
     with admitting(space, kfext, tolerate_the_pool, what="dedicating"):
         space.submit(workers("gang", 3, annotations={"kfext.dev/colocation": colocation}))
-        homes = set(space.bound("gang", 3).values())
-    assert len(homes) == 1
-    assert homes <= set(created)
+        used_nodes = set(space.bound("gang", 3).values())
+    assert len(used_nodes) == 1
+    assert used_nodes <= set(created)
     assert space.starts() == 1
 
 

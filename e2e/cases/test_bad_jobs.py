@@ -268,9 +268,9 @@ def test_a_job_of_a_thousand_pods_is_placed_whole_on_the_fewest_nodes(space: Spa
     created = space.nodes(5, cpu="256", memory="640Gi", pods="210")
     space.submit(workers("thousand", 1000, each=CPU))
     space.patiently(lambda: space.view("thousand").get("phase") == "Placed", seconds=300)
-    homes = space.homes("thousand")
-    assert len(homes) == 1000
-    assert set(homes.values()) == set(created)
+    nodes_by_pod = space.nodes_by_pod("thousand")
+    assert len(nodes_by_pod) == 1000
+    assert set(nodes_by_pod.values()) == set(created)
     assert set(space.pins().values()) == {1}
     assert space.starts() == 1
     space.kube.delete(space.path("pytorchjobs", "thousand"))

@@ -17,7 +17,7 @@ def fail_on(space: Space, node: str) -> None:
             space.kube.patch(f"{path}/status", {"status": {"phase": "Failed"}})
 
 
-def homes(space: Space) -> set[str]:
+def used_nodes(space: Space) -> set[str]:
     return {pod["spec"].get("nodeName", "") for pod in space.pods("gang")}
 
 
@@ -28,7 +28,7 @@ def test_a_gang_leaves_a_node_where_its_pods_fail_at_their_start(space: Space) -
 
     def has_moved() -> bool:
         fail_on(space, node)
-        return len(homes(space)) == 1 and not homes(space) & {node, ""}
+        return len(used_nodes(space)) == 1 and not used_nodes(space) & {node, ""}
 
     space.until(has_moved, "all of its pods are on the other node")
     space.phase("gang", "Placed")
@@ -41,7 +41,7 @@ def test_a_gang_leaves_a_node_where_its_pods_fail_at_their_start(space: Space) -
     assert shown.returncode == 0, shown.stderr
     rows = {row["node"]["name"]: row for row in json.loads(shown.stdout)}
     used = {name: row["taken"].get(f"PyTorchJob {space.name}/gang") for name, row in rows.items()}
-    (other,) = homes(space)
+    (other,) = used_nodes(space)
     assert (used[node], used[other]["nvidia.com/gpu"]) == (None, 4)
     assert rows[node]["suspicion"] == "", "one job is not enough to suspect a node"
 

@@ -1,4 +1,4 @@
-"""Some pods of a gang exist, run or are gone: the others follow, or the gang is stopped."""
+"""All pods of a gang are released from the gate together, or the gang is stopped."""
 
 import json
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from e2e.harness import nodes
-from e2e.harness.faults import Hold, pod_patch
+from e2e.harness.faults import Delay, pod_patch
 from e2e.harness.jobs import conditions, gated, job, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.pods import end_now, end_slowly, occupy, refusing, squatter, succeed
@@ -30,7 +30,8 @@ def half_created(space: Space) -> list[str]:
 def create_rest(space: Space, squatters: list[str]) -> None:
     for path in squatters:
         space.kube.delete(path, grace=0)
-    space.patch_job("gang", {"metadata": {"labels": {"seen": "again"}}})  # or it would wait long
+    # an edit makes the operator retry now, without its back-off
+    space.patch_job("gang", {"metadata": {"labels": {"seen": "again"}}})
 
 
 def test_the_gated_half_of_a_gang_follows_the_half_without_a_gate(
@@ -38,14 +39,14 @@ def test_the_gated_half_of_a_gang_follows_the_half_without_a_gate(
 ) -> None:
     space = new_space()
     planned, other = space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    # Two pods alone would choose this node; kube-scheduler prefers to avoid it.
+    # For two pods alone kfext would choose this node; kube-scheduler prefers to avoid it.
     (tight,) = space.nodes(1, cpu="32", memory="64Gi", gpu="2")
     nodes.taint(space.kfext, tight, "PreferNoSchedule")
     squatters = half_created(space)
     assert space.plan("gang")["nodes"] == [planned]  # type: ignore[index]
-    new_space().thief("thief", planned, 4)
-    kfext.configure_hooks(dead=("pods.kfext.dev",))
-    kfext.wait_hooks(job="held", pod="untouched")
+    new_space().take_gpus("thief", planned, 4)
+    kfext.configure_webhooks(unreachable=("pods.kfext.dev",))
+    kfext.wait_webhooks(job="held", pod="untouched")
     create_rest(space, squatters)
     assert set(space.bound("gang", 4).values()) == {other}
     assert sorted(space.pins().values()) == [1, 1]
@@ -60,9 +61,9 @@ def test_a_gang_is_not_split_if_the_lease_is_stale_when_its_second_half_is_creat
     squatters = half_created(space)
     kfext.kill_controller()
     kfext.wait_controller_dead()
-    kfext.wait_hooks(job="seen", pod="untouched")
+    kfext.wait_webhooks(job="seen", pod="untouched")
     create_rest(space, squatters)
-    space.until(lambda: any(space.homes("gang").values()), "part of it runs")
+    space.until(lambda: any(space.nodes_by_pod("gang").values()), "part of it runs")
     assert any(gated(pod) for pod in space.pods("gang"))
     kfext.ensure()
     assert len(set(space.bound("gang", 4).values())) == 1
@@ -70,24 +71,27 @@ def test_a_gang_is_not_split_if_the_lease_is_stale_when_its_second_half_is_creat
     space.phase("gang", "Placed")
 
 
-def all_but_one_bound(space: Space, kfext: Kfext, last: str) -> Hold:
+def all_but_one_bound(space: Space, kfext: Kfext, last: str) -> Delay:
     """Wait until all pods except `last` are bound; let another pod use the capacity for `last`.
 
     Returns the fault that delays the pin of `last` until its event is set.
     """
-    late = Hold(
+    late = Delay(
         lambda exchange: pod_patch(space.name)(exchange) and exchange.path.endswith(f"/{last}")
     )
     kfext.proxy.arm(late)
-    bound = space.until(
-        lambda: [home for home in space.homes("gang").values() if home][:3][2:], "three are bound"
-    )
+
+    def used_nodes() -> list[str] | None:
+        used = [node for node in space.nodes_by_pod("gang").values() if node]
+        return used if len(used) >= 3 else None
+
+    bound = space.until(used_nodes, "three are bound")
     space.until(lambda: late.seen, "the last pin is on its way")
-    space.thief("thief", bound[0], 1)
+    space.take_gpus("thief", bound[2], 1)
     return late
 
 
-def test_a_required_tfjob_that_runs_in_part_is_stopped_and_resumed_once_its_pods_have_ended(
+def test_a_tfjob_with_required_colocation_is_stopped_and_resumed_once_its_pods_have_ended(
     space: Space, kfext: Kfext
 ) -> None:
     """A TFJob fails permanently if running pods end while it is not suspended."""
@@ -96,7 +100,7 @@ def test_a_required_tfjob_that_runs_in_part_is_stopped_and_resumed_once_its_pods
     manifest = job("gang", {"PS": 1, "Worker": 3}, kind="TFJob", each=GPU, annotations=REQUIRED)
     space.submit(manifest)
     late = all_but_one_bound(space, kfext, "gang-worker-2")
-    running = [name for name, home in space.homes("gang").items() if home]
+    running = [name for name, node in space.nodes_by_pod("gang").items() if node]
     space.until(lambda: _running(space) == 3, "three pods run")
     end_slowly(space, running)
     late.go.set()
@@ -119,7 +123,7 @@ def test_a_required_tfjob_that_runs_in_part_is_stopped_and_resumed_once_its_pods
     space.kube.delete(space.path("pytorchjobs", "quick"))
     end_now(space, running)
     assert set(running) < set(space.bound("gang", 4))
-    assert set(space.homes("gang").values()) == {node}
+    assert set(space.nodes_by_pod("gang").values()) == {node}
     assert "Failed" not in conditions(space.job("gang", "TFJob"))
     assert space.starts() == 3  # two starts of the gang, one of the other job
 
@@ -128,19 +132,21 @@ def _running(space: Space) -> int:
     return sum(pod["status"].get("phase") == "Running" for pod in space.pods("gang"))
 
 
-def test_a_lost_member_is_recreated_although_another_is_refused_again(space: Space) -> None:
+def test_a_lost_member_is_recreated_even_if_the_recreation_of_another_is_refused(
+    space: Space,
+) -> None:
     space.submit(workers("gang", 4, each=GPU))
     space.bound("gang", 4)
     space.phase("gang", "Placed")
     space.policy(placement={"createTimeout": "1s"})
     unless = "!object.metadata.name.endsWith('-worker-1')"
     with refusing(space, unless=unless, message="not again", probe=squatter("any-worker-1")):
-        # The pod that is refused is deleted first, so that the gang cannot become whole before.
+        # The pod that is refused is deleted first, so that the gang cannot become whole too early.
         for name in ("gang-worker-1", "gang-worker-0"):
             space.kube.delete(space.path("pods", name), grace=0)
         space.phase("gang", "Released")
-        homes = space.bound("gang", 3)
-    assert set(homes) == {"gang-master-0", "gang-worker-0", "gang-worker-2"}
+        nodes_by_pod = space.bound("gang", 3)
+    assert set(nodes_by_pod) == {"gang-master-0", "gang-worker-0", "gang-worker-2"}
     assert not suspended(space.job("gang"))
 
 

@@ -39,7 +39,9 @@ def half_created(space: Space, *, create_timeout: str = "10m") -> Callable[[], N
     for path in paths:
         occupy(space, path)
     space.submit(workers("gang", PODS, each=GPU))
-    space.until(lambda: sum(map(bool, space.homes("gang").values())) == 2, "half of the pods run")
+    space.until(
+        lambda: sum(map(bool, space.nodes_by_pod("gang").values())) == 2, "half of the pods run"
+    )
     assert is_being_created(space)
 
     def create_rest() -> None:
@@ -130,10 +132,12 @@ def test_a_gang_that_must_leave_its_node_while_it_is_created_moves_as_a_whole(
 ) -> None:
     create_rest = half_created(space)
     space.policy(placement={"bindTimeout": "2s"})
-    home = next(filter(None, space.homes("gang").values()))
+    home = next(filter(None, space.nodes_by_pod("gang").values()))
     nodes.taint(space.kfext, home, "NoExecute")
     create_rest()
-    space.until(lambda: home not in space.homes("gang").values(), "all pods have left the node")
+    space.until(
+        lambda: home not in space.nodes_by_pod("gang").values(), "all pods have left the node"
+    )
     assert wait_whole(space) != home
 
 
@@ -141,7 +145,9 @@ def test_pods_that_are_replaced_later_wait_at_the_gate(space: Space) -> None:
     space.submit(workers("gang", PODS, each=GPU))
     home = wait_whole(space)
     nodes.taint(space.kfext, home, "NoExecute")
-    space.until(lambda: home not in space.homes("gang").values(), "all pods have left the node")
+    space.until(
+        lambda: home not in space.nodes_by_pod("gang").values(), "all pods have left the node"
+    )
     assert wait_whole(space) != home
     assert sorted(space.pins().values()) == [1] * PODS
 
@@ -150,8 +156,8 @@ def test_pods_that_the_webhook_missed_run_beside_pods_that_were_born_pinned(
     space: Space, kfext: Kfext
 ) -> None:
     create_rest = half_created(space)
-    kfext.configure_hooks(dead=("pods.kfext.dev",))
-    kfext.wait_hooks(job="held", pod="untouched")
+    kfext.configure_webhooks(unreachable=("pods.kfext.dev",))
+    kfext.wait_webhooks(job="held", pod="untouched")
     create_rest()
     space.bound("gang", PODS)
     space.phase("gang", "Placed")

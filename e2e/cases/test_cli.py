@@ -74,7 +74,7 @@ def test_plan_names_the_nodes_where_the_pods_are_then_placed(space: Space) -> No
         assert answer["outcome"] == "starts"
         space.submit(manifest)
         space.phase(name, "Placed", kind=kind)
-        assert space.homes(name) == answer["nodes"]
+        assert space.nodes_by_pod(name) == answer["nodes"]
     assert "2 fewer workers than requested" in answer["message"]
 
 
@@ -86,7 +86,7 @@ def test_jobs_of_one_file_are_planned_one_after_the_other(space: Space) -> None:
     for manifest, answer in zip(manifests[:2], answers, strict=False):
         space.submit(manifest)
         space.phase(manifest["metadata"]["name"], "Placed")
-        assert space.homes(manifest["metadata"]["name"]) == answer["nodes"]
+        assert space.nodes_by_pod(manifest["metadata"]["name"]) == answer["nodes"]
 
 
 def no_room(space: Space) -> Object:

@@ -108,16 +108,16 @@ def test_a_job_that_kueue_admits_is_placed_together_on_the_nodes_that_kueue_chos
     sent = space.submit(workers("late", 4, each=GPU, annotations={"kfext.dev/network": "host"}))
     space.phase("late", "Suspended")
     admit(space, "late", flavor="reserved")
-    homes = space.bound("late", 4)
+    nodes_by_pod = space.bound("late", 4)
     # kfext assigns no host ports, because Kueue does not know them.
     assert not any(pod["spec"].get("hostNetwork") for pod in space.pods("late"))
     space.until(
         lambda: "PodNetwork" in {event["reason"] for event in space.events("late")},
         "an event tells the user that the job keeps the pod network",
     )
-    assert len(set(homes.values())) == 1
-    assert set(homes.values()) <= set(chosen)
-    assert space.pins() == dict.fromkeys(homes, 1)
+    assert len(set(nodes_by_pod.values())) == 1
+    assert set(nodes_by_pod.values()) <= set(chosen)
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
     space.phase("late", "Placed")
     # Kueue would evict the job if replicas or resources changed.
     for type_, spec in specs(space.job("late")).items():
@@ -138,7 +138,7 @@ def test_a_job_that_kueue_admits_without_capacity_is_gated_and_not_suspended(
     space = queueing
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     set_flavor(space, [node], "only")
-    space.thief("thief", node, 3)
+    space.take_gpus("thief", node, 3)
     space.submit(workers("late", 4, each=GPU))
     space.phase("late", "Suspended")
     admit(space, "late", flavor="only")
@@ -146,9 +146,9 @@ def test_a_job_that_kueue_admits_without_capacity_is_gated_and_not_suspended(
     assert not suspended(space.job("late"))
     assert all(gated(pod) for pod in space.pods("late"))
     space.kube.delete(space.path("pods", "thief"), grace=0)
-    homes = space.bound("late", 4)
-    assert set(homes.values()) == {node}
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("late", 4)
+    assert set(nodes_by_pod.values()) == {node}
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
 
 
 def test_a_job_that_kueue_evicts_waits_for_kueue_and_is_placed_again(queueing: Space) -> None:
@@ -259,8 +259,8 @@ def test_a_job_of_two_schedulers_is_not_held_and_its_gated_pods_are_bound(space:
     assert not pinned_to(foreign)
 
     def bound_workers() -> int:
-        homes = space.homes("mixed")
-        return sum(bool(home) for name, home in homes.items() if "worker" in name)
+        nodes_by_pod = space.nodes_by_pod("mixed")
+        return sum(bool(home) for name, home in nodes_by_pod.items() if "worker" in name)
 
     space.patiently(lambda: bound_workers() == 3, seconds=120)  # the PS is not bound yet
     bind(space, [foreign], node)
@@ -299,8 +299,8 @@ def test_what_kfext_injects_is_refused_neither_by_pod_security_nor_by_a_quota(
     answer = space.try_submit(manifest)
     assert answer.ok
     assert answer.warnings == ()
-    homes = space.bound("strict", 3)
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("strict", 3)
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
     events = space.kube.items(f"/api/v1/namespaces/{space.name}/events")
     assert [event["message"] for event in events if event["reason"] == "FailedCreatePod"] == []
     assert space.starts() == 1
@@ -362,14 +362,14 @@ def test_a_namespace_that_is_switched_on_leaves_running_jobs_where_they_are(
     space = new_space(managed=False)
     space.nodes(2, cpu="32", memory="64Gi", gpu="8")
     space.submit(workers("before", 4, each=GPU))
-    homes = space.bound("before", 4)
+    nodes_by_pod = space.bound("before", 4)
     set_managed(space, "true")
     space.submit(workers("after", 4, each=GPU))
     space.phase("after", "Placed")
-    assert space.bound("before", 4) == homes
+    assert space.bound("before", 4) == nodes_by_pod
     assert space.view("before") == {}
     # A recreated pod is gated, and must not wait without end.
-    (victim,) = (name for name in homes if "master" not in name and name.endswith("-0"))
+    (victim,) = (name for name in nodes_by_pod if "master" not in name and name.endswith("-0"))
     old = space.kube.get(space.path("pods", victim))["metadata"]["uid"]
     space.kube.delete(space.path("pods", victim), grace=0)
     space.until(
@@ -378,7 +378,7 @@ def test_a_namespace_that_is_switched_on_leaves_running_jobs_where_they_are(
     )
     now = space.bound("before", 4)
     assert {n: h for n, h in now.items() if n != victim} == {
-        n: h for n, h in homes.items() if n != victim
+        n: h for n, h in nodes_by_pod.items() if n != victim
     }
 
 
@@ -391,8 +391,8 @@ def test_switching_off_and_on_again_changes_nothing_for_a_queued_job(space: Spac
     assert suspended(space.job("queued"))
     assert held(space.job("queued"))
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    homes = space.bound("queued", 4)
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("queued", 4)
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
 
 
 # --- autoscalers ----------------------------------------------------------------------------------
@@ -405,9 +405,9 @@ def test_a_gang_starts_on_a_node_that_arrives_before_its_release(space: Space) -
     view = space.phase("big", "Queued")
     assert "released to plain Kubernetes after 600 s" in view["message"]
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="8")
-    homes = space.bound("big", 8)
-    assert set(homes.values()) == {node}
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("big", 8)
+    assert set(nodes_by_pod.values()) == {node}
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
     assert RELEASED not in space.job("big")["metadata"]["annotations"]
 
 
@@ -433,8 +433,8 @@ def test_a_released_job_has_plain_pods_that_an_autoscaler_can_add_nodes_for(spac
         assert required == 0
         assert pod["spec"]["nodeSelector"] == {CASE: space.name}
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="8")
-    homes = space.bound("big", 8)
-    assert sum(home == node for home in homes.values()) == 4
+    nodes_by_pod = space.bound("big", 8)
+    assert sum(home == node for home in nodes_by_pod.values()) == 4
     assert space.pins() == {}
 
 
@@ -452,7 +452,7 @@ def autoscaled(kfext: Kfext) -> Iterator[None]:
 def test_a_policy_may_have_a_job_released_where_an_autoscaler_runs(space: Space) -> None:
     space.policy(placement={"newNodes": "release"})
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    space.thief("thief", node, 3)
+    space.take_gpus("thief", node, 3)
     space.submit(workers("big", 4, each=GPU))
     view = space.phase("big", "Queued")
     assert view["reason"] == "NoRoom"  # the empty cluster would hold it
@@ -463,7 +463,7 @@ def test_a_policy_may_have_a_job_released_where_an_autoscaler_runs(space: Space)
 @pytest.mark.usefixtures("autoscaled")
 def test_a_job_without_capacity_asks_an_autoscaler_and_leaves_no_placeholder(space: Space) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    space.thief("thief", node, 3)
+    space.take_gpus("thief", node, 3)
     space.submit(workers("big", 4, each=GPU))
     uid = space.job("big")["metadata"]["uid"]
     pods = f"/api/v1/namespaces/{NEW_NODES_NAMESPACE}/pods?labelSelector={PLACEHOLDER_OF}={uid}"
@@ -471,6 +471,6 @@ def test_a_job_without_capacity_asks_an_autoscaler_and_leaves_no_placeholder(spa
     assert space.phase("big", "Queued")["reason"] == "WaitingForNodes"
     assert not space.pods("big")
     (other,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    homes = space.bound("big", 4)
-    assert set(homes.values()) == {other}
+    nodes_by_pod = space.bound("big", 4)
+    assert set(nodes_by_pod.values()) == {other}
     space.until(lambda: not space.kube.items(pods), "no placeholder is left")

@@ -56,11 +56,11 @@ def test_a_job_is_placed_once_though_the_controller_is_killed(
     plan_before = space.plan("one")
     kfext.proxy.heal()
     kfext.restart_killed_controller()
-    homes = space.bound("one", PODS)
-    assert len(set(homes.values())) == 1
+    nodes_by_pod = space.bound("one", PODS)
+    assert len(set(nodes_by_pod.values())) == 1
     space.phase("one", "Placed")
     # Each pod is pinned once, by either controller; the successor keeps the only plan.
-    assert space.pins() == dict.fromkeys(homes, 1)
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
     assert space.starts() == 1
     if plan_before is not None:
         assert space.plan("one") == plan_before
@@ -80,8 +80,8 @@ def test_a_controller_killed_after_every_single_write_still_places_the_job_once(
         kfext.wait_controller_dead()
         kfext.proxy.heal()
     kfext.ensure()
-    homes = space.bound("one", 3)
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("one", 3)
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
     assert space.starts() == 1
 
 
@@ -159,8 +159,8 @@ def _placed(space: Space) -> list[str]:
 
 
 def _all_on_one_node(pods: list[Object]) -> bool:
-    homes = {pod["spec"].get("nodeName") for pod in pods}
-    return len(pods) == 4 and len(homes) == 1 and None not in homes
+    used_nodes = {pod["spec"].get("nodeName") for pod in pods}
+    return len(pods) == 4 and len(used_nodes) == 1 and None not in used_nodes
 
 
 def test_sigterm_while_pins_are_written_loses_no_pin(space: Space, kfext: Kfext) -> None:
@@ -169,8 +169,8 @@ def test_sigterm_while_pins_are_written_loses_no_pin(space: Space, kfext: Kfext)
     kfext.stop_controller()
     assert (kfext.lease() or {})["holderIdentity"] == ""  # the successor need not wait
     kfext.start_controller()
-    homes = space.bound("one", PODS)
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("one", PODS)
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
 
 
 def test_two_plans_are_never_written_for_one_job(space: Space, kfext: Kfext) -> None:
@@ -183,10 +183,10 @@ def test_two_plans_are_never_written_for_one_job(space: Space, kfext: Kfext) -> 
     kfext.wait_controller_dead()
     kfext.proxy.heal()
     kfext.restart_killed_controller()
-    homes = space.bound("one", 4)
+    nodes_by_pod = space.bound("one", 4)
     plans = [exchange.body for exchange in kfext.proxy.writes(_plan_writes(space.name))]
     assert len(plans) == 1
-    (node,) = set(homes.values())
+    (node,) = set(nodes_by_pod.values())
     assert node in json.dumps(json.loads(plans[0]))
 
 

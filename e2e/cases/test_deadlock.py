@@ -50,7 +50,7 @@ def _has_all(space: Space) -> bool:
 
 
 def _bound(space: Space) -> int:
-    return sum(home != "" for home in space.homes("job").values())
+    return sum(home != "" for home in space.nodes_by_pod("job").values())
 
 
 def _refused(space: Space) -> bool:

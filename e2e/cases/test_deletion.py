@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.harness.faults import Hold, Refuse, pod_patch
+from e2e.harness.faults import Delay, Refuse, pod_patch
 from e2e.harness.jobs import gated, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.pods import admit_pods, refuse_pods
@@ -47,7 +47,7 @@ def while_half_pinned(space: Space, kfext: Kfext) -> None:
 
 
 def while_pins_are_on_their_way(space: Space, kfext: Kfext) -> None:
-    pins = Hold(pod_patch(space.name))
+    pins = Delay(pod_patch(space.name))
     kfext.proxy.arm(pins)
     space.submit(workers("doomed", 4, each=GPU))
     space.until(lambda: pins.seen == 4, "four pins are on their way")

@@ -39,8 +39,8 @@ def test_a_gang_that_did_not_opt_in_leaves_as_a_whole_only_with_force(space: Spa
 
     forced = kfext(space, "drain", node, "--force", "--timeout=60")
     assert forced.returncode == 0, forced.stdout + forced.stderr
-    homes = space.bound("gang", 4)
-    assert len({*homes.values()} - {node}) == 1
+    nodes_by_pod = space.bound("gang", 4)
+    assert len({*nodes_by_pod.values()} - {node}) == 1
     assert not set(uids(space, "gang").values()) & set(before.values())
     assert "Failed" not in conditions(space.job("gang"))
 

@@ -45,10 +45,10 @@ def test_replicas_without_anti_affinity_share_nodes_with_others(space: Space) ->
     own = {JOB_NAME: "mixed", REPLICA_TYPE: "worker"}
     template(manifest, "Worker")["spec"] |= apart(**own)
     space.submit(manifest)
-    homes = space.bound("mixed", 6)
+    nodes_by_pod = space.bound("mixed", 6)
     space.phase("mixed", "Placed", "TFJob")
-    assert homes["mixed-worker-0"] != homes["mixed-worker-1"]
-    assert len(set(homes.values())) == 2
+    assert nodes_by_pod["mixed-worker-0"] != nodes_by_pod["mixed-worker-1"]
+    assert len(set(nodes_by_pod.values())) == 2
     assert set(space.pins().values()) == {1}
 
 
@@ -75,7 +75,7 @@ def test_a_lost_pod_is_pinned_to_a_node_without_another_pod_of_its_gang(
     cordon(space.kfext, first["apart-worker-0"])
     space.kube.delete(space.path("pods", "apart-worker-0"), grace=0)
     space.until(
-        lambda: space.homes("apart") == {**first, "apart-worker-0": spare},
+        lambda: space.nodes_by_pod("apart") == {**first, "apart-worker-0": spare},
         "the lost pod is bound to the free node",
     )
     assert space.pins() == {"apart-master-0": 1, "apart-worker-0": 2}
@@ -136,7 +136,7 @@ def test_a_lost_pod_with_affinity_to_the_others_is_pinned_to_their_node(
     space.until(
         lambda: (
             {pod["metadata"]["uid"] for pod in space.pods("close")} != lost
-            and space.homes("close") == first
+            and space.nodes_by_pod("close") == first
         ),
         "the replacement is on the node of the others",
     )

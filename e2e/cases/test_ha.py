@@ -57,10 +57,10 @@ class Gangs:
         assert self.space.pins() == Counter(pod["metadata"]["name"] for pod in pods)
         load = Counter(pod["spec"]["nodeName"] for pod in pods)
         assert max(load.values()) <= _NODE_GPUS, load
-        homes: dict[str, set[str]] = {}
+        nodes_by_job: dict[str, set[str]] = {}
         for pod in pods:
-            homes.setdefault(_job_of(pod), set()).add(pod["spec"]["nodeName"])
-        assert [job for job, nodes in homes.items() if len(nodes) > 1] == []
+            nodes_by_job.setdefault(_job_of(pod), set()).add(pod["spec"]["nodeName"])
+        assert [job for job, nodes in nodes_by_job.items() if len(nodes) > 1] == []
 
     def _all_bound(self) -> bool:
         pods = self.space.pods(ending=True)
@@ -152,8 +152,8 @@ def test_a_leader_that_lost_its_lease_to_another_ends_and_does_not_reclaim_it(
     assert "held by thief" in kfext.tail()
     space.submit(workers("one", 2, each=GPU))
     kfext.restart_killed_controller()
-    homes = space.bound("one", 2)
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("one", 2)
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
 
 
 def test_of_two_controllers_that_start_together_one_leads_and_the_other_is_ready(
@@ -169,7 +169,7 @@ def test_of_two_controllers_that_start_together_one_leads_and_the_other_is_ready
     for process in both:
         until(process.ready, what=f"{process.name} is ready", account=kfext.tail)
     until(lambda: any(map(kfext.leads, both)), what="one of them leads", account=kfext.tail)
-    kfext.wait_hooks()
+    kfext.wait_webhooks()
     gangs = Gangs(space, 8)
     gangs.submit()
     gangs.wait_placed()
@@ -193,7 +193,7 @@ def test_a_deleted_lease_is_recreated_and_jobs_are_placed(space: Space, kfext: K
     until(lambda: any(map(kfext.leads, both)), what="one of them leads", account=kfext.tail)
     if kfext.leads(standby):  # it recreated the Lease first, so the leader has lost it
         kfext.controller.wait_dead()
-    kfext.wait_hooks()
+    kfext.wait_webhooks()
     space.submit(workers("one", 2, each=GPU))
-    homes = space.bound("one", 2)
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("one", 2)
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)

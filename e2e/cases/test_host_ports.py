@@ -44,18 +44,18 @@ def test_a_gated_gang_is_planned_again_if_its_port_is_used_on_the_planned_node(
     (planned,) = space.phase("gang", "Gated")["nodes"]
     use_port(space, "thief", planned)
     remove_foreign_gate(space, "gang")
-    homes = space.bound("gang", 3)
-    assert len(set(homes.values())) == 1
-    assert planned not in homes.values()
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("gang", 3)
+    assert len(set(nodes_by_pod.values())) == 1
+    assert planned not in nodes_by_pod.values()
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
     assert space.starts() == 1
 
 
 def test_pods_with_a_host_network_start_on_different_nodes(space: Space) -> None:
     space.nodes(3, cpu="8", memory="64Gi")
     space.submit(workers("rdma", 3, each=GUARANTEED, pod={"hostNetwork": True}))
-    homes = space.bound("rdma", 3)
-    assert len(set(homes.values())) == 3
+    nodes_by_pod = space.bound("rdma", 3)
+    assert len(set(nodes_by_pod.values())) == 3
     assert space.starts() == 1
 
 

@@ -83,8 +83,8 @@ def submit_with_missed_pod(space: Space, kfext: Kfext, manifest: Object, name: s
     space.submit(manifest)
     space.until(lambda: len(space.pods(name)) == 2, "two of its pods exist")
     assert all(gated(pod) and on_host(pod) for pod in space.pods(name))
-    kfext.configure_hooks(dead=("pods.kfext.dev",))
-    kfext.wait_hooks(job="held", pod="untouched")
+    kfext.configure_webhooks(unreachable=("pods.kfext.dev",))
+    kfext.wait_webhooks(job="held", pod="untouched")
     space.kube.delete(blocked, grace=0)
     space.patch_job(name, {"metadata": {"labels": {"seen": "again"}}}, manifest["kind"])
 

@@ -57,10 +57,10 @@ class Arm:
         """Record the state after `elapsed` seconds."""
         pods = self.space.pods(NAME)
         self._seen |= {pod["metadata"]["uid"] for pod in pods}
-        homes = [pod["spec"].get("nodeName") for pod in pods]
-        if self.bound is None and len(pods) == self.job.pods and all(homes):
+        used_nodes = [pod["spec"].get("nodeName") for pod in pods]
+        if self.bound is None and len(pods) == self.job.pods and all(used_nodes):
             self.bound = elapsed
-        self.half_held = any(homes) and not all(homes) and self._under_a_plan()
+        self.half_held = any(used_nodes) and not all(used_nodes) and self._under_a_plan()
 
     def failed(self) -> bool:
         return "Failed" in conditions(self.space.job(NAME, self.job.kind))

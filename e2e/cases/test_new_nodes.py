@@ -146,12 +146,12 @@ def test_a_gang_for_one_node_starts_on_a_new_node_although_some_pods_fit_an_old_
 ) -> None:
     scene = new_scene()
     (old,) = scene.space.nodes(1, cpu="32", memory="256Gi", gpu="8")
-    scene.space.thief("other", old, 4)
+    scene.space.take_gpus("other", old, 4)
     scene.submit("gang", 2, annotations={COLOCATION: "required"})
     scene.whole("gang")
     _check_started_whole(scene, needs=1)
     assert len(scene.created()) == 1
-    assert old not in scene.space.homes("gang").values()
+    assert old not in scene.space.nodes_by_pod("gang").values()
 
 
 def test_the_first_nodes_are_kept_until_the_last_are_ready(new_scene: NewScene) -> None:
@@ -180,11 +180,13 @@ def test_kfext_asks_for_a_node_for_members_that_lost_their_node(new_scene: NewSc
     scene = new_scene()
     scene.submit("gang")
     scene.whole("gang")
-    lost = min(scene.space.homes("gang").values())
+    lost = min(scene.space.nodes_by_pod("gang").values())
     nodes.taint(scene.space.kfext, lost, "NoExecute")
-    scene.until(lambda _: lost not in scene.space.homes("gang").values(), "its pods are evicted")
+    scene.until(
+        lambda _: lost not in scene.space.nodes_by_pod("gang").values(), "its pods are evicted"
+    )
     scene.whole("gang")
-    assert lost not in scene.space.homes("gang").values()
+    assert lost not in scene.space.nodes_by_pod("gang").values()
     assert len(scene.created()) == NODES + 1
 
 

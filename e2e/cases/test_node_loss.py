@@ -60,10 +60,10 @@ def test_a_gated_gang_is_planned_as_a_whole_onto_another_node(space: Space, lose
     (node,) = space.phase("gang", "Gated")["nodes"]
     lose(space, node)
     remove_foreign_gate(space, "gang")
-    homes = space.bound("gang", 4)
-    assert len(set(homes.values())) == 1
-    assert node not in homes.values()
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("gang", 4)
+    assert len(set(nodes_by_pod.values())) == 1
+    assert node not in nodes_by_pod.values()
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
     assert space.starts() == 1
 
 
@@ -79,9 +79,9 @@ def test_pods_pinned_to_a_lost_node_are_replaced_on_another(space: Space, lose: 
     lose(space, node)
     pins.go.set()
     space.until(lambda: len(_new(space, first)) == 4, "new pods have replaced them")
-    homes = space.bound("gang", 4)
-    assert len(set(homes.values())) == 1
-    assert node not in homes.values()
+    nodes_by_pod = space.bound("gang", 4)
+    assert len(set(nodes_by_pod.values())) == 1
+    assert node not in nodes_by_pod.values()
     assert space.starts() == 1
     assert any(e["reason"] == "BindTimeout" for e in space.events("gang"))
 
@@ -106,31 +106,31 @@ def test_a_gang_that_loses_its_node_runs_again_on_another(space: Space, lose: Lo
     (node,) = set(first.values())
     lose(space, node)
     space.patiently(lambda: _all_moved_off(space, node), seconds=180)
-    homes = space.bound("gang", 4)
-    assert len(set(homes.values())) == 1
+    nodes_by_pod = space.bound("gang", 4)
+    assert len(set(nodes_by_pod.values())) == 1
     space.until(
         lambda: (
             (view := space.view("gang")).get("phase") == "Placed"
-            and view["nodes"] == sorted(set(homes.values()))
+            and view["nodes"] == sorted(set(nodes_by_pod.values()))
         ),
         "its TrainingPlan shows its new nodes",
     )
-    assert space.pins() == dict.fromkeys(homes, 2)  # the first pods and their replacements
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 2)  # the first pods and their replacements
     assert space.starts() == 1
     assert "Failed" not in conditions(space.job("gang"))
 
 
 def _all_moved_off(space: Space, node: str) -> bool:
-    homes = space.homes("gang").values()
-    return len(homes) == 4 and all(homes) and node not in homes
+    used_nodes = space.nodes_by_pod("gang").values()
+    return len(used_nodes) == 4 and all(used_nodes) and node not in used_nodes
 
 
 def test_members_lost_with_a_node_are_replaced_beside_the_running_members(space: Space) -> None:
     (tight,) = space.nodes(1, cpu="32", memory="64Gi", gpu="2")
     nodes.cordon(space.kfext, tight)
     roomy, dying = space.nodes(2, cpu="32", memory="64Gi", gpu="8")
-    space.thief("early", roomy, 5)
-    space.thief("late", dying, 6)
+    space.take_gpus("early", roomy, 5)
+    space.take_gpus("late", dying, 6)
     space.submit(workers("gang", 5, each=GPU))
     first = space.bound("gang", 5)
     space.phase("gang", "Placed")
@@ -140,7 +140,7 @@ def test_members_lost_with_a_node_are_replaced_beside_the_running_members(space:
     # Two pods would fill this node, which kfext would prefer for a gang without running members.
     nodes.cordon(space.kfext, tight, shut=False)
     nodes.taint(space.kfext, dying, "NoExecute")
-    space.until(lambda: dying not in space.homes("gang").values(), "its pods are gone")
+    space.until(lambda: dying not in space.nodes_by_pod("gang").values(), "its pods are gone")
     assert set(space.bound("gang", 5).values()) == {roomy}
     after = uids(space, "gang")
     assert {name: after[name] for name in survivors} == survivors
@@ -171,7 +171,7 @@ def test_a_node_that_is_not_ready_for_a_while_does_not_change_a_running_gang(
     space.submit(workers("late", 2, each=GPU))
     space.phase("late", "Queued")
     assert writes() == writes_before
-    assert (space.homes("gang"), uids(space, "gang")) == (before, known)
+    assert (space.nodes_by_pod("gang"), uids(space, "gang")) == (before, known)
     nodes.resume_reports(space.kfext, node)
     # The pods on the node still count: one GPU is free, two are requested.
     space.submit(workers("small", 1, each=GPU))

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from e2e.harness.faults import (
+    Delay,
     ErrorEvent,
     Fault,
-    Hold,
     Match,
     Refuse,
     job_patch,
@@ -24,11 +24,11 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
 def check_placed_once(space: Space, name: str, pods: int) -> None:
     """Check that a job is placed on one node, and each pod is pinned once."""
-    homes = space.bound(name, pods)
-    assert len(set(homes.values())) == 1
+    nodes_by_pod = space.bound(name, pods)
+    assert len(set(nodes_by_pod.values())) == 1
     space.phase(name, "Placed")
     pinned = space.pins()
-    assert {pod: pinned[pod] for pod in homes} == dict.fromkeys(homes, 1)
+    assert {pod: pinned[pod] for pod in nodes_by_pod} == dict.fromkeys(nodes_by_pod, 1)
 
 
 def test_watches_that_are_cut_are_resumed(space: Space, kfext: Kfext) -> None:
@@ -40,7 +40,7 @@ def test_watches_that_are_cut_are_resumed(space: Space, kfext: Kfext) -> None:
 
 
 def test_watches_cut_while_a_gang_is_pinned_lose_no_pod(space: Space, kfext: Kfext) -> None:
-    pins = Hold(pod_patch(space.name))
+    pins = Delay(pod_patch(space.name))
     kfext.proxy.arm(pins)
     space.submit(workers("one", 6, each=GPU))
     space.until(lambda: pins.seen, "the pins are on their way")
@@ -154,7 +154,9 @@ def test_events_and_plans_that_cannot_be_written_do_not_stop_placement(
 
 
 def test_slow_pins_of_one_gang_do_not_delay_the_plan_of_another(space: Space, kfext: Kfext) -> None:
-    slow = Hold(lambda exchange: pod_patch(space.name)(exchange) and "/pods/slow-" in exchange.path)
+    slow = Delay(
+        lambda exchange: pod_patch(space.name)(exchange) and "/pods/slow-" in exchange.path
+    )
     kfext.proxy.arm(slow)
     space.submit(workers("slow", 4, each=GPU))
     space.until(lambda: slow.seen == 4, "all four pins are on their way at once")

@@ -29,12 +29,12 @@ def test_a_job_that_fits_on_one_node_is_placed_on_one_node(
 ) -> None:
     stored = space.submit(job("one", replicas, kind=kind, each=GPU))
     assert stored["spec"]["runPolicy"]["suspend"] is True
-    homes = space.bound("one", sum(replicas.values()))
-    assert len(set(homes.values())) == 1
+    nodes_by_pod = space.bound("one", sum(replicas.values()))
+    assert len(set(nodes_by_pod.values())) == 1
     view = space.phase("one", "Placed", kind)
-    assert view["nodes"] == [*set(homes.values())]
+    assert view["nodes"] == [*set(nodes_by_pod.values())]
     # There is one write per pod and one for the job, and the pods are where the pins say.
-    assert space.pins() == dict.fromkeys(homes, 1)
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
     assert space.starts() == 1
     for pod in space.pods("one"):
         assert not gated(pod)
@@ -56,8 +56,8 @@ def test_a_job_uses_one_node_or_else_a_balanced_set_of_nodes(
     for size in sizes:
         space.nodes(1, cpu="32", memory="64Gi", gpu=str(size))
     space.submit(workers("set", pods, each=GPU))
-    homes = list(space.bound("set", pods).values())
-    assert sorted(homes.count(node) for node in set(homes)) == used
+    used_nodes = list(space.bound("set", pods).values())
+    assert sorted(used_nodes.count(node) for node in set(used_nodes)) == used
     assert set(space.pins().values()) == {1}
 
 

@@ -182,11 +182,11 @@ def test_a_gang_preempts_pods_of_lower_priority_and_breaks_no_gang(
     space: Space, urgent: str
 ) -> None:
     a, b, c = space.nodes(3, cpu="32", memory="64Gi", gpu="4")
-    space.thief("first", a, 3)
-    space.thief("second", b, 3)
+    space.take_gpus("first", a, 3)
+    space.take_gpus("second", b, 3)
     space.submit(workers("gang", 4, each=GPU))
-    homes = space.bound("gang", 4)
-    assert set(homes.values()) == {c}
+    nodes_by_pod = space.bound("gang", 4)
+    assert set(nodes_by_pod.values()) == {c}
     space.submit(workers("urgent", 8, each=GPU, pod={"priorityClassName": urgent}))
     wait_message(space, "urgent", "preempted for it after 60 s")
     until(
@@ -195,5 +195,5 @@ def test_a_gang_preempts_pods_of_lower_priority_and_breaks_no_gang(
         seconds=2 * PATIENCE_SECONDS,
     )
     assert set(space.bound("urgent", 8).values()) == {a, b}
-    assert space.bound("gang", 4) == homes
+    assert space.bound("gang", 4) == nodes_by_pod
     assert {pod["metadata"]["name"] for pod in space.pods()}.isdisjoint({"first", "second"})

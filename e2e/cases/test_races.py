@@ -2,7 +2,7 @@
 
 import json
 
-from e2e.harness.faults import Exchange, Hold, HoldAnswer, pod_patch, unsuspend_patch
+from e2e.harness.faults import Delay, DelayAnswer, Exchange, pod_patch, unsuspend_patch
 from e2e.harness.jobs import conditions, gated, job, pinned_to, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.pods import event_before_list, uids
@@ -20,7 +20,7 @@ def attempts(space: Space, kfext: Kfext) -> list[Exchange]:
 def test_a_job_that_shrinks_while_its_start_is_on_its_way_is_planned_again(
     space: Space, kfext: Kfext
 ) -> None:
-    start = Hold(unsuspend_patch(space.name))
+    start = Delay(unsuspend_patch(space.name))
     kfext.proxy.arm(start)
     space.submit(workers("gang", 4, each=GPU))
     space.until(lambda: start.seen, "the start is on its way")
@@ -41,12 +41,12 @@ def test_a_job_that_shrinks_while_its_start_is_on_its_way_is_planned_again(
 def test_a_late_start_does_not_start_the_next_job_with_the_same_name(
     space: Space, kfext: Kfext
 ) -> None:
-    start = Hold(unsuspend_patch(space.name))
+    start = Delay(unsuspend_patch(space.name))
     kfext.proxy.arm(start)
     space.submit(workers("gang", 4, each=GPU))
     space.until(lambda: start.seen, "the start is on its way")
     kfext.proxy.heal()
-    again = Hold(unsuspend_patch(space.name))
+    again = Delay(unsuspend_patch(space.name))
     kfext.proxy.arm(again)
     space.kube.delete(space.path("pytorchjobs", "gang"))
     uid = space.submit(workers("gang", 4, each=GPU))["metadata"]["uid"]
@@ -73,20 +73,20 @@ def test_late_pins_do_not_change_the_pods_of_the_next_job_with_the_same_name(
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     pins, node = space.submit_with_pins_held(workers("gang", 4, each=GPU), 4)
     kfext.proxy.heal()
-    later = Hold(pod_patch(space.name))
+    later = Delay(pod_patch(space.name))
     kfext.proxy.arm(later)
     space.kube.delete(space.path("pytorchjobs", "gang"))
     space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")
-    space.thief("thief", node, 4)
+    space.take_gpus("thief", node, 4)
     space.submit(workers("gang", 4, each=GPU))
     space.until(lambda: later.seen == 4, "the pins of the next job are on their way too")
     pins.go.set()
     space.until(lambda: len(attempts(space, kfext)) == 4, "the late pins are answered")
     assert all(gated(pod) and not pinned_to(pod) for pod in space.pods("gang"))
     later.go.set()
-    homes = space.bound("gang", 4)
-    assert node not in homes.values()
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("gang", 4)
+    assert node not in nodes_by_pod.values()
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
 
 
 def test_pods_that_a_dead_controller_pins_after_a_new_plan_are_replaced(
@@ -98,9 +98,9 @@ def test_pods_that_a_dead_controller_pins_after_a_new_plan_are_replaced(
     kfext.kill_controller()
     kfext.wait_controller_dead()
     kfext.proxy.heal()
-    later = Hold(pod_patch(space.name))
+    later = Delay(pod_patch(space.name))
     kfext.proxy.arm(later)
-    space.thief("thief", node, 4)
+    space.take_gpus("thief", node, 4)
     kfext.restart_killed_controller()
     space.until(lambda: later.seen == 4, "the successor has a new plan and pins")
     assert space.plan("gang")["generation"] == 2  # type: ignore[index]
@@ -113,9 +113,9 @@ def test_pods_that_a_dead_controller_pins_after_a_new_plan_are_replaced(
         lambda: len(now := uids(space, "gang")) == 4 and not _common(now, mispinned),
         "new pods have replaced them",
     )
-    homes = space.bound("gang", 4)
-    assert len(set(homes.values())) == 1
-    assert node not in homes.values()
+    nodes_by_pod = space.bound("gang", 4)
+    assert len(set(nodes_by_pod.values())) == 1
+    assert node not in nodes_by_pod.values()
     assert space.starts() == 1
     assert not [e for e in space.events("gang") if e["reason"] == "BindTimeout"]
 
@@ -127,7 +127,7 @@ def _common(left: dict[str, str], right: dict[str, str]) -> set[str]:
 def test_an_answer_that_arrives_after_a_newer_watch_event_is_ignored(
     space: Space, kfext: Kfext
 ) -> None:
-    answers = HoldAnswer(
+    answers = DelayAnswer(
         lambda exchange: pod_patch(space.name)(exchange) and "/pods/gang-" in exchange.path
     )
     kfext.proxy.arm(answers)
@@ -144,7 +144,7 @@ def test_an_answer_that_arrives_after_a_newer_watch_event_is_ignored(
 def test_a_pytorchjob_and_a_tfjob_with_the_same_name_do_not_share_pods(space: Space) -> None:
     """The pods of both have the same names, so the operator can create only the pods of one job."""
     space.submit(job("twin", {"Master": 1, "Worker": 2}, each=GPU))
-    homes = space.bound("twin", 3)
+    nodes_by_pod = space.bound("twin", 3)
     space.phase("twin", "Placed")
     first = uids(space, "twin")
     space.policy(placement={"createTimeout": "5s"})
@@ -160,5 +160,5 @@ def test_a_pytorchjob_and_a_tfjob_with_the_same_name_do_not_share_pods(space: Sp
     assert "already exists" in state
     space.until(lambda: uids(space, "twin") == first, "only the pods of the first exist")
     assert space.view("twin")["phase"] == "Placed"
-    assert space.homes("twin") == homes
+    assert space.nodes_by_pod("twin") == nodes_by_pod
     assert conditions(space.job("twin")).isdisjoint({"Failed", "Restarting"})

@@ -29,7 +29,7 @@ def shell(kfext: Kfext, tmp_path: Path) -> Iterator[Shell]:
     """A shell; afterwards kfext is installed again, because the case removes it."""
     yield Shell(kfext.testbed, tmp_path)
     kfext.end_processes()
-    kfext.forget_hooks()
+    kfext.forget_webhooks()
     kfext.apply_manifests()
     kfext.ensure()
 

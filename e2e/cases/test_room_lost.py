@@ -14,12 +14,12 @@ def test_a_gated_gang_is_planned_elsewhere_if_its_capacity_is_used(space: Space)
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
-    space.thief("thief", node, 2)
+    space.take_gpus("thief", node, 2)
     remove_foreign_gate(space, "gang")
-    homes = space.bound("gang", 4)
-    assert len(set(homes.values())) == 1
-    assert node not in homes.values()
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("gang", 4)
+    assert len(set(nodes_by_pod.values())) == 1
+    assert node not in nodes_by_pod.values()
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
     assert space.plan("gang")["generation"] == 2  # type: ignore[index]
     assert space.starts() == 1
 
@@ -28,7 +28,7 @@ def test_a_gated_gang_is_suspended_until_its_capacity_is_free_again(space: Space
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     space.phase("gang", "Gated")
-    space.thief("thief", node, 2)
+    space.take_gpus("thief", node, 2)
     remove_foreign_gate(space, "gang")
     view = space.phase("gang", "Queued")
     assert suspended(space.job("gang"))
@@ -50,7 +50,7 @@ def test_a_suspended_gang_is_not_resumed_while_its_old_pods_terminate(space: Spa
     slow = [pod["metadata"]["name"] for pod in space.pods("gang")]
     for name in slow:
         space.kube.patch(space.path("pods", name), finalizer)
-    space.thief("thief", node, 2)
+    space.take_gpus("thief", node, 2)
     remove_foreign_gate(space, "gang")
     space.until(lambda: suspended(space.job("gang")), "the gang is suspended again")
     space.kube.delete(space.path("pods", "thief"), grace=0)  # there is capacity from now on
@@ -79,10 +79,10 @@ def test_a_gated_gang_uses_another_node_if_its_node_is_deleted(space: Space) -> 
     (node,) = space.phase("gang", "Gated")["nodes"]
     space.lose_node(node)
     remove_foreign_gate(space, "gang")
-    homes = space.bound("gang", 4)
-    assert len(set(homes.values())) == 1
-    assert node not in homes.values()
-    assert space.pins() == dict.fromkeys(homes, 1)
+    nodes_by_pod = space.bound("gang", 4)
+    assert len(set(nodes_by_pod.values())) == 1
+    assert node not in nodes_by_pod.values()
+    assert space.pins() == dict.fromkeys(nodes_by_pod, 1)
 
 
 def test_a_gated_gang_uses_another_node_if_its_node_is_cordoned(space: Space) -> None:
@@ -98,14 +98,14 @@ def test_a_pinned_gang_is_replaced_on_another_node_if_its_capacity_is_used(space
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "5s"})
     pins, node = space.submit_with_pins_held(workers("gang", 4, each=GPU), 4)
-    space.thief("thief", node, 4)
+    space.take_gpus("thief", node, 4)
     pins.go.set()
-    homes = space.until(
-        lambda: (h := space.homes("gang")) and len(h) == 4 and all(h.values()) and h,
+    nodes_by_pod = space.until(
+        lambda: (h := space.nodes_by_pod("gang")) and len(h) == 4 and all(h.values()) and h,
         "the gang is bound",
     )
-    assert len(set(homes.values())) == 1
-    assert node not in homes.values()
+    assert len(set(nodes_by_pod.values())) == 1
+    assert node not in nodes_by_pod.values()
     notes = [event["note"] for event in space.events("gang") if event["reason"] == "BindTimeout"]
     assert any("kube-scheduler reports" in note for note in notes)
 
@@ -113,7 +113,7 @@ def test_a_pinned_gang_is_replaced_on_another_node_if_its_capacity_is_used(space
 def test_a_pinned_gang_is_stopped_if_only_some_of_its_pods_can_be_bound(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     pins, node = space.submit_with_pins_held(workers("gang", 4, each=GPU), 4)
-    space.thief("thief", node, 2)
+    space.take_gpus("thief", node, 2)
     pins.go.set()
     view = space.phase("gang", "Queued")
     # A second pod may be bound just after the decision.

@@ -259,7 +259,7 @@ def test_a_node_that_is_lost_during_a_change_fails_neither_job(
     trained.program.silent = True
     scene.crowd()
     scene.wait_reason(names.REASON_AWAITS_CHECKPOINT)
-    taint(space.kfext, space.homes(TRAIN)[f"{TRAIN}-worker-{FULL - 1}"], "NoExecute")
+    taint(space.kfext, space.nodes_by_pod(TRAIN)[f"{TRAIN}-worker-{FULL - 1}"], "NoExecute")
     space.until(lambda: not first.items() <= scene.uids().items(), "its pods are gone")
     trained.program.silent = False
     for node in space.nodes(1, cpu=str(FULL // 2), memory="64Gi"):
@@ -296,7 +296,7 @@ def test_a_number_of_workers_that_the_user_sets_during_a_change_is_the_requested
     scene.edit({"pytorchReplicaSpecs": {"Worker": {"replicas": FULL - 1}}})
     assert "now its requested size" in scene.wait_reason(names.REASON_RESTS)["message"]
     trained.program.silent = False
-    scene.patiently(lambda: len(scene.space.homes(TRAIN)) == FULL - 1)
+    scene.patiently(lambda: len(scene.space.nodes_by_pod(TRAIN)) == FULL - 1)
     assert (scene.sizes(), scene.worker_count()) == ([], FULL - 1)
     assert scene.space.view(GANG)["phase"] == "Queued"
     scene.annotate({names.ELASTIC: "off"})
@@ -311,7 +311,7 @@ def test_a_job_that_ends_during_a_change_frees_its_capacity_for_the_gang(
     waiting: tuple[Scene, FakeTraining],
 ) -> None:
     scene, _ = waiting
-    for name in scene.space.homes(TRAIN):
+    for name in scene.space.nodes_by_pod(TRAIN):
         succeed(scene.space, name)
     scene.space.phase(TRAIN, "Finished")
     scene.space.bound(GANG, WAITING)
@@ -344,7 +344,7 @@ def test_a_quota_that_refuses_growth_leaves_the_job_as_it_is(play: Play) -> None
     scene.space.phase(GANG, "Finished")
     scene.patiently(lambda: "quota" in (scene.scaled_condition() or {}).get("message", ""))
     scene.wait_reason(names.REASON_SHRUNK)
-    assert len(scene.space.homes(TRAIN)) == LEAST
+    assert len(scene.space.nodes_by_pod(TRAIN)) == LEAST
     scene.space.kube.delete(scene.space.path("pytorchjobs", GANG))
     scene.space.kube.delete(quota)
     scene.wait_full_size()

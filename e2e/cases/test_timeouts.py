@@ -93,11 +93,11 @@ def test_pods_with_unmodelled_anti_affinity_are_bound_to_different_nodes(space: 
     space.nodes(4, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "1s"})
     space.submit(workers("gang", 3, each=GPU, pod=APART))
-    homes = space.until(
-        lambda: (h := space.homes("gang")) and len(h) == 3 and all(h.values()) and h,
+    nodes_by_pod = space.until(
+        lambda: (h := space.nodes_by_pod("gang")) and len(h) == 3 and all(h.values()) and h,
         "every pod runs",
     )
-    assert len(set(homes.values())) == 3
+    assert len(set(nodes_by_pod.values())) == 3
 
 
 def test_a_required_gang_is_stopped_if_only_some_of_its_pods_can_be_bound(space: Space) -> None:

@@ -52,7 +52,7 @@ def pods(space: Space, job: str) -> list[Object]:
     return space.kube.items(f"/api/v1/namespaces/{space.name}/pods{selector}")
 
 
-def homes(space: Space, job: str, count: int) -> dict[str, str]:
+def bound_nodes(space: Space, job: str, count: int) -> dict[str, str]:
     """Wait until exactly `count` pods of a job exist and are bound; return their nodes by name."""
 
     def bound() -> dict[str, str] | None:
@@ -126,7 +126,7 @@ def test_a_train_job_is_held_and_bound_to_one_node_as_planned(space: Space, cpu:
     stored = submit(space, train_job(space, "one", 3, cpu=cpu))
     assert stored["spec"]["suspend"] is True
     assert names.HELD in stored["metadata"]["annotations"]
-    (home,) = set(homes(space, "one", 3).values())
+    (home,) = set(bound_nodes(space, "one", 3).values())
     for pod in pods(space, "one"):
         assert pinned_to(pod) == [home]
         assert not gated(pod)
@@ -148,14 +148,14 @@ def test_a_train_job_without_capacity_waits_suspended_and_starts_when_there_is_c
     )
     assert pods(space, "waits") == []
     (big,) = space.nodes(1, cpu="16", memory="64Gi")
-    assert set(homes(space, "waits", 2).values()) == {big}
+    assert set(bound_nodes(space, "waits", 2).values()) == {big}
 
 
 @pytest.mark.usefixtures("with_trainer")
 def test_a_train_job_on_the_host_network_has_a_port_of_its_own(space: Space) -> None:
     space.nodes(1, cpu="8", memory="64Gi")
     submit(space, train_job(space, "host", 2, **{names.NETWORK: "host"}))
-    homes(space, "host", 2)
+    bound_nodes(space, "host", 2)
     first, second = sorted(pods(space, "host"), key=lambda pod: str(pod["metadata"]["name"]))
     assert first["spec"]["hostNetwork"]
     assert second["spec"]["hostNetwork"]
@@ -188,7 +188,7 @@ def test_a_train_job_is_placed_once_though_the_controller_is_killed(
     kfext.wait_controller_dead()
     kfext.proxy.heal()
     kfext.restart_killed_controller()
-    nodes = homes(space, "one", 3)
+    nodes = bound_nodes(space, "one", 3)
     assert len(set(nodes.values())) == 1
     space.phase("one", "Placed", "TrainJob")
     assert space.pins() == dict.fromkeys(nodes, 1)
@@ -206,7 +206,7 @@ def test_a_train_job_that_loses_its_planned_node_is_planned_again(space: Space) 
     home = first if first in plan else second
     space.lose_node(home)
     admit_pods(space)
-    (now,) = set(homes(space, "one", 3).values())
+    (now,) = set(bound_nodes(space, "one", 3).values())
     assert {home, now} == {first, second}
     assert all(
         job["failed"] == 0 for job in space.kube.get(path(space, "one"))["status"]["jobsStatus"]
@@ -220,7 +220,7 @@ def test_replicated_jobs_that_start_in_order_are_all_bound_as_planned(space: Spa
     with runtime(space, in_order) as name:
         body["spec"]["runtimeRef"]["name"] = name
         submit(space, body)
-        assert set(homes(space, "one", 3).values()) == {home}
+        assert set(bound_nodes(space, "one", 3).values()) == {home}
         assert all(pinned_to(pod) == [home] for pod in pods(space, "one"))
         assert space.starts() == 1
 
@@ -236,10 +236,10 @@ def test_an_mpi_launcher_leaves_a_drained_node_together_with_its_nodes(
     with runtime(space, with_launcher, policy=MPI) as name:
         body["spec"]["runtimeRef"]["name"] = name
         submit(space, body)
-        (before,) = set(homes(space, "one", 3).values())
+        (before,) = set(bound_nodes(space, "one", 3).values())
         drained = kfext(space, "drain", before, "--force", "--timeout=60")
         assert drained.returncode == 0, drained.stdout + drained.stderr
-        (after,) = set(homes(space, "one", 3).values())
+        (after,) = set(bound_nodes(space, "one", 3).values())
     assert after != before
     assert space.kube.get(path(space, "one"))["spec"]["suspend"] is False
     assert kfext(space, "uncordon", before).returncode == 0
@@ -284,6 +284,6 @@ def test_a_train_job_that_kueue_resumes_is_pinned_and_never_suspended(space: Spa
     assert names.HELD not in stored["metadata"].get("annotations", {})
     space.until(lambda: marked(space, "one"), "kfext has marked the templates")
     space.kube.patch(path(space, "one"), {"spec": {"suspend": False}})
-    (home,) = set(homes(space, "one", 3).values())
+    (home,) = set(bound_nodes(space, "one", 3).values())
     assert all(pinned_to(pod) == [home] for pod in pods(space, "one"))
     assert space.starts() == 0

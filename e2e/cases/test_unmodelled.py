@@ -107,8 +107,8 @@ def test_a_gang_that_gets_a_spread_constraint_at_admission_is_ungated_without_pi
         effective=called,
     ):
         assert suspended(space.submit(workers("torch", 4, each=CPU)))
-        homes = space.bound("torch", 4)
-    assert len(set(homes.values())) > 1
+        nodes_by_pod = space.bound("torch", 4)
+    assert len(set(nodes_by_pod.values())) > 1
     view = space.phase("torch", "Released")
     assert "topologySpreadConstraints" in view["message"]
     assert not [pod for pod in space.pods("torch") if pinned_to(pod)]

@@ -88,7 +88,7 @@ def share(space: Space, replicas: Sequence[WebhookProcess], name: str) -> list[s
         assert len(names) < _MOST_JOBS, f"a replica has not answered: {before}, {answers(replicas)}"
         # The API server would keep its connections, and so its replicas.
         space.kfext.balancer.cut()
-        space.kfext.wait_hooks()  # a request at that moment may fail
+        space.kfext.wait_webhooks()  # a request at that moment may fail
         job = f"{name}-{len(names)}"
         space.submit(workers(job, _PODS, each={"cpu": "100m"}, annotations=HOST))
         space.until(lambda: settled(space, job), f"the pods of {job} are pinned")  # noqa: B023

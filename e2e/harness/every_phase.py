@@ -71,7 +71,7 @@ class EveryPhase:
     def _wrap(self) -> None:
         """Submit a job that a foreign controller owns: 0.3 suspends it, this version gates it."""
         (node,) = self.wrapped.nodes(1, **_NODE, gpu="2")
-        self.wrapped.thief("thief", node, 1)
+        self.wrapped.take_gpus("thief", node, 1)
         manifest = workers("wrapped", 2, each=GPU)
         manifest["metadata"]["ownerReferences"] = [_WRAPPER]
         self.wrapped.submit(manifest)

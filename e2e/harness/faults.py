@@ -12,7 +12,7 @@ Answer = tuple[int, bytes, str]
 """Status, body and content type; status 0 closes the connection without an answer."""
 
 _JSON = "application/json"
-_LONGEST_HOLD_SECONDS = 60.0
+_LONGEST_DELAY_SECONDS = 60.0
 _REASONS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
 
 
@@ -173,7 +173,7 @@ class ErrorEvent(Fault):
 
 
 @dataclass
-class Hold(Fault):
+class Delay(Fault):
     """Delay the matches until `go` is set; other requests pass."""
 
     go: threading.Event = field(default_factory=threading.Event)
@@ -182,12 +182,12 @@ class Hold(Fault):
         self, exchange: Exchange, send: Callable[[], Awaitable[Answer]], kill: Callable[[], None]
     ) -> Answer:
         self.seen += 1
-        await asyncio.to_thread(self.go.wait, _LONGEST_HOLD_SECONDS)  # a test sets it earlier
+        await asyncio.to_thread(self.go.wait, _LONGEST_DELAY_SECONDS)  # a test sets it earlier
         return await send()
 
 
 @dataclass
-class HoldAnswer(Hold):
+class DelayAnswer(Delay):
     """Send the matches at once, but delay their answers until `go` is set."""
 
     async def apply(
@@ -195,7 +195,7 @@ class HoldAnswer(Hold):
     ) -> Answer:
         answer = await send()
         self.seen += 1
-        await asyncio.to_thread(self.go.wait, _LONGEST_HOLD_SECONDS)
+        await asyncio.to_thread(self.go.wait, _LONGEST_DELAY_SECONDS)
         return answer
 
 

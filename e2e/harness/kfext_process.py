@@ -153,7 +153,7 @@ class Kfext:
             self.standby.stop()
         self.standby.proxy.heal()
         if self._hooks != ((), self.webhook.port):
-            self.configure_hooks()
+            self.configure_webhooks()
             restarted = True
         if self.controller.pid is None:  # before the webhook, which waits for the CA
             self.restart_killed_controller()
@@ -165,7 +165,7 @@ class Kfext:
             self.wait_leading()
             restarted = True
         if restarted:
-            self.wait_hooks()
+            self.wait_webhooks()
 
     @property
     def controller_pid(self) -> int | None:
@@ -270,7 +270,7 @@ class Kfext:
         """Stop the controller and delete its Lease, as on a cluster where it never ran."""
         self.stop_controller()
         self.delete_lease()
-        self.wait_hooks(job="seen", pod="untouched")
+        self.wait_webhooks(job="seen", pod="untouched")
 
     # --- the webhook ------------------------------------------------------------------------------
 
@@ -284,8 +284,8 @@ class Kfext:
         both = (self.webhook, self.second_webhook)
         for replica in both:
             replica.start(drain_seconds=drain_seconds, environment=self.environment)
-        self.configure_hooks(port=self.balancer.port)
-        self.wait_hooks()
+        self.configure_webhooks(port=self.balancer.port)
+        self.wait_webhooks()
         return both
 
     def _endpoints(self) -> list[int]:
@@ -297,12 +297,14 @@ class Kfext:
     def kill_webhook(self) -> None:
         self.webhook.kill()
 
-    def configure_hooks(self, *, dead: tuple[str, ...] = (), port: int | None = None) -> None:
+    def configure_webhooks(
+        self, *, unreachable: tuple[str, ...] = (), port: int | None = None
+    ) -> None:
         """Register the webhooks of manifests/base/webhook with a different address and timeout.
 
         Each `clientConfig.service` becomes a `url` on this machine, since the process runs in no
-        pod. Webhooks named in `dead` have a URL where nothing listens. kfext injects its own CA.
-        The timeout is longer: after it the API server admits the object unchanged, which is no
+        pod. Webhooks named in `unreachable` have a URL where nothing listens. kfext injects its own
+        CA. The timeout is longer: after it the API server admits the object unchanged, which is no
         defect on a busy machine.
         """
         target = port or self.webhook.port
@@ -313,25 +315,25 @@ class Kfext:
                 path = hook["clientConfig"].pop("service")["path"]
                 url = f"https://127.0.0.1:{target}{path}"
                 hook["timeoutSeconds"] = _ANSWER_SECONDS
-                hook["clientConfig"]["url"] = _DEAD_URL if hook["name"] in dead else url
+                hook["clientConfig"]["url"] = _DEAD_URL if hook["name"] in unreachable else url
                 if old:
                     bundle = old["webhooks"][index]["clientConfig"].get("caBundle")
                     hook["clientConfig"]["caBundle"] = bundle
             self.kube.delete(hooks)
             self.kube.create(_CONFIGURATIONS, configuration)
-        self._hooks = (dead, target)
+        self._hooks = (unreachable, target)
 
-    def remove_hooks(self) -> None:
+    def remove_webhooks(self) -> None:
         """Unregister the webhooks; `ensure` registers them again."""
         for hooks in _HOOKS.values():
             self.kube.delete(hooks)
-        self.forget_hooks()
-        self.wait_hooks(job="untouched", pod="untouched")
+        self.forget_webhooks()
+        self.wait_webhooks(job="untouched", pod="untouched")
 
     def remove_everything(self) -> None:
         """Stop all processes and unregister the webhooks, as before the installation."""
         self.end_processes()
-        self.remove_hooks()
+        self.remove_webhooks()
 
     def end_processes(self) -> None:
         """Stop all processes, as the deletion of the Deployments would."""
@@ -348,11 +350,11 @@ class Kfext:
         for webhook in (self.webhook, self.second_webhook):
             webhook.kill()
 
-    def forget_hooks(self) -> None:
+    def forget_webhooks(self) -> None:
         """Make `ensure` register the webhooks again, because a case deleted or changed them."""
         self._hooks = None
 
-    def wait_hooks(self, *, job: str = "held", pod: str = "gated") -> None:
+    def wait_webhooks(self, *, job: str = "held", pod: str = "gated") -> None:
         """Wait until the dry runs of a job and a pod have these effects."""
         for wanted, probe in ((job, self.trial.job), (pod, self.trial.pod)):
             until(

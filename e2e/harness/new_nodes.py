@@ -79,7 +79,7 @@ class Scene:
         """Create nodes that are full of pods without a job."""
         created = self.space.nodes(count, cpu="32", memory="256Gi", gpu=fakenodes.CAPACITY[GPU])
         for node in created:
-            self.space.thief(f"full-{node}", node, int(fakenodes.CAPACITY[GPU]))
+            self.space.take_gpus(f"full-{node}", node, int(fakenodes.CAPACITY[GPU]))
         return created
 
     def submit(

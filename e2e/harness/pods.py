@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from e2e.harness.faults import Hold
+from e2e.harness.faults import Delay
 from e2e.harness.jobs import ports
 from e2e.harness.kube import Object
 from e2e.harness.nodes import wait_received
@@ -142,7 +142,7 @@ def event_before_list(space: Space) -> Iterator[None]:
 
     The `with` block must submit a job with pods that the API server refuses.
     """
-    request = Hold(lambda exchange: "FailedCreatePod" in exchange.query.get("fieldSelector", ""))
+    request = Delay(lambda exchange: "FailedCreatePod" in exchange.query.get("fieldSelector", ""))
     space.kfext.proxy.arm(request)
     yield
     events = f"/api/v1/namespaces/{space.name}/events"

@@ -116,7 +116,7 @@ class Scene:
 
     def end_gang(self) -> None:
         """Let the gang succeed."""
-        for name in self.space.homes(GANG):
+        for name in self.space.nodes_by_pod(GANG):
             succeed(self.space, name)
 
     def wait_full_size(self) -> None:

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from e2e.harness.faults import Hold, pod_patch, unsuspend_patch
+from e2e.harness.faults import Delay, pod_patch, unsuspend_patch
 from e2e.harness.jobs import PLURAL, describe_job, describe_pod, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Answer, Object
@@ -116,7 +116,7 @@ class Space:
         self.kube.patch(path, {"metadata": {"labels": labels}})
         wait_received(self.kfext, path)
 
-    def thief(self, name: str, node: str, gpus: int) -> None:
+    def take_gpus(self, name: str, node: str, gpus: int) -> None:
         """Create a pod without a job that uses GPUs of a node; no scheduler binds it."""
         limits = {"nvidia.com/gpu": str(gpus)}
         container = {"name": "thief", "image": "none", "resources": {"limits": limits}}
@@ -215,9 +215,9 @@ class Space:
         """Return how often a job of the namespace was unsuspended under a plan."""
         return len(self.kfext.writes(unsuspend_patch(self.name)))
 
-    def submit_with_pins_held(self, manifest: Object, count: int) -> tuple[Hold, str]:
+    def submit_with_pins_held(self, manifest: Object, count: int) -> tuple[Delay, str]:
         """Submit a job for one node, and delay its pins; return the fault and the planned node."""
-        pins = Hold(pod_patch(self.name))
+        pins = Delay(pod_patch(self.name))
         self.kfext.proxy.arm(pins)
         self.submit(manifest)
         self.until(lambda: pins.seen == count, "the pins are on their way")
@@ -246,9 +246,9 @@ class Space:
 
         def nodes() -> dict[str, str] | None:
             pods = self.pods(job, ending=True)
-            homes = {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
+            node_of = {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
             fresh = not any(pod["metadata"].get("deletionTimestamp") for pod in pods)
-            return homes if fresh and len(homes) == count and all(homes.values()) else None
+            return node_of if fresh and len(node_of) == count and all(node_of.values()) else None
 
         bound: dict[str, str] = self.until(nodes, f"{count} pods of {job} are bound")
         return bound
@@ -257,7 +257,7 @@ class Space:
         """Wait for a condition with a deadline other than the default."""
         return until(condition, what="a condition holds", account=self.account, seconds=seconds)
 
-    def homes(self, job: str) -> dict[str, str]:
+    def nodes_by_pod(self, job: str) -> dict[str, str]:
         """Return the node of each pod of a job; empty for a pod that is not bound."""
         return {p["metadata"]["name"]: p["spec"].get("nodeName", "") for p in self.pods(job)}
 

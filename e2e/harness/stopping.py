@@ -61,7 +61,7 @@ class Stopping:
         assert suspended(self.preempting.job(YIELDS)), "it waits for the urgent job"
         self.draining.bound(LEAVES, 2)
         self.draining.phase(LEAVES, "Placed")
-        assert set(self.draining.homes(LEAVES).values()) == {self.refuge}
+        assert set(self.draining.nodes_by_pod(LEAVES).values()) == {self.refuge}
         succeed(self.preempting, f"{URGENT}-master-0")
         self.preempting.bound(YIELDS, 2)
         self.preempting.phase(YIELDS, "Placed")
@@ -124,7 +124,7 @@ def _run(space: Space, name: str) -> str:
     space.submit(workers(name, 2, each=_ONE_GPU, annotations={names.PREEMPT: "always"}))
     (home,) = set(space.bound(name, 2).values())
     space.phase(name, "Placed")
-    end_slowly(space, list(space.homes(name)))
+    end_slowly(space, list(space.nodes_by_pod(name)))
     return home
 
 

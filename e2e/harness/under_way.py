@@ -169,7 +169,7 @@ class UnderWay:
         first, second = space.nodes(2, cpu="4", memory="64Gi", gpu="2")
         for node in (first, second):
             self.kubelet.take_over(space.kube, node)
-            space.thief(node, node, 1)
+            space.take_gpus(node, node, 1)
         space.submit(workers(MOVES, 2, each=_GPU, annotations={names.MIGRATE: "checkpointed"}))
         assert set(space.bound(MOVES, 2).values()) == {first, second}
         space.phase(MOVES, "Placed")

@@ -76,7 +76,7 @@ def members(bed: Testbed) -> tuple[Node, Node]:
 
 
 @pytest.fixture
-def homes(members: tuple[Node, Node]) -> tuple[str, str]:
+def two_nodes(members: tuple[Node, Node]) -> tuple[str, str]:
     """The names of the two nodes."""
     return members[0].name, members[1].name
 

@@ -27,9 +27,9 @@ from e2e.testbed.realnodes import Node
 
 @pytest.mark.long
 def test_C4_two_jobs_of_three_pods_train_on_one_node_on_the_host_network(
-    bed: Testbed, managed: str, homes: tuple[str, str]
+    bed: Testbed, managed: str, two_nodes: tuple[str, str]
 ) -> None:
-    home = homes[0]
+    home = two_nodes[0]
     jobs = [with_network(ddp(name, workers=2), Master=home, Worker=home) for name in ("a", "b")]
     clients = [submit(bed, job, managed) for job in jobs]
     until(
@@ -48,10 +48,10 @@ def test_C4_two_jobs_of_three_pods_train_on_one_node_on_the_host_network(
 
 
 def test_C4_the_same_without_kfext_stays_pending(
-    bed: Testbed, plain: str, homes: tuple[str, str]
+    bed: Testbed, plain: str, two_nodes: tuple[str, str]
 ) -> None:
     for name in ("a", "b"):
-        job = with_network(ddp(name, workers=2), Master=homes[0], Worker=homes[0])
+        job = with_network(ddp(name, workers=2), Master=two_nodes[0], Worker=two_nodes[0])
         for spec in replica_specs(job).values():
             spec.template.spec.host_network = True
         submit(bed, job, plain)
@@ -96,15 +96,15 @@ def test_C6_a_job_reaches_the_same_loss_on_every_placement_and_network(
 
 @pytest.mark.long
 def test_a_job_trains_on_nodes_with_names_for_loopback_if_a_policy_names_the_interface(
-    bed: Testbed, managed: str, homes: tuple[str, str]
+    bed: Testbed, managed: str, two_nodes: tuple[str, str]
 ) -> None:
-    job = with_network(ddp("loopback"), Master=homes[0], Worker=homes[1])
+    job = with_network(ddp("loopback"), Master=two_nodes[0], Worker=two_nodes[1])
     for spec in replica_specs(job).values():
-        alias = client.V1HostAlias(ip="127.0.1.1", hostnames=list(homes))
+        alias = client.V1HostAlias(ip="127.0.1.1", hostnames=list(two_nodes))
         spec.template.spec.host_aliases = [alias]
     with policy(bed, managed, network={"interfaces": ["eth0"]}):
         pods = train(bed, job, managed)
-    assert {pod["spec"]["nodeName"] for pod in pods} == set(homes)
+    assert {pod["spec"]["nodeName"] for pod in pods} == set(two_nodes)
     assert all(map(on_host, pods))
 
 
@@ -116,9 +116,9 @@ def test_a_job_of_one_replica_trains_on_the_host_network(bed: Testbed, managed: 
 
 @pytest.mark.long
 def test_two_torchrun_pods_train_on_one_node_on_the_host_network(
-    bed: Testbed, managed: str, homes: tuple[str, str]
+    bed: Testbed, managed: str, two_nodes: tuple[str, str]
 ) -> None:
-    job = with_network(with_torchrun(ddp("torchrun")), Master=homes[0], Worker=homes[0])
+    job = with_network(with_torchrun(ddp("torchrun")), Master=two_nodes[0], Worker=two_nodes[0])
     pods = train(bed, job, managed)
     assert len(pods) == 2
     assert all(map(on_host, pods))
@@ -140,10 +140,10 @@ def test_elastic_workers_with_a_node_each_train_on_the_host_network(
 
 @pytest.mark.long
 def test_elastic_workers_on_one_node_keep_the_pod_network(
-    bed: Testbed, managed: str, homes: tuple[str, str]
+    bed: Testbed, managed: str, two_nodes: tuple[str, str]
 ) -> None:
-    pods = train(bed, with_network(elastic(2), Worker=homes[0]), managed)
-    assert {pod["spec"]["nodeName"] for pod in pods} == {homes[0]}
+    pods = train(bed, with_network(elastic(2), Worker=two_nodes[0]), managed)
+    assert {pod["spec"]["nodeName"] for pod in pods} == {two_nodes[0]}
     assert not any(map(on_host, pods))
 
 

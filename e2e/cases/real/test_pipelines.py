@@ -55,10 +55,10 @@ def only_job(bed: Testbed, namespace: str) -> Any:
 
 
 def test_a_step_trains_with_the_permissions_of_its_account(
-    bed: Testbed, managed: str, steps: Steps, homes: tuple[str, str]
+    bed: Testbed, managed: str, steps: Steps, two_nodes: tuple[str, str]
 ) -> None:
     variables = [{"name": "A", "value": "b"}]
-    task = {**SMALL, "nodeSelector": {names.HOSTNAME: homes[0]}, "env": variables}
+    task = {**SMALL, "nodeSelector": {names.HOSTNAME: two_nodes[0]}, "env": variables}
     settings = {"colocation": "required"}
     steps.start("one", command=TRAIN, replicas=2, settings=settings, task_config=task)
     assert steps.wait_ended("one") == "Succeeded"
@@ -68,7 +68,7 @@ def test_a_step_trains_with_the_permissions_of_its_account(
     spec = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     assert spec["nodeSelector"] == task["nodeSelector"]
     assert spec["containers"][0]["env"] == variables
-    assert f"Placed on {homes[0]}" in steps.log("one")
+    assert f"Placed on {two_nodes[0]}" in steps.log("one")
 
 
 def test_a_retry_adopts_the_waiting_job_and_a_deleted_step_deletes_it(

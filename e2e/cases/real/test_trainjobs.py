@@ -74,9 +74,9 @@ def test_a_job_of_trainers_sdk_trains_where_its_setting_says(
     program = REPOSITORY / "examples/trainjob_sdk.py"
     run_as_author(bed, managed, program, sdk=SDK, folder=tmp_path)
     pods = wait_succeeded(bed, managed, "TrainJob", "ddp-sdk")
-    (home,) = {pod["spec"]["nodeName"] for pod in pods}
+    (node,) = {pod["spec"]["nodeName"] for pod in pods}
     plan = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/trainjob-ddp-sdk"
-    assert bed.api.get(plan)["status"]["nodes"] == [home]
+    assert bed.api.get(plan)["status"]["nodes"] == [node]
 
 
 @pytest.mark.usefixtures("trainers")
@@ -97,8 +97,8 @@ def test_a_step_of_a_pipeline_trains_in_a_trainjob(
     assert steps.wait_ended("one") == "Succeeded"
     (job,) = bed.api.get(jobs_path(managed, "TrainJob"))["items"]
     pods = wait_succeeded(bed, managed, "TrainJob", job["metadata"]["name"])
-    (home,) = {pod["spec"]["nodeName"] for pod in pods}
-    assert f"Placed on {home}" in steps.log("one")
+    (node,) = {pod["spec"]["nodeName"] for pod in pods}
+    assert f"Placed on {node}" in steps.log("one")
 
 
 @pytest.mark.usefixtures("trainers")
