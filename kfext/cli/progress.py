@@ -85,7 +85,7 @@ def _values(reported: Reported, *, now: float) -> dict[str, Any]:
         "step": progress.step,
         "totalSteps": progress.total,
         "stepsPerSecond": progress.rate,
-        "secondsLeft": None if progress.left is None else int(progress.left),
+        "secondsLeft": None if progress.remaining is None else int(progress.remaining),
         "growth": reported.growth,
         "state": reported.state.value if reported.state else "",
         "cpuCores": reported.cpu,

@@ -82,12 +82,12 @@ def _before_ask(situation: Situation, why: Verdict, expected: Callable[[], float
     """Return the wait of a queued job that does not ask yet, or None when it may ask."""
     if never := _why_never(situation.job):
         verdict = Verdict(REASON_NO_NEW_NODES, f"{why.message}; {never}")
-        return Wait(QUEUED, verdict, lacks=why.reason)
+        return Wait(QUEUED, verdict, not_started_reason=why.reason)
     if pause := _pause(situation, why, QUEUED) or _too_soon(situation, why, expected):
         return pause
     turn = situation.context.nodes.turn()
     verdict = Verdict(REASON_WAITING_FOR_NODES, f"{why.message}; {turn}")
-    return Wait(QUEUED, verdict, lacks=why.reason) if turn else None
+    return Wait(QUEUED, verdict, not_started_reason=why.reason) if turn else None
 
 
 def _why_never(job: TrainingJob) -> str:
@@ -187,7 +187,7 @@ def _wait_for_nodes(situation: Situation, why: Verdict, phase: str) -> Step:
     message = f"kfext has asked the autoscaler for nodes: {have}{where}"
     message = f"{message}; it gives up at {clock(until)} if nothing changes; {why.message}"
     verdict = Verdict(REASON_WAITING_FOR_NODES, message)
-    return Wait(phase, verdict, again=until - now, lacks=why.reason)
+    return Wait(phase, verdict, again=until - now, not_started_reason=why.reason)
 
 
 def _give_up(situation: Situation, view: NodeView) -> SaveState:
@@ -209,7 +209,9 @@ def _pause(situation: Situation, why: Verdict, phase: str) -> Wait | None:
         return None
     result = state.message if state.reason == REASON_NO_NEW_NODES else "the last ask got no nodes"
     message = f"{result}; kfext asks again at {clock(situation.now + remaining)}; {why.message}"
-    return Wait(phase, Verdict(REASON_NO_NEW_NODES, message), again=remaining, lacks=why.reason)
+    return Wait(
+        phase, Verdict(REASON_NO_NEW_NODES, message), again=remaining, not_started_reason=why.reason
+    )
 
 
 def _pause_left(situation: Situation) -> float:

@@ -21,13 +21,13 @@ class Wait:
     """Write nothing. A `phase` of None means that kfext does not handle the job.
 
     `again`: the seconds until the next decision if no event comes; None means no limit.
-    `lacks`: why a job that waits for new nodes does not fit, as a reason.
+    `not_started_reason`: the reason for which a job that waits for new nodes does not fit.
     """
 
     phase: str | None
     verdict: Verdict | None = None
     again: float | None = None
-    lacks: str = ""
+    not_started_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,16 +289,16 @@ class Course:
         """Return the progress so far."""
         step = self._last
         rate = self._rate() if step else None
-        left = None
+        remaining = None
         if rate and step and step.total is not None:
-            left = min(max(0, step.total - step.number) / rate, MOST)
+            remaining = min(max(0, step.total - step.number) / rate, MOST)
         return Progress(
             metric=self.metric,
             value=self._value,
             step=self.step,
             total=step.total if step else None,
             rate=rate,
-            left=left,
+            remaining=remaining,
             at=self._reported,
         )
 

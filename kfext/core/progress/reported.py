@@ -30,8 +30,8 @@ class Progress:
     """The last report of a job about itself; None stands for a value that it does not report.
 
     `metric`, `value`: the name of its best measure, and the last value; None for NaN.
-    `step`, `total`, `rate`, `left`: the step, the number of steps, the steps per second, and the
-        remaining seconds at that rate.
+    `step`, `total`, `rate`: the step, the number of steps, and the steps per second.
+    `remaining`: the seconds until its end at that rate.
     `at`: when the job last printed that measure, in epoch seconds.
     """
 
@@ -40,7 +40,7 @@ class Progress:
     step: int | None = None
     total: int | None = None
     rate: float | None = None
-    left: float | None = None
+    remaining: float | None = None
     at: float | None = None
 
     @property
@@ -48,16 +48,16 @@ class Progress:
         """Whether there is anything to show."""
         return bool(self.metric) or self.step is not None
 
-    def left_at(self, now: float, *, since: float) -> float | None:
+    def remaining_at(self, now: float, *, since: float) -> float | None:
         """Return the remaining seconds at `now`; `since`: the last start, both in epoch seconds."""
-        if self.left is None or self.overdue(now, since=since):
+        if self.remaining is None or self.overdue(now, since=since):
             return None
-        return max(0.0, self.left - self._silent(now, since))
+        return max(0.0, self.remaining - self._silent(now, since))
 
     def overdue(self, now: float, *, since: float) -> bool:
         """Return whether the job has been silent for so long that its remaining time is unknown."""
-        silent, left = self._silent(now, since), self.left
-        return left is not None and silent > LATE * left + _SILENT_SECONDS
+        silent, remaining = self._silent(now, since), self.remaining
+        return remaining is not None and silent > LATE * remaining + _SILENT_SECONDS
 
     def _silent(self, now: float, since: float) -> float:
         """Return the seconds since the job last printed or started."""
@@ -77,7 +77,7 @@ class Reported:
     """The progress of a job in its TrainingPlan. None stands for an unknown value.
 
     `growth`: its growth efficiency G in the last interval.
-    `state`: its list; None without a metric that is known to improve up or down.
+    `state`: its list; None unless its metric is known to improve up or down.
     `cpu`: the cores that its pods use together.
     `known`: whether the progress is known, and if not, why; or None before that is decided.
     `unmeasured`: why the CPU use is unknown although it could be known, or None.
@@ -114,7 +114,7 @@ def looks_the_same(reported: Reported, other: Reported) -> bool:
 def _shown(reported: Reported) -> tuple[object, ...]:
     progress = reported.progress
     numbers = (
-        *(progress.value, progress.step, progress.total, progress.rate, progress.left),
+        *(progress.value, progress.step, progress.total, progress.rate, progress.remaining),
         *(reported.growth, reported.cpu),
     )
     rounded = tuple(None if number is None else _rounded(number) for number in numbers)
@@ -123,7 +123,7 @@ def _shown(reported: Reported) -> tuple[object, ...]:
 
 
 def _rounded(number: float) -> float:
-    """Return a number with two significant digits."""
+    """Return a number rounded to `_DIGITS` significant digits."""
     if number == 0 or not math.isfinite(number):
         return number
     return round(number, _DIGITS - 1 - math.floor(math.log10(abs(number))))
@@ -139,7 +139,7 @@ def as_written(reported: Reported) -> Reported | None:
         progress=replace(
             progress,
             metric=progress.metric[:_LONGEST_METRIC],
-            left=None if progress.left is None else float(round(progress.left)),
+            remaining=None if progress.remaining is None else float(round(progress.remaining)),
             at=None if progress.at is None else float(int(progress.at)),
         ),
     )
@@ -157,7 +157,7 @@ def encode_progress(reported: Reported | None) -> dict[str, Any] | None:
         "step": progress.step,
         "totalSteps": progress.total,
         "stepsPerSecond": progress.rate,
-        "secondsLeft": None if progress.left is None else int(progress.left),
+        "secondsLeft": None if progress.remaining is None else int(progress.remaining),
         "time": None if progress.at is None else written_time(progress.at),
         "growth": reported.growth,
         "state": reported.state,
@@ -177,7 +177,7 @@ def decode_progress(raw: object, conditions: Mapping[Any, Mapping[str, Any]]) ->
     with suppress(QuantityError):
         cpu = amount(CPU, written["cpu"]) / 1000 if "cpu" in written else None
     state = text(written.get("state"))
-    left = _count(written.get("secondsLeft"))
+    remaining = _count(written.get("secondsLeft"))
     return Reported(
         progress=Progress(
             metric=text(written.get("metric")),
@@ -185,7 +185,7 @@ def decode_progress(raw: object, conditions: Mapping[Any, Mapping[str, Any]]) ->
             step=_count(written.get("step")),
             total=_count(written.get("totalSteps")),
             rate=_number(written.get("stepsPerSecond")),
-            left=None if left is None else float(left),
+            remaining=None if remaining is None else float(remaining),
             at=timestamp(written["time"]) if "time" in written else None,
         ),
         growth=_number(written.get("growth")),

@@ -138,9 +138,9 @@ class Forecaster:
                     why = f"the pods of {staying} have not ended"
                 self._show(uid, ExpectedStart(earliest=known, unknown=why), now=now.wall)
             elif uid in outset.waiting:
-                lacks = usual.planner.cluster.jobs[uid].lacks
-                why = _WHY.get(lacks, OTHER)
-                if lacks in _FOR_CAPACITY:
+                reason = usual.planner.cluster.jobs[uid].not_started_reason
+                why = _WHY.get(reason, OTHER)
+                if reason in _FOR_CAPACITY:
                     never = _NEVER if usual.was_cut else _TOO_LARGE
                     why = _NEW_NODES if self._planner.queue.autoscaler else never
                 self._show(uid, ExpectedStart(unknown=why), now=now.wall)

@@ -182,11 +182,11 @@ class ClaimTracker:
         trusted = self._managed(tracked.job.namespace)
         self._claim_plan(tracked, pods, trusted=trusted)
         planned = trusted and (tracked.assumed or tracked.plan) is not None
-        if plain := to_be_bound(tracked.started, pods, planned=planned) if trusted else 0:
+        if plain := to_be_bound(tracked.job_after_step, pods, planned=planned) if trusted else 0:
             self.plain_pods[tracked.job.uid] = plain
         else:
             self.plain_pods.pop(tracked.job.uid, None)
-        missing = still_to_come(tracked.started, pods, planned=planned)
+        missing = still_to_come(tracked.job_after_step, pods, planned=planned)
         self._expect(tracked, missing and min(missing, self._planned_pods(tracked)))
         if tracked.shares_gpus or tracked.job.uid in self.cards.jobs:
             self.cards.follow(tracked.job.uid, self._slots(tracked), others=tracked.state.apart)
@@ -212,7 +212,9 @@ class ClaimTracker:
         if tracked.unclaimed and not any(pod.home for pod in pods):
             plan = None
         priority = self._class_of(tracked.job).value
-        wanted = plan_claims(tracked.started, plan, pods, priority=priority, lapsed=tracked.lapsed)
+        wanted = plan_claims(
+            tracked.job_after_step, plan, pods, priority=priority, lapsed=tracked.lapsed
+        )
         self.holds.hold_plan(tracked.job.uid, wanted)
 
     def hand_over(self, tracked: TrackedJob, pod: Pod) -> None:

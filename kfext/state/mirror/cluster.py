@@ -61,7 +61,7 @@ class Offer:
     def resumes(self, tracked: TrackedJob) -> bool:
         """Return whether a job is one of the resumed jobs."""
         reason = tracked.verdict.reason if tracked.verdict else ""
-        reasons = ("", reason, tracked.lacks)
+        reasons = ("", reason, tracked.not_started_reason)
         return not self.resumed.isdisjoint(product(("", tracked.job.namespace), reasons))
 
 
@@ -295,7 +295,7 @@ class Cluster:
                 self._unsettled_jobs.add(pod.owner_uid)
             self.claim_tracker.hand_over(tracked, pod)
             # While a step pins the pods of a job, its claims are updated once, at the end.
-            if first or gone or not tracked.busy or tracked.executor:
+            if first or gone or not tracked.busy or tracked.executor_condition:
                 self._stale_claims[pod.owner_uid] = tracked
             self.mark(pod.owner_uid)
 
@@ -433,7 +433,9 @@ class Cluster:
             tracked.observe_unreserved(unreserved, at=now)
         self._stale_clocks.clear()
         plain = self.claim_tracker.plain_pods.items()
-        self.plain_pods = sum(n for uid, n in plain if now - self.jobs[uid].since < PLAIN_SECONDS)
+        self.plain_pods = sum(
+            n for uid, n in plain if now - self.jobs[uid].progressed_at < PLAIN_SECONDS
+        )
 
     def set_time(self, now: float) -> None:
         """Set the time, in epoch seconds, of everything seen since the last call."""

@@ -1,4 +1,4 @@
-"""A job as the planner tracks it: its state in the API server, and the decisions since."""
+"""A job as the planner tracks it: the API server's object, and decisions not yet in it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,8 +26,8 @@ from kfext.names import MOVED, QUEUED, REASON_WRITE_REFUSED, RESIZED, SCALED, ST
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
 MOST_REFUSALS = 5
-"""After this many refusals in a row that look final, a step is paused. They take half a minute; a
-conflict with a changed object does not last as long."""
+"""After this many refusals in a row that look final, a step is paused. With the back-off this is
+half a minute, longer than a conflict lasts."""
 REFUSED_SECONDS = 300.0
 """A paused step is tried again after this time."""
 _LONGEST_ANSWER = 512
@@ -55,26 +55,27 @@ class TrackedJob:
     `assumed`: a plan that is being written to the job; it claims capacity until the answer comes.
     `assumed_workers`: the number of workers of that plan; None means the present number.
     `busy`: whether a step is being written.
-    `executor`: the condition of the companion's executor that decided on the step, or empty.
+    `executor_condition`: the condition of the executor that decided on the step, or empty.
     `not_before`: when a failed step may be tried again.
     `step`: the name of the step that was last written.
     `refusals`: the refusals that look final, by the name of the step.
-    `unclaimed`: whether the plan claims nothing, because it cannot be carried out for now.
+    `unclaimed`: whether the plan claims no capacity at all, because it cannot be carried out now.
     `phase`, `verdict`: the last decision; the phase of a job that kfext ignores is None.
-    `lacks`: why the job does not start: the verdict's reason, or why it waits for new nodes.
-    `since`: when the job last made progress.
-    `unbound`: since when each pod has had no node, by its uid and whether it is gated.
-    `unreserved`: since when each slot has had no reserved GPU.
+    `not_started_reason`: the reason of the verdict, or the reason why it waits for new nodes.
+    `progressed_at`: when the job last made progress.
+    `unbound_since`: when each pod was first seen without a node, by its uid and if it is gated.
+    `unreserved_since`: when each slot was first seen without a reserved GPU.
     `settled_at`: when the set of pods last changed.
-    `never_fits_since`: since when the job would not fit even the empty cluster, or None.
+    `never_fits_since`: when it was first found not to fit even the empty cluster, or None.
     `gated`: whether a pod is gated.
     `succeeded`: the replicas with a succeeded pod that was deleted while the job ran.
-    `lapsed`: whether the plan no longer claims capacity for pods that kfext cannot stop.
+    `lapsed`: whether the plan claims no capacity any more for pods that kfext cannot stop.
     `enlarged_at`: when an edit last made the job larger, in epoch seconds; 0.0 means never.
-    `turns`: the round of a queued job among the jobs that take turns at the reservation; each turn
-        that a job has used up moves it to the next round. None means that it is not queued.
+    `reservation_round`: the round of a queued job among the jobs that take turns at the
+        reservation; a turn that it used up moves it to the next round. None means not queued.
     `draining`: whether the job has pods on a node that is being drained.
-    `served`: the strikes of the job and the epoch time when donors were last scaled down for it.
+    `last_rescue`: the strikes of the job when donors were last scaled down for it, and that time
+        in epoch seconds.
     """
 
     raw: Mapping[str, Any]
@@ -84,26 +85,26 @@ class TrackedJob:
     assumed: Plan | None = None
     assumed_workers: int | None = None
     busy: bool = False
-    executor: str = ""
+    executor_condition: str = ""
     not_before: float = 0.0
     step: str = ""
     refusals: dict[str, Refusal] = field(default_factory=dict)
     unclaimed: bool = False
     phase: str | None = None
     verdict: Verdict | None = None
-    lacks: str = ""
-    since: float = 0.0
-    unbound: dict[tuple[str, bool], float] = field(default_factory=dict)
-    unreserved: dict[Place, float] = field(default_factory=dict)
+    not_started_reason: str = ""
+    progressed_at: float = 0.0
+    unbound_since: dict[tuple[str, bool], float] = field(default_factory=dict)
+    unreserved_since: dict[Place, float] = field(default_factory=dict)
     settled_at: float = 0.0
     never_fits_since: float | None = None
     gated: bool = False
     succeeded: set[ReplicaKey] = field(default_factory=set)
     lapsed: bool = False
     enlarged_at: float = 0.0
-    turns: int | None = None
+    reservation_round: int | None = None
     draining: bool = False
-    served: tuple[int, float] = (0, 0.0)
+    last_rescue: tuple[int, float] = (0, 0.0)
     _failures: int = 0
     _phase_since: float = 0.0
     _marker: tuple[object, ...] | None = None
@@ -125,7 +126,7 @@ class TrackedJob:
         return shares_gpus(self.job, self.plan)
 
     @property
-    def started(self) -> TrainingJob:
+    def job_after_step(self) -> TrainingJob:
         """The job as it will be after the step that is being written."""
         if self.assumed is None:
             return self.job
@@ -138,7 +139,7 @@ class TrackedJob:
         return self.phase == QUEUED and self.job.suspend
 
     def changes_shown(self, settings: Settings) -> frozenset[str]:
-        """Return the types of the conditions that the job may have about changes while it runs.
+        """Return the condition types (Scaled, Moved, …) that the job's TrainingPlan shows.
 
         The job opted in to such a change, or kfext has made a change that it may have to revert.
         """
@@ -160,7 +161,7 @@ class TrackedJob:
         shown[RESIZED] &= not job.suspend
         return frozenset(type_ for type_, is_shown in shown.items() if is_shown)
 
-    def waits(self, now: float) -> float:
+    def queued_seconds(self, now: float) -> float:
         """Return the seconds that the job has been in the queue at its present size.
 
         `now`: in epoch seconds. A job without a credible stored time counts as long queued.
@@ -189,7 +190,7 @@ class TrackedJob:
     ) -> None:
         """Record a newer version of the job: a failed step may be tried again at once.
 
-        A paused step may be tried again only if the fields that it tests have changed.
+        A paused step may be tried again only if a field that its patch tests has changed.
         """
         if _tested_fields(self.job, self.plan) != _tested_fields(job, plan):
             self.refusals.clear()
@@ -199,19 +200,19 @@ class TrackedJob:
             self.succeeded.clear()  # all pods will be replaced
 
     def observe_progress(self, marker: tuple[object, ...], *, at: float) -> None:
-        """Restart the clock of the present step if the job made progress."""
+        """Restart the clock of the present step; `marker`: differs after progress."""
         if marker != self._marker:
-            self._marker, self.since = marker, at
+            self._marker, self.progressed_at = marker, at
 
     def observe_unbound(self, pods: Iterable[Pod], *, at: float) -> None:
-        """Record since when each pod has had no node."""
+        """Record when each pod was first seen without a node."""
         waiting = (pod for pod in pods if not (pod.node_name or pod.deleting or pod.finished))
         keys = ((pod.uid, pod.gated) for pod in waiting)
-        self.unbound = {key: self.unbound.get(key, at) for key in keys}
+        self.unbound_since = {key: self.unbound_since.get(key, at) for key in keys}
 
     def observe_unreserved(self, places: Iterable[Place], *, at: float) -> None:
-        """Record since when each slot has had no reserved GPU."""
-        self.unreserved = {place: self.unreserved.get(place, at) for place in places}
+        """Record when each slot was first seen without a reserved GPU."""
+        self.unreserved_since = {place: self.unreserved_since.get(place, at) for place in places}
 
     def decide(self, step: Step, *, at: float) -> tuple[str, float] | None:
         """Record a decision; return the phase that ended with its length in seconds, or None."""
@@ -226,7 +227,9 @@ class TrackedJob:
                 ended = (self.phase, at - self._phase_since)
             self._phase_since = at
         self.phase, self.verdict = step.phase, step.verdict
-        self.lacks = step.lacks or (step.verdict.reason if step.verdict else "")
+        self.not_started_reason = step.not_started_reason or (
+            step.verdict.reason if step.verdict else ""
+        )
         self.unclaimed = step.verdict is not None and step.verdict.reason == REASON_WRITE_REFUSED
         return ended
 
@@ -237,17 +240,17 @@ class TrackedJob:
             return None
         return at if self.never_fits_since is None else self.never_fits_since
 
-    def finish(self) -> None:
+    def end_step(self) -> None:
         """Record that the step was written or abandoned."""
         self.assumed, self.assumed_workers = None, None
-        self.busy, self.executor = False, ""
+        self.busy, self.executor_condition = False, ""
 
-    def succeed(self) -> None:
+    def write_accepted(self) -> None:
         """Record that a write was accepted."""
         self._failures = 0
         self.refusals.pop(self.step, None)
 
-    def refuse(self, message: str, *, at: float) -> None:
+    def write_refused(self, message: str, *, at: float) -> None:
         """Record that the API server refused the step and would refuse it again."""
         last = self.refusals.get(self.step)
         count = min((last.count if last else 0) + 1, MOST_REFUSALS)
@@ -255,7 +258,7 @@ class TrackedJob:
         until = at + REFUSED_SECONDS if self.unclaimed else 0.0
         self.refusals[self.step] = Refusal(count, message[:_LONGEST_ANSWER], until)
 
-    def fail(self, *, at: float) -> float:
+    def write_failed(self, *, at: float) -> float:
         """Record that a write has failed; return the seconds until the next attempt."""
         self._failures += 1
         pause = exponential_backoff(
@@ -277,8 +280,8 @@ class Failures:
         self._errors: list[tuple[TrackedJob, Exception]] = []
 
     @contextmanager
-    def about(self, tracked: TrackedJob) -> Iterator[None]:
-        """Collect an error of the block, so that other jobs are not affected."""
+    def collect_errors_of(self, tracked: TrackedJob) -> Iterator[None]:
+        """Collect an error of the block about a job, so that other jobs are not affected."""
         try:
             yield
         except Exception as error:

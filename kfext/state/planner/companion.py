@@ -152,7 +152,7 @@ class Companion:
 
         The jobs of discarded steps would be busy forever.
         """
-        return self._running.failures.about(steps[0][0]) if steps else nullcontext()
+        return self._running.failures.collect_errors_of(steps[0][0]) if steps else nullcontext()
 
     def next_look(self) -> float:
         """Return when the next turn is due, in monotonic seconds, or infinity."""
@@ -192,5 +192,5 @@ class Companion:
 def _decided(executor: Executor, steps: Steps, now: Moment) -> Steps:
     for tracked, step in steps:
         tracked.decide(step, at=now.monotonic)
-        tracked.executor = executor.condition.type
+        tracked.executor_condition = executor.condition.type
     return steps

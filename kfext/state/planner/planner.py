@@ -228,9 +228,9 @@ class Planner:
         After a failure, the job is decided on again from its state at that time. `final`: the
         answer of an API server that would refuse the step again, shown in the returned report.
         """
-        uid, executor = tracked.job.uid, tracked.executor
+        uid, executor = tracked.job.uid, tracked.executor_condition
         start = tracked.assumed if tracked.step == Unsuspend.__name__ else None
-        tracked.finish()
+        tracked.end_step()
         if executor:
             done = complete and not refused
             self.companion.finish(uid, executor, complete=done, final=final, now=now.monotonic)
@@ -238,7 +238,7 @@ class Planner:
             self.cluster.mark(uid)
             return None
         if final:
-            tracked.refuse(final, at=now.monotonic)
+            tracked.write_refused(final, at=now.monotonic)
         stopped = self.companion.keeps_hold(uid)
         if refused and start is not None and not tracked.failing and not stopped:
             # Hold the capacity until the next attempt, but only once: else the hold may never end.
@@ -247,12 +247,12 @@ class Planner:
             self.cluster.holds.hold(HoldKind.START, uid, members, placement, until=until)
         self.cluster.sync_claims(tracked)
         if refused:
-            self.alarms.set(uid, now.monotonic + tracked.fail(at=now.monotonic))
+            self.alarms.set(uid, now.monotonic + tracked.write_failed(at=now.monotonic))
             if not final or self.cluster.jobs.get(uid) is not tracked:
                 return None
             shown = while_refused(tracked.job, self.cluster.pods(uid), tracked.step, final)
             return Report(tracked, shown.phase, shown.verdict) if shown else None
-        tracked.succeed()
+        tracked.write_accepted()
         if start is not None and not self.companion.may_return(uid):  # a move may still be reverted
             self.cluster.holds.release(uid)
         if complete:
@@ -277,7 +277,7 @@ class Planner:
             holder = self.queue.renew_reservation_after(tracked, now=now.wall)
         except Exception as error:
             # A failed decision on one job must not keep other jobs from being placed.
-            tracked.finish()
+            tracked.end_step()
             draft.failures.append((tracked, error))
             self.alarms.set(tracked.job.uid, now.monotonic + _RETRY_SECONDS)
             return
@@ -348,10 +348,10 @@ class Planner:
     def _clocks(self, tracked: TrackedJob, now: float) -> Clocks:
         since = tracked.never_fits_since
         return Clocks(
-            waited=now - tracked.since,
+            waited=now - tracked.progressed_at,
             quiet=self.cluster.backlog.quiet(tracked.job.uid, now),
-            unbound={uid: now - since for (uid, _), since in tracked.unbound.items()},
-            unreserved={place: now - since for place, since in tracked.unreserved.items()},
+            unbound={uid: now - since for (uid, _), since in tracked.unbound_since.items()},
+            unreserved={place: now - since for place, since in tracked.unreserved_since.items()},
             settled=now - tracked.settled_at,
             never_fits=0.0 if since is None else now - since,
         )

@@ -180,17 +180,19 @@ def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobCloc
     # While a step is being written, a pod that has been bound meanwhile keeps its clock.
     waiting = {pod.uid for pod in pods if not pod.node_name}
     return JobClocks(
-        waited=now - tracked.since,
-        unbound={uid: now - since for (uid, _), since in tracked.unbound.items() if uid in waiting},
+        waited=now - tracked.progressed_at,
+        unbound={
+            uid: now - since for (uid, _), since in tracked.unbound_since.items() if uid in waiting
+        },
         unreserved=tuple(
             UnreservedRecord(node, slot, now - since)
-            for (node, slot), since in sorted(tracked.unreserved.items())
+            for (node, slot), since in sorted(tracked.unreserved_since.items())
         ),
         settled=now - tracked.settled_at if math.isfinite(tracked.settled_at) else None,
         hopeless=None if tracked.never_fits_since is None else now - tracked.never_fits_since,
         resting=max(tracked.not_before - now, 0.0),
         enlarged=moment.wall - tracked.enlarged_at if tracked.enlarged_at else None,
-        turns=tracked.turns,
+        turns=tracked.reservation_round,
         lapsed=tracked.lapsed,
         writing=tracked.busy,
         assumed="" if tracked.assumed is None else tracked.assumed.encode(),
@@ -206,13 +208,13 @@ def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobCloc
 
 def _restore_clocks(tracked: TrackedJob, clocks: JobClocks, moment: Moment) -> None:
     now = moment.monotonic
-    tracked.since = now - clocks.waited
-    for uid, gated in tracked.unbound:
+    tracked.progressed_at = now - clocks.waited
+    for uid, gated in tracked.unbound_since:
         if uid in clocks.unbound:
-            tracked.unbound[uid, gated] = now - clocks.unbound[uid]
+            tracked.unbound_since[uid, gated] = now - clocks.unbound[uid]
     for record in clocks.unreserved:
-        if (record.node, record.slot) in tracked.unreserved:
-            tracked.unreserved[record.node, record.slot] = now - record.seconds
+        if (record.node, record.slot) in tracked.unreserved_since:
+            tracked.unreserved_since[record.node, record.slot] = now - record.seconds
     tracked.settled_at = -math.inf if clocks.settled is None else now - clocks.settled
     tracked.never_fits_since = None if clocks.hopeless is None else now - clocks.hopeless
     tracked.not_before = now + clocks.resting if clocks.resting else 0.0
@@ -223,7 +225,7 @@ def _restore_clocks(tracked: TrackedJob, clocks: JobClocks, moment: Moment) -> N
         for refusal in clocks.refusals
     }
     tracked.enlarged_at = 0.0 if clocks.enlarged is None else moment.wall - clocks.enlarged
-    tracked.turns = clocks.turns
+    tracked.reservation_round = clocks.turns
     tracked.succeeded = set(clocks.succeeded)
 
 

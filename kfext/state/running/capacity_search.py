@@ -98,11 +98,11 @@ class CapacitySearch:
         """
         limit = GrowthLimit.PAYING
         for tracked in self._queue.queued():
-            if tracked.lacks not in WAITS_FOR_CAPACITY:
+            if tracked.not_started_reason not in WAITS_FOR_CAPACITY:
                 continue
             settings = self._settings_of(tracked)
             rescued_within = self._wait(settings) + SERVED_SECONDS
-            if tracked.waits(now) < rescued_within:
+            if tracked.queued_seconds(now) < rescued_within:
                 return GrowthLimit.NONE
             if self._queue.reservations.due_in(tracked, now=now) > 0:
                 limit = GrowthLimit.REQUESTED

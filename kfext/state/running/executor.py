@@ -29,7 +29,7 @@ class Executor(ABC):
 
     In each turn the companion calls `begin_turn`, `advance`, `propose` and `begin`, in this order,
     and then `finish` with the outcome of each step. Work on a single job runs within
-    `running.failures.about(job.tracked)`, so that an error about it does not affect other jobs.
+    `running.failures.collect_errors_of(job.tracked)`, so that an error does not affect other jobs.
     `change`: the kind of change. `condition`: the condition that it shows on the followed jobs.
     `scan_seconds`: the seconds between two scans. `scanning`: whether this turn is a scan.
     `jobs`: the followed jobs, by uid.
@@ -77,7 +77,7 @@ class Executor(ABC):
         before, after = dict(self.jobs), dict[str, RunningJob]()
         for uid, tracked in self.running.tracked.items():
             job = before.get(uid)
-            with self.running.failures.about(tracked):
+            with self.running.failures.collect_errors_of(tracked):
                 job = self._enrol(tracked, job, now)
             if job is not None:
                 after[uid] = job

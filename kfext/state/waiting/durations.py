@@ -80,8 +80,8 @@ class DurationEstimates:
         """
         reported = self._progress.reported(job.uid)
         if reported is None or job.suspend:
-            return None if reported is None else reported.progress.left
-        return reported.progress.left_at(now, since=job.started)
+            return None if reported is None else reported.progress.remaining
+        return reported.progress.remaining_at(now, since=job.started)
 
     def expected_end(self, job: TrainingJob, *, now: float) -> float | None:
         """Return when a running job should end by its progress or its deadline, or None."""

@@ -192,7 +192,7 @@ class UsageOrder:
             usage = namespaces[name].projected(requested[name], half_life=self.record.half_life)
             first = reserved_long and uid == holder and usage < math.inf
             usage = _FIRST if first or _is_overdue(jobs[uid], now) else usage
-            if jobs[uid].lacks in _IN_LINE:
+            if jobs[uid].not_started_reason in _IN_LINE:
                 requested[name] += self._asking[uid]
             self._projected[uid] = usage
             self._first.setdefault((key[0], name), usage)
@@ -227,5 +227,5 @@ class UsageOrder:
 
 def _is_overdue(tracked: TrackedJob, now: float) -> bool:
     """Return whether a job has waited for so long that no namespace comes before it."""
-    old = now - tracked.job.created >= LONGEST_WAIT and tracked.lacks in _IN_LINE
-    return old and tracked.waits(now) >= LONGEST_WAIT
+    old = now - tracked.job.created >= LONGEST_WAIT and tracked.not_started_reason in _IN_LINE
+    return old and tracked.queued_seconds(now) >= LONGEST_WAIT

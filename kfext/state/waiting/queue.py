@@ -155,14 +155,14 @@ class Queue:
         if is_queued or was_queued:
             self._renewal_basis = None
         if is_queued:
-            if tracked.turns is None:
-                tracked.turns = self._first_round(tracked)
+            if tracked.reservation_round is None:
+                tracked.reservation_round = self._first_round(tracked)
             if not was_queued:
                 self._shown[uid] = _rounded(len(self._queued))  # until the next update
             self._queued[uid] = tracked
         else:
             self._queued.pop(uid, None)
-            tracked.turns = None
+            tracked.reservation_round = None
         if self._cluster.claim_tracker.autoscaled:
             self.asks.record(tracked)
 
@@ -174,7 +174,9 @@ class Queue:
         """
         key = self.key(tracked)
         jobs = self._queued.values()
-        ahead = (job.turns for job in jobs if job.turns and self.key(job) < key)
+        ahead = (
+            job.reservation_round for job in jobs if job.reservation_round and self.key(job) < key
+        )
         return max(ahead, default=0)
 
     def observe(self, tracked: TrackedJob) -> None:
@@ -298,7 +300,7 @@ class Queue:
 
     def _reservation_turn(self, tracked: TrackedJob) -> tuple[int, QueueKey]:
         """Return the sort key of a job among the jobs that are due for the reservation."""
-        return (tracked.turns or 0, self.key(tracked))
+        return (tracked.reservation_round or 0, self.key(tracked))
 
     # --- input for decisions and messages ---------------------------------------------------------
 

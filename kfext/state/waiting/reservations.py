@@ -125,14 +125,14 @@ class ReservationManager:
             return False
         if tracked.job.excess:
             return False  # the job was edited after the verdict
-        if tracked.lacks not in (KEEPS if self.holds(tracked) else WAITS_FOR_CAPACITY):
+        if tracked.not_started_reason not in (KEEPS if self.holds(tracked) else WAITS_FOR_CAPACITY):
             return False
         return self.due_in(tracked, now=now) <= 0
 
     def due_in(self, tracked: TrackedJob, *, now: float) -> float:
         """Return the seconds until a job has waited long enough at its present size."""
         placement = self._settings(tracked).placement
-        return placement.reserve_after - tracked.waits(now)
+        return placement.reserve_after - tracked.queued_seconds(now)
 
     def reserved_for(self, *, now: float) -> float:
         """Return the seconds that capacity has been reserved without a break."""
@@ -191,7 +191,7 @@ class ReservationManager:
     def end_turn(self, *, now: float) -> None:
         """Begin a break after the turn of the holder."""
         if self.holder is not None:
-            self.holder.turns = (self.holder.turns or 0) + 1
+            self.holder.reservation_round = (self.holder.reservation_round or 0) + 1
         self._begin_break(now=now)
 
     def is_outdated(self, *, now: float) -> bool:
@@ -268,7 +268,7 @@ class ReservationManager:
             return reserve(uid, members, ledger, limits, ends=ends, ignoring=ignoring)
 
         # A failed search for one job must not keep other jobs from being placed.
-        with self.failures.about(tracked):
+        with self.failures.collect_errors_of(tracked):
             members = members_of(tracked.job)
             if (reservation := reserved(members)) is not None:
                 return reservation

@@ -296,7 +296,7 @@ def timed(snapshot: Snapshot, progress: Mapping[str, Reported] | None = None) ->
 
 def test_a_job_that_would_wait_has_an_expected_start() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=4),))
-    shown = {"first": Reported(Progress(step=1, left=600.0))}
+    shown = {"first": Reported(Progress(step=1, remaining=600.0))}
     result = timed(of, shown)
     assert result.starts.startswith("it should start between 00:")
     assert result.starts.endswith("after the end of PyTorchJob team/first")
@@ -320,7 +320,7 @@ def test_the_starts_of_all_jobs_of_a_file_are_forecast_together(
 
     monkeypatch.setattr("kfext.cli.plan.expected_starts", look)
     of = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=3),))
-    forecast = Forecast(of, {"first": Reported(Progress(step=1, left=600.0))}, now=NOW)
+    forecast = Forecast(of, {"first": Reported(Progress(step=1, remaining=600.0))}, now=NOW)
     sizes = {"job-1": 1, "job-2": 3, "job-3": 4}
     made = (job(name=name).worker(workers, cpu="1") for name, workers in sizes.items())
     answers = [forecast.submit(document(each), home="team") for each in made]

@@ -22,7 +22,7 @@ from tests.builders import node
 from tests.unit.cli.test_plan import runs, snapshot, waits
 
 NOW = 10_000.0
-HOURS = {"first": Reported(Progress(step=1, left=7200.0))}
+HOURS = {"first": Reported(Progress(step=1, remaining=7200.0))}
 
 
 def busy(*, cpu: str = "4") -> Snapshot:

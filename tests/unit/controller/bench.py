@@ -63,7 +63,7 @@ class FakeDisplay:
         self.recorded: list[tuple[str, str, Step]] = []
 
     def record(self, tracked: TrackedJob, step: Step) -> None:
-        self.recorded.append((tracked.job.uid, tracked.executor, step))
+        self.recorded.append((tracked.job.uid, tracked.executor_condition, step))
 
     def show(self, tracked: TrackedJob, phase: str | None, verdict: Verdict | None) -> None:
         self.reports.append((tracked.job.uid, phase, verdict))

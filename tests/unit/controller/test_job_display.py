@@ -239,7 +239,7 @@ def test_a_change_of_a_running_job_is_recorded_with_its_reason(
 ) -> None:
     world, writer = placed(), FakePlanWriter()
     (tracked,) = world.planner.cluster.jobs.values()
-    tracked.executor = executor
+    tracked.executor_condition = executor
     JobDisplay(world.planner, cast(Any, writer), cast(Any, None)).record(tracked, step)
     assert writer.recorded == want
 
@@ -247,7 +247,7 @@ def test_a_change_of_a_running_job_is_recorded_with_its_reason(
 def test_nothing_is_recorded_for_a_job_without_a_training_plan() -> None:
     world, writer = placed(), FakePlanWriter()
     (tracked,) = world.planner.cluster.jobs.values()
-    tracked.executor, tracked.job = names.SCALED, replace(tracked.job, uid="gone")
+    tracked.executor_condition, tracked.job = names.SCALED, replace(tracked.job, uid="gone")
     step = Rescale(ON_B, 1, JobState(), WHY)
     JobDisplay(world.planner, cast(Any, writer), cast(Any, None)).record(tracked, step)
     assert writer.recorded == []

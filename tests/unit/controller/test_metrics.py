@@ -103,7 +103,7 @@ async def test_a_controller_shows_all_its_watches_and_its_events(client: Client)
 JOB = job("TFJob").worker(1).build()
 OF_JOB = {"namespace": "team", "job_name": "train", "kind": "TFJob"}
 FULL = Reported(
-    Progress(metric="loss", value=0.5, step=40, total=100, rate=2.0, left=30.0, at=1.0),
+    Progress(metric="loss", value=0.5, step=40, total=100, rate=2.0, remaining=30.0, at=1.0),
     growth=0.25,
     state=GrowthState.NEW,
     cpu=1.5,

@@ -284,7 +284,7 @@ class FakeCompanion:
         tracked, self.job = self._bench.cluster.jobs[self.job], ""
         step = Resize((), tracked.state, Verdict(names.REASON_CPU_MOVED, "why"))
         tracked.decide(step, at=now.monotonic)
-        tracked.executor = "Resized"
+        tracked.executor_condition = "Resized"
         return [(tracked, step)]
 
     def news(self) -> list[News]:

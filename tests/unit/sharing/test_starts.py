@@ -22,7 +22,7 @@ def test_a_job_should_start_when_a_shared_gpu_is_freed(
     builder: JobBuilder, seconds: float | None, unknown: str
 ) -> None:
     world = placed()
-    shown = Reported(Progress(step=1, left=600.0, at=world.now))
+    shown = Reported(Progress(step=1, remaining=600.0, at=world.now))
     world.planner.progress.adopt({"uid-1": shown})
     arrives(world, "head", builder)
     assert starts(world) == set()

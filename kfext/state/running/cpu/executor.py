@@ -100,7 +100,7 @@ class CpuExecutor(Executor):
         at = now.monotonic
         begun: list[tuple[RunningJob, Resize | None]] = []
         for job in self.jobs.values():
-            with self.running.failures.about(job.tracked):
+            with self.running.failures.collect_errors_of(job.tracked):
                 begun.append((job, self._stages.advance(job, now=at)))
         self._scan = None
         if self.scanning:
@@ -165,7 +165,7 @@ class CpuExecutor(Executor):
         jobs: list[JobSignal] = []
         ended = set()
         for job in self.jobs.values():
-            with self.running.failures.about(job.tracked):
+            with self.running.failures.collect_errors_of(job.tracked):
                 signal, has_ended = self._signals.signal_of(job, now)
                 if has_ended:
                     ended.add(job.uid)
@@ -187,7 +187,7 @@ class CpuExecutor(Executor):
     def _visit(self, scan: _Scan, group: Signals) -> Iterator[None]:
         """Drop a group from a scan after an error of kfext, so that no other group is affected."""
         scan.groups.remove(group)
-        with self.running.failures.about(self.jobs[group.jobs[0].uid].tracked):
+        with self.running.failures.collect_errors_of(self.jobs[group.jobs[0].uid].tracked):
             yield
             scan.groups.append(group)
 

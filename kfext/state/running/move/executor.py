@@ -123,10 +123,10 @@ class MoveExecutor(Executor):
             if operation is None or job.tracked.busy:
                 continue
             new_steps: list[Step] | None = None
-            with self.running.failures.about(job.tracked):
+            with self.running.failures.collect_errors_of(job.tracked):
                 new_steps = list(self._advance(job, operation, now))
             if new_steps is None:
-                job.tracked.finish()
+                job.tracked.end_step()
                 self._end(job, at=now.monotonic, back_off=BACK_OFF_SECONDS)
             steps += [(job.tracked, step) for step in new_steps or ()]
         return steps
@@ -143,7 +143,7 @@ class MoveExecutor(Executor):
         free.sort(key=lambda pair: (-pair[0], pair[1].uid))
         proposals: dict[Mode, list[Proposal]] = {Mode.ACT: [], Mode.OBSERVE: []}
         for job in self._turns.some([job for _, job in free]):
-            with self.running.failures.about(job.tracked):
+            with self.running.failures.collect_errors_of(job.tracked):
                 decision = self._decide(job, why_none, now)
                 record_of(job).stays = record_of(job).dry_run = None
                 if isinstance(decision, Proposal):
@@ -165,7 +165,7 @@ class MoveExecutor(Executor):
             record_of(self.jobs[proposal.job]).dry_run = proposal
         if self.scanning:
             for job in self.jobs.values():
-                with self.running.failures.about(job.tracked):
+                with self.running.failures.collect_errors_of(job.tracked):
                     self._show(job, now)
         return []
 
@@ -200,7 +200,7 @@ class MoveExecutor(Executor):
     def _free(self, now: Moment) -> Iterator[RunningJob]:
         """Yield the jobs that may be moved, and clear the outdated proposals of stopped jobs."""
         for job in self.jobs.values():
-            with self.running.failures.about(job.tracked):
+            with self.running.failures.collect_errors_of(job.tracked):
                 if self._is_free(job, now):
                     yield job
                 elif job.tracked.job.suspend:

@@ -98,7 +98,7 @@ class SizeExecutor(Executor):
                 record_of(self.jobs[proposal.job]).dry_run = proposal
             steps += self._rescaling.steps(now)
             for job in self.jobs.values():
-                with self.running.failures.about(job.tracked):
+                with self.running.failures.collect_errors_of(job.tracked):
                     self._show(job, now)
         if self._any_change(at):
             self._scale.record_act(at)
@@ -154,7 +154,7 @@ class SizeExecutor(Executor):
     def _monitor_steps(self, job: RunningJob, now: Moment) -> list[SizeStep]:
         """Return the steps of the monitor; an error of kfext about the job affects no other job."""
         steps: list[SizeStep] | None = None
-        with self.running.failures.about(job.tracked):
+        with self.running.failures.collect_errors_of(job.tracked):
             steps = list(self._monitor.steps(job, now))
         if steps is None:
             record_of(job).end(at=now.monotonic, back_off=BACK_OFF_SECONDS)

@@ -130,13 +130,13 @@ class Rescaling:
     def _attempt(self, decision: _Decision, now: Moment) -> list[SizeStep]:
         """Return the steps of a decision; an error of kfext cancels the decision."""
         steps: list[SizeStep] | None = None
-        with self._running.failures.about(decision.jobs[0].tracked):
+        with self._running.failures.collect_errors_of(decision.jobs[0].tracked):
             steps = list(self._steps(decision, now))
         if steps is None:
             self._open = [other for other in self._open if other is not decision]
             for job in decision.jobs:
                 self._await_nothing(job)
-                job.tracked.finish()
+                job.tracked.end_step()
                 self._cluster.sync_claims(job.tracked)
                 record_of(job).end(at=now.monotonic, back_off=BACK_OFF_SECONDS)
         return steps or []
@@ -257,7 +257,7 @@ class Rescaling:
     def _hold(self, rescue: Rescue, now: Moment) -> None:
         """Hold the donors' capacity for the waiting job, because it is released pod by pod."""
         waiting = self._cluster.jobs[rescue.waiting]
-        waiting.served = waiting.state.strikes, now.wall
+        waiting.last_rescue = waiting.state.strikes, now.wall
         places = self._search.places(waiting, rescue.workers, rescue.sizes, now=now.wall)
         if places is not None:
             members = members_of(with_workers(waiting.job, rescue.workers))
@@ -270,7 +270,7 @@ class Rescaling:
 
         Its old pods, which may still exist, do not count.
         """
-        with self._running.failures.about(job.tracked):
+        with self._running.failures.collect_errors_of(job.tracked):
             training = job.tracked.job
             stopped = training.suspend and training.held and starts_anew(training)
             if not stopped or self._cluster.holds.claims_of(job.uid):

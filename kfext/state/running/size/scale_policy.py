@@ -79,7 +79,7 @@ class ScaleProposals:
         """Return the proposals that restore requested sizes or undo growth."""
         proposals = []
         for job in self._restore_turns.some([job for job in free if self._must_restore(job)]):
-            with self._running.failures.about(job.tracked):
+            with self._running.failures.collect_errors_of(job.tracked):
                 if restore := self._restore(job, limit, now):
                     proposals.append(restore)
         restored = {proposal.job for proposal in proposals}
@@ -104,7 +104,7 @@ class ScaleProposals:
         rested: Sequence[RunningJob],
         now: Moment,
     ) -> list[Proposal]:
-        with self._running.failures.about(waiting):
+        with self._running.failures.collect_errors_of(waiting):
             uids = {job.uid for job in rested}
             return self._search.rescue(waiting, candidates, uids, now=now.wall)
         return []
@@ -145,7 +145,7 @@ class ScaleProposals:
         proposals = []
         for job in self._turns[mode].some(jobs):
             record_of(job).dry_run = None
-            with self._running.failures.about(job.tracked):
+            with self._running.failures.collect_errors_of(job.tracked):
                 if growth := self._search.growth(job, limit, now=now.wall):
                     proposals.append(growth)
         return proposals
@@ -191,7 +191,7 @@ class ScaleProposals:
 
     def _free(self, now: Moment) -> Iterator[RunningJob]:
         for job in self._jobs.values():
-            with self._running.failures.about(job.tracked):
+            with self._running.failures.collect_errors_of(job.tracked):
                 if self._is_free(job, now):
                     yield job
 

@@ -123,13 +123,13 @@ class ScaleSearch:
         reservations = self._queue.reservations
         holder = reservations.holder
         for tracked in self._queue.queued():
-            if tracked.lacks != names.REASON_NO_ROOM or tracked.job.excess:
+            if tracked.not_started_reason != names.REASON_NO_ROOM or tracked.job.excess:
                 continue
-            strikes, at = tracked.served
+            strikes, at = tracked.last_rescue
             if tracked.state.strikes > strikes and now - at < AGAIN_SECONDS:
                 continue
             wait = SCALE.parameter(self._settings_of(tracked), "wait")
-            if tracked.settled and tracked.waits(now) >= wait:
+            if tracked.settled and tracked.queued_seconds(now) >= wait:
                 yield tracked
             before = holder is not None and self._queue.key(tracked) < self._queue.key(holder)
             reserving = before and reservations.due_in(tracked, now=now) <= 0

@@ -113,7 +113,7 @@ class SizeMonitor:
                     record_of(job).end(at=at)
             case Phase.WRITING:
                 record_of(job).end(at=at)  # kfext failed before it wrote the step
-                tracked.finish()
+                tracked.end_step()
                 self._cluster.sync_claims(tracked)
             case Phase.SETTLING:
                 undo = self.check_pods(job, operation, pods, now)

@@ -147,7 +147,7 @@ class Drains:
             operation = record_of(job).operation
             if operation is None or not self.leaves(job) or job.tracked.busy:
                 continue
-            with self._running.failures.about(job.tracked):
+            with self._running.failures.collect_errors_of(job.tracked):
                 steps += [(job.tracked, step) for step in self._steps(job, operation, now)]
         return steps
 

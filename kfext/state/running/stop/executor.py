@@ -106,7 +106,7 @@ class StopExecutor(Executor):
         dry_runs: list[Proposal] = []
         due = self._due(free, now) if free else []
         for waiting in [*due[:_FIRST_WAITING], *self._turns.some(due[_FIRST_WAITING:])]:
-            with self.running.failures.about(waiting):
+            with self.running.failures.collect_errors_of(waiting):
                 if choice := self._choice(waiting, acting, now):
                     return [*stop_proposals(waiting, choice), *dry_runs]
                 if len(acting) < len(free) and (choice := self._choice(waiting, free, now)):
@@ -134,7 +134,7 @@ class StopExecutor(Executor):
     def _permits(self, waiting: TrackedJob, victims: Sequence[RunningJob]) -> bool:
         """Return whether victims may still stop for a waiting job; jobs may have changed since."""
         class_ = self._class(waiting)
-        waits = class_.preempts and waiting.lacks in WAITS_FOR_CAPACITY
+        waits = class_.preempts and waiting.not_started_reason in WAITS_FOR_CAPACITY
         return waits and all(self._may_still_stop(job, below=class_.value) for job in victims)
 
     def _may_still_stop(self, victim: RunningJob, *, below: int) -> bool:
@@ -145,7 +145,7 @@ class StopExecutor(Executor):
 
     def _may_stop(self, job: RunningJob, now: Moment) -> bool:
         tracked, record, pods = job.tracked, record_of(job), self._cluster.pods(job.uid)
-        with self.running.failures.about(tracked):
+        with self.running.failures.collect_errors_of(tracked):
             record.ineligible = why_not_stopped(tracked.job, self.running.settings_of(tracked))
             record_start(job, self._progress, pods)
             saved = self._stops.checkpoints(job).saved
@@ -180,7 +180,7 @@ class StopExecutor(Executor):
     ) -> VictimChoice | None:
         priority, settings = self._class(waiting).value, self.running.settings_of(waiting)
         below = [job for job in jobs if self._queue.priority(job.tracked) < priority]
-        waited_long = waiting.waits(now.wall) >= PREEMPT.parameter(settings, "unsaved")
+        waited_long = waiting.queued_seconds(now.wall) >= PREEMPT.parameter(settings, "unsaved")
         victims = [self._victim(job, waiting, now=now.wall) for job in below]
         allowed = (victim for victim in victims if victim.has_checkpoint or waited_long)
         return self._search.find(waiting, allowed, settings, gone=gone, now=now.wall)
@@ -221,7 +221,7 @@ class StopExecutor(Executor):
             for proposal in chosen.observe:
                 record_of(self.jobs[proposal.job]).dry_run = proposal
             for job in self.jobs.values():
-                with self.running.failures.about(job.tracked):
+                with self.running.failures.collect_errors_of(job.tracked):
                     self._show(job, now)
         return []
 

@@ -74,13 +74,13 @@ def may_preempt(tracked: TrackedJob, settings: Settings, cluster: Cluster, *, no
     for a job that requested new nodes less than NEW_NODES_SECONDS ago.
     """
     job, ask = tracked.job, tracked.state.ask
-    if tracked.lacks not in WAITS_FOR_CAPACITY or not tracked.settled:
+    if tracked.not_started_reason not in WAITS_FOR_CAPACITY or not tracked.settled:
         return False
     if ask is not None and ask.is_open and now - past(ask.since, now=now) < NEW_NODES_SECONDS:
         return False
     if job.excess or job.shares_gpus or cluster.holds.hold_of(job.uid) is not None:
         return False
-    waited = tracked.waits(now) >= PREEMPT.parameter(settings, "wait")
+    waited = tracked.queued_seconds(now) >= PREEMPT.parameter(settings, "wait")
     return waited and preempting_class(job, cluster.classes).preempts
 
 

@@ -158,7 +158,7 @@ class Preemptions:
                 self._end(preemption)
             elif not (waiting.busy or busy):
                 new_steps: Steps | None = None
-                with self._running.failures.about(waiting):
+                with self._running.failures.collect_errors_of(waiting):
                     new_steps = list(self._steps(preemption, waiting, now, scanning=scanning))
                 if new_steps is None:
                     self._end(preemption, not_before=now.monotonic + BACK_OFF_SECONDS)

@@ -28,7 +28,7 @@ def test_a_job_that_reports_steps_and_a_total_has_a_rate_and_a_remaining_time() 
         *((100.0 + step, f"step {step}/100 loss {5 - step / 50}") for step in range(0, 60, 10))
     )
     assert followed.progress() == Progress(
-        metric="loss", value=4.0, step=50, total=100, rate=1.0, left=50.0, at=150.0
+        metric="loss", value=4.0, step=50, total=100, rate=1.0, remaining=50.0, at=150.0
     )
     assert followed.better is Better.LOWER
 
@@ -161,7 +161,7 @@ def test_a_clock_that_jumps_makes_no_job_faster(
         followed.read_line(line, at=printed(time), now=reads(time - time % 10 + 10))
     result = followed.progress()
     assert result.rate == (None if want is None else pytest.approx(want, rel=0.05))
-    assert result.left == (None if want is None else pytest.approx(871 / want, rel=0.05))
+    assert result.remaining == (None if want is None else pytest.approx(871 / want, rel=0.05))
 
 
 ODD = [
@@ -175,18 +175,18 @@ ODD = [
 @given(st.lists(st.tuples(st.floats(-1e12, 1e12), st.sampled_from(ODD)), max_size=60))
 def test_whatever_a_job_prints_its_numbers_are_numbers(lines: list[tuple[float, str]]) -> None:
     result = course(*lines, now=1000.0).progress()
-    for number in (result.value, result.rate, result.left, result.at):
+    for number in (result.value, result.rate, result.remaining, result.at):
         assert number is None or math.isfinite(number)
-    for count in (result.step, result.total, result.left):
+    for count in (result.step, result.total, result.remaining):
         assert count is None or 0 <= count < 2**63
 
 
 def test_steps_of_many_epochs_end_at_the_most_that_can_be_written() -> None:
     line = "Epoch [1000000000/1000000000], Step [{}/1000000000000], loss: 1"
     result = course((0, line.format(5)), (1, line.format(6))).progress()
-    assert (result.step, result.total, result.left) == (MOST, MOST, None)
+    assert (result.step, result.total, result.remaining) == (MOST, MOST, None)
     slow = course((0, f"step 1/{MOST} loss 1"), (90_000, f"step 2/{MOST} loss 1")).progress()
-    assert slow.left == MOST
+    assert slow.remaining == MOST
 
 
 OVER: dict[str, tuple[str, int, float, str]] = {

@@ -379,7 +379,12 @@ def test_steps_continue_between_two_measures() -> None:
     for at in (10, 15, 20):
         post(followed, Post(at, at, 100), at=at)
     progress = followed.reported().progress
-    assert (progress.step, progress.total, progress.rate, progress.left) == (20, 100, 1.0, 80.0)
+    assert (progress.step, progress.total, progress.rate, progress.remaining) == (
+        20,
+        100,
+        1.0,
+        80.0,
+    )
     assert followed.reported().known == Verdict(
         names.REASON_RECOGNISED, "the job posts steps and no measure"
     )
@@ -398,7 +403,7 @@ def test_steps_after_percentages_alone_start_a_new_count(first: Post) -> None:
     for at in range(60, 240, 60):
         post(followed, loss(at, 0.5, step=14 + at // 60, total=20), at=at)
     progress = followed.reported().progress
-    assert (progress.step, progress.total, progress.left) == (17, 20, 180.0)
+    assert (progress.step, progress.total, progress.remaining) == (17, 20, 180.0)
     assert followed.course.restarts == 0
 
 

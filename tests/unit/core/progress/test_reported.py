@@ -9,7 +9,9 @@ from kfext.core.progress.reported import GrowthState, Progress, Reported, looks_
 from kfext.model.verdict import Verdict
 
 REPORTED = Reported(
-    progress=Progress("loss", value=0.512, step=1234, total=9000, rate=10.2, left=761.0, at=50.0),
+    progress=Progress(
+        "loss", value=0.512, step=1234, total=9000, rate=10.2, remaining=761.0, at=50.0
+    ),
     growth=0.0312,
     state=GrowthState.NEW,
     cpu=1.52,
@@ -20,7 +22,7 @@ REPORTED = Reported(
     ("change", "same"),
     [
         pytest.param({"at": 60.0}, True, id="a later report"),
-        pytest.param({"step": 1244, "left": 760.0}, True, id="a few more steps"),
+        pytest.param({"step": 1244, "remaining": 760.0}, True, id="a few more steps"),
         pytest.param({"step": 1261}, False, id="steps that change the second digit"),
         pytest.param({"value": 0.514}, True, id="the third digit of the value"),
         pytest.param({"value": 0.498}, False, id="the second digit of the value"),
@@ -31,7 +33,9 @@ REPORTED = Reported(
         pytest.param({"total": None}, False, id="no total any more"),
     ],
 )
-def test_progress_is_compared_by_two_digits(change: dict[str, object], same: bool) -> None:
+def test_progress_is_compared_to_two_significant_digits(
+    change: dict[str, object], same: bool
+) -> None:
     changed = replace(REPORTED, progress=replace(REPORTED.progress, **change))  # type: ignore[arg-type]
     assert looks_the_same(REPORTED, changed) is same
 
@@ -52,10 +56,10 @@ def test_a_new_state_or_digit_is_a_change(change: dict[str, object], same: bool)
 
 
 REMAINING: dict[str, tuple[float, float, float | None]] = {
-    "the full time, as soon as it has printed": (50.0, 0.0, 761.0),
-    "less than at its last line": (150.0, 0.0, 661.0),
+    "the full time, right after a report": (50.0, 0.0, 761.0),
+    "less, some time after a report": (150.0, 0.0, 661.0),
     "nothing, at its expected end and for a while": (960.0, 0.0, 0.0),
-    "an unknown time, once it is silent long beyond its end": (1030.0, 0.0, None),
+    "unknown, if it prints nothing until long after its expected end": (1030.0, 0.0, None),
     "the full time, if it was stopped meanwhile": (1030.0, 1030.0, 761.0),
     "the full time, by a clock that is behind": (0.0, 0.0, 761.0),
 }
@@ -63,13 +67,13 @@ REMAINING: dict[str, tuple[float, float, float | None]] = {
 
 @pytest.mark.parametrize(("now", "since", "want"), REMAINING.values(), ids=REMAINING)
 def test_the_remaining_time_of_a_job(now: float, since: float, want: float | None) -> None:
-    assert REPORTED.progress.left_at(now, since=since) == want
+    assert REPORTED.progress.remaining_at(now, since=since) == want
 
 
 KNOWN: dict[str, tuple[Verdict | None, bool]] = {
     "while nothing is known yet": (None, True),
     "while its log cannot be read": (Verdict(names.REASON_LOG_UNAVAILABLE, "why"), True),
-    "not once its log shows no progress": (
+    "dropped when its log shows no progress": (
         Verdict(names.REASON_NOTHING_RECOGNISED, "why"),
         False,
     ),

@@ -41,7 +41,9 @@ class Scene:
         """Show new remaining times of running jobs; the other jobs keep theirs."""
         self.left |= left
         at = self.now.wall
-        shown = {uid: Reported(Progress(step=1, left=s, at=at)) for uid, s in self.left.items()}
+        shown = {
+            uid: Reported(Progress(step=1, remaining=s, at=at)) for uid, s in self.left.items()
+        }
         self.planner.progress.adopt(shown)
 
     def tick(self) -> None:

@@ -73,7 +73,7 @@ def test_a_job_that_does_not_start_has_the_reason() -> None:
     large = waits("large", 9).annotated("kfext.dev/colocation", "required")
     result = ahead(Scene(runs("first"), large, first=600))
     assert not result.starts
-    assert result.planner.cluster.jobs["large"].lacks == "TooBig"
+    assert result.planner.cluster.jobs["large"].not_started_reason == "TooBig"
 
 
 def test_jobs_start_in_the_order_of_the_usage_of_their_namespaces() -> None:

@@ -134,7 +134,7 @@ def test_progress_restarts_the_clock_of_a_step(cluster: Cluster, after: Pod, wan
     cluster.settle(0.0)
     cluster.observe_pod(worker(0, pinned="a"), after)
     cluster.settle(50.0)
-    assert cluster.jobs["uid-1"].since == (50.0 if want else 0.0)
+    assert cluster.jobs["uid-1"].progressed_at == (50.0 if want else 0.0)
 
 
 def quiet(cluster: Cluster, now: float, *, uid: str = "uid-1") -> float:

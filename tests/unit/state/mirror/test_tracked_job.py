@@ -51,7 +51,7 @@ def test_a_step_is_pending_until_it_is_finished(
 ) -> None:
     tracked.decide(step, at=1.0)
     assert (tracked.busy, tracked.settled, tracked.assumed) == (True, False, assumed)
-    tracked.finish()
+    tracked.end_step()
     assert (tracked.busy, tracked.settled, tracked.assumed) == (False, True, None)
 
 
@@ -64,19 +64,19 @@ def test_a_job_counts_as_never_fitting_until_another_verdict(tracked: TrackedJob
 
 
 def test_failed_writes_back_off_until_an_accepted_write_or_an_edit(tracked: TrackedJob) -> None:
-    assert [tracked.fail(at=0.0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert [tracked.write_failed(at=0.0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     assert tracked.not_before == 30.0
     tracked.update(tracked.raw, replace(tracked.job), None, JobState())
     assert tracked.not_before == 0.0
-    tracked.succeed()
-    assert tracked.fail(at=5.0) == 1.0
+    tracked.write_accepted()
+    assert tracked.write_failed(at=5.0) == 1.0
     assert tracked.not_before == 6.0
 
 
 def test_only_progress_restarts_the_clock(tracked: TrackedJob) -> None:
     for at, marker in enumerate([("a",), ("a",), ("b",), ("b",)]):
         tracked.observe_progress(marker, at=float(at))
-    assert tracked.since == 2.0
+    assert tracked.progressed_at == 2.0
 
 
 def test_each_pod_without_a_node_has_a_clock_of_its_own(tracked: TrackedJob) -> None:
@@ -84,38 +84,38 @@ def test_each_pod_without_a_node_has_a_clock_of_its_own(tracked: TrackedJob) -> 
     tracked.observe_unbound([gated, pinned], at=1.0)
     tracked.observe_unbound([pinned], at=2.0)  # the other pod was deleted,
     tracked.observe_unbound([gated, pinned], at=3.0)  # and came back
-    assert tracked.unbound == {(gated.uid, True): 3.0, (pinned.uid, False): 1.0}
+    assert tracked.unbound_since == {(gated.uid, True): 3.0, (pinned.uid, False): 1.0}
     tracked.observe_unbound(
         [replace(gated, gates=0, gate=None), replace(pinned, node_name="a")], at=4.0
     )
-    assert tracked.unbound == {(gated.uid, False): 4.0}
+    assert tracked.unbound_since == {(gated.uid, False): 4.0}
 
 
 def test_each_slot_without_a_reserved_gpu_has_a_clock_of_its_own(tracked: TrackedJob) -> None:
     tracked.observe_unreserved([("n", 0), ("n", 1)], at=1.0)
     tracked.observe_unreserved([("n", 1)], at=2.0)
     tracked.observe_unreserved([("n", 0), ("n", 1)], at=3.0)
-    assert tracked.unreserved == {("n", 0): 3.0, ("n", 1): 1.0}
+    assert tracked.unreserved_since == {("n", 0): 3.0, ("n", 1): 1.0}
 
 
 def test_a_step_is_paused_after_several_refusals_in_a_row(tracked: TrackedJob) -> None:
     def attempt(*, at: float) -> bool:
         tracked.decide(Unsuspend(PLAN, Verdict(names.REASON_PLANNED, "")), at=at)
-        tracked.finish()
-        tracked.refuse("denied", at=at)
+        tracked.end_step()
+        tracked.write_refused("denied", at=at)
         return tracked.refusals["Unsuspend"].until > at
 
     assert [attempt(at=1.0) for _ in range(MOST_REFUSALS)] == [False] * 4 + [True]
     assert tracked.unclaimed
     assert attempt(at=2.0 + REFUSED_SECONDS), "once more, some time later"
-    tracked.succeed()
+    tracked.write_accepted()
     assert not attempt(at=1000.0)
 
 
 def test_a_refusal_is_forgotten_when_a_field_that_the_step_tests_changes(
     tracked: TrackedJob,
 ) -> None:
-    tracked.refuse("denied", at=1.0)
+    tracked.write_refused("denied", at=1.0)
     tracked.update(tracked.raw, replace(tracked.job, labels={"a": "b"}), None, JobState())
     assert tracked.refusals
     tracked.update(tracked.raw, replace(tracked.job, suspend=False), None, JobState())
@@ -142,14 +142,14 @@ def test_the_seconds_that_a_job_has_waited_at_its_present_size(
     builder = job().worker(2, cpu="1").held().created(created)
     tracked = TrackedJob(builder.raw, builder.build(), None, JobState(suspended_at=suspended_at))
     tracked.enlarged_at = enlarged_at
-    assert tracked.waits(NOW) == want
+    assert tracked.queued_seconds(NOW) == want
 
 
 def test_errors_are_kept_with_the_job_until_they_are_read(tracked: TrackedJob) -> None:
     failures, error = Failures(), ValueError("a bug")
-    with failures.about(tracked):
+    with failures.collect_errors_of(tracked):
         raise error
-    with failures.about(tracked):
+    with failures.collect_errors_of(tracked):
         pass
     assert failures.take() == [(tracked, error)]
     assert failures.take() == []
@@ -158,7 +158,7 @@ def test_errors_are_kept_with_the_job_until_they_are_read(tracked: TrackedJob) -
 def test_an_exit_of_the_process_is_not_caught(tracked: TrackedJob) -> None:
     failures = Failures()
     for error in (KeyboardInterrupt, asyncio.CancelledError):
-        with pytest.raises(error), failures.about(tracked):
+        with pytest.raises(error), failures.collect_errors_of(tracked):
             raise error
     assert failures.take() == []
 

@@ -510,10 +510,10 @@ WAITED: Mapping[str, tuple[float, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("waited", "lacks", "first"), WAITED.values(), ids=WAITED)
+@pytest.mark.parametrize(("waited", "reason", "first"), WAITED.values(), ids=WAITED)
 @pytest.mark.parametrize("weight", ["", "0"])
 def test_a_job_that_has_waited_for_capacity_for_a_day_comes_first(
-    waited: float, lacks: str, first: str, weight: str
+    waited: float, reason: str, first: str, weight: str
 ) -> None:
     teams = Teams()
     weigh(teams.planner, a=weight)
@@ -521,13 +521,13 @@ def test_a_job_that_has_waited_for_capacity_for_a_day_comes_first(
     teams.sample(5)
     teams.sample(HOUR)
     teams.waits("old", "a", created=teams.wall - waited)
-    teams.planner.cluster.jobs["old"].lacks = lacks
+    teams.planner.cluster.jobs["old"].not_started_reason = reason
     teams.waits("new", "b")
     teams.sample(1)
     assert teams.first() == first
 
 
-LACKS: Mapping[str, bool] = {
+NOT_STARTED: Mapping[str, bool] = {
     "": True,
     REASON_NO_ROOM: True,
     REASON_RESERVED: True,
@@ -538,13 +538,13 @@ LACKS: Mapping[str, bool] = {
 }
 
 
-@pytest.mark.parametrize(("lacks", "counts"), LACKS.items())
-def test_a_job_delays_jobs_of_its_namespace_while_it_may_start(lacks: str, counts: bool) -> None:
+@pytest.mark.parametrize(("reason", "counts"), NOT_STARTED.items())
+def test_a_job_delays_jobs_of_its_namespace_while_it_may_start(reason: str, counts: bool) -> None:
     teams = Teams()
     for uid in ("a-1", "a-2", "b-1", "b-2"):
         teams.waits(uid, uid[0])
     jobs = teams.planner.cluster.jobs
-    jobs["a-1"].lacks = lacks
+    jobs["a-1"].not_started_reason = reason
     teams.sample(1)
     result = {uid: teams.usage.projected(tracked) for uid, tracked in jobs.items()}
     assert result["a-1"] == result["b-1"] == 0.0
