@@ -142,12 +142,12 @@ def _entry(known: Entry) -> dict[str, Any]:
     others = [""] * min(known.more_nodes, _MOST_NODES)
     return {
         "t": known.at,
-        "what": known.what,
-        "does": _DOES.get(known.what, ""),
+        "what": known.event,
+        "does": _DOES.get(known.event, ""),
         "workers": known.workers,
         "nodes": listed([*known.nodes, *others], noun="nodes"),
         "why": known.why,
-        "times": known.times,
+        "times": known.count,
     }
 
 

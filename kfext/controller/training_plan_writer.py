@@ -184,7 +184,7 @@ class TrainingPlanWriter:
         waits_anew = phase == QUEUED and (shown is None or shown.reason != status.reason)
         if phase == known and not waits_anew:
             return
-        lately = last and last.what == SCALED and self._wall() - last.at < _START_SECONDS
+        lately = last and last.event == SCALED and self._wall() - last.at < _START_SECONDS
         if lately and phase == PLANNED:
             return
         planned = status.conditions.get(PLANNED) if phase == PLANNED else None

@@ -16,13 +16,13 @@ from kfext.model.tolerant import mapping, sequence, text
 from kfext.names import PHASES
 
 MOST_ENTRIES, MOST_BYTES = 32, 3584
-"""The bounds of a history in entries and bytes of JSON; a whole TrainingPlan has about 8 KB."""
+"""The bounds of a history in entries and bytes of JSON; a whole TrainingPlan is about 8 KB."""
 MOST_POINTS, LONGEST_CURVE = 64, 4096
 """The bounds of a curve, in points and in characters."""
 MOST_NODES, LONGEST_WHY = 8, 200
-"""The most nodes in an entry, and the most characters of its reason."""
-_FEWEST_NODES, _LONGEST_WHAT, _LONGEST_NODE = 2, 64, 253
-"""The nodes that a shortened entry keeps; the most characters of `what` and of a node name."""
+"""The most nodes in an entry, and the most characters of its message."""
+_NODES_KEPT, _LONGEST_EVENT, _LONGEST_NODE = 2, 64, 253
+"""The nodes that a shortened entry keeps; the most characters of `event` and of a node name."""
 _LARGEST_COUNT = 2**31 - 1
 _TIME = re.compile(r"\A\d{4}-\d\d-\d\dT[\d:]{8}Z: ", re.ASCII)
 """The time before some messages; it is removed, because an entry has its own time."""
@@ -34,19 +34,21 @@ class Entry:
     """An event in the life of a job.
 
     `at`: the time of the event, in epoch seconds.
-    `what`: the phase that began, or the type of the condition that reports the change.
+    `event`: the phase that began, or the type of the condition that reports the change.
     `workers`: the number of training pods after the event.
     `nodes`, `more_nodes`: the job's first nodes after the event, and the number of other nodes.
-    `times`: the number of entries merged here: `at` is from the first, all else from the last.
+    `why`: the message, without its time.
+    `count`: how many events this entry merges; `at` is from the first of them, the other fields
+        from the last.
     """
 
     at: float
-    what: str
+    event: str
     workers: int
     nodes: tuple[str, ...] = ()
     more_nodes: int = 0
     why: str = ""
-    times: int = 1
+    count: int = 1
 
 
 class Point(NamedTuple):
@@ -59,7 +61,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """The history of a job, oldest entry first, and its curve: `time,step,value;` and so on."""
+    """The entries, oldest first, and the curve: points `time,step,value`, separated by `;`."""
 
     entries: tuple[Entry, ...] = ()
     curve: str = ""
@@ -67,11 +69,11 @@ class JobHistory:
     @property
     def phase(self) -> str:
         """The last phase that began, or an empty string."""
-        phases = (entry.what for entry in reversed(self.entries) if entry.what in PHASES)
+        phases = (entry.event for entry in reversed(self.entries) if entry.event in PHASES)
         return next(phases, "")
 
     def with_entry(
-        self, what: str, why: str, *, at: float, workers: int, nodes: Sequence[str]
+        self, event: str, why: str, *, at: float, workers: int, nodes: Sequence[str]
     ) -> Self:
         """Return the history with a new entry; `why` is cut to the clauses that fit.
 
@@ -85,8 +87,8 @@ class JobHistory:
             why = why[:LONGEST_WHY].rpartition(CLAUSE)[0] or why[:LONGEST_WHY]
         at = float(int(max(at, self.entries[-1].at) if self.entries else at))
         more = max(len(nodes) - MOST_NODES, 0)
-        entries = (*self.entries, Entry(at, what, workers, tuple(nodes[:MOST_NODES]), more, why))
-        if len(entries) > 1 and replace(entries[-2], at=at, times=1) == entries[-1]:
+        entries = (*self.entries, Entry(at, event, workers, tuple(nodes[:MOST_NODES]), more, why))
+        if len(entries) > 1 and replace(entries[-2], at=at, count=1) == entries[-1]:
             entries = _merge(entries, len(entries) - 2, len(entries) - 1)
         while len(entries) > 2 and (len(entries) > MOST_ENTRIES or _size(entries) > MOST_BYTES):
             entries = _shorten(entries)
@@ -125,20 +127,20 @@ def _finite(value: float | None) -> float | None:
 def _shorten(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """Return a shorter history: with fewer names of nodes, else with fewer entries.
 
-    Of adjacent entries with the same `what`, the pair closest in time is merged. If there is no
-    such pair, two entries with the same `what` are merged with all entries between them. If each
-    `what` occurs only once, the second entry is removed.
+    Of adjacent entries of the same event, the pair closest in time is merged. If there is no such
+    pair, two entries of the same event are merged with all entries between them. If each event
+    occurs only once, the second entry is removed.
     """
     for index, entry in enumerate(entries[:-1] if len(entries) <= MOST_ENTRIES else ()):
-        if cut := len(entry.nodes[_FEWEST_NODES:]):
-            nodes, more = entry.nodes[:_FEWEST_NODES], entry.more_nodes + cut
+        if cut := len(entry.nodes[_NODES_KEPT:]):
+            nodes, more = entry.nodes[:_NODES_KEPT], entry.more_nodes + cut
             fewer = replace(entry, nodes=nodes, more_nodes=more)
             return (*entries[:index], fewer, *entries[index + 1 :])
     pairs, latest = list[tuple[int, int]](), dict[str, int]()
     for index, entry in enumerate(entries):
-        if entry.what in latest:
-            pairs.append((latest[entry.what], index))
-        latest[entry.what] = index
+        if entry.event in latest:
+            pairs.append((latest[entry.event], index))
+        latest[entry.event] = index
 
     def distance(pair: tuple[int, int]) -> tuple[bool, float]:
         first, last = pair
@@ -150,9 +152,9 @@ def _shorten(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
 
 
 def _merge(entries: tuple[Entry, ...], first: int, last: int) -> tuple[Entry, ...]:
-    """Return a history with two entries and all between them merged."""
+    """Return the entries with `first` to `last`, two indices, merged into one."""
     oldest, newest = entries[first], entries[last]
-    merged = replace(newest, at=oldest.at, times=oldest.times + newest.times)
+    merged = replace(newest, at=oldest.at, count=oldest.count + newest.count)
     return (*entries[:first], merged, *entries[last + 1 :])
 
 
@@ -168,19 +170,19 @@ def _encode_entries(entries: Iterable[Entry]) -> list[dict[str, Any]]:
     return [
         {
             "time": written_time(entry.at),
-            "what": entry.what,
+            "what": entry.event,
             "workers": entry.workers,
             "nodes": list(entry.nodes),
             "moreNodes": entry.more_nodes,
             "why": entry.why,
-            **({"times": entry.times} if entry.times > 1 else {}),
+            **({"times": entry.count} if entry.count > 1 else {}),
         }
         for entry in entries
     ]
 
 
 def _encode_curve(points: Sequence[Point]) -> str:
-    """Return a curve; the values between the first and the last have six digits."""
+    """Return a curve; values between the first and the last have six significant digits."""
     written = []
     for index, (at, step, value) in enumerate(points):
         inner = value is not None and 0 < index < len(points) - 1
@@ -199,12 +201,12 @@ def _decode_entry(raw: Any) -> Entry:
     nodes = sequence(raw.get("nodes"))[:MOST_NODES]
     return Entry(
         at=min(max(timestamp(raw.get("time")), 0.0), LAST),
-        what=text(raw.get("what"))[:_LONGEST_WHAT],
+        event=text(raw.get("what"))[:_LONGEST_EVENT],
         workers=_count(raw.get("workers")),
         nodes=tuple(text(node)[:_LONGEST_NODE] for node in nodes),
         more_nodes=_count(raw.get("moreNodes")),
         why=text(raw.get("why"))[:LONGEST_WHY],
-        times=max(_count(raw.get("times")), 1),
+        count=max(_count(raw.get("times")), 1),
     )
 
 

@@ -1,4 +1,6 @@
-"""The object with the templates that an operator renders from a job; the job is its controller.
+"""The object with the templates that an operator renders from a job, its controller.
+
+Such is the JobSet that Trainer renders from a TrainJob.
 
 Any account that may create such an object can name any job as its controller. So the object counts
 only in the namespace and under the name of the job.
@@ -17,7 +19,7 @@ from kfext.model.tolerant import controller_in, mapping, text
 class Rendered:
     """The object that an operator rendered from a job.
 
-    `uid`: its own uid, which its pods state. `job_uid`: the uid of the job.
+    `uid`: its own uid, the owner in its pods' metadata. `job_uid`: the uid of the job.
     `name`: its own name, which is the name of the job.
     """
 
@@ -43,7 +45,7 @@ def rendered_key(job: TrainingJob) -> tuple[str, str, str]:
 
 
 def parse_rendered(raw: Mapping[str, Any]) -> Rendered | None:
-    """Return the rendered object, or None for an object of no job. Never raises."""
+    """Return the rendered object; None means that no job controls the object. Never raises."""
     metadata = mapping(raw.get("metadata"))
     owner = controller_in(metadata)
     job = parse_job({**owner, "metadata": {**metadata, "uid": owner.get("uid")}})
@@ -67,6 +69,6 @@ def as_rendered(job: TrainingJob, rendered: Rendered) -> TrainingJob:
     return with_templates(job, rendered.templates) if rendered.belongs_to(job) else job
 
 
-def owned_by_job(pod: Pod, job_uid: str | None) -> Pod:
-    """Return a pod with the job itself as its owner, if the uid of the job is known."""
+def with_job_as_owner(pod: Pod, job_uid: str | None) -> Pod:
+    """Return the pod with the job itself as its owner, if the uid of the job is known."""
     return replace(pod, owner_uid=job_uid) if job_uid and job_uid != pod.owner_uid else pod

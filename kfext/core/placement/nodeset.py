@@ -1,7 +1,7 @@
 """Divide a gang that no single node holds over the best node set, on nodes near each other.
 
 The division is chosen first, by its cost (core.placement.score), then its nodes, by their ranking.
-Consecutive ranks stay together. The highest are on the node with the smallest share, because
+Consecutive ranks stay together. The highest are on the node with the fewest members, because
 scaling down removes the highest ranks, and so frees this node first.
 
 Members in one rack communicate over fewer and less shared links than members in two racks. So a
@@ -25,7 +25,7 @@ from kfext.core.placement.score import (
     Weights,
     cost,
     costs,
-    even_shares,
+    even_node_counts,
     fullest,
 )
 
@@ -58,8 +58,8 @@ def divide(
     if balanced is not None:
         sizes = sizes[sizes <= max(balanced, sizes.min())]
     if len(gang.batches) == 1:
-        spots, shares = _best_nodes(pool, count, int(sizes[0]), ranking=ranking)
-        return np.repeat(pool.rows[spots], shares)
+        spots, node_counts = _best_nodes(pool, count, int(sizes[0]), ranking=ranking)
+        return np.repeat(pool.rows[spots], node_counts)
     balanced_spots = _balanced(gang, pool, sizes[:_TRIES], ranking=ranking)
     best = _unlike(gang, pool, balanced_spots, ranking=ranking, weights=weights, bound=bound)
     return None if best is None else pool.rows[best]
@@ -91,8 +91,8 @@ def _balanced(gang: Gang, pool: Pool, sizes: Counts, *, ranking: Ranking) -> Row
     """
     count = len(gang.members)
     for size in sizes:
-        spots, shares = _best_nodes(pool, count, int(size), ranking=ranking)
-        for limit in (shares, count):
+        spots, node_counts = _best_nodes(pool, count, int(size), ranking=ranking)
+        for limit in (node_counts, count):
             placed = fill(gang, pool.only(spots), limit=limit)
             if placed is not None:
                 return spots[placed]
@@ -100,23 +100,23 @@ def _balanced(gang: Gang, pool: Pool, sizes: Counts, *, ranking: Ranking) -> Row
 
 
 def _best_nodes(pool: Pool, count: int, size: int, *, ranking: Ranking) -> tuple[Rows, Counts]:
-    """Return the best `size` positions for the most even division, and the share of each.
+    """Return the best `size` positions for the most even division, and the members of each.
 
-    If shares that differ by one member at most are possible, these are the best nodes by ranking
+    If counts that differ by one member at most are possible, these are the best nodes by ranking
     that can hold them; else they are the nodes with the most capacity.
     """
-    share, more = divmod(count, size)
-    able = np.flatnonzero(pool.capacity >= share)
-    larger = np.flatnonzero(pool.capacity[able] > share) if more else able[:0]
+    even, more = divmod(count, size)
+    able = np.flatnonzero(pool.capacity >= even)
+    larger = np.flatnonzero(pool.capacity[able] > even) if more else able[:0]
     if len(able) >= size and len(larger) >= more:
         ranks = ranking(pool.rows[able])
         first = larger[_lowest(ranks[larger], more)]
         ranks[first] = np.arange(more) + np.iinfo(np.int64).min
-        return able[_lowest(ranks, size)], np.full(size, share) + (np.arange(size) < more)
+        return able[_lowest(ranks, size)], np.full(size, even) + (np.arange(size) < more)
     least = np.partition(pool.capacity, len(pool.capacity) - size)[len(pool.capacity) - size]
     largest = np.flatnonzero(pool.capacity >= least)
     spots = largest[np.lexsort((ranking(pool.rows[largest]), -pool.capacity[largest]))[:size]]
-    return spots, even_shares(pool.capacity[spots], count)
+    return spots, even_node_counts(pool.capacity[spots], count)
 
 
 def _lowest(ranks: Counts, number: int) -> Rows:
@@ -156,7 +156,7 @@ def _unlike(
     divisions = [np.unique(placed, return_counts=True)[1].tolist() for placed in placements]
     # No division may use more than SPREAD times as many nodes as are certainly needed.
     most = max(SPREAD * least, min(map(len, divisions)))
-    allowed = [number for number, shares in enumerate(divisions) if len(shares) <= most]
+    allowed = [number for number, node_counts in enumerate(divisions) if len(node_counts) <= most]
     return placements[min(allowed, key=lambda number: cost(divisions[number], weights))]
 
 
@@ -260,13 +260,13 @@ def side_by_side(gang: Gang, rows: Rows, levels: Sequence[Domains]) -> Rows:
     narrowest = levels[-1][rows]
     if narrowest.min() == narrowest.max():
         return rows
-    nodes, ranks, places, shares = np.unique(
+    nodes, ranks, places, node_counts = np.unique(
         rows, return_index=True, return_inverse=True, return_counts=True
     )
     keys = [ranks]
     for level in reversed(levels):
         domains = level[nodes]
-        members = np.bincount(domains + 1, weights=shares)[domains + 1]
+        members = np.bincount(domains + 1, weights=node_counts)[domains + 1]
         keys += [domains, -members]
     order = np.empty(len(nodes), dtype=np.intp)
     order[np.lexsort(keys)] = np.arange(len(nodes))

@@ -91,8 +91,8 @@ def why_more_nodes(chosen: Assignment, fewest: Assignment | Verdict, *, why: str
     """
     if isinstance(fewest, Verdict):
         return ""
-    shares, least = (list(Counter(nodes.values()).values()) for nodes in (chosen, fewest))
-    return spread_reason(shares, least, why=why)
+    counts, least = (list(Counter(nodes.values()).values()) for nodes in (chosen, fewest))
+    return spread_reason(counts, least, why=why)
 
 
 def _rows(nodes: Collection[str], ledger: Ledger) -> Rows:

@@ -222,8 +222,8 @@ def searched(
     spots = spots[: _DEPTH // len(batches)]
     if not len(spots):
         return None
-    shares = [float((batch.requests[:, None] / most).max(initial=0)) for batch in batches]
-    order = sorted(range(len(shares)), key=shares.__getitem__, reverse=True)
+    fractions = [float((batch.requests[:, None] / most).max(initial=0)) for batch in batches]
+    order = sorted(range(len(fractions)), key=fractions.__getitem__, reverse=True)
     search = _Search(gang, pool.only(spots), order, most_steps=bound.left)
     success = any(
         search.place_all(size)
@@ -233,13 +233,13 @@ def searched(
     bound.left -= search.steps
     if not success:
         return None
-    return np.concatenate([np.repeat(spots, search.shares[number]) for number in range(len(order))])
+    return np.concatenate([np.repeat(spots, search.placed[number]) for number in range(len(order))])
 
 
 class _Search:
     """A depth-first search over the batches in the given order and, within a batch, over the nodes.
 
-    `shares[b][n]` is the number of members of batch b on node n, `members[n]` their number over all
+    `placed[b][n]` is the number of members of batch b on node n, `members[n]` their number over all
     batches, and `free[n]` the free capacity there. `used` is the number of nodes with members, at
     most `most_nodes`. A failed search changes only `steps`, which exceeds `most_steps` by little.
     """
@@ -252,7 +252,7 @@ class _Search:
         self.order = order
         self.free: list[list[int]] = pool.free.T.tolist()
         self.terms_on: list[set[Exclusive]] = [set() for _ in self.free]
-        self.shares = [[0] * len(self.free) for _ in gang.batches]
+        self.placed = [[0] * len(self.free) for _ in gang.batches]
         self.members = [0] * len(self.free)
         self.used = self.most_nodes = self.steps = 0
 
@@ -284,21 +284,21 @@ class _Search:
         """
         if not count:
             return self._place_batch(depth + 1)
-        shares = self.shares[self.order[depth]]
+        placed = self.placed[self.order[depth]]
         capacity, after, kind = nodes[at]
         most = min(capacity, count)
         if at and kind == nodes[at - 1][2]:  # of equal nodes, the first gets the most members
-            most = min(most, shares[at - 1])
-        for share in range(most, max(count - after, 0) - 1, -1):
+            most = min(most, placed[at - 1])
+        for members in range(most, max(count - after, 0) - 1, -1):
             self.steps += 1
             if self.steps > self.most_steps:
                 return False
-            if share and not (self.members[at] or self.used < self.most_nodes):
+            if members and not (self.members[at] or self.used < self.most_nodes):
                 continue
-            self._book(self.order[depth], at, share)
-            if self._spread(depth, at + 1, count - share, nodes=nodes):
+            self._book(self.order[depth], at, members)
+            if self._spread(depth, at + 1, count - members, nodes=nodes):
                 return True
-            self._book(self.order[depth], at, -share)
+            self._book(self.order[depth], at, -members)
         return False
 
     def _capacity(self, number: int, node: int) -> int:
@@ -318,15 +318,15 @@ class _Search:
         masks = tuple(mask[node] for mask in self.masks)
         return tuple(self.free[node]), masks, frozenset(self.terms_on[node])
 
-    def _book(self, number: int, node: int, share: int) -> None:
-        self.shares[number][node] += share
+    def _book(self, number: int, node: int, added: int) -> None:
+        self.placed[number][node] += added
         self.used -= self.members[node] > 0
-        self.members[node] += share
+        self.members[node] += added
         self.used += self.members[node] > 0
         exclusive = self.batches[number].constraints.exclusive
-        if share > 0:
+        if added > 0:
             self.terms_on[node].update(exclusive)
-        elif share < 0:
+        elif added < 0:
             self.terms_on[node].difference_update(exclusive)
         for resource, wanted in enumerate(self.requests[number]):
-            self.free[node][resource] -= share * wanted
+            self.free[node][resource] -= added * wanted

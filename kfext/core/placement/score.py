@@ -1,7 +1,7 @@
-"""The preferences of placement: the score of a node, and the cost of a division over several.
+"""The preferences of placement: the score of a node, and the cost of spreading a gang over nodes.
 
-All rules that prefer one node or division to another are here. A share is the number of members on
-one node: 6+6 and 10+2 are divisions of twelve members over two nodes.
+All rules that prefer one node or division to another are here. A division is given by the number of
+members on each node, the node counts: 6+6 and 10+2 divide twelve members over two nodes.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,14 +18,14 @@ from kfext.model.quantity import ON_EVERY_NODE
 Rows = NDArray[np.intp]
 Scores = NDArray[np.float64]
 Ranking = Callable[[Rows], NDArray[np.int64]]
-"""Returns a different number for each row; the lowest is the best."""
+"""Returns a different number for each node, a row of the ledger; the lowest is the best."""
 
 _STEPS = 10**9  # scores are compared in steps of 1e-9, because their sums are rounded
 _BOUND = 1000.0  # the largest score that counts
 
 
 def ranking(gang: Gang, ledger: Ledger) -> Ranking:
-    """Return the order of preference among rows; equal scores are ordered by node name.
+    """Return the order of preference among nodes; equal scores are ordered by node name.
 
     The tightest fit in GPUs and other extended resources is best, so that whole nodes stay free for
     jobs that need them; a gang without extended resources goes where the fewest are free. Among
@@ -43,7 +43,7 @@ def ranking(gang: Gang, ledger: Ledger) -> Ranking:
 
 
 def _scores(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
-    """Return a score per row; a higher score is better."""
+    """Return a score per node; a higher score is better."""
     load = _load(gang, ledger, rows)
     by_load = load if gang.guaranteed else -load
     scarce = [name for name in gang.resources if name not in ON_EVERY_NODE] or ledger.extended
@@ -63,7 +63,7 @@ def _scores(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
 
 
 def _load(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
-    """Return the fraction of CPU and memory, on average, that is in use with the gang there."""
+    """Return, per node, the mean fraction of CPU and memory in use if the gang ran there."""
     assumed = [[_requested(gang, name) + _assumed(gang, name)] for name in ASSUMED]
     after = ledger.scored_load()[:, rows] + assumed
     return _mean_fraction(after, ledger.allocatable(tuple(ASSUMED))[:, rows])
@@ -74,7 +74,7 @@ def _requested(gang: Gang, name: str) -> int:
 
 
 def _assumed(gang: Gang, name: str) -> int:
-    """Return the amount assumed for all members without a request for a resource of ASSUMED."""
+    """Return the total amount of a resource assumed for the members that do not request it."""
     if name not in gang.resources:
         return ASSUMED[name] * len(gang.members)
     number = gang.resources.index(name)
@@ -94,15 +94,15 @@ Costs = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The costs of a division, in units of one doubling of the number of nodes.
+    """The costs of a division; 1.0 is the cost of using twice as many nodes.
 
-    `crossing`: the cost of any network between members. It exceeds all other costs, so one node is
-        best.
-    `doubling`: the cost of twice as many nodes, because the next job needs whole nodes.
-    `lopsided`: the cost of a fullest node with twice its even share, because its link sets the pace
-        of the job. At 10, one member above an even share of up to ten outweighs twice the nodes
-        (balanced before fewest); one member above an even share of fifty does not.
-    `sharing`: the cost of twice as many members behind the link of the fullest node. It is 0
+    `crossing`: the cost of using more than one node, because members then talk over the network.
+        It exceeds all other costs, so one node is best.
+    `doubling`: the cost of using twice as many nodes, because the next job needs whole nodes.
+    `lopsided`: the cost if the fullest node has twice an even count, because its link sets the pace
+        of the job. At 10, kfext doubles the number of nodes rather than put one member more than an
+        even count on a node, if that count is at most ten.
+    `sharing`: the cost of having twice as many members behind the link of the fullest node. It is 0
         because the cost differs between models (in the measurements published with AdaptDL, 2+2
         takes 1.6 times as long as 1+1+1+1 for BERT, but the same time for ResNet-50 with large
         batches), while spreading always costs other jobs nodes. Set it where the cost is known.
@@ -135,22 +135,22 @@ def costs(count: int, nodes: Counts, largest: Counts, *, weights: Weights = DEFA
     return total
 
 
-def cost(shares: Sequence[int], weights: Weights = DEFAULT) -> float:
-    """Return the cost of a division into `shares`; nodes without a member do not count."""
-    used = [share for share in shares if share]
+def cost(node_counts: Sequence[int], weights: Weights = DEFAULT) -> float:
+    """Return the cost of a division; nodes without a member do not count."""
+    used = [count for count in node_counts if count]
     nodes, largest = np.array([len(used)]), np.array([max(used)])
     return float(costs(sum(used), nodes, largest, weights=weights)[0])
 
 
 def fullest(capacity: Counts, count: int, sizes: Counts) -> Counts:
-    """Return, for each number of nodes in `sizes`, the smallest possible largest share.
+    """Return, for each number of nodes in `sizes`, the fewest members that the fullest must take.
 
     `capacity`: the members that each node holds, largest first.
     `sizes`: numbers of nodes, each enough for `count` members.
     """
     filled = np.concatenate(([0], np.cumsum(capacity)))
     low, high = -(-count // sizes), np.full(len(sizes), min(int(capacity[0]), count))
-    level = low  # an even share mostly suffices
+    level = low  # an even count usually suffices
     while (low < high).any():
         above = np.minimum(np.searchsorted(-capacity, -level, side="right"), sizes)
         enough = level * above + filled[sizes] - filled[above] >= count
@@ -159,31 +159,31 @@ def fullest(capacity: Counts, count: int, sizes: Counts) -> Counts:
     return low
 
 
-def even_shares(capacity: Counts, count: int) -> Counts:
-    """Return the most even shares of `count` members that fit, the larger shares first.
+def even_node_counts(capacity: Counts, count: int) -> Counts:
+    """Return the most even node counts of `count` members that fit, the larger counts first.
 
     `capacity`: the members that each node holds, largest first.
     """
     size = np.array([len(capacity)])
     level = int(fullest(capacity, count, size)[0])
-    shares = np.minimum(capacity, level)
-    full = np.flatnonzero(shares == level)
-    surplus = int(shares.sum()) - count
-    shares[full[len(full) - surplus :]] -= 1
-    return shares
+    node_counts = np.minimum(capacity, level)
+    full = np.flatnonzero(node_counts == level)
+    surplus = int(node_counts.sum()) - count
+    node_counts[full[len(full) - surplus :]] -= 1
+    return node_counts
 
 
-def spread_reason(shares: Sequence[int], fewest: Sequence[int], *, why: str = BALANCE) -> str:
-    """Return why a gang uses more nodes than the fewest, in words, or an empty string."""
-    if len(shares) <= len(fewest):
+def spread_reason(counts: Sequence[int], fewest: Sequence[int], *, why: str = BALANCE) -> str:
+    """Return why a gang uses more nodes than it needs, in words, or an empty string."""
+    if len(counts) <= len(fewest):
         return ""
     return (
-        f"{len(shares)} nodes with {_each(shares)} instead of {len(fewest)} with {_each(fewest)}, "
+        f"{len(counts)} nodes with {_each(counts)} instead of {len(fewest)} with {_each(fewest)}, "
         f"because {why}"
     )
 
 
-def _each(shares: Sequence[int]) -> str:
-    low, high = min(shares), max(shares)
+def _each(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
     pods = "pod" if high == 1 else "pods"
     return f"{low} {pods} each" if low == high else f"{low} to {high} {pods} each"

@@ -21,7 +21,7 @@ from kfext.model.node import Node
 from kfext.model.plan import plan_of, shares_gpus
 from kfext.model.pod import Pod
 from kfext.model.priority import PriorityClass
-from kfext.model.rendered import Rendered, as_rendered, owned_by_job, rendered_key
+from kfext.model.rendered import Rendered, as_rendered, rendered_key, with_job_as_owner
 from kfext.model.shared_gpu import SharedGpu
 from kfext.model.tolerant import mapping, text
 from kfext.state.mirror.cards import with_slots_in_use
@@ -271,7 +271,9 @@ class Cluster:
             self._observe_member(pod, prior=prior, gone=new is None)
 
     def _of_job(self, pod: Pod | None) -> Pod | None:
-        return owned_by_job(pod, self._job_of.get(pod.owner_uid)) if pod and self._job_of else pod
+        return (
+            with_job_as_owner(pod, self._job_of.get(pod.owner_uid)) if pod and self._job_of else pod
+        )
 
     def _observe_member(self, pod: Pod, *, prior: Pod | None, gone: bool) -> None:
         first = prior is None

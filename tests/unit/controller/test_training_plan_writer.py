@@ -787,7 +787,7 @@ async def test_a_standby_reads_a_newer_history_and_the_leader_keeps_its_own(api:
     assert standby._histories[JOB.uid].phase == PLACED
     writer.record(JOB, RESIZED, "newer than its last patch", nodes=())
     writer.observe(old, new)
-    assert writer._histories[JOB.uid].entries[-1].what == RESIZED
+    assert writer._histories[JOB.uid].entries[-1].event == RESIZED
 
 
 async def test_a_recreated_training_plan_has_no_history_but_the_present_phase(api: FakeApi) -> None:

@@ -16,7 +16,6 @@ from kfext.core.job_history import (
     MOST_ENTRIES,
     MOST_NODES,
     MOST_POINTS,
-    Entry,
     JobHistory,
     decode_curve,
     decode_history,
@@ -60,8 +59,8 @@ def test_a_history_is_bounded_in_order_and_keeps_its_first_and_its_last(
     times = [entry.at for entry in entries]
     assert times == sorted(times)
     assert times[0] == int(events[0][1])
-    assert (entries[-1].what, entries[-1].workers) == (events[-1][0], events[-1][2])
-    assert sum(entry.times for entry in entries) <= len(events)
+    assert (entries[-1].event, entries[-1].workers) == (events[-1][0], events[-1][2])
+    assert sum(entry.count for entry in entries) <= len(events)
     assert all(len(entry.nodes) <= MOST_NODES for entry in entries)
     assert all(len(entry.nodes) + entry.more_nodes == len(nodes) for entry in entries)
     assert all(len(entry.why) <= LONGEST_WHY for entry in entries)
@@ -73,12 +72,12 @@ CYCLE = [(what, 100.0, 2) for _ in range(MOST_ENTRIES) for what in ("Stopped", "
 
 
 def test_in_a_full_history_the_closest_neighbours_of_one_kind_are_merged() -> None:
-    assert all(entry.times == 1 for entry in history(*FULL).entries)
+    assert all(entry.count == 1 for entry in history(*FULL).entries)
     short = [*FULL[:10], ("Scaled", 7.0, 90), *FULL[10:]]
     entries = history(*short).entries
-    (merged,) = (entry for entry in entries if entry.times > 1)
+    (merged,) = (entry for entry in entries if entry.count > 1)
     # All fields but the time are from the second entry.
-    assert (merged.at, merged.workers, merged.times, merged.why) == (900.0, 90, 2, "10")
+    assert (merged.at, merged.workers, merged.count, merged.why) == (900.0, 90, 2, "10")
     assert len(entries) == MOST_ENTRIES
 
 
@@ -86,27 +85,27 @@ def test_neighbours_are_merged_before_an_entry_between_others_is_dropped() -> No
     stops = [("Stopped", 1.0, 2), ("Queued", 1.0, 2), ("Placed", 1.0, 2)]
     grows = [("Scaled", 1000.0, number) for number in range(MOST_ENTRIES - 4)]
     entries = history(*stops, *stops, *grows).entries
-    assert [entry.what for entry in entries[:6]] == [what for what, *_ in stops] * 2
-    assert sum(entry.times for entry in entries) == 6 + len(grows) > len(entries)
+    assert [entry.event for entry in entries[:6]] == [what for what, *_ in stops] * 2
+    assert sum(entry.count for entry in entries) == 6 + len(grows) > len(entries)
 
 
 def test_no_phase_seems_longer_because_entries_are_left_out() -> None:
     """A phase never seems to last until the end of a later phase that was left out."""
     entries = history(*CYCLE).entries
     assert len(entries) <= MOST_ENTRIES
-    kinds = [entry.what for entry in entries]
+    kinds = [entry.event for entry in entries]
     assert "Placed" in kinds
     assert kinds[-1] == "Placed"
-    assert sum(entry.times for entry in entries) > len(entries)
+    assert sum(entry.count for entry in entries) > len(entries)
     # Each entry has the time of an original entry of its kind.
     begins = {(what, 100.0 * number) for number, (what, *_) in enumerate(CYCLE, 1)}
-    assert {(entry.what, entry.at) for entry in entries} <= begins
+    assert {(entry.event, entry.at) for entry in entries} <= begins
 
 
 def test_names_of_nodes_are_dropped_before_entries_and_stay_on_the_last() -> None:
     nodes = tuple(f"gpu-pool-a-{number:04}.internal" for number in range(10))
     result = history(*[("Scaled", 60.0, number) for number in range(12)], nodes=nodes)
-    assert [entry.times for entry in result.entries] == [1] * 12
+    assert [entry.count for entry in result.entries] == [1] * 12
     assert result.entries[0].nodes == nodes[:2]
     assert (result.entries[-1].nodes, result.entries[-1].more_nodes) == (nodes[:MOST_NODES], 2)
 
@@ -114,7 +113,7 @@ def test_names_of_nodes_are_dropped_before_entries_and_stay_on_the_last() -> Non
 def test_a_repeated_entry_is_counted() -> None:
     twice = [("Resized", 10.0, 2), ("Resized", 5.0, 2)]
     (entry,) = history(*twice, why="it would end first").entries
-    assert (entry.at, entry.times) == (10.0, 2)
+    assert (entry.at, entry.count) == (10.0, 2)
     assert len(history(*twice).entries) == 2, "another reason"
 
 
@@ -201,9 +200,12 @@ def test_a_new_metric_keeps_the_steps_of_the_curve() -> None:
     assert decode_curve(changed.curve) == [(10, 1, None), (30, 3, None)]
 
 
+JSON_FIELDS = ("time", "what", "workers", "nodes", "moreNodes", "why", "times")
+
+
 @given(history=json_values, curve=json_values | st.text(max_size=50), entries=st.lists(json_values))
 def test_malformed_data_is_read_without_an_error(history: Any, curve: Any, entries: Any) -> None:
-    for written in (history, entries, [dict.fromkeys(Entry.__slots__, history)]):
+    for written in (history, entries, [dict.fromkeys(JSON_FIELDS, history)]):
         decoded = decode_history(written, curve).with_point(1.0, 1, 1.0)
         extended = decoded.with_entry("Placed", "", at=1.0, workers=1, nodes=())
         assert len(extended.entries) <= MOST_ENTRIES

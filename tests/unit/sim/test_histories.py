@@ -51,7 +51,7 @@ def entries(writer: TrainingPlanWriter, name: str = "train") -> tuple[Entry, ...
 
 
 def kinds(told: tuple[Entry, ...]) -> list[str]:
-    return [entry.what for entry in told if entry.what != "Queued"]
+    return [entry.event for entry in told if entry.event != "Queued"]
 
 
 def test_the_history_of_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +60,9 @@ def test_the_history_of_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
     bed.at(300)
     told = entries(writer)
     assert kinds(told) == ["Planned", "Placed", "Moved", "Planned", "Placed"]
-    placed = [entry.nodes for entry in told if entry.what == "Placed"]
+    placed = [entry.nodes for entry in told if entry.event == "Placed"]
     assert placed == [("a", "b"), ("b",)]
-    (moved,) = (entry for entry in told if entry.what == "Moved")
+    (moved,) = (entry for entry in told if entry.event == "Moved")
     assert (moved.nodes, moved.workers) == ((), 4)
     assert moved.why
 
@@ -73,7 +73,7 @@ def test_the_history_of_a_stop_for_another_job(monkeypatch: pytest.MonkeyPatch) 
     bed.at(400)
     assert kinds(entries(writer))[:3] == ["Planned", "Placed", "Stopped"]
     assert kinds(entries(writer, "urgent"))[:2] == ["Planned", "Placed"]
-    waits = [entry.why for entry in entries(writer, "urgent") if entry.what == "Queued"]
+    waits = [entry.why for entry in entries(writer, "urgent") if entry.event == "Queued"]
     assert len(set(waits)) == len(waits) > 0
 
 
@@ -82,7 +82,7 @@ def test_the_history_of_removed_and_restored_workers(monkeypatch: pytest.MonkeyP
     writer = recorded(bed, monkeypatch)
     bed.at(1200)
     told = entries(writer)
-    changes = [entry.workers for entry in told if entry.what == "Scaled"]
+    changes = [entry.workers for entry in told if entry.event == "Scaled"]
     assert changes == [2, 4]
     # The pods of another size start with the change, not as a start of their own.
     assert kinds(told) == ["Planned", "Placed", "Scaled", "Scaled"]

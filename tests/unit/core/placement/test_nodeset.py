@@ -65,12 +65,14 @@ SETS: dict[str, tuple[Mapping[str, int], int, list[int]]] = {
 }
 
 
-@pytest.mark.parametrize(("capacity", "pods", "want_shares"), SETS.values(), ids=SETS.keys())
-def test_C2_which_shares(capacity: Mapping[str, int], pods: int, want_shares: list[int]) -> None:
+@pytest.mark.parametrize(("capacity", "pods", "want_counts"), SETS.values(), ids=SETS.keys())
+def test_C2_how_many_members_on_each_node(
+    capacity: Mapping[str, int], pods: int, want_counts: list[int]
+) -> None:
     placement = placed(job().worker(pods, gpus=1), gpu_nodes(capacity))
-    assert list(Counter(placement).values()) == want_shares, "in rank order"
+    assert list(Counter(placement).values()) == want_counts, "in rank order"
     changes = sum(node != other for node, other in pairwise(placement))
-    assert changes == len(want_shares) - 1, "consecutive ranks stay together"
+    assert changes == len(want_counts) - 1, "consecutive ranks stay together"
 
 
 def test_C2_sizes_go_from_the_fewest_nodes_to_twice_as_many_the_cheapest_first() -> None:
@@ -100,14 +102,14 @@ def test_C2_more_nodes_than_the_fewest_only_for_balance_and_at_most_twice(
         assert isinstance(placement, Verdict)
         return
     assert not isinstance(placement, Verdict)
-    shares = Counter(placement.values()).values()
-    assert minimum <= len(shares) <= 2 * minimum
-    if len(shares) > minimum:
+    node_counts = Counter(placement.values()).values()
+    assert minimum <= len(node_counts) <= 2 * minimum
+    if len(node_counts) > minimum:
         lowest = next(
             level for level in range(1, pods + 1)
             if sum(min(most, level) for most in holds[:minimum]) >= pods
         )  # fmt: skip
-        assert max(shares) < lowest
+        assert max(node_counts) < lowest
 
 
 # --- D2: which pods share a node --------------------------------------------------------------

@@ -18,7 +18,7 @@ from kfext.core.placement.score import (
     DEFAULT,
     Weights,
     cost,
-    even_shares,
+    even_node_counts,
     fullest,
     ranking,
     spread_reason,
@@ -167,7 +167,7 @@ def fitted_weights() -> Weights:
     """The weights that fit the measured step times best, by least squares."""
     units = [Weights(*row) for row in np.eye(4)]
     measured = list(STEP_SECONDS)
-    terms = [[*(cost(shares, unit) for unit in units), 1.0] for shares in measured]
+    terms = [[*(cost(node_counts, unit) for unit in units), 1.0] for node_counts in measured]
     result, *_ = np.linalg.lstsq(np.array(terms), np.array(list(STEP_SECONDS.values())), rcond=None)
     return Weights(*result[:4].tolist())
 
@@ -184,7 +184,7 @@ def test_C2_weights_fitted_to_measured_steps_reproduce_the_measured_order(
     order: list[tuple[int, ...]],
 ) -> None:
     assert all(STEP_SECONDS[division] < STEP_SECONDS[other] for division, other in pairwise(order))
-    costs = [cost(shares, fitted_weights()) for shares in order]
+    costs = [cost(node_counts, fitted_weights()) for node_counts in order]
     assert costs == sorted(costs)
     assert len(set(costs)) == len(costs)
 
@@ -205,7 +205,7 @@ BETTER = {
     "balanced over twice the nodes": ((3, 3, 3, 3), (7, 5)),
     "the fewest nodes of two balanced divisions": ((2, 2), (1, 1, 1, 1)),
     "a small imbalance before more nodes": ((51, 49), (25, 25, 25, 25)),
-    "shares that differ by one pod count as balanced": ((7, 6), (5, 4, 4)),
+    "node counts that differ by one pod count as balanced": ((7, 6), (5, 4, 4)),
 }
 
 
@@ -227,28 +227,28 @@ capacities = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 
 
 @given(capacity=capacities, load=st.floats(0.01, 1))
-def test_even_shares_fit_and_no_other_division_has_a_smaller_largest_share(
+def test_even_node_counts_fit_and_no_other_division_has_a_smaller_largest_count(
     capacity: list[int], load: float
 ) -> None:
     ordered, count = np.array(sorted(capacity, reverse=True)), max(1, round(sum(capacity) * load))
-    shares = even_shares(ordered, count)
-    assert shares.sum() == count
-    assert (shares <= ordered).all()
-    assert (shares == sorted(shares, reverse=True)).all()
-    below = int(shares.max()) - 1
+    node_counts = even_node_counts(ordered, count)
+    assert node_counts.sum() == count
+    assert (node_counts <= ordered).all()
+    assert (node_counts == sorted(node_counts, reverse=True)).all()
+    below = int(node_counts.max()) - 1
     assert np.minimum(ordered, below).sum() < count
-    # A node with the smallest share is full, or all shares differ by one at most.
-    smallest = ordered[shares == shares.min()]
-    assert shares.max() - shares.min() <= 1 or (smallest == shares.min()).all()
+    # A node with the fewest members is full, or all node counts differ by one at most.
+    smallest = ordered[node_counts == node_counts.min()]
+    assert node_counts.max() - node_counts.min() <= 1 or (smallest == node_counts.min()).all()
 
 
 @given(capacity=capacities, load=st.floats(0.01, 1))
-def test_the_smallest_possible_largest_share_is_the_largest_of_the_even_shares(
+def test_the_smallest_possible_largest_count_is_the_largest_of_the_even_counts(
     capacity: list[int], load: float
 ) -> None:
     ordered, count = np.array(sorted(capacity, reverse=True)), max(1, round(sum(capacity) * load))
     sizes = np.flatnonzero(ordered.cumsum() >= count) + 1
-    want = [even_shares(ordered[:size], count).max() for size in sizes]
+    want = [even_node_counts(ordered[:size], count).max() for size in sizes]
     assert fullest(ordered, count, sizes).tolist() == want
 
 

@@ -29,10 +29,10 @@ def test_a_refusal_is_known_until_capacity_is_freed() -> None:
     assert no_fits.known("shape", capacity) is REFUSED
     capacity.drop("more")
     assert no_fits.known("shape", capacity) is None
-    assert no_fits.known("shape", capacity) is None
+    assert no_fits.known("shape", capacity) is None, "it stays forgotten"
 
 
-def test_a_refusal_of_a_job_that_would_fit_otherwise_is_known_until_the_next_claim() -> None:
+def test_a_refusal_because_of_other_claims_is_known_until_the_next_claim() -> None:
     no_fits, capacity = NoFitCache(), ledger(node("a", cpu="8"))
     refused = NoFit(Verdict(REASON_NO_ROOM, "8 short"), would_fit=True)
     assert no_fits.known("shape", capacity) is None
@@ -43,18 +43,18 @@ def test_a_refusal_of_a_job_that_would_fit_otherwise_is_known_until_the_next_cla
 
 
 SAME: dict[str, JobBuilder] = {
-    "of another name": job(name="other", uid="uid-2").worker(3, cpu="1"),
-    "older": job().worker(3, cpu="1").created(-100),
-    "with other settings": job().worker(3, cpu="1").annotated("kfext.dev/metrics", "off"),
+    "another name": job(name="other", uid="uid-2").worker(3, cpu="1"),
+    "an earlier creation": job().worker(3, cpu="1").created(-100),
+    "other settings": job().worker(3, cpu="1").annotated("kfext.dev/metrics", "off"),
 }
 OTHER: dict[str, JobBuilder] = {
     "more replicas": job().worker(4, cpu="1"),
     "larger pods": job().worker(3, cpu="2"),
     "another resource": job().worker(3, cpu="1", gpus=1),
-    "elsewhere": job().worker(3, cpu="1", spec={"nodeSelector": {"zone": "a"}}),
-    "a port of the node": job().worker(3, cpu="1", ports=[80]),
-    "a type besides": job().master(cpu="1").worker(3, cpu="1"),
-    "of another type": job("TFJob").ps(3, cpu="1"),
+    "a node selector": job().worker(3, cpu="1", spec={"nodeSelector": {"zone": "a"}}),
+    "a host port": job().worker(3, cpu="1", ports=[80]),
+    "a second replica type": job().master(cpu="1").worker(3, cpu="1"),
+    "another job kind": job("TFJob").ps(3, cpu="1"),
 }
 THREE = shape_of(job().worker(3, cpu="1").build())
 
@@ -78,7 +78,7 @@ def test_burstable_and_guaranteed_pods_have_different_shapes() -> None:
 
 
 def crowded() -> Ledger:
-    """Node `a` has 8 CPUs, 6 used by a pod of priority 5, and 2 GPUs, one of them reserved."""
+    """Node `a` has 8 CPUs, 6 used by a pod of priority 5, and 2 GPUs, one of them held."""
     ledger = Ledger([node("full", cpu="4"), node("a", cpu="8", gpus=2)])
     ledger.claim("low", Claim("a", {"cpu": 6000, "pods": 1}, priority=5))
     ledger.claim("kept", Claim("a", {"nvidia.com/gpu": 1}, job="other", kept=True))
@@ -94,7 +94,7 @@ HELPED: dict[str, tuple[JobBuilder, int | None, bool]] = {
     "no pod fits": (job().worker(4, cpu="3"), None, False),
     "a pod of one type fits": (master_and_workers(), None, True),
     "a resource is missing": (job().worker(1, cpu="1", gpus=3), None, False),
-    "a GPU that is reserved for another job counts": (job().worker(1, cpu="1", gpus=2), None, True),
+    "a GPU that is held for another job counts": (job().worker(1, cpu="1", gpus=2), None, True),
     "a pod that it may preempt counts": (job().worker(4, cpu="8"), 6, True),
     "a pod of equal priority does not count": (job().worker(4, cpu="8"), 5, False),
 }
@@ -112,7 +112,7 @@ def test_nothing_helps_if_nothing_was_freed() -> None:
     assert not Gained(crowded(), []).may_help(job().build().groups)
 
 
-def test_only_the_rows_that_gained_count() -> None:
+def test_only_nodes_with_freed_capacity_matter() -> None:
     gained = Gained(crowded(), [0])
     assert gained.may_help(job().worker(1, cpu="4").build().groups)
     assert not gained.may_help(job().worker(1, cpu="1", gpus=1).build().groups)
@@ -124,14 +124,14 @@ LIMITS = limits_of(Settings(), excluded=(), closed=())
 
 @given(
     taken=st.lists(st.tuples(st.sampled_from("abc"), SIZES, st.integers(0, 1)), max_size=8),
-    leaves=st.sets(st.integers(0, 7)),
+    dropped=st.sets(st.integers(0, 7)),
     workers=SIZES,
     cpu=SIZES,
     gpus=st.integers(0, 1),
     master=st.integers(0, 2),
 )
 def test_every_job_that_fits_only_after_capacity_was_freed_may_be_helped_by_it(
-    taken: list[tuple[str, int, int]], leaves: set[int], **sizes: Any
+    taken: list[tuple[str, int, int]], dropped: set[int], **sizes: Any
 ) -> None:
     ledger = Ledger(node(name, cpu="6", gpus=1) for name in "abc")
     for number, (on, cpu, gpus) in enumerate(taken):
@@ -147,7 +147,7 @@ def test_every_job_that_fits_only_after_capacity_was_freed_may_be_helped_by_it(
 
     ledger.offer()
     before = fits()
-    for key in leaves:
+    for key in dropped:
         ledger.drop(key)
     if fits() and not before:
         assert Gained(ledger, ledger.offer()).may_help(waiting.groups)
