@@ -23,6 +23,11 @@ def workers(number: int) -> str:
     return f"{number} worker" if number == 1 else f"{number} workers"
 
 
+def rescaled(before: int, after: int) -> str:
+    """Return a change of the number of workers in words."""
+    return f"scaled {'down' if after < before else 'up'} from {before} to {workers(after)}"
+
+
 def cpus(millicores: int) -> str:
     """Return an amount of CPU in words."""
     return "1 CPU" if millicores == 1000 else f"{millicores / 1000:g} CPUs"

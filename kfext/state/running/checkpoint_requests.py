@@ -40,7 +40,7 @@ class CheckpointRequests:
             saved=checkpoints.saved,
             outdated=None if operation is None else operation.outdated,
             answered=checkpoints.answered,
-            requested=0 if operation is None else operation.requested,
+            request_number=0 if operation is None else operation.request_number,
             now=now,
             interrupts=interrupts,
         )
@@ -48,20 +48,20 @@ class CheckpointRequests:
     def is_stale(self, uid: str, operation: SavingOperation, *, now: float) -> bool:
         """Return whether the checkpoint that answered an operation's request is too old."""
         checkpoints = self._progress.followed(uid).checkpoints
-        answered = 0 < operation.requested <= (checkpoints.answered or 0)
+        answered = 0 < operation.request_number <= (checkpoints.answered or 0)
         saved = checkpoints.saved
         return answered and saved is not None and now - saved > FRESH_SECONDS
 
     def request(self, uid: str, operation: SavingOperation) -> RequestCheckpoint | None:
         """Return the checkpoint request, or None after it was sent or without a rank 0."""
         pod = self._progress.printer(uid)
-        if pod is None or operation.requested:
+        if pod is None or operation.request_number:
             return None
         answered = self._progress.followed(uid).checkpoints.answered or 0
-        operation.requested = max(pod.checkpoint_request, answered) + 1
+        operation.request_number = max(pod.checkpoint_request, answered) + 1
         message = f"{operation.proposal.reason}; a checkpoint is requested first"
         return RequestCheckpoint(
-            (pod,), operation.requested, Verdict(names.REASON_AWAITS_CHECKPOINT, message)
+            (pod,), operation.request_number, Verdict(names.REASON_AWAITS_CHECKPOINT, message)
         )
 
     def unsaved(self, uid: str, *, now: float) -> float:

@@ -164,11 +164,11 @@ class ResizeOperation(Operation):
 class SavingOperation(Operation):
     """An operation that waits until the job has saved its work.
 
-    `requested`: the number of the checkpoint request; 0 before a request.
+    `request_number`: the number of the checkpoint request; 0 before a request.
     `outdated`: the time of a checkpoint that is too old to count, in epoch seconds.
     """
 
-    requested: int = 0
+    request_number: int = 0
     outdated: float | None = None
 
 
@@ -266,7 +266,7 @@ def readiness(
     saved: float | None,
     outdated: float | None,
     answered: int | None,
-    requested: int,
+    request_number: int,
     now: float,
     interrupts: bool,
 ) -> Readiness:
@@ -275,12 +275,12 @@ def readiness(
     `saved`: the time of the last reported checkpoint.
     `outdated`: the time of a checkpoint that is too old to count.
     `answered`: the number of the last checkpoint request that the job answered.
-    `requested`: the number of the open checkpoint request; 0 means that none is open.
+    `request_number`: the number of the open checkpoint request; 0 means that none is open.
     `interrupts`: whether the interruption stops processes that would lose work.
     """
     if not interrupts:
         return Readiness.READY
-    if requested and answered is not None and answered >= requested:
+    if request_number and answered is not None and answered >= request_number:
         return Readiness.READY
     # A time far in the future is from another clock, so the age of the checkpoint is unknown.
     fresh = saved is not None and abs(now - saved) <= FRESH_SECONDS

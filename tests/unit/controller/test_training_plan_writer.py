@@ -670,7 +670,7 @@ async def test_phases_and_changes_are_recorded_with_their_times_and_reasons(api:
     for api.seconds, status in ((0.0, WAITS), (60.0, planned), (61.0, BINDS), (62.0, RUNS)):
         writer.show(JOB, status)
     api.seconds = 100.0
-    writer.record(JOB, SCALED, "2 workers become 3: idle room pays", nodes=("a", "b"))
+    writer.record(JOB, SCALED, "scaled up from 2 to 3 workers: idle room pays", nodes=("a", "b"))
     for api.seconds, status in ((100.0, planned), (120.0, BINDS), (121.0, RUNS)):
         writer.show(JOB, status)
     await run(writer)
@@ -678,7 +678,7 @@ async def test_phases_and_changes_are_recorded_with_their_times_and_reasons(api:
         ("00:00:00", QUEUED, "full"),
         ("00:01:00", PLANNED, "2 pods go to a"),
         ("00:01:02", PLACED, "on a"),
-        ("00:01:40", SCALED, "2 workers become 3: idle room pays"),
+        ("00:01:40", SCALED, "scaled up from 2 to 3 workers: idle room pays"),
     ]
     assert api.plans["pytorchjob-train"]["status"]["history"][-1]["nodes"] == ["a", "b"]
 

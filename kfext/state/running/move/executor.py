@@ -176,7 +176,7 @@ class MoveExecutor(Executor):
             return
         if operation.phase is not Phase.WRITING:
             if not complete:
-                operation.requested, move.asks_at = 0, now + SCAN_SECONDS  # ask again
+                operation.request_number, move.asks_at = 0, now + SCAN_SECONDS  # ask again
         elif final:
             move.refused = Verdict(names.REASON_MOVE_REFUSED, final)
             self._end(job, at=now, back_off=BACK_OFF_SECONDS)
@@ -294,7 +294,7 @@ class MoveExecutor(Executor):
             return
         ready = self._readiness(job, now=now.wall)
         if self._requests.is_stale(job.uid, operation, now=now.wall):
-            operation.requested, ready = 0, Readiness.ASK  # its answer is too old by now
+            operation.request_number, ready = 0, Readiness.ASK  # its answer is too old by now
         if ready is Readiness.READY:
             yield from self._stop(job, operation, now)
         elif now.monotonic - operation.since >= ANSWER_SECONDS:

@@ -121,7 +121,7 @@ class SizeExecutor(Executor):
             if not complete and operation.phase is Phase.SETTLING:
                 operation.restarted = False  # not all workers were replaced
             elif not complete:
-                operation.requested, size.asks_at = 0, now + SCAN_SECONDS  # ask again
+                operation.request_number, size.asks_at = 0, now + SCAN_SECONDS  # ask again
             return
         if complete:
             size.expected, size.refused = operation.change.workers, None
@@ -163,7 +163,7 @@ class SizeExecutor(Executor):
     def _begin(self, chosen: Sequence[Proposal], at: float) -> None:
         """Begin proposals; the donors of a waiting job begin together or not at all.
 
-        A rescue cancels growth that is not written yet.
+        A rescue cancels each scale-up that is not yet written.
         """
         groups: dict[str, list[Proposal]] = {}
         for proposal in chosen:
@@ -171,7 +171,7 @@ class SizeExecutor(Executor):
             groups.setdefault(rescue.waiting if rescue else proposal.job, []).append(proposal)
         complete = [group for group in groups.values() if _is_complete(group)]
         if any(proposal.rank is Rank.RESCUE for group in complete for proposal in group):
-            self._rescaling.drop_growth(at=at)
+            self._rescaling.drop_scale_ups(at=at)
         for group in complete:
             pairs = [(self.jobs[proposal.job], proposal) for proposal in group]
             self._rescaling.begin(pairs, at=at)

@@ -1,4 +1,4 @@
-"""The record of the number of workers of a job that the companion follows.
+"""The companion's memory of a job's size: a change in progress, measured speeds, and back-offs.
 
 Times are in monotonic seconds unless a docstring says otherwise.
 """
@@ -23,18 +23,19 @@ _UNKNOWN = Sizes(now=0, least=0, most=0, requested=0)
 
 @dataclass(slots=True)
 class SizeRecord(SavingRecord):
-    """The record of the number of workers of a job.
+    """What the companion remembers about the number of workers of a job.
 
     `sizes`: the sizes at the last scan.
     `expected`: the number of workers that kfext last observed or wrote.
     `changed_at`: when kfext last changed the number, in epoch seconds, as in the job's state.
-    `settled_at`: when the size last changed. `all_running_at`: when all pods ran after that.
-    `unplaced`: the number of consecutive times that the job grew and its new pods found no nodes.
-    `grows_at`: when the job may grow again.
+    `settled_at`: when the size last changed. `all_running_at`: when all pods were first running
+        after that change.
+    `unplaced`: the number of consecutive scale-ups after which the new pods found no nodes.
+    `may_grow_at`: when the job may be scaled up again.
     `speed_start`: the time in the log and the step when the measurement of its speed began.
     `metric`, `restarts`: the metric and the number of restarts in the log at that time.
     `largest`: the largest size that was observed running. `speeds`: steps a second by size.
-    `failed`: as in ScaleState.
+    `failed`: the smallest size that was not worth scaling up to; 0 if unknown.
     `disabled_reason`: the reason to write into the job's state so that the policy is disabled;
         empty enables the policy again, None leaves the state as it is.
     `ineligible`: why the job is ineligible, or empty.
@@ -49,7 +50,7 @@ class SizeRecord(SavingRecord):
     settled_at: float = -math.inf
     all_running_at: float = -math.inf
     unplaced: int = 0
-    grows_at: float = -math.inf
+    may_grow_at: float = -math.inf
     speed_start: tuple[float, int] | None = None
     metric: str = ""
     restarts: int = 0
@@ -78,12 +79,12 @@ class SizeRecord(SavingRecord):
         self.speed_start = None
 
     def end(self, *, at: float, back_off: float = 0.0) -> None:
-        """End the operation, complete or not; the next begins after `back_off` seconds at least."""
+        """End the operation, complete or not; no other begins for `back_off` seconds."""
         self.operation = self.speed_start = None
         self.not_before = max(self.not_before, at + back_off)
 
     def measure(self, progress: Progress, restarts: int) -> None:
-        """Measure the speed while the size stays; `restarts`: the number of restarts in the log."""
+        """Measure the speed while the size is unchanged; `restarts`: the restarts in the log."""
         if progress.step is None or progress.at is None:
             return
         if self.metric and progress.metric != self.metric:
@@ -106,7 +107,7 @@ class SizeRecord(SavingRecord):
     ) -> JobState:
         """Return the state to write with a new number of workers; `now`: epoch seconds.
 
-        `downtime`: as in Restart.
+        `downtime`: the seconds that a change of size stops the training.
         """
         requested = self.sizes.requested
         same = workers == requested
@@ -136,7 +137,7 @@ def record_of(job: RunningJob) -> SizeRecord:
     return job.record(SizeRecord)
 
 
-def size_record(tracked: TrackedJob, sizes: Sizes) -> SizeRecord:
+def restored_record(tracked: TrackedJob, sizes: Sizes) -> SizeRecord:
     """Return a new record with the measurements from the job's state."""
     state = tracked.state.scale
     return SizeRecord(

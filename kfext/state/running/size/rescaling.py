@@ -1,8 +1,8 @@
-"""Changes of size until they are written: a checkpoint first, then a single write for each job.
+"""Carries out a change of size up to its write: a checkpoint first, then one write for each job.
 
 Each decision is checked again before the write, because a checkpoint may take two minutes.
-Meanwhile the waiting job may have found capacity, other jobs may have grown, and a person may have
-changed a size. Times are monotonic, except that a float `now` is in epoch seconds.
+Meanwhile the waiting job may have found capacity, other jobs may have scaled up, and a person may
+have changed a size. Times are monotonic, except that a float `now` is in epoch seconds.
 """
 
 import math
@@ -44,13 +44,13 @@ SizeStep = tuple[RunningJob, Step]
 class _Decision:
     """Operations that are written together or not at all; `since` is monotonic.
 
-    `again`: whether jobs with outdated checkpoints have been asked again.
-    `after`: a job of the same rescue that was refused before; its write comes before these jobs.
+    `asked_again`: whether jobs with stale checkpoints have been asked again.
+    `after`: the job of the same rescue with a refused earlier write; it is written first.
     """
 
     jobs: tuple[RunningJob, ...]
     since: float
-    again: bool = False
+    asked_again: bool = False
     after: RunningJob | None = None
 
     @property
@@ -66,7 +66,7 @@ class _Decision:
 
 
 class Rescaling:
-    """The operations on sizes that are not written yet.
+    """The changes of size that are not yet written.
 
     `search`: checks sizes again before they are written.
     """
@@ -100,16 +100,16 @@ class Rescaling:
             jobs.append(job)
         self._open.append(_Decision(tuple(jobs), at))
 
-    def about_to_grow(self) -> list[RunningJob]:
-        """Return the jobs with growth that is not written yet."""
-        return [job for decision in self._growing() for job in decision.jobs]
+    def scaling_up(self) -> list[RunningJob]:
+        """Return the jobs with a scale-up that is not yet written."""
+        return [job for decision in self._scale_ups() for job in decision.jobs]
 
-    def drop_growth(self, *, at: float) -> None:
-        """Cancel growth that is not written yet, because its capacity is needed."""
-        for decision in self._growing():
+    def drop_scale_ups(self, *, at: float) -> None:
+        """Cancel each scale-up that is not yet written, because its capacity is needed."""
+        for decision in self._scale_ups():
             self._drop(decision, at=at)
 
-    def _growing(self) -> list[_Decision]:
+    def _scale_ups(self) -> list[_Decision]:
         return [
             decision
             for decision in self._open
@@ -135,7 +135,7 @@ class Rescaling:
         if steps is None:
             self._open = [other for other in self._open if other is not decision]
             for job in decision.jobs:
-                self._await_nothing(job)
+                self._stop_awaiting_checkpoint(job)
                 job.tracked.end_step()
                 self._cluster.sync_claims(job.tracked)
                 record_of(job).end(at=now.monotonic, back_off=BACK_OFF_SECONDS)
@@ -143,25 +143,27 @@ class Rescaling:
 
     def _steps(self, decision: _Decision, now: Moment) -> Iterator[SizeStep]:
         ready = {job.uid: self.readiness(job, now=now.wall) for job in decision.jobs}
-        late = [job for job in decision.jobs if ready[job.uid] is not Readiness.READY]
-        stale = [] if late or decision.again else self._stale(decision.jobs, now=now.wall)
+        not_ready = [job for job in decision.jobs if ready[job.uid] is not Readiness.READY]
+        stale = list[ScaleOperation]()
+        if not (not_ready or decision.asked_again):
+            stale = self._with_stale_checkpoint(decision.jobs, now=now.wall)
         if stale:
             for operation in stale:
-                operation.requested = 0
+                operation.request_number = 0
             index = self._open.index(decision)
-            self._open[index] = replace(decision, since=now.monotonic, again=True)
-        elif not late:
+            self._open[index] = replace(decision, since=now.monotonic, asked_again=True)
+        elif not not_ready:
             self._open.remove(decision)
             yield from self._write(decision, now)
         elif now.monotonic - decision.since >= ANSWER_SECONDS:
-            for job in late:
+            for job in not_ready:
                 record_miss(record_of(job), at=now.monotonic)
             self._drop(decision, at=now.monotonic)
         else:
-            for job in late:
-                asks, size = ready[job.uid] is Readiness.ASK, record_of(job)
-                if asks and size.operation is not None and now.monotonic >= size.asks_at:
-                    step = self._requests.request(job.uid, size.operation)
+            for job in not_ready:
+                must_ask, record = ready[job.uid] is Readiness.ASK, record_of(job)
+                if must_ask and record.operation is not None and now.monotonic >= record.asks_at:
+                    step = self._requests.request(job.uid, record.operation)
                     if step is not None:
                         yield job, step
 
@@ -171,7 +173,7 @@ class Rescaling:
 
     def _end(self, decision: _Decision, *, at: float) -> None:
         for job in decision.jobs:
-            self._await_nothing(job)  # also if the operation ended for another reason
+            self._stop_awaiting_checkpoint(job)  # also if the operation ended for another reason
             if record_of(job).phase is Phase.SAVING:
                 record_of(job).end(at=at)
 
@@ -184,11 +186,11 @@ class Rescaling:
         return self._requests.readiness(job.uid, operation, interrupts=interrupts, now=now)
 
     def loses_nothing(self, job: RunningJob, *, now: float) -> bool:
-        """Return whether a job below its requested size has not made a step yet, by its log.
+        """Return whether a job below its requested size has made no step yet, according to its log.
 
         The log must have been read since the operation began. The job may have made steps that
-        kfext does not recognise, so the age of its pods must be at most the time that the missing
-        workers save within HORIZON.
+        kfext does not recognise, so its pods must also be young: a restart must lose less time than
+        the missing workers save within HORIZON.
         """
         sizes, reported = record_of(job).sizes, self._progress.reported(job.uid)
         if sizes.now >= sizes.requested or reported is None or reported.progress.step is not None:
@@ -203,8 +205,10 @@ class Rescaling:
             read is not None and read > begun and age <= HORIZON * (1 - sizes.now / sizes.requested)
         )
 
-    def _stale(self, jobs: Iterable[RunningJob], *, now: float) -> list[ScaleOperation]:
-        """Return the operations with a checkpoint that is too old by now."""
+    def _with_stale_checkpoint(
+        self, jobs: Iterable[RunningJob], *, now: float
+    ) -> list[ScaleOperation]:
+        """Return the operations with a checkpoint that is stale by now."""
         return [
             operation
             for job in jobs
@@ -212,7 +216,7 @@ class Rescaling:
             if self._requests.is_stale(job.uid, operation, now=now)
         ]
 
-    def _await_nothing(self, job: RunningJob) -> None:
+    def _stop_awaiting_checkpoint(self, job: RunningJob) -> None:
         self._progress.await_checkpoint(job.uid, awaited=False)
 
     def _interrupts(self, job: RunningJob) -> bool:
@@ -246,7 +250,7 @@ class Rescaling:
         if later := tuple(job for job in decision.jobs if all(job is not other for other in jobs)):
             self._open.append(_Decision(later, now.monotonic, after=jobs[0]))
         for job in jobs:
-            self._await_nothing(job)
+            self._stop_awaiting_checkpoint(job)
             step = self._step(job, now)
             if step is None:
                 record_of(job).end(at=now.monotonic)
@@ -255,7 +259,7 @@ class Rescaling:
                 yield job, step
 
     def _hold(self, rescue: Rescue, now: Moment) -> None:
-        """Hold the donors' capacity for the waiting job, because it is released pod by pod."""
+        """Hold the donors' capacity for the waiting job: their pods free it one at a time."""
         waiting = self._cluster.jobs[rescue.waiting]
         waiting.last_rescue = waiting.state.strikes, now.wall
         places = self._search.places(waiting, rescue.workers, rescue.sizes, now=now.wall)
@@ -268,7 +272,7 @@ class Rescaling:
     def restore_hold(self, job: RunningJob, now: Moment) -> None:
         """Hold capacity for a job that an earlier controller stopped to change its size.
 
-        Its old pods, which may still exist, do not count.
+        The capacity of its old pods, if they still exist, counts as free.
         """
         with self._running.failures.collect_errors_of(job.tracked):
             training = job.tracked.job
@@ -286,7 +290,7 @@ class Rescaling:
                 self._cluster.holds.hold(HoldKind.SIZE, job.uid, members, places, until=until)
 
     def _step(self, job: RunningJob, now: Moment) -> Step | None:
-        """Return the write of a job's new size, or None without capacity."""
+        """Return the write of a job's new size; None if there is no capacity for it."""
         operation, present = record_of(job).operation, record_of(job).sizes.now
         if operation is None:
             return None
@@ -301,7 +305,7 @@ class Rescaling:
         return None if places is None else self._size_step(job, operation, places, now)
 
     def _most_now(self, job: RunningJob, operation: ScaleOperation, now: Moment) -> int:
-        """Return the largest size that is possible now: another job may have grown since."""
+        """Return the largest size that is possible now: other jobs may have scaled up meanwhile."""
         limit = self._capacity.limit(now=now.wall)
         if operation.change.cause is not Cause.RESTORE_REQUESTED:
             return self._search.size(job, limit, now=now.wall)
@@ -323,7 +327,7 @@ class Rescaling:
             now=now.wall,
         )
         plan = tracked.plan
-        why = f"{words.workers(present)} become {change.workers}: {operation.proposal.reason}"
+        why = f"{words.rescaled(present, change.workers)}: {operation.proposal.reason}"
         if starts_anew(tracked.job):
             state = replace(state, reason=names.REASON_RESCALING, message=why)
             pods = self._cluster.pods(job.uid)
@@ -337,7 +341,7 @@ class Rescaling:
             plan, tracked.state, places, job_uid=job.uid, port=port, why=why, now=now.wall
         )
         reason = names.REASON_SHRUNK if change.workers < present else names.REASON_GROWN
-        # Claim now, so that no other change of this turn and no start uses the same capacity.
+        # Claim now, so that no other change or job start in this planning round uses the capacity.
         tracked.assumed, tracked.assumed_workers = following, change.workers
         self._cluster.sync_claims(tracked)
         return Rescale(following, change.workers, state, Verdict(reason, why))

@@ -64,7 +64,7 @@ class ScaleProposals:
         chosen = {proposal.job for proposal in proposals}
         acting = [job for job in free if job.uid not in chosen and self._may_act(job)]
         rested = [job for job in acting if self._has_rested(job, at=at)]
-        donors = [*acting, *self._rescaling.about_to_grow()]
+        donors = [*acting, *self._rescaling.scaling_up()]
         observing = [job for job in free if self._may_observe(job)]
         self._forget_dry_runs(observing)
         for waiting in self._starving(now):
@@ -126,7 +126,7 @@ class ScaleProposals:
                 idle >= self._parameter(job, "idle")
                 or self._rescaling.loses_nothing(job, now=now.wall)
             )
-            and now.monotonic >= record_of(job).grows_at
+            and now.monotonic >= record_of(job).may_grow_at
             and record_of(job).sizes.now < record_of(job).sizes.most
         ]
         jobs.sort(key=lambda job: self._queue.key(job.tracked, remaining=self._remaining(job, now)))

@@ -36,7 +36,7 @@ from kfext.state.running.running_job import (
     leaving,
 )
 from kfext.state.running.running_jobs import RunningJobs
-from kfext.state.running.size.record import record_of, size_record
+from kfext.state.running.size.record import record_of, restored_record
 from kfext.state.running.size.rescaling import Rescaling, SizeStep
 from kfext.state.running.size.scale import LEAST_GAIN, SCALE, Sizes, sizes_of, workers_proposal
 
@@ -78,7 +78,7 @@ class SizeMonitor:
         A change is not adopted if a person edited the job while no controller ran.
         """
         tracked = job.tracked
-        job.replace_record(size_record(tracked, self._sizes_of(tracked)))
+        job.replace_record(restored_record(tracked, self._sizes_of(tracked)))
         job.restart.was_starting = not all_running(tracked, self._cluster.pods(job.uid))
         if not job.restart.was_starting:
             job.restart.running_since = now.monotonic  # its progress is not read yet
@@ -135,7 +135,7 @@ class SizeMonitor:
         size, state, current = record_of(job), job.tracked.state.scale, workers_of(job.tracked.job)
         size.sizes = replace(size.sizes, now=state.before or current)
         cause = Cause(state.cause) if state.cause in tuple(Cause) else Cause.REGROW
-        why = f"{words.workers(size.sizes.now)} become {current}"
+        why = words.rescaled(size.sizes.now, current)
         change = Workers(cause, current)
         proposal = workers_proposal(job.uid, change, why)
         size.begin(proposal, change, Phase.SETTLING, at=now.monotonic)
@@ -228,7 +228,7 @@ class SizeMonitor:
                 job.restart.running_since = at
             size.enter(Phase.MEASURING, at=at)
         elif grew and (late or job.tracked.state.strikes >= _STRIKES):
-            size.grows_at = at + back_off_after(size.unplaced)
+            size.may_grow_at = at + back_off_after(size.unplaced)
             size.unplaced += 1
             # New workers that run stay: the removal of the others needs no checkpoint.
             workers = max(operation.before, min(_running(pods), size.sizes.now - 1))

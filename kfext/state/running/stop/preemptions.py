@@ -249,7 +249,7 @@ class Preemptions:
             (job, operation)
             for job in jobs
             if (operation := record_of(job).operation)
-            and operation.requested
+            and operation.request_number
             and not operation.late
         ]
         stale = [pair for pair in answered if self._stops.is_stale(*pair, now=now.wall)]
@@ -261,7 +261,7 @@ class Preemptions:
         slowest = max(operation.answer_seconds for _, operation in stale)
         for job, operation in stale:
             record_of(job).asks_at = now.monotonic + slowest - operation.answer_seconds
-            operation.requested, operation.ready = 0, False
+            operation.request_number, operation.ready = 0, False
             operation.outdated = self._stops.checkpoints(job).saved
         preemption.since, preemption.again = now.monotonic, True
         return True

@@ -119,7 +119,7 @@ class JobStops:
             return
         if operation.phase is Phase.SAVING:
             if not complete:
-                operation.requested, record.asks_at = 0, now + SCAN_SECONDS  # ask again
+                operation.request_number, record.asks_at = 0, now + SCAN_SECONDS  # ask again
         elif complete:
             if operation.proposal.rank is Rank.PREEMPT:
                 self._count(job, operation)
@@ -135,7 +135,7 @@ class JobStops:
     def _count(self, job: RunningJob, operation: StopOperation) -> None:
         at, last = job.tracked.state.stop.at, self.checkpoints(job).saved
         lost = max(0.0, at - max(last or 0.0, self.began(job, now=at)))
-        answered = operation.requested or lost <= FRESH_SECONDS
+        answered = operation.request_number or lost <= FRESH_SECONDS
         self.preempted.asked["late" if operation.late else "answered" if answered else "none"] += 1
         self.preempted.work += lost
 

@@ -136,7 +136,7 @@ NOW = 1000.0
 CASES: dict[str, tuple[dict[str, Any], Readiness]] = {
     "it loses nothing anyway": ({"interrupts": False}, Readiness.READY),
     "it has reported no checkpoint": ({}, Readiness.NEVER),
-    "it has reported none, even after a request": ({"requested": 1}, Readiness.NEVER),
+    "it has reported none, even after a request": ({"request_number": 1}, Readiness.NEVER),
     "a checkpoint is fresh": ({"saved": NOW - FRESH_SECONDS}, Readiness.READY),
     "a fresh one is outdated": ({"saved": NOW - 1.0, "outdated": NOW - 1.0}, Readiness.AWAIT),
     "a later checkpoint counts": ({"saved": NOW, "outdated": NOW - 1.0}, Readiness.READY),
@@ -145,14 +145,20 @@ CASES: dict[str, tuple[dict[str, Any], Readiness]] = {
     "a checkpoint hardly in the future": ({"saved": NOW + 1.0}, Readiness.READY),
     "it answers requests and was not asked": ({"answered": 0}, Readiness.ASK),
     "it answers requests and has saved": ({"answered": 3, "saved": NOW - 60}, Readiness.ASK),
-    "it has not answered this request": ({"answered": 1, "requested": 2}, Readiness.ASK),
-    "it has answered": ({"answered": 2, "requested": 2, "saved": NOW - 60}, Readiness.READY),
-    "it has answered a later request": ({"answered": 3, "requested": 2}, Readiness.READY),
-    "an answer without an open request": ({"answered": 3, "requested": 0}, Readiness.ASK),
+    "it has not answered this request": ({"answered": 1, "request_number": 2}, Readiness.ASK),
+    "it has answered": ({"answered": 2, "request_number": 2, "saved": NOW - 60}, Readiness.READY),
+    "it has answered a later request": ({"answered": 3, "request_number": 2}, Readiness.READY),
+    "an answer without an open request": ({"answered": 3, "request_number": 0}, Readiness.ASK),
 }
 
 
 @pytest.mark.parametrize(("more", "want"), CASES.values(), ids=CASES)
 def test_whether_a_job_is_ready_to_be_interrupted(more: dict[str, Any], want: Readiness) -> None:
-    given = {"saved": None, "outdated": None, "answered": None, "requested": 0, "interrupts": True}
+    given = {
+        "saved": None,
+        "outdated": None,
+        "answered": None,
+        "request_number": 0,
+        "interrupts": True,
+    }
     assert readiness(**(given | more), now=NOW) is want

@@ -4,7 +4,7 @@ from kfext.core.progress.reported import Progress
 from kfext.model.job_state import JobState
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.size.record import SizeRecord, size_record
+from kfext.state.running.size.record import SizeRecord, restored_record
 from kfext.state.running.size.scale import Sizes
 from tests.builders import job
 
@@ -17,7 +17,7 @@ def tracked(state: JobState | None = None) -> TrackedJob:
 
 def record_with(state: JobState | None = None, *, requested: int = 3) -> SizeRecord:
     """Return the record of a job with three workers."""
-    return size_record(tracked(state), Sizes(3, 1, 20, requested))
+    return restored_record(tracked(state), Sizes(3, 1, 20, requested))
 
 
 def test_the_speed_of_a_job_is_known_after_thirty_seconds_at_a_size() -> None:

@@ -84,7 +84,7 @@ def test_the_plan_has_the_time_and_the_reason_of_the_size() -> None:
     (first, *_) = (write for write in bed.driver.written if isinstance(write.step, Rescale))
     assert isinstance(first.step, Rescale)
     at = written_time(bed.clock.wall + first.at - bed.clock.now)
-    assert first.step.plan.why.startswith(f"{at}: 4 workers become 2: ")
+    assert first.step.plan.why.startswith(f"{at}: scaled down from 4 to 2 workers: ")
 
 
 def test_freed_capacity_is_held_for_the_waiting_job() -> None:

@@ -15,7 +15,7 @@ from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.operation import Phase, ScaleOperation
 from kfext.state.running.proposal import Cause, Workers
 from kfext.state.running.running_job import RunningJob
-from kfext.state.running.size.record import record_of, size_record
+from kfext.state.running.size.record import record_of, restored_record
 from kfext.state.running.size.scale import Sizes, workers_proposal
 from kfext.state.running.size.size_monitor import SizeMonitor
 from tests.builders import job, pods
@@ -52,7 +52,7 @@ def grown(*, before: int, requested: int, phase: Phase) -> tuple[RunningJob, Sca
     """Return a job that grew from `before` to 6 workers at 100 s, and the operation in a phase."""
     tracked = TrackedJob(ELASTIC.raw, ELASTIC.build(), None, JobState())
     running = RunningJob(tracked)
-    running.replace_record(size := size_record(tracked, Sizes(before, 1, 8, requested)))
+    running.replace_record(size := restored_record(tracked, Sizes(before, 1, 8, requested)))
     change = Workers(Cause.GROWTH, 6)
     proposal = workers_proposal(running.uid, change, "capacity is free")
     size.begin(proposal, change, phase, at=100.0)
