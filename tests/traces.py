@@ -77,7 +77,7 @@ def elastic() -> set[str]:
 
 def resize() -> set[str]:
     of = CpuBed()
-    of.add("old", converges=30.0)
+    of.add("old", loss_half_life=30.0)
     of.at(120)
     of.add("new")
     return visited(lambda: _until(of, Resize))

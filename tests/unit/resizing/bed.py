@@ -1,4 +1,4 @@
-"""A simulated node with jobs that share its CPU, and actions of users and operators."""
+"""A test bed: a simulated node with jobs that share its CPU, and actions of users and operators."""
 
 from collections.abc import Iterator
 from typing import Any, Self
@@ -17,7 +17,7 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.policy import ConditionStatus
 from tests.unit.sim.bed import Bed
 
-SIZE, ROUND = 1400, 10.0
+NODE_CPU, SCAN_SECONDS = 1400, 10.0
 """The millicores of the node, and the seconds between two scans of the companion."""
 CPU = 20
 """The millicores that a pod requests."""
@@ -28,19 +28,20 @@ ENDLESS = 10**7
 WORKER = ReplicaKey("worker", 0)
 
 
-def trainer(
+def one_worker_job(
     name: str,
     *,
     size: int,
-    converges: float = 300.0,
+    loss_half_life: float = 300.0,
     pace: float | None = None,
-    takes: float | None = None,
+    work: float | None = None,
     **fields: Any,
 ) -> JobSpec:
-    """Return a job of one worker that can use a node of `size` millicores.
+    """Return a job with one worker, which can use up to `size` millicores.
 
-    `converges`: the core-seconds in which its loss halves. `pace`: its steps a second, whatever its
-    CPU; unset, they follow its CPU. `takes`: its work in core-seconds; unset, its log shows no end.
+    `loss_half_life`: the core-seconds in which its loss halves.
+    `pace`: its steps per second, independent of its CPU; None means proportional to its CPU.
+    `work`: the core-seconds until its end; None means that it is endless, and its log shows no end.
     """
     defaults: dict[str, Any] = {
         "kind": TENSORFLOW,
@@ -48,9 +49,9 @@ def trainer(
         "arrives": 0.0,
         "workers": 1,
         "pace": Pace(0.0, 1 / pace, 0.0) if pace else Pace(1000 / (STEPS * size), 0.0, 0.0),
-        "steps": round(STEPS * (takes or ENDLESS)),
-        "shows_end": takes is not None,
-        "halves": STEPS * converges,
+        "steps": round(STEPS * (work or ENDLESS)),
+        "shows_end": work is not None,
+        "halves": STEPS * loss_half_life,
         "cpu": CPU,
         "uses": size,
         "limit": 0,
@@ -65,18 +66,18 @@ def trainer(
 class CpuBed(Bed):
     """A node that gets jobs when the test submits them; writes take effect at once."""
 
-    def __init__(self, policy: TrainingPolicy | None = None, *, size: int = SIZE) -> None:
+    def __init__(self, policy: TrainingPolicy | None = None, *, size: int = NODE_CPU) -> None:
         super().__init__(policy=policy, late_writes=False, a=size)
         self.size = size
 
     def add(self, name: str, **fields: Any) -> LiveJob:
-        """Submit a job; `fields`: the arguments of `trainer`."""
-        return self.submit(trainer(name, size=self.size, **fields))
+        """Submit a job; `fields`: the arguments of `one_worker_job`."""
+        return self.submit(one_worker_job(name, size=self.size, **fields))
 
     def at(self, second: float) -> Self:
-        """Run to a second, in rounds, so that the scans are at the same seconds in all tests."""
+        """Run until the given second, stopping at each scan, so that all tests scan alike."""
         while self.clock.now < second:
-            following = ROUND * (self.clock.now // ROUND + 1)
+            following = SCAN_SECONDS * (self.clock.now // SCAN_SECONDS + 1)
             super().at(min(second, following))
         return self
 
@@ -114,17 +115,17 @@ class CpuBed(Bed):
         steps = ((write.job, write.step) for write in self.driver.written if not write.refused)
         return [(job, step) for job, step in steps if isinstance(step, Resize)]
 
-    def shown(self, name: str) -> ConditionStatus | None:
+    def resized_condition(self, name: str) -> ConditionStatus | None:
         """Return the condition Resized of a job."""
         return self.driver.shown.get((name, names.RESIZED))
 
     def reason(self, name: str) -> str:
-        shown = self.shown(name)
+        shown = self.resized_condition(name)
         return shown.verdict.reason if shown else ""
 
     # --- actions of users and of the operator -----------------------------------------------------
 
-    def opt(self, name: str, value: str, key: str = names.RESIZE) -> None:
+    def set_policy(self, name: str, value: str, key: str = names.RESIZE) -> None:
         self.annotate(key, value, name)
 
     def size_by_hand(self, name: str, *, request: int) -> None:
@@ -140,8 +141,7 @@ class CpuBed(Bed):
         while key not in self.job(name).pods:
             self.after(1)
 
-    def finish(self, name: str) -> None:
-        """Delete a job."""
+    def delete(self, name: str) -> None:
         self.api.delete_job(self.job(name))
 
     def manage(self, value: str) -> None:
@@ -157,19 +157,19 @@ IDLE = 20
 SERVER = ReplicaKey("ps", 0)
 
 
-class SplitJob(CpuBed):
-    """A job alone on its node: its server idles, and its worker uses all CPU that it may.
+class ServerAndWorkerBed(CpuBed):
+    """A node with a job: its server idles, and its worker uses all CPU that it may.
 
-    `guaranteed`: whether its pods are Guaranteed. `waits`: the millicores that a waiting job
-    requests; 0 means that no job waits.
+    `guaranteed`: whether its pods are Guaranteed.
+    `waiting_cpu`: the millicores that a waiting job requests; 0 means that no job waits.
     """
 
-    def __init__(self, *, guaranteed: bool = False, waits: int = 0) -> None:
+    def __init__(self, *, guaranteed: bool = False, waiting_cpu: int = 0) -> None:
         super().__init__()
         self.add("train", servers=1, serves=IDLE, cpu=IDLE, limit=LIMIT, guaranteed=guaranteed)
         self.after(6)
-        if waits:
-            self.add("waits", cpu=waits, resize="")
+        if waiting_cpu:
+            self.add("waits", cpu=waiting_cpu, resize="")
 
     def limits(self) -> dict[str, int | None]:
         cpus = ((key.type, live.pod.trainer) for key, live in self.job().pods.items())

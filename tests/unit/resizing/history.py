@@ -1,4 +1,4 @@
-"""Random histories of jobs while kfext changes their CPU, with invariants after every round.
+"""Random histories of jobs while kfext changes their CPU, with invariants after every scan.
 
 Users opt in and out and resize pods by hand, pods are replaced, kubelets and the API server refuse,
 and controllers die between the patch of a job and the write to its pod.
@@ -17,7 +17,7 @@ from kfext.model.quantity import CPU
 from kfext.model.verdict import Verdict
 from kfext.sim.objects import LivePod
 from kfext.state.running.cpu.contest import LEAST_REQUEST
-from tests.unit.resizing.bed import ROUND, SIZE, CpuBed
+from tests.unit.resizing.bed import NODE_CPU, SCAN_SECONDS, CpuBed
 
 MOST_JOBS = 5
 RESTORED_AFTER = 330.0
@@ -65,18 +65,20 @@ class CpuHistory(CpuBed):
                 f"job-{self._submitted}",
                 limit=self.draw.draw(st.sampled_from([0, 0, 1000, 300, 30]), "limit"),
                 cpu=self.draw.draw(st.sampled_from([20, 20, 25]), "cpu"),
-                takes=self.draw.draw(st.sampled_from([None, 300.0, 2000.0]), "takes"),
-                converges=self.draw.draw(st.sampled_from([2.0, 2.0, 40.0, 400.0]), "converges"),
+                work=self.draw.draw(st.sampled_from([None, 300.0, 2000.0]), "work"),
+                loss_half_life=self.draw.draw(
+                    st.sampled_from([2.0, 2.0, 40.0, 400.0]), "loss_half_life"
+                ),
                 pace=self.draw.draw(st.sampled_from([None, None, 20.0]), "pace"),
                 resize=self.draw.draw(st.sampled_from(["cpu", "cpu", "observe", "off"]), "resize"),
             )
 
     def crowds(self) -> None:
         """Let the node have a long and a short job, so that kfext prioritises the short job."""
-        for name, takes in (("long", 9000.0), ("short", 900.0)):
+        for name, work in (("long", 9000.0), ("short", 900.0)):
             if name not in self.present and len(self.present) < MOST_JOBS:
-                self._submit(name, takes=takes)
-        self.rounds(15)
+                self._submit(name, work=work)
+        self.run_scans(15)
 
     def _submit(self, name: str, *, cpu: int = 20, **fields: Any) -> None:
         self.without[name] = cpu
@@ -94,11 +96,11 @@ class CpuHistory(CpuBed):
         return any(pod.runs for pod in self.job(name).pods.values())
 
     def goes_on(self) -> None:
-        self.rounds(self.draw.draw(st.integers(1, 20), "rounds"))
+        self.run_scans(self.draw.draw(st.integers(1, 20), "scans"))
 
     def finishes(self) -> None:
         if name := self._any_job():
-            self.finish(name)
+            self.delete(name)
 
     def opts(self) -> None:
         if name := self._any_job():
@@ -106,7 +108,7 @@ class CpuHistory(CpuBed):
             self._opt(name, value)
 
     def _opt(self, name: str, value: str) -> None:
-        self.opt(name, value)
+        self.set_policy(name, value)
         if value == "off":
             self.off.setdefault(name, self.clock.now)
         else:
@@ -118,7 +120,7 @@ class CpuHistory(CpuBed):
         request = self.draw.draw(st.sampled_from(BY_HAND), "request")
         state = self.tracked(name).state.cpu
         sizes = (*state.written.get("worker-0", ()), *state.requested.values())
-        if request in {size.request for size in sizes} or request >= (self.limit(name) or SIZE):
+        if request in {size.request for size in sizes} or request >= (self.limit(name) or NODE_CPU):
             return
         self._check_written()
         self.size_by_hand(name, request=request)
@@ -165,9 +167,9 @@ class CpuHistory(CpuBed):
 
     # --- invariants -------------------------------------------------------------------------------
 
-    def rounds(self, number: int) -> None:
+    def run_scans(self, number: int) -> None:
         for _ in range(number):
-            self.after(ROUND)
+            self.after(SCAN_SECONDS)
             self._check()
 
     def _check(self) -> None:
@@ -180,7 +182,7 @@ class CpuHistory(CpuBed):
             tracked, now = self.tracked(name), self.clock.now
             assert not tracked.busy
             since = max(self.off.get(name, now), self.failed + RESTORED_AFTER)
-            if now - since > 2 * ROUND:
+            if now - since > 2 * SCAN_SECONDS:
                 assert self._is_the_users(name), name
             if now - since > SETTLED_AFTER:
                 assert tracked.state.cpu == CpuState(), name
@@ -206,7 +208,7 @@ class CpuHistory(CpuBed):
         assert min(self.without[name], LEAST_REQUEST) <= size.request
         assert name not in self.left_alone
         if name in self.present:
-            assert size.request < (self.limit(name) or SIZE), "the QoS class is kept"
+            assert size.request < (self.limit(name) or NODE_CPU), "the QoS class is kept"
 
     def _is_the_users(self, name: str) -> bool:
         return self.request(name) == self.without[name]
@@ -217,9 +219,9 @@ class CpuHistory(CpuBed):
         self._set_kubelet("")
         for name in self.present:
             self._opt(name, "off")
-        end = self.clock.now + RESTORED_AFTER + SETTLED_AFTER + 3 * ROUND
+        end = self.clock.now + RESTORED_AFTER + SETTLED_AFTER + 3 * SCAN_SECONDS
         while self.clock.now < end and any(map(self._has_record, self.present)):
-            self.rounds(1)
+            self.run_scans(1)
         assert not any(map(self._has_record, self.present))
         assert all(map(self._is_the_users, self.present))
 

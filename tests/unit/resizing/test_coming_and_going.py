@@ -9,7 +9,7 @@ from statistics import fmean
 
 from kfext.model.cpu_use import CpuUse
 from kfext.sim.objects import LivePod
-from tests.unit.resizing.bed import ROUND, CpuBed, trainer
+from tests.unit.resizing.bed import SCAN_SECONDS, CpuBed, one_worker_job
 
 JOBS = {0: 40, 10: 82, 20: 24, 40: 22, 50: 66, 60: 23, 70: 86, 80: 34, 90: 25, 100: 44}
 """The core-seconds of each job, by the second of its arrival."""
@@ -31,20 +31,20 @@ class Crowd(CpuBed):
         self.idle = 0.0
         self._resize = resize
         self._uses: dict[str, CpuUse] = {}
-        self.driver.measure_seconds = ROUND
+        self.driver.measure_seconds = SCAN_SECONDS
         self.driver.measure = self._measure
 
     def _measure(self, live: LivePod) -> CpuUse | None:
         name = live.job.spec.name
-        its_turn = (self.clock.now - ROUND * (int(name[-1]) % 2)) % _APART == 0
+        its_turn = (self.clock.now - SCAN_SECONDS * (int(name[-1]) % 2)) % _APART == 0
         if its_turn and (use := self.driver.use_of(live)) is not None:
             self._uses[name] = use
         return self._uses.get(name)
 
     def run_all_jobs(self) -> "Crowd":
         """Run until all jobs have ended."""
-        for number, (at, takes) in enumerate(JOBS.items()):
-            spec = trainer(f"job-{number}", size=1000, takes=takes, resize=self._resize)
+        for number, (at, work) in enumerate(JOBS.items()):
+            spec = one_worker_job(f"job-{number}", size=1000, work=work, resize=self._resize)
             self.clock.after(at, partial(self.submit, replace(spec, arrives=at)))
         while len(self.seconds) < len(JOBS):
             self.after(1)
@@ -75,4 +75,4 @@ def test_with_resize_jobs_end_20_percent_sooner_on_average_and_none_later() -> N
     plain, resized = crowd("off").seconds, crowd("cpu").seconds
     assert fmean(resized.values()) <= 0.8 * fmean(plain.values())
     for name, took in resized.items():
-        assert took <= plain[name] + ROUND, name
+        assert took <= plain[name] + SCAN_SECONDS, name

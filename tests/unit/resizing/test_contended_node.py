@@ -28,22 +28,22 @@ from kfext.state.running.cpu.executor import CpuExecutor
 from kfext.state.running.executor import TURN_SECONDS
 from kfext.state.running.running_job import RunningJob
 from tests.builders import executor_of
-from tests.unit.resizing.bed import LIMIT, ROUND, SIZE, CpuBed, SplitJob
+from tests.unit.resizing.bed import LIMIT, NODE_CPU, SCAN_SECONDS, CpuBed, ServerAndWorkerBed
 from tests.unit.resizing.history import EVENTS, CpuHistory
 
 FORBIDDEN = 'cannot patch resource "pods/resize" in API group ""'
 BEYOND = "maximum cpu usage per Container is 1, but request is 1226m"
 REQUEST = 20
-BOOSTED = REQUEST + int(0.9 * (SIZE - 3 * REQUEST))
+BOOSTED = REQUEST + int(0.9 * (NODE_CPU - 3 * REQUEST))
 """The request of the prioritised job of three jobs: nine tenths of the free CPU."""
 
 
 def contended(policy: TrainingPolicy | None = None, *, resize: str = "cpu") -> CpuBed:
     """Return a node with three jobs; the last to arrive would end first."""
     bed = CpuBed(policy)
-    bed.add("long", takes=4000.0, resize=resize)
-    bed.add("longer", takes=5000.0, resize=resize)
-    bed.add("short", takes=1500.0, resize=resize)
+    bed.add("long", work=4000.0, resize=resize)
+    bed.add("longer", work=5000.0, resize=resize)
+    bed.add("short", work=1500.0, resize=resize)
     return bed
 
 
@@ -100,7 +100,7 @@ def refuse_resizes(bed: CpuBed, message: str, *, above: int = 0) -> list[str]:
 
 def test_the_job_that_would_end_first_gets_the_cpu_and_no_other_pod_is_written() -> None:
     bed = boosted()
-    assert bed.use("short") > 0.9 * SIZE
+    assert bed.use("short") > 0.9 * NODE_CPU
     assert bed.limit("short") is None
     bed.after(300)
     assert {name for name, step in bed.resized[-1:] if step.sizes} == {"short"}
@@ -108,7 +108,7 @@ def test_the_job_that_would_end_first_gets_the_cpu_and_no_other_pod_is_written()
 
 def test_a_change_is_shown_with_its_time_until_the_next_change() -> None:
     bed = boosted().after(300)
-    shown = bed.shown("short")
+    shown = bed.resized_condition("short")
     assert shown is not None
     assert shown.holds
     assert shown.verdict.reason == names.REASON_CPU_MOVED
@@ -119,31 +119,31 @@ def test_a_change_is_shown_with_its_time_until_the_next_change() -> None:
 
 def test_a_job_that_has_just_begun_keeps_an_equal_share() -> None:
     bed = boosted()
-    bed.add("new", takes=3000.0)
-    bed.after(2 * ROUND)
-    assert bed.use("new") == pytest.approx(SIZE / 4, rel=0.05)
+    bed.add("new", work=3000.0)
+    bed.after(2 * SCAN_SECONDS)
+    assert bed.use("new") == pytest.approx(NODE_CPU / 4, rel=0.05)
     assert requests(bed.after(120))["new"] == REQUEST
 
 
 def test_the_end_of_the_prioritised_job_causes_an_early_scan() -> None:
     bed = boosted()
     assert bed.planner.companion.steps(later(bed, 1)) == []
-    bed.finish("short")
+    bed.delete("short")
     steps = bed.planner.companion.steps(later(bed, 2))
     assert {tracked.job.name for tracked, _ in steps} == {"long"}
 
 
 def test_a_job_alone_on_its_node_is_unchanged() -> None:
     bed = CpuBed()
-    bed.add("alone", takes=9000.0)
+    bed.add("alone", work=9000.0)
     assert not bed.after(600).resized
     assert bed.reason("alone") == names.REASON_NOTHING_TO_MOVE
 
 
 def test_the_request_of_the_last_job_on_a_node_is_restored() -> None:
     bed = boosted()
-    bed.finish("long")
-    bed.finish("longer")
+    bed.delete("long")
+    bed.delete("longer")
     assert requests(bed.after(60)) == {"short": REQUEST}
 
 
@@ -157,7 +157,7 @@ def test_nothing_is_written_to_jobs_that_did_not_opt_in(resize: str) -> None:
 )
 def test_a_dry_run_is_shown_and_not_carried_out(by: TrainingPolicy | None, resize: str) -> None:
     bed = contended(by, resize=resize).after(200)
-    shown = bed.shown("short")
+    shown = bed.resized_condition("short")
     assert shown is not None
     assert not shown.holds
     assert shown.verdict.reason == names.REASON_WOULD_MOVE
@@ -175,28 +175,28 @@ def test_a_replaced_pod_is_boosted_again() -> None:
 def full() -> CpuBed:
     """Return a node with three jobs that request a quarter of its CPU each."""
     bed = CpuBed()
-    for name, takes in {"long": 4000.0, "longer": 5000.0, "short": 1500.0}.items():
-        bed.add(name, takes=takes, cpu=SIZE // 4, uses=SIZE)
+    for name, work in {"long": 4000.0, "longer": 5000.0, "short": 1500.0}.items():
+        bed.add(name, work=work, cpu=NODE_CPU // 4, uses=NODE_CPU)
     return bed
 
 
 def test_on_a_full_node_other_requests_are_lowered_and_the_sum_stays() -> None:
     bed = full()
-    bed.add("other", cpu=SIZE // 4, resize="")
+    bed.add("other", cpu=NODE_CPU // 4, resize="")
     for _ in range(30):
-        bed.after(ROUND)
-        assert sum(requests(bed).values()) <= SIZE
-    others = {"long": 10, "longer": 10, "other": SIZE // 4}
-    assert requests(bed) == {**others, "short": 3 * (SIZE // 4) - 20}
+        bed.after(SCAN_SECONDS)
+        assert sum(requests(bed).values()) <= NODE_CPU
+    others = {"long": 10, "longer": 10, "other": NODE_CPU // 4}
+    assert requests(bed) == {**others, "short": 3 * (NODE_CPU // 4) - 20}
 
 
 def test_lowered_requests_are_restored_when_the_prioritised_job_ends() -> None:
     bed = full().after(300)
-    bed.finish("short")
+    bed.delete("short")
     bed.after(100)
-    assert sum(requests(bed).values()) <= SIZE
-    bed.finish("long")
-    assert requests(bed.after(100)) == {"longer": SIZE // 4}
+    assert sum(requests(bed).values()) <= NODE_CPU
+    bed.delete("long")
+    assert requests(bed.after(100)) == {"longer": NODE_CPU // 4}
 
 
 # --- capacity for other pods ----------------------------------------------------------------------
@@ -204,10 +204,10 @@ def test_lowered_requests_are_restored_when_the_prioritised_job_ends() -> None:
 
 def test_the_ledger_counts_requests_as_users_wrote_them() -> None:
     bed = boosted()
-    bed.add("waits", cpu=SIZE - 3 * REQUEST, resize="", uses=SIZE)
+    bed.add("waits", cpu=NODE_CPU - 3 * REQUEST, resize="", uses=NODE_CPU)
     bed.after(40)
     assert bed.pod("waits").runs, "it is planned at once, and the boost is removed for it"
-    assert sum(requests(bed).values()) == SIZE
+    assert sum(requests(bed).values()) == NODE_CPU
 
 
 def add_refused_pod(bed: CpuBed, **fields: Any) -> None:
@@ -230,19 +230,22 @@ def add_refused_pod(bed: CpuBed, **fields: Any) -> None:
 def test_a_boost_is_removed_for_a_foreign_pod_for_a_minute() -> None:
     bed = boosted()
     add_refused_pod(bed, requests={"cpu": 600, "pods": 1})
-    assert requests(bed.after(2 * ROUND))["short"] == REQUEST
-    assert "another pod needs the free CPU of a" in (bed.shown("short") or fail()).verdict.message
-    assert requests(bed.after(2 * ROUND))["short"] == REQUEST, "the node waits for the pod"
+    assert requests(bed.after(2 * SCAN_SECONDS))["short"] == REQUEST
+    assert (
+        "another pod needs the free CPU of a"
+        in (bed.resized_condition("short") or fail()).verdict.message
+    )
+    assert requests(bed.after(2 * SCAN_SECONDS))["short"] == REQUEST, "the node waits for the pod"
     assert requests(bed.after(80))["short"] == BOOSTED, "the pod was not bound in time"
 
 
 def test_a_pod_that_fits_nowhere_does_not_prevent_boosts() -> None:
     bed = CpuBed()
-    bed.add("long", takes=4000.0)
+    bed.add("long", work=4000.0)
     bed.after(5)
     add_refused_pod(bed, requests={"cpu": 600, "pods": 1, "nvidia.com/gpu": 1})
-    bed.add("longer", takes=5000.0)
-    bed.add("short", takes=1500.0)
+    bed.add("longer", work=5000.0)
+    bed.add("short", work=1500.0)
     assert requests(bed.after(195))["short"] == BOOSTED
 
 
@@ -270,12 +273,12 @@ def test_with_an_autoscaler_the_sum_of_the_requests_stays() -> None:
 
 def test_opting_out_restores_at_the_next_scan_and_removes_the_record() -> None:
     bed = boosted()
-    bed.opt("short", "off")
-    bed.after(ROUND)
+    bed.set_policy("short", "off")
+    bed.after(SCAN_SECONDS)
     assert bed.request("short") == REQUEST
     bed.after(60)
     assert bed.tracked("short").state.cpu == CpuState()
-    assert bed.shown("short") is None
+    assert bed.resized_condition("short") is None
 
 
 def test_an_error_of_kfext_changes_nothing_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +293,7 @@ def test_an_error_of_kfext_changes_nothing_and_is_reported(monkeypatch: pytest.M
         assert {name for name, _ in failures} <= set(bed.present)
         assert {str(error) for _, error in failures} == {"'a bug'"}
         assert requests(bed)["short"] == BOOSTED
-        bed.opt("short", "off")
+        bed.set_policy("short", "off")
         assert bed.after(10).request("short") == REQUEST
 
 
@@ -337,8 +340,8 @@ def test_an_error_of_kfext_about_cpu_stops_no_new_size(monkeypatch: pytest.Monke
 
 def test_a_job_that_changes_to_observe_is_restored_and_shows_dry_runs() -> None:
     bed = boosted()
-    bed.opt("short", "observe")
-    bed.after(ROUND)
+    bed.set_policy("short", "observe")
+    bed.after(SCAN_SECONDS)
     assert bed.request("short") == REQUEST
     assert bed.after(100).reason("short") == names.REASON_WOULD_MOVE
 
@@ -350,7 +353,7 @@ def test_everything_is_restored_if(how: str) -> None:
         bed.manage("false")
     else:
         bed.planner.settings.observe_policy(policy(resize=Mode.OFF))
-    bed.after(ROUND)
+    bed.after(SCAN_SECONDS)
     assert set(requests(bed).values()) == {REQUEST}
 
 
@@ -360,18 +363,18 @@ def test_the_condition_of_a_job_that_opts_out_while_no_controller_runs_is_remove
     if how == "it ends":
         bed.operator.end(bed.job("short"))
     else:
-        bed.opt("short", "off")
-        bed.opt("short", "{}", key=names.STATE)
+        bed.set_policy("short", "off")
+        bed.set_policy("short", "{}", key=names.STATE)
         bed.size_by_hand("short", request=REQUEST)
     bed.driver.shown.clear()
     bed.restart()
     bed.after(60)
-    assert bed.shown("short") is None
+    assert bed.resized_condition("short") is None
 
 
 def test_a_boost_is_removed_if_the_log_is_no_longer_read() -> None:
     bed = boosted()
-    bed.opt("short", "off", key=names.METRICS)
+    bed.set_policy("short", "off", key=names.METRICS)
     bed.after(600)
     assert bed.request("short") == REQUEST
 
@@ -387,9 +390,9 @@ def test_a_request_that_another_client_wrote_stays_and_resize_is_disabled(by_han
 
 def test_a_pod_recreated_after_off_and_on_does_not_count_as_a_foreign_change() -> None:
     bed = boosted()
-    bed.opt("short", "off")
+    bed.set_policy("short", "off")
     bed.after(60)
-    bed.opt("short", "cpu")
+    bed.set_policy("short", "cpu")
     bed.after(100)
     bed.replace_pod("short")
     bed.after(60)
@@ -438,8 +441,8 @@ def test_no_cpu_idles_when_the_prioritised_job_ends_without_a_controller() -> No
     bed.driver = Dead(bed)  # type: ignore[assignment]
     while bed.job("short").ended is None:
         bed.after(1)
-    assert (bed.job("short").ended or 0.0) < 1500 * 1000 / SIZE * 1.6
-    assert bed.use("long") + bed.use("longer") == pytest.approx(SIZE, rel=0.01)
+    assert (bed.job("short").ended or 0.0) < 1500 * 1000 / NODE_CPU * 1.6
+    assert bed.use("long") + bed.use("longer") == pytest.approx(NODE_CPU, rel=0.01)
     bed.driver = live
 
 
@@ -450,7 +453,7 @@ class Dead:
         self._bed = bed
 
     def next_turn(self) -> float:
-        return self._bed.clock.now + ROUND
+        return self._bed.clock.now + SCAN_SECONDS
 
     def turn(self) -> None:
         pass
@@ -465,7 +468,7 @@ def test_a_size_recorded_but_never_written_does_not_count_as_a_foreign_change() 
     (pod, _), recorded = step.sizes[0], step.state
     written = {"worker-0": (PodCpu(900, None), PodCpu(BOOSTED, None))}
     cpu = replace(recorded.cpu, written=written)
-    bed.opt(name, replace(recorded, cpu=cpu).encode(job_uid=pod.owner_uid), key=names.STATE)
+    bed.set_policy(name, replace(recorded, cpu=cpu).encode(job_uid=pod.owner_uid), key=names.STATE)
     bed.restart()
     bed.after(100)
     assert bed.reason(name) != names.REASON_RESTS
@@ -533,9 +536,9 @@ def test_F6_a_size_that_a_kubelet_does_not_set_is_restored(why: str, *, disabled
 
 def test_F6_a_guaranteed_pod_is_not_resized_with_the_reason() -> None:
     bed = CpuBed()
-    bed.add("old", takes=900.0, limit=20, guaranteed=True)
+    bed.add("old", work=900.0, limit=20, guaranteed=True)
     assert not bed.after(300).resized
-    shown = bed.shown("old")
+    shown = bed.resized_condition("old")
     assert shown is not None
     assert shown.verdict.reason == names.REASON_NOTHING_TO_MOVE
     assert "ineligible for resize: its pod of type worker is Guaranteed" in shown.verdict.message
@@ -544,26 +547,26 @@ def test_F6_a_guaranteed_pod_is_not_resized_with_the_reason() -> None:
 def test_a_job_without_a_read_log_is_not_resized_with_the_reason() -> None:
     bed = CpuBed()
     bed.add("silent")
-    bed.opt("silent", "off", key=names.METRICS)
-    shown = bed.after(300).shown("silent")
+    bed.set_policy("silent", "off", key=names.METRICS)
+    shown = bed.after(300).resized_condition("silent")
     assert shown is not None
     assert shown.verdict.reason == names.REASON_STANDS_DOWN
     assert "kfext.dev/metrics is off" in shown.verdict.message
 
 
 def test_a_job_with_an_unknown_training_container_is_not_resized_with_the_reason() -> None:
-    bed = SplitJob()
+    bed = ServerAndWorkerBed()
     for live in bed.job().pods.values():
         odd = replace(live.pod, trainer=None, resource_version="999")
         bed.planner.cluster.observe_pod(live.pod, odd)
-    shown = bed.after(ROUND).shown("train")
+    shown = bed.after(SCAN_SECONDS).resized_condition("train")
     assert shown is not None
     assert shown.verdict.reason == names.REASON_STANDS_DOWN
     assert "the training container is unknown" in shown.verdict.message
 
 
 def test_a_job_is_not_resized_while_one_of_its_pods_is_missing() -> None:
-    bed = contended().after(ROUND)
+    bed = contended().after(SCAN_SECONDS)
     pod = bed.pod("short").pod
     bed.planner.cluster.observe_pod(pod, replace(pod, phase="Pending", resource_version="999"))
     bed.after(30)
@@ -573,9 +576,9 @@ def test_a_job_is_not_resized_while_one_of_its_pods_is_missing() -> None:
 # --- operations of two stages ---------------------------------------------------------------------
 
 
-def shrunk() -> SplitJob:
+def shrunk() -> ServerAndWorkerBed:
     """Return a job after its first stage: its server is lowered, its worker not raised yet."""
-    bed = SplitJob()
+    bed = ServerAndWorkerBed()
     while not bed.written():
         bed.after(1)
     assert bed.limits() == {"worker": LIMIT, "ps": 50}
@@ -583,7 +586,7 @@ def shrunk() -> SplitJob:
 
 
 def test_a_pod_gets_its_limit_back_when_another_pod_is_not_recreated() -> None:
-    bed = shrunk().after(ROUND)
+    bed = shrunk().after(SCAN_SECONDS)
     bed.api.mark_deleted(bed.pod("train"))  # on a node that does not answer
     bed.after(200)
     assert bed.limits()["ps"] == 50

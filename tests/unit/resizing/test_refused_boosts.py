@@ -21,7 +21,7 @@ def full_bed() -> CpuBed:
     """Return a node with four jobs that request all of its CPU; the first would end first."""
     bed = CpuBed()
     for number, name in enumerate(NAMES):
-        bed.add(name, cpu=350, takes=20_000.0 * (number + 1) if number else 8000.0)
+        bed.add(name, cpu=350, work=20_000.0 * (number + 1) if number else 8000.0)
     bed.after(5)
     return bed
 
@@ -33,8 +33,8 @@ def writes(bed: CpuBed, *, since: float = 0.0) -> int:
 @pytest.mark.parametrize("unmeasured", [("a",), NAMES], ids=["one job", "all jobs"])
 def test_the_cpu_of_a_job_with_unknown_use_is_restored_once(unmeasured: tuple[str, ...]) -> None:
     bed = CpuBed()
-    bed.add("a", cpu=20, takes=8000.0)
-    bed.add("b", cpu=20, takes=20_000.0)
+    bed.add("a", cpu=20, work=8000.0)
+    bed.add("b", cpu=20, work=20_000.0)
     bed.after(200)
     assert bed.request("a") > 20
     use_of, since = bed.driver.use_of, bed.clock.now
@@ -80,8 +80,8 @@ def test_requests_lowered_for_a_refused_boost_are_restored() -> None:
 
 def test_a_boost_that_a_kubelet_defers_removes_no_other_boost() -> None:
     bed = CpuBed()
-    for name, takes in (("a", 9000.0), ("b", 20_000.0), ("c", 30_000.0)):
-        bed.add(name, cpu=20, takes=takes)
+    for name, work in (("a", 9000.0), ("b", 20_000.0), ("c", 30_000.0)):
+        bed.add(name, cpu=20, work=work)
     bed.faults.resize = lambda live: (
         Verdict("Deferred", "not now")
         if live.job.spec.name == "a" and live.pod.trainer and live.pod.trainer.request > 20
@@ -95,8 +95,8 @@ def test_a_boost_that_a_kubelet_defers_removes_no_other_boost() -> None:
 
 def test_no_lowered_pod_loses_its_request() -> None:
     bed = CpuBed()
-    bed.add("a", cpu=400, takes=8000.0)
-    bed.add("b", workers=1, servers=11, serves=5, cpu=80, takes=40_000.0)
+    bed.add("a", cpu=400, work=8000.0)
+    bed.add("b", workers=1, servers=11, serves=5, cpu=80, work=40_000.0)
     bed.after(HOUR / 2)
     requests = [live.pod.trainer.request for live in bed.job("b").pods.values() if live.pod.trainer]
     assert min(requests) == 1
@@ -105,9 +105,9 @@ def test_no_lowered_pod_loses_its_request() -> None:
 
 def test_a_limit_with_CPU_of_another_pod_gets_no_boost() -> None:
     bed = CpuBed()
-    bed.add("train", servers=1, serves=20, cpu=20, limit=400, takes=20_000.0)
+    bed.add("train", servers=1, serves=20, cpu=20, limit=400, work=20_000.0)
     bed.after(300)
-    bed.add("b", cpu=20, takes=90_000.0)
+    bed.add("b", cpu=20, work=90_000.0)
     bed.after(300)
     worker, server = (bed.cpu("train", ReplicaKey(type_, 0)) for type_ in ("worker", "ps"))
     assert worker.limit is not None

@@ -13,10 +13,10 @@ from kfext.state.running.cpu.record import record_of as cpu_record
 from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import record_of as size_record
 from tests.builders import executor_of
-from tests.unit.resizing.bed import CPU, ROUND, CpuBed
+from tests.unit.resizing.bed import CPU, SCAN_SECONDS, CpuBed
 
 JOB = "old"
-MOST_ROUNDS = 30
+MOST_SCANS = 30
 
 
 def contended() -> CpuBed:
@@ -26,11 +26,11 @@ def contended() -> CpuBed:
     """
     bed = CpuBed()
     set_scale_mode(bed, Mode.OBSERVE)
-    live = bed.add(JOB, takes=3000.0, kind=PYTORCH, style=Style.TORCHRUN, bounds=(1, 2))
+    live = bed.add(JOB, work=3000.0, kind=PYTORCH, style=Style.TORCHRUN, bounds=(1, 2))
     bed.after(20)
     live.training.lines.append(LogLine(bed.clock.wall, "saved checkpoint at step 1"))
     bed.after(600)
-    bed.add("new", takes=9000.0)
+    bed.add("new", work=9000.0)
     return bed
 
 
@@ -40,13 +40,13 @@ def set_scale_mode(bed: CpuBed, mode: Mode) -> None:
     bed.planner.settings.observe_policy(TrainingPolicy("p", companion={"scale": choice}))
 
 
-def rounds_until(bed: CpuBed, holds: Callable[[], bool]) -> int:
-    """Return the rounds until a condition holds; at least one round passes."""
-    for number in range(1, MOST_ROUNDS):
-        bed.after(ROUND)
+def scans_until(bed: CpuBed, holds: Callable[[], bool]) -> int:
+    """Return the scans until a condition holds; at least one scan passes."""
+    for number in range(1, MOST_SCANS):
+        bed.after(SCAN_SECONDS)
         if holds():
             return number
-    raise AssertionError(f"not within {MOST_ROUNDS} rounds")
+    raise AssertionError(f"not within {MOST_SCANS} scans")
 
 
 def changes_size(bed: CpuBed) -> bool:
@@ -63,13 +63,13 @@ def changes_cpu(bed: CpuBed) -> bool:
 def when_both_changes_may_begin() -> CpuBed:
     """Return the node after the scan in which both changes of the job could begin."""
     rehearsal = contended()
-    rounds = rounds_until(rehearsal, lambda: changes_cpu(rehearsal))
+    scans = scans_until(rehearsal, lambda: changes_cpu(rehearsal))
     bed = contended()
-    for _ in range(rounds - 1):
-        bed.after(ROUND)
+    for _ in range(scans - 1):
+        bed.after(SCAN_SECONDS)
     assert not changes_cpu(bed)
     set_scale_mode(bed, Mode.ACT)
-    bed.after(ROUND)
+    bed.after(SCAN_SECONDS)
     return bed
 
 
@@ -78,28 +78,28 @@ def test_X2_if_both_changes_may_begin_the_size_changes_first() -> None:
     assert changes_size(bed)
     while changes_size(bed):
         assert bed.request(JOB) == CPU
-        bed.after(ROUND)
-    rounds_until(bed, lambda: bed.request(JOB) > CPU)
+        bed.after(SCAN_SECONDS)
+    scans_until(bed, lambda: bed.request(JOB) > CPU)
 
 
 def test_X2_the_size_of_a_job_stays_while_its_cpu_changes() -> None:
     bed = contended()
-    rounds_until(bed, lambda: changes_cpu(bed))
+    scans_until(bed, lambda: changes_cpu(bed))
     set_scale_mode(bed, Mode.ACT)
-    bed.after(ROUND)
+    bed.after(SCAN_SECONDS)
     assert changes_cpu(bed)
     while changes_cpu(bed):
         assert not changes_size(bed)
-        bed.after(ROUND)
-    rounds_until(bed, lambda: changes_size(bed))
+        bed.after(SCAN_SECONDS)
+    scans_until(bed, lambda: changes_size(bed))
 
 
 def test_X2_a_boost_is_removed_even_during_a_change_of_size() -> None:
     bed = contended()
-    rounds_until(bed, lambda: changes_cpu(bed))
+    scans_until(bed, lambda: changes_cpu(bed))
     set_scale_mode(bed, Mode.ACT)
-    rounds_until(bed, lambda: changes_size(bed))
+    scans_until(bed, lambda: changes_size(bed))
     assert bed.request(JOB) > CPU
-    bed.opt(JOB, "off")
-    bed.after(ROUND)
+    bed.set_policy(JOB, "off")
+    bed.after(SCAN_SECONDS)
     assert (bed.request(JOB), changes_size(bed)) == (CPU, True)

@@ -7,7 +7,7 @@ import pytest
 from kfext import names
 from kfext.errors import ApiError, Forbidden
 from tests.traces import PLAIN
-from tests.unit.resizing.bed import SplitJob
+from tests.unit.resizing.bed import ServerAndWorkerBed
 from tests.unit.resizing.test_contended_node import boosted
 from tests.unit.sim.bed import CONFLICT, GANG, LONG, Bed, refuse, resizes, scaled_bed, sizes
 from tests.unit.sim.test_preempt import URGENT, VICTIM, PreemptBed, asked, stops
@@ -79,14 +79,14 @@ def test_a_checkpoint_request_does_not_count_as_a_change() -> None:
 def test_changes_of_cpu_and_restores_are_counted_separately() -> None:
     bed = boosted()
     assert counts(bed) == {("resize", "done"): 1}
-    bed.opt("short", "off")
+    bed.set_policy("short", "off")
     bed.after(60)  # another job gets the CPU now
     assert counts(bed) == {("resize", "done"): 2, ("none", "restored"): 1}
     assert sum(bool(step.sizes) for _, step in bed.resized) == 3
 
 
 def test_a_change_in_two_stages_is_counted_after_the_last_stage() -> None:
-    bed = SplitJob()
+    bed = ServerAndWorkerBed()
     while len(bed.written()) < 1:
         bed.after(1)
     assert counts(bed) == {}
