@@ -333,7 +333,7 @@ PROGRESSING = "Progressing"
 """Condition, shown only while it is not true: false while the job runs without progress; unknown
 while the log cannot be read, with the reasons above."""
 REASON_STALLED = "Stalled"
-"""The job has been silent for much longer than ever before. Also the reason of a job that was
+"""The job has been silent for much longer than it ever was. Also the reason of a job that was
 stopped because of this and resumes from its last checkpoint."""
 
 RESIZED = "Resized"

@@ -62,7 +62,7 @@ def backup_of_namesake(space: Space, kind: str) -> Object:
     return backup
 
 
-BACKUPS = {"while queued": backup_while_queued, "of a deleted namesake": backup_of_namesake}
+BACKUPS = {"from the queue": backup_while_queued, "from a deleted namesake": backup_of_namesake}
 
 
 def write_back(tool: Tenant, backup: Object) -> Answer:

@@ -71,7 +71,7 @@ def test_the_waiting_job_of_the_highest_priority_is_first(space: Space, high: st
 FOREIGN_PINS: dict[str, Object] = {
     "larger than its node": {"each": {"cpu": "1000"}},
     "behind a gate of another system": {"schedulingGates": [{"name": "example.com/never"}]},
-    "of a scheduler that does not run": {"schedulerName": "absent"},
+    "with a scheduler that does not run": {"schedulerName": "absent"},
     "with a selector that its node does not match": {"nodeSelector": {"no": "where"}},
     "that kube-scheduler refuses for a cause that kfext does not know": {
         "affinity": {

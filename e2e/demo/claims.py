@@ -34,7 +34,8 @@ _MOST_TRAFFIC = 0.1
 class PodRun:
     """One pod. `node`: empty if it was never bound. Times are in seconds since the epoch.
 
-    `started`: the start of its container. `trains`: the first step of its job. None before.
+    `started`: the start of its container. `trains`: the first step of its job. None
+        means that it has not happened.
     `ended`: the end of its container, or the time at which the pod was last seen.
     """
 

@@ -1,7 +1,7 @@
 """Watches the gangs of a namespace, and records which were partly bound, and for how long.
 
 A gang is *half* while some but not all of its planned pods are bound, for more than GRACE_SECONDS,
-and it was never whole before. The planned pods are the pods in its current spec: an elastic job may
+and it has never been whole. The planned pods are the pods in its current spec: an elastic job may
 start with fewer pods than were submitted. Only jobs that kfext has planned count; jobs that it
 released before they had a pod are counted separately.
 """

@@ -45,12 +45,12 @@ _TOLERATIONS = (
 class OddPod:
     """A pod, and its candidate nodes `among`.
 
-    `known`: why kfext may judge it differently than kube-scheduler; empty if it must not.
+    `known_difference`: why kfext may judge unlike kube-scheduler; empty if it must not.
     """
 
     body: Object
     among: tuple[str, ...]
-    known: str = ""
+    known_difference: str = ""
 
 
 @dataclass(slots=True)
@@ -202,7 +202,7 @@ class Odd:
         return {"name": name, "image": "trainer", "resources": resources}
 
     def _ports(self, spec: Object) -> str:
-        """Add host ports, or none; return `known` of the pod (see `OddPod`)."""
+        """Add host ports, or none; return `known_difference` of the pod (see `OddPod`)."""
         if self._one_in(2):
             return ""
         draw = self._random

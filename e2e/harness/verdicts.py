@@ -83,11 +83,11 @@ class Compared:
     @property
     def explained(self) -> bool:
         """Whether a documented class allows this disagreement, in this direction."""
-        if self.pod.known == AT_ADMISSION:
+        if self.pod.known_difference == AT_ADMISSION:
             return self.agreed
-        if self.pod.known == HOST_ADDRESS:
+        if self.pod.known_difference == HOST_ADDRESS:
             return bool(self.bound)
-        return bool(self.pod.known) and not self.bound
+        return bool(self.pod.known_difference) and not self.bound
 
     @property
     def causes(self) -> frozenset[str]:
@@ -100,7 +100,8 @@ class Compared:
         allowed = ", ".join(sorted(self.fits)) or "nowhere"
         chosen = self.bound or "nowhere"
         return (
-            f"kfext: {allowed}; kube-scheduler: {chosen}; known: {self.pod.known or 'nothing'}; "
+            f"kfext: {allowed}; kube-scheduler: {chosen}; "
+            f"known: {self.pod.known_difference or 'nothing'}; "
             f"{self.message}\n  {self.pod.body['spec']}"
         )
 
@@ -206,7 +207,9 @@ class _Arena:
             latest[:] = [pair for pair in known if pair is not None]
             if len(latest) < len(expected):
                 return False
-            return not agreed or all(pair.agreed or pair.bound or pair.pod.known for pair in latest)
+            return not agreed or all(
+                pair.agreed or pair.bound or pair.pod.known_difference for pair in latest
+            )
 
         until(lambda: all_judged(agreed=False), what="kube-scheduler has judged every pod")
         with _timeout_ignored():

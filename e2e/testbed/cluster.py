@@ -110,7 +110,7 @@ class Testbed:
         return binaries.resolve(name)
 
     def new_port(self) -> int:
-        """Return a free TCP port that was not returned before."""
+        """Return a free TCP port, a different port at each call."""
         candidates = [port for port in self.addresses.ports if port not in self._used_ports]
         port = free_ports(candidates, 1)[0]
         self._used_ports.add(port)

@@ -265,7 +265,7 @@ def _as_plan(planner: Planner, tracked: TrackedJob) -> dict[str, Any]:
     places = Counter(pod.node_name for pod in pods if pod.node_name and not pod.finished)
     if plan is not None and not places:
         places.update(plan.assignment.values())
-    requests = next((g.requests for g in job.groups if g.type in job.kind.trains), {})
+    requests = next((g.requests for g in job.groups if g.type in job.kind.training_types), {})
     return {
         "metadata": {"namespace": job.namespace, "creationTimestamp": written_time(job.created)},
         "spec": {"job": {"kind": job.kind.name, "name": job.name, "uid": job.uid}},

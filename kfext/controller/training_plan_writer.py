@@ -175,7 +175,7 @@ class TrainingPlanWriter:
     ) -> None:
         """Add a new phase to the history of a job, and a new reason to wait.
 
-        `shown`: the status before. The phases of a start count as one phase. A start soon after a
+        `shown`: the previous status. The phases of a start count as one phase. A start soon after a
         change of size is a part of that change.
         """
         phase = PLANNED if status.phase in _PASSING else status.phase

@@ -28,7 +28,7 @@ _LONGEST_MESSAGE = 512
 class TrainerCpu:
     """The CPU of a training container, in millicores.
 
-    `request`, `limit`: as in the spec; a limit of None means unlimited.
+    `request`, `limit`: the values in the spec; a limit of None means unlimited.
     `given`: the limit that the kubelet has set, by the status; None means that it states none.
     `restarts`: whether a resize of its CPU restarts it.
     `allocated`: the request that the kubelet has allocated, in the same form.

@@ -32,7 +32,7 @@ class LivePod:
     @property
     def trains(self) -> bool:
         """Whether pods of its type train; parameter servers, for example, do not."""
-        return self.key.type in map(str.lower, self.job.job.kind.trains)
+        return self.key.type in map(str.lower, self.job.job.kind.training_types)
 
     @property
     def runs(self) -> bool:

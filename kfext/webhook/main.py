@@ -29,7 +29,7 @@ class Config:
     `port`: serves reviews and receives posts of progress over HTTPS.
     `probe_port`: serves probes and metrics over plain HTTP.
     `extra_names`: DNS names and IP addresses for the certificate, besides the Service's names.
-    `tls_folder`: where another system mounts the certificate; if unset, kfext signs it.
+    `tls_folder`: where another system mounts the certificate; None means that kfext signs it.
     `drain_seconds`: how long after SIGTERM requests are still served, until no more arrive.
     """
 

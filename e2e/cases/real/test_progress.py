@@ -90,7 +90,7 @@ def check_progress(bed: Testbed, plan: str, namespace: str, *, step: int) -> Non
 
 
 def at_step(bed: Testbed, plan: str, namespace: str, step: int) -> Any:
-    """Return the status of a TrainingPlan that shows this step, or None before."""
+    """Return the status of a TrainingPlan that shows this step; None means not yet."""
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans/{plan}"
     status = bed.api.get(path)["status"]
     return status if (status.get("progress") or {}).get("step") == step else None

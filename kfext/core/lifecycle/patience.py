@@ -104,7 +104,7 @@ def suspend(situation: Situation, state: JobState) -> Suspend:
 
     The state keeps the number of the plan, the changes that admission made to its pods, and its
     time in the queue unless it has run since. A job that did not start from the queue enters it
-    now, because its user may have suspended it for a day before.
+    now, because its user may have suspended it a day ago.
     """
     job = situation.job
     if not situation.forming and (job.has("Running") or job.has("Restarting")):

@@ -196,7 +196,8 @@ class Course:
     `interval`: the length of the compared windows, in seconds.
     `metric`: the name of the followed measure, empty before the first measure.
     `at`: the time of the last measure in epoch seconds, or None before the first.
-    `diverged_since`: since when all values are NaN or infinite, in epoch seconds, or None.
+    `diverged_since`: the epoch time of the first value of a run of NaN or infinite values; None
+        means that the last value is finite.
     """
 
     def __init__(self, interval: float) -> None:
@@ -373,7 +374,7 @@ class Course:
             self.windows.add(at, value)
 
     def _record_pace(self, at: float, step: int) -> None:
-        """Add a pair; it replaces the last pair at the same time, or soon after the pair before."""
+        """Add a pair; it replaces a last pair of the same time, or too close to its predecessor."""
         pace, apart = self._pace, self.windows.seconds / 10
         same = bool(pace) and pace[-1][0] == at
         if same or (len(pace) > 1 and pace[-1][0] - pace[-2][0] < apart):

@@ -1,4 +1,4 @@
-"""The rule for a stalled job: a running job that is silent for much longer than ever before.
+"""The rule for a stalled job: a running job that is silent for much longer than it ever was.
 
 Harmless silences are long: a first step compiles for an hour, a checkpoint is written to a slow
 disk. So a silence is compared with the longest silence of the same start, and of earlier starts of

@@ -39,7 +39,7 @@ class ExpectedStart:
 
     `time`: the most likely time, between `earliest` and `latest`; None means that it is unknown.
     `unknown`: why it is unknown; then the job starts after `earliest`, if that is known.
-    `after`: the running jobs that end before, in words that the users of the job may see.
+    `after`: the running jobs that end before it, in words that the users of the job may see.
     """
 
     time: float | None = None

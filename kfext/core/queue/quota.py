@@ -47,7 +47,7 @@ def demand(job: TrainingJob, pods: Iterable[Pod] = ()) -> Counter[PodCharge]:
 class QuotaView:
     """The quotas of a namespace, and its pods that they do not count yet.
 
-    `pending`: the demand of jobs in the namespace that were started before.
+    `pending`: the demand of jobs in the namespace that were started before this job.
     `sharing`: the pods there that share GPUs. Kubernetes' quotas do not count GPU shares; here they
         count as fractions of GPUs.
     `default_class`: the name of the PriorityClass of pods that name none.
@@ -61,11 +61,11 @@ class QuotaView:
     default_class: str = ""
     defaulted: bool = True
 
-    def shortage(self, need: Demand, *, again: bool = False) -> Verdict | None:
+    def shortage(self, need: Demand, *, recreated: bool = False) -> Verdict | None:
         """Return a verdict on the quotas that would refuse a pod or Service of a job, or None.
 
         `need`: the demand of the job.
-        `again`: whether the pods exist already, so that they are in `used`, and would be recreated.
+        `recreated`: whether the pods exist, so that `used` has them, and would be recreated.
         """
         never: list[str] = []
         for_now: list[str] = []
@@ -77,7 +77,7 @@ class QuotaView:
             shared = _shared_gpus(quota, self._covered(quota, self.sharing))
             for key, wanted in sorted(usage.items()):
                 hard = quota.hard[key] * _scale(key)
-                used = quota.used.get(key, 0) * _scale(key) + shared[key] - again * wanted
+                used = quota.used.get(key, 0) * _scale(key) + shared[key] - recreated * wanted
                 if wanted > hard:
                     never.append(_never(quota, key, wanted))
                 elif used + ahead[key] + wanted > hard:

@@ -149,7 +149,7 @@ def reserve(
 
 
 def _suffices(reservation: Reservation, occupants: Occupants, needs: Mapping[str, Need]) -> bool:
-    """Return whether the gang fits after the jobs that it waits for have ended, but not before.
+    """Return whether the gang fits once the jobs that it waits for have ended, but no sooner.
 
     A gang also waits for a GPU without sharers, which will be freed soon.
     """

@@ -12,7 +12,7 @@ from .learning import Learning
 from .torch_calls import TorchCalls, first_parameter
 
 _MOST_FORWARDS = 4
-"""After this many forwards no backward is expected, unless a backward has followed more before."""
+"""After this many forwards no backward is expected, unless one followed more forwards earlier."""
 _LEARNING_STEPS, _MOST_CALLS = 5, 1000
 """The hook watches all modules for this many steps, or this many calls of outermost modules."""
 

@@ -36,16 +36,16 @@ class Pair:
         self._short_since: float | None = None
 
     def record(
-        self, *, worked: float, intruded: float, waits: bool, gated: bool, now: float
+        self, *, worked: float, intruded: float, waiting: bool, gated: bool, now: float
     ) -> None:
         """Record the seconds that the low-priority job worked and intruded since the last call.
 
-        `waits`: whether it waits at its gate. `gated`: whether its gate opens while the
+        `waiting`: whether it waits at its gate. `gated`: whether its gate opens while the
         high-priority job is idle.
         """
         elapsed, self._last = now - self._last, now
         self._worked.add(worked, now=now)
-        self._waited.add(elapsed if waits else 0.0, now=now)
+        self._waited.add(elapsed if waiting else 0.0, now=now)
         shortfall = min(self._minimum - self.share, self._waited.share)
         if not gated or shortfall <= 0:
             self._short_since = None
@@ -160,7 +160,7 @@ class Neighbours:
             self._pairs[name].record(
                 worked=low.worked,
                 intruded=low.intruded,
-                waits=low.waits,
+                waiting=low.waits,
                 gated=name not in self._shut,
                 now=now,
             )

@@ -153,7 +153,7 @@ class JobKind(Protocol):
         each with its template, or patches of the rendered object.
     `types`: the replica types in rank order; the others connect to the first. It is empty for a
         kind that allows any name for a type; their order is the order of the rendered object.
-    `trains`: the replica types with pods that train.
+    `training_types`: the replica types with pods that train.
     `rank_zero`: the replica types with a first pod that may be rank 0, which prints the progress;
         the likeliest type first.
     `container`: the name of the training container in each pod.
@@ -193,7 +193,7 @@ class JobKind(Protocol):
     index_label: str = REPLICA_INDEX
     recreates: bool = True
     written_env: frozenset[str] = frozenset()
-    trains: tuple[str, ...]
+    training_types: tuple[str, ...]
     rank_zero: tuple[str, ...]
     container: str
     restart: str

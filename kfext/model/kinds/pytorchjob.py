@@ -72,7 +72,7 @@ class PyTorchJob(JobKind):
     plural = "pytorchjobs"
     replica_specs = "pytorchReplicaSpecs"
     types = (_MASTER, WORKER)
-    trains = types
+    training_types = types
     rank_zero = types
     container = "pytorch"
     port = "pytorchjob-port"

@@ -36,8 +36,8 @@ class TFJob(JobKind):
     plural = "tfjobs"
     replica_specs = "tfReplicaSpecs"
     types = ("Chief", "Master", "PS", WORKER, "Evaluator")
-    trains = ("Chief", "Master", WORKER)
-    rank_zero = trains
+    training_types = ("Chief", "Master", WORKER)
+    rank_zero = training_types
     container = "tensorflow"
     port = "tfjob-port"
     port_number = 2222

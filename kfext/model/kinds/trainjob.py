@@ -71,7 +71,7 @@ class TrainJob(JobKind):
     rendered = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets")
     replica_specs = "runtimePatches"
     types = ()
-    trains = (_NODE, "launcher")
+    training_types = (_NODE, "launcher")
     rank_zero = ("launcher", _NODE)
     container = _NODE
     restart = "OnFailure"

@@ -41,8 +41,8 @@ _DELETION_SECONDS = 10.0
 class Start:
     """The start of a waiting job, in epoch seconds.
 
-    `after`: the uids of the jobs on its nodes that ended before. `silent`: the uids of all silent
-    jobs that ended before.
+    `after`: the uids of the jobs on its nodes that ended before the start.
+    `silent`: the uids of all silent jobs that ended before the start.
     """
 
     at: float

@@ -25,7 +25,8 @@ class _Gang:
     `attempt`: identifies the plan of the pods; under a new plan every replica counts again.
     `missing`: the number of pods being created; 0 for a running gang that has lost pods.
     `created`: the replicas with a pod that was created.
-    `since`: when a pod that the gang waits for was last created; infinity before the next `settle`.
+    `last_created_at`: when a pod that the gang waits for was last created; infinity before the next
+        `settle`.
     `overdue`: whether the pods were not created in time; then no other job waits for them.
     `doubted`: whether the pods were also late under an earlier plan; then no other job waits for
         them before the first is created.
@@ -35,7 +36,7 @@ class _Gang:
     attempt: Hashable
     missing: int = 0
     created: set[ReplicaKey] = field(default_factory=set)
-    since: float = float("inf")
+    last_created_at: float = float("inf")
     overdue: bool = False
     doubted: bool = False
     done: bool = False
@@ -92,7 +93,8 @@ class PodCreationBacklog:
         """Record the number of missing pods of a job; return whether planning may resume.
 
         `missing`: None means that the job waits for no pod, 0 that it runs and has lost pods.
-        `attempt`: identifies the plan of the pods. `doubted`: whether the pods were late before.
+        `attempt`: identifies the plan of the pods.
+        `doubted`: whether the pods were late under an earlier plan.
 
         Once the backlog is full, planning stops until half of its pods are created. So waiting jobs
         are decided on once per half, not once per pod, and no later job overtakes an earlier job.
@@ -130,7 +132,7 @@ class PodCreationBacklog:
         for uid, gang in self._gangs.items():
             created |= uid in self._created
             if created or uid in self._entered:
-                gang.since = now
+                gang.last_created_at = now
         self._gangs = {uid: gang for uid, gang in self._gangs.items() if not gang.done}
         self._entered.clear()
         self._created.clear()
@@ -138,7 +140,7 @@ class PodCreationBacklog:
     def quiet(self, uid: str, now: float) -> float:
         """Return the seconds since a pod that a gang waits for was last created, else 0."""
         gang = self._gangs.get(uid)
-        return max(now - gang.since, 0.0) if gang else 0.0
+        return max(now - gang.last_created_at, 0.0) if gang else 0.0
 
     def give_up(self, uid: str) -> bool:
         """Stop waiting for the pods of a job; return whether planning may resume."""
@@ -162,7 +164,7 @@ class PodCreationBacklog:
         gangs, self._gangs = self._gangs, {}
         for record in records:
             if (gang := gangs.pop(record.job_uid, None)) is not None:
-                gang.since, gang.overdue = now - record.quiet, record.overdue
+                gang.last_created_at, gang.overdue = now - record.quiet, record.overdue
                 gang.created = set(record.came)
                 self._gangs[record.job_uid] = gang
         self._gangs |= gangs

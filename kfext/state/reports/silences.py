@@ -90,7 +90,7 @@ class Silences:
     def inherit(self, followed: Followed, shown: Verdict | None, *, since: float) -> None:
         """Continue a stall that an earlier controller has shown, until a counter moves.
 
-        `since`: in epoch seconds. If a pod was created later, the stall is over.
+        `since`: when it was first shown, in epoch seconds. If a pod was created later, it is over.
         """
         start = followed.start
         if followed.judged is None and start is not None and stall.stalled(shown):
@@ -106,7 +106,7 @@ class Silences:
         self, job: TrainingJob, pods: Collection[Pod], last: Suspect | None
     ) -> Suspect | None:
         """Return the pod that differs most from the pods that do the same work, or None."""
-        trains = {type_.lower() for type_ in job.kind.trains}
+        trains = {type_.lower() for type_ in job.kind.training_types}
         alike: dict[str, dict[str, Measured]] = {}
         for pod in pods:
             if pod.replica and (measured := self._uses.use_of(pod.uid)):

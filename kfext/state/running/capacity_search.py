@@ -291,7 +291,7 @@ class CapacitySearch:
             return ""
         pods = () if recreated else self._cluster.pods(job.uid)
         demanded = demand(with_workers(tracked.job, workers), pods)
-        shortage = quota.shortage(demanded, again=recreated)
+        shortage = quota.shortage(demanded, recreated=recreated)
         return shortage.message if shortage else ""
 
 

@@ -100,7 +100,7 @@ class Phase(StrEnum):
     MEASURING = "measuring"
     """The operation waits for the first step at the new size, or for new CPU measurements."""
     TRIAL = "trial"
-    """The new speed is compared with the speed before."""
+    """The new speed is compared with the speed before the change."""
 
 
 @dataclass(slots=True)

@@ -73,7 +73,7 @@ class JobSignal:
     `whole`: whether all of its pods exist, and each runs or has ended.
     `settling`: whether its measurements may be older than the last change of its CPU.
     `rate`: its steps a second; None means that it reports no steps.
-    `remaining`: the core-seconds to its end; infinity: unknown, None: it reports no progress.
+    `remaining`: the core-seconds to its end; infinity means unknown, None no progress.
     `followed`: the seconds since this controller began to follow it.
     `done`: the core-seconds of its completed steps.
     `young`: whether it began so recently that its progress cannot be known yet.

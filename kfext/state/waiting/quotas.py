@@ -139,7 +139,7 @@ class Quotas:
 
 
 def _may_admit_more(old: Quota, new: Quota) -> bool:
-    """Return whether a quota may admit more pods than before."""
+    """Return whether a changed quota may admit more pods than the old quota."""
     if old.rules != new.rules or old.hard != new.hard:
         return True
     return any(new.used.get(key, 0) < number for key, number in old.used.items())

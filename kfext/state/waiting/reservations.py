@@ -34,7 +34,8 @@ class ReservationManager:
 
     The reservation is computed again only when its basis has changed. `now` is in epoch seconds.
 
-    `since`: since when capacity has been reserved without a break, in epoch seconds, or None.
+    `reserved_since`: when capacity was first reserved without a break since, in epoch seconds, or
+        None if nothing is reserved.
     `on_break`: whether nothing is reserved until every waiting job was decided on once.
     `failures`: the errors in searches.
     `unfinished`: whether the last search ended before it reached all jobs that are due.
@@ -53,7 +54,7 @@ class ReservationManager:
         limits: Callable[..., Limits],
         usable: Callable[[TrackedJob], tuple[Hashable, ...]],
     ) -> None:
-        self.since: float | None = None
+        self.reserved_since: float | None = None
         self.on_break = self.unfinished = False
         self._searches = 0
         self.failures = Failures()
@@ -104,7 +105,7 @@ class ReservationManager:
 
     def _is_overstayed(self, current: Reservation, *, now: float) -> bool:
         """Return whether a job that started on reserved nodes takes longer than expected."""
-        since = now if self.since is None else self.since
+        since = now if self.reserved_since is None else self.reserved_since
         claiming_on = self._cluster.claim_tracker.claiming_on
         uids = {uid for node in current.nodes for uid in claiming_on(node)}
         jobs = (self._cluster.jobs[uid].job for uid in uids)
@@ -136,7 +137,7 @@ class ReservationManager:
 
     def reserved_for(self, *, now: float) -> float:
         """Return the seconds that capacity has been reserved without a break."""
-        return 0.0 if self.since is None else now - self.since
+        return 0.0 if self.reserved_since is None else now - self.reserved_since
 
     def renew(self, due: Iterable[TrackedJob], *, now: float) -> bool:
         """Reserve for the first due job, if possible; return whether the reservation changed."""
@@ -186,7 +187,10 @@ class ReservationManager:
 
     def is_over(self, *, now: float) -> bool:
         """Return whether capacity has been reserved for too long."""
-        return self.since is not None and now - past(self.since, now=now) >= RESERVED_SECONDS
+        return (
+            self.reserved_since is not None
+            and now - past(self.reserved_since, now=now) >= RESERVED_SECONDS
+        )
 
     def end_turn(self, *, now: float) -> None:
         """Begin a break after the turn of the holder."""
@@ -225,9 +229,9 @@ class ReservationManager:
         if reservation == self.current:
             return False
         if reservation is None:
-            self.since = None
-        elif self.since is None:
-            self.since = now
+            self.reserved_since = None
+        elif self.reserved_since is None:
+            self.reserved_since = now
         self._holds.reserve(reservation)
         self._offered_until = -math.inf
         self._expect_end(now=now)

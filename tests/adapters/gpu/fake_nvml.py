@@ -32,15 +32,15 @@ class FakeCard:
 class FakeNvml:
     """A driver with cards. `errors`: the UUID and the Xid of each error not yet read.
 
-    `starts`: whether the library is installed.
+    `installed`: whether the library is installed.
     """
 
     present: list[FakeCard]
     errors: deque[tuple[str, int]] = field(default_factory=deque)
-    starts: bool = True
+    installed: bool = True
 
     def nvmlInit(self) -> None:
-        if not self.starts:
+        if not self.installed:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     def nvmlEventSetCreate(self) -> object:

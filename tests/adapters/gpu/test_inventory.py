@@ -7,9 +7,11 @@ from kfext.gpu.device.inventory import Card, InventoryError
 from tests.adapters.gpu.fake_nvml import FakeCard, FakeNvml
 
 
-def fake_nvml(monkeypatch: pytest.MonkeyPatch, *cards: FakeCard, starts: bool = True) -> FakeNvml:
+def fake_nvml(
+    monkeypatch: pytest.MonkeyPatch, *cards: FakeCard, installed: bool = True
+) -> FakeNvml:
     """Replace the functions of pynvml by a fake."""
-    fake = FakeNvml(list(cards), starts=starts)
+    fake = FakeNvml(list(cards), installed=installed)
     for name in [name for name in vars(FakeNvml) if name.startswith("nvml")]:
         assert callable(getattr(pynvml, name)), "the library has it"
         monkeypatch.setattr(pynvml, name, getattr(fake, name))
@@ -106,7 +108,7 @@ def test_a_hardware_error_excludes_a_card_and_an_error_of_a_program_does_not(
 
 def test_an_inventory_without_a_driver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(FAKE_INVENTORY, raising=False)
-    fake_nvml(monkeypatch, starts=False)
+    fake_nvml(monkeypatch, installed=False)
     with pytest.raises(InventoryError, match="does not start"):
         node_inventory()
 

@@ -153,9 +153,9 @@ def test_a_usual_state_fits_beside_the_state_of_resizes() -> None:
 
 
 BUSY: dict[str, tuple[object, dict[str, int]]] = {
-    "of two types": ({"worker": 0, "master": 1000}, {"worker": 0, "master": 1000}),
-    "of a type that no job has": ({"x" * 3000: 400, "worker": 400}, {"worker": 400}),
-    "busier than always": ({"worker": 1001}, {}),
+    "two types": ({"worker": 0, "master": 1000}, {"worker": 0, "master": 1000}),
+    "a type that no job has": ({"x" * 3000: 400, "worker": 400}, {"worker": 400}),
+    "more than always": ({"worker": 1001}, {}),
     "a negative number": ({"worker": -1}, {}),
     "a boolean": ({"worker": True}, {}),
     "a fraction": ({"worker": 0.4}, {}),
@@ -176,9 +176,9 @@ OWN, OTHER = '{"uid":"uid-1","strikes":2}', '{"uid":"uid-2","strikes":2}'
 UNNAMED = '{"strikes":2,"suspendedAt":1000.5}'
 PLANNED = Plan("uid-1", 1).encode()
 WRITTEN: dict[str, tuple[dict[str, str], int]] = {
-    "of this job": ({STATE: OWN}, 2),
-    "of another job, copied with its manifest": ({STATE: OTHER}, 0),
-    "of another job, beside the plan of this job": ({STATE: OTHER, PLAN: PLANNED}, 0),
+    "this job's": ({STATE: OWN}, 2),
+    "another job's, copied with its manifest": ({STATE: OTHER}, 0),
+    "another job's, beside the plan of this job": ({STATE: OTHER, PLAN: PLANNED}, 0),
     "without a uid, beside the plan of this job": ({STATE: UNNAMED, PLAN: PLANNED}, 0),
     "without a uid, alone": ({STATE: UNNAMED}, 0),
     "with a uid that is not a string": ({STATE: '{"uid":null,"strikes":2}', PLAN: PLANNED}, 0),

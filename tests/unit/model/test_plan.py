@@ -119,13 +119,13 @@ WORKER = ReplicaKey("worker", 0)
 SLOTS: dict[str, tuple[dict[str, object], dict[ReplicaKey, int]]] = {
     "as written by kfext": ({"slots": {"worker": [3]}, "shares": {"worker": TERMS}}, {WORKER: 3}),
     "no slot": ({"slots": {"worker": [-1]}, "shares": {"worker": TERMS}}, {}),
-    "beyond the last slot": ({"slots": {"worker": [64]}, "shares": {"worker": TERMS}}, {}),
-    "of a replica without a node": (
+    "a slot beyond the last": ({"slots": {"worker": [64]}, "shares": {"worker": TERMS}}, {}),
+    "a replica without a node": (
         {"slots": {"worker": [3, 4], "ps": [1]}, "shares": {"worker": TERMS, "ps": TERMS}},
         {WORKER: 3},
     ),
-    "of a type without terms": ({"slots": {"worker": [3]}, "shares": {"ps": TERMS}}, {}),
-    "with impossible terms": ({"slots": {"worker": [3]}, "shares": {"worker": {"units": 101}}}, {}),
+    "a type without terms": ({"slots": {"worker": [3]}, "shares": {"ps": TERMS}}, {}),
+    "impossible terms": ({"slots": {"worker": [3]}, "shares": {"worker": {"units": 101}}}, {}),
     "a boolean": ({"slots": {"worker": [True]}, "shares": {"worker": TERMS}}, {}),
     "a string": ({"slots": "3", "shares": {"worker": TERMS}}, {}),
     "terms that are a list": ({"slots": {"worker": [3]}, "shares": [TERMS]}, {}),

@@ -452,7 +452,7 @@ class History:
         self.put_pod({"metadata": metadata, "spec": spec})
 
     def opt_out(self) -> None:
-        """The namespace becomes unmanaged, unless it was unmanaged before."""
+        """The namespace becomes unmanaged, unless it already was."""
         self._label(Namespace("team"))
 
     def opt_in(self) -> None:

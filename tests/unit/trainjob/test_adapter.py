@@ -105,12 +105,12 @@ def test_kfext_does_not_place_a_jobset_with_exclusive_topology(where: str) -> No
 
 
 FORGED = {
-    "in another namespace": {"namespace": "other"},
-    "under another name": {"name": "other"},
-    "of another job": {
+    "another namespace": {"namespace": "other"},
+    "another name": {"name": "other"},
+    "another job": {
         "ownerReferences": [{**jobset()["metadata"]["ownerReferences"][0], "uid": "x"}]
     },
-    "without a controller": {"ownerReferences": []},
+    "no controller": {"ownerReferences": []},
 }
 
 

@@ -147,7 +147,7 @@ class CpuSignals:
             cpu.measured_at = now.monotonic
         elif not cpu.unfit and now.monotonic - cpu.measured_at >= UNMEASURED_SECONDS:
             cpu.unfit = _UNMEASURED
-        remaining = cpu.remaining(reported, now, since=tracked.job.started)
+        remaining = cpu.remaining(reported, now, started=tracked.job.started)
         source = self._settings_of(tracked).metrics
         cpu.unread = why_unread(reported, source=source, remaining=remaining)
         paused = self._paused(job, now.monotonic)
@@ -272,7 +272,8 @@ def job_signal(
 ) -> JobSignal:
     """Return the signal of a job with its pods. An unfit job has no policies.
 
-    `paused`, `settling`, `remaining`, `followed`: as in JobSignal. `now`: in epoch seconds.
+    `paused`, `settling`, `remaining`, `followed`: the fields of the JobSignal. `now`: the time in
+    epoch seconds.
     """
     cpu, state = record_of(job), job.tracked.state.cpu
     signals = tuple(

@@ -55,7 +55,8 @@ class CpuRecord(Record):
     """The record of the CPU of a job.
 
     `began`: when the controller began to follow the job. `work`: the CPU time of its steps.
-    `unfit`: why no policy visits the job, or empty. `unread`: as in JobSignal.
+    `unfit`: why no policy visits the job, or empty. `unread`: why its progress is unknown, or
+        empty.
     `measured_at`: when the CPU use of all its pods was last known, or the job was first followed.
     `ineligible`: why the job is ineligible, or empty, by name of a policy.
     `pod_limits`: the uids and limits of the pods that share its nodes, as in Signals.
@@ -115,15 +116,15 @@ class CpuRecord(Record):
         self.history.forget()
         self.pod_limits = pod_limits
 
-    def remaining(self, reported: Reported | None, now: Moment, *, since: float) -> float | None:
-        """Return the core-seconds to the end of the job, as in JobSignal.
+    def remaining(self, reported: Reported | None, now: Moment, *, started: float) -> float | None:
+        """Return the core-seconds to the end of the job; infinity means unknown, None no progress.
 
-        `since`: the start of the job, in epoch seconds.
+        `started`: the start of the job, in epoch seconds.
         """
         if reported is None or not reported.progress.metric:
             return math.inf if now.monotonic - self.began < EARLY_SECONDS else None
         remaining, overdue = self.work.remaining(reported.progress), reported.progress.overdue
-        return math.inf if remaining is not None and overdue(now.wall, since=since) else remaining
+        return math.inf if remaining is not None and overdue(now.wall, since=started) else remaining
 
 
 def record_of(job: RunningJob) -> CpuRecord:

@@ -117,7 +117,8 @@ def due_restore(
     """Return the proposal to restore the user's CPU of a job now, or None.
 
     After a change by another client, it only disables the policies `chosen`.
-    `observed`: as in CpuRecord. `chosen`: the policies that the user and the administrator allow.
+    `observed`: the last CPU written by kfext, by uid of the pods on which it was observed.
+    `chosen`: the policies that the user and the administrator allow.
     `undo`: the policy of an incomplete change, and why it is incomplete.
     """
     changed = next(

@@ -167,7 +167,7 @@ class ResizeRollout:
         """Record that a stage was not written, or that a kubelet did not set it.
 
         `shown`: the message for the user, or empty if a retry may succeed.
-        `lasting`: as in BackOff.
+        `lasting`: whether only a change of a quota ends the back-off.
         """
         operation = record_of(job).operation
         restoring = operation is None or operation.restores

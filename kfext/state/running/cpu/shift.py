@@ -120,7 +120,7 @@ def _limits(pods: Sequence[_LimitedPod]) -> list[int]:
 
 
 def _divide(total: int, pods: Sequence[_LimitedPod]) -> list[int]:
-    """Return limits in proportion to the use of the pods; hardly changed limits stay as before."""
+    """Return limits in proportion to the use of the pods; limits that would hardly change stay."""
     floors = [_floor(pod) for pod in pods]
     if sum(floors) > total:
         floors = [min(least_limit(pod.pod), pod.limit) for pod in pods]

@@ -28,7 +28,7 @@ def cpu_shown(
 
     `dry_run`: the proposal of a policy that may only observe. `decided`: whether a policy has just
     visited the job; otherwise, and while the job is resized, the last message stays.
-    `paused`: as in JobSignal.
+    `paused`: whether the back-off after a failed change lasts.
     """
     verdict = next(_verdicts(job, signal, dry_run, paused=paused), None)
     resized = _resized(job, signal)
@@ -118,7 +118,7 @@ def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str
 def why_unread(reported: Reported | None, *, source: MetricsSource, remaining: float | None) -> str:
     """Return why the end of a job is unknown; empty if it is known or not expected yet.
 
-    `source`: the source of its progress. `remaining`: as in JobSignal.
+    `source`: the source of its progress. `remaining`: the core-seconds to its end, or None.
     """
     if not source.is_log:
         return f"{METRICS} is {source.source}, so kfext reads neither its progress nor its CPU use"

@@ -45,13 +45,13 @@ class _Decision:
     """Operations that are written together or not at all; `since` is monotonic.
 
     `asked_again`: whether jobs with stale checkpoints have been asked again.
-    `after`: the job of the same rescue with a refused earlier write; it is written first.
+    `predecessor`: the job of the same rescue with a refused earlier write; it is written first.
     """
 
     jobs: tuple[RunningJob, ...]
     since: float
     asked_again: bool = False
-    after: RunningJob | None = None
+    predecessor: RunningJob | None = None
 
     @property
     def changes(self) -> list[Workers]:
@@ -119,7 +119,7 @@ class Rescaling:
     def steps(self, now: Moment) -> Iterator[SizeStep]:
         """Yield the steps to write now."""
         for decision in list(self._open):
-            first = record_of(decision.after) if decision.after else None
+            first = record_of(decision.predecessor) if decision.predecessor else None
             writes = first is not None and first.phase is Phase.WRITING
             failed = first is not None and first.refused is not None and not writes
             if failed or any(record_of(job).phase is not Phase.SAVING for job in decision.jobs):
@@ -248,7 +248,7 @@ class Rescaling:
         refused = [job for job in decision.jobs if record_of(job).refused is not None]
         jobs = refused[:1] or decision.jobs
         if later := tuple(job for job in decision.jobs if all(job is not other for other in jobs)):
-            self._open.append(_Decision(later, now.monotonic, after=jobs[0]))
+            self._open.append(_Decision(later, now.monotonic, predecessor=jobs[0]))
         for job in jobs:
             self._stop_awaiting_checkpoint(job)
             step = self._step(job, now)

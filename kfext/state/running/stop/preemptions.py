@@ -44,15 +44,15 @@ class Preemption:
     """Jobs that stop together for a waiting job; all jobs are given by uid.
 
     `victims`: the jobs that still run. `stopped`: the jobs that were stopped for it.
-    `since`: the time of the requests to the victims, or of the last stop.
-    `again`: whether jobs with outdated checkpoints have been asked again.
+    `last_act_at`: when the victims were last asked or stopped, in monotonic seconds.
+    `asked_again`: whether jobs with stale checkpoints have been asked again.
     """
 
     waiting: str
-    since: float
+    last_act_at: float
     victims: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
-    again: bool = False
+    asked_again: bool = False
 
 
 class Preemptions:
@@ -115,7 +115,7 @@ class Preemptions:
         now: Moment,
     ) -> None:
         """Hold the capacity, and begin to wait for the checkpoints of the proposed victims."""
-        preemption.since, preemption.again = now.monotonic, False
+        preemption.last_act_at, preemption.asked_again = now.monotonic, False
         for proposal in proposals:
             job = self._jobs[proposal.job]
             next_save = record_of(job).next_save
@@ -200,7 +200,7 @@ class Preemptions:
         elif job.tracked.job.suspend and job.tracked.state.stop.waiting == preemption.waiting:
             preemption.victims.remove(uid)
             preemption.stopped.append(uid)
-            preemption.since = now.monotonic
+            preemption.last_act_at = now.monotonic
             self._stops.end(job)
         elif not all_running(job.tracked, self._cluster.pods(uid)):
             preemption.victims.remove(uid)
@@ -220,7 +220,7 @@ class Preemptions:
         It may not fit after all, if a pod has used the capacity or a controller died before it had
         stopped all victims. Then more victims are searched, or the stopped jobs continue.
         """
-        waited = now.monotonic - preemption.since
+        waited = now.monotonic - preemption.last_act_at
         if not fits and scanning and (more := self._more(waiting, preemption.stopped, now)):
             self._ask(preemption, waiting, more, now)
         elif waited >= (HOLD_SECONDS if fits else _NO_VICTIM_SECONDS) or not preemption.stopped:
@@ -231,7 +231,7 @@ class Preemptions:
         late = [job for job in jobs if not self._stops.is_ready(job, now)]
         if not late:
             return not self._ask_again(preemption, jobs, now)
-        if now.monotonic - preemption.since < ANSWER_SECONDS:
+        if now.monotonic - preemption.last_act_at < ANSWER_SECONDS:
             return False
         if blocking := [job for job in late if not self._stops.may_lose(job)]:
             for job in blocking:
@@ -244,7 +244,7 @@ class Preemptions:
         return True
 
     def _ask_again(self, preemption: Preemption, jobs: Sequence[RunningJob], now: Moment) -> bool:
-        """Ask jobs again if their answers are too old by now; return whether any was asked."""
+        """Ask jobs again if their answers are stale by now; return whether any was asked."""
         answered = [
             (job, operation)
             for job in jobs
@@ -253,7 +253,7 @@ class Preemptions:
             and not operation.late
         ]
         stale = [pair for pair in answered if self._stops.is_stale(*pair, now=now.wall)]
-        if preemption.again or not stale:
+        if preemption.asked_again or not stale:
             return False
         if max(operation.answer_seconds for _, operation in stale) > FRESH_SECONDS:
             stale = answered  # the other answers would be too old then
@@ -263,7 +263,7 @@ class Preemptions:
             record_of(job).asks_at = now.monotonic + slowest - operation.answer_seconds
             operation.request_number, operation.ready = 0, False
             operation.outdated = self._stops.checkpoints(job).saved
-        preemption.since, preemption.again = now.monotonic, True
+        preemption.last_act_at, preemption.asked_again = now.monotonic, True
         return True
 
     def _stop(

@@ -149,7 +149,7 @@ def test_the_pod_webhook_adds_the_file_whether_or_not_the_pod_is_gated(
         pytest.param(
             pod(annotations=ELASTIC, spec={"tolerations": [{}] * 65}), id="beyond a bound"
         ),
-        pytest.param(pod(annotations=ELASTIC, ownerReferences=[]), id="of no training job"),
+        pytest.param(pod(annotations=ELASTIC, ownerReferences=[]), id="a pod of no training job"),
     ],
 )
 def test_a_pod_beyond_a_bound_or_of_no_job_is_not_changed(raw: Raw) -> None:

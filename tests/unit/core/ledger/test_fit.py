@@ -235,15 +235,21 @@ DEVICES: dict[str, tuple[tuple[str, ...], dict[str, str], bool]] = {
 
 
 EXPECTED: dict[str, tuple[dict[str, str], bool]] = {
-    "of a pool": ({"key": "dedicated", "effect": "NoSchedule"}, True),
-    "of a pool, which evicts pods": ({"key": "example.com/pool", "effect": "NoExecute"}, True),
-    "of Kubernetes": ({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}, False),
-    "of the control plane": (
+    "a pool's taint": ({"key": "dedicated", "effect": "NoSchedule"}, True),
+    "a pool's taint that evicts pods": ({"key": "example.com/pool", "effect": "NoExecute"}, True),
+    "a taint of Kubernetes": (
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+        False,
+    ),
+    "the taint of the control plane": (
         {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
         False,
     ),
-    "of an autoscaler": ({"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}, False),
-    "of a device that the pod does not request": (
+    "an autoscaler's taint": (
+        {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"},
+        False,
+    ),
+    "the taint of a device that the pod does not request": (
         {"key": "nvidia.com/gpu", "effect": "NoSchedule"},
         False,
     ),

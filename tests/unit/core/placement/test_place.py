@@ -358,8 +358,8 @@ def test_a_plan_does_not_fit_if_two_pods_that_must_be_apart_are_on_one_node() ->
 
 
 OTHER_JOBS = {
-    "of the same name in the same namespace": ("train", "team", True),
-    "of another name": ("other", "team", False),
+    "the same name in the same namespace": ("train", "team", True),
+    "another name": ("other", "team", False),
     "in another namespace": ("train", "other", False),
 }
 

@@ -21,9 +21,9 @@ def steps_of(*lines: str) -> list[Step | None]:
 
 
 CASES: dict[str, tuple[list[str], list[Step | None]]] = {
-    "of the training": (["step 10 loss 1", "step 20 loss 1"], [Step(10), Step(20)]),
+    "the step of the training": (["step 10 loss 1", "step 20 loss 1"], [Step(10), Step(20)]),
     "with a total": (["Step 10/100, loss: 1"], [Step(10, 100)]),
-    "of a summary that repeats the last": (
+    "a summary that repeats the last step": (
         ["step 99/100 loss 2", "step 100/100 loss 1", '{"loss": 1, "step": 100}'],
         [Step(99, 100), Step(100, 100), Step(100, 100)],
     ),
@@ -46,7 +46,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         [f"epoch {e} step {s} loss 1" for e in (1, 2, 3) for s in (50, 100)],
         [Step(50), Step(100), *[Step(e, coarse=True) for e in (2, 2, 3, 3)]],
     ),
-    "of the training, though the epoch is stated": (
+    "the step of the training, though the epoch is stated": (
         [f"epoch {e} step {s} loss 1" for e, s in ((1, 100), (2, 200), (2, 300))],
         [Step(100), Step(200), Step(300)],
     ),
@@ -93,7 +93,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         ["epoch: 1, iter: 40/100, loss: 1", "epoch: 2, iter: 60/100, loss: 1"],
         [Step(40), Step(60, 100)],
     ),
-    "of an unknown range, in the middle of a log": (
+    "an unknown range, in the middle of a log": (
         ["epoch: 3, iter: 40/100, loss: 1", "epoch: 3, iter: 50/100, loss: 1",
          "epoch: 4, iter: 10/100, loss: 1"],
         [Step(epoch, coarse=True) for epoch in (3, 3, 4)],
@@ -103,7 +103,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
          "epoch: 3, iter: 20/100, loss: 1"],
         [Step(10), Step(50, 100), Step(220)],
     ),
-    "of a bar that ends before the training": (
+    "a bar that ends before the training": (
         ["100%|####| 9/9 [00:03<00:00,  2.9it/s]", "loss: 1", "loss: 1"],
         [None, None],
     ),
@@ -112,7 +112,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         [Step(10, 100), Step(20)],
     ),
     "below a total that the step has passed": (["step 120/100 loss 1"], [Step(120)]),
-    "of an epoch 0 of 2, which is the first of three": (
+    "epoch 0 of 2, the first of three epochs": (
         [f"Epoch {e}/2, step 10/10, loss 1" for e in (0, 1, 2)],
         [Step(10), Step(20), Step(30, 30)],
     ),

@@ -299,13 +299,13 @@ class Case:
     """A job `head` that waits on a node of `cards`, and a younger job.
 
     `jobs`: the members and the slot of each running job, by uid; None means any slot.
-    `starts`: whether the younger job may start beside the reservation.
+    `may_start`: whether the younger job may start beside the reservation.
     """
 
     jobs: Mapping[str, tuple[list[Member], int | None]]
     head: list[Member]
     younger: list[Member]
-    starts: bool = False
+    may_start: bool = False
     cards: int = 2
 
 
@@ -317,7 +317,7 @@ CASES: dict[str, Case] = {
         {"a": (share("0.5"), 0), "x": (whole(1), None)}, GPU_HEAD, share("0.1")
     ),
     "a job joins jobs on another GPU that is not awaited": Case(
-        {"a": (share("0.5"), 0), "b": (share("0.3"), 1)}, GPU_HEAD, share("0.1"), starts=True
+        {"a": (share("0.5"), 0), "b": (share("0.3"), 1)}, GPU_HEAD, share("0.1"), may_start=True
     ),
     "no whole GPU while the head waits for two": Case({"a": (share("0.5"), 0)}, whole(2), whole(1)),
     "no share of a reserved GPU": Case({"a": (share("0.5"), 0)}, whole(2), share("0.6")),
@@ -325,7 +325,7 @@ CASES: dict[str, Case] = {
         {"a": (share("0.9"), 0)}, share(replicas=2, priority="high"), whole(1)
     ),
     "the remaining share of a card beside the reservation": Case(
-        {"a": (share("0.6"), None)}, HALF_HEAD, share("0.4"), starts=True, cards=1
+        {"a": (share("0.6"), None)}, HALF_HEAD, share("0.4"), may_start=True, cards=1
     ),
     "no more than the remaining share of a card": Case(
         {"a": (share("0.4"), None), "b": (share("0.2"), None)}, share("0.7"), share("0.2"), cards=1
@@ -340,7 +340,11 @@ CASES: dict[str, Case] = {
         {"a": (share("0.6"), None)}, LOW_HEAD, share("0.3", priority="high"), cards=1
     ),
     "a high-priority job where the head has no minimum": Case(
-        {"a": (share("0.6"), None)}, HALF_HEAD, share("0.3", priority="high"), starts=True, cards=1
+        {"a": (share("0.6"), None)},
+        HALF_HEAD,
+        share("0.3", priority="high"),
+        may_start=True,
+        cards=1,
     ),
     "no high-priority job where the head has high priority": Case(
         {"a": (share("0.8"), None)},
@@ -357,7 +361,7 @@ def test_D5_which_jobs_may_start_beside_a_job_that_waits_for_cards(case: Case) -
     for uid, (wanted, slot) in case.jobs.items():
         assert cluster.start(uid, wanted, slot=slot)
     assert cluster.reserve(case.head) is not None
-    assert cluster.start("young", case.younger) == case.starts
+    assert cluster.start("young", case.younger) == case.may_start
 
 
 def test_a_gpu_that_is_about_to_be_released_is_reserved_too() -> None:

@@ -265,7 +265,7 @@ CASES = {
         ends={"x": 300.0, "y": 500.0},
         until=500.0,
     ),
-    "of equal nodes the first by name": Case(
+    "the first by name of equal nodes": Case(
         use={"c": {"x": 8}, "b": {"y": 8}, "a": {"z": 8}}, pods=2, max_nodes=1, waits_for=("z",)
     ),
 }

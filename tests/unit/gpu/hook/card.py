@@ -51,19 +51,19 @@ class FakeMarker:
 class FakeCard:
     """A card that runs nothing. `instant`: whether its markers are reached at once.
 
-    `uses`: whether the process has started to use it. `captures`: whether it captures a graph.
+    `in_use`: whether the process has started to use it. `captures`: whether it captures a graph.
     `clock`: the time on the card, in seconds. `memory_reads`: how often its memory was read.
     """
 
     instant: bool = False
-    uses: bool = True
+    in_use: bool = True
     captures: bool = False
     clock: float = 0.0
     memory_reads: int = 0
     markers: list[FakeMarker] = field(default_factory=list)
 
     def ready(self) -> bool:
-        return self.uses
+        return self.in_use
 
     def capturing(self) -> bool:
         return self.captures

@@ -99,7 +99,7 @@ def test_a_module_that_backward_calls_does_not_count_as_outermost(job: HighJob) 
     model = new_model()
     for _ in range(6):
         job.calls.forward(model)
-        job.calls.backward(again=model.children[1])
+        job.calls.backward(recomputed=model.children[1])
         job.calls.step()
     assert model.before
     assert not model.children[1].before
@@ -110,7 +110,7 @@ def test_the_card_is_not_shown_as_idle_before_the_end_of_backward(job: HighJob) 
     job.calls.train(model, 6)
     job.new_calls()
     job.calls.forward(model)
-    job.calls.backward(again=model)  # the outermost module itself is checkpointed
+    job.calls.backward(recomputed=model)  # the outermost module itself is checkpointed
     assert job.new_calls() == "bp" + "bb" + "e"
 
 
@@ -174,7 +174,7 @@ def test_a_model_that_the_job_drops_is_not_kept_alive(job: HighJob) -> None:
 
 
 def test_a_process_that_does_not_use_the_card_makes_no_beacon(job: HighJob) -> None:
-    job.card.uses = False
+    job.card.in_use = False
     job.calls.train(new_model(), 10)
     assert job.beacons == []
 
@@ -182,10 +182,10 @@ def test_a_process_that_does_not_use_the_card_makes_no_beacon(job: HighJob) -> N
 def test_a_fork_that_trains_itself_has_a_beacon_of_its_own(job: HighJob) -> None:
     job.calls.train(new_model(), 1)
     job.high.leave()
-    job.card.uses = False
+    job.card.in_use = False
     job.calls.train(new_model(), 1)  # such as a worker of a DataLoader
     assert len(job.beacons) == 1
-    job.card.uses = True
+    job.card.in_use = True
     job.calls.train(new_model(), 1)
     assert len(job.beacons) == 2
     assert job.beacons[0].calls == "bpbebse"

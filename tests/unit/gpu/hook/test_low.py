@@ -182,10 +182,10 @@ def test_a_module_deleted_while_learning_causes_no_error(job: LowJob) -> None:
 def test_a_fork_that_trains_has_its_own_gate(job: LowJob) -> None:
     job.calls.train(new_model(), 1)
     job.low.leave()
-    job.card.uses = False
+    job.card.in_use = False
     job.calls.train(new_model(), 1)
     assert len(job.gates) == 1
-    job.card.uses = True
+    job.card.in_use = True
     job.calls.train(new_model(), 1)
     assert len(job.gates) == 2
 

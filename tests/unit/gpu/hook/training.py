@@ -119,18 +119,18 @@ class FakeCalls(TorchCalls):
             act(output)
         self.outputs.append(output)
 
-    def backward(self, *, again: Module | None = None) -> None:
+    def backward(self, *, recomputed: Module | None = None) -> None:
         """Run backward through all forwards.
 
-        `again`: a module that activation checkpointing calls again during backward.
+        `recomputed`: a module that activation checkpointing calls again during backward.
         """
         outputs, self.outputs = self.outputs, []
         self.in_backward_ = True
         for output in reversed(outputs):
             for act in output.hooks:
                 act()
-        if again is not None:
-            self.forward(again)
+        if recomputed is not None:
+            self.forward(recomputed)
             self.outputs = []
         self.in_backward_ = False
         final, self.at_backward_end = self.at_backward_end, []

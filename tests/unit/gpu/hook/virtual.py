@@ -108,7 +108,7 @@ class Card:
     """
 
     world: World
-    uses: bool = True
+    in_use: bool = True
     _work: tuple[deque[Any], deque[Any]] = field(default_factory=lambda: (deque(), deque()))
     _client: int = LOW
     _plan: int = 0
@@ -116,7 +116,7 @@ class Card:
     _slice_left: int = SLICE
 
     def ready(self) -> bool:
-        return self.uses
+        return self.in_use
 
     def capturing(self) -> bool:
         return False

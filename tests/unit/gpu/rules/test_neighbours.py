@@ -204,7 +204,7 @@ def meter_without_loss() -> LossMeter:
 def allowances(pair: Pair, *, intruded: float, seconds: range) -> list[float]:
     results = []
     for now in seconds:
-        pair.record(worked=0.0, intruded=intruded, waits=True, gated=True, now=float(now))
+        pair.record(worked=0.0, intruded=intruded, waiting=True, gated=True, now=float(now))
         results.append(pair.allowance)
     return results
 
@@ -220,15 +220,15 @@ def test_saved_and_owed_time_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("waits", "gated", "infeasible"),
+    ("waiting", "gated", "infeasible"),
     [(True, True, True), (False, True, False), (True, False, False)],
 )
 def test_a_minimum_is_infeasible_only_for_a_job_that_waits_at_a_gate_that_is_not_shut(
-    waits: bool, gated: bool, infeasible: bool
+    waiting: bool, gated: bool, infeasible: bool
 ) -> None:
     pair = Pair(meter_without_loss(), minimum=MINIMUM, now=0.0)
     for now in range(1, int(PATIENCE) + 20):
-        pair.record(worked=0.1, intruded=0.0, waits=waits, gated=gated, now=float(now))
+        pair.record(worked=0.1, intruded=0.0, waiting=waiting, gated=gated, now=float(now))
     assert pair.share == pytest.approx(0.1)
     assert pair.infeasible is infeasible
     assert (pair.allowance > 0) is infeasible

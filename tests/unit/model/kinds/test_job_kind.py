@@ -34,7 +34,7 @@ class LaunchedJob(JobKind):
     plural = "launchedjobs"
     replica_specs = "launchedReplicaSpecs"
     types = ("Launcher", WORKER)
-    trains = (WORKER,)
+    training_types = (WORKER,)
     rank_zero = ("Launcher",)
     container = "main"
     restart = "Never"

@@ -46,7 +46,7 @@ def test_the_sizes_that_an_elastic_policy_allows(
 
 RESTARTS: dict[str, tuple[dict[str, Any], bool]] = {
     "some": ({"maxRestarts": 100}, True),
-    "unset, which torchrun reads as 0": ({}, False),
+    "none, which torchrun reads as 0": ({}, False),
     "0": ({"maxRestarts": 0}, False),
     "negative": ({"maxRestarts": -1}, False),
     "a boolean": ({"maxRestarts": True}, False),

@@ -367,12 +367,12 @@ def queued() -> JobBuilder:
 
 
 IGNORED_PLANS: dict[str, Callable[[], JobBuilder]] = {
-    "in a namespace that is not opted in": lambda: elsewhere(under_plan()),
-    "of a job that another system runs": lambda: run_by_kueue(under_plan()),
-    "of a job too large to be planned": lambda: under_plan().worker(10_001, cpu="1"),
-    "of replicas that the job does not have": lambda: under_plan().worker(0, cpu="1"),
-    "of a type that the job does not have": lambda: with_masters(under_plan()),
-    "on nodes that do not exist": lambda: under_plan("xyz", pods=600),
+    "a namespace that is not opted in": lambda: elsewhere(under_plan()),
+    "a job that another system runs": lambda: run_by_kueue(under_plan()),
+    "a job too large to be planned": lambda: under_plan().worker(10_001, cpu="1"),
+    "replicas that the job does not have": lambda: under_plan().worker(0, cpu="1"),
+    "a type that the job does not have": lambda: with_masters(under_plan()),
+    "nodes that do not exist": lambda: under_plan("xyz", pods=600),
 }
 
 

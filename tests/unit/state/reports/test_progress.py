@@ -203,9 +203,9 @@ def test_a_log_is_read_soon_again_until_two_reads_show_progress() -> None:
 @pytest.mark.parametrize(
     ("others", "pauses"),
     [
-        pytest.param(0, [3] * 600 + [300] * 2, id="of few jobs, after half an hour"),
-        pytest.param(299, [15] * 20 + [300] * 2, id="of more, after five minutes"),
-        pytest.param(999, [30] * 10 + [300] * 2, id="of a thousand, after ten reads"),
+        pytest.param(0, [3] * 600 + [300] * 2, id="few jobs: after half an hour"),
+        pytest.param(299, [15] * 20 + [300] * 2, id="more jobs: after five minutes"),
+        pytest.param(999, [30] * 10 + [300] * 2, id="a thousand jobs: after ten reads"),
     ],
 )
 def test_a_log_that_shows_nothing_is_read_seldom_until_it_does(
@@ -235,8 +235,8 @@ FIRST_LINES: dict[str, tuple[int, Callable[[int], float]]] = {
     "one after another": (200, lambda number: number * 0.15),
     "after 90 s": (200, lambda number: 90.0 + number * 0.01),
     "after six minutes": (200, lambda number: 360.0 + number * 0.1),
-    "at any time, of one job in two": (200, lambda number: number * 1.9 * (number % 2)),
-    "of few jobs": (20, lambda number: 1.7 * number),
+    "at any time, for every second job": (200, lambda number: number * 1.9 * (number % 2)),
+    "few jobs": (20, lambda number: 1.7 * number),
 }
 
 
@@ -479,7 +479,7 @@ def cores(amount: float) -> CpuUse:
     ("allocatable", "growth"),
     [
         pytest.param("4", 4 * 0.4, id="a quarter of its node"),
-        pytest.param("", 0.4, id="of a node that is not known, all of it"),
+        pytest.param("", 0.4, id="an unknown node: all of it"),
     ],
 )
 def test_growth_counts_the_used_fraction_of_the_nodes(allocatable: str, growth: float) -> None:
@@ -673,11 +673,11 @@ def posted(pod: str, *, at: float = 1.0) -> Posted:
 
 
 POSTS: dict[str, tuple[dict[str, str], str, bool]] = {
-    "of rank 0 of a job that posts": ({"metrics": "push"}, "uid-team-train-0", True),
-    "of a job without the setting `push`": ({}, "uid-team-train-0", False),
-    "of a job with the setting `off`": ({"metrics": "off"}, "uid-team-train-0", False),
-    "of a pod of no job": ({"metrics": "push"}, "uid-of-another", False),
-    "of another rank": ({"metrics": "push"}, "uid-team-train-1", False),
+    "rank 0 of a job that posts": ({"metrics": "push"}, "uid-team-train-0", True),
+    "a job without the setting `push`": ({}, "uid-team-train-0", False),
+    "a job with the setting `off`": ({"metrics": "off"}, "uid-team-train-0", False),
+    "a pod of no job": ({"metrics": "push"}, "uid-of-another", False),
+    "another rank": ({"metrics": "push"}, "uid-team-train-1", False),
 }
 
 

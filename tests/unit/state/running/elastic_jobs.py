@@ -36,7 +36,7 @@ def led() -> TrainingJob:
 
 
 def _with_restart_policy(builder: JobBuilder, policy: str) -> JobBuilder:
-    """Give the workers a restartPolicy; empty means unset."""
+    """Give the workers a restartPolicy, or none if it is empty."""
     if policy:
         builder.raw["spec"][builder.build().kind.replica_specs]["Worker"]["restartPolicy"] = policy
     return builder

@@ -30,8 +30,8 @@ def modes(
 ) -> dict[str, str]:
     """Return the mode of each chosen policy, by name, for a job in a namespace.
 
-    `resize`: its annotation; empty means unset. `companion`, `default`: `spec.companion` and the
-    default of `resize` in a TrainingPolicy.
+    `resize`: its annotation; empty means that it has none.
+    `companion`, `default`: `spec.companion` and the default of `resize` in a TrainingPolicy.
     """
     builder = job().worker(2)
     if resize:
@@ -46,7 +46,7 @@ def modes(
 
 
 CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "unset: no policy": (modes(), {}),
+    "no annotation: no policy": (modes(), {}),
     "off: no policy": (modes("off", default="cpu"), {}),
     "cpu: all policies act": (modes("cpu"), ALL_ACT),
     "observe: all policies observe": (modes("observe"), ALL_OBSERVE),

@@ -205,9 +205,9 @@ def test_nothing_is_restored_if(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("qos", "whole", "restored"),
     [
-        pytest.param(QoS.GUARANTEED, False, True, id="of Guaranteed pods: a new pod may not fit"),
-        pytest.param(QoS.GUARANTEED, True, False, id="not if all pods run"),
-        pytest.param(QoS.BURSTABLE, False, False, id="not of Burstable pods: requests do not move"),
+        pytest.param(QoS.GUARANTEED, False, True, id="Guaranteed pods: a new pod may not fit"),
+        pytest.param(QoS.GUARANTEED, True, False, id="Guaranteed pods that all run"),
+        pytest.param(QoS.BURSTABLE, False, False, id="Burstable pods: requests do not move"),
     ],
 )
 def test_shifted_cpu_is_restored_for_a_new_pod(qos: QoS, *, whole: bool, restored: bool) -> None:

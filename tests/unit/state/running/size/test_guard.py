@@ -58,7 +58,10 @@ class Capacity:
 
 
 class Choice(NamedTuple):
-    """The donors, the needed units, and the chosen sizes by uid; `workers`: as in Capacity."""
+    """The donors, the needed units, and the chosen sizes by uid.
+
+    `workers`: the units that each worker of a job releases, by uid; None means 1 for all.
+    """
 
     donors: list[Donor]
     needed: int
@@ -78,7 +81,7 @@ CHOICES: dict[str, Choice] = {
     "workers beyond a requested size are released before workers within it": Choice(
         [donor("a", 4, remaining=900.0), donor("b", 6)], 2, {"b": 4}
     ),
-    "of jobs with equal remaining time the job with more workers": Choice(
+    "the job with more workers of two with equal remaining time": Choice(
         [donor("a", 2, requested=2), donor("b", 5, requested=5)], 1, {"b": 4}
     ),
     "then the first by uid": Choice([donor("b"), donor("a")], 1, {"a": 3}),
