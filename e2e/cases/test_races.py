@@ -17,7 +17,7 @@ def attempts(space: Space, kfext: Kfext) -> list[Exchange]:
     return [exchange for exchange in list(kfext.proxy.log) if match(exchange)]
 
 
-def test_a_job_that_shrinks_while_its_start_is_on_its_way_is_planned_again(
+def test_a_job_that_is_scaled_down_while_its_start_is_on_its_way_is_planned_again(
     space: Space, kfext: Kfext
 ) -> None:
     start = Delay(unsuspend_patch(space.name))

@@ -1,8 +1,8 @@
 """Ports for jobs on the host network: a block per job, free on each node where a pod listens.
 
 The port of a replica is the base of the block plus the offset of the replica. The offset does not
-depend on the number of workers, so a job may grow. PyTorch's own connections use ephemeral ports
-and need no port of the block.
+depend on the number of workers, so a job may scale up. PyTorch's own connections use ephemeral
+ports and need no port of the block.
 """
 
 import zlib
@@ -100,7 +100,7 @@ def port_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
 def ports_available(
     job: TrainingJob, larger: TrainingJob, plan: Plan, *, places: Assignment, ledger: Ledger
 ) -> bool:
-    """Return whether a job can grow to the size of `larger` without a new block of ports.
+    """Return whether a job can scale up to the size of `larger` without a new block of ports.
 
     Its pods must keep their ports, and the ports of the new pods must be free on their nodes:
     other jobs may use the ports after the end of the block.

@@ -36,7 +36,7 @@ MOST_SHUT_SECONDS = 300.0
 
 
 class GrowthLimit(Enum):
-    """How far jobs may grow: not at all, up to the requested size, or as long as growth pays."""
+    """How far jobs may scale up: not at all, up to the requested size, or as long as it pays."""
 
     NONE = "none"
     REQUESTED = "requested"
@@ -75,10 +75,10 @@ class CapacitySearch:
         return self._cluster.ledger.gains
 
     def limit(self, *, now: float) -> GrowthLimit:
-        """Return how far jobs may grow beside the waiting jobs.
+        """Return how far jobs may scale up beside the waiting jobs.
 
-        Jobs do not grow while a waiting job may still start, but for at most MOST_SHUT_SECONDS: a
-        user may submit jobs or edit a job without end.
+        Jobs do not scale up while a waiting job may still start, but for at most MOST_SHUT_SECONDS:
+        a user may submit jobs or edit a job without end.
         """
         limit = self._limit(now)
         if limit is not GrowthLimit.NONE:
@@ -89,12 +89,12 @@ class CapacitySearch:
         return GrowthLimit.REQUESTED if long else GrowthLimit.NONE
 
     def _limit(self, now: float) -> GrowthLimit:
-        """Return how far jobs may grow beside the jobs that wait now, for any length of time.
+        """Return how far jobs may scale up beside the jobs that wait now, for any length of time.
 
-        A new job may start at once or after a rescue, so jobs do not grow. A job that no rescue
-        helped cannot use the free capacity, so jobs may grow to their requested size, and scale
-        down again when that helps. They grow further only once the ledger has a reservation for
-        the waiting job.
+        A new job may start at once or after a rescue, so jobs do not scale up. A job that no rescue
+        helped cannot use the free capacity, so jobs may return to their requested size, and scale
+        down again when that helps. They scale up further only once the ledger has a reservation
+        for the waiting job.
         """
         limit = GrowthLimit.PAYING
         for tracked in self._queue.queued():
@@ -154,25 +154,25 @@ class CapacitySearch:
         more = bisect_left(
             range(least + 1, up_to + 1),
             True,
-            key=lambda n: self.grown_places(job, n, now=now) is None,
+            key=lambda n: self.scaled_up_places(job, n, now=now) is None,
         )
         return least + more
 
-    def grown_places(self, job: RunningJob, workers: int, *, now: float) -> Assignment | None:
-        """Return the places of all pods of a job with more workers, or None without capacity.
+    def scaled_up_places(self, job: RunningJob, workers: int, *, now: float) -> Assignment | None:
+        """Return the places of all pods of a job with more workers; None if there is no capacity.
 
-        Its present pods stay on their nodes. A job on nodes outside its limits does not grow. On
-        the host network, new pods use ports of the job's block. In a cluster with an autoscaler,
-        growth beyond the requested size uses only nodes that the autoscaler keeps anyway.
+        Its present pods stay on their nodes. A job on nodes outside its limits is not scaled
+        up. On the host network, new pods use ports of the job's block. In a cluster with an
+        autoscaler, workers beyond the requested size use only nodes that it keeps anyway.
         """
         tracked = job.tracked
-        grown, plan = with_workers(tracked.job, workers), tracked.plan
-        pods = present(grown, self._cluster.pods(job.uid))
+        larger, plan = with_workers(tracked.job, workers), tracked.plan
+        pods = present(larger, self._cluster.pods(job.uid))
         limits = self.limits(tracked, now=now)
         outside = not limits.allow({pod.home for pod in pods.values() if pod.home})
         if plan is None or outside or self.quota_refuses(job, workers):
             return None
-        members = members_of(with_host_ports(grown) if plan.port else grown, pods.values())
+        members = members_of(with_host_ports(larger) if plan.port else larger, pods.values())
         if workers > requested_workers(tracked.job, tracked.state):
             limits = self.growth_limits(tracked, now=now)
         nodes = place(
@@ -185,16 +185,16 @@ class CapacitySearch:
         if isinstance(nodes, Verdict):
             return None
         if plan.port and (
-            agents_indistinguishable(grown, nodes)
+            agents_indistinguishable(larger, nodes)
             or not ports_available(
-                tracked.job, grown, plan, places=nodes, ledger=self._cluster.ledger
+                tracked.job, larger, plan, places=nodes, ledger=self._cluster.ledger
             )
         ):
             return None
         return nodes
 
     def growth_limits(self, tracked: TrackedJob, *, now: float) -> Limits:
-        """Return the limits on the candidates of a job that grows beyond its requested size."""
+        """Return the limits on the candidates of a job that scales up beyond its requested size."""
         limits = self.limits(tracked, now=now)
         if not self._queue.autoscaler:
             return limits
@@ -258,12 +258,12 @@ class CapacitySearch:
         domains = (len({node_labels.get(key) for node_labels in labels}) for key in keys)
         return (*domains, len(names))
 
-    def shrunk_places(self, job: RunningJob, workers: int) -> Assignment:
+    def scaled_down_places(self, job: RunningJob, workers: int) -> Assignment:
         """Return the places of the pods that remain after the job is scaled down to `workers`."""
-        shrunk = with_workers(job.tracked.job, workers)
+        smaller = with_workers(job.tracked.job, workers)
         return {
             key: pod.home
-            for key, pod in present(shrunk, self._cluster.pods(job.uid)).items()
+            for key, pod in present(smaller, self._cluster.pods(job.uid)).items()
             if pod.home
         }
 

@@ -64,7 +64,7 @@ class Cause(StrEnum):
     REGROW = "regrow"
     """The job returns to its requested size."""
     GROWTH = "growth"
-    """The job grows beyond its requested size."""
+    """The job scales up beyond its requested size."""
     UNDO_GROWTH = "takeBack"
     """Growth is undone because it did not pay, or because new workers found no node."""
     RESTORE_REQUESTED = "giveBack"

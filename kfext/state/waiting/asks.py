@@ -23,7 +23,7 @@ _Position = tuple[int, QueueKey]
 _QUEUED_PLACEHOLDERS = 400
 """The most placeholders of queued jobs; a larger gang asks alone. Running gangs may have more."""
 _LOST_MEMBERS, _QUEUED, _GROWING = range(3)
-"""New nodes are for gangs that lost members, then for queued jobs, then for growing jobs."""
+"""New nodes are for gangs that lost members, then for queued jobs, then for scale-ups."""
 
 
 class Asks:

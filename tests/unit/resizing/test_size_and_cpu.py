@@ -20,7 +20,7 @@ MOST_SCANS = 30
 
 
 def contended() -> CpuBed:
-    """Return a node with a job that may grow, and a job that arrives later and would end later.
+    """Return a node with a job that may scale up, and a job that arrives later and would end later.
 
     At first, scaling is a dry run.
     """

@@ -18,9 +18,9 @@ FIRST, PERIOD, LAST = 60, 60, 700
 """A save begins every PERIOD seconds from second FIRST on; the simulation ends at second LAST."""
 Change = tuple[Callable[[JobSpec], Bed], JobSpec]
 CHANGES: dict[str, Change] = {
-    "a PyTorchJob shrinks": (lambda spec: scaled_bed(spec, STARVED), LONG),
-    "a TFJob shrinks": (lambda spec: scaled_bed(spec, STARVED), ANEW),
-    "a PyTorchJob grows": (scaled_bed, TORCHRUN),
+    "a PyTorchJob is scaled down": (lambda spec: scaled_bed(spec, STARVED), LONG),
+    "a TFJob is scaled down": (lambda spec: scaled_bed(spec, STARVED), ANEW),
+    "a PyTorchJob is scaled up": (scaled_bed, TORCHRUN),
     "a job is moved": (spread_bed, SPREAD),
 }
 

@@ -16,7 +16,7 @@ ENDLESS = replace(LONG, steps=20000)
 DISABLED = "set its number of workers to 3, now its requested size"
 
 
-def shrunk(*, gang_steps: int) -> Bed:
+def scaled_down(*, gang_steps: int) -> Bed:
     """Return a job that has just been scaled down from four workers to two for a gang."""
     return until_changed(scaled_bed(ENDLESS, replace(GANG, steps=gang_steps)))
 
@@ -30,13 +30,13 @@ def edit_without_a_controller(bed: Bed, workers: int) -> Bed:
 
 @pytest.mark.parametrize("seconds", [1.0, 400.0], ids=["before its pods end", "later"])
 def test_an_edit_of_a_size_counts_although_no_controller_ran(seconds: float) -> None:
-    bed = shrunk(gang_steps=2000)
+    bed = scaled_down(gang_steps=2000)
     edit_without_a_controller(bed.at(bed.clock.now + seconds), 3)
     assert DISABLED in followed(bed).tracked.state.scale.disabled
 
 
 def test_a_job_edited_while_no_controller_ran_is_not_scaled_again() -> None:
-    bed = shrunk(gang_steps=100)
+    bed = scaled_down(gang_steps=100)
     edit_without_a_controller(bed.at(bed.clock.now + 30), 3)
     bed.at(bed.clock.now + 600)
     assert bed.job("gang").job.finished
@@ -45,7 +45,7 @@ def test_a_job_edited_while_no_controller_ran_is_not_scaled_again() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_size_that_a_person_sets_on_a_suspended_job_is_requested(*, restarts: bool) -> None:
-    bed = shrunk(gang_steps=100).at(150)
+    bed = scaled_down(gang_steps=100).at(150)
     bed.suspend()
     bed.at(bed.clock.now + 20)
     bed.scale(3)

@@ -92,7 +92,7 @@ def test_a_job_that_starts_with_fewer_workers_was_not_edited_by_a_person() -> No
     assert followed(bed).tracked.state.scale.disabled == ""
 
 
-def test_two_jobs_never_grow_into_the_same_capacity() -> None:
+def test_two_jobs_never_scale_up_into_the_same_capacity() -> None:
     first = replace(GANG, name="first", arrives=1.0, workers=1, steps=300)
     early = replace(PERIODIC, name="one", every=10, steps=20000)
     two = replace(early, name="two", arrives=6.0)
@@ -396,13 +396,13 @@ def test_a_scan_searches_capacity_for_a_few_jobs_in_a_dry_run_and_later_for_all(
     bed.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
     bed.at(60)
     searched_at: list[float] = []
-    grown = CapacitySearch.grown_places
+    search = CapacitySearch.scaled_up_places
 
     def recording(*args: Any, **kwargs: Any) -> Any:
         searched_at.append(bed.clock.now)
-        return grown(*args, **kwargs)
+        return search(*args, **kwargs)
 
-    monkeypatch.setattr(CapacitySearch, "grown_places", recording)
+    monkeypatch.setattr(CapacitySearch, "scaled_up_places", recording)
     bed.at(120)
     assert max(Counter(searched_at).values()) <= MOST_SEARCHED
     for spec in jobs:
@@ -444,13 +444,13 @@ def test_an_error_in_the_search_for_a_waiting_job_ends_at_most_the_change_of_its
 
 BROKEN = {
     "when it is enrolled": (SizeExecutor, "follows"),
-    "when it grows": (ScaleSearch, "size"),
+    "when it scales up": (ScaleSearch, "size"),
     "when it is shown": (size_executor, "size_shown"),
 }
 
 
 @pytest.mark.parametrize(("where", "broken"), BROKEN.values(), ids=BROKEN)
-def test_an_error_about_one_job_keeps_no_other_job_from_growing(
+def test_an_error_about_one_job_keeps_no_other_job_from_scaling_up(
     monkeypatch: pytest.MonkeyPatch, where: object, broken: str
 ) -> None:
     unbroken = getattr(where, broken)

@@ -56,14 +56,14 @@ def test_workers_without_a_node_are_removed_although_a_write_was_refused(error: 
     while bed.job("gang").training.began is None:
         bed.at(bed.clock.now + 1)
     bed.faults.closed.add("b")
-    until_changed(bed, times=2)  # it grows on a node that no pod gets
+    until_changed(bed, times=2)  # it scales up on a node that no pod gets
     refused = refuse(bed, lambda uid, change: uid == "uid-train" and resizes(change), error)
     bed.at(bed.clock.now + 500)
     job = bed.job()
     assert (len(refused), job.workers, job.training.workers, job.job.released) == (1, 3, 3, False)
 
 
-def test_a_new_controller_keeps_the_hold_of_a_job_that_was_stopped_to_grow() -> None:
+def test_a_new_controller_keeps_the_hold_of_a_job_that_was_stopped_to_scale_up() -> None:
     bed = stopped_to_grow()
     bed.restart()
     bed.after(20)

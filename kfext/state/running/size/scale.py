@@ -1,8 +1,8 @@
-"""The policy `scale`: the sizes that a job may have, and how far its growth pays.
+"""The policy `scale`: the sizes that a job may have, and how far it pays to scale up.
 
-A job returns to its requested size. It grows further while one more worker saves more time than a
-change costs. A step with n workers takes a / n + b + c * n seconds: the divided work, the constant
-work, and the overhead that each worker adds for all others. No term is negative.
+A job returns to its requested size. It scales up further while one more worker saves more time
+than a change costs. A step with n workers takes a / n + b + c * n seconds: the divided work, the
+constant work, and the overhead that each worker adds for all others. No term is negative.
 Sources: the speed functions and the marginal gain of Optimus (Peng et al., EuroSys 2018); the price
 of a restart, and the bound of twice the largest size seen, of Pollux (Qiao et al., OSDI 2021).
 """
@@ -104,8 +104,8 @@ class Sizes:
 def sizes_of(job: TrainingJob, allowed: Range, *, requested: int) -> Sizes:
     """Return the sizes of a job.
 
-    The minimum follows from the requested size, so growth does not change it. It is the requested
-    size if the framework cannot run with fewer workers.
+    The minimum follows from the requested size, so a scale-up does not change it. It is the
+    requested size if the framework cannot run with fewer workers.
     `allowed`: the range of training pods in `kfext.dev/elastic`, with Master and Chief, which are
     never scaled. `requested`: the requested size; 0 means the present size.
     """
@@ -193,13 +193,13 @@ def _candidate_fits(sizes: _Floats, measured: _Floats) -> Iterator[tuple[float, 
 
 
 SEEN_FACTOR = 2
-"""A job grows at most to this multiple of its largest observed size: beyond, speed is a guess."""
+"""A job has at most this multiple of its largest observed size: beyond, speed is a guess."""
 HORIZON = 600.0
-"""The remaining time that growth assumes for a job without a known end, in seconds."""
+"""The remaining time that is assumed for a job without a known end, in seconds."""
 TRIAL_FACTOR = 10
 """One more worker is only tried if the remaining time is more than this many times the cost."""
 LEAST_GAIN = 0.02
-"""A job grows only to a measured size that was faster than the next smaller by this fraction."""
+"""A job scales up only to a measured size that was this fraction faster than the next smaller."""
 
 
 def best_size(
@@ -211,7 +211,7 @@ def best_size(
     pause: float,
     remaining: float | None,
 ) -> int:
-    """Return the number of workers to grow to, or the present number if growth does not pay.
+    """Return the number of workers to scale up to, or the present number if none pays.
 
     A job returns to its requested size if that fits, unless it ends before the gain exceeds the
     cost. Beyond that, each worker must save more time than a change costs. A job that was only

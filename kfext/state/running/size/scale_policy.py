@@ -1,4 +1,4 @@
-"""The proposals of `scale`: restore sizes, rescue a waiting job, then let jobs grow."""
+"""The proposals of `scale`: restore sizes, rescue a waiting job, then scale jobs up."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -76,7 +76,7 @@ class ScaleProposals:
         return proposals + self._growth(observing, Mode.OBSERVE, limit, now)
 
     def _undos(self, free: Sequence[RunningJob], limit: GrowthLimit, now: Moment) -> list[Proposal]:
-        """Return the proposals that restore requested sizes or undo growth."""
+        """Return the proposals that restore requested sizes or undo scale-ups."""
         proposals = []
         for job in self._restore_turns.some([job for job in free if self._must_restore(job)]):
             with self._running.failures.collect_errors_of(job.tracked):
@@ -116,7 +116,7 @@ class ScaleProposals:
         limit: GrowthLimit,
         now: Moment,
     ) -> list[Proposal]:
-        """Return the growth of the jobs that may grow now, in the order of the queue."""
+        """Return the proposals to scale up jobs that may do so now, in the order of the queue."""
         idle, chosen = now.monotonic - self._quiet_since, {proposal.job for proposal in before}
         jobs = [
             job
@@ -141,7 +141,7 @@ class ScaleProposals:
     def _growth(
         self, jobs: Sequence[RunningJob], mode: Mode, limit: GrowthLimit, now: Moment
     ) -> list[Proposal]:
-        """Return the growth of jobs, of the next MOST_SEARCHED jobs in turn."""
+        """Return the proposals to scale up, for the next MOST_SEARCHED jobs in turn."""
         proposals = []
         for job in self._turns[mode].some(jobs):
             record_of(job).dry_run = None
@@ -173,7 +173,7 @@ class ScaleProposals:
         return workers_proposal(job.uid, change, f"it returns to its requested size: {why}")
 
     def _lone_growth(self, job: RunningJob) -> Proposal | None:
-        """Return the proposal to undo growth that alone makes an autoscaler keep a node."""
+        """Return the proposal to undo a scale-up that alone makes an autoscaler keep a node."""
         sizes = record_of(job).sizes
         if sizes.now <= sizes.requested or not self._capacity.growth_keeps_node(job):
             return None
@@ -246,7 +246,7 @@ class ScaleProposals:
 
 
 def _unprofitable_growth(job: RunningJob) -> Proposal | None:
-    """Return the proposal to undo growth that did not pay, down to the requested size at most.
+    """Return the proposal to undo a scale-up that did not pay, down to the requested size at most.
 
     An earlier attempt may have failed because no checkpoint came in time.
     """

@@ -1,7 +1,7 @@
-"""Searches new sizes of growing jobs, and donors for waiting jobs.
+"""Searches larger sizes for jobs, and donors for waiting jobs.
 
 Sources: DRAGON (Lin et al., CLOSER 2019), second published code, for donors that scale down all or
-not at all; Optimus and Pollux for growth while the marginal gain pays. `now` is in epoch seconds.
+not at all; Optimus and Pollux for scale-ups while the marginal gain pays. `now`: epoch seconds.
 """
 
 import math
@@ -44,7 +44,7 @@ class ScaleSearch:
     # --- growth ---------------------------------------------------------------------------------
 
     def growth(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> Proposal | None:
-        """Return the proposal to grow a job now, or None."""
+        """Return the proposal to scale a job up now, or None."""
         workers, sizes = self.size(job, limit, now=now), record_of(job).sizes
         if workers <= sizes.now:
             fewer = sizes.now < sizes.requested
@@ -59,7 +59,7 @@ class ScaleSearch:
         return workers_proposal(job.uid, Workers(Cause.GROWTH, workers), why)
 
     def size(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> int:
-        """Return the size to grow to, or the present size if the job cannot grow or need not."""
+        """Return the size to scale up to, or the present size if the job cannot or need not."""
         size, sizes = record_of(job), record_of(job).sizes
         # Until the job has been observed to train, its requested size is the best guess.
         largest = max(size.largest or sizes.requested, sizes.now)
@@ -182,7 +182,7 @@ class ScaleSearch:
     def places(
         self, waiting: TrackedJob, workers: int, sizes: Mapping[str, int], *, now: float
     ) -> Places | None:
-        """Return the places of a waiting job after other jobs have shrunk to `sizes`, by uid."""
+        """Return the places of a waiting job once other jobs scaled down to `sizes`, by uid."""
         gone = self.capacity.freed_claims(sizes)
         return self.capacity.waiting_places(waiting, workers, now=now, gone=gone)
 

@@ -65,7 +65,7 @@ _UNSEEN_SECONDS = 30.0
 
 
 class SizeMonitor:
-    """Updates the records of sizes and advances operations; `rescaling` begins to undo growth."""
+    """Updates the records of sizes and advances operations; `rescaling` undoes scale-ups."""
 
     def __init__(self, running: RunningJobs, rescaling: Rescaling) -> None:
         self._running = running
@@ -216,18 +216,18 @@ class SizeMonitor:
     def check_pods(
         self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
     ) -> Proposal | None:
-        """Record whether all pods run at the new size; return the proposal that undoes growth."""
+        """Record whether all pods run at the new size; return the proposal to undo a scale-up."""
         size, at = record_of(job), now.monotonic
-        late, grew = at - operation.since >= SETTLE_SECONDS, _grew(job, operation)
+        late, scaled_up = at - operation.since >= SETTLE_SECONDS, _has_scaled_up(job, operation)
         if all_running(job.tracked, pods):
-            if grew:
+            if scaled_up:
                 size.unplaced = 0
             size.all_running_at = at
             self._progress.followed(job.uid).course.restart_rate(now.wall)
             if starts_anew(job.tracked.job):
                 job.restart.running_since = at
             size.enter(Phase.MEASURING, at=at)
-        elif grew and (late or job.tracked.state.strikes >= _STRIKES):
+        elif scaled_up and (late or job.tracked.state.strikes >= _STRIKES):
             size.may_grow_at = at + back_off_after(size.unplaced)
             size.unplaced += 1
             # New workers that run stay: the removal of the others needs no checkpoint.
@@ -300,7 +300,7 @@ class SizeMonitor:
     def check_speed(
         self, job: RunningJob, operation: ScaleOperation, now: Moment
     ) -> Proposal | None:
-        """Compare the speeds of a job on trial; return the proposal that undoes its growth."""
+        """Compare the speeds of a job on trial; return the proposal that undoes its scale-up."""
         size, sizes, before = record_of(job), record_of(job).sizes, operation.before
         old, new = size.speeds.get(before), size.speeds.get(sizes.now)
         if old is not None and new is not None:
@@ -351,7 +351,7 @@ class SizeMonitor:
         return since_write - since_observed <= _UNSEEN_SECONDS
 
 
-def _grew(job: RunningJob, operation: ScaleOperation) -> bool:
+def _has_scaled_up(job: RunningJob, operation: ScaleOperation) -> bool:
     """Return whether an operation added workers without stopping the job."""
     return not starts_anew(job.tracked.job) and operation.change.workers > operation.before
 

@@ -184,7 +184,7 @@ JOINS: dict[str, tuple[JobBuilder, dict[str, Claim], bool]] = {
 
 
 @pytest.mark.parametrize(("larger", "others", "fits"), JOINS.values(), ids=JOINS)
-def test_whether_a_job_can_grow_with_its_block_of_ports(
+def test_whether_a_job_can_scale_up_within_its_block_of_ports(
     larger: JobBuilder, others: dict[str, Claim], *, fits: bool
 ) -> None:
     capacity = ledger(node("a"), node("b"))

@@ -1,4 +1,4 @@
-"""The places of a running job that grows, within its limits and the ports of its block."""
+"""The places of a running job that is scaled up, within its limits and the ports of its block."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +56,7 @@ def other() -> JobBuilder:
     return job("TFJob", name="other", uid="uid-2").worker(2)
 
 
-GROWS: dict[str, tuple[Runs, Runs | None, str, str | None]] = {
+SCALED_UP: dict[str, tuple[Runs, Runs | None, str, str | None]] = {
     "with the next port of its block": (Runs(tensorflow(), "aa", 20000), None, "a", "a"),
     "not on a node where another job has that port": (
         Runs(tensorflow(), "aa", 20000),
@@ -99,8 +99,8 @@ GROWS: dict[str, tuple[Runs, Runs | None, str, str | None]] = {
 }
 
 
-@pytest.mark.parametrize(("nodes", "grows"), [("aa", True), ("ab", False)])
-def test_a_job_required_on_one_node_grows_only_there(nodes: str, *, grows: bool) -> None:
+@pytest.mark.parametrize(("nodes", "fits"), [("aa", True), ("ab", False)])
+def test_a_job_required_on_one_node_scales_up_only_there(nodes: str, *, fits: bool) -> None:
     planner = Planner()
     planner.settings.observe_namespace(None, TEAM)
     for name in "ab":
@@ -111,24 +111,24 @@ def test_a_job_required_on_one_node_grows_only_there(nodes: str, *, grows: bool)
     running = RunningJob(tracked)
     required = Settings(colocation=Colocation.REQUIRED)
     search = CapacitySearch(planner.cluster, planner.queue, lambda _: required, lambda _: 5.0)
-    places = search.grown_places(running, 3, now=0.0)
-    assert (places is not None) is grows
+    places = search.scaled_up_places(running, 3, now=0.0)
+    assert (places is not None) is fits
 
 
-@pytest.mark.parametrize(("grows", "beside", "nodes", "target"), GROWS.values(), ids=GROWS)
-def test_the_node_of_the_worker_that_a_job_grows_by(
-    grows: Runs, beside: Runs | None, nodes: str, target: str | None
+@pytest.mark.parametrize(("scaled", "beside", "nodes", "target"), SCALED_UP.values(), ids=SCALED_UP)
+def test_the_node_of_the_new_worker_of_a_job(
+    scaled: Runs, beside: Runs | None, nodes: str, target: str | None
 ) -> None:
     planner = Planner()
     planner.settings.observe_namespace(None, TEAM)
     for name in nodes:
         planner.cluster.observe_node(None, node(name, cpu="32"))
-    for runs in filter(None, (grows, beside)):
+    for runs in filter(None, (scaled, beside)):
         runs.show(planner)
     planner.cluster.settle(0.0)
     tracked = planner.cluster.jobs["uid-1"]
     running = RunningJob(tracked)
     search = CapacitySearch(planner.cluster, planner.queue, lambda _: Settings(), lambda _: 5.0)
-    places = search.grown_places(running, 3, now=0.0)
-    kept = {ReplicaKey("worker", index): node for index, node in enumerate(grows.nodes)}
+    places = search.scaled_up_places(running, 3, now=0.0)
+    kept = {ReplicaKey("worker", index): node for index, node in enumerate(scaled.nodes)}
     assert places == (None if target is None else {**kept, ReplicaKey("worker", 2): target})

@@ -75,7 +75,7 @@ CHOICES: dict[str, Choice] = {
     "the job with the longest remaining time is first": Choice(
         [donor("a", 3), donor("b", 4, remaining=200.0)], 1, {"b": 3}
     ),
-    "a job shrinks to its lowest size before the next is a donor": Choice(
+    "a job is scaled down to its lowest size before the next is a donor": Choice(
         [donor("a", 3), donor("b", 4, remaining=200.0)], 4, {"a": 2, "b": 1}
     ),
     "workers beyond a requested size are released before workers within it": Choice(

@@ -1,4 +1,4 @@
-"""How the size of a job can change, and to what size it grows.
+"""How the size of a job can change, and to what size it scales up.
 
 Names with D6 or another code check the statements of tests/statements.md.
 """
@@ -70,9 +70,7 @@ SIZES: dict[str, Case] = {
         torch(4), Sizes(4, 2, 8, 4), requested=0
     ),
     "a job below its requested size": Case(torch(3), Sizes(3, 2, 8, 6), requested=6),
-    "a job that has grown may shrink to the same size as before": Case(
-        torch(6), Sizes(6, 4, 8, 4), Range(5, 8)
-    ),
+    "a job that was scaled up has the same minimum": Case(torch(6), Sizes(6, 4, 8, 4), Range(5, 8)),
     "a chief counts, servers do not": Case(dynamic_job(4), Sizes(4, 2, 7, 4), Range(3, 8)),
     "torchrun's own bounds count": Case(torch(4, minReplicas=3, maxReplicas=6), Sizes(4, 3, 6, 4)),
     "a requested size beyond the setting": Case(torch(9), Sizes(9, 2, 9, 9), requested=9),
@@ -204,8 +202,8 @@ def chosen_size(sizes: Sizes, **more: Any) -> int:
 
 
 FULL = Sizes(4, 2, 16, 4)
-"""It has its requested size, and may grow further."""
-SHRUNK = Sizes(4, 2, 16, 8)
+"""It has its requested size, and may scale up further."""
+BELOW_REQUESTED = Sizes(4, 2, 16, 8)
 """It is below its requested size."""
 
 REGAINED: dict[str, tuple[dict[str, Any], int]] = {
@@ -231,7 +229,7 @@ REGAINED: dict[str, tuple[dict[str, Any], int]] = {
 
 @pytest.mark.parametrize(("more", "want"), REGAINED.values(), ids=REGAINED)
 def test_D4_a_job_regains_its_requested_size(more: dict[str, Any], want: int) -> None:
-    assert chosen_size(SHRUNK, **more) == want
+    assert chosen_size(BELOW_REQUESTED, **more) == want
 
 
 BEYOND: dict[str, tuple[dict[str, Any], int]] = {
@@ -280,7 +278,7 @@ def test_D7_a_job_that_is_no_faster_with_more_workers_never_exceeds_its_requeste
 
 
 def test_a_job_does_not_change_its_size_again_at_once() -> None:
-    """The remaining time does not grow, so a second decision finds no further gain."""
+    """The remaining time does not increase, so a second decision finds no further gain."""
     speeds = at_sizes(Speed(12.0, 0.5, 0.05), 2, 3, 4)
     first = chosen_size(FULL, speeds=speeds, remaining=2000.0)
     speed = fit_speed(speeds)
@@ -312,7 +310,7 @@ REMAINING = st.one_of(st.none(), st.floats(0.0, 1e5))
     pause=st.floats(0.0, 300.0),
     remaining=REMAINING,
 )
-def test_a_job_never_shrinks_and_never_grows_beyond_a_bound(
+def test_a_job_is_never_scaled_down_nor_scaled_up_beyond_a_bound(
     *,
     sizes: Sizes,
     speeds: dict[int, float],

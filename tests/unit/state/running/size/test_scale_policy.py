@@ -302,7 +302,7 @@ def test_the_message_names_a_quota_that_keeps_a_job_below_its_requested_size() -
     assert sizes(bed) == [2]
 
 
-def test_a_job_grows_beyond_its_requested_size_if_that_pays() -> None:
+def test_a_job_scales_up_beyond_its_requested_size_if_that_pays() -> None:
     bed = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 4)), cpu=6000).at(1500)
     assert sizes(bed) == [3, 4]
     assert shown(bed) == (True, names.REASON_GROWN)
@@ -327,7 +327,7 @@ def test_growth_that_does_not_pay_is_undone_and_not_tried_again() -> None:
     assert sizes(bed) == [3, 2]
 
 
-def test_with_an_autoscaler_a_job_grows_only_on_nodes_that_are_kept_anyway() -> None:
+def test_with_an_autoscaler_a_job_scales_up_only_on_nodes_that_are_kept_anyway() -> None:
     grows = replace(PERIODIC, workers=3, bounds=(3, 6), steps=20_000)
     other = replace(GANG, workers=1, steps=400)
     bed = Bed(grows, other, policy=None, a=3000, b=3000)
@@ -350,7 +350,7 @@ def test_growth_that_did_not_pay_is_undone_once_the_job_has_saved() -> None:
     assert sizes(bed) == [3, 2]
 
 
-def test_no_job_grows_while_a_waiting_job_has_no_reservation_yet() -> None:
+def test_no_job_scales_up_while_a_waiting_job_has_no_reservation_yet() -> None:
     big = replace(GANG, name="big", workers=4, arrives=60.0)
     bed = scaled_bed(replace(PERIODIC, workers=2, bounds=(2, 4)), big).at(300)
     assert sizes(bed) == []

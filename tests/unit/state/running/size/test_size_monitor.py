@@ -48,8 +48,8 @@ class FakeProgress:
         return self.longest_silence
 
 
-def grown(*, before: int, requested: int, phase: Phase) -> tuple[RunningJob, ScaleOperation]:
-    """Return a job that grew from `before` to 6 workers at 100 s, and the operation in a phase."""
+def scaled_up(*, before: int, requested: int, phase: Phase) -> tuple[RunningJob, ScaleOperation]:
+    """Return a job scaled up from `before` to 6 workers at 100 s, and the operation in a phase."""
     tracked = TrackedJob(ELASTIC.raw, ELASTIC.build(), None, JobState())
     running = RunningJob(tracked)
     running.replace_record(size := restored_record(tracked, Sizes(before, 1, 8, requested)))
@@ -78,7 +78,7 @@ def monitor(progress: FakeProgress) -> SizeMonitor:
     ],
 )
 def test_growth_that_does_not_pay_is_undone(before: int, requested: int, want: int) -> None:
-    running, operation = grown(before=before, requested=requested, phase=Phase.TRIAL)
+    running, operation = scaled_up(before=before, requested=requested, phase=Phase.TRIAL)
     record_of(running).speeds = {before: 1.0, 6: 1.01}  # a gain of 1 %, less than LEAST_GAIN
     now = Moment(wall=200.0, monotonic=200.0)
     undo = monitor(FakeProgress(0.0, 0.0, 0.0)).check_speed(running, operation, now)
@@ -93,7 +93,7 @@ def test_growth_that_does_not_pay_is_undone(before: int, requested: int, want: i
 def test_workers_without_a_step_for_140_s_are_replaced_if_the_longest_silence_is(
     silence: float, *, replaced: bool
 ) -> None:
-    running, operation = grown(before=4, requested=4, phase=Phase.MEASURING)
+    running, operation = scaled_up(before=4, requested=4, phase=Phase.MEASURING)
     running_pods = tuple(pods(ELASTIC.build(), bound="a", phase="Running"))
     now = Moment(wall=240.0, monotonic=240.0)
     size_monitor = monitor(FakeProgress(90.0, 230.0, silence))

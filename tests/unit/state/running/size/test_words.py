@@ -126,7 +126,7 @@ def test_the_message_has_the_present_and_the_requested_size() -> None:
 
 
 AUTOSCALER = {
-    "it could grow": (
+    "it could scale up": (
         4,
         True,
         "; it may have 1 to 8, and more than requested only on nodes that the autoscaler keeps "
@@ -138,7 +138,7 @@ AUTOSCALER = {
 
 
 @pytest.mark.parametrize(("now", "autoscaler", "end"), AUTOSCALER.values(), ids=AUTOSCALER)
-def test_the_message_says_where_a_job_may_grow_with_an_autoscaler(
+def test_the_message_says_where_a_job_may_scale_up_with_an_autoscaler(
     now: int, end: str, *, autoscaler: bool
 ) -> None:
     result = size_shown(sized(now=now), Readiness.READY, now=0.0, autoscaler=autoscaler)
