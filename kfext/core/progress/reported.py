@@ -77,7 +77,7 @@ class Reported:
     """The progress of a job in its TrainingPlan. None stands for an unknown value.
 
     `growth`: its growth efficiency G in the last interval.
-    `state`: its list; None unless its metric is known to improve up or down.
+    `state`: its list; None means that no metric is known to improve up or down.
     `cpu`: the cores that its pods use together.
     `known`: whether the progress is known, and if not, why; or None before that is decided.
     `unmeasured`: why the CPU use is unknown although it could be known, or None.

@@ -159,7 +159,7 @@ class CapacitySearch:
         return least + more
 
     def scaled_up_places(self, job: RunningJob, workers: int, *, now: float) -> Assignment | None:
-        """Return the places of all pods of a job with more workers; None if there is no capacity.
+        """Return the places of all pods of a job with more workers, or None for lack of capacity.
 
         Its present pods stay on their nodes. A job on nodes outside its limits is not scaled
         up. On the host network, new pods use ports of the job's block. In a cluster with an

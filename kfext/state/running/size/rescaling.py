@@ -290,7 +290,7 @@ class Rescaling:
                 self._cluster.holds.hold(HoldKind.SIZE, job.uid, members, places, until=until)
 
     def _step(self, job: RunningJob, now: Moment) -> Step | None:
-        """Return the write of a job's new size; None if there is no capacity for it."""
+        """Return the write of a job's new size; None means that there is no capacity."""
         operation, present = record_of(job).operation, record_of(job).sizes.now
         if operation is None:
             return None
