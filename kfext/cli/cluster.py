@@ -26,13 +26,7 @@ from kfext.model.pod import Pod, parse_pod
 from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass, parse_priority_class
 from kfext.model.quota import parse_quota
-from kfext.model.rendered import (
-    Rendered,
-    as_rendered,
-    parse_rendered,
-    rendered_key,
-    with_job_as_owner,
-)
+from kfext.model.rendered import Rendered, as_rendered, parse_rendered, rendered_key, with_job_uid
 from kfext.model.shared_gpu import parse_shared_gpu
 from kfext.model.snapshot import Snapshot
 from kfext.model.tolerant import mapping, text
@@ -113,7 +107,7 @@ async def pods_of(client: Client, job: TrainingJob) -> list[Pod]:
     owners = {uid: job.uid for uid, item in rendered.items() if item.belongs_to(job)}
     by_name = None if owners or not job.kind.rendered else job.uid
     owned = (pod for pod in map(parse_pod, listed) if pod.owner_uid)
-    pods = (with_job_as_owner(pod, owners.get(pod.owner_uid, by_name)) for pod in owned)
+    pods = (with_job_uid(pod, owners.get(pod.owner_uid, by_name)) for pod in owned)
     return [pod for pod in pods if pod.owner_uid == job.uid]
 
 
@@ -255,7 +249,7 @@ async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
     pods = map(parse_pod, listed["pods"])
     return Snapshot(
         nodes=tuple(map(parse_node, listed["nodes"])),
-        pods=tuple(with_job_as_owner(pod, owners.get(pod.owner_uid)) for pod in pods),
+        pods=tuple(with_job_uid(pod, owners.get(pod.owner_uid)) for pod in pods),
         jobs=tuple(_join(jobs, rendered)),
         policies=tuple(map(parse_policy, listed["trainingpolicies"])),
         namespaces={item.name: item for item in map(parse_namespace, listed["namespaces"])},

@@ -74,14 +74,13 @@ class JobDisplay:
         """Add a written step to the history of a job, if the companion changed the job by it."""
         job, event = tracked.job, event_of(step)
         only_forgets = isinstance(step, Resize) and not step.sizes
-        changed = (
-            tracked.executor_condition and isinstance(step, ChangeOfRunningJob) and not only_forgets
-        )
+        condition = "" if only_forgets else tracked.executor_condition
+        changed = condition and isinstance(step, ChangeOfRunningJob)
         if changed and event and self._plan_writer.shows(job):
             plan, _ = plan_after(step)
             homes = () if job.suspend else tuple(self._planner.cluster.homes(job.uid))
             nodes, why = plan.nodes if plan else homes, event.verdict.message
-            self._plan_writer.record(job, tracked.executor_condition, why, nodes=nodes)
+            self._plan_writer.record(job, condition, why, nodes=nodes)
 
     def _show(self, tracked: TrackedJob, phase: str, verdict: Verdict | None) -> None:
         plan = tracked.assumed or tracked.plan

@@ -38,8 +38,7 @@ class Entry:
     `workers`: the number of training pods after the event.
     `nodes`, `more_nodes`: the job's first nodes after the event, and the number of other nodes.
     `why`: the message, without its time.
-    `count`: how many events this entry merges; `at` is from the first of them, the other fields
-        from the last.
+    `count`: how many events are merged here; `at` is from the first, all else from the last.
     """
 
     at: float

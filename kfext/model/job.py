@@ -161,9 +161,8 @@ class TrainingJob:
     @property
     def training_pods(self) -> int:
         """The number of pods of the job that train; a parameter server, for example, does not."""
-        return sum(
-            group.replicas for group in self.groups if group.type in self.kind.training_types
-        )
+        types = self.kind.training_types
+        return sum(group.replicas for group in self.groups if group.type in types)
 
     @property
     def shares_gpus(self) -> bool:

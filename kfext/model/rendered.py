@@ -1,9 +1,7 @@
-"""The object with the templates that an operator renders from a job, its controller.
+"""The object that an operator renders from a job, such as Trainer's JobSet of a TrainJob.
 
-Such is the JobSet that Trainer renders from a TrainJob.
-
-Any account that may create such an object can name any job as its controller. So the object counts
-only in the namespace and under the name of the job.
+It has the job's templates. Any account that may create it can name any job as its controller. So it
+counts only in the namespace and under the name of the job.
 """
 
 from collections.abc import Mapping
@@ -69,6 +67,6 @@ def as_rendered(job: TrainingJob, rendered: Rendered) -> TrainingJob:
     return with_templates(job, rendered.templates) if rendered.belongs_to(job) else job
 
 
-def with_job_as_owner(pod: Pod, job_uid: str | None) -> Pod:
+def with_job_uid(pod: Pod, job_uid: str | None) -> Pod:
     """Return the pod with the job itself as its owner, if the uid of the job is known."""
     return replace(pod, owner_uid=job_uid) if job_uid and job_uid != pod.owner_uid else pod

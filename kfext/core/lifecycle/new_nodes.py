@@ -209,9 +209,8 @@ def _pause(situation: Situation, why: Verdict, phase: str) -> Wait | None:
         return None
     result = state.message if state.reason == REASON_NO_NEW_NODES else "the last ask got no nodes"
     message = f"{result}; kfext asks again at {clock(situation.now + remaining)}; {why.message}"
-    return Wait(
-        phase, Verdict(REASON_NO_NEW_NODES, message), again=remaining, not_started_reason=why.reason
-    )
+    verdict = Verdict(REASON_NO_NEW_NODES, message)
+    return Wait(phase, verdict, again=remaining, not_started_reason=why.reason)
 
 
 def _pause_left(situation: Situation) -> float:

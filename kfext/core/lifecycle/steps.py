@@ -21,7 +21,7 @@ class Wait:
     """Write nothing. A `phase` of None means that kfext does not handle the job.
 
     `again`: the seconds until the next decision if no event comes; None means no limit.
-    `not_started_reason`: the reason for which a job that waits for new nodes does not fit.
+    `not_started_reason`: the reason why a job that waits for new nodes does not fit.
     """
 
     phase: str | None

@@ -212,9 +212,8 @@ class ClaimTracker:
         if tracked.unclaimed and not any(pod.home for pod in pods):
             plan = None
         priority = self._class_of(tracked.job).value
-        wanted = plan_claims(
-            tracked.job_after_step, plan, pods, priority=priority, lapsed=tracked.lapsed
-        )
+        job, lapsed = tracked.job_after_step, tracked.lapsed
+        wanted = plan_claims(job, plan, pods, priority=priority, lapsed=lapsed)
         self.holds.hold_plan(tracked.job.uid, wanted)
 
     def hand_over(self, tracked: TrackedJob, pod: Pod) -> None:

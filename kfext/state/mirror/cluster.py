@@ -21,7 +21,7 @@ from kfext.model.node import Node
 from kfext.model.plan import plan_of, shares_gpus
 from kfext.model.pod import Pod
 from kfext.model.priority import PriorityClass
-from kfext.model.rendered import Rendered, as_rendered, rendered_key, with_job_as_owner
+from kfext.model.rendered import Rendered, as_rendered, rendered_key, with_job_uid
 from kfext.model.shared_gpu import SharedGpu
 from kfext.model.tolerant import mapping, text
 from kfext.state.mirror.cards import with_slots_in_use
@@ -271,9 +271,7 @@ class Cluster:
             self._observe_member(pod, prior=prior, gone=new is None)
 
     def _of_job(self, pod: Pod | None) -> Pod | None:
-        return (
-            with_job_as_owner(pod, self._job_of.get(pod.owner_uid)) if pod and self._job_of else pod
-        )
+        return with_job_uid(pod, self._job_of.get(pod.owner_uid)) if pod and self._job_of else pod
 
     def _observe_member(self, pod: Pod, *, prior: Pod | None, gone: bool) -> None:
         first = prior is None
@@ -434,10 +432,8 @@ class Cluster:
                 unreserved = ()
             tracked.observe_unreserved(unreserved, at=now)
         self._stale_clocks.clear()
-        plain = self.claim_tracker.plain_pods.items()
-        self.plain_pods = sum(
-            n for uid, n in plain if now - self.jobs[uid].progressed_at < PLAIN_SECONDS
-        )
+        jobs, plain = self.jobs, self.claim_tracker.plain_pods.items()
+        self.plain_pods = sum(n for u, n in plain if now - jobs[u].progressed_at < PLAIN_SECONDS)
 
     def set_time(self, now: float) -> None:
         """Set the time, in epoch seconds, of everything seen since the last call."""

@@ -74,8 +74,7 @@ class TrackedJob:
     `reservation_round`: the round of a queued job among the jobs that take turns at the
         reservation; a turn that it used up moves it to the next round. None means not queued.
     `draining`: whether the job has pods on a node that is being drained.
-    `last_rescue`: the strikes of the job when donors were last scaled down for it, and that time
-        in epoch seconds.
+    `last_rescue`: its strikes when donors were last scaled down for it, and that epoch time.
     """
 
     raw: Mapping[str, Any]
@@ -200,7 +199,7 @@ class TrackedJob:
             self.succeeded.clear()  # all pods will be replaced
 
     def observe_progress(self, marker: tuple[object, ...], *, at: float) -> None:
-        """Restart the clock of the present step; `marker`: differs after progress."""
+        """Restart the clock of the present step if the marker differs, as after progress."""
         if marker != self._marker:
             self._marker, self.progressed_at = marker, at
 
@@ -227,10 +226,9 @@ class TrackedJob:
                 ended = (self.phase, at - self._phase_since)
             self._phase_since = at
         self.phase, self.verdict = step.phase, step.verdict
-        self.not_started_reason = step.not_started_reason or (
-            step.verdict.reason if step.verdict else ""
-        )
-        self.unclaimed = step.verdict is not None and step.verdict.reason == REASON_WRITE_REFUSED
+        reason = step.verdict.reason if step.verdict else ""
+        self.not_started_reason = step.not_started_reason or reason
+        self.unclaimed = reason == REASON_WRITE_REFUSED
         return ended
 
     def _never_fits_since(self, step: Step, *, at: float) -> float | None:

@@ -181,9 +181,7 @@ def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobCloc
     waiting = {pod.uid for pod in pods if not pod.node_name}
     return JobClocks(
         waited=now - tracked.progressed_at,
-        unbound={
-            uid: now - since for (uid, _), since in tracked.unbound_since.items() if uid in waiting
-        },
+        unbound={uid: now - at for (uid, _), at in tracked.unbound_since.items() if uid in waiting},
         unreserved=tuple(
             UnreservedRecord(node, slot, now - since)
             for (node, slot), since in sorted(tracked.unreserved_since.items())

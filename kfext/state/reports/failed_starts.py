@@ -200,9 +200,8 @@ class FailedStarts:
         """Return whether a job has run for long enough, or to its end, under its present plan."""
         phases = {pod.phase for pod in self._cluster.pods(tracked.job.uid)}
         runs = tracked.phase == PLACED and bool(phases) and phases <= _RUNS
-        return tracked.job.has("Succeeded") or (
-            runs and now - tracked.progressed_at >= CURED_SECONDS
-        )
+        lasted = now - tracked.progressed_at >= CURED_SECONDS
+        return tracked.job.has("Succeeded") or (runs and lasted)
 
     def _cancel_failures(self, now: float) -> None:
         """Count the jobs that have run for long on nodes with failures that count."""

@@ -174,9 +174,7 @@ class Queue:
         """
         key = self.key(tracked)
         jobs = self._queued.values()
-        ahead = (
-            job.reservation_round for job in jobs if job.reservation_round and self.key(job) < key
-        )
+        ahead = (job.reservation_round or 0 for job in jobs if self.key(job) < key)
         return max(ahead, default=0)
 
     def observe(self, tracked: TrackedJob) -> None:

@@ -187,10 +187,8 @@ class ReservationManager:
 
     def is_over(self, *, now: float) -> bool:
         """Return whether capacity has been reserved for too long."""
-        return (
-            self.reserved_since is not None
-            and now - past(self.reserved_since, now=now) >= RESERVED_SECONDS
-        )
+        since = self.reserved_since
+        return since is not None and now - past(since, now=now) >= RESERVED_SECONDS
 
     def end_turn(self, *, now: float) -> None:
         """Begin a break after the turn of the holder."""

@@ -272,8 +272,7 @@ def job_signal(
 ) -> JobSignal:
     """Return the signal of a job with its pods. An unfit job has no policies.
 
-    `paused`, `settling`, `remaining`, `followed`: the fields of the JobSignal. `now`: the time in
-    epoch seconds.
+    `now`: the time in epoch seconds. The other arguments are fields of the JobSignal.
     """
     cpu, state = record_of(job), job.tracked.state.cpu
     signals = tuple(

@@ -55,8 +55,7 @@ class CpuRecord(Record):
     """The record of the CPU of a job.
 
     `began`: when the controller began to follow the job. `work`: the CPU time of its steps.
-    `unfit`: why no policy visits the job, or empty. `unread`: why its progress is unknown, or
-        empty.
+    `unfit`, `unread`: why no policy visits the job, why its progress is unknown; or empty.
     `measured_at`: when the CPU use of all its pods was last known, or the job was first followed.
     `ineligible`: why the job is ineligible, or empty, by name of a policy.
     `pod_limits`: the uids and limits of the pods that share its nodes, as in Signals.

@@ -116,9 +116,9 @@ def due_restore(
 ) -> Proposal | None:
     """Return the proposal to restore the user's CPU of a job now, or None.
 
-    After a change by another client, it only disables the policies `chosen`.
+    `chosen`: the policies that the user and the administrator allow. After a change by another
+        client, the proposal only disables them.
     `observed`: the last CPU written by kfext, by uid of the pods on which it was observed.
-    `chosen`: the policies that the user and the administrator allow.
     `undo`: the policy of an incomplete change, and why it is incomplete.
     """
     changed = next(

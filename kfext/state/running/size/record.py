@@ -31,7 +31,7 @@ class SizeRecord(SavingRecord):
     `settled_at`: when the size last changed. `all_running_at`: when all pods were first running
         after that change.
     `unplaced`: the number of consecutive scale-ups after which the new pods found no nodes.
-    `may_grow_at`: when the job may be scaled up again.
+    `may_scale_up_at`: when the job may be scaled up again.
     `speed_start`: the time in the log and the step when the measurement of its speed began.
     `metric`, `restarts`: the metric and the number of restarts in the log at that time.
     `largest`: the largest size that was observed running. `speeds`: steps a second by size.
@@ -50,7 +50,7 @@ class SizeRecord(SavingRecord):
     settled_at: float = -math.inf
     all_running_at: float = -math.inf
     unplaced: int = 0
-    may_grow_at: float = -math.inf
+    may_scale_up_at: float = -math.inf
     speed_start: tuple[float, int] | None = None
     metric: str = ""
     restarts: int = 0

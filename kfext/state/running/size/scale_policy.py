@@ -126,7 +126,7 @@ class ScaleProposals:
                 idle >= self._parameter(job, "idle")
                 or self._rescaling.loses_nothing(job, now=now.wall)
             )
-            and now.monotonic >= record_of(job).may_grow_at
+            and now.monotonic >= record_of(job).may_scale_up_at
             and record_of(job).sizes.now < record_of(job).sizes.most
         ]
         jobs.sort(key=lambda job: self._queue.key(job.tracked, remaining=self._remaining(job, now)))

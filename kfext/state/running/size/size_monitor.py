@@ -228,7 +228,7 @@ class SizeMonitor:
                 job.restart.running_since = at
             size.enter(Phase.MEASURING, at=at)
         elif scaled_up and (late or job.tracked.state.strikes >= _STRIKES):
-            size.may_grow_at = at + back_off_after(size.unplaced)
+            size.may_scale_up_at = at + back_off_after(size.unplaced)
             size.unplaced += 1
             # New workers that run stay: the removal of the others needs no checkpoint.
             workers = max(operation.before, min(_running(pods), size.sizes.now - 1))
