@@ -9,7 +9,7 @@ from e2e.harness import nodes
 from e2e.harness.jobs import gated, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.pods import FOREIGN_GATE, refusing_pins, squatter
+from e2e.harness.pods import FOREIGN_GATE, refusing_pins, occupying_pod
 from e2e.harness.space import Space
 from e2e.harness.stand_in import Mutate, standing_in
 
@@ -23,7 +23,7 @@ def limit_range(space: Space, *, cpu: str) -> None:
     body = {"metadata": {"name": "defaults"}, "spec": {"limits": [limit]}}
     path = f"/api/v1/namespaces/{space.name}/limitranges"
     space.kube.create(path, {"apiVersion": "v1", "kind": "LimitRange", **body})
-    probe = squatter("probe")
+    probe = occupying_pod("probe")
 
     def effective() -> bool:
         pod = space.kube.ask("POST", f"{space.path('pods')}?dryRun=All", probe).body
@@ -86,7 +86,9 @@ def admitting(space: Space, kfext: Kfext, mutate: Mutate, *, what: str) -> Itera
     """Run a webhook of another system that changes each new pod of a namespace."""
 
     def effective() -> bool:
-        pod = space.kube.ask("POST", f"{space.path('pods')}?dryRun=All", squatter("probe")).body
+        pod = space.kube.ask(
+            "POST", f"{space.path('pods')}?dryRun=All", occupying_pod("probe")
+        ).body
         return not mutate(pod)
 
     with standing_in(

@@ -9,7 +9,7 @@ from e2e.harness import nodes
 from e2e.harness.faults import Delay, pod_patch
 from e2e.harness.jobs import conditions, gated, job, suspended, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.pods import end_now, end_slowly, occupy, refusing, squatter, succeed
+from e2e.harness.pods import end_now, end_slowly, occupy, refusing, occupying_pod, succeed
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -19,16 +19,16 @@ REQUIRED = {"kfext.dev/colocation": "required"}
 def half_created(space: Space) -> list[str]:
     """Submit a gang of four pods; block the names of two. Return the paths of the blocking pods."""
     space.policy(placement={"createTimeout": "10m"})
-    squatters = [space.path("pods", f"gang-worker-{index}") for index in (1, 2)]
-    for path in squatters:
+    occupants = [space.path("pods", f"gang-worker-{index}") for index in (1, 2)]
+    for path in occupants:
         occupy(space, path)
     space.submit(workers("gang", 4, each=GPU, annotations=REQUIRED))
     space.until(lambda: len(space.pods("gang")) == 2, "half of the pods exist")
-    return squatters
+    return occupants
 
 
-def create_rest(space: Space, squatters: list[str]) -> None:
-    for path in squatters:
+def create_rest(space: Space, occupants: list[str]) -> None:
+    for path in occupants:
         space.kube.delete(path, grace=0)
     # an edit makes the operator retry now, without its back-off
     space.patch_job("gang", {"metadata": {"labels": {"seen": "again"}}})
@@ -42,12 +42,12 @@ def test_the_gated_half_of_a_gang_follows_the_half_without_a_gate(
     # For two pods alone kfext would choose this node; kube-scheduler prefers to avoid it.
     (tight,) = space.nodes(1, cpu="32", memory="64Gi", gpu="2")
     nodes.taint(space.kfext, tight, "PreferNoSchedule")
-    squatters = half_created(space)
+    occupants = half_created(space)
     assert space.plan("gang")["nodes"] == [planned]  # type: ignore[index]
     new_space().take_gpus("thief", planned, 4)
     kfext.configure_webhooks(unreachable=("pods.kfext.dev",))
     kfext.wait_webhooks(job="held", pod="untouched")
-    create_rest(space, squatters)
+    create_rest(space, occupants)
     assert set(space.bound("gang", 4).values()) == {other}
     assert sorted(space.pins().values()) == [1, 1]
     assert space.starts() == 1
@@ -58,11 +58,11 @@ def test_a_gang_is_not_split_if_the_lease_is_stale_when_its_second_half_is_creat
     space: Space, kfext: Kfext
 ) -> None:
     space.nodes(3, cpu="32", memory="64Gi", gpu="4")
-    squatters = half_created(space)
+    occupants = half_created(space)
     kfext.kill_controller()
     kfext.wait_controller_dead()
     kfext.wait_webhooks(job="seen", pod="untouched")
-    create_rest(space, squatters)
+    create_rest(space, occupants)
     space.until(lambda: any(space.nodes_by_pod("gang").values()), "part of it runs")
     assert any(gated(pod) for pod in space.pods("gang"))
     kfext.ensure()
@@ -140,7 +140,7 @@ def test_a_lost_member_is_recreated_even_if_the_recreation_of_another_is_refused
     space.phase("gang", "Placed")
     space.policy(placement={"createTimeout": "1s"})
     unless = "!object.metadata.name.endsWith('-worker-1')"
-    with refusing(space, unless=unless, message="not again", probe=squatter("any-worker-1")):
+    with refusing(space, unless=unless, message="not again", probe=occupying_pod("any-worker-1")):
         # The pod that is refused is deleted first, so that the gang cannot become whole too early.
         for name in ("gang-worker-1", "gang-worker-0"):
             space.kube.delete(space.path("pods", name), grace=0)

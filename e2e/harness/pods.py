@@ -28,10 +28,10 @@ def remove_foreign_gate(space: Space, job: str) -> None:
 
 def occupy(space: Space, path: str) -> None:
     """Create a pod without a job under the name in `path`, so that the operator cannot use it."""
-    space.kube.create(space.path("pods"), squatter(path.rsplit("/", 1)[-1]))
+    space.kube.create(space.path("pods"), occupying_pod(path.rsplit("/", 1)[-1]))
 
 
-def squatter(name: str) -> Object:
+def occupying_pod(name: str) -> Object:
     """Return a pod without a job that only occupies a name."""
     spec = {"containers": [{"name": "squatter", "image": "none"}], **FOREIGN_GATE}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
@@ -125,13 +125,13 @@ def refuse_pods(space: Space, *, create_timeout: str = "30m") -> None:
     """Make the API server refuse new pods; kfext waits for the pods for `create_timeout`."""
     space.policy(placement={"createTimeout": create_timeout})
     space.label({_ENFORCE: "restricted"})
-    _wait(space, squatter("probe"), _NOT_ADMITTED)
+    _wait(space, occupying_pod("probe"), _NOT_ADMITTED)
 
 
 def admit_pods(space: Space, *jobs: str) -> None:
     """Admit pods again, and make the operator reconcile some jobs at once."""
     space.label({_ENFORCE: None})
-    _wait(space, squatter("probe"), _ADMITTED)
+    _wait(space, occupying_pod("probe"), _ADMITTED)
     for job in jobs:
         space.patch_job(job, {"metadata": {"labels": {"looked-at": "again"}}})
 
@@ -169,7 +169,7 @@ def refusing(space: Space, *, unless: str, message: str, probe: Object) -> Itera
 def refusing_pins(space: Space, *, message: str) -> Iterator[None]:
     """Make the API server refuse every change that pins a pod of a namespace to nodes."""
     name = "probe"
-    space.kube.create(space.path("pods"), squatter(name))
+    space.kube.create(space.path("pods"), occupying_pod(name))
     here = {"key": "metadata.name", "operator": "In", "values": ["nowhere"]}
     pin = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"matchFields": [here]}]}}}
     operation = {"op": "add", "path": "/spec/affinity", "value": pin}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from e2e.harness.install import kubectl
-from e2e.harness.pods import squatter
+from e2e.harness.pods import occupying_pod
 from e2e.harness.training import (
     TRAINED_SECONDS,
     ddp,
@@ -84,7 +84,7 @@ def test_a_pytorchjob_with_a_pod_that_the_webhook_missed_trains_across_both_netw
     webhook = ("deployment", "kfext-webhook", "-n", "kfext-system")
     webhook_pods = ("-l", "app.kubernetes.io/component=webhook", "-n", "kfext-system")
     job = with_network(ddp("missed", workers=2))
-    bed.api.create(f"/api/v1/namespaces/{managed}/pods", squatter("missed-worker-1"))
+    bed.api.create(f"/api/v1/namespaces/{managed}/pods", occupying_pod("missed-worker-1"))
     with policy(bed, managed, placement={"createTimeout": "10m"}):
         sdk = submit(bed, job, managed)
         until(

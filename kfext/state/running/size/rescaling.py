@@ -146,7 +146,7 @@ class Rescaling:
         not_ready = [job for job in decision.jobs if ready[job.uid] is not Readiness.READY]
         stale = list[ScaleOperation]()
         if not (not_ready or decision.asked_again):
-            stale = self._with_stale_checkpoint(decision.jobs, now=now.wall)
+            stale = self._stale_operations(decision.jobs, now=now.wall)
         if stale:
             for operation in stale:
                 operation.request_number = 0
@@ -205,9 +205,7 @@ class Rescaling:
             read is not None and read > begun and age <= HORIZON * (1 - sizes.now / sizes.requested)
         )
 
-    def _with_stale_checkpoint(
-        self, jobs: Iterable[RunningJob], *, now: float
-    ) -> list[ScaleOperation]:
+    def _stale_operations(self, jobs: Iterable[RunningJob], *, now: float) -> list[ScaleOperation]:
         """Return the operations with a checkpoint that is stale by now."""
         return [
             operation
