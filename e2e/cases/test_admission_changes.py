@@ -9,7 +9,7 @@ from e2e.harness import nodes
 from e2e.harness.jobs import gated, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.pods import FOREIGN_GATE, refusing_pins, occupying_pod
+from e2e.harness.pods import FOREIGN_GATE, occupying_pod, refusing_pins
 from e2e.harness.space import Space
 from e2e.harness.stand_in import Mutate, standing_in
 

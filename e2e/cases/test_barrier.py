@@ -9,7 +9,7 @@ from e2e.harness import nodes
 from e2e.harness.faults import Delay, pod_patch
 from e2e.harness.jobs import conditions, gated, job, suspended, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.pods import end_now, end_slowly, occupy, refusing, occupying_pod, succeed
+from e2e.harness.pods import end_now, end_slowly, occupy, occupying_pod, refusing, succeed
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
