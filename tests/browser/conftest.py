@@ -49,7 +49,7 @@ def shown() -> Shown:
 
 @shared()
 async def address(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
-    monkeypatch.setattr(ui_server, "_SECONDS", 0.1)
+    monkeypatch.setattr(ui_server, "_CHANGE_SECONDS", 0.1)
     async with served(shown) as result:
         yield result
 

@@ -83,9 +83,9 @@ function curve(job, details, { bands, marks }) {
   const marked = [...new Set(numbers.length ? [0, 0.5, 1].map((part) =>
     (log ? low * (high / low) ** part : low + (high - low) * part)) : [])];
   const total = job.done ? last.step / job.done : Math.max(1, ...points.map(({ step }) => step ?? 0));
-  const done = (step) => up(Math.min(1, (step ?? 0) / total));
-  const most = Math.max(1, ...bands.map(({ workers }) => workers)), size_ = (number) => BOTTOM - (34 * number) / most;
-  const size = ({ does, workers }) => size_(does === "trains" ? workers : 0);
+  const stepY = (step) => up(Math.min(1, (step ?? 0) / total));
+  const most = Math.max(1, ...bands.map(({ workers }) => workers)), sizeY = (number) => BOTTOM - (34 * number) / most;
+  const size = ({ does, workers }) => sizeY(does === "trains" ? workers : 0);
 
   const left = (y, words) => svg("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, words);
   const line = (name, x1, y1, x2, y2) => svg("line", { class: name, x1, y1, x2, y2 });
@@ -103,14 +103,14 @@ function curve(job, details, { bands, marks }) {
         svg("text", { x: x(t), y: HEIGHT - 6, "text-anchor": "middle" }, clock(t))]),
       marked.map((value) => [line("grid", LEFT, up(scale(value)), RIGHT, up(scale(value))), left(up(scale(value)), short(value))]),
       [0, 0.5, 1].map((part) => svg("text", { x: RIGHT + 6, y: up(part) + 4 }, percent(part))),
-      svg("path", { class: "steps", d: path(points.map(({ t, step }) => [t, done(step)])) }),
-      ends && [svg("path", { class: "steps coming", d: path([[last.t, done(last.step)], [to,
-        done(last.step + ((total - last.step) * (to - last.t)) / (job.ends - last.t))]]) }),
+      svg("path", { class: "steps", d: path(points.map(({ t, step }) => [t, stepY(step)])) }),
+      ends && [svg("path", { class: "steps coming", d: path([[last.t, stepY(last.step)], [to,
+        stepY(last.step + ((total - last.step) * (to - last.t)) / (job.ends - last.t))]]) }),
       svg("text", { x: RIGHT - 6, y: TOP + 12, "text-anchor": "end" }, `should end at ${clock(job.ends)}${job.ends > to ? " →" : ""}`)],
       svg("path", { class: "metric", d: path(values.map(({ t, value }) => [t, up(scale(value))])) }),
       svg("path", { class: "sizes", c: colour(job), d: lives.map((band, i) =>
         `${i ? "V" : `M${x(band.from)} `}${size(band)}H${x(band.to)}`).join("") }),
-      left(size_(most), most), left(size_(0), 0),
+      left(sizeY(most), most), left(sizeY(0), 0),
       marks.filter(({ sign }) => sign).map((mark) => drawn(mark, x(mark.t), BASE + 12)),
       runs(job) && line("now", x(at), TOP, x(at), BOTTOM)));
 }

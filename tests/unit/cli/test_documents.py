@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.cli.documents import is_job, load
 from kfext.cli.plan import Forecast
-from kfext.cli.render import Reviewed, render, render_reviews
+from kfext.cli.render import Review, render, render_reviews
 from kfext.errors import UserError
 from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
@@ -125,8 +125,8 @@ def test_any_file_is_read_or_refused(written: str) -> None:
         read(written)
 
 
-def shown(reviews: list[Reviewed], notes: list[str]) -> None:
-    """The whole output of a review."""
+def shown(reviews: list[Review], notes: list[str]) -> None:
+    """Write the whole output of reviews."""
     assert all(isinstance(note, str) for note in notes)
     assert render_reviews(reviews, output="json")
 

@@ -8,7 +8,7 @@ import pytest
 
 from kfext import names
 from kfext.cli import drain as module
-from kfext.cli.drain import Drain, mark, marked
+from kfext.cli.drain import Drain, mark, mark_patch
 from kfext.errors import Conflict, NotFound, UserError
 from kfext.model.plan import Plan
 from tests.builders import Raw, discovery, job, raw_pod
@@ -38,7 +38,7 @@ MARKS: dict[str, tuple[Raw, bool | None, Raw]] = {
 
 @pytest.mark.parametrize(("before", "by_force", "spec"), MARKS.values(), ids=MARKS)
 def test_the_marks_of_the_command_on_a_node(before: Raw, by_force: bool | None, spec: Raw) -> None:
-    patch = marked(before, by_force=by_force)
+    patch = mark_patch(before, by_force=by_force)
     assert patch == {"metadata": {"resourceVersion": "7"}, "spec": spec}
 
 
@@ -126,7 +126,7 @@ async def test_a_job_without_a_plan_remains_while_its_pods_end() -> None:
 
 
 async def test_the_command_ends_once_no_job_remains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.0)
     cluster = FakeCluster(placed("train", migrate="checkpointed"), stay=1)
     assert (await lines(cluster, timeout=60.0))[-1] == (0, "a: no jobs of kfext remain")
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kfext import names
-from kfext.cli.explain import _plan_status, explained, explanation_lines
+from kfext.cli.explain import _plan_status, explanation_from, explanation_lines
 from kfext.cli.main import cli
 from kfext.errors import ApiError, Forbidden, NotFound
 from kfext.model.cpu_state import CpuState, PodCpu
@@ -27,7 +27,7 @@ NOW = 1_800_000_000.0
 def words(raw: Raw, *pods: Pod, status: dict[str, Any] | None = None, **options: bool) -> str:
     parsed = parse_job(raw)
     assert parsed is not None
-    explanation = explained(parsed, raw, status=status or {}, pods=pods, now=NOW)
+    explanation = explanation_from(parsed, raw, status=status or {}, pods=pods, now=NOW)
     return text(explanation_lines(explanation, **options))
 
 
@@ -105,7 +105,7 @@ def test_a_caller_without_the_right_to_the_plan_is_told_so_and_not_to_release_th
     raw = job(annotations=HELD, run_policy=SUSPENDED)
     parsed = parse_job(raw)
     assert parsed is not None
-    said = text(explanation_lines(explained(parsed, raw, status=None, pods=(), now=NOW)))
+    said = text(explanation_lines(explanation_from(parsed, raw, status=None, pods=(), now=NOW)))
     assert "you may not get trainingplans in namespace team" in said
     assert "release" not in said
 
@@ -358,7 +358,7 @@ def test_a_running_job_of_four_pods_fits_a_screen(monkeypatch: pytest.MonkeyPatc
     }
 
     async def explanation(*_: Any, **__: Any) -> dict[str, Any]:
-        return explained(parsed, raw, status=status, pods=pods, now=NOW)
+        return explanation_from(parsed, raw, status=status, pods=pods, now=NOW)
 
     monkeypatch.setattr("kfext.cli.explain._explanation", explanation)
     monkeypatch.setenv("COLUMNS", "20")
@@ -436,7 +436,7 @@ def test_the_jobs_ahead_that_the_caller_may_see_are_named() -> None:
     parsed = parse_job(raw)
     assert parsed is not None
     ahead = [f"PyTorchJob other/{name}" for name in "abcd"]
-    explanation = explained(parsed, raw, status={}, pods=(), now=NOW, ahead=ahead)
+    explanation = explanation_from(parsed, raw, status={}, pods=(), now=NOW, ahead=ahead)
     assert explanation["ahead"] == ahead
     line = "  ahead    PyTorchJob other/a, PyTorchJob other/b and 2 more jobs\n"
     assert line in text(explanation_lines(explanation))
@@ -489,7 +489,7 @@ def test_a_program_gets_the_progress_too() -> None:
     raw = ours()
     parsed = parse_job(raw)
     assert parsed is not None
-    explanation = explained(parsed, raw, status={"progress": PROGRESS}, pods=(), now=NOW)
+    explanation = explanation_from(parsed, raw, status={"progress": PROGRESS}, pods=(), now=NOW)
     assert explanation["progress"]["totalSteps"] == 100
 
 

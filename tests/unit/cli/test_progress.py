@@ -14,7 +14,7 @@ from kfext.cli.progress import (
     progress_in,
     progress_lines,
     read_log,
-    recognised,
+    recognise,
     shows,
     steps,
 )
@@ -174,7 +174,7 @@ POD = pod(JOB, "worker", 0, bound="a")
 def shown(*texts: str, expression: str = "", now: float = 1e12) -> dict[str, Any]:
     body = "\n".join(f"2026-11-22T10:00:{at:02}.5Z {text}" for at, text in enumerate(texts))
     lines = lines_of(body.encode())
-    return recognised(JOB, POD, lines, expression=expression, now=now)
+    return recognise(JOB, POD, lines, expression=expression, now=now)
 
 
 def in_words(results: dict[str, Any]) -> str:
