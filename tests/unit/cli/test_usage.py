@@ -34,7 +34,7 @@ def test_a_clock_that_is_behind_shows_no_negative_age() -> None:
     assert render_usage(RECORD, output="text", now=0.0).splitlines()[-1].startswith("0s ago")
 
 
-def test_programs_get_parts_and_seconds() -> None:
+def test_json_has_fractions_and_seconds() -> None:
     content = json.loads(render_usage(RECORD, output="json", now=1_000_130.0))
     assert (content["ageSeconds"], content["halfLifeSeconds"]) == (130, DAY)
     first = content["namespaces"][0]
