@@ -180,7 +180,7 @@ def test_pods_of_a_later_stage_delay_no_other_pod_and_have_their_capacity(
     assert tracked.verdict.message == "2 pods are on n0"
     row = world.planner.cluster.ledger.row("n0")
     assert world.planner.cluster.ledger.free(["cpu"])[0, row] == 0, "the launcher has its room"
-    world.pod(0, of="launcher", gated=True)
+    world.pod(0, replicated="launcher", gated=True)
     assert list(pinned(world).values()) == ["n0"]
 
 
