@@ -1,7 +1,7 @@
 """Worlds in which policies are compared, each drawn from a seed.
 
 Their sources are nine jobs of e2e/bench/stream, and the workloads of Pollux (Qiao et al., OSDI
-2021) with random arrivals and lognormal durations. A slot is the capacity for a pod of one CPU.
+2021) with Poisson arrivals and lognormal durations. A slot is the capacity for a pod of one CPU.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The cause why a job ended later than without the policy."""
+"""Why a job ended later than without the policy."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from kfext.sim.cluster import Ended
 from tests.unit.sim.causes import Cause, why_later, why_waited
-from tests.unit.sim.report import look, report
+from tests.unit.sim.report import report, run_seed
 from tests.unit.sim.rules import Change
 
 BEFORE = Ended("train", elapsed=300.0, began=20.0, trained=280.0, redone=0.0)
@@ -74,8 +74,8 @@ def test_its_own_growth_is_no_reason_to_wait() -> None:
     assert why_waited("train", mine, requested={"train": 4}, due=DUE, until=BEGAN) is Cause.ORDER
 
 
-def test_a_report_has_the_figures_of_both_arms_and_no_broken_rule() -> None:
-    seed = look(0)
+def test_the_report_of_a_seed_has_its_values_and_no_broken_rule() -> None:
+    seed = run_seed(0)
     lines = list(report([seed]))
     assert "unended: 0" in lines
     assert f"{len(seed.late)} jobs took over 10% longer, because of each:" in lines
