@@ -28,7 +28,7 @@ from tests.unit.resizing.bed import CpuBed
 from tests.unit.sharing.stages import World
 from tests.unit.sim.bed import GANG, LONG, Bed
 
-(PACKAGE,) = map(Path, kfext.__path__)
+(HOUSE,) = map(Path, kfext.__path__)
 CONTEXT = ReviewContext(namespace=Namespace("", {MANAGED: "true"}), controller_alive=True)
 PLAIN = JobSpec("train", "PyTorchJob", Style.GANG, 1.0, 3, Pace(1.0, 0.0, 0.0), 100)
 _LONGEST = 4000.0
@@ -60,8 +60,8 @@ def executed(act: Callable[[], object]) -> set[Call]:
 
 def visited(act: Callable[[], object]) -> set[str]:
     """Return the files that `act` visits, such as `core/queue/order.py`, except the simulation."""
-    files = {file for file, _ in executed(act) if file.is_relative_to(PACKAGE)}
-    paths = (file.relative_to(PACKAGE) for file in files)
+    files = {file for file, _ in executed(act) if file.is_relative_to(HOUSE)}
+    paths = (file.relative_to(HOUSE) for file in files)
     return {path.as_posix() for path in paths if path.parts[0] != "sim"}
 
 

@@ -17,7 +17,7 @@ from kfext.model.namespace import Namespace
 from kfext.model.pod import parse_pod
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
-from tests.traces import PACKAGE, Call, executed
+from tests.traces import HOUSE, Call, executed
 from tests.unit.sharing.stages import World
 
 (WING,) = map(Path, kfext.gpu.__path__)
@@ -35,10 +35,10 @@ def of_gpu_sharing(calls: set[Call]) -> set[str]:
     """The functions of GPU sharing among some, such as core/ledger/cards.py Cards.count."""
 
     def named() -> Iterator[str]:
-        seams = {PACKAGE / f"{seam}.py" for seam in SEAMS}
+        seams = {HOUSE / f"{seam}.py" for seam in SEAMS}
         for file, name in calls:
             if file.is_relative_to(WING) or file in seams:
-                yield f"{file.relative_to(PACKAGE)} {name}"
+                yield f"{file.relative_to(HOUSE)} {name}"
 
     return {name for name in named() if name.split()[-1] not in OF_ALL_PLANNERS}
 
@@ -104,9 +104,7 @@ def plain() -> JobBuilder:
 @pytest.mark.parametrize("gated", [False, True])
 def test_a_plain_job_goes_from_creation_to_its_end_without_gpu_sharing(*, gated: bool) -> None:
     calls = executed(lambda: run(World(create(plain()), slots=0), gated=gated))
-    rooms = {
-        file.relative_to(PACKAGE).parts[0] for file, _ in calls if file.is_relative_to(PACKAGE)
-    }
+    rooms = {file.relative_to(HOUSE).parts[0] for file, _ in calls if file.is_relative_to(HOUSE)}
     assert {"core", "model", "state"} <= rooms
     assert of_gpu_sharing(calls) == set()
 
