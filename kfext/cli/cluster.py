@@ -188,7 +188,7 @@ async def all_jobs(
     jobs: list[tuple[TrainingJob, Raw]] = []
     for candidate in await kinds_in(client, kind):
         path, parsed = paths.jobs(candidate, namespace), []
-        for raw in await _list_all(client, path, resource=candidate.plural, namespace=namespace):
+        for raw in await _all(client, path, plural=candidate.plural, namespace=namespace):
             # Items of a list do not repeat their kind.
             raw["kind"] = candidate.name
             parsed.append((_parse(raw), raw))
@@ -203,18 +203,18 @@ async def all_plans(client: Client, *, namespace: str, **query: str) -> list[Raw
     Raises UserError if the caller may not list them, ApiError.
     """
     path = paths.plans(namespace)
-    return await _list_all(client, path, resource="trainingplans", namespace=namespace, **query)
+    return await _all(client, path, plural="trainingplans", namespace=namespace, **query)
 
 
-async def _list_all(
-    client: Client, path: str, *, resource: str, namespace: str, **query: str
+async def _all(
+    client: Client, path: str, *, plural: str, namespace: str, **query: str
 ) -> list[Raw]:
     try:
         return await client.list_all(path, **query)
     except Forbidden as error:
         where = f"in namespace {namespace!r}" if namespace else "in the whole cluster"
         raise UserError(
-            f"you may not list {resource} {where}; use -n with a namespace where you may"
+            f"you may not list {plural} {where}; use -n with a namespace where you may"
         ) from error
 
 
@@ -226,8 +226,8 @@ async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
     listed: dict[str, list[Raw]] = {}
     forbidden = []
     job_paths = {kind.plural: paths.jobs(kind) for kind in kinds}
-    operators = [kind.rendered for kind in kinds if kind.rendered]
-    rendered_paths = {resource.plural: paths.rendered(resource) for resource in operators}
+    outputs = [kind.rendered for kind in kinds if kind.rendered]
+    rendered_paths = {output.plural: paths.rendered(output) for output in outputs}
     for resource, path in (job_paths | rendered_paths | _SNAPSHOT_PATHS).items():
         try:
             listed[resource] = await client.list_all(path)
@@ -247,8 +247,8 @@ async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
     usage = ""
     with suppress(Forbidden):  # without the record, usage starts from the running jobs
         usage = await read_record(client, USAGE)
-    parsed_items = (parse_rendered(raw) for plural in rendered_paths for raw in listed[plural])
-    rendered = [item for item in parsed_items if item]
+    items = (parse_rendered(raw) for plural in rendered_paths for raw in listed[plural])
+    rendered = [item for item in items if item]
     owners = {item.uid: item.job_uid for item in rendered}
     pods = map(parse_pod, listed["pods"])
     return Snapshot(

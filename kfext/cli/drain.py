@@ -100,9 +100,7 @@ class Drain:
                 shown = {} if dry_run else await _drain_messages(client, jobs)
                 for job in jobs:
                     line = (
-                        ineligible.get(job.uid)
-                        or shown.get(job.uid)
-                        or _default_message(job, dry_run=dry_run)
+                        ineligible.get(job.uid) or shown.get(job.uid) or _text(job, dry_run=dry_run)
                     )
                     if printed.get(job.uid) != line:
                         printed[job.uid] = line
@@ -128,7 +126,7 @@ class Drain:
         return reasons
 
 
-def _default_message(job: TrainingJob, *, dry_run: bool) -> str:
+def _text(job: TrainingJob, *, dry_run: bool) -> str:
     if job.suspend:
         return "its pods are terminating"
     return "it would save its work and leave" if dry_run else "it saves its work and leaves"

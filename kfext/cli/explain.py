@@ -129,8 +129,7 @@ def explanation_from(
 ) -> dict[str, Any]:
     """Return the explanation of a job from its objects.
 
-    `status`: the status of its TrainingPlan, empty if there is none; None means that the caller
-        may not read it.
+    `status`: the status of its TrainingPlan, empty if there is none, or None for Forbidden.
     `now`: in epoch seconds.
     `ahead`: the names of the jobs ahead of it in the queue that the caller may see.
     """
@@ -139,9 +138,7 @@ def explanation_from(
     by_rank = sorted(pods, key=_rank)
     changed = changes(job, raw, plan, by_rank)
     why_unplaced = (
-        ""
-        if status or job.held
-        else _why_unplaced(job, raw, changed_by_kfext=any(changed.values()))
+        "" if status or job.held else _why_unplaced(job, raw, changed=any(changed.values()))
     )
     phase = text(status.get("phase")) or (_UNPLACED if why_unplaced else phase_of(job, pods))
     since = _since(job, status, phase)
@@ -311,7 +308,7 @@ def _message(job: TrainingJob, status: Mapping[str, Any], *, hidden: bool) -> st
     return ""
 
 
-def _why_unplaced(job: TrainingJob, raw: Raw, *, changed_by_kfext: bool) -> str:
+def _why_unplaced(job: TrainingJob, raw: Raw, *, changed: bool) -> str:
     """Return why kfext does not place a job; empty if it does, or if the phase shows why."""
     if job.released or job.suspend or job.finished:
         return ""
@@ -321,7 +318,7 @@ def _why_unplaced(job: TrainingJob, raw: Raw, *, changed_by_kfext: bool) -> str:
     written = (annotations_of(job, raw, group).get(names.COLOCATION) for group in job.groups)
     if Colocation.OFF in written:
         return "colocation is off: the job runs as on plain Kubernetes"
-    if not changed_by_kfext:
+    if not changed:
         return (
             "kfext does not place this job, for one of these reasons; its namespace was not "
             f"labelled {names.MANAGED}=true when it was created; its pods name another scheduler; "
@@ -414,9 +411,8 @@ def _cpu_changes(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
         if requested is not None and now is not None and owner_of(pod, state) is Owner.KFEXT:
             changed.setdefault((now, requested), []).append(pod.name)
     for (now, requested), pod_names in changed.items():
-        pods_text = listed(pod_names, noun="pods")
-        job_text = f"by the job: {_amounts(requested)} ({names.STATE})"
-        yield f"CPU of {pods_text}: {_amounts(now)}; {job_text}"
+        owners = listed(pod_names, noun="pods")
+        yield f"CPU of {owners}: {_amounts(now)}; by the job: {_amounts(requested)} ({names.STATE})"
 
 
 def _amounts(cpu: PodCpu) -> str:

@@ -168,10 +168,7 @@ def _expression(job: TrainingJob, regex: str) -> str:
 def recognise(
     job: TrainingJob, pod: Pod, lines: Sequence[LogLine], *, expression: str, now: float
 ) -> dict[str, Any]:
-    """Return the series and the progress that kfext recognises in the lines of a log.
-
-    `expression`: an RE2 expression; empty for kfext's own rules. `now`: in epoch seconds.
-    """
+    """Return the series and the progress that kfext recognises in the lines of a log."""
     followed, series = Followed(expression), []
     course = followed.course
     for line in lines:

@@ -202,10 +202,7 @@ def _draw(scenario: str, nodes: str | None) -> Draw:
 
 
 def _draw_live(cluster: ClusterOptions, *, nodes: str | None, save: Path | None) -> Draw:
-    """Return the jobs and nodes of a cluster, the same for each seed.
-
-    Raises UserError, ApiError, NoAccess.
-    """
+    """Return the jobs and nodes of a cluster. Raises UserError, ApiError, NoAccess."""
     trace = asyncio.run(_read_trace(cluster))
     click.echo(
         f"jobs: {trace.ended} ended, {trace.likely} more of the same series; {trace.unknown} of "

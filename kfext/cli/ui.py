@@ -183,11 +183,8 @@ class _Live:
 
     def _gaps(self) -> Iterator[State]:
         """Yield notes on data that the page cannot show, with the reasons."""
-        refused = [
-            right
-            for right, informer in self.informers.items()
-            if isinstance(informer.failure, Forbidden)
-        ]
+        failures = {right: informer.failure for right, informer in self.informers.items()}
+        refused = [right for right, failure in failures.items() if isinstance(failure, Forbidden)]
         if _LIST_PLANS in refused:
             refused.remove(_LIST_PLANS)
             where = f"in namespace {self._namespace}" if self._namespace else "in all namespaces"
@@ -225,7 +222,7 @@ def _decode_job(raw: bytes) -> JobView:
 
 def snapshot_source(file: SnapshotFile) -> Source:
     """Return a snapshot as a source; it has neither progress nor history."""
-    now, reservation = Moment(wall=file.taken, monotonic=file.taken), file.snapshot.reservation
+    now, held = Moment(wall=file.taken, monotonic=file.taken), file.snapshot.reservation
     planner, jobs = planner_of(file.snapshot, now), []
     starts = expected_starts(planner, now)
     for tracked in planner.cluster.jobs.values():
@@ -239,9 +236,7 @@ def snapshot_source(file: SnapshotFile) -> Source:
         }
         for row in node_rows(file.snapshot, None, now=file.taken)
     }
-    reserved = (
-        {"nodes": list(reservation.nodes), "until": reservation.until} if reservation else None
-    )
+    reserved = {"nodes": list(held.nodes), "until": held.until} if held else None
     words = f"this is what a controller of kfext {file.kfext} knew at {clock(file.taken)}"
     state = state_of(
         jobs,

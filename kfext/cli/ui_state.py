@@ -165,15 +165,12 @@ def parse_capacity(data: Mapping[str, Any]) -> Capacity:
     """Return the capacity in the data of ConfigMap kfext-capacity. Never raises."""
     written = json_object(text(data.get("capacity")))
     nodes = {str(name): mapping(node) for name, node in mapping(written.get("nodes")).items()}
-    reservation = mapping(written.get("reservation"))
+    held = mapping(written.get("reservation"))
     return Capacity(
         {name: _integers(node.get("allocatable")) for name, node in nodes.items()},
         {name: _integers(node.get("free")) for name, node in nodes.items()},
-        {
-            "nodes": [text(node) for node in sequence(reservation.get("nodes"))],
-            "until": reservation.get("until"),
-        }
-        if reservation
+        {"nodes": [text(node) for node in sequence(held.get("nodes"))], "until": held.get("until")}
+        if held
         else None,
     )
 

@@ -196,9 +196,7 @@ class Kubelets:
             return
         cores = by_weight([pod.cpu for pod in here], most, size=self.nodes[node].cpu)
         self._used_on[node] = sum(cores)
-        self._cores_of |= {
-            pod.pod.uid: millicores for pod, millicores in zip(here, cores, strict=True)
-        }
+        self._cores_of |= {pod.pod.uid: amount for pod, amount in zip(here, cores, strict=True)}
         for job in {pod.job.uid: pod.job for pod in here}.values():
             job.training.set_share(self._share(job))
 
@@ -240,7 +238,7 @@ def _update_training(job: LiveJob) -> None:
     nodes = [pod.pod.node_name for pod in running if pod.trains]
     job.training.set_running_pods(
         len(nodes),
-        others_run=len(running) - len(nodes) == job.job.pods - job.job.training_pods,
+        others=len(running) - len(nodes) == job.job.pods - job.job.training_pods,
         all_run=len(running) == job.job.pods,
         apart=len(set(nodes)) > 1,
     )

@@ -68,18 +68,16 @@ class Training:
 
     # --- changes from outside ---------------------------------------------------------------------
 
-    def set_running_pods(
-        self, workers: int, *, others_run: bool, all_run: bool, apart: bool
-    ) -> None:
+    def set_running_pods(self, workers: int, *, others: bool, all_run: bool, apart: bool) -> None:
         """Set the running pods. `workers`: the number of running pods that train.
 
-        `others_run`: whether all pods that do not train run. `all_run`: whether all pods run.
+        `others`: whether all pods that do not train run. `all_run`: whether all pods run.
         `apart`: whether the running pods that train are on several nodes.
         """
         style, before = self.spec.style, self.workers
         ready = {
             Style.TORCHRUN: workers >= self.spec.trains_from,
-            Style.SERVERS: others_run and workers > 0,
+            Style.SERVERS: others and workers > 0,
             Style.GANG: all_run,
         }[style]
         if self.ended or (workers == before and ready == (self.doing is not Doing.IDLE)):
@@ -90,7 +88,7 @@ class Training:
             self._record_size()
             self._schedule_end()
             return
-        if not (style is Style.SERVERS and others_run):
+        if not (style is Style.SERVERS and others):
             self._restart()
         self._become(Doing.MEETS if ready else Doing.IDLE)
         if ready:

@@ -72,13 +72,11 @@ class _Writer(TrainingPlanWriter):
 def _world() -> World:
     """Jobs on GPUs, with names and namespaces as people choose them; some may be moved."""
     drawn = gpus(SEED, load=LOAD)
-    jobs = [
-        _with_user_names(spec, may_move=number % 2 == 0) for number, spec in enumerate(drawn.jobs)
-    ]
+    jobs = [_name_job(spec, may_move=number % 2 == 0) for number, spec in enumerate(drawn.jobs)]
     return World(dict.fromkeys(drawn.nodes, NODE), tuple(jobs))
 
 
-def _with_user_names(spec: JobSpec, *, may_move: bool) -> JobSpec:
+def _name_job(spec: JobSpec, *, may_move: bool) -> JobSpec:
     model = spec.trains.partition("-")[0]
     name = f"{model}-{re.sub(r'[^0-9]', '', spec.name)}"
     renamed = replace(spec, name=name, namespace=TEAMS[model], cpu=8000, gpus=1)
@@ -151,8 +149,6 @@ async def record() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(40)
-    )  # no log line for each wait
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))  # only errors
     with gzip.open(RECORDED, "wt", compresslevel=9) as file:
         json.dump(asyncio.run(record()), file, separators=(",", ":"))

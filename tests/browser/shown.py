@@ -111,9 +111,8 @@ def _share(shown: Shown, name: str) -> None:
         created = shown.at - 900
         entry = {"time": written_time(created), "what": "Placed", "workers": 1, "nodes": [name]}
         history = [{**entry, "why": f"1 pod is on {name}"}]
-        shown.plans[job] = plan(
-            job, "ads", uid=job, created=created, places={name: 1}, history=history
-        )
+        where = {name: 1}
+        shown.plans[job] = plan(job, "ads", uid=job, created=created, places=where, history=history)
         pod = {"podUID": job, "namespace": "ads", "pod": f"{job}-worker-0"}
         measured = {"lossPermille": 21} if priority == "high" else {"harvestPermille": 412}
         sharers.append({**pod, "priority": priority, "sharePercent": percent, **measured})

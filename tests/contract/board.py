@@ -226,13 +226,8 @@ def _panel_json(panel: Panel) -> dict[str, Any]:
             "overrides": [],
         },
         "targets": [
-            {
-                "refId": chr(ord("A") + at),
-                "datasource": _SOURCE,
-                "expr": expression,
-                "legendFormat": legend,
-            }
-            for at, (legend, expression) in enumerate(panel.queries.items())
+            {"refId": chr(ord("A") + at), "datasource": _SOURCE, "expr": expr, "legendFormat": name}
+            for at, (name, expr) in enumerate(panel.queries.items())
         ],
         **(repeated if panel.repeat else {}),
     }

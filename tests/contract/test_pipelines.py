@@ -15,9 +15,7 @@ STEP = SPEC["deploymentSpec"]["executors"]["exec-train"]["container"]
 
 def test_the_golden_step_has_the_present_source_and_nothing_of_kfext() -> None:
     source = STEP["command"][-1]
-    assert [
-        function.__name__ for function in FUNCTIONS if inspect.getsource(function) not in source
-    ] == []
+    assert [step.__name__ for step in FUNCTIONS if inspect.getsource(step) not in source] == []
     assert "import kfext" not in source
     assert "from kfext" not in source
 

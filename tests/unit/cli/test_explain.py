@@ -53,7 +53,7 @@ def replica(index: int, *, node: str = "", gates: Any = ()) -> Pod:
     return parse_pod(pod(name=f"train-worker-{index}", labels=labels, spec=spec))
 
 
-def admitted_job(colocation: str = "preferred") -> Raw:
+def kfext_job(colocation: str = "preferred") -> Raw:
     """A job with templates that the webhook has written to."""
     metadata = {"annotations": {names.COLOCATION: colocation}}
     return job(specs={"Worker": {"replicas": 3, "template": {"metadata": metadata}}})
@@ -68,16 +68,12 @@ PHASES: dict[str, tuple[Raw, list[Pod], str]] = {
     ),
     "suspended by a person": (job(run_policy=SUSPENDED), [], "Suspended"),
     "released": (job(annotations={names.RELEASED: "NoRoom"}), [], "Released"),
-    "the operator creates pods": (admitted_job(), [replica(0)], "Planned"),
-    "pods wait behind the gate": (
-        admitted_job(),
-        [replica(i, gates=GATE) for i in range(3)],
-        "Gated",
-    ),
-    "pods wait for kube-scheduler": (admitted_job(), [replica(i) for i in range(3)], "Binding"),
-    "placed": (admitted_job(), [replica(i, node="n") for i in range(3)], "Placed"),
+    "the operator creates pods": (kfext_job(), [replica(0)], "Planned"),
+    "pods wait behind the gate": (kfext_job(), [replica(i, gates=GATE) for i in range(3)], "Gated"),
+    "pods wait for kube-scheduler": (kfext_job(), [replica(i) for i in range(3)], "Binding"),
+    "placed": (kfext_job(), [replica(i, node="n") for i in range(3)], "Placed"),
     "in a namespace that is not managed": (job(), [replica(0, node="n")], "not placed by kfext"),
-    "colocation off": (admitted_job("off"), [replica(0, node="n")], "not placed by kfext"),
+    "colocation off": (kfext_job("off"), [replica(0, node="n")], "not placed by kfext"),
     "run by another system": (job(run_policy={"managedBy": "o.dev/x"}), [], "not placed by kfext"),
     "ended": (
         {**job(), "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}},
@@ -96,7 +92,7 @@ def test_without_a_plan_the_phase_is_read_from_job_and_pods(
 
 
 def test_a_job_that_is_being_deleted_has_finished_but_not_ended() -> None:
-    (headline, *_) = words(admitted_job(), status={"phase": "Finished"}).splitlines()
+    (headline, *_) = words(kfext_job(), status={"phase": "Finished"}).splitlines()
     assert headline.startswith("PyTorchJob team/train: Finished")
 
 
@@ -132,7 +128,7 @@ def test_a_newline_in_an_annotation_adds_no_line() -> None:
 def test_a_pod_that_is_being_deleted_ends() -> None:
     labels = {names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0"}
     ending = pod(labels=labels, deletionTimestamp="2027-01-15T08:00:00Z", spec={"nodeName": "n"})
-    assert "  train-worker-0  n     ends\n" in words(admitted_job(), parse_pod(ending))
+    assert "  train-worker-0  n     ends\n" in words(kfext_job(), parse_pod(ending))
 
 
 def test_the_reason_comes_from_the_plan() -> None:
@@ -274,7 +270,7 @@ def test_a_message_that_all_pods_share_is_printed_once() -> None:
     pods = [
         parse_pod({**pod(name=f"p-{index}"), "status": {"conditions": [why]}}) for index in range(3)
     ]
-    result = words(admitted_job(), *pods)
+    result = words(kfext_job(), *pods)
     assert [line for line in result.splitlines() if "0/4" in line] == ["  unbound  3 pods: 0/4"]
 
 
@@ -388,7 +384,7 @@ def test_a_running_job_of_four_pods_fits_a_screen(monkeypatch: pytest.MonkeyPatc
 
 def test_the_pods_of_a_large_job_are_grouped_by_node_and_status() -> None:
     pods = [replica(index, node="a" if index < 8 else "") for index in range(20)]
-    lines = words(admitted_job(), *pods).splitlines()
+    lines = words(kfext_job(), *pods).splitlines()
     at = next(at for at, line in enumerate(lines) if line.split() == ["POD", "NODE", "STATUS"])
     assert [line.split()[-2:] for line in lines[at + 1 : at + 3]] == [
         ["a", "Pending"],
@@ -449,11 +445,11 @@ def test_conditions_are_shown_with_their_reasons_once() -> None:
     would = {"type": "Resized", "status": "False", "reason": "WouldMoveCpu", "message": "to 700m"}
     still = {"type": "Scaled", "status": "True", "reason": "StandsDown", "message": "a; b"}
     other = condition("HostNetwork", "port 20000 is reserved")
-    output = words(admitted_job(), status={"phase": "Placed", "conditions": [other, would, still]})
+    output = words(kfext_job(), status={"phase": "Placed", "conditions": [other, would, still]})
     assert "  HostNetwork: port 20000 is reserved\n" in output
     assert "  Resized False: WouldMoveCpu: to 700m\n" in output
     assert "  Scaled:  StandsDown: a\n           - b\n" in output
-    assert "Resized" not in words(admitted_job(), status={"phase": "Placed"})
+    assert "Resized" not in words(kfext_job(), status={"phase": "Placed"})
 
 
 PROGRESS = {
@@ -471,24 +467,24 @@ PROGRESS = {
 
 
 def test_the_progress_of_a_job_is_shown_where_its_trainingplan_has_it() -> None:
-    output = words(admitted_job(), status={"phase": "Placed", "progress": PROGRESS})
+    output = words(kfext_job(), status={"phase": "Placed", "progress": PROGRESS})
     lines = [line for line in output.splitlines() if line.startswith("  progress")]
     assert lines == [
         "  progress loss 0.8, step 40 of 100, 0.5 a second, 2m left (12s ago)",
         "  progress growth 0.01235, Watching, uses 1.5 CPUs",
     ]
-    assert "progress" not in words(admitted_job(), status={"phase": "Placed"})
+    assert "progress" not in words(kfext_job(), status={"phase": "Placed"})
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Suspended", "Finished"])
 def test_a_job_that_does_not_run_has_no_remaining_time_and_no_use(phase: str) -> None:
-    output = words(admitted_job(), status={"phase": phase, "progress": PROGRESS})
+    output = words(kfext_job(), status={"phase": phase, "progress": PROGRESS})
     lines = [line for line in output.splitlines() if line.startswith("  progress")]
     assert lines == ["  progress loss 0.8, step 40 of 100 (12s ago)"]
 
 
 def test_the_json_has_the_progress() -> None:
-    raw = admitted_job()
+    raw = kfext_job()
     parsed = parse_job(raw)
     assert parsed is not None
     explanation = explanation_from(parsed, raw, status={"progress": PROGRESS}, pods=(), now=NOW)
@@ -503,7 +499,7 @@ def test_an_edit_that_waits_for_the_next_start_is_shown() -> None:
         "message": "kfext.dev/gpu-share of worker is 0.5 and was edited to 0.9",
     }
     output = words(
-        admitted_job(), status={"phase": "Placed", "message": "on n", "conditions": [edited]}
+        kfext_job(), status={"phase": "Placed", "message": "on n", "conditions": [edited]}
     )
     assert "  ShareEdited: kfext.dev/gpu-share of worker is 0.5 and was edited" in output
 

@@ -37,9 +37,7 @@ STATUSES: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize(("status", "want"), STATUSES.values(), ids=STATUSES)
-def test_a_condition_is_shown_only_with_the_given_status(
-    status: dict[str, Any], *, want: bool
-) -> None:
+def test_whether_a_condition_has_a_status(status: dict[str, Any], *, want: bool) -> None:
     assert shows(status, names.RESIZED, "True") is want
 
 
@@ -166,11 +164,8 @@ def test_the_progress_in_words(raw: dict[str, Any], want: list[str]) -> None:
 
 
 def test_the_step_in_short() -> None:
-    assert [steps(progress_of(**raw)) for raw in (FULL, {"step": 7}, {"value": 1})] == [
-        "40/100",
-        "7",
-        "",
-    ]
+    short = [steps(progress_of(**raw)) for raw in (FULL, {"step": 7}, {"value": 1})]
+    assert short == ["40/100", "7", ""]
 
 
 JOB = job().worker(2, cpu="1").resumed().build()

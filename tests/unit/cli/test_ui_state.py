@@ -178,9 +178,7 @@ def test_a_node_shows_its_capacity_and_its_free_capacity_of_the_scarce_resource(
     assert (b["resource"], b["has"], b["free"], b["state"]) == ("cpu", 4, 1.5, "")
 
 
-def test_without_the_permission_to_list_nodes_the_nodes_of_jobs_are_shown_without_capacity() -> (
-    None
-):
+def test_nodes_that_may_not_be_listed_are_shown_without_capacity() -> None:
     state = shown(view(places=[{"node": "a", "pods": 2}], requests={GPU: "1", "cpu": "8"}))
     assert state["unit"] == GPU
     assert {name: (row["has"], row["free"]) for name, row in state["nodes"].items()} == {

@@ -86,7 +86,7 @@ def stops(bed: Bed, reason: str = names.REASON_STOPPED) -> list[str]:
     ]
 
 
-def asked_jobs(bed: Bed) -> list[str]:
+def asks(bed: Bed) -> list[str]:
     return [write.job for write in bed.driver.written if isinstance(write.step, RequestCheckpoint)]
 
 
@@ -109,7 +109,7 @@ def test_a_job_of_higher_priority_starts_once_another_has_saved_its_work_and_sto
     bed = PreemptBed(VICTIM, URGENT).at(100 + WAIT - 5)
     assert (stops(bed), shown(bed)) == ([], names.REASON_MAY_STOP)
     until(bed, lambda bed: runs(bed, "urgent"))
-    assert (stops(bed), asked_jobs(bed)) == (["train"], ["train"])
+    assert (stops(bed), asks(bed)) == (["train"], ["train"])
     assert bed.clock.now <= 100 + WAIT + 30
     status = bed.driver.shown["train", names.STOPPED]
     assert status is not None
@@ -177,7 +177,7 @@ def test_no_job_is_stopped(
     jobs: tuple[JobSpec, ...], policy: TrainingPolicy, nodes: dict[str, int], reason: str
 ) -> None:
     bed = PreemptBed(*jobs, policy=policy, **nodes).at(250)
-    assert (stops(bed), asked_jobs(bed), shown(bed)) == ([], [], reason)
+    assert (stops(bed), asks(bed), shown(bed)) == ([], [], reason)
 
 
 def test_no_job_is_stopped_for_pods_of_its_own_priority_whatever_their_leader_has() -> None:
@@ -193,7 +193,7 @@ def test_the_first_of_the_queue_is_checked_however_many_jobs_wait() -> None:
     small = replace(URGENT, arrives=60.0, workers=0, priority="")
     many = [replace(small, name=f"small{number}", cpu=900 + number % 9) for number in range(100)]
     bed = PreemptBed(fills, VICTIM, *many, URGENT, a=4000, b=4000)
-    until(bed.at(100), asked_jobs)
+    until(bed.at(100), asks)
     assert bed.clock.now <= 100 + WAIT + 10
 
 
@@ -276,21 +276,18 @@ def test_jobs_that_answer_at_different_speeds_save_at_the_same_time() -> None:
     bed = PreemptBed(*each, URGENT)
     until(bed, stops)
     until(bed, lambda bed: runs(bed, "urgent"))
-    assert (sorted(stops(bed)), len(asked_jobs(bed))) == (["v0", "v1", "v2"], 6)
+    assert (sorted(stops(bed)), len(asks(bed))) == (["v0", "v1", "v2"], 6)
     assert max(bed.job(spec.name).training.lost for spec in each) <= 20
 
 
 def test_two_jobs_stop_together_after_the_slower_has_saved() -> None:
     bed = two({"answers": 3.0}, {"answers": 40.0})
     until(bed, stops)
-    suspended = [
-        w
-        for w in bed.driver.written
-        if w.job in {"first", "second"} and isinstance(w.step, Suspend)
-    ]
+    pair, written = {"first", "second"}, bed.driver.written
+    suspended = [w for w in written if w.job in pair and isinstance(w.step, Suspend)]
     assert sorted(stops(bed.after(3))) == ["first", "second"]
     assert max(w.at for w in suspended) - min(w.at for w in suspended) <= 3
-    assert asked_jobs(bed).count("first") == 2, "it trained for 40 s more, and is asked again"
+    assert asks(bed).count("first") == 2, "it trained for 40 s more, and is asked again"
     until(bed, lambda bed: runs(bed, "urgent"))
     assert bed.job("first").training.lost <= 10.0
     check(bed)
@@ -299,7 +296,7 @@ def test_two_jobs_stop_together_after_the_slower_has_saved() -> None:
 def test_a_job_that_saves_by_itself_is_awaited() -> None:
     bed = PreemptBed(replace(VICTIM, saving=Saving.PERIODIC, every=240), URGENT)
     until(bed, stops)
-    assert asked_jobs(bed) == []
+    assert asks(bed) == []
     assert bed.job().training.done - bed.job().training.saved <= 40
     counts = bed.planner.companion.preempted
     assert (dict(counts.asked), counts.work <= 10.0) == ({"answered": 1}, True)
@@ -309,7 +306,7 @@ def test_a_job_without_any_checkpoint_stops_only_if_it_allows_that() -> None:
     bed = PreemptBed(replace(VICTIM, saving=Saving.NEVER, preempt="always"), URGENT)
     until(bed, stops)
     counts = bed.planner.companion.preempted
-    assert (dict(counts.asked), asked_jobs(bed), counts.work > 100) == ({"none": 1}, [], True)
+    assert (dict(counts.asked), asks(bed), counts.work > 100) == ({"none": 1}, [], True)
     until(bed, lambda bed: runs(bed, "urgent"))
 
 
@@ -330,7 +327,7 @@ def test_an_answer_is_late(opted: str, stopped: list[str], counted: dict[str, in
 def test_the_next_jobs_are_asked_if_the_first_do_not_answer() -> None:
     bed = two({"answers": 500.0, "priority": "low"}, {}, workers=1, leaders=1)
     until(bed, lambda bed: runs(bed, "urgent"))
-    assert (asked_jobs(bed)[0], stops(bed)) == ("first", ["second"])
+    assert (asks(bed)[0], stops(bed)) == ("first", ["second"])
     check(bed)
 
 
@@ -339,7 +336,7 @@ def test_an_answer_before_the_request_counts_for_no_later_request() -> None:
     bed.ask(7)
     until(bed, stops)
     assert bed.job().training.done - bed.job().training.saved <= 15
-    assert asked_jobs(bed) == ["train"]
+    assert asks(bed) == ["train"]
 
 
 def test_no_third_job_takes_the_capacity_while_two_jobs_end_60_s_apart() -> None:
@@ -380,8 +377,8 @@ def grow_urgent(bed: Bed) -> None:
     bed.scale(30, "urgent")
 
 
-def add_foreign_pod(bed: Bed) -> None:
-    """Let a foreign pod take a part of the node."""
+def add_rival(bed: Bed) -> None:
+    """Bind a foreign pod to the node."""
     bed.planner.cluster.observe_pod(None, FOREIGN)
 
 
@@ -412,46 +409,26 @@ def lack_volume(bed: Bed) -> None:
 
 
 AFTER: dict[str, tuple[Callable[[Bed], None], Callable[[Bed], Any], list[str], str]] = {
-    "a victim that ends while it is asked": (finish, asked_jobs, [], "urgent"),
-    "the waiting job is deleted while others are asked": (delete_urgent, asked_jobs, [], "train"),
-    "the waiting job is edited larger while others are asked": (
-        grow_urgent,
-        asked_jobs,
-        [],
-        "train",
-    ),
-    "a foreign pod takes the capacity while others are asked": (
-        add_foreign_pod,
-        asked_jobs,
-        [],
-        "train",
-    ),
-    "its class is deleted while others are asked": (lose_class, asked_jobs, [], "train"),
-    "its class is lowered while others are asked": (edit_class("low"), asked_jobs, [], "train"),
-    "its workers get a lower class meanwhile": (edit_class("", "Worker"), asked_jobs, [], "train"),
-    "its class stops preempting while others are asked": (
-        edit_class("calm"),
-        asked_jobs,
-        [],
-        "train",
-    ),
-    "a quota blocks it while others are asked": (keep_back, asked_jobs, [], "train"),
-    "it lacks a volume while others are asked": (lack_volume, asked_jobs, [], "train"),
+    "a victim that ends while it is asked": (finish, asks, [], "urgent"),
+    "the waiting job is deleted while others are asked": (delete_urgent, asks, [], "train"),
+    "the waiting job is edited larger while others are asked": (grow_urgent, asks, [], "train"),
+    "a foreign pod takes the capacity while others are asked": (add_rival, asks, [], "train"),
+    "its class is deleted while others are asked": (lose_class, asks, [], "train"),
+    "its class is lowered while others are asked": (edit_class("low"), asks, [], "train"),
+    "its workers get a lower class meanwhile": (edit_class("", "Worker"), asks, [], "train"),
+    "its class stops preempting while others are asked": (edit_class("calm"), asks, [], "train"),
+    "a quota blocks it while others are asked": (keep_back, asks, [], "train"),
+    "it lacks a volume while others are asked": (lack_volume, asks, [], "train"),
     "Kueue takes a victim over while it is asked": (
         lambda bed: bed.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"}),
-        asked_jobs,
+        asks,
         [],
         "train",
     ),
     "a quota blocks it after the stop": (keep_back, stops, ["train"], ""),
-    "the node of a victim is lost while it is asked": (
-        lambda bed: bed.lose("a"),
-        asked_jobs,
-        [],
-        "",
-    ),
+    "the node of a victim is lost while it is asked": (lambda bed: bed.lose("a"), asks, [], ""),
     "the waiting job is deleted after the stop": (delete_urgent, stops, ["train"], "train"),
-    "a foreign pod takes the capacity after the stop": (add_foreign_pod, stops, ["train"], ""),
+    "a foreign pod takes the capacity after the stop": (add_rival, stops, ["train"], ""),
 }
 
 
@@ -471,7 +448,7 @@ def test_an_event_during_a_preemption(
 @pytest.mark.parametrize("write", [1, 2])
 def test_a_controller_dies_after_each_write(kind: str, write: int) -> None:
     bed = two({"kind": kind, "leaders": 0, "workers": 2}, {"grace": 30.0})
-    until(bed, lambda bed: len(asked_jobs(bed)) == 2)
+    until(bed, lambda bed: len(asks(bed)) == 2)
     for _ in range(write):
         known = len(stops(bed))
         bed.faults.dies = True
@@ -504,7 +481,7 @@ def test_elastic_jobs_give_workers_before_a_job_stops_however_long_their_save() 
 
 def test_a_refused_stop_is_shown_and_the_next_jobs_stop() -> None:
     bed = two({"priority": "low"}, {}, workers=1, leaders=1)
-    until(bed, asked_jobs)
+    until(bed, asks)
     refuse(bed, lambda uid, _: uid == "uid-first", Forbidden(status=403, reason="F", message="no"))
     until(bed, lambda bed: runs(bed, "urgent"))
     assert (shown(bed, "first"), stops(bed)) == (names.REASON_STOP_REFUSED, ["second"])
@@ -513,7 +490,7 @@ def test_a_refused_stop_is_shown_and_the_next_jobs_stop() -> None:
 
 def test_the_waiting_job_shows_which_jobs_of_its_namespace_stop_for_it() -> None:
     bed = PreemptBed(VICTIM, URGENT)
-    until(bed, asked_jobs)
+    until(bed, asks)
     bed.after(1)
     sentence = bed.planner.queue.shown_verdict(bed.planner.cluster.jobs["uid-urgent"])
     assert sentence is not None
