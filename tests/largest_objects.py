@@ -1,7 +1,6 @@
 """The largest jobs, JobSets and pods that a webhook can receive, one for each part of an object.
 
-etcd accepts 1.5 MiB per object, and annotations may have 256 KiB. Each object has one field of
-that size, and otherwise only what it must have.
+etcd accepts 1.5 MiB per object, and annotations may have 256 KiB. Only one field is that large.
 """
 
 from collections.abc import Callable, Mapping

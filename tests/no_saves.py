@@ -192,10 +192,7 @@ NO_SAVES: dict[str, tuple[str, ...]] = {
 }
 """What the lines are about -> lines as a pod prints them."""
 
-FAILING = (
-    "Saving model checkpoint to /c/9",
-    "could not write /c/9: quota exceeded, going on",
-)
+FAILING = ("Saving model checkpoint to /c/9", "could not write /c/9: quota exceeded, going on")
 """A save that begins and reports its failure."""
 ASYNCHRONOUS: dict[str, tuple[str, str, str]] = {
     "Megatron-LM --async-save": (

@@ -226,8 +226,7 @@ async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
     listed: dict[str, list[Raw]] = {}
     forbidden = []
     job_paths = {kind.plural: paths.jobs(kind) for kind in kinds}
-    outputs = [kind.rendered for kind in kinds if kind.rendered]
-    rendered_paths = {output.plural: paths.rendered(output) for output in outputs}
+    rendered_paths = {k.rendered.plural: paths.rendered(k.rendered) for k in kinds if k.rendered}
     for resource, path in (job_paths | rendered_paths | _SNAPSHOT_PATHS).items():
         try:
             listed[resource] = await client.list_all(path)

@@ -60,8 +60,7 @@ class Answer:
     """The outcome for one job.
 
     `outcome` is `starts`, `waits`, or `not-held` if kfext does not decide when the job starts.
-    `nodes`: pod -> its node, if the job would start.
-    `starts`: the expected start of a waiting job, in words.
+    `nodes`: pod -> its node, if the job would start. `starts`: else the expected start, in words.
     """
 
     job: str

@@ -42,8 +42,7 @@ _DOES = {
 class JobView:
     """A job as its TrainingPlan shows it.
 
-    `row`: the fields for all views. `details`: further fields for the job's own view.
-    `history`: the entries of its history.
+    `row`: fields for all views. `details`: more fields for the job's own view. `history`: entries.
     """
 
     uid: str

@@ -32,8 +32,7 @@ class Run:
     """A world under an arm. Times are in seconds.
 
     `jobs`: the jobs that ended in time; `alone`: the time of each job in an empty world.
-    `changes`: how often jobs that had begun changed their size. `starts`: the scores of the
-        forecasts of starts.
+    `changes`: the size changes of jobs that had begun. `starts`: the scores of forecast starts.
     """
 
     jobs: Mapping[str, Ended]
@@ -123,8 +122,8 @@ class Row:
     `stretch`, `stretch_p99`: the mean and 99th percentile of the time of a job / its time alone.
     `late`: the fraction of the jobs that took over 10 % longer than under the reference arm.
         `ratio_p99`, `worst`: the 99th percentile and the maximum of the ratio of both times.
-    `makespan`: the seconds until the last job ends. `utilisation`: the fraction of all cores that
-        pods used. `changes`: the changes of size per job.
+    `makespan`: in seconds. `utilisation`: the used fraction of all cores. `changes`: size changes
+        per job.
     `start_error`, `start_p90`: the median and 90th percentile of the error of a forecast start /
         the wait. `start_within`: the fraction of starts within the forecast range. `start_width`:
         the mean width of the ranges / the mean wait.

@@ -22,8 +22,7 @@ from kfext.state.running.policy import ConditionStatus
 
 TURN_SECONDS = 5.0
 """The longest time between two turns of the controller's loop."""
-_MOST_READ = 64
-"""The most logs that are read at once."""
+_LOGS_AT_ONCE = 64
 _LATE = {0: 1, 1: 3}
 """Of ten steps, two are written this many seconds late, the others at once."""
 _MOST_TURNS = 100
@@ -121,7 +120,7 @@ class Driver:
 
     def _read(self) -> None:
         progress = self.planner.progress
-        while reads := progress.due(self.moment.monotonic, most=_MOST_READ):
+        while reads := progress.due(self.moment.monotonic, most=_LOGS_AT_ONCE):
             for read in reads:
                 live = self.api.find(read.pod)
                 if live is None:

@@ -20,8 +20,7 @@ _JOBS = 160
 """Jobs in `_SECONDS` at load 1."""
 _MOST = 32
 """The most GPUs that a job requests."""
-_ELASTIC = 0.7
-"""The probability that a job is elastic."""
+_ELASTIC = 0.7  # of the jobs
 _NEVER_ELASTIC = "ncf"
 """The model of jobs that need one GPU for a minute."""
 

@@ -117,9 +117,7 @@ def _job(row: Mapping[str, str | None], where: str) -> JobSpec:
     if not _NAME.fullmatch(program):
         raise UserError(f"{where}: program {program[:_LONGEST_SHOWN]!r} is not a name, e.g. resnet")
     numbers = {column: _number(row, column, where) for column in _NUMBERS}
-    workers, servers, low, high = (
-        numbers[column] for column in ("workers", "servers", "min", "max")
-    )
+    workers, servers, low, high = (numbers[key] for key in ("workers", "servers", "min", "max"))
     if workers is None or numbers["seconds"] is None:
         raise UserError(f"{where}: {name} needs workers and seconds, e.g. 4 and 600")
     if servers and kind != TENSORFLOW:

@@ -85,8 +85,7 @@ class JobSpec:
     `trains`: the program that its pods run; by default, a program of its own.
     `starts`: the time from the binding of a pod until it is Running. `meets`: the time from the
         start of the last pod to the first step. `grace`: the time from a pod's deletion to its end.
-    `every`: the number of steps between two checkpoints. `answers`: the time from a checkpoint
-        request to the checkpoint.
+    `every`: the steps between two checkpoints. `answers`: the time from a request to a checkpoint.
     `prints`: the time between two lines of its log. `shows_end`: whether the lines name `steps`.
     `deadline`: its activeDeadlineSeconds, which nothing in the simulation enforces.
     `halves`: the number of steps in which its loss halves; by default, a third of `steps`.

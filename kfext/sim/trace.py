@@ -32,9 +32,8 @@ LEAST_KNOWN = 0.5
 class Trace:
     """The jobs as a CSV, and the nodes as in --nodes.
 
-    `ended`: the number of jobs that have ended. `likely`: the number of other jobs, with the median
-        duration of their series. `unknown`: the number of jobs of unknown duration, which are
-        omitted. `hours`: the time between the creation of the first and the last job.
+    `ended`, `likely`: the numbers of ended jobs, and of others with the duration of their series.
+    `unknown`: the number of omitted jobs. `hours`: from the creation of the first job to the last.
     """
 
     jobs: str

@@ -69,10 +69,9 @@ class Training:
     # --- changes from outside ---------------------------------------------------------------------
 
     def set_running_pods(self, workers: int, *, others: bool, all_run: bool, apart: bool) -> None:
-        """Set the running pods. `workers`: the number of running pods that train.
+        """Set the number of running pods that train; `apart`: whether they are on several nodes.
 
         `others`: whether all pods that do not train run. `all_run`: whether all pods run.
-        `apart`: whether the running pods that train are on several nodes.
         """
         style, before = self.spec.style, self.workers
         ready = {

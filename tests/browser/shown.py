@@ -22,11 +22,7 @@ SHARED = "node-8"
 
 @dataclass
 class Shown:
-    """The objects of the API server. `plans`: uid of the job -> TrainingPlan. `nodes`: by name.
-
-    `at`: the time of the state in epoch seconds; `heard`: of the last news, by default the same.
-    `explained`: the lines that `kubectl kfext explain` would print for any job.
-    """
+    """The objects of the API server: `plans` by uid, `nodes` by name. `at`: in epoch seconds."""
 
     at: float
     plans: dict[str, Raw]

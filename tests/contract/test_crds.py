@@ -10,13 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.job_history import (
-    LONGEST_CURVE,
-    LONGEST_WHY,
-    MOST_ENTRIES,
-    MOST_NODES,
-    JobHistory,
-)
+from kfext.core.job_history import LONGEST_CURVE, LONGEST_WHY, MOST_ENTRIES, MOST_NODES, JobHistory
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
 from kfext.gpu.agent.api_server import status_of
 from kfext.gpu.agent.report import SharerReport, SlotReport, SlotState
@@ -258,9 +252,7 @@ def test_the_default_of_a_parameter_is_within_its_bounds(policy: Policy) -> None
 
 
 @pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist"])
-def test_the_code_knows_every_operator_of_a_selector_in_the_schema(
-    operator: str,
-) -> None:
+def test_the_code_knows_every_operator_of_a_selector_in_the_schema(operator: str) -> None:
     line = {"key": "team", "operator": operator, "values": ["a"]}
     policy = parse_policy({"spec": {"namespaceSelector": {"matchExpressions": [line]}}})
     selector = schema("trainingpolicies")["properties"]["spec"]["properties"]["namespaceSelector"]

@@ -256,9 +256,7 @@ def test_an_object_that_shares_a_gpu_does_not_run_unreviewed() -> None:
 
 
 @pytest.mark.parametrize("plural", ["jobs", "pods", "trainjobs"])
-def test_of_two_otherwise_equal_webhooks_one_reviews_an_object(
-    plural: str,
-) -> None:
+def test_of_two_otherwise_equal_webhooks_one_reviews_an_object(plural: str) -> None:
     by_name = {webhook["name"].split(".")[0]: webhook for webhook in _webhooks()}
     opened, closed = _conditions(by_name[plural]), _conditions(by_name[f"sharing-{plural}"])
     assert opened.pop("shares-no-gpu") == f"!({closed.pop('shares-a-gpu')})"

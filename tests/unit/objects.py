@@ -168,10 +168,7 @@ odd_jobs = st.fixed_dictionaries(
                 suspend=st.booleans(),
                 managedBy=st.sampled_from(["", names.TRAINING_OPERATOR, "other/system"]),
             ),
-            **{
-                **{kind.replica_specs: _replica_specs for kind in KINDS.values()},
-                **_of_train_jobs,
-            },
+            **{**{kind.replica_specs: _replica_specs for kind in KINDS.values()}, **_of_train_jobs},
         ),
         "status": _fields(conditions=_conditions),
     },
@@ -205,11 +202,7 @@ odd_policies = st.fixed_dictionaries(
             weight=st.integers(),
             settings=_strings,
             namespaceSelector=_fields(matchLabels=_strings, matchExpressions=_requirements),
-            placement=_fields(
-                bindTimeout=scalars,
-                releaseAfter=scalars,
-                assumedBurst=scalars,
-            ),
+            placement=_fields(bindTimeout=scalars, releaseAfter=scalars, assumedBurst=scalars),
         ),
     },
 )

@@ -49,9 +49,7 @@ SHORTEST = 60
 """The fewest lines of a file with one importer: a shorter file should be a part of it."""
 ADAPTERS = "kinds"
 """The folder with a file for each kind of job, however short, and a registry that imports it."""
-SHORTER = {
-    "gpu/agent/hook_files",
-}
+SHORTER = {"gpu/agent/hook_files"}
 """The shorter files that are not merged into their importer yet."""
 
 

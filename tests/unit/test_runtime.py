@@ -104,10 +104,7 @@ async def served() -> AsyncIterator[tuple[Process, str]]:
     process = Process()
     Counter("reviews", "Reviews.", registry=process.registry).inc(3)
     runner: web.AppRunner = await serve_probes(
-        port=0,
-        live=lambda: process.dead,
-        ready=lambda: process.unready,
-        registry=process.registry,
+        port=0, live=lambda: process.dead, ready=lambda: process.unready, registry=process.registry
     )
     # Port 0 is another port for IPv4 and for IPv6.
     port = next(address[1] for address in runner.addresses if len(address) == 2)

@@ -146,8 +146,7 @@ def test_a_job_with_any_policy_or_namespace_is_rendered_or_refused(value: Any) -
 
 
 HOME = Snapshot(
-    nodes=(node("a", cpu="8"),),
-    namespaces={"team": Namespace("team", {names.MANAGED: "true"})},
+    nodes=(node("a", cpu="8"),), namespaces={"team": Namespace("team", {names.MANAGED: "true"})}
 )
 
 

@@ -28,11 +28,7 @@ MARKS: dict[str, tuple[Raw, bool | None, Raw]] = {
     "by force": (node(DRAINED), True, {"unschedulable": True, "taints": [FORCED]}),
     "beside other taints": (node(BUSY), False, {"unschedulable": True, "taints": [BUSY, DRAINED]}),
     "undone": (node(BUSY, FORCED), None, {"unschedulable": None, "taints": [BUSY]}),
-    "undone with the last taint": (
-        node(DRAINED),
-        None,
-        {"unschedulable": None, "taints": None},
-    ),
+    "undone with the last taint": (node(DRAINED), None, {"unschedulable": None, "taints": None}),
 }
 
 

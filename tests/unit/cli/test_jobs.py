@@ -273,9 +273,7 @@ ODD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_a_foreign_plan_is_listed_without_its_malformed_parts(
-    odd: dict[str, Any],
-) -> None:
+def test_a_foreign_plan_is_listed_without_its_malformed_parts(odd: dict[str, Any]) -> None:
     assert [line["name"] for line in top_of([odd, FAST], sort="workers", now=NOW)] == ["fast", ""]
     assert len(text(odd, FAST).splitlines()) == 3
 

@@ -49,10 +49,7 @@ WAITS = {
     "capacity was freed for an earlier job": ([change(90, 4, 2, behind="train")], Cause.KEPT),
     "capacity was freed after it began": ([change(201, 4, 2, behind="train")], Cause.ORDER),
     "capacity was freed for it": ([change(90, 4, 2)], Cause.ORDER),
-    "growth was reverted before it": (
-        [change(80, 5, 4, behind="train", undoes=True)],
-        Cause.ORDER,
-    ),
+    "growth was reverted before it": ([change(80, 5, 4, behind="train", undoes=True)], Cause.ORDER),
     "another job had grown": ([change(90, 4, 5)], Cause.GROWN),
     "another job grew when it was due": ([change(150, 4, 5)], Cause.GROWN),
     "another job had grown and shrunk again": ([change(80, 4, 5), change(99, 5, 4)], Cause.ORDER),

@@ -74,11 +74,7 @@ WRONG = {
     "no duration": (HEAD, ["a,0,,2,,,,,"], "a needs workers and seconds"),
     "too few cells": (HEAD, ["a,0,,2"], "a needs workers and seconds"),
     "too many cells": (HEAD, ["a,0,,2,,,,,60,7"], "line 2 has more cells than columns"),
-    "servers of a PyTorchJob": (
-        HEAD,
-        ["a,0,,2,1,,,,60"],
-        "servers 1 is for a TFJob, not",
-    ),
+    "servers of a PyTorchJob": (HEAD, ["a,0,,2,1,,,,60"], "servers 1 is for a TFJob, not"),
     "half a range": (HEAD, ["a,0,,2,,1,,,60"], "min 1 and max None must both be set"),
     "a range without the requested size": (HEAD, ["a,0,,4,,1,2,,60"], "min <= workers (4) <= max"),
     "more pods than capacity": (
