@@ -58,7 +58,7 @@ def run(
 ) -> Run:
     """Run a world under an arm."""
     cluster = arm(world, luck)
-    changes, done = _Changes(cluster), _Done(cluster, on_parts)
+    changes, done = _Changes(cluster), _ProgressReport(cluster, on_parts)
     cluster.run()
     done.end()
     return Run(
@@ -85,8 +85,8 @@ class _Changes:
         self.count += before != live.workers and live.training.began is not None
 
 
-class _Done:
-    """Reports the fraction of the jobs that has ended."""
+class _ProgressReport:
+    """Reports how many PARTS of a run are done, by the jobs that have ended."""
 
     def __init__(self, cluster: Cluster, on_parts: Callable[[int], object]) -> None:
         self._ended: set[str] = set()

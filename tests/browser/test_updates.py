@@ -1,4 +1,4 @@
-"""The page while the cluster changes: news appears, and the person's state stays."""
+"""The page while the cluster changes: focus, selection, scroll position and open texts stay."""
 
 import asyncio
 import json
