@@ -43,7 +43,7 @@ def _number(field: str, spec: str) -> Callable[[Row], str]:
     return cell
 
 
-COLUMNS: Columns = {
+SHOWN: Columns = {
     "ARM": lambda row: row.arm,
     "MEAN s": _number("mean", ".0f"),
     "CHANGE": _number("against", "+.1%"),
@@ -172,7 +172,7 @@ def simulate(
     with click.progressbar(length=parts, label=label, file=sys.stderr) as bar:
         runs = run_of(chosen, draw, on_parts=bar.update)
         rows = compare(chosen, seed_range, runs, against=against)
-    shown = {**COLUMNS, **START_COLUMNS} if starts else COLUMNS
+    shown = {**SHOWN, **START_COLUMNS} if starts else SHOWN
     click.echo(_csv(rows) if as_csv else "\n".join(columns(shown, rows)) + "\n", nl=False)
 
 

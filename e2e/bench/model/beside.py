@@ -14,7 +14,7 @@ from statistics import fmean
 from e2e.bench.model.ablations import ARMS as ABLATIONS
 from e2e.bench.model.runs import Runs
 from e2e.bench.report import table
-from kfext.cli.simulate import COLUMNS
+from kfext.cli.simulate import SHOWN
 from kfext.sim.arms import ARMS as SHIPPED
 from kfext.sim.arms import Arm
 from kfext.sim.cluster import Ended, World
@@ -98,13 +98,13 @@ def rows(
                 row.arm,
                 f"{fmean(elapsed):.0f}",
                 f"{row.against:+.1%}",
-                COLUMNS["95 %"](row),
+                SHOWN["95 %"](row),
                 f"{quantile(elapsed, 0.99):.0f}",
                 f"{fmean(run.makespan for run in runs_of_arm):.0f}",
-                COLUMNS["USED"](row),
+                SHOWN["USED"](row),
                 f"{quantile(stretches, 0.99):.1f}",
                 f"{max(stretches):.0f}",
-                "-" if math.isnan(row.utilisation) else COLUMNS["CHANGES"](row),
+                "-" if math.isnan(row.utilisation) else SHOWN["CHANGES"](row),
             )
         )
     return table(f"{title}, against {against}", _HEAD, cells)

@@ -19,7 +19,7 @@ from e2e.bench.model.specon import SpeCon
 from e2e.bench.model.worlds import DRAGONS, THREADS, WORLDS
 from e2e.bench.report import table
 from e2e.testbed.progress import say
-from kfext.cli.simulate import COLUMNS
+from kfext.cli.simulate import SHOWN
 from kfext.sim.arms import ARMS as SHIPPED
 from kfext.sim.arms import GANG, KFEXT, PLAIN, Arm
 from kfext.sim.cluster import Cluster, Scheduler
@@ -97,17 +97,17 @@ def _table(world: str, *, quick: bool) -> str:
     arms = list(dict.fromkeys((against, *arms_of(world))))
     rows = compare(arms, seeds, runs.find, against=against)
     title = f"World {world}, seeds {seeds[0]} to {seeds[-1]}, against {against}"
-    shown = table(title, [*COLUMNS, "MEAN OF SEEDS"], map(_cells, rows))
+    shown = table(title, [*SHOWN, "MEAN OF SEEDS"], map(_cells, rows))
     if world in DRAGONS:  # DRAGON was published against plain Kubernetes
         others = compare([KFEXT, DRAGON], seeds, runs.find, against=PLAIN)
         shown += "\n\n" + table(
-            f"{title.rpartition(' ')[0]} {PLAIN}", [*COLUMNS, "MEAN OF SEEDS"], map(_cells, others)
+            f"{title.rpartition(' ')[0]} {PLAIN}", [*SHOWN, "MEAN OF SEEDS"], map(_cells, others)
         )
     return "\n\n".join((shown, *_bounds(world, rows, seeds)))
 
 
 def _cells(row: Row) -> list[str]:
-    return [*(cell(row) for cell in COLUMNS.values()), f"{row.by_seed:+.1%}"]
+    return [*(cell(row) for cell in SHOWN.values()), f"{row.by_seed:+.1%}"]
 
 
 def _bounds(world: str, rows: list[Row], seeds: range) -> Iterator[str]:
