@@ -83,7 +83,7 @@ class Bench(Kfext):
         return self.counted("kfext_api_requests_total", "verb", "resource")
 
     def counted(self, name: str, *labels: str) -> dict[tuple[str, ...], int]:
-        """Return the samples of a counter of the controller, by the values of some labels."""
+        """Return the value of a counter of the controller for each combination of label values."""
         page = urllib3.request("GET", self.controller.metrics_url, timeout=5).data.decode()
         counts: dict[tuple[str, ...], int] = {}
         for family in text_string_to_metric_families(page):
@@ -102,7 +102,7 @@ def cpu_seconds(pid: int) -> float:
 
 @contextmanager
 def kfext_cluster() -> Iterator[Bench]:
-    """Run a testbed with kfext during a `with` block; nothing of it remains."""
+    """Run a testbed with kfext during a `with` block, and remove it afterwards."""
     with lifecycle.running("bench", fake_nodes=NODES, fast=True) as bed:
         bench = Bench(bed)
         bench.install()
@@ -121,7 +121,7 @@ def with_client(bench: Bench, measure: Callable[[Client], Awaitable[T]]) -> T:
 
 @contextmanager
 def scale_cluster(name: str) -> Iterator["ScaleBench"]:
-    """Run a cluster without webhooks during a `with` block; nothing of it remains.
+    """Run a cluster without webhooks during a `with` block, and remove it afterwards.
 
     The driver replaces the webhooks, so that they do not compete for the CPU.
     """
@@ -147,7 +147,7 @@ async def _create_policy(client: Client) -> None:
 
 
 class ScaleBench(Bench):
-    """Also reads memory and any metric of the controller."""
+    """A `Bench` that also reads the controller's memory and all of its metrics."""
 
     def memory(self) -> float:
         """Return the resident memory of the controller in MiB."""
@@ -155,7 +155,7 @@ class ScaleBench(Bench):
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
 
     def samples(self) -> Mapping[str, float]:
-        """Return every metric of the controller, summed over its labels; none while it starts."""
+        """Return every metric of the controller, summed over its labels; empty while it starts."""
         url = self.controller.metrics_url
         try:
             page = urllib3.request("GET", url, timeout=5, retries=False).data.decode()

@@ -1,8 +1,8 @@
-"""Thousands of objects in a minute or two: nodes, jobs, and pods like the operator's.
+"""Creates thousands of objects in a minute or two: nodes, jobs, and pods like the operator's.
 
-Nodes are only objects: no kwok, no Lease. Admission adds a taint to a new node that the node
-lifecycle controller removes; the controller-manager does not run on these testbeds, so the taint is
-removed here.
+Nodes are only objects: no kwok, no Lease. Admission taints each new node until the node lifecycle
+controller has checked it; the controller-manager does not run on these testbeds, so `create_nodes`
+removes the taint.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ _CONTAINER: Object = {
     "ports": [{"name": "pytorchjob-port", "containerPort": 23456}],
 }
 IN_FLIGHT = 32
-_BORN = "2026-01-01T00:00:00Z"
+_READY_SINCE = "2026-01-01T00:00:00Z"
 
 
 def job_body(name: str, pods: int, *, held: bool) -> Object:
-    """Return a suspended PyTorchJob; `held` by kfext's webhook, or by a person."""
+    """Return a suspended PyTorchJob. `held`: whether kfext's webhook suspended it, not its user."""
     template = {"spec": {"containers": [_CONTAINER]}}
     return {
         "apiVersion": "kubeflow.org/v1",
@@ -119,7 +119,7 @@ def affinity_of(nodes: Sequence[str]) -> Object:
 
 
 async def in_flight(requests: Iterable[Awaitable[Any]], count: int = IN_FLIGHT) -> None:
-    """Await requests in their order, `count` at once; they are created as needed."""
+    """Await requests in order, `count` at once; the iterable is read only as needed."""
     waiting = iter(requests)
 
     async def work() -> None:
@@ -154,8 +154,8 @@ async def create_nodes(client: Client, count: int, *, gpus: int) -> None:
                 "type": "Ready",
                 "status": "True",
                 "reason": "KubeletReady",
-                "lastHeartbeatTime": _BORN,
-                "lastTransitionTime": _BORN,
+                "lastHeartbeatTime": _READY_SINCE,
+                "lastTransitionTime": _READY_SINCE,
             }
         ]
         await client.create(paths.nodes(), body)
@@ -165,7 +165,7 @@ async def create_nodes(client: Client, count: int, *, gpus: int) -> None:
 
 
 def bound_pod(namespace: str, name: str, *, node: str, requests: dict[str, str]) -> Object:
-    """Return a pod without an owner that is bound already, so that no scheduler has to act."""
+    """Return a bound pod without an owner, for which no scheduler has to act."""
     gpus = {key: value for key, value in requests.items() if "/" in key}
     return {
         "metadata": {
@@ -192,7 +192,7 @@ async def create_pods(client: Client, pods: Iterable[Object]) -> None:
 
 
 async def create_jobs(client: Client, namespace: str, bodies: Iterable[Object]) -> list[Object]:
-    """Create jobs; return them as they are stored, in no certain order."""
+    """Create jobs; return them as stored, in no particular order."""
     stored: list[Object] = []
 
     async def create(body: Object) -> None:
@@ -227,7 +227,7 @@ def size_of(job: Object) -> int:
 
 
 async def create_live_job(client: Client, namespace: str, name: str, *, homes: list[str]) -> None:
-    """Create a job as placed by kfext long ago, and its pods, each on its node in `homes`."""
+    """Create a job that kfext placed long ago, and its pods; `homes`: the node of each rank."""
     body = job_body(name, len(homes), held=False)
     body["spec"]["runPolicy"]["suspend"] = False
     collection = paths.jobs(KINDS["PyTorchJob"], namespace)
@@ -247,5 +247,5 @@ async def clear(client: Client, namespace: str) -> None:
     """Delete the jobs and pods of a namespace, the jobs first, and wait until they are gone."""
     for collection in (paths.jobs(KINDS["PyTorchJob"], namespace), paths.pods(namespace)):
         listed = await client.list_all(collection)
-        names_ = [item["metadata"]["name"] for item in listed]
-        await in_flight(client.delete(f"{collection}/{name}", grace=0) for name in names_)
+        listed_names = [item["metadata"]["name"] for item in listed]
+        await in_flight(client.delete(f"{collection}/{name}", grace=0) for name in listed_names)

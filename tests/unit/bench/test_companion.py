@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from e2e.bench.companion import workload
-from e2e.bench.companion.arms import AGAIN, OURS, PLAIN, Arm, killed, resizing
+from e2e.bench.companion.arms import KFEXT, PLAIN, PLAIN_AGAIN, Arm, killed, resizing
 from e2e.bench.companion.overhead import OPEN, READ, overhead_table
 from e2e.bench.companion.run import Job, Outcome
 from e2e.bench.companion.site import Pod
-from e2e.bench.companion.tables import arms_table, bound, by_job, noise
-from e2e.bench.companion.workload import Arriving, Schedule, alone, few_and_many, schedule
+from e2e.bench.companion.tables import arms_table, best_change, by_job, noise
+from e2e.bench.companion.workload import Schedule, ScheduledJob, alone, few_and_many, schedule
 
 STEP_CPU = {
     "torch-gru": 0.047,
@@ -27,7 +27,7 @@ SCHEDULES = [
 ]
 
 
-def containers(arrival: Arriving) -> dict[str, dict[str, Any]]:
+def containers(arrival: ScheduledJob) -> dict[str, dict[str, Any]]:
     """Return the only container of each replica type."""
     body = arrival.manifest()
     specs = body["spec"].get("pytorchReplicaSpecs") or body["spec"]["tfReplicaSpecs"]
@@ -35,7 +35,7 @@ def containers(arrival: Arriving) -> dict[str, dict[str, Any]]:
     return {type_: spec["template"]["spec"]["containers"][0] for type_, spec in specs.items()}
 
 
-def container(arrival: Arriving) -> dict[str, Any]:
+def container(arrival: ScheduledJob) -> dict[str, Any]:
     (result,) = containers(arrival).values()
     return result
 
@@ -50,7 +50,7 @@ def test_all_jobs_contend_for_cpu_that_none_has_requested(schedule: Schedule) ->
 
 def test_a_schedule_is_the_same_each_time() -> None:
     first, again, other = (
-        schedule("any", 10, works=[50], within=100, step_cpu=STEP_CPU, seed=seed)
+        schedule("any", 10, cpu_choices=[50], within=100, step_cpu=STEP_CPU, seed=seed)
         for seed in (1, 1, 2)
     )
     assert first == again != other
@@ -58,7 +58,7 @@ def test_a_schedule_is_the_same_each_time() -> None:
 
 @pytest.mark.parametrize(("count", "expected"), [(1, 0), (3, -65.1), (10, -87.6)])
 def test_the_bound_is_the_arithmetic_share_of_the_favourite(count: int, expected: float) -> None:
-    assert bound(count) == pytest.approx(expected, abs=0.05)
+    assert best_change(count) == pytest.approx(expected, abs=0.05)
 
 
 def outcome(*seconds: float, resizes: int = 0, cpu: float = 20.0) -> Outcome:
@@ -78,8 +78,12 @@ def outcome(*seconds: float, resizes: int = 0, cpu: float = 20.0) -> Outcome:
 
 RUNS = {
     PLAIN: [outcome(100, 200, 50, 100), outcome(100, 200, 50, 100), outcome(110, 200, 50, 100)],
-    AGAIN: [outcome(102, 200, 50, 100), outcome(100, 196, 50, 100), outcome(110, 200, 50, 100)],
-    OURS: [
+    PLAIN_AGAIN: [
+        outcome(102, 200, 50, 100),
+        outcome(100, 196, 50, 100),
+        outcome(110, 200, 50, 100),
+    ],
+    KFEXT: [
         outcome(80, 220, 50.5, 99, resizes=4),
         outcome(90, 240, 60.0, 70, resizes=6),
         outcome(88, 220, 50.5, 99, resizes=4),
@@ -88,28 +92,28 @@ RUNS = {
 
 
 def test_changes_are_of_pairs_of_one_repeat() -> None:
-    changes = by_job(RUNS, OURS)
+    changes = by_job(RUNS, KFEXT)
     assert changes["job-0"] == pytest.approx([-20, -10, -20])
     assert changes["job-1"] == pytest.approx([10, 20, 10])
 
 
 def test_a_job_is_better_or_worse_only_beyond_the_difference_of_two_equal_arms() -> None:
-    assert noise(by_job(RUNS, AGAIN)) == pytest.approx(2)
+    assert noise(by_job(RUNS, PLAIN_AGAIN)) == pytest.approx(2)
     lines = arms_table(
-        schedule("any", 4, works=[9], within=20, step_cpu=STEP_CPU), RUNS
+        schedule("any", 4, cpu_choices=[9], within=20, step_cpu=STEP_CPU), RUNS
     ).splitlines()
     cells = {
         row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:-1]]
         for row in lines
         if row.startswith("|")
     }
-    assert cells[f"{AGAIN} (A/A)"][4:6] == ["0", "0"]
+    assert cells[f"{PLAIN_AGAIN} (A/A)"][4:6] == ["0", "0"]
     # Medians count: job-2 and job-3 differ by 1 %, though in one repeat by 20 and 30 %.
-    assert cells[OURS][1:3] == [
+    assert cells[KFEXT][1:3] == [
         "-20.0 % (-20.0 to -10.0)",
         "+10.0 % (+10.0 to +20.0)",
     ]
-    assert cells[OURS][4:7] == ["1", "1", "4 (4-6)"]
+    assert cells[KFEXT][4:7] == ["1", "1", "4 (4-6)"]
     assert cells[PLAIN][:4] == [
         "112 (112-115) s",
         "50 (50-50) s",
@@ -130,7 +134,7 @@ def test_kfext_is_enabled_by_an_annotation_and_its_resizes_are_counted() -> None
         {"a": "500m", "b": "300m"},
         {"a": "", "c": "100m"},
     ):
-        arm.look([Pod(name, name, name, "main", limit) for name, limit in seen.items()], now=0)
+        arm.poll([Pod(name, name, name, "main", limit) for name, limit in seen.items()], now=0)
     assert arm.resizes == 2
 
 
@@ -157,10 +161,10 @@ def test_a_controller_is_killed_at_the_first_resize_after_the_last_job_has_come(
         [("a", "500m"), ("b", "20m")],
     ]
     for look in looks:
-        arm.look([Pod(name, name, name, "main", request) for name, request in look], now=0)
+        arm.poll([Pod(name, name, name, "main", request) for name, request in look], now=0)
     assert pods.kfext.done == []
     for _ in range(2):
-        arm.look([Pod("a", "a", "a", "main", "20m"), Pod("b", "b", "b", "main", "500m")], now=0)
+        arm.poll([Pod("a", "a", "a", "main", "20m"), Pod("b", "b", "b", "main", "500m")], now=0)
     arm.stop()
     assert pods.kfext.done == ["kill", "restart"]
 
@@ -188,7 +192,7 @@ def test_a_badly_split_job_takes_longer_for_a_step() -> None:
 def test_overhead_counts_the_longer_steps_and_not_the_longer_job() -> None:
     plain = [outcome(25), outcome(45)]  # the first 5 s are no training
     read = [outcome(25.2, cpu=20.2), outcome(45.4, cpu=20.2)]
-    runs = {PLAIN: plain, AGAIN: plain, READ: read, OPEN: [outcome(25.4), outcome(45.6)]}
+    runs = {PLAIN: plain, PLAIN_AGAIN: plain, READ: read, OPEN: [outcome(25.4), outcome(45.6)]}
     lines = overhead_table(runs).splitlines()
     result, opened = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines[-2:])
     assert result[1:4] == [

@@ -38,7 +38,7 @@ Present = Sequence[tuple[Pod, int, Sequence[int]]]
 def cluster(nodes: Sequence[Node], present: Present = ()) -> Cluster:
     cluster = Cluster(nodes)
     for pod, row, gpus in present:
-        cluster.take(pod, (row, gpus))
+        cluster.place_pod(pod, (row, gpus))
     return cluster
 
 
@@ -133,7 +133,7 @@ def test_where_a_scheduler_by_scores_puts_a_pod(
     pod: Pod,
     want: Place | None,
 ) -> None:
-    assert scores.by(score)(cluster(nodes, present), pod) == want
+    assert scores.scheduler_by(score)(cluster(nodes, present), pod) == want
 
 
 def test_the_random_scheduler_uses_all_nodes_and_gpus_with_capacity() -> None:
@@ -198,9 +198,9 @@ def test_fgd_scores_a_node_again_after_a_new_pod() -> None:
     capacity = cluster([node(2), node(2)])
     place = FGD(Typical([whole(), whole(2), HALF], capacity.models))
     assert place(capacity, HALF) == (0, [0])
-    capacity.take(whole(2), (0, [0, 1]))
+    capacity.place_pod(whole(2), (0, [0, 1]))
     assert place(capacity, HALF) == (1, [0])
-    capacity.take(HALF, (1, [1]))
+    capacity.place_pod(HALF, (1, [1]))
     assert place(capacity, HALF) == (1, [1])
 
 
@@ -229,7 +229,10 @@ def test_a_seed_is_one_run_and_another_seed_is_another() -> None:
 def test_allocation_and_fragmentation_at_a_load() -> None:
     run = Draw(1, [node(2)], [HALF, whole(), whole(), HALF])
     course = fill(
-        run, scores.by(scores.best_fit), typical=Typical([whole()], ["T4"]), loads=(25, 75)
+        run,
+        scores.scheduler_by(scores.best_fit),
+        typical=Typical([whole()], ["T4"]),
+        loads=(25, 75),
     )
     assert [course.allocation(load) for load in (25, 75, 125, 150)] == [25, 75, 75, 100]
     assert [course.fragmentation(load) for load in (25, 75)] == [25, 25]
@@ -262,7 +265,7 @@ def test_where_kfext_puts_pods(
         at = place(on, pod)
         results.append(at)
         if at is not None:
-            on.take(pod, at)
+            on.place_pod(pod, at)
     assert results == want
 
 
