@@ -350,7 +350,7 @@ class _Observation:
         if len(self.homes) != (where.nodes or len(self.homes)) or self.on_host != {
             where.network == "host"
         }:
-            raise RuntimeError(f"on {self.homes}, host network {self.hosted}: not {where.name}")
+            raise RuntimeError(f"on {self.homes}, host network {self.on_host}: not {where.name}")
         if self.restarts:
             raise RuntimeError("a pod was restarted")
 

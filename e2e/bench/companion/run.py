@@ -104,7 +104,7 @@ class _Run:
             while self._coming or self._unfinished:
                 now = time.time()
                 if now - self._began > _PATIENCE_SECONDS:
-                    raise SpoiledError(f"not ended: {sorted(self._open)}")
+                    raise SpoiledError(f"not ended: {sorted(self._unfinished)}")
                 self._submit_due(now - self._began)
                 bodies = self._pods.bodies()
                 for body in bodies:

@@ -97,7 +97,7 @@ class Job:
     worker: Amounts
     least: int
     asked: int
-    capacity_for: int
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +232,7 @@ def _growths(free: Free, running: Sequence[Running]) -> list[Grow]:
     growing = next(jobs, None)
     for node in free:
         while growing is not None:
-            missing_workers = [growing.job.worker] * max(
-                0, growing.job.capacity_for - len(growing.workers)
-            )
+            missing_workers = [growing.job.worker] * max(0, growing.job.most - len(growing.workers))
             count = fitting(capacity[node], missing_workers)
             capacity[node] = plus(capacity[node], growing.job.worker, times=-count)
             added.setdefault(growing.job.name, []).extend([node] * count)

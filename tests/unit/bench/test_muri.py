@@ -63,7 +63,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("lines", "says"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("lines", "message"), WRONG.values(), ids=WRONG)
 def test_an_error_in_a_trace_is_reported_with_file_and_line(
     tmp_path: Path, lines: Sequence[str], message: str
 ) -> None:
@@ -135,7 +135,9 @@ SHORTEST: dict[str, tuple[SchedulerOf, Cluster, Sequence[Job], dict[str, float]]
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("make", "cluster", "jobs", "expected"), SHORTEST.values(), ids=SHORTEST)
+@pytest.mark.parametrize(
+    ("scheduler_of", "cluster", "jobs", "expected"), SHORTEST.values(), ids=SHORTEST
+)
 def test_the_job_with_the_least_remaining_work_goes_first(
     scheduler_of: SchedulerOf, cluster: Cluster, jobs: Sequence[Job], expected: dict[str, float]
 ) -> None:
@@ -172,7 +174,7 @@ def test_the_job_that_has_attained_least_goes_first(
     assert ends(Tiresias, cluster, *jobs) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("make", [srtf, srsf, Tiresias])
+@pytest.mark.parametrize("scheduler_of", [srtf, srsf, Tiresias])
 def test_a_job_that_never_fits_is_an_error(scheduler_of: SchedulerOf) -> None:
     with pytest.raises(UserError, match="1 jobs need more GPUs than the cluster has"):
         ends(scheduler_of, Cluster(2, 2), job("a", 10, gpus=8), job("b", 10))

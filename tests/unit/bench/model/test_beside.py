@@ -82,7 +82,7 @@ def run_of(*elapsed: float, ends: float, missing: int = 0) -> Run:
 EFFECTS = {"best job": -0.5, "mean": -0.2, "makespan": -0.1}
 
 
-@pytest.mark.parametrize(("figure", "want"), EFFECTS.items())
+@pytest.mark.parametrize(("figure", "expected"), EFFECTS.items())
 def test_an_effect_is_the_change_of_the_best_job_the_mean_or_the_makespan(
     figure: str, expected: float
 ) -> None:
@@ -98,7 +98,7 @@ VERDICTS: dict[str, tuple[Run, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "want"), VERDICTS.values(), ids=VERDICTS)
+@pytest.mark.parametrize(("run", "expected"), VERDICTS.values(), ids=VERDICTS)
 def test_a_rebuilt_scheduler_has_the_published_effect_within_a_third(
     run: Run, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
