@@ -32,10 +32,7 @@ from e2e.bench.report import quantile, spread, table
 from kfext.names import MANAGED
 
 _SIZES = {"job": 11_000, "pod": 5_000}
-_KINDS = {
-    "job": ("kubeflow.org", "PyTorchJob", "pytorchjobs"),
-    "pod": ("", "Pod", "pods"),
-}
+_KINDS = {"job": ("kubeflow.org", "PyTorchJob", "pytorchjobs"), "pod": ("", "Pod", "pods")}
 _DISTINCT = 100
 """The number of reviews, with different uids and names, that are sent in turn."""
 

@@ -223,7 +223,7 @@ def unsettled(cluster: Cluster) -> list[str]:
 
     The rules of `gangs` limit the duration of an attempt.
     """
-    unsettled_jobs = []
+    messages = []
     for gang in cluster.gangs.values():
         waits = gang.suspended and not gang.pods and gang.view.get("reason")
         bound = sum(bool(pod.node) or pod.over for pod in gang.live)
@@ -233,10 +233,10 @@ def unsettled(cluster: Cluster) -> list[str]:
         expected = _waits_beside_survivors(gang) or _is_left_to_scheduler(gang)
         expected = expected or _awaits_job_controller(gang)
         if not (waits or done or expected or bound == gang.size):
-            unsettled_jobs.append(
+            messages.append(
                 f"{gang}: {bound} of {gang.size} pods bound; {gang.view.get('message')}"
             )
-    return unsettled_jobs
+    return messages
 
 
 def _waits_beside_survivors(gang: Gang) -> bool:

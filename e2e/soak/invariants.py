@@ -99,11 +99,9 @@ class Checker:
         """Check a cluster; return the faults that have just lasted too long."""
         self.checks += 1
         self.memory.record_cluster(cluster)
-        new_violations = [
-            violation for rule in self._rules for violation in self._check_rule(rule, cluster)
-        ]
-        self.violations += new_violations
-        return new_violations
+        new = [violation for rule in self._rules for violation in self._check_rule(rule, cluster)]
+        self.violations += new
+        return new
 
     def _check_rule(self, rule: Rule, cluster: Cluster) -> list[Violation]:
         faults = rule.check(cluster)
@@ -112,15 +110,15 @@ class Checker:
             pair for pair in self._since if pair[0] == rule.name and pair[1] not in faults
         ]:
             del self._since[ended]
-        new_violations = []
+        new = []
         for key, message in faults.items():
             since = self._since.setdefault((rule.name, key), cluster.at)
             lasted = cluster.at - since
             self.worst[rule.name] = max(self.worst.get(rule.name, 0.0), lasted)
             if lasted >= rule.seconds and (rule.name, key) not in self._reported:
                 self._reported.add((rule.name, key))
-                new_violations.append(Violation(rule.name, key, cluster.at, lasted, message))
-        return new_violations
+                new.append(Violation(rule.name, key, cluster.at, lasted, message))
+        return new
 
 
 def _rules(limits: Limits, memory: Memory) -> tuple[Rule, ...]:

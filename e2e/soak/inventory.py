@@ -96,14 +96,10 @@ class Inventory:
         `busy`: a process of kfext is down, so no other process is brought down.
         """
         alive = len(self.alive)
-        missing_jobs = self._target_jobs - alive
+        missing = self._target_jobs - alive
         weights = {
             **_WEIGHTS,
-            "submit": 60
-            if missing_jobs > self._target_jobs // 2
-            else 26
-            if missing_jobs > 0
-            else 4,
+            "submit": 60 if missing > self._target_jobs // 2 else 26 if missing > 0 else 4,
             "sweep": len(self.ended) / 3,
             "resume": len(self.suspended),
             "lift_gate": 2 * len(self.locked),

@@ -69,23 +69,19 @@ class Mirror:
     def cluster(self, at: float) -> facts.Cluster:
         """Return the cluster as last seen."""
         with self._lock:
-            objects_of_kind = {
-                kind: list(objects.values()) for kind, objects in self._objects.items()
-            }
+            by_kind = {kind: list(objects.values()) for kind, objects in self._objects.items()}
         jobs = [
-            (kind, raw)
-            for kind in ("PyTorchJob", "TFJob", "TrainJob")
-            for raw in objects_of_kind[kind]
+            (kind, raw) for kind in ("PyTorchJob", "TFJob", "TrainJob") for raw in by_kind[kind]
         ]
         return reading.cluster_of(
             at=at,
-            nodes=objects_of_kind["nodes"],
-            pods=objects_of_kind["pods"],
+            nodes=by_kind["nodes"],
+            pods=by_kind["pods"],
             jobs=jobs,
-            views=objects_of_kind["views"],
-            quotas=objects_of_kind["quotas"],
-            namespaces=objects_of_kind["namespaces"],
-            preempted=objects_of_kind["preempted"],
+            views=by_kind["views"],
+            quotas=by_kind["quotas"],
+            namespaces=by_kind["namespaces"],
+            preempted=by_kind["preempted"],
         )
 
     # --- the threads ------------------------------------------------------------------------------

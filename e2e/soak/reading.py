@@ -140,11 +140,7 @@ def cluster_of(
         namespace["metadata"]["name"]: namespace["metadata"].get("labels", {})
         for namespace in namespaces
     }
-    managed = {
-        name
-        for name, namespace_labels in labels.items()
-        if namespace_labels.get(_MANAGED) == "true"
-    }
+    managed = {name for name, known in labels.items() if known.get(_MANAGED) == "true"}
     by_name = {(view["metadata"]["namespace"], view["metadata"]["name"]): view for view in views}
     gangs = {}
     for kind, raw in jobs:
@@ -159,11 +155,7 @@ def cluster_of(
         pods=all_pods,
         gangs=gangs,
         limited=frozenset(quota["metadata"]["namespace"] for quota in quotas),
-        refusing={
-            name: namespace_labels[REFUSES]
-            for name, namespace_labels in labels.items()
-            if REFUSES in namespace_labels
-        },
+        refusing={name: known[REFUSES] for name, known in labels.items() if REFUSES in known},
         preempted=tuple(preempted),
     )
 

@@ -63,11 +63,7 @@ _BUSIEST = Figure(
     "CPU of sending, % of a pod's, worst",
     lambda run: 100 * max(story.highest_cpu_fraction() for story in run.stories),
 )
-_FIGURES = (
-    *(figure for figure in FIGURES if figure.title not in _NO_CPU),
-    _RESERVED,
-    _BUSIEST,
-)
+_FIGURES = (*(figure for figure in FIGURES if figure.title not in _NO_CPU), _RESERVED, _BUSIEST)
 _FUNCTIONS = {figure.title: figure.of for figure in _FIGURES}
 Runs = Mapping[float, Mapping[str, Sequence[Outcome]]]
 """The outcomes of the repeats, by load and arm."""

@@ -19,12 +19,7 @@ from e2e.bench.model.seeds import SEEDS, over_seeds
 from e2e.bench.report import table
 from kfext.model.snapshot import FailedStart
 from kfext.state.mirror.cluster import Cluster
-from kfext.state.reports.failed_starts import (
-    CURED_SECONDS,
-    START_SECONDS,
-    FailedStarts,
-    suspicions,
-)
+from kfext.state.reports.failed_starts import CURED_SECONDS, START_SECONDS, FailedStarts, suspicions
 
 _NODES, _JOBS, _STARTS, _BAD = 64, 4_000, 4, 0
 _BETWEEN, _FAILS_AFTER, _BACK_AFTER = 60.0, 20.0, 10.0
@@ -90,28 +85,28 @@ class _Cluster:
         series = int(draw.integers(0, _SERIES))
         namespace = f"team-{series % self.world.namespaces}"
         poison = draw.random() < _POISON
-        crash_seconds = float(np.exp(draw.normal(np.log(30.0), 1.0)))
+        crashes_after = float(np.exp(draw.normal(np.log(30.0), 1.0)))
         size = int(draw.choice(self.world.sizes))
         failed: dict[int, bool] = {}
         for attempt in range(_STARTS):
             suspects = self._suspects(namespace, now) if self.avoids_suspects else {}
             self.suspected += attempt == 0 and f"n{_BAD}" in suspects
             nodes = self._place(size, {*failed, *(int(name[1:]) for name in suspects)})
-            failing_nodes = [node for node in nodes if draw.random() < self._fails(node)]
+            failing = [node for node in nodes if draw.random() < self._fails(node)]
             runs_for = (
-                crash_seconds * float(np.exp(draw.normal(0.0, 0.3))) if poison else _FAILS_AFTER
+                crashes_after * float(np.exp(draw.normal(0.0, 0.3))) if poison else _FAILS_AFTER
             )
-            if not (failing_nodes or poison):
+            if not (failing or poison):
                 self.free_at[nodes] = now + draw.lognormal(8, 1)
                 self._record_cured(failed, nodes, f"{number}", (namespace, f"{series}"), now)
                 return
-            self.wasted += _BAD in failing_nodes and not poison
+            self.wasted += _BAD in failing and not poison
             if poison and runs_for >= CURED_SECONDS:
                 self.poisoned += len(failed)
                 self._record_cured(failed, nodes, f"{number}", (namespace, f"{series}"), now)
                 failed = {}
             if runs_for < START_SECONDS:
-                first, alone = self._first(nodes, failing_nodes)
+                first, alone = self._first(nodes, failing)
                 failed.setdefault(first, alone)
             self.free_at[nodes] = now + runs_for
             now += runs_for + _BACK_AFTER
@@ -126,9 +121,9 @@ class _Cluster:
             order[list(avoided)] += 1e12
         return [int(node) for node in np.argsort(order)[:size]]
 
-    def _first(self, nodes: Sequence[int], failing_nodes: Sequence[int]) -> tuple[int, bool]:
+    def _first(self, nodes: Sequence[int], failing: Sequence[int]) -> tuple[int, bool]:
         """Return the node that seems to have failed first, and whether kfext can tell."""
-        likely = list(failing_nodes or nodes)
+        likely = list(failing or nodes)
         if len(nodes) > 1 and self.random.random() < 0.5:
             return int(self.random.choice([*likely, *nodes])), False
         return likely[0], True

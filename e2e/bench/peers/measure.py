@@ -127,13 +127,13 @@ def _workload_tables(workload: Workload) -> str:
         (
             _TITLES[name],
             *(
-                spread([figure.of(run) for run in repeats_of_arm], digits=figure.digits)
+                spread([figure.of(run) for run in arm_runs], digits=figure.digits)
                 if name in _GATING or not figure.gated
                 else "-"
                 for figure in _FIGURES
             ),
         )
-        for name, repeats_of_arm in workload.runs.items()
+        for name, arm_runs in workload.runs.items()
     ]
     heads = ("who", *(figure.head for figure in _FIGURES))
     plural = "s" if repeats > 1 else ""
@@ -143,17 +143,12 @@ def _workload_tables(workload: Workload) -> str:
 
 def _programs(workload: Workload) -> str:
     """Return a table of the CPU seconds of each program of the testbed under each arm."""
-    runs_of_arms = workload.runs
-    programs = {
-        name
-        for repeats_of_arm in runs_of_arms.values()
-        for run in repeats_of_arm
-        for name in run.by_program
-    }
+    by_arm = workload.runs
+    programs = {name for arm_runs in by_arm.values() for run in arm_runs for name in run.by_program}
     used = {
         program: [
-            median(run.by_program.get(program, 0.0) for run in repeats_of_arm)
-            for repeats_of_arm in runs_of_arms.values()
+            median(run.by_program.get(program, 0.0) for run in arm_runs)
+            for arm_runs in by_arm.values()
         ]
         for program in programs
     }
@@ -162,16 +157,16 @@ def _programs(workload: Workload) -> str:
         for program in sorted(used, key=lambda name: -max(used[name]))
         if max(used[program]) >= _LEAST_CPU
     ]
-    return table("CPU s by program, medians", ("program", *runs_of_arms), rows)
+    return table("CPU s by program, medians", ("program", *by_arm), rows)
 
 
 def _why_not(answers: Mapping[str, Sequence[Answer]]) -> str:
     rows = []
-    for name, repeats_of_arm in answers.items():
-        seconds = [answer.seconds for answer in repeats_of_arm]
+    for name, arm_runs in answers.items():
+        seconds = [answer.seconds for answer in arm_runs]
         targets = f" {WHY_NOT.judge(median(seconds))}" if name == "kfext" else ""
-        held = spread([answer.held for answer in repeats_of_arm], digits=0)
-        rows.append((_TITLES[name], spread(seconds) + targets, held, repeats_of_arm[-1].reason))
+        held = spread([answer.held for answer in arm_runs], digits=0)
+        rows.append((_TITLES[name], spread(seconds) + targets, held, arm_runs[-1].reason))
     return table(
         "The reason of a gang that needs one node more than the cluster has",
         ("who", "seconds until the reason", "GPUs held in vain 2 s later", "reason"),
@@ -193,8 +188,8 @@ def _better_columns(workloads: Sequence[Workload], answers: Mapping[str, Sequenc
             kueue, kfext = (median(map(figure.of, workload.runs[name])) for name in _GATING)
             if figure.better * (kueue - kfext) > 0:
                 figures = f"{kueue:.{figure.digits}f} against {kfext:.{figure.digits}f}"
-                workload_name = f"{workload.gangs} {workload.kind}s of {workload.pods}"
-                better.append(f"{workload_name}: {figure.head} {figures}")
+                gangs = f"{workload.gangs} {workload.kind}s of {workload.pods}"
+                better.append(f"{gangs}: {figure.head} {figures}")
     kueue, kfext = (median(answer.seconds for answer in answers[name]) for name in _GATING)
     if kueue < kfext:
         better.append(f"seconds until the reason is said {kueue:.2f} against {kfext:.2f}")

@@ -109,10 +109,7 @@ def test_a_job_is_better_or_worse_only_beyond_the_difference_of_two_equal_arms()
     }
     assert cells[f"{PLAIN_AGAIN} (A/A)"][4:6] == ["0", "0"]
     # Medians count: job-2 and job-3 differ by 1 %, though in one repeat by 20 and 30 %.
-    assert cells[KFEXT][1:3] == [
-        "-20.0 % (-20.0 to -10.0)",
-        "+10.0 % (+10.0 to +20.0)",
-    ]
+    assert cells[KFEXT][1:3] == ["-20.0 % (-20.0 to -10.0)", "+10.0 % (+10.0 to +20.0)"]
     assert cells[KFEXT][4:7] == ["1", "1", "4 (4-6)"]
     assert cells[PLAIN][:4] == [
         "112 (112-115) s",

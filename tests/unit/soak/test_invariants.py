@@ -14,10 +14,7 @@ from tests.unit.soak.test_stops import RULES as STOP_RULES
 
 GATES = (facts.GATE,)
 LONG = 1000.0
-RESIZES = {
-    "it is not granted": ("1", []),
-    "it is granted anyway": ("65", ["overcommitted"]),
-}
+RESIZES = {"it is not granted": ("1", []), "it is granted anyway": ("65", ["overcommitted"])}
 MANY_ATTEMPTS = Counter({"resize": 20, "submit": 20})
 
 

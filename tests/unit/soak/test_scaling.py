@@ -47,7 +47,7 @@ MESSAGES = {
 }
 
 
-def job_of_size(
+def sized_job(
     workers: int,
     *,
     by_hand: int = 0,
@@ -60,13 +60,7 @@ def job_of_size(
 
     `servers`: the number of its pods of each other replica type.
     """
-    job_ = job(
-        size=workers,
-        plan=["n1"] * workers,
-        suspend=suspend,
-        held=suspend,
-        elastic=elastic,
-    )
+    job_ = job(size=workers, plan=["n1"] * workers, suspend=suspend, held=suspend, elastic=elastic)
     job_["metadata"]["annotations"] |= {BY_HAND: str(by_hand)} if by_hand else {}
     if autoscaled:
         job_["spec"]["elasticPolicy"] = {"metrics": [{"type": "Resource"}], "maxReplicas": 4}
@@ -103,19 +97,19 @@ def broken_rules(*looks: tuple[float, Raw, tuple[Raw, ...]], lost: str = "") -> 
 
 
 ABCD = pods("a", "b", "c", "d")
-SHRUNK = ((0.0, job_of_size(4), ABCD), (1.0, job_of_size(2), ABCD))
+SHRUNK = ((0.0, sized_job(4), ABCD), (1.0, sized_job(2), ABCD))
 SIZES = {
     "kfext takes workers that the job can do without": (SHRUNK, set()),
     "kfext takes too many workers": (
-        ((0, job_of_size(4), ()), (1, job_of_size(1), ())),
+        ((0, sized_job(4), ()), (1, sized_job(1), ())),
         {"out_of_range"},
     ),
     "kfext gives it more than it allows": (
-        ((0, job_of_size(4), ()), (1, job_of_size(5), ())),
+        ((0, sized_job(4), ()), (1, sized_job(5), ())),
         {"out_of_range"},
     ),
     "a person takes more than it allows kfext to take": (
-        ((0, job_of_size(4), ()), (1, job_of_size(1, by_hand=1), ())),
+        ((0, sized_job(4), ()), (1, sized_job(1, by_hand=1), ())),
         set(),
     ),
 }
@@ -130,11 +124,11 @@ def test_a_size_must_be_in_the_jobs_range_unless_a_person_set_it(
 
 
 STAYING = {
-    "the workers that it keeps stay": (pods("a", "b"), job_of_size(2), "", set()),
-    "one kept worker is another pod now": (pods("a", "new"), job_of_size(2), "", {"replaced"}),
+    "the workers that it keeps stay": (pods("a", "b"), sized_job(2), "", set()),
+    "one kept worker is another pod now": (pods("a", "new"), sized_job(2), "", {"replaced"}),
     "a kept worker was lost with its node": (
         pods("a"),
-        job_of_size(2),
+        sized_job(2),
         "DeletionByTaintManager",
         set(),
     ),
@@ -159,7 +153,7 @@ def test_kfext_must_not_change_a_size_too_often(
 ) -> None:
     sizes = [2 + number % 2 for number in range(2 * MOST_CHANGES)]
     looks = [
-        (seconds * number, job_of_size(size, by_hand=size if by_hand else 0), ())
+        (seconds * number, sized_job(size, by_hand=size if by_hand else 0), ())
         for number, size in enumerate(sizes)
     ]
     assert broken_rules(*looks) == broken
@@ -172,27 +166,27 @@ def test_a_job_may_be_interrupted_only_soon_after_a_checkpoint(
     checker = Checker(Limits(bind=5, create=5))
     for at, workers in ((100.0 - apart, 4), (100.0, 2)):
         views = (view("job", "Placed", "n1"),)
-        state = cluster(at=at, nodes=NODES, jobs=(job_of_size(workers),), pods=ABCD, views=views)
+        state = cluster(at=at, nodes=NODES, jobs=(sized_job(workers),), pods=ABCD, views=views)
         checker.check(replace(state, saved_at=saved_at))
     assert {violation.rule for violation in checker.violations} & RULES == broken
 
 
 @pytest.mark.parametrize("options", OPTED_OUT.values(), ids=OPTED_OUT)
 def test_kfext_must_not_scale_a_job_that_did_not_opt_in(options: dict[str, Any]) -> None:
-    looks = [(0.0, job_of_size(4, **options), ()), (LATER, job_of_size(3, **options), ())]
+    looks = [(0.0, sized_job(4, **options), ()), (LATER, sized_job(3, **options), ())]
     assert broken_rules(*looks) == {"scaled_unasked"}
 
 
 def test_kfext_must_not_scale_a_job_in_a_namespace_that_is_not_managed() -> None:
     checker, shut = Checker(Limits(bind=5, create=5)), (namespace(managed=False),)
     for at, workers in [(0.0, 4), (LATER, 3)]:
-        checker.check(cluster(at=at, nodes=NODES, jobs=(job_of_size(workers),), namespaces=shut))
+        checker.check(cluster(at=at, nodes=NODES, jobs=(sized_job(workers),), namespaces=shut))
     assert {violation.rule for violation in checker.violations} == {"scaled_unasked"}
 
 
 def test_a_job_that_opts_out_may_regain_its_submitted_size() -> None:
     sizes: tuple[tuple[int, dict[str, Any]], ...] = ((4, {}), (2, {}), (2, OFF), (4, OFF))
-    looks = [(number * LATER, job_of_size(n, **more), ()) for number, (n, more) in enumerate(sizes)]
+    looks = [(number * LATER, sized_job(n, **more), ()) for number, (n, more) in enumerate(sizes)]
     assert broken_rules(*looks) == set()
 
 
@@ -200,7 +194,7 @@ def test_a_job_that_opts_out_may_regain_its_submitted_size() -> None:
 def test_kfext_must_not_overrule_a_size_that_a_person_set(
     sizes: tuple[tuple[int, dict[str, Any]], ...], broken: set[str]
 ) -> None:
-    looks = [(float(number), job_of_size(n, **more), ()) for number, (n, more) in enumerate(sizes)]
+    looks = [(float(number), sized_job(n, **more), ()) for number, (n, more) in enumerate(sizes)]
     assert broken_rules(*looks) == broken
 
 
@@ -209,10 +203,7 @@ def test_a_job_may_at_most_double(
     before: tuple[int, dict[str, Any]], after: tuple[int, dict[str, Any]], broken: set[str]
 ) -> None:
     both = {**before[1], **after[1]}
-    looks = [
-        (0.0, job_of_size(before[0], **before[1]), ()),
-        (1.0, job_of_size(after[0], **both), ()),
-    ]
+    looks = [(0.0, sized_job(before[0], **before[1]), ()), (1.0, sized_job(after[0], **both), ())]
     assert broken_rules(*looks) == broken
 
 
@@ -222,8 +213,8 @@ def test_the_number_of_servers_of_a_running_job_must_not_change(
     type_: str, what: tuple[int, bool], broken: set[str]
 ) -> None:
     count, suspend = what
-    first, last = (job_of_size(3, elastic="1-9", servers={type_: number}) for number in (1, count))
-    between = [(1.0, job_of_size(3, suspend=True, elastic="1-9", servers={type_: 1}), ())]
+    first, last = (sized_job(3, elastic="1-9", servers={type_: number}) for number in (1, count))
+    between = [(1.0, sized_job(3, suspend=True, elastic="1-9", servers={type_: 1}), ())]
     looks = [(0.0, first, ()), *(between if suspend else []), (2.0, last, ()), (LONG, last, ())]
     assert broken_rules(*looks) == broken
 
@@ -241,14 +232,14 @@ def silent(first: Raw, last: Raw, *conditions: dict[str, str]) -> bool:
 def test_a_size_that_is_not_the_requested_size_needs_a_message(
     condition: dict[str, str], *, wrong: bool
 ) -> None:
-    assert silent(job_of_size(4), job_of_size(2), condition) is wrong
+    assert silent(sized_job(4), sized_job(2), condition) is wrong
 
 
 SILENCE = {
-    "kfext has shrunk it": (job_of_size(4), job_of_size(2), True),
-    "a person has shrunk it": (job_of_size(4), job_of_size(2, by_hand=2), False),
+    "kfext has shrunk it": (sized_job(4), sized_job(2), True),
+    "a person has shrunk it": (sized_job(4), sized_job(2, by_hand=2), False),
     "no webhook took its Master for a worker": (
-        *[job_of_size(3, by_hand=4, servers={"Master": 1})] * 2,
+        *[sized_job(3, by_hand=4, servers={"Master": 1})] * 2,
         False,
     ),
 }
@@ -260,10 +251,10 @@ def test_only_a_size_that_kfext_set_needs_a_message(first: Raw, last: Raw, *, wr
 
 
 def test_an_autoscaler_may_reduce_a_job_to_its_maximum() -> None:
-    wanted = job_of_size(6, by_hand=6, autoscaled=True)
+    wanted = sized_job(6, by_hand=6, autoscaled=True)
     capped, lower = (
-        job_of_size(4, by_hand=6, autoscaled=True),
-        job_of_size(3, by_hand=6, autoscaled=True),
+        sized_job(4, by_hand=6, autoscaled=True),
+        sized_job(3, by_hand=6, autoscaled=True),
     )
     looks = ((0.0, wanted, ()), (LATER, wanted, ()))
     assert broken_rules(*looks, (LATER + 20, capped, ())) == set()
