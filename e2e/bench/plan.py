@@ -136,9 +136,7 @@ def _job(number: int, kind: str, draw: random.Random) -> TrainingJob:
     requests = {"cpu": "2", "memory": "8Gi"}
     limits = {"nvidia.com/gpu": "1"} if kind == "GPU" else {}
     spec: dict[str, Any] = {
-        "containers": [
-            {"name": "pytorch", "resources": {"requests": requests, "limits": limits}},
-        ],
+        "containers": [{"name": "pytorch", "resources": {"requests": requests, "limits": limits}}],
         **dict(_constraints(number)),
     }
     replicas = {"Master": 1, "Worker": draw.randint(7, 15)}

@@ -78,11 +78,7 @@ class Interleaved:
     """
 
     def __init__(
-        self,
-        stores: Mapping[str, Store],
-        *,
-        repeats: int,
-        once: Collection[str] = (),
+        self, stores: Mapping[str, Store], *, repeats: int, once: Collection[str] = ()
     ) -> None:
         self.repeats = repeats
         self._stores = dict(stores)

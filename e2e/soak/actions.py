@@ -10,14 +10,7 @@ from typing import Any
 from e2e.harness.jobs import jobs_path, specs
 from e2e.harness.kube import Answer, Kube, Object
 from e2e.soak import manifests
-from e2e.soak.facts import (
-    BY_PERSON,
-    COLOCATION,
-    DRAIN,
-    RESUMED,
-    RUNNING_CHANGES,
-    SUSPENDED,
-)
+from e2e.soak.facts import BY_PERSON, COLOCATION, DRAIN, RESUMED, RUNNING_CHANGES, SUSPENDED
 from e2e.soak.manifests import BY_HAND, ELASTIC
 from e2e.testbed import fakenodes
 from kfext.model.kinds.registered import KINDS

@@ -164,12 +164,7 @@ def schedule(
     works = [cpu_choices[number % len(cpu_choices)] for number in range(count)]
     draw.shuffle(works)
     arrivals = tuple(
-        Arrival(
-            seconds,
-            f"{number}-{program.name}",
-            program,
-            round(work / step_cpu[program.name]),
-        )
+        Arrival(seconds, f"{number}-{program.name}", program, round(work / step_cpu[program.name]))
         for number, (seconds, program, work) in enumerate(zip(times, chosen, works, strict=True))
     )
     return Schedule(name, arrivals, lasts=sum(works) + count * _START_CPU_SECONDS)

@@ -110,12 +110,7 @@ async def _submit(client: Client, arm: Arm, kind: str, bodies: Sequence[Object])
 
 
 def _run(
-    seen: Seen,
-    names: Sequence[str],
-    *,
-    submitted: float,
-    used: Mapping[str, float],
-    program: str,
+    seen: Seen, names: Sequence[str], *, submitted: float, used: Mapping[str, float], program: str
 ) -> Run:
     gang_pods = [[pod for pod in seen.added if pod.startswith(f"{name}-")] for name in names]
     waits = [

@@ -58,12 +58,7 @@ class Sample:
 
 
 def sample(
-    at: float,
-    *,
-    job: Object | None,
-    view: Object,
-    pods: Iterable[Object],
-    lines: Iterable[str],
+    at: float, *, job: Object | None, view: Object, pods: Iterable[Object], lines: Iterable[str]
 ) -> Sample:
     """Return a sample. `view`: the TrainingPlan; empty means that there is none."""
     by_job: dict[str, list[Object]] = {TRAIN: [], GANG: []}

@@ -6,11 +6,7 @@ from typing import Any, cast
 import pytest
 
 from e2e.bench.cluster.run import Story
-from e2e.bench.cluster.workload import (
-    JOBS,
-    TrainingJob,
-    arrivals,
-)
+from e2e.bench.cluster.workload import JOBS, TrainingJob, arrivals
 from e2e.testbed.realnodes import cpu_budget
 
 

@@ -127,11 +127,7 @@ PLACES: dict[str, tuple[scores.Score, Sequence[Node], Present, Pod, Place | None
 
 @pytest.mark.parametrize(("score", "nodes", "present", "pod", "want"), PLACES.values(), ids=PLACES)
 def test_where_a_scheduler_by_scores_puts_a_pod(
-    score: scores.Score,
-    nodes: Sequence[Node],
-    present: Present,
-    pod: Pod,
-    want: Place | None,
+    score: scores.Score, nodes: Sequence[Node], present: Present, pod: Pod, want: Place | None
 ) -> None:
     assert scores.scheduler_by(score)(cluster(nodes, present), pod) == want
 
