@@ -71,7 +71,6 @@ class Bench(Kfext):
         return pid
 
     def controller_cpu(self) -> float:
-        """Return the CPU seconds that the controller has used so far."""
         return cpu_seconds(self.controller_pid)
 
     @property
@@ -95,7 +94,6 @@ class Bench(Kfext):
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds that a process has used so far."""
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -187,7 +187,6 @@ def bound_pod(namespace: str, name: str, *, node: str, requests: dict[str, str])
 
 
 async def create_pods(client: Client, pods: Iterable[Object]) -> None:
-    """Create pods in the namespaces they name."""
     await in_flight(client.create(paths.pods(pod["metadata"]["namespace"]), pod) for pod in pods)
 
 

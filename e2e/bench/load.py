@@ -136,7 +136,6 @@ async def main(
     rate: float | None,
     seconds: float,
 ) -> None:
-    """Load one URL, and print the results."""
     target = urlsplit(url)
     host, _, port = target.netloc.rpartition(":")
     head = (

@@ -85,7 +85,6 @@ class Model:
 
     @property
     def title(self) -> str:
-        """Its name in tables."""
         framework = "DDP" if self.kind == "PyTorchJob" else "TF with a server"
         free = "" if self.limited else ", no CPU limit"
         return f"{framework} {self.name}, {self.megabytes:g} MB{free}"
@@ -241,7 +240,6 @@ def _rate(runs: Runs, model: Model, where: Placement) -> float:
 
 
 def measure(*, links: Sequence[str], repeats: int) -> str:
-    """Return tables for each speed of the links."""
     tables = []
     with lifecycle.running(NAME, real_nodes=2) as bed:
         # kfext runs outside the nodes, which only train.

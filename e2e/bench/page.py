@@ -98,7 +98,6 @@ async def _figures(bed: Testbed, *, jobs: int) -> Figures:
 
 
 def _resident(pid: int) -> float:
-    """Return the memory of a process in MB."""
     match = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     assert match is not None
     return int(match[1]) / 1000

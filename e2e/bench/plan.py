@@ -47,7 +47,6 @@ class Repeat:
 
     @property
     def rate(self) -> float:
-        """Plans a second."""
         return len(self.seconds) / sum(self.seconds)
 
 

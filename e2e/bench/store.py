@@ -35,12 +35,10 @@ class Store:
         self._folder = RUNS / f"{slug}-{key([title, *inputs, *files_below(*sources)])}"
 
     def find(self, name: str) -> Object | None:
-        """Return the result of a stored run, or None."""
         path = self._folder / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
     def put(self, name: str, measured: Object) -> None:
-        """Store the result of a run."""
         self._folder.mkdir(parents=True, exist_ok=True)
         unfinished = self._folder / f"{name}.unfinished"
         unfinished.write_text(json.dumps(measured, indent=1))

@@ -136,7 +136,6 @@ class ClusterActions(Actor):
         self.effects["set_workers"] += self._give_workers(path, "tfReplicaSpecs", count)
 
     def opt(self, namespace: str, kind: str, name: str, sizes: str) -> None:
-        """Opt out of being scaled, or in again."""
         patch = {"metadata": {"annotations": {ELASTIC: sizes}}}
         self.effects["opt"] += self._patch(jobs_path(namespace, kind, name), patch)
 
@@ -184,7 +183,6 @@ class ClusterActions(Actor):
         self._ask("DELETE", pods_path(namespace, name))
 
     def add_node(self, name: str) -> None:
-        """Add a node; the zones take turns."""
         self._arrived += 1
         zone = manifests.ZONES[self._arrived % len(manifests.ZONES)]
         labels = {manifests.ZONE: zone}
@@ -268,7 +266,6 @@ class Disturbances(Actor):
         return "Worker" in specs(job) and self._give_workers(path, key, count)
 
     def _evict(self, namespace: str, job_ref: Object, share: float) -> bool:
-        """Evict one pod of a job, as `kubectl drain` does."""
         if not (pods := self._pods(namespace, job_ref["kind"], job_ref["name"])):
             return False
         pod = pods[int(share * len(pods))]["metadata"]["name"]
@@ -276,7 +273,6 @@ class Disturbances(Actor):
         return self._ask("POST", f"{pods_path(namespace, pod)}/eviction", body)
 
     def _finish(self, namespace: str, job_ref: Object) -> bool:
-        """Have all pods of a job succeed."""
         pods = self._pods(namespace, job_ref["kind"], job_ref["name"])
         done = [self._succeed(pod) for pod in pods if _runs(pod)]
         return bool(done) and all(done)

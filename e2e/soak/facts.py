@@ -53,7 +53,6 @@ def amount(text: str) -> Fraction:
 
 
 def amounts(resources: _Json | None) -> Amounts:
-    """Return the quantities of a resource list."""
     return {name: amount(str(text)) for name, text in (resources or {}).items()}
 
 
@@ -115,7 +114,6 @@ def larger(left: Mapping[str, Fraction], right: Mapping[str, Fraction]) -> Amoun
 
 
 def times(amount: Mapping[str, Fraction], number: int) -> Amounts:
-    """Return a multiple of amounts."""
     return {name: number_ * number for name, number_ in amount.items()}
 
 
@@ -175,7 +173,6 @@ class Pod:
 
     @property
     def gated(self) -> bool:
-        """Whether kfext's gate holds it."""
         return GATE in self.gates
 
     @property
@@ -228,7 +225,6 @@ class Gang:
 
     @property
     def live(self) -> tuple[Pod, ...]:
-        """Its pods that are not being deleted."""
         return tuple(pod for pod in self.pods if not pod.ending)
 
     @property
@@ -274,7 +270,6 @@ class Gang:
 
     @property
     def state(self) -> Object:
-        """The decoded state annotation of the job."""
         return _decoded(self.annotations.get(STATE))
 
     @property

@@ -180,7 +180,6 @@ def suspended_by_nobody(cluster: Cluster, _: Memory) -> Findings:
 
 
 def running_gangs(cluster: Cluster) -> Iterator[Gang]:
-    """Yield the jobs that kfext handles and that run."""
     return (gang for gang in cluster.gangs.values() if gang.handled and not gang.suspended)
 
 
@@ -190,7 +189,6 @@ def members_of(gang: Gang) -> list[Pod]:
 
 
 def plan_status(gang: Gang) -> str:
-    """Return the phase, reason and message of a job's TrainingPlan."""
     view = gang.view
     return f"TrainingPlan: {view.get('phase')}, {view.get('reason')}, {view.get('message')!r}"
 

@@ -175,7 +175,6 @@ class Tally:
     most: Counter[str] = field(default_factory=Counter)
 
     def record(self, cluster: Cluster, memory: Memory) -> None:
-        """Record the current numbers."""
         gangs = cluster.gangs.values()
         for state, number in {
             "jobs": len(cluster.gangs),

@@ -59,22 +59,18 @@ class Inventory:
 
     @property
     def alive(self) -> list[str]:
-        """The jobs that have not ended."""
         return sorted(self.jobs.keys() - self.ended)
 
     @property
     def operator_jobs(self) -> list[str]:
-        """The jobs of the training-operator that have not ended."""
         return [name for name in self.alive if self.jobs[name][1] != "TrainJob"]
 
     @property
     def elastic(self) -> list[str]:
-        """The elastic jobs that have not ended."""
         return sorted(self.sizes.keys() - self.ended)
 
     @property
     def healthy(self) -> list[str]:
-        """The nodes without a fault."""
         return [name for name in self.nodes if name not in {*self.troubled, *self.drained}]
 
     @property
@@ -84,7 +80,6 @@ class Inventory:
         return [mark for mark in self.forged if mark[0] == WILD or mark[2].startswith(elsewhere)]
 
     def remove(self, job: str) -> tuple[str, str]:
-        """Remove a job; return its namespace and kind."""
         for names in (self.ended, self.suspended, self.locked):
             names.discard(job)
         self.sizes.pop(job, None)

@@ -133,7 +133,6 @@ class Sizes:
             self.staying[gang.uid] = self._still_wanted(gang)
 
     def _record_choice(self, uid: str, now: _State, at: float) -> None:
-        """Record whether a job has opted in."""
         if now.opted_in:
             self.out_since.pop(uid, None)
         else:
@@ -193,7 +192,6 @@ class Sizes:
 
 
 def workers_of(gang: Gang) -> int:
-    """Return the number of workers of a job."""
     return gang.sizes.get(_WORKER, 0)
 
 

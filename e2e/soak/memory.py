@@ -64,7 +64,6 @@ class Memory:
                 self.disrupted.update(owner["uid"] for owner in owners)
 
     def record_cluster(self, cluster: Cluster) -> None:
-        """Record the state of the cluster."""
         self.refused |= dict.fromkeys(cluster.refusing, cluster.at)
         for uid, gang in cluster.gangs.items():
             self.colocation[uid].add(gang.annotations.get(COLOCATION, "preferred"))

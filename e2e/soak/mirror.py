@@ -67,7 +67,6 @@ class Mirror:
         self._ended.set()
 
     def cluster(self, at: float) -> facts.Cluster:
-        """Return the cluster as last seen."""
         with self._lock:
             by_kind = {kind: list(objects.values()) for kind, objects in self._objects.items()}
         jobs = [

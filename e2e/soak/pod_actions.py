@@ -42,7 +42,6 @@ class PodActions(Actor):
         self._label(namespace, None)
 
     def limit(self, namespace: str, cpu: str, memory: str) -> None:
-        """Set default limits for containers without their own."""
         body = manifests.limit_range(cpu, memory)
         path = f"/api/v1/namespaces/{namespace}/limitranges"
         self.effects["limit"] += self._ask("POST", path, body)
@@ -63,7 +62,6 @@ class PodActions(Actor):
         self._ask("DELETE", pods_path(namespace, name))
 
     def pin_gated(self, position: float, node: str) -> None:
-        """Pin a pod at kfext's gate to a node."""
         waiting = [pod for pod in self._kube.items("/api/v1/pods") if _is_gated_without_pin(pod)]
         if waiting:
             metadata = waiting[int(position * len(waiting))]["metadata"]

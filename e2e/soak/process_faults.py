@@ -43,7 +43,6 @@ class Leadership:
             self._excused_until[pid] = math.inf
 
     def resume(self, pid: int, *, at: float) -> None:
-        """Record that a process works again."""
         self._excused_until[pid] = at + _AFTERMATH_SECONDS
 
     def record_holder(self, holder: int | None, *, at: float) -> None:

@@ -175,7 +175,6 @@ class Script(Mischief):
         return self._removed_job(self._random_job()[0])
 
     def _sweep(self) -> tuple[Any, ...]:
-        """Delete a job that has ended."""
         return self._removed_job(self.dice.choice(sorted(self.inventory.ended)))
 
     def _removed_job(self, name: str) -> tuple[Any, ...]:
@@ -217,7 +216,6 @@ class Script(Mischief):
         return *self.inventory.jobs[name], name, self.dice.randint(1, _MOST_WORKERS)
 
     def _opt(self) -> tuple[Any, ...]:
-        """Opt out of being scaled, or in again."""
         name = self.dice.choice(self.inventory.elastic)
         opts_out = self.dice.random() < 0.4
         return *self.inventory.jobs[name], name, "off" if opts_out else self.inventory.sizes[name]

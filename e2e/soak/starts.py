@@ -33,7 +33,6 @@ class Starts:
             self._looks += [_look(gang, start, now=now) for gang, start in starts if start]
 
     def summary(self) -> str:
-        """Return a line on how good the expected starts were."""
         judgements = judged(self._looks, self._started)
         known = [judgement for judgement in judgements if judgement.error is not None]
         if not known:

@@ -33,7 +33,6 @@ def train_job(
 
 
 def as_pytorch_job(raw: Object) -> Object:
-    """Return a TrainJob in the form of a PyTorchJob."""
     spec, status = raw["spec"], raw.get("status") or {}
     pod: Object = {
         "containers": [{"name": _NODE, "resources": spec["trainer"].get("resourcesPerNode", {})}]

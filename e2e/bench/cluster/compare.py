@@ -48,7 +48,6 @@ class Figure:
     digits: int = 0
 
     def show(self, outcome: Outcome) -> str:
-        """Return the cell of an arm."""
         return f"{self.of(outcome):.{self.digits}f}"
 
 

@@ -133,7 +133,6 @@ class Outcome:
     wire_bytes: int = 0
 
     def stored(self) -> Object:
-        """Return a JSON object that names the arm and the jobs."""
         stories = [{**asdict(story), "job": story.job.name} for story in self.stories]
         return {**asdict(self), "arm": self.arm.name, "stories": stories}
 
@@ -199,7 +198,6 @@ class _Run:
         self._meters = self._read_meters()
 
     def follow(self) -> Outcome:
-        """Poll once a second until every job has ended."""
         last = max(arrival.seconds for arrival in self._arrivals)
         deadline = 2 * max(60 * self._minutes, last) + 600
         while (now := self._now()) < deadline and (self._arrivals or self._unfinished()):

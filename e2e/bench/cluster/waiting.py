@@ -94,12 +94,10 @@ class WaitingJob:
 
     @property
     def size(self) -> str:
-        """Pods and their CPU, for a table."""
         return f"{self.pods} x {MILLICORES}m"
 
     @property
     def first_pod(self) -> str:
-        """The pod that logs the totals at its end."""
         return f"{self.name}-{'master' if self.kind == 'PyTorchJob' else 'worker'}-0"
 
     @property

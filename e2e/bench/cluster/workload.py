@@ -68,12 +68,10 @@ class TrainingJob:
 
     @property
     def first_pod(self) -> str:
-        """The pod that logs the totals at its end."""
         return f"{self.name}-{'master' if self.kind == 'PyTorchJob' else 'chief'}-0"
 
     @property
     def size(self) -> str:
-        """Pods and their CPU, for a table."""
         return f"{self.pods} x {self.millicores}m"
 
     def manifest(self, *, minutes: float, scheduler: str, folder: Path) -> Object:

@@ -70,12 +70,10 @@ def _step_store() -> Store:
 
 
 def is_calibrated(store: Store) -> bool:
-    """Return whether the whole calibration is stored."""
     return all(store.find(_calibration_name(count)) for count in _COUNTS)
 
 
 def calibrate(pods: Pods, store: Store, *, quick: bool) -> None:
-    """Run and store the missing calibrations."""
     for count in _COUNTS:
         if store.find(_calibration_name(count)) is None:
             with step(f"calibrate with {count} spinning pods"):
@@ -223,7 +221,6 @@ def measure(
 def _job_benches(
     parts: Sequence[str], step_cpu: StepCpu, *, quick: bool, repeats: int
 ) -> list[Bench]:
-    """Return the benches of jobs that share a node."""
     few, many = few_and_many(step_cpu, quick=quick)
     arms = plain_and(KFEXT, resizing)
     benches = {
@@ -236,7 +233,6 @@ def _job_benches(
 
 
 def _split_benches(parts: Sequence[str], *, quick: bool, repeats: int) -> list[Bench]:
-    """Return the benches of `Split` jobs."""
     return [
         Bench(schedule, plain_and(KFEXT, resizing), repeats=repeats)
         for schedule in split_schedules(_QUICK_FRACTION if quick else 1)

@@ -28,7 +28,6 @@ _WORK, _QUICK_WORK = 65.0, 20.0
 
 
 def measure(*, quick: bool, repeats: int, anew: bool) -> str:
-    """Run the missing runs, and return the table."""
     arms = {**plain_and(READ, partial(Kfext, {})), OPEN: resizing}
     work = _QUICK_WORK if quick else _WORK
 

@@ -69,7 +69,6 @@ class Outcome:
 
     @property
     def makespan(self) -> float:
-        """The time from the first submission to the last end."""
         return max(job.ended for job in self.jobs.values())
 
     def stored(self) -> Object:
@@ -201,7 +200,6 @@ class Bench:
         self._runs.forget()
 
     def runs(self) -> Runs:
-        """Return the stored outcomes of each arm, by repeat."""
         stored = self._runs.runs()
         return {arm: list(map(Outcome.restore, stored.get(arm, []))) for arm in self._makers}
 

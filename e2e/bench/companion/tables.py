@@ -104,7 +104,6 @@ def _row(runs: Runs, arm: str, most: float) -> tuple[str, ...]:
 
 
 def title_of(arm: str) -> str:
-    """Return the name of an arm in a table."""
     return f"{arm} (A/A)" if arm == PLAIN_AGAIN else arm
 
 

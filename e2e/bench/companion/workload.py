@@ -46,7 +46,6 @@ class Program:
 
     @property
     def name(self) -> str:
-        """The base of the names of its jobs."""
         return f"{self.framework}-{self.model}"
 
     @property
@@ -55,7 +54,6 @@ class Program:
 
     @property
     def type_(self) -> str:
-        """The type of its only replica."""
         return "Master" if self.framework == "torch" else "Worker"
 
 
@@ -128,7 +126,6 @@ class Schedule:
 
     @property
     def title(self) -> str:
-        """Its name in tables."""
         last = max(arrival.seconds for arrival in self.arrivals)
         count = len(self.arrivals)
         return f"{count} jobs within {last:.0f} s"
@@ -171,7 +168,6 @@ def schedule(
 
 
 def alone(*, work: float, step_cpu: StepCpu) -> Schedule:
-    """Return one job alone on the node."""
     program = PROGRAMS[0]
     only = Arrival(0.0, program.name, program, round(work / step_cpu[program.name]))
     return Schedule("alone", (only,), lasts=work + _START_CPU_SECONDS)

@@ -156,7 +156,6 @@ class _Cluster:
 
 
 def run(world: World, arm: str, seed: int) -> Result:
-    """Return the result of a world under an arm."""
     cluster, arrivals, now = (
         _Cluster(world, seed=seed, avoids_suspects=arm == "kfext"),
         Random(seed),

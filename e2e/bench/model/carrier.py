@@ -46,7 +46,6 @@ class Carrier:
         return max(self._passes.next, self._cluster.clock.now)
 
     def turn(self) -> None:
-        """Make a pass if it is due."""
         now = self._cluster.clock.now
         if not self._passes.due(self._cluster.api.version, now=now):
             return

@@ -70,7 +70,6 @@ def plus(amounts: Amounts, more: Amounts, *, times: int = 1) -> Amounts:
 
 
 def holds(amounts: Amounts, pod: Amounts) -> bool:
-    """Return whether a pod fits."""
     return amounts[0] >= pod[0] and amounts[1] >= pod[1]
 
 
@@ -217,7 +216,6 @@ def _victims(running: Running) -> Sequence[int]:
 
 
 def _start(free: Free, waiting: Sequence[Job]) -> Start | None:
-    """Return the start of the first job that fits."""
     for job in waiting:
         places = schedule(free, [job.server] * job.servers, [job.worker] * job.asked)
         if len(places.servers) == job.servers and len(places.workers) >= job.least:

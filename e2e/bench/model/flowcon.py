@@ -147,7 +147,6 @@ class FlowCon(Mapped):
         self.caps: dict[str, float] = {}
 
     def turn(self) -> None:
-        """Run the algorithm on each node where a round is due."""
         now = self.cluster.clock.now
         for job in self.running():
             job.training.advance()

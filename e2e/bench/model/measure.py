@@ -68,7 +68,6 @@ _NODE_ARMS = (PLAIN, GANG, KFEXT, "only-resize")
 
 
 def arms_of(world: str) -> tuple[str, ...]:
-    """Return the names of the arms that run in a world."""
     if world in THREADS:
         return _THREAD_ARMS
     return _NODE_ARMS if world.startswith("node") else (*_GENERAL_ARMS, *_MORE_ARMS.get(world, ()))

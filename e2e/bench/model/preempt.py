@@ -132,7 +132,6 @@ _RULES: Mapping[str, tuple[Mode, Rule]] = {
 
 
 def run(arm: str, drawn: World, *, luck: int) -> Figures:
-    """Return the results of a world under an arm."""
     mode, rule = _RULES[arm]
     choices = {policy.name: PolicyChoice(Mode.OFF) for policy in POLICIES}
     policy = TrainingPolicy(

@@ -67,7 +67,6 @@ def _in_a_process(arm: str, jobs: int) -> Cost:
 
 
 def cost_of(arm: str, jobs: int) -> Cost:
-    """Return the costs of a run in this process."""
     world = cluster(_SEED, load=_LOAD, jobs=jobs, nodes=jobs // _PER_NODE)
     before = time.process_time()
     simulated = run(ARMS[arm], world, luck=1)

@@ -149,12 +149,10 @@ Judge = Callable[[Course, Habits], Callable[[int], float]]
 
 
 def _longest(course: Course) -> Times:
-    """Return the longest silence before each silence."""
     return np.maximum.accumulate(np.concatenate([[0.0], course.silences[:-1]]))
 
 
 def _kfext_rule(rule: Rule) -> Judge:
-    """Return the judge by a rule of kfext."""
 
     def judged(course: Course, known: Habits) -> Callable[[int], float]:
         before = _longest(course)

@@ -66,11 +66,9 @@ class Arm:
         return job
 
     def group(self, job: Object) -> Object:
-        """Return the group object that the user submits with the job."""
         raise NotImplementedError
 
     def tail(self) -> str:
-        """Return the last lines in the logs of the arm's processes."""
         return ""
 
     @property

@@ -176,7 +176,6 @@ class Kueue:
         self._wait(self._suspends, "Kueue to suspend a job in a dry run")
 
     def stop(self) -> None:
-        """Stop the process if it runs, and remove its webhooks."""
         for configuration in self._hooks:
             self._testbed.api.delete(self._testbed.api.path(configuration))
         if self._running is not None:

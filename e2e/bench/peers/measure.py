@@ -212,7 +212,6 @@ _QUICK = Size(repeats=1, single=1, many=20, fragmented=80, nodes=NODES)
 
 
 def measure(*, quick: bool) -> str:
-    """Return the report."""
     size = _QUICK if quick else _FULL
     with lifecycle.running(
         "bench-peers", fake_nodes=NODES, fast=True, native_gangs=True

@@ -62,7 +62,6 @@ class Run:
 
     @property
     def all_cpu(self) -> float:
-        """CPU seconds of the whole testbed."""
         return sum(self.by_program.values())
 
 

@@ -67,7 +67,6 @@ def story(samples: Sequence[Sample], *, came: float, ended: float) -> Story:
 
 
 def is_bound(sample: Sample) -> bool:
-    """Return whether the whole gang is bound."""
     return len(sample.gang) > 1 and all(pod.bound for pod in sample.gang)
 
 

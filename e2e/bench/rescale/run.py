@@ -99,7 +99,6 @@ class _Run:
         return is_complete and sample.steps and world in {0, self.case.pods}
 
     def until(self, condition: Any, what: str) -> None:
-        """Wait for the next event."""
         self.watch.until(condition, what=what, seconds=_PATIENCE_SECONDS)
 
     def create(self, kind: str, body: Object) -> None:

@@ -144,7 +144,6 @@ class Watch:
                 raise SpoiledError(f"in {seconds:.0f} s it was not seen that {what}: {last}")
 
     def poll_for(self, seconds: float) -> None:
-        """Record samples for some seconds."""
         until = self.now() + seconds
         while self.now() < until:
             self.poll()

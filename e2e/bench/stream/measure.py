@@ -143,7 +143,6 @@ def jobs_table(runs: Runs) -> str:
 
 
 def title_of(arm: str) -> str:
-    """Return the name of an arm in a table."""
     return f"{arm} (A/A)" if arm == PLAIN_AGAIN else arm
 
 

@@ -50,7 +50,6 @@ class Arm:
 
     @property
     def sources(self) -> Sequence[Path]:
-        """The packages on which the runs depend."""
         return (
             [REPOSITORY / "kfext" / package for package in DECIDING_PACKAGES]
             if self.managed
@@ -59,7 +58,6 @@ class Arm:
 
     @property
     def scale(self) -> Object:
-        """The policy `scale` in a TrainingPolicy."""
         return {"mode": self.mode, "parameters": dict(self.parameters)}
 
 
@@ -186,7 +184,6 @@ class _Run:
         self._began = time.monotonic()
 
     def follow(self) -> Outcome:
-        """Poll once a second until every job has ended."""
         deadline = 120 * self._minutes + _PATIENCE_SECONDS
         seen, cpu = self._now(), self._cpu()
         while (now := self._now()) < deadline and (self._arrivals or self._unfinished()):

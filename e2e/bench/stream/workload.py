@@ -81,7 +81,6 @@ class StreamJob:
 
 
 def _real_job(spec: JobSpec) -> StreamJob:
-    """Return the real job for a job of the model."""
     size = spec.workers + spec.leaders
     least, most = spec.bounds or (size, size)
     return StreamJob(spec.name, spec.kind, least, size, most, spec.steps)

@@ -18,7 +18,6 @@ class Line(NamedTuple):
 
     @property
     def where(self) -> str:
-        """The file and the line number, for a message."""
         return f"{self.path}, line {self.place}"
 
     def number(self, column: str, *, least: float = 0.0) -> float:

@@ -85,7 +85,6 @@ def measure(data: Path, *, quick: bool) -> str:
 
 
 def _with_kfext(data: Path, trace: str, cluster: Cluster) -> str:
-    """Return a table of a trace with rows for kfext's arms."""
     say(f"  {trace}: kfext")
     jobs, world = read_jobs(data / "muri" / f"{trace}.csv"), by_kfext.world_of(data, trace)
 

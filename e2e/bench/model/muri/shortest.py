@@ -36,7 +36,6 @@ class Shortest:
 
 
 def srtf(cluster: Cluster) -> Shortest:
-    """Return the scheduler by shortest remaining time."""
     return Shortest(cluster, lambda live: live.remaining)
 
 

@@ -49,7 +49,6 @@ class Pod:
 
     @property
     def shares(self) -> bool:
-        """Whether it requests a share of a GPU."""
         return self.gpus == 1 and self.milli < WHOLE
 
     @property

@@ -20,7 +20,6 @@ class Batch(NamedTuple):
     accumulated: int
 
     def samples(self, gpus: int) -> int:
-        """Return the samples of a step on all GPUs."""
         return gpus * self.local * (self.accumulated + 1)
 
 
@@ -113,7 +112,6 @@ class Application:
         return float(gain) / self.step_seconds(placement, batch)
 
     def step_seconds(self, placement: Placement, batch: Batch) -> float:
-        """Return the seconds of a step with a placement."""
         return float(seconds(self.times.of(placement, batch.local), batch.accumulated))
 
     def mean_seconds(self, nodes: int, gpus: int, batch: Batch) -> float:

@@ -142,7 +142,6 @@ def _move(job: Job, allocation: Allocation, scheduler: Scheduler) -> None:
 
 
 def _train(job: Job, scheduler: Scheduler, *, now: int) -> None:
-    """Train a job for a tick."""
     if not job.allocation:
         return
     pause = min(job.pause, TICK)

@@ -56,7 +56,6 @@ class _Row:
 
 
 def read_applications(data: Path) -> dict[str, Application]:
-    """Return the measured models by name."""
     folder = data / FOLDER / "traces"
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if not names:

@@ -34,7 +34,6 @@ class Goodput:
         return best
 
     def batch(self, noise: Noise, gpus: int) -> Batch:
-        """Return the best batch for a number of GPUs."""
         row = self.sizes.index(gpus)
         return self._batches[row][int(self._all(noise)[row].argmax())]
 

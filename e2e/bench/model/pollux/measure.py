@@ -110,7 +110,6 @@ def measure(data: Path, *, quick: bool) -> str:
 
 
 def _with_kfext(data: Path, applications: Mapping[str, Application], load: float) -> str:
-    """Return a table of a load with rows for kfext's arms."""
     say(f"  kfext at load {load}")
 
     def draw(number: int) -> World:
@@ -163,7 +162,6 @@ def _time_rows(pair: _Pair) -> Iterator[list[str]]:
 
 
 def _ratio_cells(elastic: _Pair, rigid: _Pair) -> list[str]:
-    """Return the last cells of a row of V4."""
     published, rebuilt = (
         less / more for less, more in zip(elastic.means(), rigid.means(), strict=True)
     )

@@ -59,7 +59,6 @@ def _saved_seconds(job: Job, gpus: int) -> float:
 
 @cache
 def _step(application: Application, samples: int, gpus: int) -> float:
-    """Return the estimated seconds of a step."""
     batch = application.batch(samples, gpus)
     if gpus == 1 and not batch.accumulated:
         batch = application.split(samples, gpus, passes=2)
