@@ -69,10 +69,10 @@ class Result:
 class _Cluster:
     """Nodes on which jobs start, one after the other."""
 
-    def __init__(self, world: World, *, seed: int, avoids_suspects: bool) -> None:
+    def __init__(self, world: World, *, seed: int, wary: bool) -> None:
         self.random = np.random.default_rng(seed)
         self.world = world
-        self.avoids_suspects = avoids_suspects
+        self.wary = wary
         self.free_at = np.zeros(_NODES)
         self.starts = FailedStarts(Cluster())
         self.upcoming: list[FailedStart] = []
@@ -89,7 +89,7 @@ class _Cluster:
         size = int(draw.choice(self.world.sizes))
         failed: dict[int, bool] = {}
         for attempt in range(_STARTS):
-            suspects = self._suspects(namespace, now) if self.avoids_suspects else {}
+            suspects = self._suspects(namespace, now) if self.wary else {}
             self.suspected += attempt == 0 and f"n{_BAD}" in suspects
             nodes = self._place(size, {*failed, *(int(name[1:]) for name in suspects)})
             failing = [node for node in nodes if draw.random() < self._fails(node)]
@@ -117,7 +117,7 @@ class _Cluster:
     def _place(self, size: int, avoided: set[int]) -> list[int]:
         """Return the emptiest nodes; the nodes to avoid come last."""
         order = self.free_at + self.random.uniform(0.0, 1.0, _NODES)
-        if self.avoids_suspects:
+        if self.wary:
             order[list(avoided)] += 1e12
         return [int(node) for node in np.argsort(order)[:size]]
 
@@ -156,11 +156,7 @@ class _Cluster:
 
 
 def run(world: World, arm: str, seed: int) -> Result:
-    cluster, arrivals, now = (
-        _Cluster(world, seed=seed, avoids_suspects=arm == "kfext"),
-        Random(seed),
-        0.0,
-    )
+    cluster, arrivals, now = (_Cluster(world, seed=seed, wary=arm == "kfext"), Random(seed), 0.0)
     for number in range(_JOBS):
         now += arrivals.expovariate(1 / _BETWEEN)
         cluster.submit(number, now)

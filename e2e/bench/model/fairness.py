@@ -197,32 +197,25 @@ def run(arm: str, drawn: World, *, luck: int) -> Figures:
 
 
 _SHOWN: Mapping[str, tuple[Callable[[Sequence[_Pair]], float], str]] = {
-    "error": (lambda pairs: fmean(n for of_arm, _ in pairs for n in of_arm.errors), "{:.2f}"),
-    "light, stretch": (
-        lambda pairs: fmean(n for of_arm, _ in pairs for n in of_arm.light),
-        "{:.1f}",
-    ),
-    "heavy": (lambda pairs: fmean(n for of_arm, _ in pairs for n in of_arm.heavy), "{:.1f}"),
+    "error": (lambda pairs: fmean(n for own, _ in pairs for n in own.errors), "{:.2f}"),
+    "light, stretch": (lambda pairs: fmean(n for own, _ in pairs for n in own.light), "{:.1f}"),
+    "heavy": (lambda pairs: fmean(n for own, _ in pairs for n in own.heavy), "{:.1f}"),
     "all, p99": (
-        lambda pairs: quantile(
-            [n for of_arm, _ in pairs for n in (*of_arm.light, *of_arm.heavy)], 0.99
-        ),
+        lambda pairs: quantile([n for own, _ in pairs for n in (*own.light, *own.heavy)], 0.99),
         "{:.0f}",
     ),
     "light against age": (
         lambda pairs: (
-            fmean(n for of_arm, _ in pairs for n in of_arm.light)
+            fmean(n for own, _ in pairs for n in own.light)
             / fmean(n for _, age in pairs for n in age.light)
         ),
         "x{:.2f}",
     ),
     "mean against age": (
-        lambda pairs: (
-            fmean(of_arm.mean for of_arm, _ in pairs) / fmean(age.mean for _, age in pairs)
-        ),
+        lambda pairs: fmean(own.mean for own, _ in pairs) / fmean(age.mean for _, age in pairs),
         "x{:.2f}",
     ),
-    "cores used": (lambda pairs: fmean(of_arm.used for of_arm, _ in pairs), "{:.1%}"),
+    "cores used": (lambda pairs: fmean(own.used for own, _ in pairs), "{:.1%}"),
 }
 
 

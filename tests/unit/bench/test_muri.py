@@ -15,7 +15,7 @@ from e2e.bench.model.muri.tiresias import Tiresias
 from e2e.bench.model.muri.trace import Cluster, Job, read_cluster, read_jobs
 from kfext.errors import UserError
 
-SchedulerOf = Callable[[Cluster], Scheduler]
+Make = Callable[[Cluster], Scheduler]
 HEAD = "job_id,num_gpu,submit_time,iterations,model_name,iteration_time"
 NODES = "num_switch,num_node_p_switch,num_gpu_p_node\n1,8,8\n"
 
@@ -30,8 +30,8 @@ def job(name: str, seconds: int, *, gpus: int = 1, at: float = 0.0, start: float
     return Job(name, gpus, at, iterations=seconds, seconds=1.0, start=start)
 
 
-def ends(scheduler_of: SchedulerOf, cluster: Cluster, *jobs: Job) -> dict[str, float]:
-    return {ended.job.name: ended.at for ended in replay(jobs, scheduler_of(cluster))}
+def ends(make: Make, cluster: Cluster, *jobs: Job) -> dict[str, float]:
+    return {ended.job.name: ended.at for ended in replay(jobs, make(cluster))}
 
 
 def test_a_trace_is_read_in_order_of_arrival_and_in_seconds(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_job_takes_whole_nodes_and_the_remaining_gpus_on_the_first_other_node_
 
 PAIR = (job("a", 50, gpus=2), job("b", 60), job("c", 60))
 SCATTERED = (job("a", 10, gpus=2), job("b", 20, gpus=2), job("c", 30, gpus=2), job("d", 45))
-SHORTEST: dict[str, tuple[SchedulerOf, Cluster, Sequence[Job], dict[str, float]]] = {
+SHORTEST: dict[str, tuple[Make, Cluster, Sequence[Job], dict[str, float]]] = {
     "a job with less to do stops another": (
         srtf, Cluster(1, 1), [job("a", 100), job("b", 10, at=10)], {"b": 20, "a": 110},
     ),
@@ -135,13 +135,11 @@ SHORTEST: dict[str, tuple[SchedulerOf, Cluster, Sequence[Job], dict[str, float]]
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("scheduler_of", "cluster", "jobs", "expected"), SHORTEST.values(), ids=SHORTEST
-)
+@pytest.mark.parametrize(("make", "cluster", "jobs", "expected"), SHORTEST.values(), ids=SHORTEST)
 def test_the_job_with_the_least_remaining_work_goes_first(
-    scheduler_of: SchedulerOf, cluster: Cluster, jobs: Sequence[Job], expected: dict[str, float]
+    make: Make, cluster: Cluster, jobs: Sequence[Job], expected: dict[str, float]
 ) -> None:
-    assert ends(scheduler_of, cluster, *jobs) == pytest.approx(expected)
+    assert ends(make, cluster, *jobs) == pytest.approx(expected)
 
 
 TIRESIAS: dict[str, tuple[Cluster, Sequence[Job], dict[str, float]]] = {
@@ -174,10 +172,10 @@ def test_the_job_that_has_attained_least_goes_first(
     assert ends(Tiresias, cluster, *jobs) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("scheduler_of", [srtf, srsf, Tiresias])
-def test_a_job_that_never_fits_is_an_error(scheduler_of: SchedulerOf) -> None:
+@pytest.mark.parametrize("make", [srtf, srsf, Tiresias])
+def test_a_job_that_never_fits_is_an_error(make: Make) -> None:
     with pytest.raises(UserError, match="1 jobs need more GPUs than the cluster has"):
-        ends(scheduler_of, Cluster(2, 2), job("a", 10, gpus=8), job("b", 10))
+        ends(make, Cluster(2, 2), job("a", 10, gpus=8), job("b", 10))
 
 
 def test_figures_are_the_mean_the_last_end_and_the_99th_percentile() -> None:

@@ -47,7 +47,7 @@ MESSAGES = {
 }
 
 
-def sized_job(
+def sized(
     workers: int,
     *,
     by_hand: int = 0,
@@ -79,7 +79,7 @@ def pods(*uids: str) -> tuple[Raw, ...]:
     return tuple(job_)
 
 
-def broken_rules(*looks: tuple[float, Raw, tuple[Raw, ...]], lost: str = "") -> set[str]:
+def judge(*looks: tuple[float, Raw, tuple[Raw, ...]], lost: str = "") -> set[str]:
     """Check the job with its pods at times; return the broken rules of `RULES`.
 
     `lost`: the reason why the job lost a pod, if it did.
@@ -97,19 +97,16 @@ def broken_rules(*looks: tuple[float, Raw, tuple[Raw, ...]], lost: str = "") -> 
 
 
 ABCD = pods("a", "b", "c", "d")
-SHRUNK = ((0.0, sized_job(4), ABCD), (1.0, sized_job(2), ABCD))
+SHRUNK = ((0.0, sized(4), ABCD), (1.0, sized(2), ABCD))
 SIZES = {
     "kfext takes workers that the job can do without": (SHRUNK, set()),
-    "kfext takes too many workers": (
-        ((0, sized_job(4), ()), (1, sized_job(1), ())),
-        {"out_of_range"},
-    ),
+    "kfext takes too many workers": (((0, sized(4), ()), (1, sized(1), ())), {"out_of_range"}),
     "kfext gives it more than it allows": (
-        ((0, sized_job(4), ()), (1, sized_job(5), ())),
+        ((0, sized(4), ()), (1, sized(5), ())),
         {"out_of_range"},
     ),
     "a person takes more than it allows kfext to take": (
-        ((0, sized_job(4), ()), (1, sized_job(1, by_hand=1), ())),
+        ((0, sized(4), ()), (1, sized(1, by_hand=1), ())),
         set(),
     ),
 }
@@ -120,18 +117,13 @@ def test_a_size_must_be_in_the_jobs_range_unless_a_person_set_it(
     looks: tuple[tuple[float, Raw, tuple[Raw, ...]], ...], broken: set[str]
 ) -> None:
     _, last, members = looks[-1]
-    assert broken_rules(*looks, (LONG, last, members)) == broken
+    assert judge(*looks, (LONG, last, members)) == broken
 
 
 STAYING = {
-    "the workers that it keeps stay": (pods("a", "b"), sized_job(2), "", set()),
-    "one kept worker is another pod now": (pods("a", "new"), sized_job(2), "", {"replaced"}),
-    "a kept worker was lost with its node": (
-        pods("a"),
-        sized_job(2),
-        "DeletionByTaintManager",
-        set(),
-    ),
+    "the workers that it keeps stay": (pods("a", "b"), sized(2), "", set()),
+    "one kept worker is another pod now": (pods("a", "new"), sized(2), "", {"replaced"}),
+    "a kept worker was lost with its node": (pods("a"), sized(2), "DeletionByTaintManager", set()),
 }
 
 
@@ -140,7 +132,7 @@ def test_a_change_of_size_must_not_replace_the_workers_that_stay(
     left: tuple[Raw, ...], last: Raw, lost: str, broken: set[str]
 ) -> None:
     looks = (*SHRUNK, (2.0, last, left), (LONG, last, left))
-    assert broken_rules(*looks, lost=lost) == broken
+    assert judge(*looks, lost=lost) == broken
 
 
 @pytest.mark.parametrize(
@@ -153,10 +145,10 @@ def test_kfext_must_not_change_a_size_too_often(
 ) -> None:
     sizes = [2 + number % 2 for number in range(2 * MOST_CHANGES)]
     looks = [
-        (seconds * number, sized_job(size, by_hand=size if by_hand else 0), ())
+        (seconds * number, sized(size, by_hand=size if by_hand else 0), ())
         for number, size in enumerate(sizes)
     ]
-    assert broken_rules(*looks) == broken
+    assert judge(*looks) == broken
 
 
 @pytest.mark.parametrize(("saved_at", "apart", "broken"), SAVED.values(), ids=SAVED)
@@ -166,36 +158,36 @@ def test_a_job_may_be_interrupted_only_soon_after_a_checkpoint(
     checker = Checker(Limits(bind=5, create=5))
     for at, workers in ((100.0 - apart, 4), (100.0, 2)):
         views = (view("job", "Placed", "n1"),)
-        state = cluster(at=at, nodes=NODES, jobs=(sized_job(workers),), pods=ABCD, views=views)
+        state = cluster(at=at, nodes=NODES, jobs=(sized(workers),), pods=ABCD, views=views)
         checker.check(replace(state, saved_at=saved_at))
     assert {violation.rule for violation in checker.violations} & RULES == broken
 
 
 @pytest.mark.parametrize("options", OPTED_OUT.values(), ids=OPTED_OUT)
 def test_kfext_must_not_scale_a_job_that_did_not_opt_in(options: dict[str, Any]) -> None:
-    looks = [(0.0, sized_job(4, **options), ()), (LATER, sized_job(3, **options), ())]
-    assert broken_rules(*looks) == {"scaled_unasked"}
+    looks = [(0.0, sized(4, **options), ()), (LATER, sized(3, **options), ())]
+    assert judge(*looks) == {"scaled_unasked"}
 
 
 def test_kfext_must_not_scale_a_job_in_a_namespace_that_is_not_managed() -> None:
     checker, shut = Checker(Limits(bind=5, create=5)), (namespace(managed=False),)
     for at, workers in [(0.0, 4), (LATER, 3)]:
-        checker.check(cluster(at=at, nodes=NODES, jobs=(sized_job(workers),), namespaces=shut))
+        checker.check(cluster(at=at, nodes=NODES, jobs=(sized(workers),), namespaces=shut))
     assert {violation.rule for violation in checker.violations} == {"scaled_unasked"}
 
 
 def test_a_job_that_opts_out_may_regain_its_submitted_size() -> None:
     sizes: tuple[tuple[int, dict[str, Any]], ...] = ((4, {}), (2, {}), (2, OFF), (4, OFF))
-    looks = [(number * LATER, sized_job(n, **more), ()) for number, (n, more) in enumerate(sizes)]
-    assert broken_rules(*looks) == set()
+    looks = [(number * LATER, sized(n, **more), ()) for number, (n, more) in enumerate(sizes)]
+    assert judge(*looks) == set()
 
 
 @pytest.mark.parametrize(("sizes", "broken"), EDITS.values(), ids=EDITS)
 def test_kfext_must_not_overrule_a_size_that_a_person_set(
     sizes: tuple[tuple[int, dict[str, Any]], ...], broken: set[str]
 ) -> None:
-    looks = [(float(number), sized_job(n, **more), ()) for number, (n, more) in enumerate(sizes)]
-    assert broken_rules(*looks) == broken
+    looks = [(float(number), sized(n, **more), ()) for number, (n, more) in enumerate(sizes)]
+    assert judge(*looks) == broken
 
 
 @pytest.mark.parametrize(("before", "after", "broken"), GROWTH.values(), ids=GROWTH)
@@ -203,8 +195,8 @@ def test_a_job_may_at_most_double(
     before: tuple[int, dict[str, Any]], after: tuple[int, dict[str, Any]], broken: set[str]
 ) -> None:
     both = {**before[1], **after[1]}
-    looks = [(0.0, sized_job(before[0], **before[1]), ()), (1.0, sized_job(after[0], **both), ())]
-    assert broken_rules(*looks) == broken
+    looks = [(0.0, sized(before[0], **before[1]), ()), (1.0, sized(after[0], **both), ())]
+    assert judge(*looks) == broken
 
 
 @pytest.mark.parametrize("type_", ["PS", "Chief", "Master"])
@@ -213,10 +205,10 @@ def test_the_number_of_servers_of_a_running_job_must_not_change(
     type_: str, what: tuple[int, bool], broken: set[str]
 ) -> None:
     count, suspend = what
-    first, last = (sized_job(3, elastic="1-9", servers={type_: number}) for number in (1, count))
-    between = [(1.0, sized_job(3, suspend=True, elastic="1-9", servers={type_: 1}), ())]
+    first, last = (sized(3, elastic="1-9", servers={type_: number}) for number in (1, count))
+    between = [(1.0, sized(3, suspend=True, elastic="1-9", servers={type_: 1}), ())]
     looks = [(0.0, first, ()), *(between if suspend else []), (2.0, last, ()), (LONG, last, ())]
-    assert broken_rules(*looks) == broken
+    assert judge(*looks) == broken
 
 
 def silent(first: Raw, last: Raw, *conditions: dict[str, str]) -> bool:
@@ -232,14 +224,14 @@ def silent(first: Raw, last: Raw, *conditions: dict[str, str]) -> bool:
 def test_a_size_that_is_not_the_requested_size_needs_a_message(
     condition: dict[str, str], *, wrong: bool
 ) -> None:
-    assert silent(sized_job(4), sized_job(2), condition) is wrong
+    assert silent(sized(4), sized(2), condition) is wrong
 
 
 SILENCE = {
-    "kfext has shrunk it": (sized_job(4), sized_job(2), True),
-    "a person has shrunk it": (sized_job(4), sized_job(2, by_hand=2), False),
+    "kfext has shrunk it": (sized(4), sized(2), True),
+    "a person has shrunk it": (sized(4), sized(2, by_hand=2), False),
     "no webhook took its Master for a worker": (
-        *[sized_job(3, by_hand=4, servers={"Master": 1})] * 2,
+        *[sized(3, by_hand=4, servers={"Master": 1})] * 2,
         False,
     ),
 }
@@ -251,11 +243,8 @@ def test_only_a_size_that_kfext_set_needs_a_message(first: Raw, last: Raw, *, wr
 
 
 def test_an_autoscaler_may_reduce_a_job_to_its_maximum() -> None:
-    wanted = sized_job(6, by_hand=6, autoscaled=True)
-    capped, lower = (
-        sized_job(4, by_hand=6, autoscaled=True),
-        sized_job(3, by_hand=6, autoscaled=True),
-    )
+    wanted = sized(6, by_hand=6, autoscaled=True)
+    capped, lower = (sized(4, by_hand=6, autoscaled=True), sized(3, by_hand=6, autoscaled=True))
     looks = ((0.0, wanted, ()), (LATER, wanted, ()))
-    assert broken_rules(*looks, (LATER + 20, capped, ())) == set()
-    assert "scaled_unasked" in broken_rules(*looks, (LATER + 20, lower, ()))
+    assert judge(*looks, (LATER + 20, capped, ())) == set()
+    assert "scaled_unasked" in judge(*looks, (LATER + 20, lower, ()))

@@ -55,7 +55,7 @@ def waiting(class_name: str = "soak-urgent", **more: Any) -> Raw:
     return of_class(job("first", held=True, suspend=True, **more), class_name)
 
 
-def broken_rules(
+def violated(
     *looks: tuple[float, dict[str, Any]], preempted: tuple[str, str] | None = None
 ) -> set[str]:
     """Check clusters at times; return the broken rules of `RULES`."""
@@ -70,14 +70,14 @@ def stop(before: Raw, after: Raw, *others: Raw, nodes: tuple[Raw, ...] = ROOM) -
     """Return the rules that are broken by a stop of a job that has run for a while."""
     ran = {"jobs": (before, *others), "pods": BOTH, "nodes": nodes}
     ends = {"jobs": (after, *others), "pods": (), "nodes": nodes}
-    return broken_rules((0.0, ran), (LATER, ran), (LATER + 1, ends))
+    return violated((0.0, ran), (LATER, ran), (LATER + 1, ends))
 
 
-OPTED_IN = {"preempt": "checkpoint"}
+IN = {"preempt": "checkpoint"}
 FORCED = (drained(value=facts.BY_FORCE), node("n2", gpus=1))
 STOPS: dict[str, tuple[set[str], set[str]]] = {
     "for a job of higher priority, and it opted in": (
-        stop(running(**OPTED_IN), stopped(for_job="first", **OPTED_IN), waiting()),
+        stop(running(**IN), stopped(for_job="first", **IN), waiting()),
         set(),
     ),
     "for a job of higher priority, and it did not opt in": (
@@ -86,15 +86,15 @@ STOPS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "for a job of equal priority": (
         stop(
-            of_class(running(**OPTED_IN), "soak-high"),
-            of_class(stopped(for_job="first", **OPTED_IN), "soak-high"),
+            of_class(running(**IN), "soak-high"),
+            of_class(stopped(for_job="first", **IN), "soak-high"),
             waiting("soak-high"),
         ),
         {"stopped_without_cause"},
     ),
-    "for no job": (stop(running(**OPTED_IN), stopped(**OPTED_IN)), {"stopped_without_cause"}),
+    "for no job": (stop(running(**IN), stopped(**IN)), {"stopped_without_cause"}),
     "off a drained node": (
-        stop(running(**OPTED_IN), stopped(**OPTED_IN), nodes=(drained(), node("n2"))),
+        stop(running(**IN), stopped(**IN), nodes=(drained(), node("n2"))),
         set(),
     ),
     "off a drained node, and it did not opt in": (
@@ -128,7 +128,7 @@ def test_which_stops_of_a_running_job_are_allowed(broken: set[str], rules: set[s
 
 def test_a_gang_that_had_lost_a_member_was_not_stopped() -> None:
     half = {"jobs": (running(),), "pods": BOTH[:1]}
-    assert broken_rules((0.0, half), (LATER, half), (LATER + 1, {"jobs": (stopped(),)})) == set()
+    assert violated((0.0, half), (LATER, half), (LATER + 1, {"jobs": (stopped(),)})) == set()
 
 
 def test_a_gang_that_became_whole_just_as_kfext_gave_up_was_not_stopped() -> None:
@@ -136,7 +136,7 @@ def test_a_gang_that_became_whole_just_as_kfext_gave_up_was_not_stopped() -> Non
     whole = {"jobs": (running(),), "pods": BOTH}
     given_up = {"jobs": (stopped(),)}
     assert (
-        broken_rules((0.0, half), (LATER, whole), (2 * LATER - 2, whole), (2 * LATER, given_up))
+        violated((0.0, half), (LATER, whole), (2 * LATER - 2, whole), (2 * LATER, given_up))
         == set()
     )
 
@@ -149,22 +149,22 @@ def test_a_gang_that_became_whole_just_as_kfext_gave_up_was_not_stopped() -> Non
 def test_a_gang_that_lost_its_pods_with_their_node_was_not_stopped(nodes: tuple[Raw, ...]) -> None:
     ran = {"jobs": (running(),), "pods": BOTH}
     ends = {"jobs": (stopped(),), "nodes": nodes}
-    assert broken_rules((0.0, ran), (LATER, ran), (LATER + 1, ends)) == set()
+    assert violated((0.0, ran), (LATER, ran), (LATER + 1, ends)) == set()
 
 
 TIME_OVER = HOLD_SECONDS + LIMITS.slack + LATER + 2
 AFTERWARDS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "it does not start": ({}, {"stopped_in_vain"}),
     "it starts": (
-        {"jobs": (stopped(for_job="first", **OPTED_IN), job("first", plan=["n1", "n1"]))},
+        {"jobs": (stopped(for_job="first", **IN), job("first", plan=["n1", "n1"]))},
         set(),
     ),
-    "it is deleted": ({"jobs": (stopped(for_job="first", **OPTED_IN),)}, set()),
+    "it is deleted": ({"jobs": (stopped(for_job="first", **IN),)}, set()),
     "its user wants a different size": (
-        {"jobs": (stopped(for_job="first", **OPTED_IN), waiting(size=3))},
+        {"jobs": (stopped(for_job="first", **IN), waiting(size=3))},
         set(),
     ),
-    "the stopped job continues": ({"jobs": (running(**OPTED_IN), waiting())}, set()),
+    "the stopped job continues": ({"jobs": (running(**IN), waiting())}, set()),
     "the node is cordoned": ({"nodes": (node("n1", unschedulable=True),)}, set()),
     "a pod of no gang comes to the node": ({"pods": (pod(9, job="", node="n1"),)}, set()),
 }
@@ -174,15 +174,15 @@ AFTERWARDS: dict[str, tuple[dict[str, Any], set[str]]] = {
 def test_the_job_that_others_were_stopped_for_must_start_unless_things_change(
     changes: dict[str, Any], rules: set[str]
 ) -> None:
-    ran = {"jobs": (running(**OPTED_IN), waiting()), "pods": BOTH}
-    ends = {"jobs": (stopped(for_job="first", **OPTED_IN), waiting()), "pods": ()}
+    ran = {"jobs": (running(**IN), waiting()), "pods": BOTH}
+    ends = {"jobs": (stopped(for_job="first", **IN), waiting()), "pods": ()}
     looks: list[tuple[float, dict[str, Any]]] = [
         (0.0, ran),
         (LATER, ran),
         (LATER + 1, ends),
         (LATER + 2, {**ends, **changes}),
     ]
-    assert broken_rules(*looks, (TIME_OVER, {**ends, **changes})) == rules
+    assert violated(*looks, (TIME_OVER, {**ends, **changes})) == rules
 
 
 PREEMPTED = {
@@ -198,7 +198,7 @@ def test_kube_scheduler_must_not_preempt_a_member_of_a_gang_for_a_gang(
     other = job("other", size=1, plan=["n2"])
     gangs = {"jobs": (running(), other), "pods": (*BOTH, pod(0, job="other", pinned="n2"))}
     lost = {**gangs, "pods": (BOTH[0], pod(0, job="other", node="n2"))}
-    assert broken_rules((0.0, gangs), (1.0, lost), preempted=("job-worker-1", by)) == rules
+    assert violated((0.0, gangs), (1.0, lost), preempted=("job-worker-1", by)) == rules
 
 
 PLANS = {
@@ -214,10 +214,10 @@ def test_kfext_must_not_plan_new_pods_onto_a_drained_node(
     nodes = (node("n1"), drained("n2"))
     before = {"jobs": (job(plan=["n1"], size=1),), "pods": BOTH, "nodes": nodes}
     after = {"jobs": (job(plan=["n1", "n2"]),), "pods": pods, "nodes": nodes}
-    assert broken_rules((0.0, before), (LATER, after), (LATER + 1, after)) == rules
-    assert broken_rules((0.0, before), (1.0, after), (LATER, after)) == set()
+    assert violated((0.0, before), (LATER, after), (LATER + 1, after)) == rules
+    assert violated((0.0, before), (1.0, after), (LATER, after)) == set()
     healed = {**after, "nodes": ROOM}
-    assert broken_rules((0.0, before), (LATER, after), (LATER + 1, healed)) == set()
+    assert violated((0.0, before), (LATER, after), (LATER + 1, healed)) == set()
 
 
 def test_the_plan_of_a_job_that_a_person_suspends_and_resumes_is_not_new() -> None:
@@ -226,7 +226,7 @@ def test_the_plan_of_a_job_that_a_person_suspends_and_resumes_is_not_new() -> No
     suspended = {"jobs": (job(plan=plan, suspend=True),), "pods": (), "nodes": nodes}
     resumed = {**ran, "pods": ()}
     looks = (0.0, ran), (LATER, suspended), (LATER + 1, resumed), (LATER + 2, resumed)
-    assert broken_rules(*looks) == set()
+    assert violated(*looks) == set()
 
 
 def placeholder(number: int = 0, job_uid: str = "job", node: str = "") -> Raw:
@@ -261,7 +261,7 @@ ASKS: dict[str, tuple[dict[str, Any], set[str]]] = {
 def test_placeholders_exist_only_for_jobs_that_wait_and_not_too_many(
     objects: dict[str, Any], rules: set[str]
 ) -> None:
-    assert broken_rules((0.0, objects), (LONG, objects)) == rules
+    assert violated((0.0, objects), (LONG, objects)) == rules
 
 
 NEW = "2026-01-01T00:00:10Z"
