@@ -165,7 +165,7 @@ async def create_nodes(client: Client, count: int, *, gpus: int) -> None:
 
 
 def bound_pod(namespace: str, name: str, *, node: str, requests: dict[str, str]) -> Object:
-    """Return a bound pod without an owner, for which no scheduler has to act."""
+    """Return a bound pod without an owner; no scheduler has to act on it."""
     gpus = {key: value for key, value in requests.items() if "/" in key}
     return {
         "metadata": {

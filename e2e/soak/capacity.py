@@ -66,7 +66,7 @@ def idle_room(cluster: Cluster, memory: Memory) -> Findings:
     """No job waits for capacity although all its pods fit one node.
 
     This rule checks only requests and node selectors, so it leaves out jobs in a namespace with a
-    quota, and jobs with affinity terms of their own. The requests are those that the job's pods had
+    quota, and jobs with affinity terms of their own. It takes the requests that the job's pods had
     when they last existed: admission may have raised them above the template's.
     """
     waiting = [
@@ -96,7 +96,7 @@ def free_capacity(cluster: Cluster) -> dict[str, Amounts]:
     """Return the capacity of every open node that no bound pod, pin or plan claims.
 
     A new node belongs to the job that asked for nodes before the node came, until the job no longer
-    asks. A job for which others are stopped holds the free capacity of the nodes where it will
+    asks. If others are stopped for a job, it holds the free capacity of the nodes where it will
     start; the API does not show which nodes, so its requests are subtracted on every node.
     """
     oldest_ask = min((gang.asked_since for gang in cluster.gangs.values()), default=math.inf)
@@ -263,7 +263,7 @@ def _is_left_to_scheduler(gang: Gang) -> bool:
 
 
 def unbalanced(cluster: Cluster, reserved: Reserved) -> list[str]:
-    """Return a message if kfext's claims are not those of bound and pinned pods, and of plans.
+    """Return a message if kfext's claims differ from bound and pinned pods plus planned replicas.
 
     Placeholders may have claims in addition.
     """

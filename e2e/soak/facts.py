@@ -188,8 +188,8 @@ class Gang:
 
     `managed`: its namespace is managed. `operated`: the training-operator runs it. `kueue`: it has
     Kueue's label, so kfext may not suspend it. `autoscaled`: a HorizontalPodAutoscaler scales it to
-    at most `most_autoscaled` workers, whatever a person sets. `fewest`: the fewest workers with
-    which it can train; 0 means that it trains only with all.
+    at most `most_autoscaled` workers, whatever a person sets. `fewest`: the fewest workers that
+    can train; 0 means that all are needed.
     """
 
     uid: str

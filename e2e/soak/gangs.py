@@ -31,7 +31,7 @@ def half_held(cluster: Cluster, memory: Memory) -> Findings:
     """No gang that was never whole has some pods on nodes while others wait.
 
     A job with required colocation, which is never released, counts as whole with the fewest workers
-    with which it can train.
+    that can train.
     """
     findings = {}
     for gang in running_gangs(cluster):

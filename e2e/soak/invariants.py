@@ -1,4 +1,4 @@
-"""The checker: all rules, each with the time for which it may be broken.
+"""The checker: all rules, and how long each may be broken.
 
 The checker reads only the API server's answers, and shares no code with kfext. The tally counts the
 actions and states of a soak, so that a soak of an idle cluster is noticed.

@@ -318,7 +318,7 @@ def _zones(zones: list[str]) -> Object:
 
 
 def _refusing_affinity(kind: str, job: str) -> Object:
-    """Return an affinity by which kube-scheduler refuses pods. `job`: empty means any job.
+    """Return an affinity that makes kube-scheduler refuse pods. `job`: empty means any job.
 
     With podAffinity it refuses all pods, as no pod has that label. With podAntiAffinity it accepts
     one pod of the job on each node. Without a job, such a pod keeps the pods of all jobs off its

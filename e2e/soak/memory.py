@@ -33,7 +33,7 @@ class Memory:
     `newest`: when a new pod of it was last seen. `largest_requests`: the largest request of its
     pods, by type. `refused`: when a namespace was last seen to refuse writes. `sizes`, `stops`: the
     changes of size, and the stops by kfext. `create_timeout`: seconds without a new pod after which
-    a gang's attempt ends. Times are those of the clusters.
+    a gang's attempt ends. Times come from the clusters.
     """
 
     create_timeout: float

@@ -111,7 +111,7 @@ def gang_of(
 
 
 def _fewest(spec: Object, replicas: Object) -> int:
-    """Return the fewest workers with which a job can train; 0 if it trains only as a whole."""
+    """Return the fewest workers that can train; 0 means that all are needed."""
     if spec.get("elasticPolicy") is not None and "Master" not in replicas:
         return int(spec["elasticPolicy"].get("minReplicas", 1))
     return int(spec.get("enableDynamicWorker") is True and "PS" in replicas)

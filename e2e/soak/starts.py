@@ -8,7 +8,7 @@ from e2e.soak.facts import Cluster, Gang
 from kfext.core.queue.expected import Accuracy, ExpectedStart, decode_expected
 
 _SECONDS_BETWEEN_LOOKS = 10.0
-"""Seconds between two readings of all waiting jobs, few of which wait for a minute."""
+"""Seconds between two readings of all waiting jobs; few jobs wait for a minute."""
 
 
 class Starts:

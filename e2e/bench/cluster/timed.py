@@ -89,7 +89,7 @@ def by_job(before: Outcome, after: Outcome, seconds: Seconds) -> dict[str, float
 class Claim:
     """A gain that a paper reports for its own cluster and jobs, and kfext's change beside it.
 
-    `seconds`: the time of a job by which `gain_begins` decides.
+    `seconds`: the time of a job that `gain_begins` compares.
     """
 
     title: str
@@ -152,7 +152,7 @@ def claims_table(runs: Runs) -> str:
 
 
 def gain_begins(runs: Runs, claim: Claim) -> str:
-    """Return the lowest load with a gain, and the message size from which every size gains."""
+    """Return the lowest load with a gain, and from what message size on there is one."""
     for load, by_arm in runs.items():
         smallest = None
         for megabytes, change in sorted(by_message(by_arm, claim).items(), reverse=True):

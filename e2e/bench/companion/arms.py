@@ -88,7 +88,7 @@ class ControllerKilled(Kfext):
 
 
 PLAIN, PLAIN_AGAIN = "plain", "plain again"
-"""The arm with which all others are compared, and its repetition, which shows the spread."""
+"""The reference of all other arms, and its repetition, which shows the spread."""
 KFEXT, KFEXT_KILLED = "kfext", "kfext, its controller killed"
 Makers = Mapping[str, Callable[[], Arm]]
 """The constructor of each arm, by its name."""

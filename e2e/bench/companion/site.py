@@ -28,7 +28,7 @@ REQUEST = f"{MILLICORES}m"
 """The CPU request of every pod, so that weights are equal and almost no CPU is reserved."""
 _STRATEGIC = "application/strategic-merge-patch+json"
 _COMPONENTS = ("pod-resize",)
-"""The kustomize components to install in addition to those of the default overlay."""
+"""The kustomize components to install beside the default overlay."""
 _WEBHOOK_SECONDS = 30.0
 NODES = 4
 

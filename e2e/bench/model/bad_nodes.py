@@ -33,7 +33,7 @@ ARMS = ("0.3", "kfext")
 class World:
     """A set-up. `fails`: the fraction of its starts that the bad node fails.
 
-    `sizes`: the numbers of nodes from which a job's is drawn. Pods on the other nodes of a gang
+    `sizes`: a job's number of nodes is drawn from these. Pods on the other nodes of a gang
     fail too; in half of the cases kfext cannot tell which failed first.
     """
 
@@ -57,7 +57,7 @@ class Result:
 
     `wasted`: starts that the bad node failed. `accused`: good nodes that were ever suspect.
     `poisoned`: failures of poison jobs that counted against a node. `suspected`: the fraction of
-    jobs at whose arrival the bad node was suspect.
+    jobs that arrived while the bad node was suspect.
     """
 
     wasted: int

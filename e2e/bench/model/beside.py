@@ -1,6 +1,6 @@
 """Tables of kfext beside published schedulers, with the same jobs, nodes and loads.
 
-A published scheduler's times are those of its own model; kfext decides in the model of `kfext
+A published scheduler's times come from its own model; kfext decides in the model of `kfext
 simulate`. Each row is compared with a reference row over all jobs, as in `kfext simulate`.
 """
 

@@ -70,7 +70,7 @@ class Carrier:
             self._running.pop(live.uid, None)
 
     def _choose(self, live: LivePod, fits: Sequence[str]) -> str | None:
-        """Return the node planned for a pod, or None while the pod does not fit there."""
+        """Return the node planned for a pod; None means that the pod does not fit there yet."""
         if live.key.type == "ps":
             planned, index = self._servers[live.job.uid], live.key.index
         else:

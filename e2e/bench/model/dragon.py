@@ -190,7 +190,7 @@ class Passes:
 
 
 def _shrinks(free: Free, head: Job, running: Sequence[Running]) -> list[Shrink] | None:
-    """Return the shrinks that let the head's minimum of workers fit; None if it cannot fit."""
+    """Return the shrinks that let the head's minimum of workers fit; None means that none do."""
     capacity, removed = dict(free), dict[str, set[int]]()
     victims = ((job, index) for job in running for index in _victims(job))
     while len(schedule(capacity, [], [head.worker] * head.least).workers) < head.least:

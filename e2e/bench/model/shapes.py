@@ -1,4 +1,4 @@
-"""V8: the published effects of FlowCon, SpeCon and DRAGON, beside those of the rebuilt schedulers.
+"""V8: the effects of FlowCon, SpeCon and DRAGON, as published and as rebuilt.
 
 These papers name no trace, so the worlds have only their numbers of jobs and nodes, and only the
 sign and the size of an effect are compared. CMS-DL's effect comes from the network, which is not
@@ -91,7 +91,7 @@ def _row(effect: Effect, *, quick: bool) -> Iterator[str]:
 
 
 def _pairs(effect: Effect, arm: str, seeds: Sequence[int]) -> list[Pair]:
-    """Return the runs of the seeds for which both arms ended all jobs."""
+    """Return the runs of each seed where both arms ended all jobs."""
     runs = runs_of(effect.world)
     pairs = [
         tuple(runs.find(name, seed, luck_of(seed)) for name in (arm, effect.against))

@@ -34,7 +34,7 @@ _NEW_WAIT_WEIGHT = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The forecast for a waiting job at second `at`; its three times are None if it is unknown.
+    """The forecast for a waiting job at second `at`; its three times may be unknown (None).
 
     These times are seconds from `at` on. `arrived`: for how many seconds the job has waited.
     """
@@ -51,7 +51,7 @@ class Look:
 class Judged:
     """The quality of a forecast for a job that waited `wait` more seconds.
 
-    `error`: in seconds; None means that the start was unknown. `width`: that of the range.
+    `error`: in seconds; None means that the start was unknown. `width`: the range's.
     """
 
     wait: float

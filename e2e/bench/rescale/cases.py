@@ -17,7 +17,7 @@ FULL, LEAST = 4, 2
 CPU = "340m"
 DEFAULT_GRACE = 30
 TORCHRUN_LAST_CALL = 30
-"""The seconds for which torchrun by default waits for more workers."""
+"""How many seconds torchrun waits for more workers by default."""
 _TESTBED_GRACE = 2
 _CHECKPOINT_STEPS = 300
 """The steps between checkpoints; so many that a checkpoint is seldom due soon by chance."""
@@ -114,6 +114,6 @@ UNDISTURBED = {
     "PyTorchJob": Case("torchrun, undisturbed", disturbed=False),
     "TFJob": Case("TFJob, undisturbed", kind="TFJob", disturbed=False),
 }
-"""By kind, the case with the loss to which those of the other cases are compared."""
+"""The undisturbed case of each kind; the losses of other cases are compared with its loss."""
 CASES = (TORCH, TORCH_AGAIN, TORCH_GRACE, OWN_SETTINGS, DEAF, TF, TF_GRACE, *UNDISTURBED.values())
 QUICK_CASES = (TORCH, TF, *UNDISTURBED.values())

@@ -41,7 +41,7 @@ QUICK_PARAMETERS: Mapping[str, float] = {"wait": 5, "idle": 10, "rest": 15}
 class Arm:
     """A way to start and scale the jobs; the default is plain Kubernetes.
 
-    `managed`: whether kfext manages the namespace. `mode`, `parameters`: those of policy `scale`.
+    `managed`: whether kfext manages the namespace. `mode`, `parameters`: the policy `scale`'s.
     """
 
     managed: bool = False

@@ -18,7 +18,7 @@ from kfext.sim.job_table import read_world
 
 _NODES = "8x8000m/8xV100"
 _CPU = 1000
-"""Millicores of a worker per GPU, so that the fraction of used CPU is that of used GPUs."""
+"""Millicores of a worker per GPU, so that CPU and GPUs are used to the same extent."""
 _TURN_SECONDS = 600.0
 _LOG_LINES = 50
 """The number of lines in the log of a job."""

@@ -64,7 +64,7 @@ class Scheduler(Protocol):
         """Return the jobs that run until the next decision; all others wait."""
 
     def holds(self) -> float:
-        """Return the seconds for which the choice holds if no job arrives or ends."""
+        """Return how many seconds the choice holds if no job arrives or ends."""
 
 
 class Ended(NamedTuple):

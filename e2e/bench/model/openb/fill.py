@@ -54,7 +54,7 @@ def draw(nodes: Sequence[Node], pods: Sequence[Pod], *, seed: int) -> Draw:
 class Course:
     """The requested, allocated and fragmented amounts after each arrival.
 
-    `capacity`: that of all GPUs. `arrived`: the requests of all pods so far. `allocated`: the
+    `capacity`: the total of all GPUs. `arrived`: the requests of all pods so far. `allocated`: the
     requests of the placed pods. `fragmented`: NaN where it was not measured.
     """
 

@@ -14,7 +14,7 @@ from e2e.bench.model.openb.fill import Placer
 from e2e.bench.model.openb.trace import WHOLE, Pod
 
 _MOST_CPU, _MOST_GPU = 128_000, 8 * WHOLE
-"""The capacity of the cluster's largest node, by which all amounts are divided."""
+"""The capacity of the cluster's largest node; all amounts are divided by it."""
 Score = Callable[[Cluster, Pod, Rows], Ints]
 """Returns the score of each row on which the pod fits; the highest is the best."""
 

@@ -46,7 +46,7 @@ class Job:
 
     `epoch`: the number of ended epochs. `progress`: see `application`. `pause`: seconds until
     training continues. `service`: GPU-seconds used so far. `restarts`: starts after the first.
-    `noise`: that of the last step. `ended`: the second of its end.
+    `noise`: the last step's. `ended`: the second of its end.
     """
 
     request: Request

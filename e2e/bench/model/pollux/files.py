@@ -26,7 +26,7 @@ LOADS = tuple(_FOLDERS)
 _TIMES = ("local_bsz", "step_time", "sync_time")
 _CURVE = ("progress", "iteration", "grad_sqr", "grad_var")
 _MOST_LOCAL = {"yolov3": 8}
-"""The largest batch of a GPU, for models for which the simulator allows less than was measured."""
+"""The largest batch of a GPU, where the simulator allows less than was measured."""
 
 
 class _Row:

@@ -44,7 +44,7 @@ class Optimus:
 
 
 def _saved_seconds(job: Job, gpus: int) -> float:
-    """Return the seconds by which one more GPU than `gpus` would shorten a job."""
+    """Return how many seconds one more GPU than `gpus` would save until a job's end."""
     application, samples = job.application, job.request.batch
     most = 1 if application.name == SINGLE else samples // application.least_local
     if gpus >= most:
