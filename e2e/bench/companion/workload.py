@@ -174,7 +174,7 @@ def alone(*, work: float, step_cpu: StepCpu) -> Schedule:
 
 
 def few_and_many(step_cpu: StepCpu, *, quick: bool) -> tuple[Schedule, Schedule]:
-    """Return schedules of three jobs of equal work, where the last to arrive ends last, and of ten."""
+    """Return three jobs of equal work, where the last to arrive ends last, and ten jobs."""
     if quick:
         return (
             schedule("three", 3, cpu_choices=[36], within=25, step_cpu=step_cpu),
