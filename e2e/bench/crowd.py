@@ -51,7 +51,6 @@ def job_body(name: str, pods: int, *, held: bool) -> Object:
 
 
 def pod_names(job: str, pods: int) -> list[str]:
-    """Return the names of a job's pods in rank order."""
     return [f"{job}-master-0", *(f"{job}-worker-{index}" for index in range(pods - 1))]
 
 

@@ -37,7 +37,6 @@ class Connection(asyncio.Protocol):
             self._transport = transport
 
     def send(self, request: bytes, *, due: float) -> None:
-        """Send a request; `due`: its due time by the loop's clock."""
         self.due = due
         if self._transport is None or self._transport.is_closing():
             self._on_answer(self, False)
@@ -105,7 +104,6 @@ class Load:
         }
 
     def on_answer(self, connection: Connection, succeeded: bool) -> None:
-        """Record an answer, and continue with the connection."""
         now = self._loop.time()
         if succeeded:
             self.latencies.append(now - connection.due)

@@ -132,7 +132,6 @@ def manifest(name: str, model: Model, where: Placement, nodes: list[str], *, ste
 
 
 def first_pod(name: str, model: Model) -> str:
-    """Return the pod that logs the totals at its end."""
     return f"{name}-{'master' if model.kind == 'PyTorchJob' else 'chief'}-0"
 
 

@@ -92,7 +92,6 @@ def _memory() -> int:
 
 
 def verdict(kept: bool) -> str:
-    """Return a table cell: whether a value is within its bound."""
     return "PASS" if kept else "MISS"
 
 

@@ -215,7 +215,6 @@ def _load(server: Server, bodies: Path, seconds: float, *options: str) -> dict[s
 
 
 def _authority(bench: Bench) -> Path:
-    """Return a file with the CA certificate of the webhook."""
     hooks = bench.kube.get(
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kfext"
     )

@@ -241,7 +241,6 @@ class _Answers:
                 await self._news.wait()
 
     async def until_quiet(self) -> None:
-        """Wait until no TrainingPlan has been written for some seconds."""
         with suppress(TimeoutError):
             while True:
                 self._news.clear()

@@ -219,7 +219,6 @@ def _spare_pod(number: int) -> Pod:
 
 
 def _small(created_at: float) -> dict[str, Any]:
-    """Return a job of a single pod that fits."""
     job = _job(0)
     job["metadata"] |= {
         "name": f"small-{created_at}",

@@ -74,7 +74,6 @@ class Actor:
 
 
 def pods_path(namespace: str, name: str = "") -> str:
-    """Return the path of the pods of a namespace, or of one pod."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     return f"{path}/{name}" if name else path
 
@@ -113,7 +112,6 @@ class ClusterActions(Actor):
                 self._succeed(pod)
 
     def suspend(self, namespace: str, kind: str, name: str) -> None:
-        """Suspend a job that runs, as a person who sees it run would."""
         path = jobs_path(namespace, kind, name)
         job = self._kube.find(path)
         if job is not None and member(job["spec"], KINDS[kind].suspend_path) is not True:
@@ -278,7 +276,6 @@ class Disturbances(Actor):
         return bool(done) and all(done)
 
     def _autoscale(self, path: str, job: Object) -> bool:
-        """Have a HorizontalPodAutoscaler scale a job from now on."""
         if "elasticPolicy" not in job["spec"]:
             return False
         return self._patch(path, {"spec": {"elasticPolicy": {"metrics": _METRICS}}})

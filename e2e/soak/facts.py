@@ -99,7 +99,6 @@ def _occupied(
 
 
 def total(many: Iterable[Mapping[str, Fraction]]) -> Amounts:
-    """Return the sum, resource by resource."""
     added: Amounts = {}
     for amounts_ in many:
         for name, number in amounts_.items():
@@ -108,7 +107,6 @@ def total(many: Iterable[Mapping[str, Fraction]]) -> Amounts:
 
 
 def larger(left: Mapping[str, Fraction], right: Mapping[str, Fraction]) -> Amounts:
-    """Return the larger of two amounts of each resource."""
     zero = Fraction(0)
     return {name: max(left.get(name, zero), right.get(name, zero)) for name in {*left, *right}}
 
@@ -242,7 +240,6 @@ class Gang:
 
     @property
     def foreign(self) -> bool:
-        """Whether another system's gate holds a pod."""
         return any(pod.gates - {GATE} for pod in self.live)
 
     @property

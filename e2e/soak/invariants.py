@@ -232,7 +232,6 @@ class Tally:
 
 
 def report(checker: Checker) -> str:
-    """Return a report on how near each rule came to being broken."""
     delays = sorted(checker.memory.delays.values())
     lines = [
         f"{checker.checks} looks at {len(checker.rules)} rules",

@@ -63,7 +63,6 @@ class Mirror:
             follow.start()
 
     def stop(self) -> None:
-        """Stop reading; the threads end with the API server."""
         self._ended.set()
 
     def cluster(self, at: float) -> facts.Cluster:

@@ -113,7 +113,6 @@ class ProcessFaults:
         """The peak memory of a controller."""
 
     def kill_controller(self, both: bool) -> None:
-        """SIGKILL the leader; with `both`, the standby too."""
         for process in self._controllers if both else (self.leader or self._controllers[0],):
             self.leadership.record_fault(process.pid)
             process.kill()
@@ -170,7 +169,6 @@ class ProcessFaults:
         return self.seconds_at_work
 
     def end(self) -> None:
-        """End all faults, and wait until kfext works."""
         self.continue_controller()
         self._end_faults()
         if not self._kfext.webhook.alive:

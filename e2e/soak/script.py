@@ -98,7 +98,6 @@ class Mischief:
         return self.inventory.forged.pop(self.dice.randrange(len(self.inventory.forged)))
 
     def _plant(self) -> tuple[Any, ...]:
-        """Choose a job that kfext must not place, and nodes for it."""
         job = self.dice.choice(self.inventory.unplaced)
         return *job, self.dice.sample(self.inventory.nodes, 2)
 
@@ -227,7 +226,6 @@ class Script(Mischief):
         return namespace, kind, name
 
     def _upset(self) -> tuple[Any, ...]:
-        """Disturb the change of size of some job."""
         return (
             self.dice.choice(DISTURBANCES),
             self.dice.random(),

@@ -53,7 +53,6 @@ class Story:
     totals: dict[str, float] = field(default_factory=dict)
 
     def record(self, body: Object, pods: Iterable[Object], *, now: float) -> None:
-        """Record the current state of the job and its pods."""
         running = 0
         for pod in pods:
             metadata, status = pod["metadata"], pod["status"]

@@ -106,7 +106,6 @@ class WaitingJob:
         return self.trains.step_ms / 1000 * SLOWED
 
     def steps_of(self, minutes: float) -> int:
-        """Return its number of steps in a benchmark of `minutes`."""
         return max(_FEWEST_STEPS, round(self.steps * minutes / 10))
 
     def seconds(self, minutes: float) -> float:

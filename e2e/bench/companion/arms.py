@@ -100,7 +100,6 @@ def plain_and(name: str, make: Callable[[], Arm]) -> Makers:
 
 
 def resizing() -> Arm:
-    """Return kfext for jobs that allow resizes."""
     return Kfext({names.RESIZE: "cpu"})
 
 

@@ -65,7 +65,6 @@ def schedule(free: Free, servers: Sequence[Amounts], workers: Sequence[Amounts])
 
 
 def plus(amounts: Amounts, more: Amounts, *, times: int = 1) -> Amounts:
-    """Return `amounts` plus `times` times `more`."""
     return amounts[0] + times * more[0], amounts[1] + times * more[1]
 
 

@@ -65,7 +65,6 @@ _Pair = tuple[Figures, Figures]
 
 
 def world(seed: int, *, load: float) -> World:
-    """Return rigid jobs of four namespaces at a load."""
     random = Random(seed * 17 + 3)
     specs = [
         replace(spec, name=f"w{half}-{spec.name}", trains=f"{half}-{spec.trains}")

@@ -97,7 +97,6 @@ class Algorithm:
 
     @property
     def all_completing(self) -> bool:
-        """Whether there are containers and none of them grows."""
         containers = self._containers.values()
         return bool(containers) and all(container.completing for container in containers)
 
@@ -117,7 +116,6 @@ class Timer:
         self._woken = False
 
     def due(self, running: frozenset[str], *, now: float) -> bool:
-        """Return whether a round is due for these containers."""
         if self._listen is not None and now >= self._listen:
             self._listen = now + LISTEN_SECONDS
             self._woken = running != self._known

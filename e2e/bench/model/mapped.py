@@ -32,7 +32,6 @@ class Mapped:
         """Act; called in each second with an event."""
 
     def place(self, _live: LivePod) -> str:
-        """Return the node for a new job."""
         return self._random.choice(tuple(self.cluster.world.nodes))
 
     def jobs_on(self, node: str) -> list[LiveJob]:
@@ -50,5 +49,4 @@ class Mapped:
 
 
 def loss_of(line: LogLine) -> float:
-    """Return the loss in a line that a job of the model printed."""
     return float(line.text.rpartition("=")[2])

@@ -223,5 +223,4 @@ def measure(*, quick: bool) -> str:
 
 
 def _rate(results: Sequence[Result]) -> float:
-    """Return the false alarms in 1,000 job-hours."""
     return 1000 * sum(result.alarms for result in results) / sum(result.hours for result in results)

@@ -62,7 +62,6 @@ class Arm:
         """Stop the processes and webhooks, even after a failed start."""
 
     def job(self, job: Object) -> Object:
-        """Return the job as a user would submit it under this arm."""
         return job
 
     def group(self, job: Object) -> Object:
@@ -180,7 +179,6 @@ class ByKfext(Arm):
 
 
 def all_of(testbed: Testbed) -> list[Arm]:
-    """Return the five arms; none runs yet."""
     return [arm(testbed) for arm in (Arm, Affinity, Native, ByKueue, ByKfext)]
 
 

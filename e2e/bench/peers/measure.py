@@ -146,10 +146,7 @@ def _programs(workload: Workload) -> str:
     by_arm = workload.runs
     programs = {name for arm_runs in by_arm.values() for run in arm_runs for name in run.by_program}
     used = {
-        program: [
-            median(run.by_program.get(program, 0.0) for run in arm_runs)
-            for arm_runs in by_arm.values()
-        ]
+        program: [median(run.by_program.get(program, 0.0) for run in r) for r in by_arm.values()]
         for program in programs
     }
     rows = [
@@ -162,11 +159,11 @@ def _programs(workload: Workload) -> str:
 
 def _why_not(answers: Mapping[str, Sequence[Answer]]) -> str:
     rows = []
-    for name, arm_runs in answers.items():
-        seconds = [answer.seconds for answer in arm_runs]
-        targets = f" {WHY_NOT.judge(median(seconds))}" if name == "kfext" else ""
-        held = spread([answer.held for answer in arm_runs], digits=0)
-        rows.append((_TITLES[name], spread(seconds) + targets, held, arm_runs[-1].reason))
+    for name, arm_answers in answers.items():
+        seconds = [answer.seconds for answer in arm_answers]
+        target = f" {WHY_NOT.judge(median(seconds))}" if name == "kfext" else ""
+        held = spread([answer.held for answer in arm_answers], digits=0)
+        rows.append((_TITLES[name], spread(seconds) + target, held, arm_answers[-1].reason))
     return table(
         "The reason of a gang that needs one node more than the cluster has",
         ("who", "seconds until the reason", "GPUs held in vain 2 s later", "reason"),

@@ -160,7 +160,6 @@ async def _remove(client: Client, collection: str) -> None:
 
 
 async def _until(remaining: Callable[[], Awaitable[Sequence[object]]], *, what: str) -> None:
-    """Wait until `remaining` returns an empty list."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while objects := await remaining():
         if time.monotonic() > deadline:

@@ -68,12 +68,10 @@ class Case:
 
     @property
     def pods(self) -> int:
-        """The number of training pods, without the parameter server."""
         return FULL if self.kind == "PyTorchJob" else FULL - 1
 
     @property
     def least(self) -> int:
-        """The number of training pods at its smallest size."""
         return self.pods - (FULL - LEAST)
 
     def manifest(self, pace: Pace, folder: Path) -> Object:

@@ -149,7 +149,6 @@ def improvements_table(runs: Runs) -> str:
 
 
 def _stories(runs: Runs) -> dict[str, list[Story]]:
-    """Return the runs in which the gang came, by case."""
     stories = {
         name: [Story.restore(run["story"]) for run in repeats if "story" in run]
         for name, repeats in runs.items()

@@ -117,7 +117,6 @@ class Watch:
         self._began = time.monotonic()
 
     def now(self) -> float:
-        """Return the seconds since the run began."""
         return time.monotonic() - self._began
 
     def poll(self) -> Sample:

@@ -92,7 +92,6 @@ class Story:
     redone: int = 0
 
     def record(self, body: Object, pods: Iterable[Object], *, now: float) -> None:
-        """Record the current state of the job and its pods."""
         size = sum(spec["replicas"] for spec in specs(body).values())
         running = sum(pod["status"].get("phase") in {"Running", "Succeeded"} for pod in pods)
         if self.trained is None and 0 < size <= running:

@@ -52,7 +52,6 @@ class StreamJob:
 
     @property
     def servers(self) -> int:
-        """The number of parameter servers, which are not training pods."""
         return int(self.kind == "TFJob")
 
     def manifest(self, *, minutes: float, folder: Path) -> Object:

@@ -28,7 +28,6 @@ SCHEDULES = [
 
 
 def containers(arrival: ScheduledJob) -> dict[str, dict[str, Any]]:
-    """Return the only container of each replica type."""
     body = arrival.manifest()
     specs = body["spec"].get("pytorchReplicaSpecs") or body["spec"]["tfReplicaSpecs"]
     assert all(spec["replicas"] == 1 for spec in specs.values())

@@ -40,11 +40,11 @@ def running(job_: Job, workers: str, servers: str = "") -> Running:
     return Running(job_, *places)
 
 
-def pass_at(
-    now: float, free: Free, *, waiting: Sequence[Job] = (), running_jobs: Sequence[Running] = ()
+def after(
+    now: float, free: Free, *, waiting: Sequence[Job] = (), runs: Sequence[Running] = ()
 ) -> list[Action]:
     """Return the actions of a pass `now` seconds after the start of the controller."""
-    return Dragon(began=0).run(free, waiting=waiting, running=running_jobs, now=now)
+    return Dragon(began=0).run(free, waiting=waiting, running=runs, now=now)
 
 
 @pytest.mark.parametrize(
@@ -94,73 +94,67 @@ def test_a_pass_admits_only_the_first_job_that_fits() -> None:
         job("small", workers=(1, 1, 1)),
         job("late", workers=(1, 1, 1)),
     )
-    result = pass_at(10, nodes(200, 100), waiting=[big, small, late])
+    result = after(10, nodes(200, 100), waiting=[big, small, late])
     assert result == [Start(small, (), ("node-a",))]
 
 
 def test_a_job_starts_with_fewer_workers_than_requested_but_with_all_servers() -> None:
     elastic = job("elastic", servers=1, workers=(1, 3, 5))
-    assert pass_at(0, nodes(100, 200), waiting=[elastic]) == [
+    assert after(0, nodes(100, 200), waiting=[elastic]) == [
         Start(elastic, ("node-a",), ("node-b", "node-b"))
     ]
-    assert pass_at(0, nodes(100), waiting=[elastic]) == []
-    assert pass_at(0, nodes(0), waiting=[replace(elastic, servers=0)]) == []
+    assert after(0, nodes(100), waiting=[elastic]) == []
+    assert after(0, nodes(0), waiting=[replace(elastic, servers=0)]) == []
 
 
 def test_workers_are_removed_once_the_head_of_the_queue_has_waited_for_30_s() -> None:
-    assert pass_at(29.9, nodes(0, 0, 0), waiting=[GANG], running_jobs=FULL) == []
-    assert pass_at(30, nodes(0, 0, 0), waiting=[GANG], running_jobs=FULL) == [
+    assert after(29.9, nodes(0, 0, 0), waiting=[GANG], runs=FULL) == []
+    assert after(30, nodes(0, 0, 0), waiting=[GANG], runs=FULL) == [
         Shrink("old", frozenset({1, 2}))
     ]
 
 
 def test_workers_are_removed_only_for_the_head_of_the_queue() -> None:
     young = replace(GANG, name="young", submitted=20.0)
-    assert pass_at(35, nodes(0, 0, 0), waiting=[young, GANG], running_jobs=FULL) == []
+    assert after(35, nodes(0, 0, 0), waiting=[young, GANG], runs=FULL) == []
 
 
 def test_the_longest_running_job_loses_workers_first_whatever_its_size_a_fault() -> None:
     rich = running(job("rich", workers=(1, 5, 5)), "abcab")
     poor = running(job("poor", workers=(1, 2, 2)), "cc")
-    assert pass_at(30, nodes(0, 0, 0), waiting=[SINGLE], running_jobs=[poor, rich]) == [
+    assert after(30, nodes(0, 0, 0), waiting=[SINGLE], runs=[poor, rich]) == [
         Shrink("poor", frozenset({1}))
     ]
 
 
 def test_no_job_is_shrunk_below_its_fewest_workers() -> None:
     bigger = replace(GANG, least=3, asked=3, most=3)
-    assert pass_at(30, nodes(0, 0, 0), waiting=[bigger], running_jobs=FULL) == [
+    assert after(30, nodes(0, 0, 0), waiting=[bigger], runs=FULL) == [
         Shrink("old", frozenset({1, 2})),
         Shrink("new", frozenset({2})),
     ]
-    running_jobs = [running(job("any", workers=(3, 4, 4)), "abab")]
-    assert pass_at(30, nodes(0, 0), waiting=[SINGLE], running_jobs=running_jobs) == [
-        Shrink("any", frozenset({2}))
-    ]
-    assert pass_at(30, nodes(0, 0), waiting=[GANG], running_jobs=running_jobs) == []
+    runs = [running(job("any", workers=(3, 4, 4)), "abab")]
+    assert after(30, nodes(0, 0), waiting=[SINGLE], runs=runs) == [Shrink("any", frozenset({2}))]
+    assert after(30, nodes(0, 0), waiting=[GANG], runs=runs) == []
 
 
 def test_the_first_worker_is_never_removed_even_if_the_job_may_have_none() -> None:
-    running_jobs = [running(job("any", workers=(0, 2, 2)), "ab")]
-    assert pass_at(30, nodes(0, 0), waiting=[SINGLE], running_jobs=running_jobs) == [
-        Shrink("any", frozenset({1}))
-    ]
-    assert pass_at(30, nodes(0, 0), waiting=[GANG], running_jobs=running_jobs) == []
+    runs = [running(job("any", workers=(0, 2, 2)), "ab")]
+    assert after(30, nodes(0, 0), waiting=[SINGLE], runs=runs) == [Shrink("any", frozenset({1}))]
+    assert after(30, nodes(0, 0), waiting=[GANG], runs=runs) == []
 
 
 def test_of_the_workers_on_a_node_the_last_are_removed_first() -> None:
-    running_jobs = [running(job("any", workers=(1, 4, 4)), "aaaa")]
-    assert pass_at(30, nodes(0), waiting=[GANG], running_jobs=running_jobs) == [
-        Shrink("any", frozenset({3, 2}))
-    ]
+    runs = [running(job("any", workers=(1, 4, 4)), "aaaa")]
+    assert after(30, nodes(0), waiting=[GANG], runs=runs) == [Shrink("any", frozenset({3, 2}))]
 
 
 def test_workers_on_the_node_of_the_server_are_removed_last() -> None:
     trained = running(job("trained", servers=1, workers=(1, 3, 3)), "aba", servers="a")
-    assert pass_at(30, nodes(0, 0), waiting=[SINGLE], running_jobs=[trained]) == [
+    assert after(30, nodes(0, 0), waiting=[SINGLE], runs=[trained]) == [
         Shrink("trained", frozenset({1}))
     ]
-    assert pass_at(30, nodes(0, 0), waiting=[GANG], running_jobs=[trained]) == [
+    assert after(30, nodes(0, 0), waiting=[GANG], runs=[trained]) == [
         Shrink("trained", frozenset({1, 2}))
     ]
 
@@ -168,29 +162,29 @@ def test_workers_on_the_node_of_the_server_are_removed_last() -> None:
 def test_no_capacity_is_freed_for_the_server_of_the_head_a_fault() -> None:
     needs_three = job("trained", servers=1, workers=(2, 2, 2))
     # The freed capacity fits two pods: the workers, but not the server.
-    result = pass_at(30, nodes(0, 0, 0), waiting=[needs_three], running_jobs=FULL)
+    result = after(30, nodes(0, 0, 0), waiting=[needs_three], runs=FULL)
     assert result == [Shrink("old", frozenset({1, 2}))]
 
 
 def test_no_worker_is_removed_if_the_heads_minimum_already_fits() -> None:
     needs_three = job("trained", servers=1, workers=(2, 2, 2))
     # There is no capacity for the server, so the job starves: the same fault.
-    assert pass_at(30, nodes(100, 100, 0), waiting=[needs_three], running_jobs=FULL) == []
+    assert after(30, nodes(100, 100, 0), waiting=[needs_three], runs=FULL) == []
 
 
 def test_if_no_capacity_can_be_freed_for_the_head_no_other_job_is_admitted() -> None:
     huge = job("huge", workers=(9, 9, 9))
     small = job("small", workers=(1, 1, 1))
-    assert pass_at(29, nodes(100), waiting=[huge, small]) == [Start(small, (), ("node-a",))]
-    assert pass_at(30, nodes(100), waiting=[huge, small]) == []
+    assert after(29, nodes(100), waiting=[huge, small]) == [Start(small, (), ("node-a",))]
+    assert after(30, nodes(100), waiting=[huge, small]) == []
 
 
 def test_removed_workers_are_not_free_in_the_same_pass_and_a_younger_job_may_start_a_fault() -> (
     None
 ):
     small = job("small", workers=(1, 1, 1))
-    running_jobs = [running(OLD, "aab")]
-    assert pass_at(30, nodes(0, 100), waiting=[GANG, small], running_jobs=running_jobs) == [
+    runs = [running(OLD, "aab")]
+    assert after(30, nodes(0, 100), waiting=[GANG, small], runs=runs) == [
         Shrink("old", frozenset({1})),
         Start(small, (), ("node-b",)),
     ]
@@ -200,48 +194,42 @@ def test_after_a_minute_without_action_running_jobs_fill_the_nodes_one_by_one() 
     first, second = (
         job(name, workers=(1, 1, most)) for name, most in (("first", 2), ("second", 9))
     )
-    running_jobs = [running(first, "a"), running(second, "a")]
-    assert pass_at(59.9, nodes(200, 100), running_jobs=running_jobs) == []
-    assert pass_at(60, nodes(200, 100), running_jobs=running_jobs) == [
+    runs = [running(first, "a"), running(second, "a")]
+    assert after(59.9, nodes(200, 100), runs=runs) == []
+    assert after(60, nodes(200, 100), runs=runs) == [
         Grow("first", ("node-a",)),
         Grow("second", ("node-a", "node-b")),
     ]
-    assert pass_at(60, nodes(0, 0), running_jobs=running_jobs) == []
+    assert after(60, nodes(0, 0), runs=runs) == []
 
 
 def test_a_job_gets_more_than_its_maximum_if_the_first_node_is_full_a_fault() -> None:
-    running_jobs = [running(job("one", workers=(1, 1, 3)), "a")]
-    assert pass_at(60, nodes(200, 200), running_jobs=running_jobs) == [
-        Grow("one", ("node-a", "node-a"))
-    ]
-    assert pass_at(60, nodes(100, 200), running_jobs=running_jobs) == [
-        Grow("one", ("node-a", "node-b", "node-b"))
-    ]
+    runs = [running(job("one", workers=(1, 1, 3)), "a")]
+    assert after(60, nodes(200, 200), runs=runs) == [Grow("one", ("node-a", "node-a"))]
+    assert after(60, nodes(100, 200), runs=runs) == [Grow("one", ("node-a", "node-b", "node-b"))]
 
 
 def test_a_job_grows_even_if_that_does_not_help_and_while_a_job_waits_a_fault() -> None:
     fewest = replace(GANG, submitted=40.0)
-    result = pass_at(
-        60, nodes(100), waiting=[fewest], running_jobs=[running(replace(OLD, most=9), "aab")]
-    )
+    result = after(60, nodes(100), waiting=[fewest], runs=[running(replace(OLD, most=9), "aab")])
     assert result == [Grow("old", ("node-a",))]
 
 
 def test_nothing_grows_while_the_head_of_the_queue_starves() -> None:
     huge = job("huge", workers=(9, 9, 9))
-    running_jobs = [running(job("one", workers=(1, 1, 3)), "a")]
+    runs = [running(job("one", workers=(1, 1, 3)), "a")]
     dragon = Dragon(began=0)
     for now in (60, 120):
-        assert dragon.run(nodes(100), waiting=[huge], running=running_jobs, now=now) == []
-    assert dragon.run(nodes(100), waiting=[], running=running_jobs, now=179) == []
-    assert dragon.run(nodes(100), waiting=[], running=running_jobs, now=180) != []
+        assert dragon.run(nodes(100), waiting=[huge], running=runs, now=now) == []
+    assert dragon.run(nodes(100), waiting=[], running=runs, now=179) == []
+    assert dragon.run(nodes(100), waiting=[], running=runs, now=180) != []
 
 
 def test_growth_is_tried_each_minute_and_postponed_by_each_action() -> None:
-    dragon, running_jobs = Dragon(began=0), [running(OLD, "a")]
+    dragon, runs = Dragon(began=0), [running(OLD, "a")]
 
     def at(now: float, free: Free, *waiting: Job) -> list[Action]:
-        return dragon.run(free, waiting=waiting, running=running_jobs, now=now)
+        return dragon.run(free, waiting=waiting, running=runs, now=now)
 
     assert at(60, nodes(0)) == []  # nothing can grow, but the attempt counts as an action
     assert at(100, nodes(100)) == []

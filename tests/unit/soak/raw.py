@@ -102,7 +102,6 @@ def job(
 
 
 def view(job: str = "job", phase: str = "Placed", *nodes: str, reason: str = "Placed") -> Raw:
-    """Return a TrainingPlan."""
     status = {"phase": phase, "reason": reason, "message": "so it is", "nodes": list(nodes)}
     metadata = {"name": f"pytorchjob-{job}", "namespace": NAMESPACE, "uid": f"view-{job}"}
     return {"metadata": metadata, "spec": {"job": {"uid": job}}, "status": status}

@@ -10,7 +10,6 @@ FIRST, SECOND = 11, 22
 
 
 def hand_over(leadership: Leadership, *, at: float) -> Leadership:
-    """Move the Lease to the second process."""
     leadership.record_holder(SECOND, at=at)
     return leadership
 

@@ -72,7 +72,6 @@ def sized(
 
 
 def pods(*uids: str) -> tuple[Raw, ...]:
-    """Return workers of the job with these uids."""
     job_ = [pod(index, node="n1") for index in range(len(uids))]
     for body, uid in zip(job_, uids, strict=True):
         body["metadata"]["uid"] = uid

@@ -34,10 +34,8 @@ def drained(name: str = "n1", value: str = "") -> Raw:
 
 
 def of_class(manifest: Raw, class_name: str) -> Raw:
-    """Return a job with its PriorityClass set."""
-    manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["priorityClassName"] = (
-        class_name
-    )
+    worker = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]
+    worker["template"]["spec"]["priorityClassName"] = class_name
     return manifest
 
 

@@ -25,7 +25,6 @@ _LOG_LINES = 50
 
 
 def world_of(data: Path, trace: str) -> World:
-    """Return the jobs of a trace on its nodes. Raises UserError."""
     world = read_world(jobs_csv(data, trace), name=trace, nodes=_NODES)
     jobs = [
         replace(

@@ -45,7 +45,6 @@ class Cluster:
         self._allowed_by_types: dict[str, Mask] = {}
 
     def fitting(self, pod: Pod) -> Rows:
-        """Return the rows on which a pod fits, in order."""
         fits = (self.cpu >= pod.cpu) & (self.memory >= pod.memory)
         if pod.gpus:
             fits &= (self.gpu >= pod.milli).sum(axis=1) >= pod.gpus

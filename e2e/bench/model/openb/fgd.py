@@ -37,7 +37,6 @@ class FGD:
         self._known: dict[tuple[int, int, int], _Scores] = {}
 
     def __call__(self, cluster: Cluster, pod: Pod) -> Place | None:
-        """Return the place of a pod, or None: it fits no node."""
         rows = cluster.fitting(pod)
         if not len(rows):
             return None

@@ -30,7 +30,6 @@ class Draw:
     pods: Sequence[Pod]
 
     def random(self) -> np.random.Generator:
-        """Return the random generator of the scheduler `Random`."""
         return np.random.default_rng((self.seed, 1))
 
 

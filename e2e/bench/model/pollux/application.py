@@ -90,7 +90,6 @@ class Application:
         return self.split(samples, gpus, passes=passes)
 
     def split(self, samples: int, gpus: int, *, passes: int) -> Batch:
-        """Return a batch in a number of passes."""
         most = self.most_batch // (gpus * passes)
         return Batch(min(ceil(ceil(samples, gpus), passes), most), passes - 1)
 
@@ -106,7 +105,6 @@ class Application:
         return self.steps(batch.samples(gpus)) * self.mean_seconds(nodes, gpus, batch)
 
     def rate(self, placement: Placement, batch: Batch, epoch: int) -> float:
-        """Return the progress a second in an epoch."""
         samples = batch.samples(sum(placement))
         gain = self.noise(samples, epoch).gain(np.array(samples / self.least_batch))
         return float(gain) / self.step_seconds(placement, batch)

@@ -98,7 +98,6 @@ class StepTimes:
 
 
 def _curve(samples: Iterable[Sample]) -> _Curve:
-    """Return the mean times of samples by the batch of a GPU."""
     by_local: dict[int, list[Sample]] = defaultdict(list)
     for sample in samples:
         by_local[sample.local].append(sample)
