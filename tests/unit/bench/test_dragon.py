@@ -179,9 +179,7 @@ def test_if_no_capacity_can_be_freed_for_the_head_no_other_job_is_admitted() -> 
     assert after(30, nodes(100), waiting=[huge, small]) == []
 
 
-def test_removed_workers_are_not_free_in_the_same_pass_and_a_younger_job_may_start_a_fault() -> (
-    None
-):
+def test_removed_workers_are_free_only_later_so_a_younger_job_may_start_a_fault() -> None:
     small = job("small", workers=(1, 1, 1))
     runs = [running(OLD, "aab")]
     assert after(30, nodes(0, 100), waiting=[GANG, small], runs=runs) == [

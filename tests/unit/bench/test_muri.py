@@ -95,7 +95,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize(("free", "gpus", "after"), TAKEN.values(), ids=TAKEN)
-def test_a_job_takes_whole_nodes_and_the_remaining_gpus_on_the_first_other_node_that_has_them(
+def test_a_job_takes_whole_nodes_and_then_gpus_of_the_first_other_node_that_has_them(
     free: list[int], gpus: int, after: list[int] | None
 ) -> None:
     before = list(free)
@@ -183,9 +183,7 @@ def test_figures_are_the_mean_the_last_end_and_the_99th_percentile() -> None:
     assert figures(ended) == Figures(mean=100.5, makespan=207, p99=199)
 
 
-def test_a_row_passes_if_it_differs_by_at_most_two_percent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_passes_within_two_percent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "muri" / "n8g8.csv", NODES)
     write(tmp_path / "muri" / "trace3.csv", HEAD, "a,1,0,1000,dqn,1000")  # ends at 1015
     published = {"trace3": {"SRTF": Figures(1000, 2000, 1036)}}

@@ -118,9 +118,7 @@ def test_a_later_longer_pause_does_not_belong_to_the_change() -> None:
     assert (result.shrink.stood_still, result.growth.stood_still) == (19, 37)
 
 
-def test_the_reason_of_the_last_change_does_not_count_for_the_next_while_it_is_still_shown() -> (
-    None
-):
+def test_a_reason_still_shown_from_the_last_change_does_not_count_for_the_next() -> None:
     changes = {**TORCH, 44: {**TORCH[44], "reason": "Rescaling"}, 90: {"reason": "Shrunk"}}
     result = story(run_of(changes, until=170), came=10, ended=80)
     assert result.growth.idle == 65

@@ -169,7 +169,7 @@ AFTERWARDS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 @pytest.mark.parametrize(("changes", "rules"), AFTERWARDS.values(), ids=AFTERWARDS)
-def test_the_job_that_others_were_stopped_for_must_start_unless_things_change(
+def test_a_job_that_others_stop_for_must_start_unless_things_change(
     changes: dict[str, Any], rules: set[str]
 ) -> None:
     ran = {"jobs": (running(**IN), waiting()), "pods": BOTH}
@@ -190,9 +190,7 @@ PREEMPTED = {
 
 
 @pytest.mark.parametrize(("by", "rules"), PREEMPTED.values(), ids=PREEMPTED)
-def test_kube_scheduler_must_not_preempt_a_member_of_a_gang_for_a_gang(
-    by: str, rules: set[str]
-) -> None:
+def test_kube_scheduler_must_not_preempt_a_gang_for_a_gang(by: str, rules: set[str]) -> None:
     other = job("other", size=1, plan=["n2"])
     gangs = {"jobs": (running(), other), "pods": (*BOTH, pod(0, job="other", pinned="n2"))}
     lost = {**gangs, "pods": (BOTH[0], pod(0, job="other", node="n2"))}
@@ -206,9 +204,7 @@ PLANS = {
 
 
 @pytest.mark.parametrize(("pods", "rules"), PLANS.values(), ids=PLANS)
-def test_kfext_must_not_plan_new_pods_onto_a_drained_node(
-    pods: tuple[Raw, ...], rules: set[str]
-) -> None:
+def test_no_new_pod_is_planned_onto_a_drained_node(pods: tuple[Raw, ...], rules: set[str]) -> None:
     nodes = (node("n1"), drained("n2"))
     before = {"jobs": (job(plan=["n1"], size=1),), "pods": BOTH, "nodes": nodes}
     after = {"jobs": (job(plan=["n1", "n2"]),), "pods": pods, "nodes": nodes}
@@ -256,9 +252,7 @@ ASKS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 @pytest.mark.parametrize(("objects", "rules"), ASKS.values(), ids=ASKS)
-def test_placeholders_exist_only_for_jobs_that_wait_and_not_too_many(
-    objects: dict[str, Any], rules: set[str]
-) -> None:
+def test_placeholders_exist_only_for_waiting_jobs(objects: dict[str, Any], rules: set[str]) -> None:
     assert violated((0.0, objects), (LONG, objects)) == rules
 
 

@@ -213,7 +213,7 @@ DRAWN: dict[str, tuple[Sequence[Pod], int]] = {
 
 
 @pytest.mark.parametrize(("pods", "expected"), DRAWN.values(), ids=DRAWN)
-def test_a_run_has_pods_until_they_request_130_percent_of_the_gpus(
+def test_the_pods_of_a_run_request_130_percent_of_the_gpus(
     pods: Sequence[Pod], expected: int
 ) -> None:
     assert len(draw(SMALL, pods, seed=1).pods) == expected
