@@ -55,7 +55,6 @@ def pod_names(job: str, pods: int) -> list[str]:
 
 
 def pod_body(job: Object, rank: int, *, affinity: Object) -> Object:
-    """Return a gated pod of the job; rank 0 is the master."""
     name = job["metadata"]["name"]
     kind, index = ("worker", rank - 1) if rank else ("master", 0)
     environment = {
@@ -143,7 +142,6 @@ async def create_namespace(client: Client, name: str) -> None:
 
 
 async def create_nodes(client: Client, count: int, *, gpus: int) -> None:
-    """Create ready nodes of 32 CPUs that accept pods."""
     capacity = {**CAPACITY, "nvidia.com/gpu": str(gpus)}
 
     async def create(name: str) -> None:

@@ -111,7 +111,6 @@ class _Churn:
         return True
 
     def emit_events(self) -> None:
-        """Pass all events that are due to the planner."""
         while self.ended < self.now * _ENDS:
             self.planner.cluster.observe_pod(next(self.ending), None)
             self.ended += 1

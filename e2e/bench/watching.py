@@ -72,7 +72,6 @@ class Seen:
             raise TimeoutError(f"waited {seconds:.0f} s for {what}") from None
 
     def read(self, line: bytes) -> str:
-        """Record a line of a watch; return its resource version."""
         now = time.monotonic()
         change = _decode(line)
         name, spec = change.object.metadata.name, change.object.spec

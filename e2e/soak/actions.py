@@ -48,7 +48,6 @@ class Actor:
         return self._kube.items(pods_path(namespace) + selector)
 
     def _succeed(self, pod: Object) -> bool:
-        """Set a pod to Succeeded, as if its containers had ended."""
         metadata = pod["metadata"]
         path = pods_path(metadata["namespace"], metadata["name"]) + "/status"
         return self._patch(path, {"status": {"phase": "Succeeded"}})
@@ -191,7 +190,6 @@ class ClusterActions(Actor):
         self._ask("DELETE", f"/api/v1/nodes/{name}")
 
     def trouble_node(self, name: str, how: str) -> None:
-        """Cordon a node, taint it NoExecute, or stop its heartbeat."""
         path = f"/api/v1/nodes/{name}"
         if how == "cordon":
             self._patch(path, {"spec": {"unschedulable": True}})
@@ -222,7 +220,6 @@ class ClusterActions(Actor):
 
 
 def _is_suspended(job: Object) -> bool:
-    """Return whether the operator confirms that a job is suspended."""
     conditions = job.get("status", {}).get("conditions") or ()
     return any(
         condition["type"] == "Suspended" and condition["status"] == "True"

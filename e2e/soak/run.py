@@ -261,7 +261,6 @@ class Soak:
                 self._actions.delete(gang.namespace, gang.kind, gang.name)
 
     def _clear(self) -> None:
-        """Delete everything; afterwards no capacity may be reserved."""
         for space in self._spaces.values():
             # One by one, since the API server stops the deletion of a collection after 60 s.
             jobs = [jobs_path(space.name, kind) for kind in KINDS]

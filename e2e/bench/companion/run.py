@@ -184,7 +184,6 @@ class Bench:
         return len(self.missing()) * (self.schedule.lasts + _START_AND_END_SECONDS)
 
     def measure(self, site: Site) -> None:
-        """Make the missing runs, and store each at its end."""
 
         def run_arm(repeat: int, arm: str) -> Object:
             title = f"{self.schedule.name}, repeat {repeat + 1} of {self._runs.repeats}, {arm}"

@@ -127,7 +127,6 @@ class Site:
 
 @contextmanager
 def one_cpu(name: str) -> Iterator[Site]:
-    """Run a testbed of one node with one CPU during a `with` block."""
     with lifecycle.running(name, real_nodes=1) as bed:
         node = nodes(bed)[0].with_one_cpu()
         with step("kfext"):

@@ -115,7 +115,6 @@ class _Cluster:
         return self.world.fails if node == _BAD else _BACKGROUND
 
     def _place(self, size: int, avoided: set[int]) -> list[int]:
-        """Return the emptiest nodes; the nodes to avoid come last."""
         order = self.free_at + self.random.uniform(0.0, 1.0, _NODES)
         if self.wary:
             order[list(avoided)] += 1e12

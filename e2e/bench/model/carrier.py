@@ -42,7 +42,6 @@ class Carrier:
         cluster.kubelets.choose = self._choose
 
     def next_turn(self) -> float:
-        """Return the second of the next pass if no event comes first."""
         return max(self._passes.next, self._cluster.clock.now)
 
     def turn(self) -> None:

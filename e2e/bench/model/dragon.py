@@ -73,7 +73,6 @@ def holds(amounts: Amounts, pod: Amounts) -> bool:
 
 
 def fitting(amounts: Amounts, pods: Sequence[Amounts]) -> int:
-    """Return the number of pods that fit, one after the other."""
     for count, pod in enumerate(pods):
         if not holds(amounts, pod):
             return count
@@ -184,7 +183,6 @@ class Passes:
 
     @property
     def next(self) -> float:
-        """The time of the next pass if nothing changes."""
         return self._ran + SYNC_SECONDS
 
 

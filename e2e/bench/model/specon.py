@@ -39,7 +39,6 @@ class SpeCon(Mapped):
         self._stopped: set[str] = set()
 
     def turn(self) -> None:
-        """Update the progress of all jobs; move a job if a move is due."""
         now = self.cluster.clock.now
         for uid in [uid for uid in self._stopped if not self.cluster.api.jobs[uid].pods]:
             self._stopped.discard(uid)

@@ -157,7 +157,6 @@ def averaged(looks: Sequence[Look], started: Mapping[str, float]) -> Iterator[Lo
 
 
 def measure(*, quick: bool) -> str:
-    """Return a table for each load; each run is stored at its end."""
     package = Path(kfext.__file__).parent
     sources = [Path(__file__), *(package / part for part in ("core", "model", "sim", "state"))]
     store = Store("starts", sources=sources)

@@ -48,7 +48,6 @@ class Arm:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run the arm's processes and webhooks during a `with` block."""
         try:
             self.start()
             yield

@@ -162,7 +162,6 @@ def measure(*, quick: bool, repeats: int, anew: bool) -> str:
 
 
 def bench(cases: Sequence[Case], pace: Pace, *, repeats: int) -> Interleaved:
-    """Return the runs of the cases; undisturbed cases run once."""
     kfext = [paths.REPOSITORY / "kfext" / package for package in DECIDING_PACKAGES]
     stores = {
         case.title: Store(

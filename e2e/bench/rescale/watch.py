@@ -120,7 +120,6 @@ class Watch:
         return time.monotonic() - self._began
 
     def poll(self) -> Sample:
-        """Record a sample, and wait until the next is due."""
         began = self.now()
         body = self._find(jobs_path(self._pods.namespace, self._kind, TRAIN))
         view = self._find(self._plan)

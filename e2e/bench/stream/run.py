@@ -119,7 +119,6 @@ class Story:
         return (until if self.trained is None else self.trained) - self.submitted
 
     def run(self, until: float) -> float:
-        """Return the seconds from then to its end."""
         return self.elapsed(until) - self.wait(until)
 
 
@@ -215,7 +214,6 @@ class _Run:
             say(f"    {self._now():4.0f} s: {job.name} submitted")
 
     def _poll(self) -> int:
-        """Record the jobs and pods; return the number of running pods."""
         jobs = {
             body["metadata"]["name"]: body
             for kind in PLURAL

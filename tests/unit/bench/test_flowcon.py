@@ -43,9 +43,7 @@ def test_growth_is_progress_divided_by_the_used_fraction_of_the_machine() -> Non
     assert growth(0.01, None) == growth(0.01, 0.0) == 0.0
 
 
-def test_growing_containers_get_their_share_of_growth_and_watched_containers_keep_their_limit() -> (
-    None
-):
+def test_growing_containers_get_their_share_and_watched_containers_keep_their_limit() -> None:
     algorithm = Algorithm(0.03)
     assert algorithm.run({"a": 0.09, "b": 0.03, "c": 0.0}) == pytest.approx({"a": 0.75, "b": 0.25})
 

@@ -121,9 +121,7 @@ def cells(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
 
 
-def test_every_figure_is_compared_with_plain_in_the_same_repeat_and_with_published_changes() -> (
-    None
-):
+def test_figures_are_compared_with_plain_in_the_same_repeat_and_with_published_changes() -> None:
     head, *rows = cells(arms_table(RUNS, title="any"))
     assert head == [
         "",

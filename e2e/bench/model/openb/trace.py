@@ -53,7 +53,6 @@ class Pod:
 
     @property
     def requested(self) -> int:
-        """The thousandths that it requests of all its GPUs together."""
         return self.gpus * self.milli
 
 

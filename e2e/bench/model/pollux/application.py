@@ -59,7 +59,6 @@ class Application:
 
     @property
     def least_batch(self) -> int:
-        """The smallest batch, the unit of progress."""
         return int(self.batches[0])
 
     @property
@@ -75,7 +74,6 @@ class Application:
         return Noise(self._at(self.sqr, samples, epoch), self._at(self.var, samples, epoch))
 
     def iterations_until(self, samples: int, epoch: int) -> float:
-        """Return the iterations with a batch until the end of an epoch."""
         return self._at(self.iterations, samples, epoch)
 
     def batch(self, samples: int, gpus: int) -> Batch:

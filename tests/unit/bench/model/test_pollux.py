@@ -167,7 +167,6 @@ def test_the_completion_time_of_a_job_in_a_cluster_with_ticks(
 
 
 def allocated(scheduler: Scheduler, *jobs: Job, now: int = 6000) -> dict[str, Allocation]:
-    """Return the allocations of the jobs that train."""
     result = scheduler.allocate(jobs, now=now)
     return {name: allocation for name, allocation in result.items() if allocation}
 
