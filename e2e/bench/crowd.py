@@ -134,7 +134,6 @@ def node_name(index: int) -> str:
 
 
 async def create_namespace(client: Client, name: str) -> None:
-    """Create a managed namespace with the account that pods need."""
     labels = {names.MANAGED: "true"}
     await client.create(paths.namespaces(), {"metadata": {"name": name, "labels": labels}})
     accounts = paths.Namespaced("serviceaccounts")(name)

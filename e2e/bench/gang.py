@@ -63,7 +63,6 @@ class Run:
 
 
 def measure(bench: Bench, *, quick: bool) -> str:
-    """Return the table; the operator is stopped meanwhile."""
     bench.testbed.stop_process("training-operator")
     try:
         repeats, cold = (_QUICK_REPEATS, 0) if quick else (_REPEATS, _COLD_REPEATS)

@@ -184,7 +184,6 @@ def running_gangs(cluster: Cluster) -> Iterator[Gang]:
 
 
 def members_of(gang: Gang) -> list[Pod]:
-    """Return the live pods of a job, except pods beyond its size."""
     return [pod for pod in gang.live if pod.replica[1] < gang.sizes.get(pod.replica[0], 0)]
 
 

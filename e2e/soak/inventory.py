@@ -75,7 +75,6 @@ class Inventory:
 
     @property
     def unplaced(self) -> list[tuple[str, str, str]]:
-        """The jobs of tenants that kfext must not place."""
         elsewhere = ("elsewhere", "giant")
         return [mark for mark in self.forged if mark[0] == WILD or mark[2].startswith(elsewhere)]
 

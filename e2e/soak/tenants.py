@@ -162,7 +162,6 @@ class Tenants(Actor):
         self._ask("DELETE", path)
 
     def forge(self, namespace: str, kind: str, name: str, mark: str, node: str) -> None:
-        """Write a mark on an existing job; this must always be refused."""
         job = self._kube.find(jobs_path(namespace, kind, name))
         if job is None:
             return

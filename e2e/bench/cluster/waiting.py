@@ -102,7 +102,6 @@ class WaitingJob:
 
     @property
     def step_seconds(self) -> float:
-        """The wait in a step of a job at its requested size."""
         return self.trains.step_ms / 1000 * SLOWED
 
     def steps_of(self, minutes: float) -> int:

@@ -47,12 +47,10 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """The time from its submission to its last printed line."""
         return self.ended - self.submitted
 
     @property
     def training(self) -> float:
-        """The time from its first printed line to the last."""
         return self.ended - self.began
 
 
@@ -180,7 +178,6 @@ class Bench:
         return self._runs.missing()
 
     def seconds(self) -> float:
-        """Return the approximate duration of the missing runs in seconds."""
         return len(self.missing()) * (self.schedule.lasts + _START_AND_END_SECONDS)
 
     def measure(self, site: Site) -> None:

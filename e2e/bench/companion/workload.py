@@ -209,7 +209,6 @@ class Split:
 
     @property
     def lasts(self) -> float:
-        """Its approximate duration with unchanged limits, in seconds."""
         limits = {"PS": self.server, "Worker": _SPLIT_MILLICORES - self.server}
         slowest = max(1000 * cpu / limits[type_] for type_, cpu in _SPLIT_STEP_CPU.items())
         return self.steps * slowest

@@ -46,7 +46,6 @@ class Places:
 
 
 def schedule(free: Free, servers: Sequence[Amounts], workers: Sequence[Amounts]) -> Places:
-    """Return the nodes for the pods of a job, the servers first."""
     pods = [*servers, *workers]
     counts = {node: fitting(amounts, pods) for node, amounts in free.items()}
     for node, count in counts.items():

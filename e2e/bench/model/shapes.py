@@ -65,7 +65,6 @@ PUBLISHED = (
 
 
 def measure(_data: Path, *, quick: bool) -> str:
-    """Return V8 from the runs of `simulate`; no trace is needed."""
     rows = []
     for effect in PUBLISHED:
         say(f"  {effect.paper}, {effect.figure}")

@@ -53,7 +53,6 @@ class Sample:
 
     @property
     def steps(self) -> bool:
-        """Whether the job has made a step since the previous sample."""
         return any(line.startswith("step ") for line in self.lines)
 
 

@@ -84,6 +84,5 @@ def kind_of(pod: Pod) -> int:
 
 
 def allowed(types: str, models: Sequence[str]) -> Mask:
-    """Return whether a pod may use each GPU type, shape (types,)."""
     wanted = {name for name in types.split("|") if name}
     return np.array([not wanted or model in wanted for model in models], dtype=np.bool_)

@@ -70,7 +70,6 @@ class Job:
 
     @property
     def placement(self) -> Placement:
-        """The number of GPUs on each of its nodes."""
         return tuple(len([*gpus]) for _, gpus in groupby(self.allocation))
 
 
