@@ -39,7 +39,7 @@ WITH_TEMPLATES = {name: kind for name, kind in KINDS.items() if not kind.rendere
 """The kinds of jobs with templates of their own."""
 
 ANY_SIZE: Raw = {"maxReplicas": 10_000, "maxRestarts": 100}
-"""The elasticPolicy that lets workers of a PyTorchJob come and go."""
+"""The elasticPolicy that lets the number of workers of a PyTorchJob change freely."""
 
 PINNED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -50,7 +50,7 @@ def moment(seconds: float) -> str:
 
 
 def discovery(*names: str) -> Raw:
-    """An API server's list of the group of training jobs, if it serves these resources."""
+    """The API server's list of the resources of kubeflow.org/v1, if it serves these."""
     resources = [{"name": name, "namespaced": True} for name in names]
     return {"kind": "APIResourceList", "groupVersion": "kubeflow.org/v1", "resources": resources}
 
@@ -72,7 +72,7 @@ E = TypeVar("E", bound=Executor)
 
 
 class JobBuilder:
-    """A training job in the making; every method returns the builder."""
+    """Builds a training job; each method returns the builder, but `build` and `members`."""
 
     def __init__(self, kind: str, name: str, uid: str) -> None:
         self.raw: Raw = {
@@ -93,19 +93,20 @@ class JobBuilder:
     def group(
         self, type_: str, replicas: int = 1, *, spec: Raw | None = None, **amounts: Any
     ) -> Self:
-        """Each pod can use as much CPU as it requests; `cpu_limit` overrides it, empty for none.
+        """Add a group of pods that request `amounts`.
 
-        Extended resources have a limit too, as the API server requires of pods.
+        `cpu_limit`: the limit of CPU, by default the request; empty for no limit. Extended
+        resources have a limit too, as the API server requires of pods.
         """
-        limited, wanted_ports = amounts.pop("guaranteed", False), amounts.pop("ports", ())
+        guaranteed, host_ports = amounts.pop("guaranteed", False), amounts.pop("ports", ())
         cpu_limit = amounts.pop("cpu_limit", amounts.get("cpu", ""))
         resources: Raw = {"requests": requests(**amounts)}
-        if limited:
+        if guaranteed:
             resources["limits"] = resources["requests"]
         else:
             limits = {**extended(resources["requests"]), **requests(cpu=cpu_limit or None)}
             resources |= {"limits": limits} if limits else {}
-        ports = [{"hostPort": port, "containerPort": port} for port in wanted_ports]
+        ports = [{"hostPort": port, "containerPort": port} for port in host_ports]
         container: Raw = {"name": "main", "resources": resources}
         if ports:
             container["ports"] = ports
@@ -125,7 +126,7 @@ class JobBuilder:
         return self.group("PS", replicas, **more)
 
     def elastic(self, **policy: Any) -> Self:
-        """Let torchrun run it with another number of workers; kfext scales it with ANY_SIZE."""
+        """Set the elasticPolicy; with ANY_SIZE, kfext can scale the job."""
         self.raw["spec"]["elasticPolicy"] = policy
         return self
 
@@ -187,12 +188,12 @@ class JobBuilder:
 
 
 def job(kind: str = "PyTorchJob", *, name: str = "train", uid: str = "uid-1") -> JobBuilder:
-    """A job without replicas, to be extended."""
+    """A builder of a job that has no replicas yet."""
     return JobBuilder(kind, name, uid)
 
 
 def raw_pod(
-    of: TrainingJob,
+    owner_job: TrainingJob,
     type_: str,
     index: int,
     *,
@@ -209,44 +210,44 @@ def raw_pod(
     owned: bool = True,
 ) -> Raw:
     """A pod as the training-operator creates it."""
-    template, key = _template(of, type_), ReplicaKey(type_, index)
+    template, key = _template(owner_job, type_), ReplicaKey(type_, index)
     pod_spec: Raw = {**deepcopy(template), **deepcopy(dict(spec or {}))}
-    held = [*([names.GATE] if gated else []), *gates]
-    if held:
-        pod_spec["schedulingGates"] = [{"name": gate} for gate in held]
+    all_gates = [*([names.GATE] if gated else []), *gates]
+    if all_gates:
+        pod_spec["schedulingGates"] = [{"name": gate} for gate in all_gates]
     if pinned:
         pod_spec["affinity"] = {**pod_spec.get("affinity", {}), **affinity_to(pinned)}
     if bound:
         pod_spec["nodeName"] = bound
     metadata: Raw = {
-        "namespace": of.namespace,
-        "name": pod_name(of, key),
-        "uid": uid or f"{of.uid}-{type_}-{index}",
+        "namespace": owner_job.namespace,
+        "name": pod_name(owner_job, key),
+        "uid": uid or f"{owner_job.uid}-{type_}-{index}",
         "resourceVersion": str(version),
-        "labels": dict(pod_labels(of, key)),
+        "labels": dict(pod_labels(owner_job, key)),
     }
     if owned:
-        owner = {"apiVersion": "kubeflow.org/v1", "kind": of.kind.name, "uid": of.uid}
-        metadata["ownerReferences"] = [{**owner, "controller": True}]
+        owner = {"kind": owner_job.kind.name, "uid": owner_job.uid, "controller": True}
+        metadata["ownerReferences"] = [{"apiVersion": "kubeflow.org/v1", **owner}]
     if deleting:
         metadata["deletionTimestamp"] = moment(1)
     status: Raw = {"phase": phase}
     if unschedulable:
-        said = {"reason": "Unschedulable", "message": unschedulable}
-        status["conditions"] = [{"type": "PodScheduled", "status": "False", **said}]
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        status["conditions"] = [{**condition, "message": unschedulable}]
     return {"kind": "Pod", "metadata": metadata, "spec": pod_spec, "status": status}
 
 
 def state_in(written: str | None) -> JobState:
-    """The state that a job with the uid in it reads from its annotation."""
-    named = re.search(r'"uid": ?"([^"]+)"', written or "")
+    """The state that kfext reads from the annotation `written` of the job that it names."""
+    match = re.search(r'"uid": ?"([^"]+)"', written or "")
     annotations = {} if written is None else {names.STATE: written}
-    return state_of(replace(job(uid=named[1] if named else "u").build(), annotations=annotations))
+    return state_of(replace(job(uid=match[1] if match else "u").build(), annotations=annotations))
 
 
-def pod(of: TrainingJob, type_: str, index: int, **more: Any) -> Pod:
-    """The same pod as kfext sees it."""
-    return parse_pod(raw_pod(of, type_, index, **more))
+def pod(owner_job: TrainingJob, type_: str, index: int, **more: Any) -> Pod:
+    """The pod of `raw_pod` as kfext parses it."""
+    return parse_pod(raw_pod(owner_job, type_, index, **more))
 
 
 def pods(job: TrainingJob, **more: Any) -> list[Pod]:
@@ -298,7 +299,7 @@ def raw_node(
     cordoned: bool = False,
     **more: str,
 ) -> Raw:
-    """A node, large and empty."""
+    """A node; by default with ample CPU and memory, and no GPU."""
     allocatable = {**requests(cpu, memory, gpus, **more), "pods": str(pods)}
     return {
         "metadata": {
@@ -312,7 +313,7 @@ def raw_node(
 
 
 def node(name: str, **more: Any) -> Node:
-    """The same node as kfext sees it."""
+    """The node of `raw_node` as kfext parses it."""
     return parse_node(raw_node(name, **more))
 
 
@@ -357,10 +358,10 @@ def limits(
     assumed_burst: int | None = None,
 ) -> Limits:
     """Limits that allow everything except these arguments."""
-    few = [] if max_nodes is None else [MaxNodes(max_nodes)]
-    failed = frozenset(excluded)
+    on_number = [] if max_nodes is None else [MaxNodes(max_nodes)]
+    names_ = frozenset(excluded)
     return Limits(
-        on_nodes=(*few, *([Excluded(failed)] if failed else [])),
+        on_nodes=(*on_number, *([Excluded(names_)] if names_ else [])),
         doubted=frozenset(doubted),
         closed=tuple(closed),
         topology_keys=tuple(topology_keys),
@@ -376,9 +377,9 @@ def situation_of(
     now: float = 1000.0,
     **more: Any,
 ) -> Situation:
-    """A situation with settings given one by one; its pods have waited as long as the job.
+    """A situation of a job; `more`: fields of Settings, Clocks or Situation.
 
-    The settings of GPUs are read from the job.
+    Its pods have waited as long as the job. The settings of GPUs are read from the job.
     """
     clocks = {key: more.pop(key) for key in list(more) if key in Clocks.__dataclass_fields__}
     waited = clocks.get("waited", 0.0)

@@ -26,10 +26,10 @@ def memory_of(needs: Iterable[CardNeed]) -> float:
 
 
 def plain_node(name: str, *, cards: int = 4, slots: int | None = None) -> Node:
-    """A node as Kubernetes shows it: GPUs, and the units of a slot for each, or `slots`."""
-    time = {resource_of(slot): UNITS for slot in range(cards if slots is None else slots)}
+    """A node as Kubernetes shows it: GPUs, and the units of as many slots, or of `slots`."""
+    units = {resource_of(slot): UNITS for slot in range(cards if slots is None else slots)}
     amounts = {"cpu": 64_000, "memory": 2**38, "pods": 110, names.NATIVE_GPU: cards}
-    return Node(name, {**amounts, **time})
+    return Node(name, {**amounts, **units})
 
 
 def sharing_node(name: str, *, cards: int = 4, memory: int = MEMORY) -> Node:
@@ -40,7 +40,7 @@ def sharing_node(name: str, *, cards: int = 4, memory: int = MEMORY) -> Node:
 
 
 def slot(node: str, number: int = 0, *, card: str = "", **more: object) -> SharedGpu:
-    """A slot as the agent reports it; with a card, it is reserved."""
+    """A slot as the agent reports it; a slot with a card is reserved."""
     name = reservation_of(node, number)
     result = {"reservation": f"uid-{name}" if card else "", "card": card, "memory": MEMORY}
     return SharedGpu(node, number, **{**result, **more})  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def reservation(node: str, number: int = 0, *, phase: str = "Running", uid: str 
 def sharing(
     share: str = "0.5", *, replicas: int = 1, uid: str = "uid-1", **settings: str
 ) -> JobBuilder:
-    """A job with workers that share GPUs; `settings` are by key without `gpu-`."""
+    """A job with workers that share GPUs; `settings`: key without `gpu-` -> value."""
     builder = job(uid=uid).worker(replicas, gpus=1).annotated(names.GPU_SHARE, share)
     for key, value in settings.items():
         builder.annotated(f"{names.DOMAIN}/gpu-{key.replace('_', '-')}", value)

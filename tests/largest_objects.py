@@ -1,7 +1,6 @@
-"""The largest jobs, JobSets and pods that a webhook is sent, one for each dimension.
+"""The largest jobs, JobSets and pods that a webhook can receive, one for each part of an object.
 
-etcd takes 1.5 MiB an object, annotations have 256 KiB. Each object is one large part, and nothing
-else.
+etcd accepts 1.5 MiB per object, and annotations may have 256 KiB. Only one field is that large.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,9 +47,9 @@ def pod(name: str, **spec: Any) -> Object:
     }
 
 
-def _many(make: Callable[[int], Any], *, each: int, of: int = ETCD_BYTES) -> list[Any]:
-    """Return as many values as fit, of about `each` bytes."""
-    return [make(number) for number in range(of // each)]
+def _many(make: Callable[[int], Any], *, each: int, total: int = ETCD_BYTES) -> list[Any]:
+    """Return as many values of about `each` bytes of JSON as fit in `total` bytes."""
+    return [make(number) for number in range(total // each)]
 
 
 def _term(number: int) -> Object:
@@ -70,17 +69,19 @@ def _required(terms: list[Object]) -> Object:
     return {"affinity": {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}}
 
 
-def _one(**fields: Any) -> list[Object]:
+def _trainer(**fields: Any) -> list[Object]:
     return [{"name": "pytorch", "image": "trainer", **fields}]
 
 
 def _made_elastic() -> Object:
-    """Return the most expensive job: its templates are compared, its script is parsed."""
-    env = _many(lambda at: {"name": f"V{at}", "value": "v"}, each=32, of=ETCD_BYTES // 2 - 70_000)
+    """Return the job that costs most time: its templates are compared, its script is parsed."""
+    env = _many(
+        lambda at: {"name": f"V{at}", "value": "v"}, each=32, total=ETCD_BYTES // 2 - 70_000
+    )
     script = "a " * 2000 + "&& torchrun x " + "$A" * 6_000
     raw = job("worst", annotations={ELASTIC: "1-8"})
     worker = raw["spec"]["pytorchReplicaSpecs"]["Worker"] | {"restartPolicy": "OnFailure"}
-    worker["template"]["spec"]["containers"] = _one(env=env, command=["sh", "-c", script])
+    worker["template"]["spec"]["containers"] = _trainer(env=env, command=["sh", "-c", script])
     raw["spec"]["pytorchReplicaSpecs"] = {"Master": deepcopy(worker), "Worker": worker}
     return raw
 
@@ -110,7 +111,7 @@ SPECS: Mapping[str, Callable[[], Object]] = {
         }
     },
     "resource names": lambda: {
-        "containers": _one(
+        "containers": _trainer(
             resources=dict.fromkeys(
                 ("requests", "limits"), dict.fromkeys(_many(lambda at: f"x/{at}", each=40), "1")
             )
@@ -120,14 +121,14 @@ SPECS: Mapping[str, Callable[[], Object]] = {
         "nodeSelector": dict.fromkeys(_many(lambda at: f"k{at}", each=13), "v")
     },
     "host ports": lambda: {
-        "containers": _one(
+        "containers": _trainer(
             ports=_many(lambda at: {"containerPort": 1 + at, "hostPort": 1 + at}, each=40)
         )
     },
     "environment": lambda: {
-        "containers": _one(env=_many(lambda at: {"name": f"V{at}", "value": "v"}, each=32))
+        "containers": _trainer(env=_many(lambda at: {"name": f"V{at}", "value": "v"}, each=32))
     },
-    "a long argument": lambda: {"containers": _one(args=["-" * ETCD_BYTES])},
+    "a long argument": lambda: {"containers": _trainer(args=["-" * ETCD_BYTES])},
     "volumes": lambda: {"volumes": _many(lambda at: {"name": f"v{at}", "emptyDir": {}}, each=34)},
 }
 """The large part -> the fields of a pod spec."""
@@ -135,13 +136,13 @@ SPECS: Mapping[str, Callable[[], Object]] = {
 _REGEX = "stdout:(?P<value>x)(?i:" + "[ -~]" * 45 + ")"
 ANNOTATIONS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "unknown keys of kfext": lambda: dict.fromkeys(
-        _many(lambda at: f"kfext.dev/{at:06}", each=16, of=ANNOTATION_BYTES), ""
+        _many(lambda at: f"kfext.dev/{at:06}", each=16, total=ANNOTATION_BYTES), ""
     ),
     "near misses of a setting": lambda: dict.fromkeys(
-        _many(lambda at: f"kfext.dev/gpu-prioriti.{at:05}", each=28, of=ANNOTATION_BYTES), ""
+        _many(lambda at: f"kfext.dev/gpu-prioriti.{at:05}", each=28, total=ANNOTATION_BYTES), ""
     ),
     "annotations of others": lambda: dict.fromkeys(
-        _many(lambda at: f"{at:05}", each=5, of=ANNOTATION_BYTES), ""
+        _many(lambda at: f"{at:05}", each=5, total=ANNOTATION_BYTES), ""
     ),
     "a long setting": lambda: {NETWORK: "pod".ljust(LONGEST_SETTING)},
     "an expression of metrics": lambda: {METRICS: _REGEX},
@@ -207,7 +208,7 @@ def _replicated(**template: Any) -> Object:
 
 
 def _jobset_of(make: Callable[[], Any]) -> Object:
-    return _jobset(_replicated(spec={"containers": _one(), **make()}))
+    return _jobset(_replicated(spec={"containers": _trainer(), **make()}))
 
 
 def _job_of(make: Callable[[], Any]) -> Object:

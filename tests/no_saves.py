@@ -1,4 +1,4 @@
-"""Lines about checkpoints after which no work is safe, by their real meaning."""
+"""Log lines about checkpoints that do not show that work is saved, by their real meaning."""
 
 NO_SAVES: dict[str, tuple[str, ...]] = {
     "an old checkpoint": (
@@ -148,7 +148,7 @@ NO_SAVES: dict[str, tuple[str, ...]] = {
         " hosts.",
         "[Nebula] all files for global_step9 are saved in tier1. It is ready to start persisting",
     ),
-    "another act on a checkpoint": (
+    "something else done with a checkpoint": (
         "verifying saved checkpoint",
         "uploading saved checkpoint to s3",
         "evaluating saved checkpoint step_100",
@@ -190,12 +190,9 @@ NO_SAVES: dict[str, tuple[str, ...]] = {
         "Checkpoint n'a pas ete enregistre: saved checkpoint /ckpt/500.pt",
     ),
 }
-"""Kind -> lines as a pod prints them."""
+"""What the lines are about -> lines as a pod prints them."""
 
-FAILING = (
-    "Saving model checkpoint to /c/9",
-    "could not write /c/9: quota exceeded, going on",
-)
+FAILING = ("Saving model checkpoint to /c/9", "could not write /c/9: quota exceeded, going on")
 """A save that begins and reports its failure."""
 ASYNCHRONOUS: dict[str, tuple[str, str, str]] = {
     "Megatron-LM --async-save": (
@@ -244,7 +241,7 @@ ASYNCHRONOUS: dict[str, tuple[str, str, str]] = {
         " successfully.",
     ),
 }
-"""The output when a save begins, before the training continues, and when it is complete."""
+"""The lines when a save begins, when the training continues, and when the save is complete."""
 
 BEFORE_ALL_RANKS: dict[str, tuple[str, str]] = {
     "DeepSpeed": (
@@ -262,4 +259,4 @@ BEFORE_ALL_RANKS: dict[str, tuple[str, str]] = {
         "Saved checkpoint at epoch 0 step 9 at folder /c",
     ),
 }
-"""The output when a save begins, and when the printing rank has written its part."""
+"""The lines when a save begins, and when only the printing rank has written its shard."""

@@ -1,6 +1,6 @@
-"""The files of kfext that four paths visit: `python -m tests.traces` prints their numbers by room.
+"""The files of kfext that four scenarios visit; `python -m tests.traces` counts them by package.
 
-A file counts if one of its functions is called. Nothing is left out or replaced.
+A file counts if one of its functions is called. The code runs as it is, without stubs.
 """
 
 import sys
@@ -32,16 +32,16 @@ from tests.unit.sim.bed import GANG, LONG, Bed
 CONTEXT = ReviewContext(namespace=Namespace("", {MANAGED: "true"}), controller_alive=True)
 PLAIN = JobSpec("train", "PyTorchJob", Style.GANG, 1.0, 3, Pace(1.0, 0.0, 0.0), 100)
 _LONGEST = 4000.0
-"""Seconds of the model after which a path must have ended."""
+"""Simulated seconds within which a scenario must end."""
 _SHARED_SECONDS = 60.0
-"""Seconds after which an agent knows the cost of a busy job's neighbour."""
+"""Seconds within which an agent has measured what a low-priority job costs its busy neighbour."""
 
 Call = tuple[Path, str]
 """The file of a function, and its name."""
 
 
 def executed(act: Callable[[], object]) -> set[Call]:
-    """Run `act`; return the functions that it calls, without imports."""
+    """Run `act`; return the functions that it calls, excluding code that runs on import."""
     called: set[tuple[str, str]] = set()
 
     def record(frame: FrameType, event: str, _: object) -> None:
@@ -59,7 +59,7 @@ def executed(act: Callable[[], object]) -> set[Call]:
 
 
 def visited(act: Callable[[], object]) -> set[str]:
-    """Return the files that `act` visits, such as `core/queue/order.py`; sim is left out."""
+    """Return the files that `act` visits, such as `core/queue/order.py`, except the simulation."""
     files = {file for file, _ in executed(act) if file.is_relative_to(HOUSE)}
     paths = (file.relative_to(HOUSE) for file in files)
     return {path.as_posix() for path in paths if path.parts[0] != "sim"}
@@ -76,11 +76,11 @@ def elastic() -> set[str]:
 
 
 def resize() -> set[str]:
-    of = CpuBed()
-    of.add("old", loss_half_life=30.0)
-    of.at(120)
-    of.add("new")
-    return visited(lambda: _until(of, Resize))
+    bed = CpuBed()
+    bed.add("old", loss_half_life=30.0)
+    bed.at(120)
+    bed.add("new")
+    return visited(lambda: _until(bed, Resize))
 
 
 def share() -> set[str]:
@@ -88,10 +88,10 @@ def share() -> set[str]:
 
 
 def _share() -> None:
-    """Admit, place and pin a job that shares a GPU, beside a job of low priority."""
-    made = sharing("0.5", priority="high")
-    made.raw = jsonpatch.apply_patch(made.raw, list(mutate_job(made.raw, CONTEXT).ops))
-    world = World(made)
+    """Admit, place and pin a job that shares a GPU, beside a low-priority job."""
+    builder = sharing("0.5", priority="high")
+    builder.raw = jsonpatch.apply_patch(builder.raw, list(mutate_job(builder.raw, CONTEXT).ops))
+    world = World(builder)
     world.step()
     world.create()
     world.reserve()
@@ -116,7 +116,7 @@ def _share() -> None:
 
 
 def _until_pinned(bed: Bed) -> None:
-    """The pods of a gang that is born pinned have their pins as they are created."""
+    """Run until a pod has a pin; a gang that is born pinned has them from its creation."""
     while not any(
         live.pod.pinned_to for job in bed.api.jobs.values() for live in job.pods.values()
     ):
@@ -130,7 +130,7 @@ def _until(bed: Bed, step: type[Step]) -> None:
         assert bed.clock.now < _LONGEST, f"no {step.__name__}"
 
 
-PATHS: Mapping[str, Callable[[], set[str]]] = {
+SCENARIOS: Mapping[str, Callable[[], set[str]]] = {
     "a plain job of three pods, from CREATE to its pins": plain,
     "an elastic job and a gang, from CREATE to fewer workers": elastic,
     "two jobs on one node, from the lines of their logs to a resize": resize,
@@ -138,20 +138,18 @@ PATHS: Mapping[str, Callable[[], set[str]]] = {
 }
 
 
-def _room(path: str) -> str:
+def _package(path: str) -> str:
     first, *rest = path.split("/")
     return f"core/{rest[0].removesuffix('.py')}" if first == "core" else first.removesuffix(".py")
 
 
 def main() -> None:
-    """Print the number of files that each path visits, by room."""
-    for path, trace in PATHS.items():
+    """Print the number of files that each scenario visits, by package."""
+    for scenario, trace in SCENARIOS.items():
         files = trace()
-        rooms = Counter(map(_room, files))
-        click.echo(f"{len(files):4} files: {path}")
-        click.echo(
-            "     " + ", ".join(f"{room} {number}" for room, number in sorted(rooms.items()))
-        )
+        packages = sorted(Counter(map(_package, files)).items())
+        click.echo(f"{len(files):4} files: {scenario}")
+        click.echo("     " + ", ".join(f"{package} {number}" for package, number in packages))
 
 
 if __name__ == "__main__":

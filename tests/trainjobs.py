@@ -12,7 +12,7 @@ OURS = {"manager": "kfext.dev/manager"}
 
 
 def train_job(*, annotations: dict[str, str] | None = None, held: bool = False, **spec: Any) -> Raw:
-    """A TrainJob of the runtime for torch; `held`: after the webhook of kfext."""
+    """A TrainJob of the runtime torch-distributed; `held`: as kfext's webhook has admitted it."""
     marks = {names.HELD: "true"} if held else {}
     if held:
         settings = {names.COLOCATION: "preferred", names.NETWORK: "pod"}
@@ -50,7 +50,7 @@ def replicated_job(
     annotations: dict[str, str] | None = None,
     torch: bool = True,
 ) -> Raw:
-    """A replicated job of a JobSet; `after`: the jobs that it depends on, with their status."""
+    """A replicated job of a JobSet; `after`: name of another -> the status that it must have."""
     variables: list[Raw] = [
         {"name": "PET_NNODES", "value": str(pods)},
         {"name": "PET_MASTER_ADDR", "value": "train-node-0-0.train"},
@@ -68,7 +68,7 @@ def replicated_job(
         "metadata": {"annotations": annotations} if annotations else {},
         "spec": {"containers": [container], "restartPolicy": "OnFailure"},
     }
-    made: Raw = {
+    result: Raw = {
         "name": name,
         "groupName": "default",
         "replicas": 1,
@@ -83,8 +83,8 @@ def replicated_job(
         },
     }
     if after:
-        made["dependsOn"] = [{"name": of, "status": status} for of, status in after.items()]
-    return made
+        result["dependsOn"] = [{"name": job, "status": status} for job, status in after.items()]
+    return result
 
 
 def jobset(
@@ -126,7 +126,7 @@ def jobset(
 def trainer_pod(
     index: int,
     *,
-    of: str = "node",
+    replicated: str = "node",
     attempt: int = 0,
     suffix: str = "x7k2p",
     gated: bool = False,
@@ -137,9 +137,9 @@ def trainer_pod(
     deleting: bool = False,
 ) -> Raw:
     """A pod of a replicated job."""
-    job = f"train-{of}-0"
+    job = f"train-{replicated}-0"
     marks = {names.COLOCATION: "preferred", names.PLAN_GENERATION: "1"}
-    template = deepcopy(replicated_job(of)["template"]["spec"]["template"])
+    template = deepcopy(replicated_job(replicated)["template"]["spec"]["template"])
     spec: Raw = {**template["spec"], "schedulerName": "default-scheduler", "subdomain": "train"}
     if gated:
         spec["schedulingGates"] = [{"name": names.GATE}]
@@ -153,7 +153,7 @@ def trainer_pod(
     metadata: Raw = {
         "namespace": "team",
         "name": f"{job}-{index}-{suffix}",
-        "uid": f"{of}-{index}-{suffix}",
+        "uid": f"{replicated}-{index}-{suffix}",
         "resourceVersion": "1",
         "annotations": marks if annotations is None else annotations,
         "labels": {
@@ -165,7 +165,7 @@ def trainer_pod(
             "jobset.sigs.k8s.io/job-key": "5d2a",
             "jobset.sigs.k8s.io/jobset-name": "train",
             "jobset.sigs.k8s.io/jobset-uid": JOBSET_UID,
-            "jobset.sigs.k8s.io/replicatedjob-name": of,
+            "jobset.sigs.k8s.io/replicatedjob-name": replicated,
             "jobset.sigs.k8s.io/replicatedjob-replicas": "1",
             "jobset.sigs.k8s.io/restart-attempt": str(attempt),
         },

@@ -79,13 +79,13 @@ _LINK = "1gbit"
     ),
     default="all",
 )
-@click.option("--quick", is_flag=True, help="Few repeats: to check that it works, not for figures.")
+@click.option("--quick", is_flag=True, help="Few repeats, to check that the benchmark works.")
 @click.option(
     "--minutes",
     default=10.0,
     show_default=True,
-    help="cluster: until the last arrival, or ten times the wait of a job; stream: about the "
-    "duration.",
+    help="cluster: time until the last arrival, or ten times the wait of a job; stream: the "
+    "approximate duration.",
 )
 @click.option(
     "--link",
@@ -97,8 +97,8 @@ _LINK = "1gbit"
 @click.option(
     "--repeats",
     type=int,
-    help="network: for every job and place (3); cluster as a wait, companion, gpu-share, "
-    "new-nodes, rescale, stream (3), overhead (10): for every arm.",
+    help="network: for each job and placement (3); cluster with waits, companion, gpu-share, "
+    "new-nodes, rescale, stream (3), overhead (10): for each arm.",
 )
 @click.option(
     "--shape",
@@ -108,7 +108,10 @@ _LINK = "1gbit"
     help="stream: its jobs; servers: many jobs with a parameter server, as in DRAGON.",
 )
 @click.option(
-    "--network", type=click.Choice(compare.NETWORKS), default="pod", help="cluster: under kfext."
+    "--network",
+    type=click.Choice(compare.NETWORKS),
+    default="pod",
+    help="cluster: kfext's network.",
 )
 @click.option(
     "--compute",
@@ -121,7 +124,7 @@ _LINK = "1gbit"
     "--load",
     type=click.Choice([f"{load:g}" for load in LOADS]),
     multiple=True,
-    help="cluster as a wait: the requested part of the capacity; by default all loads.",
+    help="cluster with waits: the requested fraction of the capacity; by default all loads.",
 )
 @click.option("--calibrate", is_flag=True, help="companion: only calibrate the node.")
 @click.option(
@@ -143,7 +146,7 @@ _LINK = "1gbit"
 @click.option(
     "--anew",
     is_flag=True,
-    help="cluster as a wait, companion, gpu-share, overhead, rescale, stream: repeat stored runs.",
+    help="cluster with waits, companion, gpu-share, overhead, rescale, stream: repeat stored runs.",
 )
 def main(
     what: str,
@@ -164,8 +167,8 @@ def main(
 
     def run(name: str, measure: Callable[[], str]) -> None:
         with step(f"benchmark {name}"):
-            measured = measure()
-        print(f"{measured}\n", flush=True)
+            report = measure()
+        print(f"{report}\n", flush=True)
 
     if what == "tables":
         if data is None:
@@ -173,8 +176,8 @@ def main(
         chosen = [name for name in tables.PARTS if name in part] or [*tables.PARTS]
         run("tables", partial(tables.measure, data, parts=chosen, quick=quick))
     for name in [name for name in _PURE if what in ("all", name)]:
-        more = {"worlds": part} if name == "simulate" else {}
-        run(name, partial(_PURE[name], quick=quick, **more))
+        options = {"worlds": part} if name == "simulate" else {}
+        run(name, partial(_PURE[name], quick=quick, **options))
     on_a_cluster = [name for name in _ON_A_CLUSTER if what in ("all", name)]
     if on_a_cluster:
         with kfext_cluster() as bench:
@@ -182,29 +185,29 @@ def main(
                 run(name, partial(_ON_A_CLUSTER[name], bench, quick=quick))
     for name in [name for name in _SCALE if what in ("all", "scale", name)]:
         run(name, partial(_SCALE[name], quick=quick))
-    of_companion = _COMPANION if what == "companion" and not (part or calibrate) else ()
+    companion_benchmarks = _COMPANION if what == "companion" and not (part or calibrate) else ()
 
-    def stored(measure: Callable[..., str], *, usually: int = 3) -> Callable[..., str]:
-        runs = 1 if quick else repeats or usually
+    def with_store(measure: Callable[..., str], *, default: int = 3) -> Callable[..., str]:
+        runs = 1 if quick else repeats or default
         return partial(measure, quick=quick, repeats=runs, anew=anew)
 
     schedules = [title for title in companion.PARTS if title in part] or companion.PARTS
-    of_gpu = [title for title in gpu_share.PARTS if title in part] or gpu_share.DEFAULT_PARTS
-    of_jobs = partial(companion.measure, only_calibrate=calibrate, parts=schedules)
-    in_turn = partial(compare.measure, minutes=minutes, network=network)
-    loads = [each for each in LOADS if f"{each:g}" in load] or LOADS
-    as_waits = partial(timed.measure, minutes=minutes, network=network, loads=loads)
+    gpu_parts = [title for title in gpu_share.PARTS if title in part] or gpu_share.DEFAULT_PARTS
+    companion_jobs = partial(companion.measure, only_calibrate=calibrate, parts=schedules)
+    real_compute = partial(compare.measure, minutes=minutes, network=network)
+    loads = [fraction for fraction in LOADS if f"{fraction:g}" in load] or LOADS
+    timed_waits = partial(timed.measure, minutes=minutes, network=network, loads=loads)
     clusters: dict[str, Callable[[], str]] = {
-        "real": partial(in_turn, quick=quick, link=link[0] if link else _LINK),
-        "wait": stored(partial(as_waits, link=link[0] if link else timed.LINK)),
+        "real": partial(real_compute, quick=quick, link=link[0] if link else _LINK),
+        "wait": with_store(partial(timed_waits, link=link[0] if link else timed.LINK)),
     }
-    real: dict[str, Callable[[], str]] = {
+    others: dict[str, Callable[[], str]] = {
         "cluster": clusters[compute],
-        "companion": stored(of_jobs),
-        "overhead": stored(overhead.measure, usually=10),
-        "rescale": stored(rescale.measure),
-        "stream": stored(partial(stream.measure, shape=shape, minutes=minutes)),
-        "gpu-share": stored(partial(gpu_share.measure, card=card, parts=of_gpu)),
+        "companion": with_store(companion_jobs),
+        "overhead": with_store(overhead.measure, default=10),
+        "rescale": with_store(rescale.measure),
+        "stream": with_store(partial(stream.measure, shape=shape, minutes=minutes)),
+        "gpu-share": with_store(partial(gpu_share.measure, card=card, parts=gpu_parts)),
         "network": partial(
             network_bench.measure, links=link or (_LINK,), repeats=1 if quick else repeats or 3
         ),
@@ -212,8 +215,8 @@ def main(
         "page": partial(page.measure, quick=quick),
         "peers": partial(peers.measure, quick=quick),
     }
-    for name in [name for name in real if what in ("all", name) or name in of_companion]:
-        run(name, real[name])
+    for name in [name for name in others if what in ("all", name) or name in companion_benchmarks]:
+        run(name, others[name])
     print(conditions(" ".join(["python -m e2e.bench", *sys.argv[1:]])))
 
 

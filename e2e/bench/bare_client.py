@@ -1,8 +1,8 @@
-"""The reference of the gang benchmark: a client that knows the plan and only writes.
+"""The client against which the gang benchmark measures kfext: it knows the plan and only writes.
 
-It watches one namespace, and when the last pod of a gang has appeared it sends the JSON patches
-that kfext sends, 64 in flight, and ends. There is no planning, no ledger, no check, no retry, and
-its 64 connections are already open: no client in Python can be faster.
+It watches one namespace. When the last pod of a gang has appeared, it sends the JSON patches that
+kfext would send, 64 in flight, and ends. It has no planning, ledger, checks or retries, and its 64
+connections are already open: no client in Python can be faster.
 """
 
 import argparse
@@ -39,11 +39,11 @@ async def main(*, kubeconfig: Path, namespace: str, homes: dict[str, str]) -> No
                 response.raise_for_status()
                 await response.read()
 
-        async def look() -> str:
+        async def read_version() -> str:
             async with session.get(url, params={"limit": "1"}) as response:
                 return str((await response.json())["metadata"]["resourceVersion"])
 
-        version = max(await asyncio.gather(*(look() for _ in range(_IN_FLIGHT))), key=int)
+        version = max(await asyncio.gather(*(read_version() for _ in range(_IN_FLIGHT))), key=int)
         patches: dict[str, bytes] = {}
         endless = aiohttp.ClientTimeout(total=None)
         print("ready", flush=True)
@@ -66,7 +66,7 @@ async def main(*, kubeconfig: Path, namespace: str, homes: dict[str, str]) -> No
 async def running(
     testbed: Testbed, *, namespace: str, homes: Mapping[str, str]
 ) -> AsyncIterator[None]:
-    """Run the client as a process, ready when the block begins, and wait for its end after it."""
+    """Run the client as a process; it is ready when the `with` block begins, and ends after it."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "e2e.bench.bare_client"),
         f"--kubeconfig={testbed.kubeconfig}",

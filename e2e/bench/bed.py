@@ -71,7 +71,6 @@ class Bench(Kfext):
         return pid
 
     def controller_cpu(self) -> float:
-        """Return the CPU seconds that the controller has used so far."""
         return cpu_seconds(self.controller_pid)
 
     @property
@@ -83,7 +82,7 @@ class Bench(Kfext):
         return self.counted("kfext_api_requests_total", "verb", "resource")
 
     def counted(self, name: str, *labels: str) -> dict[tuple[str, ...], int]:
-        """Return the samples of a counter of the controller, by the values of some labels."""
+        """Return the value of a counter of the controller for each combination of label values."""
         page = urllib3.request("GET", self.controller.metrics_url, timeout=5).data.decode()
         counts: dict[tuple[str, ...], int] = {}
         for family in text_string_to_metric_families(page):
@@ -95,14 +94,13 @@ class Bench(Kfext):
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds that a process has used so far."""
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def kfext_cluster() -> Iterator[Bench]:
-    """Run a testbed with kfext during a `with` block; nothing of it remains."""
+    """Run a testbed with kfext during a `with` block, and remove it afterwards."""
     with lifecycle.running("bench", fake_nodes=NODES, fast=True) as bed:
         bench = Bench(bed)
         bench.install()
@@ -121,7 +119,7 @@ def with_client(bench: Bench, measure: Callable[[Client], Awaitable[T]]) -> T:
 
 @contextmanager
 def scale_cluster(name: str) -> Iterator["ScaleBench"]:
-    """Run a cluster without webhooks during a `with` block; nothing of it remains.
+    """Run a cluster without webhooks during a `with` block, and remove it afterwards.
 
     The driver replaces the webhooks, so that they do not compete for the CPU.
     """
@@ -147,7 +145,7 @@ async def _create_policy(client: Client) -> None:
 
 
 class ScaleBench(Bench):
-    """Also reads memory and any metric of the controller."""
+    """A `Bench` that also reads the controller's memory and all of its metrics."""
 
     def memory(self) -> float:
         """Return the resident memory of the controller in MiB."""
@@ -155,7 +153,7 @@ class ScaleBench(Bench):
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
 
     def samples(self) -> Mapping[str, float]:
-        """Return every metric of the controller, summed over its labels; none while it starts."""
+        """Return every metric of the controller, summed over its labels; empty while it starts."""
         url = self.controller.metrics_url
         try:
             page = urllib3.request("GET", url, timeout=5, retries=False).data.decode()

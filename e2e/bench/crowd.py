@@ -1,8 +1,8 @@
-"""Thousands of objects in a minute or two: nodes, jobs, and pods like the operator's.
+"""Creates thousands of objects in a minute or two: nodes, jobs, and pods like the operator's.
 
-Nodes are only objects: no kwok, no Lease. Admission adds a taint to a new node that the node
-lifecycle controller removes; the controller-manager does not run on these testbeds, so the taint is
-removed here.
+Nodes are only objects: no kwok, no Lease. Admission taints each new node until the node lifecycle
+controller has checked it; the controller-manager does not run on these testbeds, so `create_nodes`
+removes the taint.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ _CONTAINER: Object = {
     "ports": [{"name": "pytorchjob-port", "containerPort": 23456}],
 }
 IN_FLIGHT = 32
-_BORN = "2026-01-01T00:00:00Z"
+_READY_SINCE = "2026-01-01T00:00:00Z"
 
 
 def job_body(name: str, pods: int, *, held: bool) -> Object:
-    """Return a suspended PyTorchJob; `held` by kfext's webhook, or by a person."""
+    """Return a suspended PyTorchJob. `held`: whether kfext's webhook suspended it, not its user."""
     template = {"spec": {"containers": [_CONTAINER]}}
     return {
         "apiVersion": "kubeflow.org/v1",
@@ -51,12 +51,10 @@ def job_body(name: str, pods: int, *, held: bool) -> Object:
 
 
 def pod_names(job: str, pods: int) -> list[str]:
-    """Return the names of a job's pods in rank order."""
     return [f"{job}-master-0", *(f"{job}-worker-{index}" for index in range(pods - 1))]
 
 
 def pod_body(job: Object, rank: int, *, affinity: Object) -> Object:
-    """Return a gated pod of the job; rank 0 is the master."""
     name = job["metadata"]["name"]
     kind, index = ("worker", rank - 1) if rank else ("master", 0)
     environment = {
@@ -119,7 +117,7 @@ def affinity_of(nodes: Sequence[str]) -> Object:
 
 
 async def in_flight(requests: Iterable[Awaitable[Any]], count: int = IN_FLIGHT) -> None:
-    """Await requests in their order, `count` at once; they are created as needed."""
+    """Await requests in order, `count` at once; the iterable is read only as needed."""
     waiting = iter(requests)
 
     async def work() -> None:
@@ -136,7 +134,6 @@ def node_name(index: int) -> str:
 
 
 async def create_namespace(client: Client, name: str) -> None:
-    """Create a managed namespace with the account that pods need."""
     labels = {names.MANAGED: "true"}
     await client.create(paths.namespaces(), {"metadata": {"name": name, "labels": labels}})
     accounts = paths.Namespaced("serviceaccounts")(name)
@@ -144,7 +141,6 @@ async def create_namespace(client: Client, name: str) -> None:
 
 
 async def create_nodes(client: Client, count: int, *, gpus: int) -> None:
-    """Create ready nodes of 32 CPUs that accept pods."""
     capacity = {**CAPACITY, "nvidia.com/gpu": str(gpus)}
 
     async def create(name: str) -> None:
@@ -154,8 +150,8 @@ async def create_nodes(client: Client, count: int, *, gpus: int) -> None:
                 "type": "Ready",
                 "status": "True",
                 "reason": "KubeletReady",
-                "lastHeartbeatTime": _BORN,
-                "lastTransitionTime": _BORN,
+                "lastHeartbeatTime": _READY_SINCE,
+                "lastTransitionTime": _READY_SINCE,
             }
         ]
         await client.create(paths.nodes(), body)
@@ -165,7 +161,7 @@ async def create_nodes(client: Client, count: int, *, gpus: int) -> None:
 
 
 def bound_pod(namespace: str, name: str, *, node: str, requests: dict[str, str]) -> Object:
-    """Return a pod without an owner that is bound already, so that no scheduler has to act."""
+    """Return a bound pod without an owner; no scheduler has to act on it."""
     gpus = {key: value for key, value in requests.items() if "/" in key}
     return {
         "metadata": {
@@ -187,12 +183,11 @@ def bound_pod(namespace: str, name: str, *, node: str, requests: dict[str, str])
 
 
 async def create_pods(client: Client, pods: Iterable[Object]) -> None:
-    """Create pods in the namespaces they name."""
     await in_flight(client.create(paths.pods(pod["metadata"]["namespace"]), pod) for pod in pods)
 
 
 async def create_jobs(client: Client, namespace: str, bodies: Iterable[Object]) -> list[Object]:
-    """Create jobs; return them as they are stored, in no certain order."""
+    """Create jobs; return them as stored, in no particular order."""
     stored: list[Object] = []
 
     async def create(body: Object) -> None:
@@ -227,7 +222,7 @@ def size_of(job: Object) -> int:
 
 
 async def create_live_job(client: Client, namespace: str, name: str, *, homes: list[str]) -> None:
-    """Create a job as placed by kfext long ago, and its pods, each on its node in `homes`."""
+    """Create a job that kfext placed long ago, and its pods; `homes`: the node of each rank."""
     body = job_body(name, len(homes), held=False)
     body["spec"]["runPolicy"]["suspend"] = False
     collection = paths.jobs(KINDS["PyTorchJob"], namespace)
@@ -247,5 +242,5 @@ async def clear(client: Client, namespace: str) -> None:
     """Delete the jobs and pods of a namespace, the jobs first, and wait until they are gone."""
     for collection in (paths.jobs(KINDS["PyTorchJob"], namespace), paths.pods(namespace)):
         listed = await client.list_all(collection)
-        names_ = [item["metadata"]["name"] for item in listed]
-        await in_flight(client.delete(f"{collection}/{name}", grace=0) for name in names_)
+        listed_names = [item["metadata"]["name"] for item in listed]
+        await in_flight(client.delete(f"{collection}/{name}", grace=0) for name in listed_names)

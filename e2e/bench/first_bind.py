@@ -2,12 +2,12 @@
 
 The real training-operator creates the pods and the real kube-scheduler binds them, once in a
 namespace that kfext manages and once in an unmanaged one; all processes run in both cases.
-Repeats alternate. Times are from before the POST to the events in the driver's own watches, in ms.
+Repeats alternate. Times, in ms, are from before the POST to the events in the driver's own watches.
 The cluster is 200 fake nodes; operator and scheduler run with raised request limits, which makes
-plain Kubernetes the harder reference. A gang that waits at the gate is bound only after its last
-pod exists; plain Kubernetes does not wait for it.
+plain Kubernetes faster, and so harder to match. A gang that waits at the gate is bound only after
+its last pod exists; plain Kubernetes does not wait for that pod.
 
-The second table divides the time of the managed job.
+The second table divides the time of the managed job into stages.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from kfext.names import MANAGED
 
 _PODS = 2
 _CALM_SECONDS = 2.0
-_SPACES = {"plain": "bench-plain", "kfext": "bench-managed"}
+_NAMESPACES = {"plain": "bench-plain", "kfext": "bench-managed"}
 _STAGES = {
     "answered": "POST answered (job webhook)",
     "resumed": "job planned and resumed (kfext)",
@@ -43,22 +43,22 @@ Times = Mapping[str, float]
 
 
 def measure(bench: Bench, *, quick: bool) -> str:
-    runs = with_client(bench, lambda client: _all(client, repeats=4 if quick else 20))
-    plain, ours = runs["plain"], runs["kfext"]
+    runs = with_client(bench, lambda client: _run_all(client, repeats=4 if quick else 20))
+    plain, kfext = runs["plain"], runs["kfext"]
     ratios = {
-        event: median(run[event] for run in ours) / median(run[event] for run in plain)
+        event: median(run[event] for run in kfext) / median(run[event] for run in plain)
         for event in ("first bound", "bound")
     }
     return "\n\n".join(
         [
             table(
-                f"Submit to bound, PyTorchJob of {_PODS} pods, idle cluster; {len(ours)} repeats",
+                f"Submit to bound, PyTorchJob of {_PODS} pods, idle cluster; {len(kfext)} repeats",
                 ("namespace", "first bound ms", "all bound ms", "ratio, first", "ratio, all"),
                 [
-                    ("unmanaged", *_bounds(plain), "1", "1"),
+                    ("unmanaged", *_bound_times(plain), "1", "1"),
                     (
                         "managed",
-                        *_bounds(ours),
+                        *_bound_times(kfext),
                         f"{ratios['first bound']:.2f} "
                         f"{FIRST_BIND_RATIO.judge(ratios['first bound'])}",
                         f"{ratios['bound']:.2f} {ALL_BOUND_RATIO.judge(ratios['bound'])}",
@@ -69,7 +69,7 @@ def measure(bench: Bench, *, quick: bool) -> str:
                 "Where the time goes, milliseconds since the submit",
                 ("event", "unmanaged", "managed"),
                 [
-                    (words, _stage(plain, stage), _stage(ours, stage))
+                    (words, _stage(plain, stage), _stage(kfext, stage))
                     for stage, words in _STAGES.items()
                 ],
             ),
@@ -77,7 +77,7 @@ def measure(bench: Bench, *, quick: bool) -> str:
     )
 
 
-def _bounds(runs: list[Times]) -> tuple[str, str]:
+def _bound_times(runs: list[Times]) -> tuple[str, str]:
     return (
         spread([run["first bound"] for run in runs], digits=0),
         spread([run["bound"] for run in runs], digits=0),
@@ -89,22 +89,22 @@ def _stage(runs: list[Times], stage: str) -> str:
     return spread([run[stage] for run in runs], digits=0) if stage in runs[0] else ""
 
 
-async def _all(client: Client, *, repeats: int) -> dict[str, list[Times]]:
-    for who, namespace in _SPACES.items():
-        labels = {MANAGED: "true"} if who == "kfext" else {}
+async def _run_all(client: Client, *, repeats: int) -> dict[str, list[Times]]:
+    for arm, namespace in _NAMESPACES.items():
+        labels = {MANAGED: "true"} if arm == "kfext" else {}
         body: dict[str, Any] = {"metadata": {"name": namespace, "labels": labels}}
         await client.create(paths.namespaces(), body)
-    await asyncio.sleep(_CALM_SECONDS)  # accounts are created, watches have received them
-    runs: dict[str, list[Times]] = {who: [] for who in _SPACES}
-    for repeat in range(-1, repeats):  # the first warms up
-        for who, namespace in _SPACES.items():
-            run = await _one(client, namespace, f"job-{repeat + 1}", held=who == "kfext")
+    await asyncio.sleep(_CALM_SECONDS)  # for service accounts, and watches that receive them
+    runs: dict[str, list[Times]] = {arm: [] for arm in _NAMESPACES}
+    for repeat in range(-1, repeats):  # repeat -1 is a warm-up
+        for arm, namespace in _NAMESPACES.items():
+            run = await _run_job(client, namespace, f"job-{repeat + 1}", held=arm == "kfext")
             if repeat >= 0:
-                runs[who].append(run)
+                runs[arm].append(run)
     return runs
 
 
-async def _one(client: Client, namespace: str, name: str, *, held: bool) -> Times:
+async def _run_job(client: Client, namespace: str, name: str, *, held: bool) -> Times:
     body = job_body(name, _PODS, held=False)
     body["spec"]["runPolicy"] = {}
     jobs, pods = paths.jobs(KINDS["PyTorchJob"], namespace), paths.pods(namespace)

@@ -1,17 +1,17 @@
 """Last pod created to last pod ungated: kfext's controller against a bare client.
 
-The driver replaces the operator, which is stopped: it creates the job, and once kfext has planned
-and resumed it, all of its pods, gated, with the job's uid as owner, the operator's labels and the
-job's template, 64 requests in flight. So the time of creation does not count. Then either kfext or
-`bare_client` pins and ungates them; the other does not run (SIGSTOP). kube-scheduler binds the pods
-meanwhile, in both. One GPU per pod, so that 64 pods need eight nodes. Repeats alternate; the gang
-of 512, which is slow to create, has fewer.
+The driver replaces the operator, which is stopped. It creates the job; once kfext has planned and
+resumed it, the driver creates all of its pods, 64 requests in flight: gated, owned by the job, with
+the operator's labels and the job's template. So the time of creation does not count. Then either
+kfext or `bare_client` pins and ungates the pods; kfext is stopped (SIGSTOP) for the bare client.
+kube-scheduler binds the pods meanwhile, in both arms. Each pod has one GPU, so 64 pods need eight
+nodes. Repeats alternate between the arms; the gang of 512, which is slow to create, has fewer.
 
-Measured by the driver's own watch: from ADDED of the last pod to the last pod without its gate. The
-p50 and p99 are over the pods of all repeats, each from ADDED of its gang's last pod.
-The pods of both have the same size; the bare client knows their nodes in advance, and must receive
-all of them in a watch like kfext. Connections are open in both, except in the last row: kfext after
-70 s without a request, after it has closed them. Writes are the controller's count until 2 s after
+Times are from the driver's own watch: from ADDED of a gang's last pod until its last pod is ungated
+or bound; p50 and p99 are over the pods of all repeats.
+Pods have the same size in both arms; the bare client knows their nodes in advance, and must receive
+all of them in a watch like kfext. Connections are open in both, except in the last row, where kfext
+has closed them after 70 s without a request. Writes are counted by the controller until 2 s after
 the end.
 """
 
@@ -51,9 +51,9 @@ _COLD_SECONDS = 70.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A gang: the milliseconds of each pod since the last ADDED; the last pod's time is judged.
+    """A gang: milliseconds from ADDED of its last pod until each pod was ungated, and was bound.
 
-    `writes`: the controller's writes by resource; `cpu`: its CPU milliseconds for the job.
+    `writes`: the controller's writes by resource; `cpu`: the CPU milliseconds it used for the job.
     """
 
     ungated: tuple[float, ...]
@@ -63,7 +63,6 @@ class Run:
 
 
 def measure(bench: Bench, *, quick: bool) -> str:
-    """Return the table; the operator is stopped meanwhile."""
     bench.testbed.stop_process("training-operator")
     try:
         repeats, cold = (_QUICK_REPEATS, 0) if quick else (_REPEATS, _COLD_REPEATS)
@@ -74,7 +73,7 @@ def measure(bench: Bench, *, quick: bool) -> str:
         bench.testbed.restart_process("training-operator")
         training_operator.wait_ready(bench.testbed)
         bench.ensure()
-    rows = [_row(size, who, own, runs) for (size, who), own in sorted(runs.items())]
+    rows = [_row(size, arm, arm_runs, runs) for (size, arm), arm_runs in sorted(runs.items())]
     return table(
         "Last pod created to last pod ungated, and to last pod bound",
         (
@@ -86,23 +85,25 @@ def measure(bench: Bench, *, quick: bool) -> str:
 
 
 def _row(
-    size: int, who: str, own: list[Run], runs: dict[tuple[int, str], list[Run]]
+    size: int, arm: str, arm_runs: list[Run], runs: dict[tuple[int, str], list[Run]]
 ) -> tuple[str, ...]:
     bare = runs[size, "bare client"]
-    if own is bare:
-        return (str(size), who, *_times(bare), "1", "0", "", "1", "")
-    ratio = median(_last(bare)) / median(_last(own))
-    pairs = [bare_time / other for bare_time, other in zip(_last(bare), _last(own), strict=False)]
-    per_pod = [run.writes.get("pods", 0) / size for run in own]
-    others = [sum(run.writes.values()) - run.writes.get("pods", 0) for run in own]
-    judged = size == 64 and who == "kfext"
+    if arm_runs is bare:
+        return (str(size), arm, *_times(bare), "1", "0", "", "1", "")
+    ratio = median(_last(bare)) / median(_last(arm_runs))
+    pairs = [
+        bare_time / other for bare_time, other in zip(_last(bare), _last(arm_runs), strict=False)
+    ]
+    per_pod = [run.writes.get("pods", 0) / size for run in arm_runs]
+    others = [sum(run.writes.values()) - run.writes.get("pods", 0) for run in arm_runs]
+    judged = size == 64 and arm == "kfext"
     return (
         str(size),
-        who,
-        *_times(own),
+        arm,
+        *_times(arm_runs),
         f"{spread(per_pod)} {GANG_POD_WRITES.judge(median(per_pod))}",
         spread(others, digits=0),
-        spread([run.cpu for run in own], digits=0),
+        spread([run.cpu for run in arm_runs], digits=0),
         f"{ratio:.2f} (pairs {min(pairs):.2f}-{max(pairs):.2f})",
         GANG_RATIO.judge(ratio) if judged else "",
     )
@@ -128,12 +129,12 @@ async def _all(
         paths.namespaces(), {"metadata": {"name": _NAMESPACE, "labels": {MANAGED: "true"}}}
     )
     runs: dict[tuple[int, str], list[Run]] = {}
-    for repeat in range(-1, max(repeats.values())):  # the first warms connections and caches up
+    for repeat in range(-1, max(repeats.values())):  # repeat -1 warms up
         for size in (size for size in SIZES if repeat < repeats[size]):
-            for who, submit in (("kfext", _by_kfext), ("bare client", _by_bare_client)):
-                run = await submit(bench, client, f"{who.split()[0]}-{size}-{repeat + 1}", size)
+            for arm, submit in (("kfext", _by_kfext), ("bare client", _by_bare_client)):
+                run = await submit(bench, client, f"{arm.split()[0]}-{size}-{repeat + 1}", size)
                 if repeat >= 0:
-                    runs.setdefault((size, who), []).append(run)
+                    runs.setdefault((size, arm), []).append(run)
     for repeat in range(cold):
         await asyncio.sleep(_COLD_SECONDS)
         run = await _by_kfext(bench, client, f"cold-{repeat}", _COLD_SIZE)
@@ -154,9 +155,9 @@ async def _by_kfext(bench: Bench, client: Client, name: str, size: int) -> Run:
     cpu = 1e3 * (bench.controller_cpu() - cpu_before)
     writes: dict[str, int] = {}
     for (verb, resource), count in bench.requests().items():
-        more = count - before.get((verb, resource), 0)
-        if verb in {"create", "patch", "delete", "apply"} and resource != "leases" and more:
-            writes[resource] = writes.get(resource, 0) + more
+        added = count - before.get((verb, resource), 0)
+        if verb in {"create", "patch", "delete", "apply"} and resource != "leases" and added:
+            writes[resource] = writes.get(resource, 0) + added
     await _clear(client, job, size)
     return replace(run, writes=writes, cpu=cpu)
 

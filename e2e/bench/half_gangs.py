@@ -1,7 +1,7 @@
-"""Gangs bound in part, among many jobs: python -m e2e.bench.half_gangs --seed 83 --seed 97.
+"""Partly bound gangs among many jobs: python -m e2e.bench.half_gangs --seed 83 --seed 97.
 
 All jobs of a seed are submitted at once to 24 fake nodes, which cannot run all of them. No job
-ends. The gangs are watched: see `e2e.harness.half_gangs` for the meaning of half.
+ends. `e2e.harness.half_gangs` watches the gangs, and defines when a gang is half bound.
 """
 
 import json
@@ -21,8 +21,8 @@ from kfext.model.parameters import Placement
 
 NODES = 24
 _NAMESPACE = "crowd"
-_LONGER_SECONDS = 10.0
-"""A gang may be half for bindTimeout and this time."""
+_EXTRA_SECONDS = 10.0
+"""A gang may be half bound for bindTimeout plus this time."""
 
 
 @click.command(help=__doc__)
@@ -39,7 +39,7 @@ def main(seed: tuple[int, ...], seconds: float, only_modelled: bool, gated: bool
 
 
 def crowd(seed: int, *, seconds: float, only_modelled: bool, gated: bool) -> Account:
-    """Run one crowd on a cluster of its own."""
+    """Run the jobs of a seed on a cluster of their own; return what the watch of the gangs saw."""
     with lifecycle.running(f"crowd-{os.getpid()}", fake_nodes=NODES, fast=True) as bed:
         bench = Bench(bed)
         bench.install()
@@ -52,7 +52,7 @@ def crowd(seed: int, *, seconds: float, only_modelled: bool, gated: bool) -> Acc
                 "spec": {"placement": {"bornPinned": False}},
             })  # fmt: skip
         submit(bench, mixed_jobs(seed, only_modelled=only_modelled))
-        limit = Placement().bind_timeout + _LONGER_SECONDS
+        limit = Placement().bind_timeout + _EXTRA_SECONDS
         account = watch(bench.kube, _NAMESPACE, seconds=seconds, limit=limit)
         for process in (bench.controller, bench.webhook):
             process.kill()
@@ -71,7 +71,7 @@ def divide(bench: Bench) -> None:
 
 
 def submit(bench: Bench, jobs: Sequence[dict[str, object]]) -> None:
-    """Create the jobs one after the other, without a pause."""
+    """Create the namespace and the priority class, then the jobs in order, without a pause."""
     bench.testbed.api.apply({
         "apiVersion": "v1",
         "kind": "Namespace",

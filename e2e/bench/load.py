@@ -2,10 +2,11 @@
 
 Open loop (`--rate`): requests are due at even intervals regardless of the server, and latency
 counts from the due time, so that a stall of the server counts for all waiting requests.
-Closed loop (no rate): each connection sends its next request when it has the last answer.
+Closed loop (no rate): each connection sends its next request once the previous one is answered.
 
-Requests are built in advance and answers are searched, not parsed: on two cores the generator must
-not dominate the measurement. Connections are opened before the clock starts. Prints a JSON object.
+On two cores the generator must not dominate the measurement, so requests are built in advance, and
+answers are searched, not parsed. Connections are opened before the clock starts. The results are
+printed as a JSON object.
 """
 
 import argparse
@@ -23,11 +24,11 @@ _DRAIN_SECONDS = 10.0
 
 
 class Connection(asyncio.Protocol):
-    """One connection; `answered(connection, good)` is called once per request."""
+    """A connection; `on_answer(connection, succeeded)` is called once per request."""
 
-    def __init__(self, answered: Callable[["Connection", bool], None]) -> None:
+    def __init__(self, on_answer: Callable[["Connection", bool], None]) -> None:
         self.due = 0.0
-        self._answered = answered
+        self._on_answer = on_answer
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
 
@@ -36,10 +37,9 @@ class Connection(asyncio.Protocol):
             self._transport = transport
 
     def send(self, request: bytes, *, due: float) -> None:
-        """Send a request; `due`: its due time by the loop's clock."""
         self.due = due
         if self._transport is None or self._transport.is_closing():
-            self._answered(self, False)
+            self._on_answer(self, False)
         else:
             self._transport.write(request)
 
@@ -52,13 +52,13 @@ class Connection(asyncio.Protocol):
         length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
         if len(self._buffer) < end + 4 + length:
             return
-        good = head.startswith(b"http/1.1 200") and self._buffer.find(b'"patch"', end) > 0
+        succeeded = head.startswith(b"http/1.1 200") and self._buffer.find(b'"patch"', end) > 0
         self._buffer.clear()
-        self._answered(self, good)
+        self._on_answer(self, succeeded)
 
 
 class Load:
-    """One measurement over some connections."""
+    """A measurement: sends requests for `seconds`; collects latencies and lateness in seconds."""
 
     def __init__(self, requests: list[bytes], *, seconds: float) -> None:
         self.latencies: list[float] = []
@@ -75,7 +75,7 @@ class Load:
     async def run(
         self, connections: list[Connection], *, rate: float | None
     ) -> dict[str, float | int | list[float]]:
-        """Send for some seconds and return the figures."""
+        """Send requests over the connections, and return the results. `rate`: requests a second."""
         began = self._loop.time()
         self._end = began + self._seconds
         self._closed = rate is None
@@ -87,7 +87,7 @@ class Load:
         else:
             self._idle = connections
             for number in range(int(rate * self._seconds)):
-                self._loop.call_at(began + number / rate, self._due, began + number / rate)
+                self._loop.call_at(began + number / rate, self._send_due, began + number / rate)
             await asyncio.sleep(self._seconds)
             sent, waited = int(rate * self._seconds), 0.0
             while len(self.latencies) + self.errors < sent and waited < _DRAIN_SECONDS:
@@ -103,10 +103,9 @@ class Load:
             "lateness": self.lateness,
         }
 
-    def answered(self, connection: Connection, good: bool) -> None:
-        """Record an answer, and continue with the connection."""
+    def on_answer(self, connection: Connection, succeeded: bool) -> None:
         now = self._loop.time()
-        if good:
+        if succeeded:
             self.latencies.append(now - connection.due)
         else:
             self.errors += 1
@@ -118,7 +117,7 @@ class Load:
         else:
             self._idle.append(connection)
 
-    def _due(self, due: float) -> None:
+    def _send_due(self, due: float) -> None:
         self.lateness.append(self._loop.time() - due)
         if self._idle:
             self._idle.pop().send(next(self._requests), due=due)
@@ -135,7 +134,6 @@ async def main(
     rate: float | None,
     seconds: float,
 ) -> None:
-    """Load one URL, and print the figures."""
     target = urlsplit(url)
     host, _, port = target.netloc.rpartition(":")
     head = (
@@ -146,14 +144,14 @@ async def main(
     load = Load(requests, seconds=seconds)
     loop = asyncio.get_running_loop()
     tls = ssl.create_default_context(cafile=str(authority))
-    connected = [
+    open_connections = [
         (await loop.create_connection(
-            lambda: Connection(load.answered), host, int(port), ssl=tls
+            lambda: Connection(load.on_answer), host, int(port), ssl=tls
         ))[1]
         for _ in range(connections)
     ]  # fmt: skip
     gc.disable()
-    print(json.dumps(await load.run(connected, rate=rate)))
+    print(json.dumps(await load.run(open_connections, rate=rate)))
 
 
 def _lines(file: str) -> list[bytes]:

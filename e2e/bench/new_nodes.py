@@ -1,7 +1,7 @@
 """A gang that needs four new nodes: python -m e2e.bench new-nodes.
 
-Karpenter adds the nodes, 20 s after it has launched them. On plain Kubernetes it is asked at once;
-kfext asks once it expects no capacity sooner. Repeats alternate.
+Karpenter adds the nodes 20 s after it has launched them. On plain Kubernetes, unschedulable pods
+ask for nodes at once; kfext asks once it expects no capacity sooner. Repeats alternate.
 """
 
 import os
@@ -22,9 +22,10 @@ _ARMS: dict[str, tuple[Callable[[Scene], None], float]] = {_PLAIN: (_NO_WAIT, 0.
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A gang's seconds until kfext asked for nodes, and until it was whole.
+    """A gang's seconds until kfext asked for nodes (`asked`), and until all pods were bound.
 
-    `apart`: from the first to the last bound pod. `writes`: of placeholders, for each pod.
+    `apart`: seconds from the first to the last bound pod. `created`: the number of new nodes.
+    `half`: whether the gang was half bound for too long. `writes`: placeholder writes per pod.
     """
 
     asked: float
@@ -68,12 +69,12 @@ def _row(arm: str, runs: Sequence[Run], due: float) -> tuple[str, ...]:
 
 
 def _run(kfext: Kfext, arm: str, number: int) -> Run:
-    full, _ = _ARMS[arm]
+    fill_cluster, _ = _ARMS[arm]
     space = Space(kfext, f"new-nodes-{number}-{list(_ARMS).index(arm)}")
     space.create(managed=arm != _PLAIN, born_pinned=True)
     with scene_of(space) as scene:
         scene.pool()
-        full(scene)
+        fill_cluster(scene)
         scene.submit("gang")
         scene.whole("gang")
         scene.until(lambda look: not look.asked, "no placeholder is left")

@@ -1,9 +1,9 @@
 """The page of `kubectl kfext ui` on a large cluster, in Debian's Chromium.
 
-A thousand TrainingPlans with a history and a curve, a thousand nodes of realistic size, and the
-capacity are in a real API server; no controller runs. The command is a process of its own. Measured
-are the bytes of the page, the time from opening its address until it is drawn; a redraw with layout
-of each view; the bytes of the state; and the memory of the command.
+A real API server has a thousand TrainingPlans with a history and a curve, a thousand nodes of
+realistic size, and the capacity record; no controller runs. The command is a process of its own.
+Measured: the bytes of the page; the time from opening its address until it is drawn; the time of a
+redraw with layout of each view; the bytes of the state; and the memory of the command.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from kfext.model.timestamps import written_time
 _JOBS, _NODES, _GPUS = 1000, 1000, 8
 _TEAMS = 10
 _AT_ONCE = 32
-_OPENED, _REDRAWN = 5, 5
+_OPENINGS, _REDRAWS = 5, 5
 _NODE_BYTES = 12_000
 _VIEWS = ("cluster", "queue", "timeline")
 _TARGETS = {
@@ -80,25 +80,24 @@ async def _figures(bed: Testbed, *, jobs: int) -> Figures:
         "page, gzip": [sum(len(gzip.compress(part)) for part in page)],
     }
     async with _command(bed) as (process, address), async_playwright() as playwright:
-        launched = await playwright.chromium.launch(
+        chromium = await playwright.chromium.launch(
             executable_path=browser.chromium(), args=["--no-sandbox"]
         )
-        shown = await launched.new_page(viewport={"width": 1440, "height": 900})
-        drawn = [await _open(shown, address) for _ in range(_OPENED)]
+        shown_page = await chromium.new_page(viewport={"width": 1440, "height": 900})
+        drawn = [await _open(shown_page, address) for _ in range(_OPENINGS)]
         figures["drawn after opening, ms"] = drawn
         for view in _VIEWS:
-            await shown.evaluate("(view) => { location.hash = view; }", view)
-            await shown.wait_for_timeout(2000)  # histories arrive
-            figures[f"redraw of {view}, ms"] = await shown.evaluate(_REDRAW, _REDRAWN)
+            await shown_page.evaluate("(view) => { location.hash = view; }", view)
+            await shown_page.wait_for_timeout(2000)  # histories arrive
+            figures[f"redraw of {view}, ms"] = await shown_page.evaluate(_REDRAW, _REDRAWS)
         state = "async () => JSON.stringify((await import('/base.js')).page.state).length"
-        figures["state, bytes"] = [await shown.evaluate(state)]
+        figures["state, bytes"] = [await shown_page.evaluate(state)]
         figures["memory of the command, MB"] = [_resident(process.pid)]
-        await launched.close()
+        await chromium.close()
     return figures
 
 
 def _resident(pid: int) -> float:
-    """Return the memory of a process in MB."""
     match = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     assert match is not None
     return int(match[1]) / 1000
@@ -138,7 +137,7 @@ async def _fill(client: Client, jobs: int) -> None:
     await client.create(api.config_maps(names.NAMESPACE), {"metadata": metadata, **record})
     limit = asyncio.Semaphore(_AT_ONCE)
 
-    async def make(path: str, body: dict[str, Any], status: dict[str, Any]) -> None:
+    async def create(path: str, body: dict[str, Any], status: dict[str, Any]) -> None:
         async with limit:
             await client.create(path, body)
             await client.merge_patch(
@@ -146,13 +145,13 @@ async def _fill(client: Client, jobs: int) -> None:
             )
 
     everything = [*_nodes(), *_plans(jobs)]
-    await asyncio.gather(*(make(*described) for described in everything))
+    await asyncio.gather(*(create(*arguments) for arguments in everything))
 
 
 def _nodes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    has = {"cpu": "96", "memory": "768Gi", "pods": "110", "nvidia.com/gpu": str(_GPUS)}
+    amounts = {"cpu": "96", "memory": "768Gi", "pods": "110", "nvidia.com/gpu": str(_GPUS)}
     images = [{"names": [f"registry/{'i' * 80}:{n}"], "sizeBytes": 1} for n in range(100)]
-    status = {"allocatable": has, "capacity": has, "images": images[: _NODE_BYTES // 120]}
+    status = {"allocatable": amounts, "capacity": amounts, "images": images[: _NODE_BYTES // 120]}
     for number in range(_NODES):
         metadata = {
             "name": f"node-{number}",
@@ -163,8 +162,11 @@ def _nodes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
 
 def _capacity(jobs: int) -> dict[str, Any]:
     free = {f"node-{number}": 0 if number < jobs * 4 // 5 else _GPUS for number in range(_NODES)}
-    has = {"cpu": 96_000, "nvidia.com/gpu": _GPUS}
-    nodes = {n: {"allocatable": has, "free": has | {"nvidia.com/gpu": f}} for n, f in free.items()}
+    amounts = {"cpu": 96_000, "nvidia.com/gpu": _GPUS}
+    nodes = {
+        n: {"allocatable": amounts, "free": amounts | {"nvidia.com/gpu": f}}
+        for n, f in free.items()
+    }
     return {"nodes": nodes, "reservation": None}
 
 

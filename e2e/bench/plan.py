@@ -1,10 +1,10 @@
-"""Plans per second: the speed of the pure core's placement of waiting gangs. One core, no I/O.
+"""Plans per second: how fast the pure core places waiting gangs. One core, no I/O.
 
 Measured: `core.lifecycle.next_step` for a held job, and the claims of its plan on the ledger, since
-the next decision must count them. The cluster has nodes of 32 cores, 256 GiB and 8 GPUs in two
-zones, a quarter of them tainted, half of everything claimed by other pods at random. Gangs are of 8
-to 16 pods: with one GPU each (mostly more than one node has free), or with CPU and memory only; a
-third select a zone, a third tolerate the taint. After each plan the oldest gang ends.
+the next decision must count them. Nodes have 32 cores, 256 GiB and 8 GPUs, and are in two zones; a
+quarter are tainted, and other pods claim a random half of all resources. Gangs have 8 to 16 pods,
+each with one GPU (usually more GPUs than any one node has free), or with CPU and memory only; a
+third of the gangs select a zone, a third tolerate the taint. After each plan the oldest gang ends.
 
 Not measured: reading jobs from JSON (once per change of a job), writes, and a queue of jobs that do
 not fit.
@@ -35,38 +35,37 @@ from kfext.names import HELD
 SIZES = (200, 1000, 5000)
 _KINDS = ("GPU", "CPU")
 _LIVE = 20
-"""Gangs of kfext on the ledger at any time, beside the half that others claim."""
+"""The number of kfext's gangs on the ledger at any time, beside the half that other pods claim."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A repeat: the seconds of each plan, and the mean number of nodes of a plan."""
+class Repeat:
+    """A repeat: the seconds of each plan, and the mean number of nodes per plan."""
 
     seconds: list[float]
     nodes: float
 
     @property
     def rate(self) -> float:
-        """Plans a second."""
         return len(self.seconds) / sum(self.seconds)
 
 
 def measure(*, quick: bool) -> str:
     repeats, count = (2, 200) if quick else (5, 1000)
-    runs: dict[tuple[int, str], list[Run]] = {}
+    runs: dict[tuple[int, str], list[Repeat]] = {}
     for repeat in range(repeats):
         for size in SIZES:
             for kind in _KINDS:
-                run = _run(size, kind, count=count, seed=repeat)
+                run = _repeat(size, kind, count=count, seed=repeat)
                 runs.setdefault((size, kind), []).append(run)
     return table(
         f"Plans per second, half-full cluster, gangs of 8-16 pods; {repeats} repeats of {count}",
         ("nodes", "gangs", "plans/s", "p50 ms", "p99 ms", "nodes per plan", "target"),
-        [_row(size, kind, own) for (size, kind), own in sorted(runs.items())],
+        [_row(size, kind, of_case) for (size, kind), of_case in sorted(runs.items())],
     )
 
 
-def _row(size: int, kind: str, runs: list[Run]) -> tuple[str, ...]:
+def _row(size: int, kind: str, runs: list[Repeat]) -> tuple[str, ...]:
     rates = [run.rate for run in runs]
     target = PLAN_RATE.get(size)
     return (
@@ -80,7 +79,7 @@ def _row(size: int, kind: str, runs: list[Run]) -> tuple[str, ...]:
     )
 
 
-def _run(size: int, kind: str, *, count: int, seed: int) -> Run:
+def _repeat(size: int, kind: str, *, count: int, seed: int) -> Repeat:
     draw = random.Random(seed)
     ledger = half_full(size, draw)
     jobs = [_job(number, kind, draw) for number in range(count + _LIVE)]
@@ -98,19 +97,19 @@ def _run(size: int, kind: str, *, count: int, seed: int) -> Run:
             ledger.claim(key, claim)
         elapsed = time.perf_counter() - began
         live.append(list(claims))
-        if number < _LIVE:  # not counted: caches fill
+        if number < _LIVE:  # warm-up: fills caches and the ledger
             continue
         seconds.append(elapsed)
         nodes += len(step.plan.nodes)
         for key in live.popleft():
             ledger.drop(key)
-    return Run(seconds, nodes / count)
+    return Repeat(seconds, nodes / count)
 
 
 def half_full(size: int, draw: random.Random) -> Ledger:
     """Return a ledger on which other pods claim about half of every resource."""
     ledger = Ledger(parse_node(_node(number)) for number in range(size))
-    # A node has a mean of four such pods, of the eight that fill it.
+    # Each node gets four such pods on average; eight would fill it.
     requests = parse_resources({"cpu": "4", "memory": "32Gi", "nvidia.com/gpu": "1", "pods": "1"})
     for number in range(size):
         for pod in range(min(8, max(0, round(draw.gauss(4, 2))))):
@@ -136,9 +135,7 @@ def _job(number: int, kind: str, draw: random.Random) -> TrainingJob:
     requests = {"cpu": "2", "memory": "8Gi"}
     limits = {"nvidia.com/gpu": "1"} if kind == "GPU" else {}
     spec: dict[str, Any] = {
-        "containers": [
-            {"name": "pytorch", "resources": {"requests": requests, "limits": limits}},
-        ],
+        "containers": [{"name": "pytorch", "resources": {"requests": requests, "limits": limits}}],
         **dict(_constraints(number)),
     }
     replicas = {"Master": 1, "Worker": draw.randint(7, 15)}

@@ -1,10 +1,10 @@
 """Reviews over TLS: latency and throughput of kfext's webhooks.
 
-The webhook is a process of its own with the certificate of a real authority, and answers
-AdmissionReviews (a PyTorchJob of 11 KB, a pod of 5 KB) with patches. Latency is at 200 reviews a
-second, open loop; throughput is the closed loop of 32 connections. The load is from another
-process, so on two cores the throughput of a fast server is limited by the generator too. Repeats
-alternate between the kinds.
+The webhook is a process of its own with a certificate of a real CA, and answers
+AdmissionReviews (a PyTorchJob of 11 KB, a pod of 5 KB) with patches. Latency is measured open loop,
+at 200 reviews a second; throughput closed loop, over 32 connections. The load comes from another
+process, so on two cores the generator too limits the throughput of a fast server. Repeats alternate
+between the kinds.
 
 The reviews are built from the API server's answers to dry runs, so they have defaults, managed
 fields and the service account's volume; environment variables pad them to their size.
@@ -32,12 +32,9 @@ from e2e.bench.report import quantile, spread, table
 from kfext.names import MANAGED
 
 _SIZES = {"job": 11_000, "pod": 5_000}
-_KINDS = {
-    "job": ("kubeflow.org", "PyTorchJob", "pytorchjobs"),
-    "pod": ("", "Pod", "pods"),
-}
-_MANY = 100
-"""Reviews with different uid and name, sent in turn."""
+_KINDS = {"job": ("kubeflow.org", "PyTorchJob", "pytorchjobs"), "pod": ("", "Pod", "pods")}
+_DISTINCT = 100
+"""The number of reviews, with different uids and names, that are sent in turn."""
 
 Object = dict[str, Any]
 _NAMESPACE = "bench-review"
@@ -47,12 +44,14 @@ _PATHS = {"job": "/mutate-job", "pod": "/mutate-pod"}
 
 
 def write_bodies(bench: Bench, namespace: str, folder: Path) -> dict[str, Path]:
-    """Write the reviews of each kind to a file, one a line; return the files."""
+    """Write the reviews of each kind to a file, one per line; return the files by kind."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
     for kind, size in _SIZES.items():
         stored = _stored(bench, namespace, kind, size)
-        lines = [orjson.dumps(_review(kind, stored, namespace, number)) for number in range(_MANY)]
+        lines = [
+            orjson.dumps(_review(kind, stored, namespace, number)) for number in range(_DISTINCT)
+        ]
         files[kind] = folder / f"{kind}.jsonl"
         files[kind].write_bytes(b"\n".join(lines))
     return files
@@ -62,7 +61,7 @@ def _stored(bench: Bench, namespace: str, kind: str, size: int) -> Object:
     """Return an object as the API server would store it, of about `size` bytes."""
     group, _, plural = _KINDS[kind]
     root = f"/apis/{group}/v1" if group else "/api/v1"
-    # Not managed, so that the answer is the object before kfext's edit.
+    # This namespace is not managed, so that the answer is the object before kfext's edit.
     path = f"{root}/namespaces/default/{plural}?dryRun=All"
     padding = 0
     while True:
@@ -78,7 +77,7 @@ def _manifest(kind: str, padding: int) -> Object:
         {"name": f"TRAINING_OPTION_{number}", "value": f"--some-flag-of-the-job={number}"}
         for number in range(padding)
     ]
-    # Copied, because its two templates are the same object.
+    # Copied, because the job's two templates are the same Python object.
     manifest: Object = orjson.loads(orjson.dumps(job_body("review", 4, held=False)))
     manifest["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}
     if kind == "pod":
@@ -126,7 +125,7 @@ def _review(kind: str, stored: Object, namespace: str, number: int) -> Object:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The URL of a webhook server, and the authority of its certificate."""
+    """The URL of a webhook server, and a file with the CA certificate of its certificate."""
 
     url: str
     authority: Path
@@ -134,7 +133,10 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A repeat. Latencies in milliseconds, at the fixed rate; `late` is the generator's own."""
+    """A repeat: latencies in ms at the fixed rate, and reviews a second (`rate`) at full load.
+
+    `late`: the p99 of how late the generator itself sent its requests, in ms.
+    """
 
     p50: float
     p99: float
@@ -164,7 +166,7 @@ def measure(bench: Bench, *, quick: bool) -> str:
             *("review", f"p50 ms at {_RATE}/s", f"p99 ms at {_RATE}/s"),
             *(f"reviews/s, {_CONNECTIONS} conn.", "errors", "generator late p99 ms"),
         ),
-        [_row(kind, own) for kind, own in sorted(runs.items(), reverse=True)],
+        [_row(kind, repeats) for kind, repeats in sorted(runs.items(), reverse=True)],
     )
 
 
@@ -186,14 +188,14 @@ def _row(kind: str, runs: list[Run]) -> tuple[str, ...]:
 
 def _run(server: Server, bodies: Path, open_seconds: float, closed_seconds: float) -> Run:
     _load(server, bodies, 1.0, "--rate", str(_RATE))  # connections and caches
-    steady = _load(server, bodies, open_seconds, "--rate", str(_RATE))
-    most = _load(server, bodies, closed_seconds)
+    open_loop = _load(server, bodies, open_seconds, "--rate", str(_RATE))
+    closed_loop = _load(server, bodies, closed_seconds)
     return Run(
-        p50=1e3 * quantile(steady["latencies"], 0.5),
-        p99=1e3 * quantile(steady["latencies"], 0.99),
-        late=1e3 * quantile(steady["lateness"], 0.99),
-        rate=most["rate"],
-        errors=steady["errors"] + most["errors"],
+        p50=1e3 * quantile(open_loop["latencies"], 0.5),
+        p99=1e3 * quantile(open_loop["latencies"], 0.99),
+        late=1e3 * quantile(open_loop["lateness"], 0.99),
+        rate=closed_loop["rate"],
+        errors=open_loop["errors"] + closed_loop["errors"],
     )
 
 
@@ -213,7 +215,6 @@ def _load(server: Server, bodies: Path, seconds: float, *options: str) -> dict[s
 
 
 def _authority(bench: Bench) -> Path:
-    """Return a file with the authority of the webhook's certificate."""
     hooks = bench.kube.get(
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kfext"
     )

@@ -1,12 +1,12 @@
-"""A thousand queued jobs that do not fit: the time until each has a reason, and its cost.
+"""A thousand queued jobs that do not fit: the time until each has a reason, and the cost of that.
 
-Every GPU of the cluster is used by earlier pods, so each job fits the empty cluster but not this
-one. Jobs of 4-16 pods, one GPU each, are submitted at once, then one at a time. Times are from
-before the POST until the driver's watch has a TrainingPlan in phase Queued with a reason and a
-message with the job's own number of pods.
+Earlier pods use every GPU of the cluster, so a job would fit the cluster only if it were empty.
+Jobs of 4-16 pods, one GPU each, are submitted at once, then one at a time. Times are from before
+the POST until the driver's watch has a TrainingPlan in phase Queued with a reason, and a message
+with that job's number of pods.
 
-Once no TrainingPlan was written for some seconds, nothing happens for a minute. Then small
-pods end, one after the other: none of the jobs fits then, but kfext has to check.
+Once no TrainingPlan has been written for some seconds, the driver does nothing for a minute. Then
+small pods end, one after the other; still no job fits, but kfext has to check.
 """
 
 import asyncio
@@ -46,7 +46,11 @@ _SMALL = {"cpu": "100m", "memory": "64Mi"}
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of the measurement."""
+    """The size of the measurement.
+
+    `singles`: the number of jobs submitted one at a time; `ends`: the number of small pods that
+    end; `seconds`: how long nothing happens.
+    """
 
     nodes: int
     jobs: int
@@ -61,10 +65,11 @@ _QUICK = Size(nodes=200, jobs=200, singles=5, ends=20, seconds=20.0)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Seconds from submit to the message; then, while nothing happens, writes and CPU share.
+    """Seconds from submit to message, of jobs submitted `at_once` and `singly`; and the cost.
 
-    `calm_after`: seconds from the last submit to the last write of a TrainingPlan. `end_cpu`: CPU
-    seconds per end of a small pod.
+    `at_once_cpu`: CPU seconds of the controller for the jobs submitted at once. `calm_after`:
+    seconds from the last submit to the last write of a TrainingPlan. `writes`, `cpu_percent`: while
+    nothing happens. `end_cpu`: CPU seconds per end of a small pod. `memory`: in MiB.
     """
 
     at_once: list[float]
@@ -81,10 +86,10 @@ def measure(*, quick: bool) -> str:
     size = _QUICK if quick else _FULL
     with scale_cluster("idle") as bench:
         result = with_client(bench, lambda client: _all(bench, client, size))
-    return "\n\n".join([_answers(size, result), _cost(size, result)])
+    return "\n\n".join([_answers_table(size, result), _cost_table(size, result)])
 
 
-def _answers(size: Size, result: Result) -> str:
+def _answers_table(size: Size, result: Result) -> str:
     return table(
         f'Submit to a truthful "why not", {size.nodes} nodes without a free GPU',
         ("submitted", "p50 s", "p99 s", "max s", "target, p99"),
@@ -101,15 +106,17 @@ def _quantiles(seconds: list[float], target: Target) -> tuple[str, ...]:
     return (*(f"{figure:.2f}" for figure in figures), target.judge(p99))
 
 
-def _cost(size: Size, result: Result) -> str:
+def _cost_table(size: Size, result: Result) -> str:
     total = sum(result.writes.values())
-    named = ", ".join(f"{count} {name}" for name, count in sorted(result.writes.items()))
+    writes_by_resource = ", ".join(
+        f"{count} {name}" for name, count in sorted(result.writes.items())
+    )
     rows = [
         (f"CPU s until {size.jobs} jobs had a reason", f"{result.at_once_cpu:.1f}", ""),
         ("last submit to last write, s", f"{result.calm_after:.1f}", ""),
         (
             f"writes in {size.seconds:.0f} s, the Lease apart",
-            f"{total} {named}".strip(),
+            f"{total} {writes_by_resource}".strip(),
             IDLE_WRITES.judge(total),
         ),
         (
@@ -138,13 +145,13 @@ async def _all(bench: ScaleBench, client: Client, size: Size) -> Result:
         at_once = answers.seconds(submitted)
         await answers.until_quiet()
         at_once_cpu = bench.controller_cpu() - cpu
-        calm_after = answers.heard_at - max(submitted.values())
+        calm_after = answers.last_event_at - max(submitted.values())
         writes, cpu_percent = await _do_nothing(bench, size.seconds)
         singly = []
         for number in range(size.singles):
-            single = await _submit(client, [_body(f"single-{number}", draw)])
-            await answers.until(single)
-            singly += answers.seconds(single)
+            submitted_job = await _submit(client, [_body(f"single-{number}", draw)])
+            await answers.until(submitted_job)
+            singly += answers.seconds(submitted_job)
             await asyncio.sleep(1.5)
         return Result(
             at_once=at_once,
@@ -187,7 +194,7 @@ async def _submit(client: Client, bodies: Any) -> dict[str, float]:
 
 
 async def _do_nothing(bench: ScaleBench, seconds: float) -> tuple[dict[str, int], float]:
-    """Return the controller's writes, and its share of a CPU in percent."""
+    """Wait, and return the controller's writes meanwhile, and its use of a CPU in percent."""
     before, cpu, began = bench.counted_writes(), bench.controller_cpu(), time.monotonic()
     await asyncio.sleep(seconds)
     used = bench.controller_cpu() - cpu
@@ -197,7 +204,7 @@ async def _do_nothing(bench: ScaleBench, seconds: float) -> tuple[dict[str, int]
 
 
 async def _end_small_pods(bench: ScaleBench, client: Client, count: int) -> float:
-    """Return the CPU seconds of the controller per pod that ends."""
+    """Delete small pods one after the other; return the controller's CPU seconds per pod."""
     cpu = bench.controller_cpu()
     for number in range(count):
         await client.delete(paths.pods(_OTHERS, f"small-{number}"), grace=0)
@@ -207,34 +214,33 @@ async def _end_small_pods(bench: ScaleBench, client: Client, count: int) -> floa
 
 
 class _Answers:
-    """The time of the first reason in the TrainingPlan of each job."""
+    """When the TrainingPlan of each job first had a reason, in monotonic seconds."""
 
     def __init__(self) -> None:
-        self.heard_at = time.monotonic()
-        self._said: dict[str, float] = {}
+        self.last_event_at = time.monotonic()
+        self._answered_at: dict[str, float] = {}
         self._news = asyncio.Event()
 
     def read(self, line: bytes) -> None:
-        self.heard_at = now = time.monotonic()
+        self.last_event_at = now = time.monotonic()
         plan = orjson.loads(line)["object"]
         status = plan.get("status") or {}
         pods = f"{status.get('workers')} pods"
         complete = status.get("reason") and pods in status.get("message", "")
         if status.get("phase") == QUEUED and complete:
-            self._said.setdefault(plan["spec"]["job"]["name"], now)
+            self._answered_at.setdefault(plan["spec"]["job"]["name"], now)
         self._news.set()
 
     def seconds(self, submitted: Mapping[str, float]) -> list[float]:
-        return [self._said[name] - sent for name, sent in submitted.items()]
+        return [self._answered_at[name] - sent for name, sent in submitted.items()]
 
     async def until(self, submitted: Mapping[str, float]) -> None:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            while not submitted.keys() <= self._said.keys():
+            while not submitted.keys() <= self._answered_at.keys():
                 self._news.clear()
                 await self._news.wait()
 
     async def until_quiet(self) -> None:
-        """Wait until no TrainingPlan was written for some seconds."""
         with suppress(TimeoutError):
             while True:
                 self._news.clear()

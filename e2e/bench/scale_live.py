@@ -1,10 +1,10 @@
-"""A big cluster in full use: 5,000 nodes, 50,000 bound pods, 1,000 live jobs of ten pods each.
+"""A big cluster in use: 5,000 nodes, 50,000 bound pods, 1,000 running jobs of ten pods each.
 
 kfext placed the jobs long ago, and their pods are bound; the other 40,000 pods belong to no job.
 Everything exists before the controller starts. Measured: the time from the start of its process
-until it leads; its memory then, and at the end; its CPU seconds for status changes of pods, of its
-own jobs and of others; and for new jobs, submitted at once, the time from the last submit until all
-are planned and resumed. Half of the GPUs are free.
+until it leads; its memory then, and at the end; its CPU seconds for status changes of pods, both of
+jobs and of none; and for new jobs, submitted at once, the time from the last submit until all are
+planned and resumed. Half of the GPUs are free.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ _OTHER = {"cpu": "500m", "memory": "1Gi"}
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of the measurement. `pods` includes the pods of the jobs.
+    """The size of the measurement. `pods` includes the pods of the jobs; `events`: status changes.
 
-    All `new_jobs` together have fewer pods than may be outstanding, since nothing creates them.
+    Nothing creates the pods of the `new_jobs`, so they are fewer than kfext lets be outstanding.
     """
 
     nodes: int
@@ -52,7 +52,7 @@ _QUICK = Size(nodes=1000, pods=5000, jobs=100, starts=2, events=500, new_jobs=36
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start of the controller's process until it leads: seconds, CPU seconds, MiB."""
+    """A start of the controller: seconds and CPU seconds until it leads, and its memory in MiB."""
 
     seconds: float
     cpu: float
@@ -61,7 +61,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """New jobs: seconds to submit them, from the last until all are resumed, and CPU seconds.
+    """New jobs: seconds to submit them, seconds from then until all are resumed, CPU seconds.
 
     `deciding` is the mean time of a decision by the controller's own histogram, in seconds.
     """
@@ -86,7 +86,7 @@ async def _fill(client: Client, size: Size) -> None:
     for namespace in (_NAMESPACE, _OTHERS, _NEW):
         await crowd.create_namespace(client, namespace)
     await crowd.create_nodes(client, size.nodes, gpus=_GPUS)
-    # Four of the eight GPUs of the first nodes: a job has two or three pods on each of its nodes.
+    # Four pods per node, on half of its GPUs: a job of ten pods is on three or four nodes.
     await crowd.in_flight(
         crowd.create_live_job(
             client,
@@ -134,11 +134,13 @@ def _start(bench: ScaleBench, *, last: bool) -> Start:
 async def _running(bench: ScaleBench, client: Client, size: Size, starts: list[Start]) -> str:
     live = [name for number in range(size.jobs) for name in pod_names(f"live-{number:04}", 10)]
     draw = random.Random(0)
-    own = await _events(bench, client, _NAMESPACE, draw.sample(live, size.events))
-    some = [_other(number) for number in draw.sample(range(size.pods // 2), size.events)]
-    others = await _events(bench, client, _OTHERS, some)
+    job_events = await _events(bench, client, _NAMESPACE, draw.sample(live, size.events))
+    chosen_others = [_other(number) for number in draw.sample(range(size.pods // 2), size.events)]
+    others = await _events(bench, client, _OTHERS, chosen_others)
     planning = await _plan(bench, client, size.new_jobs)
-    return _table(size, starts, events=(own, others), planning=planning, memory=bench.memory())
+    return _table(
+        size, starts, events=(job_events, others), planning=planning, memory=bench.memory()
+    )
 
 
 async def _events(bench: ScaleBench, client: Client, namespace: str, pods: list[str]) -> float:

@@ -1,14 +1,14 @@
 """A thousand jobs of 4-16 pods on 1,000 nodes, queued at once, until all pods are ungated.
 
-The driver submits the jobs as after the job webhook. Then it creates the pods of each job that
-kfext has resumed, as operator and pod webhook would: pinned, or gated for kfext to pin them gang by
-gang. kfext continues with the queue only then, since it limits the pods that the operator has to
-create at a time. Nothing binds the pods. A pod uses one of a node's 16 GPUs and 2 of its 32 CPUs;
-all together use about two thirds. Wall times count from the last submit, CPU seconds from before
-the first.
+The driver submits the jobs as the job webhook would return them. Once kfext has resumed a job, the
+driver creates its pods, as operator and pod webhook would: pinned, or gated for kfext to pin them
+gang by gang. Only then does kfext continue with the queue, since it limits the number of pods that
+the operator has yet to create. Nothing binds the pods. A pod uses one of a node's 16 GPUs and 2 of
+its 32 CPUs; together they use about two thirds. Wall times are from the last submit, CPU seconds
+from before the first.
 
-Only the CPU seconds of the controller are judged: on the same cores an API server stores 10,000
-pods and the patches, and the driver creates the pods. The wall time includes that.
+Only the controller's CPU seconds have a target: wall times include the API server, which stores
+10,000 pods and the patches on the same cores, and the driver, which creates the pods.
 """
 
 import asyncio
@@ -52,11 +52,11 @@ _QUICK = Size(nodes=300, jobs=200, repeats=1)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A queue. Seconds, MiB, writes of the controller by resource.
+    """A repeat. `writes`: the controller's, by resource; `memory`: MiB before and after.
 
-    `submit`: the driver's time to submit the jobs; `planned`, `created` and `ungated`: from then
-    until the last job was resumed, and the last pod created and ungated. `born_pinned`: the share
-    of the pods that were never gated.
+    `submit`: the driver's seconds to submit the jobs; `planned`, `created` and `ungated`: seconds
+    from then until the last job was resumed, and the last pod created and ungated. `born_pinned`:
+    the fraction of the pods that were never gated.
     """
 
     pods: int
@@ -74,11 +74,11 @@ class Run:
 def measure(*, quick: bool) -> str:
     size = _QUICK if quick else _FULL
     with scale_cluster("queue") as bench:
-        runs = with_client(bench, lambda client: _all(bench, client, size))
-    return "\n\n".join([_times(size, runs), _costs(size, runs)])
+        runs = with_client(bench, lambda client: _run_all(bench, client, size))
+    return "\n\n".join([_times_table(size, runs), _costs_table(size, runs)])
 
 
-def _times(size: Size, runs: list[Run]) -> str:
+def _times_table(size: Size, runs: list[Run]) -> str:
     rows = [
         (f"{size.jobs} jobs submitted", spread([run.submit for run in runs], digits=1), ""),
         ("all planned and resumed", spread([run.planned for run in runs], digits=1),
@@ -98,7 +98,7 @@ def _times(size: Size, runs: list[Run]) -> str:
     )
 
 
-def _costs(size: Size, runs: list[Run]) -> str:
+def _costs_table(size: Size, runs: list[Run]) -> str:
     per_pod = [run.writes.get("pods", 0) / run.pods for run in runs]
     resources = sorted({name for run in runs for name in run.writes} - {"pods"})
     rows = [
@@ -116,19 +116,19 @@ def _costs(size: Size, runs: list[Run]) -> str:
     return table("Cost for the controller", ("figure", "value", "target"), rows)
 
 
-async def _all(bench: ScaleBench, client: Client, size: Size) -> list[Run]:
+async def _run_all(bench: ScaleBench, client: Client, size: Size) -> list[Run]:
     await crowd.create_nodes(client, size.nodes, gpus=_GPUS)
     runs = []
     for repeat in range(size.repeats):
         namespace = f"bench-queue-{repeat}"
         await crowd.create_namespace(client, namespace)
         await asyncio.sleep(_CALM_SECONDS)
-        runs.append(await _one(bench, client, namespace, size.jobs))
+        runs.append(await _run_queue(bench, client, namespace, size.jobs))
         await crowd.clear(client, namespace)
     return runs
 
 
-async def _one(bench: ScaleBench, client: Client, namespace: str, count: int) -> Run:
+async def _run_queue(bench: ScaleBench, client: Client, namespace: str, count: int) -> Run:
     before, memory = bench.counted_writes(), bench.memory()
     cpu, began = bench.controller_cpu(), time.monotonic()
     async with (
@@ -144,7 +144,7 @@ async def _one(bench: ScaleBench, client: Client, namespace: str, count: int) ->
             what=f"{number} pods to be ungated",
             seconds=_PATIENCE_SECONDS,
         )
-    await asyncio.sleep(_CALM_SECONDS)  # TrainingPlans and events are written
+    await asyncio.sleep(_CALM_SECONDS)  # until TrainingPlans and events are written
     written = {name: total - before.get(name, 0) for name, total in bench.counted_writes().items()}
     return Run(
         pods=number,

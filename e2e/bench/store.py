@@ -1,7 +1,7 @@
-"""The store of runs, each stored at its end, so that an interrupted benchmark can continue.
+"""Stores each run at its end, so that an interrupted benchmark can continue.
 
-They are in `measured`, which git ignores. A release contains the runs behind the tables of
-docs/reports: unpacked there, a benchmark runs only the missing runs.
+Stored runs are in `measured`, which git ignores. A release contains the runs behind the tables of
+docs/reports; once they are unpacked there, a benchmark makes only the missing runs.
 """
 
 import json
@@ -16,16 +16,16 @@ from e2e.testbed.progress import say
 
 Object = dict[str, Any]
 RUNS = Path(__file__).with_name("measured")
-"""Has a folder for each arm, named by the arm and a hash of all inputs and sources of its runs."""
+"""The folder with a folder for each arm, named by the arm and a hash of its inputs and sources."""
 _Run = TypeVar("_Run")
 _TRIES = 3
 
 
 class Store:
-    """The stored runs of an arm of a benchmark, or of another measurement.
+    """The stored runs of an arm of a benchmark, or of a different measurement.
 
-    `title`: names their folder. `inputs`, `sources`: all else that a run depends on, so that runs
-    of one set-up never count for another.
+    `title`: the base of the folder's name. `inputs`, `sources`: everything else that a run depends
+    on; a run is found only with the same inputs and the same bytes of the source files.
     """
 
     def __init__(
@@ -35,12 +35,10 @@ class Store:
         self._folder = RUNS / f"{slug}-{key([title, *inputs, *files_below(*sources)])}"
 
     def find(self, name: str) -> Object | None:
-        """Return the result of a stored run, or None."""
         path = self._folder / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
     def put(self, name: str, measured: Object) -> None:
-        """Store the result of a run."""
         self._folder.mkdir(parents=True, exist_ok=True)
         unfinished = self._folder / f"{name}.unfinished"
         unfinished.write_text(json.dumps(measured, indent=1))
@@ -52,7 +50,7 @@ class Store:
 
 
 class SpoiledError(Exception):
-    """A run that does not count, because of a failure, a restart or a timeout."""
+    """A run does not count, because of a failure, a restart or a timeout."""
 
 
 def unspoiled(title: str, attempt: Callable[[], _Run]) -> _Run:
@@ -71,25 +69,21 @@ def first_unspoiled(title: str, attempt: Callable[[], _Run]) -> tuple[_Run, int]
 
 
 class Interleaved:
-    """Some arms with their stores, by name, `repeats` times.
+    """The arms of a benchmark by name, each with its store, run in turn `repeats` times.
 
-    Each repeat has another order, so that no arm always follows the same arm. The arms in `once`
-    run in the first repeat only.
+    Each repeat has a new random order, so that no arm always follows the same arm. The arms in
+    `once` run in the first repeat only.
     """
 
     def __init__(
-        self,
-        stores: Mapping[str, Store],
-        *,
-        repeats: int,
-        once: Collection[str] = (),
+        self, stores: Mapping[str, Store], *, repeats: int, once: Collection[str] = ()
     ) -> None:
         self.repeats = repeats
         self._stores = dict(stores)
         self._once = once
 
     def missing(self) -> list[tuple[int, str]]:
-        """Return the repeat and the arm of each missing run, in the order to run them."""
+        """Return the repeat and the arm of each missing run, in the order of their execution."""
         order, turns = random.Random(1), list[tuple[int, str]]()
         for repeat in range(self.repeats):
             names = [name for name in self._stores if not repeat or name not in self._once]
@@ -97,22 +91,21 @@ class Interleaved:
         return [turn for turn in turns if self._find(*turn) is None]
 
     def measure(self, run: Callable[[int, str], Object]) -> None:
-        """Run the missing runs, by repeat and arm, and store each at its end."""
+        """Make the missing runs with `run(repeat, arm)`, and store each at its end."""
         while turns := self.missing():
             repeat, name = turns[0]
             self.keep(repeat, name, run(repeat, name))
 
     def keep(self, repeat: int, name: str, measured: Object) -> None:
-        """Store a run."""
         self._stores[name].put(_repeat_name(repeat), measured)
 
     def runs(self) -> dict[str, list[Object]]:
-        """Return the stored runs of each arm, by repeat, without arms that have none."""
+        """Return the stored runs of each arm that has runs, in order of repeats."""
         stored = {
             name: [run for repeat in range(self.repeats) if (run := self._find(repeat, name))]
             for name in self._stores
         }
-        return {name: some for name, some in stored.items() if some}
+        return {name: stored_runs for name, stored_runs in stored.items() if stored_runs}
 
     def forget(self) -> None:
         for store in self._stores.values():

@@ -1,20 +1,20 @@
-"""The longest turn of the controller's loop, on a large full cluster with a long queue. No I/O.
+"""The longest tick of the planner, on a large full cluster with a long queue. No I/O.
 
-Measured: `Planner.tick` until nothing remains to decide. Between two ticks the controller runs the
-Lease, the watches and the writes, so the longest tick is the longest time without them; the Lease
-is lost after 10 s. The cluster has 5,000 nodes and 50,000 pods: of training jobs and of others, and
-of two priorities. 1,000 jobs of 200 shapes wait, all for longer than `reserveAfter`, half of them
-for one node and with a class that preempts, half for many nodes. Others use all GPUs, so none of
-them fits, now or by preemption, and none has a reservation. First all are new to the planner, as
-after a start; then a pod ends, and it decides on all of them again.
+Measured: `Planner.tick` until nothing remains to decide. Only between ticks does the controller
+renew the Lease, read the watches and write, so the longest tick is the longest time without them;
+the Lease is lost after 10 s. The cluster has 5,000 nodes and 50,000 pods of two priorities, half of
+them of training jobs. 1,000 jobs of 200 shapes wait, all for longer than `reserveAfter`: half need
+one node and have a priority class that preempts, half need many nodes. Other pods use all GPUs, so
+no job fits, now or by preemption, and none has a reservation. First all jobs are new to the
+planner, as after a start; then a pod ends, and the planner decides on all of them again.
 
-Then pods end, ten a second: on nodes without a free GPU, which helps none of these jobs, or on a
-node with four, which may help most of them and starts none. Every two seconds a small job that fits
-joins the end of the queue. Measured with the controller's own loop: the time until it starts, and
-the longest time between two turns of the companion.
+Then ten pods end per second: on nodes without a free GPU, which helps none of these jobs, or on a
+node with four, which might help most of them but starts none. Every two seconds a small job that
+fits joins the end of the queue. Measured with the controller's own loop: the time until the small
+job starts, and the longest time between two turns of the companion.
 
-Seconds are CPU seconds, so that other load does not count; the clock advances while the loop is
-idle. Not measured: reading objects from JSON, and writes.
+Seconds are CPU seconds, so that other load on the machine does not count; while the loop is idle,
+the clock jumps to the next event. Not measured: reading objects from JSON, and writes.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ def measure(*, quick: bool) -> str:
         ("after", "ticks", "longest CPU s", "all CPU s", "target"),
         rows,
     )
-    return f"{ticks}\n\n{_while_pods_end()}"
+    return f"{ticks}\n\n{_churn_table()}"
 
 
 # --- while pods end -------------------------------------------------------------------------------
@@ -88,10 +88,11 @@ def measure(*, quick: bool) -> str:
 
 @dataclass(slots=True)
 class _Churn:
-    """The events by second: `now` is the time since pods began to end.
+    """The second measurement, and the writer of its reconciler.
 
-    `waits`: the wait of each small job until its start, infinite if it did not start.
-    `turns`: the times of the companion's turns. `ticks`: the seconds of each tick.
+    `now`: seconds since pods began to end. `waits`: the seconds from the creation of each small job
+    to its start; infinity for a job that has not started. `turns`: the times of the companion's
+    turns. `ticks`: the seconds of each tick.
     """
 
     planner: Planner
@@ -104,27 +105,26 @@ class _Churn:
 
     async def write(self, tracked: TrackedJob, step: Step) -> bool:
         if isinstance(step, Unsuspend):
-            created = float(tracked.job.name.removeprefix("small-"))
-            self.waits[tracked.job.name] = self.now - created
+            created_at = float(tracked.job.name.removeprefix("small-"))
+            self.waits[tracked.job.name] = self.now - created_at
             self.planner.cluster.forget_job(tracked.job.uid)
         return True
 
-    def happen(self) -> None:
-        """Show the planner all events until now."""
+    def emit_events(self) -> None:
         while self.ended < self.now * _ENDS:
             self.planner.cluster.observe_pod(next(self.ending), None)
             self.ended += 1
         while len(self.waits) * _SMALL_SECONDS < self.now:
-            created = len(self.waits) * _SMALL_SECONDS
-            self.waits[f"small-{created}"] = math.inf
-            self.planner.cluster.observe_job(_small(created))
+            created_at = len(self.waits) * _SMALL_SECONDS
+            self.waits[f"small-{created_at}"] = math.inf
+            self.planner.cluster.observe_job(_small(created_at))
 
 
-def _while_pods_end() -> str:
+def _churn_table() -> str:
     rows = []
     for what, spare in (("help no job", False), ("may help most", True)):
         with capture_logs():  # a line for each step
-            churn = asyncio.run(_churned(spare=spare))
+            churn = asyncio.run(_run_churn(spare=spare))
         waits, gaps = [*churn.waits.values()], [b - a for a, b in pairwise(churn.turns)]
         never = sum(map(math.isinf, waits))
         rows.append(
@@ -153,8 +153,8 @@ def _while_pods_end() -> str:
     )
 
 
-class _Blind:
-    """Shows nothing."""
+class _NoDisplay:
+    """A display that shows nothing."""
 
     def show(self, *_: object) -> None:
         """Ignore the phase of a job."""
@@ -163,7 +163,7 @@ class _Blind:
         """Ignore a condition of the companion."""
 
 
-async def _churned(*, spare: bool) -> _Churn:
+async def _run_churn(*, spare: bool) -> _Churn:
     planner, pods = _full_cluster()
     spares = [_spare_pod(number) for number in range(2 * _ENDS * _CHURN_SECONDS)]
     planner.cluster.observe_node(None, _spare_node())
@@ -173,18 +173,18 @@ async def _churned(*, spare: bool) -> _Churn:
         planner.cluster.observe_job(_job(number))
     churn = _Churn(planner, iter(spares if spare else [pod for pod in pods if not _has_gpu(pod)]))
     _until_calm(planner)
-    real = planner.companion.steps
+    original_steps = planner.companion.steps
 
     def steps(now: Moment) -> list[tuple[TrackedJob, Step]]:
         churn.turns.append(churn.now)
-        return real(now)
+        return original_steps(now)
 
     planner.companion.steps = steps  # type: ignore[method-assign]
     reconciler = Reconciler(
         planner=planner,
         wake=asyncio.Event(),
         writer=churn,  # type: ignore[arg-type]
-        display=_Blind(),  # type: ignore[arg-type]
+        display=_NoDisplay(),  # type: ignore[arg-type]
         metrics=Metrics(),
         wall=lambda: _WALL + churn.now,
         monotonic=lambda: _WALL + churn.now,
@@ -192,7 +192,7 @@ async def _churned(*, spare: bool) -> _Churn:
     gc.collect()
     while churn.now < _CHURN_SECONDS:
         began = time.process_time()
-        churn.happen()
+        churn.emit_events()
         async with asyncio.TaskGroup() as writes:
             remains = reconciler.tick(writes)
         churn.ticks.append(time.process_time() - began)
@@ -217,13 +217,12 @@ def _spare_pod(number: int) -> Pod:
     return Pod("other", name, name, node_name="spare", phase="Running", requests=requests)
 
 
-def _small(created: float) -> dict[str, Any]:
-    """Return a job of a single pod that fits."""
+def _small(created_at: float) -> dict[str, Any]:
     job = _job(0)
     job["metadata"] |= {
-        "name": f"small-{created}",
-        "uid": f"small-{created}",
-        "creationTimestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_WALL + created)),
+        "name": f"small-{created_at}",
+        "uid": f"small-{created_at}",
+        "creationTimestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_WALL + created_at)),
     }
     container = {"name": "pytorch", "resources": {"requests": {"cpu": "1"}}}
     worker = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
@@ -276,7 +275,7 @@ def _full_cluster() -> tuple[Planner, list[Pod]]:
 
 
 def _pod(number: int, index: int, node: str) -> Pod:
-    """Return one of the ten pods of a node; the last uses all of its GPUs."""
+    """Return pod `index` of the ten pods of a node; the last uses all GPUs of the node."""
     last = index == _PODS_EACH - 1
     return Pod(
         namespace="bench",
@@ -291,18 +290,18 @@ def _pod(number: int, index: int, node: str) -> Pod:
 
 
 def _job(number: int) -> dict[str, Any]:
-    """Return a queued job; jobs of a shape differ only in age."""
+    """Return a queued job; jobs of the same shape differ only in name and age."""
     shape = number % _SHAPES
-    alone = shape % 2 == 1
-    replicas = 1 + shape % 8 if alone else 8 + shape
-    gpus = 8 // replicas if alone else 1 + shape % 8
+    one_node = shape % 2 == 1
+    replicas = 1 + shape % 8 if one_node else 8 + shape
+    gpus = 8 // replicas if one_node else 1 + shape % 8
     requests = {"cpu": f"{1000 + shape}m", "memory": "8Gi"}
     container = {
         "name": "pytorch",
         "resources": {"requests": requests, "limits": {_GPU: str(gpus)}},
     }
-    spec = {"containers": [container], **({"priorityClassName": _HIGH} if alone else {})}
-    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(number))
+    spec = {"containers": [container], **({"priorityClassName": _HIGH} if one_node else {})}
+    created_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(number))
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -311,10 +310,10 @@ def _job(number: int) -> dict[str, Any]:
             "name": f"job-{number}",
             "uid": f"uid-{number}",
             "resourceVersion": "1",
-            "creationTimestamp": created,
+            "creationTimestamp": created_at,
             "annotations": {
                 names.HELD: "true",
-                names.COLOCATION: "required" if alone else "preferred",
+                names.COLOCATION: "required" if one_node else "preferred",
             },
         },
         "spec": {

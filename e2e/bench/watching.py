@@ -1,7 +1,7 @@
-"""The events of a benchmark's watches, by the monotonic clock of this process.
+"""The events of a benchmark's watches, timed by the monotonic clock of this process.
 
-A watch line is timed at the arrival of its last byte, so all times share one clock and one delay,
-and only differences between them are used.
+An event's time is the arrival of the last byte of its line, so all times share one clock and delay;
+only the differences between them are used.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 class Seen:
-    """The time at which each object (by name) first was in a state, in monotonic seconds.
+    """When each object, by name, was first seen in a state, in monotonic seconds.
 
-    A pod is ungated when it has no scheduling gate of any system. `nodes` has the node of each
-    bound pod.
+    An ungated pod has no scheduling gate of any system. `nodes`: the node of each bound pod.
+    `specs`: the current replica specs of each job, in JSON.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,6 @@ class Seen:
             raise TimeoutError(f"waited {seconds:.0f} s for {what}") from None
 
     def read(self, line: bytes) -> str:
-        """Record a line of a watch; return its resource version."""
         now = time.monotonic()
         change = _decode(line)
         name, spec = change.object.metadata.name, change.object.spec

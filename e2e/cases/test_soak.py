@@ -22,4 +22,4 @@ def test_random_work_and_random_faults_break_no_rule() -> None:
         soak = Soak(kfext, programs, seed=_SEED, nodes=_NODES)
         wrong = soak.run(_SECONDS)
     assert not wrong, "\n".join([soak.summary(), *wrong])
-    assert soak.checker.looks
+    assert soak.checker.checks

@@ -19,16 +19,16 @@ from e2e.testbed.progress import say
 @click.option("--nodes", default=200, show_default=True, help="Fake nodes of 8 GPUs.")
 @click.option("--autoscaler", is_flag=True, help="Run Karpenter, which adds a few nodes.")
 def main(*, minutes: float, seed: int, nodes: int, autoscaler: bool) -> None:
-    """Run the soak; exit 1 with a list of the broken rules."""
+    """Run the soak; exit with 1 and a list of the broken rules, if any."""
     name = f"soak-{os.getpid()}"
     with lifecycle.running(name, fast=True) as bed, fake_programs(bed) as programs:
         if autoscaler:
             add_autoscaler(bed, nodes=nodes)
         with Kfext.installed(bed) as kfext:
             soak = Soak(kfext, programs, seed=seed, nodes=nodes, autoscaler=autoscaler)
-            wrong = soak.run(minutes * 60)
-    if wrong:
-        sys.exit(f"seed {seed}: broken rules:\n" + "\n".join(wrong))
+            broken_rules = soak.run(minutes * 60)
+    if broken_rules:
+        sys.exit(f"seed {seed}: broken rules:\n" + "\n".join(broken_rules))
     say("no rule was broken")
 
 

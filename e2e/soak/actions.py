@@ -1,7 +1,7 @@
-"""Carry out the script's actions on jobs, pods and nodes, as people and machines would.
+"""Carries out the script's actions on jobs, pods and nodes, as people and machines would.
 
-They ask the API server, and may find that the object has changed meanwhile. `Upsets` are
-disturbances while kfext changes the size of a job, by people, nodes and programs.
+An action may find that its object has changed meanwhile. `Disturbances` come from people, nodes and
+programs, while kfext changes the size of a job.
 """
 
 from collections import Counter
@@ -10,14 +10,7 @@ from typing import Any
 from e2e.harness.jobs import jobs_path, specs
 from e2e.harness.kube import Answer, Kube, Object
 from e2e.soak import manifests
-from e2e.soak.facts import (
-    BY_PERSON,
-    COLOCATION,
-    DRAIN,
-    RESUMED,
-    RUNNING_CHANGES,
-    SUSPENDED,
-)
+from e2e.soak.facts import BY_PERSON, COLOCATION, DRAIN, RESUMED, RUNNING_CHANGES, SUSPENDED
 from e2e.soak.manifests import BY_HAND, ELASTIC
 from e2e.testbed import fakenodes
 from kfext.model.kinds.registered import KINDS
@@ -25,19 +18,19 @@ from kfext.model.tolerant import member
 
 REFUSAL = "the soak refuses it"
 """The message of the soak's own admission policies."""
-_GONE = {404, 409, 422}
+_CHANGED_STATUSES = {404, 409, 422}
 _MEDIA = {"merge": "merge-patch", "json": "json-patch", "strategic": "strategic-merge-patch"}
 CAPACITY = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "110"}
-_OUT = {"key": "soak.example.com/out", "effect": "NoExecute"}
+_NO_EXECUTE_TAINT = {"key": "soak.example.com/out", "effect": "NoExecute"}
 _KWOK = "kwok.x-k8s.io/node"
-HOW = ("edit", "evict", "finish", "autoscale")
+DISTURBANCES = ("edit", "evict", "finish", "autoscale")
 _PLANS = "/apis/kfext.dev/v1alpha1/trainingplans"
 _METRICS = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization",
              "averageUtilization": 80}}}]  # fmt: skip
 
 
 class Actor:
-    """`effects` counts the actions that took effect, by name."""
+    """The base of the classes that carry out actions. `effects`: how many took effect, by name."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
@@ -55,39 +48,37 @@ class Actor:
         return self._kube.items(pods_path(namespace) + selector)
 
     def _succeed(self, pod: Object) -> bool:
-        """Have a pod end as its containers would."""
         metadata = pod["metadata"]
         path = pods_path(metadata["namespace"], metadata["name"]) + "/status"
         return self._patch(path, {"status": {"phase": "Succeeded"}})
 
     def _give_workers(self, path: str, key: str, count: int) -> bool:
-        """Set the number of workers of a job by hand; `key` names its replica specs."""
+        """Set the number of workers of a job as a person; `key`: the field of its replica specs."""
         patch = {"metadata": {"annotations": {BY_HAND: str(count)}},
                  "spec": {key: {"Worker": {"replicas": count}}}}  # fmt: skip
         return self._patch(path, patch)
 
     @staticmethod
     def _expect(answer: Answer, path: str) -> bool:
-        """Accept only refusals because of a change meanwhile; return whether the answer was ok.
+        """Return whether a request succeeded.
 
-        Raises AssertionError.
+        Raises AssertionError if it failed for other reasons than a change of the object meanwhile.
         """
-        # A resize fails on a node that is gone, or that is Karpenter's, which declares no features.
+        # A resize fails on a removed node, and on a node of Karpenter, which declares no features.
         known = ("exceeded quota", REFUSAL, "not found", "not available on node")
         refused = answer.status == 403 and any(phrase in answer.message for phrase in known)
-        if not answer.ok and answer.status not in _GONE and not refused:
+        if not answer.ok and answer.status not in _CHANGED_STATUSES and not refused:
             raise AssertionError(f"{path}: {answer.status} {answer.message}")
         return answer.ok
 
 
 def pods_path(namespace: str, name: str = "") -> str:
-    """Return the path of the pods of a namespace, or of one pod."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     return f"{path}/{name}" if name else path
 
 
 class ClusterActions(Actor):
-    """One method per action. An action that no longer makes sense is skipped."""
+    """Actions on jobs and nodes: one method per action, which does nothing if it is too late."""
 
     def __init__(self, kube: Kube) -> None:
         super().__init__(kube)
@@ -111,16 +102,15 @@ class ClusterActions(Actor):
         self.delete(namespace, kind, manifest["metadata"]["name"])
         self.submit(namespace, manifest)
 
-    def finish(self, namespace: str, kind: str, name: str, everyone: bool) -> None:
+    def finish(self, namespace: str, kind: str, name: str, all_pods: bool) -> None:
         for pod in self._pods(namespace, kind, name):
             labels = pod["metadata"]["labels"]
             first = labels.get("training.kubeflow.org/job-role") == "master"
             first |= kind == "TrainJob" and labels[KINDS[kind].index_label] == "0"
-            if _runs(pod) and (everyone or first):
+            if _runs(pod) and (all_pods or first):
                 self._succeed(pod)
 
     def suspend(self, namespace: str, kind: str, name: str) -> None:
-        """Suspend a job that runs, as a person who sees it run would."""
         path = jobs_path(namespace, kind, name)
         job = self._kube.find(path)
         if job is not None and member(job["spec"], KINDS[kind].suspend_path) is not True:
@@ -130,7 +120,7 @@ class ClusterActions(Actor):
             self._patch(path, patch)
 
     def resume(self, namespace: str, kind: str, name: str) -> None:
-        """Resume a job once its pods are gone: before, the operator would fail it."""
+        """Have `tend` resume a job once its pods are gone; before, the operator would fail it."""
         self._to_resume.add((namespace, kind, name))
 
     def colocation(self, namespace: str, kind: str, name: str, value: str) -> None:
@@ -143,7 +133,6 @@ class ClusterActions(Actor):
         self.effects["set_workers"] += self._give_workers(path, "tfReplicaSpecs", count)
 
     def opt(self, namespace: str, kind: str, name: str, sizes: str) -> None:
-        """Opt out of being scaled, or in again."""
         patch = {"metadata": {"annotations": {ELASTIC: sizes}}}
         self.effects["opt"] += self._patch(jobs_path(namespace, kind, name), patch)
 
@@ -151,10 +140,10 @@ class ClusterActions(Actor):
         self._unlocked.add((namespace, kind, name))
 
     def tend(self) -> None:
-        """Continue actions of several steps: open gates of new pods, resume jobs without pods."""
+        """Continue actions of several steps: remove gates of new pods, resume jobs without pods."""
         for namespace, kind, name in sorted(self._unlocked):
             for pod in self._pods(namespace, kind, name):
-                self._open(pod)
+                self._remove_foreign_gate(pod)
         for namespace, kind, name in sorted(self._to_resume):
             path = jobs_path(namespace, kind, name)
             job = self._kube.find(path)
@@ -170,10 +159,10 @@ class ClusterActions(Actor):
                 self._patch(path, patch)
 
     def unlock(self, jobs: dict[str, tuple[str, str]]) -> None:
-        """Remove the foreign gates of all jobs (namespace and kind by name)."""
+        """Have `tend` remove the foreign gates of jobs. `jobs`: namespace and kind by name."""
         self._unlocked |= {(namespace, kind, name) for name, (namespace, kind) in jobs.items()}
 
-    def _open(self, pod: Object) -> None:
+    def _remove_foreign_gate(self, pod: Object) -> None:
         gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
         if manifests.FOREIGN_GATE in gates:
             position = f"/spec/schedulingGates/{gates.index(manifests.FOREIGN_GATE)}"
@@ -191,7 +180,6 @@ class ClusterActions(Actor):
         self._ask("DELETE", pods_path(namespace, name))
 
     def add_node(self, name: str) -> None:
-        """Add a machine; the zones take turns."""
         self._arrived += 1
         zone = manifests.ZONES[self._arrived % len(manifests.ZONES)]
         labels = {manifests.ZONE: zone}
@@ -202,12 +190,11 @@ class ClusterActions(Actor):
         self._ask("DELETE", f"/api/v1/nodes/{name}")
 
     def trouble_node(self, name: str, how: str) -> None:
-        """Cordon a node, taint it NoExecute, or stop its heartbeat."""
         path = f"/api/v1/nodes/{name}"
         if how == "cordon":
             self._patch(path, {"spec": {"unschedulable": True}})
         elif how == "taint":
-            self._patch(path, {"spec": {"taints": [_OUT]}})
+            self._patch(path, {"spec": {"taints": [_NO_EXECUTE_TAINT]}})
         else:
             self._patch(path, {"metadata": {"annotations": {_KWOK: None}}})
             ready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
@@ -233,7 +220,6 @@ class ClusterActions(Actor):
 
 
 def _is_suspended(job: Object) -> bool:
-    """Say whether the operator confirms that a job is suspended."""
     conditions = job.get("status", {}).get("conditions") or ()
     return any(
         condition["type"] == "Suspended" and condition["status"] == "True"
@@ -241,8 +227,8 @@ def _is_suspended(job: Object) -> bool:
     )
 
 
-class Upsets(Actor):
-    """`effects` counts the disturbances of a running change, by kind."""
+class Disturbances(Actor):
+    """Disturbances of a change of size; `effects` also counts them by kind."""
 
     def upset(self, how: str, share: float, count: int) -> None:
         """Disturb a job while its size changes; do nothing if there is no such job."""
@@ -265,9 +251,9 @@ class Upsets(Actor):
         self.effects[f"upset: {how}"] += done
 
     def _edit(self, path: str, job: Object, count: int) -> bool:
-        """Set the number of workers by hand.
+        """Set the number of workers as a person.
 
-        The operator fails a TFJob without dynamic workers if a running worker is deleted.
+        TFJobs without dynamic workers are left out: they fail if a running worker is deleted.
         """
         if job["kind"] == "TFJob" and not job["spec"].get("enableDynamicWorker"):
             return False
@@ -275,7 +261,6 @@ class Upsets(Actor):
         return "Worker" in specs(job) and self._give_workers(path, key, count)
 
     def _evict(self, namespace: str, job_ref: Object, share: float) -> bool:
-        """Evict one pod of a job, as `kubectl drain` does."""
         if not (pods := self._pods(namespace, job_ref["kind"], job_ref["name"])):
             return False
         pod = pods[int(share * len(pods))]["metadata"]["name"]
@@ -283,25 +268,23 @@ class Upsets(Actor):
         return self._ask("POST", f"{pods_path(namespace, pod)}/eviction", body)
 
     def _finish(self, namespace: str, job_ref: Object) -> bool:
-        """Have all pods of a job succeed."""
         pods = self._pods(namespace, job_ref["kind"], job_ref["name"])
         done = [self._succeed(pod) for pod in pods if _runs(pod)]
         return bool(done) and all(done)
 
     def _autoscale(self, path: str, job: Object) -> bool:
-        """Have a HorizontalPodAutoscaler scale a job from now on."""
         if "elasticPolicy" not in job["spec"]:
             return False
         return self._patch(path, {"spec": {"elasticPolicy": {"metrics": _METRICS}}})
 
 
 def _runs(pod: Object) -> bool:
-    """Say whether a pod runs; kwok, late under load, would set an ended pod to Running again."""
+    """Return whether a pod is Running; under load, kwok would set an ended pod to Running again."""
     return bool(pod.get("status", {}).get("phase") == "Running")
 
 
 def _is_changing(plan: Object) -> bool:
-    """Say whether kfext waits for a checkpoint of a job, or has just changed its size."""
+    """Return whether kfext waits for a checkpoint of a job, or has just changed its size."""
     conditions = plan.get("status", {}).get("conditions", ())
     return any(
         condition["type"] == "Scaled" and condition.get("reason") in RUNNING_CHANGES

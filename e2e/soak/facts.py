@@ -1,6 +1,6 @@
-"""The cluster as the checker sees it: nodes, pods and gangs, as values; `reading` makes them.
+"""The cluster as the checker sees it: nodes, pods and gangs as values, which `reading` builds.
 
-Requests of pods and capacity of nodes are counted as Kubernetes counts them, from the raw JSON.
+Pod requests and node capacity are computed from the raw JSON, as Kubernetes computes them.
 """
 
 import json
@@ -28,20 +28,20 @@ GATE = "kfext.dev/placement"
 HELD, PLAN, STATE = "kfext.dev/held", "kfext.dev/plan", "kfext.dev/state"
 RELEASED, COLOCATION = "kfext.dev/released", "kfext.dev/colocation"
 BY_PERSON = "soak.example.com/by-person"
-"""The soak's own annotation on a job that a person has suspended, and perhaps resumed since."""
+"""The soak's own annotation on a job that a person suspended: `SUSPENDED`, later `RESUMED`."""
 SUSPENDED, RESUMED = "suspended", "resumed"
 FORGED = "soak.example.com/forged"
 """The soak's own annotation on a job of a tenant who probes kfext."""
 REFUSES = "soak.example.com/refuses"
-"""The soak's own label on a namespace in which the API server refuses the writes that it names."""
+"""The soak's own label on a namespace; its value names the writes that the API server refuses."""
 WRITE_REFUSED = "WriteRefused"
 RUNNING_CHANGES = {"AwaitsCheckpoint", "Rescaling"}
-"""Reasons of the condition Scaled while kfext changes the size of a job."""
+"""The reasons of the condition Scaled while kfext changes the size of a job."""
 PREEMPT = "kfext.dev/preempt"
 DRAIN, BY_FORCE = "kfext.dev/drain", "force"
 NEW_NODES, PLACEHOLDER_OF = "kfext-nodes", "kfext.dev/placeholder-of"
 POOL = "karpenter.sh/nodepool"
-"""Label of a node that the autoscaler of the soak has added."""
+"""The label of nodes that the soak's autoscaler has added."""
 OVER = {"Succeeded", "Failed"}
 
 
@@ -53,12 +53,11 @@ def amount(text: str) -> Fraction:
 
 
 def amounts(resources: _Json | None) -> Amounts:
-    """Return the quantities of a resource list."""
     return {name: amount(str(text)) for name, text in (resources or {}).items()}
 
 
 def requests(spec: _Json, status: _Json | None = None) -> Amounts:
-    """Return the resources that a pod occupies on its node, including one of `pods`.
+    """Return the resources that a pod occupies on its node, including 1 of `pods`.
 
     For each resource, this is the larger of two sums, plus the overhead: its containers and
     sidecars; or the largest init container with the sidecars started before it. While a container
@@ -68,37 +67,38 @@ def requests(spec: _Json, status: _Json | None = None) -> Amounts:
 
 
 def granted(spec: _Json, status: _Json | None = None) -> Amounts:
-    """Return the resources granted to a pod; for a container in a resize, the kubelet's figure."""
-    return _occupied(spec, status, lambda asked, has: has or asked)
+    """Return the resources granted to a pod; while a container is resized, as kubelet reports."""
+    return _occupied(
+        spec, status, lambda requested_, granted_amounts: granted_amounts or requested_
+    )
 
 
 def _occupied(
     spec: _Json, status: _Json | None, combine: Callable[[Amounts, Amounts], Amounts]
 ) -> Amounts:
-    """Return the resources of a pod; `combine` merges request and granted size of a container."""
+    """Return the resources of a pod; `combine`: of a container's request and granted size."""
     statuses = (status or {}).get("containerStatuses", ())
     sizes = {
         entry["name"]: amounts((entry.get("resources") or {}).get("requests")) for entry in statuses
     }
     main = (
-        combine(_requests(part), sizes.get(part.get("name"), {}))
-        for part in spec.get("containers", ())
+        combine(_requests(container), sizes.get(container.get("name"), {}))
+        for container in spec.get("containers", ())
     )
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers", ()):
-        own = _requests(container)
+        container_requests = _requests(container)
         if container.get("restartPolicy") == "Always":
-            sidecars = total((sidecars, own))
-            own = {}
-        peak = larger(peak, total((own, sidecars)))
+            sidecars = total((sidecars, container_requests))
+            container_requests = {}
+        peak = larger(peak, total((container_requests, sidecars)))
     running = total((sidecars, *main))
     sum_ = total((larger(peak, running), amounts(spec.get("overhead"))))
     return {**sum_, "pods": Fraction(1)}
 
 
 def total(many: Iterable[Mapping[str, Fraction]]) -> Amounts:
-    """Return the sum, resource by resource."""
     added: Amounts = {}
     for amounts_ in many:
         for name, number in amounts_.items():
@@ -107,14 +107,12 @@ def total(many: Iterable[Mapping[str, Fraction]]) -> Amounts:
 
 
 def larger(left: Mapping[str, Fraction], right: Mapping[str, Fraction]) -> Amounts:
-    """Return the larger of two amounts of each resource."""
     zero = Fraction(0)
     return {name: max(left.get(name, zero), right.get(name, zero)) for name in {*left, *right}}
 
 
 def times(amount: Mapping[str, Fraction], number: int) -> Amounts:
-    """Return a multiple of amounts."""
-    return {name: much * number for name, much in amount.items()}
+    return {name: number_ * number for name, number_ in amount.items()}
 
 
 def excess(wanted: Mapping[str, Fraction], offered: Mapping[str, Fraction]) -> Amounts:
@@ -132,9 +130,10 @@ def _requests(container: _Json) -> Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node; `open`: a pod without tolerations may start there; `ready`: its kubelet reports.
+    """A node. `open`: whether pods without tolerations may start there. `ready`: its condition.
 
-    `drained`: the value of the taint of a drain, None without one. `created`: in epoch seconds.
+    `offers`: its allocatable amounts. `drained`: the value of the taint of a drain; None means that
+    it is not drained. `created`: in epoch seconds.
     """
 
     name: str
@@ -148,11 +147,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; `pins` are the nodes that its required affinity names; `ending`: it is being deleted.
+    """A pod. `pins`: the nodes that its required affinity names. `ending`: it is being deleted.
 
-    `asks`: the resources that it occupies for kube-scheduler. `has`: the resources granted by its
-    kubelet, fewer while it grows in place. `placeholder_of`: the uid of the job that asks for nodes
-    with it.
+    `over`: it succeeded or failed. `requested`: the resources that it occupies for kube-scheduler.
+    `granted`: the resources that its kubelet granted, fewer while it grows in place.
+    `placeholder_of`: the uid of the job that asks for nodes with this placeholder.
     """
 
     uid: str
@@ -165,19 +164,18 @@ class Pod:
     gates: frozenset[str]
     ending: bool
     over: bool
-    asks: Amounts
-    has: Amounts
+    requested: Amounts
+    granted: Amounts
     selector: Mapping[str, str]
     placeholder_of: str = ""
 
     @property
     def gated(self) -> bool:
-        """Whether kfext's gate holds it."""
         return GATE in self.gates
 
     @property
     def home(self) -> str:
-        """The node it has or will have, whatever kube-scheduler decides; empty while undecided."""
+        """The node that it is bound or pinned to; empty if it has none yet."""
         pinned = "" if self.gates or len(self.pins) != 1 else next(iter(self.pins))
         return self.node or pinned
 
@@ -186,10 +184,10 @@ class Pod:
 class Gang:
     """A job with its pods (terminating pods included) and its TrainingPlan's status.
 
-    `managed`: its namespace is opted in. `operated`: the operator runs it. `kueue`: it has Kueue's
-    label, so kfext may not suspend it. `autoscaled`: a HorizontalPodAutoscaler scales it, to
-    `most_autoscaled` workers at most, whatever a person sets. `fewest`: the fewest workers that it
-    can train with, 0 if it trains only whole.
+    `managed`: its namespace is managed. `operated`: the training-operator runs it. `kueue`: it has
+    Kueue's label, so kfext may not suspend it. `autoscaled`: a HorizontalPodAutoscaler scales it to
+    at most `most_autoscaled` workers, whatever a person sets. `fewest`: the fewest workers that
+    can train; 0 means that all are needed.
     """
 
     uid: str
@@ -225,12 +223,11 @@ class Gang:
 
     @property
     def live(self) -> tuple[Pod, ...]:
-        """Its pods that are not being deleted."""
         return tuple(pod for pod in self.pods if not pod.ending)
 
     @property
     def handled(self) -> bool:
-        """Whether kfext handles the job now: after its first mark, and until released or over."""
+        """Whether kfext handles the job now: after its first mark, until it is released or ends."""
         if not (self.managed and self.operated):
             return False
         marked = self.held or PLAN in self.annotations or STATE in self.annotations
@@ -243,7 +240,6 @@ class Gang:
 
     @property
     def foreign(self) -> bool:
-        """Whether another system's gate holds a pod."""
         return any(pod.gates - {GATE} for pod in self.live)
 
     @property
@@ -253,7 +249,7 @@ class Gang:
 
     @property
     def plan(self) -> dict[Replica, str]:
-        """The node of each replica in the plan that is written on the job; empty without one.
+        """The node of each replica in the plan on the job; empty if the job has no valid plan.
 
         A plan on a job that kfext must not place does not count.
         """
@@ -271,12 +267,11 @@ class Gang:
 
     @property
     def state(self) -> Object:
-        """The decoded state annotation of the job."""
         return _decoded(self.annotations.get(STATE))
 
     @property
     def asked_since(self) -> float:
-        """Epoch seconds since when it asks the autoscaler for nodes, infinity if it does not."""
+        """Since when it asks the autoscaler for nodes, in epoch seconds; infinity: it does not."""
         ask = self.state.get("ask") if self.handled else None
         return (ask.get("since") or math.inf) if isinstance(ask, dict) else math.inf
 
@@ -286,11 +281,11 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Everything at one time. `at` counts seconds in which kfext was at work.
+    """The cluster at a time `at`, in seconds in which kfext was at work.
 
-    `limited`: the namespaces with a ResourceQuota. `refusing`: namespaces where the API server
+    `limited`: the namespaces with a ResourceQuota. `refusing`: the namespaces where the API server
     refuses some writes, with the kind of write. `saved_at`: when all programs last printed a
-    checkpoint. `preempted`: the uids of preempted pods, each with the uid of its preemptor.
+    checkpoint. `preempted`: the uid of each preempted pod, with the uid of its preemptor.
     """
 
     at: float
@@ -303,10 +298,10 @@ class Cluster:
     preempted: tuple[tuple[str, str], ...] = ()
 
     def home(self, pod: Pod) -> str:
-        """Return the node on which kfext must hold capacity for a pod, empty without one.
+        """Return the node on which kfext must hold capacity for a pod; empty if there is none.
 
-        A pin that is not of kfext holds nothing: kube-scheduler binds the pod within a moment, or
-        refuses it for an unknown time. A placeholder takes no capacity from jobs.
+        A foreign pin holds nothing: kube-scheduler binds the pod within a moment, or refuses it for
+        an unknown time. A placeholder takes no capacity from jobs.
         """
         if pod.placeholder_of:
             return ""
@@ -316,7 +311,7 @@ class Cluster:
 
 
 def _decoded(written: str | None) -> Object:
-    """Return the decoded value of an annotation; users can write it too, so nonsense is empty."""
+    """Return the decoded value of an annotation; empty if it is no JSON object."""
     try:
         value = json.loads(written) if written else {}
     except ValueError:

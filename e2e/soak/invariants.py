@@ -1,7 +1,7 @@
-"""The checker: all rules, each with the time that it may be broken.
+"""The checker: all rules, and how long each may be broken.
 
-It reads only the answers of the API server, and shares no code with kfext. The tally counts the
-actions and states of a soak, so a soak of an idle cluster is noticed.
+The checker reads only the API server's answers, and shares no code with kfext. The tally counts the
+actions and states of a soak, so that a soak of an idle cluster is noticed.
 """
 
 from collections import Counter
@@ -15,10 +15,11 @@ from e2e.soak.facts import POOL, WRITE_REFUSED, Cluster
 from e2e.soak.memory import Memory
 
 STRIKES = 3
-"""Lost placements in a row after which kfext releases the job."""
-_IN_VAIN = 20
-_MANY = 400
-"""Submitted jobs after which each effect must have been seen; `_IN_VAIN` counts attempts."""
+"""The number of strikes after which kfext releases a job."""
+_ENOUGH_ATTEMPTS = 20
+_ENOUGH_JOBS = 400
+"""After this many submitted jobs each effect must have been seen; for some actions, after
+`_ENOUGH_ATTEMPTS`."""
 _MAY_BE_IN_VAIN = (
     *("forge", "limit", "pin_gated", "pin_stranger", "plant", "refuse_here", "resize", "stray"),
     *("opt", "set_workers", "submit_forged", "upset"),
@@ -29,9 +30,9 @@ _MAY_BE_IN_VAIN = (
 class Limits:
     """The time that kfext may take, in seconds in which it was at work.
 
-    `bind` and `create` are the timeouts of the policy in force. `slack` is for delays of the
-    operator, of kube-scheduler and of a busy machine, `word` for a reason to appear, `steady` for
-    watches of different kinds to agree.
+    `bind`, `create`: the timeouts of the policy in force. `slack`: delays of the operator, of
+    kube-scheduler and of a busy machine. `word`: until a reason appears. `steady`: until watches of
+    different kinds agree.
     """
 
     bind: float
@@ -48,16 +49,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A fault that must not last longer than `seconds`; `look` returns where it exists now."""
+    """A fault that must not last longer than `seconds`; `check` returns where it exists now."""
 
     name: str
     seconds: float
-    look: Callable[[Cluster], Findings]
+    check: Callable[[Cluster], Findings]
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that was broken for too long; `key` is the uid of a job or pod, or names a node."""
+    """A rule that was broken for too long. `key`: the uid of a job or pod, or a node's name."""
 
     rule: str
     key: str
@@ -71,11 +72,11 @@ class Violation:
 
 @dataclass
 class Checker:
-    """Checks clusters one after the other; `violations` grows, by each key once per rule."""
+    """Checks clusters one after the other; `violations` has each rule and key at most once."""
 
     limits: Limits
     violations: list[Violation] = field(default_factory=list)
-    looks: int = 0
+    checks: int = 0
     worst: dict[str, float] = field(default_factory=dict)
     seen: Counter[str] = field(default_factory=Counter)
     """The number of times that a rule was found broken, however briefly."""
@@ -90,89 +91,90 @@ class Checker:
     def rules(self) -> tuple[Rule, ...]:
         return self._rules
 
-    def pod(self, raw: dict[str, Any]) -> None:
-        """Record a state of a pod that may be gone before the next look."""
-        self.memory.pod(raw)
+    def record_pod(self, raw: dict[str, Any]) -> None:
+        """Record a state of a pod, which may be gone before the next check."""
+        self.memory.record_pod(raw)
 
-    def look(self, cluster: Cluster) -> list[Violation]:
+    def check(self, cluster: Cluster) -> list[Violation]:
         """Check a cluster; return the faults that have just lasted too long."""
-        self.looks += 1
-        self.memory.cluster(cluster)
-        fresh = [violation for rule in self._rules for violation in self._judge(rule, cluster)]
-        self.violations += fresh
-        return fresh
+        self.checks += 1
+        self.memory.record_cluster(cluster)
+        new = [violation for rule in self._rules for violation in self._check_rule(rule, cluster)]
+        self.violations += new
+        return new
 
-    def _judge(self, rule: Rule, cluster: Cluster) -> list[Violation]:
-        now = rule.look(cluster)
-        self.seen[rule.name] += len(now)
-        for known in [pair for pair in self._since if pair[0] == rule.name and pair[1] not in now]:
-            del self._since[known]
-        fresh = []
-        for key, message in now.items():
+    def _check_rule(self, rule: Rule, cluster: Cluster) -> list[Violation]:
+        faults = rule.check(cluster)
+        self.seen[rule.name] += len(faults)
+        for ended in [
+            pair for pair in self._since if pair[0] == rule.name and pair[1] not in faults
+        ]:
+            del self._since[ended]
+        new = []
+        for key, message in faults.items():
             since = self._since.setdefault((rule.name, key), cluster.at)
             lasted = cluster.at - since
             self.worst[rule.name] = max(self.worst.get(rule.name, 0.0), lasted)
             if lasted >= rule.seconds and (rule.name, key) not in self._reported:
                 self._reported.add((rule.name, key))
-                fresh.append(Violation(rule.name, key, cluster.at, lasted, message))
-        return fresh
+                new.append(Violation(rule.name, key, cluster.at, lasted, message))
+        return new
 
 
 def _rules(limits: Limits, memory: Memory) -> tuple[Rule, ...]:
-    def of_gangs(look: Callable[[Cluster, Memory], Findings], seconds: float) -> Rule:
-        return Rule(look.__name__, seconds, lambda cluster: look(cluster, memory))
+    def rule_with_memory(check: Callable[[Cluster, Memory], Findings], seconds: float) -> Rule:
+        return Rule(check.__name__, seconds, lambda cluster: check(cluster, memory))
 
-    def of_capacity(look: Callable[[Cluster], Findings], seconds: float) -> Rule:
-        return Rule(look.__name__, seconds, look)
+    def rule_without_memory(check: Callable[[Cluster], Findings], seconds: float) -> Rule:
+        return Rule(check.__name__, seconds, check)
 
     return (
-        of_capacity(capacity.overcommitted, 0.0),
-        of_capacity(capacity.overpromised, limits.gang),
-        of_capacity(capacity.double_booked, limits.steady),
-        of_gangs(capacity.idle_room, limits.slack),
-        of_gangs(gangs.elsewhere, 0.0),
-        of_gangs(gangs.failed, limits.steady),
-        of_gangs(gangs.half_held, limits.gang),
-        of_gangs(gangs.survivors_alone, limits.gang),
-        of_gangs(gangs.never_created, limits.slack),
-        of_gangs(gangs.restarted_endlessly, 0.0),
-        of_gangs(gangs.placed_unasked, limits.steady),
-        of_gangs(gangs.held_unasked, limits.slack),
-        of_gangs(scaling.out_of_range, limits.steady),
-        of_gangs(scaling.resized_endlessly, 0.0),
-        of_gangs(scaling.replaced, limits.steady),
-        of_gangs(scaling.servers_resized, limits.steady),
-        of_gangs(scaling.scaled_unasked, 0.0),
-        of_gangs(scaling.wish_overruled, 0.0),
-        of_gangs(scaling.grown_too_far, 0.0),
-        of_gangs(scaling.work_lost, 0.0),
-        of_gangs(scaling.sized_in_silence, limits.word),
-        of_gangs(gangs.unbound, limits.bind + limits.slack),
-        of_gangs(gangs.two_plans, limits.steady),
-        of_gangs(gangs.torn_apart, limits.steady),
-        of_gangs(gangs.gated_in_silence, limits.slack),
-        of_gangs(gangs.queued_in_silence, limits.word),
-        of_gangs(gangs.misreported, limits.word),
-        of_gangs(gangs.suspended_by_nobody, limits.steady),
-        of_gangs(stops.stopped_unasked, 0.0),
-        of_gangs(stops.stopped_without_cause, 0.0),
-        of_gangs(stops.stopped_in_vain, stops.HOLD_SECONDS + limits.slack),
-        of_gangs(stops.broken_for_a_gang, 0.0),
-        of_gangs(stops.planned_onto_drained, 0.0),
-        of_gangs(stops.too_many_placeholders, 0.0),
-        of_gangs(stops.asked_for_nobody, limits.slack),
+        rule_without_memory(capacity.overcommitted, 0.0),
+        rule_without_memory(capacity.overpromised, limits.gang),
+        rule_without_memory(capacity.double_booked, limits.steady),
+        rule_with_memory(capacity.idle_room, limits.slack),
+        rule_with_memory(gangs.elsewhere, 0.0),
+        rule_with_memory(gangs.failed, limits.steady),
+        rule_with_memory(gangs.half_held, limits.gang),
+        rule_with_memory(gangs.survivors_alone, limits.gang),
+        rule_with_memory(gangs.never_created, limits.slack),
+        rule_with_memory(gangs.restarted_endlessly, 0.0),
+        rule_with_memory(gangs.placed_unasked, limits.steady),
+        rule_with_memory(gangs.held_unasked, limits.slack),
+        rule_with_memory(scaling.out_of_range, limits.steady),
+        rule_with_memory(scaling.resized_endlessly, 0.0),
+        rule_with_memory(scaling.replaced, limits.steady),
+        rule_with_memory(scaling.servers_resized, limits.steady),
+        rule_with_memory(scaling.scaled_unasked, 0.0),
+        rule_with_memory(scaling.wish_overruled, 0.0),
+        rule_with_memory(scaling.grown_too_far, 0.0),
+        rule_with_memory(scaling.work_lost, 0.0),
+        rule_with_memory(scaling.sized_in_silence, limits.word),
+        rule_with_memory(gangs.unbound, limits.bind + limits.slack),
+        rule_with_memory(gangs.two_plans, limits.steady),
+        rule_with_memory(gangs.torn_apart, limits.steady),
+        rule_with_memory(gangs.gated_in_silence, limits.slack),
+        rule_with_memory(gangs.queued_in_silence, limits.word),
+        rule_with_memory(gangs.misreported, limits.word),
+        rule_with_memory(gangs.suspended_by_nobody, limits.steady),
+        rule_with_memory(stops.stopped_unasked, 0.0),
+        rule_with_memory(stops.stopped_without_cause, 0.0),
+        rule_with_memory(stops.stopped_in_vain, stops.HOLD_SECONDS + limits.slack),
+        rule_with_memory(stops.broken_for_a_gang, 0.0),
+        rule_with_memory(stops.planned_onto_drained, 0.0),
+        rule_with_memory(stops.too_many_placeholders, 0.0),
+        rule_with_memory(stops.asked_for_nobody, limits.slack),
     )
 
 
 @dataclass
 class Tally:
-    """`done` counts actions; `most` has the largest numbers of jobs, pods and nodes, by state."""
+    """`done`: the number of actions, by name. `most`: the most jobs, pods and nodes in a state."""
 
     done: Counter[str] = field(default_factory=Counter)
     most: Counter[str] = field(default_factory=Counter)
 
-    def see(self, cluster: Cluster, memory: Memory) -> None:
-        """Record the present numbers."""
+    def record(self, cluster: Cluster, memory: Memory) -> None:
         gangs = cluster.gangs.values()
         for state, number in {
             "jobs": len(cluster.gangs),
@@ -195,33 +197,33 @@ class Tally:
             self.most[state] = max(self.most[state], number)
 
     def without_train_jobs(self) -> list[str]:
-        """Return a message if many jobs came, one in seven a TrainJob, and none was placed."""
-        if self.most["TrainJobs placed whole"] or self.done["submit"] < _MANY:
+        """Return a message if no TrainJob was placed, of many jobs (one in seven is a TrainJob)."""
+        if self.most["TrainJobs placed whole"] or self.done["submit"] < _ENOUGH_JOBS:
             return []
         return [f"[vain] {self.done['submit']} jobs came, and no TrainJob was ever placed"]
 
     def unscaled(self, memory: Memory) -> list[str]:
-        """Return a message if many jobs came, one in eight elastic, and kfext scaled none."""
-        if memory.sizes.done or self.done["submit"] < _MANY:
+        """Return a message if kfext scaled no job, of many jobs (one in eight is elastic)."""
+        if memory.sizes.done or self.done["submit"] < _ENOUGH_JOBS:
             return []
         return [f"[vain] {self.done['submit']} jobs came, and none was ever scaled"]
 
     def unstopped(self, memory: Memory, *, autoscaler: bool) -> Iterator[str]:
         """Yield a message if many jobs, many drains or an autoscaler had no effect."""
         done = memory.stops.done
-        if self.done["submit"] >= _MANY and not done["preempted"]:
+        if self.done["submit"] >= _ENOUGH_JOBS and not done["preempted"]:
             yield f"[vain] {self.done['submit']} jobs came, and none was stopped for another"
-        if self.done["drain_node"] >= _IN_VAIN and not done["drained"]:
+        if self.done["drain_node"] >= _ENOUGH_ATTEMPTS and not done["drained"]:
             yield f"[vain] {self.done['drain_node']} nodes were drained, and no job was stopped"
-        if self.done["submit"] >= _MANY and autoscaler and not self.most["nodes added"]:
+        if self.done["submit"] >= _ENOUGH_JOBS and autoscaler and not self.most["nodes added"]:
             yield "[vain] no node came from the autoscaler"
 
     def in_vain(self, effects: Mapping[str, int]) -> list[str]:
-        """Return the actions that never took effect, by their counts of effects."""
+        """Return a message for each action that never took effect. `effects`: numbers by name."""
         return [
             f"[vain] {name} was tried {self.done[name]} times, and never took effect"
             for name in _MAY_BE_IN_VAIN
-            if self.done[name] >= _IN_VAIN and not effects.get(name)
+            if self.done[name] >= _ENOUGH_ATTEMPTS and not effects.get(name)
         ]
 
     def __str__(self) -> str:
@@ -230,10 +232,9 @@ class Tally:
 
 
 def report(checker: Checker) -> str:
-    """Return a report of how near each rule came to being broken."""
     delays = sorted(checker.memory.delays.values())
     lines = [
-        f"{checker.looks} looks at {len(checker.rules)} rules",
+        f"{checker.checks} looks at {len(checker.rules)} rules",
         f"time to a reason of {len(delays)} jobs: " + _percentiles(delays),
         f"jobs that ran and were scaled: {dict(checker.memory.sizes.done)}, "
         f"stopped: {dict(checker.memory.stops.done)}",
@@ -250,8 +251,9 @@ def report(checker: Checker) -> str:
 def _percentiles(times: list[float]) -> str:
     if not times:
         return "none"
-    places = {"p50": 0.5, "p99": 0.99, "worst": 1.0}
+    fractions = {"p50": 0.5, "p99": 0.99, "worst": 1.0}
     values = {
-        name: times[min(len(times) - 1, int(share * len(times)))] for name, share in places.items()
+        name: times[min(len(times) - 1, int(fraction * len(times)))]
+        for name, fraction in fractions.items()
     }
     return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in values.items())

@@ -1,15 +1,15 @@
-"""The cluster as the script believes it to be, and the probability of each next action."""
+"""The cluster as the script believes it to be, and the weight of each possible next action."""
 
 from dataclasses import dataclass, field
 
-SEATS = 8
-"""GPUs of a node; they mostly decide how many jobs fill the cluster."""
+GPUS_PER_NODE = 8
+"""The GPUs of a node; they mostly decide how many jobs fill the cluster."""
 _PODS_PER_JOB = 6
-_CROWD = 1.7
+_FULLNESS = 1.7
 _MOST_LIMITS = 2
 WILD = "soak-wild"
-"""A namespace that is not opted in; only tenants act there."""
-_SHARE_TROUBLED = 0.15
+"""A namespace that is not managed; only tenants act there."""
+_MOST_TROUBLED = 0.15
 _WEIGHTS = {
     "submit": 0, "resubmit": 3, "delete": 6, "finish": 8, "sweep": 0, "suspend": 3, "resume": 0,
     "colocation": 3, "set_workers": 2, "opt": 2, "upset": 4, "lift_gate": 0,
@@ -21,20 +21,21 @@ _WEIGHTS = {
     "pin_stranger": 2, "drop_stranger": 0, "pin_gated": 2, "resize": 4,
     "forge": 3, "submit_forged": 2.5, "drop_forged": 0, "plant": 0, "stray": 1, "drop_stray": 0,
 }  # fmt: skip
-_OF_JOBS = ("delete", "resubmit", "finish", "suspend", "colocation")
-_OF_OPERATOR = ("resize", "forge", "stray")
-_OF_PROCESSES = ("kill_controller", "pause_controller", "kill_webhook")
+_JOB_ACTIONS = ("delete", "resubmit", "finish", "suspend", "colocation")
+_OPERATOR_ACTIONS = ("resize", "forge", "stray")
+_PROCESS_ACTIONS = ("kill_controller", "pause_controller", "kill_webhook")
 
 
 @dataclass
 class Inventory:
-    """Jobs by name (namespace and kind) and their states; nodes; thieves and other foreign pods.
+    """Jobs (namespace and kind by name) and their states, nodes, and foreign pods.
 
-    `sizes`: the ranges that TFJobs with dynamic workers allow kfext. `ended` jobs have succeeded, a
-    person suspended the `suspended`, and `locked` jobs have a foreign gate. `strangers` are pods
-    that a person pinned; `strays` are pods that name a job of another namespace as their owner;
-    `forged` are jobs of tenants (namespace, kind, name). `refusing` and `limits` are namespaces.
-    `drained` are nodes, with the value of the taint.
+    `sizes`: the ranges that TFJobs with dynamic workers allow kfext. `ended`: jobs that succeeded.
+    `suspended`: jobs that a person suspended. `locked`: jobs with a foreign gate. `thieves`: pods
+    without a job that use GPUs. `strangers`: pods that a person pinned. `strays`: pods that name a
+    job of a different namespace as owner. `forged`: jobs of tenants (namespace, kind, name).
+    `refusing`, `limits`: namespaces with refused writes, and with a LimitRange. `troubled`: nodes
+    with their fault. `drained`: nodes with the value of the taint.
     """
 
     nodes: list[str]
@@ -54,58 +55,52 @@ class Inventory:
 
     def __post_init__(self) -> None:
         self._wanted_nodes = len(self.nodes)
-        self._crowd = max(4, int(_CROWD * len(self.nodes) * SEATS / _PODS_PER_JOB))
+        self._target_jobs = max(4, int(_FULLNESS * len(self.nodes) * GPUS_PER_NODE / _PODS_PER_JOB))
 
     @property
     def alive(self) -> list[str]:
-        """The jobs that have not ended."""
         return sorted(self.jobs.keys() - self.ended)
 
     @property
-    def of_operator(self) -> list[str]:
-        """The jobs of the training-operator that have not ended."""
+    def operator_jobs(self) -> list[str]:
         return [name for name in self.alive if self.jobs[name][1] != "TrainJob"]
 
     @property
     def elastic(self) -> list[str]:
-        """The elastic jobs that have not ended."""
         return sorted(self.sizes.keys() - self.ended)
 
     @property
-    def sound(self) -> list[str]:
-        """The nodes without a fault."""
+    def healthy(self) -> list[str]:
         return [name for name in self.nodes if name not in {*self.troubled, *self.drained}]
 
     @property
     def unplaced(self) -> list[tuple[str, str, str]]:
-        """The jobs of tenants that kfext must not place."""
         elsewhere = ("elsewhere", "giant")
         return [mark for mark in self.forged if mark[0] == WILD or mark[2].startswith(elsewhere)]
 
-    def drop(self, job: str) -> tuple[str, str]:
-        """Remove a job; return its namespace and kind."""
+    def remove(self, job: str) -> tuple[str, str]:
         for names in (self.ended, self.suspended, self.locked):
             names.discard(job)
         self.sizes.pop(job, None)
         return self.jobs.pop(job)
 
     def weights(self, *, busy: bool) -> dict[str, float]:
-        """Return the weight of each action: towards a full cluster that always changes.
+        """Return the weight of each action; they lead to a full cluster that always changes.
 
-        While a process of kfext is down (`busy`), no other is brought down.
+        `busy`: a process of kfext is down, so no other process is brought down.
         """
         alive = len(self.alive)
-        room_for = self._crowd - alive
+        missing = self._target_jobs - alive
         weights = {
             **_WEIGHTS,
-            "submit": 60 if room_for > self._crowd // 2 else 26 if room_for > 0 else 4,
+            "submit": 60 if missing > self._target_jobs // 2 else 26 if missing > 0 else 4,
             "sweep": len(self.ended) / 3,
             "resume": len(self.suspended),
             "lift_gate": 2 * len(self.locked),
             "catch_thief": len(self.thieves),
             "add_node": 3 * max(0, self._wanted_nodes - len(self.nodes)),
             "heal_node": 2 * len(self.troubled),
-            # A drain takes some minutes: jobs need this time to save their work.
+            # A drain lasts some minutes, which jobs need to save their work.
             "uncordon": 0.15 * len(self.drained),
             "admit_here": 0.6 * len(self.refusing),
             "unlimit": 0.4 * len(self.limits),
@@ -115,17 +110,17 @@ class Inventory:
             "plant": 1.0 if self.unplaced else 0,
         }
         if not alive:
-            weights |= dict.fromkeys(_OF_JOBS, 0)
-        if not self.of_operator:
-            weights |= dict.fromkeys(_OF_OPERATOR, 0)
+            weights |= dict.fromkeys(_JOB_ACTIONS, 0)
+        if not self.operator_jobs:
+            weights |= dict.fromkeys(_OPERATOR_ACTIONS, 0)
         if not self.elastic:
             weights |= dict.fromkeys(("set_workers", "opt"), 0)
-        if len(self.sound) <= self._wanted_nodes * (1 - _SHARE_TROUBLED):
+        if len(self.healthy) <= self._wanted_nodes * (1 - _MOST_TROUBLED):
             weights |= dict.fromkeys(("trouble_node", "lose_node", "drain_node"), 0)
         if self.refusing:
             weights["refuse_here"] = 0
         if len(self.limits) >= _MOST_LIMITS:
             weights["limit"] = 0
         if busy:
-            weights |= dict.fromkeys(_OF_PROCESSES, 0)
+            weights |= dict.fromkeys(_PROCESS_ACTIONS, 0)
         return {name: weight for name, weight in weights.items() if weight > 0}

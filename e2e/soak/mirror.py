@@ -1,4 +1,4 @@
-"""A mirror of the cluster for the checker, with its own watches."""
+"""A copy of the cluster for the checker, kept current by its own watches."""
 
 import json
 import threading
@@ -8,12 +8,12 @@ from typing import Any
 import urllib3
 
 from e2e.soak import facts, reading
-from e2e.soak.train_jobs import as_member, as_read, owner_of
+from e2e.soak.train_jobs import as_pod_of_train_job, as_pytorch_job, owner_of
 from e2e.testbed.cluster import Testbed
 
 Object = dict[str, Any]
 _PATHS = {
-    # Before the pods, which refer to them.
+    # JobSets come first, since pods refer to them.
     "jobsets": "/apis/jobset.x-k8s.io/v1alpha2/jobsets",
     "nodes": "/api/v1/nodes",
     "pods": "/api/v1/pods",
@@ -29,7 +29,7 @@ _READ: dict[str, Callable[[Object], Any]] = {
     "jobsets": owner_of,
     "nodes": reading.node_of,
     "pods": reading.pod_of,
-    "TrainJob": as_read,
+    "TrainJob": as_pytorch_job,
     "preempted": reading.preempted,
 }
 _SERVER_SECONDS = 300
@@ -37,7 +37,7 @@ _PAUSE_SECONDS = 1.0
 
 
 class Mirror:
-    """Objects by kind and uid. `on_pod` receives every state of a pod, in order, in one thread."""
+    """Objects by kind and uid. `on_pod` gets each state of a pod, in order, in one thread."""
 
     def __init__(self, testbed: Testbed, *, on_pod: Callable[[Object], None]) -> None:
         user = testbed.pki.client("soak", groups=("system:masters",))
@@ -63,23 +63,23 @@ class Mirror:
             follow.start()
 
     def stop(self) -> None:
-        """Read no more; the threads end with the API server."""
         self._ended.set()
 
     def cluster(self, at: float) -> facts.Cluster:
-        """Return the cluster as last seen."""
         with self._lock:
-            seen = {kind: list(objects.values()) for kind, objects in self._objects.items()}
-        jobs = [(kind, raw) for kind in ("PyTorchJob", "TFJob", "TrainJob") for raw in seen[kind]]
+            by_kind = {kind: list(objects.values()) for kind, objects in self._objects.items()}
+        jobs = [
+            (kind, raw) for kind in ("PyTorchJob", "TFJob", "TrainJob") for raw in by_kind[kind]
+        ]
         return reading.cluster_of(
             at=at,
-            nodes=seen["nodes"],
-            pods=seen["pods"],
+            nodes=by_kind["nodes"],
+            pods=by_kind["pods"],
             jobs=jobs,
-            views=seen["views"],
-            quotas=seen["quotas"],
-            namespaces=seen["namespaces"],
-            preempted=seen["preempted"],
+            views=by_kind["views"],
+            quotas=by_kind["quotas"],
+            namespaces=by_kind["namespaces"],
+            preempted=by_kind["preempted"],
         )
 
     # --- the threads ------------------------------------------------------------------------------
@@ -89,9 +89,9 @@ class Mirror:
         listed = json.loads(answer.data)
         if answer.status != 200:
             raise RuntimeError(f"list of {kind}: {answer.status} {listed.get('message')}")
-        fresh = {raw["metadata"]["uid"]: self._read(kind, raw) for raw in listed["items"]}
+        listed_objects = {raw["metadata"]["uid"]: self._read(kind, raw) for raw in listed["items"]}
         with self._lock:
-            self._objects[kind] = fresh
+            self._objects[kind] = listed_objects
         return str(listed["metadata"]["resourceVersion"])
 
     def _follow(self, kind: str, version: str) -> None:
@@ -99,10 +99,10 @@ class Mirror:
             try:
                 version = self._watch(kind, version) or self._list(kind)
             except (urllib3.exceptions.HTTPError, ValueError):
-                self._ended.wait(_PAUSE_SECONDS)  # a cut connection; the mirror stays as it was
+                self._ended.wait(_PAUSE_SECONDS)  # the connection was cut; the copy stays as it is
 
     def _watch(self, kind: str, version: str) -> str:
-        """Follow one watch to its end; return the last version, empty if a new list is due."""
+        """Follow a watch to its end; return the last version, or empty if a new list is needed."""
         path = self._server + _PATHS[kind]
         query = f"watch=true&resourceVersion={version}&timeoutSeconds={_SERVER_SECONDS}"
         answer = self._pool.request(
@@ -115,25 +115,25 @@ class Mirror:
                 change = json.loads(line)
                 if self._ended.is_set() or change["type"] == "ERROR":
                     return ""
-                self._take(kind, change["type"], change["object"])
+                self._apply(kind, change["type"], change["object"])
                 version = change["object"]["metadata"]["resourceVersion"]
         finally:
             answer.release_conn()
         return version
 
-    def _take(self, kind: str, change: str, raw: Object) -> None:
-        seen = self._read(kind, raw)
+    def _apply(self, kind: str, change: str, raw: Object) -> None:
+        object_ = self._read(kind, raw)
         uid = raw["metadata"]["uid"]
         with self._lock:
             if change == "DELETED":
                 self._objects[kind].pop(uid, None)
             else:
-                self._objects[kind][uid] = seen
+                self._objects[kind][uid] = object_
 
     def _read(self, kind: str, raw: Object) -> Any:
         if kind == "pods":
             with self._lock:
-                raw = as_member(raw, self._objects["jobsets"])
+                raw = as_pod_of_train_job(raw, self._objects["jobsets"])
             self._on_pod(raw)
         read = _READ.get(kind)
         return read(raw) if read else raw

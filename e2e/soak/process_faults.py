@@ -1,6 +1,6 @@
 """Faults of kfext itself: its processes die, stop, or lose the API server.
 
-They must not lose the Lease without a cause, nor use too much memory.
+kfext must not lose the Lease without such a cause, nor use too much memory.
 """
 
 import math
@@ -17,39 +17,38 @@ from e2e.harness.processes import ControllerProcess
 from e2e.harness.wait import until
 from e2e.soak.facts import amount
 
-_LATE_SECONDS = 30.0
-"""A pause still counts for this time after its end: a Lease changes its holder after 15 s, and both
-processes may have to wait for a busy machine."""
+_AFTERMATH_SECONDS = 30.0
+"""How long a pause still explains a loss of the Lease after its end: the Lease changes its holder
+after 15 s, and both processes may have to wait for a busy machine."""
 _MIB = 1 << 20
 _BURST_SECONDS = 3.0
 
 
 @dataclass
 class Leadership:
-    """The holder of the Lease, by process id. Times are in seconds of one clock.
+    """The holder of the Lease, as a process id. Times are in seconds of a monotonic clock.
 
-    `unasked`: changes of the holder that no fault of the earlier holder explains.
+    `unexplained`: changes of the holder that no fault of the earlier holder explains.
     """
 
     changes: int = 0
-    unasked: list[str] = field(default_factory=list)
+    unexplained: list[str] = field(default_factory=list)
     _holder: int | None = None
     _lost: float | None = None
-    _until: dict[int, float] = field(default_factory=dict)
+    _excused_until: dict[int, float] = field(default_factory=dict)
 
     def record_fault(self, pid: int | None) -> None:
         """Record that a process is killed, or prevented from working until it may `resume`."""
         if pid is not None:
-            self._until[pid] = math.inf
+            self._excused_until[pid] = math.inf
 
     def resume(self, pid: int, *, at: float) -> None:
-        """Record that a process works again."""
-        self._until[pid] = at + _LATE_SECONDS
+        self._excused_until[pid] = at + _AFTERMATH_SECONDS
 
-    def see(self, holder: int | None, *, at: float) -> None:
-        """Record the present holder; None means that no process of kfext holds the Lease."""
+    def record_holder(self, holder: int | None, *, at: float) -> None:
+        """Record the current holder; None means that no process of kfext holds the Lease."""
         if holder is None:
-            # Its successors may be killed too, so it may take long until another process leads.
+            # Its successors may be killed too, so it may be long until a process leads again.
             self._lost = at if self._lost is None else self._lost
             return
         lost, self._lost = at if self._lost is None else self._lost, None
@@ -59,14 +58,14 @@ class Leadership:
         if before is None:
             return
         self.changes += 1
-        if self._until.get(before, 0.0) < lost:
-            self.unasked.append(
+        if self._excused_until.get(before, 0.0) < lost:
+            self.unexplained.append(
                 f"at {at:.0f} s the Lease went from process {before} to {holder}, unasked"
             )
 
 
 def peak_bytes(pid: int | None) -> int:
-    """Return the peak memory of a process in bytes, 0 if it does not run."""
+    """Return the peak memory of a process in bytes; 0 if it does not run."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -76,7 +75,7 @@ def peak_bytes(pid: int | None) -> int:
 
 
 def limit_bytes() -> int:
-    """Return the memory limit of the controller, from its Deployment."""
+    """Return the memory limit of the controller in bytes, from its Deployment."""
     (deployment,) = [
         manifest
         for manifest in read("base/controller/deployment.yaml")
@@ -94,18 +93,19 @@ def too_large(peak: int, limit: int) -> list[str]:
 
 
 class ProcessFaults:
-    """One method per action. `tick` restarts dead processes, and counts kfext's time at work.
+    """Actions on kfext's processes: one method per action.
 
-    There are two controllers, one of them a warm standby; faults hit the leader.
+    There are two controllers, one of them a warm standby; faults hit the leader. `tick` restarts
+    dead processes, and counts the seconds in which kfext was at work.
     """
 
     def __init__(self, kfext: Kfext) -> None:
         self._kfext = kfext
-        self._both = (kfext.controller, kfext.standby)
-        self._frozen: ControllerProcess | None = None
-        self._heal_at: float | None = None
+        self._controllers = (kfext.controller, kfext.standby)
+        self._paused: ControllerProcess | None = None
+        self._faults_end_at: float | None = None
         self._last = time.monotonic()
-        self.worked = 0.0
+        self.seconds_at_work = 0.0
         """Seconds in which a controller led and was not stopped."""
         self.kills = 0
         self.leadership = Leadership()
@@ -113,24 +113,23 @@ class ProcessFaults:
         """The peak memory of a controller."""
 
     def kill_controller(self, both: bool) -> None:
-        """SIGKILL the leader; with `both`, the standby too."""
-        for process in self._both if both else (self.leader or self._both[0],):
+        for process in self._controllers if both else (self.leader or self._controllers[0],):
             self.leadership.record_fault(process.pid)
             process.kill()
             self.kills += 1
 
     def pause_controller(self) -> None:
-        """SIGSTOP: the process looks alive, does nothing, and later resumes with old knowledge."""
-        self._frozen = self.leader
-        if self._frozen is not None:
-            self.leadership.record_fault(self._frozen.pid)
-            self._frozen.freeze()
+        """SIGSTOP the leader: it does nothing, and later continues with old knowledge."""
+        self._paused = self.leader
+        if self._paused is not None:
+            self.leadership.record_fault(self._paused.pid)
+            self._paused.freeze()
 
     def continue_controller(self) -> None:
-        if self._frozen is not None and self._frozen.pid is not None:
-            self.leadership.resume(self._frozen.pid, at=time.monotonic())
-            self._frozen.thaw()
-        self._frozen = None
+        if self._paused is not None and self._paused.pid is not None:
+            self.leadership.resume(self._paused.pid, at=time.monotonic())
+            self._paused.thaw()
+        self._paused = None
 
     def kill_webhook(self) -> None:
         self._kfext.kill_webhook()
@@ -140,44 +139,45 @@ class ProcessFaults:
         self._kfext.start_webhook()
 
     def cut_watches(self) -> None:
-        for program in self._both:
-            program.proxy.drop_watches()
+        for controller in self._controllers:
+            controller.proxy.drop_watches()
 
     def refuse(self, status: int, times: int, carried_out: bool) -> None:
         """Answer some writes with an error status, whether or not they took effect."""
-        for program in self._both:
+        for controller in self._controllers:
             fault = Refuse(_is_write, status=status, times=times, carried_out=carried_out)
-            program.proxy.arm(fault)
-        self._heal_at = time.monotonic() + _BURST_SECONDS
+            controller.proxy.arm(fault)
+        self._faults_end_at = time.monotonic() + _BURST_SECONDS
 
     def tick(self) -> float:
-        """End faults that are over, restart dead processes, and return `worked`."""
+        """End faults that are due, restart dead processes, and return `seconds_at_work`."""
         now = time.monotonic()
-        if self._heal_at is not None and now > self._heal_at:
-            self._heal()
-        self.peak_bytes = max(self.peak_bytes, *(peak_bytes(program.pid) for program in self._both))
-        for process in self._both:
+        if self._faults_end_at is not None and now > self._faults_end_at:
+            self._end_faults()
+        self.peak_bytes = max(
+            self.peak_bytes, *(peak_bytes(controller.pid) for controller in self._controllers)
+        )
+        for process in self._controllers:
             if process.pid is None:  # killed, or ended because it lost its Lease, as it should
                 process.wait_dead()
                 process.launch(environment=self._kfext.environment)
         leader = self.leader
-        self.leadership.see(leader.pid if leader else None, at=now)
-        if leader is not None and leader is not self._frozen:
-            self.worked += now - self._last
+        self.leadership.record_holder(leader.pid if leader else None, at=now)
+        if leader is not None and leader is not self._paused:
+            self.seconds_at_work += now - self._last
         self._last = now
-        return self.worked
+        return self.seconds_at_work
 
     def end(self) -> None:
-        """End all faults, and wait until kfext works."""
         self.continue_controller()
-        self._heal()
+        self._end_faults()
         if not self._kfext.webhook.alive:
             self.start_webhook()
         self.tick()
         until(lambda: self.leader, what="a controller leads", account=self._kfext.tail)
 
     def gauge(self, name: str) -> float:
-        """Return a gauge of the leader; -1 while no leader answers."""
+        """Return the value of a gauge of the leader; -1 while no leader answers."""
         leader = self.leader
         try:
             return leader.metric(name) if leader else -1.0
@@ -188,12 +188,14 @@ class ProcessFaults:
     def leader(self) -> ControllerProcess | None:
         """The controller that holds the Lease, as the API server shows it."""
         holder = (self._kfext.lease() or {}).get("holderIdentity") or ""
-        return next((program for program in self._both if program.is_holder(holder)), None)
+        return next(
+            (controller for controller in self._controllers if controller.is_holder(holder)), None
+        )
 
-    def _heal(self) -> None:
-        for program in self._both:
-            program.proxy.heal()
-        self._heal_at = None
+    def _end_faults(self) -> None:
+        for controller in self._controllers:
+            controller.proxy.heal()
+        self._faults_end_at = None
 
 
 def _is_write(exchange: Exchange) -> bool:

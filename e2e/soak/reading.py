@@ -1,4 +1,4 @@
-"""Read nodes, pods and jobs from the API server's JSON, for the checker."""
+"""Reads nodes, pods and jobs from the API server's JSON, for the checker."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ _MANAGED = "kfext.dev/managed"
 def node_of(raw: Object) -> Node:
     spec, metadata = raw.get("spec") or {}, raw["metadata"]
     taints = spec.get("taints") or ()
-    shut = spec.get("unschedulable", False) or any(
+    closed = spec.get("unschedulable", False) or any(
         taint["effect"] != "PreferNoSchedule" for taint in taints
     )
     drains = (taint.get("value", "") for taint in taints if taint["key"] == DRAIN)
@@ -42,7 +42,7 @@ def node_of(raw: Object) -> Node:
         name=metadata["name"],
         offers=amounts(status.get("allocatable")),
         labels=metadata.get("labels") or {},
-        open=not shut,
+        open=not closed,
         ready=conditions.get("Ready") == "True",
         drained=next(drains, None),
         created=datetime.fromisoformat(created).timestamp() if created else 0.0,
@@ -67,22 +67,22 @@ def pod_of(raw: Object) -> Pod:
         gates=frozenset(gate["name"] for gate in spec.get("schedulingGates", ())),
         ending="deletionTimestamp" in metadata,
         over=raw.get("status", {}).get("phase") in OVER,
-        asks=requests(spec, raw.get("status")),
-        has=granted(spec, raw.get("status")),
+        requested=requests(spec, raw.get("status")),
+        granted=granted(spec, raw.get("status")),
         selector=spec.get("nodeSelector") or {},
         placeholder_of=labels.get(PLACEHOLDER_OF, "") if metadata["namespace"] == NEW_NODES else "",
     )
 
 
 def preempted(event: Object) -> tuple[str, str]:
-    """Return the uids of a preempted pod and of the pod that it was preempted for."""
+    """Return the uid of a preempted pod, and the uid of its preemptor."""
     return event["involvedObject"].get("uid", ""), (event.get("related") or {}).get("uid", "")
 
 
 def gang_of(
     raw: Object, kind: str, pods: Iterable[Pod], view: Object | None, *, managed: bool
 ) -> Gang:
-    """Return a job with its pods; a view of an earlier job of the same name does not count."""
+    """Return a job with its pods. `view`: the TrainingPlan; an earlier job's does not count."""
     metadata, spec = raw["metadata"], raw["spec"]
     policy, elastic = spec.get("runPolicy", {}), spec.get("elasticPolicy") or {}
     replicas = spec.get("pytorchReplicaSpecs") or spec.get("tfReplicaSpecs") or {}
@@ -111,7 +111,7 @@ def gang_of(
 
 
 def _fewest(spec: Object, replicas: Object) -> int:
-    """Return the fewest workers that a job can train with, 0 if it trains only as a whole."""
+    """Return the fewest workers that can train; 0 means that all are needed."""
     if spec.get("elasticPolicy") is not None and "Master" not in replicas:
         return int(spec["elasticPolicy"].get("minReplicas", 1))
     return int(spec.get("enableDynamicWorker") is True and "PS" in replicas)

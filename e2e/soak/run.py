@@ -1,9 +1,9 @@
-"""One soak, from an empty cluster to an empty cluster, and its findings.
+"""Runs a soak, from an empty cluster to an empty cluster, and collects the broken rules.
 
-Nothing trains on the nodes that kwok simulates, so all pods print the same invented log. Its steps
-come at one pace whatever the number of workers, never go back, and include a checkpoint now and
-then. kfext therefore scales running PyTorchJobs down too, after a checkpoint, and finds that more
-workers do not pay.
+Nothing trains on the nodes that kwok simulates, so all pods print the same invented log: steps at a
+constant pace whatever the number of workers, never backwards, with a checkpoint now and then. So
+kfext also scales running PyTorchJobs down, after a checkpoint, and finds that more workers do not
+pay.
 """
 
 import random
@@ -19,7 +19,7 @@ from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Kube
 from e2e.harness.space import Space
 from e2e.soak import manifests, tenants
-from e2e.soak.actions import ClusterActions, Upsets
+from e2e.soak.actions import ClusterActions, Disturbances
 from e2e.soak.capacity import Reserved, unbalanced, unsettled
 from e2e.soak.facts import WRITE_REFUSED, Cluster
 from e2e.soak.invariants import Checker, Limits, Tally, Violation, report
@@ -38,25 +38,25 @@ from e2e.testbed.progress import say
 from kfext.model.kinds.registered import KINDS
 
 _SAVES_EVERY = 30 * LINES_PER_SECOND
-"""Steps: far enough apart that a change at any time would lose work."""
+"""Steps between two checkpoints: so many that an early change of size would lose work."""
 _QUOTA = {"pods": "24", "requests.nvidia.com/gpu": "16"}
 _RESERVE_AFTER = "30s"
 _SCALE = {"wait": 3, "idle": 1, "rest": REST_SECONDS}
 _PREEMPT = {"wait": 3, "unsaved": 10}
-"""A job that waits for longer asks the autoscaler first, and then no other job stops for it."""
+"""With a longer `wait`, a job asks the autoscaler first, and then no other job stops for it."""
 LIMITS = Limits(bind=5.0, create=8.0)
 _NODES_PER_NEW = 20
 _ACT_SECONDS = 0.25
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 _SETTLE_SECONDS = 240.0
 _EMPTY_SECONDS = 180.0
-_MOST_TOLD = 3
-_TRAIL = 60
+_MOST_ACCOUNTS = 3
+_TRAIL_ACTIONS = 60
 
 
 @contextmanager
 def fake_programs(testbed: Testbed) -> Iterator[GrowingLog]:
-    """Run Trainer, and fake nodes with pods that print this log; wait for the first node."""
+    """Run Trainer, and fake nodes with pods that print the yielded log; wait for the first node."""
     with growing(testbed.folder / "pods.log", saves_every=_SAVES_EVERY) as log:
         fakenodes.start(testbed, 1, log=log.path)
         fakenodes.wait_ready(testbed, 1)
@@ -65,9 +65,9 @@ def fake_programs(testbed: Testbed) -> Iterator[GrowingLog]:
 
 
 def add_autoscaler(testbed: Testbed, *, nodes: int) -> None:
-    """Run Karpenter, which may add a few nodes in proportion; jobs of the first zone ask it too.
+    """Run Karpenter, which may add one node per 20; jobs of the first zone may ask it too.
 
-    It starts before kfext, which looks for an autoscaler when it starts, and seldom afterwards.
+    Karpenter starts before kfext, which seldom checks for an autoscaler after its own start.
     """
     karpenter.start(testbed)
     most, labels = max(2, nodes // _NODES_PER_NEW), {manifests.ZONE: manifests.ZONES[0]}
@@ -75,7 +75,7 @@ def add_autoscaler(testbed: Testbed, *, nodes: int) -> None:
 
 
 def set_up(kube: Kube, limits: Limits) -> None:
-    """Create a quota, priorities, a TrainingPolicy, and policies that refuse nothing yet."""
+    """Create a quota, priority classes, a TrainingPolicy, and policies that refuse nothing yet."""
     tenants.install_refusals(kube, WILD)
     quota = {"metadata": {"name": "soak"}, "spec": {"hard": _QUOTA}}
     path = f"/api/v1/namespaces/{NAMESPACES[-1]}/resourcequotas"
@@ -101,7 +101,7 @@ def set_up(kube: Kube, limits: Limits) -> None:
 
 @dataclass
 class Soak:
-    """A soak on a testbed with kfext installed; `wrong` lists the broken rules.
+    """A soak on a testbed with kfext installed. `wrong`: messages beside the checker's violations.
 
     `programs`: the log that all pods print. `autoscaler`: whether Karpenter adds nodes.
     """
@@ -119,19 +119,19 @@ class Soak:
         self._kube = self.kfext.kube
         self._spaces = {name: Space(self.kfext, name) for name in (*NAMESPACES, WILD)}
         self._actions = ClusterActions(self._kube)
-        self._upsets = Upsets(self._kube)
+        self._disturbances = Disturbances(self._kube)
         self._pod_actions, self._tenants = PodActions(self._kube), Tenants(self._kube)
         self._faults = ProcessFaults(self.kfext)
-        self._mirror = Mirror(self.kfext.testbed, on_pod=self.checker.pod)
+        self._mirror = Mirror(self.kfext.testbed, on_pod=self.checker.record_pod)
         names = [f"node-{number:03}" for number in range(self.nodes)]
         self._script = Script(random.Random(self.seed), Inventory(names))
-        self._looked = 0.0
+        self._checked_at = 0.0
         self._starts = Starts()
         self._saves, self._saved_at = 0, 0.0
-        self._trail: deque[str] = deque(maxlen=_TRAIL)
+        self._trail: deque[str] = deque(maxlen=_TRAIL_ACTIONS)
 
     def run(self, seconds: float) -> list[str]:
-        """Act for some seconds, wait for quiet, and delete everything; return the broken rules."""
+        """Act for `seconds`, wait until all is settled, delete everything; return the messages."""
         self._prepare()
         try:
             end = time.monotonic() + seconds
@@ -139,13 +139,13 @@ class Soak:
                 if time.monotonic() >= end:
                     break
                 self._act(action)
-                self._rest(_ACT_SECONDS)
+                self._wait_and_check(_ACT_SECONDS)
             self._settle()
             self._clear()
         finally:
             self._mirror.stop()
             say(self.summary())
-        self.wrong += [f"[leader] {change}" for change in self._faults.leadership.unasked]
+        self.wrong += [f"[leader] {change}" for change in self._faults.leadership.unexplained]
         self.wrong += too_large(self._faults.peak_bytes, limit_bytes())
         self.wrong += self.tally.in_vain(self._effects)
         self.wrong += self.tally.unscaled(self.checker.memory)
@@ -154,7 +154,7 @@ class Soak:
         return [*map(str, self.checker.violations), *self._tenants.wrong, *self.wrong]
 
     def summary(self) -> str:
-        """Return the counts of actions and effects, and the longest time of each bounded state."""
+        """Return the counts of actions and effects, and how long each rule was broken at most."""
         faults = self._faults
         return "\n".join(
             [
@@ -163,7 +163,7 @@ class Soak:
                 f"{self._refused()} writes of kfext were refused",
                 f"{faults.kills} kills; {faults.leadership.changes} changes of the leader; "
                 f"{faults.peak_bytes / (1 << 20):.0f} MiB of a controller at most; "
-                f"kfext at work for {faults.worked:.0f} s",
+                f"kfext at work for {faults.seconds_at_work:.0f} s",
                 self._starts.summary(),
                 report(self.checker),
             ]
@@ -183,46 +183,46 @@ class Soak:
         self._faults.tick()
 
     def _act(self, action: Action) -> None:
-        self._trail.append(f"{self._faults.worked:.1f} {action}")
+        self._trail.append(f"{self._faults.seconds_at_work:.1f} {action}")
         self.tally.done[action.name] += 1
-        actors = (self._actions, self._upsets, self._pod_actions, self._tenants, self._faults)
+        actors = (self._actions, self._disturbances, self._pod_actions, self._tenants, self._faults)
         (method,) = [getattr(actor, action.name) for actor in actors if hasattr(actor, action.name)]
         method(*action.arguments)
 
-    def _rest(self, seconds: float) -> None:
-        """Wait for some seconds, and check meanwhile."""
+    def _wait_and_check(self, seconds: float) -> None:
+        """Wait for some seconds; check the cluster meanwhile if a check is due."""
         until = time.monotonic() + seconds
-        before = len(self._faults.leadership.unasked)
+        before = len(self._faults.leadership.unexplained)
         at = self._faults.tick()
-        for change in self._faults.leadership.unasked[before:]:
+        for change in self._faults.leadership.unexplained[before:]:
             lease_log = self.kfext.tail(about="lease")
             say("\n".join([f"VIOLATED: {change}", *self._trail, lease_log, self.kfext.tail()]))
-        if time.monotonic() - self._looked >= _LOOK_SECONDS:
-            self._looked = time.monotonic()
+        if time.monotonic() - self._checked_at >= _CHECK_SECONDS:
+            self._checked_at = time.monotonic()
             if self.programs.saves > self._saves:
                 self._saves, self._saved_at = self.programs.saves, at
             cluster = replace(self._mirror.cluster(at), saved_at=self._saved_at)
-            self.tally.see(cluster, self.checker.memory)
-            self._starts.look(cluster, now=time.time())
-            self._report(self.checker.look(cluster))
-            # After the look, so that it sees each suspension before its end.
+            self.tally.record(cluster, self.checker.memory)
+            self._starts.record(cluster, now=time.time())
+            self._report(self.checker.check(cluster))
+            # After the check, so that each suspension is seen before its end.
             self._actions.tend()
             self._pod_actions.tend()
         time.sleep(max(0.0, until - time.monotonic()))
 
-    def _report(self, fresh: list[Violation]) -> None:
-        for violation in fresh:
+    def _report(self, violations: list[Violation]) -> None:
+        for violation in violations:
             say(
                 f"VIOLATED after {self.tally.done.total()} actions of seed {self.seed}: {violation}"
             )
             space = next(
                 (space for name, space in self._spaces.items() if name in violation.message), None
             )
-            if space is not None and len(self.checker.violations) <= _MOST_TOLD:
+            if space is not None and len(self.checker.violations) <= _MOST_ACCOUNTS:
                 say("\n".join(["last actions:", *self._trail, space.account()]))
 
     def _settle(self) -> None:
-        """End all faults, and wait until every job has all it can get."""
+        """End all faults, and wait until every job is whole, waits with a reason, or has ended."""
         say(f"  did {dict(self.tally.done)}; waiting for quiet")
         self._faults.end()
         for name, how in self._script.inventory.troubled.items():
@@ -230,22 +230,22 @@ class Soak:
         for name in self._script.inventory.drained:
             self._actions.uncordon(name)
         self._actions.unlock(self._script.inventory.jobs)
-        self._end_mischief()
+        self._end_refusals()
         deadline = time.monotonic() + _SETTLE_SECONDS
-        restless = ["nothing was checked"]
-        while restless and time.monotonic() < deadline:
-            self._rest(_LOOK_SECONDS)
-            cluster = self._mirror.cluster(self._faults.worked)
+        unsettled_messages = ["nothing was checked"]
+        while unsettled_messages and time.monotonic() < deadline:
+            self._wait_and_check(_CHECK_SECONDS)
+            cluster = self._mirror.cluster(self._faults.seconds_at_work)
             self._delete_refused(cluster)
-            restless = [*unsettled(cluster), *unbalanced(cluster, self._reserved())]
-            restless += unused(cluster)
-        self.wrong += [f"[unsettled] {rule}" for rule in restless]
-        if restless:
+            unsettled_messages = [*unsettled(cluster), *unbalanced(cluster, self._reserved())]
+            unsettled_messages += unused(cluster)
+        self.wrong += [f"[unsettled] {rule}" for rule in unsettled_messages]
+        if unsettled_messages:
             for space in self._spaces.values():
                 say(space.account())
 
-    def _end_mischief(self) -> None:
-        """Have the API server refuse nothing more; the pods that people pinned stay."""
+    def _end_refusals(self) -> None:
+        """End the refusals of the API server, and delete strays; pods that people pinned stay."""
         inventory = self._script.inventory
         for namespace in inventory.refusing:
             self._pod_actions.admit_here(namespace)
@@ -255,15 +255,14 @@ class Soak:
             self._tenants.drop_stray(namespace, name)
 
     def _delete_refused(self, cluster: Cluster) -> None:
-        """Delete jobs with a refused write: kfext retries it later than a soak waits."""
+        """Delete jobs with a refused write, which kfext retries later than a soak can wait."""
         for gang in cluster.gangs.values():
             if gang.view.get("reason") == WRITE_REFUSED:
                 self._actions.delete(gang.namespace, gang.kind, gang.name)
 
     def _clear(self) -> None:
-        """Delete everything; then no capacity may be reserved."""
         for space in self._spaces.values():
-            # The API server deletes the objects of a collection one by one, and stops after 60 s.
+            # One by one, since the API server stops the deletion of a collection after 60 s.
             jobs = [jobs_path(space.name, kind) for kind in KINDS]
             for path in (*jobs, space.path("pods")):
                 for item in self._kube.items(path):
@@ -272,7 +271,7 @@ class Soak:
         pods, reserved = -1, Reserved()
         added = [""]
         while (pods or added or reserved != Reserved(0, 0)) and time.monotonic() < deadline:
-            self._rest(_LOOK_SECONDS)
+            self._wait_and_check(_CHECK_SECONDS)
             cluster = self._mirror.cluster(0.0)
             pods, added = len(cluster.pods), unused(cluster)
             reserved = self._reserved()
@@ -282,7 +281,7 @@ class Soak:
 
     @property
     def _effects(self) -> Counter[str]:
-        actors = (self._actions, self._upsets, self._pod_actions, self._tenants)
+        actors = (self._actions, self._disturbances, self._pod_actions, self._tenants)
         return sum((actor.effects for actor in actors), Counter[str]())
 
     def _refused(self) -> int:

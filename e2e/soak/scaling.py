@@ -4,33 +4,33 @@ from collections.abc import Callable
 
 from e2e.soak.capacity import Findings
 from e2e.soak.facts import Cluster
-from e2e.soak.gangs import shown, started, too_often
-from e2e.soak.manifests import Change, allowed, has_opted_in, servers_of, workers_of
+from e2e.soak.gangs import plan_status, running_gangs, too_often
+from e2e.soak.manifests import Change, has_opted_in, servers_of, size_range, workers_of
 from e2e.soak.memory import Memory
 
 REST_SECONDS = 10
-"""Seconds between two changes of one job, by the policy in force."""
+"""Seconds between two changes of a job, by the policy in force."""
 MOST_CHANGES = 16
-"""Changes of a job's size in two minutes: one after each pause, and a third more for people."""
+"""The limit of changes of a job's size in two minutes: one per pause, a third more for people."""
 _MOST_UNSAVED = 20.0
 """Seconds after a checkpoint in which a job may be interrupted: 10 by the policy; the other 10 are
-for a write in progress, for the interval between two looks of the soak, and for a busy machine."""
+for a write in progress, for the interval between two checks of the soak, and for a busy machine."""
 _MOST_FACTOR = 2
 """kfext may scale a job up to this multiple of the largest size that it was seen with."""
 
 
 def out_of_range(cluster: Cluster, memory: Memory) -> Findings:
-    """No job has fewer or more workers than its range, unless a person last set that size."""
+    """No job has fewer or more workers than its range allows, unless a person set that size."""
     findings = {}
     for gang in cluster.gangs.values():
-        bounds, wished = allowed(gang), memory.sizes.wished.get(gang.uid, frozenset())
+        bounds, wished = size_range(gang), memory.sizes.wished.get(gang.uid, frozenset())
         if bounds is None or not gang.handled:
             continue
         least, most = min(bounds[0], *wished), max(bounds[1], *wished)
         if not least <= workers_of(gang) <= most:
             findings[gang.uid] = (
                 f"{gang} has {workers_of(gang)} workers, it allows {bounds[0]} to {bounds[1]}, and "
-                f"people want {sorted(wished)}; {shown(gang)}"
+                f"people want {sorted(wished)}; {plan_status(gang)}"
             )
     return findings
 
@@ -56,7 +56,7 @@ def replaced(cluster: Cluster, memory: Memory) -> Findings:
 def servers_resized(cluster: Cluster, memory: Memory) -> Findings:
     """The number of parameter servers, chiefs or masters of a running job never changes."""
     return {
-        gang.uid: f"{gang} ran with {dict(before)}, and has {servers_of(gang)}; {shown(gang)}"
+        gang.uid: f"{gang} ran with {dict(before)}, and has {servers_of(gang)}; {plan_status(gang)}"
         for gang in cluster.gangs.values()
         if (before := memory.sizes.servers.get(gang.uid)) is not None
         if before != servers_of(gang)
@@ -66,18 +66,18 @@ def servers_resized(cluster: Cluster, memory: Memory) -> Findings:
 def scaled_unasked(cluster: Cluster, memory: Memory) -> Findings:
     """No job that opted out is scaled, except towards the size that people want.
 
-    Growth from before it opted out may find no place, and may be reverted as well.
+    Growth from before it opted out may be reverted too, if the new pods find no capacity.
     """
     return _wrong_changes(
         cluster,
         memory,
-        lambda change: change.unasked and not (change.undoes or _leads_to_wish(change)),
+        lambda change: change.unasked and not (change.undoes or _is_towards_wish(change)),
         "was not to be scaled",
     )
 
 
 def wish_overruled(cluster: Cluster, memory: Memory) -> Findings:
-    """No job is scaled after a person's edit of a size that kfext set, until it opts out."""
+    """No job is scaled after a person changed a size that kfext had set, until it opts out."""
     return _wrong_changes(cluster, memory, lambda change: change.overruled, "was to be left alone")
 
 
@@ -92,9 +92,9 @@ def grown_too_far(cluster: Cluster, memory: Memory) -> Findings:
 
 
 def work_lost(cluster: Cluster, memory: Memory) -> Findings:
-    """No PyTorchJob is scaled long after a checkpoint, as all its processes restart.
+    """No PyTorchJob is scaled long after a checkpoint, since all its processes restart.
 
-    Growth that has found no place may be reverted at any time, as it never ran.
+    Growth with new pods that found no capacity may be reverted at any time, as they never ran.
     """
     return _wrong_changes(
         cluster,
@@ -105,9 +105,9 @@ def work_lost(cluster: Cluster, memory: Memory) -> Findings:
 
 
 def sized_in_silence(cluster: Cluster, memory: Memory) -> Findings:
-    """Every job that runs at an unrequested size has a reason for it in its status."""
+    """Every job that runs at a size that no person wanted has a reason for it in its status."""
     findings = {}
-    for gang in started(cluster):
+    for gang in running_gangs(cluster):
         wished = memory.sizes.wished.get(gang.uid, frozenset())
         if not has_opted_in(gang) or workers_of(gang) in wished or memory.excused(gang, cluster):
             continue
@@ -116,31 +116,33 @@ def sized_in_silence(cluster: Cluster, memory: Memory) -> Findings:
             for condition in gang.view.get("conditions", ())
             if condition["type"] == "Scaled"
         ]
-        if not any(each.get("reason") and each.get("message") for each in conditions):
+        if not any(
+            condition.get("reason") and condition.get("message") for condition in conditions
+        ):
             findings[gang.uid] = (
                 f"{gang} has {workers_of(gang)} workers, people want {sorted(wished)}, and it "
-                f"shows no reason; {shown(gang)}"
+                f"shows no reason; {plan_status(gang)}"
             )
     return findings
 
 
 def _wrong_changes(
-    cluster: Cluster, memory: Memory, wrong: Callable[[Change], bool], why: str
+    cluster: Cluster, memory: Memory, is_wrong: Callable[[Change], bool], why: str
 ) -> Findings:
-    """Return the jobs that kfext changed wrongly, each with the first such change."""
+    """Return the jobs with a wrong change by kfext, each with its first such change."""
     findings = {}
     for uid, gang in cluster.gangs.items():
-        change = next(filter(wrong, memory.sizes.changes.get(uid, ())), None)
+        change = next(filter(is_wrong, memory.sizes.changes.get(uid, ())), None)
         if change is not None:
             findings[uid] = (
                 f"{gang} {why}: {change.before} workers became {change.after} "
                 f"at {change.at:.0f} s, people want {sorted(change.wished)}, "
-                f"it had {change.largest} at most; {shown(gang)}"
+                f"it had {change.largest} at most; {plan_status(gang)}"
             )
     return findings
 
 
-def _leads_to_wish(change: Change) -> bool:
-    """Say whether a change is towards a number that people want, and not beyond it."""
+def _is_towards_wish(change: Change) -> bool:
+    """Return whether a change is towards a number that people want, and not beyond it."""
     before, after = change.before, change.after
     return any(min(before, wish) <= after <= max(before, wish) for wish in change.wished)

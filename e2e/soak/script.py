@@ -1,8 +1,8 @@
-"""The actions of a soak, one after the other; the state of the cluster has no influence on them.
+"""The actions of a soak, one after the other, whatever the state of the cluster.
 
-The script has its own record of the jobs and nodes; `actions` checks whether an action still makes
-sense when it is due. So each seed stands for one sequence of actions. `Mischief` has the actions of
-policies, tenants, and people who pin or resize pods.
+The script has its own record of jobs and nodes; the classes that carry out the actions check
+whether an action still makes sense. So each seed stands for one sequence of actions. `Mischief` has
+the actions of policies, tenants, and people who pin or resize pods.
 """
 
 import random
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from e2e.soak import tenants
-from e2e.soak.actions import HOW
+from e2e.soak.actions import DISTURBANCES
 from e2e.soak.facts import BY_FORCE
 from e2e.soak.inventory import WILD, Inventory
 from e2e.soak.manifests import ELASTIC, PINNED, random_job
 
 NAMESPACES = ("soak-a", "soak-b", "soak-quota")
 REFUSED = ("pods", "pins", "patches", "jobs")
-"""Writes that the API server may refuse: new pods; pins of pods by kfext; all patches of pods by
-kfext; all patches of jobs by kfext."""
+"""The kinds of writes that the API server may refuse: new pods, and kfext's pins of pods, patches
+of pods, and patches of jobs."""
 _LIMITS = (("6", "24Gi"), ("12", "8Gi"))
 Object = dict[str, Any]
 _STATUSES = (409, 429, 500)
@@ -28,17 +28,17 @@ _MOST_WORKERS = 12
 
 @dataclass
 class Mischief:
-    """The arguments of each action; PodActions and Tenants have methods of the same names."""
+    """Draws the arguments of actions: the method `_NAME` for `NAME` of PodActions and Tenants."""
 
     dice: random.Random
     inventory: Inventory
 
     def __post_init__(self) -> None:
-        self._step = self._made = 0
+        self._step = self._created = 0
 
-    def _new(self, what: str) -> str:
-        self._made += 1
-        return f"{what}-{self._made}"
+    def _new_name(self, what: str) -> str:
+        self._created += 1
+        return f"{what}-{self._created}"
 
     # --- admission --------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ class Mischief:
     # --- strangers --------------------------------------------------------------------------------
 
     def _pin_stranger(self) -> tuple[Any, ...]:
-        pod = (self.dice.choice((*NAMESPACES, WILD)), self._new("stranger"))
+        pod = (self.dice.choice((*NAMESPACES, WILD)), self._new_name("stranger"))
         self.inventory.strangers.append(pod)
         return *pod, self.dice.choice(self.inventory.nodes), self.dice.choice(PINNED)
 
@@ -74,35 +74,37 @@ class Mischief:
         return self.dice.random(), self.dice.choice(self.inventory.nodes)
 
     def _resize(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.inventory.of_operator)
+        name = self.dice.choice(self.inventory.operator_jobs)
         return *self.inventory.jobs[name], name, self.dice.random(), self.dice.random() < 0.5
 
     # --- tenants ----------------------------------------------------------------------------------
 
     def _forge(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.inventory.of_operator)
+        name = self.dice.choice(self.inventory.operator_jobs)
         mark = self.dice.choice(tenants.MARKS)
         return *self.inventory.jobs[name], name, mark, self.dice.choice(self.inventory.nodes)
 
     def _submit_forged(self) -> tuple[Any, ...]:
         namespace = self.dice.choice((NAMESPACES[0], WILD))
-        how, kind = self.dice.choice(tenants.HOW), self.dice.choice(("PyTorchJob", "TFJob"))
-        name = self._new(how)
+        forgery, kind = (
+            self.dice.choice(tenants.FORGERIES),
+            self.dice.choice(("PyTorchJob", "TFJob")),
+        )
+        name = self._new_name(forgery)
         self.inventory.forged.append((namespace, kind, name))
-        return namespace, tenants.forged_job(name, how, kind=kind, size=self.dice.randint(1, 4))
+        return namespace, tenants.forged_job(name, forgery, kind=kind, size=self.dice.randint(1, 4))
 
     def _drop_forged(self) -> tuple[Any, ...]:
         return self.inventory.forged.pop(self.dice.randrange(len(self.inventory.forged)))
 
     def _plant(self) -> tuple[Any, ...]:
-        """Choose a job that kfext must not place, and nodes for it."""
         job = self.dice.choice(self.inventory.unplaced)
         return *job, self.dice.sample(self.inventory.nodes, 2)
 
     def _stray(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.inventory.of_operator)
+        name = self.dice.choice(self.inventory.operator_jobs)
         victim = (*self.inventory.jobs[name], name)
-        pod = (WILD, self._new("stray"))
+        pod = (WILD, self._new_name("stray"))
         self.inventory.strays.append(pod)
         return *pod, victim
 
@@ -112,7 +114,7 @@ class Mischief:
 
 @dataclass(frozen=True)
 class Action:
-    """One action: a method of one of the classes that carry them out, and its arguments."""
+    """An action: the name of a method of a class that carries out actions, and its arguments."""
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -127,20 +129,20 @@ class Action:
 
 @dataclass
 class Script(Mischief):
-    """An endless iterator of actions; `until` has the actions that must follow, with their step."""
+    """An endless iterator of actions. `scheduled`: actions that must follow, each with its step."""
 
-    until: list[tuple[int, Action]] = field(default_factory=list)
+    scheduled: list[tuple[int, Action]] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Action]:
         return self
 
     def __next__(self) -> Action:
         self._step += 1
-        for step, action in self.until:
+        for step, action in self.scheduled:
             if step <= self._step:
-                self.until.remove((step, action))
+                self.scheduled.remove((step, action))
                 return action
-        weights = self.inventory.weights(busy=bool(self.until))
+        weights = self.inventory.weights(busy=bool(self.scheduled))
         (name,) = self.dice.choices(list(weights), weights=list(weights.values()))
         return Action(name, getattr(self, f"_{name}")())
 
@@ -148,9 +150,9 @@ class Script(Mischief):
 
     def _submit(self) -> tuple[Any, ...]:
         (namespace,) = self.dice.choices(NAMESPACES, weights=(5, 3, 1))
-        return self._submitted(self._new("job"), namespace)
+        return self._job_submission(self._new_name("job"), namespace)
 
-    def _submitted(self, name: str, namespace: str) -> tuple[Any, ...]:
+    def _job_submission(self, name: str, namespace: str) -> tuple[Any, ...]:
         manifest = random_job(self.dice, name)
         self.inventory.jobs[name] = (namespace, manifest["kind"])
         (
@@ -164,36 +166,35 @@ class Script(Mischief):
             self.inventory.sizes |= {name: sizes} if sizes else {}
         return namespace, manifest
 
-    def _job(self) -> tuple[str, str, str]:
+    def _random_job(self) -> tuple[str, str, str]:
         name = self.dice.choice(self.inventory.alive)
         return name, *self.inventory.jobs[name]
 
     def _delete(self) -> tuple[Any, ...]:
-        return self._without(self._job()[0])
+        return self._removed_job(self._random_job()[0])
 
     def _sweep(self) -> tuple[Any, ...]:
-        """Delete a job that has ended."""
-        return self._without(self.dice.choice(sorted(self.inventory.ended)))
+        return self._removed_job(self.dice.choice(sorted(self.inventory.ended)))
 
-    def _without(self, name: str) -> tuple[Any, ...]:
-        namespace, kind = self.inventory.drop(name)
+    def _removed_job(self, name: str) -> tuple[Any, ...]:
+        namespace, kind = self.inventory.remove(name)
         return namespace, kind, name
 
     def _resubmit(self) -> tuple[Any, ...]:
-        """Delete a job and submit another under its name at once, perhaps of the other kind."""
+        """Delete a job and at once submit a new job under its name, perhaps of a different kind."""
         namespace, kind, name = self._delete()
-        return kind, *self._submitted(name, namespace)
+        return kind, *self._job_submission(name, namespace)
 
     def _finish(self) -> tuple[Any, ...]:
         """End a job's first pod, or all its pods; the job remains until it is deleted."""
-        name, namespace, kind = self._job()
+        name, namespace, kind = self._random_job()
         all_pods = self.dice.random() < 0.7
         if all_pods:
             self.inventory.ended.add(name)
         return namespace, kind, name, all_pods
 
     def _suspend(self) -> tuple[Any, ...]:
-        name, namespace, kind = self._job()
+        name, namespace, kind = self._random_job()
         self.inventory.suspended.add(name)
         return namespace, kind, name
 
@@ -204,20 +205,19 @@ class Script(Mischief):
         return namespace, kind, name
 
     def _colocation(self) -> tuple[Any, ...]:
-        name, namespace, kind = self._job()
+        name, namespace, kind = self._random_job()
         (value,) = self.dice.choices(("preferred", "required", "off"), weights=(5, 4, 1))
         return namespace, kind, name, value
 
     def _set_workers(self) -> tuple[Any, ...]:
-        """Set a job's number of workers by hand, perhaps to a number outside its range."""
+        """Set a job's number of workers as a person, perhaps to a number outside its range."""
         name = self.dice.choice(self.inventory.elastic)
         return *self.inventory.jobs[name], name, self.dice.randint(1, _MOST_WORKERS)
 
     def _opt(self) -> tuple[Any, ...]:
-        """Opt out of being scaled, or in again."""
         name = self.dice.choice(self.inventory.elastic)
-        out = self.dice.random() < 0.4
-        return *self.inventory.jobs[name], name, "off" if out else self.inventory.sizes[name]
+        opts_out = self.dice.random() < 0.4
+        return *self.inventory.jobs[name], name, "off" if opts_out else self.inventory.sizes[name]
 
     def _lift_gate(self) -> tuple[Any, ...]:
         name = self.dice.choice(sorted(self.inventory.locked))
@@ -226,13 +226,16 @@ class Script(Mischief):
         return namespace, kind, name
 
     def _upset(self) -> tuple[Any, ...]:
-        """Disturb a job while its size changes, whichever job that is then."""
-        return self.dice.choice(HOW), self.dice.random(), self.dice.randint(1, _MOST_WORKERS)
+        return (
+            self.dice.choice(DISTURBANCES),
+            self.dice.random(),
+            self.dice.randint(1, _MOST_WORKERS),
+        )
 
     # --- nodes ------------------------------------------------------------------------------------
 
     def _thief(self) -> tuple[Any, ...]:
-        thief = (self.dice.choice(NAMESPACES), self._new("thief"))
+        thief = (self.dice.choice(NAMESPACES), self._new_name("thief"))
         self.inventory.thieves.append(thief)
         return *thief, self.dice.choice((*self.inventory.nodes, "")), self.dice.randint(1, 6)
 
@@ -247,17 +250,17 @@ class Script(Mischief):
         return (name,)
 
     def _add_node(self) -> tuple[Any, ...]:
-        self.inventory.nodes.append(self._new("new"))
+        self.inventory.nodes.append(self._new_name("new"))
         return (self.inventory.nodes[-1],)
 
     def _trouble_node(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.inventory.sound)
-        (how,) = self.dice.choices(("cordon", "taint", "not_ready"), weights=(4, 2, 2))
-        self.inventory.troubled[name] = how
-        return name, how
+        name = self.dice.choice(self.inventory.healthy)
+        (trouble,) = self.dice.choices(("cordon", "taint", "not_ready"), weights=(4, 2, 2))
+        self.inventory.troubled[name] = trouble
+        return name, trouble
 
     def _drain_node(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.inventory.sound)
+        name = self.dice.choice(self.inventory.healthy)
         self.inventory.drained[name] = self.dice.choice(("", BY_FORCE))
         return name, self.inventory.drained[name]
 
@@ -272,20 +275,20 @@ class Script(Mischief):
 
     # --- kfext itself -----------------------------------------------------------------------------
 
-    def _later(self, steps: int, name: str) -> None:
-        self.until.append((self._step + steps, Action(name)))
+    def _schedule(self, steps: int, name: str) -> None:
+        self.scheduled.append((self._step + steps, Action(name)))
 
     def _kill_controller(self) -> tuple[Any, ...]:
         return (self.dice.random() < 0.3,)
 
     def _pause_controller(self) -> tuple[Any, ...]:
-        # Now and then longer than the webhooks trust a Lease that is not renewed.
+        # Now and then for longer than the webhooks trust a Lease that is not renewed.
         steps = self.dice.randint(80, 110) if self.dice.random() < 0.2 else self.dice.randint(4, 20)
-        self._later(steps, "continue_controller")
+        self._schedule(steps, "continue_controller")
         return ()
 
     def _kill_webhook(self) -> tuple[Any, ...]:
-        self._later(self.dice.randint(3, 12), "start_webhook")
+        self._schedule(self.dice.randint(3, 12), "start_webhook")
         return ()
 
     def _cut_watches(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The start times that TrainingPlans expect, judged once the jobs have started."""
+"""Judges the start times that TrainingPlans expect, once the jobs have started."""
 
 from statistics import fmean
 
@@ -7,40 +7,43 @@ from e2e.bench.report import quantile
 from e2e.soak.facts import Cluster, Gang
 from kfext.core.queue.expected import Accuracy, ExpectedStart, decode_expected
 
-_EVERY = 10.0
-"""Seconds between two looks at all waiting jobs; few jobs wait for a minute."""
+_SECONDS_BETWEEN_LOOKS = 10.0
+"""Seconds between two readings of all waiting jobs; few jobs wait for a minute."""
 
 
 class Starts:
-    """The looks at waiting jobs so far, and the starts of jobs. Times are in epoch seconds."""
+    """The expected starts read so far, and the actual starts of jobs, in epoch seconds."""
 
     def __init__(self) -> None:
         self._looks: list[Look] = []
         self._started: dict[str, float] = {}
         self._next = 0.0
 
-    def look(self, cluster: Cluster, *, now: float) -> None:
-        """Look for jobs that started, each time; record the expected starts every few seconds."""
+    def record(self, cluster: Cluster, *, now: float) -> None:
+        """Record the jobs that have started, and every few seconds the expected starts."""
         shown = {look.job for look in self._looks} - self._started.keys()
         for uid in shown & cluster.gangs.keys():
             gang = cluster.gangs[uid]
             if not (gang.suspended or gang.released or gang.over):
                 self._started[uid] = now
         if now >= self._next:
-            self._next = now + _EVERY
+            self._next = now + _SECONDS_BETWEEN_LOOKS
             waiting = (gang for gang in cluster.gangs.values() if gang.suspended)
             starts = ((gang, decode_expected(gang.view.get("expectedStart"))) for gang in waiting)
             self._looks += [_look(gang, start, now=now) for gang, start in starts if start]
 
     def summary(self) -> str:
-        """Return a line on how good the expected starts were."""
         judgements = judged(self._looks, self._started)
-        known = [each for each in judgements if each.error is not None]
+        known = [judgement for judgement in judgements if judgement.error is not None]
         if not known:
             return f"expected starts: none of {len(judgements)} looks was known"
-        errors = [each.error / each.wait for each in known if each.error is not None]
-        within = fmean(each.was is Accuracy.WITHIN for each in known)
-        width = fmean(each.width for each in known) / fmean(each.wait for each in known)
+        errors = [
+            judgement.error / judgement.wait for judgement in known if judgement.error is not None
+        ]
+        within = fmean(judgement.was is Accuracy.WITHIN for judgement in known)
+        width = fmean(judgement.width for judgement in known) / fmean(
+            judgement.wait for judgement in known
+        )
         return (
             f"expected starts: error / wait {quantile(errors, 0.5):.0%}, p90 "
             f"{quantile(errors, 0.9):.0%}; {within:.0%} within the range, width / wait "

@@ -1,7 +1,7 @@
 """The rules on jobs that kfext stops for others, on drained nodes, and on requests for nodes.
 
 `Stops` records the running jobs that kfext stopped, with the circumstances. A stop that begins and
-ends between two looks is not seen.
+ends between two checks is not seen.
 """
 
 import math
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 Findings = dict[str, str]
 HOLD_SECONDS = 300.0
-"""kfext holds the capacity that others stopped for at least this long; then it may release it."""
+"""kfext holds the capacity of stopped jobs for the waiting job for at least this long."""
 MOST_PLACEHOLDERS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """kfext stopped a running job, seen at `at`.
+    """A stop of a running job by kfext, first seen at `at`.
 
     `unasked`: whether the job had not opted in. `drained`: the value of the taint of a drained node
-    that it was on, or None. `waiting`: the uid of the job that it was stopped for, or empty. `own`
-    and `other`: the priorities of both; `other` is None of an unknown job. `places`: the nodes
-    where the waiting job should start. `there`: the pods on these nodes. `wished`: the wishes of
-    people for the waiting job then.
+    that it was on, or None. `waiting`: the uid of the job that it was stopped for, or empty.
+    `own`, `other`: the priorities of both jobs; `other` is None for an unknown job. `places`: the
+    nodes where the waiting job should start. `pods_there`: the pods on these nodes. `wished`: what
+    people wanted for the waiting job then.
     """
 
     at: float
@@ -52,7 +52,7 @@ class Stop:
     own: int
     other: int | None
     places: frozenset[str]
-    there: frozenset[str]
+    pods_there: frozenset[str]
     wished: object
 
     def __str__(self) -> str:
@@ -75,12 +75,12 @@ class Stop:
 class Stops:
     """The stops, drains and preempted pods so far; `done` counts the stops by cause.
 
-    `made`: all stops of a job, by uid. `pending`: the last stop, while the waiting job has not
+    `by_job`: all stops of a job, by uid. `pending`: the last stop, while the waiting job has not
     started and only kfext can be the reason. `onto_drained`: replicas that kfext planned onto a
     drained node. `broken`: pods of gangs that kube-scheduler preempted for a gang of kfext.
     """
 
-    made: dict[str, list[Stop]] = field(default_factory=lambda: defaultdict(list))
+    by_job: dict[str, list[Stop]] = field(default_factory=lambda: defaultdict(list))
     pending: dict[str, Stop] = field(default_factory=dict)
     onto_drained: Findings = field(default_factory=dict)
     broken: Findings = field(default_factory=dict)
@@ -88,24 +88,24 @@ class Stops:
     _ran: dict[str, Gang] = field(default_factory=dict)
     _whole_since: dict[str, float] = field(default_factory=dict)
     _drained_since: dict[str, float] = field(default_factory=dict)
-    _drained_lately: dict[str, tuple[float, str]] = field(default_factory=dict)
+    _last_drained: dict[str, tuple[float, str]] = field(default_factory=dict)
     _plans: dict[str, dict[Replica, str]] = field(default_factory=dict)
     _suspect: dict[tuple[str, str], str] = field(default_factory=dict)
     _pinned: dict[str, str] = field(default_factory=dict)
 
-    def see(self, cluster: Cluster, *, refused: Collection[str]) -> None:
+    def record(self, cluster: Cluster, *, refused: Collection[str]) -> None:
         """Record the state of the cluster; `refused`: namespaces with a recent refused write."""
         drained = {n.name: n.drained for n in cluster.nodes.values() if n.drained is not None}
-        self._drained_lately |= {name: (cluster.at, value) for name, value in drained.items()}
+        self._last_drained |= {name: (cluster.at, value) for name, value in drained.items()}
         since = self._drained_since
         self._drained_since = {name: since.get(name, cluster.at) for name in drained}
         # A node may have been uncordoned just before: nodes and jobs come by separate watches.
         suspect, self._suspect = self._suspect.items(), {}
         self.onto_drained |= {uid: message for (uid, node), message in suspect if node in drained}
         for gang in cluster.gangs.values():
-            self._see_stop(gang, cluster)
-            self._see_plan(gang, cluster)
-        self._see_preempted(cluster)
+            self._record_stop(gang, cluster)
+            self._record_plan(gang, cluster)
+        self._record_preempted(cluster)
         whole = {gang.uid: gang for gang in cluster.gangs.values() if _runs_whole(gang)}
         since = self._whole_since
         self._whole_since = {uid: since.get(uid, cluster.at) for uid in whole}
@@ -121,22 +121,22 @@ class Stops:
             if _is_in_vain(uid, stop, cluster, excused={*refused, *cluster.limited})
         }
 
-    def _see_stop(self, gang: Gang, cluster: Cluster) -> None:
-        """Record a stop; people suspend jobs too, and PyTorchJobs restart at another size."""
+    def _record_stop(self, gang: Gang, cluster: Cluster) -> None:
+        """Record a stop by kfext, but no suspension by a person, and no restart at a new size."""
         before = self._ran.get(gang.uid)
         by_others = gang.annotations.get(BY_PERSON) == SUSPENDED or FORGED in gang.annotations
         if before is None or not (gang.suspended and gang.held) or by_others or gang.over:
             return
         if dict(gang.sizes) != dict(before.sizes):
             return
-        if not all(_keeps(cluster.nodes.get(pod.node)) for pod in before.pods if pod.node):
-            return  # it may have lost its pods with the node
+        if not all(_keeps_pods(cluster.nodes.get(pod.node)) for pod in before.pods if pod.node):
+            return  # the job may have lost its pods with their node
         stop_state = gang.state.get("stop") or {}
         waiting = str(stop_state.get("for", ""))
         other = cluster.gangs.get(waiting)
         places = frozenset(stop_state.get("nodes", ()))
-        lately = (self._drained_lately.get(pod.node, (-math.inf, "")) for pod in before.pods)
-        values = [value for at, value in lately if cluster.at - at <= HEEDED_SECONDS]
+        recent = (self._last_drained.get(pod.node, (-math.inf, "")) for pod in before.pods)
+        values = [value for at, value in recent if cluster.at - at <= HEEDED_SECONDS]
         stop = Stop(
             cluster.at,
             unasked=gang.annotations.get(PREEMPT, "off") == "off",
@@ -145,16 +145,16 @@ class Stops:
             own=priority(gang),
             other=priority(other) if other else None,
             places=places,
-            there=frozenset(pod.uid for pod in cluster.pods if pod.node in places),
-            wished=_wished(other) if other else None,
+            pods_there=frozenset(pod.uid for pod in cluster.pods if pod.node in places),
+            wished=_wishes(other) if other else None,
         )
-        self.made[gang.uid].append(stop)
+        self.by_job[gang.uid].append(stop)
         self.done["preempted" if waiting else "drained" if values else "unexplained"] += 1
         if waiting:
             self.pending[gang.uid] = stop
 
-    def _see_plan(self, gang: Gang, cluster: Cluster) -> None:
-        """Record the replicas that a plan puts on other nodes than before, and that are not there.
+    def _record_plan(self, gang: Gang, cluster: Cluster) -> None:
+        """Record the replicas that a plan newly puts on a drained node where they are not yet.
 
         A plan stays on a job that a person suspends, and is renewed once its pods exist again.
         """
@@ -167,7 +167,7 @@ class Stops:
                 message = f"{gang}: {replica} was planned onto {node}, drained for {duration:.0f} s"
                 self._suspect[gang.uid, node] = message
 
-    def _see_preempted(self, cluster: Cluster) -> None:
+    def _record_preempted(self, cluster: Cluster) -> None:
         """Record the pods that kfext pinned, and the pods preempted for such a pod."""
         for gang in cluster.gangs.values():
             if gang.handled and not gang.escaped:
@@ -181,7 +181,7 @@ class Stops:
 
 
 def priority(gang: Gang) -> int:
-    """Return the priority of a job: the highest of its pods."""
+    """Return the priority of a job: the highest priority of its pods."""
     specs = (spec for kind, spec in gang.templates.items() if gang.sizes.get(kind))
     named = {str(spec.get("priorityClassName")) for spec in specs} & PRIORITIES.keys()
     return max((PRIORITIES[name] for name in named), default=0)
@@ -192,20 +192,20 @@ def _runs_whole(gang: Gang) -> bool:
     return gang.handled and not (gang.suspended or gang.escaped) and bound == gang.size
 
 
-def _keeps(node: Node | None) -> bool:
-    """Say whether the pods on a node stay there, unless kfext stops them."""
+def _keeps_pods(node: Node | None) -> bool:
+    """Return whether the pods on a node stay there unless kfext stops them."""
     return node is not None and (node.open or node.drained is not None)
 
 
-def _wished(gang: Gang) -> object:
+def _wishes(gang: Gang) -> object:
     keys = (COLOCATION, BY_PERSON, "kfext.dev/elastic")
     return dict(gang.sizes), [gang.annotations.get(key) for key in keys]
 
 
 def _is_in_vain(uid: str, stop: Stop, cluster: Cluster, *, excused: Collection[str]) -> bool:
-    """Say whether a job is stopped for a job that does not start, though nothing has changed.
+    """Return whether a job is stopped for a job that does not start, though nothing has changed.
 
-    Nodes that are removed or closed, and foreign pods on these nodes, may take the capacity.
+    A change is also a removed or closed node, and a new foreign pod on one of the nodes.
     `excused`: namespaces in which kfext may be unable to start jobs.
     """
     gang, waiting = cluster.gangs.get(uid), cluster.gangs.get(stop.waiting)
@@ -213,12 +213,12 @@ def _is_in_vain(uid: str, stop: Stop, cluster: Cluster, *, excused: Collection[s
         return False
     stopped = gang.handled and gang.suspended and gang.held
     waits = waiting.handled and waiting.suspended and waiting.held
-    if not (stopped and waits) or waiting.namespace in excused or _wished(waiting) != stop.wished:
+    if not (stopped and waits) or waiting.namespace in excused or _wishes(waiting) != stop.wished:
         return False
     if not stop.places <= {node.name for node in cluster.nodes.values() if node.open}:
         return False
     return not any(
-        pod.node in stop.places and pod.uid not in stop.there
+        pod.node in stop.places and pod.uid not in stop.pods_there
         for pod in cluster.pods
         if not (pod.owner in cluster.gangs and cluster.gangs[pod.owner].handled)
     )
@@ -228,19 +228,19 @@ def _is_in_vain(uid: str, stop: Stop, cluster: Cluster, *, excused: Collection[s
 
 
 def stopped_unasked(cluster: Cluster, memory: "Memory") -> Findings:
-    """No job that did not opt in is stopped, except on a node that is drained by force."""
-    wrong = _stops(cluster, memory)
-    return {gang.uid: f"{gang} did not opt in, {stop}" for gang, stop in wrong if stop.is_wrong}
+    """No job is stopped that did not opt in, except on a node that is drained by force."""
+    stops = _stops(cluster, memory)
+    return {gang.uid: f"{gang} did not opt in, {stop}" for gang, stop in stops if stop.is_wrong}
 
 
 def stopped_without_cause(cluster: Cluster, memory: "Memory") -> Findings:
     """No job is stopped for a job of equal or lower priority, or without a cause."""
-    wrong = _stops(cluster, memory)
-    return {gang.uid: f"{gang}: {stop}" for gang, stop in wrong if stop.has_no_cause}
+    stops = _stops(cluster, memory)
+    return {gang.uid: f"{gang}: {stop}" for gang, stop in stops if stop.has_no_cause}
 
 
 def stopped_in_vain(cluster: Cluster, memory: "Memory") -> Findings:
-    """Of a stopped job and the job that it was stopped for, one starts in the end."""
+    """Either a stopped job or the job that it was stopped for starts in the end."""
     return {
         uid: f"{cluster.gangs[uid]} was stopped for {cluster.gangs[stop.waiting]}, and both wait"
         for uid, stop in memory.stops.pending.items()
@@ -258,30 +258,30 @@ def planned_onto_drained(_: Cluster, memory: "Memory") -> Findings:
 
 
 def too_many_placeholders(cluster: Cluster, _: "Memory") -> Findings:
-    """kfext never has more than this number of placeholders at once."""
+    """kfext never has more than `MOST_PLACEHOLDERS` placeholders at once."""
     number = sum(bool(pod.placeholder_of) and not pod.ending for pod in cluster.pods)
     return {"all": f"{number} placeholders"} if number > MOST_PLACEHOLDERS else {}
 
 
 def asked_for_nobody(cluster: Cluster, _: "Memory") -> Findings:
-    """No placeholder remains of a job that is deleted, over or suspended by a person."""
+    """No placeholder remains of a job that is deleted or has ended, or that a person suspended."""
     findings = {}
     for pod in cluster.pods:
         gang = cluster.gangs.get(pod.placeholder_of)
-        asks = gang is not None and gang.handled and (gang.held or not gang.suspended)
-        if pod.placeholder_of and not asks and not pod.ending:
+        is_asking = gang is not None and gang.handled and (gang.held or not gang.suspended)
+        if pod.placeholder_of and not is_asking and not pod.ending:
             findings[pod.uid] = f"placeholder {pod.name} remains of {gang or pod.placeholder_of}"
     return findings
 
 
 def unused(cluster: Cluster) -> list[str]:
-    """Return the nodes that the autoscaler has added and on which no pod runs."""
+    """Return a message for each node that the autoscaler has added and that has no pod."""
     used = {pod.node for pod in cluster.pods if not pod.over}
     added = (node.name for node in cluster.nodes.values() if POOL in node.labels)
     return [f"{name} was added, and no pod is on it" for name in added if name not in used]
 
 
 def _stops(cluster: Cluster, memory: "Memory") -> Iterator[tuple[Gang, Stop]]:
-    for uid, stops in memory.stops.made.items():
+    for uid, stops in memory.stops.by_job.items():
         if gang := cluster.gangs.get(uid):
             yield from ((gang, stop) for stop in stops)

@@ -1,8 +1,8 @@
-"""The attempts of tenants who may do everything in their own namespace, and nothing elsewhere.
+"""Actions of tenants, who may do everything in their own namespace, and nothing elsewhere.
 
-They forge objects to get more than they may have, or to keep kfext from its work. In namespaces
-with a certain label, admission policies refuse writes. A label takes effect within a moment, a new
-policy only after seconds. So the policies exist from the start, and the soak labels namespaces.
+They forge objects to get more than they may have, or to keep kfext from its work. Also here are
+admission policies that refuse writes in namespaces with a certain label. They exist from the start,
+because a new policy takes effect only after seconds, a new label at once.
 """
 
 import json
@@ -21,15 +21,15 @@ from e2e.soak.manifests import thief
 
 Object = dict[str, Any]
 MARKS = (PLAN, STATE, HELD)
-HOW = ("copied", "paused", "elsewhere", "queued", "junk", "giant")
+FORGERIES = ("copied", "paused", "elsewhere", "queued", "junk", "giant")
 _JOB_NAME = "training.kubeflow.org/job-name"
 _MOST_REPLICAS = 2**31 - 1
 _GPU = {"nvidia.com/gpu": "1", "cpu": "1", "memory": "1Gi"}
 _JUNK_KEYS = 1000
 MOST_BYTES = 256 << 10
-"""The API server's limit for annotations, keys and values together."""
+"""The API server's limit for all keys and values of annotations together."""
 SPARE_BYTES = 100
-"""Enough for the mark that a job is held, and not for a plan."""
+"""Enough for the mark `held`, but not for a plan."""
 _STAY = "soak.example.com/stay"
 _FAR = 4e9
 _PROTECTED = "only kfext may add or change"
@@ -56,35 +56,35 @@ RULES: dict[str, tuple[Object, str]] = {
         _NOT_KFEXT,
     ),
 }
-"""The writes that may be refused: the matched requests, and a CEL expression that admits some."""
+"""By kind of write, the requests to refuse, and a CEL expression for requests to admit."""
 
 
-def forged_job(name: str, how: str, *, kind: str = "PyTorchJob", size: int = 2) -> Object:
-    """Return a job with marks of kfext, as if it had been placed before.
+def forged_job(name: str, forgery: str, *, kind: str = "PyTorchJob", size: int = 2) -> Object:
+    """Return a job with kfext's marks, as if it had been placed before.
 
     `copied`: as from a backup. `paused`: also suspended as by kfext. `elsewhere`: managed by
     another operator. `queued`: with Kueue's label. `junk`: with the most annotations that the API
     server accepts. `giant`: with the most replicas, without any pods.
     """
     counts = {"PyTorchJob": {"Master": 1, "Worker": size}, "TFJob": {"Worker": size}}[kind]
-    if how == "giant":
+    if forgery == "giant":
         counts = {"Worker": _MOST_REPLICAS}
-    made = jobs.job(name, counts, kind=kind, each=_GPU)
+    job = jobs.job(name, counts, kind=kind, each=_GPU)
     # The uid is unknown before, so a forger can only guess.
-    marks = {key: forged_mark(key, made, ["node-000"]) for key in MARKS}
-    made["metadata"]["annotations"] = {FORGED: how, **(_junk() if how == "junk" else marks)}
-    policy = made["spec"]["runPolicy"]
-    if how in {"paused", "giant"}:
+    marks = {key: forged_mark(key, job, ["node-000"]) for key in MARKS}
+    job["metadata"]["annotations"] = {FORGED: forgery, **(_junk() if forgery == "junk" else marks)}
+    policy = job["spec"]["runPolicy"]
+    if forgery in {"paused", "giant"}:
         policy["suspend"] = True
-    if how in {"elsewhere", "giant"}:
+    if forgery in {"elsewhere", "giant"}:
         policy["managedBy"] = "kueue.x-k8s.io/multikueue"
-    if how == "queued":
-        made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "absent"
-    return made
+    if forgery == "queued":
+        job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "absent"
+    return job
 
 
 def _junk() -> dict[str, str]:
-    """Return annotations that look like settings of kfext, and leave little space for others."""
+    """Return annotations that resemble kfext's, and leave only `SPARE_BYTES` for others."""
     junk = {f"kfext.dev/colocatio-{number}": "required" for number in range(_JUNK_KEYS)}
     used = sum(len(key) + len(value) for key, value in junk.items())
     notes = "notes"
@@ -93,7 +93,7 @@ def _junk() -> dict[str, str]:
 
 
 def forged_mark(key: str, job: Object, nodes: list[str]) -> str:
-    """Return the value that a forger writes as a mark: all pods on some nodes."""
+    """Return a forged value of a mark; a forged plan has all pods on `nodes`."""
     uid = job["metadata"].get("uid", "a-guess")
     if key == HELD:
         return "forged"
@@ -107,7 +107,7 @@ def forged_mark(key: str, job: Object, nodes: list[str]) -> str:
     return json.dumps(plan)
 
 
-def stray(name: str, owner: Object) -> Object:
+def stray_pod(name: str, owner: Object) -> Object:
     """Return a pod that claims to be a member of a job, with a finalizer."""
     metadata = owner["metadata"]
     labels = {
@@ -137,38 +137,37 @@ def stray(name: str, owner: Object) -> Object:
 
 
 class Tenants(Actor):
-    """One method per action, each by the namespace's tenant; `wrong` lists forbidden successes."""
+    """Actions of tenants: one method per action. `wrong`: messages on forgeries that succeeded."""
 
     def __init__(self, kube: Kube) -> None:
         super().__init__(kube)
-        self._of: dict[str, Kube] = {}
+        self._clients: dict[str, Kube] = {}
         self.wrong: list[str] = []
 
     def move_in(self, spaces: list[Space], folder: Path) -> None:
         """Create a tenant for each namespace; wait until the policy protects the marks."""
         for space in spaces:
-            own = folder / space.name
-            own.mkdir(parents=True, exist_ok=True)
-            self._of[space.name] = Tenant(space, own).kube
+            tenant_folder = folder / space.name
+            tenant_folder.mkdir(parents=True, exist_ok=True)
+            self._clients[space.name] = Tenant(space, tenant_folder).kube
         name = spaces[0].name
         probe = forged_job("probe", "paused")
         self._ask("POST", jobs_path(name, probe["kind"]), probe)
         path = jobs_path(name, probe["kind"], "probe")
         body = {"metadata": {"annotations": {PLAN: "{}"}}}
         until(
-            lambda: self._of[name].ask("PATCH", path, body, kind=_MERGE).status == 403,
+            lambda: self._clients[name].ask("PATCH", path, body, kind=_MERGE).status == 403,
             what="the policy that protects the marks is active",
         )
         self._ask("DELETE", path)
 
     def forge(self, namespace: str, kind: str, name: str, mark: str, node: str) -> None:
-        """Write a mark on an existing job; this must always be refused."""
         job = self._kube.find(jobs_path(namespace, kind, name))
         if job is None:
             return
         body = {"metadata": {"annotations": {mark: forged_mark(mark, job, [node])}}}
         path = jobs_path(namespace, kind, name)
-        answer = self._of[namespace].ask("PATCH", path, body, kind=_MERGE)
+        answer = self._clients[namespace].ask("PATCH", path, body, kind=_MERGE)
         refused = answer.status == 403 and _PROTECTED in answer.message
         self.effects["forge"] += refused
         if not refused and answer.status != 404:
@@ -178,14 +177,16 @@ class Tenants(Actor):
             )
 
     def submit_forged(self, namespace: str, manifest: Object) -> None:
-        answer = self._of[namespace].ask("POST", jobs_path(namespace, manifest["kind"]), manifest)
+        answer = self._clients[namespace].ask(
+            "POST", jobs_path(namespace, manifest["kind"]), manifest
+        )
         self.effects["submit_forged"] += self._expect(answer, manifest["metadata"]["name"])
 
     def drop_forged(self, namespace: str, kind: str, name: str) -> None:
         self._ask("DELETE", jobs_path(namespace, kind, name))
 
     def plant(self, namespace: str, kind: str, name: str, nodes: list[str]) -> None:
-        """Leave a plan on a job that kfext must not place, as from before the policy existed."""
+        """Write a plan on a job that kfext must not place, as from before the policy existed."""
         path = jobs_path(namespace, kind, name)
         job = self._kube.find(path)
         if job is not None:
@@ -198,8 +199,8 @@ class Tenants(Actor):
         victim_namespace, kind, job = victim
         owner = self._kube.find(jobs_path(victim_namespace, kind, job))
         if owner is not None:
-            pod = stray(name, owner)
-            answer = self._of[namespace].ask("POST", pods_path(namespace), pod)
+            pod = stray_pod(name, owner)
+            answer = self._clients[namespace].ask("POST", pods_path(namespace), pod)
             self.effects["stray"] += self._expect(answer, name)
 
     def drop_stray(self, namespace: str, name: str) -> None:
@@ -208,15 +209,15 @@ class Tenants(Actor):
 
 
 def install_refusals(kube: Kube, probe: str) -> None:
-    """Create the policies, and wait until they are active; `probe` is a namespace for the test."""
-    for what, (rule, unless) in RULES.items():
-        name = f"soak-{what}"
+    """Create the policies, and wait until they are active. `probe`: a namespace to try them in."""
+    for writes, (rule, condition) in RULES.items():
+        name = f"soak-{writes}"
         spec = {
             "matchConstraints": {
-                "namespaceSelector": {"matchLabels": {REFUSES: what}},
+                "namespaceSelector": {"matchLabels": {REFUSES: writes}},
                 "resourceRules": [{"apiVersions": ["v1"], **rule}],
             },
-            "validations": [{"expression": unless, "message": REFUSAL, "reason": "Forbidden"}],
+            "validations": [{"expression": condition, "message": REFUSAL, "reason": "Forbidden"}],
         }
         _create(kube, "ValidatingAdmissionPolicy", name, spec)
         binding = {"policyName": name, "validationActions": ["Deny"]}

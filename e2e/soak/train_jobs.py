@@ -1,4 +1,4 @@
-"""TrainJobs in the soak: submitted as they are, and read as a PyTorchJob of replica type `node`."""
+"""TrainJobs in the soak; the checker reads them as PyTorchJobs of the replica type `node`."""
 
 import random
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ _TYPE, _INDEX = (f"training.kubeflow.org/replica-{what}" for what in ("type", "i
 def train_job(
     dice: random.Random, name: str, *, size: int, each: Object, annotations: Object, zone: Object
 ) -> Object:
-    """Return a TrainJob; some go to one zone only, by a runtime patch of the user."""
+    """Return a TrainJob; a fifth are limited to a zone by the user's runtime patch."""
     resources = {"requests": each, "limits": each} if each else {}
     spec: Object = {
         "runtimeRef": {"name": RUNTIME},
@@ -28,12 +28,11 @@ def train_job(
         entry = {"manager": "soak.example.com/zone", "trainingRuntimeSpec": {"template": template}}
         spec["runtimePatches"] = [entry]
     metadata = {"name": name, "annotations": annotations}
-    made = {"apiVersion": KINDS[TrainJob.name].api_version, "kind": TrainJob.name}
-    return {**made, "metadata": metadata, "spec": spec}
+    train_job_type = {"apiVersion": KINDS[TrainJob.name].api_version, "kind": TrainJob.name}
+    return {**train_job_type, "metadata": metadata, "spec": spec}
 
 
-def as_read(raw: Object) -> Object:
-    """Return a TrainJob in the form of a PyTorchJob."""
+def as_pytorch_job(raw: Object) -> Object:
     spec, status = raw["spec"], raw.get("status") or {}
     pod: Object = {
         "containers": [{"name": _NODE, "resources": spec["trainer"].get("resourcesPerNode", {})}]
@@ -53,12 +52,12 @@ def as_read(raw: Object) -> Object:
 
 
 def owner_of(jobset: Object) -> str:
-    """Return the uid of the TrainJob of a JobSet, empty without one."""
+    """Return the uid of the TrainJob of a JobSet; empty if it has none."""
     owners: Iterable[Object] = jobset["metadata"].get("ownerReferences", ())
     return next((owner["uid"] for owner in owners if owner.get("controller")), "")
 
 
-def as_member(raw: Object, jobs: Mapping[str, str]) -> Object:
+def as_pod_of_train_job(raw: Object, jobs: Mapping[str, str]) -> Object:
     """Return a pod of a JobSet as a pod of its TrainJob; `jobs`: TrainJob uids by JobSet uid."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
@@ -67,5 +66,5 @@ def as_member(raw: Object, jobs: Mapping[str, str]) -> Object:
         return raw
     replica = {_TYPE: labels[TrainJob.type_label], _INDEX: labels[TrainJob.index_label]}
     owners = [{"uid": job, "controller": True}]
-    own = {**metadata, "ownerReferences": owners, "labels": {**labels, **replica}}
-    return {**raw, "metadata": own}
+    metadata_as_member = {**metadata, "ownerReferences": owners, "labels": {**labels, **replica}}
+    return {**raw, "metadata": metadata_as_member}

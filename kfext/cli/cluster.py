@@ -1,4 +1,4 @@
-"""The cluster and the namespace of a command, as in kubectl, and the objects that it reads."""
+"""The options that select a command's cluster and namespace, and its reads of objects there."""
 
 import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -48,7 +48,7 @@ _SNAPSHOT_PATHS = {
     "storageclasses": paths.storage_classes(),
     "trainingpolicies": paths.policies(),
 }
-"""The paths of the collections, besides jobs, that placement depends on, by plural name."""
+"""The collections that placement depends on, except jobs: plural name -> path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,9 @@ async def pods_of(client: Client, job: TrainingJob) -> list[Pod]:
 
 
 async def jobs_on(client: Client, node: str) -> list[TrainingJob]:
-    """Return the jobs that kfext has placed or stopped and that have live pods on a node.
+    """Return the jobs that kfext has placed or stopped and that have unfinished pods on a node.
 
-    Raises UserError if the caller may not see them, ApiError.
+    Raises UserError if the caller may not list jobs, ApiError.
     """
     listed = await client.list_all(paths.pods(), fieldSelector=f"spec.nodeName={node}")
     owners = {pod.owner_uid for pod in map(parse_pod, listed) if not pod.finished} - {""}
@@ -143,13 +143,13 @@ def _join(jobs: Iterable[TrainingJob], rendered: Iterable[Rendered]) -> list[Tra
     """Return jobs with the templates that were rendered from them."""
     by_key = {item.key: item for item in rendered}
     pairs = ((job, by_key.get(rendered_key(job))) for job in jobs)
-    return [as_rendered(job, rendered) if rendered else job for job, rendered in pairs]
+    return [as_rendered(job, item) if item else job for job, item in pairs]
 
 
 async def find_job(
     client: Client, *, name: str, namespace: str, kind: str | None
 ) -> tuple[TrainingJob, Raw]:
-    """Return the job with a name. Raises UserError if no kind, or more than one, has it."""
+    """Return the job with a name, parsed and raw. Raises UserError unless exactly one exists."""
     jobs, candidates = [], await kinds_in(client, kind)
     for candidate in candidates:
         try:
@@ -173,7 +173,7 @@ async def _with_templates(client: Client, raw: Raw) -> TrainingJob:
 
 
 async def read_again(client: Client, job: TrainingJob) -> tuple[TrainingJob, Raw]:
-    """Return a job in its current state. Raises NotFound, ApiError."""
+    """Read a job again and return it, parsed and raw. Raises NotFound, ApiError."""
     raw = await client.get(paths.jobs(job.kind, job.namespace, job.name))
     return await _with_templates(client, raw), raw
 
@@ -181,14 +181,14 @@ async def read_again(client: Client, job: TrainingJob) -> tuple[TrainingJob, Raw
 async def all_jobs(
     client: Client, *, namespace: str, kind: str | None
 ) -> list[tuple[TrainingJob, Raw]]:
-    """Return all jobs of a namespace, or of the cluster if it is empty.
+    """Return all jobs, parsed and raw; an empty `namespace` stands for the whole cluster.
 
-    Raises UserError if the caller may not see them, ApiError.
+    Raises UserError if the caller may not list them, ApiError.
     """
     jobs: list[tuple[TrainingJob, Raw]] = []
     for candidate in await kinds_in(client, kind):
         path, parsed = paths.jobs(candidate, namespace), []
-        for raw in await _all(client, path, what=candidate.plural, namespace=namespace):
+        for raw in await _all(client, path, plural=candidate.plural, namespace=namespace):
             # Items of a list do not repeat their kind.
             raw["kind"] = candidate.name
             parsed.append((_parse(raw), raw))
@@ -198,34 +198,36 @@ async def all_jobs(
 
 
 async def all_plans(client: Client, *, namespace: str, **query: str) -> list[Raw]:
-    """Return the TrainingPlans of a namespace, or of the cluster if it is empty.
+    """Return the TrainingPlans; an empty `namespace` stands for the whole cluster.
 
-    Raises UserError if the caller may not see them, ApiError.
+    Raises UserError if the caller may not list them, ApiError.
     """
     path = paths.plans(namespace)
-    return await _all(client, path, what="trainingplans", namespace=namespace, **query)
+    return await _all(client, path, plural="trainingplans", namespace=namespace, **query)
 
 
-async def _all(client: Client, path: str, *, what: str, namespace: str, **query: str) -> list[Raw]:
+async def _all(
+    client: Client, path: str, *, plural: str, namespace: str, **query: str
+) -> list[Raw]:
     try:
         return await client.list_all(path, **query)
     except Forbidden as error:
         where = f"in namespace {namespace!r}" if namespace else "in the whole cluster"
         raise UserError(
-            f"you may not list {what} {where}; use -n with a namespace where you may"
+            f"you may not list {plural} {where}; use -n with a namespace where you may"
         ) from error
 
 
 async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
     """Return a snapshot of the cluster, with its jobs of these kinds.
 
-    Raises UserError that lists all missing rights, ApiError.
+    Raises UserError that lists all missing permissions, ApiError.
     """
     listed: dict[str, list[Raw]] = {}
     forbidden = []
-    jobs_of = {kind.plural: paths.jobs(kind) for kind in kinds}
-    made = {kind.rendered.plural: paths.rendered(kind.rendered) for kind in kinds if kind.rendered}
-    for resource, path in (jobs_of | made | _SNAPSHOT_PATHS).items():
+    job_paths = {kind.plural: paths.jobs(kind) for kind in kinds}
+    rendered_paths = {k.rendered.plural: paths.rendered(k.rendered) for k in kinds if k.rendered}
+    for resource, path in (job_paths | rendered_paths | _SNAPSHOT_PATHS).items():
         try:
             listed[resource] = await client.list_all(path)
         except Forbidden:
@@ -244,7 +246,8 @@ async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
     usage = ""
     with suppress(Forbidden):  # without the record, usage starts from the running jobs
         usage = await read_record(client, USAGE)
-    rendered = [item for resource in made for item in map(parse_rendered, listed[resource]) if item]
+    items = (parse_rendered(raw) for plural in rendered_paths for raw in listed[plural])
+    rendered = [item for item in items if item]
     owners = {item.uid: item.job_uid for item in rendered}
     pods = map(parse_pod, listed["pods"])
     return Snapshot(
@@ -281,13 +284,13 @@ def _by_name(listed: list[Raw]) -> dict[str, PriorityClass]:
 async def kinds_in(client: Client, name: str | None = None) -> Sequence[JobKind]:
     """Return the served kinds that a --kind option selects; without the option, all served kinds.
 
-    Raises UserError if the cluster serves no selected kind, ApiError.
+    Raises UserError if the cluster serves no chosen kind, ApiError.
     """
-    wanted = [kind for kind in KINDS.values() if name is None or kind.name.lower() == name.lower()]
+    chosen = [kind for kind in KINDS.values() if name is None or kind.name.lower() == name.lower()]
     served = await served_kinds(client)
-    if kinds := [kind for kind in wanted if kind in served]:
+    if kinds := [kind for kind in chosen if kind in served]:
         return kinds
-    raise UserError(why_unserved(wanted))
+    raise UserError(why_unserved(chosen))
 
 
 def _parse(raw: Raw) -> TrainingJob:

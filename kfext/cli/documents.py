@@ -20,6 +20,7 @@ MOST_EXPANDED = 4 * 2**20
 _MOST_ALIASED = 10
 """A larger document is accepted if its aliases expand it by at most this factor."""
 _LONGEST_SHOWN = 40
+"""The most characters of a value in a message."""
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 _TEXT = "tag:yaml.org,2002:str"
 _NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
@@ -36,10 +37,10 @@ class _Loader(yaml.CSafeLoader):
             value = super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError, ArithmeticError) as error:
             type_ = node.tag.removeprefix("tag:yaml.org,2002:")
-            raise UserError(f"{self.name}: {_where(node)} is no {type_}: {error}") from error
+            raise UserError(f"{self.name}: {_place(node)} is no {type_}: {error}") from error
         if type(value) is int and not _SMALLEST <= value <= _LARGEST:
             raise UserError(
-                f"{self.name}: {_where(node)} is too large: an integer must be within 64 bits"
+                f"{self.name}: {_place(node)} is too large: an integer must be within 64 bits"
             )
         return value
 
@@ -141,20 +142,20 @@ def _documents(file: IO[Any], name: str) -> Iterator[Any]:
 
 def _check_size(root: yaml.Node, name: str) -> None:
     """Raise UserError for a document that is too large with its aliases expanded."""
-    expanded: dict[int, int] = {}
-    distinct = 0
+    sizes: dict[int, int] = {}
+    distinct = 0  # the size if each alias counted nothing
 
     def size(node: yaml.Node) -> int:
         nonlocal distinct
-        counted = expanded.get(id(node))
-        if counted == 0:
+        total = sizes.get(id(node))
+        if total == 0:
             raise UserError(f"{name}: an alias in line {_line(node)} is within its own anchor")
-        if counted is None:
-            expanded[id(node)] = 0  # until its children are counted
-            own = 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
-            distinct += own
-            counted = expanded[id(node)] = own + sum(map(size, _children(node)))
-        return counted
+        if total is None:
+            sizes[id(node)] = 0  # until its children are counted
+            alone = 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
+            distinct += alone
+            total = sizes[id(node)] = alone + sum(map(size, _children(node)))
+        return total
 
     if size(root) > max(MOST_EXPANDED, _MOST_ALIASED * distinct):
         raise UserError(
@@ -169,7 +170,7 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-def _where(node: yaml.Node) -> str:
+def _place(node: yaml.Node) -> str:
     value = str(node.value)
     cut = "..." if len(value) > _LONGEST_SHOWN else ""
     return f"{value[:_LONGEST_SHOWN]}{cut} in line {_line(node)}"

@@ -25,8 +25,8 @@ from kfext.names import DRAIN, DRAIN_BY_FORCE, STOPPED
 
 REMAIN = 3
 """The exit code while jobs of kfext remain on the node."""
-LOOK_SECONDS = 5.0
-_TRIES = 5
+POLL_SECONDS = 5.0
+_ATTEMPTS = 5
 
 
 @click.command()
@@ -51,8 +51,8 @@ def drain(
 
     async def show() -> int:
         remaining = 0
-        watched = Drain(cluster, node, force=force).watch(timeout=timeout, dry_run=dry_run)
-        async for number, line in watched:
+        progress = Drain(cluster, node, force=force).watch(timeout=timeout, dry_run=dry_run)
+        async for number, line in progress:
             remaining = number
             click.echo(plain(line))
         return remaining
@@ -97,10 +97,10 @@ class Drain:
             while True:
                 jobs = await jobs_on(client, self._node)
                 ineligible = await self._why_ineligible(client, jobs)
-                shown = {} if dry_run else await _shown(client, jobs)
+                shown = {} if dry_run else await _drain_messages(client, jobs)
                 for job in jobs:
                     line = (
-                        ineligible.get(job.uid) or shown.get(job.uid) or _line(job, dry_run=dry_run)
+                        ineligible.get(job.uid) or shown.get(job.uid) or _text(job, dry_run=dry_run)
                     )
                     if printed.get(job.uid) != line:
                         printed[job.uid] = line
@@ -108,8 +108,8 @@ class Drain:
                 done = dry_run or len(ineligible) == len(jobs) or time.monotonic() >= deadline
                 if done:
                     break
-                await asyncio.sleep(LOOK_SECONDS)
-        yield len(jobs), f"{self._node}: {_remain(len(jobs))}"
+                await asyncio.sleep(POLL_SECONDS)
+        yield len(jobs), f"{self._node}: {_remaining_text(len(jobs))}"
 
     async def _why_ineligible(self, client: Client, jobs: Sequence[TrainingJob]) -> dict[str, str]:
         if not jobs:
@@ -126,28 +126,28 @@ class Drain:
         return reasons
 
 
-def _line(job: TrainingJob, *, dry_run: bool) -> str:
+def _text(job: TrainingJob, *, dry_run: bool) -> str:
     if job.suspend:
         return "its pods are terminating"
     return "it would save its work and leave" if dry_run else "it saves its work and leaves"
 
 
-def _remain(number: int) -> str:
+def _remaining_text(number: int) -> str:
     return "1 job of kfext remains" if number == 1 else f"{number or 'no'} jobs of kfext remain"
 
 
-async def _shown(client: Client, jobs: Sequence[TrainingJob]) -> dict[str, str]:
+async def _drain_messages(client: Client, jobs: Sequence[TrainingJob]) -> dict[str, str]:
     """Return the messages about the drain in the TrainingPlans of jobs, by uid."""
     messages: dict[str, str] = {}
     uids = {job.uid for job in jobs}
     for namespace in {job.namespace for job in jobs}:
         for raw in await all_plans(client, namespace=namespace):
-            if (uid := planned_uid(raw)) in uids and (message := _condition(raw)):
+            if (uid := planned_uid(raw)) in uids and (message := _stopped_message(raw)):
                 messages[uid] = message
     return messages
 
 
-def _condition(raw: Raw) -> str:
+def _stopped_message(raw: Raw) -> str:
     conditions = map(mapping, sequence(mapping(raw.get("status")).get("conditions")))
     stopped = (condition for condition in conditions if condition.get("type") == STOPPED)
     return next((text(condition.get("message")) for condition in stopped), "")
@@ -158,20 +158,20 @@ async def mark(client: Client, node: str, *, by_force: bool | None) -> None:
 
     Raises UserError if the node does not exist or keeps changing, ApiError.
     """
-    for _ in range(_TRIES):
+    for _ in range(_ATTEMPTS):
         try:
             raw = await client.get(paths.nodes(node))
-            await client.merge_patch(paths.nodes(node), marked(raw, by_force=by_force))
+            await client.merge_patch(paths.nodes(node), mark_patch(raw, by_force=by_force))
         except NotFound as error:
             raise UserError(f"there is no node {node!r}: see kubectl get nodes") from error
         except Conflict:
-            continue  # the kubelet has written meanwhile
+            continue  # another client, such as its kubelet, has changed the node
         return
-    raise UserError(f"node {node!r} changed {_TRIES} times while it was marked: try again")
+    raise UserError(f"node {node!r} changed {_ATTEMPTS} times while it was marked: try again")
 
 
-def marked(raw: Mapping[str, Any], *, by_force: bool | None) -> Raw:
-    """Return the merge patch of `mark` for the version of a node that was read."""
+def mark_patch(raw: Mapping[str, Any], *, by_force: bool | None) -> Raw:
+    """Return the merge patch of `mark` for a node; it fails if the node has changed since `raw`."""
     others = [
         taint
         for taint in sequence(mapping(raw.get("spec")).get("taints"))

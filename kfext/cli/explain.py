@@ -44,7 +44,7 @@ _ANNOTATIONS = (
     *(*TO_PODS, names.PORT_BASE, names.INTERFACES),
     *(names.PLAN_GENERATION, names.ISTIO_INJECT, names.RELEASED),
 )
-"""The annotations of templates that kfext writes."""
+"""The annotations that kfext writes to templates."""
 _HISTORY: Columns = {
     "TIME": lambda line: line["time"],
     "WHAT": lambda line: line["what"] + (f" x{line['times']}" if "times" in line else ""),
@@ -100,14 +100,14 @@ async def explanation_of(
     status = await _plan_status(client, job)
     pods = await pods_of(client, job)
     ahead = await ahead_of(client, job) if job.in_queue else []
-    explanation = explained(job, raw, status=status, pods=pods, now=time.time(), ahead=ahead)
+    explanation = explanation_from(job, raw, status=status, pods=pods, now=time.time(), ahead=ahead)
     if log:
         explanation["log"] = await read_log(client, job, pods, regex=regex)
     return explanation
 
 
 async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any] | None:
-    """Return the status of a job's TrainingPlan: empty without it, None without the right to it."""
+    """Return the status of a job's TrainingPlan, empty if there is none, or None for Forbidden."""
     try:
         plan = await client.get(paths.plans(job.namespace, job.training_plan))
     except NotFound:
@@ -118,7 +118,7 @@ async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any] | 
     return mapping(plan.get("status")) if planned_uid(plan) == job.uid else {}
 
 
-def explained(
+def explanation_from(
     job: TrainingJob,
     raw: Raw,
     *,
@@ -129,16 +129,16 @@ def explained(
 ) -> dict[str, Any]:
     """Return the explanation of a job from its objects.
 
-    `status`: of its TrainingPlan; empty without it, None without the right to read it.
+    `status`: the status of its TrainingPlan, empty if there is none, or None for Forbidden.
     `now`: in epoch seconds.
     `ahead`: the names of the jobs ahead of it in the queue that the caller may see.
     """
     hidden, status = status is None, status or {}
     plan = plan_of(job)
-    by_rank = sorted(pods, key=_order)
+    by_rank = sorted(pods, key=_rank)
     changed = changes(job, raw, plan, by_rank)
     why_unplaced = (
-        "" if status or job.held else _why_unplaced(job, raw, touched=any(changed.values()))
+        "" if status or job.held else _why_unplaced(job, raw, changed=any(changed.values()))
     )
     phase = text(status.get("phase")) or (_UNPLACED if why_unplaced else phase_of(job, pods))
     since = _since(job, status, phase)
@@ -184,7 +184,7 @@ def conditions_of(status: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def condition_words(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the conditions that add to the message: the type, and the reason in words.
+    """Yield the type of each condition that adds to the message, and its reason in words.
 
     `shown`: an explanation, or the status of a TrainingPlan.
     """
@@ -205,7 +205,7 @@ def _state(pod: Pod) -> str:
 def explanation_lines(
     explanation: Mapping[str, Any], *, all_changes: bool = False
 ) -> Iterator[str]:
-    """Yield the lines of an explanation; `all_changes`: with the list of changes."""
+    """Yield the lines of an explanation; `all_changes`: whether to list each change of kfext."""
     yield _headline(explanation)
     if why := _because(explanation):
         yield from entry("why", why)
@@ -266,7 +266,7 @@ def _pod_lines(pods: Sequence[Mapping[str, str]]) -> Iterator[str]:
 
 
 def phase_of(job: TrainingJob, pods: Sequence[Pod]) -> str:
-    """Return the phase of a job without TrainingPlan, as its pods show it."""
+    """Return the phase of a job without a TrainingPlan, judged by its spec and its pods."""
     if job.finished:
         return names.FINISHED
     if job.released:
@@ -308,8 +308,8 @@ def _message(job: TrainingJob, status: Mapping[str, Any], *, hidden: bool) -> st
     return ""
 
 
-def _why_unplaced(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
-    """Return the reason why kfext does not place a job; empty if it does or the job shows it."""
+def _why_unplaced(job: TrainingJob, raw: Raw, *, changed: bool) -> str:
+    """Return why kfext does not place a job; empty if it does, or if the phase shows why."""
     if job.released or job.suspend or job.finished:
         return ""
     if not job.run_by_operator:
@@ -318,7 +318,7 @@ def _why_unplaced(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
     written = (annotations_of(job, raw, group).get(names.COLOCATION) for group in job.groups)
     if Colocation.OFF in written:
         return "colocation is off: the job runs as on plain Kubernetes"
-    if not touched:
+    if not changed:
         return (
             "kfext does not place this job, for one of these reasons; its namespace was not "
             f"labelled {names.MANAGED}=true when it was created; its pods name another scheduler; "
@@ -356,7 +356,7 @@ def _warnings(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
             )
 
 
-def _order(pod: Pod) -> tuple[str, int]:
+def _rank(pod: Pod) -> tuple[str, int]:
     return (pod.replica.type, pod.replica.index) if pod.replica else ("", 0)
 
 

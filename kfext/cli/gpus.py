@@ -127,8 +127,8 @@ _CARDS: Columns = {
     "MEMORY": lambda gpu: f"{gpu.memory / 1024:.0f} Gi" if gpu.memory else _UNKNOWN,
     "STATE": _state,
 }
-# SLOWDOWN is measured for pods of high priority. GPU TIME and AT GATE are measured for pods of low
-# priority: its part of the last seconds of GPU time, and its total time at the gate.
+# SLOWDOWN is measured for high-priority pods. GPU TIME and AT GATE are measured for low-priority
+# pods: the used fraction of the last seconds, and the total time at the GPU gate.
 _SHARERS: Columns = {
     "PRIORITY": lambda raw: text(raw.get("priority")) or _UNKNOWN,
     "SHARE": lambda raw: f"{raw.get('sharePercent', _UNKNOWN)} %",

@@ -24,7 +24,7 @@ from kfext.cli.cluster import (
 from kfext.cli.output import (
     Columns,
     columns,
-    fitted,
+    crop,
     format_output,
     integer,
     job_of,
@@ -45,7 +45,7 @@ from kfext.names import PROGRESSING, REASON_STALLED, RESIZED
 _QUEUE: Columns = {
     "PRIORITY": lambda line: f"{_text(line['priority']) or '?'} {line['priorityClass']}".rstrip(),
     "AGE": lambda line: age(line["ageSeconds"]),
-    "PODS": lambda line: _part(line["minimumPods"], line["pods"]) or "?",
+    "PODS": lambda line: _out_of(line["minimumPods"], line["pods"]) or "?",
     "ASKS": lambda line: "?" if line["pods"] is None else ", ".join(line["asks"]) or "nothing",
     "JOB": job_of,
     "STARTS": lambda line: text(line["expectedStart"].get("summary")),
@@ -67,18 +67,18 @@ _TOP: Columns = {
     "STATE": lambda line: REASON_STALLED if line["stalled"] else line["progress"]["state"],
     # The star marks CPU that kfext changed.
     "CPU": lambda line: short(line["progress"]["cpuCores"]) + "*" * line["resized"],
-    "WORKERS": lambda line: _part(line["workers"], line["requestedWorkers"]),
+    "WORKERS": lambda line: _out_of(line["workers"], line["requestedWorkers"]),
     "LEFT": lambda line: age(line["progress"]["secondsLeft"]),
     "REPORTED": lambda line: age(line["progress"]["ageSeconds"]),
 }
-_BY: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
+_SORT_VALUES: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
     "growth": lambda line: _in_progress(line, "growth"),
     "cpu": lambda line: _in_progress(line, "cpuCores"),
     "workers": lambda line: line["workers"],
     "left": lambda line: _in_progress(line, "secondsLeft"),
 }
-ORDERS = tuple(_BY)
-"""The orders of jobs: the largest value first, but the shortest remaining time first."""
+ORDERS = tuple(_SORT_VALUES)
+"""The values of --sort: the largest value is first, but for `left` the shortest time."""
 
 
 @click.command()
@@ -98,7 +98,7 @@ def queue(*, all_namespaces: bool, output: str, cluster: ClusterOptions) -> None
 
 
 async def _queue(namespace: str, cluster: ClusterOptions) -> tuple[list[dict[str, Any]], str]:
-    """Return the queue of a namespace, or of the cluster if it is empty, and a note for stderr.
+    """Return the queue, and a note for stderr. An empty `namespace` stands for the whole cluster.
 
     Raises UserError, ApiError, NoAccess.
     """
@@ -135,8 +135,8 @@ def queue_of(
     """Return the waiting jobs in order.
 
     `statuses`: the statuses of the TrainingPlans, by the uid of the job.
-    `classes`: the priority classes, or None without the right to list them; then the lines have
-        the names of priorities alone.
+    `classes`: the priority classes; None means that the caller may not list them: then the lines
+        have only the names of the priorities. `now`: in epoch seconds.
     """
     lines = []
     for job in in_order(jobs, statuses=statuses, classes=classes or {}):
@@ -167,7 +167,7 @@ def queue_of(
 
 
 def amounts(requests: Resources) -> list[str]:
-    """Return the requests of a job in words, by name of the resource."""
+    """Return the requests of a job in words, sorted by the name of the resource."""
     items = sorted(requests.items())
     return [amount_text(name, number) for name, number in items if name != PODS]
 
@@ -177,8 +177,8 @@ def in_order(
 ) -> list[TrainingJob]:
     """Return the waiting jobs in order; new jobs without a position are last.
 
-    A position may be some seconds old, so jobs of higher priority are first whatever it says,
-    unless the priority of a job is unknown.
+    A position may be some seconds old, so priority counts before it, unless the priority of any
+    job is unknown.
 
     `statuses`: the statuses of the TrainingPlans, by the uid of the job.
     """
@@ -215,10 +215,7 @@ async def _statuses(client: Client, *, namespace: str) -> dict[str, Mapping[str,
 
 
 def queue_lines(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> Iterator[str]:
-    """Yield the lines of the queue.
-
-    They are numbered for the whole cluster alone, where a number is a position in the queue.
-    """
+    """Yield the lines of the queue; an empty `namespace` adds the positions in the whole queue."""
     if not lines:
         yield f"no job waits in namespace {namespace}" if namespace else "no job waits"
         return
@@ -283,21 +280,23 @@ def _refresh(shown: str) -> None:
     """Replace the table on a terminal; elsewhere, print below it."""
     if sys.stdout.isatty():
         click.clear()
-        shown = fitted(shown, shutil.get_terminal_size())
+        shown = crop(shown, shutil.get_terminal_size())
     click.echo(shown)
 
 
 def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any]]:
-    """Return the jobs of TrainingPlans; jobs without progress are last.
+    """Return the line of each TrainingPlan's job, sorted; jobs without progress are last.
 
     `sort` is one of ORDERS. `now` is in epoch seconds.
     """
     lines = (top_line(plan, now=now) for plan in plans)
-    return sorted(lines, key=lambda line: _key(line, _BY[sort](line), smallest=sort == "left"))
+    return sorted(
+        lines, key=lambda line: _key(line, _SORT_VALUES[sort](line), ascending=sort == "left")
+    )
 
 
 def top_line(plan: Raw, *, now: float) -> dict[str, Any]:
-    """Return the job of a TrainingPlan. `now` is in epoch seconds."""
+    """Return the line of a TrainingPlan's job. `now` is in epoch seconds."""
     job, status = mapping(mapping(plan.get("spec")).get("job")), mapping(plan.get("status"))
     return {
         "kind": text(job.get("kind")),
@@ -313,7 +312,7 @@ def top_line(plan: Raw, *, now: float) -> dict[str, Any]:
 
 
 def top_cells(line: Mapping[str, Any]) -> dict[str, str]:
-    """Return the cells of a job in the table of `top`, by the head of the column."""
+    """Return the cells of a job in the table of `top`, by column."""
     known = {**line, "progress": line["progress"] or NO_PROGRESS}
     return {head: cell(known) for head, cell in _TOP.items()}
 
@@ -327,12 +326,12 @@ def top_lines(lines: Sequence[Mapping[str, Any]], namespace: str) -> list[str]:
     return table([*_TOP], [[*top_cells(line).values()] for line in lines])
 
 
-def _key(line: Mapping[str, Any], value: float | None, *, smallest: bool) -> tuple[Any, ...]:
+def _key(line: Mapping[str, Any], value: float | None, *, ascending: bool) -> tuple[Any, ...]:
     """Return the sort key of a job: unknown values are last."""
     return (
         line["progress"] is None,
         value is None,
-        (value or 0.0) if smallest else -(value or 0.0),
+        (value or 0.0) if ascending else -(value or 0.0),
         (line["namespace"], line["name"], line["kind"]),
     )
 
@@ -342,10 +341,10 @@ def _in_progress(line: Mapping[str, Any], name: str) -> float | None:
     return progress[name] if progress is not None else None
 
 
-def _part(number: int | None, whole: int | None) -> str:
-    """Return a number, as a part of the whole if that is larger."""
-    more = number is not None and whole is not None and number < whole
-    return f"{number} of {whole}" if more else _text(whole if number is None else number)
+def _out_of(number: int | None, whole: int | None) -> str:
+    """Return `3 of 5`, or a number alone if the other is unknown or not larger."""
+    fewer = number is not None and whole is not None and number < whole
+    return f"{number} of {whole}" if fewer else _text(whole if number is None else number)
 
 
 def _text(number: int | None) -> str:

@@ -1,6 +1,7 @@
 """The command line: all commands, and the services that the Deployments and the DaemonSet run.
 
-Exit codes: 0 success, 1 refused or failed, 2 wrong usage, 3 a job would wait, or jobs remain.
+Exit codes: 0 success, 1 refused or failed, 2 wrong usage, 3 a job would wait (`plan`), or jobs
+remain on the node (`drain`).
 """
 
 import asyncio

@@ -28,11 +28,11 @@ from kfext.state.planner.recording import planner_of
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node.
+    """A row of the list of nodes.
 
-    `taken`: the claims of each job's pods and plan on the resources that the node has, by the title
-        of the job; the empty title stands for all other pods.
-    `suspicion`: why the node is the last choice; empty for other nodes, None for unknown.
+    `taken`: what the pods and the plan of each job claim of the node's resources, by the title of
+        the job; the empty title stands for all other pods.
+    `suspicion`: why the node is suspect; empty means that it is not, None that this is unknown.
     """
 
     node: Node
@@ -43,9 +43,9 @@ class NodeRow:
 def node_rows(
     snapshot: Snapshot, suspects: Mapping[str, str] | None, *, now: float
 ) -> tuple[NodeRow, ...]:
-    """Return the nodes of a cluster, by name.
+    """Return the row of each node, sorted by name.
 
-    `suspects`: the reason for each suspect node, None for unknown. `now`: in epoch seconds.
+    `suspects`: node -> why it is suspect; None stands for unknown. `now`: in epoch seconds.
     """
     cluster = planner_of(snapshot, Moment(wall=now, monotonic=now)).cluster
     rows = []
@@ -54,8 +54,8 @@ def node_rows(
         for claim in cluster.ledger.claims_on([node.name]):
             tracked = cluster.jobs.get(claim.job)
             amounts = taken.setdefault(tracked.job.title if tracked else "", Counter())
-            has = node.allocatable.keys() & claim.requests.keys()
-            amounts.update({name: claim.requests[name] for name in has})
+            resources = node.allocatable.keys() & claim.requests.keys()
+            amounts.update({name: claim.requests[name] for name in resources})
         suspicion = None if suspects is None else suspects.get(node.name, "")
         rows.append(NodeRow(node, {job: dict(taken[job]) for job in sorted(taken)}, suspicion))
     return tuple(rows)
@@ -80,7 +80,7 @@ async def _list_nodes(cluster: ClusterOptions) -> tuple[NodeRow, ...]:
 
 
 async def _suspects(client: Client) -> Mapping[str, str] | None:
-    """Return the suspect nodes in the Lease; None without it or the right to read it."""
+    """Return the suspect nodes in the Lease, with reasons; None means that they are unknown."""
     try:
         lease = await client.get(paths.leases(NAMESPACE, LEASE))
     except (Forbidden, NotFound):
@@ -150,22 +150,22 @@ def usage(*, output: str, cluster: ClusterOptions) -> None:
             "no usage is recorded: a TrainingPolicy without namespaceSelector must set "
             "queue.fairness to usage; the first record takes up to ten minutes"
         )
-    click.echo(shown_usage(record, output=output, now=time.time()), nl=False)
+    click.echo(render_usage(record, output=output, now=time.time()), nl=False)
 
 
 async def _read_usage(cluster: ClusterOptions) -> str:
-    """Return the record, empty without one. Raises ApiError, NoAccess."""
+    """Return the usage record as text; empty if there is none. Raises ApiError, NoAccess."""
     async with cluster.connect() as client:
         return await read_record(client, USAGE)
 
 
-def shown_usage(record: UsageRecord, *, output: str, now: float) -> str:
-    """Return a record as text, json or yaml, the largest usage first. `now`: in epoch seconds."""
+def render_usage(record: UsageRecord, *, output: str, now: float) -> str:
+    """Return a record as text, json or yaml, largest usage first. `now`: in epoch seconds."""
     lines = [
-        {"namespace": name, **asdict(each), "used": record.mean(name)}
-        for name, each in sorted(record.namespaces.items(), key=lambda item: -item[1].used)
+        {"namespace": name, **asdict(shares), "used": record.mean(name)}
+        for name, shares in sorted(record.namespaces.items(), key=lambda item: -item[1].used)
     ]
     ago = max(now - record.at, 0.0)
     values = {"ageSeconds": int(ago), "halfLifeSeconds": record.half_life, "namespaces": lines}
-    foot = f"{age(ago)} ago; usage halves in {age(record.half_life)}"
-    return format_output(values, output=output, text=lambda: [*columns(_USAGE, lines), foot])
+    footer = f"{age(ago)} ago; usage halves in {age(record.half_life)}"
+    return format_output(values, output=output, text=lambda: [*columns(_USAGE, lines), footer])

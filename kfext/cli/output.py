@@ -47,12 +47,12 @@ Columns = Mapping[str, Callable[[Any], str]]
 
 
 def integer(value: object) -> int | None:
-    """Return an integer that an edited object may have, or None: JSON here has 64 bits."""
+    """Return a value if it is a 64-bit integer, as JSON here allows, else None."""
     return value if type(value) is int and -(2**63) <= value < 2**63 else None
 
 
 def columns(shown: Columns, lines: Iterable[Any], *, indent: int = 0) -> list[str]:
-    """Return a table of lines, as `table` does."""
+    """Return the lines of a table with a row for each of `lines`."""
     rows = [[cell(line) for cell in shown.values()] for line in lines]
     return table([*shown], rows, indent=indent)
 
@@ -80,13 +80,13 @@ def entry(label: str, message: str) -> list[str]:
     return [f"  {label:<8} {first}", *(f"{' ' * 11}- {clause}" for clause in more)]
 
 
-def fitted(text: str, screen: os.terminal_size) -> str:
+def crop(text: str, screen: os.terminal_size) -> str:
     """Return the part of a text that fits a screen, with a spare line for the cursor."""
     return "\n".join(line[: screen.columns] for line in text.splitlines()[: screen.lines - 1])
 
 
 def short(value: float | None) -> str:
-    """Return a number with four digits; empty for None."""
+    """Return a number with four significant digits; empty for None."""
     return "" if value is None else f"{value:.4g}"
 
 

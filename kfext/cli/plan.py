@@ -45,7 +45,7 @@ from kfext.state.planner.recording import planner_of
 
 SourceKey = tuple[str, str, str]
 Sources = dict[SourceKey, Any]
-"""The sources of operators' templates by kind, namespace (empty if cluster-scoped) and name."""
+"""Kind, namespace (empty if cluster-scoped) and name -> the source of an operator's templates."""
 NO_SOURCES: Sources = {}
 STARTS, WAITS, NOT_HELD = "starts", "waits", "not-held"
 _WORDS = {
@@ -57,10 +57,10 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outcome for one job; `nodes` has the node of each replica, if the job would start.
+    """The outcome for one job.
 
     `outcome` is `starts`, `waits`, or `not-held` if kfext does not decide when the job starts.
-    `starts`: the expected start of a waiting job, in words.
+    `nodes`: pod -> its node, if the job would start. `starts`: else the expected start, in words.
     """
 
     job: str
@@ -136,7 +136,7 @@ async def plan_jobs(
     """Return the outcomes for the jobs, submitted one after the other, and notes for stderr.
 
     With a snapshot no request is sent; without documents the outcomes are for the jobs in its
-    queue. Raises UserError without a job or for a job that would be refused, ApiError, NoAccess.
+    queue. Raises UserError if there is no job or a job would be refused, ApiError, NoAccess.
     """
     if snapshot is not None and not documents:
         return Forecast(snapshot.snapshot, now=snapshot.taken).queue(), []
@@ -175,7 +175,7 @@ async def _what_if(
 
 
 def _jobs_among(documents: list[Any]) -> list[Any]:
-    """Return the jobs among documents. Raises UserError without a job."""
+    """Return the jobs among documents. Raises UserError if there is none."""
     jobs = [document for document in documents if is_job(document)]
     if not jobs:
         raise UserError("; ".join(map(_skipped, documents)))
@@ -199,7 +199,7 @@ def _key(source: TemplateSource, namespace: str) -> SourceKey:
 
 
 def sources_in(documents: list[Any], jobs: list[Any], *, home: str) -> Sources:
-    """Return the documents that operators make the templates of jobs from."""
+    """Return the documents that operators render into the templates of jobs."""
     sources: Sources = {}
     for job in jobs:
         source, namespace = _source_of(job), _namespace_of(job, home=home)
@@ -214,7 +214,7 @@ def sources_in(documents: list[Any], jobs: list[Any], *, home: str) -> Sources:
 
 
 async def _source(client: Client, document: Any, *, home: str) -> Sources:
-    """Return the source of a job's templates in the cluster; empty if there is none."""
+    """Return the source of a job's templates in the cluster; empty if it cannot be read."""
     source, namespace = _source_of(document), _namespace_of(document, home=home)
     if source is None:
         return {}
@@ -266,7 +266,7 @@ def answer_lines(answers: Sequence[Answer]) -> Iterator[str]:
 class Forecast:
     """The controller's decisions on jobs that are submitted now, one after the other.
 
-    `progress`: of running jobs, in their TrainingPlans. `now`: in epoch seconds; default: now.
+    `progress`: the progress of running jobs. `now`: in epoch seconds; by default, the clock's.
     """
 
     def __init__(
@@ -282,21 +282,21 @@ class Forecast:
     def submit(self, document: Any, *, home: str, sources: Sources = NO_SOURCES) -> Answer:
         """Return the outcome for a job; a job without a namespace goes to `home`.
 
-        `sources`: of operators' templates. Raises UserError for a job that could not be created, or
-        without its source.
+        `sources`: the sources of operators' templates. Raises UserError if the job could not be
+        created or its source is missing.
         """
-        raw = self._named(document, home=home)
+        raw = self._with_name(document, home=home)
         namespace = self._snapshot.namespaces[raw["metadata"]["namespace"]]
         policies = self._snapshot.policies
         reviewed = review(
             raw, ReviewContext(namespace=namespace, policies=policies, controller_alive=True)
         )
-        if reviewed.mutation.refusal:
+        if reviewed.result.refusal:
             raise UserError(next(reviewed.notes))
         raw, warnings = reviewed.after, reviewed.warnings
         job = self._stored(raw)
         if not job.held:
-            verdict = reviewed.mutation.verdicts[0]
+            verdict = reviewed.result.verdicts[0]
             outcome = WAITS if verdict.reason == REASON_SUSPENDED_BY_USER else NOT_HELD
             return Answer(job.title, outcome, verdict.reason, verdict.message, {}, warnings)
         job = _rendered(job, raw, sources)
@@ -333,7 +333,7 @@ class Forecast:
         assert job is not None, "its kind was checked before"
         return job
 
-    def _named(self, document: Any, *, home: str) -> dict[str, Any]:
+    def _with_name(self, document: Any, *, home: str) -> dict[str, Any]:
         """Return the document with the name and the namespace that the API server would set."""
         metadata = mapping(document.get("metadata"))
         name, prefix = text(metadata.get("name")), text(metadata.get("generateName"))

@@ -1,4 +1,4 @@
-"""TrainingPolicies in files, checked as the API server checks them: a typo must not pass unseen."""
+"""TrainingPolicies in files, checked as the API server checks them, so that typos are refused."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import IO, Any

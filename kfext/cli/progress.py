@@ -1,6 +1,6 @@
 """The progress of a job in words, from its TrainingPlan or its log.
 
-The job may write all of it, so it is bounded and reaches the terminal only as text.
+The job can write anything there, so its length is bounded and control characters are removed.
 """
 
 import math
@@ -37,11 +37,11 @@ _WHILE_STOPPED = {
     "state": "",
     "cpuCores": None,
 }
-"""The fields of running jobs alone, with their values for other jobs."""
-_SHOWN = 10
-"""The most lines of a log in the table."""
+"""The fields that only running jobs have, with the values that other jobs show."""
+_MOST_LINES = 10
+"""The most lines of a log in the table; the newest are shown."""
 _WIDEST = 60
-"""The most characters of a line of a log."""
+"""The most characters of a line of a log, or of its metrics."""
 _LONGEST_NAME = 24
 """The most characters of the name of a metric, which comes from a log."""
 _SERIES: Columns = {
@@ -63,9 +63,9 @@ def shows(status: Mapping[str, Any], type_: str, value: str) -> bool:
 
 
 def progress_in(status: Mapping[str, Any], *, now: float) -> dict[str, Any] | None:
-    """Return the progress in the status of a TrainingPlan, or None without a valid part.
+    """Return the progress in the status of a TrainingPlan; None means that no field is valid.
 
-    Absent and malformed parts are None, or an empty text. `now` is in epoch seconds.
+    Absent and malformed fields are None, or an empty text. `now` is in epoch seconds.
     """
     reported = decode_progress(status.get("progress"), {})
     if reported is None:
@@ -137,7 +137,7 @@ def steps(progress: Mapping[str, Any], *, separator: str = "/") -> str:
 async def read_log(
     client: Client, job: TrainingJob, pods: Iterable[Pod], *, regex: str
 ) -> dict[str, Any]:
-    """Return the progress that kfext recognises in a job's log, read with the caller's rights.
+    """Return the progress that kfext recognises in a job's log.
 
     It is the log of the first pod with recognised lines, else of the first pod. `regex` is tried in
     place of the job's setting. Raises UserError, ApiError.
@@ -149,7 +149,7 @@ async def read_log(
             lines = await log.read()
         except BadRequest:
             continue  # its container has not started
-        report = recognised(job, pod, lines, expression=expression, now=time.time())
+        report = recognise(job, pod, lines, expression=expression, now=time.time())
         if report["recognised"] or report["progress"]["step"] is not None:
             return report
         first = first or report
@@ -165,7 +165,7 @@ def _expression(job: TrainingJob, regex: str) -> str:
     return source.pattern if isinstance(source, MetricsSource) else ""
 
 
-def recognised(
+def recognise(
     job: TrainingJob, pod: Pod, lines: Sequence[LogLine], *, expression: str, now: float
 ) -> dict[str, Any]:
     """Return the series and the progress that kfext recognises in the lines of a log."""
@@ -203,7 +203,7 @@ def recognised(
 
 
 def log_lines(log: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the recognised progress of a log, as lines of `explain`."""
+    """Yield the lines of `explain` about the progress that `recognise` returned."""
     method = "by the expression" if log["expression"] else "without a setting"
     words = [
         f"{log['recognised']} of {log['lines']} lines of {log['pod']} "
@@ -220,4 +220,4 @@ def log_lines(log: Mapping[str, Any]) -> Iterator[str]:
         words.append("nothing in it looks like progress; try --regex, then set kfext.dev/metrics")
     yield from (f"  {'log':<8} {line}" for line in words)
     if log["series"]:
-        yield from columns(_SERIES, log["series"][-_SHOWN:], indent=2)
+        yield from columns(_SERIES, log["series"][-_MOST_LINES:], indent=2)

@@ -25,7 +25,7 @@ from kfext.model.gpu import has_slot_units
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 
-_TRIES = 5
+_ATTEMPTS = 5
 
 
 @click.command()
@@ -49,8 +49,8 @@ def release(
         raise click.UsageError("--all-namespaces requires --all")
 
     async def show() -> None:
-        done = release_jobs(job, kind=kind, all_namespaces=all_namespaces, cluster=cluster)
-        async for line in done:
+        lines = release_jobs(job, kind=kind, all_namespaces=all_namespaces, cluster=cluster)
+        async for line in lines:
             click.echo(line)
 
     asyncio.run(show())
@@ -59,7 +59,7 @@ def release(
 async def release_jobs(
     name: str | None, *, kind: str | None, all_namespaces: bool, cluster: ClusterOptions
 ) -> AsyncIterator[str]:
-    """Release a job, or without `name` all jobs that wait for kfext; yield a line for each.
+    """Release a job, or all jobs that wait for kfext if `name` is None; yield a line for each.
 
     Raises UserError, ApiError, NoAccess; for several jobs only after all were tried, unless the API
     server is unreachable.
@@ -70,11 +70,11 @@ async def release_jobs(
             job, raw = await find_job(client, name=name, namespace=namespace, kind=kind)
             yield await _release(client, job, raw)
             return
-        waited, failed = False, []
+        any_waits, failed = False, []
         for job, raw in await all_jobs(client, namespace=namespace, kind=kind):
             try:
                 if await _waits(client, job):
-                    waited = True
+                    any_waits = True
                     yield await _release(client, job, raw, all_that_wait=True)
             except NotFound:
                 yield f"{job.title}: gone meanwhile"
@@ -85,7 +85,7 @@ async def release_jobs(
                     break
         if failed:
             raise UserError(f"not all jobs were released: {'; '.join(failed)}")
-        if not waited:
+        if not any_waits:
             yield "no job waits for kfext"
 
 
@@ -101,7 +101,7 @@ async def _release(
 ) -> str:
     """Release a job; return the outcome.
 
-    `all_that_wait`: whether it is released because it waits, and not by its name.
+    `all_that_wait`: whether all waiting jobs are released: then it is left alone once it starts.
     """
     title = job.title
     if job.finished:
@@ -114,7 +114,7 @@ async def _release(
         done.append(released)
     # The job is released first, so that pods created meanwhile are not gated.
     try:
-        done += await _free_pods(client, job)
+        done += await _ungate_pods(client, job)
     except ApiError as error:
         if not done:
             raise
@@ -125,7 +125,7 @@ async def _release(
 async def _mark_released(client: Client, job: TrainingJob, raw: Raw, *, all_that_wait: bool) -> str:
     """Mark a job as released; return the outcome, empty for a job that no longer waits."""
     refusal = ""
-    for _ in range(_TRIES):
+    for _ in range(_ATTEMPTS):
         try:
             await client.json_patch(
                 paths.jobs(job.kind, job.namespace, job.name), user_release_patch(raw, job)
@@ -140,17 +140,17 @@ async def _mark_released(client: Client, job: TrainingJob, raw: Raw, *, all_that
                 return f"marked as released; {job.started_by} decides when it starts"
             resumed = job.suspend and job.held
             return "unsuspended and marked as released" if resumed else "marked as released"
-    raise UserError(f"the patch of job {job.name!r} was refused {_TRIES} times: {refusal}")
+    raise UserError(f"the patch of job {job.name!r} was refused {_ATTEMPTS} times: {refusal}")
 
 
-async def _free_pods(client: Client, job: TrainingJob) -> list[str]:
-    """Remove the gates of a job's pods; return the changes, with numbers of pods.
+async def _ungate_pods(client: Client, job: TrainingJob) -> list[str]:
+    """Remove the gates of a job's pods; return how many pods were changed, as phrases.
 
     Pods with GPU shares are deleted, and the operator creates them again with whole GPUs.
     """
     ungated = deleted = 0
     refused: ApiError | None = None
-    for _ in range(_TRIES):
+    for _ in range(_ATTEMPTS):
         refused = None
         for pod in await _gated(client, job):
             path = paths.pods(pod.namespace, pod.name)

@@ -1,4 +1,4 @@
-"""`kfext render`: the changes of admission, by the webhook's own functions, without a cluster."""
+"""`kfext render`: shows how admission would change a job, using the webhook's own functions."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,34 +23,34 @@ from kfext.names import DOMAIN, MANAGED
 
 
 @dataclass(frozen=True, slots=True)
-class Reviewed:
-    """A document and its review by admission, which leaves all but training jobs unchanged."""
+class Review:
+    """A document and the result of its admission; only training jobs are changed."""
 
     document: Any
-    mutation: ReviewResult
+    result: ReviewResult
     is_job: bool = True
 
     @property
     def after(self) -> Any:
         """The document as admission would store it."""
-        return patched(self.document, self.mutation.ops)
+        return patched(self.document, self.result.ops)
 
     @property
     def warnings(self) -> list[str]:
         """The warnings that the API server would return."""
         title = title_of(self.document)
-        return [f"{title}: warning: {warning}" for warning in self.mutation.warnings]
+        return [f"{title}: warning: {warning}" for warning in self.result.warnings]
 
     @property
     def notes(self) -> Iterator[str]:
-        """The reasons and changes of admission, or the reason of its refusal, for stderr."""
+        """The decisions of admission with their reasons, or the reason for its refusal."""
         title = title_of(self.document)
         if not self.is_job:
             yield f"{title}: not a training job, left unchanged"
-        if self.mutation.refusal:
-            yield f"{title}: refused: {self.mutation.refusal}"
+        if self.result.refusal:
+            yield f"{title}: refused: {self.result.refusal}"
         else:
-            for verdict in self.mutation.verdicts:
+            for verdict in self.result.verdicts:
                 first, *more = verdict.message.split(CLAUSE)
                 yield f"{title}: {verdict.reason}: {first}"
                 yield from (f"  - {clause}" for clause in more)
@@ -97,17 +97,17 @@ def render_files(
     )
     for line in notes:
         click.echo(plain(line), err=True)
-    if any(reviewed.mutation.refusal for reviewed in reviews):
+    if any(reviewed.result.refusal for reviewed in reviews):
         sys.exit(1)
     click.echo(render_reviews(reviews, output=output), nl=False)
 
 
 def render(
     *, documents: list[Any], policies: list[Any], namespace: Any
-) -> tuple[list[Reviewed], list[str]]:
+) -> tuple[list[Review], list[str]]:
     """Return the documents as admission reviews them, and notes for stderr.
 
-    Raises UserError if `policies` or `namespace` are of another kind.
+    Raises UserError if an item of `policies` is no TrainingPolicy, or `namespace` no Namespace.
     """
     context = _context(policies, namespace)
     notes = [
@@ -119,10 +119,10 @@ def render(
     return reviews, [*notes, *(note for reviewed in reviews for note in reviewed.notes)]
 
 
-def render_reviews(reviews: Sequence[Reviewed], *, output: str) -> str:
-    """Return the documents as `yaml` or `json`, or their patches, one per document."""
+def render_reviews(reviews: Sequence[Review], *, output: str) -> str:
+    """Return the documents after admission as `yaml` or `json`, or one `patch` for each."""
     if output == "patch":
-        return "".join(_json(list(reviewed.mutation.ops)) for reviewed in reviews)
+        return "".join(_json(list(reviewed.result.ops)) for reviewed in reviews)
     documents = [reviewed.after for reviewed in reviews]
     if output == "yaml":
         return yaml.safe_dump_all(documents, sort_keys=False, width=10_000)
@@ -131,13 +131,13 @@ def render_reviews(reviews: Sequence[Reviewed], *, output: str) -> str:
     return _json({"apiVersion": "v1", "kind": "List", "items": documents})
 
 
-def review(document: Any, context: ReviewContext) -> Reviewed:
+def review(document: Any, context: ReviewContext) -> Review:
     """Return the review of a document by admission. Raises UserError for a malformed job."""
     if not is_job(document):
-        return Reviewed(document, ReviewResult(), is_job=False)
+        return Review(document, ReviewResult(), is_job=False)
     if problems := _not_strings(document):
-        return Reviewed(document, ReviewResult(refusal="; ".join(problems)))
-    return Reviewed(document, mutate_job(document, context))
+        return Review(document, ReviewResult(refusal="; ".join(problems)))
+    return Review(document, mutate_job(document, context))
 
 
 def _context(policies: list[Any], namespace: Any) -> ReviewContext:
@@ -155,7 +155,7 @@ def _context(policies: list[Any], namespace: Any) -> ReviewContext:
 
 
 def _not_strings(document: Any) -> list[str]:
-    """Return the annotations that the API server would refuse, such as a bare off or 0.5."""
+    """Return a message for each kfext annotation that is not a string, as a bare off or 0.5."""
     annotations = mapping(mapping(mapping(document).get("metadata")).get("annotations"))
     return [
         f"annotation {key} is {orjson.dumps(value).decode()}, not a string: put it in quotes"

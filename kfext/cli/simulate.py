@@ -30,48 +30,48 @@ _LARGEST_FILE = 16 * 2**20
 _MOST_SEEDS = 10_000
 _LARGEST_SEED = 10**9
 _NODES = "4x4000m"
-_USUAL = ("plain", "gang", "kfext", "kfext-shortest")
+_DEFAULT_ARMS = ("plain", "gang", "kfext", "kfext-shortest")
 
 
-def _figure(field: str, form: str) -> Callable[[Row], str]:
-    """Return a function from a row to a cell: a field in a form, or - without a seed to compare."""
+def _number(field: str, spec: str) -> Callable[[Row], str]:
+    """Return a function that formats a field of a row by a format spec; NaN becomes -."""
 
     def cell(row: Row) -> str:
         value = getattr(row, field)
-        return "-" if math.isnan(value) else format(value, form)
+        return "-" if math.isnan(value) else format(value, spec)
 
     return cell
 
 
 SHOWN: Columns = {
     "ARM": lambda row: row.arm,
-    "MEAN s": _figure("mean", ".0f"),
-    "CHANGE": _figure("against", "+.1%"),
+    "MEAN s": _number("mean", ".0f"),
+    "CHANGE": _number("against", "+.1%"),
     "95 %": lambda row: "-" if math.isnan(row.low) else f"{row.low:+.1%} to {row.high:+.1%}",
-    "STRETCH": _figure("stretch", ".2f"),
-    "P99": _figure("stretch_p99", ".1f"),
-    "LATER": _figure("late", ".1%"),
-    "WORST": _figure("worst", ".2f"),
-    "MAKESPAN s": _figure("makespan", ".0f"),
-    "USED": _figure("utilisation", ".1%"),
-    "CHANGES": _figure("changes", ".2f"),
+    "STRETCH": _number("stretch", ".2f"),
+    "P99": _number("stretch_p99", ".1f"),
+    "LATER": _number("late", ".1%"),
+    "WORST": _number("worst", ".2f"),
+    "MAKESPAN s": _number("makespan", ".0f"),
+    "USED": _number("utilisation", ".1%"),
+    "CHANGES": _number("changes", ".2f"),
     "UNENDED": lambda row: f"{row.unended}/{row.seeds}",
 }
 """Head of a column -> its cell in a row."""
-STARTS: Columns = {
-    "ERROR": _figure("start_error", ".0%"),
-    "ERROR P90": _figure("start_p90", ".0%"),
-    "WITHIN": _figure("start_within", ".1%"),
-    "WIDTH": _figure("start_width", ".2f"),
+START_COLUMNS: Columns = {
+    "ERROR": _number("start_error", ".0%"),
+    "ERROR P90": _number("start_p90", ".0%"),
+    "WITHIN": _number("start_within", ".1%"),
+    "WIDTH": _number("start_width", ".2f"),
 }
-"""The same, for the forecasts of starts."""
+"""Head of a column of --starts -> its cell in a row."""
 
 
 @click.command()
 @click.argument("scenario", required=False)
 @click.option(
     "--arms",
-    default=",".join(_USUAL),
+    default=",".join(_DEFAULT_ARMS),
     show_default=True,
     help=f"The arms to compare, separated by commas: {', '.join(ARMS)}.",
 )
@@ -151,7 +151,7 @@ def simulate(
     if from_cluster:
         if scenario is not None:
             raise click.UsageError(f"specify SCENARIO {scenario!r} or --from-cluster, not both")
-        draw = _drawn_of(ClusterOptions(namespace, context, kubeconfig), nodes=nodes, save=save)
+        draw = _draw_live(ClusterOptions(namespace, context, kubeconfig), nodes=nodes, save=save)
     else:
         alone = {"--save": save, "-n": namespace, "--context": context, "--kubeconfig": kubeconfig}
         for option, value in alone.items():
@@ -161,16 +161,16 @@ def simulate(
             worlds = ", ".join(WORLDS)
             raise click.UsageError(f"specify a CSV file, one of {worlds}, or --from-cluster")
         draw = _draw(scenario, nodes)
-    chosen = _chosen(arms, against, policies)
+    chosen = _choose_arms(arms, against, policies)
     if starts:
         chosen = {name: _forecasting(arm) for name, arm in chosen.items()}
-    numbers = range(first, first + seeds)
+    seed_range = range(first, first + seeds)
     parts = PARTS * seeds * (1 + len(chosen))
     label = f"simulating {seeds * (1 + len(chosen))} runs"
     with click.progressbar(length=parts, label=label, file=sys.stderr) as bar:
         runs = run_of(chosen, draw, on_parts=bar.update)
-        rows = compare(chosen, numbers, runs, against=against)
-    shown = {**SHOWN, **STARTS} if starts else SHOWN
+        rows = compare(chosen, seed_range, runs, against=against)
+    shown = {**SHOWN, **START_COLUMNS} if starts else SHOWN
     click.echo(_csv(rows) if as_csv else "\n".join(columns(shown, rows)) + "\n", nl=False)
 
 
@@ -178,7 +178,7 @@ simulate.help = (simulate.help or "").format(worlds=", ".join(WORLDS))
 
 
 def _draw(scenario: str, nodes: str | None) -> Draw:
-    """Return the built-in scenario with a name, or the jobs of a file. Raises UserError."""
+    """Return what draws a built-in scenario, or reads a file of jobs. Raises UserError."""
     if scenario in WORLDS:
         if nodes is not None:
             raise UserError(f"--nodes {nodes!r} is for a CSV file: {scenario} has its own nodes")
@@ -199,7 +199,7 @@ def _draw(scenario: str, nodes: str | None) -> Draw:
     return lambda _seed: world
 
 
-def _drawn_of(cluster: ClusterOptions, *, nodes: str | None, save: Path | None) -> Draw:
+def _draw_live(cluster: ClusterOptions, *, nodes: str | None, save: Path | None) -> Draw:
     """Return the jobs and nodes of a cluster. Raises UserError, ApiError, NoAccess."""
     trace = asyncio.run(_read_trace(cluster))
     click.echo(
@@ -225,7 +225,7 @@ async def _read_trace(cluster: ClusterOptions) -> Trace:
         return trace_of([job for job, _ in listed], nodes)
 
 
-def _chosen(arms: str, against: str, policies: Sequence[IO[bytes]]) -> dict[str, Arm]:
+def _choose_arms(arms: str, against: str, policies: Sequence[IO[bytes]]) -> dict[str, Arm]:
     """Return the arms by name, with --against first. Raises UserError."""
     known = dict(ARMS)
     named = [name.strip() for name in arms.split(",") if name.strip()]

@@ -50,8 +50,8 @@ from kfext.state.planner.planner import Planner
 from kfext.state.planner.recording import planner_of
 
 _POLL_SECONDS = 0.1
-_JOBS = "list trainingplans"
-_CAPACITY = ("cluster", "queue")
+_LIST_PLANS = "list trainingplans"
+_CAPACITY_VIEWS = ("cluster", "queue")
 """The views that show capacity."""
 
 
@@ -127,11 +127,11 @@ async def cluster_source(
     except Forbidden:
         if not (namespace or all_namespaces):
             namespace = cluster.in_namespace()
-            words = f"you see namespace {namespace} alone, because you may not {_JOBS} in all"
+            words = f"you see namespace {namespace} alone, because you may not {_LIST_PLANS} in all"
             role = f"ClusterRole {names.CLUSTER_VIEW} has this right"
-            notes.append(note(f"{words} namespaces; {role}", *_CAPACITY))
+            notes.append(note(f"{words} namespaces; {role}", *_CAPACITY_VIEWS))
     live = _Live(client, namespace, notes)
-    tasks = [asyncio.create_task(copy.run()) for copy in live.copies.values()]
+    tasks = [asyncio.create_task(informer.run()) for informer in live.informers.values()]
     try:
         yield Source(live.ready, lambda: live.plans.store, live.state, live.explain)
     finally:
@@ -141,31 +141,31 @@ async def cluster_source(
 
 
 class _Live:
-    """A cluster that is watched. `copies`: of its collections, by the right that each requires."""
+    """A watched cluster. `informers`: permission -> the informer that requires it."""
 
     def __init__(self, client: Client, namespace: str, notes: Sequence[State]) -> None:
         self._client, self._namespace, self._notes = client, namespace, notes
-        self.plans = Informer(client, paths.plans(namespace), decode=_job)
+        self.plans = Informer(client, paths.plans(namespace), decode=_decode_job)
         self._nodes = Informer(client, paths.nodes(), decode=decode_node)
         self._cards = Informer(
-            client, paths.shared_gpus(), decode=lambda raw: card_view(_object(raw))
+            client, paths.shared_gpus(), decode=lambda raw: card_view(_decode_object(raw))
         )
         self._records = Informer(
             client,
             paths.config_maps(names.NAMESPACE),
-            decode=lambda raw: parse_capacity(mapping(_object(raw).get("data"))),
+            decode=lambda raw: parse_capacity(mapping(_decode_object(raw).get("data"))),
             selectors={"fieldSelector": f"metadata.name={names.CAPACITY_RECORD}"},
         )
-        self.copies: dict[str, Informer[Any]] = {
-            _JOBS: self.plans,
+        self.informers: dict[str, Informer[Any]] = {
+            _LIST_PLANS: self.plans,
             "list nodes": self._nodes,
             "list sharedgpus": self._cards,
             f"list configmap {names.NAMESPACE}/{names.CAPACITY_RECORD}": self._records,
         }
 
     async def ready(self) -> None:
-        for copy in self.copies.values():
-            while not (copy.synced.is_set() or copy.failure):  # noqa: ASYNC110 - no event has both
+        for informer in self.informers.values():
+            while not (informer.synced.is_set() or informer.failure):  # noqa: ASYNC110 - no event has both
                 await asyncio.sleep(_POLL_SECONDS)
 
     def state(self) -> State:
@@ -183,24 +183,23 @@ class _Live:
 
     def _gaps(self) -> Iterator[State]:
         """Yield notes on data that the page cannot show, with the reasons."""
-        refused = [
-            right for right, copy in self.copies.items() if isinstance(copy.failure, Forbidden)
-        ]
-        if _JOBS in refused:
-            refused.remove(_JOBS)
+        failures = {right: informer.failure for right, informer in self.informers.items()}
+        refused = [right for right, failure in failures.items() if isinstance(failure, Forbidden)]
+        if _LIST_PLANS in refused:
+            refused.remove(_LIST_PLANS)
             where = f"in namespace {self._namespace}" if self._namespace else "in all namespaces"
             role = "Role view there" if self._namespace else f"ClusterRole {names.CLUSTER_VIEW}"
-            yield note(f"you may not {_JOBS} {where}; {role} has this right")
+            yield note(f"you may not {_LIST_PLANS} {where}; {role} has this right")
         elif self.plans.failure:
             yield note(f"the cluster does not answer, so this is old; {self.plans.failure}")
         if refused:
             rights = listed(refused, noun="rights")
             words = f"capacity is not shown in full, as you may not {rights}"
             roles = f"ClusterRole and Role {names.CLUSTER_VIEW} have these rights"
-            yield note(f"{words}; {roles}", *_CAPACITY)
+            yield note(f"{words}; {roles}", *_CAPACITY_VIEWS)
         elif self._records.synced.is_set() and not len(self._records.store):
             words = f"no controller has written configmap {names.CAPACITY_RECORD}"
-            yield note(f"{words}, so it is not known what is free", *_CAPACITY)
+            yield note(f"{words}, so it is not known what is free", *_CAPACITY_VIEWS)
 
     async def explain(self, job: JobView) -> list[str]:
         """Return the lines of `explain`, with the log if it can be read."""
@@ -213,17 +212,17 @@ class _Live:
             return [*lines, *entry("log", str(error))]
 
 
-def _object(raw: bytes) -> dict[str, Any]:
+def _decode_object(raw: bytes) -> dict[str, Any]:
     return dict(mapping(msgspec.json.decode(raw)))
 
 
-def _job(raw: bytes) -> JobView:
-    return job_view(_object(raw), now=time.time())
+def _decode_job(raw: bytes) -> JobView:
+    return job_view(_decode_object(raw), now=time.time())
 
 
 def snapshot_source(file: SnapshotFile) -> Source:
     """Return a snapshot as a source; it has neither progress nor history."""
-    now, kept = Moment(wall=file.taken, monotonic=file.taken), file.snapshot.reservation
+    now, held = Moment(wall=file.taken, monotonic=file.taken), file.snapshot.reservation
     planner, jobs = planner_of(file.snapshot, now), []
     starts = expected_starts(planner, now)
     for tracked in planner.cluster.jobs.values():
@@ -237,7 +236,7 @@ def snapshot_source(file: SnapshotFile) -> Source:
         }
         for row in node_rows(file.snapshot, None, now=file.taken)
     }
-    reserved = {"nodes": list(kept.nodes), "until": kept.until} if kept else None
+    reserved = {"nodes": list(held.nodes), "until": held.until} if held else None
     words = f"this is what a controller of kfext {file.kfext} knew at {clock(file.taken)}"
     state = state_of(
         jobs,

@@ -21,12 +21,12 @@ from kfext.cli.ui_state import JobView, Source, change
 from kfext.errors import KfextError
 
 ADDRESS = "127.0.0.1"
-_SECONDS = 2.0
+_CHANGE_SECONDS = 2.0
 """Time between two changes on the stream."""
 _END_SECONDS = 0.2
-"""Time that Ctrl-C waits for open streams."""
+"""The longest time that Ctrl-C waits for open streams."""
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-_FROM_HERE = {"same-origin", "none"}
+_OWN_FETCHES = {"same-origin", "none"}
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -66,15 +66,15 @@ def make_app(source: Source, *, token: str, port: int) -> web.Application:
         )
 
     async def history(request: web.Request) -> web.Response:
-        return _json({view.uid: view.history for view in _wanted(source, request)})
+        return _json({view.uid: view.history for view in _requested(source, request)})
 
     async def details(request: web.Request) -> web.Response:
-        views = _wanted(source, request)
+        views = _requested(source, request)
         return _json({view.uid: {**view.details, "history": view.history} for view in views})
 
     async def explain(request: web.Request) -> web.Response:
         answers = {}
-        for view in _wanted(source, request)[:1]:
+        for view in _requested(source, request)[:1]:
             try:
                 lines = await source.explain(view)
             except KfextError as error:
@@ -86,7 +86,7 @@ def make_app(source: Source, *, token: str, port: int) -> web.Application:
         return await _stream(source, request)
 
     app = web.Application(middlewares=[_guard(token, port)])
-    app.on_response_prepare.append(_harden)
+    app.on_response_prepare.append(_add_headers)
     app.add_routes(
         [
             web.get("/", file),
@@ -108,7 +108,7 @@ def _guard(token: str, port: int) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.host not in hosts:
             raise web.HTTPForbidden(text=f"open http://{ADDRESS}:{port}\n")
-        if request.headers.get("Sec-Fetch-Site", "none") not in _FROM_HERE:
+        if request.headers.get("Sec-Fetch-Site", "none") not in _OWN_FETCHES:
             raise web.HTTPForbidden(text="other sites may not read this page\n")
         if request.path == "/" and _matches(token, request.query.get("token", "")):
             answer = web.HTTPFound("/")
@@ -125,11 +125,11 @@ def _matches(token: str, candidate: str) -> bool:
     return secrets.compare_digest(candidate.encode(errors="replace"), token.encode())
 
 
-async def _harden(_request: web.Request, response: web.StreamResponse) -> None:
+async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_HEADERS)
 
 
-def _wanted(source: Source, request: web.Request) -> list[JobView]:
+def _requested(source: Source, request: web.Request) -> list[JobView]:
     """Return the jobs with the uids that a request names, or all jobs if it names none."""
     uids = set(request.query.getall("id", []))
     return [view for view in source.jobs() if not uids or view.uid in uids]
@@ -151,6 +151,6 @@ async def _stream(source: Source, request: web.Request) -> web.StreamResponse:
             await response.write(b"event: %b\ndata: %b\n\n" % (event.encode(), orjson.dumps(body)))
         except ConnectionResetError:
             return response
-        await asyncio.sleep(_SECONDS)
+        await asyncio.sleep(_CHANGE_SECONDS)
         before, state = state, source.state()
         event, body = "change", change(before, state)

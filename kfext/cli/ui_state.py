@@ -1,4 +1,4 @@
-"""The data of the page of `kubectl kfext ui`: objects -> a state, and two states -> a change.
+"""The data of the page of `kubectl kfext ui`: its state, made of objects, and changes of it.
 
 A state is JSON, with the words of `top`, `queue` and `explain`. The page draws it and decides
 nothing. All texts are cleaned as for a terminal: users write names, metrics and messages.
@@ -28,7 +28,7 @@ State = dict[str, Any]
 _MOST_NODES = 5000
 """The most nodes in a TrainingPlan."""
 _AGEING = {"JOB", "REPORTED"}
-"""Columns of `top` that the page draws itself: an age changes with the time alone."""
+"""Columns of `top` that the page draws itself; an age changes although the job does not."""
 _DOES = {
     **dict.fromkeys((names.QUEUED, names.SUSPENDED), "waits"),
     **dict.fromkeys((names.PLANNED, names.GATED, names.BINDING), "starts"),
@@ -42,7 +42,7 @@ _DOES = {
 class JobView:
     """A job as its TrainingPlan shows it.
 
-    `row`: shown in all views. `details`: added in the view of the job. `history`: its entries.
+    `row`: fields for all views. `details`: more fields for the job's own view. `history`: entries.
     """
 
     uid: str
@@ -67,7 +67,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The controller's record of nodes: `allocatable` and `free` by name; the `reservation`.
+    """The controller's record: node -> `allocatable`, node -> `free`, and the `reservation`.
 
     Amounts are in the units of kfext.model.quantity.
     """
@@ -87,10 +87,10 @@ def job_view(plan: dict[str, Any], *, now: float) -> JobView:
     requests = parse_resources(status.get("requests"))
     workers, ahead, least = line["workers"], status.get("ahead"), status.get("minimumWorkers")
     history = decode_history(status.get("history"), status.get("curve"))
-    entries = [_entry(known) for known in history.entries]
+    entries = [_entry(entry) for entry in history.entries]
     clauses = [clause for clause in text(status.get("message")).split(CLAUSE) if clause]
-    behind = (number for number, clause in enumerate(clauses) if clause.endswith(IN_QUEUE))
-    place = next(behind, len(clauses))
+    about_queue = (at for at, clause in enumerate(clauses) if clause.endswith(IN_QUEUE))
+    first = next(about_queue, len(clauses))
     row = {
         **{key: line[key] for key in ("kind", "namespace", "name", "phase", "workers")},
         "version": text(metadata.get("resourceVersion")),
@@ -98,15 +98,15 @@ def job_view(plan: dict[str, Any], *, now: float) -> JobView:
         "speed": short(progress.get("stepsPerSecond")),
         "created": timestamp(metadata.get("creationTimestamp")),
         "reason": text(status.get("reason")),
-        "why": clauses[:place],
-        "place": clauses[place:],
+        "why": clauses[:first],
+        "place": clauses[first:],
         "ahead": integer(ahead),
         "least": integer(least),
         "starts": sentence(expected, now=now) if expected else "",
         "startsIn": [expected.earliest, expected.latest] if expected and expected.latest else None,
         "startsShort": text(mapping(status.get("expectedStart")).get("summary")),
         "asks": amounts(times(requests, workers)) if workers else [],
-        "requests": _shown(requests),
+        "requests": _page_amounts(requests),
         "places": _places(status),
         "changes": sum(entry["times"] for entry in entries if not entry["does"]),
         "done": min(step / total, 1.0) if step is not None and total else None,
@@ -120,17 +120,17 @@ def job_view(plan: dict[str, Any], *, now: float) -> JobView:
     return JobView(planned_uid(plan), *map(_plain, (row, details, entries)))
 
 
-def _shown(requests: Resources) -> dict[str, float]:
+def _page_amounts(requests: Resources) -> dict[str, float]:
     """Return amounts in the units of the page: CPU in cores."""
-    return {name: _amount(name, number) for name, number in requests.items()}
+    return {name: _page_amount(name, number) for name, number in requests.items()}
 
 
-def _amount(name: str, number: int) -> float:
+def _page_amount(name: str, number: int) -> float:
     return number / 1000 if name == CPU else number
 
 
 def _places(status: Mapping[str, Any]) -> list[tuple[str, int | None]]:
-    """Return the nodes of a job, each with the number of its pods, None as written by kfext 0.3."""
+    """Return the nodes of a job, each with the number of its pods; kfext 0.3 wrote no numbers."""
     raw = sequence(status.get("places"))[:_MOST_NODES]
     places = [(text(place.get("node")), place.get("pods")) for place in map(mapping, raw)]
     if places:
@@ -138,21 +138,21 @@ def _places(status: Mapping[str, Any]) -> list[tuple[str, int | None]]:
     return [(text(node), None) for node in sequence(status.get("nodes"))[:_MOST_NODES]]
 
 
-def _entry(known: Entry) -> dict[str, Any]:
-    others = [""] * min(known.more_nodes, _MOST_NODES)
+def _entry(entry: Entry) -> dict[str, Any]:
+    others = [""] * min(entry.more_nodes, _MOST_NODES)
     return {
-        "t": known.at,
-        "what": known.event,
-        "does": _DOES.get(known.event, ""),
-        "workers": known.workers,
-        "nodes": listed([*known.nodes, *others], noun="nodes"),
-        "why": known.why,
-        "times": known.count,
+        "t": entry.at,
+        "what": entry.event,
+        "does": _DOES.get(entry.event, ""),
+        "workers": entry.workers,
+        "nodes": listed([*entry.nodes, *others], noun="nodes"),
+        "why": entry.why,
+        "times": entry.count,
     }
 
 
 def _plain(value: Any) -> Any:
-    """Return JSON with each text cleaned as for a terminal."""
+    """Return a JSON value with each text cleaned as for a terminal."""
     if isinstance(value, str):
         return value if value.isprintable() else plain(value)
     if isinstance(value, Mapping):
@@ -164,17 +164,17 @@ def parse_capacity(data: Mapping[str, Any]) -> Capacity:
     """Return the capacity in the data of ConfigMap kfext-capacity. Never raises."""
     written = json_object(text(data.get("capacity")))
     nodes = {str(name): mapping(node) for name, node in mapping(written.get("nodes")).items()}
-    kept = mapping(written.get("reservation"))
+    held = mapping(written.get("reservation"))
     return Capacity(
-        {name: _numbers(node.get("allocatable")) for name, node in nodes.items()},
-        {name: _numbers(node.get("free")) for name, node in nodes.items()},
-        {"nodes": [text(node) for node in sequence(kept.get("nodes"))], "until": kept.get("until")}
-        if kept
+        {name: _integers(node.get("allocatable")) for name, node in nodes.items()},
+        {name: _integers(node.get("free")) for name, node in nodes.items()},
+        {"nodes": [text(node) for node in sequence(held.get("nodes"))], "until": held.get("until")}
+        if held
         else None,
     )
 
 
-def _numbers(raw: object) -> dict[str, int]:
+def _integers(raw: object) -> dict[str, int]:
     return {name: value for name, value in mapping(raw).items() if integer(value) is not None}
 
 
@@ -187,13 +187,13 @@ def state_of(
     nodes: Iterable[Node],
     capacity: Capacity,
     cards: Iterable[Mapping[str, Any]] = (),
-    **rest: Any,
+    **common: Any,
 ) -> State:
     """Return the state of the page.
 
-    `cards`: shared GPUs, as `card_view` returns them. `rest`: `at`, the time of the state, and
+    `cards`: shared GPUs, as `card_view` returns them. `common`: `at`, the time of the state, and
         `heard`, the time of the last news from the cluster, in epoch seconds; the `scope`, a
-        namespace or empty for all; `notes`.
+        namespace, or empty for the whole cluster; and the `notes`.
     """
     rows = {view.uid: view.row for view in jobs}
     known = {node.name: node for node in nodes}
@@ -207,8 +207,8 @@ def state_of(
         free = capacity.free.get(name)
         shown[name] = {
             "resource": resource,
-            "has": _amount(resource, has[resource]) if resource in has else None,
-            "free": None if free is None else _amount(resource, free.get(resource, 0)),
+            "has": _page_amount(resource, has[resource]) if resource in has else None,
+            "free": None if free is None else _page_amount(resource, free.get(resource, 0)),
             "state": ", ".join(state_words(known[name])) if name in known else "",
             "cards": [],
         }
@@ -217,13 +217,14 @@ def state_of(
         if card["sharers"] and card["node"] in shown:
             sharers = [{**sharer, "job": _job_of(sharer, by_name)} for sharer in card["sharers"]]
             shown[card["node"]]["cards"].append(_plain({**card, "sharers": sharers}))
-    return {**rest, "unit": unit, "jobs": rows, "nodes": shown, "reserved": capacity.reservation}
+    return {**common, "unit": unit, "jobs": rows, "nodes": shown, "reserved": capacity.reservation}
 
 
 def _unit(rows: Iterable[Mapping[str, Any]], nodes: Iterable[Resources]) -> str:
     """Return the resource that the page counts: the scarce resource of most jobs, else GPUs or CPU.
 
-    If no node is visible, the nodes are assumed to have the resources that the jobs request.
+    `rows`: the jobs. `nodes`: the allocatable resources of each node; if no node is visible, they
+        are assumed to have the resources that the jobs request.
     """
     wanted = Counter[str](name for row in rows for name in row["requests"])
     offered = {name for node in nodes for name in node} or wanted.keys()
@@ -245,24 +246,24 @@ def _job_of(sharer: Mapping[str, Any], jobs: Mapping[tuple[str, str], str]) -> s
 
 
 def change(old: State, new: State) -> State:
-    """Return the changes from `old` to `new`: changed parts, and changed jobs and nodes by key.
+    """Return the fields that differ between two states; of jobs and nodes, only changed entries.
 
-    None stands for a deleted entry.
+    None stands for a deleted job or node.
     """
     changes: State = {}
-    for part, value in new.items():
-        if part not in ("jobs", "nodes"):
-            if old.get(part) != value:
-                changes[part] = value
+    for name, value in new.items():
+        if name not in ("jobs", "nodes"):
+            if old.get(name) != value:
+                changes[name] = value
             continue
-        entries = {key: item for key, item in value.items() if old[part].get(key) != item}
-        if gone := dict.fromkeys(old[part].keys() - value.keys()):
+        entries = {key: item for key, item in value.items() if old[name].get(key) != item}
+        if gone := dict.fromkeys(old[name].keys() - value.keys()):
             entries |= gone
         if entries:
-            changes[part] = entries
+            changes[name] = entries
     return changes
 
 
 def note(words: str, *views: str) -> State:
-    """Return a note that the page shows above some views, or above all."""
+    """Return a note that the page shows above these views, or above all if none is named."""
     return {"text": plain(f"{words[0].upper()}{words[1:]}"), "views": views}

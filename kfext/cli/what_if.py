@@ -31,7 +31,7 @@ Progress = Mapping[str, Reported]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a cluster: new nodes as in --with, nodes to cordon, and policies."""
+    """A change of a cluster: `new` nodes as in --with, nodes to cordon, and new policies."""
 
     new: Sequence[str] = ()
     without: Sequence[str] = ()
@@ -54,7 +54,7 @@ class Change:
 
 
 def _parse_new(text: str, nodes: Sequence[Node]) -> tuple[int, Node]:
-    """Return the number of nodes in a --with, and the node to copy. Raises UserError."""
+    """Return the number of new nodes in a --with, and the node to copy. Raises UserError."""
     match = _NEW.fullmatch(text)
     if match is None:
         raise UserError(f"--with {text!r} is not NUMBERxNODE, e.g. 4x8gpu or 2xnode-1")
@@ -92,17 +92,17 @@ def expected_starts(planner: Planner, now: Moment) -> dict[str, ExpectedStart]:
 def what_if(
     snapshot: Snapshot, change: Change, *, progress: Progress, now: float
 ) -> list[dict[str, Any]]:
-    """Return the expected starts of waiting jobs, now and after a change. Raises UserError.
+    """Return the expected starts of waiting jobs, without and with a change. Raises UserError.
 
     `now`: in epoch seconds.
     """
-    both = []
+    forecasts = []
     for cluster in (snapshot, change.applied_to(snapshot)):
         planner = planner_of(cluster, moment := Moment(wall=now, monotonic=now))
         planner.progress.adopt(progress)
         starts = expected_starts(planner, moment)
-        both.append({uid: encode_expected(start, now=now) for uid, start in starts.items()})
-    before, after = both
+        forecasts.append({uid: encode_expected(start, now=now) for uid, start in starts.items()})
+    before, after = forecasts
     return [
         {"job": job.title, "now": before[job.uid], "then": after[job.uid]}
         for job in sorted(snapshot.jobs, key=lambda job: (job.created, job.title))
@@ -111,7 +111,7 @@ def what_if(
 
 
 def what_if_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines of the starts."""
+    """Yield the table of the expected starts that `what_if` returned."""
     if not rows:
         yield "no job waits"
         return

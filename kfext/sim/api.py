@@ -1,4 +1,4 @@
-"""The API server of a model cluster: jobs, pods, and the listeners for changes."""
+"""The API server of a simulated cluster: jobs, pods, and the listeners for changes."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -42,10 +42,10 @@ def by_kfext(raw: Raw) -> Raw:
 class ApiServer:
     """Jobs and pods; the mirror of `planner` sees each change at once.
 
-    `on_job`, `on_pod`, `on_gone`: called after a job or pod has changed, or a pod was removed.
+    `on_job`, `on_pod`: called after a job or pod has changed. `on_gone`: after a pod was removed.
     `on_deletion`: called before kfext deletes a pod.
     `on_resize`: called after the resources of a pod have changed.
-    `priorities`: the value of each PriorityClass.
+    `priorities`: PriorityClass -> its value.
     `admit`: returns a job or pod after admission. `version`: grows with each change.
     """
 
@@ -74,7 +74,7 @@ class ApiServer:
     # --- jobs -------------------------------------------------------------------------------------
 
     def submit(self, spec: JobSpec, training: Training) -> LiveJob:
-        """Create a job after admission; if it is suspended, the operator has confirmed that."""
+        """Admit and create a job; if it is suspended, its operator has already confirmed that."""
         raw = self.admit(spec.manifest(created=written_time(EPOCH + spec.arrives)))
         if (admitted := parse_job(raw)) is not None and admitted.suspend:
             raw["status"] = {"conditions": [self._condition("Suspended", "True")]}
@@ -83,7 +83,7 @@ class ApiServer:
         rendered = spec.rendered(raw)
         if rendered is not None:
             self._planner.cluster.observe_rendered(None, parse_rendered(rendered))
-        job = self._shown(self._stamp(raw))
+        job = self._show(self._stamp(raw))
         live = self.jobs[spec.uid] = LiveJob(spec, raw, job, training, rendered=rendered)
         self._notify(live)
         return live
@@ -101,7 +101,7 @@ class ApiServer:
         self._planner.cluster.forget_job(live.uid)
 
     def set_condition(self, live: LiveJob, type_: str, status: str) -> None:
-        """Set a condition in the status of a job; a job that is resumed starts anew."""
+        """Set a condition in the status of a job; a resumed job gets a new startTime."""
         before = live.raw.get("status", {})
         others = [item for item in before.get("conditions", []) if item["type"] != type_]
         after = {**before, "conditions": [*others, self._condition(type_, status)]}
@@ -118,7 +118,7 @@ class ApiServer:
 
     def _put_job(self, live: LiveJob, raw: Raw) -> None:
         before, live.raw = live.job, self._stamp(raw)
-        live.job = self._shown(raw)
+        live.job = self._show(raw)
         if live.rendered and (before.suspend or live.job.suspend):
             live.rendered = live.spec.rendered(raw)
             self._render(live)
@@ -126,12 +126,12 @@ class ApiServer:
         self._notify(live)
 
     def _render(self, live: LiveJob) -> None:
-        """Show the object that is rendered from a job to kfext."""
+        """Show kfext the object that is rendered from a job."""
         if live.rendered:
             self._planner.cluster.observe_rendered(None, parse_rendered(live.rendered))
 
-    def _shown(self, raw: Raw) -> TrainingJob:
-        """Show a job to kfext, and return it as parsed by kfext."""
+    def _show(self, raw: Raw) -> TrainingJob:
+        """Show kfext a job, and return it as kfext has parsed it."""
         self._planner.cluster.observe_job(raw)
         return self._planner.cluster.jobs[raw["metadata"]["uid"]].job
 
@@ -224,13 +224,13 @@ class ApiServer:
         return live.job.pods.get(live.key) is live
 
     def find(self, pod: Pod) -> LivePod | None:
-        """Return a pod that kfext has seen, or None for a removed pod."""
+        """Return a pod that kfext has seen; None means that it was removed."""
         job = self.jobs.get(pod.owner_uid)
         live = job.pods.get(pod.replica) if job and pod.replica else None
         return live if live and live.pod.uid == pod.uid else None
 
     def unchanged(self, pod: Pod) -> LivePod:
-        """Return a pod as kfext has seen it. Raises NotFound if it is gone, Conflict if changed."""
+        """Return a pod that kfext has seen. Raises NotFound if it is gone, Conflict if changed."""
         live = self._present(pod)
         if live.pod.resource_version != pod.resource_version:
             raise Conflict(status=409, reason="Conflict", message=f"pod {pod.name} has changed")
@@ -266,6 +266,6 @@ def _demand_of(raw: Raw) -> PodDemand:
 
 @lru_cache(maxsize=4096)
 def _demand(spec: str, statuses: str, trainer: str) -> PodDemand:
-    """Return the demand of a pod, from JSON; most pods of a template share it."""
+    """Return the demand of a pod; `spec` and `statuses` are JSON, as keys of the cache."""
     status = {"containerStatuses": json.loads(statuses)}
     return parse_demand(json.loads(spec), status, trainer=trainer)

@@ -1,4 +1,4 @@
-"""The arms of a comparison: the schedulers and policies that a model cluster can have."""
+"""The arms of a comparison: the schedulers and policies that a simulated cluster can have."""
 
 import math
 from collections.abc import Callable
@@ -11,18 +11,18 @@ from kfext.sim.cluster import Cluster, World
 from kfext.state.running.registry import POLICIES
 
 Arm = Callable[[World, int], Cluster]
-"""Returns a cluster before its first second; the number seeds its luck: late writes and retries."""
+"""Returns a cluster at second 0; the number seeds its luck, such as which writes are late."""
 
 GANG, KFEXT, PLAIN = "gang", "kfext", "plain"
 
 
 def of_policy(policy: TrainingPolicy | None) -> Arm:
-    """Return kfext under an administrator's policy; None stands for the built-in policy."""
+    """Return the arm of kfext under a policy; None stands for the built-in policy."""
     return partial(Cluster, policy=policy)
 
 
 def companion(*acting: str, order: QueueOrder = QueueOrder.ARRIVAL) -> Arm:
-    """Return kfext with the named policies of its companion alone."""
+    """Return the arm of kfext in which only the named policies of the companion act."""
     modes = {
         policy.name: PolicyChoice(Mode.ACT if policy.name in acting else Mode.OFF)
         for policy in POLICIES
@@ -31,7 +31,7 @@ def companion(*acting: str, order: QueueOrder = QueueOrder.ARRIVAL) -> Arm:
 
 
 class _Plain:
-    """Kubernetes alone: pods are bound one by one, so jobs may start in part and never end."""
+    """Kubernetes alone: it binds pods one by one, so gangs may stay incomplete and never end."""
 
     def __init__(self, cluster: Cluster) -> None:
         random = Random(cluster.luck)

@@ -1,4 +1,4 @@
-"""The time of a model cluster, and the actions that are scheduled."""
+"""The clock of a simulated cluster, and its scheduled actions."""
 
 import heapq
 import math
@@ -11,9 +11,9 @@ EPOCH = 1_000_000.0
 
 
 class Clock:
-    """Whole seconds since the start; the actions of a second run in the order of their scheduling.
+    """Counts whole seconds; the actions of a second run in the order in which they were scheduled.
 
-    Seconds without an action are skipped.
+    `now`: the seconds since the start. The simulation skips seconds without an action.
     """
 
     def __init__(self) -> None:

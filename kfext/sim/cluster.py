@@ -1,4 +1,4 @@
-"""A model cluster from its first job to the end of its last."""
+"""A simulated cluster, from its first job to the end of the last."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,9 +21,9 @@ from kfext.state.forecast.forecaster import Forecaster, Score
 from kfext.state.planner.planner import Planner
 
 LONGEST = 4 * 3600.0
-"""The lower bound of the seconds that a run may take."""
+"""Simulated seconds that any run may take."""
 URGENT = PriorityClass("urgent", 100, preempts=False)
-"""The PriorityClass of jobs that are first."""
+"""The only PriorityClass of the simulation; its jobs are first in the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,12 @@ class World:
 
     @property
     def longest(self) -> float:
-        """The seconds after which a run ends, even if jobs have not ended.
-
-        They suffice for all jobs in sequence, twice.
-        """
+        """The seconds after which a run is cut off: enough for all jobs in sequence, twice."""
         last = max((job.arrives for job in self.jobs), default=0.0)
         return max(LONGEST, math.ceil(last + 2 * sum(job.alone for job in self.jobs)))
 
     def rigid(self) -> "World":
-        """Return the world with no job elastic."""
+        """Return the world without elastic jobs: each has its requested size."""
         return replace(self, jobs=tuple(replace(job, bounds=None) for job in self.jobs))
 
 
@@ -51,7 +48,7 @@ class Scheduler(Protocol):
     """The component that starts jobs and changes their sizes: kfext or a replacement."""
 
     def next_turn(self) -> float:
-        """Return the second of the next turn if nothing happens before."""
+        """Return the second of the next turn if nothing happens before it."""
         ...
 
     def turn(self) -> None:
@@ -62,8 +59,8 @@ class Scheduler(Protocol):
 class Ended:
     """A job that has ended. Times are in seconds.
 
-    `elapsed`: from arrival to end. `began`: from arrival to the first step; from then on it
-        `trained` or was `paused`. `redone`: the time of repeated steps, at the mean speed.
+    `elapsed`: the time from arrival to end. `began`: from arrival to the first step; from then on
+        the job `trained` or `paused`. `redone`: the time of repeated steps, at the mean speed.
     """
 
     name: str
@@ -81,9 +78,9 @@ class Ended:
 class Cluster:
     """A world under kfext and a policy of its administrator, or under another scheduler.
 
-    `luck`: the seed of the late writes.
-    `scheduler`: returns the replacement of kfext for a cluster, which is still empty.
-    `late_writes`: whether two in ten steps are written late.
+    `luck`: the seed that draws which steps are written late.
+    `scheduler`: returns the scheduler that replaces kfext, given the still empty cluster.
+    `late_writes`: whether two in ten steps of a job are written late.
     `on_second`: called after each second in which something happened. `starts`: the scores of the
         starts of jobs since `forecast` was called.
     """
@@ -149,7 +146,7 @@ class Cluster:
         return self.api.submit(spec, training)
 
     def run(self) -> Self:
-        """Run until each job has ended, or for the longest time in the world."""
+        """Run until each job has ended, or until `world.longest`."""
         longest = self.world.longest
         while not self.over and self.clock.now < longest:
             self._advance(longest)

@@ -1,7 +1,7 @@
-"""Worlds under several arms: the times of jobs, each compared with its time under another arm.
+"""Compares arms on the same worlds: the time of each job under an arm and under the reference arm.
 
-An arm is judged on the seeds on which it and the arm of comparison both end all jobs; the other
-seeds are counted. The row of the arm of comparison shows the same arm with other luck, and so the
+An arm is judged on the seeds on which it and the reference arm both end all jobs; the other seeds
+are counted. The row of the reference arm compares it with itself under other luck, which shows the
 effect of luck alone.
 """
 
@@ -21,10 +21,10 @@ from kfext.state.forecast.forecaster import Score
 LATE = 1.10
 """A job that took longer by more than this is late."""
 _LUCKS = 1000
-"""The numbers of luck of a seed."""
+"""The number of luck seeds for each seed of a world."""
 _RESAMPLES = 2000
 PARTS = 100
-"""The parts in which the progress of a run is reported."""
+"""The units in which the progress of a run is reported; a whole run has this many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Run:
     """A world under an arm. Times are in seconds.
 
     `jobs`: the jobs that ended in time; `alone`: the time of each job in an empty world.
-    `changes`: of the sizes of jobs that had begun. `starts`: the scores of the forecasts of starts.
+    `changes`: the size changes of jobs that had begun. `starts`: the scores of forecast starts.
     """
 
     jobs: Mapping[str, Ended]
@@ -58,7 +58,7 @@ def run(
 ) -> Run:
     """Run a world under an arm."""
     cluster = arm(world, luck)
-    changes, done = _Changes(cluster), _Done(cluster, on_parts)
+    changes, done = _Changes(cluster), _ProgressReport(cluster, on_parts)
     cluster.run()
     done.end()
     return Run(
@@ -85,8 +85,8 @@ class _Changes:
         self.count += before != live.workers and live.training.began is not None
 
 
-class _Done:
-    """Reports the fraction of the jobs that has ended."""
+class _ProgressReport:
+    """Reports how many PARTS of a run are done, by the jobs that have ended."""
 
     def __init__(self, cluster: Cluster, on_parts: Callable[[int], object]) -> None:
         self._ended: set[str] = set()
@@ -114,18 +114,19 @@ class _Done:
 class Row:
     """An arm over all seeds.
 
-    `unended`: the seeds on which it did not end all jobs; the other figures are for the seeds on
-        which both arms did, and NaN without such a seed.
-    `mean`: the mean time of a job in seconds; `against`: its change from the other arm, with the
-        95 % interval over the seeds from `low` to `high`, NaN for one seed. `by_seed`: the mean of
-        the changes of the seeds, with equal weight for seeds with long jobs.
+    `unended`: the number of seeds on which it did not end all jobs; the other values are for the
+        seeds on which both arms did, and NaN if there is none.
+    `mean`: the mean time of a job in seconds. `against`: its relative change from the reference
+        arm; `low`, `high`: the 95 % interval of that change over the seeds, NaN for one seed.
+        `by_seed`: the mean of the changes of each seed, so that seeds with long jobs weigh no more.
     `stretch`, `stretch_p99`: the mean and 99th percentile of the time of a job / its time alone.
-    `late`: the fraction of the jobs that took over 10 % longer than under the other arm;
-        `ratio_p99`, `worst`: the 99th percentile and the largest ratio of both times.
-    `makespan`: in seconds; `utilisation`: of all cores; `changes`: of size, per job.
-    `start_error`, `start_p90`: of forecasts of starts, the error / the wait, its median and 90th
-        percentile. `start_within`: the fraction of starts in their range. `start_width`: of the
-        ranges / the waits.
+    `late`: the fraction of the jobs that took over 10 % longer than under the reference arm.
+        `ratio_p99`, `worst`: the 99th percentile and the maximum of the ratio of both times.
+    `makespan`: in seconds. `utilisation`: the used fraction of all cores. `changes`: size changes
+        per job.
+    `start_error`, `start_p90`: the median and 90th percentile of the error of a forecast start /
+        the wait. `start_within`: the fraction of starts within the forecast range. `start_width`:
+        the mean width of the ranges / the mean wait.
     """
 
     arm: str
@@ -151,7 +152,7 @@ class Row:
 
 
 RunOf = Callable[[str, int, int], Run]
-"""Returns the run of an arm, by its name, on the world of a seed with a number of luck."""
+"""Returns a run: the arguments are the name of an arm, the seed of a world, and a luck seed."""
 
 
 def run_of(
@@ -162,7 +163,7 @@ def run_of(
 
 
 def luck_of(seed: int) -> int:
-    """Return the luck of a seed; the next number is for the row of the arm of comparison."""
+    """Return the luck seed for a world's seed; the next number is for the reference arm's row."""
     return seed * _LUCKS
 
 
@@ -181,7 +182,7 @@ def compare(
 
 
 def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
-    """Return the figures of an arm compared with another arm on the same worlds."""
+    """Return the row of an arm, compared with the reference arm's runs on the same worlds."""
     pairs = [
         (run, other)
         for run, other in zip(runs, reference, strict=True)
@@ -208,7 +209,7 @@ def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
         against=_change(means),
         low=low,
         high=high,
-        by_seed=_mean(own / other for own, other in means) - 1,
+        by_seed=_mean(mean / other for mean, other in means) - 1,
         stretch=_mean(stretches),
         stretch_p99=quantile(stretches, 0.99),
         late=_mean(ratio > LATE for ratio in ratios),
@@ -237,10 +238,10 @@ def _interval(means: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return quantile(drawn, 0.025), quantile(drawn, 0.975)
 
 
-def quantile(values: Sequence[float], part: float) -> float:
-    """Return the quantile at `part` by the nearest-rank method; NaN without values."""
+def quantile(values: Sequence[float], fraction: float) -> float:
+    """Return the quantile at `fraction` by the nearest-rank method; NaN if there are no values."""
     ordered = sorted(values)
-    rank = math.ceil(round(part * len(ordered), 9))  # 0.99 * 100 is slightly above 99
+    rank = math.ceil(round(fraction * len(ordered), 9))  # 0.07 * 100 is slightly above 7
     return ordered[max(rank, 1) - 1] if ordered else math.nan
 
 

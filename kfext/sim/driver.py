@@ -1,4 +1,4 @@
-"""kfext in a model cluster: the real planner, driven as by the controller's loop and readers."""
+"""kfext in a simulated cluster: the real planner, driven as the controller's loop drives it."""
 
 import math
 from collections import Counter
@@ -22,17 +22,18 @@ from kfext.state.running.policy import ConditionStatus
 
 TURN_SECONDS = 5.0
 """The longest time between two turns of the controller's loop."""
-_MOST_READ = 64
+_LOGS_AT_ONCE = 64
 _LATE = {0: 1, 1: 3}
 """Of ten steps, two are written this many seconds late, the others at once."""
 _MOST_TURNS = 100
+"""The most rounds of decisions in a second; with more, the planner does not settle."""
 _SKEW = -700_000.0
-"""Seconds from the monotonic clock to the clock of the model."""
+"""The simulated second at which the monotonic clock would show 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A step that was carried out, or refused, at a second."""
+    """A step of a job, by its name, that was written or refused at the second `at`."""
 
     at: float
     job: str
@@ -44,13 +45,12 @@ class Written:
 class Driver:
     """The loop around a planner.
 
-    `seed`: draws the steps of a job that are written late; None for no such steps.
-
-    `measure`: returns the CPU use of a pod, None for unknown. It is called as often as kfext
-        measures, or after `measure_seconds` if that is sooner.
+    `seed`: draws which steps of a job are written late; None means that no step is.
+    `measure`: returns the CPU use of a pod, or None for unknown. It is called as often as kfext
+        measures, or every `measure_seconds` if that is more often.
     `failures`: collects the errors of kfext with the names of the jobs; if None, they end the run.
     `woken`: whether there is something to decide. `written`: all steps, in order.
-    `shown`: the last status of each condition of the companion, by the name of the job.
+    `shown`: job name and type -> the last status of each condition of the companion.
     """
 
     planner: Planner
@@ -81,7 +81,7 @@ class Driver:
         self._measure()
 
     def next_turn(self) -> float:
-        """Return the second of the next turn if nothing happens before."""
+        """Return the second of the next turn if nothing happens before it."""
         alarm = self.planner.next_alarm() + _SKEW
         return min(self._turned + TURN_SECONDS, max(alarm, self.clock.now + 1))
 
@@ -98,7 +98,7 @@ class Driver:
                 self._write(planner, tracked, step)
             if tick.remainder:
                 continue
-            planner = self.planner  # a controller that dies writes nothing more
+            planner = self.planner  # a test may replace the controller; the old one writes no more
             companion = planner.companion
             steps = companion.steps(self.moment)
             self._collect(companion.failures)
@@ -120,7 +120,7 @@ class Driver:
 
     def _read(self) -> None:
         progress = self.planner.progress
-        while reads := progress.due(self.moment.monotonic, most=_MOST_READ):
+        while reads := progress.due(self.moment.monotonic, most=_LOGS_AT_ONCE):
             for read in reads:
                 live = self.api.find(read.pod)
                 if live is None:
@@ -162,9 +162,9 @@ class Driver:
 
     def _lateness(self, tracked: TrackedJob, step: Step) -> int:
         """Return the delay of a step, in seconds."""
-        return 0 if self.seed is None else _LATE.get(self._drawn(tracked, step) % 10, 0)
+        return 0 if self.seed is None else _LATE.get(self._draw(tracked, step) % 10, 0)
 
-    def _drawn(self, tracked: TrackedJob, step: Step) -> int:
+    def _draw(self, tracked: TrackedJob, step: Step) -> int:
         """Return a random number of the seed, the job and the step, unaffected by other jobs."""
         key = f"{self.seed} {tracked.job.name} {type(step).__name__}"
         self._counts[key] += 1
@@ -172,11 +172,11 @@ class Driver:
 
     def _carry_out(self, planner: Planner, tracked: TrackedJob, step: Step) -> None:
         if planner is not self.planner:
-            return  # its controller has died since
+            return  # its controller has been replaced since
         complete = refused = False
         final = ""
         try:
-            complete = self._all_written(planner, tracked, step)
+            complete = self._write_all(planner, tracked, step)
         except ApiError as error:
             refused, final = True, error.message if error.final else ""
         self.written.append(Written(self.clock.now, tracked.job.name, step, refused))
@@ -184,7 +184,7 @@ class Driver:
         if planner is self.planner:
             planner.finish(tracked, self.moment, complete=complete, refused=refused, final=final)
 
-    def _all_written(self, planner: Planner, tracked: TrackedJob, step: Step) -> bool:
+    def _write_all(self, planner: Planner, tracked: TrackedJob, step: Step) -> bool:
         """Write a step; return whether all its pods were unchanged since kfext saw them.
 
         Raises ApiError if a write is refused.
@@ -194,10 +194,10 @@ class Driver:
             self.api.patch_job(uid, operations)
             if planner is not self.planner:
                 return False
-        written = [self._changed(pod, change) for pod, change in pod_writes(step, tracked.job)]
+        written = [self._change_pod(pod, change) for pod, change in pod_writes(step, tracked.job)]
         return all(written)
 
-    def _changed(self, pod: Pod, change: Change) -> bool:
+    def _change_pod(self, pod: Pod, change: Change) -> bool:
         """Patch, resize or delete a pod; return whether it was unchanged since kfext saw it."""
         try:
             match change:

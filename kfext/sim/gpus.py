@@ -2,7 +2,7 @@
 
 Source of the jobs and of the fitted times: Qiao et al., Pollux, OSDI 2021, and its
 artifact (petuum/adaptdl, branch osdi21-artifact, simulator/, Apache-2.0): measured on nodes of four
-T4. The global batch of a job is fixed. A GPU is a slot of 1000m; a pod has one.
+T4. The global batch of a job is fixed. A GPU is simulated as 1000m of CPU; each pod has one GPU.
 """
 
 from dataclasses import dataclass
@@ -20,17 +20,18 @@ _JOBS = 160
 """Jobs in `_SECONDS` at load 1."""
 _MOST = 32
 """The most GPUs that a job requests."""
-_ELASTIC = 0.7
+_ELASTIC = 0.7  # of the jobs
 _NEVER_ELASTIC = "ncf"
-"""A job of a minute on one GPU."""
+"""The model of jobs that need one GPU for a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """The seconds of a step: computation a + b x samples of a GPU, and synchronisation.
+    """The coefficients a, b of the seconds of a step: of its computation and its synchronisation.
 
-    `near`, `apart`: synchronisation a + b x (GPUs - 2) on one node and on several. Both parts
-    overlap: the step takes (computation ^ gamma + synchronisation ^ gamma) ^ (1 / gamma).
+    `computes`: computation takes a + b x samples per GPU. `near`, `apart`: synchronisation takes
+    a + b x (GPUs - 2) on one node and on several. Both overlap: the step takes
+    (computation ^ gamma + synchronisation ^ gamma) ^ (1 / gamma).
     """
 
     computes: tuple[float, float]
@@ -87,7 +88,7 @@ class GpuPace:
 
 
 def gpus(seed: int, *, load: float) -> World:
-    """Return jobs that arrive over two hours, with the mix of kinds of Pollux's workloads."""
+    """Return jobs that arrive within two hours, with the mix of jobs in Pollux's workloads."""
     random = Random(seed)
     chosen = random.choices([*_KINDS], [*_KINDS.values()], k=round(_JOBS * load))
     times = sorted(random.uniform(0, _SECONDS) for _ in chosen)

@@ -1,4 +1,4 @@
-"""The world of a user: a CSV of jobs, and a list of nodes.
+"""A world that a user describes by a CSV of jobs and a list of nodes.
 
 Reading it returns the world, or raises a UserError with the line, the field, the value, the allowed
 values and an example.
@@ -18,7 +18,7 @@ from kfext.sim.nodes import MIB, NodeSize, read_nodes
 from kfext.sim.worlds import JobClass, of_class
 
 _PACE = Pace(1.0, 0.04, 0.005)
-"""The usual gain of workers in the built-in worlds."""
+"""The step time of all jobs, relative to one worker; it is typical of the built-in worlds."""
 _KINDS = (PYTORCH, TENSORFLOW)
 MOST_JOBS = 20_000
 _GPU_TYPE = re.compile(r"|[A-Za-z0-9]([-A-Za-z0-9]{0,40}[A-Za-z0-9])?")
@@ -38,7 +38,7 @@ _NUMBERS = {
     "gpus": (0, 16, "GPUs that each pod requests, e.g. 1"),
     "seconds": (1, _YEAR, "seconds of training with `workers`, e.g. 600"),
 }
-"""Column -> the smallest and largest number, and its meaning."""
+"""Column -> its smallest and largest number, and what it means, with an example."""
 _DEFAULTS = {"arrives": 0, "servers": 0, "cpu": 1000}
 COLUMNS = ("name", "kind", *_NUMBERS, "gpu_type", "program")
 _REQUIRED = ("name", "workers", "seconds")
@@ -69,7 +69,7 @@ def _jobs(
     ]
     if problems:
         raise UserError(f"{name} {problems[0]}; the columns are {', '.join(COLUMNS)}")
-    jobs, alike = dict[str, JobSpec](), Counter(sizes.values())
+    jobs, nodes_by_size = dict[str, JobSpec](), Counter(sizes.values())
     for row in rows:
         where = f"{name}, line {rows.line_num}"
         if len(jobs) == MOST_JOBS:
@@ -79,7 +79,7 @@ def _jobs(
         job = _job(row, where)
         if job.name in jobs:
             raise UserError(f"{where}: an earlier job has the name {job.name!r}")
-        most = sum(number * _fitting(size, job) for size, number in alike.items())
+        most = sum(number * _fitting(size, job) for size, number in nodes_by_size.items())
         if job.pods > most:
             each = NodeSize(job.cpu, job.memory, job.gpus, job.gpu_type)
             raise UserError(
@@ -117,7 +117,7 @@ def _job(row: Mapping[str, str | None], where: str) -> JobSpec:
     if not _NAME.fullmatch(program):
         raise UserError(f"{where}: program {program[:_LONGEST_SHOWN]!r} is not a name, e.g. resnet")
     numbers = {column: _number(row, column, where) for column in _NUMBERS}
-    workers, servers, low, high = (numbers[it] for it in ("workers", "servers", "min", "max"))
+    workers, servers, low, high = (numbers[key] for key in ("workers", "servers", "min", "max"))
     if workers is None or numbers["seconds"] is None:
         raise UserError(f"{where}: {name} needs workers and seconds, e.g. 4 and 600")
     if servers and kind != TENSORFLOW:

@@ -1,4 +1,4 @@
-"""The jobs of a model cluster: their requests, speeds and checkpoints."""
+"""The jobs of a simulated cluster: their requests, speeds and checkpoints."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,17 +13,17 @@ from kfext.sim.nodes import GPU_TYPE
 Raw = dict[str, Any]
 
 PYTORCH, TENSORFLOW, TRAINER = "PyTorchJob", "TFJob", "TrainJob"
-"""The kinds of jobs in the model."""
+"""The kinds of jobs in the simulation."""
 _MOST_WORKERS = 6
 """The most workers of a random job."""
 
 
 class Style(StrEnum):
-    """How the pods of a job find each other, and the effect of a change of pods.
+    """What happens to the training when a pod of the job starts or ends.
 
-    `TORCHRUN`: all workers meet again and continue from the last checkpoint.
+    `TORCHRUN`: all workers do a new rendezvous and continue from the last checkpoint.
     `SERVERS`: the other workers continue, because the parameter servers have the parameters.
-    `GANG`: the job trains only as a whole, and restarts from the last checkpoint.
+    `GANG`: the job trains only while all pods run, and restarts from the last checkpoint.
     """
 
     TORCHRUN = "torchrun"
@@ -40,7 +40,7 @@ class Saving(StrEnum):
 
 
 class StepTime(Protocol):
-    """The time of a step; `work`: its seconds of CPU, summed over all workers."""
+    """The time of a step; `work`: its CPU time in seconds, summed over all workers."""
 
     @property
     def work(self) -> float: ...  # noqa: D102
@@ -63,7 +63,7 @@ class Pace:
     spread: float = 1.0
 
     def seconds(self, workers: int, *, apart: bool = False) -> float:
-        """Return the seconds of a step with a number of workers."""
+        """Return the seconds of a step; `apart`: whether the workers are on several nodes."""
         together = self.work / workers + self.fixed + self.each * workers
         return together / self.spread if apart else together
 
@@ -72,23 +72,23 @@ class Pace:
 class JobSpec:
     """A job as its user wrote it, and facts that only the model knows. Times are in seconds.
 
-    `workers`: the pods of type Worker. `servers`: its parameter servers.
-    `leaders`: its pods of the first type of its kind, such as Master: 0 or 1.
-    `bounds`: the annotation `elastic`; None without it.
-    `resize`, `migrate`, `preempt`: these annotations; empty without them.
-    `cpu`: millicores that each pod requests. `uses`: millicores that each pod can use, and
-        `serves`: each parameter server, if that is another number.
-    `limit`: the millicores of the limit of each pod; `uses` if unset, 0 without a limit.
+    `workers`: the number of pods of type Worker. `servers`: the number of parameter servers.
+    `leaders`: the number of pods of the first type of its kind, such as Master: 0 or 1.
+    `bounds`: the minimum and maximum in the annotation `elastic`; None means not elastic.
+    `resize`, `migrate`, `preempt`: the values of these annotations; empty for no annotation.
+    `cpu`: millicores that each pod requests. `uses`: millicores that each pod can use; `serves`:
+        millicores that a parameter server can use, `uses` by default.
+    `limit`: the CPU limit of each pod in millicores, `uses` by default; 0 for no limit.
     `guaranteed`: whether its pods are Guaranteed: they request their limit.
     `memory`, `gpus`: the bytes and GPUs that each pod requests. `gpu_type`: the type of GPUs that
-        its nodes must have; any if unset.
-    `trains`: the program that its pods run; a program of its own if unset.
-    `starts`: from bound to Running. `meets`: from the last of its pods to the first step.
-    `grace`: from the deletion of a pod to its end.
-    `every`: the steps between two checkpoints. `answers`: from a request to the answer.
-    `prints`: between two lines of its log. `shows_end`: whether these name the number of steps.
-    `deadline`: its activeDeadlineSeconds, which nothing in the model enforces.
-    `halves`: the steps in which its loss halves; a third of all steps if unset.
+        its nodes must have; empty for any type.
+    `trains`: the program that its pods run; by default, a program of its own.
+    `starts`: the time from the binding of a pod until it is Running. `meets`: the time from the
+        start of the last pod to the first step. `grace`: the time from a pod's deletion to its end.
+    `every`: the steps between two checkpoints. `answers`: the time from a request to a checkpoint.
+    `prints`: the time between two lines of its log. `shows_end`: whether the lines name `steps`.
+    `deadline`: its activeDeadlineSeconds, which nothing in the simulation enforces.
+    `halves`: the number of steps in which its loss halves; by default, a third of `steps`.
     """
 
     name: str
@@ -133,7 +133,7 @@ class JobSpec:
 
     @property
     def pods(self) -> int:
-        """The pods of the job as it is submitted."""
+        """The number of pods of the job as it is submitted."""
         return self.workers + self.servers + self.leaders
 
     @property
@@ -143,7 +143,7 @@ class JobSpec:
 
     @property
     def alone(self) -> float:
-        """The seconds to its end at the requested size, if it never waits."""
+        """The seconds from its arrival to its end at the requested size, if it never waits."""
         meets = 0.0 if self.style is Style.SERVERS else self.meets
         return self.starts + meets + self.training
 
@@ -166,12 +166,12 @@ class JobSpec:
 
     def manifest(self, *, created: str) -> Raw:
         """Return the job as it is submitted; `created` is its creationTimestamp."""
-        stated = {
+        settings = {
             names.RESIZE: self.resize,
             names.MIGRATE: self.migrate,
             names.PREEMPT: self.preempt,
         }
-        annotations = {key: value for key, value in stated.items() if value}
+        annotations = {key: value for key, value in settings.items() if value}
         if self.bounds is not None:
             annotations[names.ELASTIC] = f"{self.bounds[0]}-{self.bounds[1]}"
         kind = KINDS[self.kind]
@@ -254,7 +254,7 @@ class JobSpec:
 
 
 def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
-    """Draw a job. Its training draws no random numbers, so it does not depend on its pods."""
+    """Draw a job. All its random numbers are drawn here; the simulated training draws none."""
     form = random.choice(_FORMS)
     workers = random.randint(1, _MOST_WORKERS)
     pace = _random_pace(random)
@@ -267,10 +267,10 @@ def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
         workers = max(1, workers - 1)
     steps = max(20, round(random.uniform(60, 420) / pace.seconds(workers + leaders)))
     # A PyTorchJob has no rendezvous for a gang of equal workers.
-    later = form.kind == PYTORCH and form.style is Style.GANG and not leaders
+    as_train_job = form.kind == PYTORCH and form.style is Style.GANG and not leaders
     return JobSpec(
         name=f"job-{number}",
-        kind=TRAINER if later else form.kind,
+        kind=TRAINER if as_train_job else form.kind,
         style=form.style,
         arrives=arrives,
         workers=workers,
@@ -302,7 +302,7 @@ def _random_pace(random: Random) -> Pace:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A form of random jobs. `elastic`, `leader`: the probabilities of bounds and of a leader."""
+    """A form of random jobs. `elastic`, `leader`: the probabilities of bounds and a leader pod."""
 
     kind: str
     style: Style

@@ -1,4 +1,4 @@
-"""kube-scheduler and the kubelets of a model cluster, which bind pods and share CPU."""
+"""kube-scheduler and the kubelets of a simulated cluster, which bind pods and share CPU."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +20,13 @@ _RESIZE_SECONDS, _RETRY_SECONDS = 1.0, 10.0
 
 
 class Kubelets:
-    """The nodes.
+    """kube-scheduler, and the kubelets of all nodes.
 
-    `used`: the requests of the bound pods of each node, until the pods are gone.
+    `used`: node -> the requests of its bound pods, until the pods are gone.
     `busy`: the core-seconds that running pods used so far.
-    `turn`: the pod with the lowest value is bound first. `choose`: returns the node for
-        a pod, among the nodes with capacity, or None; by default, the emptiest. `lack`: returns the
-        reason why a kubelet does not resize a pod yet, or None; it retries every 10 s.
+    `turn`: returns a sort key; the pod with the lowest key is bound first. `choose`: returns the
+        node for a pod, among the nodes with capacity, or None; by default, the emptiest. `lack`:
+        returns why a kubelet does not resize a pod yet, or None; it retries every 10 s.
     """
 
     def __init__(self, api: ApiServer, clock: Clock, nodes: Mapping[str, NodeSize]) -> None:
@@ -187,7 +187,7 @@ class Kubelets:
         self._share_out(live.pod.node_name)
 
     def _share_out(self, node: str) -> None:
-        """Set the shares of CPU of the jobs that train on a node."""
+        """Divide the CPU of a node among its running pods, and tell their jobs."""
         self.count()
         here = list(self._running[node].values())
         most = [_most(pod) for pod in here]
@@ -196,18 +196,17 @@ class Kubelets:
             return
         cores = by_weight([pod.cpu for pod in here], most, size=self.nodes[node].cpu)
         self._used_on[node] = sum(cores)
-        self._cores_of |= {pod.pod.uid: part for pod, part in zip(here, cores, strict=True)}
+        self._cores_of |= {pod.pod.uid: amount for pod, amount in zip(here, cores, strict=True)}
         for job in {pod.job.uid: pod.job for pod in here}.values():
             job.training.set_share(self._share(job))
 
     def _share(self, job: LiveJob) -> float:
         """Return the fraction of its usable CPU that the slowest pod of a job receives."""
-        parts = [
+        return min(
             self._cores_of.get(pod.pod.uid, uses_of(pod)) / uses_of(pod)
             for pod in job.pods.values()
             if pod.runs
-        ]
-        return min(parts)
+        )
 
 
 def uses_of(live: LivePod) -> int:
@@ -240,7 +239,7 @@ def _update_training(job: LiveJob) -> None:
     job.training.set_running_pods(
         len(nodes),
         others=len(running) - len(nodes) == job.job.pods - job.job.training_pods,
-        everyone=len(running) == job.job.pods,
+        all_run=len(running) == job.job.pods,
         apart=len(set(nodes)) > 1,
     )
 
@@ -254,21 +253,21 @@ def is_printer(live: LivePod) -> bool:
 
 
 def by_weight(weights: Sequence[int], most: Sequence[int], *, size: int) -> list[float]:
-    """Return the share of `size` of each pod: by weight, and at most its `most`.
+    """Return the share of each pod of the CPU `size`: by weight, and at most its `most`.
 
-    This is how CFS shares a CPU among cgroups.
+    All amounts are in millicores. This is how CFS shares a CPU among cgroups.
     """
-    parts = [0.0] * len(weights)
+    shares = [0.0] * len(weights)
     hungry, remaining = set(range(len(weights))), float(size)
     while hungry:
         total = sum(weights[index] for index in hungry)
         full = {index for index in hungry if most[index] <= remaining * weights[index] / total}
         if not full:
             for index in hungry:
-                parts[index] = remaining * weights[index] / total
+                shares[index] = remaining * weights[index] / total
             break
         for index in full:
-            parts[index] = float(most[index])
+            shares[index] = float(most[index])
             remaining -= most[index]
         hungry -= full
-    return parts
+    return shares

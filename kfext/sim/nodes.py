@@ -1,4 +1,4 @@
-"""The nodes of a model cluster, with their CPU, memory and GPUs."""
+"""The nodes of a simulated cluster, with their CPU, memory and GPUs."""
 
 import re
 from collections.abc import Mapping
@@ -32,14 +32,14 @@ class NodeSize:
     gpu_type: str = ""
 
     def __str__(self) -> str:
-        """Return the form of `read_nodes`, without the number of nodes."""
+        """Return the size as `read_nodes` reads it, without the number of nodes."""
         memory = f"/{max(1, self.memory // _GIB)}Gi" if self.memory not in {0, _AMPLE} else ""
         gpus = f"/{self.gpus}x{self.gpu_type or 'gpu'}" if self.gpus else ""
         return f"{self.cpu}m{memory}{gpus}"
 
 
-def written(sizes: Mapping[NodeSize, int]) -> str:
-    """Return a number of nodes of each size as a list for `read_nodes`."""
+def encode_nodes(sizes: Mapping[NodeSize, int]) -> str:
+    """Return the list that `read_nodes` reads; `sizes`: size -> the number of nodes."""
     return ",".join(f"{number}x{size}" for size, number in sizes.items())
 
 

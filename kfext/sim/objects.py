@@ -1,4 +1,4 @@
-"""Jobs and pods of a model cluster: as the API server stores them, and as kfext reads them."""
+"""Jobs and pods of a simulated cluster: as the API server stores them, and as kfext reads them."""
 
 import json
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class LivePod:
 
     @property
     def runs(self) -> bool:
-        """Whether its container trains: a pod that is being deleted does not."""
+        """Whether its container runs; a pod that is being deleted counts as stopped."""
         return self.pod.phase == "Running" and not self.pod.deleting
 
 
@@ -45,7 +45,7 @@ class LiveJob:
     """A job that was submitted: its JSON object, its parsed form, its pods and its training.
 
     `rendered`: the object that its operator renders from it, or None.
-    `ended`: the second at which its training was done; None before.
+    `ended`: the second at which its training was done, or None before that.
     """
 
     spec: JobSpec

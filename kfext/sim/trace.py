@@ -20,20 +20,20 @@ from kfext.model.quantity import CPU, MEMORY
 from kfext.names import ELASTIC, NATIVE_GPU
 from kfext.sim.job_table import COLUMNS, LEAST_CPU
 from kfext.sim.jobs import PYTORCH, TENSORFLOW
-from kfext.sim.nodes import GPU_TYPE, MIB, NodeSize, written
+from kfext.sim.nodes import GPU_TYPE, MIB, NodeSize, encode_nodes
 
 _LONGEST_NAME = 46
-"""Of the 52 characters of a name; the others are for a number."""
+"""The most characters of a name without its number; 52 are allowed with the number."""
 LEAST_KNOWN = 0.5
-"""The fraction of jobs with known durations that a trace needs."""
+"""A trace needs at least this fraction of jobs with known durations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The jobs as a CSV, and the nodes as in --nodes.
 
-    `ended`: jobs that have ended. `likely`: other jobs, with the duration of their series.
-    `unknown`: jobs of unknown duration, which are omitted. `hours`: from the first job to the last.
+    `ended`, `likely`: the numbers of ended jobs, and of others with the duration of their series.
+    `unknown`: the number of omitted jobs. `hours`: from the creation of the first job to the last.
     """
 
     jobs: str
@@ -78,7 +78,7 @@ def trace_of(jobs: Sequence[TrainingJob], nodes: Iterable[Node]) -> Trace:
 
 
 def _duration(job: TrainingJob) -> float | None:
-    """Return the seconds from the last start of an ended job to its end, None for unknown.
+    """Return the seconds from the last start of an ended job to its end, or None for unknown.
 
     Both are whole seconds, so a job may end in the second of its start.
     """
@@ -141,4 +141,4 @@ def _nodes(nodes: Iterable[Node]) -> str:
         for node in nodes
         if not node.unschedulable
     )
-    return written(sizes)
+    return encode_nodes(sizes)

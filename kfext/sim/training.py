@@ -1,4 +1,4 @@
-"""The training of a job: steps, checkpoints, lines of the log, and lost work."""
+"""The simulated training of a job: steps, checkpoints, lines of the log, and lost work."""
 
 import math
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from kfext.sim.clock import Clock
 from kfext.sim.jobs import JobSpec, Saving, Style
 
 _JOINS = 2.0
-"""Seconds from the first worker to the first step if workers need not meet."""
+"""Seconds from the start of a worker to its first step if there is no rendezvous."""
 
 
 class Doing(StrEnum):
-    """The activity of a job: it idles as too few pods run, its pods meet, or it trains."""
+    """The activity of a job: it idles as too few pods run, its workers rendezvous, or it trains."""
 
     IDLE = "idle"
     MEETS = "meets"
@@ -21,16 +21,16 @@ class Doing(StrEnum):
 
 
 class Training:
-    """A training; its speed depends on the workers and their CPU.
+    """The training of a job; its speed depends on the number of workers and their CPU.
 
-    `done`: steps; `saved` of them outlive a restart. `lost`: steps that were done again;
-        `lost_all`: the lost steps before the first checkpoint.
-    `workers`: the number that train, Masters included; `largest`: the most so far.
-    `spent`: seconds by activity.
-    `busy`: the seconds of training, counted by the share of the CPU in them.
+    `done`, `saved`: the steps done, and the steps in the last checkpoint. `lost`: the steps lost in
+        restarts; `lost_all`: the steps lost before the first checkpoint.
+    `workers`: the number of pods that train, Masters included; `largest`: the most so far.
+    `spent`: activity -> the seconds spent in it.
+    `busy`: the seconds of training, each weighted by `share`.
     `apart`: whether the workers are on several nodes.
     `share`: the fraction of their usable CPU that its pods receive, from 0 to 1.
-    `began`: the second of the first step; None before. `lines`: the lines of the log not read yet.
+    `began`: the second of the first step, or None before it. `lines`: the unread lines of the log.
     """
 
     def __init__(self, spec: JobSpec, clock: Clock, on_end: Callable[[], None]) -> None:
@@ -68,16 +68,16 @@ class Training:
 
     # --- changes from outside ---------------------------------------------------------------------
 
-    def set_running_pods(self, workers: int, *, others: bool, everyone: bool, apart: bool) -> None:
-        """Set the running pods: the number that train, whether all others run, and whether all run.
+    def set_running_pods(self, workers: int, *, others: bool, all_run: bool, apart: bool) -> None:
+        """Set the number of running pods that train; `apart`: whether they are on several nodes.
 
-        `apart`: whether the pods that train are on several nodes.
+        `others`: whether all pods that do not train run. `all_run`: whether all pods run.
         """
         style, before = self.spec.style, self.workers
         ready = {
             Style.TORCHRUN: workers >= self.spec.trains_from,
             Style.SERVERS: others and workers > 0,
-            Style.GANG: everyone,
+            Style.GANG: all_run,
         }[style]
         if self.ended or (workers == before and ready == (self.doing is not Doing.IDLE)):
             return
@@ -109,7 +109,7 @@ class Training:
             self._schedule_answer()
 
     def hang(self) -> None:
-        """Never train again after the next restart."""
+        """Make the training hang: it never trains again after the next restart."""
         self._hangs = True
 
     def lose_log(self) -> None:

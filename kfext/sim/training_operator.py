@@ -1,4 +1,4 @@
-"""The training-operator of a model cluster, which creates and deletes the pods of jobs."""
+"""The training-operator of a simulated cluster, which creates and deletes the pods of jobs."""
 
 from kfext.model.pod import ReplicaKey
 from kfext.sim.api import ApiServer
@@ -13,7 +13,7 @@ _PODS_A_SECOND = 10
 
 
 class TrainingOperator:
-    """Reconciles one job after another. `failed`: the jobs that it failed, with the reasons."""
+    """Reconciles one job after another. `failed`: name of a job that it failed -> the reason."""
 
     def __init__(self, api: ApiServer, kubelets: Kubelets, clock: Clock) -> None:
         self.failed: dict[str, str] = {}

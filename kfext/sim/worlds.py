@@ -1,7 +1,7 @@
 """Worlds in which policies are compared, each drawn from a seed.
 
-Sources of the shapes: nine jobs of e2e/bench/stream; Poisson arrivals with lognormal
-durations, as in the workloads of Pollux (Qiao et al., OSDI 2021). A slot is a pod of one CPU.
+Their sources are nine jobs of e2e/bench/stream, and the workloads of Pollux (Qiao et al., OSDI
+2021) with Poisson arrivals and lognormal durations. A slot is the capacity for a pod of one CPU.
 """
 
 import math
@@ -15,9 +15,9 @@ from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style, ra
 from kfext.sim.nodes import NodeSize
 
 _NODES, _PER_NODE = 4, 4
-"""Nodes of a world, and slots of a node."""
+"""The number of nodes of a world, and of slots of a node."""
 _JOBS = 60
-"""Jobs of a world."""
+"""The number of jobs of a world."""
 _ELASTIC = 0.6
 """The fraction of the classes that are elastic."""
 _MEAN_SECONDS = 240.0
@@ -25,7 +25,7 @@ _SHORTEST, _LONGEST = 30.0, 20 * _MEAN_SECONDS
 _SIZES = (1, 2, 2, 4, 4, 8)
 _CLASSES = 12
 _START_SECONDS = 15.0
-"""From the pods of a job to its first step."""
+"""The assumed time from the creation of a job's pods to its first step."""
 
 
 def random_world(seed: int) -> World:
@@ -135,13 +135,13 @@ _MEASURED = {
         *((65, 22), (76, 87), (79, 34), (85, 25), (100, 44)),
     ),
 }
-"""Arrivals and core-seconds of the jobs of e2e/bench/companion, by their number."""
+"""Number of jobs -> (arrival, core-seconds) of each, as measured in e2e/bench/companion."""
 _LENGTHS = {3: (80, (40, 110, 300)), 10: (100, (25, 40, 80))}
-"""The seconds in which random jobs arrive, and their core-seconds, by their number."""
+"""Number of jobs -> the seconds within which they arrive, and the core-seconds to draw from."""
 
 
 def shared_node(seed: int, jobs: int) -> World:
-    """Return 3 or 10 jobs of one thread on a node of one CPU; seed 0 has the measured jobs."""
+    """Return 3 or 10 one-thread jobs on a node of one CPU; seed 0 stands for the measured jobs."""
     random = Random(seed)
     within, durations = _LENGTHS[jobs]
     times = [0.0, *sorted(random.uniform(0, within) for _ in range(jobs - 2)), float(within)]
@@ -204,7 +204,7 @@ def spread_over(
     nodes: int = _NODES,
     per_node: int = _PER_NODE,
 ) -> World:
-    """Return the jobs with arrival times over which their work is `load` of all slots."""
+    """Return a world with these jobs; while they arrive, their work is `load` of all slots."""
     work = sum((spec.training + _START_SECONDS) * spec.pods for spec in specs)
     times = sorted(random.uniform(0, work / (nodes * per_node * load)) for _ in specs)
     sizes = {f"node-{number}": NodeSize(1000 * per_node) for number in range(nodes)}
@@ -212,7 +212,7 @@ def spread_over(
 
 
 def arriving(spec: JobSpec, at: float) -> JobSpec:
-    """Return a job that arrives at a whole second."""
+    """Return a job that arrives at a time, rounded to a whole second."""
     return replace(spec, arrives=float(round(at)))
 
 

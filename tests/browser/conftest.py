@@ -1,4 +1,4 @@
-"""Debian's Chromium on a page of `kubectl kfext ui`. No page may fail, or ask another host."""
+"""Chromium on a page of `kubectl kfext ui`; a page may neither fail nor ask another host."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from e2e.testbed import browser as needs
 from e2e.testbed.preflight import Unavailable
 from kfext.cli import ui_server
-from tests.browser.shown import Shown, recorded, served
+from tests.browser.shown import Shown, read_recording, serve_page
 
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 1024, "height": 768}
 PATIENCE_MS = 30_000
@@ -19,7 +19,7 @@ Open = Callable[..., Coroutine[Any, Any, Page]]
 
 
 MARKS = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-"""The mark of all tests here: they share a browser, and so a loop."""
+"""The marks of all tests here; they share a browser, and so an event loop."""
 shared = partial(pytest_asyncio.fixture, loop_scope="session")
 
 
@@ -37,26 +37,26 @@ async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         # Within a container, root has no sandbox of Chromium; the page is kfext's own.
         arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
-        launched = await playwright.chromium.launch(executable_path=program, args=arguments)
-        yield launched
-        await launched.close()
+        chromium = await playwright.chromium.launch(executable_path=program, args=arguments)
+        yield chromium
+        await chromium.close()
 
 
 @pytest.fixture
 def shown() -> Shown:
-    return recorded()
+    return read_recording()
 
 
 @shared()
 async def address(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
-    monkeypatch.setattr(ui_server, "_SECONDS", 0.1)
-    async with served(shown) as result:
+    monkeypatch.setattr(ui_server, "_CHANGE_SECONDS", 0.1)
+    async with serve_page(shown) as result:
         yield result
 
 
 @shared()
 async def opened(browser: Browser, address: str) -> AsyncIterator[Open]:
-    """Open the page at a view; in the end no page has failed or asked another host."""
+    """Yield a function that opens a view; then check that no page failed or asked another host."""
     host, faults = address.partition("/?")[0], list[str]()
     contexts = []
 
@@ -65,9 +65,9 @@ async def opened(browser: Browser, address: str) -> AsyncIterator[Open]:
         contexts.append(context)
         page = await context.new_page()
         page.set_default_timeout(PATIENCE_MS)
-        page.on("console", lambda said: faults.append(f"{said.type}: {said.text}"))
+        page.on("console", lambda message: faults.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("request", lambda sent: _check(sent.url, host, faults))
+        page.on("request", lambda request: _check(request.url, host, faults))
         await page.goto(f"{address}#{view}")
         await expect(page.get_by_role("status")).to_contain_text("As of")
         return page

@@ -8,7 +8,7 @@ from playwright.async_api import async_playwright, expect
 
 from e2e.testbed import browser
 from tests.browser.conftest import NARROW, WIDE
-from tests.browser.shown import recorded, served
+from tests.browser.shown import read_recording, serve_page
 from tests.browser.test_access import VIEWS, place
 
 ROOT = Path(__file__).parents[2]
@@ -16,14 +16,14 @@ DOCS = {"width": 1330, "height": 500}
 
 
 async def take(folder: Path, *, docs: bool) -> None:
-    """Write the pictures of all views, or the two of the docs."""
-    shown = recorded()
-    async with served(shown) as address, async_playwright() as playwright:
+    """Write the pictures of all views, or only the two for the docs."""
+    shown = read_recording()
+    async with serve_page(shown) as address, async_playwright() as playwright:
         program = await asyncio.to_thread(browser.chromium)
-        launched = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        chromium = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         for scheme in ("light", "dark"):
             for size in (DOCS,) if docs else (WIDE, NARROW):
-                page = await launched.new_page(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
+                page = await chromium.new_page(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
                 await page.goto(address)
                 for view in VIEWS[:1] if docs else VIEWS:
                     await page.evaluate("(view) => { location.hash = view; }", place(shown, view))
@@ -33,7 +33,7 @@ async def take(folder: Path, *, docs: bool) -> None:
                     dark = "-dark" if scheme == "dark" else ""
                     await page.screenshot(path=folder / f"{name}{dark}.png")
                 await page.close()
-        await launched.close()
+        await chromium.close()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The recording for tests in a browser: the real planner and its display in a model cluster.
+"""The recording for tests in a browser: what the real planner shows in a simulated cluster.
 
     python -m tests.browser.record     # writes recorded.json.gz beside this file
 
@@ -54,7 +54,7 @@ class _Events:
 
 
 class _Writer(TrainingPlanWriter):
-    """Stores the writes."""
+    """A writer that keeps the TrainingPlans instead of sending them."""
 
     def _want(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
         self._wanted[job.uid] = (job, status)
@@ -72,22 +72,22 @@ class _Writer(TrainingPlanWriter):
 def _world() -> World:
     """Jobs on GPUs, with names and namespaces as people choose them; some may be moved."""
     drawn = gpus(SEED, load=LOAD)
-    jobs = [_named(spec, may_move=number % 2 == 0) for number, spec in enumerate(drawn.jobs)]
+    jobs = [_name_job(spec, may_move=number % 2 == 0) for number, spec in enumerate(drawn.jobs)]
     return World(dict.fromkeys(drawn.nodes, NODE), tuple(jobs))
 
 
-def _named(spec: JobSpec, *, may_move: bool) -> JobSpec:
+def _name_job(spec: JobSpec, *, may_move: bool) -> JobSpec:
     model = spec.trains.partition("-")[0]
     name = f"{model}-{re.sub(r'[^0-9]', '', spec.name)}"
-    made = replace(spec, name=name, namespace=TEAMS[model], cpu=8000, gpus=1)
+    renamed = replace(spec, name=name, namespace=TEAMS[model], cpu=8000, gpus=1)
     if spec.leaders and may_move:
-        return replace(made, migrate="checkpointed", saving=Saving.ON_REQUEST)
-    return made
+        return replace(renamed, migrate="checkpointed", saving=Saving.ON_REQUEST)
+    return renamed
 
 
 @dataclass
 class Recording:
-    """A model cluster, and the controller's display of it."""
+    """A simulated cluster, and the controller's display of it."""
 
     cluster: Cluster
     writer: _Writer
@@ -99,14 +99,14 @@ class Recording:
         self._seen: dict[str, tuple[Any, ...]] = {}
         self._finish = planner.finish
         planner.finish = self._record  # type: ignore[method-assign] # as the controller does
-        self.cluster.on_second.append(self._look)
+        self.cluster.on_second.append(self._show_changes)
 
     def _record(self, tracked: TrackedJob, now: Moment, **result: Any) -> Report | None:
         if result["complete"]:
             self._display.record(tracked, self.cluster.driver.written[-1].step)
         return self._finish(tracked, now, **result)
 
-    def _look(self) -> None:
+    def _show_changes(self) -> None:
         planner, driver = self.cluster.planner, self.cluster.driver
         for uid, tracked in planner.cluster.jobs.items():
             verdict = planner.queue.shown_verdict(tracked)
@@ -135,8 +135,8 @@ class Recording:
             }
             for name, size in self.cluster.world.nodes.items()
         ]
-        kept = planner.queue.reservations.current
-        record = capacity_record(planner.cluster.ledger, kept)
+        reservation = planner.queue.reservations.current
+        record = capacity_record(planner.cluster.ledger, reservation)
         plans = list(self.writer.plans(now))
         return {"at": now, "plans": plans, "nodes": nodes, "capacity": record}
 
@@ -149,6 +149,6 @@ async def record() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))  # no line a wait
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))  # only errors
     with gzip.open(RECORDED, "wt", compresslevel=9) as file:
         json.dump(asyncio.run(record()), file, separators=(",", ":"))

@@ -22,7 +22,7 @@ SHARED = "node-8"
 
 @dataclass
 class Shown:
-    """The objects of the API server, by the uid of the job and by the name of the node."""
+    """The objects of the API server: `plans` by uid, `nodes` by name. `at`: in epoch seconds."""
 
     at: float
     plans: dict[str, Raw]
@@ -45,7 +45,7 @@ class Shown:
             "status": {**plan["status"], **status},
         }
 
-    def named(self, name: str) -> str:
+    def uid_of(self, name: str) -> str:
         """Return the uid of the job with a name."""
         return next(uid for uid, raw in self.plans.items() if raw["spec"]["job"]["name"] == name)
 
@@ -84,7 +84,7 @@ class Shown:
         return self.explained
 
 
-def recorded() -> Shown:
+def read_recording() -> Shown:
     """Return the recorded cluster, with a node of shared GPUs."""
     with gzip.open(RECORDED, "rt") as file:
         content = json.load(file)
@@ -107,8 +107,8 @@ def _share(shown: Shown, name: str) -> None:
         created = shown.at - 900
         entry = {"time": written_time(created), "what": "Placed", "workers": 1, "nodes": [name]}
         history = [{**entry, "why": f"1 pod is on {name}"}]
-        made = plan(job, "ads", uid=job, created=created, places={name: 1}, history=history)
-        shown.plans[job] = made
+        where = {name: 1}
+        shown.plans[job] = plan(job, "ads", uid=job, created=created, places=where, history=history)
         pod = {"podUID": job, "namespace": "ads", "pod": f"{job}-worker-0"}
         measured = {"lossPermille": 21} if priority == "high" else {"harvestPermille": 412}
         sharers.append({**pod, "priority": priority, "sharePercent": percent, **measured})
@@ -125,7 +125,7 @@ def plan(
     places: Mapping[str, int] | None = None,
     **status: Any,
 ) -> Raw:
-    """Return a TrainingPlan, placed unless said otherwise."""
+    """Return a TrainingPlan, by default in phase Placed; `status`: fields of its status."""
     where = [{"node": node, "pods": pods} for node, pods in (places or {}).items()]
     return {
         "metadata": {
@@ -139,7 +139,7 @@ def plan(
 
 
 @asynccontextmanager
-async def served(shown: Shown) -> AsyncIterator[str]:
+async def serve_page(shown: Shown) -> AsyncIterator[str]:
     """Serve a page; yield its address."""
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(serve(shown.source(), port=0, greet=address.set_result))

@@ -15,7 +15,7 @@ RULES = "{runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'bes
 
 
 def place(shown: Shown, view: str) -> str:
-    """Return the address of a view; of the job with the longest history that runs or waits."""
+    """Return the fragment of a view; a job's view shows the job with the longest history."""
     phase = {"job": "Placed", "waiting": "Queued"}.get(view)
     if phase is None:
         return view

@@ -1,4 +1,4 @@
-"""The page while the cluster changes: news appears, and the person's state stays."""
+"""The page while the cluster changes: focus, selection, scroll position and open texts stay."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ async def test_each_change_turns_the_old_state_into_the_new(shown: Shown, opened
     shown.plans["new"] = plan("new", places={"node-77": 1})
     shown.at += 2
     after = shown.state()
-    script = "async (args) => (await import('/base.js')).applied(...args)"
+    script = "async (args) => (await import('/base.js')).applyChange(...args)"
     result = await page.evaluate(script, [before, change(before, after)])
     assert result == json.loads(json.dumps(after))
 

@@ -1,4 +1,4 @@
-"""The content of each view, by roles and texts."""
+"""What each view shows, found by the roles and texts of elements."""
 
 import re
 from typing import Any
@@ -139,7 +139,9 @@ async def test_an_ended_job_shows_when_it_ended_and_keeps_its_curve(
     await expect(page.get_by_role("img", name=re.compile(" from .* to "))).to_be_visible()
 
 
-async def test_missing_parts_of_a_training_plan_of_03_are_named(shown: Shown, opened: Open) -> None:
+async def test_missing_fields_of_a_training_plan_of_kfext_03_are_named(
+    shown: Shown, opened: Open
+) -> None:
     old = plan("old", "ads", created=shown.at - 600)
     del old["status"]["places"]
     shown.plans = {"old": old | {"status": {**old["status"], "nodes": ["node-1"]}}}
@@ -199,7 +201,7 @@ async def test_a_cluster_of_many_nodes_has_a_tile_for_each(shown: Shown, opened:
     await expect(page.get_by_text("more-990", exact=True)).to_be_visible()
 
 
-async def test_a_long_list_names_its_omissions(shown: Shown, opened: Open) -> None:
+async def test_a_long_list_shows_the_number_of_omitted_jobs(shown: Shown, opened: Open) -> None:
     many = (plan(f"job-{n}", phase="Queued", ahead=n, created=shown.at) for n in range(250))
     shown.plans = {raw["spec"]["job"]["uid"]: raw for raw in many}
     page = await opened("queue")

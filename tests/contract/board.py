@@ -1,7 +1,6 @@
 """The board for Grafana: `make generate` writes it into the component `monitoring`.
 
-It is plain JSON of four types of panels, so a package for such JSON would only be one more
-dependency.
+The JSON is simple enough to be written without a package for boards.
 """
 
 import json
@@ -19,10 +18,10 @@ _IN_ROW = 24 // _WIDTH
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel.
+    """A panel of the board.
 
-    `queries`: the expressions, by the legend of their series.
-    `repeat`: the variable with a panel for each value, if any: such a panel is the last of its row.
+    `queries`: legend of the series -> PromQL expression. `repeat`: a variable; the panel is shown
+    once for each of its values, and so must be the last of its row.
     """
 
     title: str
@@ -169,7 +168,7 @@ def expressions() -> list[str]:
 
 def board() -> str:
     """Return the board as JSON."""
-    made = {
+    content = {
         "title": "kfext",
         "uid": "kfext",
         "tags": ["kfext"],
@@ -180,7 +179,7 @@ def board() -> str:
         "templating": {"list": list(_variables())},
         "panels": list(_panels()),
     }
-    return json.dumps(made, indent=2) + "\n"
+    return json.dumps(content, indent=2) + "\n"
 
 
 def _variables() -> Iterator[dict[str, Any]]:
@@ -208,11 +207,11 @@ def _panels() -> Iterator[dict[str, Any]]:
             number += 1
             down, right = divmod(place, _IN_ROW)
             at = {"x": right * _WIDTH, "y": top + down * _HEIGHT, "w": _WIDTH, "h": _HEIGHT}
-            yield {"id": number, "gridPos": at, **_shown(panel)}
+            yield {"id": number, "gridPos": at, **_panel_json(panel)}
         top += -(-len(row) // _IN_ROW) * _HEIGHT
 
 
-def _shown(panel: Panel) -> dict[str, Any]:
+def _panel_json(panel: Panel) -> dict[str, Any]:
     custom: dict[str, Any] = {"fillOpacity": 10}
     if panel.stacked:
         custom = {"fillOpacity": 40, "stacking": {"mode": "normal"}}
@@ -227,8 +226,8 @@ def _shown(panel: Panel) -> dict[str, Any]:
             "overrides": [],
         },
         "targets": [
-            {"refId": chr(ord("A") + at), "datasource": _SOURCE, "expr": of, "legendFormat": legend}
-            for at, (legend, of) in enumerate(panel.queries.items())
+            {"refId": chr(ord("A") + at), "datasource": _SOURCE, "expr": expr, "legendFormat": name}
+            for at, (name, expr) in enumerate(panel.queries.items())
         ],
         **(repeated if panel.repeat else {}),
     }

@@ -42,7 +42,7 @@ def schema() -> str:
 
 
 def sample() -> str:
-    """Every setting that a policy may have with its default, or with the example without one."""
+    """Every setting that a policy may have, with its default, or else with its example."""
     values = {
         key.removeprefix(PREFIX): _default(key) or row.example
         for key, row in TABLE.items()
@@ -76,7 +76,7 @@ def parameters_schema() -> str:
 
 
 def parameters_sample() -> str:
-    """Every parameter with its default, or with an example without one."""
+    """Every parameter with its default, or else with its example."""
     result = {
         section: {name: _written(row) for name, row in rows(type_).items()}
         for section, type_ in SECTIONS.items()
@@ -85,7 +85,7 @@ def parameters_sample() -> str:
 
 
 def _written(row: ParameterRow) -> Any:
-    """Return the default of a parameter as JSON, or the example without one."""
+    """Return the default of a parameter as JSON, or else its example."""
     if row.schema.get("type") == "boolean":
         return row.parse(row.default)
     return row.default or row.example
@@ -120,16 +120,16 @@ def policies_sample() -> str:
 
 
 def _sample_parameters(policy: Policy) -> dict[str, object]:
-    values = {name: _number(of.default) for name, of in policy.parameters.items()}
+    values = {name: _number(parameter.default) for name, parameter in policy.parameters.items()}
     return {"parameters": values} if values else {}
 
 
 def policies_docs() -> str:
     """The table of the parameters of the policies."""
     rows = (
-        f"| `{policy.name}.{name}` | `{of.default:g}` | {of.effect} |\n"
+        f"| `{policy.name}.{name}` | `{parameter.default:g}` | {parameter.effect} |\n"
         for policy in POLICIES
-        for name, of in policy.parameters.items()
+        for name, parameter in policy.parameters.items()
     )
     return "".join(["| companion | Default | meaning |\n", "|---|---|---|\n", *rows])
 
@@ -169,7 +169,7 @@ GENERATED: dict[Path, tuple[str, dict[str, Callable[[], str]]]] = {
         },
     ),
 }
-"""File -> how its comments begin, and by source the text between its marks."""
+"""File -> the beginning of its comments, and source of a text -> the text between its marks."""
 FILES = (*GENERATED, BOARD)
 
 
@@ -195,12 +195,12 @@ def _policy(policy: Policy) -> dict[str, Any]:
     mode = f"Default {default_choice(policy.name).mode}. {policy.without_act}".strip()
     parameters = {
         name: {
-            "description": f"{_sentence(of.effect)} Default {of.default:g}.",
-            "type": of.type,
-            "minimum": _number(of.minimum),
-            "maximum": _number(of.maximum),
+            "description": f"{_sentence(parameter.effect)} Default {parameter.default:g}.",
+            "type": parameter.type,
+            "minimum": _number(parameter.minimum),
+            "maximum": _number(parameter.maximum),
         }
-        for name, of in policy.parameters.items()
+        for name, parameter in policy.parameters.items()
     }
     properties: dict[str, Any] = {
         "mode": {"description": mode, "type": "string", "enum": [str(mode) for mode in Mode]}

@@ -25,7 +25,7 @@ Object = dict[str, Any]
 
 @functools.cache
 def render(folder: Path) -> tuple[Object, ...]:
-    """Return the objects of a kustomization. A test that has no kubectl is skipped."""
+    """Return the objects of a kustomization. Skips the test if there is no kubectl."""
     kubectl = shutil.which("kubectl") or binaries.find("kubectl")
     if kubectl is None:
         pytest.skip("no kubectl on PATH or in the cache of the testbed")
@@ -37,7 +37,7 @@ def render(folder: Path) -> tuple[Object, ...]:
 
 
 def with_components(root: Path, *folders: Path, base: Path = BASE) -> tuple[Object, ...]:
-    """Return a kustomization with some components, rendered in a user's overlay."""
+    """Return the objects of a user's overlay at `root`: of a base and some components."""
     (root / "kustomization.yaml").write_text(
         yaml.safe_dump(
             {
@@ -56,9 +56,9 @@ def with_components(root: Path, *folders: Path, base: Path = BASE) -> tuple[Obje
 def added(component: str) -> tuple[Object, ...]:
     """Return the objects that a component adds to a user's overlay."""
     with TemporaryDirectory() as folder:
-        both = with_components(Path(folder).resolve(), MANIFESTS / "components" / component)
-    of_base = {_identity(thing) for thing in render(BASE)}
-    return tuple(thing for thing in both if _identity(thing) not in of_base)
+        overlay = with_components(Path(folder).resolve(), MANIFESTS / "components" / component)
+    in_base = {_identity(thing) for thing in render(BASE)}
+    return tuple(thing for thing in overlay if _identity(thing) not in in_base)
 
 
 def _identity(thing: Object) -> tuple[str, str, str]:

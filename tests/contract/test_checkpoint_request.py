@@ -1,4 +1,4 @@
-"""The helper in examples/checkpoints.py, run as by a job: the file, the number, the answer."""
+"""The helper in examples/checkpoints.py, run as a job runs it: how it answers requests."""
 
 import re
 from collections.abc import Callable
@@ -24,16 +24,16 @@ class Job:
     def __init__(self, control: Path, printed: Callable[[], str]) -> None:
         self.control, self._printed = control, printed
         self.time = 5.0
-        copied: dict[str, Any] = {}
-        exec(HELPER, copied)
-        copied["time"] = SimpleNamespace(monotonic=lambda: self.time)
-        self.checkpoints = copied["Checkpoints"](str(control))
+        module: dict[str, Any] = {}
+        exec(HELPER, module)
+        module["time"] = SimpleNamespace(monotonic=lambda: self.time)
+        self.checkpoints = module["Checkpoints"](str(control))
 
     def answers(self) -> list[int | None]:
         lines = [line for line in self._printed().split("\n") if line]
         return [answer_of(line) for line in lines]
 
-    def asked(self, number: int) -> None:
+    def request(self, number: int) -> None:
         self.control.write_text(str(number))
 
 
@@ -51,15 +51,15 @@ def test_the_helper_states_at_its_start_that_it_listens(job: Job) -> None:
 
 def test_the_helper_repeats_it_after_a_minute_and_not_before(job: Job) -> None:
     job.answers()
-    said = []
-    for job.time in (6.0, 64.0, 65.0, 66.0, 125.0):
+    answers = []
+    for job.time in (6.0, 64.0, 65.0, 66.0, 125.0):  # it began at 5.0
         job.checkpoints.requested()
-        said.append(job.answers())
-    assert said == [[], [], [0], [], [0]]
+        answers.append(job.answers())
+    assert answers == [[], [], [0], [], [0]]
 
 
 def test_a_request_stays_until_it_is_answered(job: Job) -> None:
-    job.asked(1)
+    job.request(1)
     assert [job.checkpoints.requested() for _ in range(2)] == [1, 1]
     job.answers()
     job.checkpoints.saved(1)
@@ -70,7 +70,7 @@ def test_a_request_stays_until_it_is_answered(job: Job) -> None:
 def test_each_request_has_its_answer(job: Job) -> None:
     job.answers()
     for number in (1, 2, LARGEST_ANSWER):
-        job.asked(number)
+        job.request(number)
         job.checkpoints.saved(job.checkpoints.requested())
     assert job.answers() == [1, 2, LARGEST_ANSWER]
 

@@ -1,7 +1,7 @@
 """The allocation of a container that shares a GPU, in the bytes that kubelet reads.
 
-The bytes were written by kubelet's own types: `pkg/apis/deviceplugin/v1beta1` of k8s.io/kubelet
-0.35.4. That a runtime acts on CDI names is not tested here: containerd 1.6 of the testbed has none.
+The bytes were encoded by kubelet's own types: `pkg/apis/deviceplugin/v1beta1` of k8s.io/kubelet
+0.35.4. No test has a runtime that acts on CDI names: containerd 1.6 of the testbed ignores them.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ ANSWERS = {
         "696469612e636f6d2f6770753d4750552d3131"
     ),
 }
-"""By device-list strategy of NVIDIA's device plugin, in hexadecimal."""
+"""Device-list strategy of NVIDIA's device plugin -> the answer to Allocate, in hexadecimal."""
 
 
 class Folders:
@@ -86,31 +86,31 @@ async def test_a_container_gets_its_card_in_the_form_of_nvidia_s_device_plugin(
 
 async def answer(kubelet: FakeKubelet, endpoint: str) -> bytes:
     """Return the plugin's raw answer to a container with 30 units of the slot."""
-    asked = PLUGIN["AllocateRequest"](container_requests=[{"devices_ids": units_of(SLOT)[:30]}])
+    request = PLUGIN["AllocateRequest"](container_requests=[{"devices_ids": units_of(SLOT)[:30]}])
     async with kubelet.channel(endpoint) as channel:
         allocate = channel.unary_unary("/v1beta1.DevicePlugin/Allocate")
-        return bytes(await allocate(asked.SerializeToString()))
+        return bytes(await allocate(request.SerializeToString()))
 
 
 def of_container(answer: bytes) -> list[tuple[int, bytes]]:
-    """Return the fields of the answer to the only container; the order of a map is left open."""
+    """Return the fields of the answer for the only container; a map has them in any order."""
     ((number, container),) = fields(answer)
     assert number == 1
     return list(fields(container))
 
 
 def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and value of each field of a message in which each has a length."""
+    """Yield the number and the value of each field of a message with length-delimited fields."""
     while message:
         tag, message = varint(message)
-        assert tag & 7 == 2, "it has a length"
+        assert tag & 7 == 2, "the field is length-delimited"
         length, message = varint(message)
         yield tag >> 3, message[:length]
         message = message[length:]
 
 
 def varint(message: bytes) -> tuple[int, bytes]:
-    """Return the number at the head of a message, and the rest."""
+    """Return the varint at the beginning of a message, and the remaining bytes."""
     value = shift = 0
     for at, byte in enumerate(message):
         value |= (byte & 127) << shift
@@ -124,7 +124,7 @@ def varint(message: bytes) -> tuple[int, bytes]:
 def test_an_unknown_strategy_is_refused_with_the_known_strategies(
     written: str, tmp_path: Path
 ) -> None:
-    stated = ["--node", "n", "--pod", "p", "--data-dir", str(tmp_path)]
-    result = CliRunner().invoke(agent, stated, env={"DEVICE_LIST_STRATEGY": written})
+    arguments = ["--node", "n", "--pod", "p", "--data-dir", str(tmp_path)]
+    result = CliRunner().invoke(agent, arguments, env={"DEVICE_LIST_STRATEGY": written})
     assert result.exit_code == 2
     assert all(word in result.output for word in ("DEVICE_LIST_STRATEGY", *ANSWERS))

@@ -1,4 +1,4 @@
-"""The statements of docs/policies.md and related pages, against the code."""
+"""The tables of docs/policies.md and numbers on other pages agree with the code."""
 
 import re
 from pathlib import Path
@@ -68,14 +68,14 @@ def test_every_parameter_of_the_companion_has_one_row_with_its_default() -> None
 
 
 def test_the_api_server_waits_for_the_webhooks_as_long_as_the_page_says() -> None:
-    said = re.findall(r"waits `(\d+)` seconds", (REPOSITORY / "docs/bounds.md").read_text())
+    seconds = re.findall(r"waits `(\d+)` seconds", (REPOSITORY / "docs/bounds.md").read_text())
     objects = yaml.safe_load_all((MANIFESTS / "base/webhook/configuration.yaml").read_text())
     waits = {
         (hook["failurePolicy"], hook["timeoutSeconds"])
         for item in objects
         for hook in item["webhooks"]
     }
-    assert waits == {("Ignore", int(said[0])), ("Fail", int(said[1]))}
+    assert waits == {("Ignore", int(seconds[0])), ("Fail", int(seconds[1]))}
 
 
 def test_the_page_on_progress_has_the_expression_of_every_log_that_needs_one() -> None:
@@ -112,8 +112,8 @@ def test_a_report_states_when_its_figures_were_recorded(report: Path) -> None:
 def test_the_page_on_performance_states_the_number_of_missed_targets() -> None:
     rows = [row for report in REPORTS for row in rows_of(f"docs/reports/{report.name}", "figure")]
     missed = sum("**MISS**" in row["measured"] for row in rows)
-    said = re.sub(r"\s+", " ", (REPOSITORY / "docs/performance.md").read_text())
-    assert f"{len(rows)} targets, {missed} of them missed" in said
+    text = re.sub(r"\s+", " ", (REPOSITORY / "docs/performance.md").read_text())
+    assert f"{len(rows)} targets, {missed} of them missed" in text
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)

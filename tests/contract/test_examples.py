@@ -1,4 +1,4 @@
-"""The jobs in the docs equal the jobs in examples/, and admission takes all of them.
+"""The jobs in the docs equal the jobs in examples/, and admission accepts all of them.
 
 End-to-end cases train them.
 """
@@ -46,18 +46,18 @@ def test_an_example_that_a_page_names_exists() -> None:
 
 
 def jobs_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the jobs of a file, or the trials that Katib makes of an Experiment."""
-    made, *more = yaml.safe_load_all(path.read_text())
-    if made["kind"] != "Experiment":
-        yield from (made, *more)
+    """Yield the jobs of a file, or the trials that Katib would create for an Experiment."""
+    first, *more = yaml.safe_load_all(path.read_text())
+    if first["kind"] != "Experiment":
+        yield from (first, *more)
         return
-    template = made["spec"]["trialTemplate"]
-    for number in range(made["spec"]["maxTrialCount"]):
+    template = first["spec"]["trialTemplate"]
+    for number in range(first["spec"]["maxTrialCount"]):
         written = yaml.safe_dump(template["trialSpec"])
         for parameter in template["trialParameters"]:
             written = written.replace(f"${{trialParameters.{parameter['name']}}}", "0.01")
         trial = yaml.safe_load(written)
-        metadata = {**trial["metadata"], "name": f"{made['metadata']['name']}-{number}"}
+        metadata = {**trial["metadata"], "name": f"{first['metadata']['name']}-{number}"}
         yield {**trial, "metadata": metadata}
 
 
@@ -76,17 +76,17 @@ def test_an_example_has_known_settings_on_the_metadata_of_the_job(job: dict[str,
 
 
 @pytest.mark.parametrize("job", [job for job in JOBS if job.values[0]["kind"] in KINDS])  # type: ignore[index]
-def test_an_example_is_held_until_it_has_a_place(job: dict[str, Any]) -> None:
+def test_an_example_is_held_at_its_creation(job: dict[str, Any]) -> None:
     decided = mutate_job(job, MANAGED)
     assert decided.refusal == ""
     assert decided.verdicts[0].reason == names.REASON_HELD
 
 
-def test_the_first_day_tells_the_story_of_the_playground() -> None:
+def test_the_page_on_the_first_day_has_the_commands_of_the_playground_in_order() -> None:
     page = (REPOSITORY / "docs" / "first-day.md").read_text()
     typed = [line.partition("  #")[0] for line in page.splitlines() if line.startswith("kubectl")]
-    told = [scene.command for scene in STORY]
-    assert [line for line in typed if line in told] == told
+    played = [scene.command for scene in STORY]
+    assert [line for line in typed if line in played] == played
 
 
 @pytest.mark.parametrize("scene", STORY, ids=lambda scene: scene.shows)

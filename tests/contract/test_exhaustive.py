@@ -19,10 +19,10 @@ def is_open(match: ast.Match) -> bool:
     patterns = [case.pattern for case in match.cases]
     flat = [
         pattern
-        for of in patterns
-        for pattern in (of.patterns if isinstance(of, ast.MatchOr) else [of])
+        for outer in patterns
+        for pattern in (outer.patterns if isinstance(outer, ast.MatchOr) else [outer])
     ]
-    named = [
+    known = [
         pattern
         for pattern in flat
         if not (isinstance(pattern, ast.MatchAs) and pattern.pattern is None)
@@ -31,7 +31,7 @@ def is_open(match: ast.Match) -> bool:
         isinstance(pattern, ast.MatchValue)
         and isinstance(pattern.value, ast.Constant)
         and isinstance(pattern.value.value, str)
-        for pattern in named
+        for pattern in known
     )
 
 
@@ -44,7 +44,7 @@ def ends_in_assert_never(match: ast.Match) -> bool:
     )
 
 
-def told_apart(test: ast.expr) -> str | None:
+def compared_enum(test: ast.expr) -> str | None:
     """The value and the enum of a test such as `phase is Phase.TRIAL`, without the member."""
     if not (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot)):
         return None
@@ -62,7 +62,7 @@ def chains(tree: ast.AST) -> Iterator[ast.If]:
             and len(node.orelse) == 1
             and isinstance(node.orelse[0], ast.If)
         ):
-            first, second = told_apart(node.test), told_apart(node.orelse[0].test)
+            first, second = compared_enum(node.test), compared_enum(node.orelse[0].test)
             if first is not None and first == second:
                 yield node
 

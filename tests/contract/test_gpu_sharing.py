@@ -1,4 +1,4 @@
-"""The component gpu-sharing: an agent with few rights, and GPUs that no other client can take."""
+"""The component gpu-sharing: few permissions for the agent, and GPUs that no other client gets."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -52,12 +52,12 @@ def test_every_object_bears_the_name_of_the_application_and_is_in_the_namespace_
         assert thing["metadata"].get("namespace", names.GPU_NAMESPACE) == names.GPU_NAMESPACE, thing
 
 
-def test_the_image_is_the_one_that_the_overlay_names() -> None:
+def test_the_image_is_as_named_in_the_overlay() -> None:
     for template in (_agent(), _reservation()):
         assert _container(template)["image"] == "registry.example/kfext:1"
 
 
-def test_the_namespace_takes_the_agent_and_is_not_managed_by_kfext() -> None:
+def test_the_namespace_admits_the_agent_and_is_not_managed_by_kfext() -> None:
     labels = _named("Namespace", names.GPU_NAMESPACE)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
     assert names.MANAGED not in labels
@@ -153,7 +153,7 @@ def test_no_mesh_puts_a_sidecar_into_the_pods(template: Any) -> None:
 # --- reservations of GPUs -----------------------------------------------------------------------
 
 
-def test_a_reservation_takes_one_gpu_natively_and_next_to_nothing_else() -> None:
+def test_a_reservation_requests_one_whole_gpu_and_little_cpu_and_memory() -> None:
     resources = _container(_reservation())["resources"]
     assert resources["limits"][names.NATIVE_GPU] == "1"
     assert resources["requests"] == {"cpu": "1m", "memory": "8Mi"}
@@ -173,7 +173,7 @@ def test_a_reservation_has_no_token_and_would_pass_as_restricted() -> None:
     }
 
 
-def test_a_reservation_stays_on_a_node_that_does_not_answer_as_the_jobs_may() -> None:
+def test_a_reservation_stays_on_an_unreachable_node_as_its_jobs_may() -> None:
     assert {"operator": "Exists", "effect": "NoExecute"} in _reservation()["spec"]["tolerations"]
 
 
@@ -197,11 +197,11 @@ def test_no_pod_of_a_user_preempts_a_reservation_and_a_reservation_preempts_none
     assert not result.get("globalDefault")
 
 
-# --- rights -------------------------------------------------------------------------------------
+# --- permissions --------------------------------------------------------------------------------
 
 
-def _rights(kind: str, name: str) -> dict[tuple[str, ...], set[str]]:
-    """Return the verbs of a role for each resource, with its names if the rule has some."""
+def _verbs_of(kind: str, name: str) -> dict[tuple[str, ...], set[str]]:
+    """Return (resource, names of the rule if it has any) -> the verbs of a role."""
     return {
         (resource, *rule.get("resourceNames", ())): set(rule["verbs"])
         for rule in _named(kind, name)["rules"]
@@ -210,7 +210,7 @@ def _rights(kind: str, name: str) -> dict[tuple[str, ...], set[str]]:
 
 
 def test_the_agent_reads_pods_and_its_node_and_writes_slots_only() -> None:
-    assert _rights("ClusterRole", "kfext-agent") == {
+    assert _verbs_of("ClusterRole", "kfext-agent") == {
         ("pods",): {"list", "watch"},
         ("nodes",): {"get"},
         ("sharedgpus",): {"create", "patch"},
@@ -219,7 +219,7 @@ def test_the_agent_reads_pods_and_its_node_and_writes_slots_only() -> None:
 
 
 def test_the_controller_creates_pods_in_the_namespace_for_gpus_only() -> None:
-    assert _rights("Role", "kfext-reservations") == {
+    assert _verbs_of("Role", "kfext-reservations") == {
         ("pods",): {"create"},
         ("podtemplates", names.RESERVATION_TEMPLATE): {"get"},
     }
@@ -239,7 +239,7 @@ def test_each_role_is_bound_to_one_account(kind: str, name: str, account: tuple[
     assert _named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
 
 
-# --- pods with parts of GPUs --------------------------------------------------------------------
+# --- pods with GPU shares -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -253,14 +253,14 @@ def test_a_policy_denies_in_every_namespace_and_fails_closed(name: str) -> None:
     assert binding == {"policyName": name, "validationActions": ["Deny"]}
 
 
-def _parts() -> Object:
+def _share_policy() -> Object:
     spec: Object = _named("ValidatingAdmissionPolicy", names.PARTS_POLICY)["spec"]
     return spec
 
 
-def test_only_pods_that_request_parts_of_gpus_are_judged() -> None:
-    (condition,) = (item["expression"] for item in _parts()["matchConditions"])
-    # Pods always have containers. All else may be absent, and an error would refuse the pod.
+def test_only_pods_that_request_gpu_shares_are_judged() -> None:
+    (condition,) = (item["expression"] for item in _share_policy()["matchConditions"])
+    # Pods always have containers. Other fields may be absent, and an error would refuse the pod.
     for path in ("object.spec.containers", "object.spec.?initContainers.orValue([])"):
         assert path in condition
     for amounts in ("limits", "requests"):
@@ -271,9 +271,11 @@ def test_only_pods_that_request_parts_of_gpus_are_judged() -> None:
 
 
 def test_such_pods_are_judged_at_creation_and_at_every_change() -> None:
-    (rule,) = _parts()["matchConstraints"]["resourceRules"]
+    (rule,) = _share_policy()["matchConstraints"]["resourceRules"]
     assert set(rule["operations"]) == {"CREATE", "UPDATE"}
-    variables = {variable["name"]: variable["expression"] for variable in _parts()["variables"]}
+    variables = {
+        variable["name"]: variable["expression"] for variable in _share_policy()["variables"]
+    }
     for name in ("gated", "opened"):
         assert f"gate.name == '{names.GATE}'" in variables[name]
     for name in ("terms", "changed"):
@@ -289,7 +291,7 @@ def test_such_pods_are_judged_at_creation_and_at_every_change() -> None:
 def test_only_the_verb_of_the_controller_opens_the_gate_or_writes_the_terms() -> None:
     (guarded,) = (
         check["expression"]
-        for check in _parts()["validations"]
+        for check in _share_policy()["validations"]
         if "authorizer" in check["expression"]
     )
     assert guarded.startswith("!(variables.opened || variables.changed) ||")
@@ -299,7 +301,7 @@ def test_only_the_verb_of_the_controller_opens_the_gate_or_writes_the_terms() ->
 
 
 def test_a_pod_without_terms_stays_behind_its_gate_whoever_opens_it() -> None:
-    expressions = [check["expression"] for check in _parts()["validations"]]
+    expressions = [check["expression"] for check in _share_policy()["validations"]]
     assert "!variables.opened || variables.terms != ''" in expressions
     assert "!variables.created || variables.terms == ''" in expressions
 
@@ -343,11 +345,11 @@ def test_every_write_of_a_slot_by_an_agent_is_judged_and_no_other() -> None:
 
 def test_an_agent_is_known_by_the_node_of_its_token_and_without_a_node_writes_nothing() -> None:
     (variable,) = _slots()["variables"]
-    # All of it may be absent, and an error would refuse the agent without a reason.
+    # Each field may be absent, and an error would refuse the agent without a reason.
     key = "authentication.kubernetes.io/node-name"
     assert variable["expression"] == f"request.userInfo.?extra[?'{key}'][?0].orValue('')"
-    known, own = (check["expression"] for check in _slots()["validations"])
-    assert known == "variables.node != ''"
-    assert "object.spec.node == variables.node" in own
+    has_node, same_node = (check["expression"] for check in _slots()["validations"])
+    assert has_node == "variables.node != ''"
+    assert "object.spec.node == variables.node" in same_node
     # There is no old object at CREATE.
-    assert "(request.operation == 'CREATE' || oldObject.spec.node == variables.node)" in own
+    assert "(request.operation == 'CREATE' || oldObject.spec.node == variables.node)" in same_node

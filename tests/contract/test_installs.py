@@ -1,4 +1,4 @@
-"""kfext installs beside its users' packages: docs/pipelines.md."""
+"""kfext can be installed together with the packages on docs/pipelines.md."""
 
 import importlib
 import json
@@ -18,10 +18,10 @@ from tests.contract.manifests import REPOSITORY
 from tests.contract.tables import only, table
 
 CLIENTS = ("28.1.0", "29.0.0", "30.1.0", "31.0.0", "32.0.1", "33.1.0", "34.1.0", "35.0.0", "37.0.2")
-"""Releases of the Kubernetes client."""
+"""Releases of the Kubernetes client, the oldest first."""
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 WITH_A_CLIENT = ("tests/adapters/kube/test_connection.py", "tests/unit/pipelines")
-(OWN,) = (
+(KFEXT_RANGE,) = (
     requirement.specifier
     for requirement in map(Requirement, PROJECT["dependencies"])
     if requirement.name == "kubernetes"
@@ -30,7 +30,7 @@ EXTRAS = {
     extra: list(map(Requirement, requirements))
     for extra, requirements in PROJECT["optional-dependencies"].items()
 }
-OF_STEP = SpecifierSet(
+STEP_RANGE = SpecifierSet(
     re.findall(r"'kubernetes([^']+)'", (REPOSITORY / "tests/contract/pipeline.yaml").read_text())[0]
 )
 """The Kubernetes clients that a step of a pipeline may install."""
@@ -53,23 +53,23 @@ def _range(package: str) -> SpecifierSet:
 
 
 @pytest.mark.parametrize("packages", TOGETHER.values(), ids=TOGETHER)
-def test_one_kubernetes_client_suits_all(packages: tuple[str, ...]) -> None:
+def test_some_kubernetes_client_suits_all_packages(packages: tuple[str, ...]) -> None:
     suited = [
         client
         for client in CLIENTS
-        if client in OWN and all(client in _range(package) for package in packages)
+        if client in KFEXT_RANGE and all(client in _range(package) for package in packages)
     ]
     assert suited
 
 
-@pytest.mark.parametrize("suited", [OWN, OF_STEP], ids=["kfext", "a step"])
+@pytest.mark.parametrize("suited", [KFEXT_RANGE, STEP_RANGE], ids=["kfext", "a step"])
 def test_the_oldest_and_the_newest_client_suit_both(suited: SpecifierSet) -> None:
     assert (CLIENTS[0] in suited, CLIENTS[-1] in suited) == (True, True)
 
 
 def test_a_step_installs_no_client_that_was_never_tried() -> None:
     newest = int(CLIENTS[-1].partition(".")[0])
-    assert f"{newest + 1}.0.0" not in OF_STEP
+    assert f"{newest + 1}.0.0" not in STEP_RANGE
 
 
 @pytest.mark.parametrize("extra", ["sdk", "pipelines"])
@@ -89,7 +89,7 @@ def test_an_older_kfp_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _resolved(folder: Path, *packages: str) -> dict[str, str] | None:
-    """Return the versions that pip would install, or None without a solution."""
+    """Return the versions that pip would install; None means that no versions suit all."""
     report = folder / "report.json"
     pinned = [
         f"{package}=={ROWS[package]['Version']}" if package in ROWS else package
@@ -131,7 +131,7 @@ def test_kubeconfigs_and_steps_work_with_the_oldest_and_the_newest_client(
 def test_pip_finds_versions_that_suit_all(tmp_path: Path, packages: tuple[str, ...]) -> None:
     result = _resolved(tmp_path, *packages)
     assert result is not None
-    assert result["kubernetes"] in OWN
+    assert result["kubernetes"] in KFEXT_RANGE
 
 
 @pytest.mark.long

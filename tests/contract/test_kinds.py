@@ -23,8 +23,8 @@ OUTSIDE = sorted(
     if not {FOLDER, ROOT / "kfext/pipelines"} & {*path.parents}
     if path != ROOT / "kfext/sim/jobs.py"
 )
-"""All modules that must not know a kind; the model of a cluster draws jobs of each kind, and the
-steps of pipelines submit jobs of two kinds, as their users do."""
+"""All modules that must not know a kind. The simulation draws jobs of each kind, and the steps of
+pipelines submit jobs of two kinds, as their users do."""
 WITHIN = [word for kind in KINDS.values() for word in (kind.name, kind.plural, kind.replica_specs)]
 NAMED = re.compile("|".join(map(re.escape, WITHIN)), re.IGNORECASE)
 """The names of a kind anywhere in a text."""
@@ -68,7 +68,7 @@ def docstrings(tree: ast.AST) -> set[int]:
     }
 
 
-def named(tree: ast.AST) -> list[str]:
+def texts_naming_a_kind(tree: ast.AST) -> list[str]:
     """The texts in the code of a module that name a kind."""
     documentation = docstrings(tree)
     texts = [
@@ -91,21 +91,21 @@ def is_none(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def compared(tree: ast.AST) -> list[str]:
-    """The comparisons of a kind with another; a test for None or for a known kind is none."""
+def comparisons(tree: ast.AST) -> list[str]:
+    """The comparisons of a kind with another kind; tests for None or a known kind do not count."""
     about = not ABOUT_KINDS.isdisjoint(imports(tree))
-    is_one = functools.partial(is_kind, about_kinds=about)
+    is_kind_here = functools.partial(is_kind, about_kinds=about)
     results = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and not isinstance(node.ops[0], ast.In | ast.NotIn):
             sides = [node.left, *node.comparators]
-            if any(map(is_one, sides)) and not any(map(is_none, sides)):
+            if any(map(is_kind_here, sides)) and not any(map(is_none, sides)):
                 results.append(ast.unparse(node))
-        elif isinstance(node, ast.Match) and is_one(node.subject):
+        elif isinstance(node, ast.Match) and is_kind_here(node.subject):
             results.append(ast.unparse(node.subject))
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
             is_text = ast.unparse(node.args[1]).startswith("str")
-            results += [ast.unparse(node)] if is_one(node.args[0]) and not is_text else []
+            results += [ast.unparse(node)] if is_kind_here(node.args[0]) and not is_text else []
     return results
 
 
@@ -115,15 +115,15 @@ def test_no_module_distinguishes_kinds(module: str) -> None:
     if module.startswith("kfext/gpu/hook/"):
         return  # it runs in the processes of jobs, and speaks of frameworks
     assert adapters(tree) == set()
-    assert named(tree) == []
-    assert compared(tree) == []
+    assert texts_naming_a_kind(tree) == []
+    assert comparisons(tree) == []
 
 
 JOBS = "from kfext.model.job import TrainingJob\n"
 
 
 @pytest.mark.parametrize(
-    ("code", "found"),
+    ("code", "counts"),
     [
         ("from kfext.model.kinds.tfjob import TFJob", [1, 0, 0]),
         ("from kfext.model.kinds import pytorchjob", [1, 0, 0]),
@@ -144,9 +144,9 @@ JOBS = "from kfext.model.job import TrainingJob\n"
         ("if kind == 'word': pass", [0, 0, 0]),
     ],
 )
-def test_which_code_distinguishes_kinds(code: str, found: list[int]) -> None:
+def test_which_code_distinguishes_kinds(code: str, counts: list[int]) -> None:
     tree = ast.parse(code)
-    assert [len(adapters(tree)), len(named(tree)), len(compared(tree))] == found
+    assert [len(adapters(tree)), len(texts_naming_a_kind(tree)), len(comparisons(tree))] == counts
 
 
 def rules(group: str) -> Iterator[tuple[str, list[str]]]:
@@ -195,18 +195,18 @@ def test_every_condition_on_the_owner_of_a_pod_names_every_kind() -> None:
     assert lacking == []
 
 
-def selected(thing: object) -> Iterator[list[str]]:
+def operators_in_selectors(thing: object) -> Iterator[list[str]]:
     """The operators in all selectors of pods."""
     if isinstance(thing, dict):
         if thing.get("key") == OPERATOR_NAME:
             yield thing["values"]
-        yield from (result for value in thing.values() for result in selected(value))
+        yield from (result for value in thing.values() for result in operators_in_selectors(value))
     elif isinstance(thing, list):
-        yield from (result for value in thing for result in selected(value))
+        yield from (result for value in thing for result in operators_in_selectors(value))
 
 
 def test_every_selector_of_pods_names_the_operator_of_every_kind() -> None:
-    results = [values for thing in render(DEFAULT) for values in selected(thing)]
+    results = [values for thing in render(DEFAULT) for values in operators_in_selectors(thing)]
     assert results
     wanted = {f"{name.lower()}-controller" for name in OWNERS}
     assert [values for values in results if set(values) != wanted] == []

@@ -36,7 +36,7 @@ def same(number: float, other: float) -> bool:
 
 
 def is_at(position: Position, want: dict[str, Any]) -> bool:
-    """Whether a position is as printed, or the same counted over the epochs."""
+    """Whether a position has the printed step, or this step counted over all epochs."""
     over_epochs = (want.get("epoch", 1) - 1) * want.get("steps", 0) + want["step"]
     whole = position.whole and "steps" in want
     return bool(position.step == (over_epochs if whole else want["step"]))
@@ -59,14 +59,14 @@ def test_value_and_step_are_recognised_without_a_setting(name: str) -> None:
         assert course.metric in values, (number, course.metric, values)
         assert same(values[course.metric], want["value"]), (number, values)
         if "step" in want:
-            said = line.position if line.position.step is not None else around
-            assert is_at(said, want), (number, said, want)
+            position = line.position if line.position.step is not None else around
+            assert is_at(position, want), (number, position, want)
 
 
-def counted(want: dict[str, Any], *, from_zero: bool) -> tuple[int | None, int | None]:
-    """Return the step of the training and its total for a line; None is not stated.
+def step_and_total(want: dict[str, Any], *, from_zero: bool) -> tuple[int | None, int | None]:
+    """Return the step and the total steps of a training at a line; None stands for unknown.
 
-    In batches of epochs without a printed length, neither follows after the first epoch.
+    Batches of epochs of unknown length tell neither after the first epoch.
     """
     if "epoch" not in want or want["unit"] == "steps":
         return want.get("step"), want.get("steps")
@@ -87,7 +87,7 @@ STEP_ALONE = {"accelerate"}
 
 
 @pytest.mark.parametrize("name", RECOGNISED)
-def test_steps_are_counted_over_the_training(name: str) -> None:
+def test_steps_are_counted_over_all_epochs(name: str) -> None:
     wanted = {want["line"]: want for want in TRAINING[name]["expect"]}
     from_zero = any(want.get("epoch") == 0 for want in wanted.values())
     course, last, table = Course(30.0), -1, Table()
@@ -97,7 +97,7 @@ def test_steps_are_counted_over_the_training(name: str) -> None:
             course.read_line(line, at=float(number), now=1e9)
         if number not in wanted:
             continue
-        step, total = counted(wanted[number], from_zero=from_zero)
+        step, total = step_and_total(wanted[number], from_zero=from_zero)
         result = course.progress()
         if step is not None:
             assert result.step == step, (number, result)
@@ -113,7 +113,7 @@ def test_steps_are_counted_over_the_training(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECOGNISED)
-def test_no_restart_is_seen_in_a_training_that_did_not_restart(name: str) -> None:
+def test_no_restart_is_seen_in_a_log_without_a_restart(name: str) -> None:
     course, table = Course(30.0), Table()
     for number, raw in enumerate(lines_of(name), 1):
         line = read_line(table.label(raw))
@@ -133,7 +133,7 @@ def test_value_and_step_are_found_by_an_expression(name: str, expression: str) -
 
 
 @pytest.mark.parametrize("name", [name for name in SETS if name not in TRAINING])
-def test_nothing_is_recognised_without_a_training(name: str) -> None:
+def test_nothing_is_recognised_in_output_that_is_no_training(name: str) -> None:
     table = Table()
     results: list[Line] = [line for raw in lines_of(name) if (line := read_line(table.label(raw)))]
     assert [line for line in results if line.measures] == []

@@ -1,4 +1,4 @@
-"""The installed objects: minimal rights, and the names of the code."""
+"""The installed objects: minimal permissions, and the same names as in the code."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -46,7 +46,7 @@ CLUSTER_WIDE = {
     "ValidatingAdmissionPolicyBinding",
 }
 OF_THE_AUTOSCALER = {("Role", "kube-system"), ("RoleBinding", "kube-system")}
-"""Objects in a foreign namespace: the config map of the autoscaler is there."""
+"""Objects in the namespace of the autoscaler, where its config map is."""
 
 
 def _webhooks() -> list[Object]:
@@ -104,7 +104,7 @@ def test_every_object_bears_the_name_of_the_application() -> None:
 # --- pods ---------------------------------------------------------------------------------------
 
 
-def test_there_are_two_replicas_of_each() -> None:
+def test_each_deployment_has_two_replicas() -> None:
     replicas = {
         deployment["metadata"]["name"]: deployment["spec"]["replicas"]
         for deployment in of_kind("Deployment")
@@ -256,19 +256,17 @@ def test_an_object_that_shares_a_gpu_does_not_run_unreviewed() -> None:
 
 
 @pytest.mark.parametrize("plural", ["jobs", "pods", "trainjobs"])
-def test_each_object_is_reviewed_by_one_of_two_otherwise_equal_webhooks(
-    plural: str,
-) -> None:
+def test_of_two_otherwise_equal_webhooks_one_reviews_an_object(plural: str) -> None:
     by_name = {webhook["name"].split(".")[0]: webhook for webhook in _webhooks()}
     opened, closed = _conditions(by_name[plural]), _conditions(by_name[f"sharing-{plural}"])
     assert opened.pop("shares-no-gpu") == f"!({closed.pop('shares-a-gpu')})"
     assert opened == closed
     differ = ("name", "clientConfig", "failurePolicy", "timeoutSeconds", "matchConditions")
-    alike = [
+    first, second = (
         {key: value for key, value in webhook.items() if key not in differ}
         for webhook in (by_name[plural], by_name[f"sharing-{plural}"])
-    ]
-    assert alike[0] == alike[1]
+    )
+    assert first == second
 
 
 def test_a_webhook_is_called_for_creations_only_and_has_no_side_effects() -> None:
@@ -380,7 +378,7 @@ def test_applying_the_manifests_again_leaves_the_injected_certificate_alone() ->
     assert [w["name"] for w in _webhooks() if "caBundle" in w["clientConfig"]] == []
 
 
-# --- rights -------------------------------------------------------------------------------------
+# --- permissions --------------------------------------------------------------------------------
 
 
 def _rules() -> Iterator[tuple[str, Object]]:
@@ -391,7 +389,7 @@ def _rules() -> Iterator[tuple[str, Object]]:
 
 
 def _verbs(component: str, resource: str) -> dict[tuple[str, str], set[str]]:
-    """Return what a component may do with a resource, per kind of role and resource name."""
+    """Return (kind of role, resource name or empty) -> what a component may do with a resource."""
     results: dict[tuple[str, str], set[str]] = {}
     for where, rule in _rules():
         if where.split()[1] == f"kfext-{component}" and resource in rule["resources"]:
@@ -419,7 +417,7 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize("component", FORBIDDEN)
-def test_a_component_has_no_unused_right(component: str) -> None:
+def test_a_component_has_no_forbidden_permission(component: str) -> None:
     reached = {r for r in FORBIDDEN[component] if _verbs(component, r)}
     assert reached == set()
 
@@ -428,7 +426,10 @@ FOLLOWS = {("ClusterRole", ""): {"list", "watch"}}
 
 
 class Right(NamedTuple):
-    """The rights of a component on a resource."""
+    """The permissions of a component on a resource.
+
+    `want`: (kind of role, name of the object or empty for all) -> verbs.
+    """
 
     resource: str
     want: dict[tuple[str, str], set[str]]
@@ -539,7 +540,7 @@ def test_each_binding_binds_an_existing_role_to_the_account_of_a_deployment(kind
 
 
 DECIDED = {"new-nodes", "pod-logs", "pod-metrics", "pod-resize"}
-"""The components that grant the controller a right."""
+"""The components that an administrator includes to grant the controller a permission."""
 
 
 def _bound(rendered: Iterable[Object]) -> dict[str, set[tuple[str, str]]]:
@@ -732,7 +733,7 @@ def test_the_quota_component_leaves_headroom_for_an_upgrade() -> None:
 
 
 @pytest.fixture(scope="module")
-def by_cert_manager(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Object]:
+def with_cert_manager(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Object]:
     """The default overlay with the component cert-manager, by kind and name."""
     folder = tmp_path_factory.mktemp("cert-manager").resolve()
     rendered = with_components(folder, MANIFESTS / "components" / "cert-manager", base=DEFAULT)
@@ -746,32 +747,32 @@ def _command(rendered: dict[tuple[str, str], Object], part: str) -> list[str]:
 
 
 def test_cert_manager_issues_the_mounted_certificate_and_kfext_issues_nothing(
-    by_cert_manager: dict[tuple[str, str], Object],
+    with_cert_manager: dict[tuple[str, str], Object],
 ) -> None:
-    template = by_cert_manager["Deployment", "kfext-webhook"]["spec"]["template"]["spec"]
+    template = with_cert_manager["Deployment", "kfext-webhook"]["spec"]["template"]["spec"]
     (container,) = template["containers"]
     (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "tls")
     (volume,) = (volume for volume in template["volumes"] if volume["name"] == "tls")
-    issued = by_cert_manager["Certificate", "kfext-webhook"]
+    issued = with_cert_manager["Certificate", "kfext-webhook"]
     assert volume["secret"]["secretName"] == issued["spec"]["secretName"]
     assert issued["spec"]["secretName"] != names.CA_SECRET
 
-    *_, flag = _command(by_cert_manager, "webhook")
+    *_, flag = _command(with_cert_manager, "webhook")
     assert flag == f"--tls-dir={mount['mountPath']}"
     assert ["--tls-dir"] in [option.opts for option in cli.commands["webhook"].params]
     parsed = cli.commands["controller"].make_context(
-        "controller", _command(by_cert_manager, "controller")[2:], resilient_parsing=True
+        "controller", _command(with_cert_manager, "controller")[2:], resilient_parsing=True
     )
     assert parsed.params["certificates"] is False
 
 
 def test_the_api_servers_trust_the_certificate_of_cert_manager_for_the_service(
-    by_cert_manager: dict[tuple[str, str], Object],
+    with_cert_manager: dict[tuple[str, str], Object],
 ) -> None:
-    configuration = by_cert_manager["MutatingWebhookConfiguration", names.WEBHOOK_CONFIGURATION]
+    configuration = with_cert_manager["MutatingWebhookConfiguration", names.WEBHOOK_CONFIGURATION]
     annotations = configuration["metadata"]["annotations"]
     trusted = annotations["cert-manager.io/inject-ca-from"].split("/")
-    issued = by_cert_manager["Certificate", "kfext-webhook"]
+    issued = with_cert_manager["Certificate", "kfext-webhook"]
     assert trusted == [issued["metadata"]["namespace"], issued["metadata"]["name"]]
     for webhook in configuration["webhooks"]:
         service = webhook["clientConfig"]["service"]
@@ -780,15 +781,15 @@ def test_the_api_servers_trust_the_certificate_of_cert_manager_for_the_service(
 
 
 def test_certificates_of_cert_manager_end_at_an_authority_that_keeps_its_key(
-    by_cert_manager: dict[tuple[str, str], Object],
+    with_cert_manager: dict[tuple[str, str], Object],
 ) -> None:
     def issuer_of(certificate: str) -> Object:
-        named = by_cert_manager["Certificate", certificate]["spec"]["issuerRef"]
+        named = with_cert_manager["Certificate", certificate]["spec"]["issuerRef"]
         assert named["group"] == "cert-manager.io"
-        result: Object = by_cert_manager[named["kind"], named["name"]]["spec"]
+        result: Object = with_cert_manager[named["kind"], named["name"]]["spec"]
         return result
 
-    root = by_cert_manager["Certificate", "kfext-webhook-root"]["spec"]
+    root = with_cert_manager["Certificate", "kfext-webhook-root"]["spec"]
     assert issuer_of("kfext-webhook") == {"ca": {"secretName": root["secretName"]}}
     assert issuer_of("kfext-webhook-root") == {"selfSigned": {}}
     assert (root["isCA"], root["privateKey"]["rotationPolicy"]) == (True, "Never")

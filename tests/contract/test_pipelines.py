@@ -15,7 +15,7 @@ STEP = SPEC["deploymentSpec"]["executors"]["exec-train"]["container"]
 
 def test_the_golden_step_has_the_present_source_and_nothing_of_kfext() -> None:
     source = STEP["command"][-1]
-    assert [made.__name__ for made in FUNCTIONS if inspect.getsource(made) not in source] == []
+    assert [step.__name__ for step in FUNCTIONS if inspect.getsource(step) not in source] == []
     assert "import kfext" not in source
     assert "from kfext" not in source
 

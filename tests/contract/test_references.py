@@ -1,4 +1,4 @@
-"""References of files of the repository lead into the repository."""
+"""Each path, module and link that a file of the repository names exists in the repository."""
 
 import ast
 import functools

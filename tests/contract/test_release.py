@@ -1,4 +1,4 @@
-"""A release is whole: one version everywhere, packages by their hashes, and true pages."""
+"""A release has one version everywhere, packages pinned by hashes, and correct pages."""
 
 import re
 import tomllib
@@ -21,15 +21,15 @@ LOCKED = {
     "requirements.lock": [*map(Requirement, PROJECT["dependencies"]), *EXTRAS["agent"]],
     "requirements-build.lock": [*map(Requirement, BACKEND)],
 }
-"""The packages in the Dockerfile, by file -> the requirements of kfext."""
+"""Lock file that the Dockerfile installs -> the requirements of kfext that it must pin."""
 PIN = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
 
 
 def test_every_file_that_states_a_version_states_the_same() -> None:
-    stated = dict(release.versions())
-    assert {"CHANGELOG.md", "README.md", "docs/install.md"} <= stated.keys()
-    assert {*stated.values()} == {__version__}
+    versions = dict(release.versions())
+    assert {"CHANGELOG.md", "README.md", "docs/install.md"} <= versions.keys()
+    assert {*versions.values()} == {__version__}
 
 
 @pytest.mark.parametrize("file", LOCKED)
@@ -83,8 +83,8 @@ PINNED = {
 @pytest.mark.parametrize("part", PINNED)
 def test_the_page_of_supported_versions_has_those_that_the_tests_run(part: str) -> None:
     (row,) = (row for name, row in ROWS_OF_PARTS.items() if name == part or f"({part})" in name)
-    told = {cell for cell in quoted(row["tested"]) if re.fullmatch(r"[\d.]+", cell)}
-    assert told == {version.removeprefix("v") for version in PINNED[part]}
+    tested = {cell for cell in quoted(row["tested"]) if re.fullmatch(r"[\d.]+", cell)}
+    assert tested == {version.removeprefix("v") for version in PINNED[part]}
     assert (REPOSITORY / only(row["pinned in"])).is_file()
 
 

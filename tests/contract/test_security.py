@@ -1,4 +1,4 @@
-"""The limits of tenants on the pages: each line names the tests that show it."""
+"""The limits of tenants in the docs: each row names tests that exist."""
 
 import functools
 import re

@@ -1,6 +1,6 @@
-"""A recorded answer of a real metrics-server 0.9.0, of a pod that may use 200m of CPU.
+"""An answer of metrics-server 0.9.0, recorded on the testbed, about a pod with a limit of 200m.
 
-It was recorded on the testbed. Only the namespace was given another name.
+Only the namespace was renamed.
 """
 
 import pytest

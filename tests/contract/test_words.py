@@ -108,7 +108,7 @@ def _page(source: str) -> Iterator[Text]:
     )
 
 
-def _found(suffix: str, source: str) -> Iterator[tuple[int, str, str]]:
+def _matches(suffix: str, source: str) -> Iterator[tuple[int, str, str]]:
     """Yield the line of each forbidden phrase, the phrase, and the text to write instead."""
     texts = {".py": _python, ".md": _page}.get(suffix, lambda text: iter([(1, text)]))
     for line, text in texts(source):
@@ -121,16 +121,16 @@ def _found(suffix: str, source: str) -> Iterator[tuple[int, str, str]]:
             yield line, ONE, "the noun: pod, job, node"
 
 
-def found(path: Path) -> list[str]:
+def findings(path: Path) -> list[str]:
     name = path.relative_to(REPOSITORY).as_posix()
     return [
         f"{name}:{line}: {phrase!r}: write {instead}"
-        for line, phrase, instead in sorted(_found(path.suffix, path.read_text()))
+        for line, phrase, instead in sorted(_matches(path.suffix, path.read_text()))
     ]
 
 
 def test_no_file_has_a_forbidden_word() -> None:
-    assert [line for path in FILES for line in found(path)] == []
+    assert [line for path in FILES for line in findings(path)] == []
 
 
 @pytest.mark.parametrize(
@@ -150,4 +150,4 @@ def test_no_file_has_a_forbidden_word() -> None:
 def test_which_words_count_as_forbidden(
     suffix: str, source: str, wanted: list[tuple[int, str]]
 ) -> None:
-    assert [(line, phrase) for line, phrase, _ in _found(suffix, source)] == wanted
+    assert [(line, phrase) for line, phrase, _ in _matches(suffix, source)] == wanted

@@ -13,26 +13,27 @@ from tests.builders import node
 
 @pytest.fixture(autouse=True)
 def pages_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Close the pages that a test has created, or thousands of tests run out of descriptors.
+    """Close the pages that a test has created: thousands of tests would run out of descriptors.
 
-    Threads close their own pages. A used page must not close its number a second time.
+    Threads close their own pages. A closed page is not closed again, as its descriptor may be in
+    use again.
     """
-    held, init, close = dict[int, weakref.ref[Page]](), Page.__init__, Page.close
+    opened, init, close = dict[int, weakref.ref[Page]](), Page.__init__, Page.close
 
-    def note(page: Page, *given: Any) -> None:
-        init(page, *given)
+    def open_and_record(page: Page, *arguments: Any) -> None:
+        init(page, *arguments)
         if threading.current_thread() is threading.main_thread():
-            held[page.descriptor] = weakref.ref(page)
+            opened[page.descriptor] = weakref.ref(page)
 
-    def forget(page: Page) -> None:
-        held.pop(page.descriptor, None)
+    def forget_and_close(page: Page) -> None:
+        opened.pop(page.descriptor, None)
         close(page)
 
-    monkeypatch.setattr(Page, "__init__", note)
-    monkeypatch.setattr(Page, "close", forget)
+    monkeypatch.setattr(Page, "__init__", open_and_record)
+    monkeypatch.setattr(Page, "close", forget_and_close)
     yield
-    for descriptor, known in list(held.items()):
-        if (page := known()) is not None:
+    for descriptor, reference in list(opened.items()):
+        if (page := reference()) is not None:
             close(page)
         else:
             os.close(descriptor)

@@ -11,10 +11,10 @@ Raw = dict[str, Any]
 
 
 def job(kind: str = "PyTorchJob", **fields: Any) -> Raw:
-    """A job of one leader and two workers; `fields` replace metadata, runPolicy, specs."""
-    of = KINDS[kind]
-    specs = fields.pop("specs", {of.rank_zero[0]: replica(1), "Worker": replica(2)})
-    spec = {of.replica_specs: specs}
+    """A job of one leader and two workers; `fields`: specs, run_policy or fields of metadata."""
+    job_kind = KINDS[kind]
+    specs = fields.pop("specs", {job_kind.rank_zero[0]: replica(1), "Worker": replica(2)})
+    spec = {job_kind.replica_specs: specs}
     if "run_policy" in fields:
         spec["runPolicy"] = fields.pop("run_policy")
     metadata = {"name": "train", "namespace": "team", **fields}
@@ -29,7 +29,7 @@ def replica(replicas: int | None, *, metadata: Raw | None = None, **pod: Any) ->
 
 
 def pod(**fields: Any) -> Raw:
-    """A pod as the training-operator makes it; `fields` replace metadata or, below spec, more."""
+    """A pod as the training-operator creates it; `fields`: spec, or fields of metadata."""
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "uid": "u", "controller": True}
     spec = {"containers": [{"name": "pytorch"}], **fields.pop("spec", {})}
     return {
@@ -168,10 +168,7 @@ odd_jobs = st.fixed_dictionaries(
                 suspend=st.booleans(),
                 managedBy=st.sampled_from(["", names.TRAINING_OPERATOR, "other/system"]),
             ),
-            **{
-                **{kind.replica_specs: _replica_specs for kind in KINDS.values()},
-                **_of_train_jobs,
-            },
+            **{**{kind.replica_specs: _replica_specs for kind in KINDS.values()}, **_of_train_jobs},
         ),
         "status": _fields(conditions=_conditions),
     },
@@ -205,11 +202,7 @@ odd_policies = st.fixed_dictionaries(
             weight=st.integers(),
             settings=_strings,
             namespaceSelector=_fields(matchLabels=_strings, matchExpressions=_requirements),
-            placement=_fields(
-                bindTimeout=scalars,
-                releaseAfter=scalars,
-                assumedBurst=scalars,
-            ),
+            placement=_fields(bindTimeout=scalars, releaseAfter=scalars, assumedBurst=scalars),
         ),
     },
 )

@@ -31,7 +31,7 @@ ELSEWHERE: dict[str, str] = {
     "state/running/stop/search": "unit/sim/test_preempt drives it in a simulated cluster",
     "state/running/stop/victims": "unit/sim/test_preempt drives it in a simulated cluster",
     "state/running/stop/words": "unit/sim/test_preempt reads what it shows",
-    "state/running/restarts": "size/test_scale_search reads the starts of a model cluster",
+    "state/running/restarts": "size/test_scale_search reads the starts of a simulated cluster",
     "state/waiting/queue": "unit/controller/test_queue drives it through the planner",
     "state/waiting/quotas": "unit/controller/test_queue drives it through the planner",
     "state/running/size/rescaling": "test_scale_policy and unit/scaling/test_faults drive it",
@@ -40,19 +40,17 @@ ELSEWHERE: dict[str, str] = {
 
 
 SEAMS = {"cards", "gpu"}
-"""The names of the modules that bring GPU sharing into a room."""
+"""The names that modules about GPU sharing have in several packages."""
 PARTS = {"executor", "record", "words"}
 """The names of the modules that each kind of change of a running job has."""
 MOST_MODULES = 12
-"""In a folder of state."""
+"""The most modules in a folder of state."""
 SHORTEST = 60
-"""Lines of the shortest file with one importer: a shorter one is a part of its importer."""
+"""The fewest lines of a file with one importer: a shorter file should be a part of it."""
 ADAPTERS = "kinds"
 """The folder with a file for each kind of job, however short, and a registry that imports it."""
-SHORTER = {
-    "gpu/agent/hook_files",
-}
-"""The files that are still to be folded."""
+SHORTER = {"gpu/agent/hook_files"}
+"""The shorter files that are not merged into their importer yet."""
 
 
 def modules(package: str) -> Iterator[tuple[str, Path]]:
@@ -83,14 +81,16 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def test_no_name_of_a_file_occurs_twice_in_core_and_state() -> None:
-    rooms = (path for package in ("core", "state") for _, path in modules(package))
-    times = Counter(path.stem for path in rooms if path.stem != "__init__")
+    paths = (path for package in ("core", "state") for _, path in modules(package))
+    times = Counter(path.stem for path in paths if path.stem != "__init__")
     assert {name for name, number in times.items() if number > 1} - SEAMS - PARTS == set()
 
 
-def test_no_room_of_state_is_crowded() -> None:
-    rooms = Counter(path.parent for _, path in modules("state") if path.stem != "__init__")
-    assert {room.name: number for room, number in rooms.items() if number > MOST_MODULES} == {}
+def test_no_folder_of_state_has_too_many_modules() -> None:
+    folders = Counter(path.parent for _, path in modules("state") if path.stem != "__init__")
+    assert {
+        folder.name: number for folder, number in folders.items() if number > MOST_MODULES
+    } == {}
 
 
 def test_no_short_file_has_one_importer() -> None:

@@ -22,7 +22,7 @@ runtime.configure_logs({level!r})
 """
 
 
-def logged(code: str, *, level: str = "info", terminal: bool = False) -> str:
+def stderr_of(code: str, *, level: str = "info", terminal: bool = False) -> str:
     """The output of a program on stderr, which may be a terminal."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(code=code, level=level, terminal=terminal)],
@@ -34,9 +34,9 @@ def logged(code: str, *, level: str = "info", terminal: bool = False) -> str:
     return done.stderr
 
 
-def lines(code: str, *, level: str = "info") -> list[dict[str, Any]]:
-    """The log of a program where stderr is no terminal."""
-    return [json.loads(line) for line in logged(code, level=level).splitlines()]
+def log_lines(code: str, *, level: str = "info") -> list[dict[str, Any]]:
+    """The parsed log lines of a program; its stderr is no terminal."""
+    return [json.loads(line) for line in stderr_of(code, level=level).splitlines()]
 
 
 WRITERS = {
@@ -48,7 +48,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("code", WRITERS.values(), ids=WRITERS)
 def test_a_line_is_json_with_its_fields(code: str) -> None:
-    (line,) = lines(code)
+    (line,) = log_lines(code)
     assert line.pop("timestamp").endswith("Z")
     assert line == {
         "event": "placed",
@@ -67,7 +67,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("code", FAILURES.values(), ids=FAILURES)
 def test_a_traceback_stays_in_its_line(code: str) -> None:
-    (line,) = lines(f"try:\n    1/0\nexcept ZeroDivisionError:\n    {code}")
+    (line,) = log_lines(f"try:\n    1/0\nexcept ZeroDivisionError:\n    {code}")
     assert "ZeroDivisionError" in line["exception"]
 
 
@@ -75,19 +75,19 @@ def test_a_traceback_stays_in_its_line(code: str) -> None:
 @pytest.mark.parametrize("code", FAILURES.values(), ids=FAILURES)
 def test_a_traceback_shows_no_value(code: str, terminal: bool) -> None:
     failing = "def fail(value):\n    1/0\ntry:\n    fail('of ' + 'a user')\nexcept Exception:\n    "
-    written = logged(failing + code, terminal=terminal)
+    written = stderr_of(failing + code, terminal=terminal)
     assert "ZeroDivisionError" in written
     assert "of a user" not in written
 
 
 def test_events_below_the_level_are_dropped() -> None:
     code = "for log in (structlog.get_logger(), logging.getLogger('x')): log.info('no')"
-    assert lines(code, level="warning") == []
+    assert log_lines(code, level="warning") == []
 
 
 def test_bound_names_reach_lines_of_the_standard_library() -> None:
     code = "structlog.contextvars.bind_contextvars(job='train'); logging.getLogger().info('x')"
-    assert lines(code)[0]["job"] == "train"
+    assert log_lines(code)[0]["job"] == "train"
 
 
 class Process:
@@ -104,10 +104,7 @@ async def served() -> AsyncIterator[tuple[Process, str]]:
     process = Process()
     Counter("reviews", "Reviews.", registry=process.registry).inc(3)
     runner: web.AppRunner = await serve_probes(
-        port=0,
-        live=lambda: process.dead,
-        ready=lambda: process.unready,
-        registry=process.registry,
+        port=0, live=lambda: process.dead, ready=lambda: process.unready, registry=process.registry
     )
     # Port 0 is another port for IPv4 and for IPv6.
     port = next(address[1] for address in runner.addresses if len(address) == 2)
@@ -129,7 +126,7 @@ async def test_probes_follow_the_health_of_the_process(served: tuple[Process, st
     assert await get(f"{url}/healthz") == (503, "no tick for 40 s")
 
 
-async def test_metrics_are_those_of_the_registry(served: tuple[Process, str]) -> None:
+async def test_metrics_are_read_from_the_registry(served: tuple[Process, str]) -> None:
     status, text = await get(f"{served[1]}/metrics")
     assert status == 200
     assert "reviews_total 3.0" in text

@@ -4,7 +4,7 @@ from tests import traces
 from tests.unit.gpu.test_plain_job import SEAMS
 
 MOST = 76
-"""Files from CREATE to the pins: the nodes that failed any job are a question of each placement."""
+"""The most files from CREATE to the pins; each placement also asks which nodes are suspect."""
 
 
 def test_a_plain_job_visits_few_files() -> None:

@@ -1,4 +1,4 @@
-"""The benchmark: one cluster, every arm in turn, and its tables."""
+"""The benchmark with real compute: runs every arm in turn on one cluster, and builds the tables."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,14 +41,13 @@ QUICK_MINUTES = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of an arm, and its format."""
+    """A row of the tables: a value of each arm's outcome, and its number of decimals."""
 
     title: str
     of: Callable[[Outcome], float]
     digits: int = 0
 
     def show(self, outcome: Outcome) -> str:
-        """Return the cell of one arm."""
         return f"{self.of(outcome):.{self.digits}f}"
 
 
@@ -75,7 +74,7 @@ FIGURES = (
     Figure("CPU utilisation %", lambda outcome: 100 * outcome.cpu_seconds / outcome.capacity, 1),
     Figure("nodes per job", _over_jobs(fmean, _nodes), 2),
     Figure("CPU s per job", _over_jobs(fmean, _cpu), 1),
-    Figure("s in part, mean", _over_jobs(fmean, Story.held_in_part)),
+    Figure("s in part, mean", _over_jobs(fmean, Story.held_by_partial_gang)),
     Figure("GB on links", lambda outcome: outcome.wire_bytes / 1e9, 1),
     Figure("not finished", lambda outcome: sum(not story.trained for story in outcome.stories)),
 )
@@ -89,7 +88,7 @@ def arms_table(outcomes: Sequence[Outcome], *, title: str) -> str:
 
 
 def gains_table(outcomes: Sequence[Outcome]) -> str:
-    """Return a table of kfext's change of each figure, beside the published change."""
+    """Return a table of how kfext changes each figure, beside the published changes."""
     by_arm = {outcome.arm.name: outcome for outcome in outcomes}
     rows = []
     for figure in FIGURES[:6]:
@@ -108,7 +107,7 @@ def change(before: float, after: float) -> str:
 
 
 def jobs_table(outcomes: Sequence[Outcome]) -> str:
-    """Return a table with a row for each job: seconds, nodes and CPU of a step under each arm."""
+    """Return a table with a row for each job: seconds, nodes and CPU per step under each arm."""
     stories = [{story.job.name: story for story in outcome.stories} for outcome in outcomes]
     head = ["job", "pods", "MB a step", "steps"]
     for outcome in outcomes:
@@ -124,11 +123,11 @@ def jobs_table(outcomes: Sequence[Outcome]) -> str:
 
 
 def _cells(story: Story, *, until: float) -> list[str]:
-    more = "" if story.trained else "> "
+    prefix = "" if story.trained else "> "
     cpu = story.totals.get("cpu_seconds", 0.0) / story.totals.get("steps", 1)
     return [
-        f"{more}{story.training(until):.0f}",
-        f"{more}{story.elapsed(until):.0f}",
+        f"{prefix}{story.training(until):.0f}",
+        f"{prefix}{story.elapsed(until):.0f}",
         str(len(set(story.homes.values()))),
         f"{1000 * cpu:.1f}" if story.totals else "-",
     ]
@@ -141,12 +140,12 @@ def _steps(story: Story) -> str:
 def measure(*, quick: bool, minutes: float, link: str, network: str) -> str:
     """Run all arms and return the tables; `quick` runs a few short jobs."""
     minutes = QUICK_MINUTES if quick else minutes
-    coming = arrivals(FEW if quick else JOBS, seconds=60 * minutes)
+    job_arrivals = arrivals(FEW if quick else JOBS, seconds=60 * minutes)
     with lifecycle.running(NAME, real_nodes=NODES) as bed:
-        # kfext runs beside the nodes, like the scheduler and the operator: nodes only train.
+        # kfext runs outside the nodes, like the scheduler and the operator: nodes only train.
         Bench(bed).install()
         members = nodes(bed)
-        with step("warm up the files of the trainings"):
+        with step("warm up the files of the training jobs"):
             _warm_up(bed, members)
         for node in members:
             if link != "none":
@@ -154,12 +153,14 @@ def measure(*, quick: bool, minutes: float, link: str, network: str) -> str:
         outcomes = []
         for arm in ARMS:
             with step(
-                f"{len(coming)} jobs, {arm.title}", expect=f"{1.3 * minutes + 1:.0f} minutes"
+                f"{len(job_arrivals)} jobs, {arm.title}", expect=f"{1.3 * minutes + 1:.0f} minutes"
             ):
                 chosen = network if arm.managed else ""
-                outcomes.append(run(bed, arm, coming, members, minutes=minutes, network=chosen))
+                outcomes.append(
+                    run(bed, arm, job_arrivals, members, minutes=minutes, network=chosen)
+                )
         title = (
-            f"{len(coming)} jobs within {minutes:g} minutes on {NODES} nodes of "
+            f"{len(job_arrivals)} jobs within {minutes:g} minutes on {NODES} nodes of "
             f"{members[0].millicores}m, links {link}, network {network}, seed {SEED}"
         )
     tables = (arms_table(outcomes, title=title), gains_table(outcomes), jobs_table(outcomes))

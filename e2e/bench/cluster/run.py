@@ -1,4 +1,4 @@
-"""A run of all jobs under one arm, and the story of each job."""
+"""A run of all jobs under one arm, and the history of each job."""
 
 import json
 import shutil
@@ -24,18 +24,19 @@ from e2e.testbed.realnodes import Node
 from kfext import names
 
 Object = dict[str, Any]
-_LOOK_SECONDS = 1.0
-_UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
-_NAME = "training.kubeflow.org/job-name"
+_POLL_SECONDS = 1.0
+_REQUEST_ERRORS = (ApiError, urllib3.exceptions.HTTPError)
+_JOB_LABEL = "training.kubeflow.org/job-name"
 
 
 @dataclass(slots=True)
 class Story:
-    """A job under an arm; times are seconds since the arm began, None for events that never were.
+    """What happened to a job under an arm; times are seconds since the arm began.
 
-    `started`: the first pod ran; `whole`: all pods ran; `cpu_seconds`: by pod uid. `running`: the
-    last number of running pods. `stepping`: for each pod that existed at the first step in the
-    job's journal, by uid: seconds and CPU seconds at that step, and at the last look.
+    A time is None before its event. `started`: when the first pod ran; `whole`: when all pods ran.
+    `homes`: the node of each pod. `cpu_seconds`: by pod uid. `running`: the current number of
+    running pods. `stepping`: by uid, for each pod that existed at the first step in the job's
+    journal: seconds and CPU seconds at that step, and at the last poll.
     """
 
     job: Job
@@ -51,8 +52,7 @@ class Story:
     stepping: dict[str, list[float]] = field(default_factory=dict)
     totals: dict[str, float] = field(default_factory=dict)
 
-    def see(self, body: Object, pods: Iterable[Object], *, now: float) -> None:
-        """Record the current state of the job and its pods."""
+    def record(self, body: Object, pods: Iterable[Object], *, now: float) -> None:
         running = 0
         for pod in pods:
             metadata, status = pod["metadata"], pod["status"]
@@ -70,10 +70,10 @@ class Story:
         if outcome := ended(body):
             self.ended, self.outcome, self.running = now, outcome, 0
 
-    def see_cpu(
+    def record_cpu(
         self, pods: Iterable[Object], nodes: dict[str, Node], *, steps: bool, now: float
     ) -> None:
-        """Record the CPU time of each pod with a cgroup; `steps`: the job has made a step."""
+        """Record the CPU time of each pod with a cgroup. `steps`: whether the job made a step."""
         for pod in pods:
             node = nodes.get(pod["spec"].get("nodeName", ""))
             uid = pod["metadata"]["uid"]
@@ -84,28 +84,28 @@ class Story:
                 elif uid in self.stepping:
                     self.stepping[uid][2:] = [now, used]
 
-    def busiest(self) -> float:
-        """Return the part of its CPU that the busiest pod used since its first step."""
-        parts = [
+    def highest_cpu_fraction(self) -> float:
+        """Return the largest fraction of its CPU that a pod has used since the job's first step."""
+        fractions = [
             (used - before) / (last - first) * 1000 / self.job.millicores
             for first, before, last, used in self.stepping.values()
             if last > first
         ]
-        return max(parts, default=0.0)
+        return max(fractions, default=0.0)
 
     @property
     def trained(self) -> bool:
         return self.outcome == "Succeeded"
 
     def training(self, until: float) -> float:
-        """Return the seconds from its first running pod to its end, or to `until` before it."""
+        """Return the seconds from its first running pod to its end; to `until` if it runs."""
         return self._end(until) - (until if self.started is None else self.started)
 
     def elapsed(self, until: float) -> float:
-        """Return the seconds from its submission to its end."""
+        """Return the seconds from its submission to its end; to `until` if it runs."""
         return self._end(until) - self.submitted
 
-    def held_in_part(self, until: float) -> float:
+    def held_by_partial_gang(self, until: float) -> float:
         """Return the seconds in which some of its pods ran and others had not started."""
         if self.started is None:
             return 0.0
@@ -117,10 +117,10 @@ class Story:
 
 @dataclass(slots=True)
 class Outcome:
-    """All jobs under one arm; `until`: the end of the last job, or the deadline.
+    """All jobs under one arm. `until`: the end of the last job, or the deadline, in seconds.
 
-    CPU seconds, the requests of running pods, capacity (all in core seconds) and `wire_bytes` (all
-    links, both directions) count only the time with a job.
+    The CPU use, `reserved` (the requests of running pods) and capacity, all in core seconds, and
+    `wire_bytes` (all links, both directions) count only while there is a job.
     """
 
     arm: Arm
@@ -132,13 +132,12 @@ class Outcome:
     wire_bytes: int = 0
 
     def stored(self) -> Object:
-        """Return a JSON object, with jobs and arm by their names."""
         stories = [{**asdict(story), "job": story.job.name} for story in self.stories]
         return {**asdict(self), "arm": self.arm.name, "stories": stories}
 
     @classmethod
     def restore(cls, stored: Object, arm: Arm, jobs: Iterable[Job]) -> Self:
-        """Return the stored outcome of an arm that ran some jobs."""
+        """Return the outcome that `stored` returned; `jobs`: the jobs that it names."""
         by_name = {job.name: job for job in jobs}
         stories = [Story(**{**story, "job": by_name[story["job"]]}) for story in stored["stories"]]
         return cls(**{**stored, "arm": arm, "stories": stories})
@@ -147,15 +146,15 @@ class Outcome:
 def run(
     bed: Testbed,
     arm: Arm,
-    coming: Sequence[Arrival],
+    arrivals: Sequence[Arrival],
     nodes: Sequence[Node],
     *,
     minutes: float,
     network: str = "",
 ) -> Outcome:
-    """Submit the jobs at their times, watch them to their end, and empty the nodes.
+    """Submit the jobs at their times, watch them until their end, and empty the nodes.
 
-    Unfinished jobs are abandoned after twice the time of the last arrival, and ten minutes.
+    After twice the time of the last arrival and ten minutes, unfinished jobs are abandoned.
     """
     namespace = f"bench-{arm.name}"
     create_namespace(bed, namespace, managed=arm.managed)
@@ -171,7 +170,7 @@ def run(
             until(
                 lambda: becomes_elastic(bed, namespace) == act, what="the webhook knows the policy"
             )
-        outcome = _Run(bed, arm, list(coming), nodes, minutes=minutes, folder=folder).follow()
+        outcome = _Run(bed, arm, list(arrivals), nodes, minutes=minutes, folder=folder).follow()
         kubectl(bed, "delete", "namespace", namespace, "--timeout=180s")
     return outcome
 
@@ -183,13 +182,13 @@ class _Run:
         self,
         bed: Testbed,
         arm: Arm,
-        coming: list[Arrival],
+        arrivals: list[Arrival],
         nodes: Sequence[Node],
         *,
         minutes: float,
         folder: Path,
     ) -> None:
-        self._bed, self._coming, self._minutes = bed, coming, minutes
+        self._bed, self._arrivals, self._minutes = bed, arrivals, minutes
         self._folder = folder
         self._nodes = {node.name: node for node in nodes}
         self._namespace = f"bench-{arm.name}"
@@ -198,31 +197,30 @@ class _Run:
         self._meters = self._read_meters()
 
     def follow(self) -> Outcome:
-        """Look once a second until every job has ended."""
-        last = max(arrival.seconds for arrival in self._coming)
+        last = max(arrival.seconds for arrival in self._arrivals)
         deadline = 2 * max(60 * self._minutes, last) + 600
-        while (now := self._now()) < deadline and (self._coming or self._unfinished()):
+        while (now := self._now()) < deadline and (self._arrivals or self._unfinished()):
             busy = bool(self._unfinished())
             self._submit_due(now)
-            with suppress(*_UNANSWERED):  # the next look succeeds
-                self._look()
-            self._read_on(count=busy)
-            time.sleep(max(0.0, _LOOK_SECONDS - (self._now() - now)))
+            with suppress(*_REQUEST_ERRORS):  # the next poll may succeed
+                self._poll()
+            self._add_meters(count=busy)
+            time.sleep(max(0.0, _POLL_SECONDS - (self._now() - now)))
         self._outcome.until = self._now()
         for story in self._outcome.stories:
             story.totals = self._totals(story)
         return self._outcome
 
     def _submit_due(self, now: float) -> None:
-        while self._coming and self._coming[0].seconds <= now:
-            job = self._coming.pop(0).job
+        while self._arrivals and self._arrivals[0].seconds <= now:
+            job = self._arrivals.pop(0).job
             scheduler = self._outcome.arm.scheduler
             body = job.manifest(minutes=self._minutes, scheduler=scheduler, folder=self._folder)
             self._bed.api.create(jobs_path(self._namespace, job.kind), body)
             self._outcome.stories.append(Story(job, self._now()))
             say(f"    {self._now():4.0f} s: {job.name} submitted")
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         pods = self._bed.api.get(f"/api/v1/namespaces/{self._namespace}/pods")["items"]
         jobs = {
             body["metadata"]["name"]: body
@@ -231,25 +229,27 @@ class _Run:
         }
         for story in self._outcome.stories:
             name = story.job.name
-            own = [pod for pod in pods if pod["metadata"]["labels"].get(_NAME) == name]
+            job_pods = [pod for pod in pods if pod["metadata"]["labels"].get(_JOB_LABEL) == name]
             if story.ended is None:
-                story.see(jobs[name], own, now=self._now())
+                story.record(jobs[name], job_pods, now=self._now())
                 steps = any(line.startswith("step ") for line in journal(self._folder / name))
-                story.see_cpu(own, self._nodes, steps=steps, now=self._now())
+                story.record_cpu(job_pods, self._nodes, steps=steps, now=self._now())
                 if story.ended is not None:
                     where = ", ".join(sorted(set(story.homes.values())))
                     say(f"    {story.ended:4.0f} s: {name} {story.outcome} on {where}")
             if story.ended is not None:
-                delete_remaining(self._bed, self._namespace, name, own)
+                delete_remaining(self._bed, self._namespace, name, job_pods)
 
-    def _read_on(self, *, count: bool) -> None:
-        """Read the nodes' meters; the difference counts if there was a job meanwhile."""
+    def _add_meters(self, *, count: bool) -> None:
+        """Read the nodes' meters, and add the increase to the outcome if `count` is true."""
         before, self._meters = self._meters, self._read_meters()
         seconds, cpu, wire = (new - old for new, old in zip(self._meters, before, strict=True))
         if count:
             self._outcome.cpu_seconds += cpu
-            run = sum(story.running * story.job.millicores for story in self._outcome.stories)
-            self._outcome.reserved += seconds * run / 1000
+            millicores = sum(
+                story.running * story.job.millicores for story in self._outcome.stories
+            )
+            self._outcome.reserved += seconds * millicores / 1000
             self._outcome.wire_bytes += int(wire)
             cores = sum(node.millicores for node in self._nodes.values()) / 1000
             self._outcome.capacity += seconds * cores
@@ -260,11 +260,11 @@ class _Run:
         return time.monotonic(), cpu, float(sum(node.bytes_on_wire() for node in nodes))
 
     def _totals(self, story: Story) -> dict[str, float]:
-        """Return the totals that the job printed at its end, empty for a job that never ended."""
+        """Return the totals that the job printed at its end; empty if it did not end."""
         path = f"/api/v1/namespaces/{self._namespace}/pods/{story.job.first_pod}/log?tailLines=5"
         try:
             lines = str(self._bed.api.get(path)).splitlines()
-        except _UNANSWERED:
+        except _REQUEST_ERRORS:
             return {}
         printed = [line[start:] for line in lines if (start := line.find('{"steps"')) >= 0]
         totals: dict[str, float] = json.loads(printed[-1]) if printed else {}

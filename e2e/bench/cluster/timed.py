@@ -1,6 +1,6 @@
-"""The benchmark where compute is a timed wait: every arm at every load; runs are stored.
+"""The benchmark with timed waits in place of compute: every arm at every load; runs are stored.
 
-Changes compare pairs: an arm and its rival in the same repeat at the same load.
+A change compares an arm and its rival in the same repeat at the same load.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,11 +19,11 @@ from e2e.bench.cluster.waiting import (
     SLOWED,
     WAITING,
     WaitingJob,
-    coming_at,
+    arrivals_at,
     slowed,
 )
 from e2e.bench.cluster.workload import GREEDILY, KFEXT, PLAIN, Arm, Arrival
-from e2e.bench.companion.arms import DECIDES
+from e2e.bench.companion.arms import DECIDING_PACKAGES
 from e2e.bench.companion.tables import percent
 from e2e.bench.report import SENDING, Target, spread, table
 from e2e.bench.store import Interleaved, Store
@@ -36,14 +36,14 @@ from e2e.testbed.realnodes.node import shape, unshape
 Object = dict[str, Any]
 NAME = "bench-cluster-wait"
 LINK = "10gbit"
-"""The links of the represented cluster."""
+"""The links of the cluster with accelerators that the waits represent."""
 ALONE = replace(KFEXT, title="kfext without the companion", scale={"mode": "off"})
 COMPANION = Arm(
     "companion", "kfext with the companion", managed=True, scale={"mode": "act", "parameters": {}}
 )
 _SPREAD = 1.5
-"""The duration of a job relative to its waits, with messages between nodes; a guess."""
-_DELETED_SECONDS = 20.0
+"""The duration of a job with messages between nodes, relative to its waits; a guess."""
+_DELETE_SECONDS = 20.0
 """The time to delete a namespace."""
 _GAIN = -5.0
 """Percent; the smallest change that is a gain."""
@@ -57,20 +57,16 @@ _SOURCES = (
     ),
 )
 _NO_CPU = {"CPU utilisation %", "CPU s per job"}
-"""Figures without meaning for a wait."""
+"""Figures that mean nothing if compute is a wait."""
 _RESERVED = Figure("CPU reserved %", lambda run: 100 * run.reserved / run.capacity, 1)
 _BUSIEST = Figure(
     "CPU of sending, % of a pod's, worst",
-    lambda run: 100 * max(story.busiest() for story in run.stories),
+    lambda run: 100 * max(story.highest_cpu_fraction() for story in run.stories),
 )
-_FIGURES = (
-    *(figure for figure in FIGURES if figure.title not in _NO_CPU),
-    _RESERVED,
-    _BUSIEST,
-)
-_OF = {figure.title: figure.of for figure in _FIGURES}
+_FIGURES = (*(figure for figure in FIGURES if figure.title not in _NO_CPU), _RESERVED, _BUSIEST)
+_FUNCTIONS = {figure.title: figure.of for figure in _FIGURES}
 Runs = Mapping[float, Mapping[str, Sequence[Outcome]]]
-"""By load and arm, the outcomes of the repeats."""
+"""The outcomes of the repeats, by load and arm."""
 Seconds = Callable[[Story, float], float]
 
 
@@ -83,7 +79,7 @@ def _best_job(before: Outcome, after: Outcome) -> float:
 
 
 def by_job(before: Outcome, after: Outcome, seconds: Seconds) -> dict[str, float]:
-    """Return the change of the time of each job, in percent."""
+    """Return the change of each job's time in percent, by the job's name."""
     before_by_job = {story.job.name: seconds(story, before.until) for story in before.stories}
     now = {story.job.name: seconds(story, after.until) for story in after.stories}
     return {name: 100 * (now[name] / value - 1) for name, value in before_by_job.items()}
@@ -91,9 +87,9 @@ def by_job(before: Outcome, after: Outcome, seconds: Seconds) -> dict[str, float
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A gain that a paper reports for its own cluster and jobs, and kfext's figure beside it.
+    """A gain that a paper reports for its own cluster and jobs, and kfext's change beside it.
 
-    `seconds`: the time of a job that decides where the gain begins.
+    `seconds`: the time of a job that `gain_begins` compares.
     """
 
     title: str
@@ -104,8 +100,11 @@ class Claim:
     seconds: Seconds = Story.elapsed
 
 
-_TRAINING, _ELAPSED = _change(_OF["training s, mean"]), _change(_OF["elapsed s, mean"])
-_MAKESPAN = _change(_OF["makespan s"])
+_TRAINING, _ELAPSED = (
+    _change(_FUNCTIONS["training s, mean"]),
+    _change(_FUNCTIONS["elapsed s, mean"]),
+)
+_MAKESPAN = _change(_FUNCTIONS["makespan s"])
 CLAIMS = (
     Claim("CMS-DL: training", _TRAINING, Target("<=", -42.3, "%"), ALONE, PLAIN, Story.training),
     Claim("CMS-DL: training", _TRAINING, Target("<=", -12.3, "%"), ALONE, GREEDILY, Story.training),
@@ -120,7 +119,7 @@ CLAIMS = (
 
 
 def arms_table(by_arm: Mapping[str, Sequence[Outcome]], *, title: str) -> str:
-    """Return a table of one load, with a row for each figure and a column for each arm."""
+    """Return a table for one load, with a row for each figure and a column for each arm."""
     head = ["", *(outcomes[0].arm.title for outcomes in by_arm.values())]
     rows = [
         [figure.title, *(_cell(figure, outcomes) for outcomes in by_arm.values())]
@@ -136,7 +135,7 @@ def _cell(figure: Figure, outcomes: Sequence[Outcome]) -> str:
 
 
 def claims_table(runs: Runs) -> str:
-    """Return a table of published changes, the changes at each load, and where the gain begins."""
+    """Return a table of the published changes, kfext's at each load, and where the gain begins."""
     head = ["", "of", "against", "published", *(f"load {load:g}" for load in runs), "gain begins"]
     rows = []
     for claim in CLAIMS:
@@ -148,12 +147,12 @@ def claims_table(runs: Runs) -> str:
             verdict = claim.published.judge(median(values)).rpartition(" ")[2]
             reached = reached or verdict == "PASS"
             cells.append(f"{percent(values)}: {verdict}")
-        rows.append([*cells, "" if reached else begins(runs, claim)])
+        rows.append([*cells, "" if reached else gain_begins(runs, claim)])
     return table("Beside the published gains; compute is a timed wait", head, rows)
 
 
-def begins(runs: Runs, claim: Claim) -> str:
-    """Return the least load with a gain, and the least message size with gains at all larger."""
+def gain_begins(runs: Runs, claim: Claim) -> str:
+    """Return the lowest load with a gain, and from what message size on there is one."""
     for load, by_arm in runs.items():
         smallest = None
         for megabytes, change in sorted(by_message(by_arm, claim).items(), reverse=True):
@@ -166,9 +165,9 @@ def begins(runs: Runs, claim: Claim) -> str:
 
 
 def by_message(by_arm: Mapping[str, Sequence[Outcome]], claim: Claim) -> dict[float, float]:
-    """Return the mean change of the time of a job, in percent, by the size of its message.
+    """Return the mean change of the time of the jobs with each message size, in percent.
 
-    The value is the median of the repeats.
+    Keys are sizes in MB; each value is the median of the repeats.
     """
     values: dict[float, list[float]] = {}
     for before, after in _pairs(by_arm, claim):
@@ -176,13 +175,13 @@ def by_message(by_arm: Mapping[str, Sequence[Outcome]], claim: Claim) -> dict[fl
         sizes: dict[float, list[float]] = {}
         for story in before.stories:
             sizes.setdefault(story.job.megabytes, []).append(changes[story.job.name])
-        for megabytes, same in sizes.items():
-            values.setdefault(megabytes, []).append(fmean(same))
-    return {megabytes: median(same) for megabytes, same in values.items()}
+        for megabytes, changes_of_size in sizes.items():
+            values.setdefault(megabytes, []).append(fmean(changes_of_size))
+    return {megabytes: median(changes_of_size) for megabytes, changes_of_size in values.items()}
 
 
 def messages_table(runs: Runs, jobs: Iterable[WaitingJob]) -> str:
-    """Return a table of the change of training time for jobs with a message of each size."""
+    """Return a table of the change of training time, with a row for each message size."""
     models = {job.megabytes: job.trains for job in jobs}
     arms = [
         Claim("", _TRAINING, Target("<=", 0), arm, PLAIN, Story.training)
@@ -213,18 +212,18 @@ def measure(
     repeats: int,
     anew: bool,
 ) -> str:
-    """Run the missing runs, and return the tables; `anew` first deletes the stored runs."""
+    """Make the missing runs, and return the tables; `anew` first deletes the stored runs."""
     minutes = QUICK_MINUTES if quick else minutes
     jobs, loads = (FEW_WAITING, QUICK_LOADS) if quick else (WAITING, loads)
     acting = {"mode": "act", "parameters": dict(QUICK_PARAMETERS if quick else {})}
     arms = (PLAIN, GREEDILY, ALONE, replace(COMPANION, scale=acting))
-    coming = {load: coming_at(load, jobs, minutes=minutes) for load in loads}
+    arrivals = {load: arrivals_at(load, jobs, minutes=minutes) for load in loads}
     turns = {f"{arm.name} at load {load:g}": (load, arm) for load in loads for arm in arms}
     settings = f"{minutes:g} {link} {network} {SLOWED}"
     bench = Interleaved(
         {
             name: Store(
-                f"cluster wait {name}", [repr((coming[load], arm)), settings], _sources(arm)
+                f"cluster wait {name}", [repr((arrivals[load], arm)), settings], _sources(arm)
             )
             for name, (load, arm) in turns.items()
         },
@@ -233,16 +232,16 @@ def measure(
     if anew:
         bench.forget()
     missing = [turns[name] for _, name in bench.missing()]
-    last = _SPREAD * max(job.seconds(minutes) for job in jobs) + _DELETED_SECONDS
-    expected = sum(coming[load][-1].seconds + last for load, _ in missing)
+    last = _SPREAD * max(job.seconds(minutes) for job in jobs) + _DELETE_SECONDS
+    expected = sum(arrivals[load][-1].seconds + last for load, _ in missing)
     say(f"to run: {len(missing)} runs, about {expected / 60:.0f} minutes")
     if missing:
         with lifecycle.running(NAME, real_nodes=NODES) as bed:
-            # kfext runs beside the nodes, like the scheduler and the operator: nodes only train.
+            # kfext runs outside the nodes, like the scheduler and the operator: nodes only train.
             kfext = Bench(bed)
             kfext.install()
             members = nodes(bed)
-            with step("warm up the files of the trainings"):
+            with step("warm up the files of the training jobs"):
                 warm = [Arrival(0.0, job) for job in FEW_WAITING[2:]]
                 run(bed, replace(PLAIN, name="warm"), warm, members, minutes=0.01)
             for node in members:
@@ -252,7 +251,9 @@ def measure(
                 load, arm = turns[name]
                 with step(f"{len(jobs)} jobs, {name}, repeat {repeat + 1}"):
                     chosen = network if arm.managed else ""
-                    outcome = run(bed, arm, coming[load], members, minutes=minutes, network=chosen)
+                    outcome = run(
+                        bed, arm, arrivals[load], members, minutes=minutes, network=chosen
+                    )
                     scores = kfext.counted("kfext_expected_starts_total", "was")
                     say(f"    scores of the expected starts so far: {scores}")
                     return outcome.stored()
@@ -262,7 +263,8 @@ def measure(
     runs = {
         load: {
             arm.name: [
-                Outcome.restore(some, arm, jobs) for some in stored[f"{arm.name} at load {load:g}"]
+                Outcome.restore(stored_run, arm, jobs)
+                for stored_run in stored[f"{arm.name} at load {load:g}"]
             ]
             for arm in arms
         }
@@ -280,5 +282,5 @@ def measure(
 
 
 def _sources(arm: Arm) -> list[Path]:
-    decides = [paths.REPOSITORY / "kfext" / package for package in DECIDES]
-    return [*_SOURCES, *(decides if arm.managed else [])]
+    packages = [paths.REPOSITORY / "kfext" / package for package in DECIDING_PACKAGES]
+    return [*_SOURCES, *(packages if arm.managed else [])]

@@ -3,8 +3,8 @@
 The compute time of a step is a timed wait; its messages are real, of the size of the model's
 gradient, and sent by gloo (DDP's buckets, sent during the wait) or TensorFlow (weights from the
 parameter server, gradients to it). The waits are `SLOWED` times as long as on an accelerator, and
-the links slower by the same factor than in the represented cluster: a message takes the same part
-of a step.
+the links slower by the same factor than in the represented cluster, so a message takes the same
+fraction of a step.
 """
 
 import re
@@ -19,10 +19,10 @@ from e2e.harness.jobs import specs
 
 Object = dict[str, Any]
 SLOWED = 60
-"""Large enough that sending uses less than half of a pod's CPU.
+"""The slow-down of waits and links; large enough that sending uses less than half of a pod's CPU.
 
-A rank of vgg16 sends most: 0.28 to 0.47 CPU seconds in a step on one machine, and a pod has
-`MILLICORES` for the 6.4 s.
+A rank of vgg16 sends most: it used 0.28 to 0.47 CPU seconds in a step of 6.4 s on one machine, and
+a pod has `MILLICORES`.
 """
 MILLICORES = 170
 """The CPU of a pod; two fit a node of 350m."""
@@ -31,21 +31,21 @@ SLOTS = 8
 _MEMORY = f"{1450 * 2**20}"
 """The memory of a pod in bytes: a server of gpt2 uses 1.2 GB."""
 LOADS = (0.5, 0.8, 1.1)
-"""The requests of the jobs until the last arrival, as a part of the nodes' capacity."""
+"""The requests of the jobs until the last arrival, as a fraction of the nodes' capacity."""
 QUICK_LOADS = (1.1,)
 _SEEDS = {0.5: 1, 0.8: 2, 1.1: 3}
 """The seed of the arrivals at each load."""
 _START_SECONDS = 30.0
-"""From the start of a pod to its first step, by its CPU."""
+"""From the start of a pod to its first step, on a pod's CPU."""
 _FEWEST_STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model and its step time on one V100, `step_ms`, without any network.
+    """A model. `step_ms`: its step time on one V100 without network.
 
-    Source: Muri's measurements (`stage_times.csv` in the data of the design). `megabytes` are its
-    parameters as 32-bit numbers, by the papers and by torchvision.
+    Source: Muri's measurements (`stage_times.csv` in the data of the design). `megabytes`: its
+    parameters as 32-bit numbers, from the papers and from torchvision.
     """
 
     name: str
@@ -64,10 +64,10 @@ DQN = Model("dqn", 490, 6.7)
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """A job; its numbers count training pods, and a TFJob has one parameter server in addition.
+    """A job. `asked`: the requested number of training pods; `least`, `most`: its range.
 
-    `least` and `most` equal `asked` for a rigid job. `steps`: in a benchmark of ten minutes, for
-    all workers of a TFJob together.
+    The three are equal for a rigid job. A TFJob has a parameter server in addition. `steps`: for a
+    benchmark of ten minutes; all workers of a TFJob share them.
     """
 
     name: str
@@ -94,36 +94,34 @@ class WaitingJob:
 
     @property
     def size(self) -> str:
-        """Pods and their CPU, for a table."""
         return f"{self.pods} x {MILLICORES}m"
 
     @property
     def first_pod(self) -> str:
-        """The pod that logs the totals at its end."""
         return f"{self.name}-{'master' if self.kind == 'PyTorchJob' else 'worker'}-0"
 
     @property
     def step_seconds(self) -> float:
-        """The wait in a step of a job at its requested size."""
         return self.trains.step_ms / 1000 * SLOWED
 
     def steps_of(self, minutes: float) -> int:
-        """Return its number of steps in a benchmark of some minutes."""
         return max(_FEWEST_STEPS, round(self.steps * minutes / 10))
 
     def seconds(self, minutes: float) -> float:
-        """Return its duration at its requested size, without the time of messages."""
-        each = self.steps_of(minutes) * self.step_seconds
-        return _START_SECONDS + (each / self.asked if self.kind == "TFJob" else each)
+        """Return its duration in seconds at its requested size, without the time of messages."""
+        seconds_of_steps = self.steps_of(minutes) * self.step_seconds
+        return _START_SECONDS + (
+            seconds_of_steps / self.asked if self.kind == "TFJob" else seconds_of_steps
+        )
 
     def manifest(self, *, minutes: float, scheduler: str, folder: Path) -> Object:
         """Return its manifest; its checkpoints are in a folder of its own."""
         torch = self.kind == "PyTorchJob"
-        given = {
+        options = {
             "steps": self.steps_of(minutes),
             "every": 1,
             "print-every": 1,
-            # A batch of DDP is shared by all pods: one pod alone needs the time of all of them.
+            # The pods share a batch of DDP, so one pod alone would need the time of all of them.
             "least": round(self.step_seconds * (self.asked if torch else 1), 3),
             "message": self.trains.megabytes,
         }
@@ -133,7 +131,9 @@ class WaitingJob:
             cpu=f"{MILLICORES}m",
             folder=folder / self.name,
             sizes=f"{self.least}-{self.most}" if self.least < self.most else "",
-            arguments=[word for name, value in given.items() for word in (f"--{name}", f"{value}")],
+            arguments=[
+                word for name, value in options.items() for word in (f"--{name}", f"{value}")
+            ],
         )
         for spec in specs(body).values():
             pod = spec["template"]["spec"]
@@ -155,7 +155,7 @@ def _tf(name: str, trains: Model, sizes: tuple[int, int, int], steps: int) -> Wa
     return WaitingJob(name, "TFJob", trains, *sizes, steps)
 
 
-# Each waits for about 100 seconds.
+# Each job waits for about 100 seconds in all.
 WAITING = (
     _torch("ddp-vgg16-2", VGG16, (2, 2, 2), 15),
     _torch("ddp-vgg19-2", VGG19, (2, 2, 2), 15),
@@ -170,20 +170,20 @@ WAITING = (
     _tf("ps-shufflenet-1", SHUFFLENET, (1, 1, 1), 2),
     _tf("ps-dqn-3", DQN, (3, 3, 3), 10),
 )
-# Jobs with the shortest steps: slowed by the network, not slowed by it, and elastic.
+# Jobs with short steps: two that the network slows down, an elastic job, and a TFJob.
 FEW_WAITING = tuple(
     job for job in WAITING if job.name in {"ddp-vgg16-2", "ddp-vgg19-2", "ddp-bert-2", "ps-dqn-3"}
 )
 
 
-def coming_at(load: float, jobs: Sequence[WaitingJob], *, minutes: float) -> list[Arrival]:
-    """Return the arrivals of the jobs at a load, in an order and at times of its own seed."""
+def arrivals_at(load: float, jobs: Sequence[WaitingJob], *, minutes: float) -> list[Arrival]:
+    """Return the arrivals of the jobs at a load; each load has a seed for order and times."""
     work = sum(job.pods * job.seconds(minutes) for job in jobs)
     return arrivals(jobs, seconds=work / (SLOTS * load), seed=_SEEDS[load])
 
 
 def slowed(link: str) -> str:
-    """Return the rate that represents a link such as 10gbit; "none" means no limit."""
+    """Return the slowed rate that represents a link such as 10gbit; "none" means no limit."""
     if link == "none":
         return link
     match = re.fullmatch(r"(\d+)(gbit|mbit)", link)

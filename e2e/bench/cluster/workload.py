@@ -1,4 +1,4 @@
-"""The arms that place the jobs, the jobs, and their arrivals.
+"""The jobs, their arrivals, and the arms that place them.
 
 Half of the jobs are PyTorch with DDP, half TensorFlow with a parameter server.
 """
@@ -52,10 +52,10 @@ class Job(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """A job; `steps` are for a 10-minute benchmark, about two minutes of training.
+    """A job. `steps`: for a 10-minute benchmark; they take about two minutes.
 
-    `megabytes`: the size of the message of a computing pod, each way, in a step. A TFJob's steps
-    count for all its tasks together: a TFJob that starts without a worker has the same work.
+    `megabytes`: what a computing pod sends, and receives, in a step. All tasks of a TFJob share its
+    steps, so a TFJob that starts without a worker has the same work.
     """
 
     name: str
@@ -68,16 +68,14 @@ class TrainingJob:
 
     @property
     def first_pod(self) -> str:
-        """The pod that logs the totals at its end."""
         return f"{self.name}-{'master' if self.kind == 'PyTorchJob' else 'chief'}-0"
 
     @property
     def size(self) -> str:
-        """Pods and their CPU, for a table."""
         return f"{self.pods} x {self.millicores}m"
 
     def manifest(self, *, minutes: float, scheduler: str, folder: Path) -> Object:
-        """Return its manifest, with the steps scaled to the minutes; it writes no files."""
+        """Return its manifest, with steps in proportion to the minutes; the job writes no files."""
         steps = max(5, round(self.steps * minutes / 10))
         arguments = ("--model", self.model, "--steps", str(steps))
         cpu = f"{self.millicores}m"
@@ -103,7 +101,7 @@ def _ps(name: str, model: str, megabytes: float, size: tuple[int, int], steps: i
     return TrainingJob(name, "TFJob", model, megabytes, *size, steps)
 
 
-# From almost no communication to almost only communication.
+# From almost no communication to almost only communication, for each kind.
 JOBS = (
     _ddp("ddp-cnn", "cnn", 0.1, (2, 150), 5200),
     _ddp("ddp-resnet-2", "resnet", 1.2, (2, 150), 620),
@@ -131,19 +129,19 @@ class Arrival:
 
 
 def arrivals(jobs: Sequence[Job], *, seconds: float, seed: int = SEED) -> list[Arrival]:
-    """Return the jobs in a random order with arrivals within `seconds`, the first at once.
+    """Return the jobs in random order with arrivals within `seconds`; the first arrives at once.
 
-    Times are of a Poisson process, given its number of arrivals in that time.
+    Times follow a Poisson process, given its number of arrivals.
     """
-    chance = random.Random(seed)
-    order = chance.sample(jobs, len(jobs))
-    times = [0.0, *sorted(chance.uniform(0, seconds) for _ in jobs[1:])]
+    draw = random.Random(seed)
+    order = draw.sample(jobs, len(jobs))
+    times = [0.0, *sorted(draw.uniform(0, seconds) for _ in jobs[1:])]
     return [Arrival(time, job) for time, job in zip(times, order, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to place pods, and to scale jobs where kfext has that policy."""
+    """A way to place pods. `scale`: kfext's `scale` policy; None means no policy."""
 
     name: str
     title: str

@@ -7,15 +7,15 @@ from e2e.bench.companion.site import Pod, Pods
 from e2e.testbed.paths import REPOSITORY
 from kfext import names
 
-DECIDES = ("model", "core", "state", "kube", "controller")
+DECIDING_PACKAGES = ("model", "core", "state", "kube", "controller")
 """The packages of kfext that affect its changes of running jobs."""
 
 
 class Arm:
     """A way to divide the CPU; this class is plain Kubernetes, where all pods are equal.
 
-    Each run has an arm of its own. `managed`: whether kfext manages the namespace of the jobs;
-    `annotations`: of the jobs. `sources`: files and folders on which its runs depend.
+    Each run has a new instance. `managed`: whether kfext manages the namespace of the jobs.
+    `annotations`: added to each job. `sources`: files and folders on which the runs depend.
     """
 
     managed = False
@@ -28,7 +28,7 @@ class Arm:
     def start(self, pods: Pods, *, now: float) -> None:
         """Begin to act on the pods of a namespace that is still empty."""
 
-    def look(self, pods: Sequence[Pod], *, now: float) -> None:
+    def poll(self, pods: Sequence[Pod], *, now: float) -> None:
         """Act if an action is due; called about once a second with the running pods."""
 
     def stop(self) -> None:
@@ -39,66 +39,70 @@ class Kfext(Arm):
     """kfext as installed; the `annotations` of a job decide its policies."""
 
     managed = True
-    sources = tuple(REPOSITORY / "kfext" / package for package in DECIDES)
+    sources = tuple(REPOSITORY / "kfext" / package for package in DECIDING_PACKAGES)
 
     def __init__(self, annotations: Mapping[str, str]) -> None:
         super().__init__()
         self.annotations = annotations
-        self._cpu: dict[str, tuple[str, str]] = {}
+        self._last_cpu: dict[str, tuple[str, str]] = {}
 
-    def look(self, pods: Sequence[Pod], *, now: float) -> None:
-        """Count the resizes; a new pod has the CPU request of its user."""
+    def poll(self, pods: Sequence[Pod], *, now: float) -> None:
+        """Count the changes of the CPU requests and limits of pods."""
         for pod in pods:
-            self.resizes += self._cpu.get(pod.name, pod.cpu) != pod.cpu
-            self._cpu[pod.name] = pod.cpu
+            self.resizes += self._last_cpu.get(pod.name, pod.cpu) != pod.cpu
+            self._last_cpu[pod.name] = pod.cpu
 
 
-class Killed(Kfext):
-    """kfext; its controller is killed at its first resize after a number of jobs has arrived.
+class ControllerKilled(Kfext):
+    """kfext; its controller is killed at its first resize after `jobs` jobs have arrived.
 
-    It is not restarted in the run, so the prioritised job keeps its boost until its end, and no
-    other job is boosted. A job that arrives just before would wait until a controller returns.
+    The controller is not restarted during the run, so the prioritised job keeps its boost until its
+    end, and no other job is boosted. All jobs have to have arrived, since without a controller a
+    new job would wait.
     """
 
     def __init__(self, annotations: Mapping[str, str], *, jobs: int) -> None:
         super().__init__(annotations)
         self._jobs = jobs
-        self._before: int | None = None
-        self._dead = False
+        self._resizes_before: int | None = None
+        self._killed = False
 
     def start(self, pods: Pods, *, now: float) -> None:
         self._kfext = pods.kfext
 
-    def look(self, pods: Sequence[Pod], *, now: float) -> None:
-        super().look(pods, now=now)
-        if len(self._cpu) == self._jobs and self._before is None:
-            self._before = self.resizes
-        if not self._dead and self._before is not None and self.resizes > self._before:
-            self._dead = True
+    def poll(self, pods: Sequence[Pod], *, now: float) -> None:
+        super().poll(pods, now=now)
+        if len(self._last_cpu) == self._jobs and self._resizes_before is None:
+            self._resizes_before = self.resizes
+        if (
+            not self._killed
+            and self._resizes_before is not None
+            and self.resizes > self._resizes_before
+        ):
+            self._killed = True
             self._kfext.kill_controller()
 
     def stop(self) -> None:
-        if self._dead:
+        if self._killed:
             self._kfext.restart_killed_controller()
 
 
-PLAIN, AGAIN = "plain", "plain again"
+PLAIN, PLAIN_AGAIN = "plain", "plain again"
 """The reference of all other arms, and its repetition, which shows the spread."""
-OURS, DEAD = "kfext", "kfext, its controller killed"
+KFEXT, KFEXT_KILLED = "kfext", "kfext, its controller killed"
 Makers = Mapping[str, Callable[[], Arm]]
 """The constructor of each arm, by its name."""
 
 
 def plain_and(name: str, make: Callable[[], Arm]) -> Makers:
-    """Return plain Kubernetes twice, and another arm."""
-    return {PLAIN: Arm, AGAIN: Arm, name: make}
+    """Return plain Kubernetes, its repetition, and the arm that `make` constructs."""
+    return {PLAIN: Arm, PLAIN_AGAIN: Arm, name: make}
 
 
 def resizing() -> Arm:
-    """Return kfext for jobs that allow resizes."""
     return Kfext({names.RESIZE: "cpu"})
 
 
 def killed(jobs: int) -> Arm:
-    """Return the same arm, with its controller killed at a resize after `jobs` arrivals."""
-    return Killed({names.RESIZE: "cpu"}, jobs=jobs)
+    """Return the arm of `resizing` with its controller killed at a resize after `jobs` arrivals."""
+    return ControllerKilled({names.RESIZE: "cpu"}, jobs=jobs)

@@ -10,14 +10,14 @@ from typing import Any, Self
 
 from e2e.bench.companion.arms import Arm, Makers
 from e2e.bench.companion.site import Pods, Site, running
-from e2e.bench.companion.workload import Arriving, Schedule
+from e2e.bench.companion.workload import Schedule, ScheduledJob
 from e2e.bench.store import Interleaved, SpoiledError, Store, unspoiled
 from e2e.harness.jobs import jobs_path
 from e2e.testbed import paths
 from e2e.testbed.progress import say, step
 
 Object = dict[str, Any]
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _PATIENCE_SECONDS = 3600.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 _HERE = Path(__file__).parent
@@ -27,15 +27,15 @@ _FRAME = (
     *(paths.REPOSITORY / "e2e/jobs" / f"{name}.py" for name in _JOBS),
 )
 """The files on which the runs of every arm depend."""
-_AROUND_SECONDS = 25.0
+_START_AND_END_SECONDS = 25.0
 """The time in a run to start the first pod and to delete the namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The result of a job: times in seconds from the start of the run, and its printed totals.
+    """The result of a job: times in seconds since the start of the run, and its printed totals.
 
-    `began`: the time of its first printed line.
+    `began`, `ended`: the times of its first and last printed line. `cpu`: CPU seconds of its steps.
     """
 
     submitted: float
@@ -47,20 +47,18 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """The time from its submission to its last printed line."""
         return self.ended - self.submitted
 
     @property
     def training(self) -> float:
-        """The time from its first printed line to the last."""
         return self.ended - self.began
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The results of all jobs, by name.
+    """The results of a run: all jobs by name, and the number of resizes.
 
-    `beside`: the mean number of cores that the machine used beside the node.
+    `beside`: the mean number of cores that the machine used for everything but the node.
     """
 
     jobs: dict[str, Job]
@@ -69,7 +67,6 @@ class Outcome:
 
     @property
     def makespan(self) -> float:
-        """The time from the first submission to the last end."""
         return max(job.ended for job in self.jobs.values())
 
     def stored(self) -> Object:
@@ -82,68 +79,68 @@ class Outcome:
 
 
 def run(pods: Pods, arm: Arm, schedule: Schedule) -> Outcome:
-    """Submit the jobs at their times, let the arm act, and wait for the last job."""
+    """Submit the jobs at their times, let the arm act, and wait for the end of the last job."""
     return _Run(pods, arm, schedule).follow()
 
 
 class _Run:
-    """A run in progress, by the clock of the log's timestamps."""
+    """A run in progress; times are wall-clock times, as in the logs of pods."""
 
     def __init__(self, pods: Pods, arm: Arm, schedule: Schedule) -> None:
         self._pods, self._arm = pods, arm
         self._coming = list(schedule.arrivals)
-        self._open: dict[str, Arriving] = {}
+        self._unfinished: dict[str, ScheduledJob] = {}
         self._submitted: dict[str, float] = {}
         self._jobs: dict[str, Job] = {}
         self._began = time.time()
 
     def follow(self) -> Outcome:
-        busy, own = _busy_seconds(), self._pods.node.cpu_seconds()
+        machine_cpu, node_cpu = _busy_seconds(), self._pods.node.cpu_seconds()
         self._arm.start(self._pods, now=self._began)
         try:
-            while self._coming or self._open:
+            while self._coming or self._unfinished:
                 now = time.time()
                 if now - self._began > _PATIENCE_SECONDS:
-                    raise SpoiledError(f"not ended: {sorted(self._open)}")
+                    raise SpoiledError(f"not ended: {sorted(self._unfinished)}")
                 self._submit_due(now - self._began)
                 bodies = self._pods.bodies()
                 for body in bodies:
-                    self._see(body)
-                self._arm.look(running(bodies), now=now)
-                time.sleep(max(0.0, _LOOK_SECONDS - (time.time() - now)))
+                    self._record(body)
+                self._arm.poll(running(bodies), now=now)
+                time.sleep(max(0.0, _POLL_SECONDS - (time.time() - now)))
         finally:
             self._arm.stop()
         elapsed = time.time() - self._began
-        others = _busy_seconds() - busy - (self._pods.node.cpu_seconds() - own)
+        others = _busy_seconds() - machine_cpu - (self._pods.node.cpu_seconds() - node_cpu)
         return Outcome(self._jobs, self._arm.resizes, others / elapsed)
 
     def _submit_due(self, elapsed: float) -> None:
         while self._coming and self._coming[0].seconds <= elapsed:
-            arriving = self._coming.pop(0)
-            path = jobs_path(self._pods.namespace, arriving.kind)
-            body = arriving.manifest()
+            arrival = self._coming.pop(0)
+            path = jobs_path(self._pods.namespace, arrival.kind)
+            body = arrival.manifest()
             body["metadata"]["annotations"] |= self._arm.annotations
-            self._submitted[arriving.name] = time.time() - self._began
+            self._submitted[arrival.name] = time.time() - self._began
             self._pods.bed.api.create(path, body)
-            self._open[arriving.pod] = arriving
+            self._unfinished[arrival.pod] = arrival
 
-    def _see(self, body: Object) -> None:
-        """Record the end of a pod."""
+    def _record(self, body: Object) -> None:
+        """Record the result of a pod that has ended. Raises SpoiledError after a failure."""
         name, status = body["metadata"]["name"], body["status"]
         if any(status["restartCount"] for status in status.get("containerStatuses", [])):
             raise SpoiledError(f"{name} was restarted")
         if status.get("phase") == "Failed":
             raise SpoiledError(f"{name} failed")
-        if status.get("phase") == "Succeeded" and name in self._open:
-            arriving = self._open.pop(name)
-            self._jobs[arriving.name] = job = self._ended(arriving)
-            say(f"    {job.ended:4.0f} s: {arriving.name} ended after {job.seconds:.0f} s")
+        if status.get("phase") == "Succeeded" and name in self._unfinished:
+            arrival = self._unfinished.pop(name)
+            self._jobs[arrival.name] = job = self._result(arrival)
+            say(f"    {job.ended:4.0f} s: {arrival.name} ended after {job.seconds:.0f} s")
 
-    def _ended(self, arriving: Arriving) -> Job:
-        first, *_, last = self._pods.log(arriving.pod)
+    def _result(self, arrival: ScheduledJob) -> Job:
+        first, *_, last = self._pods.log(arrival.pod)
         totals = json.loads(last.text)
         return Job(
-            submitted=self._submitted[arriving.name],
+            submitted=self._submitted[arrival.name],
             began=first.at - self._began,
             ended=last.at - self._began,
             startup_cpu=totals.get("startup_cpu_seconds", 0.0),
@@ -153,7 +150,7 @@ class _Run:
 
 
 def _busy_seconds() -> float:
-    """Return the total CPU time that the machine has used so far."""
+    """Return the CPU seconds that the whole machine has used so far."""
     user, nice, system, _idle, _wait, irq, soft = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
     )
@@ -177,15 +174,13 @@ class Bench:
         self._runs = Interleaved(stores, repeats=repeats)
 
     def missing(self) -> list[tuple[int, str]]:
-        """Return the repeat and the arm of each missing run, the arms in turn."""
+        """Return the repeat and the arm of each missing run, in the order of their execution."""
         return self._runs.missing()
 
     def seconds(self) -> float:
-        """Return the approximate duration of the missing runs."""
-        return len(self.missing()) * (self.schedule.lasts + _AROUND_SECONDS)
+        return len(self.missing()) * (self.schedule.lasts + _START_AND_END_SECONDS)
 
     def measure(self, site: Site) -> None:
-        """Run the missing runs, and store each at its end."""
 
         def run_arm(repeat: int, arm: str) -> Object:
             title = f"{self.schedule.name}, repeat {repeat + 1} of {self._runs.repeats}, {arm}"
@@ -195,14 +190,12 @@ class Bench:
         self._runs.measure(run_arm)
 
     def keep(self, repeat: int, arm: str, outcome: Outcome) -> None:
-        """Store the outcome of a run."""
         self._runs.keep(repeat, arm, outcome.stored())
 
     def forget(self) -> None:
         self._runs.forget()
 
     def runs(self) -> Runs:
-        """Return the stored outcomes of each arm, by repeat."""
         stored = self._runs.runs()
         return {arm: list(map(Outcome.restore, stored.get(arm, []))) for arm in self._makers}
 

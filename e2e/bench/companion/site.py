@@ -1,4 +1,4 @@
-"""Real nodes with kfext, a namespace for each run, and its pods.
+"""The real nodes with kfext, and a namespace with its pods for each run.
 
 `Pods` reads the CPU usage and the logs of pods, and resizes them.
 """
@@ -25,17 +25,17 @@ from kfext.names import JOB_NAME
 Object = dict[str, Any]
 MILLICORES = 20
 REQUEST = f"{MILLICORES}m"
-"""The CPU request of every pod: all weights are equal, and almost no CPU is reserved."""
+"""The CPU request of every pod, so that weights are equal and almost no CPU is reserved."""
 _STRATEGIC = "application/strategic-merge-patch+json"
 _COMPONENTS = ("pod-resize",)
-"""Components in addition to the default overlay's."""
-_KNOWN_SECONDS = 30.0
-COUNT = 4
+"""The kustomize components to install beside the default overlay."""
+_WEBHOOK_SECONDS = 30.0
+NODES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A running pod; `request`, `limit`: its current CPU request and limit, empty without any."""
+    """A running pod. `request`, `limit`: its current CPU request and limit; empty means none."""
 
     name: str
     uid: str
@@ -75,12 +75,12 @@ class Pods:
         try:
             self.bed.api.request("PATCH", f"{self.path}/{pod.name}/resize", patch, kind=_STRATEGIC)
         except ApiError:
-            return False  # it has ended meanwhile
+            return False  # the pod has ended meanwhile
         return True
 
 
 def running(bodies: list[Object]) -> list[Pod]:
-    """Return the pods with a running container, by name."""
+    """Return the pods with a running container, in order of name."""
     pods = []
     for body in bodies:
         metadata = body["metadata"]
@@ -95,7 +95,7 @@ def running(bodies: list[Object]) -> list[Pod]:
 
 
 class Site:
-    """The node, for one run at a time. kfext is installed in all runs, and idle in most."""
+    """The node, for one run at a time; kfext is installed, and idle in arms without it."""
 
     def __init__(self, bed: Testbed, node: Node, kfext: Bench) -> None:
         self.bed, self.node, self._kfext = bed, node, kfext
@@ -103,22 +103,22 @@ class Site:
 
     @contextmanager
     def namespace(self, name: str, *, managed: bool) -> Iterator[Pods]:
-        """Create a namespace for the time of a `with` block, and empty the node afterwards."""
-        unique = f"{name}-{next(self._numbers)}"
-        create_namespace(self.bed, unique, managed=managed)
+        """Create a namespace for a `with` block; it is deleted afterwards, with its pods."""
+        unique_name = f"{name}-{next(self._numbers)}"
+        create_namespace(self.bed, unique_name, managed=managed)
         try:
             if managed:
                 self.bed.wait_for(
-                    lambda: self._held(unique),
+                    lambda: self._suspends(unique_name),
                     what="the webhook to know the namespace",
-                    seconds=_KNOWN_SECONDS,
+                    seconds=_WEBHOOK_SECONDS,
                 )
-            yield Pods(self.bed, unique, self.node, self._kfext)
+            yield Pods(self.bed, unique_name, self.node, self._kfext)
         finally:
-            kubectl(self.bed, "delete", "namespace", unique, "--timeout=180s")
+            kubectl(self.bed, "delete", "namespace", unique_name, "--timeout=180s")
 
-    def _held(self, namespace: str) -> bool:
-        """Return whether a job is suspended in a dry run."""
+    def _suspends(self, namespace: str) -> bool:
+        """Return whether the webhook suspends a job of the namespace, by a dry run."""
         body = workers("trial", 1)
         path = f"{jobs_path(namespace, body['kind'])}?dryRun=All"
         stored = self.bed.api.create(path, body)
@@ -127,7 +127,6 @@ class Site:
 
 @contextmanager
 def one_cpu(name: str) -> Iterator[Site]:
-    """Run a testbed of one node with one CPU during a `with` block."""
     with lifecycle.running(name, real_nodes=1) as bed:
         node = nodes(bed)[0].with_one_cpu()
         with step("kfext"):
@@ -143,11 +142,11 @@ def one_cpu(name: str) -> Iterator[Site]:
 
 @contextmanager
 def four_nodes(name: str) -> Iterator[Site]:
-    """Run a testbed of four real nodes during a `with` block, 350m each on two cores.
+    """Run a testbed of four real nodes during a `with` block, each with 350m of the two cores.
 
-    The `Pods` of its namespaces may be on any node; the first is the `node` of the `Pods`.
+    Pods may be on any of them; the `node` of each `Pods` is the first.
     """
-    with lifecycle.running(name, real_nodes=COUNT) as bed:
+    with lifecycle.running(name, real_nodes=NODES) as bed:
         with step("kfext"):
             bench = Bench(bed)
             bench.install()

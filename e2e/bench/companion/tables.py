@@ -1,37 +1,37 @@
-"""Tables of the runs. Figures are changes against `plain` in the same repeat, in percent."""
+"""Tables of the runs; most values are changes in percent against `plain` in the same repeat."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
-from e2e.bench.companion.arms import AGAIN, OURS, PLAIN
+from e2e.bench.companion.arms import KFEXT, PLAIN, PLAIN_AGAIN
 from e2e.bench.companion.run import Outcome, Runs
 from e2e.bench.companion.site import MILLICORES
 from e2e.bench.companion.workload import Schedule
 from e2e.bench.report import spread, table
 from kfext.state.running.cpu.contest import SPARE
 
-_NODE = 1000
+_NODE_MILLICORES = 1000
 """The millicores of the node."""
 ByJob = Mapping[str, Sequence[float]]
 """The changes of the time of each job, in percent and by repeat."""
 
 
-def raised(count: int) -> int:
-    """Return the boosted request among `count` pods, in millicores, by kfext's own rule."""
-    return round(MILLICORES + (1 - SPARE) * (_NODE - count * MILLICORES))
+def raised_request(count: int) -> int:
+    """Return the request that kfext's rule gives the boosted pod among `count`, in millicores."""
+    return round(MILLICORES + (1 - SPARE) * (_NODE_MILLICORES - count * MILLICORES))
 
 
-def bound(count: int) -> float:
-    """Return the best change of the time of the prioritised job among `count`, in percent.
+def best_change(count: int) -> float:
+    """Return the best possible change of the prioritised job's time among `count`, in percent.
 
-    The others keep their requests, which are weights, so it gets more than 1/count of the node.
+    The other jobs keep their requests, which are weights, so they still get a little CPU.
     """
-    share = raised(count) / (raised(count) + (count - 1) * MILLICORES)
+    share = raised_request(count) / (raised_request(count) + (count - 1) * MILLICORES)
     return 100 * (1 / (count * share) - 1)
 
 
 def changes(before: Sequence[float], after: Sequence[float]) -> list[float]:
-    """Return the changes of pairs in percent; an arm may have only the first repeats."""
+    """Return the change of each repeat in percent; the longer sequence is cut to the shorter."""
     return [100 * (new / old - 1) for old, new in zip(before, after, strict=False)]
 
 
@@ -50,16 +50,16 @@ def noise(again: ByJob) -> float:
 
 
 def beyond(changes_by_job: ByJob, most: float) -> tuple[str, str]:
-    """Return the numbers of jobs with a better and with a worse median by more than `most`."""
-    medians = [median(some) for some in changes_by_job.values()]
+    """Return how many jobs improved, and worsened, by more than `most` percent in the median."""
+    medians = [median(of_repeats) for of_repeats in changes_by_job.values()]
     return str(sum(change < -most for change in medians)), str(
         sum(change > most for change in medians)
     )
 
 
 def arms_table(schedule: Schedule, runs: Runs) -> str:
-    """Return a table with a row for each arm, and the best change in theory."""
-    most = noise(by_job(runs, AGAIN))
+    """Return a table with a row for each arm, and a row with the best possible change."""
+    most = noise(by_job(runs, PLAIN_AGAIN))
     head = (
         "arm", "mean job", "best job", "worst job", "makespan",
         f"jobs improved by over {most:.1f} %", "jobs worse by over that",
@@ -67,7 +67,7 @@ def arms_table(schedule: Schedule, runs: Runs) -> str:
     )  # fmt: skip
     rows = [_plain_row(runs), *(_row(runs, arm, most) for arm in runs if arm != PLAIN)]
     count = len(schedule.arrivals)
-    best = f"{bound(count):+.0f} %"
+    best = f"{best_change(count):+.0f} %"
     rows.append((f"arithmetic: the favourite among {count}", "", best, *[""] * (len(head) - 3)))
     repeats = len(runs[PLAIN])
     return table(f"{schedule.title}; repeats: {repeats}", head, rows)
@@ -92,7 +92,7 @@ def _row(runs: Runs, arm: str, most: float) -> tuple[str, ...]:
     medians = {job: median(some) for job, some in jobs.items()}
     best, worst = min(medians, key=medians.__getitem__), max(medians, key=medians.__getitem__)
     return (
-        titled(arm),
+        title_of(arm),
         percent(changes(*([_mean(run) for run in some] for some in (plain, outcomes)))),
         percent(jobs[best]),
         percent(jobs[worst]),
@@ -103,9 +103,8 @@ def _row(runs: Runs, arm: str, most: float) -> tuple[str, ...]:
     )
 
 
-def titled(arm: str) -> str:
-    """Return the name of an arm in a table."""
-    return f"{arm} (A/A)" if arm == AGAIN else arm
+def title_of(arm: str) -> str:
+    return f"{arm} (A/A)" if arm == PLAIN_AGAIN else arm
 
 
 def _mean(outcome: Outcome) -> float:
@@ -118,7 +117,7 @@ def percent(values: Sequence[float]) -> str:
 
 
 def jobs_table(schedule: Schedule, runs: Runs) -> str:
-    """Return a table with a row for each job: its time under `plain`, and all other changes."""
+    """Return a table with a row for each job: its time under `plain`, and changes in other arms."""
     others = [arm for arm in runs if arm != PLAIN]
     head = ("job", "comes after s", "steps", "start-up CPU s", "CPU s", "loss", "plain s", *others)
     rows = []
@@ -140,16 +139,16 @@ def jobs_table(schedule: Schedule, runs: Runs) -> str:
 
 
 def shift_table(by_split: Mapping[str, Runs]) -> str:
-    """Return a table with a row for each split of the CPU between the components of a job."""
-    head = ("limits", "plain s", "plain again (A/A)", OURS, "resizes")
+    """Return a table with a row for each split of the CPU between a job's server and worker."""
+    head = ("limits", "plain s", "plain again (A/A)", KFEXT, "resizes")
     rows = []
     for name, runs in by_split.items():
-        ((_, ours),) = by_job(runs, OURS).items()
-        ((_, again),) = by_job(runs, AGAIN).items()
+        ((_, kfext),) = by_job(runs, KFEXT).items()
+        ((_, again),) = by_job(runs, PLAIN_AGAIN).items()
         plain = spread([run.makespan for run in runs[PLAIN]], digits=0)
-        resizes = spread([run.resizes for run in runs[OURS]], digits=0)
-        rows.append((name, plain, percent(again), percent(ours), resizes))
-    repeats = min(len(runs[OURS]) for runs in by_split.values())
+        resizes = spread([run.resizes for run in runs[KFEXT]], digits=0)
+        rows.append((name, plain, percent(again), percent(kfext), resizes))
+    repeats = min(len(runs[KFEXT]) for runs in by_split.values())
     return table(
         f"A job of a server and a worker, limits as written; repeats: {repeats}", head, rows
     )

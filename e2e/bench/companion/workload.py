@@ -2,7 +2,7 @@
 
 A `Split` job has a parameter server and a worker with good or bad CPU limits. A single worker
 trains asynchronously: a step needs CPU of both pods, one after the other, so the pod with too
-little CPU decides the step time. Together both may use `_BOTH` of the node.
+little CPU decides the step time.
 """
 
 import random
@@ -17,26 +17,26 @@ from e2e.testbed.images import TENSORFLOW_IMAGE, TRAINING_IMAGE
 Object = dict[str, Any]
 SEED = 1
 _MEMORY = "64Mi"
-_START_CPU = 2.0
+_START_CPU_SECONDS = 2.0
 """CPU seconds of a job before its first step."""
 _STEADY = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
-"""Make the C library retain memory that a step frees for the next step. By default it does so only
-in some runs; then a step of the PyTorch cnn takes 34 ms, otherwise 48."""
+"""Make the C library keep the memory that a step frees, for the next step. By default it does so
+only in some runs; with it a step of the PyTorch cnn takes 34 ms, without it 48."""
 StepCpu = Mapping[str, float]
 """CPU seconds of a step on this machine, by the name of the program."""
-_BOTH = 900
-"""Millicores, of a node of 1000."""
+_SPLIT_MILLICORES = 900
+"""The CPU that both pods of a `Split` job may use together, of a node of 1000 millicores."""
 _SPLIT_STEP_CPU = {"PS": 0.0070, "Worker": 0.0095}
-"""CPU seconds of a step, by type, measured on a core of an AMD EPYC."""
+"""CPU seconds of a step, by replica type, measured on a core of an AMD EPYC."""
 _SPLIT_MEMORY = "256Mi"
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The options of `e2e/jobs/converge.py`.
+    """A program of jobs: options of `e2e/jobs/converge.py`.
 
-    `pace`: the learning rate times the number of steps, so that the loss falls at the same part of
-    the work for any number of steps.
+    `pace`: the learning rate times the number of steps, so that for any number of steps
+    the loss has fallen equally far after the same fraction of the work.
     """
 
     framework: str
@@ -46,7 +46,6 @@ class Program:
 
     @property
     def name(self) -> str:
-        """The base of the names of its jobs."""
         return f"{self.framework}-{self.model}"
 
     @property
@@ -55,7 +54,6 @@ class Program:
 
     @property
     def type_(self) -> str:
-        """The type of its only replica."""
         return "Master" if self.framework == "torch" else "Worker"
 
 
@@ -102,7 +100,7 @@ class Arrival:
         return body
 
 
-class Arriving(Protocol):
+class ScheduledJob(Protocol):
     """A job that is submitted after `seconds`, and ends when `pod` ends."""
 
     @property
@@ -123,12 +121,11 @@ class Schedule:
     """Jobs with their arrivals. `lasts`: the approximate duration in seconds."""
 
     name: str
-    arrivals: tuple[Arriving, ...]
+    arrivals: tuple[ScheduledJob, ...]
     lasts: float = field(repr=False)
 
     @property
     def title(self) -> str:
-        """Its name in tables."""
         last = max(arrival.seconds for arrival in self.arrivals)
         count = len(self.arrivals)
         return f"{count} jobs within {last:.0f} s"
@@ -147,51 +144,45 @@ def schedule(
     name: str,
     count: int,
     *,
-    works: Sequence[float],
+    cpu_choices: Sequence[float],
     within: float,
     step_cpu: StepCpu,
     seed: int = SEED,
 ) -> Schedule:
-    """Return jobs; each needs one of the `works`, in CPU seconds of this machine.
+    """Return `count` jobs that arrive within `within` seconds.
 
-    The first arrives at once, the last at the end, the others at random times. The program and the
-    work of a job are random too.
+    The first arrives at once, the last at the end, the others at random times. The program of a job
+    and its work, one of the `cpu_choices` in CPU seconds of this machine, are random too.
     """
-    chance = random.Random(seed)
-    times = [0.0, *sorted(round(chance.uniform(0, within)) for _ in range(count - 2)), within]
+    draw = random.Random(seed)
+    times = [0.0, *sorted(round(draw.uniform(0, within)) for _ in range(count - 2)), within]
     chosen = [PROGRAMS[number % len(PROGRAMS)] for number in range(count)]
-    chance.shuffle(chosen)
-    each = [works[number % len(works)] for number in range(count)]
-    chance.shuffle(each)
+    draw.shuffle(chosen)
+    works = [cpu_choices[number % len(cpu_choices)] for number in range(count)]
+    draw.shuffle(works)
     arrivals = tuple(
-        Arrival(
-            seconds,
-            f"{number}-{program.name}",
-            program,
-            round(work / step_cpu[program.name]),
-        )
-        for number, (seconds, program, work) in enumerate(zip(times, chosen, each, strict=True))
+        Arrival(seconds, f"{number}-{program.name}", program, round(work / step_cpu[program.name]))
+        for number, (seconds, program, work) in enumerate(zip(times, chosen, works, strict=True))
     )
-    return Schedule(name, arrivals, lasts=sum(each) + count * _START_CPU)
+    return Schedule(name, arrivals, lasts=sum(works) + count * _START_CPU_SECONDS)
 
 
 def alone(*, work: float, step_cpu: StepCpu) -> Schedule:
-    """Return one job alone on the node."""
     program = PROGRAMS[0]
     only = Arrival(0.0, program.name, program, round(work / step_cpu[program.name]))
-    return Schedule("alone", (only,), lasts=work + _START_CPU)
+    return Schedule("alone", (only,), lasts=work + _START_CPU_SECONDS)
 
 
 def few_and_many(step_cpu: StepCpu, *, quick: bool) -> tuple[Schedule, Schedule]:
-    """Return three jobs of equal work, where the last to arrive is the last to end, and ten."""
+    """Return three jobs of equal work, where the last to arrive ends last, and ten jobs."""
     if quick:
         return (
-            schedule("three", 3, works=[36], within=25, step_cpu=step_cpu),
-            schedule("ten", 10, works=[5, 8, 16], within=25, step_cpu=step_cpu),
+            schedule("three", 3, cpu_choices=[36], within=25, step_cpu=step_cpu),
+            schedule("ten", 10, cpu_choices=[5, 8, 16], within=25, step_cpu=step_cpu),
         )
     return (
-        schedule("three", 3, works=[110], within=80, step_cpu=step_cpu),
-        schedule("ten", 10, works=[25, 40, 80], within=100, step_cpu=step_cpu),
+        schedule("three", 3, cpu_choices=[110], within=80, step_cpu=step_cpu),
+        schedule("ten", 10, cpu_choices=[25, 40, 80], within=100, step_cpu=step_cpu),
     )
 
 
@@ -203,7 +194,7 @@ def one_of_each(steps: int) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A job submitted at once; `server`: the parameter server's part of `_BOTH`, in millicores."""
+    """A job submitted at once. `server`: the millicores of `_SPLIT_MILLICORES` for its server."""
 
     name: str
     steps: int
@@ -218,20 +209,19 @@ class Split:
 
     @property
     def lasts(self) -> float:
-        """Its approximate duration with unchanged limits, in seconds."""
-        limits = {"PS": self.server, "Worker": _BOTH - self.server}
+        limits = {"PS": self.server, "Worker": _SPLIT_MILLICORES - self.server}
         slowest = max(1000 * cpu / limits[type_] for type_, cpu in _SPLIT_STEP_CPU.items())
         return self.steps * slowest
 
     def manifest(self) -> Object:
-        """Return its manifest: Burstable, with limits that add up to `_BOTH`."""
+        """Return its manifest: Burstable, with limits that add up to `_SPLIT_MILLICORES`."""
         body = job(
             self.name, {"PS": 1, "Worker": 1}, kind=self.kind, policy={"cleanPodPolicy": "None"}
         )
-        limits = {"PS": self.server, "Worker": _BOTH - self.server}
+        limits = {"PS": self.server, "Worker": _SPLIT_MILLICORES - self.server}
         for type_, limit in limits.items():
             pod = template(body, type_)["spec"]
-            pod["terminationGracePeriodSeconds"] = 1  # a server would use all of it
+            pod["terminationGracePeriodSeconds"] = 1  # a server never ends before it
             (container,) = pod["containers"]
             container |= {
                 "image": TENSORFLOW_IMAGE,
@@ -250,11 +240,13 @@ def _split_schedule(name: str, *, steps: int, server: int) -> Schedule:
     return Schedule(name, (split,), lasts=split.lasts)
 
 
-def split_schedules(part: float = 1.0) -> tuple[Schedule, ...]:
-    """Return a well-split job and two badly split ones, with a part of their steps."""
-    server = round(_BOTH * _SPLIT_STEP_CPU["PS"] / sum(_SPLIT_STEP_CPU.values()))
+def split_schedules(fraction: float = 1.0) -> tuple[Schedule, ...]:
+    """Return a well-split job and two badly split jobs, with a fraction of their steps."""
+    server = round(_SPLIT_MILLICORES * _SPLIT_STEP_CPU["PS"] / sum(_SPLIT_STEP_CPU.values()))
     return (
-        _split_schedule("well-split", steps=round(10_000 * part), server=server),
-        _split_schedule("server-starved", steps=round(3500 * part), server=100),
-        _split_schedule("worker-starved", steps=round(3500 * part), server=_BOTH - 135),
+        _split_schedule("well-split", steps=round(10_000 * fraction), server=server),
+        _split_schedule("server-starved", steps=round(3500 * fraction), server=100),
+        _split_schedule(
+            "worker-starved", steps=round(3500 * fraction), server=_SPLIT_MILLICORES - 135
+        ),
     )

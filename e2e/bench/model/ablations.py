@@ -1,7 +1,7 @@
-"""Arms in which a rule of kfext is replaced by the former rule, or switched off.
+"""Arms with a rule of kfext replaced by a former rule, or switched off.
 
-A rule without effect on any figure is removed. `true` and `true-shortest` know the length of each
-job, unlike any cluster: they show the most that better forecasts could gain.
+A rule that improves no result is removed from kfext. `true` and `true-shortest` know the length of
+each job, unlike any real cluster: they show the most that better forecasts could gain.
 """
 
 import math
@@ -22,7 +22,7 @@ from kfext.state.running.size import guard
 from kfext.state.running.size.scale import SCALE, Sizes
 from kfext.state.waiting.durations import DurationEstimates
 
-_NEVER = 86_400.0
+_NEVER_SECONDS = 86_400.0
 Patch = Callable[[Cluster], AbstractContextManager[Any]]
 """Returns a context in which a part of kfext is replaced while a cluster runs."""
 
@@ -37,15 +37,14 @@ def _policy(
 
 
 class _Patched(Cluster):
-    """A cluster that runs with parts of kfext replaced."""
+    """A cluster that runs with parts of kfext replaced by `patches`."""
 
     patches: tuple[Patch, ...] = ()
 
     def run(self) -> Self:
-        """Run as a cluster does, with the parts replaced."""
         with ExitStack() as stack:
-            for begin in self.patches:
-                stack.enter_context(begin(self))
+            for replace_part in self.patches:
+                stack.enter_context(replace_part(self))
             return super().run()
 
 
@@ -59,7 +58,7 @@ def _patched(policy: TrainingPolicy, *patches: Patch) -> Arm:
 
 
 def _backfill_by_end_of_wait(_cluster: Cluster) -> AbstractContextManager[Any]:
-    """Without backfill by estimates: a job may start only if it ends before the known ends."""
+    """Switch off backfill by estimates: a job may only start early if it certainly ends in time."""
     return patch.object(DurationEstimates, "likely_end", lambda *_args, **_now: -math.inf)
 
 
@@ -68,7 +67,7 @@ def _usual_is_constant(_cluster: Cluster) -> AbstractContextManager[Any]:
 
 
 def _starts_short_by_wait(_cluster: Cluster) -> AbstractContextManager[Any]:
-    """A start with fewer workers counts the time waited so far, at any size."""
+    """Also count the time waited so far in the decision to start with fewer workers."""
 
     def starts_short(
         workers: int, requested: int, *, length: float, wait: float, waited: float
@@ -79,7 +78,7 @@ def _starts_short_by_wait(_cluster: Cluster) -> AbstractContextManager[Any]:
 
 
 def _donors_give_all(_cluster: Cluster) -> AbstractContextManager[Any]:
-    """A donor is scaled down to its minimum even for a job of unknown length."""
+    """Scale a donor down to its minimum even for a job of unknown length."""
     lowest_size = guard.lowest_size
 
     def all_but_least(sizes: Sizes, *, most: float, length: float, **others: Any) -> int:
@@ -99,17 +98,17 @@ def _true_lengths(cluster: Cluster) -> AbstractContextManager[Any]:
     return patch.object(DurationEstimates, "shown_remaining", shown_remaining)
 
 
-_KFEXT, _GANG = partial(_policy, companion=True), partial(_policy, companion=False)
+_KFEXT, _WITHOUT_COMPANION = partial(_policy, companion=True), partial(_policy, companion=False)
 TRUE, TRUE_SHORTEST = "true", "true-shortest"
 ARMS: Mapping[str, Arm] = {
-    "gang-shortest": _patched(_GANG(order=QueueOrder.SHORTEST)),
-    "gang, no backfill by estimate": _patched(_GANG(), _backfill_by_end_of_wait),
+    "gang-shortest": _patched(_WITHOUT_COMPANION(order=QueueOrder.SHORTEST)),
+    "gang, no backfill by estimate": _patched(_WITHOUT_COMPANION(), _backfill_by_end_of_wait),
     "no backfill by estimate": _patched(_KFEXT(), _backfill_by_end_of_wait),
     "unknown lengths 300 s": _patched(_KFEXT(), _usual_is_constant),
     "short starts by wait": _patched(_KFEXT(), _starts_short_by_wait),
     "donors give all": _patched(_KFEXT(), _donors_give_all),
     "no growth": _patched(_KFEXT(ceiling=0.0)),
-    "no guard": _patched(_KFEXT(wait=_NEVER)),
+    "no guard": _patched(_KFEXT(wait=_NEVER_SECONDS)),
     TRUE: _patched(_KFEXT(), _true_lengths),
     TRUE_SHORTEST: _patched(_KFEXT(order=QueueOrder.SHORTEST), _true_lengths),
 }

@@ -1,7 +1,7 @@
-"""kfext's rows beside published schedulers: the same jobs, nodes and loads.
+"""Tables of kfext beside published schedulers, with the same jobs, nodes and loads.
 
-The times of a published scheduler are of its own model; kfext decides in the model of `kfext
-simulate`. A row compares all jobs with another row, as in `kfext simulate`.
+A published scheduler's times come from its own model; kfext decides in the model of `kfext
+simulate`. Each row is compared with a reference row over all jobs, as in `kfext simulate`.
 """
 
 import math
@@ -26,37 +26,37 @@ _HEAD = (
     *("SCHEDULER", "MEAN s", "CHANGE", "95 %", "P99 s", "MAKESPAN s", "USED"),
     *("P99 STRETCH", "WORST STRETCH", "CHANGES"),
 )
-_PARTS = (0.1, 0.3)
-"""Parts of the jobs with an unknown or a false length."""
+_FALSE_FRACTIONS = (0.1, 0.3)
+"""The fractions of jobs with an unknown or a false length."""
 
 
-def with_false_lengths(world: World, *, part: float, seed: int) -> World:
-    """Return a world in which a part of the jobs misleads kfext.
+def with_false_lengths(world: World, *, fraction: float, seed: int) -> World:
+    """Return a world in which a fraction of the jobs misleads kfext.
 
-    Half of these jobs show no end and have no series; the others have the series of another job.
+    Half of these jobs show no end and have no series; the others have the series of a random job.
     """
     random = Random(seed)
     jobs = []
     for spec in world.jobs:
-        drawn, other = random.random(), random.choice(world.jobs).trains
-        if drawn < part / 2:
+        drawn, wrong_series = random.random(), random.choice(world.jobs).trains
+        if drawn < fraction / 2:
             jobs.append(replace(spec, trains="", shows_end=False))
         else:
-            jobs.append(replace(spec, trains=other) if drawn < part else spec)
+            jobs.append(replace(spec, trains=wrong_series) if drawn < fraction else spec)
     return World(world.nodes, tuple(jobs))
 
 
-def _misled(arm: Arm, part: float) -> Arm:
-    return lambda world, luck: arm(with_false_lengths(world, part=part, seed=luck), luck)
+def _misled(arm: Arm, fraction: float) -> Arm:
+    return lambda world, luck: arm(with_false_lengths(world, fraction=fraction, seed=luck), luck)
 
 
-_TRUE: Mapping[str, Arm] = {**SHIPPED, **ABLATIONS}
+_TRUTHFUL: Mapping[str, Arm] = {**SHIPPED, **ABLATIONS}
 ARMS: Mapping[str, Arm] = {
-    **_TRUE,
+    **_TRUTHFUL,
     **{
-        f"{name}, {part:.0%} false": _misled(arm, part)
-        for name, arm in _TRUE.items()
-        for part in _PARTS
+        f"{name}, {fraction:.0%} false": _misled(arm, fraction)
+        for name, arm in _TRUTHFUL.items()
+        for fraction in _FALSE_FRACTIONS
     },
 }
 
@@ -73,25 +73,25 @@ def rows(
 ) -> str:
     """Return a table with a row for each scheduler, over the workloads with these `numbers`.
 
-    `arms`: kfext's and the published schedulers, by name. `modules`: as in Runs. A lowest and
-    highest change of 95 % needs two workloads.
+    `arms`: the names of kfext's arms and of the published schedulers. `modules`: as in `Runs`. A
+    95 % interval needs two workloads.
     """
     numbers = list(numbers)
     runs = Runs(title, draw, ARMS, ("ablations", "beside", *modules))
 
-    timed = cache(published)
+    published_times = cache(published)
 
     @cache
     def find(arm: str, number: int, luck: int) -> Run:
-        times = timed(arm, number)
+        times = published_times(arm, number)
         return runs.find(arm, number, luck) if times is None else _as_run(draw(number), times)
 
     cells = []
     for row in compare(arms, numbers, find, against=against):
-        runs_of_arm = [find(row.arm, number, luck_of(number)) for number in numbers]
-        elapsed = [job.elapsed for run in runs_of_arm for job in run.jobs.values()]
+        arm_runs = [find(row.arm, number, luck_of(number)) for number in numbers]
+        elapsed = [job.elapsed for run in arm_runs for job in run.jobs.values()]
         stretches = [
-            job.elapsed / run.alone[name] for run in runs_of_arm for name, job in run.jobs.items()
+            job.elapsed / run.alone[name] for run in arm_runs for name, job in run.jobs.items()
         ]
         cells.append(
             (
@@ -100,7 +100,7 @@ def rows(
                 f"{row.against:+.1%}",
                 SHOWN["95 %"](row),
                 f"{quantile(elapsed, 0.99):.0f}",
-                f"{fmean(run.makespan for run in runs_of_arm):.0f}",
+                f"{fmean(run.makespan for run in arm_runs):.0f}",
                 SHOWN["USED"](row),
                 f"{quantile(stretches, 0.99):.1f}",
                 f"{max(stretches):.0f}",
@@ -111,7 +111,7 @@ def rows(
 
 
 def _as_run(world: World, times: Mapping[str, float]) -> Run:
-    """Return the published times as a run of the world; unpublished figures are not a number."""
+    """Return the published times as a run of the world; unpublished values are NaN."""
     jobs = {
         spec.name: Ended(spec.name, times[spec.name], math.nan, math.nan, 0.0)
         for spec in world.jobs

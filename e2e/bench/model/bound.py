@@ -1,8 +1,8 @@
 """A lower bound of the mean time of a job in a world, for any scheduler.
 
-The larger of two bounds counts. A job ends no sooner than alone at its best size. And no order of
-the work ends sooner than least remaining work first, on one machine as fast as all nodes together
-that runs each job with the most efficient number of pods.
+It is the larger of two bounds. First, no job ends sooner than alone at its best size. Second, no
+schedule has a lower mean than least remaining work first, on a machine as fast as all nodes
+together that runs each job with the most efficient number of pods.
 Source of the second: the squashed area of malleable jobs, Turek et al., SPAA 1994.
 """
 
@@ -22,14 +22,14 @@ def lower_bound(world: World) -> float:
 
 
 def _sizes(job: JobSpec, cores: float) -> Iterator[tuple[float, float]]:
-    """Yield the cores and the seconds of a job at each allowed size."""
+    """Yield the cores and the duration in seconds of a job at each allowed size."""
     low, high = job.bounds or (job.workers, job.workers)
     for workers in range(low, high + 1):
         requested = (workers + job.servers + job.leaders) * job.cpu / 1000
         if requested <= cores:
             training = job.steps * job.pace.seconds(workers + job.leaders)
-            meets = 0.0 if job.style is Style.SERVERS else job.meets
-            yield requested, job.starts + meets + training
+            rendezvous = 0.0 if job.style is Style.SERVERS else job.meets
+            yield requested, job.starts + rendezvous + training
 
 
 def _least_work_first(world: World, cores: float) -> float:

@@ -1,4 +1,4 @@
-"""DRAGON in place of kfext: the model cluster carries out DRAGON's decisions."""
+"""DRAGON in place of kfext: carries out DRAGON's decisions in the simulated cluster."""
 
 from collections.abc import Iterable, Sequence
 from typing import assert_never
@@ -27,7 +27,7 @@ class Carrier:
     """Starts, resizes and places jobs as DRAGON decides; a `Scheduler` of the cluster.
 
     Plans count as carried out: the capacity of a pod to remove is free at once, and a planned pod
-    waits for its capacity. The operator removes the last workers, whichever DRAGON chose.
+    waits until it fits. The operator removes the last workers, whichever workers DRAGON chose.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -37,16 +37,14 @@ class Carrier:
         self._servers: dict[str, list[str]] = {}
         self._workers: dict[str, list[str]] = {}
         self._passes = Passes()
-        cluster.api.admit = _suspended
+        cluster.api.admit = _suspend
         cluster.api.on_job.append(self._observe)
         cluster.kubelets.choose = self._choose
 
     def next_turn(self) -> float:
-        """Return the second of the next pass without an earlier event."""
         return max(self._passes.next, self._cluster.clock.now)
 
     def turn(self) -> None:
-        """Make a pass if it is due."""
         now = self._cluster.clock.now
         if not self._passes.due(self._cluster.api.version, now=now):
             return
@@ -56,7 +54,7 @@ class Carrier:
                 for node in nodes:
                     free[node] = plus(free[node], pod, times=-1)
         running = [
-            Running(job, _indexed(self._servers[uid]), _indexed(self._workers[uid]))
+            Running(job, _by_index(self._servers[uid]), _by_index(self._workers[uid]))
             for uid, job in self._running.items()
         ]
         waiting = list(self._waiting.values())
@@ -71,7 +69,7 @@ class Carrier:
             self._running.pop(live.uid, None)
 
     def _choose(self, live: LivePod, fits: Sequence[str]) -> str | None:
-        """Return the node planned for a pod once it fits there."""
+        """Return the node planned for a pod; None means that the pod does not fit there yet."""
         if live.key.type == "ps":
             planned, index = self._servers[live.job.uid], live.key.index
         else:
@@ -99,27 +97,27 @@ class Carrier:
     def _resize(self, uid: str, others: Iterable[Operation] = ()) -> None:
         live = self._cluster.api.jobs[uid]
         number = len(self._workers[uid]) - live.spec.leaders
-        sized: list[Operation] = []
+        operations_on_size: list[Operation] = []
         if number and not live.job.kind.rendered:
             path = pointer("spec", live.job.kind.replica_specs, WORKER, "replicas")
-            sized = [{"op": "add", "path": path, "value": number}]
-        self._cluster.api.patch_job(uid, [*sized, *others])
+            operations_on_size = [{"op": "add", "path": path, "value": number}]
+        self._cluster.api.patch_job(uid, [*operations_on_size, *others])
 
 
-def _suspended(raw: Raw) -> Raw:
+def _suspend(raw: Raw) -> Raw:
     kind = KINDS.get(raw["kind"])
     return patched(raw, operations(raw, {"spec": kind.suspend(True)})) if kind else raw
 
 
-def _indexed(nodes: Sequence[str]) -> dict[int, str]:
+def _by_index(nodes: Sequence[str]) -> dict[int, str]:
     return dict(enumerate(nodes))
 
 
 def _job(live: LiveJob, *, now: float) -> Job:
-    """Return a job for DRAGON, with its uid as name."""
+    """Return the job as DRAGON sees it; its name is the uid."""
     spec = live.spec
-    asked = spec.workers + spec.leaders
+    requested = spec.workers + spec.leaders
     elastic = spec.bounds is not None and spec.style is not Style.GANG
-    least, most = spec.bounds if spec.bounds and elastic else (asked, asked)
+    least, most = spec.bounds if spec.bounds and elastic else (requested, requested)
     pod = (spec.cpu, 0)
-    return Job(live.uid, now, spec.servers, pod, pod, least=least, asked=asked, most=most)
+    return Job(live.uid, now, spec.servers, pod, pod, least=least, asked=requested, most=most)

@@ -1,4 +1,4 @@
-"""The rows of a published CSV file; errors name the file and the line."""
+"""Reads the rows of a published CSV file; errors name the file and the line."""
 
 import csv
 import io
@@ -8,7 +8,7 @@ from pathlib import Path
 from kfext.errors import UserError
 
 Row = dict[str, str]
-"""The cells by column; None in place of a cell where the line is too short."""
+"""The cells by column; a cell that the line lacks is None."""
 
 
 def rows(path: Path, columns: Collection[str]) -> Iterator[tuple[int, Row]]:
@@ -23,8 +23,8 @@ def rows(path: Path, columns: Collection[str]) -> Iterator[tuple[int, Row]]:
     except UnicodeDecodeError as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     reader = csv.DictReader(io.StringIO(text, newline=""))
-    lacks = [column for column in columns if column not in (reader.fieldnames or ())]
-    if lacks:
-        raise UserError(f"{path}, line 1 has no column {lacks[0]}; needed: {', '.join(columns)}")
+    missing = [column for column in columns if column not in (reader.fieldnames or ())]
+    if missing:
+        raise UserError(f"{path}, line 1 has no column {missing[0]}; needed: {', '.join(columns)}")
     for row in reader:
         yield reader.line_num, row

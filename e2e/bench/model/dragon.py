@@ -1,26 +1,25 @@
-"""DRAGON as its authors published it, faults included: the jobs to start, shrink and grow.
+"""DRAGON as its authors published it, faults included: which jobs to start, shrink and grow.
 
 Source: Lin et al., DRAGON, CLOSER 2019, and its controller of 2020 (NTHU-LSALAB/DRAGON). Each pass
 reads the free capacity and has three steps. If the head of the queue has waited for 30 s, workers
-of running jobs are removed until it would fit. Then the first job of the queue is admitted if all
-of its servers and its fewest workers fit, else the next. And if a minute has passed without either,
+of running jobs are removed until the head would fit. Then the first job of the queue with room for
+all of its servers and its minimum of workers is admitted. If a minute has passed without either,
 all running jobs grow into the free capacity.
 
 Its faults are kept, since the comparison is with the published scheduler:
-- The guard frees capacity for the fewest workers of the head but not for its servers.
-- Victims are the jobs that have run longest, of any size, without a checkpoint request.
+- The first step frees capacity for the minimum of the head's workers, but not for its servers.
+- Victims are the jobs that have run longest, whatever their size, without a checkpoint request.
 - Removed workers are free only in a later pass, so younger jobs may be admitted in between.
-- A pass admits one job, and no job if the guard cannot help the head.
-- While a head starves nothing grows, though it may fit nowhere.
-- Growth ignores speed and cost. One job after the other gets its maximum, and more: the workers on
-  one node are not counted on the next.
+- A pass admits one job, and no job if removals cannot make the head fit.
+- While a head starves, nothing grows, even if the head can never fit.
+- Growth ignores speed and cost. One job after the other gets its maximum, or more: workers added on
+  a node are not counted on the next node.
 
-The published code also has pods with a high priority and fractions of GPUs, which do not occur
-here. Where it iterates over a map, this code has the order of the nodes, and on each node a job's
-last worker first: the operator removes the last, so any other choice would cost two workers their
-progress. It never removes parameter servers (`servers`), nor the first worker, which is the master
-of a job without another. Amounts are CPU in millicores and memory in bytes; times are in seconds of
-any clock.
+The published code also has high-priority pods and fractions of GPUs, which do not occur here. Where
+it iterates over a map, this code has the order of the nodes, and on each node a job's last worker
+first: the operator removes the last, so any other choice would cost two workers their progress. It
+never removes parameter servers (`servers`), nor the first worker, which may be the master. Times
+are in seconds of any clock.
 
 The search for nodes puts a whole job on one node if possible, else it first fills the node that
 fits most of the job.
@@ -32,7 +31,7 @@ from dataclasses import dataclass, field
 Amounts = tuple[int, int]
 """CPU in millicores and memory in bytes."""
 Free = dict[str, Amounts]
-"""The free capacity of each node; the nodes are tried in their order."""
+"""The free capacity of each node; the nodes are tried in the order of the dict."""
 WAIT_SECONDS = 30.0
 GROWTH_SECONDS = 60.0
 SYNC_SECONDS = 15.0
@@ -40,25 +39,24 @@ SYNC_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The nodes of the servers and workers of a job, as many as fit."""
+    """The nodes of the servers and of the workers of a job; pods that do not fit are left out."""
 
     servers: tuple[str, ...]
     workers: tuple[str, ...]
 
 
 def schedule(free: Free, servers: Sequence[Amounts], workers: Sequence[Amounts]) -> Places:
-    """Return the nodes for the pods of a job, the servers first."""
     pods = [*servers, *workers]
     counts = {node: fitting(amounts, pods) for node, amounts in free.items()}
     for node, count in counts.items():
         if count == len(pods):
             return Places((node,) * len(servers), (node,) * len(workers))
 
-    def most(node: str) -> int:
+    def capacity_for(node: str) -> int:
         """Return the number of servers or of workers that fit a node, whichever is larger."""
         return max(min(counts[node], len(servers)), counts[node] - len(servers))
 
-    best = max(free, key=most)  # the first of equals
+    best = max(free, key=capacity_for)  # the first of equals
     nodes: list[str] = []
     for node in [best, *(node for node in free if node != best)]:
         nodes += [node] * fitting(free[node], pods[len(nodes) :])
@@ -66,17 +64,14 @@ def schedule(free: Free, servers: Sequence[Amounts], workers: Sequence[Amounts])
 
 
 def plus(amounts: Amounts, more: Amounts, *, times: int = 1) -> Amounts:
-    """Return `amounts` plus `times` times `more`."""
     return amounts[0] + times * more[0], amounts[1] + times * more[1]
 
 
 def holds(amounts: Amounts, pod: Amounts) -> bool:
-    """Return whether a pod fits."""
     return amounts[0] >= pod[0] and amounts[1] >= pod[1]
 
 
 def fitting(amounts: Amounts, pods: Sequence[Amounts]) -> int:
-    """Return the number of pods that fit, one after the other."""
     for count, pod in enumerate(pods):
         if not holds(amounts, pod):
             return count
@@ -86,7 +81,10 @@ def fitting(amounts: Amounts, pods: Sequence[Amounts]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as submitted: its servers, and its requested and allowed numbers of workers."""
+    """A job as submitted. `server`, `worker`: the requests of a pod.
+
+    `asked`: the requested number of workers; `least`, `most`: the allowed numbers.
+    """
 
     name: str
     submitted: float
@@ -109,7 +107,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a job with these pods: a node for each."""
+    """Start a job with these pods; each has a node."""
 
     job: Job
     servers: tuple[str, ...]
@@ -137,7 +135,7 @@ Action = Start | Shrink | Grow
 
 @dataclass(slots=True)
 class Dragon:
-    """The controller. `began`: the time of its start, which counts as its last action."""
+    """The controller. `began`: the time of its start, which counts as an action."""
 
     began: float
     _acted: float = field(init=False)
@@ -153,13 +151,13 @@ class Dragon:
         `free`: the free capacity of each node by the requests of all pods that have not ended.
         """
         actions: list[Action] = []
-        helped = True
+        head_can_fit = True
         if waiting and now - waiting[0].submitted >= WAIT_SECONDS:
             shrinks = _shrinks(free, waiting[0], running)
-            helped = shrinks is not None
+            head_can_fit = shrinks is not None
             actions += shrinks or []
             self._acted = now
-        if helped and (start := _start(free, waiting)):
+        if head_can_fit and (start := _start(free, waiting)):
             actions.append(start)
             self._acted = now
         if now - self._acted >= GROWTH_SECONDS:
@@ -176,7 +174,7 @@ class Passes:
         self._seen: object = None
 
     def due(self, seen: object, *, now: float) -> bool:
-        """Return whether a pass is due, which then counts as made. `seen`: the cluster's state."""
+        """Return whether a pass is due, and record it. `seen`: the state of the cluster."""
         if seen == self._seen and now - self._ran < SYNC_SECONDS:
             return False
         self._ran, self._seen = now, seen
@@ -184,12 +182,11 @@ class Passes:
 
     @property
     def next(self) -> float:
-        """The time of the next pass if nothing changes."""
         return self._ran + SYNC_SECONDS
 
 
 def _shrinks(free: Free, head: Job, running: Sequence[Running]) -> list[Shrink] | None:
-    """Return the shrinks that let the fewest workers of a job fit, or None."""
+    """Return the shrinks that let the head's minimum of workers fit; None means that none do."""
     capacity, removed = dict(free), dict[str, set[int]]()
     victims = ((job, index) for job in running for index in _victims(job))
     while len(schedule(capacity, [], [head.worker] * head.least).workers) < head.least:
@@ -203,7 +200,7 @@ def _shrinks(free: Free, head: Job, running: Sequence[Running]) -> list[Shrink] 
 
 
 def _victims(running: Running) -> Sequence[int]:
-    """Return the workers of a job that may be removed, workers beside its server last."""
+    """Return the workers of a job that may be removed; workers on its server's node come last."""
     with_server = next(iter(running.servers.values()), None)
 
     def rank(index: int) -> tuple[bool, str, int]:
@@ -215,7 +212,6 @@ def _victims(running: Running) -> Sequence[int]:
 
 
 def _start(free: Free, waiting: Sequence[Job]) -> Start | None:
-    """Return the start of the first job that fits."""
     for job in waiting:
         places = schedule(free, [job.server] * job.servers, [job.worker] * job.asked)
         if len(places.servers) == job.servers and len(places.workers) >= job.least:
@@ -224,17 +220,17 @@ def _start(free: Free, waiting: Sequence[Job]) -> Start | None:
 
 
 def _growths(free: Free, running: Sequence[Running]) -> list[Grow]:
-    """Return the growth of running jobs into the nodes, one job after the other."""
+    """Return the growth of running jobs into the free capacity, one job after the other."""
     capacity, added = dict(free), dict[str, list[str]]()
     jobs = iter(running)
     growing = next(jobs, None)
     for node in free:
         while growing is not None:
-            wanted = [growing.job.worker] * max(0, growing.job.most - len(growing.workers))
-            count = fitting(capacity[node], wanted)
+            missing_workers = [growing.job.worker] * max(0, growing.job.most - len(growing.workers))
+            count = fitting(capacity[node], missing_workers)
             capacity[node] = plus(capacity[node], growing.job.worker, times=-count)
             added.setdefault(growing.job.name, []).extend([node] * count)
-            if count < len(wanted):
+            if count < len(missing_workers):
                 break  # the node is full; the job continues on the next, with a new count
             growing = next(jobs, None)
     return [Grow(name, tuple(nodes)) for name, nodes in added.items() if nodes]

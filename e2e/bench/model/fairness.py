@@ -1,12 +1,13 @@
-"""Benchmark: four namespaces, one with half of the work, in order of age, of Kueue, and of usage.
+"""Benchmark: four namespaces, one with half of the work; queues by age, by Kueue and by usage.
 
-The namespace `heavy` submits its jobs in two bursts; the jobs of the others trickle in. `age`: as
-without `queue.fairness`. `kueue`: the formula of admission fair sharing (KEP-4136: sampled usage
-and a penalty for each start until the next sample), at its position in Kueue's order. `kfext`:
-usage as shipped. The half-life is 30 minutes, because the jobs of the model take minutes.
+The namespace `heavy` submits its jobs in two bursts; the jobs of the others arrive at random. The
+arm `age` orders jobs as without `queue.fairness`; `kueue` by the formula of admission fair sharing
+(KEP-4136: sampled usage, and a penalty for each start until the next sample), at its position in
+Kueue's order; `kfext` by usage as shipped. The half-life is 30 minutes, because the simulated jobs
+take minutes.
 
-The error of a window of ten minutes with more demand than capacity: half the sum of the differences
-between the parts of the namespaces and their parts by max-min fairness.
+The error of a ten-minute window with more demand than capacity is half the sum of the differences
+between the fractions that the namespaces hold and their fractions by max-min fairness.
 """
 
 from collections import defaultdict
@@ -39,17 +40,17 @@ HEAVY = "heavy"
 _LIGHT = ("b", "c", "d")
 _HALF_LIFE, _SAMPLE_SECONDS, _WINDOW = 1800.0, 300.0, 600.0
 _JOBS = 45
-"""Jobs of each of the two halves of a world."""
-Parts = Mapping[str, float]
+"""The number of jobs in each of the two halves of a world."""
+Amounts = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a run.
+    """The results of a run.
 
-    `errors`: of each window with more demand than capacity. `light`, `heavy`: of each job of these
-    namespaces its time / its time alone. `mean`: the mean time of all jobs, in seconds. `used`: the
-    part of all cores that pods used.
+    `errors`: the error of each window with more demand than capacity. `light`, `heavy`: the stretch
+    of each job of these namespaces: its time / its time alone. `mean`: the mean time of all jobs,
+    in seconds. `used`: the fraction of all cores that pods used.
     """
 
     errors: list[float]
@@ -60,11 +61,10 @@ class Figures:
 
 
 _Pair = tuple[Figures, Figures]
-"""The figures of an arm, and of the order of age for the same seed."""
+"""The results of an arm, and of the arm `age` for the same seed."""
 
 
 def world(seed: int, *, load: float) -> World:
-    """Return rigid jobs of four namespaces at a load."""
     random = Random(seed * 17 + 3)
     specs = [
         replace(spec, name=f"w{half}-{spec.name}", trains=f"{half}-{spec.trains}")
@@ -84,7 +84,7 @@ def world(seed: int, *, load: float) -> World:
 
 
 class _Kueue(UsageOrder):
-    """Kueue's formula in place of kfext's, on kfext's measurements of the namespaces."""
+    """Orders jobs by Kueue's formula, on kfext's measurements of the namespaces."""
 
     def __init__(self, cluster: Cluster) -> None:
         planner = cluster.planner
@@ -96,10 +96,10 @@ class _Kueue(UsageOrder):
 
     def begin_tick(self, now: Moment) -> None:
         super().begin_tick(now)
-        passed = now.monotonic - (self._sampled or now.monotonic)
+        elapsed = now.monotonic - (self._sampled or now.monotonic)
         self._sampled = self._sampled or now.monotonic
-        if passed >= _SAMPLE_SECONDS:
-            weight = self._weight(passed)
+        if elapsed >= _SAMPLE_SECONDS:
+            weight = self._weight(elapsed)
             for name in {*self._sampled_mean, *self.record.namespaces}:
                 usage = self.record.namespaces.get(name, NamespaceUsage())
                 self._sampled_mean[name] += weight * (usage.held - self._sampled_mean[name])
@@ -121,17 +121,17 @@ class _Kueue(UsageOrder):
         return float(1 - 0.5 ** (seconds / _HALF_LIFE))
 
 
-class _Watch:
-    """The usage and the demand of the namespaces, by window; in pod-seconds."""
+class _UsageByWindow:
+    """Records the usage and the demand of each namespace by window, in pod-seconds."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._at = 0.0
         self._now: tuple[dict[str, float], dict[str, float]] = {}, {}
         self.windows: dict[int, tuple[dict[str, float], dict[str, float]]] = {}
-        cluster.on_second.append(self._look)
+        cluster.on_second.append(self._record)
 
-    def _look(self) -> None:
+    def _record(self) -> None:
         now = self._cluster.clock.now
         empty: tuple[dict[str, float], dict[str, float]] = ({}, {})
         totals = self.windows.setdefault(int(self._at // _WINDOW), empty)
@@ -154,19 +154,21 @@ class _Watch:
         for held, wanted in self.windows.values():
             demand = {name: min(amount / _WINDOW, capacity) for name, amount in wanted.items()}
             if sum(demand.values()) > 1.05 * capacity and (used := sum(held.values())):
-                fair = entitled(demand, capacity)
-                parts = (held.get(name, 0.0) / used - fair[name] / capacity for name in demand)
-                errors.append(sum(map(abs, parts)) / 2)
+                fair = fair_capacity(demand, capacity)
+                differences = (
+                    held.get(name, 0.0) / used - fair[name] / capacity for name in demand
+                )
+                errors.append(sum(map(abs, differences)) / 2)
         return errors
 
 
-def entitled(demand: Parts, capacity: float) -> dict[str, float]:
-    """Return the part of each namespace by max-min fairness, of a capacity below the demand."""
-    remaining, parts = capacity, dict[str, float]()
+def fair_capacity(demand: Amounts, capacity: float) -> dict[str, float]:
+    """Return the amount of each namespace by max-min fairness; the demand exceeds the capacity."""
+    remaining, amounts = capacity, dict[str, float]()
     for number, name in enumerate(sorted(demand, key=demand.__getitem__)):
-        parts[name] = min(demand[name], remaining / (len(demand) - number))
-        remaining -= parts[name]
-    return parts
+        amounts[name] = min(demand[name], remaining / (len(demand) - number))
+        remaining -= amounts[name]
+    return amounts
 
 
 _USAGE = Queueing(fairness=Fairness.USAGE, half_life=_HALF_LIFE)
@@ -174,13 +176,13 @@ ARMS: Mapping[str, Queueing] = {"age": Queueing(), "kueue": _USAGE, "kfext": _US
 
 
 def run(arm: str, drawn: World, *, luck: int) -> Figures:
-    """Return the figures of a world under an arm; no running job is changed."""
+    """Return the results of a world under an arm; no running job is changed."""
     off = {policy.name: PolicyChoice(Mode.OFF) for policy in POLICIES}
     policy = TrainingPolicy("arm", queue=ARMS[arm], companion=off)
     cluster = Cluster(drawn, luck, policy=policy)
     if arm == "kueue":
         cluster.planner.queue.usage = _Kueue(cluster)
-    watch = _Watch(cluster)
+    watch = _UsageByWindow(cluster)
     cluster.run()
     ended, specs = cluster.ended(), {spec.name: spec for spec in drawn.jobs}
     stretch = {name: job.elapsed / specs[name].alone for name, job in ended.items()}

@@ -1,21 +1,21 @@
-"""FlowCon as its authors published it, faults included: the division of the CPU of a node.
+"""FlowCon as its authors published it, faults included: divides a node's CPU between its jobs.
 
 Source: Zheng et al., FlowCon, ICPP 2019, and its code of March 2019 (yingmao/FlowCon2018).
 
-A container's loss is divided by the largest that it ever printed. Its progress P is the change of
-the mean of the last `interval` seconds against the interval before, in either direction, a second;
-its growth efficiency G is P / R, with R the share of the machine's CPU that it used meanwhile. The
-limit of a growing container is G / sum of all G of the machine; for a container that has not grown
-for two intervals it is the same, but at least 1/(n+1).
+A container's loss is divided by the largest loss that it ever printed. Its progress P is the
+absolute difference of the means of the last two intervals, divided by the interval; its growth
+efficiency G is P / R, where R is the fraction of the machine's CPU that it used meanwhile. The
+limit of a growing container is G / sum of all G of the machine; the limit of a container that has
+not grown for two intervals is the same, but at least 1/(n+1), for n containers.
 
-Its faults are kept, since the comparison is with the published scheduler: `alpha` bounds a change a
-second, so that another interval is another bound; a rising loss counts as growth; one early peak
-makes all later progress small; R has no floor, so that a starved container seems to grow; the end
-of all growth is noticed a round late; and after a back-off the interval stays long until a
+Its faults are kept, since the comparison is with the published scheduler: `alpha` bounds the
+progress per second, so its meaning depends on the interval; a rising loss counts as growth; one
+early peak makes all later progress small; R has no floor, so a starved container seems to grow; the
+end of all growth is noticed a round late; and after a back-off the interval stays long until a
 container starts or ends. One thing differs: the published setter rounds limits down to whole cores.
-On the machines of its authors that is a few percent; on a node of 1.4 cores every limit would be 0,
-which means "no change" to Docker, so that nothing would be compared. The comparison of nodes by
-FlowCon's second version is not published, so it is reconstructed.
+On its authors' machines that is a few percent; on a node of 1.4 cores every limit would be 0, which
+means "no change" to Docker, so that nothing would be compared. How FlowCon's second version
+compares nodes is not published, so it is reconstructed.
 
 Times are in seconds of any clock.
 """
@@ -32,12 +32,12 @@ from kfext.sim.objects import LiveJob, LivePod
 ALPHA = 0.03
 LISTEN_SECONDS = 10.0
 _INTERVAL = 30.0
-_WHOLE = 1000
+_NODE_MILLICORES = 1000
 """The millicores of a node."""
 
 
 def progress(losses: Sequence[tuple[float, float]], *, now: float, interval: float) -> float:
-    """Return P of a container with these losses, each with its time; 0 without losses."""
+    """Return P of a container. `losses`: times and losses; without losses, P is 0."""
     largest = max((loss for _, loss in losses), default=0.0)
     if not largest:
         return 0.0
@@ -48,19 +48,19 @@ def progress(losses: Sequence[tuple[float, float]], *, now: float, interval: flo
     return abs(fmean(last) - fmean(before)) / interval
 
 
-def growth(change: float, use: float | None) -> float:
+def growth(progressed: float, usage: float | None) -> float:
     """Return G for a progress P and a share R of the machine; 0 if R was not measured."""
-    return change / use if use else 0.0
+    return progressed / usage if usage else 0.0
 
 
 @dataclass(slots=True)
 class _Container:
-    """The list that a container is on; a new container is on neither."""
+    """Whether a container is on the watching or the completing list; a new one is on neither."""
 
     watching: bool = False
     completing: bool = False
 
-    def judge(self, grows: bool) -> None:
+    def update(self, grows: bool) -> None:
         if grows:
             self.watching = self.completing = False
         elif not self.completing:
@@ -68,21 +68,21 @@ class _Container:
 
 
 class Algorithm:
-    """The lists, and the limits that follow from them in each round."""
+    """The lists of containers, and the limits that follow from the lists in each round."""
 
     def __init__(self, alpha: float = ALPHA) -> None:
         self._alpha = alpha
         self._containers: dict[str, _Container] = {}
 
     def run(self, gains: Mapping[str, float]) -> dict[str, float]:
-        """Record G of each container; return the limits to set, as shares of the machine.
+        """Record G of each container; return the limits to set, as fractions of the machine.
 
         Other containers keep their limits. The sum may exceed 1: nothing is reserved.
         """
         self._containers = {name: self._containers.get(name, _Container()) for name in gains}
-        released = self.all_completing  # by the lists of the round before
+        released = self.all_completing  # as of the previous round
         for name, container in self._containers.items():
-            container.judge(gains[name] >= self._alpha)
+            container.update(gains[name] >= self._alpha)
         if released:
             return dict.fromkeys(gains, 1.0)
         total = sum(gains.values())
@@ -97,13 +97,12 @@ class Algorithm:
 
     @property
     def all_completing(self) -> bool:
-        """Whether there are containers and none of them grows."""
         containers = self._containers.values()
         return bool(containers) and all(container.completing for container in containers)
 
 
 class Timer:
-    """The times of rounds: at each interval, which doubles after a round without growth.
+    """When rounds are due: once per interval, which doubles after a round without growth.
 
     During the back-off it checks every ten seconds for a new or ended container; then a round is
     due at once, with the initial interval.
@@ -117,14 +116,12 @@ class Timer:
         self._woken = False
 
     def due(self, running: frozenset[str], *, now: float) -> bool:
-        """Return whether a round is due for these containers."""
         if self._listen is not None and now >= self._listen:
             self._listen = now + LISTEN_SECONDS
             self._woken = running != self._known
         return self._woken or now >= self._next
 
-    def ran(self, running: frozenset[str], *, now: float, all_completing: bool) -> None:
-        """Record a round."""
+    def record_round(self, running: frozenset[str], *, now: float, all_completing: bool) -> None:
         if self._woken:
             self._woken, self._listen, self._interval = False, None, self._base
         elif all_completing:
@@ -137,7 +134,7 @@ class Timer:
 class FlowCon(Mapped):
     """Caps jobs that have converged, on each node separately.
 
-    With the published alpha, a change of the loss a second, few jobs grow for two intervals.
+    With the published `alpha`, few jobs grow for two intervals.
     """
 
     def __init__(self, cluster: Cluster, *, alpha: float = ALPHA) -> None:
@@ -148,7 +145,6 @@ class FlowCon(Mapped):
         self.caps: dict[str, float] = {}
 
     def turn(self) -> None:
-        """Run the algorithm on each node where a round is due."""
         now = self.cluster.clock.now
         for job in self.running():
             job.training.advance()
@@ -157,45 +153,47 @@ class FlowCon(Mapped):
             while now - used[0][0] > _INTERVAL:
                 used.popleft()
         for node in self.cluster.world.nodes:
-            jobs = {job.uid: job for job in self.here(node)}
+            jobs = {job.uid: job for job in self.jobs_on(node)}
             timer, algorithm = self._timers[node], self._algorithms[node]
             if not jobs or not timer.due(frozenset(jobs), now=now):
                 continue
             self._cap(jobs, algorithm.run({uid: self._growth(jobs[uid]) for uid in jobs}))
-            timer.ran(frozenset(jobs), now=now, all_completing=algorithm.all_completing)
+            timer.record_round(frozenset(jobs), now=now, all_completing=algorithm.all_completing)
 
     def _growth(self, job: LiveJob) -> float:
         samples = self._used[job.uid]
         (began, before), (until, after) = samples[0], samples[-1]
-        share = (after - before) / (until - began) if until > began else None
-        change = progress(
+        fraction = (after - before) / (until - began) if until > began else None
+        progressed = progress(
             [(line.at, loss_of(line)) for line in job.training.lines],
             now=self.cluster.clock.wall,
             interval=_INTERVAL,
         )
-        return growth(change, share)
+        return growth(progressed, fraction)
 
-    def _cap(self, jobs: Mapping[str, LiveJob], shares: Mapping[str, float]) -> None:
-        for uid, share in shares.items():
-            if self.caps.get(uid, 1.0) == min(1.0, share):
+    def _cap(self, jobs: Mapping[str, LiveJob], fractions: Mapping[str, float]) -> None:
+        for uid, fraction in fractions.items():
+            if self.caps.get(uid, 1.0) == min(1.0, fraction):
                 continue
-            self.caps[uid] = min(1.0, share)
+            self.caps[uid] = min(1.0, fraction)
             (pod,) = jobs[uid].pods.values()
-            limit = {"cpu": f"{max(1, round(self.caps[uid] * _WHOLE))}m"}
+            limit = {"cpu": f"{max(1, round(self.caps[uid] * _NODE_MILLICORES))}m"}
             container = {"name": jobs[uid].job.kind.container, "resources": {"limits": limit}}
             self.cluster.api.resize_pod(pod.pod, {"spec": {"containers": [container]}})
 
 
 class FlowCon2(FlowCon):
-    """Caps in the same way, and places a new job where growing jobs leave most CPU."""
+    """Also places a new job on the node where the jobs' caps leave most CPU."""
 
     def place(self, _live: LivePod) -> str:
         """Return the node with the smallest sum of caps of its jobs, then with the fewest jobs."""
         return min(self.cluster.world.nodes, key=self._contention)
 
     def _contention(self, node: str) -> tuple[float, int, str]:
-        jobs = [uid for uid, home in self.homes.items() if home == node and self._trains(uid)]
+        jobs = [
+            uid for uid, home in self.homes.items() if home == node and self._is_unfinished(uid)
+        ]
         return sum(self.caps.get(uid, 1.0) for uid in jobs), len(jobs), node
 
-    def _trains(self, uid: str) -> bool:
+    def _is_unfinished(self, uid: str) -> bool:
         return not self.cluster.api.jobs[uid].job.finished

@@ -1,7 +1,4 @@
-"""Jobs of one thread on random nodes, for the rules of FlowCon and SpeCon.
-
-Both rules read the losses that the jobs print.
-"""
+"""Jobs of one thread on random nodes: the base of FlowCon and SpeCon, which read their losses."""
 
 import math
 from collections.abc import Sequence
@@ -11,34 +8,33 @@ from kfext.model.log_line import LogLine
 from kfext.sim.cluster import Cluster
 from kfext.sim.objects import LiveJob, LivePod
 
-LOOK = 10.0
-"""Seconds between two turns, and between two looks of SpeCon at progress."""
+TURN_SECONDS = 10.0
+"""Seconds between two turns, and between two readings of progress by SpeCon."""
 
 
 class Mapped:
-    """Plain Kubernetes with jobs on random nodes; a `Scheduler` of the cluster.
+    """Plain Kubernetes with each job on a random node; a `Scheduler` of the cluster.
 
-    SpeCon's authors pinned the jobs of all their runs in this way.
+    SpeCon's authors pinned the jobs of all their runs like this.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.homes: dict[str, str] = {}
-        self._drawn = Random(cluster.luck)
+        self._random = Random(cluster.luck)
         cluster.api.admit = lambda raw: raw
         cluster.kubelets.choose = self._choose
 
     def next_turn(self) -> float:
-        return LOOK * (math.floor(self.cluster.clock.now / LOOK) + 1)
+        return TURN_SECONDS * (math.floor(self.cluster.clock.now / TURN_SECONDS) + 1)
 
     def turn(self) -> None:
         """Act; called in each second with an event."""
 
     def place(self, _live: LivePod) -> str:
-        """Return the node for a new job."""
-        return self._drawn.choice(tuple(self.cluster.world.nodes))
+        return self._random.choice(tuple(self.cluster.world.nodes))
 
-    def here(self, node: str) -> list[LiveJob]:
+    def jobs_on(self, node: str) -> list[LiveJob]:
         return [job for job in self.running() if self.homes[job.uid] == node]
 
     def running(self) -> list[LiveJob]:
@@ -53,5 +49,4 @@ class Mapped:
 
 
 def loss_of(line: LogLine) -> float:
-    """Return the loss in a line that a job of the model printed."""
     return float(line.text.rpartition("=")[2])

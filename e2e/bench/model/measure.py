@@ -1,6 +1,6 @@
-"""Benchmark: kfext and rebuilt schedulers in model worlds, compared as `kfext simulate` does.
+"""Benchmark: kfext and rebuilt schedulers in simulated worlds, compared as in `kfext simulate`.
 
-The figures are of the model, so they depend on no machine. Each run is stored at its end: an
+All results are simulated, so they do not depend on the machine. Each run is stored at its end: an
 interrupted benchmark continues, unless kfext or the model has changed. The arms of each world were
 chosen before any result was known.
 """
@@ -25,18 +25,18 @@ from kfext.sim.arms import GANG, KFEXT, PLAIN, Arm
 from kfext.sim.cluster import Cluster, Scheduler
 from kfext.sim.compare import Row, compare
 
-_FIRST = 20_000
-"""The first seed: this and later seeds were not used to choose a rule of kfext."""
+_FIRST_SEED = 20_000
+"""The first seed; no rule of kfext was chosen with this seed or a later one."""
 _SEEDS = {"small": 300, "stream": 100, "node-3": 40, "gpu-0.5": 10, "gpu-1": 10}
-_USUAL_SEEDS = 20
+_DEFAULT_SEEDS = 20
 _MODULES = ("ablations", "carrier", "dragon", "flowcon", "mapped", "specon", "worlds")
-"""The modules that a run depends on beside kfext."""
+"""The modules of this folder on which a run depends, beside kfext."""
 _QUICK = ("small", "stream", "dragon-0.7", "threads-20")
 MAP, DRAGON = "map", "dragon"
 
 
-def _alone(scheduler: Callable[[Cluster], Scheduler]) -> Arm:
-    """Return a scheduler in place of kfext, without elastic jobs."""
+def _rigid_under(scheduler: Callable[[Cluster], Scheduler]) -> Arm:
+    """Return an arm with a scheduler in place of kfext, and without elastic jobs."""
     return lambda world, luck: Cluster(world.rigid(), luck, scheduler=scheduler)
 
 
@@ -44,14 +44,14 @@ ARMS: Mapping[str, Arm] = {
     **SHIPPED,
     **ABLATIONS,
     DRAGON: lambda world, luck: Cluster(world, luck, scheduler=Carrier),
-    MAP: _alone(Mapped),
-    "flowcon": _alone(FlowCon),
-    "flowcon-2": _alone(FlowCon2),
-    "specon": _alone(SpeCon),
+    MAP: _rigid_under(Mapped),
+    "flowcon": _rigid_under(FlowCon),
+    "flowcon-2": _rigid_under(FlowCon2),
+    "specon": _rigid_under(SpeCon),
 }
 """`map`: plain Kubernetes with jobs on random nodes."""
-_SLOTS = (PLAIN, GANG, "gang-shortest", KFEXT, "kfext-shortest", TRUE, TRUE_SHORTEST)
-_RULES: Mapping[str, tuple[str, ...]] = {
+_GENERAL_ARMS = (PLAIN, GANG, "gang-shortest", KFEXT, "kfext-shortest", TRUE, TRUE_SHORTEST)
+_MORE_ARMS: Mapping[str, tuple[str, ...]] = {
     "small": ("short starts by wait", "donors give all"),
     "stream": ("short starts by wait", "no backfill by estimate", DRAGON),
     "cpu-0.5": ("no growth",),
@@ -62,16 +62,15 @@ _RULES: Mapping[str, tuple[str, ...]] = {
     "spread-0.8": ("without-migrate",),
     **dict.fromkeys(DRAGONS, (DRAGON,)),
 }
-"""The arms of a world beside _SLOTS."""
-_THREADS = (MAP, PLAIN, GANG, KFEXT, "flowcon", "flowcon-2", "specon")
-_NODES = (PLAIN, GANG, KFEXT, "only-resize")
+"""The arms of a world in addition to `_GENERAL_ARMS`."""
+_THREAD_ARMS = (MAP, PLAIN, GANG, KFEXT, "flowcon", "flowcon-2", "specon")
+_NODE_ARMS = (PLAIN, GANG, KFEXT, "only-resize")
 
 
 def arms_of(world: str) -> tuple[str, ...]:
-    """Return the names of the arms that run in a world."""
     if world in THREADS:
-        return _THREADS
-    return _NODES if world.startswith("node") else (*_SLOTS, *_RULES.get(world, ()))
+        return _THREAD_ARMS
+    return _NODE_ARMS if world.startswith("node") else (*_GENERAL_ARMS, *_MORE_ARMS.get(world, ()))
 
 
 def measure(*, quick: bool, worlds: Collection[str] = ()) -> str:
@@ -81,7 +80,7 @@ def measure(*, quick: bool, worlds: Collection[str] = ()) -> str:
 
 
 def seeds_of(world: str, *, quick: bool) -> range:
-    return range(_FIRST, _FIRST + (1 if quick else _SEEDS.get(world, _USUAL_SEEDS)))
+    return range(_FIRST_SEED, _FIRST_SEED + (1 if quick else _SEEDS.get(world, _DEFAULT_SEEDS)))
 
 
 def runs_of(world: str) -> Runs:
@@ -97,13 +96,15 @@ def _table(world: str, *, quick: bool) -> str:
     arms = list(dict.fromkeys((against, *arms_of(world))))
     rows = compare(arms, seeds, runs.find, against=against)
     title = f"World {world}, seeds {seeds[0]} to {seeds[-1]}, against {against}"
-    shown = table(title, [*SHOWN, "MEAN OF SEEDS"], map(_cells, rows))
+    tables = table(title, [*SHOWN, "MEAN OF SEEDS"], map(_cells, rows))
     if world in DRAGONS:  # DRAGON was published against plain Kubernetes
-        others = compare([KFEXT, DRAGON], seeds, runs.find, against=PLAIN)
-        shown += "\n\n" + table(
-            f"{title.rpartition(' ')[0]} {PLAIN}", [*SHOWN, "MEAN OF SEEDS"], map(_cells, others)
+        against_plain = compare([KFEXT, DRAGON], seeds, runs.find, against=PLAIN)
+        tables += "\n\n" + table(
+            f"{title.rpartition(' ')[0]} {PLAIN}",
+            [*SHOWN, "MEAN OF SEEDS"],
+            map(_cells, against_plain),
         )
-    return "\n\n".join((shown, *_bounds(world, rows, seeds)))
+    return "\n\n".join((tables, *_bounds(world, rows, seeds)))
 
 
 def _cells(row: Row) -> list[str]:
@@ -111,7 +112,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def _bounds(world: str, rows: list[Row], seeds: range) -> Iterator[str]:
-    """Yield the lower bound of the mean, as a change from the mean of the first row."""
+    """Yield a line with the lower bound of the mean, also as a change from the first row's mean."""
     if not world.startswith(("node", "threads")):
         least = fmean(lower_bound(WORLDS[world](seed)) for seed in seeds)
         yield f"Lower bound of the mean: {least:.0f} s, {least / rows[0].mean - 1:+.1%}."

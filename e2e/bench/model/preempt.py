@@ -1,10 +1,11 @@
-"""Benchmark: urgent jobs among others, without preemption, with killed jobs, and under kfext.
+"""Benchmark: urgent jobs among others, without preemption, with killed jobs, and with kfext's.
 
-`0.3`: the policy is off. `kill`: Kueue's order of victims, the lowest priority and then the newest
-(its pkg/scheduler/preemption/common/ordering.go), without checkpoint requests. `kfext`: as shipped,
-with the policy acting. All arms place and queue jobs like kfext, and stop a job only where the
-urgent job then fits. The worlds: in `answers` each job saves on request; in `mixed` a quarter never
-saves, a quarter saves on request, and the others save by themselves every 5 to 20 minutes.
+In the arm `0.3` the policy `preempt` is off. `kill` stops jobs in Kueue's order of victims, the
+lowest priority and then the newest (its pkg/scheduler/preemption/common/ordering.go), without
+checkpoint requests. `kfext` is as shipped, with the policy acting. All arms place and queue jobs
+like kfext, and stop a job only where the urgent job then fits. In the world `answers` each job
+saves on request; in `mixed` a quarter never saves, a quarter saves on request, and the others save
+by themselves every 5 to 20 minutes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,9 +38,9 @@ from kfext.state.running.stop.victims import Victim
 
 LOADS = (0.8, 1.0)
 _JOBS = 45
-_LONGER = 5
-"""The factor to jobs of 20 minutes on average."""
-_IN_VAIN_SECONDS = 200.0
+_STEPS_FACTOR = 5
+"""The factor on the number of steps, for jobs of 20 minutes on average."""
+_SOON_SECONDS = 200.0
 _NEVER_RELEASED = 30 * 86_400.0
 _CLASSES = {"low": -100, "normal": 50, "urgent": 100}
 _SAVINGS = {
@@ -52,11 +53,12 @@ Rule = Callable[[Cluster], AbstractContextManager[object]]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a run. Times are in seconds, work in pod-seconds.
+    """The results of a run. Times are in seconds, work in pod-seconds.
 
-    `begins`: from the arrival of each urgent job to its first step. `others`: from the arrival of
-    each other job to its end. `work`, `again`: of all jobs, and repeated. `stops`: the number of
-    jobs stopped for others; `in_vain`: of those, the urgent job then did not start.
+    `begins`: the time from the arrival of each urgent job to its first step. `others`: the time
+    from the arrival of each other job to its end. `work`, `again`: the work of all jobs, and the
+    repeated work. `stops`: how often a job was stopped for an urgent job; `in_vain`: how often the
+    urgent job then did not start soon.
     """
 
     begins: list[float]
@@ -68,11 +70,11 @@ class Figures:
 
 
 _Pair = tuple[Figures, Figures]
-"""The figures of an arm, and of the arm 0.3 for the same seed."""
+"""The results of an arm, and of the arm 0.3 for the same seed."""
 
 
 def world(seed: int, *, load: float, saving: str) -> World:
-    """Return rigid jobs at a load; 15 % are urgent and a third as long, 30 % of the others low."""
+    """Return rigid jobs at a load: 15 % urgent and a third as long; 30 % of the others are low."""
     random = Random(seed * 31 + 5)
     jobs = cluster_world(seed, load=1.0, cv=1.5).rigid().jobs[:_JOBS]
     return spread_over([_drawn(spec, random, saving) for spec in jobs], random, load=load)
@@ -80,7 +82,7 @@ def world(seed: int, *, load: float, saving: str) -> World:
 
 def _drawn(spec: JobSpec, random: Random, saving: str) -> JobSpec:
     priority = "urgent" if random.random() < 0.15 else "low" if random.random() < 0.3 else "normal"
-    steps = max(60, spec.steps * _LONGER // (3 if priority == "urgent" else 1))
+    steps = max(60, spec.steps * _STEPS_FACTOR // (3 if priority == "urgent" else 1))
     pace = spec.pace.seconds(spec.workers + spec.leaders)
     return replace(
         spec,
@@ -111,7 +113,7 @@ def _kill(cluster: Cluster) -> AbstractContextManager[object]:
 
     def newest(victims: Iterable[Victim], *, needed: float) -> list[Victim]:
         jobs = cluster.api.jobs
-        return sorted(victims, key=lambda each: (each.priority, -jobs[each.uid].job.started))
+        return sorted(victims, key=lambda victim: (victim.priority, -jobs[victim.uid].job.started))
 
     package = "kfext.state.running.stop"
     stack = ExitStack()
@@ -130,7 +132,6 @@ _RULES: Mapping[str, tuple[Mode, Rule]] = {
 
 
 def run(arm: str, drawn: World, *, luck: int) -> Figures:
-    """Return the figures of a world under an arm."""
     mode, rule = _RULES[arm]
     choices = {policy.name: PolicyChoice(Mode.OFF) for policy in POLICIES}
     policy = TrainingPolicy(
@@ -155,20 +156,20 @@ def run(arm: str, drawn: World, *, luck: int) -> Figures:
 
 
 def _stops(cluster: Cluster) -> Iterator[bool]:
-    """Yield for each stop whether the waiting job started soon."""
+    """Yield for each stop whether the waiting job started soon afterwards."""
     written = cluster.driver.written
     starts = [(write.job, write.at) for write in written if isinstance(write.step, Unsuspend)]
     for write in written:
         if isinstance(write.step, Suspend) and (uid := write.step.state.stop.waiting):
             waiting = cluster.api.jobs[uid].spec.name
             waits = (at - write.at for job, at in starts if job == waiting and at >= write.at)
-            yield min(waits, default=_IN_VAIN_SECONDS + 1) <= _IN_VAIN_SECONDS
+            yield min(waits, default=_SOON_SECONDS + 1) <= _SOON_SECONDS
 
 
 def measure(*, quick: bool) -> str:
     """Return a table for each kind of world; each run is stored at its end."""
     package, here = Path(kfext.__file__).parent, Path(__file__)
-    sources = [here, *(package / part for part in ("core", "model", "sim", "state"))]
+    sources = [here, *(package / name for name in ("core", "model", "sim", "state"))]
     store = Store("preempt", sources=sources)
     seeds = SEEDS[:1] if quick else SEEDS
     head = ("load", "arm", "stops", "urgent begin p50 s", "p99 s", "others", "again", "in vain")
@@ -176,12 +177,12 @@ def measure(*, quick: bool) -> str:
     for saving in _SAVINGS:
         rows = []
         for load in LOADS:
-            plain: list[Figures] = []
+            reference: list[Figures] = []
             for arm in _RULES:
                 say(f"  {saving}, load {load:g}, {arm}")
-                own = [_figures(store, arm, seed, load=load, saving=saving) for seed in seeds]
-                plain = plain or own
-                rows.append((f"{load:g}", arm, *_cells(list(zip(own, plain, strict=True)))))
+                of_arm = [_figures(store, arm, seed, load=load, saving=saving) for seed in seeds]
+                reference = reference or of_arm
+                rows.append((f"{load:g}", arm, *_cells(list(zip(of_arm, reference, strict=True)))))
         tables.append(table(f"Jobs of higher priority, world {saving}", head, rows))
     return "\n\n".join(tables)
 
@@ -197,21 +198,24 @@ def _figures(store: Store, arm: str, seed: int, *, load: float, saving: str) -> 
 
 
 def _cells(pairs: Sequence[_Pair]) -> tuple[str, ...]:
-    stops = fmean(own.stops for own, _ in pairs)
-    median, p99 = (over_seeds(pairs, partial(_begin, part=part), "{:.0f}") for part in (0.5, 0.99))
+    stops = fmean(of_arm.stops for of_arm, _ in pairs)
+    median, p99 = (
+        over_seeds(pairs, partial(_begin, quantile_=quantile_), "{:.0f}")
+        for quantile_ in (0.5, 0.99)
+    )
     others, again = over_seeds(pairs, _others, "x{:.2f}"), over_seeds(pairs, _again, "{:.2%}")
-    in_vain = sum(own.in_vain for own, _ in pairs)
+    in_vain = sum(of_arm.in_vain for of_arm, _ in pairs)
     return f"{stops:.1f}", median, p99, others, again, f"{in_vain}"
 
 
-def _begin(pairs: Sequence[_Pair], *, part: float) -> float:
-    return quantile([seconds for own, _ in pairs for seconds in own.begins], part)
+def _begin(pairs: Sequence[_Pair], *, quantile_: float) -> float:
+    return quantile([seconds for of_arm, _ in pairs for seconds in of_arm.begins], quantile_)
 
 
 def _others(pairs: Sequence[_Pair]) -> float:
-    own, plain = (fmean(s for pair in pairs for s in pair[index].others) for index in (0, 1))
-    return own / plain
+    of_arm, reference = (fmean(s for pair in pairs for s in pair[index].others) for index in (0, 1))
+    return of_arm / reference
 
 
 def _again(pairs: Sequence[_Pair]) -> float:
-    return sum(own.again for own, _ in pairs) / sum(own.work for own, _ in pairs)
+    return sum(of_arm.again for of_arm, _ in pairs) / sum(of_arm.work for of_arm, _ in pairs)

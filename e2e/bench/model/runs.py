@@ -1,4 +1,4 @@
-"""Runs of arms in model worlds, each stored once it has ended."""
+"""Runs of arms in simulated worlds; each is stored at its end."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
@@ -11,14 +11,14 @@ from kfext.sim.cluster import Ended
 from kfext.sim.compare import Run, run
 from kfext.sim.worlds import Draw
 
-_PARTS = ("core", "model", "sim", "state")
-"""The packages of kfext that a run depends on."""
+_PACKAGES = ("core", "model", "sim", "state")
+"""The packages of kfext on which a run depends."""
 
 
 class Runs:
-    """The runs of a world, by arm, seed and luck.
+    """The runs of a world by arm, seed and luck (the seed of the simulated cluster's chance).
 
-    `modules`: the files of this folder that they depend on beside kfext, without `.py`.
+    `modules`: the modules of this folder on which the runs depend, beside kfext.
     """
 
     def __init__(
@@ -26,11 +26,14 @@ class Runs:
     ) -> None:
         self._draw, self._arms = draw, arms
         package, here = Path(kfext.__file__).parent, Path(__file__).parent
-        sources = [*(here / f"{module}.py" for module in modules), *(package / p for p in _PARTS)]
+        sources = [
+            *(here / f"{module}.py" for module in modules),
+            *(package / p for p in _PACKAGES),
+        ]
         self._store = Store(title, sources=sources)
 
     def find(self, arm: str, seed: int, luck: int) -> Run:
-        """Return a run, from the store if possible."""
+        """Return a run from the store; if it is missing there, make and store it."""
         name = f"{arm}-{seed}-{luck}"
         stored = self._store.find(name)
         if stored is None:

@@ -1,8 +1,8 @@
-"""V8: the shape of the published effects of FlowCon, SpeCon and DRAGON, and of the rebuilt ones.
+"""V8: the effects of FlowCon, SpeCon and DRAGON, as published and as rebuilt.
 
-These papers name no trace, so the worlds have their number of jobs and nodes, and only the sign and
-the size of an effect are compared. CMS-DL's effect is of the network, which is not in the model:
-`cluster` measures it on real nodes.
+These papers name no trace, so the worlds have only their numbers of jobs and nodes, and only the
+sign and the size of an effect are compared. CMS-DL's effect comes from the network, which is not
+simulated; the benchmark `cluster` measures it on real nodes.
 
 Sources: Zheng et al., FlowCon, ICPP 2019 and its journal version; Mao et al., SpeCon, 2021; Lin et
 al., DRAGON, CLOSER 2019.
@@ -19,18 +19,18 @@ from e2e.testbed.progress import say
 from kfext.sim.arms import KFEXT, PLAIN
 from kfext.sim.compare import Run, luck_of
 
-_PART = 1 / 3
-"""The tolerance, as a part of the published effect."""
-_SAME = 0.03
-"""The largest change that counts as no effect."""
+_RELATIVE_TOLERANCE = 1 / 3
+"""The tolerance as a fraction of the published effect."""
+_ABSOLUTE_TOLERANCE = 0.03
+"""The tolerance if that fraction is smaller."""
 _HEAD = ("paper", "world", "seeds", "against", "figure", "published", "rebuilt", "", "kfext")
 Pair = tuple[Run, Run]
-"""A run, and its reference."""
+"""A run, and the run of the reference arm with the same seed."""
 
 
 def _best(pair: Pair) -> float:
-    run, other = pair
-    return min(job.elapsed / other.jobs[name].elapsed for name, job in run.jobs.items()) - 1
+    run, reference = pair
+    return min(job.elapsed / reference.jobs[name].elapsed for name, job in run.jobs.items()) - 1
 
 
 FIGURES: dict[str, Callable[[Pair], float]] = {
@@ -41,7 +41,7 @@ FIGURES: dict[str, Callable[[Pair], float]] = {
 
 
 class Effect(NamedTuple):
-    """A published change by a scheduler: `value` -0.2 is 20 % less time."""
+    """A change that a paper reports for its scheduler. `value`: -0.2 means 20 % less time."""
 
     paper: str
     world: str
@@ -65,7 +65,6 @@ PUBLISHED = (
 
 
 def measure(_data: Path, *, quick: bool) -> str:
-    """Return V8. It needs no trace, and uses the runs of `simulate`."""
     rows = []
     for effect in PUBLISHED:
         say(f"  {effect.paper}, {effect.figure}")
@@ -75,7 +74,7 @@ def measure(_data: Path, *, quick: bool) -> str:
 
 def _row(effect: Effect, *, quick: bool) -> Iterator[str]:
     seeds = seeds_of(effect.world, quick=quick)
-    rebuilt, own = (_pairs(effect, arm, seeds) for arm in (effect.arm, KFEXT))
+    rebuilt, kfext_pairs = (_pairs(effect, arm, seeds) for arm in (effect.arm, KFEXT))
     yield from (effect.paper, effect.world, f"{len(rebuilt)} of {len(seeds)}", effect.against)
     yield from (effect.figure, f"{effect.value:+.1%}")
     if not rebuilt:
@@ -83,15 +82,18 @@ def _row(effect: Effect, *, quick: bool) -> Iterator[str]:
         return
     mean = fmean(map(FIGURES[effect.figure], rebuilt))
     yield f"{mean:+.1%}"
-    yield verdict(abs(mean - effect.value) <= max(_PART * abs(effect.value), _SAME))
-    yield f"{fmean(map(FIGURES[effect.figure], own)):+.1%}" if own else "-"
+    yield verdict(
+        abs(mean - effect.value)
+        <= max(_RELATIVE_TOLERANCE * abs(effect.value), _ABSOLUTE_TOLERANCE)
+    )
+    yield f"{fmean(map(FIGURES[effect.figure], kfext_pairs)):+.1%}" if kfext_pairs else "-"
 
 
 def _pairs(effect: Effect, arm: str, seeds: Sequence[int]) -> list[Pair]:
-    """Return the runs of the seeds on which both arms ended all jobs."""
+    """Return the runs of each seed where both arms ended all jobs."""
     runs = runs_of(effect.world)
     pairs = [
         tuple(runs.find(name, seed, luck_of(seed)) for name in (arm, effect.against))
         for seed in seeds
     ]
-    return [(run, other) for run, other in pairs if run.ended and other.ended]
+    return [(run, reference) for run, reference in pairs if run.ended and reference.ended]

@@ -1,4 +1,4 @@
-"""SpeCon: a job that converges slowly moves off the node with most progressing jobs.
+"""SpeCon: moves slowly converging jobs off the node with the most progressing jobs.
 
 Source: Mao et al., SpeCon, arXiv 2010.11307. The choice of the target is not published, so it is
 reconstructed.
@@ -7,30 +7,30 @@ reconstructed.
 import math
 from dataclasses import dataclass
 
-from e2e.bench.model.mapped import LOOK, Mapped, loss_of
+from e2e.bench.model.mapped import TURN_SECONDS, Mapped, loss_of
 from kfext.core.patches.json_patch import operations
 from kfext.sim.cluster import Cluster
 from kfext.sim.objects import LiveJob
 
-_TICK = 30.0
+_MOVE_SECONDS = 30.0
 """Seconds between two moves."""
 _ALPHA = 0.1
-"""A job is slow if it progresses less than this part of its fastest interval."""
+"""A job is slow in an interval with less than this fraction of the progress of its fastest."""
 
 
 @dataclass(slots=True)
 class _JobProgress:
-    """A job as SpeCon sees it; `below`: the number of consecutive intervals of slow progress."""
+    """What SpeCon knows of a job. `slow_intervals`: how many of its last intervals were slow."""
 
     loss: float | None = None
     fastest: float = 0.0
-    below: int = 0
+    slow_intervals: int = 0
     moved: bool = False
     seen: float = -math.inf
 
 
 class SpeCon(Mapped):
-    """Moves slow jobs, once each, off the node with most progressing jobs; one move a tick."""
+    """Moves slow jobs, each once, off the node with most progressing jobs; one job at a time."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -39,40 +39,39 @@ class SpeCon(Mapped):
         self._stopped: set[str] = set()
 
     def turn(self) -> None:
-        """Look at the progress of all jobs; move a job if a move is due."""
         now = self.cluster.clock.now
         for uid in [uid for uid in self._stopped if not self.cluster.api.jobs[uid].pods]:
             self._stopped.discard(uid)
             self._suspend(uid, suspended=False)
         for job in self.running():
-            watched = self._watched.setdefault(job.uid, _JobProgress())
-            if now - watched.seen >= LOOK:
-                watched.seen = now
-                self._judge(watched, job)
-        if now - self._ticked >= _TICK:
+            progress_of_job = self._watched.setdefault(job.uid, _JobProgress())
+            if now - progress_of_job.seen >= TURN_SECONDS:
+                progress_of_job.seen = now
+                self._update(progress_of_job, job)
+        if now - self._ticked >= _MOVE_SECONDS:
             self._ticked = now
             self._move()
 
-    def _judge(self, watched: _JobProgress, job: LiveJob) -> None:
+    def _update(self, progress_of_job: _JobProgress, job: LiveJob) -> None:
         job.training.advance()
         if not job.training.lines:
             return
         loss = loss_of(job.training.lines[-1])
-        if watched.loss is not None:
-            progress = abs(watched.loss - loss) / LOOK
-            watched.fastest = max(watched.fastest, progress)
-            slow = progress < _ALPHA * watched.fastest
-            watched.below = watched.below + 1 if slow else 0
-        watched.loss = loss
+        if progress_of_job.loss is not None:
+            progress = abs(progress_of_job.loss - loss) / TURN_SECONDS
+            progress_of_job.fastest = max(progress_of_job.fastest, progress)
+            slow = progress < _ALPHA * progress_of_job.fastest
+            progress_of_job.slow_intervals = progress_of_job.slow_intervals + 1 if slow else 0
+        progress_of_job.loss = loss
 
     def _move(self) -> None:
         load = dict.fromkeys(self.cluster.world.nodes, 0)
         for job in self.running():
-            load[self.homes[job.uid]] += not self._watched[job.uid].below
+            load[self.homes[job.uid]] += not self._watched[job.uid].slow_intervals
         slow = [
             job.uid
             for job in self.running()
-            if self._watched[job.uid].below and not self._watched[job.uid].moved
+            if self._watched[job.uid].slow_intervals and not self._watched[job.uid].moved
         ]
         if not slow:
             return

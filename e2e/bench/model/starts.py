@@ -1,8 +1,9 @@
 """Benchmark: kfext's expected starts of jobs, beside an average of past waits.
 
 The forecast of each waiting job is read once a minute, and judged once the job has started; waits
-below 30 s do not count. `average`: the moving average of past waits minus the job's wait so far,
-with kfext's first range around it (requested in kueue#13159). kfext learns all lengths itself.
+below 30 s do not count. The arm `average`, requested in kueue#13159, forecasts the moving average
+of past waits minus the job's wait so far, with kfext's initial range around it. kfext learns the
+length of all jobs by itself.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,17 +26,17 @@ from kfext.sim.compare import quantile
 from kfext.sim.worlds import WORLDS, Draw
 from kfext.state.forecast.forecaster import Forecaster
 
-_EVERY = 60.0
-_URGENT = 0.15
-_WEIGHT = 0.2
-"""The weight of the last wait in the average of past waits."""
+_LOOK_SECONDS = 60.0
+_URGENT_FRACTION = 0.15
+_NEW_WAIT_WEIGHT = 0.2
+"""The weight of the newest wait in the moving average of past waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The forecast of a waiting job at a second; an unknown start has no times.
+    """The forecast for a waiting job at second `at`; its three times may be unknown (None).
 
-    All times are in seconds from the look. `arrived`: the job's wait so far.
+    These times are seconds from `at` on. `arrived`: for how many seconds the job has waited.
     """
 
     at: float
@@ -48,7 +49,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The quality of a look at a job that waited `wait` more seconds; None means unknown."""
+    """The quality of a forecast for a job that waited `wait` more seconds.
+
+    `error`: in seconds; None means that the start was unknown. `width`: the range's.
+    """
 
     wait: float
     error: float | None
@@ -64,7 +68,7 @@ def _urgent(draw: Draw) -> Draw:
     def drawn(seed: int) -> World:
         random, world = Random(seed * 7 + 1), draw(seed).rigid()
         jobs = [
-            replace(job, priority=URGENT.name if random.random() < _URGENT else "")
+            replace(job, priority=URGENT.name if random.random() < _URGENT_FRACTION else "")
             for job in world.jobs
         ]
         return replace(world, jobs=tuple(jobs))
@@ -81,8 +85,8 @@ CASES: Mapping[str, tuple[Callable[[Draw], Draw], Arm]] = {
 LOADS = ("cpu-0.8", "cpu-1.2")
 
 
-class Watched:
-    """A cluster with forecasts, run to its end: the looks, and the first starts of jobs."""
+class WatchedCluster:
+    """Runs a cluster to its end; has the forecasts read (`looks`) and the first starts of jobs."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.looks: list[Look] = []
@@ -104,7 +108,7 @@ class Watched:
             list(self._forecaster.forecast(moment))
         if cluster.clock.now < self._next:
             return
-        now, self._next = cluster.clock.now, cluster.clock.now + _EVERY
+        now, self._next = cluster.clock.now, cluster.clock.now + _LOOK_SECONDS
         for live in cluster.jobs:
             shown = self._forecaster.expected(live.uid)
             if shown is not None and live.spec.name not in self.started:
@@ -115,7 +119,7 @@ class Watched:
 
 
 def judged(looks: Sequence[Look], started: Mapping[str, float]) -> list[Judged]:
-    """Return the quality of looks at jobs that started after 30 s or more."""
+    """Return the quality of the forecasts for jobs that started after 30 s or more."""
     return [
         _judged(look, started[look.job] - look.at)
         for look in looks
@@ -137,14 +141,14 @@ def _judged(look: Look, wait: float) -> Judged:
 
 
 def averaged(looks: Sequence[Look], started: Mapping[str, float]) -> Iterator[Look]:
-    """Yield the forecasts by an average of past waits for the same looks, once there is a wait."""
+    """Yield the forecast by the average of past waits for each look, after the first wait."""
     arrived = {look.job: look.at - look.arrived for look in looks}
     waits = sorted((at, at - arrived[job]) for job, at in started.items() if job in arrived)
     average, number = None, 0
     for look in sorted(looks, key=lambda look: look.at):
         while number < len(waits) and waits[number][0] <= look.at:
             wait = waits[number][1]
-            average = wait if average is None else average + _WEIGHT * (wait - average)
+            average = wait if average is None else average + _NEW_WAIT_WEIGHT * (wait - average)
             number += 1
         if average is not None:
             remaining = max(0.0, average - look.arrived)
@@ -153,7 +157,6 @@ def averaged(looks: Sequence[Look], started: Mapping[str, float]) -> Iterator[Lo
 
 
 def measure(*, quick: bool) -> str:
-    """Return a table for each load; each run is stored at its end."""
     package = Path(kfext.__file__).parent
     sources = [Path(__file__), *(package / part for part in ("core", "model", "sim", "state"))]
     store = Store("starts", sources=sources)
@@ -175,47 +178,47 @@ def _run(store: Store, load: str, case: str, seed: int) -> dict[str, list[Judged
     stored = store.find(name)
     if stored is None:
         change, arm = CASES[case]
-        watched = Watched(arm(change(WORLDS[load])(seed), seed * 1000))
+        watched = WatchedCluster(arm(change(WORLDS[load])(seed), seed * 1000))
         looks, started = watched.looks, watched.started
         by_arm = {"kfext": looks, "average": list(averaged(looks, started))}
         stored = {
-            title: [asdict(each) for each in judged(shown, started)]
+            title: [asdict(look) for look in judged(shown, started)]
             for title, shown in by_arm.items()
         }
         store.put(name, stored)
-    return {arm: [Judged(**each) for each in rows] for arm, rows in stored.items()}
+    return {arm: [Judged(**look) for look in rows] for arm, rows in stored.items()}
 
 
-_Runs = Sequence[Sequence[Judged]]
+_JudgedRuns = Sequence[Sequence[Judged]]
 
 
-def _known(runs: _Runs) -> list[Judged]:
-    return [each for run in runs for each in run if each.error is not None]
+def _known(runs: _JudgedRuns) -> list[Judged]:
+    return [look for run in runs for look in run if look.error is not None]
 
 
-def _errors(runs: _Runs) -> list[float]:
-    return [each.error / each.wait for each in _known(runs) if each.error is not None]
+def _errors(runs: _JudgedRuns) -> list[float]:
+    return [look.error / look.wait for look in _known(runs) if look.error is not None]
 
 
-def _part(runs: _Runs, accuracy: Accuracy) -> float:
-    return fmean(each.was == accuracy for each in _known(runs))
+def _fraction(runs: _JudgedRuns, accuracy: Accuracy) -> float:
+    return fmean(look.was == accuracy for look in _known(runs))
 
 
-def _width(runs: _Runs) -> float:
-    return fmean(each.width for each in _known(runs)) / fmean(each.wait for each in _known(runs))
+def _width(runs: _JudgedRuns) -> float:
+    return fmean(look.width for look in _known(runs)) / fmean(look.wait for look in _known(runs))
 
 
-_FIGURES: Mapping[str, tuple[Callable[[_Runs], float], str]] = {
+_FIGURES: Mapping[str, tuple[Callable[[_JudgedRuns], float], str]] = {
     "error / wait": (lambda runs: quantile(_errors(runs), 0.5), "{:.1%}"),
     "p90": (lambda runs: quantile(_errors(runs), 0.9), "{:.0%}"),
-    "in the range": (lambda runs: _part(runs, Accuracy.WITHIN), "{:.1%}"),
-    "later": (lambda runs: _part(runs, Accuracy.LATER), "{:.1%}"),
+    "in the range": (lambda runs: _fraction(runs, Accuracy.WITHIN), "{:.1%}"),
+    "later": (lambda runs: _fraction(runs, Accuracy.LATER), "{:.1%}"),
     "width / wait": (_width, "{:.2f}"),
 }
-"""Figures of the looks with a known start."""
+"""The columns about forecasts of a known start."""
 
 
-def _cells(runs: _Runs) -> tuple[str, ...]:
+def _cells(runs: _JudgedRuns) -> tuple[str, ...]:
     number, known = sum(map(len, runs)), len(_known(runs))
     cells = [over_seeds(runs, figure, form) if known else "-" for figure, form in _FIGURES.values()]
     return (f"{number}", *cells, f"{(number - known) / max(number, 1):.1%}")

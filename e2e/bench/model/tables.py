@@ -1,8 +1,8 @@
 """Benchmark: published tables, reproduced from public traces to validate the models.
 
-A part is a paper with its own traces, model and schedulers; each figure is published / rebuilt,
-with its tolerance. The traces are not in this repository: docs/reports/published-tables.md names
-their sources.
+A part is a paper with its own traces, model and schedulers. Each row has the published value, the
+rebuilt value and the tolerance. The traces are not in this repository;
+docs/reports/published-tables.md names their sources.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,5 +23,5 @@ PARTS: dict[str, Callable[..., str]] = {
 
 
 def measure(data: Path, *, parts: Sequence[str], quick: bool) -> str:
-    """Return the tables of some parts. `data`: the folder of the traces. Raises UserError."""
+    """Return the tables of the parts. `data`: the folder of the traces. Raises UserError."""
     return "\n\n".join(PARTS[part](data, quick=quick) for part in parts)

@@ -1,6 +1,7 @@
-"""The shipped worlds, and worlds of the shapes of DRAGON's, SpeCon's and FlowCon's workloads.
+"""The shipped worlds, and worlds shaped like DRAGON's, SpeCon's and FlowCon's workloads.
 
-In the last world jobs often fit no single node. Jobs of one thread run on four nodes of one CPU.
+In `spread` jobs often fit no single node; in `threads` jobs of one thread run on four nodes of one
+CPU.
 """
 
 from dataclasses import replace
@@ -17,17 +18,17 @@ _LOADS = (0.5, 0.7, 0.8, 0.9)
 _SPREAD_JOBS, _SPREAD_CLASSES = 250, 24
 _SPREAD_PODS = (1, 1, 2, 2, 4, 4, 8, 8)
 _SPREAD_SECONDS = 900.0
-"""The mean length of a class."""
+"""The mean length of a class of jobs."""
 _THREAD_MEAN, _THREAD_SHORTEST, _THREAD_LONGEST = 100.0, 15.0, 800.0
 """Core-seconds of a job of one thread."""
 _THREAD_CV = 0.8
-"""The deviation of these lengths as a part of their mean."""
+"""The standard deviation of these lengths, divided by their mean."""
 
 
 def server_jobs(seed: int, *, load: float) -> World:
-    """Return TFJobs with a server that may have a quarter to twice their workers.
+    """Return TFJobs with a server, which may have a quarter to twice their requested workers.
 
-    Source of the shape: Lin et al., DRAGON, CLOSER 2019. Lengths and sizes are the shipped ones.
+    Source of the shape: Lin et al., DRAGON, CLOSER 2019. Lengths and sizes are as in `cluster`.
     """
     jobs = [_with_server(spec) for spec in cluster(seed, load=load).jobs]
     return spread_over(jobs, Random(seed), load=load)
@@ -41,9 +42,9 @@ def _with_server(spec: JobSpec) -> JobSpec:
 
 
 def spread(seed: int, *, load: float, speed: float) -> World:
-    """Return jobs of up to eight pods for eight nodes of eight slots, which often fit no node.
+    """Return jobs of up to eight pods, which often fit no node; eight nodes hold eight pods each.
 
-    `speed`: on several nodes, as a part of the speed on one node.
+    `speed`: a job's speed on several nodes, divided by its speed on one node.
     """
     random = Random(seed)
     pace = Pace(0.0, 1.0, 0.0, spread=speed)
@@ -63,7 +64,7 @@ def spread(seed: int, *, load: float, speed: float) -> World:
 
 
 def threads(seed: int, *, jobs: int, within: float, shows_end: bool = True) -> World:
-    """Return jobs with arrivals within some seconds; their losses converge early or late.
+    """Return jobs that arrive within `within` seconds; their losses converge early or late.
 
     `shows_end`: whether their logs name the number of steps.
     """
@@ -85,7 +86,7 @@ THREADS: dict[str, Draw] = {
     "threads-20": partial(threads, jobs=20, within=300.0),
     "threads-20-blind": partial(threads, jobs=20, within=300.0, shows_end=False),
 }
-"""SpeCon's 50 jobs at a load of 0.8, and FlowCon 2's 20 jobs: also without their totals."""
+"""SpeCon's 50 jobs at a load of 0.8, and FlowCon 2's 20 jobs, also with unknown total steps."""
 WORLDS: dict[str, Draw] = {
     **SHIPPED,
     **DRAGONS,

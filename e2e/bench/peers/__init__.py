@@ -1,1 +1,1 @@
-"""kfext beside plain Kubernetes, pod affinity and Kueue, on one cluster with the same jobs."""
+"""kfext beside plain Kubernetes, pod affinity, native gangs and Kueue: same cluster, same jobs."""

@@ -1,10 +1,10 @@
-"""The five compared arms. Only the measured arm runs; the others leave no trace.
+"""The five compared arms. The processes and webhooks of an arm exist only while it is measured.
 
 plain     plain Kubernetes with the training-operator.
-affinity  plain Kubernetes; both templates prefer (weight 100) the nodes of pods of their job.
-          Preferred, since a gang of 64 on nodes of 8 GPUs could never start if it were required.
-native    kube-scheduler's own gangs, which ignore the distance of the pods.
-kueue     Kueue's topology-aware scheduling, preferred topology: one node.
+affinity  plain Kubernetes; both templates prefer (weight 100) nodes with pods of their job. With
+          required affinity, a gang of 64 could never start on nodes of 8 GPUs.
+native    kube-scheduler's own gangs, which ignore the distance between pods.
+kueue     Kueue's topology-aware scheduling; the preferred topology is one node.
 kfext     webhook and controller, as in the other benchmarks.
 """
 
@@ -29,7 +29,7 @@ class Arm:
 
     name = "plain"
     program = ""
-    """The name of its own processes."""
+    """The name of the arm's own processes; empty if it has none."""
 
     def __init__(self, testbed: Testbed) -> None:
         self.testbed = testbed
@@ -43,12 +43,11 @@ class Arm:
 
     @property
     def groups(self) -> str:
-        """The collection (URL path) of objects that its user submits beside each job, if any."""
+        """The URL path of the group objects that users submit with each job; empty if none."""
         return ""
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run its processes and webhooks during a `with` block."""
         try:
             self.start()
             yield
@@ -56,43 +55,40 @@ class Arm:
             self.stop()
 
     def start(self) -> None:
-        """Start its processes and webhooks, and wait until they work."""
+        """Start the processes and webhooks, and wait until they work."""
 
     def stop(self) -> None:
-        """Stop its processes and webhooks, even after a failed start."""
+        """Stop the processes and webhooks, even after a failed start."""
 
     def job(self, job: Object) -> Object:
-        """Return the job as its user would submit it."""
         return job
 
     def group(self, job: Object) -> Object:
-        """Return the object that its user submits beside the job."""
         raise NotImplementedError
 
     def tail(self) -> str:
-        """Return the last lines in the logs of its processes."""
         return ""
 
     @property
     def explains(self) -> str:
-        """The collection (URL path) of objects with the reasons of waiting jobs."""
+        """The URL path of the objects that show why jobs wait."""
         return paths.pods(self.namespace)
 
-    def reason(self, explained: Object) -> str:
-        """Return the reason of a waiting job from an object of that collection, or empty."""
-        return _message(explained, "PodScheduled", {"Unschedulable"})
+    def reason(self, object_: Object) -> str:
+        """Return why the job of an object of that path waits; empty if the object does not say."""
+        return _message(object_, "PodScheduled", {"Unschedulable"})
 
 
 class Affinity(Arm):
-    """Pods attract the pods of their own job."""
+    """Plain Kubernetes; pods prefer the nodes of their job's other pods."""
 
     name = "affinity"
 
     def job(self, job: Object) -> Object:
-        mates = {"matchLabels": {JOB_NAME: job["metadata"]["name"]}}
+        same_job = {"matchLabels": {JOB_NAME: job["metadata"]["name"]}}
         term = {
             "weight": 100,
-            "podAffinityTerm": {"labelSelector": mates, "topologyKey": HOSTNAME},
+            "podAffinityTerm": {"labelSelector": same_job, "topologyKey": HOSTNAME},
         }
         affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
         return with_templates(
@@ -101,7 +97,7 @@ class Affinity(Arm):
 
 
 class Native(Arm):
-    """kube-scheduler binds all pods of a PodGroup or none."""
+    """kube-scheduler's own gangs: it binds all pods of a PodGroup or none."""
 
     name = "native"
 
@@ -138,14 +134,14 @@ class ByKueue(Arm):
         return "\n".join(self.testbed.log("kueue").read_text().splitlines()[-_LAST_LINES:])
 
     def job(self, job: Object) -> Object:
-        return kueue.queued(job)
+        return kueue.with_queue(job)
 
     @property
     def explains(self) -> str:
         return f"/apis/{kueue.API}/namespaces/{self.namespace}/workloads"
 
-    def reason(self, explained: Object) -> str:
-        return _message(explained, "QuotaReserved", {"Pending"})
+    def reason(self, object_: Object) -> str:
+        return _message(object_, "QuotaReserved", {"Pending"})
 
 
 class ByKfext(Arm):
@@ -176,19 +172,18 @@ class ByKfext(Arm):
     def explains(self) -> str:
         return paths.plans(self.namespace)
 
-    def reason(self, explained: Object) -> str:
-        status = explained.get("status") or {}
+    def reason(self, object_: Object) -> str:
+        status = object_.get("status") or {}
         return str(status.get("message") or "") if status.get("phase") == QUEUED else ""
 
 
 def all_of(testbed: Testbed) -> list[Arm]:
-    """Return the five arms; none runs yet."""
     return [arm(testbed) for arm in (Arm, Affinity, Native, ByKueue, ByKfext)]
 
 
-def _message(explained: Object, type_: str, reasons: set[str]) -> str:
-    """Return the message of a condition that is False for one of these reasons."""
-    for condition in (explained.get("status") or {}).get("conditions") or []:
+def _message(object_: Object, type_: str, reasons: set[str]) -> str:
+    """Return the message of the condition `type_` if it is False for one of these reasons."""
+    for condition in (object_.get("status") or {}).get("conditions") or []:
         if condition["type"] == type_ and condition["status"] == "False":
             return str(condition["message"]) if condition["reason"] in reasons else ""
     return ""

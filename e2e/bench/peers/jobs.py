@@ -10,7 +10,7 @@ from kfext.model.kinds.registered import KINDS
 from kfext.model.kinds.trainjob import TrainJob
 
 Object = dict[str, Any]
-_FILLED_MEAN, _FILLED_DEVIATION = 4.0, 2.0
+_FILLERS_MEAN, _FILLERS_DEVIATION = 4.0, 2.0
 
 
 def gang(name: str, pods: int, *, gpus: int = 1) -> Object:
@@ -19,26 +19,26 @@ def gang(name: str, pods: int, *, gpus: int = 1) -> Object:
     job["spec"]["runPolicy"] = {}
     if gpus == 1:
         return job
-    return with_templates(job, lambda template: _sized(template, {"nvidia.com/gpu": str(gpus)}))
+    return with_templates(job, lambda template: _with_gpus(template, {"nvidia.com/gpu": str(gpus)}))
 
 
 def train_job(name: str, pods: int) -> Object:
-    """Return a TrainJob of as many pods, each as large as a pod of `gang`."""
+    """Return a TrainJob of `pods` pods, each with the requests of a pod of `gang`."""
     requests = job_body(name, pods, held=False)["spec"]["pytorchReplicaSpecs"]["Worker"]
     (container,) = requests["template"]["spec"]["containers"]
-    size = {"numNodes": pods, "resourcesPerNode": container["resources"]}
+    trainer = {"numNodes": pods, "resourcesPerNode": container["resources"]}
     return {
         "apiVersion": KINDS[TrainJob.name].api_version,
         "kind": TrainJob.name,
         "metadata": {"name": name},
-        "spec": {"runtimeRef": {"name": RUNTIME}, "trainer": size},
+        "spec": {"runtimeRef": {"name": RUNTIME}, "trainer": trainer},
     }
 
 
 def with_templates(job: Object, change: Callable[[Object], Object]) -> Object:
     """Return the job with `change` made to the pod template of every replica type.
 
-    A TrainJob has no templates: the change of an empty template patches its runtime.
+    A TrainJob has no templates; its runtime is patched with the change of an empty template.
     """
     if job["kind"] == TrainJob.name:
         patch = {"name": "node", "template": {"spec": {"template": change({})}}}
@@ -55,19 +55,19 @@ def with_templates(job: Object, change: Callable[[Object], Object]) -> Object:
 def fillers(nodes: int, *, gpus: int, seed: int) -> Iterator[Object]:
     """Yield bound single-GPU pods without an owner that use about half of all GPUs.
 
-    A node has a mean of 4 of them (standard deviation 2), of the 8 that fit: few nodes are empty.
+    Of the 8 that fit, a node has 4 on average (standard deviation 2), so few nodes are empty.
     """
     draw = random.Random(seed)
     for node in range(nodes):
-        number_of_pods = round(draw.gauss(_FILLED_MEAN, _FILLED_DEVIATION))
+        number_of_pods = round(draw.gauss(_FILLERS_MEAN, _FILLERS_DEVIATION))
         for number in range(min(gpus, max(0, number_of_pods))):
             yield _filler(f"filler-{node:03}-{number}", f"fake-{node:03}")
 
 
 def _filler(name: str, node: str) -> Object:
-    gpu = {"nvidia.com/gpu": "1"}
-    requests = {"cpu": "2", "memory": "8Gi", **gpu}
-    resources = {"requests": requests, "limits": gpu}
+    gpus = {"nvidia.com/gpu": "1"}
+    requests = {"cpu": "2", "memory": "8Gi", **gpus}
+    resources = {"requests": requests, "limits": gpus}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -80,13 +80,13 @@ def _filler(name: str, node: str) -> Object:
     }
 
 
-def _sized(template: Object, gpu: Object) -> Object:
+def _with_gpus(template: Object, gpus: Object) -> Object:
     containers = [
         {
             **container,
             "resources": {
-                "requests": {**container["resources"]["requests"], **gpu},
-                "limits": gpu,
+                "requests": {**container["resources"]["requests"], **gpus},
+                "limits": gpus,
             },
         }
         for container in template["spec"]["containers"]

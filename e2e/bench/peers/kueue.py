@@ -1,8 +1,8 @@
-"""Kueue with topology-aware scheduling (TAS), as a process beside the testbed, and its objects.
+"""Kueue with topology-aware scheduling (TAS), as a process outside the testbed, and its objects.
 
-Only benchmarks need it. It removes its webhooks when it stops, so that others can run without it.
-Its settings are the defaults of its release, except that the kinds that kfext serves are enabled:
-in Kueue 0.19 PyTorchJob is disabled by default.
+Only benchmarks need Kueue. `stop` removes its webhooks, so that other arms can run without it. Its
+settings are the defaults of its release, except that PyTorchJob and TrainJob are enabled: in Kueue
+0.19 PyTorchJob is disabled by default.
 """
 
 import base64
@@ -30,7 +30,7 @@ QUEUE = "bench"
 _FLAVOR = "fake-nodes"
 _TOPOLOGY = "hosts"
 _PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
-# Pods are not queued: no integration `pod`, so no webhook on pods.
+# The integration `pod` is off, so there is no webhook on pods.
 _HOOKS = frozenset(
     {
         *("mpytorchjob.kb.io", "mclusterqueue.kb.io", "mresourceflavor.kb.io", "mworkload.kb.io"),
@@ -39,7 +39,7 @@ _HOOKS = frozenset(
     }
 )
 _FRAMEWORKS = ["kubeflow.org/pytorchjob", "trainer.kubeflow.org/trainjob"]
-# More than the capacity of the cluster: Kueue, like kfext, must find by the topology what fits.
+# More than the capacity of the cluster, so that Kueue, like kfext, has to find nodes for the pods.
 _QUOTA = {"cpu": "1000000", "memory": "10000Ti", "nvidia.com/gpu": "100000"}
 VERSION = "v0.19.2"
 _MODULE = Path(__file__).with_name("module")
@@ -48,7 +48,7 @@ _PROCESS = "kueue"
 
 
 def configuration(*, port: int, probe: int, certificates: str, shipped: Object) -> Object:
-    """Return the configuration of the process; workers and requests are limited as `shipped`."""
+    """Return the configuration of the process, with the release's limits (`shipped`)."""
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -67,20 +67,20 @@ def configuration(*, port: int, probe: int, certificates: str, shipped: Object) 
     }
 
 
-def webhooks(shipped: Sequence[Object], *, url: str, authority: str) -> Iterator[Object]:
-    """Yield the webhook configurations of the enabled kinds, with `url` instead of a Service."""
-    for configured in shipped:
-        needed = []
-        for hook in configured["webhooks"]:
+def webhooks(shipped: Sequence[Object], *, url: str, ca: str) -> Iterator[Object]:
+    """Yield the webhook configurations of the enabled kinds, with `url` in place of a Service."""
+    for webhook_configuration in shipped:
+        enabled = []
+        for hook in webhook_configuration["webhooks"]:
             path = hook["clientConfig"]["service"]["path"]
-            client = {"url": url + path, "caBundle": authority}
-            needed += [{**hook, "clientConfig": client}] if hook["name"] in _HOOKS else []
-        name = f"kueue-{configured['metadata']['name']}"
-        yield {**configured, "metadata": {"name": name}, "webhooks": needed}
+            client = {"url": url + path, "caBundle": ca}
+            enabled += [{**hook, "clientConfig": client}] if hook["name"] in _HOOKS else []
+        name = f"kueue-{webhook_configuration['metadata']['name']}"
+        yield {**webhook_configuration, "metadata": {"name": name}, "webhooks": enabled}
 
 
 def queues(namespace: str) -> Iterator[Object]:
-    """Yield a topology of single nodes, and a queue over all fake nodes for one namespace."""
+    """Yield a topology with nodes as its only level, and a queue over all fake nodes."""
     yield _object("Topology", _TOPOLOGY, {"levels": [{"nodeLabel": HOSTNAME}]})
     labels = {fakenodes.LABEL: "fake"}
     yield _object("ResourceFlavor", _FLAVOR, {"nodeLabels": labels, "topologyName": _TOPOLOGY})
@@ -95,8 +95,8 @@ def queues(namespace: str) -> Iterator[Object]:
     yield local
 
 
-def queued(job: Object) -> Object:
-    """Return the job as a user of Kueue submits it: in the queue, with a preferred topology."""
+def with_queue(job: Object) -> Object:
+    """Return the job as users of Kueue submit it: with a queue and a preferred topology."""
     near = {"metadata": {"annotations": {_PREFERRED: HOSTNAME}}}
     patched = with_templates(job, lambda template: {**template, **near})
     return {**patched, "metadata": {**job["metadata"], "labels": {KUEUE_QUEUE: QUEUE}}}
@@ -147,12 +147,12 @@ class Kueue:
             port=self._port, probe=self._probe, certificates=str(certificates), shipped=shipped
         )
         (self._folder / "config.yaml").write_text(json.dumps(config))
-        authority = self._testbed.pki.authority.certificate.read_bytes()
+        ca = self._testbed.pki.authority.certificate.read_bytes()
         self._hooks = list(
             webhooks(
                 _documents(_files() / "webhook" / "manifests.yaml"),
                 url=f"https://127.0.0.1:{self._port}",
-                authority=base64.b64encode(authority).decode(),
+                ca=base64.b64encode(ca).decode(),
             )
         )
 
@@ -176,7 +176,6 @@ class Kueue:
         self._wait(self._suspends, "Kueue to suspend a job in a dry run")
 
     def stop(self) -> None:
-        """Stop the process if it runs, and remove its webhooks."""
         for configuration in self._hooks:
             self._testbed.api.delete(self._testbed.api.path(configuration))
         if self._running is not None:
@@ -188,7 +187,7 @@ class Kueue:
 
     def _served(self) -> set[str]:
         group, _ = API.split("/")
-        if group not in {each["name"] for each in self._testbed.api.get("/apis")["groups"]}:
+        if group not in {served["name"] for served in self._testbed.api.get("/apis")["groups"]}:
             return set()
         resources = self._testbed.api.get(f"/apis/{API}")["resources"]
         return {resource["kind"] for resource in resources}
@@ -199,12 +198,12 @@ class Kueue:
 
     def _suspends(self) -> bool:
         path = f"/apis/kubeflow.org/v1/namespaces/{self._namespace}/pytorchjobs?dryRun=All"
-        answer = self._testbed.api.create(path, queued(gang("trial", 2)))
+        answer = self._testbed.api.create(path, with_queue(gang("trial", 2)))
         return bool(answer["spec"]["runPolicy"].get("suspend"))
 
 
 def resolve() -> Path:
-    """Return the program, and build it if missing; raise Unavailable if that fails."""
+    """Return the program; build it if it is missing. Raises Unavailable if that fails."""
     target = _cached() / "kueue"
     if not target.exists():
         with step(f"building kueue {VERSION}", expect="3 minutes"):
@@ -213,7 +212,7 @@ def resolve() -> Path:
 
 
 def _files() -> Path:
-    """Return the folder with Kueue's own manifests, which is copied beside the program once."""
+    """Return a copy of the folder with Kueue's own manifests, made once, beside the program."""
     folder = _cached() / "files"
     if not folder.exists():
         source = (
@@ -221,11 +220,11 @@ def _files() -> Path:
         )
         unfinished = folder.with_name("files.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
-        for part in ("crd/bases", "manager", "webhook"):
-            (unfinished / part).mkdir(parents=True)
-            for file in (source / part).glob("*.yaml"):
+        for subfolder in ("crd/bases", "manager", "webhook"):
+            (unfinished / subfolder).mkdir(parents=True)
+            for file in (source / subfolder).glob("*.yaml"):
                 # The module cache is read-only; its modes are not copied.
-                (unfinished / part / file.name).write_bytes(file.read_bytes())
+                (unfinished / subfolder / file.name).write_bytes(file.read_bytes())
         unfinished.rename(folder)
     return folder
 

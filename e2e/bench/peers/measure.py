@@ -1,11 +1,11 @@
-"""The comparison: the arms in turns, on a cluster of its own, and its tables.
+"""The comparison: runs the arms in turn on a cluster of its own, and builds the tables.
 
-The real training-operator, API server and scheduler, all with raised request limits, on 200 idle
-fake nodes of 8 GPUs. A turn starts one arm without the processes and webhooks of the others, lets
-it place a gang that does not count, and measures it; turns of the five alternate. The third
-workload has more nodes; single pods without a job use half of the GPUs, and few nodes are empty.
+The training-operator, API server and scheduler are real, with raised request limits; there are 200
+idle fake nodes of 8 GPUs. A turn starts an arm without the processes and webhooks of the others,
+lets it place a gang as a warm-up, and measures it; turns of the five arms alternate. From the third
+workload on there are more nodes, and single pods without a job use half of the GPUs and most nodes.
 
-All times are seconds from the first submission, by one watch of the driver, which runs on the same
+All times are seconds since the first submission, from a watch of the driver, which runs on the same
 machine.
 """
 
@@ -37,9 +37,9 @@ from e2e.testbed.progress import say, step
 from kfext.kube.client import Client
 
 _GATING = ("kueue", "kfext")
-_THREE = ("plain", *_GATING)
-"""The arms for TrainJobs and the fragmented cluster."""
-_WHO = {
+_GANG_ARMS = ("plain", *_GATING)
+"""The arms for TrainJobs, and for the fragmented cluster."""
+_TITLES = {
     "plain": "plain Kubernetes",
     "affinity": "pod affinity, preferred",
     "native": "kube-scheduler's gangs",
@@ -48,14 +48,14 @@ _WHO = {
 }
 _WARM_UP_PODS = 8
 _LEAST_CPU = 0.1
-"""The least CPU seconds of a program with a line of its own."""
+"""A program that used fewer CPU seconds than this under every arm has no line of its own."""
 _SEED = 7
 _IN_FLIGHT = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Gangs of `pods` pods, submitted at once, and the runs of each arm so far."""
+    """Gangs of `pods` pods of a kind, submitted at once, and the runs of each arm so far."""
 
     title: str
     gangs: int
@@ -66,7 +66,10 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A column; `better` is 1 if larger is better, -1 if smaller is."""
+    """A column. `better`: 1 if larger is better, -1 if smaller is.
+
+    `gated`: whether only the arms in `_GATING` have the value.
+    """
 
     head: str
     of: Callable[[Run], float]
@@ -88,25 +91,25 @@ _FIGURES = (
 )
 
 
-def of(workloads: Sequence[Workload], answers: Mapping[str, Sequence[Answer]]) -> str:
-    """Return the whole output."""
-    judged = [
+def tables_of(workloads: Sequence[Workload], answers: Mapping[str, Sequence[Answer]]) -> str:
+    """Return the report: the tables, the targets, and where Kueue is better."""
+    targets = [
         f"- {workload.gangs} {workload.kind}s of {workload.pods}, {line}"
         for workload in workloads
-        for line in _judged(workload)
+        for line in _target_lines(workload)
     ]
     return "\n\n".join(
         [
-            *map(_workload, workloads),
+            *map(_workload_tables, workloads),
             _why_not(answers),
-            "Targets, medians of the pairs of runs:\n\n" + "\n".join(judged),
-            _better(workloads, answers),
+            "Targets, medians of the pairs of runs:\n\n" + "\n".join(targets),
+            _better_columns(workloads, answers),
         ]
     )
 
 
-def _judged(workload: Workload) -> Iterator[str]:
-    """Yield the judged figures of kfext in a workload, against plain Kubernetes and Kueue."""
+def _target_lines(workload: Workload) -> Iterator[str]:
+    """Yield kfext's targets in a workload: its ratios to plain Kubernetes and to Kueue."""
     plain = _ratios(workload, "plain", lambda run: run.rate)
     target = f" ({GANGS_TO_PLAIN.judge(median(plain))})" if workload.gangs > 1 else ""
     yield f"gangs/s, kfext / plain: {spread(plain)}{target}."
@@ -118,19 +121,19 @@ def _judged(workload: Workload) -> Iterator[str]:
     yield f"all CPU, kfext / Kueue: {spread(cpu)} ({CPU_TO_KUEUE.judge(median(cpu))})."
 
 
-def _workload(workload: Workload) -> str:
+def _workload_tables(workload: Workload) -> str:
     repeats = len(next(iter(workload.runs.values())))
     rows = [
         (
-            _WHO[name],
+            _TITLES[name],
             *(
-                spread([figure.of(run) for run in own], digits=figure.digits)
+                spread([figure.of(run) for run in arm_runs], digits=figure.digits)
                 if name in _GATING or not figure.gated
                 else "-"
                 for figure in _FIGURES
             ),
         )
-        for name, own in workload.runs.items()
+        for name, arm_runs in workload.runs.items()
     ]
     heads = ("who", *(figure.head for figure in _FIGURES))
     plural = "s" if repeats > 1 else ""
@@ -140,10 +143,10 @@ def _workload(workload: Workload) -> str:
 
 def _programs(workload: Workload) -> str:
     """Return a table of the CPU seconds of each program of the testbed under each arm."""
-    runs_ = workload.runs
-    programs = {name for own in runs_.values() for run in own for name in run.by_program}
+    by_arm = workload.runs
+    programs = {name for arm_runs in by_arm.values() for run in arm_runs for name in run.by_program}
     used = {
-        program: [median(run.by_program.get(program, 0.0) for run in own) for own in runs_.values()]
+        program: [median(run.by_program.get(program, 0.0) for run in r) for r in by_arm.values()]
         for program in programs
     }
     rows = [
@@ -151,16 +154,16 @@ def _programs(workload: Workload) -> str:
         for program in sorted(used, key=lambda name: -max(used[name]))
         if max(used[program]) >= _LEAST_CPU
     ]
-    return table("CPU s by program, medians", ("program", *runs_), rows)
+    return table("CPU s by program, medians", ("program", *by_arm), rows)
 
 
 def _why_not(answers: Mapping[str, Sequence[Answer]]) -> str:
     rows = []
-    for name, own in answers.items():
-        seconds = [answer.seconds for answer in own]
-        judged = f" {WHY_NOT.judge(median(seconds))}" if name == "kfext" else ""
-        held = spread([answer.held for answer in own], digits=0)
-        rows.append((_WHO[name], spread(seconds) + judged, held, own[-1].reason))
+    for name, arm_answers in answers.items():
+        seconds = [answer.seconds for answer in arm_answers]
+        target = f" {WHY_NOT.judge(median(seconds))}" if name == "kfext" else ""
+        held = spread([answer.held for answer in arm_answers], digits=0)
+        rows.append((_TITLES[name], spread(seconds) + target, held, arm_answers[-1].reason))
     return table(
         "The reason of a gang that needs one node more than the cluster has",
         ("who", "seconds until the reason", "GPUs held in vain 2 s later", "reason"),
@@ -169,21 +172,21 @@ def _why_not(answers: Mapping[str, Sequence[Answer]]) -> str:
 
 
 def _ratios(workload: Workload, rival: str, figure: Callable[[Run], float]) -> list[float]:
-    """Return a figure of kfext divided by another arm's, for each pair of runs."""
+    """Return kfext's value divided by the rival's in the same repeat, for each repeat."""
     pairs = zip(workload.runs["kfext"], workload.runs[rival], strict=True)
-    return [figure(ours) / figure(other) for ours, other in pairs]
+    return [figure(kfext) / figure(other) for kfext, other in pairs]
 
 
-def _better(workloads: Sequence[Workload], answers: Mapping[str, Sequence[Answer]]) -> str:
-    """Return a sentence with the columns in which the median of Kueue is better than kfext's."""
+def _better_columns(workloads: Sequence[Workload], answers: Mapping[str, Sequence[Answer]]) -> str:
+    """Return a sentence with the columns in which Kueue's median is better than kfext's."""
     better = []
     for workload in workloads:
         for figure in _FIGURES:
             kueue, kfext = (median(map(figure.of, workload.runs[name])) for name in _GATING)
             if figure.better * (kueue - kfext) > 0:
                 figures = f"{kueue:.{figure.digits}f} against {kfext:.{figure.digits}f}"
-                named = f"{workload.gangs} {workload.kind}s of {workload.pods}"
-                better.append(f"{named}: {figure.head} {figures}")
+                gangs = f"{workload.gangs} {workload.kind}s of {workload.pods}"
+                better.append(f"{gangs}: {figure.head} {figures}")
     kueue, kfext = (median(answer.seconds for answer in answers[name]) for name in _GATING)
     if kueue < kfext:
         better.append(f"seconds until the reason is said {kueue:.2f} against {kfext:.2f}")
@@ -192,7 +195,7 @@ def _better(workloads: Sequence[Workload], answers: Mapping[str, Sequence[Answer
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of the measurement."""
+    """The size of the measurement: repeats, the gangs of each workload, and the final nodes."""
 
     repeats: int
     single: int
@@ -206,7 +209,6 @@ _QUICK = Size(repeats=1, single=1, many=20, fragmented=80, nodes=NODES)
 
 
 def measure(*, quick: bool) -> str:
-    """Return the tables, and a line with the figures in which Kueue is better than kfext."""
     size = _QUICK if quick else _FULL
     with lifecycle.running(
         "bench-peers", fake_nodes=NODES, fast=True, native_gangs=True
@@ -219,7 +221,7 @@ def measure(*, quick: bool) -> str:
         for repeat in range(size.repeats):
             for arm in all_arms:
                 _turn(arm, repeat, [single] * size.single + [many], answers[arm.name])
-        say(of([single, many], answers))  # what follows may fail
+        say(tables_of([single, many], answers))  # printed now, because the rest may fail
         full = _fragment(testbed, size.nodes)
         tight = Workload(
             f"{size.fragmented} gangs of 8 pods at once, {size.nodes} nodes of 8 GPUs, {full}",
@@ -228,21 +230,21 @@ def measure(*, quick: bool) -> str:
         )
         for repeat in range(size.repeats):
             for arm in all_arms:
-                if arm.name in _THREE:
+                if arm.name in _GANG_ARMS:
                     _turn(arm, size.repeats + repeat, [tight], None)
-        say(_workload(tight))
+        say(_workload_tables(tight))
         trains = _train_jobs(testbed, all_arms, size, f"{size.nodes} nodes of 8 GPUs, {full}")
-    return of([single, many, tight, trains], answers)
+    return tables_of([single, many, tight, trains], answers)
 
 
 def _train_jobs(testbed: Testbed, all_arms: Sequence[Arm], size: Size, nodes: str) -> Workload:
-    """Measure the same number of TrainJobs, with Trainer running."""
+    """Measure TrainJobs, as many as the gangs of the second workload, with Trainer running."""
     title = f"{size.many} TrainJobs of 8 pods at once, {nodes}"
     workload = Workload(title, gangs=size.many, pods=8, kind="TrainJob")
     trainer.start(testbed)
     for repeat in range(size.repeats):
         for arm in all_arms:
-            if arm.name in _THREE:
+            if arm.name in _GANG_ARMS:
                 _turn(arm, 2 * size.repeats + repeat, [workload], None)
     trainer.stop(testbed)
     return workload
@@ -251,13 +253,15 @@ def _train_jobs(testbed: Testbed, all_arms: Sequence[Arm], size: Size, nodes: st
 def _turn(
     arm: Arm, repeat: int, workloads: list[Workload], answers: list[runs.Answer] | None
 ) -> None:
-    """Measure an arm once; the results are added to the workloads and to the answers."""
+    """Measure an arm once; add its runs to the workloads, and its answer to `answers`, if any."""
 
-    async def measured(client: Client) -> None:
+    async def measure_arm(client: Client) -> None:
         kind = workloads[0].kind
-        await runs.one(client, arm, name=f"r{repeat}-warm", gangs=1, pods=_WARM_UP_PODS, kind=kind)
+        await runs.run_gangs(
+            client, arm, name=f"r{repeat}-warm", gangs=1, pods=_WARM_UP_PODS, kind=kind
+        )
         for number, workload in enumerate(workloads):
-            run = await runs.one(
+            run = await runs.run_gangs(
                 client,
                 arm,
                 name=f"r{repeat}-{number}",
@@ -268,14 +272,16 @@ def _turn(
             workload.runs.setdefault(arm.name, []).append(run)
             say(f"    {arm.name}, {workload.gangs} x {workload.pods}: bound in {run.bound:.2f} s")
         if answers is not None:
-            answers.append(await runs.ask(client, arm, name=f"r{repeat}-vain", nodes=NODES))
+            answers.append(
+                await runs.run_unschedulable(client, arm, name=f"r{repeat}-vain", nodes=NODES)
+            )
 
     with step(f"turn {repeat + 1} of {arm.name}"), arm.running():
-        _with_client(arm.testbed, measured)
+        _with_client(arm.testbed, measure_arm)
 
 
 def _fragment(testbed: Testbed, nodes: int) -> str:
-    """Grow the cluster to some nodes and fill half of it; return a description."""
+    """Grow the cluster to `nodes` nodes and use half of its GPUs; return a description."""
     gpus = int(fakenodes.CAPACITY["nvidia.com/gpu"])
     added = [
         fakenodes.node(f"fake-{number:03}", capacity=fakenodes.CAPACITY, labels={}, taints=[])
@@ -287,8 +293,8 @@ def _fragment(testbed: Testbed, nodes: int) -> str:
         fakenodes.wait_ready(testbed, nodes)
         path = "/api/v1/namespaces/default/pods"
         list(pool.map(lambda body: testbed.api.create(path, body), pods))
-    touched = len({pod["spec"]["nodeName"] for pod in pods})
-    return f"{len(pods)} of {nodes * gpus} GPUs used at random, {nodes - touched} nodes empty"
+    used_nodes = len({pod["spec"]["nodeName"] for pod in pods})
+    return f"{len(pods)} of {nodes * gpus} GPUs used at random, {nodes - used_nodes} nodes empty"
 
 
 def _with_client(testbed: Testbed, work: Callable[[Client], Awaitable[Any]]) -> None:

@@ -1,7 +1,7 @@
-"""kube-scheduler's own gangs: a PodGroup for each job, named by each pod of the job.
+"""kube-scheduler's own gangs: a PodGroup for each job, and a reference to it in each pod.
 
-The operator does not know PodGroups of kube-scheduler, and its CRD drops the field that names the
-group. So a MutatingAdmissionPolicy sets the field of each new pod.
+The operator does not know these PodGroups, and its CRD drops the field that names the group. So a
+MutatingAdmissionPolicy sets that field in each new pod.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _GROUP = (
 
 
 def group(job: Object) -> Object:
-    """Return the PodGroup of a PyTorchJob, with all of its pods or none."""
+    """Return the PodGroup of a PyTorchJob, which starts all of its pods or none."""
     pods = sum(replicas["replicas"] for replicas in job["spec"]["pytorchReplicaSpecs"].values())
     metadata = {"name": job["metadata"]["name"]}
     policy = {"schedulingPolicy": {"gang": {"minCount": pods}}}
@@ -28,7 +28,7 @@ def group(job: Object) -> Object:
 
 
 def admission(namespace: str) -> Iterator[Object]:
-    """Yield the policy that adds the job's group to each new pod in the namespace."""
+    """Yield the policy, and its binding, that name the job's group in each new pod."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
     mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": _GROUP}}
     selected = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}

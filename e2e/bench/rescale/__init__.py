@@ -1,6 +1,6 @@
-"""The cost of a change of an elastic job's size, by part: down for a gang, and up again.
+"""The cost of scaling an elastic job down for a gang and up again, by phase of the change.
 
-DRAGON's own setting: four nodes of 350m, an elastic job that fills them, and a gang that needs half
-of them. A step is paced (a batch takes a fixed time, divided by all workers), so that the printed
-lines show the pauses of the training.
+The setting is DRAGON's: four nodes of 350m, an elastic job that fills them, and a gang that needs
+half of them. Steps are paced (a batch takes a fixed time, divided by the number of workers), so
+that the printed lines show the pauses of training.
 """

@@ -1,4 +1,4 @@
-"""The cases: the job, its termination and rendezvous settings, and whether a gang disturbs it."""
+"""The cases: a job, its settings of termination and rendezvous, and whether a gang disturbs it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ from e2e.harness.training import pytorch_job
 Object = dict[str, Any]
 TRAIN, GANG, GANG_KIND = "train", "gang", "PyTorchJob"
 FULL, LEAST = 4, 2
-"""The pods of the job, one on each node, and at its smallest size."""
+"""The numbers of pods of the job at its full size, one on each node, and at its smallest size."""
 CPU = "340m"
 DEFAULT_GRACE = 30
 TORCHRUN_LAST_CALL = 30
-"""The seconds that torchrun waits for more workers by default."""
+"""How many seconds torchrun waits for more workers by default."""
 _TESTBED_GRACE = 2
-_KEPT_EVERY = 300
-"""Steps between checkpoints, so many that the next checkpoint is not near by chance."""
-_PACE = {"PyTorchJob": 0.8, "TFJob": 0.3}
-"""Seconds of a batch on a single worker; the workers of a PyTorchJob share a batch."""
+_CHECKPOINT_STEPS = 300
+"""The steps between checkpoints; so many that a checkpoint is seldom due soon by chance."""
+_BATCH_SECONDS = {"PyTorchJob": 0.8, "TFJob": 0.3}
+"""The seconds of a batch on a single worker, by kind; a PyTorchJob's workers share a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The length of a run. `steps`: by kind; `parameters`: of the policy, empty for its defaults.
+    """The length of a run. `steps`: of the job, by kind. `parameters`: of the policy `scale`.
 
-    `quiet`: seconds that the job trains before the gang arrives, so that its size counts as settled
-    and its progress is known.
+    `quiet`: how many seconds the job trains before the gang arrives, so that kfext knows its
+    progress, and may change its size again.
     """
 
     steps: Mapping[str, int]
@@ -53,8 +53,9 @@ class Case:
     """A set-up.
 
     `grace`: the termination grace period of a pod, in seconds.
-    `last_call`: of the job's own elasticPolicy; None means that kfext writes it.
-    `listens`: whether the job saves on request.
+    `last_call`: the rendezvous' last call in seconds, in the job's own elasticPolicy; None means
+    that kfext writes the elasticPolicy.
+    `listens`: whether the job saves a checkpoint on request.
     `disturbed`: whether the gang arrives.
     """
 
@@ -67,30 +68,33 @@ class Case:
 
     @property
     def pods(self) -> int:
-        """The number of training pods, without the parameter server."""
         return FULL if self.kind == "PyTorchJob" else FULL - 1
 
     @property
     def least(self) -> int:
-        """The number of training pods at its smallest size."""
         return self.pods - (FULL - LEAST)
 
     def manifest(self, pace: Pace, folder: Path) -> Object:
         """Return its manifest; its checkpoints are in a folder of this machine."""
-        arguments = ["--steps", f"{pace.steps[self.kind]}", "--least", f"{_PACE[self.kind]}"]
-        arguments += ["--every", f"{_KEPT_EVERY}", "--print-every", "1"]
+        arguments = [
+            "--steps",
+            f"{pace.steps[self.kind]}",
+            "--least",
+            f"{_BATCH_SECONDS[self.kind]}",
+        ]
+        arguments += ["--every", f"{_CHECKPOINT_STEPS}", "--print-every", "1"]
         if not self.listens:
             arguments.append("--deaf")
-        make = torch_body if self.kind == "PyTorchJob" else tf_body
+        build = torch_body if self.kind == "PyTorchJob" else tf_body
         sizes = f"{self.least}-{self.pods}"
-        body = make(TRAIN, self.pods, cpu=CPU, folder=folder, sizes=sizes, arguments=arguments)
+        body = build(TRAIN, self.pods, cpu=CPU, folder=folder, sizes=sizes, arguments=arguments)
         if self.last_call is not None:
             body = with_policy(body, least=self.least, most=self.pods, last_call=self.last_call)
         return with_grace(body, self.grace)
 
 
 def gang(pace: Pace) -> Object:
-    """Return the gang, which needs the most that the job can release."""
+    """Return the gang, which needs all the capacity that the job can release."""
     arguments = ("--model", "cnn", "--steps", str(pace.gang_steps))
     job = pytorch_job(GANG, workers=FULL - LEAST - 1, cpu=CPU, arguments=arguments)
     body: Object = ApiClient().sanitize_for_serialization(job)
@@ -98,7 +102,7 @@ def gang(pace: Pace) -> Object:
 
 
 TORCH = Case("torchrun")
-AGAIN = Case("torchrun again (A/A)")
+TORCH_AGAIN = Case("torchrun again (A/A)")
 TORCH_GRACE = Case("torchrun, grace 30 s", grace=DEFAULT_GRACE)
 OWN_SETTINGS = Case("torchrun, its own last call of 30 s", last_call=TORCHRUN_LAST_CALL)
 DEAF = Case("torchrun, saves only when it likes", listens=False)
@@ -108,6 +112,6 @@ UNDISTURBED = {
     "PyTorchJob": Case("torchrun, undisturbed", disturbed=False),
     "TFJob": Case("TFJob, undisturbed", kind="TFJob", disturbed=False),
 }
-"""The references for the loss of the others, by kind."""
-CASES = (TORCH, AGAIN, TORCH_GRACE, OWN_SETTINGS, DEAF, TF, TF_GRACE, *UNDISTURBED.values())
+"""The undisturbed case of each kind; the losses of other cases are compared with its loss."""
+CASES = (TORCH, TORCH_AGAIN, TORCH_GRACE, OWN_SETTINGS, DEAF, TF, TF_GRACE, *UNDISTURBED.values())
 QUICK_CASES = (TORCH, TF, *UNDISTURBED.values())

@@ -1,4 +1,4 @@
-"""The analysis of a run: the events, and the duration of each part of a change of size."""
+"""The analysis of a run: its events, and the duration of each phase of a change of size."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -15,18 +15,18 @@ _ACTS = frozenset({names.REASON_AWAITS_CHECKPOINT, names.REASON_RESCALING})
 
 
 class NotSeenError(Exception):
-    """The begin or the end of a part was never observed in a run."""
+    """The begin or the end of a phase was never observed in a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rescale:
-    """A change of the size of the job; in seconds.
+    """A change of the job's size from `before` to `after` workers; each phase in seconds.
 
-    `idle`: from its cause (the gang arrives, or has ended) until kfext acts.
-    `checkpoint`: until the new size is written.
-    `pods`: until the removed pods are gone, or the new pods run.
-    `rendezvous`: until the training resumes; 0 if its processes were never stopped.
-    `first_step`: until its next step.
+    `idle`: from the cause (the gang arrives, or has ended) until kfext acts.
+    `checkpoint`: from then until the new size is written.
+    `pods`: from then until the removed pods are gone, or the new pods run.
+    `rendezvous`: from then until training resumes; 0 if its processes were not stopped.
+    `first_step`: from then until the next step.
     `stood_still`: the longest time without a step; `usual`: the median time of a step.
     """
 
@@ -43,7 +43,7 @@ class Rescale:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A whole run. `to_bind`: from the end of the last removed pod until the gang was bound."""
+    """A run. `to_bind`: seconds from the end of the last removed pod until the gang was bound."""
 
     shrink: Rescale
     to_bind: float
@@ -58,16 +58,15 @@ class Story:
         return cls(shrink, stored["to_bind"], growth)
 
 
-def story(samples: Sequence[Sample], *, came: float, went: float) -> Story:
-    """Return a run with the times of the gang's arrival and end; raise NotSeenError."""
+def story(samples: Sequence[Sample], *, came: float, ended: float) -> Story:
+    """Return the analysis of a run, given when the gang came and ended. Raises NotSeenError."""
     shrink = _rescale(samples, since=came)
     gone = came + shrink.idle + shrink.checkpoint + shrink.pods
     bound = _first(samples, is_bound, after=came, what="the gang was bound")
-    return Story(shrink, max(0.0, bound - gone), _rescale(samples, since=went))
+    return Story(shrink, max(0.0, bound - gone), _rescale(samples, since=ended))
 
 
 def is_bound(sample: Sample) -> bool:
-    """Return whether the whole gang is bound."""
     return len(sample.gang) > 1 and all(pod.bound for pod in sample.gang)
 
 
@@ -79,47 +78,47 @@ def is_whole(sample: Sample) -> bool:
 
 
 def _rescale(samples: Sequence[Sample], *, since: float) -> Rescale:
-    """Return the first change of size after a time."""
-    base = [sample for sample in samples if sample.at <= since][-1]
-    if base.size is None:
+    """Return the first change of size after a time. Raises NotSeenError."""
+    state_before = [sample for sample in samples if sample.at <= since][-1]
+    if state_before.size is None:
         raise NotSeenError("the job was not there")
-    before = base.size
+    before = state_before.size
 
     def acts(sample: Sample) -> bool:
-        shown = sample.reason in _ACTS and base.reason not in _ACTS
-        return shown or sample.asked > base.asked or sample.size != before
+        is_shown = sample.reason in _ACTS and state_before.reason not in _ACTS
+        return is_shown or sample.asked > state_before.asked or sample.size != before
 
     acted = _first(samples, acts, after=since, what="kfext acted")
     written = _first(
         samples, lambda sample: sample.size != before, after=acted, what="it was rescaled"
     )
     after = next(sample.size for sample in samples if sample.at == written) or 0
-    moved = _first(
+    changed = _first(
         samples,
-        lambda sample: _moved(sample, before, after),
+        lambda sample: _pods_changed(sample, before, after),
         after=written,
         what="its pods had changed",
     )
     resumed = _resumed(samples, after, since=written)
     stepped = _first(
-        samples, lambda sample: sample.steps, after=resumed or moved, what="it had done a step"
+        samples, lambda sample: sample.steps, after=resumed or changed, what="it had done a step"
     )
-    still, usual = _gaps(samples, since=since, written=written, until=stepped)
+    longest, usual = _gaps(samples, since=since, written=written, until=stepped)
     return Rescale(
         before,
         after,
         idle=acted - since,
         checkpoint=written - acted,
-        pods=moved - written,
-        rendezvous=max(0.0, resumed - moved) if resumed else 0.0,
+        pods=changed - written,
+        rendezvous=max(0.0, resumed - changed) if resumed else 0.0,
         # The pod of a removed worker may end long after the others have resumed.
-        first_step=max(0.0, stepped - max(moved, resumed or 0.0)),
-        stood_still=still,
+        first_step=max(0.0, stepped - max(changed, resumed or 0.0)),
+        stood_still=longest,
         usual=usual,
     )
 
 
-def _moved(sample: Sample, before: int, after: int) -> bool:
+def _pods_changed(sample: Sample, before: int, after: int) -> bool:
     if after < before:
         return all(pod.worker is not None and pod.worker < after for pod in sample.workers)
     return len(sample.workers) == after and all(map(_runs, sample.workers))
@@ -130,7 +129,7 @@ def _runs(pod: Pod) -> bool:
 
 
 def _resumed(samples: Sequence[Sample], world: int, *, since: float) -> float | None:
-    """Return the time at which the processes of a training restarted, or None."""
+    """Return when processes first resumed with `world` pods; None means that none were stopped."""
     for sample in samples:
         if sample.at >= since and world in worlds(sample.lines):
             return sample.at
@@ -150,7 +149,7 @@ def _gaps(
 def _first(
     samples: Iterable[Sample], condition: Callable[[Sample], bool], *, after: float, what: str
 ) -> float:
-    """Return the first time from `after` on at which a condition held."""
+    """Return the first time from `after` on at which a condition held. Raises NotSeenError."""
     for sample in samples:
         if sample.at >= after and condition(sample):
             return sample.at

@@ -1,6 +1,6 @@
-"""The benchmark: every case in turn; stored runs are not repeated.
+"""The benchmark: runs every case in turn, unless its runs are stored.
 
-In a case the job fills the nodes, the gang arrives and ends, and the job ends.
+In each case the job fills the nodes, the gang arrives and ends, and the job ends.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 import urllib3
 
-from e2e.bench.companion.arms import DECIDES
+from e2e.bench.companion.arms import DECIDING_PACKAGES
 from e2e.bench.companion.site import Pods, Site, four_nodes
 from e2e.bench.rescale.cases import (
     CASES,
@@ -27,7 +27,7 @@ from e2e.bench.rescale.cases import (
     gang,
 )
 from e2e.bench.rescale.parts import NotSeenError, is_bound, is_whole, story
-from e2e.bench.rescale.tables import bought_table, guard_table, pause_table, work_table
+from e2e.bench.rescale.tables import guard_table, improvements_table, pause_table, work_table
 from e2e.bench.rescale.watch import Sample, Watch
 from e2e.bench.store import Interleaved, SpoiledError, Store, first_unspoiled
 from e2e.harness.jobs import jobs_path
@@ -39,10 +39,10 @@ from e2e.testbed.progress import say, step
 
 Object = dict[str, Any]
 _PATIENCE_SECONDS = 600.0
-"""The wait for the next event: a job that did not answer a checkpoint request is ineligible for
-300 s."""
-_UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
-"""One request of the ten thousand of a benchmark may fail."""
+"""How long to wait for the next event: a job that did not answer a checkpoint request is ineligible
+for 300 s."""
+_REQUEST_ERRORS = (ApiError, urllib3.exceptions.HTTPError)
+"""Of the ten thousand requests of a benchmark, one may fail; then the run is repeated."""
 _HERE = Path(__file__).parent
 _SOURCES = (
     *(_HERE / f"{name}.py" for name in ("cases", "parts", "watch", "run")),
@@ -51,9 +51,9 @@ _SOURCES = (
     *(paths.REPOSITORY / "e2e/jobs" / f"{name}.py" for name in ("elastic_ddp", "elastic_ps")),
 )
 _MINUTES = {True: 7.0, False: 6.0}
-"""The duration of a run, by whether the gang arrives."""
-_QUICK = 0.5
-"""The duration of a quick run, as a part of it."""
+"""The duration of a run in minutes, by whether the gang arrives."""
+_QUICK_FRACTION = 0.5
+"""The duration of a quick run as a fraction of it."""
 
 
 @dataclass(slots=True)
@@ -66,13 +66,13 @@ class _Run:
     watch: Watch
 
     def gang_comes_and_goes(self) -> tuple[float, float]:
-        """Return the times of the gang's arrival and end, once the job has grown back."""
+        """Run the gang until the job has grown back; return when the gang came and ended."""
         watch = self.watch
-        watch.rest(self.pace.quiet)
-        came = watch.now()
+        watch.poll_for(self.pace.quiet)
+        gang_start = watch.now()
         self.create(GANG_KIND, gang(self.pace))
         self.until(is_bound, "the gang is bound")
-        say(f"    {watch.now():4.0f} s: the gang is bound after {watch.now() - came:.0f} s")
+        say(f"    {watch.now():4.0f} s: the gang is bound after {watch.now() - gang_start:.0f} s")
         self.until(
             lambda sample: is_bound(sample) and all(pod.runs for pod in sample.gang),
             "the gang runs",
@@ -80,24 +80,25 @@ class _Run:
         self.until(
             lambda sample: not any(pod.runs for pod in sample.gang), "the gang's pods have ended"
         )
-        went = watch.now()  # their capacity is free now, and a TFJob may grow within a second
+        gang_end = watch.now()  # from now on a TFJob may grow, within a second
         self.until(lambda _: watch.gang_has_ended(), "the gang has trained")
         self.pods.bed.api.delete(jobs_path(self.pods.namespace, GANG_KIND, GANG))
         self.until(lambda sample: not sample.gang, "the gang is gone")
-        self.until(self.trains, "the job has grown back")
-        say(f"    {watch.now():4.0f} s: the job has grown back after {watch.now() - went:.0f} s")
-        return came, went
+        self.until(self.all_train, "the job has grown back")
+        say(
+            f"    {watch.now():4.0f} s: the job has grown back after {watch.now() - gang_end:.0f} s"
+        )
+        return gang_start, gang_end
 
-    def trains(self, sample: Sample) -> bool:
-        """Return whether the whole job trains; raise SpoiledError if it has ended."""
+    def all_train(self, sample: Sample) -> bool:
+        """Return whether all pods of the job train. Raises SpoiledError if the job has ended."""
         if sample.ended:
             raise SpoiledError("the job ended before it had all of its workers")
         world = resumes(self.watch.lines)[-1].world if resumes(self.watch.lines) else 0
-        whole = is_whole(sample) and len(sample.workers) == self.case.pods
-        return whole and sample.steps and world in {0, self.case.pods}
+        is_complete = is_whole(sample) and len(sample.workers) == self.case.pods
+        return is_complete and sample.steps and world in {0, self.case.pods}
 
     def until(self, condition: Any, what: str) -> None:
-        """Wait for the next event."""
         self.watch.until(condition, what=what, seconds=_PATIENCE_SECONDS)
 
     def create(self, kind: str, body: Object) -> None:
@@ -105,18 +106,18 @@ class _Run:
 
 
 def run(pods: Pods, case: Case, pace: Pace) -> Object:
-    """Return the result of a run as JSON; raise SpoiledError if it does not count."""
+    """Return the result of a run as JSON. Raises SpoiledError if the run does not count."""
     folder = pods.bed.folder / "checkpoints" / pods.namespace
     try:
         with policy(pods.bed, pods.namespace, companion={"scale": _scale(pace)}):
             rescale = _Run(pods, case, pace, Watch(pods, case.kind, folder))
             rescale.create(case.kind, case.manifest(pace, folder))
-            rescale.until(rescale.trains, "the whole job trains")
+            rescale.until(rescale.all_train, "the whole job trains")
             times = rescale.gang_comes_and_goes() if case.disturbed else None
             rescale.until(lambda seen: seen.ended, "the job has ended")
-            rescale.watch.look()
-            return _measured(rescale.watch, times)
-    except (NotSeenError, *_UNANSWERED) as error:
+            rescale.watch.poll()
+            return _result(rescale.watch, times)
+    except (NotSeenError, *_REQUEST_ERRORS) as error:
         raise SpoiledError(str(error)) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -126,41 +127,42 @@ def _scale(pace: Pace) -> Object:
     return {"mode": "act", "parameters": dict(pace.parameters)}
 
 
-def _measured(watch: Watch, times: tuple[float, float] | None) -> Object:
+def _result(watch: Watch, times: tuple[float, float] | None) -> Object:
     lines = watch.lines
-    measured: Object = {
+    result: Object = {
         "loss": json.loads(lines[-1])["loss"],
         "redone": redone(lines),
         "lost": sum(not start.kept for start in resumes(lines)),
         "resumes": len(resumes(lines)) - 1,
     }
     if times is not None:
-        came, went = times
-        measured["story"] = story(watch.samples, came=came, went=went).stored()
-    return measured
+        gang_start, gang_end = times
+        result["story"] = story(watch.samples, came=gang_start, ended=gang_end).stored()
+    return result
 
 
 def measure(*, quick: bool, repeats: int, anew: bool) -> str:
-    """Run the missing runs, and return the tables; `anew` first deletes the stored runs."""
+    """Make the missing runs, and return the tables; `anew` first deletes the stored runs."""
     cases, pace = (QUICK_CASES, QUICK_PACE) if quick else (CASES, PACE)
     arms = bench(cases, pace, repeats=repeats)
     if anew:
         arms.forget()
     by_title = {case.title: case for case in cases}
     missing = [by_title[title] for _, title in arms.missing()]
-    minutes = sum(_MINUTES[case.disturbed] for case in missing) * (_QUICK if quick else 1)
+    minutes = sum(_MINUTES[case.disturbed] for case in missing) * (_QUICK_FRACTION if quick else 1)
     say(f"to run: {len(missing)} runs, about {minutes:.0f} minutes")
     if missing:
         with four_nodes("bench-rescale") as site:
-            arms.measure(lambda repeat, title: _one(site, by_title[title], pace, repeat=repeat))
+            arms.measure(
+                lambda repeat, title: _run_case(site, by_title[title], pace, repeat=repeat)
+            )
     runs = arms.runs()
-    tables = (guard_table(runs), pause_table(runs), work_table(runs), bought_table(runs))
+    tables = (guard_table(runs), pause_table(runs), work_table(runs), improvements_table(runs))
     return "\n\n".join(tables)
 
 
 def bench(cases: Sequence[Case], pace: Pace, *, repeats: int) -> Interleaved:
-    """Return the runs of some cases; undisturbed cases run once."""
-    kfext = [paths.REPOSITORY / "kfext" / package for package in DECIDES]
+    kfext = [paths.REPOSITORY / "kfext" / package for package in DECIDING_PACKAGES]
     stores = {
         case.title: Store(
             f"rescale {case.title}", [repr(case), repr(asdict(pace))], [*_SOURCES, *kfext]
@@ -171,7 +173,7 @@ def bench(cases: Sequence[Case], pace: Pace, *, repeats: int) -> Interleaved:
     return Interleaved(stores, repeats=repeats, once=once)
 
 
-def _one(site: Site, case: Case, pace: Pace, *, repeat: int) -> Object:
+def _run_case(site: Site, case: Case, pace: Pace, *, repeat: int) -> Object:
     def attempt() -> Object:
         with (
             step(f"{case.title}, repeat {repeat + 1}"),
@@ -179,5 +181,5 @@ def _one(site: Site, case: Case, pace: Pace, *, repeat: int) -> Object:
         ):
             return run(pods, case, pace)
 
-    measured, spoiled = first_unspoiled(case.title, attempt)
-    return {**measured, "spoiled": spoiled}
+    result, spoiled = first_unspoiled(case.title, attempt)
+    return {**result, "spoiled": spoiled}

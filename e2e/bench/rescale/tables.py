@@ -14,48 +14,48 @@ from e2e.bench.report import (
     table,
 )
 from e2e.bench.rescale.cases import (
-    AGAIN,
     CASES,
     DEAF,
     OWN_SETTINGS,
     TF,
     TF_GRACE,
     TORCH,
+    TORCH_AGAIN,
     UNDISTURBED,
 )
 from e2e.bench.rescale.parts import Rescale, Story
 
 Object = dict[str, Any]
 Runs = Mapping[str, Sequence[Object]]
-"""The stored runs of each case, by its title and by repeat."""
+"""The stored runs of each case by its title, in order of repeats."""
 _CASES = {case.title: case for case in CASES}
-_STILL = "training stood still"
-_FIGURES: Mapping[str, Callable[[Rescale], float]] = {
+_STOOD_STILL = "training stood still"
+_PHASES: Mapping[str, Callable[[Rescale], float]] = {
     "until kfext acts": lambda story: story.idle,
     "checkpoint": lambda story: story.checkpoint,
     "pods": lambda story: story.pods,
     "rendezvous": lambda story: story.rendezvous,
     "first step": lambda story: story.first_step,
-    _STILL: lambda story: story.stood_still,
+    _STOOD_STILL: lambda story: story.stood_still,
     "a step usually": lambda story: story.usual,
 }
-_BOUGHT = (
-    ("last call of 5 s, not torchrun's 30 s", TORCH, OWN_SETTINGS, "in", _STILL),
+_IMPROVEMENTS = (
+    ("last call of 5 s, not torchrun's 30 s", TORCH, OWN_SETTINGS, "in", _STOOD_STILL),
     ("a checkpoint on request, not when the job likes", TORCH, DEAF, "in", "checkpoint"),
     ("a checkpoint on request, not when the job likes", TORCH, DEAF, "out", "checkpoint"),
     ("a grace of 2 s, not 30 s", TF, TF_GRACE, "in", "pods"),
-    ("none (A/A)", TORCH, AGAIN, "in", _STILL),
-    ("none (A/A)", TORCH, AGAIN, "out", _STILL),
+    ("none (A/A)", TORCH, TORCH_AGAIN, "in", _STOOD_STILL),
+    ("none (A/A)", TORCH, TORCH_AGAIN, "out", _STOOD_STILL),
 )
-"""An improvement, the cases with it and without it, and the part of a rescale that it shortens.
+"""Each improvement, the case with it, the case without it, and the phase that it shortens.
 
-torchrun waits for its last call only below its largest size, and SIGTERM ends it within any grace
-period; a TFJob's Python is process 1 and uses all of it.
+torchrun waits for its last call only below its largest size. SIGTERM ends it within any grace
+period, but a TFJob's Python is process 1, so it uses the whole grace period.
 """
 
 
 def guard_table(runs: Runs) -> str:
-    """Return a table with a row for each case: the wait of the gang, by part."""
+    """Return a table with a row for each case: the wait of the gang, by phase."""
     head = (
         "job", "gang comes to kfext acts s", "target", "checkpoint s", "pods end s",
         "last one gone to gang bound s", "target", "gang comes to bound s", "repeats",
@@ -67,9 +67,9 @@ def guard_table(runs: Runs) -> str:
         rows.append(
             (
                 name,
-                _spread(shrinks, _FIGURES["until kfext acts"]),
+                _spread(shrinks, _PHASES["until kfext acts"]),
                 GUARD_ACTS.judge(median(shrink.idle for shrink in shrinks)),
-                *(_spread(shrinks, _FIGURES[key]) for key in ("checkpoint", "pods")),
+                *(_spread(shrinks, _PHASES[key]) for key in ("checkpoint", "pods")),
                 spread(to_bind, digits=1),
                 GANG_BOUND.judge(median(to_bind)),
                 spread([_waited(story) for story in stories], digits=1),
@@ -80,20 +80,20 @@ def guard_table(runs: Runs) -> str:
 
 
 def pause_table(runs: Runs) -> str:
-    """Return a table with two rows for each case: the parts of its changes, in seconds.
+    """Return a table with two rows for each case: the phases of its changes, in seconds.
 
-    The pause of training is judged where torchrun does the same by itself.
+    The pause of training has a target for PyTorchJobs only: the pause of torchrun without kfext.
     """
-    head = ("job", "workers", *_FIGURES, "target")
+    head = ("job", "workers", *_PHASES, "target")
     rows = []
     for name, stories in _stories(runs).items():
-        for way in ("in", "out"):
-            changes = _ways(stories, way)
-            sizes = f"{way}, {changes[0].before} to {changes[0].after}"
-            still = median(change.stood_still for change in changes)
+        for direction in ("in", "out"):
+            changes = _in_direction(stories, direction)
+            sizes = f"{direction}, {changes[0].before} to {changes[0].after}"
+            stood_still = median(change.stood_still for change in changes)
             by_torchrun = _CASES[name].kind == "PyTorchJob"
-            judged = TORCHRUN_PAUSE[way].judge(still) if by_torchrun else ""
-            figures = (_spread(changes, figure) for figure in _FIGURES.values())
+            judged = TORCHRUN_PAUSE[direction].judge(stood_still) if by_torchrun else ""
+            figures = (_spread(changes, figure) for figure in _PHASES.values())
             rows.append((name, sizes, *figures, judged))
     return table("The parts of a rescale, in seconds", head, rows)
 
@@ -110,8 +110,8 @@ def work_table(runs: Runs) -> str:
         undisturbed = runs.get(UNDISTURBED[_CASES[name].kind].title)
         off, judged = "", ""
         if undisturbed and _CASES[name].disturbed:
-            least = undisturbed[0]["loss"]
-            worst = max(100 * abs(run["loss"] / least - 1) for run in some)
+            reference = undisturbed[0]["loss"]
+            worst = max(100 * abs(run["loss"] / reference - 1) for run in some)
             off, judged = f"{worst:.2f} %", LOSS_TOLERANCE[_CASES[name].kind].judge(worst)
         rows.append(
             (
@@ -129,36 +129,35 @@ def work_table(runs: Runs) -> str:
     return table("The work of the jobs", head, rows)
 
 
-def bought_table(runs: Runs) -> str:
-    """Return a table of the improvements: the part of a rescale that each shortens, in seconds.
+def improvements_table(runs: Runs) -> str:
+    """Return a table of the improvements: the phase of a rescale that each shortens, in seconds.
 
     The last column is the median difference of pairs of the same repeat.
     """
     stories, rows = _stories(runs), []
-    for title, first, other, way, part in _BOUGHT:
-        if {first.title, other.title} <= stories.keys():
-            ours, without = (
-                [_FIGURES[part](change) for change in _ways(stories[case.title], way)]
-                for case in (first, other)
+    for title, improved_case, plain_case, direction, phase in _IMPROVEMENTS:
+        if {improved_case.title, plain_case.title} <= stories.keys():
+            with_it, without_it = (
+                [_PHASES[phase](change) for change in _in_direction(stories[case.title], direction)]
+                for case in (improved_case, plain_case)
             )
-            saved = median(old - new for new, old in zip(ours, without, strict=False))
-            figures = (spread(ours, digits=1), spread(without, digits=1), f"{saved:.1f}")
-            rows.append((title, way, part, *figures))
+            saved = median(old - new for new, old in zip(with_it, without_it, strict=False))
+            figures = (spread(with_it, digits=1), spread(without_it, digits=1), f"{saved:.1f}")
+            rows.append((title, direction, phase, *figures))
     head = ("improvement", "workers", "part", "with it", "without it", "saved")
     return table("Gains of improvements, in seconds", head, rows)
 
 
 def _stories(runs: Runs) -> dict[str, list[Story]]:
-    """Return the runs of each case with the gang."""
     stories = {
-        name: [Story.restore(run["story"]) for run in some if "story" in run]
-        for name, some in runs.items()
+        name: [Story.restore(run["story"]) for run in repeats if "story" in run]
+        for name, repeats in runs.items()
     }
-    return {name: some for name, some in stories.items() if some}
+    return {name: repeats for name, repeats in stories.items() if repeats}
 
 
-def _ways(stories: Sequence[Story], way: str) -> list[Rescale]:
-    return [story.shrink if way == "in" else story.growth for story in stories]
+def _in_direction(stories: Sequence[Story], direction: str) -> list[Rescale]:
+    return [story.shrink if direction == "in" else story.growth for story in stories]
 
 
 def _spread(changes: Sequence[Rescale], figure: Callable[[Rescale], float]) -> str:

@@ -1,4 +1,4 @@
-"""Samples of the cluster, several times a second."""
+"""Samples of the cluster, taken several times a second."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,13 +15,13 @@ from e2e.testbed.api import ApiError
 from kfext import names
 
 Object = dict[str, Any]
-_LOOK_SECONDS = 0.25
-_GONE = 404
+_POLL_SECONDS = 0.25
+_NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; `worker`: its index among the removable workers, None for other pods."""
+    """A pod; `worker`: its index among the workers, or None: not a worker, so never removed."""
 
     worker: int | None
     bound: bool
@@ -31,11 +31,11 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A look, `at` seconds after the run began.
+    """The state of the job and the gang, `at` seconds after the run began.
 
-    `size`: the number of workers in the job's spec, None without the job; `asked`: the number of
-    the last checkpoint request; `reason`: of the condition Scaled. `lines`: its output since the
-    last look. `ended`: the outcome of the job, empty before its end.
+    `size`: the number of workers in the job's spec, or None before the job exists. `asked`: the
+    number of the last checkpoint request. `reason`: the reason of the condition Scaled. `own`: the
+    job's pods. `lines`: its output since the previous sample. `ended`: its outcome, or empty.
     """
 
     at: float
@@ -53,19 +53,13 @@ class Sample:
 
     @property
     def steps(self) -> bool:
-        """Whether the job has made a step since the last look."""
         return any(line.startswith("step ") for line in self.lines)
 
 
 def sample(
-    at: float,
-    *,
-    job: Object | None,
-    view: Object,
-    pods: Iterable[Object],
-    lines: Iterable[str],
+    at: float, *, job: Object | None, view: Object, pods: Iterable[Object], lines: Iterable[str]
 ) -> Sample:
-    """Return a look from objects of the API server; `view`: the TrainingPlan, empty if missing."""
+    """Return a sample. `view`: the TrainingPlan; empty means that there is none."""
     by_job: dict[str, list[Object]] = {TRAIN: [], GANG: []}
     for body in pods:
         by_job.setdefault(_labels(body).get(names.JOB_NAME, ""), []).append(body)
@@ -96,9 +90,9 @@ def _size(job: Object) -> int:
 
 def _pod(body: Object) -> Pod:
     labels = _labels(body)
-    of_workers = labels.get(names.REPLICA_TYPE, "").lower() == "worker"
+    is_worker = labels.get(names.REPLICA_TYPE, "").lower() == "worker"
     return Pod(
-        worker=int(labels[names.REPLICA_INDEX]) if of_workers else None,
+        worker=int(labels[names.REPLICA_INDEX]) if is_worker else None,
         bound=bool(body["spec"].get("nodeName")),
         runs=body["status"].get("phase") == "Running",
         ends="deletionTimestamp" in body["metadata"],
@@ -111,7 +105,7 @@ def _labels(body: Object) -> Mapping[str, str]:
 
 
 class Watch:
-    """The samples of a run of a job of some kind; `folder`: the folder of its journal."""
+    """Takes the samples of a run. `kind`: the job's kind; `folder`: the folder of its journal."""
 
     def __init__(self, pods: Pods, kind: str, folder: Path) -> None:
         self.samples: list[Sample] = []
@@ -122,11 +116,9 @@ class Watch:
         self._began = time.monotonic()
 
     def now(self) -> float:
-        """Return the seconds since the run began."""
         return time.monotonic() - self._began
 
-    def look(self) -> Sample:
-        """Record a sample, and wait until the next is due."""
+    def poll(self) -> Sample:
         began = self.now()
         body = self._find(jobs_path(self._pods.namespace, self._kind, TRAIN))
         view = self._find(self._plan)
@@ -137,25 +129,24 @@ class Watch:
         self.samples.append(latest)
         if latest.ended == "Failed":
             raise SpoiledError("the job failed")
-        time.sleep(max(0.0, _LOOK_SECONDS - (self.now() - began)))
+        time.sleep(max(0.0, _POLL_SECONDS - (self.now() - began)))
         return latest
 
     def until(self, condition: Callable[[Sample], bool], *, what: str, seconds: float) -> None:
-        """Look until a condition holds; raise SpoiledError if it does not in time."""
+        """Poll until a condition holds. Raises SpoiledError if it does not hold in time."""
         deadline = self.now() + seconds
-        while not condition(self.look()):
+        while not condition(self.poll()):
             if self.now() > deadline:
                 last = self.samples[-1]
                 raise SpoiledError(f"in {seconds:.0f} s it was not seen that {what}: {last}")
 
-    def rest(self, seconds: float) -> None:
-        """Look for some time."""
+    def poll_for(self, seconds: float) -> None:
         until = self.now() + seconds
         while self.now() < until:
-            self.look()
+            self.poll()
 
     def gang_has_ended(self) -> bool:
-        """Return whether the gang has succeeded; raise SpoiledError if it has failed."""
+        """Return whether the gang has succeeded. Raises SpoiledError if it has failed."""
         body = self._find(jobs_path(self._pods.namespace, GANG_KIND, GANG)) or {}
         if (outcome := ended(body)) == "Failed":
             raise SpoiledError(f"{GANG} failed")
@@ -165,7 +156,7 @@ class Watch:
         try:
             body: Object = self._pods.bed.api.get(path)
         except ApiError as error:
-            if error.status == _GONE:
+            if error.status == _NOT_FOUND:
                 return None
             raise
         return body

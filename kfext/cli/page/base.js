@@ -2,12 +2,12 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 export const el = (tag, attributes = {}, ...children) =>
-  filled(document.createElement(tag), attributes, children);
+  fill(document.createElement(tag), attributes, children);
 export const svg = (tag, attributes = {}, ...children) =>
-  filled(document.createElementNS(SVG, tag), attributes, children);
+  fill(document.createElementNS(SVG, tag), attributes, children);
 
 // Each text becomes a text node, never markup. `c`: the colour. `tip`: the text that hovering shows.
-function filled(node, attributes, children) {
+function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "c") node.style.setProperty("--c", value);
@@ -35,7 +35,7 @@ export const short = (number) => String(+number.toPrecision(4));
 export const many = (number, noun) => `${short(number)} ${noun}${number === 1 ? "" : "s"}`;
 export const unit = (resource) =>
   resource === "cpu" ? "CPU" : resource.endsWith("/gpu") ? "GPU" : resource;
-export const percent = (part) => `${Math.round(100 * part)} %`;
+export const percent = (fraction) => `${Math.round(100 * fraction)} %`;
 const DOES = { Queued: "waits", Placed: "trains", Suspended: "suspended", Released: "released" };
 export const does = (job) => DOES[job.phase] ?? (job.phase === "Finished" ? "ended" : "starts");
 
@@ -46,19 +46,19 @@ const HUES = ["#0072b2", "#b84a00", "#007a5a", "#a8417f", "#6a51a3", "#7d6200", 
 const hash = (text) => [...text].reduce((sum, char) => (sum * 31 + char.charCodeAt(0)) >>> 0, 7);
 export function colour(job) {
   const hue = HUES[page.namespaces.indexOf(job.namespace) % HUES.length], shade = hash(job.name);
-  const mixed = (other, part) => `color-mix(in oklab, ${hue}, ${other} ${part + 8 * (shade % 4)}%)`;
+  const mixed = (other, least) => `color-mix(in oklab, ${hue}, ${other} ${least + 8 * (shade % 4)}%)`;
   return `light-dark(${mixed("black", 0)}, ${mixed("white", 30)})`;
 }
 
 // --- the state ------------------------------------------------------------------------------------
 
-// The shown data: the state, its jobs as a list, the jobs on each node, and the filters.
+// The shown data: the state, its jobs as a list, their namespaces, node -> its jobs (`taken`), and the filters.
 export const page = {
   state: null, jobs: [], namespaces: [], taken: new Map(),
   namespace: "", word: "", hours: 1, redraw: () => {},
 };
 
-export function applied(state, change) {
+export function applyChange(state, change) {
   const next = { ...state, ...change, jobs: { ...state.jobs }, nodes: { ...state.nodes } };
   for (const part of ["jobs", "nodes"])
     for (const [key, value] of Object.entries(change[part] ?? {}))
@@ -114,7 +114,7 @@ export const more = (list, most) =>
 
 const cache = new Map(); // path and id -> { version, body } of the last answer
 const fetching = new Set(); // the paths that are being fetched
-// Returns a function from a job to its body. Missing and old bodies are fetched, and then drawn.
+// Returns a function from a job to its body, undefined until it is known. Fetches missing and old bodies, then redraws.
 export function fetched(path, jobs) {
   const old = jobs.filter((job) => cache.get(path + job.id)?.version !== job.version);
   if (old.length && !fetching.has(path)) {

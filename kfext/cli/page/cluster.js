@@ -39,12 +39,12 @@ function sums(all, jobs, waits) {
     stuck.length ? sum(stuck.length, stuck.length === 1 ? "job" : "jobs", " stalled: ", stuck.slice(0, 2).map(title))
       : sum(jobs.reduce((total, job) => total + job.changes, 0), "changes of running jobs by kfext"));
 }
-const add = (list, part) =>
-  list.length && list.every((node) => node[part] !== null) ? list.reduce((sum, node) => sum + node[part], 0) : null;
+const add = (list, field) => // null if a term is unknown
+  list.length && list.every((node) => node[field] !== null) ? list.reduce((sum, node) => sum + node[field], 0) : null;
 
 function map(all) {
   const dense = all.length > MOST_ROWS, cards = all.some((node) => node.cards.length);
-  const known = all.some((node) => node.has !== null), most = Math.max(...all.map((node) => parts(node).used));
+  const known = all.some((node) => node.has !== null), most = Math.max(...all.map((node) => useOf(node).used));
   const key = (kind, words) => el("span", {}, el("span", { class: `cell ${kind}`, c: "#5a6675" }), words);
   return el("section", { class: "card", id: "map" }, el("h2", {}, many(all.length, "node"), known || !all.length ? "" : " with these jobs"),
     el("p", { class: "key" }, key("run", "trains"), key("run starts", "starts"), known && key("free", "free"),
@@ -52,8 +52,8 @@ function map(all) {
     dense ? el("div", { class: "tiles" }, all.map(tile)) : all.map((node) => row(node, most)));
 }
 
-// The parts of a node: the use by each job and by other pods, and free capacity; null means unknown.
-function parts(node) {
+// How the capacity of a node is used: by each job and by other pods; the rest is free, null if unknown.
+function useOf(node) {
   const sharers = new Set(node.cards.flatMap((card) => card.sharers.map(({ job }) => job)));
   const jobs = page.taken.get(node.name).filter(({ job }) => !sharers.has(job.id))
     .map(({ job, pods }) => ({ job, pods, amount: (pods ?? 0) * (job.requests[node.resource] ?? 0) }));
@@ -63,11 +63,11 @@ function parts(node) {
   return { jobs: jobs.sort((a, b) => b.amount - a.amount), used, free, other: free === null ? rest : rest - free };
 }
 const reserved = (node) => page.state.reserved?.nodes.includes(node.name);
-const says = (node) => node.state || (reserved(node) ? "reserved" : node.free === null ? "" : node.free ? `${short(node.free)} free` : "full");
+const stateText = (node) => node.state || (reserved(node) ? "reserved" : node.free === null ? "" : node.free ? `${short(node.free)} free` : "full");
 
 // `most`: the largest use of a node by jobs, for the width of a node of unknown size.
 function row(node, most) {
-  const { jobs, used, free, other } = parts(node), kept = reserved(node), noun = unit(node.resource);
+  const { jobs, used, free, other } = useOf(node), kept = reserved(node), noun = unit(node.resource);
   const cells = jobs.map(({ job, pods, amount }) => el("a", {
     href: link(job), "data-job": job.id, "data-key": job.id, c: colour(job), style: `flex:${amount || 0.15} 0 0`,
     class: `cell run ${does(job) === "starts" ? "starts" : ""}`, tip: about(job, node, pods, amount),
@@ -82,7 +82,7 @@ function row(node, most) {
     cells.push(el("span", { class: `cell ${kept ? "kept" : "free"}`, style: `flex:${size} 0 0`, tip: kept ? RESERVED : `${many(size, noun)} free` }));
   return el("div", { class: `node ${kept ? "reserved" : ""}`, "data-key": node.name },
     el("span", { class: "clip", tip: kept ? `${node.name}: ${RESERVED}` : node.name }, node.name),
-    el("div", { class: "cells" }, cells), el("span", { class: "soft" }, node.has === null ? many(used, noun) : says(node)));
+    el("div", { class: "cells" }, cells), el("span", { class: "soft" }, node.has === null ? many(used, noun) : stateText(node)));
 }
 const about = (job, node, pods, amount) => [
   `${job.namespace}/${job.name}`,
@@ -105,7 +105,7 @@ function card({ slot, state, sharers }) {
 }
 
 function tile(node) {
-  const { jobs, free } = parts(node), words = `${node.name}: ${says(node) || "free capacity unknown"}`;
+  const { jobs, free } = useOf(node), words = `${node.name}: ${stateText(node) || "free capacity unknown"}`;
   let at = 0;
   const stops = jobs.flatMap(({ job, amount }) => {
     const from = at;
@@ -141,7 +141,7 @@ const next = (waits) => el("section", { class: "card" },
 
 // The demand of a waiting job: its workers, from the minimum to the requested size, and their resources.
 export function needs({ least, workers, requests, asks }) {
-  const each = requests[page.state.unit], part = least ?? workers;
-  const number = part < workers ? `${part} to ${many(workers, "worker")}` : many(workers ?? 0, "worker");
+  const each = requests[page.state.unit], minimum = least ?? workers;
+  const number = minimum < workers ? `${minimum} to ${many(workers, "worker")}` : many(workers ?? 0, "worker");
   return [number, each ? many(each * workers, unit(page.state.unit)) : asks.join(", ")];
 }

@@ -17,10 +17,10 @@ export function job(namespace, name, kind) {
     job.namespace === namespace && job.name === name && (!kind || job.kind === kind));
   if (!job) return el("p", { class: "card" }, `There is no job ${name} in ${namespace}, or you may not see it.`);
   const details = fetched("/details", [job])(job), { cells } = job, { at } = page.state, waits = does(job) === "waits";
-  const did = course(job, details?.history, at);
+  const past = course(job, details?.history, at);
   const sum = (value, words) => el("div", { class: "card sum" }, el("b", {}, value || "–"), el("span", {}, words));
-  const waited = did.bands.reduce((total, { does, from, to }) => total + (does === "waits" ? to - from : 0), 0);
-  const [number, all] = needs(job), ended = did.bands.findLast(({ does }) => does === "ended" && did.marks.length);
+  const waited = past.bands.reduce((total, { does, from, to }) => total + (does === "waits" ? to - from : 0), 0);
+  const [number, all] = needs(job), ended = past.bands.findLast(({ does }) => does === "ended" && past.marks.length);
   return el("div", {},
     el("h2", { class: "title" }, el("span", { class: "chip", c: colour(job) }), job.name,
       el("span", { class: "soft" }, `${job.kind} in ${job.namespace}`), el("span", { class: "pill" }, does(job)),
@@ -36,10 +36,10 @@ export function job(namespace, name, kind) {
     el("div", { class: "two wide" },
       el("div", { class: "stack" }, waits && place(job),
         (!waits || details?.curve.length > 1) && el("section", { class: "card" },
-          el("h2", {}, `${cells.METRIC || "Metric"}, steps and workers`), curve(job, details, did)),
+          el("h2", {}, `${cells.METRIC || "Metric"}, steps and workers`), curve(job, details, past)),
         el("section", { class: "card" }, el("h2", {}, "The same as text"),
           el("p", {}, el("code", {}, `kubectl kfext explain -n ${job.namespace} ${job.name}`)), text(job))),
-      el("div", { class: "stack" }, !waits && place(job), happened(did), says(details))));
+      el("div", { class: "stack" }, !waits && place(job), happened(past), says(details))));
 }
 
 function place(job) {
@@ -74,7 +74,7 @@ function curve(job, details, { bands, marks }) {
       : "It has not trained yet, or its TrainingPlan has no curve: it was written by kfext 0.3, or deleted since.");
   const lives = bands.filter(({ does }) => does !== "ended"), at = lives.at(-1).to, from = job.created, last = points.at(-1), ends = runs(job) && job.ends > last.t;
   const to = Math.max(last.t, at, ends ? Math.min(job.ends, at + 0.4 * (at - from)) : 0) + 1;
-  const x = (t) => LEFT + ((RIGHT - LEFT) * (t - from)) / (to - from), up = (part) => BASE - (BASE - TOP) * part;
+  const x = (t) => LEFT + ((RIGHT - LEFT) * (t - from)) / (to - from), metricY = (fraction) => BASE - (BASE - TOP) * fraction;
   const path = (list) => list.map(([t, y], i) => `${i ? "L" : "M"}${x(t).toFixed(1)} ${y.toFixed(1)}`).join("");
 
   const values = points.filter(({ value }) => value !== null), numbers = values.map(({ value }) => value);
@@ -83,9 +83,9 @@ function curve(job, details, { bands, marks }) {
   const marked = [...new Set(numbers.length ? [0, 0.5, 1].map((part) =>
     (log ? low * (high / low) ** part : low + (high - low) * part)) : [])];
   const total = job.done ? last.step / job.done : Math.max(1, ...points.map(({ step }) => step ?? 0));
-  const done = (step) => up(Math.min(1, (step ?? 0) / total));
-  const most = Math.max(1, ...bands.map(({ workers }) => workers)), size_ = (number) => BOTTOM - (34 * number) / most;
-  const size = ({ does, workers }) => size_(does === "trains" ? workers : 0);
+  const stepY = (step) => metricY(Math.min(1, (step ?? 0) / total));
+  const most = Math.max(1, ...bands.map(({ workers }) => workers)), sizeY = (number) => BOTTOM - (34 * number) / most;
+  const size = ({ does, workers }) => sizeY(does === "trains" ? workers : 0);
 
   const left = (y, words) => svg("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, words);
   const line = (name, x1, y1, x2, y2) => svg("line", { class: name, x1, y1, x2, y2 });
@@ -101,16 +101,16 @@ function curve(job, details, { bands, marks }) {
       })),
       ticks(from, to, 8).map((t) => [line("grid", x(t), TOP, x(t), BOTTOM),
         svg("text", { x: x(t), y: HEIGHT - 6, "text-anchor": "middle" }, clock(t))]),
-      marked.map((value) => [line("grid", LEFT, up(scale(value)), RIGHT, up(scale(value))), left(up(scale(value)), short(value))]),
-      [0, 0.5, 1].map((part) => svg("text", { x: RIGHT + 6, y: up(part) + 4 }, percent(part))),
-      svg("path", { class: "steps", d: path(points.map(({ t, step }) => [t, done(step)])) }),
-      ends && [svg("path", { class: "steps coming", d: path([[last.t, done(last.step)], [to,
-        done(last.step + ((total - last.step) * (to - last.t)) / (job.ends - last.t))]]) }),
+      marked.map((value) => [line("grid", LEFT, metricY(scale(value)), RIGHT, metricY(scale(value))), left(metricY(scale(value)), short(value))]),
+      [0, 0.5, 1].map((part) => svg("text", { x: RIGHT + 6, y: metricY(part) + 4 }, percent(part))),
+      svg("path", { class: "steps", d: path(points.map(({ t, step }) => [t, stepY(step)])) }),
+      ends && [svg("path", { class: "steps coming", d: path([[last.t, stepY(last.step)], [to,
+        stepY(last.step + ((total - last.step) * (to - last.t)) / (job.ends - last.t))]]) }),
       svg("text", { x: RIGHT - 6, y: TOP + 12, "text-anchor": "end" }, `should end at ${clock(job.ends)}${job.ends > to ? " →" : ""}`)],
-      svg("path", { class: "metric", d: path(values.map(({ t, value }) => [t, up(scale(value))])) }),
+      svg("path", { class: "metric", d: path(values.map(({ t, value }) => [t, metricY(scale(value))])) }),
       svg("path", { class: "sizes", c: colour(job), d: lives.map((band, i) =>
         `${i ? "V" : `M${x(band.from)} `}${size(band)}H${x(band.to)}`).join("") }),
-      left(size_(most), most), left(size_(0), 0),
+      left(sizeY(most), most), left(sizeY(0), 0),
       marks.filter(({ sign }) => sign).map((mark) => drawn(mark, x(mark.t), BASE + 12)),
       runs(job) && line("now", x(at), TOP, x(at), BOTTOM)));
 }

@@ -67,13 +67,13 @@ export function timeline() {
     more(rows, MOST));
 }
 
-const look = (kind, fill) => ({
+const styleOf = (kind, fill) => ({
   waits: { class: "waits" }, starts: { fill, "fill-opacity": 0.4 }, trains: { fill },
   soon: { fill, "fill-opacity": 0.16, stroke: fill, "stroke-dasharray": "2 2" },
 })[kind];
 function keys() {
   const key = (kind, words) => el("span", {}, svg("svg", { width: 26, height: 12 }, svg("rect", {
-    x: 0.5, y: kind === "starts" ? 6.5 : 0.5, width: 25, height: kind === "starts" ? 5 : 11, ...look(kind, "#5a6675"),
+    x: 0.5, y: kind === "starts" ? 6.5 : 0.5, width: 25, height: kind === "starts" ? 5 : 11, ...styleOf(kind, "#5a6675"),
   })), words);
   const sign = (name, words) => el("span", {}, svg("svg", { width: 10, height: 12, viewBox: "-1 -6 10 12" },
     svg("path", { d: SIGNS[name], class: "mark" })), words);
@@ -85,15 +85,15 @@ function keys() {
 function row({ job, bands, marks }, y, x, from) {
   const most = Math.max(1, ...bands.map(({ workers }) => workers)), bottom = y + TALL, fill = colour(job);
   const band = (kind, since, until, part, tip) => svg("rect", {
-    x: x(since), width: Math.max(1, x(until) - x(since)), y: bottom - TALL * part, height: TALL * part, ...look(kind, fill), tip,
+    x: x(since), width: Math.max(1, x(until) - x(since)), y: bottom - TALL * part, height: TALL * part, ...styleOf(kind, fill), tip,
   });
   const last = bands.at(-1), { at } = page.state;
   return svg("g", { "data-key": job.id, "data-job": job.id },
     svg("a", { href: link(job) }, svg("text", { x: LEFT - 8, y: bottom - 3, "text-anchor": "end" }, job.name)),
     svg("text", { x: 4, y: bottom - 3 }, job.namespace),
-    bands.filter((did) => did.to >= from && look(did.does)).map((did) => band(did.does, did.from, did.to,
-      { trains: Math.max(0.25, did.workers / most), starts: 0.45 }[did.does] ?? 1,
-      `${job.name} ${did.does} ${clock(did.from)}–${clock(did.to)} UTC\n${did.words}`)),
+    bands.filter((period) => period.to >= from && styleOf(period.does)).map((period) => band(period.does, period.from, period.to,
+      { trains: Math.max(0.25, period.workers / most), starts: 0.45 }[period.does] ?? 1,
+      `${job.name} ${period.does} ${clock(period.from)}–${clock(period.to)} UTC\n${period.words}`)),
     runs(job) && job.ends > at && [
       band("soon", at, job.ends, 1, `${job.name} should end at ${clock(job.ends)} UTC`),
       x(job.ends) - x(at) > 50 && svg("text", { x: x(at) + 6, y: bottom - 4 }, `${job.cells.LEFT} left${x(job.ends) < x(Infinity) ? "" : " →"}`)],

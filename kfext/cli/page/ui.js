@@ -1,6 +1,6 @@
 // The page: its views, filters and keys, and the stream of changes from the server.
 
-import { age, applied, clock, el, many, page, runs, running, show, shown, waiting } from "/base.js";
+import { age, applyChange, clock, el, many, page, runs, running, show, shown, waiting } from "/base.js";
 import { cluster } from "/cluster.js";
 import { job } from "/job.js";
 import { queue } from "/queue.js";
@@ -11,7 +11,7 @@ const VIEWS = { cluster, queue, timeline };
 const SILENT = 15; // seconds without news that the page reports
 let received = 0;
 
-// --- drawing: only differences are written, so that focus, selection and scroll position last ------
+// --- drawing: only differences are written, to keep the focus, the selection and the scroll position
 
 function draw() {
   if (!page.state || document.hidden) return;
@@ -50,7 +50,7 @@ function become(parent, wanted) {
       if (same === at) at = at.nextSibling;
       else parent.insertBefore(same, at);
       if (same.nodeType === Node.TEXT_NODE) same.data === next.data || (same.data = next.data);
-      else become(takeOver(same, next), [...next.childNodes]);
+      else become(copyAttributes(same, next), [...next.childNodes]);
     }
   }
   while (at) {
@@ -60,7 +60,7 @@ function become(parent, wanted) {
   }
 }
 const alike = (old, next) => old.nodeName === next.nodeName && !old.dataset?.key;
-function takeOver(old, next) {
+function copyAttributes(old, next) {
   for (const { name } of [...old.attributes])
     if (!["style", "open"].includes(name) && !next.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of next.attributes)
@@ -82,7 +82,7 @@ function listen() {
     showAge();
   };
   source.addEventListener("state", ({ data }) => receive(JSON.parse(data)));
-  source.addEventListener("change", ({ data }) => receive(applied(page.state, JSON.parse(data))));
+  source.addEventListener("change", ({ data }) => receive(applyChange(page.state, JSON.parse(data))));
 }
 // A hidden page reads nothing: a browser allows few connections to a server.
 document.addEventListener("visibilitychange", () => {

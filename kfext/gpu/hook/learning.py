@@ -87,22 +87,27 @@ Place = Hashable
 """A place in a step where the gate could stand, such as before a module."""
 
 
+_SLACK = 1.05
+"""The length of a micro-step relative to its first work, if that is longer than a micro-step should
+be: a gate before work of almost no length would leave the card idle after it."""
+
+
 def choose(steps: Sequence[Sequence[tuple[Place, float]]], longest: float) -> frozenset[Place]:
     """Return the places to use, so that the work between two of them takes at most `longest` s.
 
     `steps`: for each step the places in order, each with the seconds that the card worked from it
     to the next place. If the work after a place takes longer than `longest`, that place and the
-    next place are used. The first place of each step is used.
+    next place with more than a little work are used. The first place of each step is used.
     """
     usual = typical(steps)
     places: set[Place] = set()
     for step in steps:
-        since = longest
+        since, limit = 0.0, -1.0
         for place, _ in step:
             lap = usual[place]
-            if since + lap > longest:
+            if since + lap > limit:
                 places.add(place)
-                since = 0.0
+                since, limit = 0.0, max(longest, _SLACK * lap)
             since += lap
     return frozenset(places)
 

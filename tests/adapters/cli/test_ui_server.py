@@ -207,7 +207,7 @@ async def _next_event(stream: aiohttp.ClientResponse) -> tuple[str, Any]:
 async def test_the_stream_has_the_state_and_then_its_changes(
     page: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ui_server, "_SECONDS", 0.01)
+    monkeypatch.setattr(ui_server, "_CHANGE_SECONDS", 0.01)
     stream = await page.get("/events")
     event, state = await _next_event(stream)
     assert (event, sorted(state["jobs"])) == ("state", ["1", "2"])

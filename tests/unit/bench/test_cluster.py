@@ -1,4 +1,4 @@
-"""The benchmark of real training: its jobs are fair to every placement, its figures are right."""
+"""The benchmark of real training: jobs compute equally fast in any placement; times of a job."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -6,16 +6,12 @@ from typing import Any, cast
 import pytest
 
 from e2e.bench.cluster.run import Story
-from e2e.bench.cluster.workload import (
-    JOBS,
-    TrainingJob,
-    arrivals,
-)
+from e2e.bench.cluster.workload import JOBS, TrainingJob, arrivals
 from e2e.testbed.realnodes import cpu_budget
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
-def test_a_whole_job_fits_one_node_and_may_use_what_it_requests(job: TrainingJob) -> None:
+def test_a_whole_job_fits_one_node_with_limits_equal_to_its_requests(job: TrainingJob) -> None:
     body = job.manifest(minutes=10, scheduler="any", folder=Path("/any"))
     specs = body["spec"].get("pytorchReplicaSpecs") or body["spec"]["tfReplicaSpecs"]
     pods = [spec["template"]["spec"] for spec in specs.values() for _ in range(spec["replicas"])]
@@ -29,11 +25,11 @@ def test_a_whole_job_fits_one_node_and_may_use_what_it_requests(job: TrainingJob
 
 
 def test_arrivals_are_the_same_each_time_and_within_the_time() -> None:
-    coming = arrivals(JOBS, seconds=600)
-    assert coming == arrivals(JOBS, seconds=600)
-    assert coming != arrivals(JOBS, seconds=600, seed=2)
-    assert {arrival.job for arrival in coming} == set(JOBS)
-    times = [arrival.seconds for arrival in coming]
+    arrived = arrivals(JOBS, seconds=600)
+    assert arrived == arrivals(JOBS, seconds=600)
+    assert arrived != arrivals(JOBS, seconds=600, seed=2)
+    assert {arrival.job for arrival in arrived} == set(JOBS)
+    times = [arrival.seconds for arrival in arrived]
     assert times[0] == 0
     assert times == sorted(times)
     assert times[-1] <= 600
@@ -55,37 +51,37 @@ def _job(*conditions: str, pods: int = 2) -> dict[str, Any]:
     }
 
 
-def test_a_job_that_is_whole_late_held_part_of_its_capacity_until_then() -> None:
+def test_a_job_holds_capacity_partly_until_its_last_pod_runs() -> None:
     story = Story(JOBS[0], submitted=1.0)
-    story.see(_job("Created"), [_pod("a", "Pending"), _pod("b", "Pending")], now=2.0)
-    story.see(_job("Running"), [_pod("a", "Running", "n1"), _pod("b", "Pending")], now=5.0)
+    story.record(_job("Created"), [_pod("a", "Pending"), _pod("b", "Pending")], now=2.0)
+    story.record(_job("Running"), [_pod("a", "Running", "n1"), _pod("b", "Pending")], now=5.0)
     pods = [_pod("a", "Running", "n1"), _pod("b", "Running", "n2")]
-    story.see(_job("Running"), pods, now=9.0)
-    story.see(_job("Running", "Succeeded"), pods, now=20.0)
+    story.record(_job("Running"), pods, now=9.0)
+    story.record(_job("Running", "Succeeded"), pods, now=20.0)
     assert story.trained
     assert (story.training(99.0), story.elapsed(99.0)) == (15.0, 19.0)
-    assert story.held_in_part(99.0) == 4.0
+    assert story.held_by_partial_gang(99.0) == 4.0
     assert set(story.homes.values()) == {"n1", "n2"}
 
 
-def test_a_job_without_an_end_counts_until_the_patience_is_over() -> None:
+def test_a_job_without_an_end_counts_until_the_deadline() -> None:
     story = Story(JOBS[0], submitted=1.0)
     assert (story.training(99.0), story.elapsed(99.0)) == (0.0, 98.0)
-    story.see(_job("Running"), [_pod("a", "Running", "n1")], now=4.0)
+    story.record(_job("Running"), [_pod("a", "Running", "n1")], now=4.0)
     assert not story.trained
-    assert (story.training(99.0), story.held_in_part(99.0)) == (95.0, 95.0)
+    assert (story.training(99.0), story.held_by_partial_gang(99.0)) == (95.0, 95.0)
 
 
 def test_a_resized_job_is_whole_with_its_new_number_of_pods() -> None:
     story = Story(JOBS[0], submitted=0.0)
-    story.see(_job("Running", pods=1), [_pod("a", "Running", "n1")], now=3.0)
+    story.record(_job("Running", pods=1), [_pod("a", "Running", "n1")], now=3.0)
     assert (story.whole, story.running) == (3.0, 1)
-    story.see(_job("Succeeded", pods=1), [_pod("a", "Running", "n1")], now=9.0)
+    story.record(_job("Succeeded", pods=1), [_pod("a", "Running", "n1")], now=9.0)
     assert (story.whole, story.running) == (3.0, 0)
 
 
 class _Node:
-    """A node; `used`: the CPU seconds of each pod."""
+    """A fake node; `used`: the CPU seconds of each pod."""
 
     name = "n1"
 
@@ -96,16 +92,16 @@ class _Node:
         return self.used[uid]
 
 
-def test_the_cpu_of_sending_is_that_of_the_busiest_pod_from_its_first_step_on() -> None:
+def test_the_cpu_of_sending_is_the_busiest_pods_since_the_first_step() -> None:
     story, node = Story(JOBS[0], submitted=0.0), _Node()
 
-    def look(now: float, *names: str, steps: bool) -> None:
+    def record(now: float, *names: str, steps: bool) -> None:
         pods = [_pod(name, "Running", "n1") for name in names]
-        story.see_cpu(pods, {"n1": cast(Any, node)}, steps=steps, now=now)
+        story.record_cpu(pods, {"n1": cast(Any, node)}, steps=steps, now=now)
 
     node.used = {"a": 5.0, "b": 8.0, "c": 0.0}
-    look(10.0, "a", "b", steps=False)
-    assert story.busiest() == 0.0
+    record(10.0, "a", "b", steps=False)
+    assert story.highest_cpu_fraction() == 0.0
     node.used = {"a": 5.3, "b": 8.6, "c": 4.0}
-    look(30.0, "a", "b", "c", steps=True)  # the third has begun only now
-    assert story.busiest() == pytest.approx(0.6 / 20 / 0.150)
+    record(30.0, "a", "b", "c", steps=True)  # c is new, so it does not count
+    assert story.highest_cpu_fraction() == pytest.approx(0.6 / 20 / 0.150)

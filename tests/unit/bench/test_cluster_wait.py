@@ -1,4 +1,4 @@
-"""The benchmark where compute is a timed wait: its jobs, its loads, its scale and its tables."""
+"""The benchmark with timed waits in place of compute: its jobs, loads, links and tables."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from e2e.bench.cluster.waiting import (
     SLOWED,
     WAITING,
     WaitingJob,
-    coming_at,
+    arrivals_at,
     slowed,
 )
 from e2e.bench.cluster.workload import GREEDILY, PLAIN, Arm
@@ -35,7 +35,7 @@ def manifest(job: WaitingJob, minutes: float = 10) -> Object:
 
 
 @EACH_JOB
-def test_a_node_holds_two_pods_which_may_use_what_they_request(job: WaitingJob) -> None:
+def test_two_pods_fit_a_node_and_have_limits_equal_to_their_requests(job: WaitingJob) -> None:
     types = specs(manifest(job))
     assert sum(spec["replicas"] for spec in types.values()) == job.pods <= SLOTS
     for spec in types.values():
@@ -51,18 +51,18 @@ def test_a_node_holds_two_pods_which_may_use_what_they_request(job: WaitingJob) 
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_jobs_come_at_the_load(load: float) -> None:
-    coming = coming_at(load, WAITING, minutes=10)
-    assert coming == coming_at(load, WAITING, minutes=10)
-    assert {arrival.job for arrival in coming} == set(WAITING)
+def test_jobs_arrive_at_the_load(load: float) -> None:
+    arrived = arrivals_at(load, WAITING, minutes=10)
+    assert arrived == arrivals_at(load, WAITING, minutes=10)
+    assert {arrival.job for arrival in arrived} == set(WAITING)
     work = sum(job.pods * job.seconds(10) for job in WAITING)
     span = work / (SLOTS * load)
-    assert 0.7 * span < coming[-1].seconds <= span
-    assert coming[0].seconds == 0
+    assert 0.7 * span < arrived[-1].seconds <= span
+    assert arrived[0].seconds == 0
 
 
 @pytest.mark.parametrize("link", ["10gbit", "25gbit", "1gbit", "200mbit"])
-def test_links_are_as_many_times_slower_as_waits_are_longer(link: str) -> None:
+def test_links_are_slowed_by_the_same_factor_as_waits(link: str) -> None:
     bits = {"gbit": 1e9, "mbit": 1e6}[link[-4:]] * int(link[:-4])
     result = slowed(link)
     assert float(result.removesuffix("kbit")) * 1e3 * SLOWED == pytest.approx(bits, rel=1e-4)
@@ -74,7 +74,7 @@ _SMALL, _LARGE = FEW_WAITING[-1], FEW_WAITING[0]
 
 
 def outcome(arm: Arm, *, small: float, large: float) -> Outcome:
-    """Return a run of two jobs of these seconds that used a tenth of their CPU."""
+    """Return a run of two jobs that take these seconds and use a tenth of their CPU."""
     stories = [
         Story(job, 0.0, started=0.0, whole=0.0, ended=seconds, outcome="Succeeded")
         for job, seconds in ((_SMALL, small), (_LARGE, large))
@@ -98,14 +98,14 @@ def runs_at(load: float, *, large: float) -> timed.Runs:
 
 
 def row(text: str, *cells: str) -> str:
-    """Return the only row with these in its first cells."""
+    """Return the only row of a table with first cells that begin with `cells`."""
     rows = [[cell.strip() for cell in line.split("|")[1:]] for line in text.splitlines()]
-    chosen = [result for result in rows if all(map(str.startswith, result, cells)) and result]
-    (only,) = [result for result in chosen if len(result) > len(cells)]
+    matching = [result for result in rows if all(map(str.startswith, result, cells)) and result]
+    (only,) = [result for result in matching if len(result) > len(cells)]
     return " | ".join(only)
 
 
-def test_a_missed_figure_shows_where_the_gain_begins() -> None:
+def test_a_claim_that_no_load_reaches_shows_where_the_gain_begins() -> None:
     text = claims_table({**runs_at(0.5, large=198), **runs_at(0.8, large=100)})
     assert "timed wait" in text
     against_plain = row(text, "CMS-DL", ALONE.title, PLAIN.title)
@@ -114,7 +114,7 @@ def test_a_missed_figure_shows_where_the_gain_begins() -> None:
     assert f"at load 0.8 from {_LARGE.megabytes:g} MB on" in against_plain
 
 
-def test_a_figure_that_is_reached_at_one_load_is_a_pass_there() -> None:
+def test_a_claim_that_a_load_reaches_passes_there() -> None:
     text = claims_table(runs_at(0.8, large=100))
     reserved = row(text, "DRAGON: utilisation")
     assert "+30.0 % (+30.0 to +30.0): PASS" in reserved

@@ -1,16 +1,16 @@
-"""The companion's benchmark: its jobs contend, and its figures are right."""
+"""The companion's benchmark: its jobs contend for CPU, and its tables."""
 
 from typing import Any
 
 import pytest
 
 from e2e.bench.companion import workload
-from e2e.bench.companion.arms import AGAIN, OURS, PLAIN, Arm, killed, resizing
+from e2e.bench.companion.arms import KFEXT, PLAIN, PLAIN_AGAIN, Arm, killed, resizing
 from e2e.bench.companion.overhead import OPEN, READ, overhead_table
 from e2e.bench.companion.run import Job, Outcome
 from e2e.bench.companion.site import Pod
-from e2e.bench.companion.tables import arms_table, bound, by_job, noise
-from e2e.bench.companion.workload import Arriving, Schedule, alone, few_and_many, schedule
+from e2e.bench.companion.tables import arms_table, best_change, by_job, noise
+from e2e.bench.companion.workload import Schedule, ScheduledJob, alone, few_and_many, schedule
 
 STEP_CPU = {
     "torch-gru": 0.047,
@@ -27,15 +27,14 @@ SCHEDULES = [
 ]
 
 
-def containers(arrival: Arriving) -> dict[str, dict[str, Any]]:
-    """Return the only container of each replica type."""
+def containers(arrival: ScheduledJob) -> dict[str, dict[str, Any]]:
     body = arrival.manifest()
     specs = body["spec"].get("pytorchReplicaSpecs") or body["spec"]["tfReplicaSpecs"]
     assert all(spec["replicas"] == 1 for spec in specs.values())
     return {type_: spec["template"]["spec"]["containers"][0] for type_, spec in specs.items()}
 
 
-def container(arrival: Arriving) -> dict[str, Any]:
+def container(arrival: ScheduledJob) -> dict[str, Any]:
     (result,) = containers(arrival).values()
     return result
 
@@ -50,15 +49,15 @@ def test_all_jobs_contend_for_cpu_that_none_has_requested(schedule: Schedule) ->
 
 def test_a_schedule_is_the_same_each_time() -> None:
     first, again, other = (
-        schedule("any", 10, works=[50], within=100, step_cpu=STEP_CPU, seed=seed)
+        schedule("any", 10, cpu_choices=[50], within=100, step_cpu=STEP_CPU, seed=seed)
         for seed in (1, 1, 2)
     )
     assert first == again != other
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, 0), (3, -65.1), (10, -87.6)])
-def test_the_bound_is_the_arithmetic_share_of_the_favourite(count: int, expected: float) -> None:
-    assert bound(count) == pytest.approx(expected, abs=0.05)
+def test_the_best_change_follows_from_the_requests(count: int, expected: float) -> None:
+    assert best_change(count) == pytest.approx(expected, abs=0.05)
 
 
 def outcome(*seconds: float, resizes: int = 0, cpu: float = 20.0) -> Outcome:
@@ -66,20 +65,24 @@ def outcome(*seconds: float, resizes: int = 0, cpu: float = 20.0) -> Outcome:
         f"job-{number}": Job(
             submitted=10.0 * number,
             began=10.0 * number + 5,
-            ended=10.0 * number + much,
+            ended=10.0 * number + seconds_,
             startup_cpu=1.0,
             cpu=cpu,
             loss=0.01,
         )
-        for number, much in enumerate(seconds)
+        for number, seconds_ in enumerate(seconds)
     }
     return Outcome(jobs, resizes=resizes, beside=0.1)
 
 
 RUNS = {
     PLAIN: [outcome(100, 200, 50, 100), outcome(100, 200, 50, 100), outcome(110, 200, 50, 100)],
-    AGAIN: [outcome(102, 200, 50, 100), outcome(100, 196, 50, 100), outcome(110, 200, 50, 100)],
-    OURS: [
+    PLAIN_AGAIN: [
+        outcome(102, 200, 50, 100),
+        outcome(100, 196, 50, 100),
+        outcome(110, 200, 50, 100),
+    ],
+    KFEXT: [
         outcome(80, 220, 50.5, 99, resizes=4),
         outcome(90, 240, 60.0, 70, resizes=6),
         outcome(88, 220, 50.5, 99, resizes=4),
@@ -87,29 +90,26 @@ RUNS = {
 }
 
 
-def test_changes_are_of_pairs_of_one_repeat() -> None:
-    changes = by_job(RUNS, OURS)
+def test_a_change_compares_two_runs_of_the_same_repeat() -> None:
+    changes = by_job(RUNS, KFEXT)
     assert changes["job-0"] == pytest.approx([-20, -10, -20])
     assert changes["job-1"] == pytest.approx([10, 20, 10])
 
 
-def test_a_job_is_better_or_worse_only_beyond_the_difference_of_two_equal_arms() -> None:
-    assert noise(by_job(RUNS, AGAIN)) == pytest.approx(2)
+def test_a_job_counts_as_better_or_worse_only_beyond_the_difference_of_two_equal_arms() -> None:
+    assert noise(by_job(RUNS, PLAIN_AGAIN)) == pytest.approx(2)
     lines = arms_table(
-        schedule("any", 4, works=[9], within=20, step_cpu=STEP_CPU), RUNS
+        schedule("any", 4, cpu_choices=[9], within=20, step_cpu=STEP_CPU), RUNS
     ).splitlines()
     cells = {
         row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:-1]]
         for row in lines
         if row.startswith("|")
     }
-    assert cells[f"{AGAIN} (A/A)"][4:6] == ["0", "0"]
+    assert cells[f"{PLAIN_AGAIN} (A/A)"][4:6] == ["0", "0"]
     # Medians count: job-2 and job-3 differ by 1 %, though in one repeat by 20 and 30 %.
-    assert cells[OURS][1:3] == [
-        "-20.0 % (-20.0 to -10.0)",
-        "+10.0 % (+10.0 to +20.0)",
-    ]
-    assert cells[OURS][4:7] == ["1", "1", "4 (4-6)"]
+    assert cells[KFEXT][1:3] == ["-20.0 % (-20.0 to -10.0)", "+10.0 % (+10.0 to +20.0)"]
+    assert cells[KFEXT][4:7] == ["1", "1", "4 (4-6)"]
     assert cells[PLAIN][:4] == [
         "112 (112-115) s",
         "50 (50-50) s",
@@ -119,23 +119,23 @@ def test_a_job_is_better_or_worse_only_beyond_the_difference_of_two_equal_arms()
     assert cells["arithmetic: the favourite among 4"][1] == "-73 %"
 
 
-def test_kfext_is_enabled_by_an_annotation_and_its_resizes_are_counted() -> None:
+def test_an_annotation_opts_in_to_resizes_which_are_counted() -> None:
     arm = resizing()
     assert (arm.managed, arm.annotations) == (True, {"kfext.dev/resize": "cpu"})
     assert not Arm.managed
-    for seen in (
+    for limits in (
         {"a": "", "b": "300m"},
         {"a": "500m", "b": "300m"},
         {"a": "500m", "b": "300m"},
         {"a": "500m", "b": "300m"},
         {"a": "", "c": "100m"},
     ):
-        arm.look([Pod(name, name, name, "main", limit) for name, limit in seen.items()], now=0)
+        arm.poll([Pod(name, name, name, "main", limit) for name, limit in limits.items()], now=0)
     assert arm.resizes == 2
 
 
 class FakeController:
-    """Records its calls."""
+    """A controller that only records its calls."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -151,16 +151,16 @@ def test_a_controller_is_killed_at_the_first_resize_after_the_last_job_has_come(
     pods = type("Pods", (), {"kfext": FakeController()})()
     arm = killed(2)
     arm.start(pods, now=0)
-    looks: list[list[tuple[str, str]]] = [
+    polls: list[list[tuple[str, str]]] = [
         [("a", "20m")],
         [("a", "500m")],
         [("a", "500m"), ("b", "20m")],
     ]
-    for look in looks:
-        arm.look([Pod(name, name, name, "main", request) for name, request in look], now=0)
+    for pods_seen in polls:
+        arm.poll([Pod(name, name, name, "main", request) for name, request in pods_seen], now=0)
     assert pods.kfext.done == []
     for _ in range(2):
-        arm.look([Pod("a", "a", "a", "main", "20m"), Pod("b", "b", "b", "main", "500m")], now=0)
+        arm.poll([Pod("a", "a", "a", "main", "20m"), Pod("b", "b", "b", "main", "500m")], now=0)
     arm.stop()
     assert pods.kfext.done == ["kill", "restart"]
 
@@ -169,12 +169,11 @@ def test_a_controller_is_killed_at_the_first_resize_after_the_last_job_has_come(
     "schedule",
     [pytest.param(schedule, id=schedule.name) for schedule in workload.split_schedules()],
 )
-def test_the_limits_of_server_and_worker_add_up_to_the_same(schedule: Schedule) -> None:
+def test_the_limits_of_server_and_worker_add_up_to_900_millicores(schedule: Schedule) -> None:
     (arrival,) = schedule.arrivals
-    result = containers(arrival)
-    limits = {name: each["resources"]["limits"]["cpu"] for name, each in result.items()}
-    assert sum(int(limit.removesuffix("m")) for limit in limits.values()) == 900
-    assert {each["resources"]["requests"]["cpu"] for each in result.values()} == {"20m"}
+    resources = [container["resources"] for container in containers(arrival).values()]
+    assert sum(int(entry["limits"]["cpu"].removesuffix("m")) for entry in resources) == 900
+    assert {entry["requests"]["cpu"] for entry in resources} == {"20m"}
 
 
 def test_a_badly_split_job_takes_longer_for_a_step() -> None:
@@ -186,9 +185,9 @@ def test_a_badly_split_job_takes_longer_for_a_step() -> None:
 
 
 def test_overhead_counts_the_longer_steps_and_not_the_longer_job() -> None:
-    plain = [outcome(25), outcome(45)]  # the first 5 s are no training
+    plain = [outcome(25), outcome(45)]  # the first 5 s are the start, before training
     read = [outcome(25.2, cpu=20.2), outcome(45.4, cpu=20.2)]
-    runs = {PLAIN: plain, AGAIN: plain, READ: read, OPEN: [outcome(25.4), outcome(45.6)]}
+    runs = {PLAIN: plain, PLAIN_AGAIN: plain, READ: read, OPEN: [outcome(25.4), outcome(45.6)]}
     lines = overhead_table(runs).splitlines()
     result, opened = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines[-2:])
     assert result[1:4] == [

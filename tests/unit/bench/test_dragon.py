@@ -1,4 +1,4 @@
-"""DRAGON as published: its rules, worked out by hand from its published code."""
+"""DRAGON as published: its rules, computed by hand from its published code."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,19 +31,19 @@ def job(name: str, *, at: float = 0.0, servers: int = 0, workers: tuple[int, int
     return Job(name, at, servers, ONE, ONE, least, asked, most)
 
 
-def running(of: Job, workers: str, servers: str = "") -> Running:
-    """Return a job that runs; a letter is the node of a pod."""
+def running(job_: Job, workers: str, servers: str = "") -> Running:
+    """Return a running job. `workers`, `servers`: a letter for the node of each pod."""
     places = [
         {index: f"node-{letter}" for index, letter in enumerate(letters)}
         for letters in (servers, workers)
     ]
-    return Running(of, *places)
+    return Running(job_, *places)
 
 
 def after(
     now: float, free: Free, *, waiting: Sequence[Job] = (), runs: Sequence[Running] = ()
 ) -> list[Action]:
-    """Return the acts of a pass this many seconds after the controller has begun."""
+    """Return the actions of a pass `now` seconds after the start of the controller."""
     return Dragon(began=0).run(free, waiting=waiting, running=runs, now=now)
 
 
@@ -72,7 +72,7 @@ def after(
         pytest.param({"node-a": (900, 25)}, 0, 3, ("", "aa"), id="memory counts as well"),
     ],
 )
-def test_a_job_goes_to_one_node_or_to_the_best_one_first(
+def test_a_job_goes_to_one_node_or_else_fills_the_best_node_first(
     free: Free, servers: int, workers: int, expected: tuple[str, str]
 ) -> None:
     before = dict(free)
@@ -107,19 +107,19 @@ def test_a_job_starts_with_fewer_workers_than_requested_but_with_all_servers() -
     assert after(0, nodes(0), waiting=[replace(elastic, servers=0)]) == []
 
 
-def test_workers_are_taken_once_the_head_of_the_queue_has_waited_for_30_s() -> None:
+def test_workers_are_removed_once_the_head_of_the_queue_has_waited_for_30_s() -> None:
     assert after(29.9, nodes(0, 0, 0), waiting=[GANG], runs=FULL) == []
     assert after(30, nodes(0, 0, 0), waiting=[GANG], runs=FULL) == [
         Shrink("old", frozenset({1, 2}))
     ]
 
 
-def test_only_the_head_of_the_queue_is_considered() -> None:
+def test_workers_are_removed_only_for_the_head_of_the_queue() -> None:
     young = replace(GANG, name="young", submitted=20.0)
     assert after(35, nodes(0, 0, 0), waiting=[young, GANG], runs=FULL) == []
 
 
-def test_the_job_that_runs_longest_gives_first_although_another_has_more_a_fault() -> None:
+def test_the_longest_running_job_loses_workers_first_whatever_its_size_a_fault() -> None:
     rich = running(job("rich", workers=(1, 5, 5)), "abcab")
     poor = running(job("poor", workers=(1, 2, 2)), "cc")
     assert after(30, nodes(0, 0, 0), waiting=[SINGLE], runs=[poor, rich]) == [
@@ -138,18 +138,18 @@ def test_no_job_is_shrunk_below_its_fewest_workers() -> None:
     assert after(30, nodes(0, 0), waiting=[GANG], runs=runs) == []
 
 
-def test_the_first_worker_is_never_taken_even_of_a_job_that_may_have_none() -> None:
+def test_the_first_worker_is_never_removed_even_if_the_job_may_have_none() -> None:
     runs = [running(job("any", workers=(0, 2, 2)), "ab")]
     assert after(30, nodes(0, 0), waiting=[SINGLE], runs=runs) == [Shrink("any", frozenset({1}))]
     assert after(30, nodes(0, 0), waiting=[GANG], runs=runs) == []
 
 
-def test_of_the_workers_on_one_node_the_last_ones_are_taken() -> None:
+def test_of_the_workers_on_a_node_the_last_are_removed_first() -> None:
     runs = [running(job("any", workers=(1, 4, 4)), "aaaa")]
     assert after(30, nodes(0), waiting=[GANG], runs=runs) == [Shrink("any", frozenset({3, 2}))]
 
 
-def test_workers_on_the_node_of_the_server_are_taken_last() -> None:
+def test_workers_on_the_node_of_the_server_are_removed_last() -> None:
     trained = running(job("trained", servers=1, workers=(1, 3, 3)), "aba", servers="a")
     assert after(30, nodes(0, 0), waiting=[SINGLE], runs=[trained]) == [
         Shrink("trained", frozenset({1}))
@@ -159,16 +159,16 @@ def test_workers_on_the_node_of_the_server_are_taken_last() -> None:
     ]
 
 
-def test_the_guard_forgets_the_server_of_the_job_that_waits_a_fault() -> None:
+def test_no_capacity_is_freed_for_the_server_of_the_head_a_fault() -> None:
     needs_three = job("trained", servers=1, workers=(2, 2, 2))
-    # Capacity for two: its workers would fit, but not with the server.
+    # The freed capacity fits two pods: the workers, but not the server.
     result = after(30, nodes(0, 0, 0), waiting=[needs_three], runs=FULL)
     assert result == [Shrink("old", frozenset({1, 2}))]
 
 
-def test_nothing_is_taken_if_the_fewest_workers_already_fit() -> None:
+def test_no_worker_is_removed_if_the_heads_minimum_already_fits() -> None:
     needs_three = job("trained", servers=1, workers=(2, 2, 2))
-    # Its server has none, and so it starves: the same fault.
+    # There is no capacity for the server, so the job starves: the same fault.
     assert after(30, nodes(100, 100, 0), waiting=[needs_three], runs=FULL) == []
 
 
@@ -179,7 +179,7 @@ def test_if_no_capacity_can_be_freed_for_the_head_no_other_job_is_admitted() -> 
     assert after(30, nodes(100), waiting=[huge, small]) == []
 
 
-def test_what_is_taken_is_not_free_in_the_same_pass_and_a_younger_job_may_start_a_fault() -> None:
+def test_removed_workers_are_free_only_later_so_a_younger_job_may_start_a_fault() -> None:
     small = job("small", workers=(1, 1, 1))
     runs = [running(OLD, "aab")]
     assert after(30, nodes(0, 100), waiting=[GANG, small], runs=runs) == [
@@ -188,7 +188,7 @@ def test_what_is_taken_is_not_free_in_the_same_pass_and_a_younger_job_may_start_
     ]
 
 
-def test_running_jobs_fill_the_nodes_after_a_minute_without_action_one_by_one() -> None:
+def test_after_a_minute_without_action_running_jobs_fill_the_nodes_one_by_one() -> None:
     first, second = (
         job(name, workers=(1, 1, most)) for name, most in (("first", 2), ("second", 9))
     )
@@ -207,7 +207,7 @@ def test_a_job_gets_more_than_its_maximum_if_the_first_node_is_full_a_fault() ->
     assert after(60, nodes(100, 200), runs=runs) == [Grow("one", ("node-a", "node-b", "node-b"))]
 
 
-def test_a_job_grows_whether_it_helps_or_not_and_although_another_waits_a_fault() -> None:
+def test_a_job_grows_even_if_that_does_not_help_and_while_a_job_waits_a_fault() -> None:
     fewest = replace(GANG, submitted=40.0)
     result = after(60, nodes(100), waiting=[fewest], runs=[running(replace(OLD, most=9), "aab")])
     assert result == [Grow("old", ("node-a",))]
@@ -223,13 +223,13 @@ def test_nothing_grows_while_the_head_of_the_queue_starves() -> None:
     assert dragon.run(nodes(100), waiting=[], running=runs, now=180) != []
 
 
-def test_growth_is_tried_each_minute_and_each_action_puts_it_off() -> None:
+def test_growth_is_tried_each_minute_and_postponed_by_each_action() -> None:
     dragon, runs = Dragon(began=0), [running(OLD, "a")]
 
     def at(now: float, free: Free, *waiting: Job) -> list[Action]:
         return dragon.run(free, waiting=waiting, running=runs, now=now)
 
-    assert at(60, nodes(0)) == []  # in vain, but it counts
+    assert at(60, nodes(0)) == []  # nothing can grow, but the attempt counts as an action
     assert at(100, nodes(100)) == []
     assert at(110, nodes(300), replace(GANG, submitted=105))
     assert at(120, nodes(100)) == []

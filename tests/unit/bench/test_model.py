@@ -1,4 +1,4 @@
-"""DRAGON in the model cluster: whole runs, and the tables of all arms."""
+"""DRAGON in the simulated cluster: whole runs, and the tables of all arms."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from kfext.sim.nodes import NodeSize
 from tests.unit.sim.bed import MASTER, TORCHRUN
 
 LARGE = replace(MASTER, workers=3, steps=400)
-"""Four pods that train as a whole."""
+"""A job of four pods that trains only with all of them."""
 
 
 @pytest.mark.parametrize("name", ["small", "stream"])
@@ -42,8 +42,8 @@ def test_the_bench_shows_each_arm_in_each_world_and_measures_no_run_twice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("e2e.bench.store.RUNS", tmp_path)
-    monkeypatch.setattr("e2e.bench.model.measure._SLOTS", ("gang", "dragon"))
-    monkeypatch.setattr("e2e.bench.model.measure._RULES", {})
+    monkeypatch.setattr("e2e.bench.model.measure._GENERAL_ARMS", ("gang", "dragon"))
+    monkeypatch.setattr("e2e.bench.model.measure._MORE_ARMS", {})
     monkeypatch.setattr("e2e.bench.model.measure._QUICK", ("stream", "small"))
     lines = measure(quick=True).splitlines()
     assert [line for line in lines if line.startswith("#")] == [

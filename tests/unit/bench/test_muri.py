@@ -1,4 +1,4 @@
-"""Muri's table: its files, schedules worked out by hand, and its jobs for `kfext simulate`."""
+"""Muri's table: reading its traces, schedules computed by hand, and its jobs as a CSV."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ HEAD = "job_id,num_gpu,submit_time,iterations,model_name,iteration_time"
 NODES = "num_switch,num_node_p_switch,num_gpu_p_node\n1,8,8\n"
 
 
-def written(path: Path, *lines: str) -> Path:
+def write(path: Path, *lines: str) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_text("\r\n".join([*lines, ""]), newline="")
     return path
@@ -36,11 +36,11 @@ def ends(make: Make, cluster: Cluster, *jobs: Job) -> dict[str, float]:
 
 def test_a_trace_is_read_in_order_of_arrival_and_in_seconds(tmp_path: Path) -> None:
     lines = ("b,16,2000,10,vgg19,200", "", "a,1,1000,5,dqn,490")
-    assert read_jobs(written(tmp_path / "trace.csv", HEAD, *lines)) == (
+    assert read_jobs(write(tmp_path / "trace.csv", HEAD, *lines)) == (
         Job("a", 1, 1.0, iterations=5, seconds=490 * 1.015 / 1000, start=5),
         Job("b", 16, 2.0, iterations=10, seconds=200 * 1.015 / 1000, start=10),
     )
-    assert read_cluster(written(tmp_path / "n8g8.csv", NODES)) == Cluster(nodes=8, gpus=8)
+    assert read_cluster(write(tmp_path / "n8g8.csv", NODES)) == Cluster(nodes=8, gpus=8)
 
 
 WRONG = {
@@ -51,29 +51,32 @@ WRONG = {
         "line 2: submit_time 'soon' is not a number from 0 on",
     ),
     "no iterations": ([HEAD, "a,1,0,0,dqn,490"], "line 2: iterations '0' is not a number from 1"),
-    "a time without end": ([HEAD, "a,1,0,5,dqn,inf"], "line 2: iteration_time 'inf' is not a num"),
-    "a model": (
+    "an infinite time": ([HEAD, "a,1,0,5,dqn,inf"], "line 2: iteration_time 'inf' is not a num"),
+    "an unknown model": (
         [HEAD, "a,1,0,5,dqn,490", "b,1,0,5,lenet,490"],
         "line 3: model_name 'lenet' is none of a2c, bert",
     ),
-    "a number of GPUs": ([HEAD, "a,3,0,5,dqn,490"], "line 2: num_gpu 3 is none of 1, 2, 4, 8, 16"),
+    "a wrong number of GPUs": (
+        [HEAD, "a,3,0,5,dqn,490"],
+        "line 2: num_gpu 3 is none of 1, 2, 4, 8, 16",
+    ),
 }
 
 
-@pytest.mark.parametrize(("lines", "says"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("lines", "message"), WRONG.values(), ids=WRONG)
 def test_an_error_in_a_trace_is_reported_with_file_and_line(
-    tmp_path: Path, lines: Sequence[str], says: str
+    tmp_path: Path, lines: Sequence[str], message: str
 ) -> None:
-    path = written(tmp_path / "trace.csv", *lines)
+    path = write(tmp_path / "trace.csv", *lines)
     with pytest.raises(UserError) as error:
         read_jobs(path)
-    assert str(error.value).startswith(f"{path}, {says}")
+    assert str(error.value).startswith(f"{path}, {message}")
 
 
-def test_a_file_that_is_missing_or_without_nodes_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_file_that_is_missing_or_has_no_nodes(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"trace9\.csv cannot be read"):
         read_jobs(tmp_path / "trace9.csv")
-    empty = written(tmp_path / "n8g8.csv", NODES.splitlines()[0])
+    empty = write(tmp_path / "n8g8.csv", NODES.splitlines()[0])
     with pytest.raises(UserError, match=r"n8g8\.csv has no line 2"):
         read_cluster(empty)
 
@@ -82,17 +85,17 @@ TAKEN = {
     "the first node with capacity": ([1, 2, 2], 2, [1, 0, 2]),
     "a whole node": ([3, 4, 4], 4, [3, 0, 4]),
     "whole nodes": ([4, 1, 4, 4], 8, [0, 1, 0, 4]),
-    "a whole node and a part of the first other node with capacity": ([4, 1, 4], 6, [0, 1, 2]),
-    "a part of a node that is not whole": ([2, 4, 4], 6, [0, 0, 4]),
-    "no capacity for a part": ([4, 1, 1], 6, None),
-    "GPUs that are scattered": ([3, 3], 4, None),
+    "a whole node and GPUs of the first other node that has them": ([4, 1, 4], 6, [0, 1, 2]),
+    "GPUs of a partly used node": ([2, 4, 4], 6, [0, 0, 4]),
+    "too few GPUs on each other node": ([4, 1, 1], 6, None),
+    "scattered GPUs": ([3, 3], 4, None),
     "too few whole nodes": ([4, 3, 3], 8, None),
     "too few GPUs": ([1, 0], 2, None),
 }
 
 
 @pytest.mark.parametrize(("free", "gpus", "after"), TAKEN.values(), ids=TAKEN)
-def test_a_job_takes_whole_nodes_and_then_a_part_of_the_first_node_with_capacity(
+def test_a_job_takes_whole_nodes_and_then_gpus_of_the_first_other_node_that_has_them(
     free: list[int], gpus: int, after: list[int] | None
 ) -> None:
     before = list(free)
@@ -106,21 +109,21 @@ SHORTEST: dict[str, tuple[Make, Cluster, Sequence[Job], dict[str, float]]] = {
     "a job with less to do stops another": (
         srtf, Cluster(1, 1), [job("a", 100), job("b", 10, at=10)], {"b": 20, "a": 110},
     ),
-    "the finished part of a job counts": (
+    "the finished work of a job counts": (
         srtf, Cluster(1, 1), [job("a", 100), job("b", 10, at=95)], {"a": 100, "b": 110},
     ),
     "SRTF does not count GPUs": (srtf, Cluster(1, 2), PAIR, {"a": 50, "b": 110, "c": 110}),
-    "SRSF does": (srsf, Cluster(1, 2), PAIR, {"b": 60, "c": 60, "a": 110}),
+    "SRSF counts GPUs": (srsf, Cluster(1, 2), PAIR, {"b": 60, "c": 60, "a": 110}),
     # c waits for a although two GPUs are free, and d runs.
     "scattered GPUs keep a job waiting, and the next job runs": (
         srtf, Cluster(2, 3), SCATTERED, {"a": 10, "b": 20, "c": 40, "d": 45},
     ),
-    # At 10 a has done 5. At its end b has done 95 - 5.
+    # At second 10 a has done 5 s of work; when a ends, b has done 95 - 5 s.
     "a decision costs each continuing job a start, but not the job that ends": (
         srtf, Cluster(1, 2), [job("a", 100, start=5), job("b", 100, at=10, start=5)],
         {"a": 105, "b": 115},
     ),
-    # At 3 a has done nothing, at 53 it has done 50 - 5.
+    # At second 3 a has done nothing, at second 53 it has done 50 - 5 s of work.
     "nothing is done in less than a start": (
         srtf, Cluster(1, 2), [job("a", 100, start=5), job("b", 50, at=3)], {"b": 53, "a": 108},
     ),
@@ -143,20 +146,20 @@ TIRESIAS: dict[str, tuple[Cluster, Sequence[Job], dict[str, float]]] = {
     "after 3,250 GPU-seconds a job goes behind newer jobs": (
         Cluster(1, 1), [job("a", 10_000), job("b", 100, at=1000)], {"b": 3350, "a": 10_100},
     ),
-    # 3250 / 4 is 812.5.
+    # 3250 / 4 is 812.5, so a moves at second 813.
     "each GPU counts, in full seconds": (
         Cluster(1, 4), [job("a", 2000, gpus=4), job("b", 100)], {"b": 913, "a": 2100},
     ),
-    # b has attained 3,250 at 6,550 and goes behind a, which has attained 7,200 at 10,450.
+    # At second 6,550 b has attained 3,250 and goes behind a, which attains 7,200 at 10,450.
     "after 7,200 GPU-seconds it goes behind the second queue, too": (
         Cluster(1, 1), [job("a", 20_000), job("b", 5000, at=3300)], {"b": 12_200, "a": 25_000},
     ),
-    # w waits first, and x runs beside r meanwhile.
+    # w waits before x does, but x fits beside r, so x runs.
     "in a queue a job that runs goes before a job that has waited longer": (
         Cluster(1, 2), [job("r", 50), job("w", 100, gpus=2, at=10), job("x", 100, at=20)],
         {"r": 50, "x": 120, "w": 220},
     ),
-    "scattered GPUs are as good as others": (
+    "the nodes of free GPUs do not matter": (
         Cluster(2, 3), SCATTERED, {"a": 10, "b": 20, "c": 30, "d": 55},
     ),
 }  # fmt: skip
@@ -181,8 +184,8 @@ def test_figures_are_the_mean_the_last_end_and_the_99th_percentile() -> None:
 
 
 def test_a_row_passes_within_two_percent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written(tmp_path / "muri" / "n8g8.csv", NODES)
-    written(tmp_path / "muri" / "trace3.csv", HEAD, "a,1,0,1000,dqn,1000")  # ends at 1015
+    write(tmp_path / "muri" / "n8g8.csv", NODES)
+    write(tmp_path / "muri" / "trace3.csv", HEAD, "a,1,0,1000,dqn,1000")  # ends at 1015
     published = {"trace3": {"SRTF": Figures(1000, 2000, 1036)}}
     monkeypatch.setattr("e2e.bench.model.muri.measure.PUBLISHED", published)
     lines = measure.measure(tmp_path, quick=True).splitlines()
@@ -194,9 +197,9 @@ def test_a_row_passes_within_two_percent(tmp_path: Path, monkeypatch: pytest.Mon
     ]
 
 
-def test_jobs_for_simulate_have_workers_with_a_node_at_most(tmp_path: Path) -> None:
+def test_workers_in_the_csv_have_at_most_the_gpus_of_a_node(tmp_path: Path) -> None:
     lines = ("b,16,2000,10,vgg19,200", "a,1,1000,5,dqn,490")
-    written(tmp_path / "muri" / "trace1.csv", HEAD, *lines)
+    write(tmp_path / "muri" / "trace1.csv", HEAD, *lines)
     assert jobs_csv(tmp_path, "trace1").splitlines() == [
         "name,arrives,workers,seconds,gpus",
         "job-a,1,1,2,1",
@@ -216,8 +219,8 @@ PHILLY = (
 SEVEN = datetime(2017, 10, 9, 7)
 
 
-def test_jobs_of_a_virtual_cluster_are_those_of_the_period(tmp_path: Path) -> None:
-    written(tmp_path / "pollux" / "philly.csv", *PHILLY)
+def test_the_jobs_of_a_virtual_cluster_in_a_period_are_chosen(tmp_path: Path) -> None:
+    write(tmp_path / "pollux" / "philly.csv", *PHILLY)
     assert philly_csv(tmp_path, cluster="a", start=SEVEN, hours=1).splitlines() == [
         "name,arrives,workers,seconds,gpus",
         "job-4,0,3,1,8",
@@ -225,8 +228,8 @@ def test_jobs_of_a_virtual_cluster_are_those_of_the_period(tmp_path: Path) -> No
     ]
 
 
-def test_a_virtual_cluster_without_jobs_and_a_wrong_time_are_named(tmp_path: Path) -> None:
-    path = written(tmp_path / "pollux" / "philly.csv", *PHILLY, "later,1.0,1,1.0,c")
+def test_the_error_names_a_virtual_cluster_without_jobs_and_a_wrong_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "pollux" / "philly.csv", *PHILLY, "later,1.0,1,1.0,c")
     with pytest.raises(UserError, match=r"philly\.csv has no job of cluster 'b' from 2017-10-09 0"):
         philly_csv(tmp_path, cluster="b", start=SEVEN, hours=0.1)
     with pytest.raises(UserError) as error:

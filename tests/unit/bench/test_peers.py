@@ -1,4 +1,4 @@
-"""The comparison with Kueue: equal jobs, and tables of the measurements."""
+"""The comparison with Kueue: both get equal jobs; the tables and conclusions of the report."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from e2e.bench.peers import kueue
 from e2e.bench.peers.jobs import fillers, gang, train_job
-from e2e.bench.peers.measure import Workload, of
+from e2e.bench.peers.measure import Workload, tables_of
 from e2e.bench.peers.runs import Answer, Run
 from kfext.names import KUEUE_QUEUE
 
@@ -18,9 +18,9 @@ def _without_metadata(job: dict[str, Any]) -> dict[str, Any]:
     return {type_: specs[type_]["template"]["spec"] for type_ in specs}
 
 
-def test_kueue_gets_the_same_pods_in_its_queue_and_near_each_other() -> None:
+def test_kueue_gets_the_same_pods_with_its_queue_and_its_topology_annotation() -> None:
     plain = gang("some", 8)
-    queued = kueue.queued(plain)
+    queued = kueue.with_queue(plain)
     assert _without_metadata(queued) == _without_metadata(plain)
     assert queued["metadata"]["labels"] == {KUEUE_QUEUE: kueue.QUEUE}
     for replicas in queued["spec"]["pytorchReplicaSpecs"].values():
@@ -30,14 +30,14 @@ def test_kueue_gets_the_same_pods_in_its_queue_and_near_each_other() -> None:
 
 
 def test_the_runtime_of_a_train_job_is_patched_as_the_templates_of_other_jobs_are() -> None:
-    queued = kueue.queued(train_job("some", 8))
+    queued = kueue.with_queue(train_job("some", 8))
     (patch,) = queued["spec"]["runtimePatches"]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     metadata = node["template"]["spec"]["template"]["metadata"]
     assert list(metadata["annotations"].values()) == ["kubernetes.io/hostname"]
 
 
-def test_fillers_take_about_half_and_leave_few_nodes_empty_and_capacity_for_200_gangs() -> None:
+def test_fillers_use_about_half_of_the_gpus_leave_few_nodes_empty_and_room_for_200_gangs() -> None:
     pods = list(fillers(_NODES, gpus=_GPUS, seed=7))
     assert pods == list(fillers(_NODES, gpus=_GPUS, seed=7))
     per_node: dict[str, int] = {}
@@ -51,22 +51,22 @@ def test_fillers_take_about_half_and_leave_few_nodes_empty_and_capacity_for_200_
 
 
 def _run(**changed: Any) -> Run:
-    figures: dict[str, Any] = {
+    values: dict[str, Any] = {
         "gangs": 50, "created": 5.0, "ungated": 6.0, "bound": 10.0, "waits": (1.0, 2.0),
         "nodes": 1.0, "own_cpu": 3.0,
         "by_program": {"etcd": 2.0, "kwok": 0.01, "kubelet": 17.99},
     }  # fmt: skip
-    return Run(**{**figures, **changed})
+    return Run(**{**values, **changed})
 
 
-def _printed(**of_kfext: Any) -> str:
+def _report(**kfext_values: Any) -> str:
     def workload(gangs: int) -> Workload:
         runs = {name: [_run()] for name in ("plain", "affinity", "kueue")}
-        return Workload(f"{gangs} gangs", gangs, 8, runs={**runs, "kfext": [_run(**of_kfext)]})
+        return Workload(f"{gangs} gangs", gangs, 8, runs={**runs, "kfext": [_run(**kfext_values)]})
 
     answers = {name: [Answer(0.5, "no room", 0)] for name in ("plain", "affinity", "kueue")}
-    answers["kfext"] = [Answer(of_kfext.get("said", 0.5), "no room", 0)]
-    return of([workload(1), workload(50), workload(200)], answers)
+    answers["kfext"] = [Answer(kfext_values.get("said", 0.5), "no room", 0)]
+    return tables_of([workload(1), workload(50), workload(200)], answers)
 
 
 @pytest.mark.parametrize(
@@ -83,5 +83,5 @@ def _printed(**of_kfext: Any) -> str:
         ({}, "all CPU, kfext / Kueue: 1.00 (1.00-1.00) (< 1: MISS)"),
     ],
 )
-def test_the_text_follows_from_the_figures(changed: dict[str, Any], line: str) -> None:
-    assert line in _printed(**changed)
+def test_the_report_states_what_the_measurements_show(changed: dict[str, Any], line: str) -> None:
+    assert line in _report(**changed)

@@ -30,18 +30,18 @@ def test_each_arm_ends_all_jobs(arm: str) -> None:
 
 
 def on_one_node(rule: Callable[[Cluster], Mapped], *names: str) -> tuple[Cluster, Mapped]:
-    """Return a cluster under a rule, with named jobs on the first node."""
-    made: list[Mapped] = []
+    """Return a cluster under a rule, and the rule; the named jobs are on the first node."""
+    rules: list[Mapped] = []
 
     def scheduler(cluster: Cluster) -> Mapped:
-        made.append(rule(cluster))
-        made[0].homes |= {f"uid-{name}": "node-0" for name in names}
-        return made[0]
+        rules.append(rule(cluster))
+        rules[0].homes |= {f"uid-{name}": "node-0" for name in names}
+        return rules[0]
 
-    return Cluster(World(NODES, (FAST, FLAT)), 0, scheduler=scheduler), made[0]
+    return Cluster(World(NODES, (FAST, FLAT)), 0, scheduler=scheduler), rules[0]
 
 
-def test_flowcon_caps_a_job_that_has_converged_at_one_third_beside_another() -> None:
+def test_flowcon_caps_a_converged_job_at_a_third_beside_one_other_job() -> None:
     cluster, rule = on_one_node(partial(FlowCon, alpha=0.001), "fast", "flat")
     cluster.at(250)
     assert isinstance(rule, FlowCon)
@@ -51,9 +51,9 @@ def test_flowcon_caps_a_job_that_has_converged_at_one_third_beside_another() -> 
 
 def test_specon_moves_a_slow_job_once_and_it_continues_from_its_checkpoint() -> None:
     cluster, rule = on_one_node(SpeCon, "fast", "flat")
-    more = replace(FAST, name="more")
+    other = replace(FAST, name="more")
     rule.homes["uid-more"] = "node-0"
-    cluster.submit(more)
+    cluster.submit(other)
     cluster.at(150)
     assert rule.homes == {"uid-fast": "node-0", "uid-more": "node-0", "uid-flat": "node-1"}
     flat = cluster.api.jobs["uid-flat"]
@@ -62,7 +62,7 @@ def test_specon_moves_a_slow_job_once_and_it_continues_from_its_checkpoint() -> 
     assert not cluster.operator.failed
 
 
-def test_flowcon_2_sends_a_job_where_the_fewest_caps_are() -> None:
+def test_flowcon_2_places_a_job_on_the_node_with_the_smallest_sum_of_caps() -> None:
     cluster, rule = on_one_node(FlowCon2, "fast")
     cluster.at(20)
     assert rule.homes == {"uid-fast": "node-0", "uid-flat": "node-1"}

@@ -1,4 +1,4 @@
-"""Reads of commands from a cluster that does not serve all kinds of jobs."""
+"""What the commands read from a cluster that does not serve all kinds of jobs."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -57,7 +57,7 @@ EMPTY = cast(Client, FakeCluster("paddlejobs"))
 
 async def test_all_jobs_are_those_of_the_served_kinds() -> None:
     result = await all_jobs(CLUSTER, namespace="", kind=None)
-    assert [(of.kind, of.name) for of, _ in result] == [(HERE, "train")]
+    assert [(found.kind, found.name) for found, _ in result] == [(HERE, "train")]
 
 
 async def test_a_job_is_found_among_the_served_kinds() -> None:
@@ -69,7 +69,7 @@ async def test_a_job_is_found_among_the_served_kinds() -> None:
 
 async def test_a_snapshot_has_the_jobs_of_the_served_kinds() -> None:
     snapshot = await read_snapshot(CLUSTER, await kinds_in(CLUSTER))
-    assert [of.kind for of in snapshot.jobs] == [HERE]
+    assert [found.kind for found in snapshot.jobs] == [HERE]
 
 
 async def test_the_kind_of_the_option_must_be_served() -> None:
@@ -83,7 +83,7 @@ async def test_at_least_one_kind_must_be_served() -> None:
         await find_job(EMPTY, name="train", namespace="team", kind=None)
 
 
-async def test_no_place_is_planned_for_a_job_that_could_not_be_created() -> None:
+async def test_a_job_of_a_kind_that_is_not_served_is_refused() -> None:
     cluster: Any = FakeCluster(HERE.plural)
     documents = [{"kind": kind.name, "metadata": {"name": "new"}} for kind in (HERE, ABSENT)]
     with pytest.raises(UserError, match=f"^{ABSENT.name}/new: .* it serves {HERE.name}$"):

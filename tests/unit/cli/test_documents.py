@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.cli.documents import is_job, load
 from kfext.cli.plan import Forecast
-from kfext.cli.render import Reviewed, render, render_reviews
+from kfext.cli.render import Review, render, render_reviews
 from kfext.errors import UserError
 from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
@@ -26,14 +26,14 @@ def read(written: str | bytes) -> list[Any]:
 
 
 def bomb(line: str, *, levels: int = 9) -> str:
-    """Each level is nine times the level before it."""
+    """Return nested aliases: each level is nine times as large as the level before."""
     parts = [f"a0: &a0 {line}"]
     for level in range(1, levels + 1):
         parts.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]")
     return "\n".join(parts)
 
 
-def merged(levels: int = 9) -> str:
+def merge_bomb(levels: int = 9) -> str:
     parts = ["a0: &a0 {k: v}"]
     for level in range(1, levels + 1):
         parts.append(f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}")
@@ -52,7 +52,7 @@ MALFORMED: dict[str, tuple[str | bytes, str]] = {
     "a negative number": ("x: -9223372036854775809", "within 64 bits"),
     "a text tagged as a number": ("x: !!int nine", "nine in line 1 is no int"),
     "an empty value tagged as a number": ("x: !!int ''", "in line 1 is no int"),
-    "a text tagged as a truth value": ("x: !!bool maybe", "maybe in line 1 is no bool"),
+    "a text tagged as a boolean": ("x: !!bool maybe", "maybe in line 1 is no bool"),
     "a time without such a month": ("x: !!timestamp 2020-99-99", "2020-99-99 in line 1"),
     "a word tagged as a time": ("x: !!timestamp today", "today in line 1 is no timestamp"),
     "a number with base 60 beyond any float": (
@@ -63,25 +63,25 @@ MALFORMED: dict[str, tuple[str | bytes, str]] = {
     "a type of Python": ("x: !!python/object:os.system {}", "could not determine a constructor"),
     "aliases of aliases": (bomb("lol"), "too large with its aliases written out"),
     "aliases of a long text": (bomb("l" * 100_000, levels=3), "too large with its aliases"),
-    "merges of merges": (merged(), "too large with its aliases written out"),
+    "merges of merges": (merge_bomb(), "too large with its aliases written out"),
     "an alias within its anchor": ("a: &a [*a]", "an alias in line 1 is within its own anchor"),
     "a key that is within its anchor": ("&a {*a : 1}", "within its own anchor"),
     "an alias of nothing": ("a: *b", "undefined alias"),
     "a key that is a list": ("? [a]\n: b", "unhashable key"),
-    "very deep": ("[" * 20_000 + "]" * 20_000, "is not YAML"),
-    "deep": ("[" * 2_000 + "]" * 2_000, "is not YAML"),
-    "half of a pair": ('{"x": "\\ud800"}', "is not YAML"),
+    "20,000 nested lists": ("[" * 20_000 + "]" * 20_000, "is not YAML"),
+    "2,000 nested lists": ("[" * 2_000 + "]" * 2_000, "is not YAML"),
+    "half of a surrogate pair": ('{"x": "\\ud800"}', "is not YAML"),
     "bytes that are no text": (b"\x80\x81", "is not YAML"),
     "nothing": ("", "contains no document"),
     "a List of no list": ("kind: List\nitems: {}", "items of a List is {}: it must be a list"),
 }
 
 
-@pytest.mark.parametrize(("written", "says"), MALFORMED.values(), ids=MALFORMED)
-def test_a_malformed_file_is_one_message(written: str | bytes, says: str) -> None:
+@pytest.mark.parametrize(("written", "message"), MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_file_is_one_message(written: str | bytes, message: str) -> None:
     with pytest.raises(UserError) as refused:
         read(written)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
     assert len(str(refused.value)) < 400
 
 
@@ -110,13 +110,13 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("document", "says"), FIELDS.values(), ids=FIELDS)
+@pytest.mark.parametrize(("document", "message"), FIELDS.values(), ids=FIELDS)
 def test_a_field_that_identifies_a_job_must_be_of_its_type(
-    document: dict[str, Any], says: str
+    document: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError) as refused:
         is_job(document)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
 
 
 @given(written=st.text(alphabet=st.sampled_from("ab01:-[]{},&*!<>? \n'\"|#%.x"), max_size=60))
@@ -125,8 +125,8 @@ def test_any_file_is_read_or_refused(written: str) -> None:
         read(written)
 
 
-def shown(reviews: list[Reviewed], notes: list[str]) -> None:
-    """The whole output of a review."""
+def write_all(reviews: list[Review], notes: list[str]) -> None:
+    """Write the whole output of reviews."""
     assert all(isinstance(note, str) for note in notes)
     assert render_reviews(reviews, output="json")
 
@@ -135,19 +135,18 @@ def shown(reviews: list[Reviewed], notes: list[str]) -> None:
 def test_a_job_with_any_field_is_rendered_or_refused(value: Any, field: str) -> None:
     with suppress(UserError):
         documents = read(yaml.safe_dump({**job(), field: value}))
-        shown(*render(documents=documents, policies=[], namespace=None))
+        write_all(*render(documents=documents, policies=[], namespace=None))
 
 
 @given(json_values)
 def test_a_job_with_any_policy_or_namespace_is_rendered_or_refused(value: Any) -> None:
     policy = {"kind": "TrainingPolicy", "metadata": value, "spec": value}
     namespace = {"kind": "Namespace", "metadata": {"labels": value, "annotations": value}}
-    shown(*render(documents=[job()], policies=[policy], namespace=namespace))
+    write_all(*render(documents=[job()], policies=[policy], namespace=namespace))
 
 
 HOME = Snapshot(
-    nodes=(node("a", cpu="8"),),
-    namespaces={"team": Namespace("team", {names.MANAGED: "true"})},
+    nodes=(node("a", cpu="8"),), namespaces={"team": Namespace("team", {names.MANAGED: "true"})}
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kfext import names
 from kfext.cli import drain as module
-from kfext.cli.drain import Drain, mark, marked
+from kfext.cli.drain import Drain, mark, mark_patch
 from kfext.errors import Conflict, NotFound, UserError
 from kfext.model.plan import Plan
 from tests.builders import Raw, discovery, job, raw_pod
@@ -28,27 +28,25 @@ MARKS: dict[str, tuple[Raw, bool | None, Raw]] = {
     "by force": (node(DRAINED), True, {"unschedulable": True, "taints": [FORCED]}),
     "beside other taints": (node(BUSY), False, {"unschedulable": True, "taints": [BUSY, DRAINED]}),
     "undone": (node(BUSY, FORCED), None, {"unschedulable": None, "taints": [BUSY]}),
-    "undone with the last taint": (
-        node(DRAINED),
-        None,
-        {"unschedulable": None, "taints": None},
-    ),
+    "undone with the last taint": (node(DRAINED), None, {"unschedulable": None, "taints": None}),
 }
 
 
 @pytest.mark.parametrize(("before", "by_force", "spec"), MARKS.values(), ids=MARKS)
-def test_the_marks_of_the_command_on_a_node(before: Raw, by_force: bool | None, spec: Raw) -> None:
-    patch = marked(before, by_force=by_force)
+def test_the_patch_that_marks_or_unmarks_a_node(
+    before: Raw, by_force: bool | None, spec: Raw
+) -> None:
+    patch = mark_patch(before, by_force=by_force)
     assert patch == {"metadata": {"resourceVersion": "7"}, "spec": spec}
 
 
 class FakeCluster:
-    """A node with jobs that are deleted after `stay` looks."""
+    """A node with jobs that are deleted after `stay` polls."""
 
     def __init__(self, *jobs: Any, stay: int = 99, conflicts: int = 0) -> None:
         self.jobs = list(jobs)
         self.stay = stay
-        self.looks = 0
+        self.polls = 0
         self.conflicts = conflicts
         self.patches: list[Raw] = []
 
@@ -71,13 +69,13 @@ class FakeCluster:
 
     async def list_all(self, path: str, **_: str) -> list[Raw]:
         if path.endswith("/pods"):
-            pods = [raw_pod(each.build(), "worker", 0, bound="a") for each in self.jobs]
-            self.looks += 1
-            return pods if self.looks <= self.stay else []
-        return [each.raw for each in self.jobs] if path.endswith("/pytorchjobs") else []
+            pods = [raw_pod(builder.build(), "worker", 0, bound="a") for builder in self.jobs]
+            self.polls += 1
+            return pods if self.polls <= self.stay else []
+        return [builder.raw for builder in self.jobs] if path.endswith("/pytorchjobs") else []
 
 
-def placed(name: str, **settings: str) -> Any:
+def placed_job(name: str, **settings: str) -> Any:
     builder = job(name=name, uid=name).worker(1)
     plan = Plan(name, 1, dict.fromkeys((key for key, _ in builder.build().replicas()), "a"))
     builder = builder.annotated(names.PLAN, plan.encode())
@@ -87,9 +85,9 @@ def placed(name: str, **settings: str) -> Any:
 
 
 async def lines(cluster: FakeCluster, **options: Any) -> list[tuple[int, str]]:
-    watched = {"timeout": 0.0, "dry_run": False, **options}
-    force = watched.pop("force", False)
-    watch = Drain(cluster, "a", force=force).watch(**watched)  # type: ignore[arg-type]
+    arguments = {"timeout": 0.0, "dry_run": False, **options}
+    force = arguments.pop("force", False)
+    watch = Drain(cluster, "a", force=force).watch(**arguments)  # type: ignore[arg-type]
     return [line async for line in watch]
 
 
@@ -97,7 +95,7 @@ INELIGIBLE = (
     "ineligible: it set neither kfext.dev/migrate nor kfext.dev/preempt: set either, "
     "or drain with --force"
 )
-SAYS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
+MESSAGES: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "a job that opted in": ({"migrate": "checkpointed"}, {}, "it saves its work and leaves"),
     "a job that did not opt in": ({}, {}, INELIGIBLE),
     "a job that did not opt in, by force": ({}, {"force": True}, "it saves its work and leaves"),
@@ -105,13 +103,13 @@ SAYS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("settings", "options", "said"), SAYS.values(), ids=SAYS)
-async def test_the_output_of_the_command_about_a_job(
-    settings: dict[str, str], options: dict[str, Any], said: str
+@pytest.mark.parametrize(("settings", "options", "message"), MESSAGES.values(), ids=MESSAGES)
+async def test_the_output_tells_whether_a_job_leaves_the_node(
+    settings: dict[str, str], options: dict[str, Any], message: str
 ) -> None:
-    cluster = FakeCluster(placed("train", **settings))
+    cluster = FakeCluster(placed_job("train", **settings))
     assert await lines(cluster, **options) == [
-        (1, f"PyTorchJob team/train: {said}"),
+        (1, f"PyTorchJob team/train: {message}"),
         (1, "a: 1 job of kfext remains"),
     ]
     assert len(cluster.patches) == (not options.get("dry_run", False))
@@ -126,8 +124,8 @@ async def test_a_job_without_a_plan_remains_while_its_pods_end() -> None:
 
 
 async def test_the_command_ends_once_no_job_remains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
-    cluster = FakeCluster(placed("train", migrate="checkpointed"), stay=1)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.0)
+    cluster = FakeCluster(placed_job("train", migrate="checkpointed"), stay=1)
     assert (await lines(cluster, timeout=60.0))[-1] == (0, "a: no jobs of kfext remain")
 
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kfext import names
-from kfext.cli.explain import _plan_status, explained, explanation_lines
+from kfext.cli.explain import _plan_status, explanation_from, explanation_lines
 from kfext.cli.main import cli
 from kfext.errors import ApiError, Forbidden, NotFound
 from kfext.model.cpu_state import CpuState, PodCpu
@@ -27,7 +27,7 @@ NOW = 1_800_000_000.0
 def words(raw: Raw, *pods: Pod, status: dict[str, Any] | None = None, **options: bool) -> str:
     parsed = parse_job(raw)
     assert parsed is not None
-    explanation = explained(parsed, raw, status=status or {}, pods=pods, now=NOW)
+    explanation = explanation_from(parsed, raw, status=status or {}, pods=pods, now=NOW)
     return text(explanation_lines(explanation, **options))
 
 
@@ -35,8 +35,8 @@ def text(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def listed(raw: Raw, *pods: Pod) -> list[str]:
-    """The changes, a line each."""
+def changes_of(raw: Raw, *pods: Pod) -> list[str]:
+    """Return the lines of the table of changes."""
     lines = words(raw, *pods, all_changes=True).splitlines()
     at = next((at for at, line in enumerate(lines) if line.split() == ["ON", "CHANGE"]), len(lines))
     changes = takewhile(lambda line: not line.startswith("  warning"), lines[at + 1 :])
@@ -53,7 +53,7 @@ def replica(index: int, *, node: str = "", gates: Any = ()) -> Pod:
     return parse_pod(pod(name=f"train-worker-{index}", labels=labels, spec=spec))
 
 
-def ours(colocation: str = "preferred") -> Raw:
+def kfext_job(colocation: str = "preferred") -> Raw:
     """A job with templates that the webhook has written to."""
     metadata = {"annotations": {names.COLOCATION: colocation}}
     return job(specs={"Worker": {"replicas": 3, "template": {"metadata": metadata}}})
@@ -68,12 +68,12 @@ PHASES: dict[str, tuple[Raw, list[Pod], str]] = {
     ),
     "suspended by a person": (job(run_policy=SUSPENDED), [], "Suspended"),
     "released": (job(annotations={names.RELEASED: "NoRoom"}), [], "Released"),
-    "the operator makes pods": (ours(), [replica(0)], "Planned"),
-    "pods wait behind the gate": (ours(), [replica(i, gates=GATE) for i in range(3)], "Gated"),
-    "pods wait for kube-scheduler": (ours(), [replica(i) for i in range(3)], "Binding"),
-    "placed": (ours(), [replica(i, node="n") for i in range(3)], "Placed"),
-    "of a namespace that is not managed": (job(), [replica(0, node="n")], "not placed by kfext"),
-    "colocation off": (ours("off"), [replica(0, node="n")], "not placed by kfext"),
+    "the operator creates pods": (kfext_job(), [replica(0)], "Planned"),
+    "pods wait behind the gate": (kfext_job(), [replica(i, gates=GATE) for i in range(3)], "Gated"),
+    "pods wait for kube-scheduler": (kfext_job(), [replica(i) for i in range(3)], "Binding"),
+    "placed": (kfext_job(), [replica(i, node="n") for i in range(3)], "Placed"),
+    "in a namespace that is not managed": (job(), [replica(0, node="n")], "not placed by kfext"),
+    "colocation off": (kfext_job("off"), [replica(0, node="n")], "not placed by kfext"),
     "run by another system": (job(run_policy={"managedBy": "o.dev/x"}), [], "not placed by kfext"),
     "ended": (
         {**job(), "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}},
@@ -92,7 +92,7 @@ def test_without_a_plan_the_phase_is_read_from_job_and_pods(
 
 
 def test_a_job_that_is_being_deleted_has_finished_but_not_ended() -> None:
-    (headline, *_) = words(ours(), status={"phase": "Finished"}).splitlines()
+    (headline, *_) = words(kfext_job(), status={"phase": "Finished"}).splitlines()
     assert headline.startswith("PyTorchJob team/train: Finished")
 
 
@@ -101,34 +101,34 @@ def test_explain_says_how_to_start_a_queued_job_without_a_plan() -> None:
     assert "`kubectl kfext release -n team train`" in result
 
 
-def test_a_caller_without_the_right_to_the_plan_is_told_so_and_not_to_release_the_job() -> None:
+def test_a_caller_who_may_not_read_the_plan_is_not_told_to_release_the_job() -> None:
     raw = job(annotations=HELD, run_policy=SUSPENDED)
     parsed = parse_job(raw)
     assert parsed is not None
-    said = text(explanation_lines(explained(parsed, raw, status=None, pods=(), now=NOW)))
-    assert "you may not get trainingplans in namespace team" in said
-    assert "release" not in said
+    output = text(explanation_lines(explanation_from(parsed, raw, status=None, pods=(), now=NOW)))
+    assert "you may not get trainingplans in namespace team" in output
+    assert "release" not in output
 
 
 def test_an_annotation_that_users_write_too_does_not_show_that_kfext_placed_a_job() -> None:
     metadata = {"annotations": {names.ISTIO_INJECT: "false"}}
     raw = job(specs={"Worker": {"replicas": 1, "template": {"metadata": metadata}}})
-    said = words(raw, replica(0, node="n"))
-    assert "not placed by kfext" in said
-    assert "changed  nothing" in said
+    output = words(raw, replica(0, node="n"))
+    assert "not placed by kfext" in output
+    assert "changed  nothing" in output
     metadata["annotations"][names.PORT_BASE] = "20000"
-    assert f"the templates Worker: {names.ISTIO_INJECT}=false" in listed(raw)
+    assert f"the templates Worker: {names.ISTIO_INJECT}=false" in changes_of(raw)
 
 
-def test_a_line_end_in_an_annotation_makes_no_line() -> None:
-    said = words(job(annotations={names.RELEASED: "a\n  warning  forged"}))
-    assert "\n  warning" not in said
+def test_a_newline_in_an_annotation_adds_no_line() -> None:
+    output = words(job(annotations={names.RELEASED: "a\n  warning  forged"}))
+    assert "\n  warning" not in output
 
 
 def test_a_pod_that_is_being_deleted_ends() -> None:
     labels = {names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0"}
     ending = pod(labels=labels, deletionTimestamp="2027-01-15T08:00:00Z", spec={"nodeName": "n"})
-    assert "  train-worker-0  n     ends\n" in words(ours(), parse_pod(ending))
+    assert "  train-worker-0  n     ends\n" in words(kfext_job(), parse_pod(ending))
 
 
 def test_the_reason_comes_from_the_plan() -> None:
@@ -137,7 +137,7 @@ def test_the_reason_comes_from_the_plan() -> None:
     assert "why      NoRoom: 3 pods need 6 cpu on one node" in result
     assert "changed  1 on the job; --changes lists them" in result
     want = "the job suspended when it was submitted, and waits to be placed (kfext.dev/held)"
-    assert want in listed(job(annotations=HELD, run_policy=SUSPENDED))
+    assert want in changes_of(job(annotations=HELD, run_policy=SUSPENDED))
 
 
 def test_explain_lists_the_nodes_of_pods_in_rank_order() -> None:
@@ -159,7 +159,7 @@ def test_explain_lists_the_changes() -> None:
     metadata = {"annotations": {names.COLOCATION: "required", "other": "x"}}
     raw = job(specs={"Worker": {"template": {"metadata": metadata}}})
     assert "  changed  1 on the templates; --changes lists them\n" in words(raw)
-    assert listed(raw) == ["the templates Worker: kfext.dev/colocation=required"]
+    assert changes_of(raw) == ["the templates Worker: kfext.dev/colocation=required"]
 
 
 def test_explain_with_changes_lists_the_history() -> None:
@@ -170,8 +170,8 @@ def test_explain_with_changes_lists_the_history() -> None:
         {**at, "what": "Moved", "why": "\x1b[2J\nforged", "moreNodes": 2**40},
     ]
     result = words(job(annotations=HELD), status={"history": entries}, all_changes=True)
-    told = [" ".join(line.split()) for line in result.splitlines()]
-    assert told[told.index("TIME WHAT WORKERS NODES WHY") + 1 :][:3] == [
+    rows = [" ".join(line.split()) for line in result.splitlines()]
+    assert rows[rows.index("TIME WHAT WORKERS NODES WHY") + 1 :][:3] == [
         f"{written_time(NOW)} Placed 3 a and b all 3 pods are bound",
         f"{written_time(NOW)} Scaled x4 3 a and b idle room pays",
         f"{written_time(NOW)} Moved 3 {2**31 + 1} nodes [2J forged",
@@ -186,10 +186,10 @@ def test_explain_reports_an_elastic_job_that_was_scaled_down_and_not_edited_sinc
     state = JobState(requested=12, assigned=8).encode(job_uid="u")
     raw = job(uid="u", annotations={names.STATE: state}, specs={"Worker": {"replicas": workers}})
     want = ["the job has 8 workers of the 12 requested (kfext.dev/state)"]
-    assert listed(raw) == (want if shown else [])
+    assert changes_of(raw) == (want if shown else [])
 
 
-def resized(request: str, *, index: int = 0, limit: str = "1400m") -> Pod:
+def resized_pod(request: str, *, index: int = 0, limit: str = "1400m") -> Pod:
     labels = {
         names.JOB_NAME: "train",
         names.REPLICA_TYPE: "worker",
@@ -203,49 +203,49 @@ def resized(request: str, *, index: int = 0, limit: str = "1400m") -> Pod:
 def cpu_changed(
     *pods: Pod, limit: int | None = 1400, written: tuple[int, ...] = (370,)
 ) -> list[str]:
-    """The listed CPU, where kfext wrote the same requests to the first six workers."""
+    """The listed changes of CPU; kfext wrote the requests `written` to the first six workers."""
     sizes = tuple(PodCpu(request, limit) for request in written)
     state = CpuState(
         requested={"worker": PodCpu(20, limit)},
         written={f"worker-{index}": sizes for index in range(6)},
     )
     raw = job(uid="u", annotations={names.STATE: JobState(cpu=state).encode(job_uid="u")})
-    return [line.removeprefix("some pods ") for line in listed(raw, *pods) if "CPU of" in line]
+    return [line.removeprefix("some pods ") for line in changes_of(raw, *pods) if "CPU of" in line]
 
 
 ASKED = "by the job: request 20m, limit 1400m (kfext.dev/state)"
 CPU_CHANGES: dict[str, tuple[list[str], list[str]]] = {
     "a request of kfext": (
-        cpu_changed(resized("370m")),
+        cpu_changed(resized_pod("370m")),
         [f"CPU of train-worker-0: request 370m, limit 1400m; {ASKED}"],
     ),
     "where the job has no limit": (
-        cpu_changed(resized("370m", limit=""), limit=None),
+        cpu_changed(resized_pod("370m", limit=""), limit=None),
         [
             "CPU of train-worker-0: request 370m, no limit; by the job: request 20m, no limit "
             "(kfext.dev/state)"
         ],
     ),
     "equal requests together, in rank order": (
-        cpu_changed(*(resized("370m", index=at) for at in (5, 1, 3, 0, 2))),
+        cpu_changed(*(resized_pod("370m", index=at) for at in (5, 1, 3, 0, 2))),
         [
             "CPU of train-worker-0, train-worker-1 and 3 more pods: request 370m, limit 1400m; "
             f"{ASKED}"
         ],
     ),
     "the request before the last, of a write that was not made": (
-        cpu_changed(resized("90m"), written=(370, 90)),
+        cpu_changed(resized_pod("90m"), written=(370, 90)),
         [f"CPU of train-worker-0: request 90m, limit 1400m; {ASKED}"],
     ),
-    "not the job's own request": (cpu_changed(resized("20m"), written=(20,)), []),
-    "not a request of another client": (cpu_changed(resized("1")), []),
-    "not a request that kfext has not changed": (cpu_changed(resized("370m", index=7)), []),
+    "not the job's own request": (cpu_changed(resized_pod("20m"), written=(20,)), []),
+    "not a request of another client": (cpu_changed(resized_pod("1")), []),
+    "not a request that kfext has not changed": (cpu_changed(resized_pod("370m", index=7)), []),
 }
 
 
-@pytest.mark.parametrize(("found", "want"), CPU_CHANGES.values(), ids=CPU_CHANGES)
-def test_explain_shows_which_cpu_is_set_by_kfext(found: list[str], want: list[str]) -> None:
-    assert found == want
+@pytest.mark.parametrize(("changes", "want"), CPU_CHANGES.values(), ids=CPU_CHANGES)
+def test_explain_shows_which_cpu_is_set_by_kfext(changes: list[str], want: list[str]) -> None:
+    assert changes == want
 
 
 def test_explain_lists_the_nodes_that_a_template_prefers() -> None:
@@ -253,7 +253,7 @@ def test_explain_lists_the_nodes_that_a_template_prefers() -> None:
     term = {"weight": 100, "preference": {"matchFields": [field]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
     raw = job(specs={"Worker": {"template": {"spec": {"affinity": affinity}}}})
-    assert listed(raw) == ["the templates Worker: prefers node-a (affinity)"]
+    assert changes_of(raw) == ["the templates Worker: prefers node-a (affinity)"]
 
 
 def test_explain_reports_that_nothing_was_changed() -> None:
@@ -270,7 +270,7 @@ def test_a_message_that_all_pods_share_is_printed_once() -> None:
     pods = [
         parse_pod({**pod(name=f"p-{index}"), "status": {"conditions": [why]}}) for index in range(3)
     ]
-    result = words(ours(), *pods)
+    result = words(kfext_job(), *pods)
     assert [line for line in result.splitlines() if "0/4" in line] == ["  unbound  3 pods: 0/4"]
 
 
@@ -321,16 +321,16 @@ def condition(type_: str, message: str, **more: str) -> dict[str, str]:
 
 def test_on_the_host_network_each_edit_of_a_pod_is_shown_with_its_reason() -> None:
     raw, pods = on_host()
-    said = listed(raw, *pods)
-    assert f"the templates Worker: {names.PORT_BASE}=20000" in said
-    assert len([line for line in said if line.startswith("the templates")]) == 10
-    edits = [line for line in said if line.startswith("each pod")]
+    output = changes_of(raw, *pods)
+    assert f"the templates Worker: {names.PORT_BASE}=20000" in output
+    assert len([line for line in output if line.startswith("the templates")]) == 10
+    edits = [line for line in output if line.startswith("each pod")]
     assert edits[0] == "each pod hostNetwork is true, because pods are to communicate without " + (
         "the overlay"
     )
     # Edits of torchrun's agents alone are not listed for others.
     assert (len(edits), "PET_RDZV_CONF" in str(edits)) == (6, False)
-    agents = [line for line in listed(*on_host(rdzvBackend="c10d")[:1]) if "each pod" in line]
+    agents = [line for line in changes_of(*on_host(rdzvBackend="c10d")[:1]) if "each pod" in line]
     assert (len(agents), "PET_RDZV_CONF" in str(agents)) == (8, True)
 
 
@@ -358,7 +358,7 @@ def test_a_running_job_of_four_pods_fits_a_screen(monkeypatch: pytest.MonkeyPatc
     }
 
     async def explanation(*_: Any, **__: Any) -> dict[str, Any]:
-        return explained(parsed, raw, status=status, pods=pods, now=NOW)
+        return explanation_from(parsed, raw, status=status, pods=pods, now=NOW)
 
     monkeypatch.setattr("kfext.cli.explain._explanation", explanation)
     monkeypatch.setenv("COLUMNS", "20")
@@ -382,9 +382,9 @@ def test_a_running_job_of_four_pods_fits_a_screen(monkeypatch: pytest.MonkeyPatc
     assert len(more.splitlines()) == len(lines) + 1 + 17
 
 
-def test_the_pods_of_a_large_job_are_counted_where_they_are_alike() -> None:
+def test_the_pods_of_a_large_job_are_grouped_by_node_and_status() -> None:
     pods = [replica(index, node="a" if index < 8 else "") for index in range(20)]
-    lines = words(ours(), *pods).splitlines()
+    lines = words(kfext_job(), *pods).splitlines()
     at = next(at for at, line in enumerate(lines) if line.split() == ["POD", "NODE", "STATUS"])
     assert [line.split()[-2:] for line in lines[at + 1 : at + 3]] == [
         ["a", "Pending"],
@@ -412,23 +412,21 @@ LIMITS = {
 
 
 @pytest.mark.parametrize(("raw", "on", "warned"), LIMITS.values(), ids=LIMITS)
-def test_a_job_that_shares_cpu_that_it_could_have_alone_gets_a_warning(
-    raw: Raw, on: str, warned: bool
-) -> None:
+def test_colocated_pods_without_a_cpu_limit_get_a_warning(raw: Raw, on: str, warned: bool) -> None:
     pods = [replica(index, node=name) for index, name in enumerate(on)]
-    said = words(raw, *pods, status={"phase": "Placed"})
-    assert ("warning  pods without a CPU limit" in said) == warned
-    assert ("assumedBurst" in said) == warned
+    output = words(raw, *pods, status={"phase": "Placed"})
+    assert ("warning  pods without a CPU limit" in output) == warned
+    assert ("assumedBurst" in output) == warned
     assert "warning" not in words(raw, *pods), "kfext does not place the job"
 
 
-def test_the_source_that_colocates_pods_without_a_cpu_limit_is_named() -> None:
+def test_the_warning_names_the_setting_that_colocates_pods() -> None:
     raw = limited({"memory": "1Gi"})
     raw["metadata"]["annotations"] = {names.COLOCATION: "preferred"}
     pods = replica(0, node="n"), replica(1, node="n")
-    said = words(raw, *pods, status={"phase": "Placed"})
-    assert f"share the CPU of n, because {names.COLOCATION} is set on the job" in said
-    assert "assumedBurst" not in said
+    output = words(raw, *pods, status={"phase": "Placed"})
+    assert f"share the CPU of n, because {names.COLOCATION} is set on the job" in output
+    assert "assumedBurst" not in output
 
 
 def test_the_jobs_ahead_that_the_caller_may_see_are_named() -> None:
@@ -436,7 +434,7 @@ def test_the_jobs_ahead_that_the_caller_may_see_are_named() -> None:
     parsed = parse_job(raw)
     assert parsed is not None
     ahead = [f"PyTorchJob other/{name}" for name in "abcd"]
-    explanation = explained(parsed, raw, status={}, pods=(), now=NOW, ahead=ahead)
+    explanation = explanation_from(parsed, raw, status={}, pods=(), now=NOW, ahead=ahead)
     assert explanation["ahead"] == ahead
     line = "  ahead    PyTorchJob other/a, PyTorchJob other/b and 2 more jobs\n"
     assert line in text(explanation_lines(explanation))
@@ -447,11 +445,11 @@ def test_conditions_are_shown_with_their_reasons_once() -> None:
     would = {"type": "Resized", "status": "False", "reason": "WouldMoveCpu", "message": "to 700m"}
     still = {"type": "Scaled", "status": "True", "reason": "StandsDown", "message": "a; b"}
     other = condition("HostNetwork", "port 20000 is reserved")
-    said = words(ours(), status={"phase": "Placed", "conditions": [other, would, still]})
-    assert "  HostNetwork: port 20000 is reserved\n" in said
-    assert "  Resized False: WouldMoveCpu: to 700m\n" in said
-    assert "  Scaled:  StandsDown: a\n           - b\n" in said
-    assert "Resized" not in words(ours(), status={"phase": "Placed"})
+    output = words(kfext_job(), status={"phase": "Placed", "conditions": [other, would, still]})
+    assert "  HostNetwork: port 20000 is reserved\n" in output
+    assert "  Resized False: WouldMoveCpu: to 700m\n" in output
+    assert "  Scaled:  StandsDown: a\n           - b\n" in output
+    assert "Resized" not in words(kfext_job(), status={"phase": "Placed"})
 
 
 PROGRESS = {
@@ -469,27 +467,27 @@ PROGRESS = {
 
 
 def test_the_progress_of_a_job_is_shown_where_its_trainingplan_has_it() -> None:
-    said = words(ours(), status={"phase": "Placed", "progress": PROGRESS})
-    lines = [line for line in said.splitlines() if line.startswith("  progress")]
+    output = words(kfext_job(), status={"phase": "Placed", "progress": PROGRESS})
+    lines = [line for line in output.splitlines() if line.startswith("  progress")]
     assert lines == [
         "  progress loss 0.8, step 40 of 100, 0.5 a second, 2m left (12s ago)",
         "  progress growth 0.01235, Watching, uses 1.5 CPUs",
     ]
-    assert "progress" not in words(ours(), status={"phase": "Placed"})
+    assert "progress" not in words(kfext_job(), status={"phase": "Placed"})
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Suspended", "Finished"])
 def test_a_job_that_does_not_run_has_no_remaining_time_and_no_use(phase: str) -> None:
-    said = words(ours(), status={"phase": phase, "progress": PROGRESS})
-    lines = [line for line in said.splitlines() if line.startswith("  progress")]
+    output = words(kfext_job(), status={"phase": phase, "progress": PROGRESS})
+    lines = [line for line in output.splitlines() if line.startswith("  progress")]
     assert lines == ["  progress loss 0.8, step 40 of 100 (12s ago)"]
 
 
-def test_a_program_gets_the_progress_too() -> None:
-    raw = ours()
+def test_the_json_has_the_progress() -> None:
+    raw = kfext_job()
     parsed = parse_job(raw)
     assert parsed is not None
-    explanation = explained(parsed, raw, status={"progress": PROGRESS}, pods=(), now=NOW)
+    explanation = explanation_from(parsed, raw, status={"progress": PROGRESS}, pods=(), now=NOW)
     assert explanation["progress"]["totalSteps"] == 100
 
 
@@ -500,19 +498,21 @@ def test_an_edit_that_waits_for_the_next_start_is_shown() -> None:
         "reason": names.REASON_SHARE_EDITED,
         "message": "kfext.dev/gpu-share of worker is 0.5 and was edited to 0.9",
     }
-    said = words(ours(), status={"phase": "Placed", "message": "on n", "conditions": [edited]})
-    assert "  ShareEdited: kfext.dev/gpu-share of worker is 0.5 and was edited" in said
+    output = words(
+        kfext_job(), status={"phase": "Placed", "message": "on n", "conditions": [edited]}
+    )
+    assert "  ShareEdited: kfext.dev/gpu-share of worker is 0.5 and was edited" in output
 
 
 @pytest.mark.parametrize("earlier", [False, True], ids=["its own", "of an earlier job"])
 async def test_the_plan_of_an_earlier_job_does_not_count_for_this_job(*, earlier: bool) -> None:
     parsed = parse_job(job())
     assert parsed is not None
-    of = {"uid": "earlier" if earlier else parsed.uid}
+    reference = {"uid": "earlier" if earlier else parsed.uid}
 
     class FakeClient:
         async def get(self, _: str) -> Raw:
-            return {"spec": {"job": of}, "status": {"phase": names.PLACED}}
+            return {"spec": {"job": reference}, "status": {"phase": names.PLACED}}
 
     status = await _plan_status(FakeClient(), parsed)  # type: ignore[arg-type]
     assert status == ({} if earlier else {"phase": names.PLACED})

@@ -22,10 +22,10 @@ CLASSES = {"high": PriorityClass("high", 1000)}
 
 
 def waiting() -> list[dict[str, object]]:
-    return listed(classes=CLASSES)
+    return lines_with(classes=CLASSES)
 
 
-def listed(*, classes: dict[str, PriorityClass] | None) -> list[dict[str, object]]:
+def lines_with(*, classes: dict[str, PriorityClass] | None) -> list[dict[str, object]]:
     old = job(name="old", uid="1").worker(2, cpu="1", gpus=1).held().created(0).build()
     urgent = job("TFJob", name="urgent", uid="2").ps(1).worker(1, cpu="500m").held().created(9_940)
     urgent.prioritized("high")
@@ -64,13 +64,13 @@ def test_a_job_of_higher_priority_is_listed_first_though_older_positions_do_not_
 
 
 def test_the_queue_as_a_table() -> None:
-    rest = " " * len("14:10-14:40 UTC")
+    empty = " " * len("14:10-14:40 UTC")
     assert [*queue_lines(waiting(), namespace="")] == [
         "#  PRIORITY   AGE  PODS  ASKS                     JOB                  "
         f"{'STARTS':15}  REASON",
         "1  1000 high  60s  2     0.5 cpu                  TFJob team/urgent    "
         "14:10-14:40 UTC  NoRoom",
-        f"2  0          2h   2     2 cpu, 2 nvidia.com/gpu  PyTorchJob team/old  {rest}  NoRoom",
+        f"2  0          2h   2     2 cpu, 2 nvidia.com/gpu  PyTorchJob team/old  {empty}  NoRoom",
         "    1 cpu short",
     ]
 
@@ -102,7 +102,7 @@ def test_no_position_is_shown_for_a_single_namespace() -> None:
 
 
 def test_no_priority_is_shown_without_the_classes() -> None:
-    urgent, old = listed(classes=None)
+    urgent, old = lines_with(classes=None)
     assert (old["priority"], old["priorityClass"]) == (None, "")
     assert (urgent["priority"], urgent["priorityClass"]) == (None, "high")
     _, row, *_ = queue_lines([old], namespace="team")
@@ -212,7 +212,7 @@ def test_the_jobs_as_a_table() -> None:
     ]
 
 
-def test_a_job_whose_limits_were_changed_is_marked() -> None:
+def test_a_job_with_changed_limits_is_marked() -> None:
     changed = {"conditions": [{"type": "Resized", "status": "True"}]}
     lines = text(
         {**FAST, "status": {**FAST["status"], **changed}},
@@ -249,7 +249,7 @@ def test_a_job_that_may_be_stalled_is_not_marked() -> None:
     assert line["stalled"] is False
 
 
-def test_without_a_job() -> None:
+def test_without_a_running_job_the_table_is_a_sentence() -> None:
     assert text() == "kfext handles no running job\n"
     here = "kfext handles no running job in namespace team\n"
     assert text(namespace="team") == here
@@ -273,9 +273,7 @@ ODD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_a_foreign_plan_is_listed_without_its_malformed_parts(
-    odd: dict[str, Any],
-) -> None:
+def test_a_foreign_plan_is_listed_without_its_malformed_parts(odd: dict[str, Any]) -> None:
     assert [line["name"] for line in top_of([odd, FAST], sort="workers", now=NOW)] == ["fast", ""]
     assert len(text(odd, FAST).splitlines()) == 3
 

@@ -1,4 +1,4 @@
-"""The options of the commands, and what is printed around the answers."""
+"""The options of the commands, their errors, and the tables that --watch repeats."""
 
 import os
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_every_order_is_offered() -> None:
     assert f"[{'|'.join(ORDERS)}]" in CliRunner().invoke(cli, ["top", "--help"]).output
 
 
-def test_tables_that_follow_each_other_in_a_file_have_an_empty_line_between(
+def test_outside_a_terminal_an_empty_line_separates_two_tables(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for number in range(2):
@@ -39,7 +39,7 @@ def test_tables_that_follow_each_other_in_a_file_have_an_empty_line_between(
     assert capsys.readouterr().out == "HEAD\n0\n\nHEAD\n1\n\n"
 
 
-def test_on_a_terminal_a_table_takes_the_place_of_the_one_before(
+def test_on_a_terminal_a_table_replaces_the_previous_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
@@ -57,7 +57,7 @@ def test_on_a_terminal_a_table_takes_the_place_of_the_one_before(
         (["--no-certificates"], "certificates", False),
     ],
 )
-def test_an_administrator_can_leave_out_a_part_of_the_controller(
+def test_each_flag_of_the_controller_reaches_it_as_its_option(
     flags: list[str], option: str, want: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {}
@@ -87,8 +87,8 @@ def test_the_options_of_a_service_are_its_configuration(
     async def run(config: Any) -> None:
         given.append(config)
 
-    room = {"webhook": "kfext.webhook", "agent": "kfext.gpu.agent"}[service]
-    monkeypatch.setattr(f"{room}.main.run", run)
+    package = {"webhook": "kfext.webhook", "agent": "kfext.gpu.agent"}[service]
+    monkeypatch.setattr(f"{package}.main.run", run)
     monkeypatch.setattr("kfext.runtime.configure_logs", lambda _: None)
     done = CliRunner().invoke(cli, [service, *arguments, "--probe-port", "1"])
     assert (done.exit_code, done.exception) == (0, None)

@@ -56,13 +56,13 @@ def test_a_cluster_without_nodes_is_an_empty_table() -> None:
     assert json.loads(render_nodes((), output="json")) == []
 
 
-def test_json_has_all_of_a_row() -> None:
+def test_json_has_all_fields_of_a_row() -> None:
     first, _ = json.loads(render_nodes(rows(), output="json"))
     assert (first["node"]["name"], first["taken"], first["suspicion"]) == ("a", {}, None)
     assert render_nodes(rows(), output="text").count("not known whether it is suspect") == 2
 
 
-class Server:
+class FakeApi:
     """An API server that has the Lease of a controller, or answers with an error."""
 
     def __init__(self, answer: Raw | ApiError) -> None:
@@ -93,10 +93,10 @@ LEASES: dict[str, tuple[Raw | ApiError, dict[str, str] | None]] = {
 async def test_suspect_nodes_from_the_lease(
     answer: Raw | ApiError, want: dict[str, str] | None
 ) -> None:
-    assert await _suspects(cast(Client, Server(answer))) == want
+    assert await _suspects(cast(Client, FakeApi(answer))) == want
 
 
-def test_a_node_of_any_resource_has_a_column_for_it() -> None:
+def test_each_scarce_resource_has_a_column() -> None:
     other = Node("n", allocatable={"cpu": 1000, "memory": 2**30, "amd.com/gpu": 4})
     result = node_rows(Snapshot(nodes=(other,)), {}, now=NOW)
     head, line = render_nodes(result, output="text").splitlines()

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.cli.output import fitted, format_output, plain, table
+from kfext.cli.output import crop, format_output, plain, table
 
 VALUES = [{"job": "PyTorchJob team/train", "left": None, "pods": 2}]
 
@@ -89,4 +89,4 @@ SCREENS = {
 
 @pytest.mark.parametrize(("size", "want"), SCREENS.values(), ids=SCREENS)
 def test_a_screen_shows_the_top_of_a_table(size: tuple[int, int], want: str) -> None:
-    assert fitted("HEAD\none\ntwo\n", os.terminal_size(size)) == want
+    assert crop("HEAD\none\ntwo\n", os.terminal_size(size)) == want

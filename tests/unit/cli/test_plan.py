@@ -37,8 +37,8 @@ def snapshot(*nodes: Node, jobs: tuple[TrainingJob, ...] = (), **more: Any) -> S
 
 def document(builder: JobBuilder) -> dict[str, Any]:
     """A manifest as a person writes it."""
-    kept = {key: builder.raw["metadata"][key] for key in ("name", "annotations", "labels")}
-    return {**builder.raw, "metadata": kept}
+    metadata = {key: builder.raw["metadata"][key] for key in ("name", "annotations", "labels")}
+    return {**builder.raw, "metadata": metadata}
 
 
 def runs(uid: str, on: str, *, workers: int, cpu: str = "1") -> TrainingJob:
@@ -64,31 +64,33 @@ def test_a_job_that_fits_would_start_with_its_nodes() -> None:
 
 
 def test_a_started_job_holds_its_capacity_before_its_pods_exist() -> None:
-    of = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=3),))
-    answer = ask(of, job().worker(2, cpu="1"))
+    cluster = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=3),))
+    answer = ask(cluster, job().worker(2, cpu="1"))
     assert answer.outcome == "waits"
     assert answer.reason == "NoRoom"
     assert "1 cpu free, 1 cpu short" in answer.message
 
 
 def test_jobs_before_it_in_the_queue_take_their_capacity_first() -> None:
-    of = snapshot(node("a", cpu="4"), jobs=(waits("older", workers=3),))
-    answer = ask(of, job().worker(2, cpu="1"))
+    cluster = snapshot(node("a", cpu="4"), jobs=(waits("older", workers=3),))
+    answer = ask(cluster, job().worker(2, cpu="1"))
     assert answer.outcome == "waits"
     assert "it is first in the queue" in answer.message  # the older job is about to start
 
 
 def test_the_answer_has_the_number_of_jobs_before_it() -> None:
-    of = snapshot(
+    cluster = snapshot(
         node("a", cpu="4"),
         jobs=(runs("runs", "a", workers=4), waits("x", workers=1), waits("y", workers=1)),
     )
-    assert "2 jobs are ahead in the queue" in ask(of, job().worker(1, cpu="1")).message
+    assert "2 jobs are ahead in the queue" in ask(cluster, job().worker(1, cpu="1")).message
 
 
-def test_capacity_reserved_for_the_head_is_not_planned() -> None:
-    of = snapshot(node("a", cpu="4"), jobs=(runs("runs", "a", workers=3), waits("head", workers=4)))
-    answer = ask(of, job().worker(1, cpu="1"))
+def test_capacity_reserved_for_the_first_job_is_not_planned() -> None:
+    cluster = snapshot(
+        node("a", cpu="4"), jobs=(runs("runs", "a", workers=3), waits("head", workers=4))
+    )
+    answer = ask(cluster, job().worker(1, cpu="1"))
     assert (answer.outcome, answer.reason) == ("waits", "Reserved")
     assert (
         "reserved for PyTorchJob team/head, which waits for PyTorchJob team/runs" in answer.message
@@ -96,15 +98,14 @@ def test_capacity_reserved_for_the_head_is_not_planned() -> None:
 
 
 def ended(name: str, *, seconds: float) -> TrainingJob:
-    made = (
-        job(name=name, uid=name).worker(1, cpu="1").resumed().condition("Succeeded", since=seconds)
-    )
-    made.raw["status"]["startTime"] = written_time(1.0)
-    return made.build()
+    builder = job(name=name, uid=name).worker(1, cpu="1").resumed()
+    builder.condition("Succeeded", since=seconds)
+    builder.raw["status"]["startTime"] = written_time(1.0)
+    return builder.build()
 
 
 @pytest.mark.parametrize("long", ["a", "b"])
-def test_the_lengths_of_ended_jobs_count_from_the_first_answer_on(long: str) -> None:
+def test_the_first_answer_uses_the_durations_of_ended_jobs(long: str) -> None:
     short = "b" if long == "a" else "a"
     jobs = (
         ended(f"{short}-1", seconds=10.0),
@@ -113,26 +114,26 @@ def test_the_lengths_of_ended_jobs_count_from_the_first_answer_on(long: str) -> 
         waits(f"{short}-9", workers=1, created=200),
     )
     by_length = {"metadata": {"name": "p"}, "spec": {"queue": {"order": "shortest"}}}
-    of = snapshot(node("n", cpu="1"), jobs=jobs, policies=(parse_policy(by_length),))
-    answers = {answer.job[-3:]: answer.outcome for answer in Forecast(of, now=NOW).queue()}
+    cluster = snapshot(node("n", cpu="1"), jobs=jobs, policies=(parse_policy(by_length),))
+    answers = {answer.job[-3:]: answer.outcome for answer in Forecast(cluster, now=NOW).queue()}
     assert answers == {f"{short}-9": "starts", f"{long}-9": "waits"}
 
 
 def test_a_job_that_is_released_at_once_is_not_reported_to_wait() -> None:
     at_once = {"metadata": {"name": "p"}, "spec": {"placement": {"releaseAfter": "0s"}}}
-    of = snapshot(node("n", cpu="1"), policies=(parse_policy(at_once),))
-    assert ask(of, job().worker(1, cpu="9")).outcome == "not-held"
+    cluster = snapshot(node("n", cpu="1"), policies=(parse_policy(at_once),))
+    assert ask(cluster, job().worker(1, cpu="9")).outcome == "not-held"
 
 
-def test_a_higher_priority_goes_before_the_head() -> None:
-    of = snapshot(
+def test_a_job_of_higher_priority_goes_before_the_reservation() -> None:
+    cluster = snapshot(
         node("a", cpu="4"),
         jobs=(runs("runs", "a", workers=3), waits("head", workers=4)),
         classes={"high": PriorityClass("high", 10, preempts=False)},
     )
     urgent = job().worker(1, cpu="1")
     urgent.prioritized("high")
-    assert ask(of, urgent).outcome == "starts"
+    assert ask(cluster, urgent).outcome == "starts"
 
 
 def test_a_quota_counts() -> None:
@@ -140,26 +141,26 @@ def test_a_quota_counts() -> None:
         "metadata": {"namespace": "team", "name": "q"},
         "status": {"hard": {"pods": "4"}, "used": {"pods": "3"}},
     }
-    of = snapshot(node("a", cpu="8"), quotas=(parse_quota(quota),))
-    answer = ask(of, job().worker(2, cpu="1"))
+    cluster = snapshot(node("a", cpu="8"), quotas=(parse_quota(quota),))
+    answer = ask(cluster, job().worker(2, cpu="1"))
     assert (answer.outcome, answer.reason) == ("waits", "QuotaExceeded")
 
 
 def test_settings_of_policies_and_namespaces_hold() -> None:
     policy = {"metadata": {"name": "p"}, "spec": {"settings": {"colocation": "required"}}}
-    of = snapshot(node("a", cpu="2"), node("b", cpu="2"), policies=(parse_policy(policy),))
-    answer = ask(of, job().worker(3, cpu="1"))
+    cluster = snapshot(node("a", cpu="2"), node("b", cpu="2"), policies=(parse_policy(policy),))
+    answer = ask(cluster, job().worker(3, cpu="1"))
     assert answer.outcome == "waits"
     assert "on one node" in answer.message
 
 
-def test_policies_of_the_network_that_would_not_hold_are_named() -> None:
+def test_network_policies_that_would_have_no_effect_are_named() -> None:
     policies = tuple(
         parse_network_policy({"metadata": {"namespace": where, "name": name}, "spec": {}})
         for where, name in (("team", "deny-all"), ("others", "elsewhere"))
     )
-    of = snapshot(node("a", cpu="4"), network_policies=policies)
-    said = ask(of, job().master(cpu="1").worker(2, cpu="1").annotated(NETWORK, "host")).message
+    cluster = snapshot(node("a", cpu="4"), network_policies=policies)
+    said = ask(cluster, job().master(cpu="1").worker(2, cpu="1").annotated(NETWORK, "host")).message
     assert "deny-all" in said
     assert "elsewhere" not in said
 
@@ -176,21 +177,21 @@ def test_two_pods_with_host_networks_of_their_own_never_share_a_node() -> None:
     assert "2 of its pods want host port 23456, which a node has only once" in alone.message
 
 
-def test_ports_that_are_many_are_counted_as_ports() -> None:
+def test_a_long_list_of_reserved_ports_is_shortened() -> None:
     builder = job("TFJob").group("Chief").ps(1).worker(2).annotated(NETWORK, "host")
     assert " and 2 more ports are reserved" in ask(snapshot(node("a")), builder).message
 
 
 def test_in_a_namespace_that_is_not_managed_it_starts_as_on_plain_kubernetes() -> None:
-    of = snapshot(node("a", cpu="1"), namespaces={"team": Namespace("team")})
-    answer = ask(of, job().worker(3, cpu="1"))
+    cluster = snapshot(node("a", cpu="1"), namespaces={"team": Namespace("team")})
+    answer = ask(cluster, job().worker(3, cpu="1"))
     assert (answer.outcome, answer.nodes) == ("not-held", {})
     assert "not labelled kfext.dev/managed=true" in answer.message
 
 
 def test_the_second_job_of_a_file_is_planned_as_if_the_first_had_started() -> None:
-    of = snapshot(node("a", cpu="4"))
-    forecast = Forecast(of, now=NOW)
+    cluster = snapshot(node("a", cpu="4"))
+    forecast = Forecast(cluster, now=NOW)
     first = forecast.submit(document(job(name="one").worker(3, cpu="1")), home="team")
     second = forecast.submit(document(job(name="two").worker(2, cpu="1")), home="team")
     assert (first.outcome, second.outcome) == ("starts", "waits")
@@ -231,16 +232,16 @@ IMPOSSIBLE: dict[str, tuple[dict[str, str], str]] = {
 
 @pytest.mark.parametrize(("metadata", "words"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_a_job_that_cannot_be_created_gets_an_error(metadata: dict[str, str], words: str) -> None:
-    of = snapshot(node("a", cpu="4"), jobs=(runs("runs", "a", workers=1),))
+    cluster = snapshot(node("a", cpu="4"), jobs=(runs("runs", "a", workers=1),))
     with pytest.raises(UserError, match=words):
-        Forecast(of, now=NOW).submit(
+        Forecast(cluster, now=NOW).submit(
             {**document(job().worker(1)), "metadata": metadata}, home="team"
         )
 
 
 def test_a_generated_name_is_shown_as_generated() -> None:
-    made = {**document(job().worker(1)), "metadata": {"generateName": "run-"}}
-    result = Forecast(snapshot(node("a")), now=NOW).submit(made, home="team")
+    generated = {**document(job().worker(1)), "metadata": {"generateName": "run-"}}
+    result = Forecast(snapshot(node("a")), now=NOW).submit(generated, home="team")
     assert result.job == "PyTorchJob team/run-xxxxx"
 
 
@@ -295,14 +296,14 @@ def timed(snapshot: Snapshot, progress: Mapping[str, Reported] | None = None) ->
 
 
 def test_a_job_that_would_wait_has_an_expected_start() -> None:
-    of = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=4),))
+    cluster = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=4),))
     shown = {"first": Reported(Progress(step=1, remaining=600.0))}
-    result = timed(of, shown)
+    result = timed(cluster, shown)
     assert result.starts.startswith("it should start between 00:")
     assert result.starts.endswith("after the end of PyTorchJob team/first")
     said = "\n".join(answer_lines([result]))
     assert "  starts   it should start between" in said
-    assert timed(of).starts == "not known: the duration of PyTorchJob team/first is unknown"
+    assert timed(cluster).starts == "not known: the duration of PyTorchJob team/first is unknown"
 
 
 def test_a_job_that_starts_now_has_no_expected_start() -> None:
@@ -312,20 +313,20 @@ def test_a_job_that_starts_now_has_no_expected_start() -> None:
 def test_the_starts_of_all_jobs_of_a_file_are_forecast_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looked: list[Moment] = []
+    calls: list[Moment] = []
 
-    def look(planner: Planner, now: Moment) -> Mapping[str, ExpectedStart]:
-        looked.append(now)
+    def counted_starts(planner: Planner, now: Moment) -> Mapping[str, ExpectedStart]:
+        calls.append(now)
         return expected_starts(planner, now)
 
-    monkeypatch.setattr("kfext.cli.plan.expected_starts", look)
-    of = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=3),))
-    forecast = Forecast(of, {"first": Reported(Progress(step=1, remaining=600.0))}, now=NOW)
+    monkeypatch.setattr("kfext.cli.plan.expected_starts", counted_starts)
+    cluster = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=3),))
+    forecast = Forecast(cluster, {"first": Reported(Progress(step=1, remaining=600.0))}, now=NOW)
     sizes = {"job-1": 1, "job-2": 3, "job-3": 4}
-    made = (job(name=name).worker(workers, cpu="1") for name, workers in sizes.items())
-    answers = [forecast.submit(document(each), home="team") for each in made]
-    told = [answer.starts.partition(";")[0] for answer in forecast.with_starts(answers)]
-    assert len(looked) == 1
-    assert told[0] == ""
-    assert told[1].startswith("it should start between")
-    assert "not known" in told[2]
+    builders = [job(name=name).worker(workers, cpu="1") for name, workers in sizes.items()]
+    answers = [forecast.submit(document(builder), home="team") for builder in builders]
+    starts = [answer.starts.partition(";")[0] for answer in forecast.with_starts(answers)]
+    assert len(calls) == 1
+    assert starts[0] == ""
+    assert starts[1].startswith("it should start between")
+    assert "not known" in starts[2]

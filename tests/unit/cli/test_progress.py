@@ -14,7 +14,7 @@ from kfext.cli.progress import (
     progress_in,
     progress_lines,
     read_log,
-    recognised,
+    recognise,
     shows,
     steps,
 )
@@ -37,7 +37,7 @@ STATUSES: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize(("status", "want"), STATUSES.values(), ids=STATUSES)
-def test_whether_limits_are_changed(status: dict[str, Any], *, want: bool) -> None:
+def test_whether_a_condition_has_a_status(status: dict[str, Any], *, want: bool) -> None:
     assert shows(status, names.RESIZED, "True") is want
 
 
@@ -56,14 +56,14 @@ FULL = {
 }
 
 
-def found(**raw: Any) -> dict[str, Any]:
+def progress_of(**raw: Any) -> dict[str, Any]:
     progress = progress_in({"progress": raw}, now=NOW)
     assert progress is not None
     return progress
 
 
 def test_all_fields_of_progress() -> None:
-    assert found(**FULL) == {
+    assert progress_of(**FULL) == {
         "metric": "loss",
         "value": 0.8,
         "step": 40,
@@ -86,7 +86,7 @@ def test_a_time_alone_is_no_progress() -> None:
     assert progress_in({"progress": {"time": FULL["time"]}}, now=NOW) is None
 
 
-def test_the_states_are_those_of_the_schema() -> None:
+def test_the_states_agree_with_the_schema() -> None:
     status = schema("trainingplans")["properties"]["status"]["properties"]
     assert status["progress"]["properties"]["state"]["enum"] == list(GrowthState)
 
@@ -95,9 +95,9 @@ WRONG = {
     "a number in words": ("value", "0.5"),
     "not a number": ("value", float("nan")),
     "an infinite growth": ("growth", float("inf")),
-    "a truth value": ("step", True),
+    "a boolean": ("step", True),
     "a step before the first": ("step", -1),
-    "a part of a step": ("totalSteps", 1.5),
+    "a fraction of a step": ("totalSteps", 1.5),
     "an unknown state": ("state", "Growing"),
     "a list": ("state", ["New"]),
     "a malformed quantity": ("cpu", "all"),
@@ -108,17 +108,17 @@ SHOWN_AS = {"cpu": "cpuCores", "time": "ageSeconds"}
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG.values(), ids=WRONG)
-def test_a_malformed_part_is_left_out_and_the_rest_is_shown(name: str, value: object) -> None:
-    progress = found(**{**FULL, name: value})
-    whole = found(**FULL)
-    own = SHOWN_AS.get(name, name)
-    assert progress.pop(own) in {None, ""}
-    del whole[own]
+def test_a_malformed_field_is_omitted_and_the_others_are_shown(name: str, value: object) -> None:
+    progress = progress_of(**{**FULL, name: value})
+    whole = progress_of(**FULL)
+    field = SHOWN_AS.get(name, name)
+    assert progress.pop(field) in {None, ""}
+    del whole[field]
     assert progress == whole
 
 
 def test_a_report_of_the_future_has_the_age_zero() -> None:
-    assert found(**{**FULL, "time": written_time(NOW + 60)})["ageSeconds"] == 0
+    assert progress_of(**{**FULL, "time": written_time(NOW + 60)})["ageSeconds"] == 0
 
 
 NAMES = {
@@ -132,12 +132,12 @@ NAMES = {
 
 @pytest.mark.parametrize(("raw", "want"), NAMES.values(), ids=NAMES)
 def test_the_name_of_a_metric_is_short_and_harmless(raw: str, want: str) -> None:
-    assert found(metric=raw, step=1)["metric"] == want
+    assert progress_of(metric=raw, step=1)["metric"] == want
 
 
 @given(st.text())
 def test_no_name_of_a_metric_writes_to_the_terminal(raw: str) -> None:
-    name = found(metric=raw, step=1)["metric"]
+    name = progress_of(metric=raw, step=1)["metric"]
     assert len(name) <= 24
     assert name.isprintable()
 
@@ -160,11 +160,12 @@ PROGRESS_WORDS = {
 
 @pytest.mark.parametrize(("raw", "want"), PROGRESS_WORDS.values(), ids=PROGRESS_WORDS)
 def test_the_progress_in_words(raw: dict[str, Any], want: list[str]) -> None:
-    assert list(progress_lines(found(**raw))) == want
+    assert list(progress_lines(progress_of(**raw))) == want
 
 
 def test_the_step_in_short() -> None:
-    assert [steps(found(**raw)) for raw in (FULL, {"step": 7}, {"value": 1})] == ["40/100", "7", ""]
+    short = [steps(progress_of(**raw)) for raw in (FULL, {"step": 7}, {"value": 1})]
+    assert short == ["40/100", "7", ""]
 
 
 JOB = job().worker(2, cpu="1").resumed().build()
@@ -174,7 +175,7 @@ POD = pod(JOB, "worker", 0, bound="a")
 def shown(*texts: str, expression: str = "", now: float = 1e12) -> dict[str, Any]:
     body = "\n".join(f"2026-11-22T10:00:{at:02}.5Z {text}" for at, text in enumerate(texts))
     lines = lines_of(body.encode())
-    return recognised(JOB, POD, lines, expression=expression, now=now)
+    return recognise(JOB, POD, lines, expression=expression, now=now)
 
 
 def in_words(results: dict[str, Any]) -> str:
@@ -206,7 +207,7 @@ def test_the_output_for_a_person() -> None:
     assert last.split() == ["10:00:05", "40", "loss=0.8", *["step", "40/100", "loss", "0.8"]]
 
 
-def test_progress_is_that_of_the_last_half_minute_against_the_one_before() -> None:
+def test_the_progress_of_the_last_30_s_is_shown_as_a_fraction_of_the_first() -> None:
     result = shown(*(f"loss {2.0 if second < 30 else 1.5}" for second in range(60)))
     assert result["gained"] == pytest.approx(0.25)
     assert "last 30 s: 0.25 of the progress of the first" in in_words(result)

@@ -1,4 +1,4 @@
-"""`kubectl kfext release --all` goes on after a job that it could not release."""
+"""`kubectl kfext release --all` continues after a job that it could not release."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,7 +12,7 @@ from tests.builders import Raw, discovery, job
 
 DENIED = Forbidden(status=403, reason="Forbidden", message="b is denied")
 GONE = NotFound(status=404, reason="NotFound", message="b not found")
-AWAY = Unavailable(status=0, reason="", message="away")
+UNREACHABLE = Unavailable(status=0, reason="", message="away")
 BROKEN = Unavailable(status=500, reason="InternalError", message="failed calling webhook")
 INVALID = Invalid(status=422, reason="Invalid", message="denied by a policy")
 
@@ -80,7 +80,7 @@ async def lines(cluster: FakeCluster) -> list[str]:
     return [line async for line in done]
 
 
-async def test_a_job_deleted_meanwhile_stops_no_other() -> None:
+async def test_after_a_job_deleted_meanwhile_the_others_are_released() -> None:
     cluster = FakeCluster(GONE)
     said = await lines(cluster)
     assert cluster.patched == ["a", "c"]
@@ -98,13 +98,13 @@ async def test_failed_releases_are_reported_after_all_were_tried(error: ApiError
 
 
 async def test_an_unreachable_api_server_is_not_called_for_each_job() -> None:
-    cluster = FakeCluster(AWAY)
+    cluster = FakeCluster(UNREACHABLE)
     with pytest.raises(UserError, match="API server is unreachable: no other job was tried"):
         await lines(cluster)
     assert cluster.patched == ["a"]
 
 
-async def test_a_job_that_was_started_meanwhile_is_not_released_with_those_that_wait() -> None:
+async def test_all_does_not_release_a_job_that_was_started_meanwhile() -> None:
     cluster = FakeCluster(INVALID, held=False)
     said = await lines(cluster)
     assert said[1] == "PyTorchJob team/b: started meanwhile"
@@ -137,10 +137,10 @@ def gated(name: str, resource: str) -> Raw:
     }
 
 
-async def test_gated_pods_with_parts_of_gpus_are_deleted() -> None:
-    pods = [gated("whole", names.NATIVE_GPU), gated("part", "kfext.dev/gpu-0")]
+async def test_gated_pods_with_gpu_shares_are_deleted() -> None:
+    pods = [gated("whole", names.NATIVE_GPU), gated("share", "kfext.dev/gpu-0")]
     cluster = FakeCluster(pods=pods)
     said = await lines(cluster)
     assert cluster.patched == ["a", "whole", "b", "c"]
-    assert cluster.deleted == ["part"]
+    assert cluster.deleted == ["share"]
     assert said[0].endswith("pods ungated: 1, pods with GPU shares deleted: 1")

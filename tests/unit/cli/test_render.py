@@ -42,7 +42,7 @@ def kfext(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return run
 
 
-def written(folder: Path, *documents: Any) -> str:
+def write_file(folder: Path, *documents: Any) -> str:
     file = folder / "job.yaml"
     file.write_text(yaml.safe_dump_all(documents))
     return str(file)
@@ -51,8 +51,8 @@ def written(folder: Path, *documents: Any) -> str:
 CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 
 
-def test_the_patch_is_that_of_the_webhook(kfext: Run, tmp_path: Path) -> None:
-    result = kfext("render", "-f", written(tmp_path, job()), "-o", "patch")
+def test_the_patch_equals_the_patch_of_the_webhook(kfext: Run, tmp_path: Path) -> None:
+    result = kfext("render", "-f", write_file(tmp_path, job()), "-o", "patch")
     assert result.code == 0
     assert json.loads(result.out) == list(mutate_job(job(), CONTEXT).ops)
 
@@ -61,7 +61,7 @@ def test_the_patch_is_that_of_the_webhook(kfext: Run, tmp_path: Path) -> None:
 def test_the_job_is_as_the_api_server_would_store_it(
     kfext: Run, tmp_path: Path, output: str, read: Callable[[str], Any]
 ) -> None:
-    result = kfext("render", "-f", written(tmp_path, job()), "-o", output)
+    result = kfext("render", "-f", write_file(tmp_path, job()), "-o", output)
     want = jsonpatch.apply_patch(job(), list(mutate_job(job(), CONTEXT).ops))
     assert (result.code, read(result.out)) == (0, want)
     assert "PyTorchJob/train: Held: suspended until 3 pods can be placed together" in result.err
@@ -80,8 +80,8 @@ MADE_ELASTIC = {
 
 
 @pytest.mark.parametrize("raw", MADE_ELASTIC.values(), ids=MADE_ELASTIC)
-def test_a_job_that_is_made_elastic_is_shown_as_one(kfext: Run, tmp_path: Path, raw: Raw) -> None:
-    result = kfext("render", "-f", written(tmp_path, raw))
+def test_a_job_made_elastic_has_workers_alone(kfext: Run, tmp_path: Path, raw: Raw) -> None:
+    result = kfext("render", "-f", write_file(tmp_path, raw))
     shown = yaml.safe_load(result.out)
     assert shown == jsonpatch.apply_patch(raw, list(mutate_job(raw, CONTEXT).ops))
     assert shown["spec"]["pytorchReplicaSpecs"].keys() == {"Worker"}
@@ -89,7 +89,7 @@ def test_a_job_that_is_made_elastic_is_shown_as_one(kfext: Run, tmp_path: Path, 
 
 
 def test_a_notice_of_many_clauses_is_a_list(kfext: Run, tmp_path: Path) -> None:
-    result = kfext("render", "-f", written(tmp_path, job(annotations={names.NETWORK: "host"})))
+    result = kfext("render", "-f", write_file(tmp_path, job(annotations={names.NETWORK: "host"})))
     lines = result.err.splitlines()
     at = next(at for at, line in enumerate(lines) if "PyTorchJob/train: HostNetwork: " in line)
     edits = [line for line in lines[at + 1 : at + 7] if line.startswith("  - ")]
@@ -99,7 +99,7 @@ def test_a_notice_of_many_clauses_is_a_list(kfext: Run, tmp_path: Path) -> None:
 
 
 def test_rendered_output_needs_no_patch(kfext: Run, tmp_path: Path) -> None:
-    once = kfext("render", "-f", written(tmp_path, job())).out
+    once = kfext("render", "-f", write_file(tmp_path, job())).out
     assert kfext("render", "-f", "-", "-o", "patch", stdin=once).out == "[]\n"
 
 
@@ -108,7 +108,7 @@ def test_many_documents_keep_their_order_and_other_documents_are_unchanged(
 ) -> None:
     other = {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"x": "y"}}
     listed = {"kind": "List", "items": [job("TFJob")]}
-    result = kfext("render", "-f", written(tmp_path, other, job(), listed))
+    result = kfext("render", "-f", write_file(tmp_path, other, job(), listed))
     documents = list(yaml.safe_load_all(result.out))
     assert [document["kind"] for document in documents] == ["ConfigMap", "PyTorchJob", "TFJob"]
     assert documents[0] == other
@@ -141,9 +141,9 @@ def test_bad_input_is_reported_in_one_line(kfext: Run, text: str, words: str, co
     assert result.err.count("\n") == 1
 
 
-def test_one_refused_job_of_many_prints_none(kfext: Run, tmp_path: Path) -> None:
+def test_if_a_job_is_refused_no_job_is_printed(kfext: Run, tmp_path: Path) -> None:
     refused = job(annotations={names.RESIZE: "x"})
-    result = kfext("render", "-f", written(tmp_path, job(), refused))
+    result = kfext("render", "-f", write_file(tmp_path, job(), refused))
     assert (result.code, result.out) == (1, "")
 
 
@@ -180,7 +180,7 @@ def file(folder: Path, name: str, document: Any) -> str:
 
 
 def test_a_policy_and_a_namespace_apply(kfext: Run, tmp_path: Path) -> None:
-    arguments = ["render", "-f", written(tmp_path, job())]
+    arguments = ["render", "-f", write_file(tmp_path, job())]
     policy = file(tmp_path, "policy", POLICY)
     assert "colocation required, from TrainingPolicy gold" in (
         kfext(*arguments, "--policy", policy).err
@@ -196,7 +196,7 @@ def test_a_policy_that_does_not_select_the_namespace_says_so(kfext: Run, tmp_pat
     policy = {**POLICY, "spec": {**POLICY["spec"], "namespaceSelector": selector}}
     files = ["--policy", file(tmp_path, "policy", policy)]
     files += ["--namespace-file", file(tmp_path, "namespace", NAMESPACE)]
-    result = kfext("render", "-f", written(tmp_path, job()), *files)
+    result = kfext("render", "-f", write_file(tmp_path, job()), *files)
     assert "note: TrainingPolicy gold does not select the namespace" in result.err
     assert "colocation preferred, from the default" in result.err
 
@@ -204,14 +204,14 @@ def test_a_policy_that_does_not_select_the_namespace_says_so(kfext: Run, tmp_pat
 def test_a_namespace_that_is_not_managed_says_so(kfext: Run, tmp_path: Path) -> None:
     namespace = {"kind": "Namespace", "metadata": {"name": "team"}}
     files = ["--namespace-file", file(tmp_path, "namespace", namespace)]
-    result = kfext("render", "-f", written(tmp_path, job()), *files)
+    result = kfext("render", "-f", write_file(tmp_path, job()), *files)
     assert "not labelled kfext.dev/managed=true" in result.err
     assert yaml.safe_load(result.out) == job()
 
 
 def test_a_policy_file_with_another_object_is_reported(kfext: Run, tmp_path: Path) -> None:
     policy = file(tmp_path, "policy", NAMESPACE)
-    result = kfext("render", "-f", written(tmp_path, job()), "--policy", policy)
+    result = kfext("render", "-f", write_file(tmp_path, job()), "--policy", policy)
     assert (result.code, result.out) == (1, "")
     assert "--policy requires a TrainingPolicy, not Namespace/team" in result.err
 

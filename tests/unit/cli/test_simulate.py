@@ -56,32 +56,32 @@ def test_a_file_of_jobs_is_compared_and_printed_as_a_table(jobs: str) -> None:
 
 def test_the_example_of_the_manual_runs_and_has_the_columns_of_the_manual() -> None:
     example = REPOSITORY / "examples/jobs.csv"
-    given = (str(example), "--nodes", "2x4000m,1x8000m", "--arms", "kfext", "--seeds", "1")
-    assert run(*given).splitlines()[-1].split()[-1] == "0/1"
+    arguments = (str(example), "--nodes", "2x4000m,1x8000m", "--arms", "kfext", "--seeds", "1")
+    assert run(*arguments).splitlines()[-1].split()[-1] == "0/1"
     documented = {
         name for row in table("docs/simulate.md", "column") for name in quoted(row["column"])
     }
     assert {*example.read_text().splitlines()[0].split(",")} == documented
 
 
-def test_csv_has_all_figures(jobs: str) -> None:
+def test_csv_has_all_fields_of_a_row(jobs: str) -> None:
     (row,) = csv.DictReader(run(jobs, "--csv", "--arms", "gang", "--seeds", "2").splitlines())
     assert [*row] == [field.name for field in fields(Row)]
     assert (row["arm"], row["seeds"], row["unended"]) == ("gang", "2", "0")
 
 
-def test_an_arm_that_never_ends_shows_no_figures(tmp_path: Path) -> None:
+def test_an_arm_that_never_ends_shows_dashes(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("name,workers,seconds\n" + "".join(f"job-{at},4,300\n" for at in range(6)))
-    given = (str(path), "--nodes", "1x6000m", "--arms", "plain", "--seeds", "1")
-    assert run(*given).splitlines()[-1].split() == ["plain", *["-"] * 10, "1/1"]
+    arguments = (str(path), "--nodes", "1x6000m", "--arms", "plain", "--seeds", "1")
+    assert run(*arguments).splitlines()[-1].split() == ["plain", *["-"] * 10, "1/1"]
 
 
 def test_a_training_policy_of_a_file_is_an_arm(jobs: str, tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY)
-    given = (jobs, "--nodes", "1x8000m", "--policy", str(path), "--arms", "kfext", "--csv")
-    rows = {row["arm"]: row for row in csv.DictReader(run(*given, "--seeds", "1").splitlines())}
+    arguments = (jobs, "--nodes", "1x8000m", "--policy", str(path), "--arms", "kfext", "--csv")
+    rows = {row["arm"]: row for row in csv.DictReader(run(*arguments, "--seeds", "1").splitlines())}
     assert [*rows] == ["gang", "kfext", "calm"]
     assert float(rows["kfext"]["changes"]) > float(rows["calm"]["changes"]) == 0
 
@@ -105,7 +105,7 @@ def test_the_help_names_all_scenarios() -> None:
         pytest.param(["small", "--nodes", "1x1m"], "small has its own nodes", id="nodes"),
     ],
 )
-def test_an_error_is_described(arguments: list[str], said: str) -> None:
+def test_a_wrong_argument_is_named(arguments: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         CliRunner().invoke(simulate, arguments, catch_exceptions=False)
 
@@ -188,7 +188,7 @@ def test_a_large_file_is_refused(tmp_path: Path) -> None:
         CliRunner().invoke(simulate, [str(path)], catch_exceptions=False)
 
 
-def served(monkeypatch: pytest.MonkeyPatch, *jobs: Any) -> None:
+def serve_jobs(monkeypatch: pytest.MonkeyPatch, *jobs: Any) -> None:
     """Let the command read these jobs, and a node of four cores."""
 
     async def read_trace(_cluster: object) -> Trace:
@@ -198,18 +198,20 @@ def served(monkeypatch: pytest.MonkeyPatch, *jobs: Any) -> None:
 
 
 def ended(number: int) -> Any:
-    made = job(name=f"train-{number}", uid=f"uid-{number}").created(100.0 * number)
-    made.raw["status"] = {"startTime": moment(100.0 * number + 10)}
-    return made.worker(2, cpu="1").condition("Succeeded", since=100.0 * number + 70).build()
+    builder = job(name=f"train-{number}", uid=f"uid-{number}").created(100.0 * number)
+    builder.raw["status"] = {"startTime": moment(100.0 * number + 10)}
+    return builder.worker(2, cpu="1").condition("Succeeded", since=100.0 * number + 70).build()
 
 
 def test_the_jobs_of_a_cluster_are_simulated_and_saved(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    served(monkeypatch, ended(1), ended(2), job(name="other", uid="uid-other").worker(1).build())
+    serve_jobs(
+        monkeypatch, ended(1), ended(2), job(name="other", uid="uid-other").worker(1).build()
+    )
     saved = tmp_path / "jobs.csv"
-    given = ["--from-cluster", "--save", str(saved), "--arms", "kfext", "--seeds", "1"]
-    result = CliRunner().invoke(simulate, given, catch_exceptions=False)
+    arguments = ["--from-cluster", "--save", str(saved), "--arms", "kfext", "--seeds", "1"]
+    result = CliRunner().invoke(simulate, arguments, catch_exceptions=False)
     assert "2 ended, 0 more of the same series; 1 of unknown duration omitted" in result.stderr
     nodes = result.stderr.partition("with --nodes ")[2].split()[0]
     again = run(str(saved), "--nodes", nodes, "--arms", "kfext", "--seeds", "1")
@@ -219,14 +221,14 @@ def test_the_jobs_of_a_cluster_are_simulated_and_saved(
 def test_a_file_that_cannot_be_written_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    served(monkeypatch, ended(1))
-    given = ["--from-cluster", "--save", str(tmp_path / "none" / "jobs.csv")]
+    serve_jobs(monkeypatch, ended(1))
+    arguments = ["--from-cluster", "--save", str(tmp_path / "none" / "jobs.csv")]
     with pytest.raises(UserError, match=r"--save '.*none/jobs.csv': No such file or directory"):
-        CliRunner().invoke(simulate, given, catch_exceptions=False)
+        CliRunner().invoke(simulate, arguments, catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "said"),
     [
         ((), "specify a CSV file, one of small, stream"),
         (("small", "--from-cluster"), "specify SCENARIO 'small' or --from-cluster, not both"),
@@ -234,7 +236,7 @@ def test_a_file_that_cannot_be_written_is_named(
         (("small", "-n", "team-a"), "-n requires --from-cluster"),
     ],
 )
-def test_jobs_come_from_one_place(given: tuple[str, ...], said: str) -> None:
-    result = CliRunner().invoke(simulate, given)
+def test_jobs_come_from_a_file_or_from_a_cluster(arguments: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(simulate, arguments)
     assert result.exit_code == 2
     assert said in result.stderr

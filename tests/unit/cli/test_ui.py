@@ -56,8 +56,8 @@ async def test_a_snapshot_shows_free_capacity_and_that_it_is_a_snapshot() -> Non
     await source.ready()
     state = source.state()
     assert {name: row["free"] for name, row in state["nodes"].items()} == {"a": 8, "b": 8}
-    ((said, views),) = [(known["text"], known["views"]) for known in state["notes"]]
-    assert "a controller of kfext 0.4 knew at" in said
+    ((text, views),) = [(note["text"], note["views"]) for note in state["notes"]]
+    assert "a controller of kfext 0.4 knew at" in text
     assert views == ()
     assert "snapshot" in (await source.explain(shown()["train"]))[0]
 

@@ -48,8 +48,8 @@ def view(**status: Any) -> JobView:
 
 
 def shown(*views: JobView, **parts: Any) -> State:
-    given_: Raw = {"nodes": [], "capacity": Capacity(), **parts}
-    return state_of(views, **given_, notes=[], scope="", at=NOW, heard=NOW)
+    objects: Raw = {"nodes": [], "capacity": Capacity(), **parts}
+    return state_of(views, **objects, notes=[], scope="", at=NOW, heard=NOW)
 
 
 PROGRESS = {
@@ -114,7 +114,7 @@ def test_a_history_has_the_phase_after_each_entry_and_counts_changes() -> None:
         {**entry, "what": "Finished", "why": ""},
     ]
     result = view(history=history, curve="100,1,0.5;200,,0.25;300,7,")
-    assert [known["does"] for known in result.history] == ["waits", "", "ended"]
+    assert [entry["does"] for entry in result.history] == ["waits", "", "ended"]
     assert result.history[0]["nodes"] == "a, b and 3 more nodes"
     assert result.row["changes"] == 3
     assert result.details["curve"] == [[100, 1, 0.5], [200, None, 0.25], [300, 7, None]]
@@ -144,7 +144,9 @@ def test_texts_of_users_reach_the_page_without_characters_that_hide_text() -> No
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda of: st.lists(of, max_size=3) | st.dictionaries(st.text(max_size=8), of, max_size=3),
+    lambda item: (
+        st.lists(item, max_size=3) | st.dictionaries(st.text(max_size=8), item, max_size=3)
+    ),
     max_leaves=8,
 )
 FIELDS = st.sampled_from(
@@ -166,7 +168,7 @@ def test_no_malformed_status_hides_the_other_jobs(status: Raw) -> None:
 # --- nodes and capacity -------------------------------------------------------------------------
 
 
-def test_a_node_shows_the_capacity_of_the_scarce_resource_and_the_free_part() -> None:
+def test_a_node_shows_its_capacity_and_its_free_capacity_of_the_scarce_resource() -> None:
     nodes = [node("a", cpu="4", gpus=8, cordoned=True), node("b", cpu="4")]
     capacity = Capacity(free={"a": {"cpu": 1500, GPU: 3}, "b": {"cpu": 1500}})
     state = shown(view(requests={GPU: "1"}), nodes=nodes, capacity=capacity)
@@ -176,7 +178,7 @@ def test_a_node_shows_the_capacity_of_the_scarce_resource_and_the_free_part() ->
     assert (b["resource"], b["has"], b["free"], b["state"]) == ("cpu", 4, 1.5, "")
 
 
-def test_without_rights_on_nodes_the_nodes_of_jobs_are_shown_without_capacity() -> None:
+def test_nodes_that_may_not_be_listed_are_shown_without_capacity() -> None:
     state = shown(view(places=[{"node": "a", "pods": 2}], requests={GPU: "1", "cpu": "8"}))
     assert state["unit"] == GPU
     assert {name: (row["has"], row["free"]) for name, row in state["nodes"].items()} == {
@@ -226,7 +228,7 @@ def test_the_capacity_that_the_controller_writes(written: str, want: Capacity) -
 # --- changes ------------------------------------------------------------------------------------
 
 
-def applied(state: State, news: State) -> State:
+def apply_change(state: State, news: State) -> State:
     """The state after a change, as base.js computes it."""
     new = {**state, **news}
     for part in ("jobs", "nodes"):
@@ -249,10 +251,10 @@ STATES = st.fixed_dictionaries(
 
 @given(old=STATES, new=STATES)
 def test_a_change_turns_the_old_state_into_the_new_state(old: State, new: State) -> None:
-    assert applied(old, change(old, new)) == new
+    assert apply_change(old, change(old, new)) == new
 
 
-def test_a_change_has_only_the_changed_parts() -> None:
+def test_a_change_has_only_the_changed_fields() -> None:
     first, two = view(), job_view(plan("two", uid="2"), now=NOW)
     moved = job_view(plan("two", uid="2", phase="Queued"), now=NOW)
     news = change(shown(first, two), {**shown(first, moved), "at": NOW + 2})

@@ -4,7 +4,7 @@ import json
 
 import yaml
 
-from kfext.cli.nodes import shown_usage
+from kfext.cli.nodes import render_usage
 from kfext.core.queue.usage import NamespaceUsage, UsageRecord, full_usage
 
 DAY = 86_400.0
@@ -20,7 +20,7 @@ RECORD = UsageRecord(
 
 
 def test_namespaces_are_listed_the_largest_usage_first() -> None:
-    lines = shown_usage(RECORD, output="text", now=1_000_130.0).splitlines()
+    lines = render_usage(RECORD, output="text", now=1_000_130.0).splitlines()
     assert [line.split() for line in lines[:-1]] == [
         ["NAMESPACE", "WEIGHT", "USED", "HELD", "WAITING"],
         ["team-b", "1", "41.3", "%", "75.0", "%", "12"],
@@ -31,13 +31,13 @@ def test_namespaces_are_listed_the_largest_usage_first() -> None:
 
 
 def test_a_clock_that_is_behind_shows_no_negative_age() -> None:
-    assert shown_usage(RECORD, output="text", now=0.0).splitlines()[-1].startswith("0s ago")
+    assert render_usage(RECORD, output="text", now=0.0).splitlines()[-1].startswith("0s ago")
 
 
-def test_programs_get_parts_and_seconds() -> None:
-    content = json.loads(shown_usage(RECORD, output="json", now=1_000_130.0))
+def test_json_has_fractions_and_seconds() -> None:
+    content = json.loads(render_usage(RECORD, output="json", now=1_000_130.0))
     assert (content["ageSeconds"], content["halfLifeSeconds"]) == (130, DAY)
     first = content["namespaces"][0]
     assert first == {"namespace": "team-b", **first, "weight": 1.0, "held": 0.75, "waiting": 12}
     assert abs(first["used"] - 0.413) < 1e-9
-    assert yaml.safe_load(shown_usage(RECORD, output="yaml", now=1_000_130.0)) == content
+    assert yaml.safe_load(render_usage(RECORD, output="yaml", now=1_000_130.0)) == content

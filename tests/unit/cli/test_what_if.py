@@ -22,7 +22,7 @@ from tests.builders import node
 from tests.unit.cli.test_plan import runs, snapshot, waits
 
 NOW = 10_000.0
-HOURS = {"first": Reported(Progress(step=1, remaining=7200.0))}
+PROGRESS = {"first": Reported(Progress(step=1, remaining=7200.0))}
 
 
 def busy(*, cpu: str = "4") -> Snapshot:
@@ -37,24 +37,25 @@ def busy(*, cpu: str = "4") -> Snapshot:
 
 def starts(change: Change) -> dict[str, list[ExpectedStart | None]]:
     """When jobs would start, now and after a change."""
-    rows = what_if(busy(), change, progress=HOURS, now=NOW)
+    rows = what_if(busy(), change, progress=PROGRESS, now=NOW)
     return {
         row["job"].rpartition("/")[2]: [decode_expected(row["now"]), decode_expected(row["then"])]
         for row in rows
     }
 
 
-def waits_of(change: Change) -> dict[str, list[float | None]]:
+def seconds_to_start(change: Change) -> dict[str, list[float | None]]:
+    """Seconds until jobs would start, now and after a change; None stands for unknown."""
     return {
-        name: [at.time - NOW if at and at.time else None for at in result]
+        name: [start.time - NOW if start and start.time else None for start in result]
         for name, result in starts(change).items()
     }
 
 
 def test_a_new_node_copies_a_node_by_its_name() -> None:
     """It is not cordoned, even if that node is."""
-    assert waits_of(Change(new=["1xa"]))["head"] == [pytest.approx(7200), 0]
-    assert waits_of(Change(new=["2xb"]))["next"] == [None, 0]
+    assert seconds_to_start(Change(new=["1xa"]))["head"] == [pytest.approx(7200), 0]
+    assert seconds_to_start(Change(new=["2xb"]))["next"] == [None, 0]
 
 
 def test_a_new_node_has_labels_and_taints_but_its_own_name_and_state() -> None:
@@ -62,13 +63,13 @@ def test_a_new_node_has_labels_and_taints_but_its_own_name_and_state() -> None:
     state = Taint("node.kubernetes.io/unschedulable"), Taint(DRAIN, "now", "PreferNoSchedule")
     snapshot = Snapshot(nodes=(replace(node("g", gpus=8, cordoned=True), taints=(taint, *state)),))
     _, *new = Change(new=["2x8gpu", "1x8gpu"]).applied_to(snapshot).nodes
-    assert len({made.name for made in new}) == 3
-    assert [made.labels[HOSTNAME] for made in new] == [made.name for made in new]
-    assert {(made.taints, made.unschedulable) for made in new} == {((taint,), False)}
+    assert len({copy.name for copy in new}) == 3
+    assert [copy.labels[HOSTNAME] for copy in new] == [copy.name for copy in new]
+    assert {(copy.taints, copy.unschedulable) for copy in new} == {((taint,), False)}
 
 
 def test_without_a_node_nothing_more_starts_there() -> None:
-    assert waits_of(Change(without=["a"]))["head"] == [pytest.approx(7200), None]
+    assert seconds_to_start(Change(without=["a"]))["head"] == [pytest.approx(7200), None]
 
 
 def test_a_policy_replaces_the_policy_of_its_name() -> None:
@@ -87,13 +88,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("change", "said"), WRONG.values(), ids=WRONG)
-def test_an_error_is_described(change: Change, said: str) -> None:
+def test_a_wrong_change_is_named(change: Change, said: str) -> None:
     with pytest.raises(UserError, match=said):
         change.applied_to(busy())
 
 
 def test_the_output_for_a_person() -> None:
-    rows = what_if(busy(), Change(new=["1xa"]), progress=HOURS, now=NOW)
+    rows = what_if(busy(), Change(new=["1xa"]), progress=PROGRESS, now=NOW)
     head, *lines = what_if_lines(rows)
     assert head.split() == ["JOB", "NOW", "THEN", "WHY"]
     assert [line.split()[1] for line in lines] == ["team/head", "team/next"]

@@ -12,7 +12,7 @@ JOBS = {
     "a TFJob": job("gang", {"PS": 1, "Worker": 3}, kind="TFJob"),
     "a TrainJob": train_job("gang", _PODS, resources={}),
 }
-# By second, how many pods are bound; and for how many seconds the gang was half.
+# Second -> the number of bound pods; and how many seconds each time the gang was half.
 HISTORIES: dict[str, tuple[dict[float, int], list[float]]] = {
     "all pods are bound at once": ({0: 0, 1: 4, 60: 4}, []),
     "the pods are bound within the grace": ({0: 0, 1: 2, GRACE_SECONDS: 3, 6: 4}, []),

@@ -1,4 +1,4 @@
-"""The restarts of an elastic training and their steps, read from its output."""
+"""The restarts of an elastic training job and their steps, read from its output."""
 
 from e2e.harness.journal import Resumed, answers, redone, resumes, worlds
 
@@ -25,15 +25,15 @@ def test_a_start_from_before_the_last_save_has_lost_steps() -> None:
     assert [start.kept for start in resumes(LINES)] == [True, True, False]
 
 
-def test_a_statement_that_requests_are_answered_is_no_answer() -> None:
+def test_the_line_of_checkpoint_0_is_no_answer() -> None:
     assert answers(LINES) == [3]
 
 
-def test_workers_that_do_not_know_each_other_have_no_world() -> None:
+def test_a_resumed_line_without_a_world_has_world_0() -> None:
     assert resumes(["resumed at step 12"]) == [Resumed(12, 0, 0)]
 
 
-def test_repeated_steps_are_those_since_the_step_of_the_restart() -> None:
+def test_the_steps_after_the_resumed_step_count_as_repeated() -> None:
     # From 10 back to 7, and from 7 to 7; steps after the last printed line are unknown.
     assert redone(LINES) == 3
     assert redone([*LINES, "step 30/100 loss=1", "resumed at step 20"]) == 13

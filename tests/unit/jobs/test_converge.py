@@ -11,7 +11,7 @@ from kfext.core.progress.lines import read_line
 
 
 class Counting:
-    """A training; its loss is the sum of the steps that it has seen."""
+    """A model; its loss is the sum of the steps that it has seen."""
 
     def __init__(self, ends_at: int = 10**9) -> None:
         self.seen: list[float] = []
@@ -51,14 +51,14 @@ def test_every_step_is_printed_in_a_recognised_form(
     ]
 
 
-def test_a_killed_training_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_program_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
     killed = Counting(ends_at=7)
     with pytest.raises(KeyboardInterrupt):
         train(killed, feed, steps=10, checkpoints=tmp_path, every=3)
     assert killed.seen == [1, 2, 3, 4, 5, 6, 7]
-    again = Counting()
-    totals = train(again, feed, steps=10, checkpoints=tmp_path, every=3)
-    assert again.seen == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    resumed = Counting()
+    totals = train(resumed, feed, steps=10, checkpoints=tmp_path, every=3)
+    assert resumed.seen == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     assert totals["steps"] == 4
 
 

@@ -1,4 +1,4 @@
-"""The elastic training: its samples, slices, checkpoints, and answers."""
+"""The elastic DDP program: its samples, slices, checkpoints, and answers to requests."""
 
 import json
 from dataclasses import dataclass, field
@@ -85,7 +85,7 @@ def test_all_ranks_together_train_on_the_samples_of_each_step(tmp_path: Path, wo
     for training in ranks:
         run(
             training,
-            tmp_path / str(world) if training.rank else _made(tmp_path / str(world)),
+            tmp_path / str(world) if training.rank else _create(tmp_path / str(world)),
             every=100,
         )
     for step in range(10):
@@ -93,17 +93,17 @@ def test_all_ranks_together_train_on_the_samples_of_each_step(tmp_path: Path, wo
         assert np.array_equal(own, samples(step + 1, 8))
 
 
-def _made(folder: Path) -> Path:
+def _create(folder: Path) -> Path:
     folder.mkdir()
     return folder
 
 
-def test_a_killed_training_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_program_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(Counting(ends_at=7), tmp_path)
-    again = Counting(world=3)
-    lines = run(again, tmp_path)
-    assert again.seen == list(range(10))
+    resumed = Counting(world=3)
+    lines = run(resumed, tmp_path)
+    assert resumed.seen == list(range(10))
     assert [(start.step, start.world, start.kept) for start in resumes(lines)] == [
         (0, 1, True),
         (4, 3, True),
@@ -120,7 +120,7 @@ def test_a_request_is_answered_once_after_the_checkpoint(tmp_path: Path) -> None
 
 def test_every_step_is_printed_in_a_recognised_form(tmp_path: Path) -> None:
     read = [read_line(line) for line in run(Counting(), tmp_path, steps=3, every=100)]
-    # The totals at the end are one more line, with the step of the last one.
+    # The totals at the end are one more line, which repeats the last step.
     result = [line for line in read if line and line.measures][:-1]
     assert [(line.position.step, line.position.steps) for line in result] == [
         (1, 3),

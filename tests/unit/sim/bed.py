@@ -1,4 +1,4 @@
-"""A model cluster that a test stops at any second to change objects."""
+"""A simulated cluster that a test stops at any second to change objects."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +28,7 @@ LONG = replace(TORCHRUN, workers=4, bounds=(2, 4), steps=8000, saving=Saving.ON_
 PERIODIC = replace(LONG, saving=Saving.PERIODIC, every=20)
 DYNAMIC = replace(SERVERS, workers=3, bounds=(1, 3), steps=8000)
 ANEW = replace(DYNAMIC, style=Style.GANG, saving=Saving.PERIODIC, every=20)
-"""A TFJob that must restart to change its size."""
+"""A TFJob that has to restart from its checkpoint to change its size."""
 GANG = JobSpec("gang", "PyTorchJob", Style.GANG, 100.0, 2, Pace(1.0, 0.0, 0.0), 100, deadline=600)
 WITHOUT = TrainingPolicy("without", companion={"scale": PolicyChoice(Mode.OFF)})
 """The policy under which no running job changes its size."""
@@ -87,12 +87,13 @@ class Bed(Cluster):
         self.faults.closed.discard(name)
 
     def restart(self) -> None:
-        """Replace the controller; the next knows only the API server's objects."""
+        """Replace the controller; the new one knows only the objects of the API server."""
         self.driver.planner = self.planner = Planner(wake=self._wake)
         self._show_world()
         self.api.show_to(self.planner)
 
     def ask(self, number: int) -> None:
+        """Request checkpoint `number` from the first worker of `train`."""
         pod = self.job().pods[ReplicaKey("worker", 0)].pod
         path = pointer("metadata", "annotations", CHECKPOINT_REQUEST)
         self.api.patch_pod(pod, [{"op": "add", "path": path, "value": str(number)}])
@@ -101,7 +102,7 @@ class Bed(Cluster):
 def refuse(
     bed: Bed, chosen: Callable[[str, Any], bool], error: ApiError = CONFLICT, *, times: int = 1
 ) -> list[float]:
-    """Refuse the next writes chosen by uid and patch; return their times as they occur."""
+    """Refuse the next writes that `chosen` selects by uid and patch; return their times."""
     refused: list[float] = []
 
     def refusal(uid: str, change: Any) -> ApiError | None:
@@ -115,7 +116,7 @@ def refuse(
 
 
 def resizes(change: Any) -> bool:
-    """Return whether a patch gives a job another number of workers."""
+    """Return whether a patch changes the number of workers of a job."""
     return any(
         operation["op"] != "test" and "replicas" in operation["path"] for operation in change or ()
     )

@@ -1,4 +1,4 @@
-"""The cause why a job ended later than without the policy."""
+"""Why a job ended later than without the policy."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -12,7 +12,7 @@ _WAITED = "it waited longer for its first step"
 class Cause(StrEnum):
     """The cause of most of the added time; before the first step, the first cause."""
 
-    KEPT = f"{_WAITED}: room was made for an earlier job"
+    KEPT = f"{_WAITED}: capacity was freed for an earlier job"
     GROWN = f"{_WAITED}: another job had grown"
     ORDER = f"{_WAITED}: jobs started in another order"
     PAUSED = "its changes of size stopped it for longer than they gained"
@@ -27,7 +27,7 @@ def why_later(
 ) -> Cause:
     """Return the cause of most of the time that a job lost.
 
-    `changes`: of this job; `waited`: why it waited longer, if it did.
+    `changes`: the changes of its size. `waited`: the cause if it waited longer.
     """
     gave = any(change.gives for change in changes)
     slower = Cause.GAVE if gave else Cause.TRIED if changes else Cause.CROWDED
@@ -51,15 +51,15 @@ def why_waited(
 ) -> Cause:
     """Return why a job began at second `until`, and not at second `due` as without the policy.
 
-    `changes`: of each job; `requested`: how many workers each job asked for.
+    `changes`: job -> the changes of its size. `requested`: job -> its requested workers.
     """
-    made = [
+    gifts = [
         change
-        for of_job in changes.values()
-        for change in of_job
+        for changes_of_job in changes.values()
+        for change in changes_of_job
         if change.gives and change.at <= until
     ]
-    if any(name in change.behind for change in made):
+    if any(name in change.behind for change in gifts):
         return Cause.KEPT
     others = (other for other in changes if other != name)
     if any(_had_grown(changes[other], requested[other], due=due, until=until) for other in others):
@@ -68,7 +68,7 @@ def why_waited(
 
 
 def _had_grown(changes: Sequence[Change], requested: int, *, due: float, until: float) -> bool:
-    """Say whether a job had more workers than it asked for at any of these seconds."""
+    """Return whether a job had more workers than requested in these seconds."""
     ends = [change.at for change in changes[1:]] + [until]
     return any(
         change.after > requested and change.at < until and end > due

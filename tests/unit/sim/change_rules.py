@@ -1,4 +1,4 @@
-"""Invariants of each change of a size: the jobs that it helps, and when and how far jobs grow."""
+"""Invariants of each change of size: which jobs it helps, and when and how far jobs grow."""
 
 import math
 from collections import deque
@@ -13,22 +13,22 @@ from kfext.sim.objects import LiveJob
 from kfext.state.running.proposal import Cause
 
 WAIT = 5.0
-"""Seconds that a job waits before others give for it."""
+"""Seconds that a job waits before other jobs give workers for it."""
 IDLE = 10.0
 """Seconds in which nothing starts and no size changes before a job grows."""
 CEILING = 0.97
-"""The part of all CPU that is requested at most where a job has more than it asked for."""
+"""The largest fraction of all CPU that is requested while a job has more workers than requested."""
 _LATE = 4.0
-"""Seconds from a decision to its write; the decision does not know events in between."""
+"""The most seconds from a decision to its write; the decision ignores what happens in between."""
 _SAVES = 120.0
-"""Seconds in which a job can save its work, unless it continues through a change."""
+"""The most seconds in which a job saves its work before a change; a job with servers need not."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """A number of workers that was written, also while the job is stopped for it.
+    """A number of workers that was written at a second.
 
-    `waiting`: the jobs in the queue then, and a moment before.
+    `waiting`: the jobs in the queue then, or up to _LATE seconds before.
     """
 
     workers: int
@@ -45,13 +45,13 @@ class ChangeRules:
         self._requested: dict[str, list[tuple[float, int]]] = {}
         self._acts = [0.0]
         self._queues: deque[tuple[float, tuple[LiveJob, ...]]] = deque()
-        cluster.on_second.append(self._look)
+        cluster.on_second.append(self._record_queue)
         cluster.api.on_job.append(self._observe)
 
     def broken(self, live: LiveJob, before: int, *, last: tuple[int, int] | None) -> Iterator[str]:
         """Yield the rules that a change from `before` workers to the present number breaks.
 
-        `last`: the numbers of workers before and after the change before that.
+        `last`: the numbers of workers before and after the job's previous change.
         """
         number = self._numbers[live.spec.name]
         if number.workers > before:
@@ -87,7 +87,7 @@ class ChangeRules:
                 yield f"grew beyond what it asked for, with {requested}m of {total}m requested"
 
     def _least(self, name: str, at: float) -> int:
-        """Return the fewest millicores that a job requested at a time or a moment before."""
+        """Return the fewest millicores that a job requested at a time, or up to _LATE s before."""
         known = [(-math.inf, 0), *self._requested[name], (math.inf, 0)]
         return min(
             millicores
@@ -99,8 +99,8 @@ class ChangeRules:
 
     def _observe(self, live: LiveJob) -> None:
         name, now = live.spec.name, self._cluster.clock.now
-        stands = live.job.suspend or live.job.finished
-        millicores = 0 if stands else live.job.pods * live.spec.cpu
+        stopped = live.job.suspend or live.job.finished
+        millicores = 0 if stopped else live.job.pods * live.spec.cpu
         requested = self._requested.setdefault(name, [])
         if not requested or requested[-1][1] != millicores:
             requested.append((now, millicores))
@@ -111,7 +111,7 @@ class ChangeRules:
             before = [live for at, queue in self._queues if at >= now - _LATE for live in queue]
             self._numbers[name] = _Number(live.workers, now, (*before, *self._waiting()))
 
-    def _look(self) -> None:
+    def _record_queue(self) -> None:
         now = self._cluster.clock.now
         self._queues.append((now, self._waiting()))
         while self._queues[0][0] < now - _LATE:

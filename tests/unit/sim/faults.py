@@ -1,4 +1,4 @@
-"""Faults in a model cluster: a test sets them, and the cluster has them."""
+"""Faults that a test sets in a simulated cluster."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from kfext.sim.objects import LiveJob, LivePod
 
 @dataclass(slots=True)
 class Faults:
-    """The faults of this second; without any at first.
+    """The present faults; by default there are none.
 
-    `refusal`: returns the error of the API server for a write of kfext, or None, by the uid of the
-        job or pod and the change.
-    `creates`: whether the operator can create a pod of a job.
+    `refusal`: returns the error that the API server answers to a write of kfext, or None; its
+        arguments are the uid of the job or pod, and the change.
+    `creates`: returns whether the operator can create a pod of a job.
     `resize`: returns why a kubelet does not resize a pod (Deferred, Infeasible or Error), or None.
         The kubelet tries again every 10 s.
-    `loses`: whether the answer to a patch of a job is lost, by the same.
+    `loses`: returns whether the response to a patch of a job is lost; arguments as of `refusal`.
     `dies`: whether the controller dies after the next patch of a job, before it writes to pods.
     `closed`: the nodes that kube-scheduler skips, although nothing shows why.
     """
@@ -36,20 +36,20 @@ class Faults:
 
 
 def inject(cluster: Cluster, *, restart: Callable[[], None]) -> Faults:
-    """Return the faults of a cluster, none at first; `restart` replaces its controller."""
+    """Return the faults of a cluster for the test to set; `restart` replaces its controller."""
     faults, kubelets, create = Faults(), cluster.kubelets, cluster.api.create_pod
     choose, lack = kubelets.choose, kubelets.lack
 
     def open_nodes(live: LivePod, fits: Sequence[str]) -> str | None:
         return choose(live, [node for node in fits if node not in faults.closed])
 
-    def created(live: LiveJob, key: ReplicaKey) -> None:
+    def create_or_fail(live: LiveJob, key: ReplicaKey) -> None:
         if faults.creates(live, key):
             create(live, key)
 
     kubelets.choose = open_nodes
     kubelets.lack = lambda live: faults.resize(live) or lack(live)
-    cluster.api.create_pod = created  # type: ignore[method-assign]
+    cluster.api.create_pod = create_or_fail  # type: ignore[method-assign]
     cluster.driver.api = _FaultyApi(cluster.api, faults, restart)  # type: ignore[assignment]
     return faults
 
@@ -83,7 +83,7 @@ class _FaultyApi:
         self._api.resize_pod(pod, body)
 
     def unchanged(self, pod: Pod) -> LivePod:
-        """Return a pod that is to be deleted."""
+        """Return a pod that is to be deleted, as `ApiServer.unchanged` does."""
         self._check(pod.uid, None)
         return self._api.unchanged(pod)
 

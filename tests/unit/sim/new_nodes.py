@@ -1,4 +1,4 @@
-"""A model cluster with an autoscaler: it adds nodes for placeholders, and removes empty nodes."""
+"""A simulated autoscaler, which adds nodes for kfext's placeholders and removes empty nodes."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -20,14 +20,15 @@ TEMPLATE: Mapping[str, Any] = {
     "spec": {"containers": [{"name": "placeholder", "image": "kfext.invalid/placeholder:never"}]},
 }
 DELAY, EMPTY_SECONDS = 20.0, 30.0
+"""Seconds until a launched machine is a node, and until the autoscaler removes an empty node."""
 
 
 @dataclass(slots=True)
 class Market:
     """The nodes that the autoscaler can add, and its faults.
 
-    `size`: of every new node. `most`: how many there may be at once. `delays`: the seconds from the
-    launch of each next machine to its node, DELAY after the last; infinity: it never joins.
+    `size`: the size of every new node. `most`: how many new nodes may exist at once. `delays`: the
+    seconds until each next machine is a node, then DELAY; a machine with infinity never joins.
     """
 
     size: NodeSize
@@ -38,8 +39,8 @@ class Market:
 class GrowingBed(Bed):
     """A cluster with an autoscaler, which sees the placeholders of kfext and no other pods.
 
-    `placeholders`: by name. `claimed`: the claims of rivals, by node. `added`: the names of all
-    nodes that it has added. `asks`: how many placeholders were created.
+    `possible`: whether kfext can ask for nodes. `placeholders`: name -> pod. `added`: the names of
+    all nodes that it has added. `asks`: how many placeholders were created.
     """
 
     def __init__(
@@ -120,11 +121,11 @@ class GrowingBed(Bed):
         size = self.kubelets.nodes[name]
         left = Counter({"cpu": size.cpu, "memory": size.memory, "nvidia.com/gpu": size.gpus})
         left.subtract({key: n for key, n in self.kubelets.used[name].items() if key in left})
-        for pod in self.on(name):
+        for pod in self.placeholders_on(name):
             left.subtract({key: n for key, n in pod.requests.items() if key in left})
         return left
 
-    def take(self, name: str, *, cpu: int) -> None:
+    def bind_rival(self, name: str, *, cpu: int) -> None:
         """Bind a foreign pod to a node, preempting the placeholders there."""
         amounts = {"cpu": cpu, "pods": 1}
         self.kubelets.used[name].update(amounts)
@@ -132,7 +133,7 @@ class GrowingBed(Bed):
         self.planner.cluster.observe_pod(None, pod)
         self._make_room(pod)
 
-    def on(self, name: str) -> list[Pod]:
+    def placeholders_on(self, name: str) -> list[Pod]:
         """Return the placeholders on a node."""
         return [pod for pod in self.placeholders.values() if pod.node_name == name]
 
@@ -140,7 +141,7 @@ class GrowingBed(Bed):
         """Preempt placeholders for a pod that was just bound."""
         if pod.node_name not in self.kubelets.nodes or pod.finished or pod.deleting:
             return
-        for victim in self.on(pod.node_name):
+        for victim in self.placeholders_on(pod.node_name):
             if min(self.free(pod.node_name).values()) >= 0:
                 return
             self.drop(victim.name)
@@ -167,8 +168,8 @@ class GrowingBed(Bed):
     def _launch(self) -> None:
         """Launch as many machines as the placeholders without a node need."""
         waiting = [pod for pod in self.placeholders.values() if not pod.node_name]
-        room = NodeSize(self.market.size.cpu, self.market.size.memory, self.market.size.gpus)
-        per_node = max(1, min(_times(room, pod) for pod in waiting)) if waiting else 1
+        size = self.market.size
+        per_node = max(1, min(_pods_per_node(size, pod) for pod in waiting)) if waiting else 1
         needed = -(-len(waiting) // per_node) - self._launching
         live = sum(name in self.kubelets.nodes for name in self.added) + self._launching
         for _ in range(min(needed, self.market.most - live)):
@@ -188,7 +189,7 @@ class GrowingBed(Bed):
         for name in self.added:
             if name not in self.kubelets.nodes:
                 continue
-            busy = self.on(name) or any(self.kubelets.used[name].values())
+            busy = self.placeholders_on(name) or any(self.kubelets.used[name].values())
             since = self._empty_since.setdefault(name, self.clock.now)
             if busy:
                 self._empty_since[name] = self.clock.now + 1
@@ -201,7 +202,7 @@ class GrowingBed(Bed):
         for live in [live for live in pods if live.pod.node_name == name]:
             self.api.mark_deleted(live)
             self.api.remove_pod(live)
-        for pod in self.on(name):
+        for pod in self.placeholders_on(name):
             self.drop(pod.name)
         self.faults.closed.discard(name)
         self.planner.cluster.observe_node(self._node(name), None)
@@ -211,11 +212,11 @@ class GrowingBed(Bed):
 
     def bound(self, name: str = "train") -> int:
         """Return the number of bound pods of a job."""
-        content = self.api.jobs.get(f"uid-{name}")
-        return sum(bool(live.pod.node_name) for live in content.pods.values()) if content else 0
+        job = self.api.jobs.get(f"uid-{name}")
+        return sum(bool(live.pod.node_name) for live in job.pods.values()) if job else 0
 
     def reason(self, name: str = "train") -> str:
-        """Return why a job waits."""
+        """Return the reason why a job waits, one word."""
         verdict = self.planner.cluster.jobs[f"uid-{name}"].verdict
         return verdict.reason if verdict else ""
 
@@ -225,6 +226,6 @@ class GrowingBed(Bed):
         return verdict.message if verdict else ""
 
 
-def _times(room: NodeSize, pod: Pod) -> int:
-    has = {"cpu": room.cpu, "memory": room.memory, "nvidia.com/gpu": room.gpus}
+def _pods_per_node(size: NodeSize, pod: Pod) -> int:
+    has = {"cpu": size.cpu, "memory": size.memory, "nvidia.com/gpu": size.gpus}
     return min(has[key] // number for key, number in pod.requests.items() if has.get(key))

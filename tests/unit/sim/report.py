@@ -1,6 +1,6 @@
 """Many small worlds under kfext and gang: `python -m tests.unit.sim.report --seeds 10000`.
 
-It prints the figures of `kfext simulate small`, each job that takes much longer, with the reason,
+It prints the values of `kfext simulate small`, each job that takes much longer, with the reason,
 and each broken rule. The seeds run on several processes, in any order.
 """
 
@@ -23,7 +23,7 @@ _CHUNK = 10
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A small world under kfext and under gang; `late`: why jobs took much longer."""
+    """The runs of a small world; `late`: each job that took much longer, as a sentence, and why."""
 
     kfext: Run
     gang: Run
@@ -31,7 +31,7 @@ class Seed:
     broken: tuple[str, ...]
 
 
-def look(seed: int) -> Seed:
+def run_seed(seed: int) -> Seed:
     """Run a seed under both arms, and check the rules."""
     world = random_world(seed)
     watched: list[Rules] = []
@@ -78,13 +78,13 @@ def _cause(
     return why_later(ended, without, changes.get(ended.name, ()), waited=waited)
 
 
-def looks(seeds: Iterable[int], *, processes: int) -> Iterator[Seed]:
-    """Yield each seed."""
+def run_seeds(seeds: Iterable[int], *, processes: int) -> Iterator[Seed]:
+    """Yield the runs of each seed, in order."""
     if processes == 1:
-        yield from map(look, seeds)
+        yield from map(run_seed, seeds)
         return
     with multiprocessing.Pool(processes) as pool:
-        yield from pool.imap(look, seeds, chunksize=_CHUNK)
+        yield from pool.imap(run_seed, seeds, chunksize=_CHUNK)
 
 
 def report(result: Sequence[Seed]) -> Iterator[str]:
@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     requested = parser.parse_args()
     seeds = range(requested.first, requested.first + requested.seeds)
-    for line in report(list(looks(seeds, processes=requested.processes))):
+    for line in report(list(run_seeds(seeds, processes=requested.processes))):
         print(line)  # noqa: T201 - the report
 
 

@@ -1,4 +1,4 @@
-"""Invariants of a model cluster at every second, whatever a policy decides."""
+"""Invariants of a simulated cluster at every second, whatever a policy decides."""
 
 import math
 from dataclasses import dataclass
@@ -19,28 +19,26 @@ from tests.unit.sim.change_rules import ChangeRules
 REST = 60.0
 """Seconds between two changes of one job's size; only a revert may follow sooner."""
 FREE_CHANGES, SECONDS_PER_CHANGE = 2, 120.0
-"""A job of some length changes its size at most so often, and once more in each such time."""
+"""A job may change its size FREE_CHANGES times, and once more in each SECONDS_PER_CHANGE."""
 MOST_TURNS = 4
 """How often a job may switch between growing and shrinking."""
 HEAD_SECONDS = 45.0
 """How long the head of the queue may wait after another job has started: the pods that free its
 capacity have up to 30 s to end."""
 UNSEEN = 5.0
-"""Seconds after the line of its first step in which a job may still pass for a job without steps.
-It trains on until its new workers have started."""
-
-
+"""Seconds after the log line of its first step in which kfext may not know that a job trains; it
+continues to train until its new workers have started."""
 GIVEN_BACK = 30.0
-"""How long a pod may keep a raised request after its job has opted out: two looks and a late
-write."""
+"""Seconds that a pod may keep a raised request after its job has opted out: two polls of kfext and
+a late write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """A change of the number of workers of a job that runs, or ran.
 
-    `undoes`: it reverts the previous change, which is no revert itself.
-    `head`: the first job of the queue at that time, `behind`: the other jobs of the queue.
+    `undoes`: whether it reverts the previous change, which is no revert itself.
+    `head`: the first job of the queue at that time; `behind`: the other jobs of the queue.
     """
 
     at: float
@@ -57,9 +55,9 @@ class Change:
 
 
 class Rules:
-    """Watches a cluster; `broken`: the broken rules as sentences, `changes`: of each job's size.
+    """Watches a cluster. `broken`: the broken rules as sentences.
 
-    `found`: how many changes there were, so that a test can see that it has tested something.
+    `changes`: job -> the changes of its size. `found`: the number of all changes.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -73,7 +71,7 @@ class Rules:
         self._of_changes = ChangeRules(cluster)
         self._written: dict[str, PodCpu] = {}
         self._opted_in: dict[str, float] = {}
-        cluster.on_second.append(self._look)
+        cluster.on_second.append(self._check_second)
         cluster.api.on_job.append(self._observe)
         cluster.api.on_pod.append(self._observe_pod)
 
@@ -82,27 +80,27 @@ class Rules:
         return sum(map(len, self.changes.values()))
 
     def ended(self) -> list[str]:
-        """Return all broken rules, after the end."""
+        """Return all broken rules, after the end of the run."""
         for live in self.cluster.jobs:
             if not live.job.finished:
-                self._say(live, "never ended")
+                self._report(live, "never ended")
             if live.ended is None:
                 continue
             changes = self.changes.get(live.spec.name, [])
             lived = live.ended - live.spec.arrives
             if len(changes) > FREE_CHANGES + lived / SECONDS_PER_CHANGE:
-                self._say(live, f"changed its size {len(changes)} times in {lived:g} s")
+                self._report(live, f"changed its size {len(changes)} times in {lived:g} s")
             grows = [change.after > change.before for change in changes]
             turns = sum(earlier != later for earlier, later in pairwise(grows))
             if turns > MOST_TURNS:
-                self._say(live, f"turned from growing to shrinking or back {turns} times")
+                self._report(live, f"turned from growing to shrinking or back {turns} times")
         return self.broken
 
     # --- jobs -----------------------------------------------------------------------------------
 
     def _observe(self, live: LiveJob) -> None:
         if live.job.has("Failed"):
-            self._say(live, f"failed: {self.cluster.operator.failed}")
+            self._report(live, f"failed: {self.cluster.operator.failed}")
         if live.job.finished:
             self._promised = None  # capacity was freed elsewhere
         if live.job.suspend or live.job.finished:
@@ -119,18 +117,18 @@ class Rules:
         spec, trains = live.spec, live.job.training_pods
         if spec.bounds is None:
             if live.workers != spec.workers:
-                self._say(live, f"is not elastic and has {live.workers} workers")
+                self._report(live, f"is not elastic and has {live.workers} workers")
         elif not spec.bounds[0] <= trains <= spec.bounds[1]:
-            self._say(live, f"has {trains} workers beyond {spec.bounds}")
+            self._report(live, f"has {trains} workers beyond {spec.bounds}")
 
     def _change(self, live: LiveJob, before: int, after: int) -> None:
         known = self.changes.setdefault(live.spec.name, [])
         last = known[-1] if known else None
         undoes = last is not None and not last.undoes and last.before == after
         waiting = self._waiting()
-        kept = self.cluster.planner.cluster.holds.holders()
+        holders = self.cluster.planner.cluster.holds.holders()
         # Capacity is freed for the first waiting job, or the next if the first has a reservation.
-        served = [number for number, name in enumerate(waiting) if f"uid-{name}" in kept]
+        served = [number for number, name in enumerate(waiting) if f"uid-{name}" in holders]
         at = served[0] if served else 0
         head = waiting[at] if waiting else ""
         now = self.cluster.clock.now
@@ -139,17 +137,17 @@ class Rules:
         # It gives workers beyond its requested size at once.
         gives_more = after < before and after >= live.spec.workers + live.spec.leaders
         if last is not None and now - last.at < REST and not (undoes or gives_more):
-            self._say(live, f"went from {before} to {after} {now - last.at:g} s after a change")
+            self._report(live, f"went from {before} to {after} {now - last.at:g} s after a change")
         # Before its first step it may get its requested size at once.
         largest = live.training.largest
-        asked = 0 if state_of(live.job).scale.largest else live.spec.workers
-        most = max(2 * largest, asked)
+        requested = 0 if state_of(live.job).scale.largest else live.spec.workers
+        most = max(2 * largest, requested)
         if after > before and after > most:
-            self._say(live, f"grew to {after}, and {live.training.largest} was the largest seen")
+            self._report(live, f"grew to {after}, and {live.training.largest} was the largest seen")
         for what in self._of_changes.broken(
             live, before, last=(last.before, last.after) if last else None
         ):
-            self._say(live, what)
+            self._report(live, what)
         if change.gives and head:
             self._promised = change
 
@@ -182,10 +180,10 @@ class Rules:
     def _observe_pod(self, live: LivePod) -> None:
         runs = not (live.job.job.suspend or live.job.training.ended)
         if runs and live.pod.deleting and live.key.type != WORKER.lower():
-            self._say(live.job, f"lost its {live.key.type} while it ran")
+            self._report(live.job, f"lost its {live.key.type} while it ran")
         written, cpu = self._written.setdefault(live.pod.uid, _cpu_of(live)), _cpu_of(live)
         if cpu.limit != written.limit and not self._shifts(live.job):
-            self._say(live.job, f"has a limit of {cpu.limit}m in place of {written.limit}m")
+            self._report(live.job, f"has a limit of {cpu.limit}m in place of {written.limit}m")
 
     def _shifts(self, live: LiveJob) -> bool:
         """Return whether its limits have moved between its components."""
@@ -203,14 +201,14 @@ class Rules:
         for pod in live.pods.values():
             request = _cpu_of(pod).request
             if request != self._written.get(pod.pod.uid, _cpu_of(pod)).request:
-                self._say(live, f"requests {request}m, and nothing may be resized")
+                self._report(live, f"requests {request}m, and nothing may be resized")
 
-    def _look(self) -> None:
+    def _check_second(self) -> None:
         waiting, late = self._waiting(), self.cluster.clock.now - HEAD_SECONDS
         self._accused = [start for start in self._accused if start[1] in waiting]
         for live, head, at in [start for start in self._accused if start[2] <= late]:
             self._accused.remove((live, head, at))
-            self._say(live, f"started at {at:g} s in the room that was made for {head}")
+            self._report(live, f"started at {at:g} s in the capacity that was freed for {head}")
         kubelets = self.cluster.kubelets
         for node, size in kubelets.nodes.items():
             if (used := kubelets.used[node][CPU]) > size.cpu:
@@ -219,7 +217,7 @@ class Rules:
             spec = live.spec
             lost = live.training.lost_all * spec.pace.seconds(spec.workers + spec.leaders)
             if lost > UNSEEN + spec.prints + spec.starts:
-                self._say(live, f"lost {lost:.0f} s of work before any checkpoint")
+                self._report(live, f"lost {lost:.0f} s of work before any checkpoint")
             live.training.lost_all = 0.0
             self._check_requests(live)
 
@@ -227,7 +225,7 @@ class Rules:
     def _at(self) -> str:
         return f"seed {self.cluster.luck}, {self.cluster.clock.now:g} s:"
 
-    def _say(self, live: LiveJob, what: str) -> None:
+    def _report(self, live: LiveJob, what: str) -> None:
         self.broken.append(f"{self._at} {live.spec.name} {what}")
 
 

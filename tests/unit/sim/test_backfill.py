@@ -41,6 +41,6 @@ def test_jobs_may_backfill_in_the_tick_that_makes_the_reservation() -> None:
     bed.clock.now = 320.0
     bed.planner.cluster.mark("uid-holder")
     bed.planner.tick(bed.driver.moment)
-    kept = bed.planner.queue.reservations.current
-    assert kept is not None
-    assert kept.backfill_until > bed.clock.wall
+    reservation = bed.planner.queue.reservations.current
+    assert reservation is not None
+    assert reservation.backfill_until > bed.clock.wall

@@ -1,4 +1,4 @@
-"""The cause why a job ended later than without the policy."""
+"""Why a job ended later than without the policy."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from kfext.sim.cluster import Ended
 from tests.unit.sim.causes import Cause, why_later, why_waited
-from tests.unit.sim.report import look, report
+from tests.unit.sim.report import report, run_seed
 from tests.unit.sim.rules import Change
 
 BEFORE = Ended("train", elapsed=300.0, began=20.0, trained=280.0, redone=0.0)
@@ -49,10 +49,7 @@ WAITS = {
     "capacity was freed for an earlier job": ([change(90, 4, 2, behind="train")], Cause.KEPT),
     "capacity was freed after it began": ([change(201, 4, 2, behind="train")], Cause.ORDER),
     "capacity was freed for it": ([change(90, 4, 2)], Cause.ORDER),
-    "growth was reverted before it": (
-        [change(80, 5, 4, behind="train", undoes=True)],
-        Cause.ORDER,
-    ),
+    "growth was reverted before it": ([change(80, 5, 4, behind="train", undoes=True)], Cause.ORDER),
     "another job had grown": ([change(90, 4, 5)], Cause.GROWN),
     "another job grew when it was due": ([change(150, 4, 5)], Cause.GROWN),
     "another job had grown and shrunk again": ([change(80, 4, 5), change(99, 5, 4)], Cause.ORDER),
@@ -74,8 +71,8 @@ def test_its_own_growth_is_no_reason_to_wait() -> None:
     assert why_waited("train", mine, requested={"train": 4}, due=DUE, until=BEGAN) is Cause.ORDER
 
 
-def test_a_report_has_the_figures_of_both_arms_and_no_broken_rule() -> None:
-    seed = look(0)
+def test_the_report_of_a_seed_has_its_values_and_no_broken_rule() -> None:
+    seed = run_seed(0)
     lines = list(report([seed]))
     assert "unended: 0" in lines
     assert f"{len(seed.late)} jobs took over 10% longer, because of each:" in lines

@@ -1,4 +1,4 @@
-"""The figures of an arm beside another arm, worked out by hand."""
+"""The row of an arm compared with a reference arm, checked by hand."""
 
 import math
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tests.unit.sim.bed import GANG as WAITS
 
 
 def a_run(*elapsed: float, jobs: int = 2, makespan: float = 400.0) -> Run:
-    """Return a run of jobs that take 100 s alone; those without a time do not end."""
+    """Return a run of jobs that take 100 s alone; jobs without an `elapsed` time do not end."""
     ended = {
         f"job-{number}": Ended(f"job-{number}", seconds, 10.0, 90.0, 0.0)
         for number, seconds in enumerate(elapsed)
@@ -24,7 +24,7 @@ def a_run(*elapsed: float, jobs: int = 2, makespan: float = 400.0) -> Run:
     return Run(ended, alone, makespan=makespan, utilisation=0.5, changes=1)
 
 
-def test_figures_of_an_arm() -> None:
+def test_the_values_of_a_row() -> None:
     result = row("arm", [a_run(110, 330), a_run(100, 100)], [a_run(100, 200), a_run(100, 100)])
     assert (result.seeds, result.unended) == (2, 0)
     assert result.mean == 160
@@ -44,7 +44,7 @@ def test_figures_of_an_arm() -> None:
         pytest.param([a_run(100, 100)], [a_run(100)], 0, id="the other arm does not end"),
     ],
 )
-def test_a_seed_that_cannot_be_compared_is_counted_and_left_out(
+def test_a_seed_on_which_an_arm_does_not_end_counts_only_as_unended(
     runs: list[Run], others: list[Run], unended: int
 ) -> None:
     result = row("arm", [*runs, a_run(50, 50)], [*others, a_run(100, 100)])
@@ -65,7 +65,7 @@ def test_a_change_of_size_counts_once_the_job_has_begun() -> None:
     assert kfext.jobs["gang"].elapsed < gang.jobs["gang"].elapsed
 
 
-def test_the_row_of_the_baseline_shows_luck_alone() -> None:
+def test_the_row_of_the_reference_arm_shows_luck_alone() -> None:
     world = World({"a": NodeSize(3000)}, (SERVERS, replace(SERVERS, name="other")))
     rows = compare((GANG, PLAIN), range(4), run_of(ARMS, lambda _seed: world))
     assert [row.arm for row in rows] == [GANG, PLAIN]
@@ -73,20 +73,20 @@ def test_the_row_of_the_baseline_shows_luck_alone() -> None:
     assert rows[0].unended == 0
 
 
-def test_the_progress_of_a_run_is_reported_part_by_part() -> None:
-    told: list[int] = []
-    run(ARMS[GANG], WORLD, luck=0, on_parts=told.append)
-    assert told == [PARTS // 2, PARTS // 2]
+def test_each_ended_job_advances_the_reported_progress() -> None:
+    reports: list[int] = []
+    run(ARMS[GANG], WORLD, luck=0, on_parts=reports.append)
+    assert reports == [PARTS // 2, PARTS // 2]
 
 
 @pytest.mark.parametrize(
-    ("count", "part", "rank"),
+    ("count", "fraction", "rank"),
     [(1, 0.99, 1), (10, 0.99, 10), (100, 0.99, 99), (300, 0.99, 297), (7, 1.0, 7), (4, 0.0, 1)],
 )
-def test_a_quantile_is_the_smallest_value_that_is_not_below_a_part_of_all(
-    count: int, part: float, rank: int
+def test_a_quantile_is_the_value_at_the_nearest_rank(
+    count: int, fraction: float, rank: int
 ) -> None:
-    assert quantile([*range(1, count + 1)], part) == rank
+    assert quantile([*range(1, count + 1)], fraction) == rank
 
 
 LARGE = replace(MASTER, workers=3, steps=400)
@@ -94,7 +94,7 @@ LARGE = replace(MASTER, workers=3, steps=400)
 TWICE = World({"a": NodeSize(6000)}, (LARGE, replace(LARGE, name="other")))
 
 
-def test_on_plain_kubernetes_luck_decides_whether_two_jobs_start_by_halves_and_never_end() -> None:
+def test_on_plain_kubernetes_two_jobs_may_both_start_half_and_never_end() -> None:
     ended = [len(ARMS[PLAIN](TWICE, luck).run().ended()) for luck in range(5)]
     assert {*ended} == {0, 2}
     assert ended == [len(ARMS[PLAIN](TWICE, luck).run().ended()) for luck in range(5)]

@@ -1,4 +1,4 @@
-"""Nodes that are drained: which gangs leave, where they go, and after faults."""
+"""Nodes that are drained: which gangs leave, where they go, also after faults."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -57,7 +57,7 @@ def trains(bed: Bed, name: str = "train") -> bool:
     return bed.job(name).training.doing is Doing.TRAINS
 
 
-def away(bed: Bed, before: str, name: str = "train") -> bool:
+def trains_away(bed: Bed, before: str, name: str = "train") -> bool:
     """Whether a job trains again, away from a node."""
     return bool(stops(bed)) and trains(bed, name) and before not in nodes_of(bed, name)
 
@@ -74,24 +74,24 @@ LEAVE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("changes", LEAVE.values(), ids=LEAVE)
 def test_a_gang_leaves_a_drained_node_as_a_whole_for_another(changes: dict[str, Any]) -> None:
-    of = bed(replace(MOVES, **changes)).at(100)
-    before = home(of)
-    drain(of, before)
-    until(of, lambda of: away(of, before), most=360)
-    assert (stops(of), len(nodes_of(of))) == (["train"], 1)
-    assert of.planner.cluster.holds.holders() == ()
-    assert not of.operator.failed
-    if of.job().spec.saving is not Saving.NEVER:
-        assert of.job().training.lost <= 40
+    cluster = bed(replace(MOVES, **changes)).at(100)
+    before = home(cluster)
+    drain(cluster, before)
+    until(cluster, lambda cluster: trains_away(cluster, before), most=360)
+    assert (stops(cluster), len(nodes_of(cluster))) == (["train"], 1)
+    assert cluster.planner.cluster.holds.holders() == ()
+    assert not cluster.operator.failed
+    if cluster.job().spec.saving is not Saving.NEVER:
+        assert cluster.job().training.lost <= 40
 
 
 def test_a_gang_saves_again_if_it_saved_shortly_before_the_drain() -> None:
-    of = bed(replace(MOVES, saving=Saving.PERIODIC, every=60)).at(100)
-    training, before = of.job().training, of.job().training.saved
-    until(of, lambda of: training.saved > before)
+    cluster = bed(replace(MOVES, saving=Saving.PERIODIC, every=60)).at(100)
+    training, before = cluster.job().training, cluster.job().training.saved
+    until(cluster, lambda cluster: training.saved > before)
     before = training.saved
-    drain(of, home(of))
-    until(of, stops)
+    drain(cluster, home(cluster))
+    until(cluster, stops)
     assert training.saved == before + 60
 
 
@@ -107,18 +107,18 @@ def test_a_gang_without_capacity_elsewhere_waits_until_the_node_is_back() -> Non
 
 
 def test_a_gang_on_two_nodes_leaves_the_drained_node_as_a_whole() -> None:
-    of = bed(replace(MOVES, cpu=2000, uses=2000), a=4000, b=4000, c=4000).at(100)
-    first, _ = nodes_of(of)
-    drain(of, first)
-    until(of, lambda of: away(of, first))
-    assert nodes_of(of) == sorted({"a", "b", "c"} - {first})
+    cluster = bed(replace(MOVES, cpu=2000, uses=2000), a=4000, b=4000, c=4000).at(100)
+    first, _ = nodes_of(cluster)
+    drain(cluster, first)
+    until(cluster, lambda cluster: trains_away(cluster, first))
+    assert nodes_of(cluster) == sorted({"a", "b", "c"} - {first})
 
 
 def test_the_taint_alone_keeps_pods_of_kfext_off_a_node() -> None:
-    of = bed().at(100)
-    before = home(of)
-    drain(of, before, cordons=False)
-    until(of, lambda of: away(of, before))
+    cluster = bed().at(100)
+    before = home(cluster)
+    drain(cluster, before, cordons=False)
+    until(cluster, lambda cluster: trains_away(cluster, before))
 
 
 STAYS: dict[str, tuple[dict[str, Any], str]] = {
@@ -137,13 +137,13 @@ STAYS: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_gang_stays_with_a_shown_reason_until_the_drain_is_forced(
     changes: dict[str, Any], why: str
 ) -> None:
-    of = bed(replace(MOVES, **changes)).at(100)
-    before = home(of)
-    drain(of, before)
-    assert (stops(of.at(200)), nodes_of(of)) == ([], [before])
-    assert shown(of) == f"OnDrainedNode: {before} is being drained: {why}"
-    drain(of, before, by_force=True)
-    until(of, lambda of: away(of, before))
+    cluster = bed(replace(MOVES, **changes)).at(100)
+    before = home(cluster)
+    drain(cluster, before)
+    assert (stops(cluster.at(200)), nodes_of(cluster)) == ([], [before])
+    assert shown(cluster) == f"OnDrainedNode: {before} is being drained: {why}"
+    drain(cluster, before, by_force=True)
+    until(cluster, lambda cluster: trains_away(cluster, before))
 
 
 def test_a_job_that_Kueue_manages_is_only_reported() -> None:
@@ -185,13 +185,13 @@ def test_the_capacity_elsewhere_is_free_once_the_user_decides_on_the_job(
 
 
 def test_a_gang_with_a_pod_that_has_ended_leaves_by_force() -> None:
-    of = bed().at(100)
-    before, pods = home(of), of.job().pods
-    of.api.set_phase(pods[max(pods, key=str)], "Succeeded")
-    drain(of.after(3), before, by_force=False)
-    assert "not all of its pods run" in shown(of.after(10))
-    drain(of, before, by_force=True)
-    until(of, lambda of: away(of, before))
+    cluster = bed().at(100)
+    before, pods = home(cluster), cluster.job().pods
+    cluster.api.set_phase(pods[max(pods, key=str)], "Succeeded")
+    drain(cluster.after(3), before, by_force=False)
+    assert "not all of its pods run" in shown(cluster.after(10))
+    drain(cluster, before, by_force=True)
+    until(cluster, lambda cluster: trains_away(cluster, before))
 
 
 def test_a_gang_that_waits_for_drained_nodes_is_not_released() -> None:
@@ -212,29 +212,29 @@ def restart(bed: Bed) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Bed], Any], Callable[[Bed], None]]] = {
-    "the controller dies before the answer": (lambda of: of.clock.now >= 107, restart),
+    "the controller dies before the answer": (lambda cluster: cluster.clock.now >= 107, restart),
     "the controller dies after the stop": (stops, restart),
-    "the other node is lost after the stop": (stops, lambda of: of.lose("b")),
+    "the other node is lost after the stop": (stops, lambda cluster: cluster.lose("b")),
 }
 
 
 @pytest.mark.parametrize(("when", "fault"), FAULTS.values(), ids=FAULTS)
 def test_a_drain_survives_a_fault(when: Callable[[Bed], Any], fault: Callable[[Bed], None]) -> None:
-    of = bed(a=4000, b=4000, c=4000).at(100)
-    assert home(of) == "a"
-    drain(of, "a")
-    until(of, when)
-    fault(of)
-    until(of, lambda of: away(of, "a"))
-    assert of.planner.cluster.holds.holders() == ()
-    assert not of.operator.failed
+    cluster = bed(a=4000, b=4000, c=4000).at(100)
+    assert home(cluster) == "a"
+    drain(cluster, "a")
+    until(cluster, when)
+    fault(cluster)
+    until(cluster, lambda cluster: trains_away(cluster, "a"))
+    assert cluster.planner.cluster.holds.holders() == ()
+    assert not cluster.operator.failed
 
 
 def test_no_job_takes_the_capacity_that_a_leaving_job_moves_to() -> None:
-    of = bed(replace(MOVES, grace=60.0)).at(100)
-    before = home(of)
-    drain(of, before)
-    until(of, stops)
-    of.submit(replace(URGENT, name="late", arrives=of.clock.now, priority=""))
-    until(of, lambda of: away(of, before))
-    assert of.job("late").job.suspend
+    cluster = bed(replace(MOVES, grace=60.0)).at(100)
+    before = home(cluster)
+    drain(cluster, before)
+    until(cluster, stops)
+    cluster.submit(replace(URGENT, name="late", arrives=cluster.clock.now, priority=""))
+    until(cluster, lambda cluster: trains_away(cluster, before))
+    assert cluster.job("late").job.suspend

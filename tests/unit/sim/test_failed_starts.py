@@ -1,4 +1,4 @@
-"""A node that fails pods at their start: the next nodes of the jobs, and faults."""
+"""A node that fails pods at their start: where their jobs go next, also after faults."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,11 +34,11 @@ def bed(
             bed.api.set_phase(live, "Failed")
             bed.clock.after(1.0, lambda: bed.api.remove_pod(live))  # the operator
 
-    def look(live: LivePod) -> None:
+    def fail_soon(live: LivePod) -> None:
         if live.runs and live.pod.node_name in bad and fails(live):
             bed.clock.after(3.0, lambda: fail(live))
 
-    bed.api.on_pod.append(look)
+    bed.api.on_pod.append(fail_soon)
     return bed.at(6), failed
 
 
@@ -48,7 +48,7 @@ def trains_away(bed: Bed, name: str = "gang") -> bool:
 
 
 def written(bed: Bed, kind: type[Any]) -> list[Any]:
-    return [each.step for each in bed.driver.written if isinstance(each.step, kind)]
+    return [write.step for write in bed.driver.written if isinstance(write.step, kind)]
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -60,20 +60,20 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
 def test_a_gang_leaves_a_node_that_fails_it_at_its_start(changes: dict[str, Any]) -> None:
-    of, failed = bed(replace(JOB, **changes))
-    until(of, trains_away, most=120)
+    cluster, failed = bed(replace(JOB, **changes))
+    until(cluster, trains_away, most=120)
     assert len(failed) == JOB.workers
-    assert (nodes_of(of, "gang"), of.operator.failed) == (["b"], {})
-    (replan,) = written(of, Replan)
+    assert (nodes_of(cluster, "gang"), cluster.operator.failed) == (["b"], {})
+    (replan,) = written(cluster, Replan)
     assert replan.verdict.message == "the pods go to b; pods failed at their start on a"
-    assert not written(of, Suspend)
+    assert not written(cluster, Suspend)
 
 
 def test_a_gang_that_fits_nowhere_else_returns_each_time_and_is_never_stopped() -> None:
-    of, failed = bed(nodes="a")
-    of.after(120)
-    assert (set(nodes_of(of, "gang")) <= {"a", ""}, len(failed) > 4) == (True, True)
-    assert not written(of, Suspend)
+    cluster, failed = bed(nodes="a")
+    cluster.after(120)
+    assert (set(nodes_of(cluster, "gang")) <= {"a", ""}, len(failed) > 4) == (True, True)
+    assert not written(cluster, Suspend)
 
 
 @pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
@@ -81,17 +81,17 @@ def test_a_pod_leaves_a_node_that_fails_it_twice_while_others_run_there(
     changes: dict[str, Any],
 ) -> None:
     spec = replace(JOB, workers=12, **changes)
-    of, failed = bed(spec, nodes="abc", fails=lambda live: live.key.index == 0)
-    until(of, lambda of: trains(of, "gang"), most=120)
-    assert (len(failed), of.operator.failed) == (2, {})
-    assert BAD in nodes_of(of, "gang")
+    cluster, failed = bed(spec, nodes="abc", fails=lambda live: live.key.index == 0)
+    until(cluster, lambda cluster: trains(cluster, "gang"), most=120)
+    assert (len(failed), cluster.operator.failed) == (2, {})
+    assert BAD in nodes_of(cluster, "gang")
 
 
 def test_a_gang_leaves_the_node_again_after_the_controller_was_killed_between() -> None:
-    of, failed = bed()
-    until(of, lambda of: bool(failed))
-    of.restart()
-    until(of, trains_away, most=120)
+    cluster, failed = bed()
+    until(cluster, lambda cluster: bool(failed))
+    cluster.restart()
+    until(cluster, trains_away, most=120)
     assert len(failed) <= 2 * JOB.workers
 
 
@@ -100,17 +100,17 @@ def test_jobs_of_a_namespace_get_a_node_last_after_three_were_cured_elsewhere() 
         replace(JOB, name=name, arrives=400.0 * number, steps=60)
         for number, name in enumerate(["gang", "alpha", "beta", "gamma"])
     ]
-    of, failed = bed(*jobs)
-    of.run()
+    cluster, failed = bed(*jobs)
+    cluster.run()
     assert {name.rsplit("-", 2)[0] for name in failed} == {"gang", "alpha", "beta"}
-    assert set(of.planner.starts.suspects()) == {BAD}
-    assert set(of.ended()) == {job.name for job in jobs}
+    assert set(cluster.planner.starts.suspects()) == {BAD}
+    assert set(cluster.ended()) == {job.name for job in jobs}
 
 
 def test_a_poison_job_that_fails_everywhere_accuses_no_node() -> None:
     jobs = (replace(JOB, name=name) for name in ("gang", "alpha", "beta"))
-    of, failed = bed(*jobs, bad="ab")
-    of.after(900)
-    assert of.planner.starts.suspects() == {}
+    cluster, failed = bed(*jobs, bad="ab")
+    cluster.after(900)
+    assert cluster.planner.starts.suspects() == {}
     assert len(failed) > 30
-    assert not written(of, Suspend)
+    assert not written(cluster, Suspend)

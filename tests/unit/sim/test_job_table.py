@@ -1,4 +1,4 @@
-"""A CSV of jobs becomes a world, or the user reads the error and the right form."""
+"""A CSV of jobs becomes a world, or the error names the value, with an example."""
 
 import pytest
 
@@ -71,14 +71,10 @@ WRONG = {
     "less CPU than an init container": (HEAD, ["a,0,,1,,,,49,60"], "cpu '49' is not a number from"),
     "a line end in a name": (HEAD, ['"a', 'b",0,,1,,,,,60'], "name 'a\\nb' is not a DNS label"),
     "a negative number": (HEAD, ["a,-1,,2,,,,,60"], "arrives '-1' is not a number from 0"),
-    "no length": (HEAD, ["a,0,,2,,,,,"], "a needs workers and seconds"),
+    "no duration": (HEAD, ["a,0,,2,,,,,"], "a needs workers and seconds"),
     "too few cells": (HEAD, ["a,0,,2"], "a needs workers and seconds"),
     "too many cells": (HEAD, ["a,0,,2,,,,,60,7"], "line 2 has more cells than columns"),
-    "servers of a PyTorchJob": (
-        HEAD,
-        ["a,0,,2,1,,,,60"],
-        "servers 1 is for a TFJob, not",
-    ),
+    "servers of a PyTorchJob": (HEAD, ["a,0,,2,1,,,,60"], "servers 1 is for a TFJob, not"),
     "half a range": (HEAD, ["a,0,,2,,1,,,60"], "min 1 and max None must both be set"),
     "a range without the requested size": (HEAD, ["a,0,,4,,1,2,,60"], "min <= workers (4) <= max"),
     "more pods than capacity": (
@@ -97,7 +93,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("head", "lines", "said"), WRONG.values(), ids=WRONG)
-def test_an_error_is_described(head: str, lines: list[str], said: str) -> None:
+def test_a_wrong_line_is_named_with_the_allowed_values(
+    head: str, lines: list[str], said: str
+) -> None:
     with pytest.raises(UserError) as caught:
         read(*lines, head=head)
     assert said in str(caught.value)
@@ -115,14 +113,14 @@ def test_nodes_are_numbers_of_a_size(nodes: str) -> None:
         read("a,0,,1,,,,50,60", nodes=nodes)
 
 
-def test_there_is_a_bound_on_jobs() -> None:
+def test_a_csv_may_have_20_000_jobs() -> None:
     lines = [f"job-{number},0,,1,,,,50,60" for number in range(MOST_JOBS + 1)]
     assert len(read(*lines[:-1]).jobs) == MOST_JOBS
     with pytest.raises(UserError, match="20,000 jobs at most"):
         read(*lines)
 
 
-def test_jobs_with_gpus_and_memory_on_unlike_nodes() -> None:
+def test_a_job_has_the_memory_and_gpus_of_its_line() -> None:
     (job, _) = read(
         "a,0,,2,,,,4000,60,8192,4,T4",
         "b,0,,1,,,,1000,60,,,",

@@ -1,4 +1,4 @@
-"""The model itself: the cost of a change of pods, and the cores of each job."""
+"""The simulation itself: the cost of a change of pods, and the cores of each job."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Jobs that are moved: when a move pays, and the effect of faults and people."""
+"""Jobs that are moved: when a move pays, and what faults and users do to it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,7 +84,7 @@ def until(bed: Bed, when: Callable[[Bed], bool]) -> Bed:
 
 
 def check(bed: Bed, *, lost: float = 10.0) -> None:
-    """Both holds are released, and only the seconds since the last checkpoint were lost."""
+    """Check that both holds are released and at most `lost` seconds of work were lost."""
     holds = bed.planner.cluster.holds
     assert (holds.claims_of("uid-train"), holds.holders()) == ((), ())
     assert bed.job().training.lost * SPREAD.pace.seconds(4) <= lost
@@ -155,7 +155,7 @@ MODES = {Mode.OBSERVE: names.REASON_WOULD_MIGRATE, Mode.OFF: ""}
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_administrator_keeps_jobs_where_they_are(mode: Mode) -> None:
+def test_no_job_moves_unless_the_policy_acts(mode: Mode) -> None:
     policy = TrainingPolicy("p", companion={"migrate": PolicyChoice(mode)})
     bed = spread_bed(policy=policy).at(300)
     assert (stops(bed), nodes_of(bed)) == (0, ["a", "b"])
@@ -176,7 +176,7 @@ def test_a_job_that_waits_for_an_autoscaler_gets_the_capacity_first() -> None:
     assert stops(bed) == 0
 
 
-def test_a_job_that_saves_nothing_in_time_is_not_moved() -> None:
+def test_a_job_that_does_not_answer_in_time_is_not_moved() -> None:
     bed = spread_bed(replace(SPREAD, answers=10_000.0)).at(400)
     assert (stops(bed), shown(bed)) == (0, names.REASON_AWAITS_CHECKPOINT)
     requests = [write for write in bed.driver.written if isinstance(write.step, RequestCheckpoint)]
@@ -223,7 +223,7 @@ def test_a_refused_stop_changes_nothing_and_is_tried_again() -> None:
 
 
 def three_nodes(when: Callable[[Bed], bool]) -> Bed:
-    """A job on half of a and b, on its way to c, which another job has left."""
+    """A job on half of each of a and b, on its way to c, which another job has left."""
     filling = replace(STAYING, name="filling", arrives=2.0)
     leaving = replace(LEAVING, workers=3, arrives=3.0, steps=700)
     bed = Bed(STAYING, filling, leaving, SPREAD, policy=None, a=4000, b=4000, c=4000)
@@ -285,14 +285,14 @@ def test_a_job_that_has_lost_both_holds_waits_and_starts_first() -> None:
 
 
 def test_no_other_job_gets_either_hold_while_a_job_moves() -> None:
-    of = until(spread_bed().at(ENDS), is_stopped)
+    bed = until(spread_bed().at(ENDS), is_stopped)
     for number in range(4):
-        of.submit(
-            replace(STAYING, name=f"late-{number}", workers=1, arrives=of.clock.now, steps=200)
+        bed.submit(
+            replace(STAYING, name=f"late-{number}", workers=1, arrives=bed.clock.now, steps=200)
         )
-    until(of, lambda of: of.job().training.doing is Doing.TRAINS and not of.job().job.suspend)
-    assert nodes_of(of) == ["b"]
-    check(of)
+    until(bed, lambda bed: bed.job().training.doing is Doing.TRAINS and not bed.job().job.suspend)
+    assert nodes_of(bed) == ["b"]
+    check(bed)
 
 
 def test_a_job_that_a_person_suspends_stays_suspended() -> None:
@@ -406,15 +406,15 @@ def test_a_stop_that_never_arrived_keeps_its_holds_for_30_s() -> None:
 
 
 def limited(bed: Bed, *, pods: int) -> Callable[[int], None]:
-    """Give the namespace a quota that is charged as pods come and go; return a setter of it."""
-    results: list[Quota] = []
+    """Give the namespace a quota of pods, charged as pods come and go; return its setter."""
+    observed: list[Quota] = []
     most = [pods]
 
     def charge(*_: Any) -> None:
         used = sum(not live.pod.finished for job in bed.jobs for live in job.pods.values())
         quota = Quota("team", "pods", hard={"pods": most[0]}, used={"pods": used})
-        bed.planner.queue.quotas.observe_quota(results[-1] if results else None, quota)
-        results.append(quota)
+        bed.planner.queue.quotas.observe_quota(observed[-1] if observed else None, quota)
+        observed.append(quota)
 
     def allow(pods: int) -> None:
         most[0] = pods
@@ -435,7 +435,7 @@ def test_a_job_stays_if_a_quota_would_not_let_it_start_again() -> None:
     assert (stops(bed), nodes_of(bed), shown(bed)) == (0, ["a", "b"], names.REASON_STAYS)
 
 
-def test_a_move_that_has_ended_keeps_no_later_promise() -> None:
+def test_after_a_move_another_hold_is_released_at_the_start() -> None:
     bed = three_nodes(is_off)
     for node in ("b", "c"):
         bed.lose(node)
@@ -451,7 +451,7 @@ def test_a_move_that_has_ended_keeps_no_later_promise() -> None:
     assert holds.holders() == ()
 
 
-def test_a_job_that_is_stopped_keeps_its_part_of_the_quota() -> None:
+def test_a_job_that_is_stopped_keeps_its_share_of_the_quota() -> None:
     waits = replace(
         STAYING, name="waits", workers=3, leaders=1, cpu=500, uses=500, arrives=60.0, steps=8000
     )
@@ -474,12 +474,12 @@ def test_a_job_that_stayed_spread_is_moved_again_after_an_hour() -> None:
     assert (stops(bed), nodes_of(bed)) == (1, ["a", "b"])
 
 
-def test_a_job_with_an_earlier_answer_is_asked_once() -> None:
+def test_an_earlier_answer_causes_no_second_request() -> None:
     bed = spread_bed(replace(SPREAD, steps=9000, answers=30.0)).at(60)
     bed.job().training.request(1)
     until(bed, is_stopped)
-    asked = [write for write in bed.driver.written if isinstance(write.step, RequestCheckpoint)]
-    assert [write.job for write in asked] == ["train"]
+    requests = [write for write in bed.driver.written if isinstance(write.step, RequestCheckpoint)]
+    assert [write.job for write in requests] == ["train"]
 
 
 def test_a_job_that_Kueue_takes_over_during_its_move_releases_both_holds() -> None:

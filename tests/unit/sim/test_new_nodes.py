@@ -69,9 +69,9 @@ def test_no_pod_exists_before_there_are_nodes_for_all(spec: JobSpec) -> None:
     assert not cluster.placeholders
 
 
-def test_a_gang_takes_the_free_capacity_and_asks_for_the_rest() -> None:
-    made = bed(GANG, nodes=2).run()
-    assert len(made.added) == 2
+def test_a_gang_uses_the_free_capacity_and_asks_for_the_missing_nodes() -> None:
+    cluster = bed(GANG, nodes=2).run()
+    assert len(cluster.added) == 2
 
 
 def test_nothing_is_left_after_an_ask_without_success() -> None:
@@ -133,7 +133,7 @@ def test_a_job_that_its_user_suspends_asks_for_nothing() -> None:
     assert not cluster.placeholders
 
 
-def test_a_controller_that_dies_at_any_second_goes_on_with_the_ask() -> None:
+def test_a_controller_that_dies_at_any_second_continues_the_ask() -> None:
     for second in range(9, 40, 3):
         cluster = bed(GANG).at(second)
         cluster.restart()
@@ -165,7 +165,7 @@ def test_a_lost_member_of_a_required_gang_asks_for_nothing_while_the_others_run(
         bed.after(1)
     asks = bed.asks
     bed.api.remove_pod(next(iter(bed.job().pods.values())))
-    bed.take(bed.added[0], cpu=4000)
+    bed.bind_rival(bed.added[0], cpu=4000)
     bed.after(60)
     assert bed.reason() == REASON_NO_ROOM
     assert (bed.bound(), bed.asks, len(bed.added)) == (7, asks, 1)
@@ -204,7 +204,7 @@ def test_the_policy_decides_about_a_job_without_nodes(
     assert bool(bed.asks) is (choice is NewNodes.ASK and possible)
 
 
-def test_placeholders_make_way_for_a_gang_that_never_preempts() -> None:
+def test_placeholders_leave_for_a_gang_that_never_preempts() -> None:
     assert not URGENT.preempts
     cluster = bed(replace(GANG, priority="urgent"))
     cluster.run()
@@ -213,9 +213,9 @@ def test_placeholders_make_way_for_a_gang_that_never_preempts() -> None:
 
 
 def test_a_job_with_capacity_asks_for_nothing() -> None:
-    made = bed(replace(GANG, workers=4), nodes=2).run()
-    assert not made.asks
-    assert not made.added
+    cluster = bed(replace(GANG, workers=4), nodes=2).run()
+    assert not cluster.asks
+    assert not cluster.added
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_rival_that_takes_a_new_node_costs_a_node_and_leaves_no_half_gang(
     delays: list[float], second: float
 ) -> None:
     cluster = bed(GANG, delays=delays).at(second)
-    cluster.take(cluster.added[0], cpu=8000)
+    cluster.bind_rival(cluster.added[0], cpu=8000)
     cluster.after(10)
     assert cluster.bound() == 0
     while not cluster.bound():
@@ -267,9 +267,9 @@ def test_a_node_that_dies_before_the_start_is_replaced() -> None:
     assert len(cluster.added) == 5
 
 
-def asked(made: GrowingBed) -> dict[str, int]:
+def placeholder_counts(cluster: GrowingBed) -> dict[str, int]:
     """Return the number of placeholders by job."""
-    return Counter(pod.placeholder_of for pod in made.placeholders.values())
+    return Counter(pod.placeholder_of for pod in cluster.placeholders.values())
 
 
 def test_new_nodes_are_matched_with_the_asks_once_for_all_jobs(
@@ -292,13 +292,13 @@ def test_new_nodes_are_matched_with_the_asks_once_for_all_jobs(
     assert len(matched) == 12
 
 
-def test_jobs_ask_in_the_order_of_the_queue_within_the_most_placeholders() -> None:
+def test_jobs_ask_in_the_order_of_the_queue_up_to_the_limit_of_placeholders() -> None:
     cluster = bed(*(replace(GANG, name=f"job-{n}", workers=150) for n in range(4)), most=0)
     cluster.at(200)
-    assert asked(cluster) == {"uid-job-0": 150, "uid-job-1": 150}
+    assert placeholder_counts(cluster) == {"uid-job-0": 150, "uid-job-1": 150}
     assert "once jobs before it" in cluster.message("job-3")
     cluster.at(1250)
-    assert asked(cluster) == {"uid-job-2": 150, "uid-job-3": 150}
+    assert placeholder_counts(cluster) == {"uid-job-2": 150, "uid-job-3": 150}
 
 
 def test_a_job_that_asked_in_vain_asks_after_the_others() -> None:
@@ -377,7 +377,7 @@ VOLUMES = {
 @pytest.mark.parametrize(("zones", "want"), VOLUMES.values(), ids=VOLUMES)
 def test_the_affinity_to_nodes_of_a_placeholder_is_bounded(zones: list[str], want: int) -> None:
     lists = tuple(
-        tuple(Term((Requirement("zone", "In", (zone,)),)) for zone in each) for each in zones
+        tuple(Term((Requirement("zone", "In", (zone,)),)) for zone in group) for group in zones
     )
     assert node_terms(Constraints(volumes=VolumeConstraints(terms=lists))) == want
 

@@ -18,8 +18,8 @@ def _every_job_avoids_node_a(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Settings, "node_limits", property(lambda _: AVOIDED))
 
 
-def nodes(of: Bed, name: str) -> set[str]:
-    return {live.pod.node_name for live in of.job(name).pods.values()}
+def nodes(bed: Bed, name: str) -> set[str]:
+    return {live.pod.node_name for live in bed.job(name).pods.values()}
 
 
 def test_a_start_respects_the_limit_and_the_gang_is_not_born_pinned() -> None:
@@ -32,9 +32,9 @@ def test_a_start_respects_the_limit_and_the_gang_is_not_born_pinned() -> None:
 def test_a_reservation_respects_the_limit() -> None:
     first = replace(GANG, name="first", arrives=5.0, steps=5000)
     bed = Bed(first, GANG, policy=None, a=8000, b=2000).at(500)
-    kept = bed.planner.queue.reservations.current
-    assert kept is not None
-    assert (kept.job, kept.nodes) == ("uid-gang", ("b",))
+    reservation = bed.planner.queue.reservations.current
+    assert reservation is not None
+    assert (reservation.job, reservation.nodes) == ("uid-gang", ("b",))
 
 
 def test_growth_respects_the_limit() -> None:

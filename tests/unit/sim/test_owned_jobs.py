@@ -1,4 +1,4 @@
-"""A job of a controller that counts its pods has pods from its start on."""
+"""A job that another controller owns and waits for has pods from its creation on."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ OWNED = replace(STATIC, arrives=10.0, servers=0, cpu=1000, steps=100)
 LOW = replace(OWNED, name="low", arrives=0.0, steps=60)
 
 
-def wrapped(raw: Raw) -> Raw:
+def wrap(raw: Raw) -> Raw:
     """The job `train` as its AppWrapper creates it; any other job as it is."""
     owner = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "name": "w"}
     owners = [{**owner, "controller": True}] if raw["metadata"]["name"] == "train" else []
@@ -24,7 +24,7 @@ class Owned(Bed):
     """A cluster in which an AppWrapper creates the job `train`."""
 
     def submit(self, spec: JobSpec) -> LiveJob:
-        admit, self.api.admit = self.api.admit, lambda raw: admit(wrapped(raw))
+        admit, self.api.admit = self.api.admit, lambda raw: admit(wrap(raw))
         live = super().submit(spec)
         self.api.admit = admit
         return live
@@ -36,10 +36,11 @@ def written(bed: Bed) -> list[type]:
 
 @pytest.mark.parametrize("until", [60, 10**6], ids=["capacity is freed", "no capacity is freed"])
 def test_an_owned_job_has_its_pods_and_is_never_suspended(until: int) -> None:
-    of = Owned(replace(LOW, steps=until), OWNED, a=2000)
+    bed = Owned(replace(LOW, steps=until), OWNED, a=2000)
     for at in range(20, 400, 10):
-        job = of.at(at).job()
+        job = bed.at(at).job()
         assert not job.job.suspend, at
         assert len(job.pods) == 2, at
-    assert Suspend not in written(of)
-    assert (Pin in written(of), Release in written(of)) == (room := until == 60, not room)
+    assert Suspend not in written(bed)
+    freed = until == 60
+    assert (Pin in written(bed), Release in written(bed)) == (freed, not freed)

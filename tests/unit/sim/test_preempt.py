@@ -1,4 +1,4 @@
-"""Jobs that stop for a job of higher priority: when, which, and after faults."""
+"""Jobs that stop for a job of higher priority: when, which jobs, also after faults."""
 
 import math
 from collections import Counter
@@ -61,12 +61,12 @@ class PreemptBed(Bed):
     def __init__(self, *jobs: JobSpec, policy: TrainingPolicy | None = ACT, **nodes: int) -> None:
         sizes = nodes or {"a": 4000}
         super().__init__(*jobs, policy=policy, late_writes=True, **sizes)
-        self.api.priorities = {known.name: known.value for known in CLASSES}
+        self.api.priorities = {class_.name: class_.value for class_ in CLASSES}
 
     def _show_world(self) -> None:
         super()._show_world()
-        for known in CLASSES:
-            self.planner.queue.observe_class(None, known)
+        for class_ in CLASSES:
+            self.planner.queue.observe_class(None, class_)
 
 
 def until(bed: Bed, when: Callable[[Bed], Any], *, most: float = LATER) -> Bed:
@@ -86,7 +86,7 @@ def stops(bed: Bed, reason: str = names.REASON_STOPPED) -> list[str]:
     ]
 
 
-def asked(bed: Bed) -> list[str]:
+def asks(bed: Bed) -> list[str]:
     return [write.job for write in bed.driver.written if isinstance(write.step, RequestCheckpoint)]
 
 
@@ -100,26 +100,26 @@ def runs(bed: Bed, name: str) -> bool:
 
 
 def check(bed: Bed) -> None:
-    """No hold remains, and no job failed."""
+    """Check that no hold remains and no job failed."""
     assert bed.planner.cluster.holds.holders() == ()
     assert not bed.operator.failed
 
 
 def test_a_job_of_higher_priority_starts_once_another_has_saved_its_work_and_stopped() -> None:
-    of = PreemptBed(VICTIM, URGENT).at(100 + WAIT - 5)
-    assert (stops(of), shown(of)) == ([], names.REASON_MAY_STOP)
-    until(of, lambda of: runs(of, "urgent"))
-    assert (stops(of), asked(of)) == (["train"], ["train"])
-    assert of.clock.now <= 100 + WAIT + 30
-    status = of.driver.shown["train", names.STOPPED]
+    bed = PreemptBed(VICTIM, URGENT).at(100 + WAIT - 5)
+    assert (stops(bed), shown(bed)) == ([], names.REASON_MAY_STOP)
+    until(bed, lambda bed: runs(bed, "urgent"))
+    assert (stops(bed), asks(bed)) == (["train"], ["train"])
+    assert bed.clock.now <= 100 + WAIT + 30
+    status = bed.driver.shown["train", names.STOPPED]
     assert status is not None
     assert (status.holds, status.verdict.reason) == (True, names.REASON_STOPPED)
     assert "it continues from step" in status.verdict.message
-    of.at(600)
-    assert (runs(of, "train"), shown(of)) == (True, names.REASON_RESTS)
-    of.run()
-    assert (stops(of), of.job().training.lost <= 10.0) == (["train"], True)
-    check(of)
+    bed.at(600)
+    assert (runs(bed, "train"), shown(bed)) == (True, names.REASON_RESTS)
+    bed.run()
+    assert (stops(bed), bed.job().training.lost <= 10.0) == (["train"], True)
+    check(bed)
 
 
 OBSERVES = replace(ACT, companion={})
@@ -177,7 +177,7 @@ def test_no_job_is_stopped(
     jobs: tuple[JobSpec, ...], policy: TrainingPolicy, nodes: dict[str, int], reason: str
 ) -> None:
     bed = PreemptBed(*jobs, policy=policy, **nodes).at(250)
-    assert (stops(bed), asked(bed), shown(bed)) == ([], [], reason)
+    assert (stops(bed), asks(bed), shown(bed)) == ([], [], reason)
 
 
 def test_no_job_is_stopped_for_pods_of_its_own_priority_whatever_their_leader_has() -> None:
@@ -193,7 +193,7 @@ def test_the_first_of_the_queue_is_checked_however_many_jobs_wait() -> None:
     small = replace(URGENT, arrives=60.0, workers=0, priority="")
     many = [replace(small, name=f"small{number}", cpu=900 + number % 9) for number in range(100)]
     bed = PreemptBed(fills, VICTIM, *many, URGENT, a=4000, b=4000)
-    until(bed.at(100), asked)
+    until(bed.at(100), asks)
     assert bed.clock.now <= 100 + WAIT + 10
 
 
@@ -263,9 +263,9 @@ CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 def test_the_cheapest_jobs_stop(
     first: dict[str, Any], second: dict[str, Any], chosen: list[str]
 ) -> None:
-    of = two(first, second, arrives=3000.0, workers=second.get("workers", 1), leaders=1)
-    until(of, lambda of: runs(of, "urgent"), most=3200)
-    assert stops(of) == chosen
+    bed = two(first, second, arrives=3000.0, workers=second.get("workers", 1), leaders=1)
+    until(bed, lambda bed: runs(bed, "urgent"), most=3200)
+    assert stops(bed) == chosen
 
 
 def test_jobs_that_answer_at_different_speeds_save_at_the_same_time() -> None:
@@ -273,42 +273,41 @@ def test_jobs_that_answer_at_different_speeds_save_at_the_same_time() -> None:
         replace(VICTIM, name=f"v{number}", leaders=1, workers=workers, answers=answers)
         for number, (answers, workers) in enumerate(((5.0, 0), (60.0, 0), (110.0, 1)))
     ]
-    of = PreemptBed(*each, URGENT)
-    until(of, stops)
-    until(of, lambda of: runs(of, "urgent"))
-    assert (sorted(stops(of)), len(asked(of))) == (["v0", "v1", "v2"], 6)
-    assert max(of.job(spec.name).training.lost for spec in each) <= 20
+    bed = PreemptBed(*each, URGENT)
+    until(bed, stops)
+    until(bed, lambda bed: runs(bed, "urgent"))
+    assert (sorted(stops(bed)), len(asks(bed))) == (["v0", "v1", "v2"], 6)
+    assert max(bed.job(spec.name).training.lost for spec in each) <= 20
 
 
 def test_two_jobs_stop_together_after_the_slower_has_saved() -> None:
-    of = two({"answers": 3.0}, {"answers": 40.0})
-    until(of, stops)
-    suspended = [
-        w for w in of.driver.written if w.job in {"first", "second"} and isinstance(w.step, Suspend)
-    ]
-    assert sorted(stops(of.after(3))) == ["first", "second"]
+    bed = two({"answers": 3.0}, {"answers": 40.0})
+    until(bed, stops)
+    pair, written = {"first", "second"}, bed.driver.written
+    suspended = [w for w in written if w.job in pair and isinstance(w.step, Suspend)]
+    assert sorted(stops(bed.after(3))) == ["first", "second"]
     assert max(w.at for w in suspended) - min(w.at for w in suspended) <= 3
-    assert asked(of).count("first") == 2, "it trained on for 40 s, and is asked again"
-    until(of, lambda of: runs(of, "urgent"))
-    assert of.job("first").training.lost <= 10.0
-    check(of)
+    assert asks(bed).count("first") == 2, "it trained for 40 s more, and is asked again"
+    until(bed, lambda bed: runs(bed, "urgent"))
+    assert bed.job("first").training.lost <= 10.0
+    check(bed)
 
 
 def test_a_job_that_saves_by_itself_is_awaited() -> None:
     bed = PreemptBed(replace(VICTIM, saving=Saving.PERIODIC, every=240), URGENT)
     until(bed, stops)
-    assert asked(bed) == []
+    assert asks(bed) == []
     assert bed.job().training.done - bed.job().training.saved <= 40
     counts = bed.planner.companion.preempted
     assert (dict(counts.asked), counts.work <= 10.0) == ({"answered": 1}, True)
 
 
 def test_a_job_without_any_checkpoint_stops_only_if_it_allows_that() -> None:
-    of = PreemptBed(replace(VICTIM, saving=Saving.NEVER, preempt="always"), URGENT)
-    until(of, stops)
-    counts = of.planner.companion.preempted
-    assert (dict(counts.asked), asked(of), counts.work > 100) == ({"none": 1}, [], True)
-    until(of, lambda of: runs(of, "urgent"))
+    bed = PreemptBed(replace(VICTIM, saving=Saving.NEVER, preempt="always"), URGENT)
+    until(bed, stops)
+    counts = bed.planner.companion.preempted
+    assert (dict(counts.asked), asks(bed), counts.work > 100) == ({"none": 1}, [], True)
+    until(bed, lambda bed: runs(bed, "urgent"))
 
 
 LATE: dict[str, tuple[str, list[str], dict[str, int]]] = {
@@ -326,10 +325,10 @@ def test_an_answer_is_late(opted: str, stopped: list[str], counted: dict[str, in
 
 
 def test_the_next_jobs_are_asked_if_the_first_do_not_answer() -> None:
-    of = two({"answers": 500.0, "priority": "low"}, {}, workers=1, leaders=1)
-    until(of, lambda of: runs(of, "urgent"))
-    assert (asked(of)[0], stops(of)) == ("first", ["second"])
-    check(of)
+    bed = two({"answers": 500.0, "priority": "low"}, {}, workers=1, leaders=1)
+    until(bed, lambda bed: runs(bed, "urgent"))
+    assert (asks(bed)[0], stops(bed)) == ("first", ["second"])
+    check(bed)
 
 
 def test_an_answer_before_the_request_counts_for_no_later_request() -> None:
@@ -337,24 +336,24 @@ def test_an_answer_before_the_request_counts_for_no_later_request() -> None:
     bed.ask(7)
     until(bed, stops)
     assert bed.job().training.done - bed.job().training.saved <= 15
-    assert asked(bed) == ["train"]
+    assert asks(bed) == ["train"]
 
 
 def test_no_third_job_takes_the_capacity_while_two_jobs_end_60_s_apart() -> None:
-    of = two({"grace": 60.0}, {})
+    bed = two({"grace": 60.0}, {})
     third = replace(URGENT, name="third", arrives=140.0, workers=1, leaders=1)
-    of.clock.after(140.0, lambda: of.submit(third))
-    until(of, lambda of: runs(of, "urgent"))
-    assert (sorted(stops(of)), runs(of, "third")) == (["first", "second"], False)
-    check(of)
+    bed.clock.after(140.0, lambda: bed.submit(third))
+    until(bed, lambda bed: runs(bed, "urgent"))
+    assert (sorted(stops(bed)), runs(bed, "third")) == (["first", "second"], False)
+    check(bed)
 
 
 def test_jobs_never_stop_for_two_jobs_in_the_same_capacity() -> None:
-    of = two({}, {}, workers=1, leaders=1)
-    of.clock.after(101.0, lambda: of.submit(replace(URGENT, name="also", workers=1, leaders=1)))
-    until(of, lambda of: runs(of, "urgent") and runs(of, "also"))
-    assert sorted(stops(of)) == ["first", "second"]
-    check(of)
+    bed = two({}, {}, workers=1, leaders=1)
+    bed.clock.after(101.0, lambda: bed.submit(replace(URGENT, name="also", workers=1, leaders=1)))
+    until(bed, lambda bed: runs(bed, "urgent") and runs(bed, "also"))
+    assert sorted(stops(bed)) == ["first", "second"]
+    check(bed)
 
 
 def test_a_job_has_a_pause_after_each_stop_and_longer_each_time() -> None:
@@ -378,8 +377,8 @@ def grow_urgent(bed: Bed) -> None:
     bed.scale(30, "urgent")
 
 
-def take_room(bed: Bed) -> None:
-    """Let a foreign pod take a part of the node."""
+def add_rival(bed: Bed) -> None:
+    """Bind a foreign pod to the node."""
     bed.planner.cluster.observe_pod(None, FOREIGN)
 
 
@@ -390,10 +389,10 @@ def lose_class(bed: Bed) -> None:
 def edit_class(name: str, *groups: str) -> Callable[[Bed], None]:
     """Give the pods of the waiting job another class."""
 
-    def edit(of: Bed) -> None:
+    def edit(bed: Bed) -> None:
         for group in groups or ("Master", "Worker"):
             spec = "spec", "pytorchReplicaSpecs", group, "template", "spec"
-            of.write("urgent", *spec, "priorityClassName", value=name)
+            bed.write("urgent", *spec, "priorityClassName", value=name)
 
     return edit
 
@@ -410,26 +409,26 @@ def lack_volume(bed: Bed) -> None:
 
 
 AFTER: dict[str, tuple[Callable[[Bed], None], Callable[[Bed], Any], list[str], str]] = {
-    "a victim that ends while it is asked": (finish, asked, [], "urgent"),
-    "the waiting job is deleted while others are asked": (delete_urgent, asked, [], "train"),
-    "the waiting job is edited larger while others are asked": (grow_urgent, asked, [], "train"),
-    "a foreign pod takes the capacity while others are asked": (take_room, asked, [], "train"),
-    "its class is deleted while others are asked": (lose_class, asked, [], "train"),
-    "its class is lowered while others are asked": (edit_class("low"), asked, [], "train"),
-    "its workers get a lower class meanwhile": (edit_class("", "Worker"), asked, [], "train"),
-    "its class stops preempting while others are asked": (edit_class("calm"), asked, [], "train"),
-    "a quota blocks it while others are asked": (keep_back, asked, [], "train"),
-    "it lacks a volume while others are asked": (lack_volume, asked, [], "train"),
+    "a victim that ends while it is asked": (finish, asks, [], "urgent"),
+    "the waiting job is deleted while others are asked": (delete_urgent, asks, [], "train"),
+    "the waiting job is edited larger while others are asked": (grow_urgent, asks, [], "train"),
+    "a foreign pod takes the capacity while others are asked": (add_rival, asks, [], "train"),
+    "its class is deleted while others are asked": (lose_class, asks, [], "train"),
+    "its class is lowered while others are asked": (edit_class("low"), asks, [], "train"),
+    "its workers get a lower class meanwhile": (edit_class("", "Worker"), asks, [], "train"),
+    "its class stops preempting while others are asked": (edit_class("calm"), asks, [], "train"),
+    "a quota blocks it while others are asked": (keep_back, asks, [], "train"),
+    "it lacks a volume while others are asked": (lack_volume, asks, [], "train"),
     "Kueue takes a victim over while it is asked": (
-        lambda of: of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"}),
-        asked,
+        lambda bed: bed.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"}),
+        asks,
         [],
         "train",
     ),
     "a quota blocks it after the stop": (keep_back, stops, ["train"], ""),
-    "the node of a victim is lost while it is asked": (lambda of: of.lose("a"), asked, [], ""),
+    "the node of a victim is lost while it is asked": (lambda bed: bed.lose("a"), asks, [], ""),
     "the waiting job is deleted after the stop": (delete_urgent, stops, ["train"], "train"),
-    "a foreign pod takes the capacity after the stop": (take_room, stops, ["train"], ""),
+    "a foreign pod takes the capacity after the stop": (add_rival, stops, ["train"], ""),
 }
 
 
@@ -448,50 +447,50 @@ def test_an_event_during_a_preemption(
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob", "TFJob"])
 @pytest.mark.parametrize("write", [1, 2])
 def test_a_controller_dies_after_each_write(kind: str, write: int) -> None:
-    of = two({"kind": kind, "leaders": 0, "workers": 2}, {"grace": 30.0})
-    until(of, lambda of: len(asked(of)) == 2)
+    bed = two({"kind": kind, "leaders": 0, "workers": 2}, {"grace": 30.0})
+    until(bed, lambda bed: len(asks(bed)) == 2)
     for _ in range(write):
-        known = len(stops(of))
-        of.faults.dies = True
-        while len(stops(of)) == known:
-            of.after(1)
-            assert of.clock.now < LATER
-    until(of, lambda of: runs(of, "urgent"))
-    assert sorted(set(stops(of))) == ["first", "second"]
-    of.run()
-    check(of)
+        known = len(stops(bed))
+        bed.faults.dies = True
+        while len(stops(bed)) == known:
+            bed.after(1)
+            assert bed.clock.now < LATER
+    until(bed, lambda bed: runs(bed, "urgent"))
+    assert sorted(set(stops(bed))) == ["first", "second"]
+    bed.run()
+    check(bed)
 
 
 def test_a_new_controller_keeps_the_hold_from_its_first_decision_on() -> None:
-    of = two({}, {"grace": 60.0})
-    until(of, lambda of: len(stops(of)) == 2 and not of.job("first").pods)
-    of.submit(replace(URGENT, name="third", workers=1, priority="", arrives=of.clock.now))
-    of.restart()
-    until(of, lambda of: runs(of, "urgent"))
-    assert not runs(of, "third")
+    bed = two({}, {"grace": 60.0})
+    until(bed, lambda bed: len(stops(bed)) == 2 and not bed.job("first").pods)
+    bed.submit(replace(URGENT, name="third", workers=1, priority="", arrives=bed.clock.now))
+    bed.restart()
+    until(bed, lambda bed: runs(bed, "urgent"))
+    assert not runs(bed, "third")
 
 
 def test_elastic_jobs_give_workers_before_a_job_stops_however_long_their_save() -> None:
     train = replace(VICTIM, leaders=0, workers=2)
     elastic = replace(train, name="elastic", style=Style.TORCHRUN, bounds=(1, 2), answers=60.0)
     elastic = replace(elastic, preempt="")
-    of = PreemptBed(train, elastic, replace(URGENT, workers=0, deadline=600))
-    until(of, lambda of: runs(of, "urgent"))
-    assert (stops(of), of.job("elastic").workers) == ([], 1)
+    bed = PreemptBed(train, elastic, replace(URGENT, workers=0, deadline=600))
+    until(bed, lambda bed: runs(bed, "urgent"))
+    assert (stops(bed), bed.job("elastic").workers) == ([], 1)
 
 
 def test_a_refused_stop_is_shown_and_the_next_jobs_stop() -> None:
-    of = two({"priority": "low"}, {}, workers=1, leaders=1)
-    until(of, asked)
-    refuse(of, lambda uid, _: uid == "uid-first", Forbidden(status=403, reason="F", message="no"))
-    until(of, lambda of: runs(of, "urgent"))
-    assert (shown(of, "first"), stops(of)) == (names.REASON_STOP_REFUSED, ["second"])
-    check(of)
+    bed = two({"priority": "low"}, {}, workers=1, leaders=1)
+    until(bed, asks)
+    refuse(bed, lambda uid, _: uid == "uid-first", Forbidden(status=403, reason="F", message="no"))
+    until(bed, lambda bed: runs(bed, "urgent"))
+    assert (shown(bed, "first"), stops(bed)) == (names.REASON_STOP_REFUSED, ["second"])
+    check(bed)
 
 
 def test_the_waiting_job_shows_which_jobs_of_its_namespace_stop_for_it() -> None:
     bed = PreemptBed(VICTIM, URGENT)
-    until(bed, asked)
+    until(bed, asks)
     bed.after(1)
     sentence = bed.planner.queue.shown_verdict(bed.planner.cluster.jobs["uid-urgent"])
     assert sentence is not None
@@ -506,7 +505,7 @@ def test_the_waiting_job_shows_which_jobs_of_its_namespace_stop_for_it() -> None
 class Watch:
     """Watches the stops of a cluster; `broken`: the broken rules, as sentences."""
 
-    of: PreemptBed
+    bed: PreemptBed
     broken: list[str] = field(default_factory=list)
     count: int = 0
     last: dict[str, float] = field(default_factory=dict)
@@ -514,10 +513,10 @@ class Watch:
     _seen: int = 0
 
     def __post_init__(self) -> None:
-        self.of.on_second.append(self.look)
+        self.bed.on_second.append(self.check)
 
-    def look(self) -> None:
-        written = self.of.driver.written
+    def check(self) -> None:
+        written = self.bed.driver.written
         for write in written[self._seen :]:
             if isinstance(write.step, Suspend) and write.step.state.stop.waiting:
                 self._judge(write.job, write.step.state.stop.waiting, write.at)
@@ -525,7 +524,7 @@ class Watch:
 
     def _judge(self, job: str, waiting: str, at: float) -> None:
         priority = {
-            live.uid: self.of.api.priorities.get(live.spec.priority, 0) for live in self.of.jobs
+            live.uid: self.bed.api.priorities.get(live.spec.priority, 0) for live in self.bed.jobs
         }
         self.count += 1
         if priority[f"uid-{job}"] >= priority[waiting]:
@@ -534,13 +533,13 @@ class Watch:
         if at - self.last.get(job, -math.inf) < rest:
             self.broken.append(f"{job} was stopped again after {at - self.last[job]:g} s")
         self.last[job], self.times[job] = at, self.times[job] + 1
-        self.of.clock.after(200, lambda: self._has_started(waiting, at))
+        self.bed.clock.after(200, lambda: self._has_started(waiting, at))
 
     def _has_started(self, waiting: str, at: float) -> None:
-        job = self.of.api.jobs[waiting].spec.name
+        job = self.bed.api.jobs[waiting].spec.name
         started = (
             write.job == job and isinstance(write.step, Unsuspend) and write.at >= at
-            for write in self.of.driver.written
+            for write in self.bed.driver.written
         )
         if not any(started):  # it may have stopped again, for a third job
             self.broken.append(f"{waiting} did not start after the stops at {at:g} s")

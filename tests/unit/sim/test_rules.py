@@ -1,4 +1,4 @@
-"""Each rule of the model is broken once, on purpose."""
+"""Each rule of the simulation is broken once, on purpose."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,7 +42,7 @@ def loses(type_: str) -> Callable[[Bed], None]:
 
 
 @pytest.mark.parametrize(
-    ("spec", "by_hand", "said"),
+    ("spec", "by_hand", "expected"),
     [
         pytest.param(SAVES, scales(5), None, id="a change within the bounds breaks no rule"),
         pytest.param(SAVES, scales(1), "has 1 workers beyond (2, 6)", id="below the minimum"),
@@ -99,16 +99,18 @@ def loses(type_: str) -> Callable[[Bed], None]:
         ),
     ],
 )
-def test_a_rule_of_one_job(spec: JobSpec, by_hand: Callable[[Bed], None], said: str | None) -> None:
+def test_a_rule_of_one_job(
+    spec: JobSpec, by_hand: Callable[[Bed], None], expected: str | None
+) -> None:
     bed = Bed(spec, a=16000)
     rules = Rules(bed)
     by_hand(bed.at(100))
     bed.run()
     broken = rules.ended()
-    if said is None:
+    if expected is None:
         assert broken == []
     else:
-        assert any(said in sentence for sentence in broken), broken
+        assert any(expected in sentence for sentence in broken), broken
 
 
 def test_a_job_that_never_ends_is_reported() -> None:
@@ -119,26 +121,26 @@ def test_a_job_that_never_ends_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("needs", "said"),
+    ("needs", "expected"),
     [
         pytest.param(1, [], id="the head of the queue gets the freed capacity"),
         pytest.param(
             2,
-            ["seed 0, 148 s: behind started at 103 s in the room that was made for head"],
+            ["seed 0, 148 s: behind started at 103 s in the capacity that was freed for head"],
             id="a job behind it does not get that capacity, however well it fits",
         ),
     ],
 )
-def test_capacity_is_freed_for_the_head_of_the_queue(needs: int, said: list[str]) -> None:
+def test_capacity_is_freed_for_the_head_of_the_queue(needs: int, expected: list[str]) -> None:
     bed = Bed(FILLS, replace(HEAD, workers=needs), BEHIND, a=4000)
     rules = Rules(bed)
     bed.at(100).scale(2)
     bed.at(200)
-    assert rules.broken == said
+    assert rules.broken == expected
 
 
 @pytest.mark.parametrize(
-    ("giver", "waits", "said"),
+    ("giver", "waits", "expected"),
     [
         pytest.param(FILLS, HEAD, [], id="for a job that has waited"),
         pytest.param(
@@ -164,19 +166,19 @@ def test_capacity_is_freed_for_the_head_of_the_queue(needs: int, said: list[str]
         ),
     ],
 )
-def test_when_a_job_gives_workers(giver: JobSpec, waits: JobSpec, said: list[str]) -> None:
+def test_when_a_job_gives_workers(giver: JobSpec, waits: JobSpec, expected: list[str]) -> None:
     bed = Bed(giver, replace(waits, workers=1), a=4000)
     rules = Rules(bed)
     bed.at(100).scale(2)
     bed.at(200)
-    assert rules.broken == said
+    assert rules.broken == expected
 
 
 EARLY = "train grew without 10 s in which nothing started or changed"
 
 
 @pytest.mark.parametrize(
-    ("grows", "second", "said"),
+    ("grows", "second", "expected"),
     [
         pytest.param(SERVERS, 100, [], id="once nothing has changed for a while"),
         pytest.param(SERVERS, 185, [EARLY], id="soon after another started"),
@@ -190,10 +192,10 @@ EARLY = "train grew without 10 s in which nothing started or changed"
         pytest.param(replace(SERVERS, cpu=1900), 100, [], id="to all cores but a few percent"),
     ],
 )
-def test_when_a_job_grows(grows: JobSpec, second: float, said: list[str]) -> None:
+def test_when_a_job_grows(grows: JobSpec, second: float, expected: list[str]) -> None:
     later = replace(HEAD, arrives=180.0, workers=1)
     bed = Bed(replace(grows, steps=9000, saving=Saving.PERIODIC, every=10), later, a=8000)
     rules = Rules(bed)
     bed.at(second).scale(3)
     bed.at(second + 10)
-    assert [sentence.partition(": ")[2] for sentence in rules.broken] == said
+    assert [sentence.partition(": ")[2] for sentence in rules.broken] == expected

@@ -1,4 +1,4 @@
-"""Jobs that share a node of one CPU: resize shortens the mean job, and no job pays for it."""
+"""Jobs that share a node of one CPU: resize shortens the mean time, and no job ends later."""
 
 import pytest
 
@@ -19,7 +19,7 @@ ONLY_RESIZE = "only-resize"
 def test_the_mean_job_ends_sooner_and_none_later(world: str, sooner: float) -> None:
     """Fair sojourn guarantees that no job ends later if its length is known from its start.
 
-    Lengths are known some seconds late, and the favourite changes with the looks of the companion.
+    Lengths are known some seconds late, and the favourite changes when the companion decides.
     """
     (result,) = compare([ONLY_RESIZE], range(5), run_of(ARMS, WORLDS[world]))
     assert result.unended == 0
@@ -31,7 +31,7 @@ def test_a_favourite_is_known_before_its_use_is_measured() -> None:
     seed = 8  # the first job has far less to do than the second
     cluster = Cluster(WORLDS["node-3"](seed), seed)
     cluster.driver.measure = lambda _pod: None
-    cluster.at(50)  # the first look of kfext that knows the length of both jobs
+    cluster.at(50)  # kfext's first decision that knows the length of both jobs
     raised = [written.job for written in cluster.driver.written if _resizes(written)]
     assert raised == ["job-0"]
 

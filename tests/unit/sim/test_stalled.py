@@ -1,4 +1,4 @@
-"""Stalled jobs that are restarted: which jobs, their next nodes, and faults."""
+"""Stalled jobs that are restarted: which jobs, on which nodes, and after faults."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,12 +36,12 @@ def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(stall, name, getattr(stall, name) * FACTOR)
     for name in ("REPORT", "RESTART"):
         rule: stall.Rule = getattr(stall, name)
-        times = (FACTOR * each for each in (rule.least, rule.early, rule.first))
+        times = (FACTOR * seconds for seconds in (rule.least, rule.early, rule.first))
         monkeypatch.setattr(stall, name, stall.Rule(rule.times, *times))
 
 
 def stalls(bed: Bed, *, setting: str = "restart", name: str = "train") -> Bed:
-    """Let the training hang at OLD in all pods, which run on."""
+    """Let the training hang at OLD; all pods continue to run."""
     bed.annotate(names.STALLED, setting, name)
     return hang(bed.at(OLD), name)
 
@@ -51,7 +51,7 @@ def hang(bed: Bed, name: str = "train") -> Bed:
     return bed
 
 
-def again(bed: Bed, name: str = "train") -> bool:
+def restarted(bed: Bed, name: str = "train") -> bool:
     """Whether a job was stopped and trains again."""
     return bool(stops(bed)) and trains(bed, name)
 
@@ -75,16 +75,16 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_a_stalled_job_that_opted_in_starts_again_from_its_checkpoint(
     changes: dict[str, Any],
 ) -> None:
-    of = bed(replace(SAVES, **changes)).at(100)
-    if of.job().spec.saving is Saving.ON_REQUEST:
-        of.job().training.request(1)
-        until(of, lambda of: of.job().training.saved)
-    saved = stalls(of).job().training.saved
-    until(of, again, most=LATER)
-    assert (stops(of), of.job().training.lost_all) == (["train"], 0)
-    assert of.job().training.done >= saved > 0
-    check(of.after(60))
-    assert of.job().job.suspend is False
+    cluster = bed(replace(SAVES, **changes)).at(100)
+    if cluster.job().spec.saving is Saving.ON_REQUEST:
+        cluster.job().training.request(1)
+        until(cluster, lambda cluster: cluster.job().training.saved)
+    saved = stalls(cluster).job().training.saved
+    until(cluster, restarted, most=LATER)
+    assert (stops(cluster), cluster.job().training.lost_all) == (["train"], 0)
+    assert cluster.job().training.done >= saved > 0
+    check(cluster.after(60))
+    assert cluster.job().job.suspend is False
 
 
 def restarts_at(bed: Bed) -> float:
@@ -93,13 +93,13 @@ def restarts_at(bed: Bed) -> float:
 
 
 def test_a_stall_is_shown_first_and_the_job_restarted_after_half_an_hour() -> None:
-    of = stalls(bed(SAVES).at(100))
-    until(of, lambda of: of.planner.progress.stalled, most=LATER)
-    shown = of.clock.now
-    until(of, again, most=LATER)
+    cluster = stalls(bed(SAVES).at(100))
+    until(cluster, lambda cluster: cluster.planner.progress.stalled, most=LATER)
+    shown = cluster.clock.now
+    until(cluster, restarted, most=LATER)
     late = 30  # a read each 10 s, before and after the silence
     assert 90 <= shown - OLD <= 90 + late
-    assert 180 <= restarts_at(of) - OLD <= 180 + late
+    assert 180 <= restarts_at(cluster) - OLD <= 180 + late
 
 
 STAYS: dict[str, tuple[dict[str, Any], str]] = {
@@ -129,29 +129,29 @@ def test_a_job_with_a_pod_that_has_ended_is_only_reported() -> None:
     assert (stops(cluster.at(OLD + 900)), cluster.planner.progress.stalled) == ([], 1)
 
 
-def stops_for_another(of: Bed) -> None:
-    of.submit(replace(URGENT, arrives=of.clock.now))
-    until(of, lambda of: stopped(of) and not trains(of), most=LATER)
+def stops_for_another(cluster: Bed) -> None:
+    cluster.submit(replace(URGENT, arrives=cluster.clock.now))
+    until(cluster, lambda cluster: stopped(cluster) and not trains(cluster), most=LATER)
 
 
 BETWEEN: dict[str, Callable[[Bed], None]] = {
-    "it trains on": lambda of: None,
+    "it continues to train": lambda cluster: None,
     "it stops for a job of higher priority": stops_for_another,
 }
 
 
 @pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
 def test_a_job_is_restarted_twice_at_most(between: Callable[[Bed], None]) -> None:
-    of = PreemptBed(replace(SAVES, preempt="checkpoint"))
-    stalls(of.at(100))
-    until(of, again, most=LATER)
-    hang(of.after(60))
-    until(of, lambda of: len(stops(of)) == 2 and trains(of), most=LATER)
-    between(of.after(60))
-    until(of, trains, most=LATER)
-    hang(of.after(60)).after(2000)
-    assert stops(of) == ["train", "train"]
-    assert of.planner.progress.stalled == 1
+    cluster = PreemptBed(replace(SAVES, preempt="checkpoint"))
+    stalls(cluster.at(100))
+    until(cluster, restarted, most=LATER)
+    hang(cluster.after(60))
+    until(cluster, lambda cluster: len(stops(cluster)) == 2 and trains(cluster), most=LATER)
+    between(cluster.after(60))
+    until(cluster, trains, most=LATER)
+    hang(cluster.after(60)).after(2000)
+    assert stops(cluster) == ["train", "train"]
+    assert cluster.planner.progress.stalled == 1
 
 
 # --- the next nodes -------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_a_job_restarts_without_the_node_of_the_pod_that_differs() -> None:
     cluster = bed(LARGE, a=4000, b=4000, c=4000).at(100)
     before = third(cluster)
     uses(cluster, is_third)
-    until(stalls(cluster), again, most=LATER)
+    until(stalls(cluster), restarted, most=LATER)
     assert (stops(cluster), before in nodes_of(cluster)) == (["train"], False)
     (state,) = [w.step.state for w in cluster.driver.written if isinstance(w.step, Suspend)][-1:]
     assert f"train-worker-2 on {before} uses 0.5 CPUs" in state.message
@@ -194,7 +194,7 @@ def test_a_job_restarts_on_its_nodes_if_there_is_no_other_capacity() -> None:
     cluster = bed(LARGE, a=4000, b=4000).at(100)
     before = nodes_of(cluster)
     uses(cluster, is_third)
-    until(stalls(cluster), again, most=LATER)
+    until(stalls(cluster), restarted, most=LATER)
     assert (stops(cluster), nodes_of(cluster)) == (["train"], before)
 
 
@@ -202,7 +202,7 @@ def test_no_other_job_takes_the_capacity_of_a_stalled_job_while_its_pods_end() -
     cluster = bed(replace(SAVES, grace=60.0), a=4000).at(100)
     until(stalls(cluster), stops, most=LATER)
     cluster.submit(replace(URGENT, name="late", arrives=cluster.clock.now, priority=""))
-    until(cluster, again, most=LATER)
+    until(cluster, restarted, most=LATER)
     assert cluster.job("late").job.suspend
 
 
@@ -218,21 +218,21 @@ def dies(bed: Bed) -> None:
 
 
 def is_stop(_uid: str, change: Any) -> bool:
-    writes = [each for each in change or () if each["op"] != "test"]
-    return any(each["path"].endswith("/suspend") and each["value"] for each in writes)
+    writes = [operation for operation in change or () if operation["op"] != "test"]
+    return any(write["path"].endswith("/suspend") and write["value"] for write in writes)
 
 
 FAULTS: dict[str, tuple[Callable[[Bed], Any], Callable[[Bed], Any]]] = {
-    "the controller dies while the job hangs": (lambda of: of.clock.now > OLD + 60, dies),
+    "the controller dies while the job hangs": (lambda cluster: cluster.clock.now > OLD + 60, dies),
     "the controller dies after the stop": (stops, dies),
     "the controller dies in the stop": (
-        lambda of: of.clock.now > OLD + 60,
-        lambda of: setattr(of.faults, "dies", True),
+        lambda cluster: cluster.clock.now > OLD + 60,
+        lambda cluster: setattr(cluster.faults, "dies", True),
     ),
-    "the node is lost after the stop": (stops, lambda of: of.lose(nodes_of(of)[0])),
+    "the node is lost after the stop": (stops, lambda cluster: cluster.lose(nodes_of(cluster)[0])),
     "the write is refused once": (
-        lambda of: of.clock.now > OLD + 60,
-        lambda of: refuse(of, is_stop),
+        lambda cluster: cluster.clock.now > OLD + 60,
+        lambda cluster: refuse(cluster, is_stop),
     ),
 }
 
@@ -244,7 +244,7 @@ def test_a_restart_survives_a_fault(
     cluster = stalls(bed(SAVES).at(100))
     until(cluster, when, most=LATER)
     fault(cluster)
-    until(cluster, again, most=LATER)
+    until(cluster, restarted, most=LATER)
     assert stops(cluster.after(300)) == ["train"]
     check(cluster)
 
@@ -272,7 +272,7 @@ def test_a_job_that_trains_again_before_the_restart_is_left_alone() -> None:
 OTHER: JobSpec = replace(SAVES, name="other", cpu=500, uses=500)
 
 
-def test_a_job_beside_a_stalled_job_runs_on() -> None:
+def test_a_job_beside_a_stalled_job_continues() -> None:
     cluster = bed(replace(SAVES, cpu=500, uses=500), OTHER).at(100)
-    until(stalls(cluster), again, most=LATER)
+    until(stalls(cluster), restarted, most=LATER)
     assert (stops(cluster), cluster.job("other").training.lost) == (["train"], 0)

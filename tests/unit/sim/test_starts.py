@@ -1,4 +1,4 @@
-"""Expected starts in model clusters: no decision changes, and a restart costs scores alone."""
+"""Expected starts in simulated clusters: forecasts change no decision and survive a restart."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def test_forecasts_change_no_decision(arm: str, monkeypatch: pytest.MonkeyPatch)
         assert plain.run().driver.written == twin.run().driver.written
 
 
-def test_a_forecast_in_a_model_cluster_is_correct() -> None:
+def test_a_forecast_in_a_simulated_cluster_is_correct() -> None:
     scores = Bed(FIRST, HEAD, SMALL).forecast().run().starts
     assert len(scores) >= 2
     assert all(score.error < 60 for score in scores)
@@ -41,7 +41,7 @@ def forecast(bed: Bed) -> Forecaster:
 
 
 @pytest.mark.parametrize("second", range(50, 200, 50))
-def test_a_controller_that_is_killed_loses_scores_alone(second: int) -> None:
+def test_after_a_restart_the_forecast_is_the_same(second: int) -> None:
     """The next controller has the same forecast as soon as it has read a log."""
     bed = Bed(FIRST, HEAD, SMALL).at(second + 40)
     before = forecast(bed).expected(HEAD.uid)
@@ -53,7 +53,7 @@ def test_a_controller_that_is_killed_loses_scores_alone(second: int) -> None:
     assert before.time == pytest.approx(after.time, abs=30)
 
 
-def test_a_controller_that_is_killed_in_a_forecast_leaves_nothing() -> None:
+def test_a_controller_that_is_killed_in_a_forecast_is_replaced() -> None:
     bed = Bed(FIRST, HEAD, SMALL).at(200)
     parts = Forecaster(bed.planner).forecast(bed.driver.moment)
     next(parts)
@@ -62,7 +62,7 @@ def test_a_controller_that_is_killed_in_a_forecast_leaves_nothing() -> None:
     assert bed.over
 
 
-def test_a_forecast_shares_no_part_of_the_planner() -> None:
+def test_a_forecast_leaves_the_planner_unchanged() -> None:
     bed = Bed(FIRST, HEAD, SMALL).at(200)
     before = outset_of(bed.planner, bed.driver.moment)
     forecast(bed)

@@ -39,7 +39,7 @@ def pod(
     ending: bool = False,
     namespace: str = NAMESPACE,
 ) -> Raw:
-    """A worker of a job; its uid is its name. A worker on a node is pinned to it by default."""
+    """Return a worker of a job; its uid is its name. A bound worker is by default pinned too."""
     pinned = pinned or node
     labels = {
         "training.kubeflow.org/replica-type": "worker",
@@ -56,10 +56,10 @@ def pod(
     }
     if ending:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    made = spec(gpus, schedulingGates=[{"name": gate} for gate in gates])
-    made |= {"nodeName": node} if node else {}
-    made |= pin(pinned) if pinned else {}
-    return {"metadata": metadata, "spec": made, "status": {"phase": phase}}
+    pod_spec = spec(gpus, schedulingGates=[{"name": gate} for gate in gates])
+    pod_spec |= {"nodeName": node} if node else {}
+    pod_spec |= pin(pinned) if pinned else {}
+    return {"metadata": metadata, "spec": pod_spec, "status": {"phase": phase}}
 
 
 def job(
@@ -75,14 +75,14 @@ def job(
     labels: dict[str, str] | None = None,
     **annotations: str,
 ) -> Raw:
-    """A PyTorchJob of workers; its uid is its name, and `plan` is the node of each worker."""
+    """Return a PyTorchJob; its uid is its name. `plan`: the node of each worker."""
     marks = {f"kfext.dev/{key}": value for key, value in annotations.items()}
     marks |= {facts.HELD: "true"} if held else {}
     if plan is not None:
         places = [sorted(set(plan)).index(node) for node in plan]
-        written = {"uid": name, "nodes": sorted(set(plan)), "replicas": {"worker": places}}
-        marks[facts.PLAN] = json.dumps({"generation": 1, **written})
-    told = [
+        plan_ = {"uid": name, "nodes": sorted(set(plan)), "replicas": {"worker": places}}
+        marks[facts.PLAN] = json.dumps({"generation": 1, **plan_})
+    conditions_ = [
         {"type": key, "status": "True", "message": text} for key, text in (conditions or {}).items()
     ]
     return {
@@ -97,12 +97,11 @@ def job(
             "runPolicy": {"suspend": suspend, **(policy or {})},
             "pytorchReplicaSpecs": {"Worker": {"replicas": size, "template": {"spec": spec(gpus)}}},
         },
-        "status": {"conditions": told},
+        "status": {"conditions": conditions_},
     }
 
 
 def view(job: str = "job", phase: str = "Placed", *nodes: str, reason: str = "Placed") -> Raw:
-    """A TrainingPlan."""
     status = {"phase": phase, "reason": reason, "message": "so it is", "nodes": list(nodes)}
     metadata = {"name": f"pytorchjob-{job}", "namespace": NAMESPACE, "uid": f"view-{job}"}
     return {"metadata": metadata, "spec": {"job": {"uid": job}}, "status": status}

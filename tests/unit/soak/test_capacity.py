@@ -1,4 +1,4 @@
-"""The invariants of the soak for a cluster without changes."""
+"""The soak's checks of the final state, after a while without actions."""
 
 import pytest
 
@@ -57,7 +57,7 @@ JOBS = {
 
 
 @pytest.mark.parametrize(("job", "pods", "view", "settled"), JOBS.values(), ids=JOBS.keys())
-def test_when_a_cluster_is_settled(
+def test_a_cluster_is_settled_once_each_job_is_whole_or_waits_with_a_reason(
     job: Raw, pods: tuple[Raw, ...], view: Raw, settled: bool
 ) -> None:
     assert (unsettled(cluster(jobs=(job,), pods=pods, views=(view,))) == []) is settled
@@ -66,13 +66,15 @@ def test_when_a_cluster_is_settled(
 CLAIMS = {
     "a claim of each pod with a node and each replica without": (2, 0, True),
     "an extra claim, for no pod": (3, 0, False),
-    "an extra claim, for the head of the queue": (3, 1, True),
-    "a missing claim: a pod takes capacity unseen": (1, 1, False),
-    "no answer": (-1, -1, False),
+    "an extra claim of the reservation for the head of the queue": (3, 1, True),
+    "a missing claim: kfext does not count a pod": (1, 1, False),
+    "kfext does not answer": (-1, -1, False),
 }
 
 
 @pytest.mark.parametrize(("claims", "kept", "balanced"), CLAIMS.values(), ids=CLAIMS.keys())
-def test_claims_balance(claims: float, kept: float, balanced: bool) -> None:
-    half = cluster(jobs=(job(plan=["n1", "n1"]),), pods=GATED)
-    assert (unbalanced(half, Reserved(claims, kept)) == []) is balanced
+def test_kfexts_claims_must_be_those_of_pods_and_plans(
+    claims: float, kept: float, balanced: bool
+) -> None:
+    half_placed = cluster(jobs=(job(plan=["n1", "n1"]),), pods=GATED)
+    assert (unbalanced(half_placed, Reserved(claims, kept)) == []) is balanced

@@ -1,4 +1,4 @@
-"""The requests of pods, counted by the soak's checker as Kubernetes counts them."""
+"""Pod requests as the soak's checker computes them, which is how Kubernetes does."""
 
 from fractions import Fraction
 from typing import Any
@@ -20,7 +20,7 @@ QUANTITIES = {
 
 
 @pytest.mark.parametrize(("text", "value"), QUANTITIES.items())
-def test_quantities(text: str, value: Fraction) -> None:
+def test_quantities_are_parsed(text: str, value: Fraction) -> None:
     assert amount(text) == value
 
 
@@ -57,7 +57,9 @@ PODS = {
 
 
 @pytest.mark.parametrize(("spec", "cpus"), PODS.values(), ids=PODS.keys())
-def test_requests_of_a_pod(spec: dict[str, Any], cpus: int) -> None:
+def test_the_requests_of_a_pod_are_summed_like_in_kubernetes(
+    spec: dict[str, Any], cpus: int
+) -> None:
     assert requests(spec) == {"cpu": cpus, "pods": 1}
 
 
@@ -68,9 +70,11 @@ RESIZED = {
 }
 
 
-@pytest.mark.parametrize(("asks", "has", "cpus"), RESIZED.values(), ids=RESIZED.keys())
-def test_a_pod_that_is_resized_occupies_the_larger_amount(asks: str, has: str, cpus: int) -> None:
-    spec = {"containers": [container(asks, name="main")]}
-    told = {"name": "main", "resources": {"requests": {"cpu": has}}}
-    assert requests(spec, {"containerStatuses": [told]})["cpu"] == cpus
-    assert granted(spec, {"containerStatuses": [told]})["cpu"] == int(has)
+@pytest.mark.parametrize(("requested", "granted_cpu", "cpus"), RESIZED.values(), ids=RESIZED.keys())
+def test_a_pod_in_a_resize_occupies_the_larger_amount(
+    requested: str, granted_cpu: str, cpus: int
+) -> None:
+    spec = {"containers": [container(requested, name="main")]}
+    status = {"name": "main", "resources": {"requests": {"cpu": granted_cpu}}}
+    assert requests(spec, {"containerStatuses": [status]})["cpu"] == cpus
+    assert granted(spec, {"containerStatuses": [status]})["cpu"] == int(granted_cpu)

@@ -1,4 +1,4 @@
-"""The report of a soak on kfext's processes."""
+"""The soak's record of the leadership and of the memory of kfext's processes."""
 
 import os
 
@@ -9,48 +9,47 @@ from e2e.soak.process_faults import Leadership, limit_bytes, peak_bytes, too_lar
 FIRST, SECOND = 11, 22
 
 
-def changed(leadership: Leadership, *, at: float) -> Leadership:
-    """Move the Lease from one process to another."""
-    leadership.see(SECOND, at=at)
+def hand_over(leadership: Leadership, *, at: float) -> Leadership:
+    leadership.record_holder(SECOND, at=at)
     return leadership
 
 
 @pytest.fixture
 def leadership() -> Leadership:
-    made = Leadership()
-    made.see(FIRST, at=0.0)
-    return made
+    leadership = Leadership()
+    leadership.record_holder(FIRST, at=0.0)
+    return leadership
 
 
 def test_a_leader_without_a_fault_keeps_its_lease(leadership: Leadership) -> None:
-    leadership.see(FIRST, at=1.0)
-    leadership.see(None, at=2.0)
-    leadership.see(FIRST, at=3.0)
-    assert (leadership.changes, leadership.unasked) == (0, [])
-    assert len(changed(leadership, at=4.0).unasked) == 1
+    leadership.record_holder(FIRST, at=1.0)
+    leadership.record_holder(None, at=2.0)
+    leadership.record_holder(FIRST, at=3.0)
+    assert (leadership.changes, leadership.unexplained) == (0, [])
+    assert len(hand_over(leadership, at=4.0).unexplained) == 1
 
 
 def test_a_leader_that_was_killed_loses_its_lease(leadership: Leadership) -> None:
     leadership.record_fault(FIRST)
-    leadership.see(None, at=6.0)
-    assert (changed(leadership, at=500.0).changes, leadership.unasked) == (1, [])
+    leadership.record_holder(None, at=6.0)
+    assert (hand_over(leadership, at=500.0).changes, leadership.unexplained) == (1, [])
 
 
 def test_a_pause_long_ago_explains_nothing(leadership: Leadership) -> None:
     leadership.record_fault(FIRST)
     leadership.resume(FIRST, at=10.0)
-    assert len(changed(leadership, at=41.0).unasked) == 1
+    assert len(hand_over(leadership, at=41.0).unexplained) == 1
 
 
 def test_a_late_successor_does_not_make_a_loss_unexpected(leadership: Leadership) -> None:
     leadership.record_fault(FIRST)
     leadership.resume(FIRST, at=10.0)
-    leadership.see(None, at=12.0)
-    leadership.see(None, at=60.0)
-    assert (changed(leadership, at=73.0).changes, leadership.unasked) == (1, [])
+    leadership.record_holder(None, at=12.0)
+    leadership.record_holder(None, at=60.0)
+    assert (hand_over(leadership, at=73.0).changes, leadership.unexplained) == (1, [])
 
 
-def test_the_memory_of_a_process() -> None:
+def test_peak_memory_is_compared_with_the_limit_of_the_deployment() -> None:
     assert peak_bytes(os.getpid()) > 1 << 20
     assert peak_bytes(None) == 0
     assert limit_bytes() == 512 << 20

@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from e2e.soak.actions import ClusterActions, Upsets
+from e2e.soak.actions import ClusterActions, Disturbances
 from e2e.soak.inventory import Inventory
 from e2e.soak.pod_actions import PodActions
 from e2e.soak.process_faults import ProcessFaults
@@ -28,6 +28,6 @@ def test_one_seed_is_one_sequence() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_every_kind_of_action_occurs_and_is_carried_out(seed: int) -> None:
     names = {action.name for action in actions(seed)}
-    actors = (ClusterActions, Upsets, PodActions, Tenants, ProcessFaults)
+    actors = (ClusterActions, Disturbances, PodActions, Tenants, ProcessFaults)
     assert all(sum(hasattr(actor, name) for actor in actors) == 1 for name in names)
     assert len(names) == 41

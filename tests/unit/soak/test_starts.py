@@ -1,4 +1,4 @@
-"""The report of a soak on expected starts."""
+"""The soak's report on the accuracy of expected starts."""
 
 from dataclasses import replace
 
@@ -19,16 +19,16 @@ def gang(uid: str, shown: dict[str, str] | None = None) -> Gang:
 
 
 def cluster(*gangs: Gang) -> Cluster:
-    return Cluster(at=0.0, nodes={}, pods=(), gangs={each.uid: each for each in gangs})
+    return Cluster(at=0.0, nodes={}, pods=(), gangs={gang.uid: gang for gang in gangs})
 
 
 def test_a_soak_reports_the_accuracy_of_expected_starts() -> None:
     starts = Starts()
     waiting = gang("first", SHOWN), gang("second", {"unknown": "why"}), gang("third")
-    starts.look(cluster(*waiting), now=NOW)
-    starts.look(cluster(*waiting), now=NOW + 1)
+    starts.record(cluster(*waiting), now=NOW)
+    starts.record(cluster(*waiting), now=NOW + 1)
     assert "none of 0 looks" in starts.summary()
-    starts.look(cluster(*(replace(each, suspended=False) for each in waiting)), now=NOW + 80)
+    starts.record(cluster(*(replace(gang, suspended=False) for gang in waiting)), now=NOW + 80)
     assert starts.summary() == (
         "expected starts: error / wait 25%, p90 25%; 100% within the range, width / wait 1.5; "
         "1 of 2 looks known"

@@ -1,4 +1,4 @@
-"""The soak's checker on stopped jobs, drained nodes, and placeholders."""
+"""The rules of the soak's checker on stopped jobs, drained nodes, and placeholders."""
 
 import json
 from collections import Counter
@@ -24,7 +24,7 @@ RULES = {
 }
 BOTH = (pod(0, node="n1"), pod(1, node="n1"))
 ELSEWHERE = pod(7, job="", node="n2")
-"""It keeps the free node from jobs that wait."""
+"""A pod that uses the second node, so that it is not free for waiting jobs."""
 ROOM = (node("n1", gpus=2), node("n2", gpus=1))
 
 
@@ -33,10 +33,10 @@ def drained(name: str = "n1", value: str = "") -> Raw:
     return node(name, gpus=2, unschedulable=True, taints=[taint])
 
 
-def of_class(made: Raw, named: str) -> Raw:
-    """Return a job with a PriorityClass."""
-    made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["priorityClassName"] = named
-    return made
+def of_class(manifest: Raw, class_name: str) -> Raw:
+    worker = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]
+    worker["template"]["spec"]["priorityClassName"] = class_name
+    return manifest
 
 
 def running(**annotations: Any) -> Raw:
@@ -44,31 +44,31 @@ def running(**annotations: Any) -> Raw:
 
 
 def stopped(*, for_job: str = "", **annotations: Any) -> Raw:
-    """The job after a stop, perhaps for a job that is to start on the first node."""
+    """Return the job after a stop. `for_job`: the job to start on its node; empty means none."""
     stop = {"for": for_job, "nodes": ["n1"], "at": 1} if for_job else {"at": 1}
     return job(held=True, suspend=True, state=json.dumps({"stop": stop}), **annotations)
 
 
-def waiting(named: str = "soak-urgent", **more: Any) -> Raw:
-    return of_class(job("first", held=True, suspend=True, **more), named)
+def waiting(class_name: str = "soak-urgent", **more: Any) -> Raw:
+    return of_class(job("first", held=True, suspend=True, **more), class_name)
 
 
-def checked(
+def violated(
     *looks: tuple[float, dict[str, Any]], preempted: tuple[str, str] | None = None
 ) -> set[str]:
-    """Look at clusters at times; return which of these rules are broken."""
+    """Check clusters at times; return the broken rules of `RULES`."""
     checker = Checker(LIMITS)
     for at, objects in looks:
-        seen = cluster(at=at, **{"nodes": ROOM, **objects})
-        checker.look(replace(seen, preempted=(preempted,) if preempted else ()))
+        state = cluster(at=at, **{"nodes": ROOM, **objects})
+        checker.check(replace(state, preempted=(preempted,) if preempted else ()))
     return {violation.rule for violation in checker.violations} & RULES
 
 
 def stop(before: Raw, after: Raw, *others: Raw, nodes: tuple[Raw, ...] = ROOM) -> set[str]:
-    """Return which rules are broken by a stop of a job that ran for a while."""
+    """Return the rules that are broken by a stop of a job that has run for a while."""
     ran = {"jobs": (before, *others), "pods": BOTH, "nodes": nodes}
     ends = {"jobs": (after, *others), "pods": (), "nodes": nodes}
-    return checked((0.0, ran), (LATER, ran), (LATER + 1, ends))
+    return violated((0.0, ran), (LATER, ran), (LATER + 1, ends))
 
 
 IN = {"preempt": "checkpoint"}
@@ -107,7 +107,7 @@ STOPS: dict[str, tuple[set[str], set[str]]] = {
     "by a person": (
         stop(
             running(),
-            {**(made := stopped()), "metadata": {**made["metadata"], "annotations": {
+            {**(manifest := stopped()), "metadata": {**manifest["metadata"], "annotations": {
                 facts.HELD: "true", facts.BY_PERSON: facts.SUSPENDED}}},
         ),
         set(),
@@ -120,21 +120,22 @@ STOPS: dict[str, tuple[set[str], set[str]]] = {
 
 
 @pytest.mark.parametrize(("broken", "rules"), STOPS.values(), ids=STOPS)
-def test_a_job_that_ran_is_stopped(broken: set[str], rules: set[str]) -> None:
+def test_which_stops_of_a_running_job_are_allowed(broken: set[str], rules: set[str]) -> None:
     assert broken == rules
 
 
-def test_a_gang_that_lost_a_member_before_is_no_gang_that_ran() -> None:
+def test_a_gang_that_had_lost_a_member_was_not_stopped() -> None:
     half = {"jobs": (running(),), "pods": BOTH[:1]}
-    assert checked((0.0, half), (LATER, half), (LATER + 1, {"jobs": (stopped(),)})) == set()
+    assert violated((0.0, half), (LATER, half), (LATER + 1, {"jobs": (stopped(),)})) == set()
 
 
-def test_a_gang_that_became_whole_as_it_was_given_up_is_no_gang_that_ran() -> None:
+def test_a_gang_that_became_whole_just_as_kfext_gave_up_was_not_stopped() -> None:
     half = {"jobs": (running(),), "pods": BOTH[:1]}
     whole = {"jobs": (running(),), "pods": BOTH}
     given_up = {"jobs": (stopped(),)}
     assert (
-        checked((0.0, half), (LATER, whole), (2 * LATER - 2, whole), (2 * LATER, given_up)) == set()
+        violated((0.0, half), (LATER, whole), (2 * LATER - 2, whole), (2 * LATER, given_up))
+        == set()
     )
 
 
@@ -146,38 +147,40 @@ def test_a_gang_that_became_whole_as_it_was_given_up_is_no_gang_that_ran() -> No
 def test_a_gang_that_lost_its_pods_with_their_node_was_not_stopped(nodes: tuple[Raw, ...]) -> None:
     ran = {"jobs": (running(),), "pods": BOTH}
     ends = {"jobs": (stopped(),), "nodes": nodes}
-    assert checked((0.0, ran), (LATER, ran), (LATER + 1, ends)) == set()
+    assert violated((0.0, ran), (LATER, ran), (LATER + 1, ends)) == set()
 
 
-GONE = HOLD_SECONDS + LIMITS.slack + LATER + 2
-VAIN: dict[str, tuple[dict[str, Any], set[str]]] = {
+TIME_OVER = HOLD_SECONDS + LIMITS.slack + LATER + 2
+AFTERWARDS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "it does not start": ({}, {"stopped_in_vain"}),
     "it starts": (
         {"jobs": (stopped(for_job="first", **IN), job("first", plan=["n1", "n1"]))},
         set(),
     ),
     "it is deleted": ({"jobs": (stopped(for_job="first", **IN),)}, set()),
-    "its user wants another size": (
+    "its user wants a different size": (
         {"jobs": (stopped(for_job="first", **IN), waiting(size=3))},
         set(),
     ),
-    "the stopped job goes on": ({"jobs": (running(**IN), waiting())}, set()),
+    "the stopped job continues": ({"jobs": (running(**IN), waiting())}, set()),
     "the node is cordoned": ({"nodes": (node("n1", unschedulable=True),)}, set()),
     "a pod of no gang comes to the node": ({"pods": (pod(9, job="", node="n1"),)}, set()),
 }
 
 
-@pytest.mark.parametrize(("then", "rules"), VAIN.values(), ids=VAIN)
-def test_a_stop_for_another_job(then: dict[str, Any], rules: set[str]) -> None:
+@pytest.mark.parametrize(("changes", "rules"), AFTERWARDS.values(), ids=AFTERWARDS)
+def test_a_job_that_others_stop_for_must_start_unless_things_change(
+    changes: dict[str, Any], rules: set[str]
+) -> None:
     ran = {"jobs": (running(**IN), waiting()), "pods": BOTH}
     ends = {"jobs": (stopped(for_job="first", **IN), waiting()), "pods": ()}
     looks: list[tuple[float, dict[str, Any]]] = [
         (0.0, ran),
         (LATER, ran),
         (LATER + 1, ends),
-        (LATER + 2, {**ends, **then}),
+        (LATER + 2, {**ends, **changes}),
     ]
-    assert checked(*looks, (GONE, {**ends, **then})) == rules
+    assert violated(*looks, (TIME_OVER, {**ends, **changes})) == rules
 
 
 PREEMPTED = {
@@ -187,11 +190,11 @@ PREEMPTED = {
 
 
 @pytest.mark.parametrize(("by", "rules"), PREEMPTED.values(), ids=PREEMPTED)
-def test_kube_scheduler_preempts_a_member(by: str, rules: set[str]) -> None:
+def test_kube_scheduler_must_not_preempt_a_gang_for_a_gang(by: str, rules: set[str]) -> None:
     other = job("other", size=1, plan=["n2"])
     gangs = {"jobs": (running(), other), "pods": (*BOTH, pod(0, job="other", pinned="n2"))}
     lost = {**gangs, "pods": (BOTH[0], pod(0, job="other", node="n2"))}
-    assert checked((0.0, gangs), (1.0, lost), preempted=("job-worker-1", by)) == rules
+    assert violated((0.0, gangs), (1.0, lost), preempted=("job-worker-1", by)) == rules
 
 
 PLANS = {
@@ -201,30 +204,30 @@ PLANS = {
 
 
 @pytest.mark.parametrize(("pods", "rules"), PLANS.values(), ids=PLANS)
-def test_a_plan_for_a_drained_node(pods: tuple[Raw, ...], rules: set[str]) -> None:
+def test_no_new_pod_is_planned_onto_a_drained_node(pods: tuple[Raw, ...], rules: set[str]) -> None:
     nodes = (node("n1"), drained("n2"))
     before = {"jobs": (job(plan=["n1"], size=1),), "pods": BOTH, "nodes": nodes}
     after = {"jobs": (job(plan=["n1", "n2"]),), "pods": pods, "nodes": nodes}
-    assert checked((0.0, before), (LATER, after), (LATER + 1, after)) == rules
-    assert checked((0.0, before), (1.0, after), (LATER, after)) == set()
+    assert violated((0.0, before), (LATER, after), (LATER + 1, after)) == rules
+    assert violated((0.0, before), (1.0, after), (LATER, after)) == set()
     healed = {**after, "nodes": ROOM}
-    assert checked((0.0, before), (LATER, after), (LATER + 1, healed)) == set()
+    assert violated((0.0, before), (LATER, after), (LATER + 1, healed)) == set()
 
 
-def test_the_plan_of_a_job_that_a_person_suspends_is_not_new_when_it_is_resumed() -> None:
+def test_the_plan_of_a_job_that_a_person_suspends_and_resumes_is_not_new() -> None:
     nodes, plan = (node("n1"), drained("n2")), ["n1", "n2"]
     ran = {"jobs": (job(plan=plan),), "pods": BOTH, "nodes": nodes}
     suspended = {"jobs": (job(plan=plan, suspend=True),), "pods": (), "nodes": nodes}
     resumed = {**ran, "pods": ()}
     looks = (0.0, ran), (LATER, suspended), (LATER + 1, resumed), (LATER + 2, resumed)
-    assert checked(*looks) == set()
+    assert violated(*looks) == set()
 
 
-def placeholder(number: int = 0, of: str = "job", node: str = "") -> Raw:
-    made = pod(number, job="", namespace=facts.NEW_NODES, node=node)
-    made["metadata"]["labels"] = {facts.PLACEHOLDER_OF: of}
-    made["metadata"]["uid"] = made["metadata"]["name"] = f"placeholder-{number}"
-    return made
+def placeholder(number: int = 0, job_uid: str = "job", node: str = "") -> Raw:
+    manifest = pod(number, job="", namespace=facts.NEW_NODES, node=node)
+    manifest["metadata"]["labels"] = {facts.PLACEHOLDER_OF: job_uid}
+    manifest["metadata"]["uid"] = manifest["metadata"]["name"] = f"placeholder-{number}"
+    return manifest
 
 
 def asking(since: float = 1.0) -> Raw:
@@ -249,42 +252,42 @@ ASKS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 @pytest.mark.parametrize(("objects", "rules"), ASKS.values(), ids=ASKS)
-def test_the_placeholders_of_a_job(objects: dict[str, Any], rules: set[str]) -> None:
-    assert checked((0.0, objects), (LONG, objects)) == rules
+def test_placeholders_exist_only_for_waiting_jobs(objects: dict[str, Any], rules: set[str]) -> None:
+    assert violated((0.0, objects), (LONG, objects)) == rules
 
 
 NEW = "2026-01-01T00:00:10Z"
-ROOMS = {
-    "that came since it asked": (NEW, 1767225605.0, False),
+NEW_NODES = {
+    "that came after it asked": (NEW, 1767225605.0, False),
     "that was there before": (NEW, 1767225620.0, True),
 }
 
 
-@pytest.mark.parametrize(("created", "since", "idle"), ROOMS.values(), ids=ROOMS)
-def test_a_job_that_asks_may_not_leave_a_node_idle(
+@pytest.mark.parametrize(("created", "since", "idle"), NEW_NODES.values(), ids=NEW_NODES)
+def test_a_job_that_asks_for_nodes_may_leave_only_a_new_node_idle(
     created: str, since: float, *, idle: bool
 ) -> None:
-    checker, room = Checker(LIMITS), node("n1")
-    room["metadata"]["creationTimestamp"] = created
+    checker, free_node = Checker(LIMITS), node("n1")
+    free_node["metadata"]["creationTimestamp"] = created
     held = placeholder(1, node="n1")
     for at in (0.0, LONG):
         views = (view("job", "Queued", reason="WaitingForNodes"),)
-        checker.look(
-            cluster(at=at, nodes=(room,), jobs=(asking(since),), pods=(held,), views=views)
+        checker.check(
+            cluster(at=at, nodes=(free_node,), jobs=(asking(since),), pods=(held,), views=views)
         )
     assert ("idle_room" in {violation.rule for violation in checker.violations}) is idle
 
 
-def test_capacity_of_a_job_that_others_stop_for_is_not_idle() -> None:
+def test_capacity_for_a_job_that_others_are_stopped_for_is_not_idle() -> None:
     checker = Checker(LIMITS)
     views = (view("job", "Queued", reason="NoRoom"), view("first", "Queued", reason="Preempting"))
     for at in (0.0, LONG):
         jobs = (job(held=True, suspend=True), waiting())
-        checker.look(cluster(at=at, nodes=(node("n1", gpus=3),), jobs=jobs, views=views))
+        checker.check(cluster(at=at, nodes=(node("n1", gpus=3),), jobs=jobs, views=views))
     assert not checker.violations
 
 
-def test_a_node_that_was_added_and_is_not_used() -> None:
+def test_an_added_node_without_pods_is_reported() -> None:
     added = node("n1")
     added["metadata"]["labels"] |= {facts.POOL: "soak"}
     assert len(unused(cluster(nodes=(added, node("n2"))))) == 1
@@ -306,7 +309,7 @@ TALLIES = {
 
 
 @pytest.mark.parametrize(("done", "added", "wrong"), TALLIES.values(), ids=TALLIES)
-def test_a_soak_in_which_nothing_is_stopped_or_asked_shows(
+def test_a_soak_in_which_no_job_is_stopped_and_no_node_added_is_reported(
     done: Counter[str], added: int, wrong: int
 ) -> None:
     memory, tally = Memory(create_timeout=5), Tally(done=DONE, most=Counter({"nodes added": added}))

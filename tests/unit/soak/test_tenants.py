@@ -1,4 +1,4 @@
-"""Forgeries of tenants in a soak are plausible: only their author shows the forgery."""
+"""A soak's forgeries are plausible: only their author gives them away."""
 
 import json
 
@@ -14,13 +14,13 @@ KINDS = ("PyTorchJob", "TFJob")
 
 
 def stored(kind: str) -> Raw:
-    made = tenants.forged_job("job", "copied", kind=kind)
-    made["metadata"] |= {"uid": "its-uid", "namespace": "team"}
-    return made
+    manifest = tenants.forged_job("job", "copied", kind=kind)
+    manifest["metadata"] |= {"uid": "its-uid", "namespace": "team"}
+    return manifest
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_forged_plan_is_one_that_kfext_would_believe(kind: str) -> None:
+def test_kfext_would_believe_a_forged_plan(kind: str) -> None:
     raw = stored(kind)
     job = parse_job(raw)
     believed = decode_plan(tenants.forged_mark(PLAN, raw, ["a", "b"]), job_uid="its-uid")

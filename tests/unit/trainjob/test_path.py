@@ -183,7 +183,7 @@ def test_pods_of_a_later_stage_delay_no_other_pod_and_their_capacity_is_held(
     assert world.planner.cluster.ledger.free(["cpu"])[0, row] == 0, (
         "the launcher's capacity is held"
     )
-    world.show_pod(0, of="launcher", gated=True)
+    world.show_pod(0, replicated="launcher", gated=True)
     assert list(pins(world).values()) == ["n0"]
 
 

@@ -1,8 +1,8 @@
-"""kfext on Muri's traces: its own decisions, in the model of `kfext simulate`.
+"""kfext on Muri's traces, in the simulation of `kfext simulate`.
 
-Jobs take weeks, so kfext's loop runs every ten minutes, unless an event occurs, and measures no
-CPU. No job is elastic, and the trace has no series of jobs: kfext learns the length of a job from
-its log, once it trains.
+Jobs take weeks, so kfext's loop runs only at events and every ten minutes, and measures no CPU. No
+job is elastic, and the trace has no series of jobs: kfext learns the length of a job from its log,
+once it trains.
 """
 
 from collections.abc import Iterator
@@ -18,18 +18,20 @@ from kfext.sim.job_table import read_world
 
 _NODES = "8x8000m/8xV100"
 _CPU = 1000
-"""Millicores of a worker for each of its GPUs, so that the used CPU stands for the used GPUs."""
-_TURN = 600.0
-_LINES = 50
-"""Lines in the log of a job."""
+"""Millicores of a worker per GPU, so that CPU and GPUs are used to the same extent."""
+_TURN_SECONDS = 600.0
+_LOG_LINES = 50
+"""The number of lines in the log of a job."""
 
 
 def world_of(data: Path, trace: str) -> World:
-    """Return the jobs of a trace on its nodes. Raises UserError."""
     world = read_world(jobs_csv(data, trace), name=trace, nodes=_NODES)
     jobs = [
         replace(
-            spec, cpu=_CPU * spec.gpus, uses=_CPU * spec.gpus, prints=max(5.0, spec.steps / _LINES)
+            spec,
+            cpu=_CPU * spec.gpus,
+            uses=_CPU * spec.gpus,
+            prints=max(5.0, spec.steps / _LOG_LINES),
         )
         for spec in world.jobs
     ]
@@ -38,7 +40,7 @@ def world_of(data: Path, trace: str) -> World:
 
 @contextmanager
 def coarsely() -> Iterator[None]:
-    """Run kfext's loop rarely, for jobs of weeks."""
+    """Run kfext's loop rarely during a `with` block, for jobs that take weeks."""
     unmeasured = patch.object(driver.Driver, "begin", lambda _driver: None)
-    with patch.object(driver, "TURN_SECONDS", _TURN), unmeasured:
+    with patch.object(driver, "TURN_SECONDS", _TURN_SECONDS), unmeasured:
         yield

@@ -1,4 +1,4 @@
-"""Readers of CSV files published by others; errors name the file and the line."""
+"""Reads Muri's CSV files; errors name the file and the line."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from kfext.errors import UserError
 
 
 class Line(NamedTuple):
-    """A line of a CSV; `place` is its number, and line 1 has the columns."""
+    """A line of a CSV file. `place`: its number; line 1 names the columns."""
 
     path: Path
     place: int
@@ -18,11 +18,10 @@ class Line(NamedTuple):
 
     @property
     def where(self) -> str:
-        """The file and the line, in words."""
         return f"{self.path}, line {self.place}"
 
     def number(self, column: str, *, least: float = 0.0) -> float:
-        """Return the number in a column. Raises UserError."""
+        """Return the number in a column. Raises UserError if it is infinite or below `least`."""
         text = self.cells[column]
         try:
             value = float(text)
@@ -34,10 +33,7 @@ class Line(NamedTuple):
 
 
 def lines(path: Path, columns: Sequence[str]) -> Iterator[Line]:
-    """Yield the lines of a CSV that has at least these columns, without blank lines.
-
-    Raises UserError.
-    """
+    """Yield the lines of a CSV that are not blank. Raises UserError if a column is missing."""
     for place, row in rows(path, columns):
         line = Line(path, place, row)
         if any(row[column] is None for column in columns):

@@ -1,8 +1,8 @@
-"""V6: SRTF, SRSF and Tiresias-L on Philly's jobs, 8 nodes with 8 GPUs, against Muri's figures.
+"""V6: SRTF, SRSF and Tiresias-L on Philly's jobs and 8 nodes of 8 GPUs, beside Muri's results.
 
 Source: figures 9 and 10 of Zhao et al., SIGCOMM 2022, with the values of its repository
-(github.com/Rivendile/Muri, simulator/draw_fig9-10.py). The figures are of a model, so they depend
-on no machine.
+(github.com/Rivendile/Muri, simulator/draw_fig9-10.py). All results are simulated, so they do not
+depend on the machine.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ PUBLISHED = {
         "Tiresias-L": Figures(2_674_023, 12_584_604, 11_219_878),
     },
 }
-"""Trace -> scheduler -> seconds, rounded. In a trace with _pr all jobs arrive at once."""
+"""Rounded seconds by trace and scheduler. In the traces with `_pr` all jobs arrive at once."""
 TOLERANCE = Target("<=", 2.0, "%")
 _QUICK = ("trace3",)
 _ARMS = ("gang", "gang-shortest", "true-shortest")
@@ -75,9 +75,9 @@ def measure(data: Path, *, quick: bool) -> str:
         say(f"  {trace}")
         jobs = read_jobs(data / "muri" / f"{trace}.csv")
         for scheduler, published in PUBLISHED[trace].items():
-            replayed = figures(replay(jobs, SCHEDULERS[scheduler](cluster)))
+            rebuilt = figures(replay(jobs, SCHEDULERS[scheduler](cluster)))
             for name in Figures._fields:
-                cells = compared(getattr(published, name), getattr(replayed, name))
+                cells = comparison_cells(getattr(published, name), getattr(rebuilt, name))
                 rows[name].append((trace, scheduler, *cells))
     tables = [table(f"V6, {_TITLES[name]}", _HEAD, rows[name]) for name in rows]
     with_kfext = [] if quick else [_with_kfext(data, trace, cluster) for trace in PUBLISHED]
@@ -85,7 +85,6 @@ def measure(data: Path, *, quick: bool) -> str:
 
 
 def _with_kfext(data: Path, trace: str, cluster: Cluster) -> str:
-    """Return a table of a trace with rows of kfext."""
     say(f"  {trace}: kfext")
     jobs, world = read_jobs(data / "muri" / f"{trace}.csv"), by_kfext.world_of(data, trace)
 
@@ -107,8 +106,8 @@ def _with_kfext(data: Path, trace: str, cluster: Cluster) -> str:
         )
 
 
-def compared(published: float, replayed: float) -> tuple[str, ...]:
-    """Return the cells of a row: both figures, their difference, and whether it is small enough."""
-    percent = 100 * (replayed / published - 1)
+def comparison_cells(published: float, rebuilt: float) -> tuple[str, ...]:
+    """Return the cells of a row: both values, their difference, and whether it is tolerable."""
+    percent = 100 * (rebuilt / published - 1)
     judged = TOLERANCE.judge(abs(percent))
-    return f"{published:.0f}", f"{replayed:.0f}", f"{percent:+z.2f} %", judged
+    return f"{published:.0f}", f"{rebuilt:.0f}", f"{percent:+z.2f} %", judged

@@ -1,14 +1,14 @@
-"""Muri's published simulation of jobs that do not share GPUs: from one decision to the next.
+"""Muri's published simulation of jobs that do not share GPUs, decision by decision.
 
 Source: the simulator of Zhao et al., SIGCOMM 2022 (github.com/Rivendile/Muri, simulator/). The
 scheduler decides when a job arrives or ends, and when the attained service of a job changes its
-rank; there is no other tick. Then it chooses again among all jobs. A stopped job keeps its finished
-iterations, and resumes on any free GPUs.
+rank; there are no ticks. Each time it chooses again among all jobs. A stopped job keeps its
+finished iterations, and resumes on any free GPUs.
 
 Its faults are kept, since the published figures contain them:
-- Every decision costs every running job a start, whether the job stops, moves or continues. So a
-  job that runs for less than a start between two decisions makes no progress.
-- Only a job that ends before the next decision is exempt.
+- Every decision costs every running job the time of a start, whether the job stops, moves or
+  continues; only a job that ends before the next decision is exempt. So a job makes no progress
+  between two decisions that are less than a start apart.
 
 The simulator counts CPU and memory as well, but its nodes have more than their GPUs can use.
 """
@@ -24,16 +24,16 @@ from e2e.bench.model.muri.trace import Job
 from e2e.bench.report import quantile
 from kfext.errors import UserError
 
-_TOGETHER = 1e-9
-"""Jobs end together if their ends differ by at most this part of the time."""
+_TIE_TOLERANCE = 1e-9
+"""Jobs end together if their ends differ by at most this fraction of the time."""
 
 
 @dataclass(slots=True, eq=False)
 class Live:
     """A job that has arrived and has not ended.
 
-    `iterations`: the remaining number.
-    `attained`: the seconds that it has had its GPUs.
+    `iterations`: the remaining number of iterations.
+    `attained`: for how many seconds it has had its GPUs.
     """
 
     job: Job
@@ -42,11 +42,11 @@ class Live:
 
     @property
     def remaining(self) -> float:
-        """The seconds until its end without a stop."""
+        """The seconds until its end if it is not stopped."""
         return self.iterations * self.job.seconds
 
     def run(self, seconds: float) -> None:
-        """Run it from one decision to the next, including a start."""
+        """Run it from one decision to the next, with a start at the first."""
         self.attained += seconds
         self.iterations -= max(seconds - self.job.start, 0) / self.job.seconds
 
@@ -64,7 +64,7 @@ class Scheduler(Protocol):
         """Return the jobs that run until the next decision; all others wait."""
 
     def holds(self) -> float:
-        """Return the seconds that the choice is valid if no job arrives or ends."""
+        """Return how many seconds the choice holds if no job arrives or ends."""
 
 
 class Ended(NamedTuple):
@@ -75,7 +75,7 @@ class Ended(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """The published figures of a replay, in seconds: mean and p99 of the JCT, and the makespan."""
+    """The published results, in seconds: mean and p99 of job completion times, and makespan."""
 
     mean: float
     makespan: float
@@ -83,23 +83,23 @@ class Figures(NamedTuple):
 
 
 def replay(jobs: Sequence[Job], scheduler: Scheduler) -> list[Ended]:
-    """Return the jobs, which are in order of arrival, in order of their ends.
+    """Return the jobs with their ends, in order of end. `jobs`: in order of arrival.
 
     Raises UserError if a job never fits.
     """
     arrivals, running, ended = deque(jobs), list[Live](), list[Ended]()
     now = 0.0
     while arrivals or running:
-        came = arrivals[0].submitted if arrivals else math.inf
-        first = min((now + live.remaining for live in running), default=math.inf)
-        then = min(came, first, now + scheduler.holds())
+        next_arrival = arrivals[0].submitted if arrivals else math.inf
+        next_end = min((now + live.remaining for live in running), default=math.inf)
+        next_time = min(next_arrival, next_end, now + scheduler.holds())
         for live in running:
-            if first == then and now + live.remaining <= first * (1 + _TOGETHER):
-                ended.append(Ended(live.job, then))
+            if next_end == next_time and now + live.remaining <= next_end * (1 + _TIE_TOLERANCE):
+                ended.append(Ended(live.job, next_time))
                 scheduler.remove(live)
             else:
-                live.run(then - now)
-        now = then
+                live.run(next_time - now)
+        now = next_time
         while arrivals and arrivals[0].submitted <= now:
             job = arrivals.popleft()
             scheduler.add(Live(job, job.iterations))
@@ -110,6 +110,6 @@ def replay(jobs: Sequence[Job], scheduler: Scheduler) -> list[Ended]:
 
 
 def figures(ended: Sequence[Ended]) -> Figures:
-    """Return the published figures of a replay; the makespan counts from second 0."""
+    """Return the results of a replay; the makespan counts from second 0."""
     times = [at - job.submitted for job, at in ended]
     return Figures(fmean(times), max(at for _, at in ended), quantile(times, 0.99))

@@ -1,9 +1,9 @@
-"""SRTF and SRSF: the job with the least remaining work is first, and others stop for it.
+"""SRTF and SRSF: the job with the least remaining work runs first, and others stop for it.
 
 Source: Muri's simulator (github.com/Rivendile/Muri, simulator/). SRTF ranks jobs by their remaining
-time, SRSF by remaining time times GPUs. Both know the iterations of a job. All jobs are placed
-again at each decision, in order of rank. A job that does not fit is skipped, and a later job may
-run, so GPUs on several nodes may be free but too few on each of them.
+time, SRSF by remaining time times GPUs. Both know the iterations of a job. At each decision all
+jobs are placed again, in order of rank. A job that does not fit is skipped, and a later job may
+run; so there may be free GPUs on several nodes, but too few on each.
 """
 
 import math
@@ -14,7 +14,7 @@ from e2e.bench.model.muri.trace import Cluster
 
 
 class Shortest:
-    """Runs the jobs with the least `rank` that fit; equal jobs keep their order."""
+    """Runs the jobs that fit, in order of `rank`; jobs of equal rank keep their order."""
 
     def __init__(self, cluster: Cluster, rank: Callable[[Live], float]) -> None:
         self._cluster, self._rank = cluster, rank
@@ -36,7 +36,6 @@ class Shortest:
 
 
 def srtf(cluster: Cluster) -> Shortest:
-    """Return the scheduler by shortest remaining time."""
     return Shortest(cluster, lambda live: live.remaining)
 
 
@@ -46,20 +45,22 @@ def srsf(cluster: Cluster) -> Shortest:
 
 
 def take(free: list[int], gpus: int, per_node: int) -> bool:
-    """Subtract GPUs from the free GPUs of the nodes, and return whether they fit.
+    """Return whether a job with these GPUs fits; if so, subtract them from the nodes' free GPUs.
 
     A job gets whole nodes, and its remaining GPUs on the first other node that has them.
     """
-    if gpus > sum(free):  # most jobs wait: the quick answer halves the time of a replay
+    if gpus > sum(free):  # most jobs wait; this quick answer halves the time of a replay
         return False
-    whole, rest = divmod(gpus, per_node)
-    nodes = [node for node, left in enumerate(free) if left == per_node][:whole]
-    others = (node for node, left in enumerate(free) if left >= rest and node not in nodes)
-    last = next(others, None) if rest else None
-    if len(nodes) < whole or (rest and last is None):
+    whole_nodes, remaining = divmod(gpus, per_node)
+    nodes = [node for node, free_gpus in enumerate(free) if free_gpus == per_node][:whole_nodes]
+    others = (
+        node for node, free_gpus in enumerate(free) if free_gpus >= remaining and node not in nodes
+    )
+    partial_node = next(others, None) if remaining else None
+    if len(nodes) < whole_nodes or (remaining and partial_node is None):
         return False
     for node in nodes:
         free[node] = 0
-    if last is not None:
-        free[last] -= rest
+    if partial_node is not None:
+        free[partial_node] -= remaining
     return True

@@ -1,7 +1,7 @@
 """Published jobs as a CSV for `kfext simulate`: name, arrives, workers, seconds and gpus.
 
-`arrives` and `seconds` are whole seconds. A job with more GPUs than a node has equal workers, as
-few as possible; `gpus` is the number of each worker.
+`arrives` and `seconds` are whole seconds. A job has equal workers, as few as possible with at most
+the GPUs of a node; `gpus` is the number of GPUs of each worker.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class _Request(NamedTuple):
 
 
 def jobs_csv(data: Path, trace: str) -> str:
-    """Return the jobs of a trace such as trace1, with as much work as in `replay`.
+    """Return the CSV of a trace such as trace1; the jobs have as much work as in `replay`.
 
     `data`: the folder with muri/. Raises UserError.
     """
@@ -39,21 +39,21 @@ def jobs_csv(data: Path, trace: str) -> str:
 
 
 def philly_csv(data: Path, *, cluster: str, start: datetime, hours: float) -> str:
-    """Return the jobs of a virtual cluster of Philly that arrived in the hours from `start` on.
+    """Return the CSV of a virtual cluster's jobs in Philly that arrived in the hours after `start`.
 
-    `data`: the folder with pollux/. A job is named by the number of its line in philly.csv.
+    `data`: the folder with pollux/. The name of a job has the number of its line in philly.csv.
     Raises UserError.
     """
     path, until = data / "pollux" / "philly.csv", start + timedelta(hours=hours)
     jobs = [
         _Request(
             f"job-{line.place}",
-            (came - start).total_seconds(),
+            (arrived - start).total_seconds(),
             line.number("duration"),
             int(line.number("num_gpus", least=1)),
         )
         for line in lines(path, ("timestamp", "duration", "num_gpus", "cluster"))
-        if line.cells["cluster"] == cluster and start <= (came := _time(line)) < until
+        if line.cells["cluster"] == cluster and start <= (arrived := _time(line)) < until
     ]
     if not jobs:
         raise UserError(f"{path} has no job of cluster {cluster!r} from {start} until {until}")
@@ -71,6 +71,8 @@ def _time(line: Line) -> datetime:
 def _csv(jobs: Iterable[_Request]) -> str:
     rows = [_HEAD]
     for name, arrives, seconds, gpus in jobs:
-        each = max(count for count in range(1, _PER_NODE + 1) if gpus % count == 0)
-        rows.append(f"{name},{round(arrives)},{gpus // each},{max(1, round(seconds))},{each}")
+        per_worker = max(count for count in range(1, _PER_NODE + 1) if gpus % count == 0)
+        rows.append(
+            f"{name},{round(arrives)},{gpus // per_worker},{max(1, round(seconds))},{per_worker}"
+        )
     return "\n".join(rows) + "\n"

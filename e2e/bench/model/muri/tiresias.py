@@ -1,10 +1,10 @@
-"""Tiresias-L: the less a job has attained, the sooner it runs.
+"""Tiresias-L: the less GPU time a job has attained, the sooner it runs.
 
 Source: Gu et al., Tiresias, NSDI 2019, as rebuilt in Muri's simulator (github.com/Rivendile/Muri,
-simulator/). It does not know the length of a job. A job begins in the first of three queues and
-moves to the next when its time on GPUs times their number reaches a limit; no job moves back. The
-first queue has priority. In a queue running jobs are first, then jobs in order of their arrival
-there. A job that does not fit is skipped.
+simulator/). Tiresias-L does not know the length of a job. A job begins in the first of three queues
+and moves to the next when its time on GPUs times their number reaches a limit; no job moves back.
+The first queue has priority. In each queue running jobs are first, then the others in order of
+arrival there. A job that does not fit is skipped.
 
 Nodes do not matter: the rebuilt Tiresias counts the free GPUs of the cluster, so it ignores their
 fragmentation.
@@ -18,11 +18,11 @@ from e2e.bench.model.muri.trace import Cluster
 
 _LIMITS = (3250, 7200)
 """GPU-seconds at which a job moves to the second and to the third queue."""
-_CLOSE = 1e-3
+_TOLERANCE = 1e-3
 """A tolerance in GPU-seconds for rounding: a job this close below a limit has reached it.
 
-In the rebuilt Tiresias rounding decides. At second 3,250 of trace4_pr it moves 1 job, and 36 jobs a
-picosecond later; only because of such ties its mean JCT of that trace is 0.4 % longer.
+Without it rounding decides. At second 3,250 of trace4_pr, Muri's simulator moves 1 job, and 36 jobs
+a picosecond later; because of such ties alone, its mean JCT of that trace is 0.4 % longer.
 """
 
 
@@ -64,7 +64,7 @@ class Tiresias:
     def holds(self) -> float:
         return min(
             (
-                # The rebuilt Tiresias decides at the next full second of attained time.
+                # Muri's simulator decides at the next full second of attained time.
                 math.ceil(limit / live.job.gpus) - live.attained
                 for queue, limit in zip(self._queues, _LIMITS, strict=False)
                 for live in queue.running
@@ -75,7 +75,7 @@ class Tiresias:
     def _demote(self) -> None:
         """Move the jobs that have reached a limit, by one queue at most."""
         for number in reversed(range(len(_LIMITS))):
-            queue, limit = self._queues[number], _LIMITS[number] - _CLOSE
-            over = [live for live in queue.running if live.attained * live.job.gpus >= limit]
-            queue.running = [live for live in queue.running if live not in over]
-            self._queues[number + 1].waiting += over
+            queue, limit = self._queues[number], _LIMITS[number] - _TOLERANCE
+            demoted = [live for live in queue.running if live.attained * live.job.gpus >= limit]
+            queue.running = [live for live in queue.running if live not in demoted]
+            self._queues[number + 1].waiting += demoted

@@ -10,10 +10,10 @@ from pathlib import Path
 from e2e.bench.model.muri.files import Line, lines
 from kfext.errors import UserError
 
-_SLOWER = 1.015
-"""The simulator's iteration time of a lone job, divided by the trace's."""
+_SLOWDOWN = 1.015
+"""The iteration time of a job alone on its GPUs: the simulator's divided by the trace's."""
 _SIZES = (1, 2, 4, 8, 16, 32)
-_STARTS = {
+_START_SECONDS = {
     "a2c": (38, 39, 39, 46, 46, 46),
     "bert": (10, 10, 10, 10, 10, 10),
     "dqn": (5, 5, 6, 6, 8, 8),
@@ -23,7 +23,7 @@ _STARTS = {
     "vgg16": (7, 7, 8, 9, 9, 10),
     "vgg19": (7, 7, 8, 9, 10, 10),
 }
-"""Model -> seconds of a start on each number of GPUs, as profiled by Muri's authors."""
+"""Seconds of a start by model, for each number of GPUs in `_SIZES`, as profiled by the authors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Job:
 
 
 def read_cluster(path: Path) -> Cluster:
-    """Return the nodes of a file such as n8g8.csv, all at one switch. Raises UserError."""
+    """Return the cluster of a file such as n8g8.csv, with one switch. Raises UserError."""
     for line in lines(path, ("num_node_p_switch", "num_gpu_p_node")):
         nodes, gpus = line.number("num_node_p_switch", least=1), line.number("num_gpu_p_node")
         return Cluster(int(nodes), int(gpus))
@@ -68,8 +68,10 @@ def read_jobs(path: Path) -> tuple[Job, ...]:
 
 def _job(line: Line) -> Job:
     model, gpus = line.cells["model_name"], int(line.number("num_gpu"))
-    if model not in _STARTS:
-        raise UserError(f"{line.where}: model_name {model!r} is none of {', '.join(_STARTS)}")
+    if model not in _START_SECONDS:
+        raise UserError(
+            f"{line.where}: model_name {model!r} is none of {', '.join(_START_SECONDS)}"
+        )
     if gpus not in _SIZES:
         raise UserError(f"{line.where}: num_gpu {gpus} is none of {', '.join(map(str, _SIZES))}")
     return Job(
@@ -77,6 +79,6 @@ def _job(line: Line) -> Job:
         gpus,
         submitted=line.number("submit_time") / 1000,
         iterations=int(line.number("iterations", least=1)),
-        seconds=line.number("iteration_time") * _SLOWER / 1000,
-        start=_STARTS[model][_SIZES.index(gpus)],
+        seconds=line.number("iteration_time") * _SLOWDOWN / 1000,
+        start=_START_SECONDS[model][_SIZES.index(gpus)],
     )

@@ -1,11 +1,11 @@
-"""kfext in the same run: each pod is a gang of its own, placed by the solver on kfext's ledger.
+"""kfext as a scheduler of these runs: each pod is a gang, placed by the solver on kfext's ledger.
 
-Every GPU is a slot that may be shared. A pod with a part of a GPU has low priority, the default;
-its slot is chosen as by the controller, and a slot with a part uses a whole GPU of the node. GPU
+Every GPU is a slot that may be shared. A pod with a share of a GPU has low priority, the default;
+its slot is chosen as by the controller, and a slot with a share uses a whole GPU of the node. GPU
 types are node labels and required node affinity. All settings are the defaults.
 
-kfext counts parts in hundredths and rounds up. The trace has neither limits nor memory of GPUs:
-pods may burst, and a part of a GPU has the same part of its memory.
+kfext counts shares in hundredths and rounds up. The trace has neither limits nor GPU memory, so
+pods may burst, and a share of a GPU has the same share of its memory.
 """
 
 from collections.abc import Hashable, Sequence
@@ -30,19 +30,19 @@ from kfext.model.verdict import Verdict
 from kfext.names import NATIVE_GPU
 
 UNIT = WHOLE // UNITS
-"""The thousandths of a GPU in a unit of kfext."""
-_TYPE = "gpu-type"
+"""The thousandths of a GPU in one of kfext's units."""
+_TYPE_LABEL = "gpu-type"
 """The label with the GPU type of a node."""
 _MIB = 2**20
-_CARD = 16 * 2**10
-"""The MiB of each GPU: no pod requests memory, so the number has no effect."""
+_CARD_MIB = 16 * 2**10
+"""The MiB of each GPU; no pod requests GPU memory, so the number has no effect."""
 _MOST_PODS = 110
-"""The default of kubelet."""
+"""kubelet's default."""
 _KEY = ReplicaKey("master", 0)
 
 
 class ByKfext:
-    """The solver of kfext with its ledger, which follows the cluster of the run."""
+    """kfext's solver, with a ledger of its own that has the same pods as the run's cluster."""
 
     def __init__(self, nodes: Sequence[trace.Node]) -> None:
         self._ledger = Ledger(_node(node, row) for row, node in enumerate(nodes))
@@ -92,11 +92,11 @@ def rounded_up(pod: Pod) -> bool:
 
 
 def _node(node: trace.Node, row: int) -> Node:
-    """Return a node of the ledger; its name has its row as its position in ties."""
+    """Return a node of the ledger; its name begins with its row, which decides ties."""
     amounts = {CPU: node.cpu, MEMORY: node.memory * _MIB, PODS: _MOST_PODS, NATIVE_GPU: node.gpus}
     for slot in range(node.gpus):
-        amounts |= {resource_of(slot): UNITS, **capacity(slot, memory=_CARD)}
-    return Node(f"{row:04}-{node.name}", amounts, {_TYPE: node.model})
+        amounts |= {resource_of(slot): UNITS, **capacity(slot, memory=_CARD_MIB)}
+    return Node(f"{row:04}-{node.name}", amounts, {_TYPE_LABEL: node.model})
 
 
 def _member(pod: Pod) -> Member:
@@ -108,7 +108,7 @@ def _member(pod: Pod) -> Member:
         requests[NATIVE_GPU] = pod.gpus
     terms = None
     if pod.types:
-        terms = (Term((Requirement(_TYPE, "In", tuple(pod.types.split("|"))),)),)
+        terms = (Term((Requirement(_TYPE_LABEL, "In", tuple(pod.types.split("|"))),)),)
     return Member(
         _KEY, requests, Constraints(terms=terms), guaranteed=False, cpu_limit=None, card=card
     )

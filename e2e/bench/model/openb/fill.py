@@ -1,9 +1,8 @@
-"""A run: pods arrive in random order, each is placed or refused at once, and no pod ends.
+"""A run: pods arrive in random order, each is placed or refused at once, and none ends.
 
-Source: the published runs of "Beware of Fragmentation" (see trace). Copies of random pods are
-appended, or random pods are dropped, until the pods request 130 % of all GPUs. The names of the
-nodes, and so the order of ties, are drawn for each seed. Amounts of GPUs are in thousandths of a
-GPU.
+Source: the published runs of "Beware of Fragmentation" (see `trace`). Copies of random pods are
+appended, or random pods are dropped, until the pods request 130 % of all GPUs. The order of the
+nodes, which decides ties, is drawn for each seed. Amounts of GPUs are in thousandths of a GPU.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -19,7 +18,7 @@ from e2e.bench.model.openb.trace import WHOLE, Node, Pod
 Placer = Callable[[Cluster, Pod], Place | None]
 """Returns the place of a pod, or None; it does not change the cluster."""
 REQUESTED = 1.3
-"""The GPUs that the pods of a run request, as a part of all GPUs."""
+"""The GPUs that the pods of a run request, divided by all GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +30,20 @@ class Draw:
     pods: Sequence[Pod]
 
     def random(self) -> np.random.Generator:
-        """Return the generator of a random scheduler."""
         return np.random.default_rng((self.seed, 1))
 
 
 def draw(nodes: Sequence[Node], pods: Sequence[Pod], *, seed: int) -> Draw:
     random = np.random.default_rng(seed)
-    most = REQUESTED * WHOLE * sum(node.gpus for node in nodes)
+    requested_limit = REQUESTED * WHOLE * sum(node.gpus for node in nodes)
     arrivals = [pods[number] for number in random.permutation(len(pods))]
     total = sum(pod.requested for pod in arrivals)
-    if total > most:
-        while total > most:
+    if total > requested_limit:
+        while total > requested_limit:
             total -= arrivals.pop(int(random.integers(len(arrivals)))).requested
     else:
-        # As published, only one of the GPUs of a pod counts in this test.
-        while total + (pod := pods[int(random.integers(len(pods)))]).milli <= most:
+        # As published, this test counts only one of the GPUs of a pod.
+        while total + (pod := pods[int(random.integers(len(pods)))]).milli <= requested_limit:
             total += pod.requested
             arrivals.append(pod)
     return Draw(seed, [nodes[row] for row in random.permutation(len(nodes))], arrivals)
@@ -55,8 +53,8 @@ def draw(nodes: Sequence[Node], pods: Sequence[Pod], *, seed: int) -> Draw:
 class Course:
     """The requested, allocated and fragmented amounts after each arrival.
 
-    `capacity`: of all GPUs. `arrived`: the requests of all pods so far. `allocated`: the requests
-    of the placed pods. `fragmented`: not a number where it was not measured.
+    `capacity`: the total of all GPUs. `arrived`: the requests of all pods so far. `allocated`: the
+    requests of the placed pods. `fragmented`: NaN where it was not measured.
     """
 
     capacity: int
@@ -65,15 +63,15 @@ class Course:
     fragmented: NDArray[np.float64]
 
     def allocation(self, load: int) -> float:
-        """Return the allocated part of all GPUs at a load, both in percent."""
+        """Return the allocated percentage of all GPUs at a load in percent."""
         return self._mean(self.allocated, load)
 
     def fragmentation(self, load: int) -> float:
-        """Return the fragmented part of all GPUs at a load, both in percent."""
+        """Return the fragmented percentage of all GPUs at a load in percent."""
         return self._mean(self.fragmented, load)
 
     def _mean(self, amounts: NDArray[np.int64] | NDArray[np.float64], load: int) -> float:
-        """Return the mean over the pods with this load after their arrival, in whole percent."""
+        """Return the mean over the arrivals after which the load, rounded, is this percentage."""
         mean = float(amounts[_loads(self.arrived, self.capacity) == load].mean())
         return 100 * mean / self.capacity
 
@@ -81,7 +79,7 @@ class Course:
 def fill(run: Draw, placer: Placer, *, typical: Typical, loads: Collection[int] = ()) -> Course:
     """Return the course of a run.
 
-    `typical`: the pods for the measure of fragmentation. `loads`: its loads, in percent.
+    `typical`: measures the fragmentation. `loads`: the loads to measure it at, in percent.
     """
     cluster = Cluster(run.nodes)
     capacity = int(cluster.gpu.sum())
@@ -92,7 +90,7 @@ def fill(run: Draw, placer: Placer, *, typical: Typical, loads: Collection[int] 
     for number, pod in enumerate(run.pods):
         place = placer(cluster, pod)
         if place is not None:
-            cluster.take(pod, place)
+            cluster.place_pod(pod, place)
             total += pod.requested
         allocated[number] = total
         if measured[number]:

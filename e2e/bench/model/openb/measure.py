@@ -1,13 +1,13 @@
 """V1 and V2: allocation and fragmentation of a GPU cluster that fills up, published and rebuilt.
 
-V1 is the allocated part of all GPUs at 100 and 130 % load, for nine workloads and six published
-schedulers. V2 is the fragmented part at 40, 80 and 100 % load of the workload `default`, for three
-of them. All figures are in percent of all GPUs, and all differences in points. All are the mean of
-ten seeds: with three, Random at 100 % load of `multigpu50` differs by its deviation alone. Runs of
-a seed differ from the published runs, which drew from another generator.
+V1 is the allocated percentage of all GPUs at 100 and 130 % load, for nine workloads and six
+published schedulers. V2 is the fragmented percentage at 40, 80 and 100 % load of the workload
+`default`, for three of the schedulers. Differences are in points. All values are means of ten
+seeds: with three, Random at 100 % load of `multigpu50` would differ by chance alone. Runs of a seed
+differ from the published runs, which had a different random generator.
 
-kfext places the pods of the first three runs, and is compared with the schedulers there. It has no
-published figures. One core.
+kfext places the pods of the first three seeds, and is compared with the schedulers there; it has no
+published results. One core.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,8 +31,8 @@ WORKLOADS = (
     *("gpuspec10", "gpuspec33", "multigpu20", "multigpu50"),
 )
 SEEDS = range(42, 52)
-_FEW = 3
-"""The number of first seeds that kfext runs: it is several times slower than the schedulers."""
+_KFEXT_SEEDS = 3
+"""kfext runs only the first seeds: it is several times slower than the rebuilt schedulers."""
 LOADS, FRAGMENTATION_LOADS = (100, 130), (40, 80, 100)
 """The loads of V1 and of V2, in percent."""
 TOLERANCES = {
@@ -43,20 +43,20 @@ TOLERANCES = {
     "BestFit": 0.7,
     "FGD": 0.7,
 }
-"""The tolerances of V1, in points, by published scheduler."""
+"""The tolerances of V1 in points, by published scheduler."""
 FRAGMENTATION_TOLERANCES = {"Random": 0.5, "BestFit": 0.5, "FGD": 0.5}
-"""The tolerances of V2."""
+"""The tolerances of V2 in points."""
 KFEXT = "kfext"
 PLACERS: Mapping[str, Callable[[Draw, Typical], Placer]] = {
     "Random": lambda run, typical: scores.at_random(run.random()),
-    "DotProd": lambda run, typical: scores.by(scores.dot_product),
-    "GpuClustering": lambda run, typical: scores.by(scores.gpu_clustering),
-    "GpuPacking": lambda run, typical: scores.by(scores.gpu_packing),
-    "BestFit": lambda run, typical: scores.by(scores.best_fit),
+    "DotProd": lambda run, typical: scores.scheduler_by(scores.dot_product),
+    "GpuClustering": lambda run, typical: scores.scheduler_by(scores.gpu_clustering),
+    "GpuPacking": lambda run, typical: scores.scheduler_by(scores.gpu_packing),
+    "BestFit": lambda run, typical: scores.scheduler_by(scores.best_fit),
     "FGD": lambda run, typical: FGD(typical),
     KFEXT: lambda run, typical: ByKfext(run.nodes),
 }
-"""The constructor of each scheduler, for a run of a workload with some typical pods."""
+"""The constructor of each scheduler, for a run and its workload's typical pods."""
 _HEAD = ("published", "here", "difference", "tolerance", "verdict")
 _RIVALS = ("BestFit", "FGD")
 _GAPS = [f"{KFEXT} - {policy}" for policy in _RIVALS]
@@ -64,7 +64,7 @@ _GAPS = [f"{KFEXT} - {policy}" for policy in _RIVALS]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The allocation and the fragmentation of each run, in percent of all GPUs."""
+    """The allocation and the fragmentation for each key and seed, in percent of all GPUs."""
 
     allocation: Mapping[Key, Sequence[float]]
     fragmentation: Mapping[Key, Sequence[float]]
@@ -76,19 +76,19 @@ def measure(data: Path, *, quick: bool) -> str:
     workloads, seeds = ((DEFAULT,), SEEDS[:1]) if quick else (WORKLOADS, SEEDS)
     published = _published(folder, workloads)
     pods = {workload: read_pods(folder, workload) for workload in workloads}
-    here = _run(folder, pods, seeds)
+    rebuilt = _run(folder, pods, seeds)
     tables = [
-        *(_allocation(published, here, workloads, load) for load in LOADS),
-        _order(published, here, workloads),
-        _fragmentation(published, here),
-        _beside("V1: allocated, kfext beside all", here.allocation, product(workloads, LOADS)),
+        *(_allocation(published, rebuilt, workloads, load) for load in LOADS),
+        _order(published, rebuilt, workloads),
+        _fragmentation(published, rebuilt),
+        _beside("V1: allocated, kfext beside all", rebuilt.allocation, product(workloads, LOADS)),
         _beside(
             "V2: fragmented, kfext beside all",
-            here.fragmentation,
+            rebuilt.fragmentation,
             product((DEFAULT,), FRAGMENTATION_LOADS),
         ),
     ]
-    return "\n\n".join([*tables, _rounded(pods)])
+    return "\n\n".join([*tables, _rounding_note(pods)])
 
 
 def _published(folder: Path, workloads: Sequence[str]) -> Figures:
@@ -104,30 +104,30 @@ def _run(folder: Path, pods: Mapping[str, Sequence[Pod]], seeds: Sequence[int]) 
     nodes = read_nodes(folder)
     models = sorted({node.model for node in nodes})
     allocation, fragmentation = {}, {}
-    for workload, members in pods.items():
-        typical = Typical(members, models)
-        runs = [draw(nodes, members, seed=seed) for seed in seeds]
+    for workload, workload_pods in pods.items():
+        typical = Typical(workload_pods, models)
+        runs = [draw(nodes, workload_pods, seed=seed) for seed in seeds]
         loads = FRAGMENTATION_LOADS if workload == DEFAULT else ()
-        for policy, makes in PLACERS.items():
+        for policy, make_placer in PLACERS.items():
             say(f"  workload {workload}: {policy}")
             courses = [
-                fill(run, makes(run, typical), typical=typical, loads=loads)
-                for run in (runs[:_FEW] if policy == KFEXT else runs)
+                fill(run, make_placer(run, typical), typical=typical, loads=loads)
+                for run in (runs[:_KFEXT_SEEDS] if policy == KFEXT else runs)
             ]
             for load in LOADS:
                 allocation[workload, policy, load] = [course.allocation(load) for course in courses]
             for load in loads:
-                parts = [course.fragmentation(load) for course in courses]
-                fragmentation[workload, policy, load] = parts
+                shares = [course.fragmentation(load) for course in courses]
+                fragmentation[workload, policy, load] = shares
     return Figures(allocation, fragmentation)
 
 
-def _allocation(published: Figures, here: Figures, workloads: Iterable[str], load: int) -> str:
+def _allocation(published: Figures, rebuilt: Figures, workloads: Iterable[str], load: int) -> str:
     rows = [
         (
             workload,
             policy,
-            *_judged(published.allocation[key], here.allocation[key], tolerance),
+            *_comparison_cells(published.allocation[key], rebuilt.allocation[key], tolerance),
         )
         for workload in workloads
         for policy, tolerance in TOLERANCES.items()
@@ -136,12 +136,12 @@ def _allocation(published: Figures, here: Figures, workloads: Iterable[str], loa
     return table(f"V1: allocated at {load} % load", ("workload", "scheduler", *_HEAD), rows)
 
 
-def _fragmentation(published: Figures, here: Figures) -> str:
+def _fragmentation(published: Figures, rebuilt: Figures) -> str:
     rows = [
         (
             policy,
             f"{load} %",
-            *_judged(published.fragmentation[key], here.fragmentation[key], tolerance),
+            *_comparison_cells(published.fragmentation[key], rebuilt.fragmentation[key], tolerance),
         )
         for policy, tolerance in FRAGMENTATION_TOLERANCES.items()
         for load in FRAGMENTATION_LOADS
@@ -150,8 +150,10 @@ def _fragmentation(published: Figures, here: Figures) -> str:
     return table("V2: fragmented, workload default", ("scheduler", "load", *_HEAD), rows)
 
 
-def _judged(published: Sequence[float], here: Sequence[float], tolerance: float) -> tuple[str, ...]:
-    expected, measured = fmean(published), fmean(here)
+def _comparison_cells(
+    published: Sequence[float], rebuilt: Sequence[float], tolerance: float
+) -> tuple[str, ...]:
+    expected, measured = fmean(published), fmean(rebuilt)
     difference = measured - expected
     return (
         f"{expected:.2f}",
@@ -162,8 +164,8 @@ def _judged(published: Sequence[float], here: Sequence[float], tolerance: float)
     )
 
 
-def _order(published: Figures, here: Figures, workloads: Iterable[str]) -> str:
-    """Return a table of the pairs of schedulers in the published order, for each workload."""
+def _order(published: Figures, rebuilt: Figures, workloads: Iterable[str]) -> str:
+    """Return a table with a row for each workload: how many pairs have the published order."""
     rows = []
     for workload, load in product(workloads, LOADS):
         apart: list[bool] = []
@@ -171,7 +173,7 @@ def _order(published: Figures, here: Figures, workloads: Iterable[str]) -> str:
         for first, second in combinations(TOLERANCES, 2):
             gaps = [
                 fmean(figures[workload, first, load]) - fmean(figures[workload, second, load])
-                for figures in (published.allocation, here.allocation)
+                for figures in (published.allocation, rebuilt.allocation)
             ]
             is_apart = abs(gaps[0]) > TOLERANCES[first] + TOLERANCES[second]
             (apart if is_apart else near).append(gaps[0] * gaps[1] > 0)
@@ -185,22 +187,23 @@ def _order(published: Figures, here: Figures, workloads: Iterable[str]) -> str:
 def _beside(
     title: str, figures: Mapping[Key, Sequence[float]], runs: Iterable[tuple[str, int]]
 ) -> str:
-    """Return a table of all schedulers in the runs of kfext.
-
-    `runs`: workloads with loads in percent.
-    """
+    """Return a table of all schedulers with kfext's seeds. `runs`: workloads with loads."""
     rows = []
     for workload, load in runs:
-        here = {policy: fmean(figures[workload, policy, load][:_FEW]) for policy in PLACERS}
-        gaps = [f"{here[KFEXT] - here[policy]:+.2f}" for policy in _RIVALS]
-        rows.append((workload, f"{load} %", *(f"{figure:.2f}" for figure in here.values()), *gaps))
+        rebuilt = {
+            policy: fmean(figures[workload, policy, load][:_KFEXT_SEEDS]) for policy in PLACERS
+        }
+        gaps = [f"{rebuilt[KFEXT] - rebuilt[policy]:+.2f}" for policy in _RIVALS]
+        rows.append(
+            (workload, f"{load} %", *(f"{figure:.2f}" for figure in rebuilt.values()), *gaps)
+        )
     return table(title, ("workload", "load", *PLACERS, *_GAPS), rows)
 
 
-def _rounded(workloads: Mapping[str, Sequence[Pod]]) -> str:
-    """Return a sentence about the pods that kfext counts with more than their requests."""
-    parts = [pod for pods in workloads.values() for pod in pods if pod.shares]
+def _rounding_note(workloads: Mapping[str, Sequence[Pod]]) -> str:
+    """Return a sentence on how many pods kfext counts with more than they request."""
+    shares = [pod for pods in workloads.values() for pod in pods if pod.shares]
     return (
-        f"kfext counts hundredths of a GPU: {sum(map(rounded_up, parts))} of {len(parts)} pods "
+        f"kfext counts hundredths of a GPU: {sum(map(rounded_up, shares))} of {len(shares)} pods "
         f"with a part of a GPU were rounded up."
     )

@@ -1,8 +1,8 @@
-"""The published schedulers that score nodes by simple rules, and the random one.
+"""The published schedulers that score nodes by simple rules, and the random scheduler.
 
-Source: the published code of "Beware of Fragmentation" (see trace), faults included. A score is a
-whole number from 0 to 100, truncated; the first of equal nodes gets the pod. On it the pod gets the
-fullest GPU that fits a part, or the first free GPUs.
+Source: the published code of "Beware of Fragmentation" (see `trace`), faults included. A score is
+truncated to a whole number from 0 to 100; the first of equal nodes gets the pod. On that node, a
+pod with a share gets the fullest GPU that fits it, and others the first free GPUs.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from e2e.bench.model.openb.fill import Placer
 from e2e.bench.model.openb.trace import WHOLE, Pod
 
 _MOST_CPU, _MOST_GPU = 128_000, 8 * WHOLE
-"""The capacity of the largest node of the cluster, which scales all amounts."""
+"""The capacity of the cluster's largest node; all amounts are divided by it."""
 Score = Callable[[Cluster, Pod, Rows], Ints]
 """Returns the score of each row on which the pod fits; the highest is the best."""
 
 
-def by(score: Score) -> Placer:
-    """Return the scheduler that uses a score."""
+def scheduler_by(score: Score) -> Placer:
+    """Return the scheduler that chooses the node with the highest score."""
 
     def place(cluster: Cluster, pod: Pod) -> Place | None:
         rows = cluster.fitting(pod)
@@ -33,7 +33,7 @@ def by(score: Score) -> Placer:
 
 
 def at_random(random: np.random.Generator) -> Placer:
-    """Return the scheduler Random: any node that fits, and any GPU that fits a part."""
+    """Return the scheduler Random: any node that fits, and for a share any GPU that fits."""
 
     def place(cluster: Cluster, pod: Pod) -> Place | None:
         rows = cluster.fitting(pod)
@@ -48,9 +48,9 @@ def at_random(random: np.random.Generator) -> Placer:
 
 
 def dot_product(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
-    """Return the scores of DotProd: the node with the least in common with the request.
+    """Return the scores of DotProd: highest for the node least aligned with the request.
 
-    The dot product of Tetris (SIGCOMM 2014), of the free and the requested CPU and GPU.
+    It uses Tetris' dot product (SIGCOMM 2014) of the free and the requested CPU and GPU.
     """
     cpu = cluster.cpu[rows] / _MOST_CPU * (pod.cpu / _MOST_CPU)
     gpu = cluster.gpu[rows].sum(axis=1) / _MOST_GPU * (pod.requested / _MOST_GPU)
@@ -59,26 +59,26 @@ def dot_product(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
 
 
 def gpu_clustering(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
-    """Return the scores of GpuClustering: pods of a kind together, then the fullest node first.
+    """Return the scores of GpuClustering: pods of a kind together, then the fullest node.
 
-    Nodes with pods of only this kind are first, then with other kinds too, then nodes without pods
-    with GPUs, and last nodes with only other kinds. Pods without a GPU have no score.
+    Nodes with pods of only this kind are first, then nodes with other kinds too, then nodes without
+    pods with GPUs, and last nodes with only other kinds. Without a GPU, all scores are 0.
     """
     if not pod.gpus:
         return np.zeros(len(rows), dtype=np.int64)
     kinds = cluster.kinds[rows]
-    number, own = kinds.sum(axis=1), kinds[:, kind_of(pod)]
-    best = np.select([own & (number == 1), own, number == 0], [75, 50, 25], 0)
+    number, has_kind = kinds.sum(axis=1), kinds[:, kind_of(pod)]
+    group = np.select([has_kind & (number == 1), has_kind, number == 0], [75, 50, 25], 0)
     used = _MOST_GPU - cluster.gpu[rows].sum(axis=1)
-    scores: Ints = best + 25 * used // _MOST_GPU
+    scores: Ints = group + 25 * used // _MOST_GPU
     return scores
 
 
 def gpu_packing(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
     """Return the scores of GpuPacking: used GPUs, then free GPUs of used nodes, then free nodes.
 
-    Of used GPUs the fullest are first; of free nodes, nodes with few GPUs. Pods without a GPU have
-    no score.
+    Of used GPUs the fullest are first; of free nodes, nodes with few GPUs. Without a GPU, all
+    scores are 0.
     """
     if not pod.gpus:
         return np.zeros(len(rows), dtype=np.int64)
@@ -86,19 +86,19 @@ def gpu_packing(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
     free = (gpu == WHOLE).sum(axis=1)
     usable = np.where(gpu >= pod.milli, gpu, 2 * WHOLE)
     chosen = np.sort(usable, axis=1)[:, : pod.gpus]
-    fresh = (chosen == WHOLE).sum(axis=1)
+    new_gpus = (chosen == WHOLE).sum(axis=1)
     used_gpus = np.maximum(100 - (chosen * 100 // WHOLE).sum(axis=1) // 10, 50)
-    used_nodes = np.maximum(50 - fresh, 33)
+    used_nodes = np.maximum(50 - new_gpus, 33)
     free_nodes = np.maximum(33 - free, free)
     idle = free == cluster.gpus[rows]
-    scores: Ints = np.select([idle, fresh > 0], [free_nodes, used_nodes], used_gpus)
+    scores: Ints = np.select([idle, new_gpus > 0], [free_nodes, used_nodes], used_gpus)
     return scores
 
 
 def best_fit(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
-    """Return the scores of BestFit: the node with the least CPU and GPU after the pod.
+    """Return the scores of BestFit: highest for the node with the least CPU and GPU left.
 
-    The whole scores are stretched from 0 to 100 over the nodes on which the pod fits.
+    The truncated scores are stretched to 0-100 over the nodes on which the pod fits.
     """
     cpu = (cluster.cpu[rows] - pod.cpu) / _MOST_CPU
     gpu = (cluster.gpu[rows].sum(axis=1) - pod.requested) / _MOST_GPU

@@ -12,9 +12,9 @@ from e2e.bench.model.csv_rows import Row, rows
 from kfext.errors import UserError
 
 WHOLE = 1000
-"""The thousandths of a GPU."""
+"""A whole GPU, in thousandths."""
 _PREFIX = "openb_pod_list_"
-"""The prefix of the published name of a workload."""
+"""The prefix of a workload's name in the published files."""
 _NODES = "openb_node_list_gpu_node.csv"
 
 
@@ -22,7 +22,7 @@ _NODES = "openb_node_list_gpu_node.csv"
 class Node:
     """A node of the trace.
 
-    `cpu`: millicores. `memory`: MiB. `gpus`: their number. `model`: their type.
+    `cpu`: millicores. `memory`: MiB. `gpus`: the number of GPUs. `model`: their type.
     """
 
     name: str
@@ -37,8 +37,8 @@ class Pod:
     """The requests of a pod of the trace.
 
     `cpu`: millicores. `memory`: MiB. `gpus`: the number of GPUs, 0 to 8. `milli`: the thousandths
-    of each; fewer than WHOLE only for a single GPU. `types`: the allowed GPU types as written,
-    separated by `|`, empty for any type.
+    of each, below WHOLE only for a single GPU. `types`: the allowed GPU types as written, separated
+    by `|`; empty means any type.
     """
 
     cpu: int
@@ -49,17 +49,15 @@ class Pod:
 
     @property
     def shares(self) -> bool:
-        """Whether it requests a part of a GPU."""
         return self.gpus == 1 and self.milli < WHOLE
 
     @property
     def requested(self) -> int:
-        """The thousandths of all its GPUs."""
         return self.gpus * self.milli
 
 
 Key = tuple[str, str, int]
-"""A workload, a policy, and the load: the requests of all pods so far, in percent of all GPUs."""
+"""A workload, a scheduler, and the load: the requests of all pods so far in percent of all GPUs."""
 
 
 def read_nodes(folder: Path) -> list[Node]:
@@ -114,18 +112,18 @@ def read_published(
         workload = row["workload"].removeprefix(_PREFIX)
         policy = row["sc_policy"].partition("-")[2]
         for load in loads:
-            if (figures := by_key.get((workload, policy, load))) is not None:
-                figures.append(_figure(row, str(load), where))
-    for (workload, policy, _), figures in by_key.items():
-        if not figures:
+            if (values := by_key.get((workload, policy, load))) is not None:
+                values.append(_decimal(row, str(load), where))
+    for (workload, policy, _), values in by_key.items():
+        if not values:
             raise UserError(f"{path} has no line for workload {workload} and policy {policy}")
     return by_key
 
 
 def _rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
     """Yield the file and line of each row of a CSV, and its cells by column."""
-    for place, row in rows(path, columns):
-        yield f"{path}, line {place}", {name: text or "" for name, text in row.items()}
+    for line, row in rows(path, columns):
+        yield f"{path}, line {line}", {name: text or "" for name, text in row.items()}
 
 
 def _number(row: Row, column: str, where: str) -> int:
@@ -134,7 +132,7 @@ def _number(row: Row, column: str, where: str) -> int:
     return int(row[column])
 
 
-def _figure(row: Row, column: str, where: str) -> float:
+def _decimal(row: Row, column: str, where: str) -> float:
     try:
         return float(row[column])
     except ValueError:

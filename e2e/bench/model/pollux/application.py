@@ -1,7 +1,7 @@
-"""A measured model: the speed of a job with a placement and a batch, and the ends of its epochs.
+"""A measured model: a job's speed with a placement and a batch, and the ends of its epochs.
 
-Progress is counted in equivalent iterations at the smallest batch. A larger batch gains less than
-its size, by the noise of the gradient.
+Progress is counted in iterations with the smallest batch. An iteration with a larger batch gains
+less than in proportion to its size; how much less depends on the noise of the gradient.
 Source: Qiao et al., Pollux, OSDI 2021, sections 2 and 3, and its simulator.
 """
 
@@ -14,13 +14,12 @@ from e2e.bench.model.pollux.step_time import Floats, Placement, StepTimes, Times
 
 
 class Batch(NamedTuple):
-    """The work of each GPU in a step: passes of `local` samples, one and `accumulated` more."""
+    """The work of each GPU in a step: `accumulated` + 1 passes of `local` samples each."""
 
     local: int
     accumulated: int
 
     def samples(self, gpus: int) -> int:
-        """Return the samples of a step on all GPUs."""
         return gpus * self.local * (self.accumulated + 1)
 
 
@@ -40,12 +39,12 @@ class Noise(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Application:
-    """A model that was trained with several batches, B, for several epochs, E.
+    """A model that was trained with B different batches for E epochs.
 
-    `batches`: samples of all GPUs, ascending, shape (B,).
-    `iterations`: until the end of each epoch, shape (B, E). `sqr`, `var`: see `Noise`, same shape.
+    `batches`: the samples of all GPUs, ascending, shape (B,).
+    `iterations`: those until the end of each epoch, shape (B, E). `sqr`, `var`: see `Noise` (B, E).
     `ends`: the progress at the end of each epoch, shape (E,).
-    `least_local`, `most_local`: the bounds of the samples of a GPU in a pass.
+    `least_local`, `most_local`: the least and the most samples of a GPU in a pass.
     """
 
     name: str
@@ -60,7 +59,6 @@ class Application:
 
     @property
     def least_batch(self) -> int:
-        """The smallest batch, the unit of progress."""
         return int(self.batches[0])
 
     @property
@@ -76,7 +74,6 @@ class Application:
         return Noise(self._at(self.sqr, samples, epoch), self._at(self.var, samples, epoch))
 
     def iterations_until(self, samples: int, epoch: int) -> float:
-        """Return the iterations with a batch until the end of an epoch."""
         return self._at(self.iterations, samples, epoch)
 
     def batch(self, samples: int, gpus: int) -> Batch:
@@ -91,44 +88,41 @@ class Application:
         return self.split(samples, gpus, passes=passes)
 
     def split(self, samples: int, gpus: int, *, passes: int) -> Batch:
-        """Return a batch in a number of passes."""
         most = self.most_batch // (gpus * passes)
         return Batch(min(ceil(ceil(samples, gpus), passes), most), passes - 1)
 
     def steps(self, samples: int) -> float:
-        """Return the steps with a batch until the end of the training."""
+        """Return the number of steps with a batch until the end of training."""
         scale = np.array(samples / self.least_batch)
         gains = [self.noise(samples, epoch).gain(scale) for epoch in range(self.epochs)]
         return float((np.diff(self.ends, prepend=0.0) / np.array(gains)).sum())
 
     def training_seconds(self, samples: int, gpus: int, nodes: int) -> float:
-        """Return the seconds of a training with a batch, or the nearest that GPUs can share."""
+        """Return the seconds of training with the nearest batch that the GPUs can share."""
         batch = self.batch(samples, gpus)
         return self.steps(batch.samples(gpus)) * self.mean_seconds(nodes, gpus, batch)
 
     def rate(self, placement: Placement, batch: Batch, epoch: int) -> float:
-        """Return the progress a second in an epoch."""
         samples = batch.samples(sum(placement))
         gain = self.noise(samples, epoch).gain(np.array(samples / self.least_batch))
         return float(gain) / self.step_seconds(placement, batch)
 
     def step_seconds(self, placement: Placement, batch: Batch) -> float:
-        """Return the seconds of a step by the GPUs on each node."""
         return float(seconds(self.times.of(placement, batch.local), batch.accumulated))
 
     def mean_seconds(self, nodes: int, gpus: int, batch: Batch) -> float:
-        """Return the mean seconds of a step over the placements of these sizes."""
+        """Return the seconds of a step: the mean over the placements of `gpus` on `nodes`."""
         return float(seconds(self.times.sized(nodes, gpus, batch.local), batch.accumulated))
 
-    def _at(self, figures: Floats, samples: int, epoch: int) -> float:
-        return float(np.interp(samples, self.batches, figures[:, epoch]))
+    def _at(self, values: Floats, samples: int, epoch: int) -> float:
+        return float(np.interp(samples, self.batches, values[:, epoch]))
 
 
 def seconds(times: Times, accumulated: int | Floats) -> Floats:
-    """Return the seconds of a step in which only the last pass waits for gradients."""
+    """Return the seconds of a step; only its last pass waits for gradients."""
     return times.step + accumulated * (times.step - times.sync)
 
 
-def ceil(amount: int, parts: int) -> int:
-    """Return a part of an amount, rounded up."""
-    return -(-amount // parts)
+def ceil(dividend: int, divisor: int) -> int:
+    """Return the quotient, rounded up."""
+    return -(-dividend // divisor)

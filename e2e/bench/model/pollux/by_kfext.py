@@ -1,7 +1,7 @@
-"""kfext on Pollux's workloads: its own decisions, in the model of `kfext simulate`.
+"""kfext on Pollux's workloads, in the simulation of `kfext simulate`.
 
 kfext changes neither batches nor learning rates, so a job trains with its requested batch on any
-number of GPUs. A GPU is a worker. A job starts within 30 s, the time of a restart there.
+number of GPUs. Each GPU is a worker. A start takes 30 s, like a restart in Pollux's simulator.
 """
 
 from collections.abc import Iterable
@@ -16,17 +16,17 @@ from kfext.sim.jobs import PYTORCH, JobSpec, Saving, Style
 from kfext.sim.nodes import NodeSize
 
 _CPU = 1000
-"""Millicores of a worker, and of a node for each GPU."""
-_MEETS = 10
+"""The millicores of a worker, and of a node per GPU."""
+_RENDEZVOUS_SECONDS = 10
 _PRINTS, _LINES = 5.0, 100
-"""The least seconds between two lines of a log, and the lines of a job."""
+"""The least seconds between two lines of a log, and the number of lines of a longer job."""
 
 
 @dataclass(frozen=True)
 class _Pace:
-    """The seconds of a step by GPUs; no part of it depends on the CPU.
+    """The seconds of a step by number of GPUs; they do not depend on the CPU.
 
-    A step is a second of training with the `requested` GPUs on as few nodes as possible.
+    A step takes a second with the `requested` GPUs on as few nodes as possible.
     """
 
     application: Application
@@ -37,9 +37,9 @@ class _Pace:
     def seconds(self, workers: int, *, apart: bool = False) -> float:
         """Return the seconds of a step; `apart`: whether the GPUs are on several nodes."""
         nodes = ceil(workers, GPUS_OF_NODE)
-        least = ceil(self.requested, GPUS_OF_NODE)
+        fewest_nodes = ceil(self.requested, GPUS_OF_NODE)
         training = _training(self.application, self.batch, workers, max(nodes, 2 if apart else 1))
-        return training / _training(self.application, self.batch, self.requested, least)
+        return training / _training(self.application, self.batch, self.requested, fewest_nodes)
 
 
 _training = cache(Application.training_seconds)
@@ -48,8 +48,8 @@ _training = cache(Application.training_seconds)
 def world_of(requests: Iterable[Request]) -> World:
     """Return the jobs of a workload on Pollux's nodes.
 
-    An elastic job may have a quarter to twice of its GPUs, and saves on kfext's request. All jobs
-    are elastic, unless the published simulator limits them to one GPU.
+    Jobs may have a quarter to twice their requested GPUs, and save on kfext's request; only jobs
+    that the published simulator limits to one GPU are rigid.
     """
     size = NodeSize(cpu=_CPU * GPUS_OF_NODE, gpus=GPUS_OF_NODE)
     nodes = {f"node-{number}": size for number in range(NODES)}
@@ -79,7 +79,7 @@ def _spec(request: Request) -> JobSpec:
         gpus=1,
         trains=f"{application.name}-{request.batch}-{gpus}",
         prints=max(_PRINTS, seconds / _LINES),
-        starts=float(RESTART - _MEETS),
-        meets=float(_MEETS),
+        starts=float(RESTART - _RENDEZVOUS_SECONDS),
+        meets=float(_RENDEZVOUS_SECONDS),
         saving=Saving.ON_REQUEST if bounds else Saving.NEVER,
     )

@@ -1,6 +1,7 @@
-"""A cluster of GPUs in which time advances in ticks, and a scheduler decides between them.
+"""A cluster of GPUs in which time advances in ticks, with a scheduler's decision after each.
 
-A job with new GPUs pauses for 30 s. A job may end within a tick; its GPUs are free at the next.
+A job pauses for 30 s when its GPUs change. A job may end within a tick; its GPUs are then free at
+the next tick.
 """
 
 from collections import Counter
@@ -20,7 +21,7 @@ RESTART = 30
 """The pause of a job when its GPUs change, in seconds."""
 
 Allocation = tuple[int, ...]
-"""The node of each GPU of a job, one node after the other; empty if the job waits."""
+"""The node of each GPU of a job, GPUs of a node together; empty if the job waits."""
 _NO_BATCH = Batch(0, 0)
 
 
@@ -28,8 +29,8 @@ _NO_BATCH = Batch(0, 0)
 class Request:
     """A job as submitted.
 
-    `submitted`: seconds since the start. `gpus`, `batch`: the tuned request of a rigid job, the
-    batch in samples of all GPUs.
+    `submitted`: seconds since the start. `gpus`, `batch`: the request as tuned for a rigid job;
+    the batch counts the samples of all GPUs.
     """
 
     name: str
@@ -43,9 +44,9 @@ class Request:
 class Job:
     """A job in the cluster.
 
-    `epoch`: the epochs that have ended. `progress`: see `application`. `pause`: seconds until
-    training continues. `service`: GPU-seconds used so far. `restarts`: without the first start.
-    `noise`: the noise of the last step. `ended`: the second of its end.
+    `epoch`: the number of ended epochs. `progress`: see `application`. `pause`: seconds until
+    training continues. `service`: GPU-seconds used so far. `restarts`: starts after the first.
+    `noise`: the last step's. `ended`: the second of its end.
     """
 
     request: Request
@@ -69,7 +70,6 @@ class Job:
 
     @property
     def placement(self) -> Placement:
-        """The GPUs on each of its nodes."""
         return tuple(len([*gpus]) for _, gpus in groupby(self.allocation))
 
 
@@ -106,17 +106,17 @@ def run(requests: Sequence[Request], scheduler: Scheduler) -> dict[str, int]:
 
 
 def packed(gpus: int) -> Placement:
-    """Return the placement of GPUs on the fewest nodes: all nodes are full but the last."""
-    full, others = divmod(gpus, GPUS_OF_NODE)
-    return (GPUS_OF_NODE,) * full + (others,) * bool(others)
+    """Return the placement of GPUs on the fewest nodes: all but the last are full."""
+    full, remaining = divmod(gpus, GPUS_OF_NODE)
+    return (GPUS_OF_NODE,) * full + (remaining,) * bool(remaining)
 
 
 def most_free_first(
     kept: Mapping[str, Allocation], sizes: Mapping[str, int]
 ) -> dict[str, Allocation]:
-    """Return the kept allocations, and GPUs for further jobs on the nodes with most free GPUs.
+    """Return the kept allocations, and allocations of further jobs on nodes with most free GPUs.
 
-    `sizes`: the GPUs of each further job, in order. They must be free.
+    `sizes`: the GPUs of each further job, in order; so many GPUs must be free.
     """
     free = Counter(dict.fromkeys(range(NODES), GPUS_OF_NODE))
     free.subtract(node for allocation in kept.values() for node in allocation)
@@ -141,7 +141,6 @@ def _move(job: Job, allocation: Allocation, scheduler: Scheduler) -> None:
 
 
 def _train(job: Job, scheduler: Scheduler, *, now: int) -> None:
-    """Train a job for a tick."""
     if not job.allocation:
         return
     pause = min(job.pause, TICK)

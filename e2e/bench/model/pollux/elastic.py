@@ -1,15 +1,15 @@
-"""An elastic scheduler with Pollux's objective: the GPUs of the jobs serve all jobs best.
+"""An elastic scheduler with Pollux's objective: the best harmonic mean of all jobs' speeds.
 
 Source: Qiao et al., Pollux, OSDI 2021, section 4, and its simulator, with these rules:
-- A job has the batch with the best goodput. Its speed is its goodput, divided by the goodput with a
+- A job has the batch with the best goodput. Its speed is its goodput divided by the goodput with a
   fair share of the GPUs.
-- All speeds count by their harmonic mean, so a job without GPUs costs most.
-- The speed of a job that would restart is reduced by the time that restarts have cost it.
-- A job may have twice the most GPUs that it ever had, and a new job has one.
+- By the harmonic mean of all speeds, a job without GPUs costs most.
+- The speed of a job that would restart is reduced by the time that restarts have cost it so far.
+- A job may have up to twice the most GPUs that it ever had; a new job may have one.
 - No two jobs with several nodes share a node.
 
-The search differs: Pollux evolves random allocations, here each step allocates GPUs where each of
-them adds most, and a job has some GPUs of one node, or whole nodes. Step times are the true ones.
+The search differs: Pollux evolves random allocations; here each step allocates GPUs where each adds
+most, and a job has GPUs of a single node, or whole nodes. Step times are exact, not estimated.
 """
 
 from collections import Counter
@@ -24,22 +24,25 @@ from e2e.bench.model.pollux.goodput import Goodput
 from e2e.bench.model.pollux.optimus import SINGLE
 from e2e.bench.model.pollux.step_time import Floats
 
-_LEAST = 1e-3
+_SPEED_OFFSET = 1e-3
 """Added to each speed, so that a job without GPUs has a finite cost."""
-_SHARE = NODES / GPUS
-"""A job with one node counts as one."""
+_JOB_SHARE = NODES / GPUS
+"""Scales speeds: the nodes divided by the GPUs, as in the published simulator."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The allowed sizes of a job, in GPUs from 0, ascending, and the cost of each."""
+    """The allowed sizes of a job in GPUs, ascending from 0, and the cost of each."""
 
     job: Job
     sizes: tuple[int, ...]
     costs: Floats
 
     def step(self, at: int, left: int) -> tuple[float, int]:
-        """Return the largest gain for each GPU of a larger size, and the index of this size."""
+        """Return the largest gain per GPU of a larger size, and the index of that size.
+
+        `at`: the index of the current size. `left`: the number of free GPUs.
+        """
         gpus = np.array(self.sizes[at + 1 :]) - self.sizes[at]
         gains = np.where(gpus <= left, (self.costs[at] - self.costs[at + 1 :]) / gpus, -np.inf)
         if not len(gains):
@@ -85,18 +88,18 @@ class Elastic:
         speeds = np.array(sizes) / fair
         if job.noise is not None:
             best = goodput.best(job.noise)
-            usual = min(int(np.searchsorted(goodput.sizes, fair)), len(best) - 1)
-            speeds = best[: len(sizes)] / best[usual]
-        age, stood = now - job.request.submitted, RESTART * max(job.restarts, 0)
-        worth = np.full(len(sizes), max(age - stood, 0) / (age + RESTART))
+            fair_size = min(int(np.searchsorted(goodput.sizes, fair)), len(best) - 1)
+            speeds = best[: len(sizes)] / best[fair_size]
+        age, paused = now - job.request.submitted, RESTART * max(job.restarts, 0)
+        kept_fraction = np.full(len(sizes), max(age - paused, 0) / (age + RESTART))
         if job.allocation:
-            worth[sizes.index(len(job.allocation))] = 1.0
-        costs = 1 / (_SHARE * np.concatenate([[0.0], speeds * worth]) + _LEAST)
+            kept_fraction[sizes.index(len(job.allocation))] = 1.0
+        costs = 1 / (_JOB_SHARE * np.concatenate([[0.0], speeds * kept_fraction]) + _SPEED_OFFSET)
         return _Choice(job, (0, *sizes), costs)
 
 
 def _sizes(choices: Sequence[_Choice]) -> list[int]:
-    """Return the size of each job, one step after the other, the largest gain of a GPU first."""
+    """Return the size of each job, grown step by step, each time with the largest gain per GPU."""
     chosen, left = [0] * len(choices), GPUS
     steps = [choice.step(0, left) for choice in choices]
     while True:
@@ -111,7 +114,7 @@ def _sizes(choices: Sequence[_Choice]) -> list[int]:
 
 
 def _placed(choices: Sequence[_Choice], sizes: Iterable[int]) -> dict[str, Allocation]:
-    """Return the nodes of all jobs: a job that keeps its size keeps its nodes."""
+    """Return the allocations of all jobs; a job that keeps its size keeps its nodes."""
     free = Counter(dict.fromkeys(range(NODES), GPUS_OF_NODE))
     placed: dict[str, Allocation] = {}
     others: list[tuple[int, Job]] = []
@@ -128,7 +131,7 @@ def _placed(choices: Sequence[_Choice], sizes: Iterable[int]) -> dict[str, Alloc
 
 
 def _place(size: int, before: Allocation, free: Mapping[int, int]) -> Allocation:
-    """Return GPUs for a job, preferring its nodes `before` among equals.
+    """Return GPUs for a job; among equal nodes, its previous nodes `before` are preferred.
 
     Fewer than `size` are returned if too few nodes are free, or no node has enough free GPUs.
     """

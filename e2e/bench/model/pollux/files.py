@@ -1,7 +1,6 @@
 """The files of Pollux's simulator: measured step times, training curves, workloads and results.
 
-Each reader returns values or raises a UserError with the file, the line, the field and the allowed
-values.
+Each reader raises a UserError that names the file, the line, the field and the allowed values.
 """
 
 import json
@@ -23,11 +22,11 @@ FOLDER = "pollux"
 WORKLOADS = tuple(f"workload-{number}" for number in range(1, 9))
 _FOLDERS = {0.5: "workloads-0.5", 1.0: "workloads", 1.5: "workloads-1.5"}
 LOADS = tuple(_FOLDERS)
-"""In parts of the load of the published evaluation: 160 jobs in eight hours."""
+"""Multiples of the published evaluation's load, 160 jobs in eight hours."""
 _TIMES = ("local_bsz", "step_time", "sync_time")
 _CURVE = ("progress", "iteration", "grad_sqr", "grad_var")
 _MOST_LOCAL = {"yolov3": 8}
-"""The largest batch of a GPU where the published simulator allows less than measured."""
+"""The largest batch of a GPU, where the simulator allows less than was measured."""
 
 
 class _Row:
@@ -42,7 +41,7 @@ class _Row:
         return cell
 
     def number(self, column: str) -> float:
-        """Return a positive number, or zero."""
+        """Return a number that is finite and not negative."""
         text = self.text(column)
         try:
             number = float(text)
@@ -57,7 +56,6 @@ class _Row:
 
 
 def read_applications(data: Path) -> dict[str, Application]:
-    """Return the measured models by name."""
     folder = data / FOLDER / "traces"
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if not names:
@@ -91,25 +89,25 @@ def read_published(data: Path, scheduler: str, *, load: float, workload: str) ->
 
 
 def _application(folder: Path) -> Application:
-    placed: dict[Placement, list[Sample]] = defaultdict(list)
+    samples_by_placement: dict[Placement, list[Sample]] = defaultdict(list)
     for row in _rows(folder / "placements.csv", ("placement", *_TIMES)):
         if not (digits := row.text("placement")).isdecimal() or "0" in digits:
             raise row.refuse("placement", "the GPUs on each node, e.g. 22")
         placement = tuple(map(int, digits))
-        placed[placement].append(_sample(row, len(placement), sum(placement)))
-    larger = [
+        samples_by_placement[placement].append(_sample(row, len(placement), sum(placement)))
+    samples_on_more_nodes = [
         _sample(row, int(row.number("num_nodes")), int(row.number("num_replicas")))
         for row in _rows(folder / "scalability.csv", ("num_nodes", "num_replicas", *_TIMES))
     ]
-    local = [sample.local for samples in placed.values() for sample in samples]
-    trained = _trained(folder)
-    epochs = min(map(len, trained.values()))
-    tables = np.array([rows[:epochs] for rows in trained.values()])  # (B, E, 4)
+    local = [sample.local for samples in samples_by_placement.values() for sample in samples]
+    curves = _curves(folder)
+    epochs = min(map(len, curves.values()))
+    tables = np.array([rows[:epochs] for rows in curves.values()])  # (B, E, 4)
     progress, iterations, sqr, var = np.moveaxis(tables, 2, 0)
     return Application(
         folder.name,
-        StepTimes(placed, larger),
-        batches=np.array([*trained], np.float64),
+        StepTimes(samples_by_placement, samples_on_more_nodes),
+        batches=np.array([*curves], np.float64),
         iterations=iterations,
         sqr=sqr,
         var=var,
@@ -119,8 +117,8 @@ def _application(folder: Path) -> Application:
     )
 
 
-def _trained(folder: Path) -> dict[int, list[list[float]]]:
-    """Return the figures of each epoch by batch, ascending."""
+def _curves(folder: Path) -> dict[int, list[list[float]]]:
+    """Return the values of `_CURVE` for each epoch, by batch, ascending."""
     paths: dict[int, Path] = {}
     for path in folder.glob("validation-*.csv"):
         batch = path.stem.partition("-")[2]

@@ -1,7 +1,7 @@
-"""Goodput: the progress a second of a job with each number of GPUs, and its best batch.
+"""Goodput: a job's progress per second with each number of GPUs, and its best batch.
 
-Source: Qiao et al., Pollux, OSDI 2021, section 3. Pollux fits step times to the steps of a job so
-far; here they are the true ones.
+Source: Qiao et al., Pollux, OSDI 2021, section 3. Pollux estimates step times from the steps of a
+job so far; here they are exact.
 """
 
 import numpy as np
@@ -11,13 +11,13 @@ from e2e.bench.model.pollux.cluster import GPUS, GPUS_OF_NODE, packed
 from e2e.bench.model.pollux.step_time import Floats
 
 SIZES = (*range(1, GPUS_OF_NODE), *range(GPUS_OF_NODE, GPUS + 1, GPUS_OF_NODE))
-"""The allowed numbers of GPUs of a job: some of one node, or whole nodes."""
-_BATCHES = 50
-"""The number of compared batches, in a geometric series."""
+"""The allowed numbers of GPUs of a job: up to a node's, or whole nodes."""
+_BATCH_COUNT = 50
+"""The number of batches that are compared; they form a geometric series."""
 
 
 class Goodput:
-    """The goodput of a model. `sizes`: its possible numbers of GPUs, S of `SIZES`."""
+    """The goodput of a model. `sizes`: the S of `SIZES` that it can use."""
 
     def __init__(self, application: Application) -> None:
         most = application.most_batch
@@ -34,7 +34,6 @@ class Goodput:
         return best
 
     def batch(self, noise: Noise, gpus: int) -> Batch:
-        """Return the best batch for a number of GPUs."""
         row = self.sizes.index(gpus)
         return self._batches[row][int(self._all(noise)[row].argmax())]
 
@@ -45,7 +44,7 @@ class Goodput:
 
 def _batches(application: Application, gpus: int) -> list[Batch]:
     least = max(application.least_batch, application.least_local * gpus)
-    totals = np.geomspace(least, application.most_batch, _BATCHES)
+    totals = np.geomspace(least, application.most_batch, _BATCH_COUNT)
     return [application.batch(round(total), gpus) for total in totals]
 
 

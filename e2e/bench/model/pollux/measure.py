@@ -1,6 +1,6 @@
 """Tables V3 and V4: schedulers of Pollux's published simulator, published and rebuilt.
 
-The figures are of the model, so they depend on no machine. One core.
+All results are simulated, so they do not depend on the machine. One core.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,9 +33,9 @@ _SCHEDULERS: dict[str, Callable[[], Scheduler]] = {
     "optimus": Optimus,
     _ELASTIC: Elastic,
 }
-"""The name of the published results -> the rebuilt scheduler."""
-_JOBS_OF = "workload-6"
-"""The workload for the comparison job by job."""
+"""The rebuilt schedulers, by the name of the published results."""
+_JOBS_WORKLOAD = "workload-6"
+"""The workload that is compared job by job."""
 _QUICK_LOAD = 1.0
 _ARMS = ("gang", "gang-shortest", "kfext", "kfext-shortest")
 _MISLED = tuple(
@@ -45,9 +45,9 @@ _MISLED_LOAD = 1.0
 _AGAINST = "tiresias"
 _MODULES = ("pollux/application", "pollux/by_kfext", "pollux/files", "pollux/step_time")
 _TIME_TOLERANCE = 0.001
-"""The largest difference of a time, as a part of the published time."""
+"""The tolerance of a time, as a fraction of the published time."""
 _RATIO_TOLERANCE = 0.05
-"""The largest difference of a ratio of two means."""
+"""The tolerance of a ratio of two means."""
 _HEAD = ("scheduler", "load", "figure", "published", "rebuilt", "difference", "tolerance", "")
 
 Times = Mapping[str, Mapping[str, float]]
@@ -55,7 +55,7 @@ Times = Mapping[str, Mapping[str, float]]
 
 
 class _Pair(NamedTuple):
-    """The times of a scheduler at a load."""
+    """The times of a scheduler at a load, published and rebuilt."""
 
     published: Times
     rebuilt: Times
@@ -79,7 +79,7 @@ def measure(data: Path, *, quick: bool) -> str:
     Raises UserError.
     """
     applications = read_applications(data)
-    workloads, loads = ((_JOBS_OF,), (_QUICK_LOAD,)) if quick else (WORKLOADS, LOADS)
+    workloads, loads = ((_JOBS_WORKLOAD,), (_QUICK_LOAD,)) if quick else (WORKLOADS, LOADS)
 
     def pair(name: str, load: float) -> _Pair:
         say(f"  {name} at load {load}: {len(workloads)} workloads")
@@ -92,10 +92,14 @@ def measure(data: Path, *, quick: bool) -> str:
 
     rigid = {(name, load): pair(name, load) for name in _RIGID for load in loads}
     elastic = {load: pair(_ELASTIC, load) for load in loads}
-    times = [[name, str(load), *row] for (name, load), two in rigid.items() for row in _times(two)]
+    times = [
+        [name, str(load), *row]
+        for (name, load), pair_ in rigid.items()
+        for row in _time_rows(pair_)
+    ]
     ratios = [
-        [_ELASTIC, str(load), f"mean s / mean s of {name}", *_ratio(elastic[load], two)]
-        for (name, load), two in rigid.items()
+        [_ELASTIC, str(load), f"mean s / mean s of {name}", *_ratio_cells(elastic[load], pair_)]
+        for (name, load), pair_ in rigid.items()
     ]
     tables = [
         table("V3: completion times of Tiresias and Optimus", _HEAD, times),
@@ -106,7 +110,6 @@ def measure(data: Path, *, quick: bool) -> str:
 
 
 def _with_kfext(data: Path, applications: Mapping[str, Application], load: float) -> str:
-    """Return a table of a load with rows of kfext."""
     say(f"  kfext at load {load}")
 
     def draw(number: int) -> World:
@@ -131,10 +134,10 @@ def _with_kfext(data: Path, applications: Mapping[str, Application], load: float
     )
 
 
-def _times(pair: _Pair) -> Iterator[list[str]]:
-    """Yield the rows of V3: all workloads, one workload, and its jobs."""
+def _time_rows(pair: _Pair) -> Iterator[list[str]]:
+    """Yield the rows of V3: for all workloads, for one workload, and for the jobs of that one."""
     parts = {f"{len(pair.published)} workloads": pair} if len(pair.published) > 1 else {}
-    for figure, part in {**parts, _JOBS_OF: pair.of_workload(_JOBS_OF)}.items():
+    for figure, part in {**parts, _JOBS_WORKLOAD: pair.of_workload(_JOBS_WORKLOAD)}.items():
         published, rebuilt = part.means()
         change = rebuilt / published - 1
         yield [
@@ -145,11 +148,11 @@ def _times(pair: _Pair) -> Iterator[list[str]]:
             f"{_TIME_TOLERANCE:.1%}",
             verdict(abs(change) <= _TIME_TOLERANCE),
         ]
-    jobs, rebuilt_jobs = pair.published[_JOBS_OF], pair.rebuilt[_JOBS_OF]
+    jobs, rebuilt_jobs = pair.published[_JOBS_WORKLOAD], pair.rebuilt[_JOBS_WORKLOAD]
     changes = [rebuilt_jobs[name] / jobs[name] - 1 for name in jobs]
     agree = sum(abs(change) <= _TIME_TOLERANCE for change in changes)
     yield [
-        f"jobs of {_JOBS_OF} that agree",
+        f"jobs of {_JOBS_WORKLOAD} that agree",
         str(len(jobs)),
         str(agree),
         f"at most {max(map(abs, changes)):.2%}",
@@ -158,8 +161,7 @@ def _times(pair: _Pair) -> Iterator[list[str]]:
     ]
 
 
-def _ratio(elastic: _Pair, rigid: _Pair) -> list[str]:
-    """Return the last cells of a row of V4."""
+def _ratio_cells(elastic: _Pair, rigid: _Pair) -> list[str]:
     published, rebuilt = (
         less / more for less, more in zip(elastic.means(), rigid.means(), strict=True)
     )

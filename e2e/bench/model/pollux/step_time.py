@@ -1,9 +1,9 @@
-"""The time of a step by placement, linear between measured points.
+"""The time of a step by placement, interpolated linearly between measured points.
 
-Up to four nodes were measured by the GPUs on each node, more by the numbers of nodes and GPUs.
-Between these numbers the time is linear over nodes, GPUs and the batch of a GPU, in the Delaunay
-triangulation of the measured points. They form a grid, which has several triangulations. The
-published simulator has Qhull's, in scipy, so it is used here.
+On up to four nodes, times were measured by the GPUs on each node; on more nodes, by the numbers of
+nodes and GPUs. Other times are interpolated over nodes, GPUs and the batch of a GPU, in a Delaunay
+triangulation of the measured points. The points form a grid, which has several triangulations; as
+in the published simulator, scipy's (Qhull's) is used.
 """
 
 from collections import defaultdict
@@ -24,9 +24,9 @@ Placement = tuple[int, ...]
 
 
 class Times(NamedTuple):
-    """Seconds of a step: all of it, and the part that waits for the gradients of others.
+    """Seconds of a step: the whole step, and its wait for the gradients of other GPUs.
 
-    Both are nan outside of the measured range.
+    Both are NaN outside the measured range.
     """
 
     step: Floats
@@ -77,7 +77,7 @@ class StepTimes:
         self._sized = {size: _curve(samples) for size, samples in sized.items()}
 
     def of(self, placement: Placement, local: ArrayLike) -> Times:
-        """Return the times of a placement. Its rotations are equally fast: the ring is the same."""
+        """Return the times of a placement; its rotations form the same ring, so are as fast."""
         rotations = (placement[cut:] + placement[:cut] for cut in range(len(placement)))
         if curve := self._placed.get(min(rotations)):
             return curve.at(local)
@@ -87,8 +87,8 @@ class StepTimes:
         """Return the mean times over the placements of these numbers of nodes and GPUs."""
         if curve := self._sized.get((nodes, gpus)):
             return curve.at(local)
-        both = self._tetrahedra(nodes, gpus, local)
-        return Times(both[..., 0], both[..., 1])
+        step_and_sync = self._tetrahedra(nodes, gpus, local)
+        return Times(step_and_sync[..., 0], step_and_sync[..., 1])
 
     @cached_property
     def _tetrahedra(self) -> Any:
@@ -98,7 +98,6 @@ class StepTimes:
 
 
 def _curve(samples: Iterable[Sample]) -> _Curve:
-    """Return the mean times of samples by the batch of a GPU."""
     by_local: dict[int, list[Sample]] = defaultdict(list)
     for sample in samples:
         by_local[sample.local].append(sample)

@@ -1,10 +1,10 @@
-"""Tiresias as in Pollux's published simulator: two queues by the attained GPU time of a job.
+"""Tiresias as in Pollux's published simulator: two queues, by the GPU time a job has attained.
 
 Source: Gu et al., Tiresias, NSDI 2019, and `tiresias` in petuum/adaptdl, branch osdi21-artifact.
-The first queue has the jobs with less than 16 GPU-hours, in the order of arrival; the second has
-the others, in the order in which they reached the limit. At each tick the jobs that fit train, in
-this order: a job that does not fit waits, and later jobs may train before it. A job that continues
-keeps its GPUs.
+The first queue has the jobs with less than 16 GPU-hours, in order of arrival; the second has the
+others, in the order in which they reached this limit. At each tick the jobs get GPUs in this order;
+a job that does not fit waits, and later jobs may train before it. A job that continues keeps its
+GPUs.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from e2e.bench.model.pollux.application import Batch
 from e2e.bench.model.pollux.cluster import GPUS, Allocation, Job, most_free_first
 
 _THRESHOLD = 16 * 3600
-"""GPU-seconds in the first queue."""
+"""The GPU-seconds at which a job leaves the first queue."""
 
 
 class Tiresias:
@@ -23,7 +23,7 @@ class Tiresias:
         self._second: list[str] = []
 
     def allocate(self, jobs: Sequence[Job], *, now: int) -> dict[str, Allocation]:
-        """Return the allocations of the next jobs, by the queues."""
+        """Return the allocations of the jobs that train next, in the order of the queues."""
         by_name = {job.name: job for job in jobs}
         self._second = [name for name in self._second if name in by_name]
         above = [job.name for job in jobs if job.service >= _THRESHOLD]

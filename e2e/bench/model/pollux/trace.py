@@ -1,4 +1,4 @@
-"""A workload as a trace for `kfext simulate`: a CSV of rigid jobs."""
+"""Converts a workload to a trace for `kfext simulate`: a CSV of rigid jobs."""
 
 import csv
 import io
@@ -12,10 +12,10 @@ _COLUMNS = ("name", "arrives", "workers", "seconds", "gpus")
 
 
 def jobs_csv(data: Path, workload: str, *, load: float = 1.0) -> str:
-    """Return the jobs of a workload, a worker for each GPU. Times are in seconds.
+    """Return the CSV of a workload; each GPU is a worker. Times are in seconds.
 
-    `seconds`: of the training with the requested size and batch, on the fastest number of nodes.
-    `gpus`: of each worker. Raises UserError.
+    The column `seconds` is the time of training with the requested size and batch, on the fastest
+    number of nodes. Raises UserError.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""kfext's rows beside the times of published schedulers, and effects compared in shape."""
+"""kfext's rows beside the times of published schedulers, and the shape of published effects."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,8 +20,8 @@ JOBS = tuple(
 WORLD = World({"node-0": NodeSize(2000), "node-1": NodeSize(2000)}, JOBS)
 
 
-def test_a_part_of_the_jobs_has_an_unknown_or_a_false_length() -> None:
-    misled = with_false_lengths(WORLD, part=0.5, seed=1)
+def test_a_fraction_of_the_jobs_has_an_unknown_or_a_false_length() -> None:
+    misled = with_false_lengths(WORLD, fraction=0.5, seed=1)
     unknown = [job for job in misled.jobs if not job.trains]
     false = [
         job
@@ -29,9 +29,9 @@ def test_a_part_of_the_jobs_has_an_unknown_or_a_false_length() -> None:
         if job.trains and job.trains != true.trains
     ]
     assert [job.shows_end for job in unknown] == [False] * len(unknown)
-    assert 4 <= len(unknown) <= 16
-    assert 3 <= len(false) <= 16
-    assert with_false_lengths(WORLD, part=0.0, seed=1) == WORLD
+    assert 4 <= len(unknown) <= 16  # 10 of the 40 jobs are expected
+    assert 3 <= len(false) <= 16  # 10 again, but one in four draws the job's own series
+    assert with_false_lengths(WORLD, fraction=0.0, seed=1) == WORLD
 
 
 def test_a_row_of_kfext_is_compared_with_published_times(
@@ -67,10 +67,10 @@ def test_a_row_of_kfext_is_compared_with_published_times(
         "WORST STRETCH": "15",
         "CHANGES": "-",
     }
-    ours = dict(zip(cells[0], cells[2], strict=True))
-    assert ours["CHANGE"].startswith("-")
-    assert float(ours["MEAN s"]) < 300
-    assert ours["USED"].endswith("%")
+    kfext = dict(zip(cells[0], cells[2], strict=True))
+    assert kfext["CHANGE"].startswith("-")
+    assert float(kfext["MEAN s"]) < 300
+    assert kfext["USED"].endswith("%")
 
 
 def run_of(*elapsed: float, ends: float, missing: int = 0) -> Run:
@@ -82,12 +82,12 @@ def run_of(*elapsed: float, ends: float, missing: int = 0) -> Run:
 EFFECTS = {"best job": -0.5, "mean": -0.2, "makespan": -0.1}
 
 
-@pytest.mark.parametrize(("figure", "want"), EFFECTS.items())
-def test_an_effect_is_of_the_best_job_of_the_mean_or_of_the_last_end(
-    figure: str, want: float
+@pytest.mark.parametrize(("figure", "expected"), EFFECTS.items())
+def test_an_effect_is_the_change_of_the_best_job_the_mean_or_the_makespan(
+    figure: str, expected: float
 ) -> None:
     pair = run_of(50, 190, ends=180), run_of(100, 200, ends=200)
-    assert shapes.FIGURES[figure](pair) == pytest.approx(want)
+    assert shapes.FIGURES[figure](pair) == pytest.approx(expected)
 
 
 VERDICTS: dict[str, tuple[Run, tuple[str, ...]]] = {
@@ -98,16 +98,16 @@ VERDICTS: dict[str, tuple[Run, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "want"), VERDICTS.values(), ids=VERDICTS)
+@pytest.mark.parametrize(("run", "expected"), VERDICTS.values(), ids=VERDICTS)
 def test_a_rebuilt_scheduler_has_the_published_effect_within_a_third(
-    found: Run, want: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    run: Run, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stored:
         def find(self, arm: str, _seed: int, _luck: int) -> Run:
-            return found if arm == "theirs" else run_of(100, ends=100)
+            return run if arm == "theirs" else run_of(100, ends=100)
 
     monkeypatch.setattr(shapes, "runs_of", lambda _world: Stored())
     effect = shapes.Effect("Paper", "threads-20", "theirs", "map", "mean", -0.5)
     monkeypatch.setattr(shapes, "PUBLISHED", (effect,))
     last = shapes.measure(Path(), quick=True).splitlines()[-1]
-    assert tuple(cell.strip() for cell in last.split("|")[7:9]) == want
+    assert tuple(cell.strip() for cell in last.split("|")[7:9]) == expected

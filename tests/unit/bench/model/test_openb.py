@@ -21,7 +21,7 @@ def node(gpus: int, *, cpu: int = 32_000, model: str = "T4") -> Node:
     return Node(f"{gpus} of {model}", cpu, 1000, gpus, model)
 
 
-def part(milli: int, *, cpu: int = 1000, types: str = "") -> Pod:
+def share(milli: int, *, cpu: int = 1000, types: str = "") -> Pod:
     return Pod(cpu, 10, 1, milli, types)
 
 
@@ -29,16 +29,16 @@ def whole(gpus: int = 1, *, cpu: int = 1000, types: str = "") -> Pod:
     return Pod(cpu, 10, gpus, 1000, types)
 
 
-HALF = part(500)
+HALF = share(500)
 PLAIN = Pod(1000, 10, 0, 0)
 Present = Sequence[tuple[Pod, int, Sequence[int]]]
-"""Pods that exist already: each with its row and its GPUs."""
+"""Pods that are already placed, each with its row and its GPUs."""
 
 
 def cluster(nodes: Sequence[Node], present: Present = ()) -> Cluster:
     cluster = Cluster(nodes)
     for pod, row, gpus in present:
-        cluster.take(pod, (row, gpus))
+        cluster.place_pod(pod, (row, gpus))
     return cluster
 
 
@@ -48,17 +48,17 @@ FITS: dict[str, tuple[Sequence[Node], Present, Pod, list[int]]] = {
     "enough CPU": ([node(1, cpu=900), node(1)], [], PLAIN, [1]),
     "enough memory": ([node(1), node(1)], [(Pod(0, 995, 0, 0), 0, [])], PLAIN, [1]),
     "enough free GPUs": ([node(1), node(4)], [], whole(2), [1]),
-    "a GPU with enough beside a fuller GPU": ([node(2)], [(part(600), 0, [0])], HALF, [0]),
-    "no GPU with enough": ([node(2)], [(part(600), 0, [0]), (part(600), 0, [1])], HALF, []),
-    "a GPU of a type": ([node(1), node(1, model="P100")], [], part(500, types="P100|G2"), [1]),
+    "a GPU with enough beside a fuller GPU": ([node(2)], [(share(600), 0, [0])], HALF, [0]),
+    "no GPU with enough": ([node(2)], [(share(600), 0, [0]), (share(600), 0, [1])], HALF, []),
+    "a GPU of a type": ([node(1), node(1, model="P100")], [], share(500, types="P100|G2"), [1]),
 }
 
 
-@pytest.mark.parametrize(("nodes", "present", "pod", "want"), FITS.values(), ids=FITS)
-def test_the_nodes_that_have_capacity(
-    nodes: Sequence[Node], present: Present, pod: Pod, want: list[int]
+@pytest.mark.parametrize(("nodes", "present", "pod", "expected"), FITS.values(), ids=FITS)
+def test_which_nodes_fit_a_pod(
+    nodes: Sequence[Node], present: Present, pod: Pod, expected: list[int]
 ) -> None:
-    assert cluster(nodes, present).fitting(pod).tolist() == want
+    assert cluster(nodes, present).fitting(pod).tolist() == expected
 
 
 # --- the schedulers -----------------------------------------------------------------------------
@@ -74,7 +74,7 @@ PLACES: dict[str, tuple[scores.Score, Sequence[Node], Present, Pod, Place | None
     "BestFit: the fullest GPU that fits": (
         scores.best_fit,
         [node(3)],
-        [(part(600), 0, [1]), (part(400), 0, [2])],
+        [(share(600), 0, [1]), (share(400), 0, [2])],
         HALF,
         (0, [2]),
     ),
@@ -103,7 +103,7 @@ PLACES: dict[str, tuple[scores.Score, Sequence[Node], Present, Pod, Place | None
     "GpuPacking: a used GPU before a free one": (
         scores.gpu_packing,
         [node(2), node(8)],
-        [(part(500), 1, [3])],
+        [(share(500), 1, [3])],
         HALF,
         (1, [3]),
     ),
@@ -125,20 +125,18 @@ PLACES: dict[str, tuple[scores.Score, Sequence[Node], Present, Pod, Place | None
 }
 
 
-@pytest.mark.parametrize(("score", "nodes", "present", "pod", "want"), PLACES.values(), ids=PLACES)
-def test_where_a_scheduler_by_scores_puts_a_pod(
-    score: scores.Score,
-    nodes: Sequence[Node],
-    present: Present,
-    pod: Pod,
-    want: Place | None,
+@pytest.mark.parametrize(
+    ("score", "nodes", "present", "pod", "expected"), PLACES.values(), ids=PLACES
+)
+def test_where_a_scheduler_by_scores_places_a_pod(
+    score: scores.Score, nodes: Sequence[Node], present: Present, pod: Pod, expected: Place | None
 ) -> None:
-    assert scores.by(score)(cluster(nodes, present), pod) == want
+    assert scores.scheduler_by(score)(cluster(nodes, present), pod) == expected
 
 
 def test_the_random_scheduler_uses_all_nodes_and_gpus_with_capacity() -> None:
     place = scores.at_random(np.random.default_rng(0))
-    capacity = cluster([node(1), node(2), node(1)], [(part(600), 0, [0])])
+    capacity = cluster([node(1), node(2), node(1)], [(share(600), 0, [0])])
     results = [place(capacity, HALF) for _ in range(50)]
     assert {(at[0], *at[1]) for at in results if at} == {(1, 0), (1, 1), (2, 0)}
     assert place(capacity, whole(3)) is None
@@ -158,13 +156,13 @@ USELESS: dict[str, tuple[Sequence[Pod], Node, Present, float]] = {
 }
 
 
-@pytest.mark.parametrize(("typical", "on", "present", "want"), USELESS.values(), ids=USELESS)
-def test_the_useless_part_of_the_gpus_of_a_node(
-    typical: Sequence[Pod], on: Node, present: Present, want: float
+@pytest.mark.parametrize(("typical", "on", "present", "expected"), USELESS.values(), ids=USELESS)
+def test_how_much_of_a_nodes_gpus_is_useless_to_typical_pods(
+    typical: Sequence[Pod], on: Node, present: Present, expected: float
 ) -> None:
     gpus = cluster([on], present)
-    of = Typical(typical, gpus.models)
-    assert of.fragmented(gpus.cpu, gpus.gpu, gpus.model).tolist() == [want]
+    measure = Typical(typical, gpus.models)
+    assert measure.fragmented(gpus.cpu, gpus.gpu, gpus.model).tolist() == [expected]
 
 
 GRADIENT: dict[str, tuple[Sequence[Node], Present, Pod, Place | None]] = {
@@ -186,21 +184,21 @@ GRADIENT: dict[str, tuple[Sequence[Node], Present, Pod, Place | None]] = {
 }
 
 
-@pytest.mark.parametrize(("nodes", "present", "pod", "want"), GRADIENT.values(), ids=GRADIENT)
-def test_where_fgd_puts_a_pod(
-    nodes: Sequence[Node], present: Present, pod: Pod, want: Place | None
+@pytest.mark.parametrize(("nodes", "present", "pod", "expected"), GRADIENT.values(), ids=GRADIENT)
+def test_where_fgd_places_a_pod(
+    nodes: Sequence[Node], present: Present, pod: Pod, expected: Place | None
 ) -> None:
     capacity = cluster(nodes, present)
-    assert FGD(Typical([whole(), whole(2), HALF], capacity.models))(capacity, pod) == want
+    assert FGD(Typical([whole(), whole(2), HALF], capacity.models))(capacity, pod) == expected
 
 
 def test_fgd_scores_a_node_again_after_a_new_pod() -> None:
     capacity = cluster([node(2), node(2)])
     place = FGD(Typical([whole(), whole(2), HALF], capacity.models))
     assert place(capacity, HALF) == (0, [0])
-    capacity.take(whole(2), (0, [0, 1]))
+    capacity.place_pod(whole(2), (0, [0, 1]))
     assert place(capacity, HALF) == (1, [0])
-    capacity.take(HALF, (1, [1]))
+    capacity.place_pod(HALF, (1, [1]))
     assert place(capacity, HALF) == (1, [1])
 
 
@@ -214,13 +212,15 @@ DRAWN: dict[str, tuple[Sequence[Pod], int]] = {
 }
 
 
-@pytest.mark.parametrize(("pods", "want"), DRAWN.values(), ids=DRAWN)
-def test_the_pods_of_a_run(pods: Sequence[Pod], want: int) -> None:
-    assert len(draw(SMALL, pods, seed=1).pods) == want
+@pytest.mark.parametrize(("pods", "expected"), DRAWN.values(), ids=DRAWN)
+def test_the_pods_of_a_run_request_130_percent_of_the_gpus(
+    pods: Sequence[Pod], expected: int
+) -> None:
+    assert len(draw(SMALL, pods, seed=1).pods) == expected
 
 
-def test_a_seed_is_one_run_and_another_seed_is_another() -> None:
-    pods = [part(100 * size) for size in range(1, 9)]
+def test_a_seed_always_draws_the_same_run_and_a_different_seed_a_different_run() -> None:
+    pods = [share(100 * size) for size in range(1, 9)]
     first, same, other = (draw(SMALL, pods, seed=seed) for seed in (1, 1, 2))
     assert first == same
     assert first.pods != other.pods
@@ -229,7 +229,10 @@ def test_a_seed_is_one_run_and_another_seed_is_another() -> None:
 def test_allocation_and_fragmentation_at_a_load() -> None:
     run = Draw(1, [node(2)], [HALF, whole(), whole(), HALF])
     course = fill(
-        run, scores.by(scores.best_fit), typical=Typical([whole()], ["T4"]), loads=(25, 75)
+        run,
+        scores.scheduler_by(scores.best_fit),
+        typical=Typical([whole()], ["T4"]),
+        loads=(25, 75),
     )
     assert [course.allocation(load) for load in (25, 75, 125, 150)] == [25, 75, 75, 100]
     assert [course.fragmentation(load) for load in (25, 75)] == [25, 25]
@@ -247,27 +250,27 @@ PLACED: dict[str, tuple[Sequence[Node], Sequence[Pod], list[Place | None]]] = {
     ),
     "a refused shape is refused again": ([node(1)], [whole(2), whole(2)], [None, None]),
     "several GPUs": ([node(2), node(4)], [whole(4)], [(1, [0, 1, 2, 3])]),
-    "a GPU type": ([node(1), node(1, model="P100")], [part(500, types="G2|P100")], [(1, [0])]),
-    "a finer part than a hundredth": ([node(1)], [part(501), part(499)], [(0, [0]), None]),
+    "a GPU type": ([node(1), node(1, model="P100")], [share(500, types="G2|P100")], [(1, [0])]),
+    "a finer part than a hundredth": ([node(1)], [share(501), share(499)], [(0, [0]), None]),
     "a pod without a GPU": ([node(1)], [PLAIN], [(0, [])]),
 }
 
 
-@pytest.mark.parametrize(("nodes", "pods", "want"), PLACED.values(), ids=PLACED)
-def test_where_kfext_puts_pods(
-    nodes: Sequence[Node], pods: Sequence[Pod], want: list[Place | None]
+@pytest.mark.parametrize(("nodes", "pods", "expected"), PLACED.values(), ids=PLACED)
+def test_where_kfext_places_pods(
+    nodes: Sequence[Node], pods: Sequence[Pod], expected: list[Place | None]
 ) -> None:
     on, place, results = Cluster(nodes), ByKfext(nodes), []
     for pod in pods:
         at = place(on, pod)
         results.append(at)
         if at is not None:
-            on.take(pod, at)
-    assert results == want
+            on.place_pod(pod, at)
+    assert results == expected
 
 
-def test_a_part_finer_than_a_hundredth_is_rounded_up() -> None:
-    assert [rounded_up(pod) for pod in (part(501), part(500), whole(), PLAIN)] == [
+def test_a_share_finer_than_a_hundredth_is_rounded_up() -> None:
+    assert [rounded_up(pod) for pod in (share(501), share(500), whole(), PLAIN)] == [
         True,
         False,
         False,
@@ -294,7 +297,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_contents_of_the_files(folder: Path) -> None:
+def test_nodes_pods_and_results_are_read(folder: Path) -> None:
     assert read_nodes(folder) == [Node("a", 64_000, 1000, 2, "T4")]
     assert read_pods(folder, "default") == [Pod(1000, 10, 1, 500, "T4|P100")]
     more = FIGURES + "openb_pod_list_default,06-FGD,43,92\nopenb_pod_list_other,06-FGD,43,1\n"
@@ -354,7 +357,7 @@ def test_a_wrong_file_is_refused_with_its_line(
 # --- the tables ---------------------------------------------------------------------------------
 
 
-def test_each_figure_is_judged_by_its_tolerance(tmp_path: Path) -> None:
+def test_each_value_is_compared_within_its_tolerance(tmp_path: Path) -> None:
     folder = tmp_path / "openb"
     (folder / "expected").mkdir(parents=True)
     (folder / NODE_FILE).write_text(NODES.replace(",2,T4", ",10,T4"))

@@ -22,7 +22,7 @@ from kfext.errors import UserError
 def samples(
     nodes: int, gpus: int, step: float, *, each: float = 0.0, sync: float = 0.0
 ) -> list[Sample]:
-    """Measure a step with 10, 20 and 40 samples of a GPU; `each`: seconds for ten samples."""
+    """Return measured steps with 10, 20 and 40 samples per GPU; `each`: seconds for ten samples."""
     return [Sample(nodes, gpus, local, step + each * local / 10, sync) for local in (10, 20, 40)]
 
 
@@ -103,7 +103,7 @@ def job(
     restarts: int = 0,
     batch: int = 160,
 ) -> Job:
-    """Return a job that came at 0; with GPUs, it has shown its noise."""
+    """Return a job that arrived at second 0; a job with GPUs has shown its noise."""
     made = Job(Request(name, 0, application or model(), gpus, batch), allocation, service=service)
     made.restarts = restarts
     made.noise = made.application.noise(batch, 0) if allocation else None
@@ -113,9 +113,9 @@ def job(
 @pytest.mark.parametrize(
     ("batch", "gpus", "expected"),
     [
-        pytest.param(80, 2, Batch(40, 0), id="each GPU has its part"),
+        pytest.param(80, 2, Batch(40, 0), id="each GPU has an equal fraction"),
         pytest.param(70, 4, Batch(18, 0), id="rounded up"),
-        pytest.param(100, 2, Batch(25, 1), id="two passes if the part does not fit a GPU"),
+        pytest.param(100, 2, Batch(25, 1), id="two passes if the fraction does not fit a GPU"),
         pytest.param(10, 1, Batch(10, 0), id="the smallest batch in one pass"),
         pytest.param(20, 1, Batch(10, 1), id="a larger batch of one GPU in two passes"),
         pytest.param(2560, 24, Batch(35, 2), id="no more than the largest batch"),
@@ -125,7 +125,7 @@ def test_a_batch_is_split_over_gpus_and_passes(batch: int, gpus: int, expected: 
     assert model().batch(batch, gpus) == expected
 
 
-def test_a_batch_gains_by_the_noise() -> None:
+def test_the_gain_of_a_larger_batch_depends_on_the_noise() -> None:
     assert float(Noise(sqr=1.0, var=3.0).gain(np.array(3.0))) == pytest.approx(2.0)
 
 
@@ -135,7 +135,7 @@ def test_only_the_last_pass_waits_for_gradients() -> None:
 
 
 class Script:
-    """Allocates to one job in each tick."""
+    """A scheduler with a given allocation of the only job at each tick."""
 
     def __init__(self, *allocations: Allocation) -> None:
         self._allocations = [*allocations]
@@ -159,13 +159,14 @@ class Script:
         pytest.param(0, [(0,), (), (0,)], 190 + 60 + 30, id="without GPUs it keeps its progress"),
     ],
 )
-def test_time_passes_in_ticks(submitted: int, allocations: list[Allocation], expected: int) -> None:
+def test_the_completion_time_of_a_job_in_a_cluster_with_ticks(
+    submitted: int, allocations: list[Allocation], expected: int
+) -> None:
     request = Request("a", submitted, model(ends=(50.2, 100.4)), 1, 10)
     assert run([request], Script(*allocations)) == {"a": expected}
 
 
 def allocated(scheduler: Scheduler, *jobs: Job, now: int = 6000) -> dict[str, Allocation]:
-    """Return the allocations of the jobs that train."""
     result = scheduler.allocate(jobs, now=now)
     return {name: allocation for name, allocation in result.items() if allocation}
 
@@ -186,7 +187,7 @@ LONG = 16 * 3600
         ),
         pytest.param(
             [job("a", 2), job("b", 2, (0, 0))], {"a": (1, 1), "b": (0, 0)},
-            id="a job that trains on keeps its GPUs",
+            id="a job that continues keeps its GPUs",
         ),
         pytest.param(
             [job("a", 62, (*whole(*range(15)), 15, 15)), job("b", 4), job("c", 2)],
@@ -200,7 +201,7 @@ LONG = 16 * 3600
         pytest.param(
             [job("a", 64, whole(*range(16)), service=LONG - 1), job("b", 1)],
             {"a": whole(*range(16))},
-            id="a job with less is not",
+            id="a job with fewer GPU-hours is not",
         ),
     ],
 )  # fmt: skip
@@ -226,7 +227,7 @@ def test_the_second_queue_of_tiresias_is_in_the_order_of_demotion() -> None:
         pytest.param(
             [job("a", 1, (3,), application=model(steps={1: 9, 2: 5, 3: 4, 4: 4}))],
             {"a": (0, 0, 0)},
-            id="more while steps shorten",
+            id="more GPUs while they shorten the steps",
         ),
         pytest.param(
             [job("a", application=model(SINGLE, steps={2: 0.5}))], {"a": (0,)},
@@ -257,7 +258,7 @@ def test_optimus_allocates_a_gpu_where_it_cuts_most_remaining_time() -> None:
 
 
 NOISY = model(noisy=True)
-"""Twice the GPUs with twice the batch are twice as fast."""
+"""A model that is twice as fast with twice the GPUs and twice the batch."""
 
 
 @pytest.mark.parametrize(
@@ -272,7 +273,7 @@ NOISY = model(noisy=True)
             [job("a", 4, whole(5), application=NOISY)], 600, {"a": whole(0, 5)},
             id="whole nodes above four",
         ),
-        pytest.param([job("a", 4, whole(5))], 600, {"a": whole(5)}, id="none that adds no speed"),
+        pytest.param([job("a", 4, whole(5))], 600, {"a": whole(5)}, id="no GPU that adds no speed"),
         pytest.param(
             [job("a", 4, whole(5), application=NOISY, restarts=19)], 600, {"a": whole(5)},
             id="a job that has restarted often stays as it is",
@@ -337,7 +338,7 @@ def folder(data: Path, *, optimus: float = 190.0) -> Path:
     return data
 
 
-def test_the_tables_show_the_agreement(tmp_path: Path) -> None:
+def test_the_tables_show_whether_published_and_rebuilt_times_agree(tmp_path: Path) -> None:
     result = measure(folder(tmp_path, optimus=380.0), quick=True)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.splitlines()]
     assert [[*row[:5], row[-1]] for row in rows if row and row[-1] in ("PASS", "MISS")] == [

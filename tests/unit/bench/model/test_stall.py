@@ -1,4 +1,4 @@
-"""The benchmark of the rule for stalled jobs, on a few courses."""
+"""The benchmark of the rule for stalled jobs, on a few random jobs."""
 
 from e2e.bench.model.stall import run
 
@@ -7,5 +7,5 @@ def test_the_rule_raises_far_fewer_alarms_than_a_flat_limit_and_reports_each_han
     result = run(1, jobs=150)
     assert result["restart"].alarms <= result["report"].alarms < result["flat"].alarms / 10
     assert result["slowest"].alarms > result["report"].alarms
-    assert {len(each.delays) for each in result.values()} == {len(result["report"].delays)}
-    assert all(min(each.delays) > 0 for each in result.values())
+    assert {len(arm.delays) for arm in result.values()} == {len(result["report"].delays)}
+    assert all(min(arm.delays) > 0 for arm in result.values())

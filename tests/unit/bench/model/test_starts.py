@@ -1,4 +1,4 @@
-"""The accuracy of forecasts and of an average of past waits, worked out by hand."""
+"""The accuracy of kfext's forecasts and of an average of past waits, computed by hand."""
 
 from e2e.bench.model.starts import CASES, Judged, Look, averaged, judged
 from kfext.core.queue.expected import Accuracy
@@ -28,10 +28,13 @@ def test_short_waits_and_jobs_that_never_start_do_not_count() -> None:
 def test_an_average_of_past_waits_counts_only_starts_before_the_look() -> None:
     looks = [look(0, "first"), look(150, "second", arrived=50.0), look(350, "third", arrived=10.0)]
     results = list(averaged(looks, {"first": 100.0, "second": 300.0, "third": 900.0}))
-    assert [(each.job, each.time) for each in results] == [("second", 50.0), ("third", 110.0)]
+    assert [(forecast.job, forecast.time) for forecast in results] == [
+        ("second", 50.0),
+        ("third", 110.0),
+    ]
 
 
-def test_the_cases_differ_as_named() -> None:
+def test_the_jobs_of_each_case_are_as_its_name_says() -> None:
     rigid, urgent, _, elastic = (change(random_world)(3).jobs for change, _ in CASES.values())
     assert not any(job.bounds for job in rigid)
     assert any(

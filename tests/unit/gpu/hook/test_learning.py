@@ -113,7 +113,11 @@ def test_places_are_chosen_so_that_the_work_between_two_is_at_most_a_micro_step(
 
 
 def test_a_place_with_more_work_than_a_micro_step_and_the_next_place_are_chosen() -> None:
-    assert choose([laps(0.001, 0.030, 0.001, 0.001)], 0.005) == {0, 1, 2}
+    assert choose([laps(0.001, 0.030, 0.002, 0.001)], 0.005) == {0, 1, 2}
+
+
+def test_a_place_with_almost_no_work_after_a_long_micro_step_is_not_chosen() -> None:
+    assert choose([laps(0.004, 0.0001, 0.004, 0.0, 0.004)], 0.001) == {0, 2, 4}
 
 
 def test_one_slow_step_does_not_change_the_choice() -> None:
@@ -132,7 +136,7 @@ def test_no_micro_step_is_longer_than_the_limit_or_the_longest_lap(steps: list[S
     limit = 0.005
     chosen = choose(steps, limit)
     longest = max(seconds for step in steps for _, seconds in step)
-    assert max(micro_steps(steps, chosen).values()) <= max(limit, longest) + 1e-9
+    assert max(micro_steps(steps, chosen).values()) <= max(limit, 1.05 * longest) + 1e-9
     assert all(step[0][0] in chosen for step in steps)
 
 

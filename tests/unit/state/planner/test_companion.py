@@ -10,7 +10,7 @@ from tests.traces import PLAIN
 from tests.unit.resizing.bed import ServerAndWorkerBed
 from tests.unit.resizing.test_contended_node import boosted
 from tests.unit.sim.bed import CONFLICT, GANG, LONG, Bed, refuse, resizes, scaled_bed, sizes
-from tests.unit.sim.test_preempt import URGENT, VICTIM, PreemptBed, asked, stops
+from tests.unit.sim.test_preempt import URGENT, VICTIM, PreemptBed, asks, stops
 
 RUNS = replace(PLAIN, steps=10_000)
 
@@ -72,7 +72,7 @@ def test_a_change_that_is_not_written_is_counted_with_its_outcome(
 
 def test_a_checkpoint_request_does_not_count_as_a_change() -> None:
     bed = PreemptBed(VICTIM, URGENT).at(300)
-    assert (asked(bed), stops(bed)) == (["train"], ["train"])
+    assert (asks(bed), stops(bed)) == (["train"], ["train"])
     assert counts(bed) == {("preempt", "done"): 1}
 
 
