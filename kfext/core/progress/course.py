@@ -196,8 +196,7 @@ class Course:
     `interval`: the length of the compared windows, in seconds.
     `metric`: the name of the followed measure, empty before the first measure.
     `at`: the time of the last measure in epoch seconds, or None before the first.
-    `diverged_since`: the epoch time of the first value of a run of NaN or infinite values; None
-        means that the last value is finite.
+    `diverged_since`: the epoch time since which all values are NaN or infinite, or None.
     """
 
     def __init__(self, interval: float) -> None:

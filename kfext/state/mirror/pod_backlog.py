@@ -25,8 +25,7 @@ class _Gang:
     `attempt`: identifies the plan of the pods; under a new plan every replica counts again.
     `missing`: the number of pods being created; 0 for a running gang that has lost pods.
     `created`: the replicas with a pod that was created.
-    `last_created_at`: when a pod that the gang waits for was last created; infinity before the next
-        `settle`.
+    `last_created_at`: when an awaited pod was last created; infinity before the next `settle`.
     `overdue`: whether the pods were not created in time; then no other job waits for them.
     `doubted`: whether the pods were also late under an earlier plan; then no other job waits for
         them before the first is created.
@@ -93,8 +92,7 @@ class PodCreationBacklog:
         """Record the number of missing pods of a job; return whether planning may resume.
 
         `missing`: None means that the job waits for no pod, 0 that it runs and has lost pods.
-        `attempt`: identifies the plan of the pods.
-        `doubted`: whether the pods were late under an earlier plan.
+        `attempt`: identifies the plan. `doubted`: whether the pods were late under an earlier plan.
 
         Once the backlog is full, planning stops until half of its pods are created. So waiting jobs
         are decided on once per half, not once per pod, and no later job overtakes an earlier job.

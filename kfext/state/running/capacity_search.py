@@ -154,11 +154,11 @@ class CapacitySearch:
         more = bisect_left(
             range(least + 1, up_to + 1),
             True,
-            key=lambda n: self.scaled_up_places(job, n, now=now) is None,
+            key=lambda n: self.more_places(job, n, now=now) is None,
         )
         return least + more
 
-    def scaled_up_places(self, job: RunningJob, workers: int, *, now: float) -> Assignment | None:
+    def more_places(self, job: RunningJob, workers: int, *, now: float) -> Assignment | None:
         """Return the places of all pods of a job with more workers, or None for lack of capacity.
 
         Its present pods stay on their nodes. A job on nodes outside its limits is not scaled
@@ -258,7 +258,7 @@ class CapacitySearch:
         domains = (len({node_labels.get(key) for node_labels in labels}) for key in keys)
         return (*domains, len(names))
 
-    def scaled_down_places(self, job: RunningJob, workers: int) -> Assignment:
+    def fewer_places(self, job: RunningJob, workers: int) -> Assignment:
         """Return the places of the pods that remain after the job is scaled down to `workers`."""
         smaller = with_workers(job.tracked.job, workers)
         return {

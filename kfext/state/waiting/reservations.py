@@ -34,8 +34,7 @@ class ReservationManager:
 
     The reservation is computed again only when its basis has changed. `now` is in epoch seconds.
 
-    `reserved_since`: when capacity was first reserved without a break since, in epoch seconds;
-        None means that nothing is reserved.
+    `reserved_since`: the epoch time since which capacity is reserved without a break, or None.
     `on_break`: whether nothing is reserved until every waiting job was decided on once.
     `failures`: the errors in searches.
     `unfinished`: whether the last search ended before it reached all jobs that are due.

@@ -396,13 +396,13 @@ def test_a_scan_searches_capacity_for_a_few_jobs_in_a_dry_run_and_later_for_all(
     bed.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
     bed.at(60)
     searched_at: list[float] = []
-    search = CapacitySearch.scaled_up_places
+    search = CapacitySearch.more_places
 
     def recording(*args: Any, **kwargs: Any) -> Any:
         searched_at.append(bed.clock.now)
         return search(*args, **kwargs)
 
-    monkeypatch.setattr(CapacitySearch, "scaled_up_places", recording)
+    monkeypatch.setattr(CapacitySearch, "more_places", recording)
     bed.at(120)
     assert max(Counter(searched_at).values()) <= MOST_SEARCHED
     for spec in jobs:

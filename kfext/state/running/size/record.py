@@ -28,8 +28,7 @@ class SizeRecord(SavingRecord):
     `sizes`: the sizes at the last scan.
     `expected`: the number of workers that kfext last observed or wrote.
     `changed_at`: when kfext last changed the number, in epoch seconds, as in the job's state.
-    `settled_at`: when the size last changed. `all_running_at`: when all pods were first running
-        after that change.
+    `settled_at`: when the size last changed. `all_running_at`: when all pods first ran after it.
     `unplaced`: the number of consecutive scale-ups after which the new pods found no nodes.
     `may_scale_up_at`: when the job may be scaled up again.
     `speed_start`: the time in the log and the step when the measurement of its speed began.

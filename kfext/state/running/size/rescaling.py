@@ -293,15 +293,13 @@ class Rescaling:
         if operation is None:
             return None
         if operation.change.workers < present:
-            places: Assignment | None = self._capacity.scaled_down_places(
-                job, operation.change.workers
-            )
+            places: Assignment | None = self._capacity.fewer_places(job, operation.change.workers)
         else:
             most = min(operation.change.workers, self._most_now(job, operation, now))
             if most <= present:
                 return None
             operation.change = replace(operation.change, workers=most)
-            places = self._capacity.scaled_up_places(job, most, now=now.wall)
+            places = self._capacity.more_places(job, most, now=now.wall)
         return None if places is None else self._size_step(job, operation, places, now)
 
     def _most_now(self, job: RunningJob, operation: ScaleOperation, now: Moment) -> int:

@@ -111,7 +111,7 @@ def test_a_job_required_on_one_node_scales_up_only_there(nodes: str, *, fits: bo
     running = RunningJob(tracked)
     required = Settings(colocation=Colocation.REQUIRED)
     search = CapacitySearch(planner.cluster, planner.queue, lambda _: required, lambda _: 5.0)
-    places = search.scaled_up_places(running, 3, now=0.0)
+    places = search.more_places(running, 3, now=0.0)
     assert (places is not None) is fits
 
 
@@ -129,6 +129,6 @@ def test_the_node_of_the_new_worker_of_a_job(
     tracked = planner.cluster.jobs["uid-1"]
     running = RunningJob(tracked)
     search = CapacitySearch(planner.cluster, planner.queue, lambda _: Settings(), lambda _: 5.0)
-    places = search.scaled_up_places(running, 3, now=0.0)
+    places = search.more_places(running, 3, now=0.0)
     kept = {ReplicaKey("worker", index): node for index, node in enumerate(scaled.nodes)}
     assert places == (None if target is None else {**kept, ReplicaKey("worker", 2): target})

@@ -190,13 +190,13 @@ def test_capacity_for_growth_is_searched_again_only_after_capacity_was_released(
     other = replace(GANG, arrives=0.0, workers=2, steps=2000)
     bed = scaled_bed(replace(LONG, workers=2), other, cpu=4000).at(300)
     searched: list[int] = []
-    scaled_up_places = CapacitySearch.scaled_up_places
+    more_places = CapacitySearch.more_places
 
     def recording(search: CapacitySearch, job: RunningJob, workers: int, *, now: float) -> object:
         searched.append(workers)
-        return scaled_up_places(search, job, workers, now=now)
+        return more_places(search, job, workers, now=now)
 
-    monkeypatch.setattr(CapacitySearch, "scaled_up_places", recording)
+    monkeypatch.setattr(CapacitySearch, "more_places", recording)
     bed.at(600)
     assert searched == []
     assert sizes(bed) == []
