@@ -24,6 +24,7 @@ def workers(number: int) -> str:
 
 
 def rescaled(before: int, after: int) -> str:
+    """Return a change of the number of workers in words."""
     return f"scaled {'down' if after < before else 'up'} from {before} to {workers(after)}"
 
 
