@@ -173,7 +173,7 @@ class Queue:
         turn of a job that has had a turn.
         """
         key = self.key(tracked)
-        jobs = self._queued.values()
+        jobs = (job for job in self._queued.values() if job.reservation_round)
         ahead = (job.reservation_round or 0 for job in jobs if self.key(job) < key)
         return max(ahead, default=0)
 
