@@ -17,11 +17,7 @@ from kfext.core.words import CLAUSE
 _WIDEST = 100_000
 """The width of a table in characters; no row is wider."""
 output_option = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "yaml"]),
-    default="text",
-    show_default=True,
+    "-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True
 )
 
 

@@ -66,11 +66,7 @@ class Review:
     type=click.File("rb"),
     help="File with TrainingPolicies; a policy that does not select the namespace has no effect.",
 )
-@click.option(
-    "--namespace-file",
-    type=click.File("rb"),
-    help="File with the Namespace.",
-)
+@click.option("--namespace-file", type=click.File("rb"), help="File with the Namespace.")
 @click.option(
     "-o",
     "--output",

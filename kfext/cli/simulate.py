@@ -99,9 +99,7 @@ START_COLUMNS: Columns = {
 )
 @click.option("--nodes", help=f"The nodes of a CSV, e.g. 2x8000m/64Gi/4xT4.  [default: {_NODES}]")
 @click.option(
-    "--from-cluster",
-    is_flag=True,
-    help="Instead of SCENARIO: the jobs and nodes of your cluster.",
+    "--from-cluster", is_flag=True, help="Instead of SCENARIO: the jobs and nodes of your cluster."
 )
 @click.option(
     "--save",

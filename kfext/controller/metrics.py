@@ -346,10 +346,7 @@ _SERIES: dict[str, tuple[str, Callable[[TrainingJob, Reported], float | None]]] 
         "Growth efficiency of a job in the last interval",
         lambda _, report: report.growth,
     ),
-    "kfext_job_cpu_cores": (
-        "Cores that all pods of a job use",
-        lambda _, report: report.cpu,
-    ),
+    "kfext_job_cpu_cores": ("Cores that all pods of a job use", lambda _, report: report.cpu),
 }
 
 

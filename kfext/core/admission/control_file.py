@@ -41,10 +41,7 @@ def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Ope
         return spec, []
     if is_mounted((text(mapping(mount).get("mountPath")) for mount in sequence(mounts)), DIRECTORY):
         return spec, []
-    volume = {
-        "name": _VOLUME,
-        "downwardAPI": {"items": [{"path": FILE, "fieldRef": _REQUEST}]},
-    }
+    volume = {"name": _VOLUME, "downwardAPI": {"items": [{"path": FILE, "fieldRef": _REQUEST}]}}
     mount = {"name": _VOLUME, "mountPath": DIRECTORY, "readOnly": True}
     others = sequence(volumes)
     if any(mapping(other).get("name") == _VOLUME for other in others):

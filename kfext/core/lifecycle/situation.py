@@ -357,11 +357,7 @@ class Situation:
         strikes = self.state.strikes + 1
         backoff = exponential_backoff(strikes, first=_FIRST_BACKOFF, longest=_LONGEST_BACKOFF)
         return replace(
-            self.state,
-            strikes=strikes,
-            retry_at=self.now + backoff,
-            reason=reason,
-            message=message,
+            self.state, strikes=strikes, retry_at=self.now + backoff, reason=reason, message=message
         )
 
 

@@ -124,11 +124,7 @@ FORMS: dict[str, Form] = {
         "NVIDIA/NeMo nemo/lightning/pytorch/callbacks/model_checkpoint.py",
         begun=r"Scheduled async checkpoint save for (?P<save>\S{1,1000})",
     ),
-    "OLMo": Form(
-        Proof.JOINED,
-        rf"Checkpoint saved to {_PATH}",
-        "allenai/OLMo olmo/train.py",
-    ),
+    "OLMo": Form(Proof.JOINED, rf"Checkpoint saved to {_PATH}", "allenai/OLMo olmo/train.py"),
     "Orbax": Form(
         Proof.JOINED,
         r"\[process=0\]\[thread=\S{1,60}\]"

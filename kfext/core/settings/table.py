@@ -204,8 +204,8 @@ class Settings:
         effect="the source of [progress](progress.md). `push`: [the program's "
         "posts](push.md), else its log. `stdout:`: an expression for its log, which may "
         "also have groups `name`, `step` and `total`",
-        since="at the next read of the log: within 30 s, or 10 s for a job with `resize`, "
-        "`elastic`, `migrate` or `preempt`, or 5 minutes after half an hour without progress. "
+        since="at the next read of the log: within 30 s, or 10 s with `resize`, `elastic`, "
+        "`migrate` or `preempt`; 5 minutes after half an hour without progress. "
         "`push` only at CREATE",
         to_pods=lambda value: PUSH if value.source == PUSH else None,
     )

@@ -15,10 +15,7 @@ _MIB = 2**20
 _LEAST_IDLE = 0.01
 """A fraction of the time; the efficiency is unknown if the card is idle for less."""
 _GAUGES: dict[str, tuple[str, Callable[[SharerReport], float | None]]] = {
-    "kfext_gpu_share_ratio": (
-        "The share of the card that a pod has",
-        lambda sharer: sharer.share,
-    ),
+    "kfext_gpu_share_ratio": ("The share of the card that a pod has", lambda sharer: sharer.share),
     "kfext_gpu_high_busy_ratio": (
         "The fraction of the last seconds in which the high-priority pod had work on the card",
         lambda sharer: sharer.harvest if sharer.high else None,
