@@ -27,7 +27,7 @@ from e2e.testbed.paths import REPOSITORY
 
 pytestmark = pytest.mark.long
 
-_MOST_JOBS, _PODS = 20, 2
+_MAX_JOBS, _PODS = 20, 2
 
 
 @pytest.fixture(params=["upgrade", "roll back to 0.3"])
@@ -85,7 +85,7 @@ def share(space: Space, replicas: Sequence[WebhookProcess], name: str) -> list[s
     names: list[str] = []
     before = answers(replicas)
     while not all(now > then for now, then in zip(answers(replicas), before, strict=True)):
-        assert len(names) < _MOST_JOBS, f"a replica has not answered: {before}, {answers(replicas)}"
+        assert len(names) < _MAX_JOBS, f"a replica has not answered: {before}, {answers(replicas)}"
         # The API server would keep its connections, and so its replicas.
         space.kfext.balancer.cut()
         space.kfext.wait_webhooks()  # a request at that moment may fail

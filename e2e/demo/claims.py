@@ -26,7 +26,7 @@ _STEP = re.compile(r"^step=(\d+)\S* loss=(\S+)", re.MULTILINE)
 _TAIL_LINES = 3
 _LAST_TRIES = 20
 _NO_ANSWER = (ApiError, urllib3.exceptions.HTTPError)
-_MOST_TRAFFIC = 0.1
+_MAX_TRAFFIC = 0.1
 """The fraction of plain Kubernetes' traffic that kfext may leave on the link."""
 
 
@@ -215,7 +215,7 @@ def off_the_link(*, plain: Sequence[Round], kfext: Sequence[Round]) -> Claim:
     usual, sent = (mean(result.wire for result in rounds) / 1e6 for rounds in (plain, kfext))
     spread_out = any(len(result.nodes(job)) > 1 for result in plain for job in result.steps)
     text = f"kfext: {sent:.0f} MB a round between the nodes; plain Kubernetes: {usual:.0f} MB"
-    return Claim(text, holds=sent <= _MOST_TRAFFIC * usual or not spread_out)
+    return Claim(text, holds=sent <= _MAX_TRAFFIC * usual or not spread_out)
 
 
 def one_after_the_other(kfext: Round, *, pods: int) -> Claim:

@@ -30,7 +30,7 @@ from e2e.testbed.cluster import Testbed
 from kfext import names
 
 _ADDRESS = "127.0.0.1"
-_MOST_LINES = 5000
+_MAX_LINES = 5000
 _POLL_SECONDS = 0.5
 _ANNOUNCEMENT_SECONDS = 60.0
 """The time between two lines in which a program announces that it can save."""
@@ -58,7 +58,7 @@ class PodLog:
     """The output of a container; each line has a distinct time."""
 
     def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=_MOST_LINES)
+        self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._last = 0
 
     def write(self, text: str) -> None:

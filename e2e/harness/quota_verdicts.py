@@ -28,7 +28,7 @@ _SCOPED = ("pods", "cpu", "requests.cpu", "limits.cpu", "memory", "limits.memory
 """The resources that a quota with a scope may limit; with the scope BestEffort, only pods."""
 _SCOPES = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "PriorityClass")
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
-_MOST_QUOTAS = 3
+_MAX_QUOTAS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def _one_namespace(
     kube.create("/api/v1/namespaces", {"metadata": {"name": name}})
     namespace = f"/api/v1/namespaces/{name}"
     until(lambda: kube.find(f"{namespace}/serviceaccounts/default"), what="the account exists")
-    for number in range(draw.randrange(1, _MOST_QUOTAS + 1)):
+    for number in range(draw.randrange(1, _MAX_QUOTAS + 1)):
         body = {"metadata": {"name": f"limit-{number}"}, "spec": _quota(draw, classes)}
         kube.create(f"{namespace}/resourcequotas", body)
 

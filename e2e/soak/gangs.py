@@ -20,7 +20,7 @@ from e2e.soak.facts import (
 from e2e.soak.memory import Memory
 
 _DEADLINE = "longer than specified deadline"
-MOST_STARTS = 8
+MAX_STARTS = 8
 """The limit of starts of a gang in `_RECENT_SECONDS`. Back-offs of 15 s, 30 s, ... allow 4 starts;
 the other 4 are for capacity that other pods took before the gang's pods existed, for people who
 suspend and resume it, and for controllers that die."""
@@ -194,7 +194,7 @@ def plan_status(gang: Gang) -> str:
 
 def restarted_endlessly(cluster: Cluster, memory: Memory) -> Findings:
     """No job is started and stopped again and again."""
-    return too_often(cluster, memory.starts, most=MOST_STARTS, what="was started")
+    return too_often(cluster, memory.starts, most=MAX_STARTS, what="was started")
 
 
 def too_often(

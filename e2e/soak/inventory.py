@@ -6,10 +6,10 @@ GPUS_PER_NODE = 8
 """The GPUs of a node; they mostly decide how many jobs fill the cluster."""
 _PODS_PER_JOB = 6
 _FULLNESS = 1.7
-_MOST_LIMITS = 2
+_MAX_LIMITS = 2
 WILD = "soak-wild"
 """A namespace that is not managed; only tenants act there."""
-_MOST_TROUBLED = 0.15
+_MAX_TROUBLED = 0.15
 _WEIGHTS = {
     "submit": 0, "resubmit": 3, "delete": 6, "finish": 8, "sweep": 0, "suspend": 3, "resume": 0,
     "colocation": 3, "set_workers": 2, "opt": 2, "upset": 4, "lift_gate": 0,
@@ -115,11 +115,11 @@ class Inventory:
             weights |= dict.fromkeys(_OPERATOR_ACTIONS, 0)
         if not self.elastic:
             weights |= dict.fromkeys(("set_workers", "opt"), 0)
-        if len(self.healthy) <= self._wanted_nodes * (1 - _MOST_TROUBLED):
+        if len(self.healthy) <= self._wanted_nodes * (1 - _MAX_TROUBLED):
             weights |= dict.fromkeys(("trouble_node", "lose_node", "drain_node"), 0)
         if self.refusing:
             weights["refuse_here"] = 0
-        if len(self.limits) >= _MOST_LIMITS:
+        if len(self.limits) >= _MAX_LIMITS:
             weights["limit"] = 0
         if busy:
             weights |= dict.fromkeys(_PROCESS_ACTIONS, 0)

@@ -21,7 +21,7 @@ HEEDED_SECONDS = 10.0
 are for a write in progress and for a busy machine."""
 _WORKER = "worker"
 _MASTERS = ("master", "chief")
-_MOST_CHANGES = 64
+_MAX_CHANGES = 64
 Object = dict[str, Any]
 FOREIGN_GATE = "soak.example.com/gate"
 PRIORITIES = {"soak-low": -10, "soak-high": 10, "soak-urgent": 100}
@@ -41,7 +41,7 @@ _TRAIN_JOB_PROBABILITY = 0.15
 _PREEMPT_PROBABILITY = 0.35
 _SIZES = {1: 4, 2: 4, 3: 2, 4: 6, 6: 3, 8: 6, 10: 1, 12: 2, 20: 1}
 _SERVER_REQUESTS = {"cpu": "2", "memory": "4Gi"}
-_MOST_EXTRA_WORKERS = 3
+_MAX_EXTRA_WORKERS = 3
 """How many workers the range of an elastic job may exceed its requested size by."""
 _ODDITIES: dict[str, Object] = {
     "gated": {"schedulingGates": [{"name": FOREIGN_GATE}]},
@@ -99,7 +99,7 @@ class Sizes:
 
     wished: dict[str, frozenset[int]] = field(default_factory=dict)
     changes: dict[str, deque[Change]] = field(
-        default_factory=lambda: defaultdict(lambda: deque(maxlen=_MOST_CHANGES))
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=_MAX_CHANGES))
     )
     staying: dict[str, dict[str, Replica]] = field(default_factory=dict)
     servers: dict[str, Mapping[str, int]] = field(default_factory=dict)
@@ -293,7 +293,7 @@ def _perhaps_elastic(
     """
     if size < _SEVERAL_PODS or dice.random() >= probability:
         return
-    least, most = dice.randint(1, size), size + dice.randint(0, _MOST_EXTRA_WORKERS)
+    least, most = dice.randint(1, size), size + dice.randint(0, _MAX_EXTRA_WORKERS)
     manifest["metadata"]["annotations"][ELASTIC] = f"{least}-{most}"
     if manifest["kind"] == "PyTorchJob":
         for replica in specs(manifest).values():

@@ -19,7 +19,7 @@ preempted the pod, or a person evicted it."""
 _RETRY_SECONDS = 345.0
 """kfext retries a refused write after 5 minutes, and reports the refusal meanwhile; the rest is
 slack for a busy machine."""
-_MOST_STARTS = 32
+_MAX_STARTS = 32
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Memory:
         self.since.setdefault(gang.uid, at)
         if gang.uid in self._suspended:
             self._suspended.discard(gang.uid)
-            self.starts.setdefault(gang.uid, deque(maxlen=_MOST_STARTS)).append(at)
+            self.starts.setdefault(gang.uid, deque(maxlen=_MAX_STARTS)).append(at)
         if sum(bool(pod.node) for pod in gang.live) >= gang.size:
             self.whole.add(gang.uid)
 

@@ -50,7 +50,7 @@ _ACT_SECONDS = 0.25
 _CHECK_SECONDS = 1.0
 _SETTLE_SECONDS = 240.0
 _EMPTY_SECONDS = 180.0
-_MOST_ACCOUNTS = 3
+_MAX_ACCOUNTS = 3
 _TRAIL_ACTIONS = 60
 
 
@@ -218,7 +218,7 @@ class Soak:
             space = next(
                 (space for name, space in self._spaces.items() if name in violation.message), None
             )
-            if space is not None and len(self.checker.violations) <= _MOST_ACCOUNTS:
+            if space is not None and len(self.checker.violations) <= _MAX_ACCOUNTS:
                 say("\n".join(["last actions:", *self._trail, space.account()]))
 
     def _settle(self) -> None:

@@ -10,12 +10,12 @@ from e2e.soak.memory import Memory
 
 REST_SECONDS = 10
 """Seconds between two changes of a job, by the policy in force."""
-MOST_CHANGES = 16
+MAX_CHANGES = 16
 """The limit of changes of a job's size in two minutes: one per pause, a third more for people."""
-_MOST_UNSAVED = 20.0
+_MAX_UNSAVED = 20.0
 """Seconds after a checkpoint in which a job may be interrupted: 10 by the policy; the other 10 are
 for a write in progress, for the interval between two checks of the soak, and for a busy machine."""
-_MOST_FACTOR = 2
+_MAX_FACTOR = 2
 """kfext may scale a job up to this multiple of the largest size that it was seen with."""
 
 
@@ -38,7 +38,7 @@ def out_of_range(cluster: Cluster, memory: Memory) -> Findings:
 def resized_endlessly(cluster: Cluster, memory: Memory) -> Findings:
     """No job is scaled again and again."""
     times = {uid: [change.at for change in done] for uid, done in memory.sizes.changes.items()}
-    return too_often(cluster, times, most=MOST_CHANGES, what="was resized")
+    return too_often(cluster, times, most=MAX_CHANGES, what="was resized")
 
 
 def replaced(cluster: Cluster, memory: Memory) -> Findings:
@@ -86,7 +86,7 @@ def grown_too_far(cluster: Cluster, memory: Memory) -> Findings:
     return _wrong_changes(
         cluster,
         memory,
-        lambda change: change.after > max(_MOST_FACTOR * change.largest, *change.wished),
+        lambda change: change.after > max(_MAX_FACTOR * change.largest, *change.wished),
         "grew in one step to more than twice its largest size so far",
     )
 
@@ -99,7 +99,7 @@ def work_lost(cluster: Cluster, memory: Memory) -> Findings:
     return _wrong_changes(
         cluster,
         memory,
-        lambda change: change.interrupts and change.unsaved > _MOST_UNSAVED and not change.undoes,
+        lambda change: change.interrupts and change.unsaved > _MAX_UNSAVED and not change.undoes,
         "was interrupted long after its last checkpoint",
     )
 

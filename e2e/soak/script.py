@@ -23,7 +23,7 @@ of pods, and patches of jobs."""
 _LIMITS = (("6", "24Gi"), ("12", "8Gi"))
 Object = dict[str, Any]
 _STATUSES = (409, 429, 500)
-_MOST_WORKERS = 12
+_MAX_WORKERS = 12
 
 
 @dataclass
@@ -212,7 +212,7 @@ class Script(Mischief):
     def _set_workers(self) -> tuple[Any, ...]:
         """Set a job's number of workers as a person, perhaps to a number outside its range."""
         name = self.dice.choice(self.inventory.elastic)
-        return *self.inventory.jobs[name], name, self.dice.randint(1, _MOST_WORKERS)
+        return *self.inventory.jobs[name], name, self.dice.randint(1, _MAX_WORKERS)
 
     def _opt(self) -> tuple[Any, ...]:
         name = self.dice.choice(self.inventory.elastic)
@@ -229,7 +229,7 @@ class Script(Mischief):
         return (
             self.dice.choice(DISTURBANCES),
             self.dice.random(),
-            self.dice.randint(1, _MOST_WORKERS),
+            self.dice.randint(1, _MAX_WORKERS),
         )
 
     # --- nodes ------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Findings = dict[str, str]
 HOLD_SECONDS = 300.0
 """kfext holds the capacity of stopped jobs for the waiting job for at least this long."""
-MOST_PLACEHOLDERS = 500
+MAX_PLACEHOLDERS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +258,9 @@ def planned_onto_drained(_: Cluster, memory: "Memory") -> Findings:
 
 
 def too_many_placeholders(cluster: Cluster, _: "Memory") -> Findings:
-    """kfext never has more than `MOST_PLACEHOLDERS` placeholders at once."""
+    """kfext never has more than `MAX_PLACEHOLDERS` placeholders at once."""
     number = sum(bool(pod.placeholder_of) and not pod.ending for pod in cluster.pods)
-    return {"all": f"{number} placeholders"} if number > MOST_PLACEHOLDERS else {}
+    return {"all": f"{number} placeholders"} if number > MAX_PLACEHOLDERS else {}
 
 
 def asked_for_nobody(cluster: Cluster, _: "Memory") -> Findings:

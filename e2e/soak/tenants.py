@@ -23,10 +23,10 @@ Object = dict[str, Any]
 MARKS = (PLAN, STATE, HELD)
 FORGERIES = ("copied", "paused", "elsewhere", "queued", "junk", "giant")
 _JOB_NAME = "training.kubeflow.org/job-name"
-_MOST_REPLICAS = 2**31 - 1
+_MAX_REPLICAS = 2**31 - 1
 _GPU = {"nvidia.com/gpu": "1", "cpu": "1", "memory": "1Gi"}
 _JUNK_KEYS = 1000
-MOST_BYTES = 256 << 10
+MAX_BYTES = 256 << 10
 """The API server's limit for all keys and values of annotations together."""
 SPARE_BYTES = 100
 """Enough for the mark `held`, but not for a plan."""
@@ -68,7 +68,7 @@ def forged_job(name: str, forgery: str, *, kind: str = "PyTorchJob", size: int =
     """
     counts = {"PyTorchJob": {"Master": 1, "Worker": size}, "TFJob": {"Worker": size}}[kind]
     if forgery == "giant":
-        counts = {"Worker": _MOST_REPLICAS}
+        counts = {"Worker": _MAX_REPLICAS}
     job = jobs.job(name, counts, kind=kind, each=_GPU)
     # The uid is unknown before, so a forger can only guess.
     marks = {key: forged_mark(key, job, ["node-000"]) for key in MARKS}
@@ -88,7 +88,7 @@ def _junk() -> dict[str, str]:
     junk = {f"kfext.dev/colocatio-{number}": "required" for number in range(_JUNK_KEYS)}
     used = sum(len(key) + len(value) for key, value in junk.items())
     notes = "notes"
-    spare = MOST_BYTES - SPARE_BYTES - used - len(notes) - len(FORGED) - len("junk")
+    spare = MAX_BYTES - SPARE_BYTES - used - len(notes) - len(FORGED) - len("junk")
     return {**junk, notes: "x" * spare}
 
 

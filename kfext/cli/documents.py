@@ -15,9 +15,9 @@ from kfext.errors import UserError
 from kfext.model.kinds.registered import KINDS
 from kfext.model.tolerant import mapping, sequence, text
 
-MOST_EXPANDED = 4 * 2**20
+MAX_EXPANDED = 4 * 2**20
 """The most values and characters of a document, aliases expanded; the API server allows 3 MiB."""
-_MOST_ALIASED = 10
+_MAX_ALIASED = 10
 """A larger document is accepted if its aliases expand it by at most this factor."""
 _LONGEST_SHOWN = 40
 """The most characters of a value in a message."""
@@ -157,10 +157,10 @@ def _check_size(root: yaml.Node, name: str) -> None:
             total = sizes[id(node)] = alone + sum(map(size, _children(node)))
         return total
 
-    if size(root) > max(MOST_EXPANDED, _MOST_ALIASED * distinct):
+    if size(root) > max(MAX_EXPANDED, _MAX_ALIASED * distinct):
         raise UserError(
             f"{name}: the document in line {_line(root)} is too large with its aliases written "
-            f"out: {MOST_EXPANDED:,} values and characters are allowed"
+            f"out: {MAX_EXPANDED:,} values and characters are allowed"
         )
 
 

@@ -38,7 +38,7 @@ from kfext.model.tolerant import mapping, sequence, text
 from kfext.state.running.cpu.restoring import Owner, cpu_of, owner_of, requested_of
 
 _UNPLACED = "not placed by kfext"
-_MOST_ROWS = 12
+_MAX_ROWS = 12
 """The most pods with a row each; pods of larger jobs are grouped by node and status."""
 _ANNOTATIONS = (
     *(*TO_PODS, names.PORT_BASE, names.INTERFACES),
@@ -256,7 +256,7 @@ def _pod_lines(pods: Sequence[Mapping[str, str]]) -> Iterator[str]:
         alike.setdefault((pod["node"], pod["state"]), []).append(pod["name"])
         if pod["why"]:
             unbound.setdefault(pod["why"], []).append(pod["name"])
-    if len(pods) > _MOST_ROWS:
+    if len(pods) > _MAX_ROWS:
         rows = [(listed(members, noun="pods"), *where) for where, members in alike.items()]
     else:
         rows = [(pod["name"], pod["node"], pod["state"]) for pod in pods]

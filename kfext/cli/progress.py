@@ -38,7 +38,7 @@ _WHILE_STOPPED = {
     "cpuCores": None,
 }
 """The fields that only running jobs have, with the values that other jobs show."""
-_MOST_LINES = 10
+_MAX_LINES = 10
 """The most lines of a log in the table; the newest are shown."""
 _WIDEST = 60
 """The most characters of a line of a log, or of its metrics."""
@@ -220,4 +220,4 @@ def log_lines(log: Mapping[str, Any]) -> Iterator[str]:
         words.append("nothing in it looks like progress; try --regex, then set kfext.dev/metrics")
     yield from (f"  {'log':<8} {line}" for line in words)
     if log["series"]:
-        yield from columns(_SERIES, log["series"][-_MOST_LINES:], indent=2)
+        yield from columns(_SERIES, log["series"][-_MAX_LINES:], indent=2)

@@ -27,7 +27,7 @@ from kfext.sim.trace import Trace, trace_of
 from kfext.sim.worlds import WORLDS, Draw
 
 _LARGEST_FILE = 16 * 2**20
-_MOST_SEEDS = 10_000
+_MAX_SEEDS = 10_000
 _LARGEST_SEED = 10**9
 _NODES = "4x4000m"
 _DEFAULT_ARMS = ("plain", "gang", "kfext", "kfext-shortest")
@@ -87,7 +87,7 @@ START_COLUMNS: Columns = {
     "--seeds",
     default=10,
     show_default=True,
-    type=click.IntRange(1, _MOST_SEEDS),
+    type=click.IntRange(1, _MAX_SEEDS),
     help="Number of seeds, with a run of each arm for each.",
 )
 @click.option(

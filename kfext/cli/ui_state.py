@@ -25,7 +25,7 @@ from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import json_object, mapping, sequence, text
 
 State = dict[str, Any]
-_MOST_NODES = 5000
+_MAX_NODES = 5000
 """The most nodes in a TrainingPlan."""
 _AGEING = {"JOB", "REPORTED"}
 """Columns of `top` that the page draws itself; an age changes although the job does not."""
@@ -131,15 +131,15 @@ def _page_amount(name: str, number: int) -> float:
 
 def _places(status: Mapping[str, Any]) -> list[tuple[str, int | None]]:
     """Return the nodes of a job, each with the number of its pods; kfext 0.3 wrote no numbers."""
-    raw = sequence(status.get("places"))[:_MOST_NODES]
+    raw = sequence(status.get("places"))[:_MAX_NODES]
     places = [(text(place.get("node")), place.get("pods")) for place in map(mapping, raw)]
     if places:
         return [(node, integer(pods)) for node, pods in places]
-    return [(text(node), None) for node in sequence(status.get("nodes"))[:_MOST_NODES]]
+    return [(text(node), None) for node in sequence(status.get("nodes"))[:_MAX_NODES]]
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
-    others = [""] * min(entry.more_nodes, _MOST_NODES)
+    others = [""] * min(entry.more_nodes, _MAX_NODES)
     return {
         "t": entry.at,
         "what": entry.event,

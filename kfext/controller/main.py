@@ -14,7 +14,7 @@ import structlog
 
 from kfext.controller.controller import Controller
 from kfext.controller.metrics import Metrics
-from kfext.controller.progress_reader import MOST_AT_ONCE
+from kfext.controller.progress_reader import MAX_AT_ONCE
 from kfext.controller.watch import login_with, operator_settings, registry
 from kfext.errors import ApiError, KfextError, LeaseLost, NotFound
 from kfext.kube import paths
@@ -57,7 +57,7 @@ async def run(
     async with (
         Client(access, observe=observe) as client,
         Client(access, connections=2, observe=observe) as lease_client,
-        Client(access, connections=MOST_AT_ONCE, observe=observe) as log_client,
+        Client(access, connections=MAX_AT_ONCE, observe=observe) as log_client,
     ):
         served = await served_kinds(client)
         outdated = await outdated_kinds(client, served)

@@ -40,13 +40,13 @@ from kfext.state.waiting.queue import Queue
 
 _log = structlog.get_logger(__name__)
 
-MOST_JOBS = 1000
+MAX_JOBS = 1000
 """The most jobs that have series of their own (the newest jobs), and the most namespaces."""
 LABELS = ("namespace", "job_name", "kind")
 """The labels of these series; Prometheus itself adds `job` and `instance`."""
 _TICK_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _PHASE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
-_MOST_CLASSES = 20
+_MAX_CLASSES = 20
 """The most priority classes that have a label of their own; all other jobs are counted together."""
 _REASONS = {value for name, value in vars(names).items() if name.startswith("REASON_")}
 """The reasons that have a label of their own."""
@@ -265,7 +265,7 @@ def _queue_series(queue: Queue) -> Iterator[Metric]:
         reason = reason if reason in _REASONS else "other"
         stopped_by[reason] = stopped_by.get(reason, 0) + 1
         name = queue.class_of(tracked.job) or "none"
-        label = name if name in waiting or len(waiting) < _MOST_CLASSES else "other"
+        label = name if name in waiting or len(waiting) < _MAX_CLASSES else "other"
         waiting.setdefault(label, []).append(tracked.job.created)
     now = time.time()
     yield filled(length, (((name,), len(created)) for name, created in waiting.items()))
@@ -319,7 +319,7 @@ def _usage_series(queue: Queue) -> Iterator[Metric]:
     record = queue.usage.record if queue.usage.on else UsageRecord()
     text = "Fraction of the cluster that a namespace holds now (held), or held on average (used)"
     family = GaugeMetricFamily("kfext_namespace_usage_ratio", text, labels=("namespace", "of"))
-    most = nlargest(MOST_JOBS, record.namespaces, key=record.mean)
+    most = nlargest(MAX_JOBS, record.namespaces, key=record.mean)
     held = [((name, "held"), record.namespaces[name].held) for name in most]
     yield filled(family, [*held, *(((name, "used"), record.mean(name)) for name in most)])
 
@@ -358,7 +358,7 @@ def job_series(reports: Callable[[], Iterable[Report]]) -> Iterator[Metric]:
     """
     newest = [
         ((job.namespace, job.name, job.kind.name), job, report)
-        for job, report in nlargest(MOST_JOBS, reports(), key=_age_order)
+        for job, report in nlargest(MAX_JOBS, reports(), key=_age_order)
     ]
     for name, (text, value_of) in _SERIES.items():
         family = GaugeMetricFamily(name, text, labels=LABELS)

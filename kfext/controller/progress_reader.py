@@ -22,15 +22,15 @@ from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
-from kfext.state.reports.progress import MOST_A_SECOND, LogRead
+from kfext.state.reports.progress import MAX_A_SECOND, LogRead
 
 _log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 0.5
-_MOST_BEGUN = int(MOST_A_SECOND * _PAUSE_SECONDS)
+_MAX_BEGUN = int(MAX_A_SECOND * _PAUSE_SECONDS)
 """The most reads that begin after each pause; the logs of many jobs are read less often."""
-MOST_AT_ONCE = 16
-_MOST_LOGS = 4
+MAX_AT_ONCE = 16
+_MAX_LOGS = 4
 """The most logs of a job with a known position; every second read is of the log with progress."""
 _READ_SECONDS = 10.0
 """The longest time for one read: a kubelet may answer slowly or never."""
@@ -67,7 +67,7 @@ class ProgressReader:
             reads.create_task(self._measure())
             while True:
                 with guard("choose logs to read"):
-                    most = min(_MOST_BEGUN, MOST_AT_ONCE - self._running)
+                    most = min(_MAX_BEGUN, MAX_AT_ONCE - self._running)
                     for read in progress.due(self._now().monotonic, most=most):
                         self._running += 1
                         reads.create_task(self._read(read))
@@ -143,6 +143,6 @@ class ProgressReader:
         if log is None:
             log = PodLog(self._client, pod.namespace, pod.name, read.container)
         logs[pod.uid] = log
-        if len(logs) > _MOST_LOGS:
+        if len(logs) > _MAX_LOGS:
             del logs[next(iter(logs))]
         return log

@@ -44,7 +44,7 @@ _TYPES = (
 _STATUS: Mapping[bool | None, str] = {True: "True", False: "False", None: "Unknown"}
 _HOLDS = {status: holds for holds, status in _STATUS.items()}
 _LONGEST_MESSAGE = 1024
-_MOST_RESOURCES, _LONGEST_RESOURCE = 16, 316
+_MAX_RESOURCES, _LONGEST_RESOURCE = 16, 316
 """A template may name more and longer resources than any node has."""
 _INT32 = 2**31 - 1
 """The largest number of workers that the field can have; a job may state more pods."""
@@ -225,7 +225,7 @@ def largest_requests(job: TrainingJob) -> Mapping[str, str]:
 
     requests = max((group.requests for group in job.groups if group.replicas), key=size, default={})
     named = ((name, number) for name, number in requests.items() if len(name) <= _LONGEST_RESOURCE)
-    first = islice(named, _MOST_RESOURCES)
+    first = islice(named, _MAX_RESOURCES)
     return {name: written_amount(name, number) for name, number in first if name != PODS}
 
 

@@ -15,11 +15,11 @@ from kfext.model.timestamps import LAST, timestamp, written_time
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.names import PHASES
 
-MOST_ENTRIES, MOST_BYTES = 32, 3584
+MAX_ENTRIES, MAX_BYTES = 32, 3584
 """The bounds of a history in entries and bytes of JSON; a whole TrainingPlan is about 8 KB."""
-MOST_POINTS, LONGEST_CURVE = 64, 4096
+MAX_POINTS, LONGEST_CURVE = 64, 4096
 """The bounds of a curve, in points and in characters."""
-MOST_NODES, LONGEST_WHY = 8, 200
+MAX_NODES, LONGEST_WHY = 8, 200
 """The most nodes in an entry, and the most characters of its message."""
 _NODES_KEPT, _LONGEST_EVENT, _LONGEST_NODE = 2, 64, 253
 """The nodes that a shortened entry keeps; the most characters of `event` and of a node name."""
@@ -85,11 +85,11 @@ class JobHistory:
         if len(why) > LONGEST_WHY:
             why = why[:LONGEST_WHY].rpartition(CLAUSE)[0] or why[:LONGEST_WHY]
         at = float(int(max(at, self.entries[-1].at) if self.entries else at))
-        more = max(len(nodes) - MOST_NODES, 0)
-        entries = (*self.entries, Entry(at, event, workers, tuple(nodes[:MOST_NODES]), more, why))
+        more = max(len(nodes) - MAX_NODES, 0)
+        entries = (*self.entries, Entry(at, event, workers, tuple(nodes[:MAX_NODES]), more, why))
         if len(entries) > 1 and replace(entries[-2], at=at, count=1) == entries[-1]:
             entries = _merge(entries, len(entries) - 2, len(entries) - 1)
-        while len(entries) > 2 and (len(entries) > MOST_ENTRIES or _size(entries) > MOST_BYTES):
+        while len(entries) > 2 and (len(entries) > MAX_ENTRIES or _size(entries) > MAX_BYTES):
             entries = _shorten(entries)
         return replace(self, entries=entries)
 
@@ -104,7 +104,7 @@ class JobHistory:
         if (step, value) in {empty, points[-1][1:] if points else empty}:
             return self
         points.append(Point(max(int(at), points[-1].at + 1 if points else 0), step, value))
-        if len(points) > MOST_POINTS:
+        if len(points) > MAX_POINTS:
             inner = range(1, len(points) - 1)
             del points[min(inner, key=lambda i: points[i + 1].at - points[i - 1].at)]
         return replace(self, curve=_encode_curve(points))
@@ -130,7 +130,7 @@ def _shorten(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     pair, two entries of the same event are merged with all entries between them. If each event
     occurs only once, the second entry is removed.
     """
-    for index, entry in enumerate(entries[:-1] if len(entries) <= MOST_ENTRIES else ()):
+    for index, entry in enumerate(entries[:-1] if len(entries) <= MAX_ENTRIES else ()):
         if cut := len(entry.nodes[_NODES_KEPT:]):
             nodes, more = entry.nodes[:_NODES_KEPT], entry.more_nodes + cut
             fewer = replace(entry, nodes=nodes, more_nodes=more)
@@ -192,12 +192,12 @@ def _encode_curve(points: Sequence[Point]) -> str:
 
 def decode_history(raw: object, curve: object) -> JobHistory:
     """Return a history from its two fields, within the bounds. Never raises."""
-    entries = tuple(map(_decode_entry, map(mapping, sequence(raw)[-MOST_ENTRIES:])))
+    entries = tuple(map(_decode_entry, map(mapping, sequence(raw)[-MAX_ENTRIES:])))
     return JobHistory(entries, text(curve)[:LONGEST_CURVE])
 
 
 def _decode_entry(raw: Any) -> Entry:
-    nodes = sequence(raw.get("nodes"))[:MOST_NODES]
+    nodes = sequence(raw.get("nodes"))[:MAX_NODES]
     return Entry(
         at=min(max(timestamp(raw.get("time")), 0.0), LAST),
         event=text(raw.get("what"))[:_LONGEST_EVENT],
@@ -216,7 +216,7 @@ def _count(value: object) -> int:
 def decode_curve(raw: object) -> list[Point]:
     """Return the points of a curve, each later than the point before it. Never raises."""
     points: list[Point] = []
-    for part in text(raw)[:LONGEST_CURVE].split(";")[:MOST_POINTS]:
+    for part in text(raw)[:LONGEST_CURVE].split(";")[:MAX_POINTS]:
         match = _POINT.fullmatch(part)
         if match and (not points or int(match[1]) > points[-1].at):
             step, value = (int(match[2]) if match[2] else None), match[3]

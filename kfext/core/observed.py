@@ -30,7 +30,7 @@ from kfext.model.pod import Pod
 from kfext.model.quantity import amount_text, maximum
 from kfext.model.replica_group import ReplicaGroup
 
-_MOST_OBSERVED = 1024
+_MAX_OBSERVED = 1024
 """The most characters of JSON for the changes of all types, so that the other state fits too."""
 
 
@@ -96,7 +96,7 @@ def observed(
                     host_ports=tuple(sorted({*known.host_ports, *changes.host_ports})),
                 )
             seen[group.type.lower()] = changes
-    if len(json.dumps({type_: shown.encode() for type_, shown in seen.items()})) > _MOST_OBSERVED:
+    if len(json.dumps({type_: shown.encode() for type_, shown in seen.items()})) > _MAX_OBSERVED:
         return state.observed
     return seen
 

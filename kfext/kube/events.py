@@ -17,9 +17,9 @@ from kfext.model.verdict import Verdict
 
 _log = structlog.get_logger(__name__)
 
-_MOST_QUEUED = 1000  # events
-_MOST_JOBS = 10_000  # remembered jobs
-_MOST_MESSAGES = 64  # remembered messages of a job
+_MAX_QUEUED = 1000  # events
+_MAX_JOBS = 10_000  # remembered jobs
+_MAX_MESSAGES = 64  # remembered messages of a job
 _LONGEST_NOTE = 1024  # the API refuses more
 _LONGEST_NAME = 200  # the limit is 253, and the hash needs the rest
 
@@ -45,7 +45,7 @@ class EventRecorder:
         self._client = client
         self._reporter = reporter
         self._instance = instance
-        self._queue: asyncio.Queue[tuple[TrainingJob, Object]] = asyncio.Queue(_MOST_QUEUED)
+        self._queue: asyncio.Queue[tuple[TrainingJob, Object]] = asyncio.Queue(_MAX_QUEUED)
         self._recorded: OrderedDict[str, _Recorded] = OrderedDict()
 
     def record(
@@ -58,7 +58,7 @@ class EventRecorder:
         reason, message = verdict.reason, verdict.message
         recorded = self._recorded.setdefault(job.uid, _Recorded())
         self._recorded.move_to_end(job.uid)
-        if len(self._recorded) > _MOST_JOBS:
+        if len(self._recorded) > _MAX_JOBS:
             self._recorded.popitem(last=False)
         if reason == recorded.reason or (reason, message) in recorded.messages:
             recorded.reason = reason
@@ -71,7 +71,7 @@ class EventRecorder:
             return
         recorded.reason = reason
         recorded.messages[reason, message] = None
-        if len(recorded.messages) > _MOST_MESSAGES:
+        if len(recorded.messages) > _MAX_MESSAGES:
             del recorded.messages[next(iter(recorded.messages))]
 
     async def run(self) -> None:

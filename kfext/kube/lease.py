@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 _RELEASE_SECONDS = 3.0
 _FRESH_SECONDS = 30.0
-_MOST_SUSPECTS = 100
+_MAX_SUSPECTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class LeaseHolder:
         return True
 
     def _annotations(self) -> dict[str, str]:
-        suspects = dict(islice(self._suspects().items(), _MOST_SUSPECTS))
+        suspects = dict(islice(self._suspects().items(), _MAX_SUSPECTS))
         return {KINDS: self._kinds, SUSPECTS: json.dumps(suspects)}
 
     def _spec(self, old: Object) -> Object:

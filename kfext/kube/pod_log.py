@@ -14,8 +14,8 @@ from kfext.kube.client import Client
 from kfext.model.log_line import LogLine
 from kfext.model.timestamps import timestamp
 
-MOST_LINES = 200
-MOST_BYTES = 256 * 1024
+MAX_LINES = 200
+MAX_BYTES = 256 * 1024
 """The most bytes of a response; a line of a progress bar has a few hundred bytes."""
 _SHRINK = 8
 """The next request after a body that was too long asks for an eighth of the lines."""
@@ -32,7 +32,7 @@ class PodLog:
         self._client = client
         self._path = paths.pods(namespace, pod, "log")
         self._container = container
-        self._lines = MOST_LINES
+        self._lines = MAX_LINES
         self._last = ""
 
     async def read(self) -> list[LogLine]:
@@ -46,13 +46,13 @@ class PodLog:
                 container=self._container,
                 timestamps="true",
                 tailLines=str(self._lines),
-                limitBytes=str(MOST_BYTES),
+                limitBytes=str(MAX_BYTES),
             )
-            if len(body) < MOST_BYTES or self._lines == 1:
+            if len(body) < MAX_BYTES or self._lines == 1:
                 break
             self._lines = max(1, self._lines // _SHRINK)  # the newest bytes are missing
-        if len(body) < MOST_BYTES // _SHRINK:
-            self._lines = min(MOST_LINES, self._lines * 2)
+        if len(body) < MAX_BYTES // _SHRINK:
+            self._lines = min(MAX_LINES, self._lines * 2)
         lines = lines_of(body)
         new = newer(lines, self._last)
         if lines:

@@ -43,7 +43,7 @@ from kfext.names import (
 T = TypeVar("T")
 
 _TRAINERS = frozenset(kind.container for kind in KINDS.values())
-MOST_BYTES = 4 * 2**20
+MAX_BYTES = 4 * 2**20
 """The most bytes of a list; the metrics of a pod have about 500 bytes."""
 AT_ONCE = 8
 """The most concurrent requests."""
@@ -112,7 +112,7 @@ class Usage:
         path = paths.pod_metrics(namespace)
         uses: dict[str, CpuUse] = {}
         for label in self._labels:
-            answer = await self._client.read(path, most=MOST_BYTES, labelSelector=label)
+            answer = await self._client.read(path, most=MAX_BYTES, labelSelector=label)
             uses |= uses_of(answer)
         return uses
 

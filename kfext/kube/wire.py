@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kfext.model.bounds import MOST_RENDERED, beyond
+from kfext.model.bounds import MAX_RENDERED, beyond
 from kfext.model.namespace import parse_namespace
 from kfext.model.network_policy import parse_network_policy
 from kfext.model.node import Node, parse_node
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 _SHARED = 1024
 """The most distinct values that are cached; in a cluster with more, it bounds the memory."""
-MOST_BYTES = 4 * 2**20
+MAX_BYTES = 4 * 2**20
 """The most bytes of all texts together. The spec of an ordinary pod has a few hundred bytes."""
 LONGEST = 64 * 2**10
 """The most bytes of a cached text; pods with a longer text are rare, or an attack."""
@@ -158,7 +158,7 @@ class Shared(Generic[T]):
     text can have 1.5 MiB, and the value can be larger still.
     """
 
-    def __init__(self, *, most: int = MOST_BYTES, longest: int = LONGEST) -> None:
+    def __init__(self, *, most: int = MAX_BYTES, longest: int = LONGEST) -> None:
         self.bytes = 0
         self._most = most
         self._longest = longest
@@ -266,11 +266,11 @@ def decode_rendered(raw: bytes) -> Rendered | None:
     """
     slim = _slim_rendered.decode(raw)
     values = bytes(slim.spec).count(b",")
-    spec = None if values > MOST_RENDERED else msgspec.json.decode(slim.spec)
+    spec = None if values > MAX_RENDERED else msgspec.json.decode(slim.spec)
     rendered = parse_rendered({"metadata": msgspec.to_builtins(slim.metadata), "spec": spec})
-    if rendered is None or values <= MOST_RENDERED:
+    if rendered is None or values <= MAX_RENDERED:
         return rendered
-    excess = beyond("values", MOST_RENDERED, values)
+    excess = beyond("values", MAX_RENDERED, values)
     return replace(rendered, templates=replace(rendered.templates, beyond=excess))
 
 

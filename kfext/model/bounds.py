@@ -2,7 +2,7 @@
 
 Any account that may create a job can put objects of 1.5 MiB into the cluster, and kfext reads all
 of them. So the size of an object is checked first. kfext leaves an object beyond a bound to plain
-Kubernetes, and neither parses nor stores its large parts. MOST_VALUES bounds all values of a pod
+Kubernetes, and neither parses nor stores its large parts. MAX_VALUES bounds all values of a pod
 together. The other bounds limit numbers that are multiplied by the number of nodes, pods or replica
 types. All are far above the size of real training jobs.
 """
@@ -16,29 +16,29 @@ from kfext.model.quantity import ON_EVERY_NODE, Resources
 from kfext.model.tolerant import mapping, strings, text
 from kfext.names import COLOCATION, DOMAIN, HELD, PLAN, RELEASED, STATE
 
-MOST_PODS = 10_000
+MAX_PODS = 10_000
 """Pods of a job. Its plan must fit into an annotation, and each pod is a member of the gang."""
-MOST_REPLICA_TYPES = 16
+MAX_REPLICA_TYPES = 16
 """Entries of the replica specs. A kind has at most five types, but their case may vary."""
-MOST_ANNOTATIONS = 64
+MAX_ANNOTATIONS = 64
 """Annotations of kfext on a job, template or namespace. There are about thirty settings."""
-MOST_VALUES = 1_000
+MAX_VALUES = 1_000
 """All values of a pod that kfext reads; see `count_values`. The environment, commands and mounts do
 not count, because kfext does not store them."""
-MOST_RESOURCES = 32
+MAX_RESOURCES = 32
 """Resource names in the requests of a pod. Each is a vector over all nodes for the solver."""
-MOST_PORTS = 256
+MAX_PORTS = 256
 """Declared ports of a pod. Each is looked up on the nodes."""
-MOST_TOLERATIONS = 64
+MAX_TOLERATIONS = 64
 """Tolerations of a pod. Each is compared with every taint of every node."""
-MOST_TERMS = 64
+MAX_TERMS = 64
 """Terms of a pod that kfext compares with the nodes: the terms of its required node affinity with
 their requirements, and its topology spread constraints."""
-MOST_RENDERED = 20_000
+MAX_RENDERED = 20_000
 """Values of the object rendered from a job, counted by commas: 1.5 MiB can take half a second."""
 LONGEST_SETTING = 1024
 """Characters of the value of a setting."""
-MOST_ANNOTATION_BYTES = 256 * 1024
+MAX_ANNOTATION_BYTES = 256 * 1024
 """Bytes of all annotations of an object: the API server refuses more."""
 LONGEST_NAME = 253
 """Characters of the name of an object, such as a priority class; the API server has this bound on
@@ -78,16 +78,16 @@ def count_values(value: object, *, most: int) -> int:
 
 def job_excess(specs: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
     """Return the bound that the replica specs or annotations of a job exceed, in words, or ''."""
-    if len(specs) > MOST_REPLICA_TYPES:
-        return beyond("replica types", MOST_REPLICA_TYPES)
-    if len(annotations) > MOST_ANNOTATIONS:
-        return beyond("annotations of kfext", MOST_ANNOTATIONS)
+    if len(specs) > MAX_REPLICA_TYPES:
+        return beyond("replica types", MAX_REPLICA_TYPES)
+    if len(annotations) > MAX_ANNOTATIONS:
+        return beyond("annotations of kfext", MAX_ANNOTATIONS)
     return ""
 
 
 def pods_excess(number: int) -> str:
     """Return the bound that the number of pods exceeds, in words; empty within the bound."""
-    return beyond("pods", MOST_PODS, number) if number > MOST_PODS else ""
+    return beyond("pods", MAX_PODS, number) if number > MAX_PODS else ""
 
 
 def kfext_annotations(annotations: object) -> dict[str, str]:
@@ -100,7 +100,7 @@ def kfext_annotations(annotations: object) -> dict[str, str]:
     keys = (key for key in written if isinstance(key, str) and key.startswith(_PREFIX))
     return {
         key: value if key in {PLAN, STATE} else value[: LONGEST_SETTING + 1]
-        for key in (*islice(keys, MOST_ANNOTATIONS + 1), *sorted(_MARKS & written.keys()))
+        for key in (*islice(keys, MAX_ANNOTATIONS + 1), *sorted(_MARKS & written.keys()))
         if isinstance(value := written[key], str)
     }
 
@@ -116,7 +116,7 @@ def plan_excess(size: int, *, other_bytes: int) -> str:
 
     `other_bytes`: the size in bytes of the job's other annotations.
     """
-    free = MOST_ANNOTATION_BYTES - other_bytes - _STATE_BYTES
+    free = MAX_ANNOTATION_BYTES - other_bytes - _STATE_BYTES
     if size <= free:
         return ""
     return (
@@ -126,7 +126,7 @@ def plan_excess(size: int, *, other_bytes: int) -> str:
 
 def bounded(annotations: Mapping[str, str]) -> Mapping[str, str]:
     """Return kfext's annotations on an object, or only the marks if there are too many."""
-    if len(annotations) <= MOST_ANNOTATIONS:
+    if len(annotations) <= MAX_ANNOTATIONS:
         return annotations
     return {key: value for key, value in annotations.items() if key in _MARKS}
 
@@ -137,15 +137,15 @@ def bounded_name(value: object) -> str:
 
 
 def bounded_resources(resources: Resources) -> Resources:
-    """Return the requests of a pod with at most MOST_RESOURCES names, native names first.
+    """Return the requests of a pod with at most MAX_RESOURCES names, native names first.
 
     Only a pod that bypassed kube-scheduler can run with more: no node has so many resources.
     """
-    if len(resources) <= MOST_RESOURCES:
+    if len(resources) <= MAX_RESOURCES:
         return resources
     native = sorted(ON_EVERY_NODE & resources.keys())
     others = sorted(resources.keys() - ON_EVERY_NODE)
-    return {name: resources[name] for name in [*native, *others][:MOST_RESOURCES]}
+    return {name: resources[name] for name in [*native, *others][:MAX_RESOURCES]}
 
 
 def beyond(things: str, most: int, number: int | None = None) -> str:

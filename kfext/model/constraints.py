@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
-from kfext.model.bounds import LONGEST_NAME, MOST_PORTS
+from kfext.model.bounds import LONGEST_NAME, MAX_PORTS
 from kfext.model.gang_terms import Exclusive, GangTerm, affinity, anti_affinity
 from kfext.model.pod_bounds import pod_excess
 from kfext.model.podspec import lasting_containers_of, node_affinity
@@ -145,7 +145,7 @@ class Constraints:
 def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
     """Return the constraints of a pod spec, without invalid parts."""
     if excess := pod_excess(spec):
-        return Constraints(host_ports=_host_ports(spec)[:MOST_PORTS], excess=excess)
+        return Constraints(host_ports=_host_ports(spec)[:MAX_PORTS], excess=excess)
     selector = mapping(spec.get("nodeSelector"))
     return Constraints(
         node_selector=tuple(sorted((str(key), text(value)) for key, value in selector.items())),

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
-from kfext.model.bounds import MOST_REPLICA_TYPES, cut
+from kfext.model.bounds import MAX_REPLICA_TYPES, cut
 from kfext.model.tolerant import mapping, sequence, strings, text
 
-MOST_RESIZED = 36
+MAX_RESIZED = 36
 """Pods with sizes in the state: as many as fit beside the other parts of the state. A pod with
 a different CPU than its type counts twice."""
 REMEMBERED = 3
 """The most sizes of a pod in the state."""
-MOST_RESTS = 8
+MAX_RESTS = 8
 """The most disabled policies of a job in the state."""
 _LONGEST_REASON = 200
 _LARGEST = 2**40
@@ -68,8 +68,8 @@ class CpuState:
     def encode(self, *, longest: int = _LONGEST_REASON) -> dict[str, object]:
         """Return the non-empty values as a JSON object, with reasons cut to `longest` bytes."""
         written: dict[str, dict[str, list[list[int]]]] = {}
-        unlike = self.unlike[: MOST_RESIZED // 2]
-        for replica, sizes in sorted(self.written.items())[: MOST_RESIZED - len(unlike)]:
+        unlike = self.unlike[: MAX_RESIZED // 2]
+        for replica, sizes in sorted(self.written.items())[: MAX_RESIZED - len(unlike)]:
             type_, _, index = replica.rpartition("-")
             written.setdefault(type_, {})[index] = list(map(_encoded, sizes[:REMEMBERED]))
         values = {
@@ -79,10 +79,10 @@ class CpuState:
                 if "-" not in name or name in unlike
             },
             "written": written,
-            "by": sorted(self.by)[:MOST_RESTS],
+            "by": sorted(self.by)[:MAX_RESTS],
             "rests": {
                 name: cut(reason, most=min(longest, _LONGEST_REASON))
-                for name, reason in sorted(self.disabled.items())[:MOST_RESTS]
+                for name, reason in sorted(self.disabled.items())[:MAX_RESTS]
             },
         }
         return {key: value for key, value in values.items() if value}
@@ -91,7 +91,7 @@ class CpuState:
 def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
     """Return the state in a JSON object, without damaged parts. Never raises."""
     sizes = {name: _decoded(cpu) for name, cpu in mapping(raw.get("asked")).items()}
-    named = list(sizes.items())[: MOST_REPLICA_TYPES + MOST_RESIZED // 2]
+    named = list(sizes.items())[: MAX_REPLICA_TYPES + MAX_RESIZED // 2]
     return CpuState(
         requested={name: cpu for name, cpu in named if cpu},
         written={
@@ -101,7 +101,7 @@ def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
             if _INDEX.fullmatch(index)
             and (written := tuple(filter(None, map(_decoded, sequence(encoded)[:REMEMBERED]))))
         },
-        by=frozenset(filter(None, map(text, sequence(raw.get("by"))[:MOST_RESTS]))),
+        by=frozenset(filter(None, map(text, sequence(raw.get("by"))[:MAX_RESTS]))),
         disabled=strings(raw.get("rests")),
     )
 

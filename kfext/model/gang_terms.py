@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from kfext.model.bounds import LONGEST_NAME, MOST_REPLICA_TYPES
+from kfext.model.bounds import LONGEST_NAME, MAX_REPLICA_TYPES
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.names import HOSTNAME, JOB_NAME, REPLICA_TYPE, REQUIRED
 
@@ -56,7 +56,7 @@ def anti_affinity(spec: Mapping[str, Any]) -> tuple[GangTerm, ...] | None:
 
 def _required(pod_affinity: object) -> tuple[GangTerm, ...] | None:
     parsed = {_term(mapping(term)) for term in sequence(mapping(pod_affinity).get(REQUIRED))}
-    if len(parsed) > MOST_REPLICA_TYPES:
+    if len(parsed) > MAX_REPLICA_TYPES:
         return None
     terms = [term for term in parsed if term is not None]
     return (
@@ -76,7 +76,7 @@ def _term(term: Mapping[str, Any]) -> GangTerm | None:
     if fields != _FIELDS or term["topologyKey"] != HOSTNAME or labels is None:
         return None
     jobs, types = labels.pop(JOB_NAME, ()), labels.pop(REPLICA_TYPE, ())
-    if labels or len(jobs) != 1 or len(types) > MOST_REPLICA_TYPES:
+    if labels or len(jobs) != 1 or len(types) > MAX_REPLICA_TYPES:
         return None
     return GangTerm(jobs[0], types)
 

@@ -28,7 +28,7 @@ UNITS = 100
 """The units of a card; each unit is a hundredth of the card's time."""
 SLOT = f"{DOMAIN}/gpu-"
 """The prefix of the resources of slots."""
-MOST_SLOTS = 64
+MAX_SLOTS = 64
 """The most cards of a node."""
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 """The variable with the GPUs that a container sees; a value in a pod would override its GPU."""
@@ -38,7 +38,7 @@ _SHOWN = 40
 _MIB, _MIB_OF_GIB = 2**20, 2**10
 _PERMILLE = 1000
 _LONGEST_TERMS = 512
-_MOST_TERMS = 8192
+_MAX_TERMS = 8192
 """The number of cached terms; equal cached terms are the same object."""
 COUNTS = "GPU shares of "
 """The prefix of the resources that count cards."""
@@ -73,7 +73,7 @@ def slot_in(written: str) -> int | None:
     """Return the slot with the number in a text, or None without a valid number."""
     if not written.isdecimal() or len(written) > 2 or str(int(written)) != written:
         return None
-    return int(written) if int(written) < MOST_SLOTS else None
+    return int(written) if int(written) < MAX_SLOTS else None
 
 
 def has_slot_units(requests: Iterable[str]) -> bool:
@@ -178,7 +178,7 @@ def encode_terms(share: GpuShare) -> str:
     return json.dumps(encode_share(share), separators=(",", ":"))
 
 
-@lru_cache(maxsize=_MOST_TERMS)
+@lru_cache(maxsize=_MAX_TERMS)
 def decode_terms(written: str) -> GpuShare | None:
     """Return the terms in the annotation GPU_TERMS, or None for invalid terms; never raises."""
     return decode_share(json_object(written)) if len(written) <= _LONGEST_TERMS else None
@@ -197,7 +197,7 @@ def decode_slot(written: str, index: int) -> tuple[int, int] | None:
     if not (sign and units.isdecimal() and slot.isdecimal() and len(units) <= 3 and len(slot) <= 2):
         return None
     decoded = int(units), int(slot)
-    return decoded if 0 < decoded[0] <= UNITS and decoded[1] < MOST_SLOTS else None
+    return decoded if 0 < decoded[0] <= UNITS and decoded[1] < MAX_SLOTS else None
 
 
 @dataclass(frozen=True, slots=True)

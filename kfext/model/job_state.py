@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Self
 
-from kfext.model.bounds import MOST_PORTS, MOST_TOLERATIONS, cut
+from kfext.model.bounds import MAX_PORTS, MAX_TOLERATIONS, cut
 from kfext.model.constraints import Toleration
 from kfext.model.cpu_state import CpuState, decode_cpu
 from kfext.model.job import TrainingJob
@@ -32,13 +32,13 @@ from kfext.names import STATE
 LIMIT = 4096
 """The most bytes of the annotation."""
 
-MOST_APART = 32
+MAX_APART = 32
 """The most uids that `JobState.apart` has."""
 
 EXCLUDED_SECONDS = 300.0
 """How long a node stays excluded for a job after a pod of the job was not bound there."""
 
-_FEWEST_APART = 4
+_MIN_APART = 4
 """The uids in `JobState.apart` that are never dropped for space."""
 _MESSAGE_LIMIT = 1024
 _MIN_TEXT_LIMIT = 48
@@ -159,7 +159,7 @@ class JobState:
         excluded = {node: round(until) for node, until in self.excluded.items()}
         longest = _MESSAGE_LIMIT
         observed = {type_: pods.encode() for type_, pods in self.observed.items()}
-        scale, move, stop, apart = self.scale, self.move, self.stop, self.apart[-MOST_APART:]
+        scale, move, stop, apart = self.scale, self.move, self.stop, self.apart[-MAX_APART:]
         while True:
             values = {
                 "uid": job_uid,
@@ -202,7 +202,7 @@ class JobState:
             elif stop.places:
                 # A new controller then plans the waiting job again.
                 stop = replace(stop, places={})
-            elif len(apart) > _FEWEST_APART:
+            elif len(apart) > _MIN_APART:
                 apart = apart[len(apart) // 2 :]
             else:
                 # The CPU that pods had before kfext's changes is kept: nothing else records it.
@@ -235,7 +235,7 @@ def _decode(raw: Mapping[str, Any]) -> JobState:
         no_host_network=text(raw.get("noHostNetwork")),
         settings=strings(raw.get("settings")),
         busy=_decode_busy(mapping(raw.get("busy"))),
-        apart=tuple(filter(None, map(text, sequence(raw.get("apart"))[-MOST_APART:]))),
+        apart=tuple(filter(None, map(text, sequence(raw.get("apart"))[-MAX_APART:]))),
         cpu=decode_cpu(mapping(raw["cpu"])) if "cpu" in raw else CpuState(),
         scale=decode_scale(mapping(raw["scale"])) if "scale" in raw else ScaleState(),
         move=decode_move(mapping(raw["move"])) if "move" in raw else MoveState(),
@@ -254,7 +254,7 @@ def _decode_observed(raw: Mapping[str, object]) -> ObservedPods:
         untolerated=raw.get("untolerated") is True,
         tolerations=tuple(
             Toleration(*map(text, sequence(fields)[:4]))
-            for fields in sequence(raw.get("tolerations"))[:MOST_TOLERATIONS]
+            for fields in sequence(raw.get("tolerations"))[:MAX_TOLERATIONS]
         ),
     )
 
@@ -265,7 +265,7 @@ def _decode_busy(raw: Mapping[str, object]) -> dict[str, int]:
 
 
 def _decode_host_ports(raw: object) -> tuple[tuple[str, int], ...]:
-    split = (text(item).partition("/") for item in sequence(raw)[:MOST_PORTS])
+    split = (text(item).partition("/") for item in sequence(raw)[:MAX_PORTS])
     return tuple(
         sorted({(name, int(number)) for name, _, number in split if _PORT.fullmatch(number)})
     )

@@ -8,7 +8,7 @@ from kfext.model.bounds import count_values
 from kfext.model.label_selector import LabelSelector, parse_selector
 from kfext.model.tolerant import mapping, text
 
-_MOST_VALUES = 128
+_MAX_VALUES = 128
 """The most values of a selector that is compared with pods."""
 
 
@@ -28,7 +28,7 @@ def parse_network_policy(raw: Mapping[str, Any]) -> NetworkPolicy:
     """
     metadata = mapping(raw.get("metadata"))
     selector = mapping(raw.get("spec")).get("podSelector")
-    within = count_values(selector, most=_MOST_VALUES) <= _MOST_VALUES
+    within = count_values(selector, most=_MAX_VALUES) <= _MAX_VALUES
     return NetworkPolicy(
         namespace=text(metadata.get("namespace")),
         name=text(metadata.get("name")),

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
 
-from kfext.model.bounds import LONGEST_SETTING, MOST_ANNOTATION_BYTES, MOST_PODS
-from kfext.model.gpu import MOST_SLOTS, GpuShare, decode_share, encode_share
+from kfext.model.bounds import LONGEST_SETTING, MAX_ANNOTATION_BYTES, MAX_PODS
+from kfext.model.gpu import MAX_SLOTS, GpuShare, decode_share, encode_share
 from kfext.model.job import TrainingJob
 from kfext.model.networking import LARGEST_PORT
 from kfext.model.pod import ReplicaKey
@@ -31,7 +31,7 @@ class Places:
 
 
 LARGEST_GENERATION = 2**31 - 1
-MOST_SHARES = 5
+MAX_SHARES = 5
 """The largest number of replica types of any kind of job."""
 _LONGEST_WHY = 512
 
@@ -147,7 +147,7 @@ def shares_gpus(job: TrainingJob, plan: Plan | None) -> bool:
 
 def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
     """Return the plan in an annotation, or None for an absent, damaged, large or foreign plan."""
-    if not written or len(written) > MOST_ANNOTATION_BYTES:
+    if not written or len(written) > MAX_ANNOTATION_BYTES:
         return None
     raw = json_object(written)
     generation = raw.get("generation")
@@ -158,15 +158,15 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
         for field_ in ("replicas", "slots", "late")
         for numbers in mapping(raw.get(field_)).values()
     )
-    if not 0 < generation <= LARGEST_GENERATION or size > 2 * MOST_PODS:
+    if not 0 < generation <= LARGEST_GENERATION or size > 2 * MAX_PODS:
         return None
     assignment = decode_places(raw)
-    if len(assignment) > MOST_PODS:
+    if len(assignment) > MAX_PODS:
         return None
-    terms = islice(mapping(raw.get("shares")).items(), MOST_SHARES)
+    terms = islice(mapping(raw.get("shares")).items(), MAX_SHARES)
     decoded = ((type_, decode_share(share)) for type_, share in terms)
     shares = {type_: share for type_, share in decoded if share is not None}
-    slots = _numbers(raw.get("slots"), below=MOST_SLOTS)
+    slots = _numbers(raw.get("slots"), below=MAX_SLOTS)
     port = raw.get("port")
     return Plan(
         job_uid=job_uid,

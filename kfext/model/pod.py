@@ -40,7 +40,7 @@ from kfext.names import (
 
 _LONGEST_MESSAGE = 1024
 _LARGEST_REQUEST = 10**9
-_MOST_KEYS = 8192
+_MAX_KEYS = 8192
 """The most cached replica keys; the cache makes equal keys the same object."""
 
 
@@ -275,7 +275,7 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any], *, trainer:
     )
 
 
-@lru_cache(maxsize=_MOST_KEYS)
+@lru_cache(maxsize=_MAX_KEYS)
 def _replica_key(type_: str, index: int) -> ReplicaKey:
     return ReplicaKey(type=type_, index=index)
 

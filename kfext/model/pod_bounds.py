@@ -6,12 +6,12 @@ from typing import Any
 
 from kfext.model.bounds import (
     LONGEST_NAME,
-    MOST_ANNOTATIONS,
-    MOST_PORTS,
-    MOST_RESOURCES,
-    MOST_TERMS,
-    MOST_TOLERATIONS,
-    MOST_VALUES,
+    MAX_ANNOTATIONS,
+    MAX_PORTS,
+    MAX_RESOURCES,
+    MAX_TERMS,
+    MAX_TOLERATIONS,
+    MAX_VALUES,
     beyond,
     count_values,
     kfext_annotations,
@@ -43,16 +43,16 @@ def pod_excess(spec: Mapping[str, Any]) -> str:
 def template_excess(template: Mapping[str, Any]) -> str:
     """Return the bound that a pod template exceeds, in words; empty within the bounds."""
     metadata = mapping(template.get("metadata"))
-    if len(kfext_annotations(metadata.get("annotations"))) > MOST_ANNOTATIONS:
-        return beyond("annotations of kfext", MOST_ANNOTATIONS)
-    labels = count_values(mapping(metadata.get("labels")), most=MOST_VALUES)
-    if labels > MOST_VALUES:
-        return beyond("values in labels", MOST_VALUES, labels)
+    if len(kfext_annotations(metadata.get("annotations"))) > MAX_ANNOTATIONS:
+        return beyond("annotations of kfext", MAX_ANNOTATIONS)
+    labels = count_values(mapping(metadata.get("labels")), most=MAX_VALUES)
+    if labels > MAX_VALUES:
+        return beyond("values in labels", MAX_VALUES, labels)
     return pod_excess(mapping(template.get("spec")))
 
 
 def trimmed(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a pod spec beyond the bounds without the resources that exceed MOST_RESOURCES.
+    """Return a pod spec beyond the bounds without the resources that exceed MAX_RESOURCES.
 
     The resources that every node has, such as CPU and memory, stay.
     """
@@ -73,17 +73,17 @@ def _with_few_resources(holder: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _few_amounts(amounts: object) -> object:
-    if not isinstance(amounts, Mapping) or len(amounts) <= MOST_RESOURCES:
+    if not isinstance(amounts, Mapping) or len(amounts) <= MAX_RESOURCES:
         return amounts
     native = {name: amounts[name] for name in ON_EVERY_NODE if name in amounts}
-    return native | dict(islice(amounts.items(), MOST_RESOURCES))
+    return native | dict(islice(amounts.items(), MAX_RESOURCES))
 
 
 def _values(spec: Mapping[str, Any]) -> int:
     """Return how many values kfext reads of a pod spec; counting ends beyond the bound."""
     lists = [sequence(spec.get(field)) for field in _LISTS]
     number = sum(map(len, lists))
-    if number > MOST_VALUES:
+    if number > MAX_VALUES:
         return number
     number += sum(max(0, len(text(spec.get(field))) - LONGEST_NAME) for field in _NAMES)
     gates = [gate for gate in sequence(spec.get("schedulingGates")) if gate != {"name": GATE}]
@@ -94,7 +94,7 @@ def _values(spec: Mapping[str, Any]) -> int:
     read += [
         mapping(volume).get("persistentVolumeClaim") for volume in sequence(spec.get("volumes"))
     ]
-    return number + count_values(read, most=MOST_VALUES + len(read)) - len(read)
+    return number + count_values(read, most=MAX_VALUES + len(read)) - len(read)
 
 
 def _resource_names(spec: Mapping[str, Any]) -> int:
@@ -120,13 +120,13 @@ def _requirements(term: Mapping[str, Any]) -> Iterator[int]:
 
 
 _BOUNDS: tuple[tuple[str, int, Callable[[Mapping[str, Any]], int]], ...] = (
-    ("values that matter for its placement", MOST_VALUES, _values),
-    ("resource names", MOST_RESOURCES, _resource_names),
-    ("tolerations", MOST_TOLERATIONS, lambda spec: len(sequence(spec.get("tolerations")))),
-    ("terms of node affinity and topology spread", MOST_TERMS, _terms),
+    ("values that matter for its placement", MAX_VALUES, _values),
+    ("resource names", MAX_RESOURCES, _resource_names),
+    ("tolerations", MAX_TOLERATIONS, lambda spec: len(sequence(spec.get("tolerations")))),
+    ("terms of node affinity and topology spread", MAX_TERMS, _terms),
     (
         "ports",
-        MOST_PORTS,
+        MAX_PORTS,
         lambda spec: sum(
             len(sequence(container.get("ports"))) for container in containers_of(spec)
         ),

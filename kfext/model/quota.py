@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kfext.errors import QuantityError
-from kfext.model.bounds import MOST_VALUES, count_values
+from kfext.model.bounds import MAX_VALUES, count_values
 from kfext.model.charge import LIMITS, REQUESTS, PodCharge
 from kfext.model.quantity import Resources, amount
 from kfext.model.tolerant import mapping, sequence, text
@@ -100,7 +100,7 @@ def parse_quota(raw: Mapping[str, Any]) -> Quota:
         name=text(metadata.get("name")),
         hard=dict(_amounts(status.get("hard") or spec.get("hard"))),
         used=dict(_amounts(status.get("used"))),
-        rules=tuple(_rules(spec)) if _scopes(spec) <= MOST_VALUES else (),
+        rules=tuple(_rules(spec)) if _scopes(spec) <= MAX_VALUES else (),
     )
 
 
@@ -121,7 +121,7 @@ def _amounts(values: object) -> Iterator[tuple[str, int]]:
 
 def _scopes(spec: Mapping[str, Any]) -> int:
     scopes = (spec.get("scopes"), spec.get("scopeSelector"))
-    return count_values(scopes, most=MOST_VALUES)
+    return count_values(scopes, most=MAX_VALUES)
 
 
 def _rules(spec: Mapping[str, Any]) -> Iterator[ScopeRule]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
-from kfext.model.bounds import MOST_REPLICA_TYPES, bounded, bounded_name, kfext_annotations
+from kfext.model.bounds import MAX_REPLICA_TYPES, bounded, bounded_name, kfext_annotations
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.gpu import GpuShare, why_not_shareable
@@ -81,7 +81,7 @@ def parse_groups(
 
     A kind that names no types has the types of `specs`, in that order.
     """
-    if len(specs) > MOST_REPLICA_TYPES:
+    if len(specs) > MAX_REPLICA_TYPES:
         return ()
     types = kind.types or tuple(specs)
     spelling = {known.lower(): known for known in types}
@@ -130,7 +130,7 @@ def parse_groups(
 
 def _after(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the types that a replica type depends on, in lower case."""
-    depends = sequence(spec.get("dependsOn"))[:MOST_REPLICA_TYPES]
+    depends = sequence(spec.get("dependsOn"))[:MAX_REPLICA_TYPES]
     return tuple(text(mapping(item).get("name")).lower() for item in depends)
 
 
@@ -159,6 +159,6 @@ def _template_number(requests: Resources, constraints: Constraints) -> int:
 def template_settings(annotations: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
     """Return kfext's annotations in the templates of a job; of too many, only the marks."""
     settings: dict[str, str] = {}
-    for written in annotations if len(annotations) <= MOST_REPLICA_TYPES else ():
+    for written in annotations if len(annotations) <= MAX_REPLICA_TYPES else ():
         settings |= bounded(kfext_annotations(written))
     return settings

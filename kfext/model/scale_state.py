@@ -12,7 +12,7 @@ from kfext.model.bounds import cut
 from kfext.model.plan import Assignment, decode_places, encode_places
 from kfext.model.tolerant import mapping, text
 
-MOST_SPEEDS = 16
+MAX_SPEEDS = 16
 """The most sizes of a job with a remembered speed."""
 _LONGEST_REASON = 200
 _LARGEST = 2.0**40
@@ -53,7 +53,7 @@ class ScaleState:
             "pause": round(self.pause, 1),
             "speeds": {
                 str(size): float(f"{speed:.4g}")
-                for size, speed in sorted(self.speeds.items())[:MOST_SPEEDS]
+                for size, speed in sorted(self.speeds.items())[:MAX_SPEEDS]
             },
             "rests": cut(self.disabled, most=min(longest, _LONGEST_REASON))
             if self.disabled
@@ -66,7 +66,7 @@ def decode_scale(raw: Mapping[str, object]) -> ScaleState:
     """Return the state in a JSON object, without damaged values. Never raises."""
     speeds = {
         int(size): speed
-        for size, value in list(mapping(raw.get("speeds")).items())[:MOST_SPEEDS]
+        for size, value in list(mapping(raw.get("speeds")).items())[:MAX_SPEEDS]
         if isinstance(size, str) and size.isdecimal() and len(size) < 6
         if (speed := state_number(value)) > 0
     }

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kfext.model.gpu import MOST_SLOTS
+from kfext.model.gpu import MAX_SLOTS
 from kfext.model.tolerant import mapping, sequence, text
 
-MOST_SHARERS = 100
+MAX_SHARERS = 100
 """The most sharers of a card: each has at least a hundredth."""
 LONGEST_COARSE = 3600.0
 """The longest micro-step to show, in seconds; a longer micro-step is shown as this long."""
@@ -84,9 +84,9 @@ def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
     """Return a SharedGPU from its JSON object, or None for an invalid slot. Never raises."""
     spec, status = mapping(raw.get("spec")), mapping(raw.get("status"))
     slot = spec.get("slot")
-    if type(slot) is not int or not 0 <= slot < MOST_SLOTS:
+    if type(slot) is not int or not 0 <= slot < MAX_SLOTS:
         return None
-    sharers = map(_sharer, map(mapping, sequence(status.get("sharers"))[:MOST_SHARERS]))
+    sharers = map(_sharer, map(mapping, sequence(status.get("sharers"))[:MAX_SHARERS]))
     return SharedGpu(
         node=text(spec.get("node")),
         slot=slot,

@@ -18,7 +18,7 @@ _AHEAD_SECONDS = 60.0
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(h|ms|m|s|us|µs|ns)")
-_MOST_PARTS = 7
+_MAX_PARTS = 7
 
 
 def timestamp(value: object) -> float:
@@ -46,7 +46,7 @@ def seconds_until(until: float, *, now: float, longest: float) -> float:
 def duration(value: object) -> float | None:
     """Return the seconds of a duration in Go's format, such as `1m30.5s`, or None."""
     unread, total = text(value), 0.0
-    for _ in range(_MOST_PARTS):
+    for _ in range(_MAX_PARTS):
         part = _PART.match(unread)
         if part is None:
             return None

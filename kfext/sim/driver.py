@@ -25,7 +25,7 @@ TURN_SECONDS = 5.0
 _LOGS_AT_ONCE = 64
 _LATE = {0: 1, 1: 3}
 """Of ten steps, two are written this many seconds late, the others at once."""
-_MOST_TURNS = 100
+_MAX_TURNS = 100
 """The most rounds of decisions in a second; with more, the planner does not settle."""
 _SKEW = -700_000.0
 """The simulated second at which the monotonic clock would show 0."""
@@ -89,7 +89,7 @@ class Driver:
         """Read the logs that are due, decide and start to write, until nothing remains to do."""
         self._turned = self.clock.now
         self._read()
-        for _ in range(_MOST_TURNS):
+        for _ in range(_MAX_TURNS):
             self.woken = False
             planner = self.planner
             tick = planner.tick(self.moment)

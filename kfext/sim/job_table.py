@@ -20,12 +20,12 @@ from kfext.sim.worlds import JobClass, of_class
 _PACE = Pace(1.0, 0.04, 0.005)
 """The step time of all jobs, relative to one worker; it is typical of the built-in worlds."""
 _KINDS = (PYTORCH, TENSORFLOW)
-MOST_JOBS = 20_000
+MAX_JOBS = 20_000
 _GPU_TYPE = re.compile(r"|[A-Za-z0-9]([-A-Za-z0-9]{0,40}[A-Za-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 _YEAR = 366 * 86_400
 _DIGITS, _LONGEST_SHOWN = 9, 40
-LEAST_CPU = 50
+MIN_CPU = 50
 """Millicores that the operator's init container of a worker requests: no pod requests less."""
 _NUMBERS = {
     "arrives": (0, _YEAR, "seconds since the start, e.g. 90"),
@@ -33,7 +33,7 @@ _NUMBERS = {
     "servers": (0, 64, f"parameter servers of a {TENSORFLOW}, e.g. 1"),
     "min": (1, 256, "the fewest training pods of an elastic job, e.g. 2"),
     "max": (1, 256, "the most training pods of an elastic job, e.g. 8"),
-    "cpu": (LEAST_CPU, 1_000_000, "millicores that each pod requests, e.g. 1000"),
+    "cpu": (MIN_CPU, 1_000_000, "millicores that each pod requests, e.g. 1000"),
     "memory": (1, 4_000_000, "MiB that each pod requests, e.g. 8192"),
     "gpus": (0, 16, "GPUs that each pod requests, e.g. 1"),
     "seconds": (1, _YEAR, "seconds of training with `workers`, e.g. 600"),
@@ -72,8 +72,8 @@ def _jobs(
     jobs, nodes_by_size = dict[str, JobSpec](), Counter(sizes.values())
     for row in rows:
         where = f"{name}, line {rows.line_num}"
-        if len(jobs) == MOST_JOBS:
-            raise UserError(f"{where}: there may be {MOST_JOBS:,} jobs at most")
+        if len(jobs) == MAX_JOBS:
+            raise UserError(f"{where}: there may be {MAX_JOBS:,} jobs at most")
         if "" in row:
             raise UserError(f"{where} has more cells than columns: {', '.join(COLUMNS)}")
         job = _job(row, where)

@@ -14,7 +14,7 @@ Raw = dict[str, Any]
 
 PYTORCH, TENSORFLOW, TRAINER = "PyTorchJob", "TFJob", "TrainJob"
 """The kinds of jobs in the simulation."""
-_MOST_WORKERS = 6
+_MAX_WORKERS = 6
 """The most workers of a random job."""
 
 
@@ -256,11 +256,11 @@ class JobSpec:
 def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
     """Draw a job. All its random numbers are drawn here; the simulated training draws none."""
     form = random.choice(_FORMS)
-    workers = random.randint(1, _MOST_WORKERS)
+    workers = random.randint(1, _MAX_WORKERS)
     pace = _random_pace(random)
     bounds = None
     if form.elastic == 1 or (form.elastic > 0 and random.random() < form.elastic):
-        bounds = (random.randint(1, workers), random.randint(workers, _MOST_WORKERS + 2))
+        bounds = (random.randint(1, workers), random.randint(workers, _MAX_WORKERS + 2))
     cpu = random.choice([500, 500, 1000, 1000, 2000])
     leaders = int(form.leader > 0 and random.random() < form.leader)
     if leaders:

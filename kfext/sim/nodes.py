@@ -14,7 +14,7 @@ GPU_TYPE = "nvidia.com/gpu.product"
 MIB = 2**20
 _GIB = 2**30
 _AMPLE = 256 * _GIB
-MOST_NODES = 2000
+MAX_NODES = 2000
 _SIZE = re.compile(
     r"(?P<number>[1-9][0-9]{0,3})x(?P<cpu>[1-9][0-9]{0,6})m"
     r"(/(?P<memory>[1-9][0-9]{0,5})Gi)?"
@@ -47,10 +47,10 @@ def read_nodes(text: str) -> dict[str, NodeSize]:
     """Return the nodes of a list such as `4x4000m,2x64000m/512Gi/8xV100`. Raises UserError."""
     matches = [_SIZE.fullmatch(part.strip()) for part in text.split(",")]
     sizes = [_size(match) for match in matches if match for _ in range(int(match["number"]))]
-    if not all(matches) or len(sizes) > MOST_NODES:
+    if not all(matches) or len(sizes) > MAX_NODES:
         raise UserError(
             f"--nodes {text!r} is not a list of NUMBERxMILLICORESm[/MEMORYGi][/NUMBERxGPUTYPE] "
-            f"with at most {MOST_NODES:,} nodes, e.g. 4x4000m or 4x4000m,2x64000m/512Gi/8xV100"
+            f"with at most {MAX_NODES:,} nodes, e.g. 4x4000m or 4x4000m,2x64000m/512Gi/8xV100"
         )
     return {f"node-{number}": size for number, size in enumerate(sizes)}
 

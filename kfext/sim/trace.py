@@ -18,13 +18,13 @@ from kfext.model.job import TrainingJob
 from kfext.model.node import Node
 from kfext.model.quantity import CPU, MEMORY
 from kfext.names import ELASTIC, NATIVE_GPU
-from kfext.sim.job_table import COLUMNS, LEAST_CPU
+from kfext.sim.job_table import COLUMNS, MIN_CPU
 from kfext.sim.jobs import PYTORCH, TENSORFLOW
 from kfext.sim.nodes import GPU_TYPE, MIB, NodeSize, encode_nodes
 
 _LONGEST_NAME = 46
 """The most characters of a name without its number; 52 are allowed with the number."""
-LEAST_KNOWN = 0.5
+MIN_KNOWN = 0.5
 """A trace needs at least this fraction of jobs with known durations."""
 
 
@@ -62,7 +62,7 @@ def trace_of(jobs: Sequence[TrainingJob], nodes: Iterable[Node]) -> Trace:
     unknown = len(jobs) - len(known)
     if not jobs:
         raise UserError("there are no jobs: name another namespace, or none for the whole cluster")
-    if not known or len(known) < LEAST_KNOWN * len(jobs):
+    if not known or len(known) < MIN_KNOWN * len(jobs):
         raise UserError(
             f"the durations of {len(known)} of {len(jobs)} jobs are known, and a trace needs half; "
             "a duration is known once a job of the series has ended and still exists"
@@ -122,7 +122,7 @@ def _row(job: TrainingJob, *, arrives: float, seconds: float) -> Mapping[str, ob
         "servers": servers or "",
         "min": min(range_.minimum, job.training_pods) if range_ else "",
         "max": max(range_.maximum, job.training_pods) if range_ else "",
-        "cpu": max(most[CPU], LEAST_CPU),
+        "cpu": max(most[CPU], MIN_CPU),
         "memory": -(-most[MEMORY] // MIB) or "",
         "gpus": most[NATIVE_GPU] or "",
         "gpu_type": selected.pop() if len(selected) == 1 else "",

@@ -25,7 +25,7 @@ _IDLE_SECONDS = 120.0
 connections after 90 s; if the webhook closed them first, a review could be lost."""
 _LINGER_SECONDS = 1.0
 """Time to read the remainder of a rejected body, so that the client sees the response."""
-_MOST_HEADERS = 32
+_MAX_HEADERS = 32
 
 PATCHED, UNCHANGED, REFUSED = "patched", "unchanged", "refused"
 FAILED = "failed"
@@ -143,7 +143,7 @@ def make_runner(app: web.Application, *, shutdown_timeout: float) -> web.AppRunn
         keepalive_timeout=_IDLE_SECONDS,
         lingering_time=_LINGER_SECONDS,
         auto_decompress=False,
-        max_headers=_MOST_HEADERS,
+        max_headers=_MAX_HEADERS,
     )
 
 

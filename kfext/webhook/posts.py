@@ -3,7 +3,7 @@
 A post comes from the pod that its token is bound to. The posts of a job, from the likeliest rank 0
 only, are buffered for half a minute and then written into its TrainingPlan, where the leading
 controller reads them. So a job costs one write in WRITE_SECONDS. A replica writes at most
-MOST_WRITES a second, and namespaces take turns. A replica that stops writes its remaining posts.
+MAX_WRITES a second, and namespaces take turns. A replica that stops writes its remaining posts.
 
 The port is not authenticated, so tokens to review, pods and bodies are bounded.
 """
@@ -40,18 +40,18 @@ _log = structlog.get_logger(__name__)
 WRITE_SECONDS = 30.0
 """Seconds between two writes of the posts of a job; the end of the training is written at
 once. After as long a silence a different pod may post for the job."""
-MOST_WRITES = 20
+MAX_WRITES = 20
 """The most writes per second; the posts that have waited longest are written first."""
 _TURN_SECONDS, _LAST_SECONDS = 0.5, 10.0
 """The time between two turns, and the longest time for the last posts when the process stops."""
-_MOST_POSTS = 30
+_MAX_POSTS = 30
 """The most posts of a job in a minute: Transformers posts every 5 s at most."""
-_MOST_JOBS = 2000
-_LIMIT, _MOST_BYTES = 64 * 2**10, 4 * 2**20
+_MAX_JOBS = 2000
+_LIMIT, _MAX_BYTES = 64 * 2**10, 4 * 2**20
 """The most bytes of a body, as in Kubeflow Trainer, and of all bodies that are being received."""
-_KNOWN_SECONDS, _MOST_TOKENS = 300.0, 10_000
+_KNOWN_SECONDS, _MAX_TOKENS = 300.0, 10_000
 """A token is not reviewed again for this time, and may outlive its pod; the most known tokens."""
-_MOST_REVIEWS = 20
+_MAX_REVIEWS = 20
 """The most reviews per second of new tokens, and of the known tokens of each namespace."""
 _REVIEW_SECONDS = 2.0
 _ACCOUNT = "system:serviceaccount:"
@@ -121,7 +121,7 @@ class _Source:
     rank: tuple[int, int]
     plan: str
     posts: PodPosts = field(default_factory=PodPosts)
-    window: _Window = field(default_factory=lambda: _Window(_MOST_POSTS, seconds=60.0))
+    window: _Window = field(default_factory=lambda: _Window(_MAX_POSTS, seconds=60.0))
     posted_at: float = -math.inf
     written_at: float = -math.inf
     ended: bool = False
@@ -150,9 +150,9 @@ class Posts:
         self._count = count
         self._wall = wall
         self._monotonic = monotonic
-        self._bodies = Bodies(longest=_LIMIT, most=_MOST_BYTES)
-        self._reviews = _Window(_MOST_REVIEWS, seconds=1.0)
-        self._renewals = defaultdict[str, _Window](lambda: _Window(_MOST_REVIEWS, seconds=1.0))
+        self._bodies = Bodies(longest=_LIMIT, most=_MAX_BYTES)
+        self._reviews = _Window(_MAX_REVIEWS, seconds=1.0)
+        self._renewals = defaultdict[str, _Window](lambda: _Window(_MAX_REVIEWS, seconds=1.0))
         self._tokens: OrderedDict[bytes, tuple[float, BoundPod | None]] = OrderedDict()
         self._sources: OrderedDict[str, _Source] = OrderedDict()
 
@@ -181,7 +181,7 @@ class Posts:
         now = self._monotonic()
         sources = self._sources.values()
         due = (source for source in sources if now - source.written_at >= WRITE_SECONDS)
-        turn = _in_fair_order(due)[: int(MOST_WRITES * _TURN_SECONDS)]
+        turn = _in_fair_order(due)[: int(MAX_WRITES * _TURN_SECONDS)]
         await asyncio.gather(*map(self._write, turn))
 
     async def _write(self, source: _Source) -> None:
@@ -251,12 +251,12 @@ class Posts:
             source.pod, source.rank = new.pod, new.rank
             source.posts, source.ended = new.posts, False
         self._sources.move_to_end(new.plan)
-        if len(self._sources) > _MOST_JOBS:
+        if len(self._sources) > _MAX_JOBS:
             namespaces = {plan: each.pod.namespace for plan, each in self._sources.items()}
             ((most, _),) = Counter(namespaces.values()).most_common(1)
             del self._sources[next(plan for plan, name in namespaces.items() if name == most)]
         if not source.window.admits(now):
-            raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"more than {_MOST_POSTS} posts in 60 s")
+            raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"more than {_MAX_POSTS} posts in 60 s")
         source.posted_at = now
         return source
 
@@ -284,7 +284,7 @@ class Posts:
         pod = _bound_pod(mapping(review.get("status")))
         self._tokens[key] = now, pod
         self._tokens.move_to_end(key)
-        if len(self._tokens) > _MOST_TOKENS:
+        if len(self._tokens) > _MAX_TOKENS:
             self._tokens.popitem(last=False)
         return pod
 

@@ -20,9 +20,9 @@ API_VERSION = "admission.k8s.io/v1"
 LIMIT = 4 * 2**20
 """The largest body in bytes. An object in etcd has at most 1.5 MiB, and the review of a new object
 contains it once."""
-MOST_VALUES = 100_000
+MAX_VALUES = 100_000
 """The most values in a decoded object: 1.5 MiB can hold 700,000, which take 50 MB and a second."""
-MOST_BYTES = 32 * 2**20
+MAX_BYTES = 32 * 2**20
 """The most bytes of all bodies that are being read or reviewed."""
 LONGEST_SECONDS = 2.0
 """The time for a body to arrive: the API server waits no longer for the answer."""
@@ -33,7 +33,7 @@ _LONGEST_WARNING = 256  # the API server truncates longer warnings when there ar
 class Bodies:
     """The bodies that are being read or reviewed; `held`: their size in bytes."""
 
-    def __init__(self, *, longest: int, most: int = MOST_BYTES) -> None:
+    def __init__(self, *, longest: int, most: int = MAX_BYTES) -> None:
         self.held = 0
         self._longest = longest
         self._most = most
@@ -91,9 +91,9 @@ class Request(msgspec.Struct):
     def excess(self) -> str:
         """Why the object is too large to decode; empty if it is not."""
         values = bytes(self.object).count(b",")
-        if values < MOST_VALUES:
+        if values < MAX_VALUES:
             return ""
-        return f"it has {values} values, more than the {MOST_VALUES} that kfext handles"
+        return f"it has {values} values, more than the {MAX_VALUES} that kfext handles"
 
     def decode_object(self) -> Any:
         """Return the object. Raises ReviewError if it is nested too deeply."""

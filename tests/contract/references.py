@@ -18,27 +18,27 @@ from kfext.webhook import app as webhook
 from tests.contract.manifests import CRDS, read
 
 FIGURES = {
-    "kfext.state.mirror.pod_backlog.MOST_OUTSTANDING": (
+    "kfext.state.mirror.pod_backlog.MAX_OUTSTANDING": (
         "pods that the operator still has to create for started jobs; with so many or more, no "
         "further job starts"
     ),
-    "kfext.model.bounds.MOST_PODS": "pods of the largest job that kfext places together",
-    "kfext.model.bounds.MOST_ANNOTATIONS": "annotations of kfext on a job, template or namespace",
-    "kfext.model.bounds.MOST_REPLICA_TYPES": "replica types of a job",
-    "kfext.model.bounds.MOST_VALUES": (
+    "kfext.model.bounds.MAX_PODS": "pods of the largest job that kfext places together",
+    "kfext.model.bounds.MAX_ANNOTATIONS": "annotations of kfext on a job, template or namespace",
+    "kfext.model.bounds.MAX_REPLICA_TYPES": "replica types of a job",
+    "kfext.model.bounds.MAX_VALUES": (
         "values in all fields of a pod that placement depends on; each 64 characters of text count "
         "as one more"
     ),
-    "kfext.model.bounds.MOST_RESOURCES": "resource names in the requests and limits of a pod",
-    "kfext.model.bounds.MOST_PORTS": "declared ports of a pod",
-    "kfext.model.bounds.MOST_TOLERATIONS": "tolerations of a pod",
-    "kfext.model.bounds.MOST_TERMS": (
+    "kfext.model.bounds.MAX_RESOURCES": "resource names in the requests and limits of a pod",
+    "kfext.model.bounds.MAX_PORTS": "declared ports of a pod",
+    "kfext.model.bounds.MAX_TOLERATIONS": "tolerations of a pod",
+    "kfext.model.bounds.MAX_TERMS": (
         "terms and requirements in the required node affinity of a pod, and topology spread "
         "constraints"
     ),
-    "kfext.webhook.review.MOST_VALUES": "values in an object that the webhook decodes",
-    "kfext.model.bounds.MOST_RENDERED": "values in the JobSet of a TrainJob",
-    "kfext.state.running.size.guard.MOST_DONORS": "donors for a waiting job",
+    "kfext.webhook.review.MAX_VALUES": "values in an object that the webhook decodes",
+    "kfext.model.bounds.MAX_RENDERED": "values in the JobSet of a TrainJob",
+    "kfext.state.running.size.guard.MAX_DONORS": "donors for a waiting job",
     "kfext.state.running.size.scale.SEEN_FACTOR": (
         "the largest growth of a job, as a factor of its largest number of workers so far"
     ),
@@ -78,7 +78,7 @@ FIGURES = {
     "kfext.state.reports.progress.AWAITED": (
         "seconds between two reads of a log while kfext waits for a checkpoint"
     ),
-    "kfext.state.reports.progress.MOST_A_SECOND": ("reads of logs a second, in the whole cluster"),
+    "kfext.state.reports.progress.MAX_A_SECOND": ("reads of logs a second, in the whole cluster"),
     "kfext.state.waiting.fairness.LONGEST_WAIT": (
         "with `queue.fairness: usage`, seconds of waiting after which usage no longer puts other "
         "jobs before a job"

@@ -10,16 +10,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.job_history import LONGEST_CURVE, LONGEST_WHY, MOST_ENTRIES, MOST_NODES, JobHistory
+from kfext.core.job_history import LONGEST_CURVE, LONGEST_WHY, MAX_ENTRIES, MAX_NODES, JobHistory
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
 from kfext.gpu.agent.api_server import status_of
 from kfext.gpu.agent.report import SharerReport, SlotReport, SlotState
-from kfext.model.gpu import MOST_SLOTS, reservation_of
+from kfext.model.gpu import MAX_SLOTS, reservation_of
 from kfext.model.policy import parse_policy
 from kfext.model.shared_gpu import (
     EVICTED_AFTER,
     LONGEST_COARSE,
-    MOST_SHARERS,
+    MAX_SHARERS,
     UNHOOKED,
     SharedGpu,
     parse_shared_gpu,
@@ -164,8 +164,8 @@ def test_the_status_of_a_plan_has_every_field_that_the_controller_writes() -> No
 def test_the_bounds_of_a_history_agree_with_the_code() -> None:
     status = schema("trainingplans")["properties"]["status"]["properties"]
     entry = status["history"]["items"]["properties"]
-    assert status["history"]["maxItems"] == MOST_ENTRIES
-    assert (entry["nodes"]["maxItems"], entry["why"]["maxLength"]) == (MOST_NODES, LONGEST_WHY)
+    assert status["history"]["maxItems"] == MAX_ENTRIES
+    assert (entry["nodes"]["maxItems"], entry["why"]["maxLength"]) == (MAX_NODES, LONGEST_WHY)
     assert status["curve"]["maxLength"] == LONGEST_CURVE
     history = JobHistory().with_entry("Scaled", "why", at=1.0, workers=2, nodes=("a",))
     for _ in range(2):
@@ -344,8 +344,8 @@ def test_every_field_that_the_code_reads_of_a_slot_is_in_the_schema() -> None:
 
 def test_the_bounds_of_a_slot_agree_with_the_code() -> None:
     spec, status = SLOT["spec"]["properties"], SLOT["status"]["properties"]
-    assert (spec["slot"]["minimum"], spec["slot"]["maximum"]) == (0, MOST_SLOTS - 1)
-    assert status["sharers"]["maxItems"] == MOST_SHARERS
+    assert (spec["slot"]["minimum"], spec["slot"]["maximum"]) == (0, MAX_SLOTS - 1)
+    assert status["sharers"]["maxItems"] == MAX_SHARERS
     strikes = status["sharers"]["items"]["properties"]["strikes"]
     assert strikes["maximum"] == EVICTED_AFTER
     unhooked = status["sharers"]["items"]["properties"]["unhooked"]

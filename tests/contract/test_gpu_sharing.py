@@ -8,7 +8,7 @@ import pytest
 
 from kfext import names
 from kfext.gpu.device.kubelet import FOLDER, POD_RESOURCES_SOCKET
-from kfext.model.gpu import MOST_SLOTS, resource_of
+from kfext.model.gpu import MAX_SLOTS, resource_of
 from tests.contract.manifests import DEFAULT, Object, added, render
 
 COMPONENT, CDI = "gpu-sharing", "gpu-sharing-cdi"
@@ -267,7 +267,7 @@ def test_only_pods_that_request_gpu_shares_are_judged() -> None:
         assert f"container.?resources.?{amounts}.orValue({{}})" in condition
     prefix = resource_of(0).removesuffix("0")
     assert condition.count(f"startsWith('{prefix}')") == 2
-    assert all(resource_of(slot).startswith(prefix) for slot in range(MOST_SLOTS))
+    assert all(resource_of(slot).startswith(prefix) for slot in range(MAX_SLOTS))
 
 
 def test_such_pods_are_judged_at_creation_and_at_every_change() -> None:

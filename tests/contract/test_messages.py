@@ -9,7 +9,7 @@ import pytest
 
 import kfext
 
-MOST_WORDS = 25
+MAX_WORDS = 25
 NO_MESSAGES = {"names.py", "vocabulary.py"}
 """Names, words of logs, and a grammar."""
 ROOT = Path(kfext.__file__).parent
@@ -37,6 +37,6 @@ def test_a_clause_of_a_message_has_at_most_25_words(path: Path) -> None:
     long = [
         f"line {line}: {text}"
         for line, text in texts(ast.parse(path.read_text()))
-        if any(len(clause.split()) > MOST_WORDS for clause in re.split(r"[;.] ", text))
+        if any(len(clause.split()) > MAX_WORDS for clause in re.split(r"[;.] ", text))
     ]
     assert long == []

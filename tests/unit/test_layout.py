@@ -43,7 +43,7 @@ SEAMS = {"cards", "gpu"}
 """The names that modules about GPU sharing have in several packages."""
 PARTS = {"executor", "record", "words"}
 """The names of the modules that each kind of change of a running job has."""
-MOST_MODULES = 12
+MAX_MODULES = 12
 """The most modules in a folder of state."""
 SHORTEST = 60
 """The fewest lines of a file with one importer: a shorter file should be a part of it."""
@@ -88,9 +88,7 @@ def test_no_name_of_a_file_occurs_twice_in_core_and_state() -> None:
 
 def test_no_folder_of_state_has_too_many_modules() -> None:
     folders = Counter(path.parent for _, path in modules("state") if path.stem != "__init__")
-    assert {
-        folder.name: number for folder, number in folders.items() if number > MOST_MODULES
-    } == {}
+    assert {folder.name: number for folder, number in folders.items() if number > MAX_MODULES} == {}
 
 
 def test_no_short_file_has_one_importer() -> None:

@@ -37,7 +37,7 @@ _SEEDS = {0.5: 1, 0.8: 2, 1.1: 3}
 """The seed of the arrivals at each load."""
 _START_SECONDS = 30.0
 """From the start of a pod to its first step, on a pod's CPU."""
-_FEWEST_STEPS = 2
+_MIN_STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class WaitingJob:
         return self.trains.step_ms / 1000 * SLOWED
 
     def steps_of(self, minutes: float) -> int:
-        return max(_FEWEST_STEPS, round(self.steps * minutes / 10))
+        return max(_MIN_STEPS, round(self.steps * minutes / 10))
 
     def seconds(self, minutes: float) -> float:
         """Return its duration in seconds at its requested size, without the time of messages."""

@@ -25,7 +25,7 @@ from kfext.sim.compare import quantile
 
 _JOBS = 1_000
 """The minimum number of jobs for each seed."""
-_MOST_LINES = 60_000
+_MAX_LINES = 60_000
 _HOUR, _MINUTE = 3600.0, 60.0
 Times = NDArray[np.float64]
 
@@ -132,7 +132,7 @@ def _events(
 
 def _course(rng: np.random.Generator, series: Series) -> Course:
     length = _lognormal(rng, series.length, 0.2)
-    lines = int(min(length / series.prints, _MOST_LINES)) + 2
+    lines = int(min(length / series.prints, _MAX_LINES)) + 2
     silences = series.prints * np.exp(rng.normal(0.0, series.jitter, lines))
     begins = np.concatenate([[0.0], np.cumsum(silences)[:-1]])
     kinds = np.zeros(lines, dtype=np.int64)

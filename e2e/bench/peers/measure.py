@@ -47,7 +47,7 @@ _TITLES = {
     "kfext": "kfext",
 }
 _WARM_UP_PODS = 8
-_LEAST_CPU = 0.1
+_MIN_CPU = 0.1
 """A program that used fewer CPU seconds than this under every arm has no line of its own."""
 _SEED = 7
 _IN_FLIGHT = 16
@@ -152,7 +152,7 @@ def _programs(workload: Workload) -> str:
     rows = [
         (program, *(f"{seconds:.1f}" for seconds in used[program]))
         for program in sorted(used, key=lambda name: -max(used[name]))
-        if max(used[program]) >= _LEAST_CPU
+        if max(used[program]) >= _MIN_CPU
     ]
     return table("CPU s by program, medians", ("program", *by_arm), rows)
 

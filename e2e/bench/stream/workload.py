@@ -24,7 +24,7 @@ MILLICORES = 170
 _CPU = f"{MILLICORES}m"
 _ARRIVAL_FRACTION = 0.5
 """The fraction of a stream's time in which jobs arrive."""
-_FEWEST_STEPS = 20
+_MIN_STEPS = 20
 _BATCH = {"PyTorchJob": 4096, "TFJob": 2048}
 """The batch of all workers of a PyTorchJob, or of each worker of a TFJob; so large that a step is
 mostly computation."""
@@ -56,7 +56,7 @@ class StreamJob:
 
     def manifest(self, *, minutes: float, folder: Path) -> Object:
         """Return its manifest; an elastic job has its checkpoints in a folder of its own."""
-        steps = max(_FEWEST_STEPS, round(self.steps * minutes / 10))
+        steps = max(_MIN_STEPS, round(self.steps * minutes / 10))
         if not self.elastic:
             return self._rigid(steps)
         build = torch_body if self.kind == "PyTorchJob" else tf_body

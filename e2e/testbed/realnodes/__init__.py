@@ -36,13 +36,13 @@ _GIB = 2**30
 # so late that its delay dominates measurements.
 _RESERVED_CORES = 0.6
 _RESERVED_FRACTION = 0.1
-_LEAST_MILLICORES = 100
+_MIN_MILLICORES = 100
 _ROUNDED_TO = 50
 _RESERVED_MEMORY = 4 * _GIB
-_MOST_MEMORY = 3 * _GIB
-_MOST_MEMORY_WITH_GPUS = 32 * _GIB
+_MAX_MEMORY = 3 * _GIB
+_MAX_MEMORY_WITH_GPUS = 32 * _GIB
 """A process that uses CUDA also needs some GiB of the machine's memory."""
-_LEAST_MEMORY = _GIB // 2
+_MIN_MEMORY = _GIB // 2
 
 
 def cpu_budget(cores: int, nodes: int) -> int:
@@ -50,16 +50,16 @@ def cpu_budget(cores: int, nodes: int) -> int:
     reserved = max(_RESERVED_CORES, _RESERVED_FRACTION * cores)
     each = (cores - reserved) * 1000 / nodes
     budget = int(each) // _ROUNDED_TO * _ROUNDED_TO
-    if budget < _LEAST_MILLICORES:
+    if budget < _MIN_MILLICORES:
         raise ValueError(f"{nodes} real nodes are too many for {cores} cores: {each:.0f}m for each")
     return budget
 
 
 def memory_budget(machine: int, nodes: int) -> int:
     """Return the bytes for each of `nodes` real nodes on a machine with `machine` bytes."""
-    most = _MOST_MEMORY_WITH_GPUS if gpus.used() else _MOST_MEMORY
+    most = _MAX_MEMORY_WITH_GPUS if gpus.used() else _MAX_MEMORY
     budget = min(most, (machine - _RESERVED_MEMORY) // nodes)
-    if budget < _LEAST_MEMORY:
+    if budget < _MIN_MEMORY:
         raise ValueError(f"{nodes} real nodes are too many for {machine / _GIB:.1f} GiB of memory")
     return budget
 

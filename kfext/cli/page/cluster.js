@@ -3,7 +3,7 @@
 import { age, clock, colour, does, el, held, link, many, more, nodes, page, percent, running, short, title, unit,
   waiting } from "/base.js";
 
-const MOST_ROWS = 40, MOST_JOBS = 200, NEXT = 6;
+const MAX_ROWS = 40, MAX_JOBS = 200, NEXT = 6;
 const RESERVED = "reserved for the first job that has waited long enough";
 
 export function cluster() {
@@ -12,8 +12,8 @@ export function cluster() {
     el("div", { class: "stack" }, map(all), waits.length > 0 && next(waits)),
     el("section", { class: "card" }, el("h2", {}, `${many(jobs.length, "job")} with nodes, the first to end first`),
       table({ Job: "", Workers: "num", Progress: "", Metric: "num", "Steps a second": "num", Left: "num" },
-        jobs.slice(0, MOST_JOBS).map(line)),
-      more(jobs, MOST_JOBS))));
+        jobs.slice(0, MAX_JOBS).map(line)),
+      more(jobs, MAX_JOBS))));
 }
 
 // `heads`: the class of each column by its head.
@@ -43,7 +43,7 @@ const add = (list, field) => // null if a term is unknown
   list.length && list.every((node) => node[field] !== null) ? list.reduce((sum, node) => sum + node[field], 0) : null;
 
 function map(all) {
-  const dense = all.length > MOST_ROWS, cards = all.some((node) => node.cards.length);
+  const dense = all.length > MAX_ROWS, cards = all.some((node) => node.cards.length);
   const known = all.some((node) => node.has !== null), most = Math.max(...all.map((node) => useOf(node).used));
   const key = (kind, words) => el("span", {}, el("span", { class: `cell ${kind}`, c: "#5a6675" }), words);
   return el("section", { class: "card", id: "map" }, el("h2", {}, many(all.length, "node"), known || !all.length ? "" : " with these jobs"),

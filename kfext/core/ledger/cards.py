@@ -19,7 +19,7 @@ from kfext.core.settings.resolve import share_of
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import HIGH
 from kfext.model.gpu import (
-    MOST_SLOTS,
+    MAX_SLOTS,
     UNITS,
     CardNeed,
     CardsFor,
@@ -238,13 +238,13 @@ def taken_by_reservation(slot: int) -> Resources:
 
 def slots_among(resources: Collection[str]) -> int:
     """Return the largest number of slots of a node, if these are the resources of all nodes."""
-    slots = (slot for slot in range(MOST_SLOTS) if resource_of(slot) in resources)
+    slots = (slot for slot in range(MAX_SLOTS) if resource_of(slot) in resources)
     return max(slots, default=-1) + 1
 
 
 _SLOT_OF = {
     name: slot
-    for slot in range(MOST_SLOTS)
+    for slot in range(MAX_SLOTS)
     for name in slot_resources(slot)
     if name != slot_resources(slot)[RESERVED]
 }

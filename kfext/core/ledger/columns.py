@@ -161,7 +161,7 @@ def _doubled(array: NDArray[Any], *, axis: int) -> NDArray[Any]:
 Domains = NDArray[np.intp]
 """The number of each row's domain on one level; -1 means that the row is in no domain."""
 
-_MOST_KEYS = 16
+_MAX_KEYS = 16
 """The largest number of cached lists of keys; the lists come from policies, so they are few."""
 
 
@@ -180,7 +180,7 @@ class Topology:
         """
         levels = self._levels.get(keys)
         if levels is None:
-            if len(self._levels) >= _MOST_KEYS:  # evict the oldest
+            if len(self._levels) >= _MAX_KEYS:  # evict the oldest
                 del self._levels[next(iter(self._levels))]
             levels = tuple(_domains_of(keys[:end], nodes) for end in range(1, len(keys) + 1))
             self._levels[keys] = levels

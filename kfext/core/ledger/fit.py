@@ -176,7 +176,7 @@ def _integer(text: str) -> int | None:
 
 Mask = NDArray[np.bool_]
 
-_MOST_KINDS = 256
+_MAX_KINDS = 256
 """The largest number of cached constraints; each costs nine bytes per node."""
 
 
@@ -222,7 +222,7 @@ class Eligibility:
             key = replace(constraints, host_ports=(), apart=(), together=())
         judged = self._judged.get(key)
         if judged is None:
-            if len(self._judged) >= _MOST_KINDS:  # evict the oldest
+            if len(self._judged) >= _MAX_KINDS:  # evict the oldest
                 del self._judged[next(iter(self._judged))]
             obstacles = [None if node is None else why_not(key, node) for node in nodes]
             mask = np.zeros(width, dtype=np.bool_)

@@ -46,7 +46,7 @@ IN_KUEUE = Verdict(
 )
 """Shown while the job is in Kueue's queue, so that it does not use quota in vain."""
 
-_LEAST_FALL = 50
+_MIN_FALL = 50
 """A lower use of a GPU, in thousandths, is stored only if it is lower by this, to save writes."""
 _WHOLE_GPU = "1 (a whole GPU)"
 
@@ -206,7 +206,7 @@ def use_to_store(situation: Situation) -> Mapping[str, int]:
         uses = [sharer.busy for sharer in members if sharer and sharer.busy is not None]
         if uses and len(uses) == len(members) == group.replicas:
             busiest = max(uses)
-            if not busiest <= busy.get(type_, -1) < busiest + _LEAST_FALL:
+            if not busiest <= busy.get(type_, -1) < busiest + _MIN_FALL:
                 busy[type_] = busiest
     return busy
 

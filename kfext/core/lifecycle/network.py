@@ -28,10 +28,10 @@ from kfext.model.tolerant import index_in
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_HOST_NETWORK, REASON_NETWORK_POLICIES_BYPASSED, REASON_POD_NETWORK
 
-MOST_NETWORK_POLICIES = 100
+MAX_NETWORK_POLICIES = 100
 """The most network policies of a namespace that are read. Users may write many, and only a
 message depends on them."""
-MOST_COMPARED = 1000
+MAX_COMPARED = 1000
 """The most comparisons of a policy with the labels of a pod, for one job."""
 
 
@@ -47,14 +47,14 @@ def host_network_request(
         ports=settings.network_parameters.port_range,
         interfaces=settings.network_parameters.interfaces,
         obstacle=why_no_host_network(job, namespace_labels),
-        policies=tuple(islice(network_policies, MOST_NETWORK_POLICIES)),
+        policies=tuple(islice(network_policies, MAX_NETWORK_POLICIES)),
     )
 
 
 def bypassed(job: TrainingJob, policies: Iterable[NetworkPolicy]) -> list[str]:
     """Return the policies that select pods of a job, but do not apply on the host network."""
     pairs = ((policy, labels) for policy in policies for labels in _labels(job, policy.pods))
-    compared = islice(pairs, MOST_COMPARED)
+    compared = islice(pairs, MAX_COMPARED)
     return sorted({policy.name for policy, labels in compared if policy.pods.matches(labels)})
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from kfext.core.elastic import workers_of
 from kfext.core.lifecycle.situation import NodeView, Situation
 from kfext.core.lifecycle.steps import SaveState, Step, Wait
-from kfext.core.patches.placeholder import MOST_NODE_TERMS, node_terms
+from kfext.core.patches.placeholder import MAX_NODE_TERMS, node_terms
 from kfext.core.placement.gang import members_of, on_one_node
 from kfext.core.words import clock, nodes, pods
 from kfext.model.backoff import exponential_backoff
@@ -55,7 +55,7 @@ NO_PROGRESS_SECONDS = 300.0
 _LONGEST = 256  # characters of a refusal
 _FIRST_PAUSE, _LONGEST_PAUSE = 300.0, 2400.0
 """The pause after an ask that brought too few nodes; it doubles each time, up to the longest."""
-MOST_PLACEHOLDERS = 500
+MAX_PLACEHOLDERS = 500
 
 
 def queued_ask(
@@ -92,12 +92,12 @@ def _before_ask(situation: Situation, why: Verdict, expected: Callable[[], float
 
 def _why_never(job: TrainingJob) -> str:
     """Return the obstacle to any ask for the nodes of a job, or an empty string."""
-    if job.pods > MOST_PLACEHOLDERS:
-        return f"{pods(job.pods)} are more than kfext asks an autoscaler for ({MOST_PLACEHOLDERS})"
+    if job.pods > MAX_PLACEHOLDERS:
+        return f"{pods(job.pods)} are more than kfext asks an autoscaler for ({MAX_PLACEHOLDERS})"
     terms = max((node_terms(group.constraints) for group in job.groups), default=1)
-    if terms > MOST_NODE_TERMS:
+    if terms > MAX_NODE_TERMS:
         message = f"its volumes allow {terms} combinations of nodes, more than kfext asks for"
-        return f"{message} ({MOST_NODE_TERMS})"
+        return f"{message} ({MAX_NODE_TERMS})"
     return ""
 
 

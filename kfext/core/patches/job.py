@@ -39,7 +39,7 @@ from kfext.names import (
 
 Raw = Mapping[str, Any]
 _NO_PORTS: dict[str, str | None] = {PORT_BASE: None, INTERFACES: None}
-MOST_PREFERRED = 16
+MAX_PREFERRED = 16
 """The most nodes that a template prefers by name: each pod has a term for each of them, and
 kube-scheduler checks each term on every node. A job on more nodes prefers no node."""
 _WEIGHT = 100  # the largest that the API allows
@@ -305,7 +305,7 @@ def _preferring_planned_nodes(affinity: Raw, plan: Plan | None) -> Changes:
     current = sequence(mapping(affinity.get("nodeAffinity")).get(PREFERRED))
     terms = [term for term in current if not _is_preference(mapping(term))]
     nodes = plan.nodes if plan else ()
-    for node in nodes if len(nodes) <= MOST_PREFERRED else ():
+    for node in nodes if len(nodes) <= MAX_PREFERRED else ():
         name = {"key": NAME_FIELD, "operator": "In", "values": [node]}
         terms.append({"weight": _WEIGHT, "preference": {"matchFields": [name]}})
     if terms == list(current):

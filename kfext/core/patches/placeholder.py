@@ -14,7 +14,7 @@ from kfext.model.quantity import ON_EVERY_NODE, PODS, Resources, written_amount
 from kfext.model.tolerant import mapping, sequence
 from kfext.names import HOSTNAME, NEW_NODES_NAMESPACE, PLACEHOLDER_OF, PREFERRED, REQUIRED
 
-MOST_NODE_TERMS = 64
+MAX_NODE_TERMS = 64
 """The most node-affinity terms of a placeholder: each volume of a pod multiplies their number."""
 
 

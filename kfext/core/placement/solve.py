@@ -218,7 +218,7 @@ def usable_cpu(pods: Sequence[Member | ReplicaGroup], *, assumed: int) -> list[i
 
 _TRIES = 6
 """The most amounts of CPU tried; the last two differ by at most 1/32 of the freest node's CPU."""
-_MOST_CPU = 2**40
+_MAX_CPU = 2**40
 """More than any node has, in millicores; its sums fit 64 bits."""
 
 
@@ -278,7 +278,7 @@ def cpu_for(
 ) -> Cpu:
     """Return the CPU for a job with `bound` members; `assumed`: the burst in millicores."""
     requested = [min(member.requests.get(CPU, 0), LARGEST) for member in members]
-    usable = [min(most, _MOST_CPU) for most in usable_cpu(members, assumed=assumed)]
+    usable = [min(most, _MAX_CPU) for most in usable_cpu(members, assumed=assumed)]
     least = np.array(requested, dtype=np.int64)
     use = Use(least, np.maximum(least, np.array(usable, dtype=np.int64)))
     rows = [ledger.row(bound[member.key]) if member.key in bound else None for member in members]

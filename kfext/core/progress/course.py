@@ -26,7 +26,7 @@ from kfext.core.progress.vocabulary import WHOLE, Better, better, is_eval, order
 
 SLOTS = 10
 """The number of slots of a window."""
-_MOST_SLOTS = 3 * SLOTS
+_MAX_SLOTS = 3 * SLOTS
 _LARGEST_VALUE = 1e30
 
 
@@ -66,7 +66,7 @@ class Windows:
         self.seconds = seconds
         self.first: float | None = None
         self._began: float | None = None
-        self._slots: deque[_Slot] = deque(maxlen=_MOST_SLOTS)
+        self._slots: deque[_Slot] = deque(maxlen=_MAX_SLOTS)
 
     def add(self, at: float, value: float) -> None:
         """Add a value, in order of time. NaN and extremely large values are ignored."""
@@ -101,7 +101,7 @@ class Windows:
         return Mean(mean, math.sqrt(variance / count), count)
 
 
-_FEWEST_VALUES = 2
+_MIN_VALUES = 2
 """With fewer values in a window, improvement cannot be told from chance."""
 _CERTAIN = 2.0
 """The number of standard errors that the improvement between two windows must exceed."""
@@ -116,7 +116,7 @@ def progress_of(windows: Windows, better: Better, *, now: float) -> float | None
     last, before = windows.mean(now), windows.mean(now - windows.seconds)
     if last is None or before is None or not windows.first:
         return None
-    if min(last.count, before.count) < _FEWEST_VALUES:
+    if min(last.count, before.count) < _MIN_VALUES:
         return None
     match better:
         case Better.LOWER:
@@ -132,7 +132,7 @@ def progress_of(windows: Windows, better: Better, *, now: float) -> float | None
 
 ALPHA = 0.03
 """A job stops growing when G is below this fraction of its best G so far."""
-_LEAST_SHARE = 0.05
+_MIN_SHARE = 0.05
 """The least share of CPU that counts, so that a starved job does not seem efficient."""
 _WHOLE_NODE = 1.0
 _NEXT = {
@@ -144,7 +144,7 @@ _NEXT = {
 
 def growth_efficiency(progress: float, share: float) -> float:
     """Return G from the progress P in an interval and the share of the node's CPU, both 0 to 1."""
-    return progress / max(share, _LEAST_SHARE)
+    return progress / max(share, _MIN_SHARE)
 
 
 class GrowthList:
@@ -184,7 +184,7 @@ _RECENT, _VALUES = 40, 3
 _RARE = {False: 10, True: 4}
 """A measure on so many times fewer lines than the most frequent measure does not show the training.
 The key: whether it is an accuracy."""
-_FEWEST_STEPS = 50
+_MIN_STEPS = 50
 """A training has at least so many steps; an installation, which also prints steps, has fewer."""
 _DISORDER = 0.1
 """Two threads may print out of order by so many seconds, although no clock went back."""
@@ -390,5 +390,5 @@ class Course:
 
 def _names_a_step(position: Position) -> bool:
     """Return whether a line without a measure is surely of a training, not `Step 2/3: install`."""
-    many = position.steps is None or position.steps >= _FEWEST_STEPS
+    many = position.steps is None or position.steps >= _MIN_STEPS
     return not position.bar and (position.epoch is not None or (position.named and many))

@@ -1,7 +1,7 @@
 """The text of a line: what a terminal shows of it, its numbers as fields, and its phases.
 
 `Epoch [3/10], loss: 0.5` has two fields. The name of a field is in the text before its number, and
-at most _MOST_FIELDS are read. The names for the row of a table are in a line above it.
+at most _MAX_FIELDS are read. The names for the row of a table are in a line above it.
 """
 
 import re
@@ -87,7 +87,7 @@ _COUNTED = re.compile(r" ?([A-Za-z]{2,12})(?![\w/=:])")
 _ELAPSED = re.compile(r" ?\[\d\d:\d\d(?::\d\d)?<")
 _RATE = re.compile(r"(?<![A-Za-z])(?:([A-Za-z]{1,12})/s|m?s/([A-Za-z]{1,12}))\b")
 _LONGEST_GAP, _LONGEST_WORD, _LONGEST_RATE = 100, 40, 60
-_MOST_FIELDS = 96
+_MAX_FIELDS = 96
 
 
 class Field(NamedTuple):
@@ -128,7 +128,7 @@ def fields(line: str) -> list[Field]:
     numbers: list[Field] = []
     end, title, joined, begins = 0, None, False, True
     drawn, ahead = None, 0
-    for match in deque(_FIELDS.finditer(line), maxlen=_MOST_FIELDS):
+    for match in deque(_FIELDS.finditer(line), maxlen=_MAX_FIELDS):
         start, before = match.start(), end
         end = match.end()
         gap = line[max(before, start - _LONGEST_GAP) : start]
@@ -292,7 +292,7 @@ _RANK = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_PREFIX = 100
-_MOST_MARKS = 16
+_MAX_MARKS = 16
 
 
 def split_rank(line: str) -> tuple[str, int | None]:
@@ -317,7 +317,7 @@ def marks_of(line: str) -> list[Mark]:
     if not any(hint in lower for hint in _HINTS):
         return []
     marks = []
-    for match in islice(_PHASE.finditer(lower), _MOST_MARKS):
+    for match in islice(_PHASE.finditer(lower), _MAX_MARKS):
         begin, end = match.span()
         if match["split"]:
             marks.append((0, match["split"]))

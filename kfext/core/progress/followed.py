@@ -23,7 +23,7 @@ from kfext.model.verdict import Verdict
 
 INTERVAL = 30.0
 """The length of a window of values, in seconds."""
-_MOST_TEXT = 16 * 1024
+_MAX_TEXT = 16 * 1024
 """The most characters of new lines that are read at once: 80 lines of 200 characters."""
 _UNRECOGNISED_SECONDS = 60.0
 """Unrecognised progress is shown after reads for this long: programs take time to start."""
@@ -262,9 +262,9 @@ class Followed:
 
 
 def _newest(lines: Sequence[LogLine]) -> Iterable[LogLine]:
-    """Return the newest lines, up to _MOST_TEXT characters."""
+    """Return the newest lines, up to _MAX_TEXT characters."""
     size, first = 0, len(lines)
-    while first > 0 and size < _MOST_TEXT:
+    while first > 0 and size < _MAX_TEXT:
         first -= 1
         size += len(lines[first].text)
     return lines[first:]

@@ -38,8 +38,8 @@ _SAVES = re.compile(
 _SAVED = re.compile(r"checkpoint|ckpt|model|state|weights|snapshot", re.IGNORECASE)
 """A line that matches both announces a save: `Saving model checkpoint to out/500`."""
 _WORD = re.compile(r"\b[^\W\d]\w{0,40}")
-_MOST_COUNTERS, _MOST_WORDS = 8, 6
-_MOST_KINDS = 64
+_MAX_COUNTERS, _MAX_WORDS = 8, 6
+_MAX_KINDS = 64
 """The most kinds of lines with stored counters: several ranks may print, and a short epoch soon
 repeats the counters of the last epoch. The words before the first counter are the kind."""
 
@@ -59,21 +59,21 @@ class Life:
         """
         shown = visible(text)
         matches = (match for match in _COUNTER.finditer(shown) if match[1])
-        counters = tuple(islice(matches, _MOST_COUNTERS))
+        counters = tuple(islice(matches, _MAX_COUNTERS))
         values = tuple(match[1] for match in counters)
         if line is not None:
             position, measures = line.position, () if line.guessed else line.measures
             pairs = (("epoch", position.epoch), ("step", position.step), *measures)
             values += tuple(f"{name} {value}" for name, value in pairs if value is not None)
         words = _WORD.finditer(shown, 0, counters[0].start() if counters else len(shown))
-        kind = tuple(word[0] for word in islice(words, _MOST_WORDS))
+        kind = tuple(word[0] for word in islice(words, _MAX_WORDS))
         # The words may include an identifier that is new in each line.
         known = (self._last[kind],) if kind in self._last else self._last.values()
         moved = bool(values) and values not in known
         if moved:
             self._last.pop(kind, None)
             self._last[kind] = values
-            if len(self._last) > _MOST_KINDS:
+            if len(self._last) > _MAX_KINDS:
                 del self._last[next(iter(self._last))]
             self.saving = False
         self.saving |= bool(_SAVES.search(shown) and _SAVED.search(shown))

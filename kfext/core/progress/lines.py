@@ -31,10 +31,10 @@ _OF_BARS = {Role.BATCH, Role.EPOCH}
 _OF_FRACTIONS = _OF_BARS | {Role.STEP, Role.STEPS}
 _STEP = Meaning(Role.STEP)
 _AT = re.compile(r"(.{0,200}\S) (?:at|after|in|for|on|@) [\w ,#:=/]{1,60}$")
-_MOST_MEASURES = 16
-_MOST_GUESSES = 4
+_MAX_MEASURES = 16
+_MAX_GUESSES = 4
 _UNIT = re.compile(r"%| ?(?:[A-Za-z]{1,9}/[A-Za-z]|(?:[mu]?s|sec|min|[KMGT]i?B|W|C)\b)")
-_MOST_STATES = 8
+_MAX_STATES = 8
 """At most so many overwritten states of a line are searched for a step."""
 _NOWHERE = Position()
 
@@ -68,7 +68,7 @@ def read_line(raw: str, expression: str = "") -> Line | None:
         return None
     named = _with_inner_steps(line, [(field, _meaning_of(field)) for field in numbers])
     phases = texts.phases_of(numbers, marks)
-    measures = tuple(islice(_measures(named, phases), _MOST_MEASURES))
+    measures = tuple(islice(_measures(named, phases), _MAX_MEASURES))
     if measures and (_is_of_part(named) or len(_SETTINGS.findall(line)) > 2):
         return None
     if marks:
@@ -79,7 +79,7 @@ def read_line(raw: str, expression: str = "") -> Line | None:
     if position.epoch is not None and position.step is None and _ENDED.search(line):
         position = replace(position, ended=True)
     evaluation = not numbers and bool(marks[-1][1])
-    guesses = tuple(islice(_guesses(line, named), _MOST_GUESSES))
+    guesses = tuple(islice(_guesses(line, named), _MAX_GUESSES))
     if guessed := not measures and not position.anew and bool(guesses):
         counted = _position(named, measured=True)
         if counted.step is not None or counted.epoch is not None:
@@ -176,7 +176,7 @@ def _guesses(line: str, named: Iterable[_Named]) -> Iterable[tuple[str, float]]:
 
 def _overwritten(position: Position, before: Iterable[str]) -> Position:
     """Add the step of the bar that the line has overwritten, if any, to a position."""
-    for state in islice(before, _MOST_STATES):
+    for state in islice(before, _MAX_STATES):
         bar = _position(
             [(field, _meaning_of(field)) for field in texts.fields(state)], measured=False
         )
@@ -382,7 +382,7 @@ def _epoch(field: Field | None, *, over: bool) -> float | None:
 
 _NAME_BEFORE = re.compile(r"([A-Za-z][\w@./-]{0,40})\W{0,8}$")
 _UNNAMED = "value"
-_MOST_DIGITS = 15
+_MAX_DIGITS = 15
 
 
 def read_matched(raw: str, expression: str) -> Line | None:
@@ -403,7 +403,7 @@ def read_matched(raw: str, expression: str) -> Line | None:
     before = _NAME_BEFORE.search(line[max(0, start - 64) : start])
     name = groups.get("name") or (before.group(1) if before else _UNNAMED)
     step, total = (
-        _count(text) if (text := groups.get(group)) and len(text) <= _MOST_DIGITS else None
+        _count(text) if (text := groups.get(group)) and len(text) <= _MAX_DIGITS else None
         for group in ("step", "total")
     )
     return Line(((name, value),), Position(step, total, whole=True))

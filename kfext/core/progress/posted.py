@@ -20,17 +20,17 @@ from kfext.core.progress.vocabulary import Role, is_eval, meaning, order
 from kfext.model.timestamps import timestamp, written_time
 from kfext.model.tolerant import mapping, sequence, text
 
-MOST_POSTS = 16
+MAX_POSTS = 16
 """The most posts in a write, which has the newest: a callback posts at most every 5 s."""
-MOST_METRICS = 64
-_MOST_MEASURES = 8
+MAX_METRICS = 64
+_MAX_MEASURES = 8
 _LONGEST_PAIR = 64
 """The most characters of a name and its value together."""
 _STEP = {Role.RUN_STEP, Role.STEP}
 _TOTAL = {Role.END, Role.LAST}
 _WHOLE = 100
 """The total for a program that has posted no step: its percentage counts as the step of 100."""
-_LEAST_PERCENTAGE, _ROUNDING = 5, 1.5
+_MIN_PERCENTAGE, _ROUNDING = 5, 1.5
 """A lower percentage shows no total. Percentages of the same total differ by up to the rounding."""
 
 
@@ -64,7 +64,7 @@ class PodPosts:
     """The posts of one pod. `posts`: the posts that are not written yet."""
 
     def __init__(self) -> None:
-        self.posts: deque[Post] = deque(maxlen=MOST_POSTS)
+        self.posts: deque[Post] = deque(maxlen=MAX_POSTS)
         self._metrics: Mapping[str, str] = {}  # of the last post
         self._total: int | None = None  # stated by name
         self._likely: int | None = None  # computed from a percentage
@@ -75,10 +75,10 @@ class PodPosts:
     def read_post(self, metrics: Mapping[str, str], *, percentage: int | None, at: float) -> None:
         """Read a post: its metrics by name, and the percentage of the training that is done.
 
-        Metrics with long names or values, and metrics beyond the first MOST_METRICS, are ignored.
+        Metrics with long names or values, and metrics beyond the first MAX_METRICS, are ignored.
         """
         fits = ((key, value) for key, value in metrics.items() if len(key + value) <= _LONGEST_PAIR)
-        metrics = dict(islice(fits, MOST_METRICS))
+        metrics = dict(islice(fits, MAX_METRICS))
         step, total = _count(metrics, _STEP), _count(metrics, _TOTAL)
         self._total = total or self._total
         self._stepped |= step is not None
@@ -93,7 +93,7 @@ class PodPosts:
 
     def _likely_total(self, step: int | None, percentage: int) -> int | None:
         """Return the total from a step and its percentage if it agrees with the first total."""
-        if step and percentage >= _LEAST_PERCENTAGE:
+        if step and percentage >= _MIN_PERCENTAGE:
             total = _WHOLE * step / percentage
             first, at = self._first = self._first or (total, percentage)
             agrees = abs(total / first - 1) * at <= _ROUNDING
@@ -109,7 +109,7 @@ class PodPosts:
         if at == self._status_at:
             return
         self._status_at = at
-        stated = map(mapping, sequence(status.get("metrics"))[:MOST_METRICS])
+        stated = map(mapping, sequence(status.get("metrics"))[:MAX_METRICS])
         metrics = {text(metric.get("name")): text(metric.get("value")) for metric in stated}
         percentage = _whole(status.get("progressPercentage"))
         self.read_post(metrics, percentage=min(percentage or 0, _WHOLE), at=at)
@@ -122,7 +122,7 @@ class PodPosts:
             if _role(name) in {None, Role.MEASURE} and self._metrics.get(name) != value
         }
         measures = [name for name in metrics if _role(name) is Role.MEASURE]
-        for name in sorted(measures, key=order)[:_MOST_MEASURES]:
+        for name in sorted(measures, key=order)[:_MAX_MEASURES]:
             value = _number(metrics[name])
             if value is not None and is_eval(name) in changed:
                 yield name, value
@@ -148,13 +148,13 @@ def encode_posted(posted: Posted) -> dict[str, Any]:
 def decode_posted(raw: object) -> Posted | None:
     """Return the posts from their JSON, or None for no posts. Never raises."""
     written = mapping(raw)
-    posts = tuple(map(_decode_post, sequence(written.get("posts"))[-MOST_POSTS:]))
+    posts = tuple(map(_decode_post, sequence(written.get("posts"))[-MAX_POSTS:]))
     return Posted(text(written.get("pod")), posts) if posts else None
 
 
 def _decode_post(raw: object) -> Post:
     written = mapping(raw)
-    stated = map(mapping, sequence(written.get("metrics"))[:_MOST_MEASURES])
+    stated = map(mapping, sequence(written.get("metrics"))[:_MAX_MEASURES])
     measures = ((text(metric.get("name")), _number(metric.get("value"))) for metric in stated)
     return Post(
         at=timestamp(written.get("time")),

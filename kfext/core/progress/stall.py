@@ -138,7 +138,7 @@ class Start:
 
 _FAR = 0.4
 """The least difference of an odd pod from the median, as a fraction of the median."""
-_FEWEST_PODS = 3
+_MIN_PODS = 3
 """Among fewer pods, no pod is odd: of two pods, either may be."""
 _TINY = 0.001  # cores; avoids the logarithm of 0
 _MEASUREMENTS = 3
@@ -152,7 +152,7 @@ def stalled(moves: Verdict | None) -> Verdict | None:
 
 def odd_pod(uses: Mapping[str, float]) -> str | None:
     """Return the uid of the pod with the most unusual CPU use, or None; `uses`: cores by uid."""
-    middle = median(uses.values()) if len(uses) >= _FEWEST_PODS else math.inf
+    middle = median(uses.values()) if len(uses) >= _MIN_PODS else math.inf
     far = [uid for uid, use in uses.items() if abs(use - middle) > _FAR * middle]
     ratios = {uid: abs(math.log((uses[uid] + _TINY) / (middle + _TINY))) for uid in far}
     return max(ratios, key=lambda uid: ratios[uid], default=None)

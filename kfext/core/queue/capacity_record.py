@@ -14,7 +14,7 @@ from kfext.core.ledger.fit import Mask
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.queue.reservation import Reservation
 
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 """The most bytes of a record, because a ConfigMap holds 1 MiB."""
 _UNTIL_SECONDS = 60
 """`until` is rounded to this many seconds: the estimate moves with each step of awaited jobs."""
@@ -35,7 +35,7 @@ def capacity_record(ledger: Ledger, current: Reservation | None) -> str:
     has_extended: Mask = np.logical_or.reduce(ledger.allocatable(ledger.extended) > 0)
     total, free = ledger.allocatable(resources).T.tolist(), _unclaimed(ledger, current).T.tolist()
     reservation = _ENCODE(_reservation(current))
-    remaining, nodes = MOST_BYTES - len(reservation), list[str]()
+    remaining, nodes = MAX_BYTES - len(reservation), list[str]()
     rows = [(node.name, row) for row, node in enumerate(ledger.nodes) if node]
     for name, row in sorted(rows, key=lambda entry: (not has_extended[entry[1]], *entry)):
         listed = [i for i, number in enumerate(total[row]) if number]

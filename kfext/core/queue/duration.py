@@ -11,7 +11,7 @@ START_SECONDS = 30.0
 """The assumed time from the start of a job to its first step."""
 USUAL_SECONDS = 300.0
 """The assumed duration of a job without progress, in a cluster where no job has ended yet."""
-_LEAST_REMAINING = 0.2
+_MIN_REMAINING = 0.2
 """The least remaining time of a job, as a fraction of the usual duration of its series."""
 
 
@@ -26,7 +26,7 @@ def expected_remaining(series: float | None, *, usual: float, ran: float) -> flo
     """
     if series is None:
         return max(usual - ran, ran)
-    return max(series - ran, _LEAST_REMAINING * series, ran - series)
+    return max(series - ran, _MIN_REMAINING * series, ran - series)
 
 
 def late_after(length: float) -> float:

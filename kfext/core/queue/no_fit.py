@@ -19,7 +19,7 @@ from kfext.model.plan import Assignment
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.verdict import Verdict
 
-MOST_SHAPES = 4096
+MAX_SHAPES = 4096
 """The most refusals in the cache. Each edit of a waiting job may create a new shape."""
 
 
@@ -65,7 +65,7 @@ class NoFitCache:
 
     def add(self, shape: Hashable, refusal: NoFit, ledger: Ledger) -> None:
         """Add a refusal; call `known` for the same shape first."""
-        if len(self._known) >= MOST_SHAPES:
+        if len(self._known) >= MAX_SHAPES:
             self._known.clear()
         self._known[shape] = (ledger.version, refusal)
 

@@ -30,9 +30,9 @@ from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy, policy_for
 
 _KFEXT_KEYS = names.WRITTEN_BY_KFEXT | {names.RELEASED}
-_MOST_WARNINGS = 8  # kubectl prints each; the API server drops all beyond 4 KiB
+_MAX_WARNINGS = 8  # kubectl prints each; the API server drops all beyond 4 KiB
 _LONGEST_KEY = 80
-_MOST_RECORDED = 1536
+_MAX_RECORDED = 1536
 """The most characters of JSON for recorded values, so that the rest of the state fits too."""
 LAST_GOOD = "the last good value"
 _JOB, _NAMESPACE = "the job", "the namespace"
@@ -80,7 +80,7 @@ def to_record(
     for key, written in sorted({**before, **settings.stated}.items()):
         if parsed(key, written) != parsed(key, job.template_settings.get(key)):
             longer = {**fitting, key: written}
-            if len(json.dumps(longer)) <= _MOST_RECORDED:
+            if len(json.dumps(longer)) <= _MAX_RECORDED:
                 fitting = longer
     return fitting
 
@@ -177,10 +177,10 @@ def resolve(
         errors=tuple(reader.errors),
     )
     # The search for a similar key is slow, so it runs only for keys that are shown.
-    shown, hidden = reader.unknown[:_MOST_WARNINGS], len(reader.unknown[_MOST_WARNINGS:])
+    shown, hidden = reader.unknown[:_MAX_WARNINGS], len(reader.unknown[_MAX_WARNINGS:])
     warnings = [*reader.warnings, *starmap(_unknown_warning, shown), *_without_effect(settings)]
-    if more := max(len(warnings) + hidden - _MOST_WARNINGS, 0):
-        warnings = [*warnings[:_MOST_WARNINGS], f"and {more} more settings are ignored"]
+    if more := max(len(warnings) + hidden - _MAX_WARNINGS, 0):
+        warnings = [*warnings[:_MAX_WARNINGS], f"and {more} more settings are ignored"]
     return replace(settings, warnings=tuple(warnings))
 
 

@@ -26,18 +26,18 @@ AUTO, PUSH, STDOUT = "auto", "push", "stdout"
 LOW, HIGH = "low", "high"
 LONGEST = 512
 """The most characters of an expression."""
-MOST_INSTRUCTIONS = 300
+MAX_INSTRUCTIONS = 300
 """The most instructions of a compiled expression; 30 to 80 are usual. The time of RE2 is in
 proportion to the line and to the instructions: 4,096 characters take at most 6 ms."""
-_MOST_MEMORY = 256 * 1024  # bytes
-_MOST_CLASSES = 4
+_MAX_MEMORY = 256 * 1024  # bytes
+_MAX_CLASSES = 4
 """The most Unicode classes, such as \\pL: if case is ignored, each takes 0.25 ms."""
-_MOST_CACHED = 256
+_MAX_CACHED = 256
 """The most cached expressions, together at most 64 MiB. They are cached because every change of a
 namespace resolves settings again."""
 _RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _DECIMAL = re.compile(r"[0-9]?\.[0-9]{1,6}|[0-9]")
-_MOST_GPU_MEMORY = 100 * 2**40
+_MAX_GPU_MEMORY = 100 * 2**40
 """The most bytes: more than any GPU has, and within the range of the planner's numbers."""
 
 Parser = Callable[[str], Any]
@@ -118,7 +118,7 @@ def parse_memory(written: str) -> int:
         size = amount(MEMORY, written)
     except QuantityError:
         size = 0
-    if not 0 < size <= _MOST_GPU_MEMORY:
+    if not 0 < size <= _MAX_GPU_MEMORY:
         raise ValueError
     return size
 
@@ -157,22 +157,22 @@ def compiled(expression: str) -> Any:
     return pattern
 
 
-@lru_cache(maxsize=_MOST_CACHED)
+@lru_cache(maxsize=_MAX_CACHED)
 def _compiled(expression: str) -> tuple[Any, str]:
     """Return the compiled expression, or the reason for a refusal, which is cached too."""
-    if (classes := expression.count(r"\p") + expression.count(r"\P")) > _MOST_CLASSES:
-        return None, f"it names {classes} classes of Unicode; at most {_MOST_CLASSES} are allowed"
+    if (classes := expression.count(r"\p") + expression.count(r"\P")) > _MAX_CLASSES:
+        return None, f"it names {classes} classes of Unicode; at most {_MAX_CLASSES} are allowed"
     options = re2.Options()
-    options.max_mem = _MOST_MEMORY
+    options.max_mem = _MAX_MEMORY
     options.log_errors = False
     try:
         pattern = re2.compile(expression, options)
     except re2.error as error:
         why = error.args[0] if error.args else "invalid"
         return None, why.decode() if isinstance(why, bytes) else str(why)
-    if pattern.programsize > MOST_INSTRUCTIONS:
+    if pattern.programsize > MAX_INSTRUCTIONS:
         return None, (
-            f"it compiles to {pattern.programsize} instructions, of {MOST_INSTRUCTIONS} at most: "
+            f"it compiles to {pattern.programsize} instructions, of {MAX_INSTRUCTIONS} at most: "
             "repeat less, and use letters such as [a-z] instead of classes of Unicode"
         )
     if "value" not in pattern.groupindex:

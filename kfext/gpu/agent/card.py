@@ -10,7 +10,7 @@ from kfext.gpu.agent.process import Process
 from kfext.gpu.agent.report import Pod, SlotReport
 from kfext.gpu.agent.sharer import Sharer, reading
 from kfext.gpu.hook import words
-from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS
+from kfext.gpu.hook.agent_connection import MAX_DESCRIPTORS
 from kfext.gpu.hook.page import Page
 from kfext.gpu.rules.neighbours import Neighbours
 from kfext.gpu.rules.turns import Dispatcher
@@ -171,7 +171,7 @@ class SharedCard:
                 sharer.give_way(self._pages(), sharer.processes.values())
             if self._neighbours is not None:
                 self._neighbours.meter.restart()
-        bells = [sharer.bell.sender for sharer in giving_way][:MOST_DESCRIPTORS]
+        bells = [sharer.bell.sender for sharer in giving_way][:MAX_DESCRIPTORS]
         if changed or bells != self._bells:
             self._bells = bells
             for process in high_processes:

@@ -12,7 +12,7 @@ from kfext.runtime import Scraped, filled
 LABELS = ("slot", "namespace", "pod_name")
 """Prometheus itself adds a label `pod`."""
 _MIB = 2**20
-_LEAST_IDLE = 0.01
+_MIN_IDLE = 0.01
 """A fraction of the time; the efficiency is unknown if the card is idle for less."""
 _GAUGES: dict[str, tuple[str, Callable[[SharerReport], float | None]]] = {
     "kfext_gpu_share_ratio": ("The share of the card that a pod has", lambda sharer: sharer.share),
@@ -165,6 +165,6 @@ def _efficiency(slot: SlotReport) -> float | None:
     ]
     lows = [sharer.harvest for sharer in slot.sharers if not sharer.high]
     worked = [part for part in lows if part is not None]
-    if not idle or not lows or len(worked) < len(lows) or idle[0] < _LEAST_IDLE:
+    if not idle or not lows or len(worked) < len(lows) or idle[0] < _MIN_IDLE:
         return None
     return sum(worked) / idle[0]

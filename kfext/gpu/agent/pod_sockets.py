@@ -26,7 +26,7 @@ from kfext.gpu.hook.agent_connection import receive
 _log = structlog.get_logger(__name__)
 
 SOCKET = "agent"
-_MOST_PROCESSES = 16
+_MAX_PROCESSES = 16
 """The most connections of a pod at a time; a training process has one. Others wait for accept."""
 _GREETING_SECONDS = 5.0
 _PAUSE_SECONDS = 1.0
@@ -41,7 +41,7 @@ class _PodSocket:
     name: str
     listening: socket.socket
     peers: set[socket.socket] = field(default_factory=set)
-    free: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_MOST_PROCESSES))
+    free: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_MAX_PROCESSES))
 
 
 class PodSockets:
@@ -74,7 +74,7 @@ class PodSockets:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening.bind(str(path))
         path.chmod(0o666)  # a job's container may run as any user
-        listening.listen(_MOST_PROCESSES)
+        listening.listen(_MAX_PROCESSES)
         pod_socket = self._sockets[name] = _PodSocket(name, listening)
         _thread(self._accept, pod_socket, asyncio.get_running_loop())
         return folder

@@ -51,7 +51,7 @@ _HOOK, _SOCKETS = "/kfext/hook", "/kfext/socket"
 _CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"
 """The kind in the CDI specification of NVIDIA's device plugin, which lists the node's cards by
 UUID. Source: k8s-device-plugin, cmd/nvidia-device-plugin."""
-_MOST_ABSENT = 5
+_MAX_ABSENT = 5
 """The folder of a pod is removed once this many answers of kubelet in a row do not list the pod. An
 answer that was on its way during the allocation does not list the new pod yet."""
 
@@ -141,7 +141,7 @@ class Slots:
         for folder, absent in tuple(self._absent.items()):
             if folder in self.sharers:
                 self._absent[folder] = 0
-            elif absent + 1 < _MOST_ABSENT:
+            elif absent + 1 < _MAX_ABSENT:
                 self._absent[folder] = absent + 1
             else:
                 del self._absent[folder]

@@ -272,7 +272,7 @@ def _unary(method: Any, request: str, response: str) -> Any:
 
 POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 _POD_RESOURCES_MESSAGES = messages("v1", POD_RESOURCES)
-_MOST_BYTES = 64 * 2**20
+_MAX_BYTES = 64 * 2**20
 """The largest answer: far more than 200 pods and 100 units on each card need."""
 
 
@@ -331,7 +331,7 @@ async def _request(socket: Path, method: str, *, prefix: str) -> Any:
     request, response = (
         _POD_RESOURCES_MESSAGES[f"{prefix}{kind}"] for kind in ("Request", "Response")
     )
-    limits = [("grpc.max_receive_message_length", _MOST_BYTES)]
+    limits = [("grpc.max_receive_message_length", _MAX_BYTES)]
     async with grpc.aio.insecure_channel(f"unix://{socket}", options=limits) as channel:
         call = channel.unary_unary(
             f"/v1.PodResourcesLister/{method}",

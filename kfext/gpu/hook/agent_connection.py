@@ -48,7 +48,7 @@ class HiddenThread:
 
 LONGEST = 4096
 """The most bytes of a message."""
-MOST_DESCRIPTORS = 64
+MAX_DESCRIPTORS = 64
 """The most descriptors beside a message."""
 _PAUSES = (0.1, 0.5, 1.0)
 """Seconds before each new attempt to connect; the last pause repeats."""
@@ -62,7 +62,7 @@ def send(peer: socket.socket, message: dict[str, Any], descriptors: list[int]) -
 
 
 def receive(
-    peer: socket.socket, most: int = MOST_DESCRIPTORS
+    peer: socket.socket, most: int = MAX_DESCRIPTORS
 ) -> tuple[dict[str, Any], list[int]] | None:
     """Return the next message and its descriptors, or None at the end of the connection.
 

@@ -13,7 +13,7 @@ from .waits import CLOCK, poll
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _ONLY_CARD = 0
 """A sharer has one card, so that card is the first in each of its processes."""
-_MOST_EVENTS = 64
+_MAX_EVENTS = 64
 """Events that are retained for later markers: as many as a beacon may wait for."""
 
 
@@ -102,7 +102,7 @@ class Cuda:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._events: deque[Any] = deque(maxlen=_MOST_EVENTS)
+        self._events: deque[Any] = deque(maxlen=_MAX_EVENTS)
 
     def ready(self) -> bool:
         """Return whether PyTorch has initialised CUDA in this process."""

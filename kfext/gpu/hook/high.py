@@ -11,9 +11,9 @@ from .device import Device
 from .learning import Learning
 from .torch_calls import TorchCalls, first_parameter
 
-_MOST_FORWARDS = 4
+_MAX_FORWARDS = 4
 """After this many forwards no backward is expected, unless one followed more forwards earlier."""
-_LEARNING_STEPS, _MOST_CALLS = 5, 1000
+_LEARNING_STEPS, _MAX_CALLS = 5, 1000
 """The hook watches all modules for this many steps, or this many calls of outermost modules."""
 
 
@@ -32,11 +32,11 @@ class HighPriorityHook:
         self._beacon: Beacon | None = None
         self._within: list[int] = []
         self._in_backward = False
-        self._forwards, self._most_forwards = 0, _MOST_FORWARDS
+        self._forwards, self._most_forwards = 0, _MAX_FORWARDS
         self._outermost: dict[int, weakref.ref[Any]] = {}
         self._handles: list[Any] = []
         self._learning = Learning(
-            steps=_LEARNING_STEPS, most=_MOST_CALLS, learn=self._learn, settle=self._settle
+            steps=_LEARNING_STEPS, most=_MAX_CALLS, learn=self._learn, settle=self._settle
         )
         calls.on_optimizers(self._begin, self._after_step, self._end)
         calls.on_replays(self._before_call, self._end)

@@ -15,7 +15,7 @@ from .torch_calls import TorchCalls, first_parameter
 _IGNORED_STEPS, _LEARNING_STEPS = 2, 5
 """The first steps are not measured: PyTorch chooses kernels and reserves memory in them. In all
 these steps the gate stands at every module."""
-_MOST_PASSES = 20_000
+_MAX_PASSES = 20_000
 """Learning ends after this many passes of a job without steps; the first half is not measured."""
 _TOLERANCE = 0.2
 """New places are chosen if the ordered length of a micro-step changes by over this fraction."""
@@ -49,7 +49,7 @@ class LowPriorityHook:
         self._ordered_length = 0.0
         self._learning = Learning(
             steps=_IGNORED_STEPS + _LEARNING_STEPS,
-            most=_MOST_PASSES,
+            most=_MAX_PASSES,
             learn=self._learn,
             settle=self._settle,
         )
@@ -70,7 +70,7 @@ class LowPriorityHook:
     @property
     def _measuring(self) -> bool:
         learning = self._learning
-        warmed_up = learning.steps >= _IGNORED_STEPS or learning.passes >= _MOST_PASSES // 2
+        warmed_up = learning.steps >= _IGNORED_STEPS or learning.passes >= _MAX_PASSES // 2
         return warmed_up and not learning.settled
 
     def _learn(self) -> None:

@@ -15,7 +15,7 @@ PRICE = 0.1
 """The seconds of delay of the high-priority job that a second of low-priority work may cause."""
 PIECE = 0.00065
 """The longest micro-step while pauses repeat, so that micro-steps fit into the pauses."""
-_LEAST_PAUSES, _SPREAD = 8, 0.15
+_MIN_PAUSES, _SPREAD = 8, 0.15
 _LAUNCH = 0.00003
 """The time until a micro-step that may begin is on the card."""
 _MARGIN = 0.0001
@@ -37,7 +37,7 @@ def last_pauses(page: memoryview) -> list[float]:
 def repeat(pauses: Sequence[float]) -> bool:
     """Return whether pauses repeat: the middle half lies within 15 % of their median."""
     ordered, count = sorted(pauses), len(pauses)
-    if count < _LEAST_PAUSES:
+    if count < _MIN_PAUSES:
         return False
     spread = ordered[3 * count // 4] - ordered[count // 4]
     return spread <= _SPREAD * ordered[count // 2]

@@ -21,7 +21,7 @@ from typing import Any
 from .device import Device
 from .kill_switch import KillSwitch
 
-_MOST_OBJECTS = 200
+_MAX_OBJECTS = 200
 """The most objects that are searched for tensors in a module's returned value."""
 
 
@@ -143,8 +143,8 @@ def tensors(torch: Any, value: Any) -> Iterator[Any]:
     for item in items:  # the list grows meanwhile
         if issubclass(type(item), torch.Tensor):  # isinstance() may run code of a proxy
             yield item
-        elif len(items) < _MOST_OBJECTS:
-            items.extend(islice(_contents(torch, item), _MOST_OBJECTS))
+        elif len(items) < _MAX_OBJECTS:
+            items.extend(islice(_contents(torch, item), _MAX_OBJECTS))
 
 
 def _contents(torch: Any, value: Any) -> Iterable[Any]:

@@ -18,7 +18,7 @@ HELD_SECONDS = 1.0
 """The shortest window; a window lasts until it has enough steps."""
 PERIOD = 30
 """The time from the start of a window to the start of the next, in window lengths."""
-_LEAST_PAUSE = 3
+_MIN_PAUSE = 3
 """The shortest pause, in window lengths with all extensions: a window delays all other jobs."""
 LONGEST_HELD = 60.0
 _HELD_STEPS = 5
@@ -132,5 +132,5 @@ class LossMeter:
             self._compare()
         self.holding = False
         clean = max(elapsed - self._spoilt_seconds, HELD_SECONDS)
-        self._next_window = reading.at + max((PERIOD - 1) * clean, _LEAST_PAUSE * elapsed)
+        self._next_window = reading.at + max((PERIOD - 1) * clean, _MIN_PAUSE * elapsed)
         self._stretch = Stretch(reading)

@@ -57,8 +57,8 @@ class Recent:
 
 _SPAN = 1.0
 """Steps are averaged over this many seconds: a gate passes several steps, then none for a while."""
-_MOST_TIMES = 30
-_LEAST_TIMES = 3
+_MAX_TIMES = 30
+_MIN_TIMES = 3
 _OUTLIER = 3.0
 """A step that takes this many times the median includes an evaluation or a checkpoint."""
 _STEPS_PER_OUTLIER = 20
@@ -121,7 +121,7 @@ class Throughput:
         self._stretch: Stretch | None = None
         self._alone = False
         self._times: dict[bool, deque[float]] = {
-            alone: deque(maxlen=_MOST_TIMES) for alone in (True, False)
+            alone: deque(maxlen=_MAX_TIMES) for alone in (True, False)
         }
 
     def record(self, reading: Reading, *, alone: bool) -> None:
@@ -141,7 +141,7 @@ class Throughput:
     def normalised(self) -> float | None:
         """Its speed beside others / its speed alone, or None before both are measured."""
         alone, beside = self._times[True], self._times[False]
-        if min(len(alone), len(beside)) < _LEAST_TIMES:
+        if min(len(alone), len(beside)) < _MIN_TIMES:
             return None
         return typical(alone) / typical(beside)
 

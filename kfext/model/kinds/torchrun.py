@@ -19,7 +19,7 @@ from kfext.model.tolerant import mapping, sequence, text
 
 LONGEST = 16 * 1024
 """The most characters of a command line that kfext reads."""
-MOST_PARTS = 64
+MAX_PARTS = 64
 """The most parts of a script that kfext reads."""
 _SHELLS = frozenset({"sh", "bash"})
 _SCRIPT_FOLLOWS = re.compile(r"-[a-np-z]*c")  # not -o, which a value follows
@@ -181,8 +181,8 @@ def _commands(line: Sequence[Any]) -> tuple[_Command, ...] | None:
 
 def _split_script(script: str) -> tuple[_Command, ...] | None:
     """Return the plain commands that `&&` joins in a script, or None for any other script."""
-    parts = [part.strip() for part in script.split("&&", MOST_PARTS)]
-    if len(parts) > MOST_PARTS or any(map(_NOT_PLAIN.search, parts)):
+    parts = [part.strip() for part in script.split("&&", MAX_PARTS)]
+    if len(parts) > MAX_PARTS or any(map(_NOT_PLAIN.search, parts)):
         return None
     try:
         *before, last = (_command(shlex.split(part)) for part in parts)

@@ -11,7 +11,7 @@ Source: trainer 2.3.0 pkg/apis/trainer/v1alpha1, pkg/runtime; jobset 0.12.0 api/
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kfext.model.bounds import MOST_REPLICA_TYPES, bounded, bounded_name, kfext_annotations
+from kfext.model.bounds import MAX_REPLICA_TYPES, bounded, bounded_name, kfext_annotations
 from kfext.model.kinds.job_kind import (
     EVERY_TYPE,
     Env,
@@ -88,7 +88,7 @@ class TrainJob(JobKind):
         templates: dict[str, Any] = {}
         in_order = member(spec, ("startupPolicy", "startupPolicyOrder")) == "InOrder"
         exclusive, before = _EXCLUSIVE in _annotations(spec), tuple[Raw, ...]()
-        listed = sequence(spec.get("replicatedJobs"))[: MOST_REPLICA_TYPES + 1]
+        listed = sequence(spec.get("replicatedJobs"))[: MAX_REPLICA_TYPES + 1]
         for replicated in map(mapping, listed):
             job = mapping(member(replicated, ("template", "spec")))
             retries = job.get("backoffLimit") != 0
@@ -371,7 +371,7 @@ def _bounded_entry(entry: Raw) -> dict[str, Any]:
                 "spec": {"template": _bounded_metadata(mapping(member(item, _POD_TEMPLATE)))}
             },
         }
-        for item in sequence(member(template, ("spec", "replicatedJobs")))[:MOST_REPLICA_TYPES]
+        for item in sequence(member(template, ("spec", "replicatedJobs")))[:MAX_REPLICA_TYPES]
     ]
     parts = {
         **_bounded_metadata(template),

@@ -12,7 +12,7 @@ from kfext.core.queue.expected import SHORTEST, Accuracy, ExpectedStart, Scores,
 from kfext.model.moment import Moment
 from kfext.names import REASON_QUOTA, REASON_WAITING_FOR_VOLUME
 from kfext.state.forecast.lookahead import HORIZON, Lookahead, Start
-from kfext.state.forecast.outset import MOST_JOBS, left_behind, outset_of
+from kfext.state.forecast.outset import MAX_JOBS, left_behind, outset_of
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
 from kfext.state.waiting.queue import visible_names
@@ -29,7 +29,7 @@ _FOR_CAPACITY = (WAITS_FOR_CAPACITY | NEVER_FITS) - _WHY.keys()
 _NEW_NODES = "it waits for new nodes, which an autoscaler may add"
 _NEVER = f"no capacity for it is expected within {HORIZON / 3600:g} hours"
 _TOO_LARGE = "it would not fit even after all running jobs have ended"
-_BEHIND = f"it is behind the first {MOST_JOBS} jobs of the queue"
+_BEHIND = f"it is behind the first {MAX_JOBS} jobs of the queue"
 OTHER = "it does not wait for capacity"
 _ERROR = "an error of kfext; see the controller's log"
 
@@ -144,7 +144,7 @@ class Forecaster:
                     never = _NEVER if usual.was_cut else _TOO_LARGE
                     why = _NEW_NODES if self._planner.queue.autoscaler else never
                 self._show(uid, ExpectedStart(unknown=why), now=now.wall)
-            elif len(outset.waiting) == MOST_JOBS:  # else it was created meanwhile
+            elif len(outset.waiting) == MAX_JOBS:  # else it was created meanwhile
                 self._show(uid, ExpectedStart(unknown=_BEHIND), now=now.wall)
 
     def _queued(self) -> dict[str, TrackedJob]:

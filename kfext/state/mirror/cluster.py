@@ -33,7 +33,7 @@ from kfext.state.mirror.volumes import ClaimKey, Volumes, claims_of
 PLAIN_SECONDS = 30.0
 """The pods of a job on plain Kubernetes count for this long after its last progress: the operator
 creates them within seconds, or never."""
-_MOST_REMEMBERED = 10_000
+_MAX_REMEMBERED = 10_000
 """The most uids of deleted jobs, or of rendered objects, that are remembered: the answer to a write
 may come seconds after the deletion."""
 
@@ -230,7 +230,7 @@ class Cluster:
         if (last := self._rendered.get(old.key)) is not None and last.uid == old.uid:
             del self._rendered[old.key]
         self._deleted_rendered[old.uid] = None
-        if len(self._deleted_rendered) > _MOST_REMEMBERED:
+        if len(self._deleted_rendered) > _MAX_REMEMBERED:
             first = next(iter(self._deleted_rendered))
             del self._deleted_rendered[first]
             self._job_of.pop(first, None)
@@ -238,7 +238,7 @@ class Cluster:
     def forget_job(self, uid: str) -> None:
         """Forget a job that is gone; late answers to writes of kfext are ignored."""
         self._deleted_jobs[uid] = None
-        if len(self._deleted_jobs) > _MOST_REMEMBERED:
+        if len(self._deleted_jobs) > _MAX_REMEMBERED:
             del self._deleted_jobs[next(iter(self._deleted_jobs))]
         tracked = self.jobs.pop(uid, None)
         if tracked is None:

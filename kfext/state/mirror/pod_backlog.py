@@ -13,7 +13,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.snapshot import CreationRecord
 
-MOST_OUTSTANDING = 500
+MAX_OUTSTANDING = 500
 """Planning stops when this many pods await creation. The operator creates about ten pods a second,
 so further plans would only withhold capacity from jobs that could use it now."""
 
@@ -71,7 +71,7 @@ class PodCreationBacklog:
 
         Planning resumes only at the next `offer`, so that no later job overtakes an earlier job.
         """
-        return MOST_OUTSTANDING // 2 if self.crowded or self._reopens else 0
+        return MAX_OUTSTANDING // 2 if self.crowded or self._reopens else 0
 
     def offer(self) -> None:
         """Allow planning again if the backlog is small enough."""
@@ -167,7 +167,7 @@ class PodCreationBacklog:
                 self._gangs[record.job_uid] = gang
         self._gangs |= gangs
         self.pods = sum(gang.awaited for gang in self._gangs.values())
-        self.crowded = crowded or self.pods >= MOST_OUTSTANDING
+        self.crowded = crowded or self.pods >= MAX_OUTSTANDING
 
     def _awaited_pods(self, uid: str) -> int:
         gang = self._gangs.get(uid)
@@ -175,9 +175,9 @@ class PodCreationBacklog:
 
     def _count(self, more: int) -> bool:
         self.pods += more
-        if self.pods >= MOST_OUTSTANDING:
+        if self.pods >= MAX_OUTSTANDING:
             self.crowded = True
-        elif self.crowded and self.pods <= MOST_OUTSTANDING // 2:
+        elif self.crowded and self.pods <= MAX_OUTSTANDING // 2:
             self.crowded, self._reopens = False, True
             return True
         return False

@@ -25,7 +25,7 @@ from kfext.names import MOVED, QUEUED, REASON_WRITE_REFUSED, RESIZED, SCALED, ST
 
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
-MOST_REFUSALS = 5
+MAX_REFUSALS = 5
 """After this many refusals in a row that look final, a step is paused. With the back-off this is
 half a minute, longer than a conflict lasts."""
 REFUSED_SECONDS = 300.0
@@ -251,8 +251,8 @@ class TrackedJob:
     def write_refused(self, message: str, *, at: float) -> None:
         """Record that the API server refused the step and would refuse it again."""
         last = self.refusals.get(self.step)
-        count = min((last.count if last else 0) + 1, MOST_REFUSALS)
-        self.unclaimed = count == MOST_REFUSALS
+        count = min((last.count if last else 0) + 1, MAX_REFUSALS)
+        self.unclaimed = count == MAX_REFUSALS
         until = at + REFUSED_SECONDS if self.unclaimed else 0.0
         self.refusals[self.step] = Refusal(count, message[:_LONGEST_ANSWER], until)
 

@@ -42,8 +42,8 @@ from kfext.state.reports.progress import JobsProgress
 from kfext.state.waiting.durations import DurationEstimates
 from kfext.state.waiting.queue import Queue
 
-MOST_DECISIONS = 64
-MOST_PODS = 20_000
+MAX_DECISIONS = 64
+MAX_PODS = 20_000
 """A tick ends after this many jobs, or after jobs with this many pods, because larger jobs take
 longer; a lower limit of jobs lowers the limit of pods in proportion. With counts instead of times,
 every driver makes the same steps on any machine. Between ticks the controller does other work."""
@@ -51,7 +51,7 @@ _RETRY_SECONDS = 30.0
 """The pause before a job is decided on again after an error of kfext."""
 _REPEAT_SECONDS = 1.0
 """The pause after a step that could be written only in part."""
-_MOST_REFRESHED = 10
+_MAX_REFRESHED = 10
 """The number of jobs at the head of the queue that get new messages in `refresh_messages`."""
 _START_SECONDS = 10.0
 """A refused start holds its capacity for this long: it is tried again within seconds."""
@@ -97,7 +97,7 @@ class Planner:
         self,
         *,
         wake: Callable[[], None] = lambda: None,
-        most: int = MOST_DECISIONS,
+        most: int = MAX_DECISIONS,
         durations: DurationEstimates | None = None,
     ) -> None:
         self.settings = SettingsSource()
@@ -132,7 +132,7 @@ class Planner:
             return
         self._refreshed = version
         self.queue.no_fits.clear()
-        for tracked in self.queue.queued()[:_MOST_REFRESHED]:
+        for tracked in self.queue.queued()[:_MAX_REFRESHED]:
             self.cluster.mark(tracked.job.uid)
 
     def tick(self, now: Moment) -> Tick:
@@ -156,7 +156,7 @@ class Planner:
             self.companion.adopt(now)
         if not self._in_round:
             self._begin_round(now.monotonic)
-        most, most_pods = self._most, MOST_PODS * self._most // MOST_DECISIONS
+        most, most_pods = self._most, MAX_PODS * self._most // MAX_DECISIONS
         while draft.decided < most and draft.pods < most_pods and reservations.may_search:
             self._collect_changes(now.monotonic)
             tracked = self._next_job()
@@ -264,7 +264,7 @@ class Planner:
     def _decide(self, tracked: TrackedJob, now: Moment, draft: "_Draft") -> None:
         draft.decided += 1
         self._undecided.discard(tracked.job.uid)
-        draft.pods += min(tracked.job.pods, MOST_PODS)
+        draft.pods += min(tracked.job.pods, MAX_PODS)
         try:
             self.cluster.refresh_volumes(tracked)
             situation = self.situation(tracked, now)

@@ -30,9 +30,9 @@ WINDOW_SECONDS, LASTS_SECONDS = 6 * 3600.0, 24 * 3600.0
 """Enough cured failures within the window make a node suspect for some time after the last."""
 _FAILURES, _SERIES = 3, 2
 """The least cured failures, and the least series among them, that make a node suspect."""
-_MOST_NODES = 8
+_MAX_NODES = 8
 """The last nodes that count for a job: a job may fail on all nodes of the cluster, in turn."""
-_MOST_JOBS = 4
+_MAX_JOBS = 4
 """The last jobs of a namespace that count for a node; users may submit any number."""
 _SEARCH_SECONDS = 10.0
 """The time between two searches for cured jobs and suspect nodes."""
@@ -167,7 +167,7 @@ class FailedStarts:
         starts.pop(node, None)
         fields = node, job.uid, job.namespace, job.series, now
         starts[node] = FailedStart(*fields, generation=plan.generation, replica=pod.replica)
-        if len(starts) > _MOST_NODES:
+        if len(starts) > _MAX_NODES:
             del starts[next(iter(starts))]
 
     def _search(self, now: Moment) -> None:
@@ -218,5 +218,5 @@ class FailedStarts:
         """Count a start against its node or for the node, once for each job."""
         others = (each for each in self._cured.get(start.node, ()) if each.job != start.job)
         starts = sorted((*others, start), key=lambda each: each.at)
-        old = [each for each in starts if each.namespace == start.namespace][:-_MOST_JOBS]
+        old = [each for each in starts if each.namespace == start.namespace][:-_MAX_JOBS]
         self._cured[start.node] = [each for each in starts if each not in old]

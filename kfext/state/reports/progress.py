@@ -10,7 +10,7 @@ from typing import Any
 
 from kfext import names
 from kfext.core.progress.followed import Followed
-from kfext.core.progress.posted import MOST_POSTS, PodPosts, Post, Posted
+from kfext.core.progress.posted import MAX_POSTS, PodPosts, Post, Posted
 from kfext.core.progress.reported import Reported
 from kfext.core.progress.stall import stalled
 from kfext.core.settings.table import Settings
@@ -36,7 +36,7 @@ SOON = 3.0
 """Seconds between two reads of a log until two have shown progress; more if over 60 jobs run."""
 _FRUITFUL_READS = 2
 """The reads that show progress before a log is read as usual: a single line shows no rate."""
-MOST_A_SECOND = 20
+MAX_A_SECOND = 20
 """The most reads that begin in a second."""
 _PATIENCE, _SHORT_PATIENCE = 1800.0, 300.0
 """Seconds without progress after which a log is read seldom; the second if over 200 jobs run."""
@@ -49,9 +49,9 @@ _RETRY_SECONDS = 10.0
 """Seconds until a job without a log to read is checked again."""
 _FRUITLESS_READS = 10
 """A log is also read seldom only after this many reads in a row that recognise nothing."""
-MOST_PER_NODE = 2
+MAX_PER_NODE = 2
 """The most reads at once from one node: a kubelet that does not answer blocks few reads."""
-_MOST_CHECKED = 1000
+_MAX_CHECKED = 1000
 """The most jobs that one call of `due` checks: most queued jobs have no log."""
 
 
@@ -106,12 +106,12 @@ class JobsProgress:
         self._enrol(now)
         jobs = self._cluster.jobs
         started = {uid for uid in self._running if not jobs[uid].job.suspend}
-        self._soon = max(SOON, len(started) / MOST_A_SECOND)
+        self._soon = max(SOON, len(started) / MAX_A_SECOND)
         for uid in self._alarms.due(now):
             self._waiting.add(self._cluster.jobs[uid].job.namespace, uid)
         chosen: list[LogRead] = []
         nodes = [*self._reading.values()]
-        for _ in range(_MOST_CHECKED):
+        for _ in range(_MAX_CHECKED):
             if len(chosen) >= most or not self._waiting:
                 break
             uid = self._waiting.next()
@@ -123,7 +123,7 @@ class JobsProgress:
             if read is None:
                 pause = min(_RETRY_SECONDS, self._soon) if uid in started else _RETRY_SECONDS
                 self._alarms.set(uid, now + pause)
-            elif nodes.count(read.pod.node_name) >= MOST_PER_NODE:
+            elif nodes.count(read.pod.node_name) >= MAX_PER_NODE:
                 self._at_node.setdefault(read.pod.node_name, []).append(uid)
             else:
                 chosen.append(read)
@@ -174,7 +174,7 @@ class JobsProgress:
         tracked = self._cluster.jobs.get(uid)
         if tracked is None or tracked.phase is None:  # not listed yet, or not decided on
             before, _, _ = self._early.get(uid, ((), sources, pod))
-            self._early[uid] = (*before, *posts)[-MOST_POSTS:], sources, pod
+            self._early[uid] = (*before, *posts)[-MAX_POSTS:], sources, pod
             return None
         if tracked.job.suspend:
             return None

@@ -22,7 +22,7 @@ from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.uses import Measured, Uses
 
-_MOST_SERIES = 256
+_MAX_SERIES = 256
 """The most series of a namespace with a history; the series with the last ended starts remain."""
 _LATE_SECONDS = 300.0
 """A start is late if its log is first read later than this: a slow pull, or a new controller."""
@@ -134,7 +134,7 @@ class Silences:
         habits = self._habits.setdefault(job.namespace, OrderedDict())
         known = habits.pop(job.series, Habits())
         habits[job.series] = Habits(*map(max, known, (start.longest, start.first, lasted)))
-        if len(habits) > _MOST_SERIES:
+        if len(habits) > _MAX_SERIES:
             habits.popitem(last=False)
 
 

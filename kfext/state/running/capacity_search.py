@@ -31,7 +31,7 @@ from kfext.state.waiting.queue import Queue
 
 SERVED_SECONDS = 5.0
 """A waiting job is considered for a rescue within this time after its parameter `wait`."""
-MOST_SHUT_SECONDS = 300.0
+MAX_SHUT_SECONDS = 300.0
 """New jobs prevent the growth of other jobs for at most this long at a time."""
 
 
@@ -77,7 +77,7 @@ class CapacitySearch:
     def limit(self, *, now: float) -> GrowthLimit:
         """Return how far jobs may scale up beside the waiting jobs.
 
-        Jobs do not scale up while a waiting job may still start, but for at most MOST_SHUT_SECONDS:
+        Jobs do not scale up while a waiting job may still start, but for at most MAX_SHUT_SECONDS:
         a user may submit jobs or edit a job without end.
         """
         limit = self._limit(now)
@@ -85,7 +85,7 @@ class CapacitySearch:
             self._shut_since = math.inf
             return limit
         self._shut_since = min(self._shut_since, now)
-        long = now - self._shut_since >= MOST_SHUT_SECONDS
+        long = now - self._shut_since >= MAX_SHUT_SECONDS
         return GrowthLimit.REQUESTED if long else GrowthLimit.NONE
 
     def _limit(self, now: float) -> GrowthLimit:

@@ -21,7 +21,7 @@ from kfext.state.running.running_job import SavingRecord
 
 BACK_OFF_SECONDS = 300.0
 """No change of a job begins for this long after its first failed change."""
-_MOST_DOUBLINGS = 4
+_MAX_DOUBLINGS = 4
 """Consecutive failures double the back-off at most this many times."""
 
 
@@ -80,7 +80,7 @@ def record_miss(record: SavingRecord, *, at: float) -> None:
 
 def back_off_after(failures: int) -> float:
     """Return the back-off in seconds after a failure that follows `failures` others in a row."""
-    longest = BACK_OFF_SECONDS * 2**_MOST_DOUBLINGS
+    longest = BACK_OFF_SECONDS * 2**_MAX_DOUBLINGS
     return exponential_backoff(failures + 1, first=BACK_OFF_SECONDS, longest=longest)
 
 

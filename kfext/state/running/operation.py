@@ -27,7 +27,7 @@ WINDOWS_BEFORE = 2
 """The number of measured windows that are needed before the change."""
 _CERTAIN = 2.0
 """A gain must exceed this many standard errors."""
-_LEAST_GAIN = 0.02
+_MIN_GAIN = 0.02
 """A gain must exceed this fraction of the mean before the change, even without noise."""
 
 
@@ -68,7 +68,7 @@ def _is_gain(before: Sequence[float], after: Sequence[float]) -> bool:
     if not before or not after:
         return False
     noise = _CERTAIN * math.hypot(_error(before), _error(after))
-    return fmean(after) - fmean(before) > max(noise, _LEAST_GAIN * abs(fmean(before)))
+    return fmean(after) - fmean(before) > max(noise, _MIN_GAIN * abs(fmean(before)))
 
 
 def _without_lowest(values: Sequence[float]) -> Sequence[float]:

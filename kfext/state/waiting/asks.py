@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 
 from kfext.core.ledger.claims import pod_key
-from kfext.core.lifecycle.new_nodes import MOST_PLACEHOLDERS
+from kfext.core.lifecycle.new_nodes import MAX_PLACEHOLDERS
 from kfext.core.lifecycle.situation import NodeView
 from kfext.core.placement.gang import limits_of
 from kfext.core.queue.order import QueueKey
@@ -167,7 +167,7 @@ class Asks:
                 used[other.job.namespace] += self._granted[uid]
         if not tracked.job.suspend:
             gated = sum(pod.gated for pod in self._cluster.pods(tracked.job.uid))
-            return "" if used.total() + gated <= MOST_PLACEHOLDERS else _JOBS_BEFORE
+            return "" if used.total() + gated <= MAX_PLACEHOLDERS else _JOBS_BEFORE
         line = sorted({**self._wanting, tracked.job.uid: tracked}.values(), key=self._next_to_ask)
         waiting = {other.job.namespace for other in line}
         for other in line:

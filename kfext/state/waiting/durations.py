@@ -10,7 +10,7 @@ from kfext.core.queue.duration import USUAL_SECONDS, expected_remaining, late_af
 from kfext.model.job import TrainingJob
 from kfext.state.reports.progress import JobsProgress
 
-_MOST_ENDED = 16
+_MAX_ENDED = 16
 """The typical duration of a series is the median of this many jobs, which ended last."""
 
 
@@ -57,7 +57,7 @@ class DurationEstimates:
         if series not in self._ended:
             return None
         if series not in self._typical:
-            last = nlargest(_MOST_ENDED, self._ended[series].values())
+            last = nlargest(_MAX_ENDED, self._ended[series].values())
             self._typical[series] = median(duration for _, duration in last)
         return self._typical[series]
 

@@ -36,7 +36,7 @@ _FIRST = -math.inf
 """The projected usage of a job that comes before every namespace."""
 _ORDER_SECONDS = 1.0
 """Jobs are reordered after this time, and at once if a job or its claims have changed."""
-_LEAST_USED = 1e-3
+_MIN_USED = 1e-3
 """In cluster-seconds. Less usage of a namespace without running and waiting jobs is forgotten."""
 
 
@@ -142,7 +142,7 @@ class UsageOrder:
             held[namespace] = held.get(namespace, 0.0) + held_by_job
         waiting = Counter(self._cluster.jobs[uid].job.namespace for uid in self._asking)
         known = self.record.namespaces
-        kept = {name for name, usage in known.items() if usage.used >= _LEAST_USED}
+        kept = {name for name, usage in known.items() if usage.used >= _MIN_USED}
         self.record.namespaces = {
             name: NamespaceUsage(
                 known[name].used if name in known else 0.0,

@@ -8,7 +8,7 @@ from kfext.core.lifecycle.capacity import NEVER_FITS, WAITS_FOR_CAPACITY
 from kfext.core.observed import expecting_tolerations
 from kfext.core.placement.gang import Limits, Member, members_of
 from kfext.core.placement.place import place
-from kfext.core.queue.no_fit import MOST_SHAPES, Gained, shape_of
+from kfext.core.queue.no_fit import MAX_SHAPES, Gained, shape_of
 from kfext.core.queue.reservation import Reservation, reserve
 from kfext.core.settings.table import Settings
 from kfext.model.replica_group import ReplicaGroup
@@ -25,7 +25,7 @@ RESERVED_SECONDS = 3600.0
 """Capacity is reserved for at most this long without a break, for all holders together."""
 _OFFER_SECONDS = 30.0
 """Waiting jobs are decided on again once the time for backfill has grown by more than this."""
-MOST_SEARCHES = 4
+MAX_SEARCHES = 4
 """The most searches of one tick; each may take half a second if many jobs run."""
 
 
@@ -113,7 +113,7 @@ class ReservationManager:
     @property
     def may_search(self) -> bool:
         """Whether another search is allowed in this tick."""
-        return self._searches < MOST_SEARCHES
+        return self._searches < MAX_SEARCHES
 
     def holds(self, tracked: TrackedJob) -> bool:
         """Return whether a job has the reservation."""
@@ -146,7 +146,7 @@ class ReservationManager:
             return self._begin_break(now=now)
         for tracked in () if self.on_break else candidates:
             if not self.may_search:
-                self.unfinished = len(self._no_place) < MOST_SHAPES  # else the search never ends
+                self.unfinished = len(self._no_place) < MAX_SHAPES  # else the search never ends
                 return False
             reservation = self._reservation_for(tracked, now=now)
             if reservation is not None:
@@ -251,7 +251,7 @@ class ReservationManager:
         self._searches += 1
         reservation = self._search(tracked, limits, now=now)
         if reservation is None:
-            if len(self._no_place) >= MOST_SHAPES:
+            if len(self._no_place) >= MAX_SHAPES:
                 self._no_place.clear()
             self._no_place[shape] = tracked.job.groups
         else:

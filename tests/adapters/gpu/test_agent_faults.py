@@ -13,7 +13,7 @@ from tests.adapters.gpu.faulty_node import FaultyNode, until
 
 LEASE_BURSTS = 30
 """Bursts of the high-priority job that take longer than the agent's orders are valid: 2.4 s."""
-MOST_LATE = 0.02
+MAX_LATE = 0.02
 """The largest fraction of low-priority kernels that may begin although the other job has work."""
 KILLS = 3
 
@@ -42,7 +42,7 @@ async def test_low_priority_paces_itself_while_the_agent_hangs(node: FaultyNode)
     node.signal_agent(signal.SIGCONT)
     await node.wait_for("high", bursts=2)
     assert await node.pace() > alone
-    assert node.late() <= MOST_LATE
+    assert node.late() <= MAX_LATE
 
 
 async def test_a_repeatedly_killed_agent_does_not_slow_high_priority(node: FaultyNode) -> None:
@@ -56,7 +56,7 @@ async def test_a_repeatedly_killed_agent_does_not_slow_high_priority(node: Fault
     node.start_agent()
     await node.wait_for("high", bursts=2 * LEASE_BURSTS)
     assert await node.pace() > alone, "the last agent directs the job again"
-    assert node.late() <= MOST_LATE
+    assert node.late() <= MAX_LATE
     assert len(node.folders()) == 2
 
 
@@ -68,7 +68,7 @@ async def test_a_job_killed_in_a_micro_step_leaves_nothing_in_the_agent(node: Fa
         node.run("low")
         await node.wait_for("low", bursts=1)
     await until(lambda: node.agent_descriptors() <= before)
-    assert node.late() <= MOST_LATE
+    assert node.late() <= MAX_LATE
     node.kill("low")
     node.end("low")
     await until(lambda: len(node.folders()) == 1)
@@ -81,7 +81,7 @@ async def test_the_low_priority_job_works_once_the_other_job_is_killed(node: Fau
     await node.wait_for("high", bursts=2)  # the agent learns of it during its first burst
     before = node.low_kernels()
     await node.wait_for("high")
-    assert node.late(since=before) <= MOST_LATE
+    assert node.late(since=before) <= MAX_LATE
 
 
 async def test_a_restarted_kubelet_does_not_slow_any_job(node: FaultyNode) -> None:
@@ -93,4 +93,4 @@ async def test_a_restarted_kubelet_does_not_slow_any_job(node: FaultyNode) -> No
     assert request.resource_name == "kfext.dev/gpu-0"
     for name in ("high", "low"):
         await node.wait_for(name)
-    assert node.late() <= MOST_LATE
+    assert node.late() <= MAX_LATE

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.kube.client import Client
-from kfext.kube.pod_log import MOST_BYTES, PodLog, lines_of, newer
+from kfext.kube.pod_log import MAX_BYTES, PodLog, lines_of, newer
 
 
 class FakeKubelet:
@@ -74,9 +74,9 @@ async def test_fewer_long_lines_are_requested_until_the_newest_is_among_them() -
 async def test_a_line_longer_than_an_answer_is_cut_and_the_next_line_is_read() -> None:
     kubelet = FakeKubelet()
     log = reader(kubelet)
-    kubelet.write("x" * 2 * MOST_BYTES)
+    kubelet.write("x" * 2 * MAX_BYTES)
     (cut,) = await texts(log)
-    assert len(cut) < MOST_BYTES
+    assert len(cut) < MAX_BYTES
     kubelet.write("next", second=1)
     assert await texts(log) == ["next"]
 

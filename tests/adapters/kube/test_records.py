@@ -10,7 +10,7 @@ import pytest
 from e2e.harness.install import read
 from e2e.testbed.cluster import Testbed
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.queue.capacity_record import MOST_BYTES, capacity_record
+from kfext.core.queue.capacity_record import MAX_BYTES, capacity_record
 from kfext.errors import Forbidden
 from kfext.kube.client import Client
 from kfext.kube.records import CAPACITY, USAGE, Record, read_record, write_record
@@ -63,7 +63,7 @@ async def test_the_longest_capacity_record_is_written_and_read_only_with_the_nam
     account: As,
 ) -> None:
     written = capacity_record(Ledger(large(9000, length=60)), None)
-    assert len(written) > MOST_BYTES - 1000
+    assert len(written) > MAX_BYTES - 1000
     async with account("kfext-controller") as leader, account(CLUSTER_VIEW) as person:
         assert await read_record(leader, CAPACITY) == ""
         await write_record(leader, CAPACITY, "{}")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.kube.wire import Shared, decode_limit_range, decode_node, decode_pod, decode_rendered
-from kfext.model.bounds import MOST_RENDERED
+from kfext.model.bounds import MAX_RENDERED
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.node import parse_node
 from kfext.model.pod import parse_pod
@@ -297,9 +297,9 @@ def with_annotations(number: int) -> Any:
 
 LARGE: dict[str, list[Any]] = {
     "28,000 replicated jobs": [{"name": f"n{at}", "template": {}} for at in range(28_000)],
-    "environment variables": [with_env(MOST_RENDERED)],
-    "annotations of a template": [with_annotations(MOST_RENDERED)],
-    "many dependencies": [{"name": "a", "dependsOn": [{"name": "x"}] * MOST_RENDERED}],
+    "environment variables": [with_env(MAX_RENDERED)],
+    "annotations of a template": [with_annotations(MAX_RENDERED)],
+    "many dependencies": [{"name": "a", "dependsOn": [{"name": "x"}] * MAX_RENDERED}],
 }
 
 
@@ -309,7 +309,7 @@ def test_a_jobset_with_too_many_values_is_not_read(replicated: list[Any]) -> Non
     assert rendered is not None
     assert rendered.job_uid == "uid-of-the-job"
     assert rendered.templates.groups == ()
-    assert f"values, more than the {MOST_RENDERED} that kfext handles" in rendered.templates.beyond
+    assert f"values, more than the {MAX_RENDERED} that kfext handles" in rendered.templates.beyond
 
 
 def test_a_jobset_with_the_allowed_number_of_large_templates_is_read() -> None:

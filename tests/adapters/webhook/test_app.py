@@ -11,7 +11,7 @@ import pytest
 from kfext import names
 from kfext.core.admission.review import ReviewContext
 from kfext.model.namespace import Namespace
-from kfext.webhook.review import LIMIT, MOST_VALUES
+from kfext.webhook.review import LIMIT, MAX_VALUES
 from tests.unit.objects import job, pod, replica
 
 from .conftest import MANAGED, Service, review
@@ -245,7 +245,7 @@ async def test_a_job_that_shares_gpus_is_held_even_while_no_controller_is_alive(
 async def test_an_object_with_too_many_values_is_refused_if_it_shares_a_gpu(
     service: Service, path: str
 ) -> None:
-    env: list[Any] = [{}] * (MOST_VALUES + 1)
+    env: list[Any] = [{}] * (MAX_VALUES + 1)
     spec = {"containers": [{**ONE_GPU, "env": env}]}
     raw = sharing_job(run_policy={"x": env}) if path == JOB_SHARING else sharing_pod(**spec)
     response = await service.review(path, raw)

@@ -19,7 +19,7 @@ from kfext.core.admission.posting import post_path
 from kfext.core.progress.posted import decode_posted
 from kfext.errors import ApiError, NotFound, Unavailable
 from kfext.model.kinds.registered import KINDS
-from kfext.webhook.posts import MOST_WRITES, WRITE_SECONDS, Posts
+from kfext.webhook.posts import MAX_WRITES, WRITE_SECONDS, Posts
 from tests.adapters.webhook.conftest import client_that_trusts, serving
 
 PATH = post_path(KINDS["PyTorchJob"], "team", "train")
@@ -27,7 +27,7 @@ PLAN = "/apis/kfext.dev/v1alpha1/namespaces/team/trainingplans/pytorchjob-train/
 NAME, UID = (f"authentication.kubernetes.io/pod-{key}" for key in ("name", "uid"))
 AWAY = Unavailable(status=0, reason="Unavailable", message="no answer")
 NO_PLAN = NotFound(status=404, reason="NotFound", message="gone")
-ONE_TURN = int(MOST_WRITES / 2)
+ONE_TURN = int(MAX_WRITES / 2)
 """The writes of a turn; there are two turns a second."""
 
 
@@ -283,7 +283,7 @@ async def test_a_namespace_with_one_job_need_not_wait_for_a_namespace_with_many(
 async def test_beyond_the_bound_the_namespace_with_most_jobs_loses_its_oldest_posts(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kfext.webhook.posts._MOST_JOBS", 4)
+    monkeypatch.setattr("kfext.webhook.posts._MAX_JOBS", 4)
     await post_of(bed, "worker-0", job="one", namespace="few")
     for number in range(6):
         await post_of(bed, "worker-0", job=f"train{number}", namespace="many")

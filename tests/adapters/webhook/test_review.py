@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.webhook.review import LIMIT, MOST_VALUES, Bodies
+from kfext.webhook.review import LIMIT, MAX_VALUES, Bodies
 from tests import largest_objects
 from tests.unit.objects import job, json_values, odd_jobs, odd_pods, pod
 
@@ -136,11 +136,11 @@ async def test_a_broken_or_too_long_body_is_no_longer_counted() -> None:
 async def test_an_object_with_too_many_values_is_admitted_unchanged_with_a_warning(
     service: Service, path: str
 ) -> None:
-    raw = {**job(), "metadata": {"list": [0] * (MOST_VALUES + 1)}}
+    raw = {**job(), "metadata": {"list": [0] * (MAX_VALUES + 1)}}
     response = await service.review(path, raw)
     assert response["allowed"] is True
     assert "patch" not in response
-    assert f"more than the {MOST_VALUES} that kfext handles" in response["warnings"][0]
+    assert f"more than the {MAX_VALUES} that kfext handles" in response["warnings"][0]
 
 
 @pytest.mark.parametrize("what", largest_objects.jobs())

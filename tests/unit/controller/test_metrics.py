@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kfext.controller.controller import Controller
-from kfext.controller.metrics import MOST_JOBS, Metrics, Report, job_series
+from kfext.controller.metrics import MAX_JOBS, Metrics, Report, job_series
 from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.kube import paths
 from kfext.kube.client import Client
@@ -154,17 +154,17 @@ def test_no_text_of_a_log_is_exported() -> None:
 def test_among_many_jobs_the_newest_have_series_in_any_order() -> None:
     reports = [
         (replace(JOB, name=f"job-{at}", uid=f"u-{at}", created=float(at)), FULL)
-        for at in range(MOST_JOBS + 50)
+        for at in range(MAX_JOBS + 50)
     ]
     random.Random(1).shuffle(reports)
     for family in series(*reports).collect():
         names = {sample.labels["job_name"] for sample in family.samples}
-        assert names == {f"job-{at}" for at in range(50, MOST_JOBS + 50)}
-        assert len(family.samples) == MOST_JOBS
+        assert names == {f"job-{at}" for at in range(50, MAX_JOBS + 50)}
+        assert len(family.samples) == MAX_JOBS
 
 
 def test_among_jobs_created_together_the_same_jobs_are_shown_each_time() -> None:
-    reports = [(replace(JOB, name=f"job-{at}", uid=f"u-{at}"), FULL) for at in range(MOST_JOBS + 1)]
+    reports = [(replace(JOB, name=f"job-{at}", uid=f"u-{at}"), FULL) for at in range(MAX_JOBS + 1)]
     forward, backward = series(*reports), series(*reversed(reports))
     assert generate_latest(forward) == generate_latest(backward)
 

@@ -10,7 +10,7 @@ import pytest
 
 from kfext import names
 from kfext.controller import progress_reader as module
-from kfext.controller.progress_reader import MOST_AT_ONCE, ProgressReader
+from kfext.controller.progress_reader import MAX_AT_ONCE, ProgressReader
 from kfext.controller.training_plan import TrainingPlanStatus, WrittenTrainingPlan
 from kfext.core.progress.posted import Post, Posted
 from kfext.errors import ApiError, BadRequest, Forbidden, NotFound, Unavailable
@@ -206,12 +206,12 @@ async def test_only_a_bounded_number_of_logs_is_read_at_once(bed: Bed) -> None:
     for number in range(40):
         bed.runs(f"job-{number}")
     bed.kubelet.answered.clear()
-    await bed.until(lambda: bed.kubelet.at_once == MOST_AT_ONCE)
+    await bed.until(lambda: bed.kubelet.at_once == MAX_AT_ONCE)
     bed.kubelet.answered.set()
     bed.shown.clear()
     bed.at += 1000
-    await bed.until(lambda: len(set(bed.shown)) == 40 - MOST_AT_ONCE)
-    assert bed.kubelet.most_at_once == MOST_AT_ONCE
+    await bed.until(lambda: len(set(bed.shown)) == 40 - MAX_AT_ONCE)
+    assert bed.kubelet.most_at_once == MAX_AT_ONCE
 
 
 async def test_at_most_20_reads_begin_per_second(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from kfext.model.priority import PriorityClass
 from kfext.model.quota import parse_quota
 from kfext.names import REASON_NO_ROOM, REASON_QUOTA, REASON_RESERVED, REASON_WAITING_FOR_OPERATOR
 from kfext.state.waiting import reservations
-from kfext.state.waiting.reservations import MOST_SEARCHES, RESERVED_SECONDS
+from kfext.state.waiting.reservations import MAX_SEARCHES, RESERVED_SECONDS
 from tests.builders import JobBuilder, node
 from tests.unit.controller.bench import Bench, gang, last_verdict, queue_of, running
 
@@ -337,7 +337,7 @@ def test_reservations_are_searched_for_a_few_jobs_in_each_tick_until_all_are_sea
     while not results or bench.planner.tick(bench.reconciler.now()).remainder:
         results.append(len(searched))
     assert len(set(searched)) == len(searched) == 10
-    assert max(now - before for before, now in pairwise(results)) <= MOST_SEARCHES
+    assert max(now - before for before, now in pairwise(results)) <= MAX_SEARCHES
 
 
 async def test_jobs_of_equal_shape_share_one_verdict_until_capacity_is_freed(

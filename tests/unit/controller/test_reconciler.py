@@ -18,7 +18,7 @@ from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_TOO_BIG
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner import planner as planner_module
-from kfext.state.planner.planner import MOST_DECISIONS
+from kfext.state.planner.planner import MAX_DECISIONS
 from kfext.state.running.running_jobs import News
 from tests.builders import node
 from tests.gpu_builders import plain_node, sharing, slot
@@ -64,7 +64,7 @@ async def test_a_loop_that_stood_still_pauses_for_events_before_the_next_tick(
 async def test_calm_is_called_only_after_ticks_that_leave_no_decision(bench: Bench) -> None:
     calm: list[float] = []
     bench.reconciler._calm = lambda now: calm.append(now.monotonic)
-    for number in range(MOST_DECISIONS + 1):
+    for number in range(MAX_DECISIONS + 1):
         bench.submit(gang(f"job-{number}", cpu="9"))
     for _ in range(3):
         bench.now += 1.0
@@ -323,7 +323,7 @@ async def test_jobs_are_placed_although_the_companion_raises_errors(bench: Bench
 
 async def test_the_companion_runs_once_no_decision_is_pending(bench: Bench) -> None:
     companion = FakeCompanion(bench)
-    for number in range(MOST_DECISIONS + 1):
+    for number in range(MAX_DECISIONS + 1):
         bench.submit(gang(f"job-{number}", cpu="64"))
     await bench.tick()
     assert companion.requested == 0
@@ -347,7 +347,7 @@ async def test_the_companion_runs_every_ten_seconds_beside_decisions(bench: Benc
 
 async def test_the_companion_runs_when_its_next_look_is_due(bench: Bench) -> None:
     companion = FakeCompanion(bench)
-    for number in range(MOST_DECISIONS + 1):
+    for number in range(MAX_DECISIONS + 1):
         bench.submit(gang(f"job-{number}", cpu="64"))
     companion.looks_at = 1.0
     bench.now = 1.0

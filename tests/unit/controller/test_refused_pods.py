@@ -89,7 +89,7 @@ async def test_600_refused_pods_do_not_block_the_queue(bench: Bench, crash_every
 async def test_13_refused_gangs_in_a_row_do_not_block_the_queue(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pod_backlog, "MOST_OUTSTANDING", 10)
+    monkeypatch.setattr(pod_backlog, "MAX_OUTSTANDING", 10)
     bench.cluster.observe_node(None, node("big", cpu="2000", pods=2000))
     refused = [gang(f"refused-{number}", workers=12, created=number) for number in range(13)]
     submit_live(bench, *refused, gang("good", workers=1, created=100))

@@ -10,7 +10,7 @@ from kfext.errors import ApiError, Conflict, Forbidden, Invalid, TooManyRequests
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from kfext.names import GATED, PLAN, QUEUED, REASON_WRITE_REFUSED
-from kfext.state.mirror.tracked_job import MOST_REFUSALS, TrackedJob
+from kfext.state.mirror.tracked_job import MAX_REFUSALS, TrackedJob
 from tests.builders import JobBuilder, job, pods
 from tests.unit.controller.bench import Bench, gang, refusing
 
@@ -64,7 +64,7 @@ async def test_a_job_with_a_refused_start_is_released(bench: Bench, error: Excep
     bench.submit(gang("one"))
     await hours(bench, "one", number=0.1)
     steps = [type(step) for _, step in bench.writer.steps]
-    assert steps[: MOST_REFUSALS + 1] == [*[Unsuspend] * MOST_REFUSALS, Release]
+    assert steps[: MAX_REFUSALS + 1] == [*[Unsuspend] * MAX_REFUSALS, Release]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ async def test_a_permanent_refusal_is_shown_and_holds_no_capacity(bench: Bench) 
     assert verdict is not None
     assert verdict.reason == REASON_WRITE_REFUSED
     assert "Too long" in verdict.message
-    assert len(bench.writer.steps) < 6 * 3600 / 300 * 2 + 2 * MOST_REFUSALS
+    assert len(bench.writer.steps) < 6 * 3600 / 300 * 2 + 2 * MAX_REFUSALS
     assert len(bench.cluster.ledger) == 0
 
 
@@ -141,7 +141,7 @@ async def test_a_gang_is_released_if_its_pins_are_refused_permanently(bench: Ben
     for gated_pod in pods(planned().build(), gated=True):
         bench.cluster.observe_pod(None, gated_pod)
     await hours(bench, "one", number=0.1)
-    assert isinstance(bench.writer.steps[MOST_REFUSALS][1], Release)
+    assert isinstance(bench.writer.steps[MAX_REFUSALS][1], Release)
 
 
 async def test_the_capacity_of_an_unwritable_gang_is_given_to_others(bench: Bench) -> None:

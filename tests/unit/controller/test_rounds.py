@@ -18,15 +18,15 @@ from kfext.model.pod import Pod, parse_pod
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import Quota
 from kfext.names import QUEUED, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
-from kfext.state.mirror.pod_backlog import MOST_OUTSTANDING
-from kfext.state.planner.planner import MOST_DECISIONS, Planner
-from kfext.state.waiting.reservations import MOST_SEARCHES
+from kfext.state.mirror.pod_backlog import MAX_OUTSTANDING
+from kfext.state.planner.planner import MAX_DECISIONS, Planner
+from kfext.state.waiting.reservations import MAX_SEARCHES
 from tests.builders import JobBuilder, job, node
 from tests.unit.controller.bench import gang, running
 
 TEAM = "team"
 JOBS, SHAPES, NODES = 1000, 200, 4
-ROUND = JOBS // MOST_DECISIONS + SHAPES // MOST_SEARCHES + 2
+ROUND = JOBS // MAX_DECISIONS + SHAPES // MAX_SEARCHES + 2
 EARLY, LATE = 1000.0, 100_000.0
 """A time before and a time after the jobs created at 0 to 1,000 s may have a reservation."""
 
@@ -49,7 +49,7 @@ class Bed:
     the number of decisions in the last tick.
     """
 
-    def __init__(self, *, nodes: int = NODES, most: int = MOST_DECISIONS, at: float = EARLY):
+    def __init__(self, *, nodes: int = NODES, most: int = MAX_DECISIONS, at: float = EARLY):
         self.planner = Planner(most=most)
         self.cluster = self.planner.cluster
         self.now = at
@@ -163,7 +163,7 @@ def test_jobs_that_are_edited_in_every_tick_delay_no_job_behind_them() -> None:
     versions = iter(range(2, 100_000))
 
     def edit() -> None:
-        for number in range(2 * MOST_DECISIONS):
+        for number in range(2 * MAX_DECISIONS):
             version = next(versions)
             cpu = f"{20_000 + version}m"
             edited = gang(f"job-{number}", cpu=cpu, workers=4, created=number)
@@ -198,9 +198,9 @@ def test_a_running_job_is_decided_on_in_the_next_tick_of_a_round() -> None:
     crowd(bed, used="40")
     bed.tick_all()
     bed.cluster.mark_queue()
-    assert bed.tick() > MOST_DECISIONS
+    assert bed.tick() > MAX_DECISIONS
     bed.submit(running("young", "n0", cpu="1").created(9000))
-    assert bed.tick() > MOST_DECISIONS
+    assert bed.tick() > MAX_DECISIONS
     assert bed.cluster.jobs["young"].phase is not None
 
 
@@ -278,7 +278,7 @@ def test_quota_freed_in_a_round_is_offered_to_the_head_of_the_queue_first() -> N
 def test_a_job_that_waits_for_the_operator_goes_before_a_later_job_of_a_round() -> None:
     bed = Bed(most=1)
     bed.cluster.observe_node(None, node("big", cpu="5000", pods=5000))
-    bed.submit(running("huge", "big", cpu="1", workers=MOST_OUTSTANDING).created(9000))
+    bed.submit(running("huge", "big", cpu="1", workers=MAX_OUTSTANDING).created(9000))
     bed.tick_all()
     bed.submit(
         *(gang(name, cpu="1", created=age, workers=1) for age, name in ((1, "old"), (2, "new")))

@@ -17,7 +17,7 @@ from kfext.controller.training_plan import (
     status_of,
 )
 from kfext.controller.training_plan_writer import TrainingPlanWriter
-from kfext.core.job_history import MOST_POINTS
+from kfext.core.job_history import MAX_POINTS
 from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.core.queue.expected import ExpectedStart
 from kfext.errors import ApiError, Conflict, NotFound, NotServed, Unavailable
@@ -846,7 +846,7 @@ async def test_a_training_plan_has_at_most_8_kb(api: FakeApi) -> None:
     )
     writer = plan_writer(api)
     writer.show(JOB, status)
-    for number in range(2 * MOST_POINTS):
+    for number in range(2 * MAX_POINTS):
         api.seconds += 600.0
         loss = 1 / (number + 3)
         reported = Progress("eval_loss", value=loss, step=1000 * number, total=10**6, at=1.0)

@@ -12,10 +12,10 @@ from kfext import names
 from kfext.core.job_history import (
     LONGEST_CURVE,
     LONGEST_WHY,
-    MOST_BYTES,
-    MOST_ENTRIES,
-    MOST_NODES,
-    MOST_POINTS,
+    MAX_BYTES,
+    MAX_ENTRIES,
+    MAX_NODES,
+    MAX_POINTS,
     JobHistory,
     decode_curve,
     decode_history,
@@ -53,22 +53,22 @@ def test_a_history_is_bounded_in_order_and_keeps_its_first_and_its_last(
 ) -> None:
     result = history(*events, why=why, nodes=nodes)
     entries = result.entries
-    assert len(entries) <= MOST_ENTRIES
+    assert len(entries) <= MAX_ENTRIES
     written = json.dumps(result.encode()["history"], ensure_ascii=False, separators=(",", ":"))
-    assert len(written.encode()) <= MOST_BYTES or len(entries) <= 2
+    assert len(written.encode()) <= MAX_BYTES or len(entries) <= 2
     times = [entry.at for entry in entries]
     assert times == sorted(times)
     assert times[0] == int(events[0][1])
     assert (entries[-1].event, entries[-1].workers) == (events[-1][0], events[-1][2])
     assert sum(entry.count for entry in entries) <= len(events)
-    assert all(len(entry.nodes) <= MOST_NODES for entry in entries)
+    assert all(len(entry.nodes) <= MAX_NODES for entry in entries)
     assert all(len(entry.nodes) + entry.more_nodes == len(nodes) for entry in entries)
     assert all(len(entry.why) <= LONGEST_WHY for entry in entries)
     assert read_back(result) == result
 
 
-FULL = [("Placed", 0.0, 0), *(("Scaled", 100.0, number) for number in range(1, MOST_ENTRIES))]
-CYCLE = [(what, 100.0, 2) for _ in range(MOST_ENTRIES) for what in ("Stopped", "Queued", "Placed")]
+FULL = [("Placed", 0.0, 0), *(("Scaled", 100.0, number) for number in range(1, MAX_ENTRIES))]
+CYCLE = [(what, 100.0, 2) for _ in range(MAX_ENTRIES) for what in ("Stopped", "Queued", "Placed")]
 
 
 def test_in_a_full_history_the_closest_neighbours_of_one_kind_are_merged() -> None:
@@ -78,12 +78,12 @@ def test_in_a_full_history_the_closest_neighbours_of_one_kind_are_merged() -> No
     (merged,) = (entry for entry in entries if entry.count > 1)
     # All fields but the time are from the second entry.
     assert (merged.at, merged.workers, merged.count, merged.why) == (900.0, 90, 2, "10")
-    assert len(entries) == MOST_ENTRIES
+    assert len(entries) == MAX_ENTRIES
 
 
 def test_neighbours_are_merged_before_an_entry_between_others_is_dropped() -> None:
     stops = [("Stopped", 1.0, 2), ("Queued", 1.0, 2), ("Placed", 1.0, 2)]
-    grows = [("Scaled", 1000.0, number) for number in range(MOST_ENTRIES - 4)]
+    grows = [("Scaled", 1000.0, number) for number in range(MAX_ENTRIES - 4)]
     entries = history(*stops, *stops, *grows).entries
     assert [entry.event for entry in entries[:6]] == [what for what, *_ in stops] * 2
     assert sum(entry.count for entry in entries) == 6 + len(grows) > len(entries)
@@ -92,7 +92,7 @@ def test_neighbours_are_merged_before_an_entry_between_others_is_dropped() -> No
 def test_no_phase_seems_longer_because_entries_are_left_out() -> None:
     """A phase never seems to last until the end of a later phase that was left out."""
     entries = history(*CYCLE).entries
-    assert len(entries) <= MOST_ENTRIES
+    assert len(entries) <= MAX_ENTRIES
     kinds = [entry.event for entry in entries]
     assert "Placed" in kinds
     assert kinds[-1] == "Placed"
@@ -107,7 +107,7 @@ def test_names_of_nodes_are_dropped_before_entries_and_stay_on_the_last() -> Non
     result = history(*[("Scaled", 60.0, number) for number in range(12)], nodes=nodes)
     assert [entry.count for entry in result.entries] == [1] * 12
     assert result.entries[0].nodes == nodes[:2]
-    assert (result.entries[-1].nodes, result.entries[-1].more_nodes) == (nodes[:MOST_NODES], 2)
+    assert (result.entries[-1].nodes, result.entries[-1].more_nodes) == (nodes[:MAX_NODES], 2)
 
 
 def test_a_repeated_entry_is_counted() -> None:
@@ -171,7 +171,7 @@ def test_a_curve_is_bounded_with_growing_times_and_exact_ends(
         if (step, known) not in {(None, None), wanted[-1] if wanted else None}:
             wanted.append((step, known))
     points = decode_curve(history.curve)
-    assert len(points) == min(len(wanted), MOST_POINTS)
+    assert len(points) == min(len(wanted), MAX_POINTS)
     assert len(history.curve) <= LONGEST_CURVE
     times = [point.at for point in points]
     assert times == sorted(set(times))
@@ -190,7 +190,7 @@ def test_a_thinned_curve_is_spread_over_the_whole_life(number: int) -> None:
         history = history.with_point(10.0 * second, second, 1.0)
     times = [point.at for point in decode_curve(history.curve)]
     gaps = [later - earlier for earlier, later in pairwise(times)]
-    assert max(gaps) <= 2 * 10.0 * number / MOST_POINTS, "at most twice the mean gap"
+    assert max(gaps) <= 2 * 10.0 * number / MAX_POINTS, "at most twice the mean gap"
     assert (times[0], times[-1]) == (0, 10 * (number - 1))
 
 
@@ -208,7 +208,7 @@ def test_malformed_data_is_read_without_an_error(history: Any, curve: Any, entri
     for written in (history, entries, [dict.fromkeys(JSON_FIELDS, history)]):
         decoded = decode_history(written, curve).with_point(1.0, 1, 1.0)
         extended = decoded.with_entry("Placed", "", at=1.0, workers=1, nodes=())
-        assert len(extended.entries) <= MOST_ENTRIES
+        assert len(extended.entries) <= MAX_ENTRIES
         assert read_back(extended).entries == extended.entries
 
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.model.bounds import (
     LONGEST_SETTING,
-    MOST_ANNOTATION_BYTES,
-    MOST_ANNOTATIONS,
-    MOST_PODS,
-    MOST_REPLICA_TYPES,
-    MOST_RESOURCES,
+    MAX_ANNOTATION_BYTES,
+    MAX_ANNOTATIONS,
+    MAX_PODS,
+    MAX_REPLICA_TYPES,
+    MAX_RESOURCES,
     bounded,
     bounded_resources,
     bytes_of,
@@ -74,7 +74,7 @@ def test_of_too_many_annotations_only_the_marks_are_kept() -> None:
     assert bounded(settings) == settings
     assert bounded({**UNKNOWN_SETTINGS, **settings}) == marks
     result = kfext_annotations({**UNKNOWN_SETTINGS, **settings, names.PLAN: "{}"})
-    assert job_excess({}, result) == f"more than {MOST_ANNOTATIONS} annotations of kfext"
+    assert job_excess({}, result) == f"more than {MAX_ANNOTATIONS} annotations of kfext"
     assert bounded(result) == {**marks, names.PLAN: "{}"}
 
 
@@ -91,17 +91,17 @@ class CountedReads(dict[Any, Any]):
 def test_of_too_many_annotations_only_the_first_and_the_marks_are_read() -> None:
     written = CountedReads({**UNKNOWN_SETTINGS, names.HELD: "true"})
     assert names.HELD in kfext_annotations(written)
-    assert written.read == MOST_ANNOTATIONS + 2  # one too many, and the mark
+    assert written.read == MAX_ANNOTATIONS + 2  # one too many, and the mark
 
 
 def test_a_job_with_too_many_replica_types_exceeds_a_bound() -> None:
-    specs: dict[str, Any] = {f"worker{number}": {} for number in range(MOST_REPLICA_TYPES + 1)}
+    specs: dict[str, Any] = {f"worker{number}": {} for number in range(MAX_REPLICA_TYPES + 1)}
     assert job_excess(specs, {}) == "more than 16 replica types"
     specs.popitem()
     assert job_excess(specs, {}) == ""
 
 
-@pytest.mark.parametrize(("pods", "exceeds"), [(MOST_PODS, False), (2**31 - 1, True)])
+@pytest.mark.parametrize(("pods", "exceeds"), [(MAX_PODS, False), (2**31 - 1, True)])
 def test_whether_the_number_of_pods_exceeds_the_bound(pods: int, *, exceeds: bool) -> None:
     assert bool(pods_excess(pods)) is exceeds
 
@@ -109,7 +109,7 @@ def test_whether_the_number_of_pods_exceeds_the_bound(pods: int, *, exceeds: boo
 def test_requests_with_too_many_names_keep_the_native_resources() -> None:
     invented = {f"x.y/{number:05}": 1 for number in range(30_000)}
     result = bounded_resources({**invented, "cpu": 5, "memory": 6, "pods": 1})
-    assert len(result) == MOST_RESOURCES
+    assert len(result) == MAX_RESOURCES
     assert {"cpu": 5, "memory": 6, "pods": 1}.items() <= result.items()
     assert bounded_resources({"cpu": 5}) == {"cpu": 5}
 
@@ -121,9 +121,9 @@ def test_the_size_of_annotations_is_the_size_that_the_api_server_counts() -> Non
 
 PLAN_SIZES = {
     "a small plan": (500, 0, True),
-    "a plan as large as all annotations together may be": (MOST_ANNOTATION_BYTES, 0, False),
+    "a plan as large as all annotations together may be": (MAX_ANNOTATION_BYTES, 0, False),
     "a plan beside large annotations of the user": (50_000, 210_000, False),
-    "annotations that leave no space": (10, MOST_ANNOTATION_BYTES, False),
+    "annotations that leave no space": (10, MAX_ANNOTATION_BYTES, False),
 }
 
 

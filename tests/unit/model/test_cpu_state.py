@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.model.bounds import cut
-from kfext.model.cpu_state import MOST_RESIZED, CpuState, PodCpu, decode_cpu
+from kfext.model.cpu_state import MAX_RESIZED, CpuState, PodCpu, decode_cpu
 from tests.unit.objects import json_values
 
 types = st.sampled_from(["worker", "master", "ps"])
-# Indices: of three types at most MOST_RESIZED / 2 pods in sum, so that all are stored.
-unlike = st.integers(0, MOST_RESIZED // 2 // 3 - 1)
+# Indices: of three types at most MAX_RESIZED / 2 pods in sum, so that all are stored.
+unlike = st.integers(0, MAX_RESIZED // 2 // 3 - 1)
 names = types | st.builds(lambda type_, index: f"{type_}-{index}", types, unlike)
 amounts = st.integers(min_value=1, max_value=2**20)
 pod_cpus = st.builds(PodCpu, amounts, st.none() | amounts)
@@ -82,7 +82,7 @@ def test_pods_and_policies_beyond_the_bounds_are_not_written() -> None:
         disabled={f"policy-{number}": "why" for number in range(100)},
     )
     result = decode_cpu(many.encode())
-    assert (len(result.written), len(result.disabled)) == (MOST_RESIZED, 8)
+    assert (len(result.written), len(result.disabled)) == (MAX_RESIZED, 8)
 
 
 def test_a_reason_is_cut_to_the_bytes_that_fit() -> None:

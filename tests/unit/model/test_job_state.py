@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.model.constraints import Toleration
-from kfext.model.cpu_state import MOST_RESIZED, CpuState, PodCpu
-from kfext.model.job_state import LIMIT, MOST_APART, JobState, ObservedPods, state_of
+from kfext.model.cpu_state import MAX_RESIZED, CpuState, PodCpu
+from kfext.model.job_state import LIMIT, MAX_APART, JobState, ObservedPods, state_of
 from kfext.model.plan import Plan
-from kfext.model.scale_state import MOST_SPEEDS, ScaleState
+from kfext.model.scale_state import MAX_SPEEDS, ScaleState
 from kfext.names import PLAN, STATE
 from tests.builders import job, state_in
 from tests.unit.model.test_cpu_state import cpu_states
@@ -73,17 +73,17 @@ def test_the_exclusion_that_ends_first_is_dropped_first() -> None:
 
 
 def test_the_last_of_the_jobs_to_stay_apart_from_are_kept() -> None:
-    apart = tuple(f"0a1b2c3d-0000-4000-8000-{number:012}" for number in range(MOST_APART + 9))
+    apart = tuple(f"0a1b2c3d-0000-4000-8000-{number:012}" for number in range(MAX_APART + 9))
     assert state_in(JobState(apart=apart).encode(job_uid=UID)).apart == apart[9:]
     full_state = JobState(apart=apart, settings={"kfext.dev/metrics": "x" * 1500}, cpu=RESIZED)
     written = full_state.encode(job_uid=UID)
     assert len(written.encode()) <= LIMIT
     kept = state_in(written).apart
-    assert 0 < len(kept) < MOST_APART
+    assert 0 < len(kept) < MAX_APART
     assert kept == apart[-len(kept) :]
 
 
-DIFFERENT = MOST_RESIZED // 2
+DIFFERENT = MAX_RESIZED // 2
 RESIZED = CpuState(
     requested={
         **{type_: PodCpu(20_000, 96_000) for type_ in ("chief", "worker", "ps", "evaluator")},
@@ -95,7 +95,7 @@ RESIZED = CpuState(
             PodCpu(20_000, 48_000),
             PodCpu(20_000, 24_000),
         )
-        for index in range(MOST_RESIZED - DIFFERENT)
+        for index in range(MAX_RESIZED - DIFFERENT)
     },
     by=frozenset({"resize", "shift"}),
     disabled={f"policy-{number}": "it is left alone, since " * 8 for number in range(8)},
@@ -108,7 +108,7 @@ SCALED = ScaleState(
     largest=10_000,
     failed=10_000,
     pause=123.4,
-    speeds={9_000 + size: 1234.5 for size in range(MOST_SPEEDS)},
+    speeds={9_000 + size: 1234.5 for size in range(MAX_SPEEDS)},
     disabled="it is left alone, since " * 8,
 )
 """The largest stored state of sizes."""

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.bounds import MOST_PODS
-from kfext.model.gpu import MOST_SLOTS, GpuShare
-from kfext.model.plan import MOST_SHARES, Plan, decode_plan, plan_of
+from kfext.model.bounds import MAX_PODS
+from kfext.model.gpu import MAX_SLOTS, GpuShare
+from kfext.model.plan import MAX_SHARES, Plan, decode_plan, plan_of
 from kfext.model.pod import ReplicaKey
 from kfext.names import PLAN
 from tests.builders import JobBuilder, job
@@ -35,7 +35,7 @@ def plans(draw: st.DrawFn) -> Plan:
         generation=draw(st.integers(min_value=1, max_value=10**6)),
         assignment=assignment,
         shares=terms,
-        slots={key: draw(st.integers(0, MOST_SLOTS - 1)) for key in sharing},
+        slots={key: draw(st.integers(0, MAX_SLOTS - 1)) for key in sharing},
     )
 
 
@@ -58,11 +58,11 @@ def written(**fields: object) -> str:
 FOREIGN: dict[str, str] = {
     "a malformed generation": written(generation=0),
     "a generation beyond 32 bits": written(generation=2**31),
-    "more replicas than a gang has": written(replicas={"worker": [0] * (MOST_PODS + 1)}),
+    "more replicas than a gang has": written(replicas={"worker": [0] * (MAX_PODS + 1)}),
     "more replicas than a gang has, in several types": written(
-        replicas={"worker": [0] * MOST_PODS, "ps": [0], "chief": []}
+        replicas={"worker": [0] * MAX_PODS, "ps": [0], "chief": []}
     ),
-    "more slots than a gang and its replicas have": written(slots={"worker": [0] * 2 * MOST_PODS}),
+    "more slots than a gang and its replicas have": written(slots={"worker": [0] * 2 * MAX_PODS}),
     "more text than the annotations of an object can have": written(why="x" * 2**18),
 }
 
@@ -84,8 +84,8 @@ PLANNED_JOBS: dict[str, tuple[JobBuilder, bool]] = {
     "a job that the operator runs": (job().worker(2), True),
     "a job managed by the operator": (managed_by("kubeflow.org/training-operator"), True),
     "a job that another system runs": (managed_by("kueue.x-k8s.io/multikueue"), False),
-    "the largest gang": (job().worker(MOST_PODS), True),
-    "a job that is too large for a plan": (job().worker(MOST_PODS + 1), False),
+    "the largest gang": (job().worker(MAX_PODS), True),
+    "a job that is too large for a plan": (job().worker(MAX_PODS + 1), False),
     "a job with more pods than any cluster": (job().worker(2**31 - 1), False),
 }
 
@@ -147,7 +147,7 @@ def test_no_more_terms_are_read_than_a_job_has_types() -> None:
     terms = {f"type-{number}": {"units": 50, "memory": number} for number in range(30)}
     plan = decode_plan(written(shares=terms), job_uid="uid-1")
     assert plan is not None
-    assert len(plan.shares) <= MOST_SHARES
+    assert len(plan.shares) <= MAX_SHARES
 
 
 @given(slots=json_values, terms=json_values)

@@ -38,7 +38,7 @@ class Bound(NamedTuple):
     """A bound on pods: `make(n)` is a pod spec with n things; `what`: their name in messages."""
 
     make: Make
-    most: int = bounds.MOST_VALUES
+    most: int = bounds.MAX_VALUES
     what: str = VALUES
 
 
@@ -51,55 +51,55 @@ BOUNDS: dict[str, Bound] = {
     "a node selector": Bound(lambda n: {"nodeSelector": {f"k{index}": "v" for index in range(n)}}),
     "other gates": Bound(lambda n: {"schedulingGates": [0] * n + [{"name": names.GATE}]}),
     "a long name": Bound(lambda n: {"priorityClassName": "p" * (bounds.LONGEST_NAME + n)}),
-    "affinity": Bound(lambda n: {"affinity": {"podAffinity": [0] * n}}, bounds.MOST_VALUES - 1),
+    "affinity": Bound(lambda n: {"affinity": {"podAffinity": [0] * n}}, bounds.MAX_VALUES - 1),
     "values of a requirement": Bound(
         lambda n: node_affinity([{"matchFields": [requirement(*("v" * n))]}]),
-        bounds.MOST_VALUES - 9,  # six objects and lists around the values, and three fields
+        bounds.MAX_VALUES - 9,  # six objects and lists around the values, and three fields
     ),
     "a long key of a toleration": Bound(
-        lambda n: {"tolerations": [{"key": "k" * (64 * n)}]}, bounds.MOST_VALUES - 2
+        lambda n: {"tolerations": [{"key": "k" * (64 * n)}]}, bounds.MAX_VALUES - 2
     ),
     "a long value of a selector": Bound(
-        lambda n: {"nodeSelector": {"k": "v" * (64 * n)}}, bounds.MOST_VALUES - 1
+        lambda n: {"nodeSelector": {"k": "v" * (64 * n)}}, bounds.MAX_VALUES - 1
     ),
     "a long amount of a resource": Bound(
         lambda n: {"containers": [{"resources": {"requests": {"x/y": "1" * (64 * n)}}}]},
-        bounds.MOST_VALUES - 3,
+        bounds.MAX_VALUES - 3,
     ),
     "a long name of a port": Bound(
-        lambda n: {"containers": [{"ports": [{"name": "p" * (64 * n)}]}]}, bounds.MOST_VALUES - 3
+        lambda n: {"containers": [{"ports": [{"name": "p" * (64 * n)}]}]}, bounds.MAX_VALUES - 3
     ),
     "lists that are each within the bound": Bound(
-        lambda n: {"volumes": [{}] * n, "containers": containers(n)}, bounds.MOST_VALUES // 2
+        lambda n: {"volumes": [{}] * n, "containers": containers(n)}, bounds.MAX_VALUES // 2
     ),
     "resource names": Bound(
         lambda n: {
             "containers": containers(2, resources={"limits": {f"x/{at}": 1 for at in range(n)}})
         },
-        bounds.MOST_RESOURCES,
+        bounds.MAX_RESOURCES,
         "resource names",
     ),
     "tolerations": Bound(
-        lambda n: {"tolerations": [{}] * n}, bounds.MOST_TOLERATIONS, "tolerations"
+        lambda n: {"tolerations": [{}] * n}, bounds.MAX_TOLERATIONS, "tolerations"
     ),
     "terms of node affinity": Bound(
         lambda n: node_affinity([{"matchExpressions": [requirement("a")]}] * n),
-        bounds.MOST_TERMS // 2,
+        bounds.MAX_TERMS // 2,
         TERMS,
     ),
     "requirements of node affinity": Bound(
         lambda n: node_affinity(
             [{"matchExpressions": [requirement()] * (n - 1), "matchFields": [requirement()]}]
         ),
-        bounds.MOST_TERMS - 1,
+        bounds.MAX_TERMS - 1,
         TERMS,
     ),
     "topology spread constraints": Bound(
-        lambda n: {"topologySpreadConstraints": [{}] * n}, bounds.MOST_TERMS, TERMS
+        lambda n: {"topologySpreadConstraints": [{}] * n}, bounds.MAX_TERMS, TERMS
     ),
     "ports": Bound(
         lambda n: {"containers": [{"ports": [{"containerPort": 1}] * n}]},
-        bounds.MOST_PORTS,
+        bounds.MAX_PORTS,
         "ports",
     ),
 }
@@ -156,8 +156,8 @@ def test_a_pod_beyond_a_bound_still_counts_with_its_requests_and_ports() -> None
     gate = {"name": names.GATE}
     pod = parse_pod({"spec": {"containers": trainers, "schedulingGates": [gate]}})
     assert (pod.requests["cpu"], pod.requests["memory"]) == (3000, 2**30)
-    assert len(pod.requests) == bounds.MOST_RESOURCES
-    assert len(pod.host_ports) == bounds.MOST_PORTS
+    assert len(pod.requests) == bounds.MAX_RESOURCES
+    assert len(pod.host_ports) == bounds.MAX_PORTS
     assert pod.constraints is not None
     assert VALUES in pod.constraints.excess
     assert pod.affinity == {}
@@ -174,8 +174,8 @@ def test_no_more_amounts_of_a_list_are_read_than_are_kept(monkeypatch: pytest.Mo
     many = {**{f"x.y/{at:05}": "1" for at in range(30_000)}, "memory": "5", "cpu": "3"}
     pod = parse_pod({"spec": {"containers": [{"resources": {"requests": many}}] * 2}})
     assert (pod.requests["cpu"], pod.requests["memory"]) == (6000, 10)
-    assert len(pod.requests) == bounds.MOST_RESOURCES
-    assert len(read) < 10 * bounds.MOST_RESOURCES
+    assert len(pod.requests) == bounds.MAX_RESOURCES
+    assert len(read) < 10 * bounds.MAX_RESOURCES
 
 
 def test_many_sidecars_with_many_resources_are_added_up_entry_by_entry() -> None:
@@ -192,7 +192,7 @@ def test_many_sidecars_with_many_resources_are_added_up_entry_by_entry() -> None
         for at in range(500)
     ]
     pod = parse_pod({"spec": {"containers": [{}], "initContainers": sidecars}})
-    assert len(pod.requests) == bounds.MOST_RESOURCES
+    assert len(pod.requests) == bounds.MAX_RESOURCES
     assert read < 10 * len(sidecars)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.bounds import MOST_VALUES
+from kfext.model.bounds import MAX_VALUES
 from kfext.model.charge import PodCharge
 from kfext.model.quota import Quota, ScopeRule, parse_quota
 from tests.unit.objects import json_values, scalars
@@ -63,7 +63,7 @@ def test_scopes_and_scope_selectors_become_rules() -> None:
 
 
 def test_a_quota_with_too_many_scopes_covers_all_pods() -> None:
-    rules = [{"scopeName": "PriorityClass", "operator": "Exists"}] * (MOST_VALUES + 1)
+    rules = [{"scopeName": "PriorityClass", "operator": "Exists"}] * (MAX_VALUES + 1)
     quota = parse_quota({"spec": {"scopeSelector": {"matchExpressions": rules}}})
     assert quota.rules == ()
     assert quota.covers(PodCharge())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.model.pod import ReplicaKey
-from kfext.model.scale_state import MOST_SPEEDS, ScaleState, StopState, decode_scale, decode_stop
+from kfext.model.scale_state import MAX_SPEEDS, ScaleState, StopState, decode_scale, decode_stop
 from tests.unit.objects import json_values
 
 sizes = st.integers(min_value=0, max_value=10_000)
@@ -21,7 +21,7 @@ scale_states = st.builds(
     largest=sizes,
     failed=sizes,
     pause=tenths,
-    speeds=st.dictionaries(sizes, st.integers(1, 999).map(float), max_size=MOST_SPEEDS),
+    speeds=st.dictionaries(sizes, st.integers(1, 999).map(float), max_size=MAX_SPEEDS),
     disabled=st.text(max_size=15),
 )
 
@@ -71,4 +71,4 @@ def test_damaged_parts_are_left_out(raw: dict[str, Any], want: ScaleState) -> No
 
 def test_of_too_many_speeds_the_speeds_of_the_smallest_sizes_are_kept() -> None:
     many = ScaleState(speeds={size: float(size) for size in range(1, 40)})
-    assert list(decode_scale(many.encode()).speeds) == list(range(1, MOST_SPEEDS + 1))
+    assert list(decode_scale(many.encode()).speeds) == list(range(1, MAX_SPEEDS + 1))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.gpu import MOST_SLOTS
-from kfext.model.shared_gpu import MOST_SHARERS, CardSharer, SharedGpu, parse_shared_gpu
+from kfext.model.gpu import MAX_SLOTS
+from kfext.model.shared_gpu import MAX_SHARERS, CardSharer, SharedGpu, parse_shared_gpu
 from tests.unit.objects import Raw, json_values
 
 
@@ -70,7 +70,7 @@ def test_a_slot_without_a_report_has_the_defaults() -> None:
     assert parsed() == SharedGpu("n", 1)
 
 
-@pytest.mark.parametrize("slot", [-1, MOST_SLOTS, True, 1.0, "1", None, [], 10**30])
+@pytest.mark.parametrize("slot", [-1, MAX_SLOTS, True, 1.0, "1", None, [], 10**30])
 def test_an_impossible_slot_is_ignored(slot: object) -> None:
     assert parse_shared_gpu(raw({"slot": slot})) is None
 
@@ -110,8 +110,8 @@ def test_an_impossible_value_counts_as_unknown(field: str, written: object, want
 
 
 def test_no_more_sharers_are_read_than_a_card_has() -> None:
-    sharers = [{"podUID": str(n), "evict": True} for n in range(MOST_SHARERS + 1)]
-    assert len(parsed(sharers=sharers).sharers) == MOST_SHARERS
+    sharers = [{"podUID": str(n), "evict": True} for n in range(MAX_SHARERS + 1)]
+    assert len(parsed(sharers=sharers).sharers) == MAX_SHARERS
 
 
 status = st.dictionaries(
@@ -129,6 +129,6 @@ status = st.dictionaries(
 def test_any_object_is_read_or_ignored(metadata: Any, spec: Any, status: Any) -> None:
     parsed = parse_shared_gpu({"metadata": metadata, "spec": spec, "status": status})
     if parsed is not None:
-        assert 0 <= parsed.slot < MOST_SLOTS
+        assert 0 <= parsed.slot < MAX_SLOTS
         assert parsed.memory >= 0
         assert all(isinstance(word, str) for word in (parsed.node, parsed.card))

@@ -16,10 +16,10 @@ from kfext.model.cpu_state import CpuState
 from kfext.model.quantity import CPU
 from kfext.model.verdict import Verdict
 from kfext.sim.objects import LivePod
-from kfext.state.running.cpu.contest import LEAST_REQUEST
+from kfext.state.running.cpu.contest import MIN_REQUEST
 from tests.unit.resizing.bed import NODE_CPU, SCAN_SECONDS, CpuBed
 
-MOST_JOBS = 5
+MAX_JOBS = 5
 RESTORED_AFTER = 330.0
 """The CPU is restored at most this many seconds after the last failure."""
 SETTLED_AFTER = 600.0
@@ -60,7 +60,7 @@ class CpuHistory(CpuBed):
     # --- events -----------------------------------------------------------------------------------
 
     def submits(self) -> None:
-        if len(self.present) < MOST_JOBS:
+        if len(self.present) < MAX_JOBS:
             self._submit(
                 f"job-{self._submitted}",
                 limit=self.draw.draw(st.sampled_from([0, 0, 1000, 300, 30]), "limit"),
@@ -76,7 +76,7 @@ class CpuHistory(CpuBed):
     def crowds(self) -> None:
         """Let the node have a long and a short job, so that kfext prioritises the short job."""
         for name, work in (("long", 9000.0), ("short", 900.0)):
-            if name not in self.present and len(self.present) < MOST_JOBS:
+            if name not in self.present and len(self.present) < MAX_JOBS:
                 self._submit(name, work=work)
         self.run_scans(15)
 
@@ -205,7 +205,7 @@ class CpuHistory(CpuBed):
     def _check_size(self, name: str, size: CpuSize) -> None:
         assert size.limit is None, "limits are never touched"
         assert size.request is not None
-        assert min(self.without[name], LEAST_REQUEST) <= size.request
+        assert min(self.without[name], MIN_REQUEST) <= size.request
         assert name not in self.left_alone
         if name in self.present:
             assert size.request < (self.limit(name) or NODE_CPU), "the QoS class is kept"

@@ -16,7 +16,7 @@ from tests.builders import executor_of
 from tests.unit.resizing.bed import CPU, SCAN_SECONDS, CpuBed
 
 JOB = "old"
-MOST_SCANS = 30
+MAX_SCANS = 30
 
 
 def contended() -> CpuBed:
@@ -42,11 +42,11 @@ def set_scale_mode(bed: CpuBed, mode: Mode) -> None:
 
 def scans_until(bed: CpuBed, holds: Callable[[], bool]) -> int:
     """Return the scans until a condition holds; at least one scan passes."""
-    for number in range(1, MOST_SCANS):
+    for number in range(1, MAX_SCANS):
         bed.after(SCAN_SECONDS)
         if holds():
             return number
-    raise AssertionError(f"not within {MOST_SCANS} scans")
+    raise AssertionError(f"not within {MAX_SCANS} scans")
 
 
 def changes_size(bed: CpuBed) -> bool:

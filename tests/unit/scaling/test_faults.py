@@ -28,7 +28,7 @@ from kfext.state.running.running_job import RunningJob
 from kfext.state.running.size import executor as size_executor
 from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import record_of as size_record
-from kfext.state.running.size.scale_policy import MOST_SEARCHED
+from kfext.state.running.size.scale_policy import MAX_SEARCHED
 from kfext.state.running.size.scale_search import ScaleSearch
 from tests.builders import executor_of
 from tests.unit.sim.bed import (
@@ -404,7 +404,7 @@ def test_a_scan_searches_capacity_for_a_few_jobs_in_a_dry_run_and_later_for_all(
 
     monkeypatch.setattr(CapacitySearch, "more_places", recording)
     bed.at(120)
-    assert max(Counter(searched_at).values()) <= MOST_SEARCHED
+    assert max(Counter(searched_at).values()) <= MAX_SEARCHED
     for spec in jobs:
         shown = followed(bed, spec.name).shown[names.SCALED]
         assert shown is not None

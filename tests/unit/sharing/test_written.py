@@ -12,7 +12,7 @@ from kfext import names
 from kfext.core.ledger.cards import as_sharing
 from kfext.core.patches.job import suspend_patch, unsuspend_patch
 from kfext.core.patches.pod import pin
-from kfext.model.gpu import MOST_SLOTS, GpuShare, decode_slot
+from kfext.model.gpu import MAX_SLOTS, GpuShare, decode_slot
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
@@ -34,7 +34,7 @@ def planned(slots: dict[int, int], units: int = 50) -> Plan:
 @given(written=st.text("05@,x\u0661", max_size=12), index=st.integers(0, 3))
 def test_a_malformed_part_is_no_part_or_a_possible_part(written: str, index: int) -> None:
     part = decode_slot(written, index)
-    assert part is None or (0 < part[0] <= 100 and 0 <= part[1] < MOST_SLOTS)
+    assert part is None or (0 < part[0] <= 100 and 0 <= part[1] < MAX_SLOTS)
 
 
 def held_job(annotations: Raw, template: Raw) -> JobBuilder:
@@ -63,7 +63,7 @@ SHARE, SLOTS = {names.GPU_SHARE: "0.5"}, {names.GPU_SLOTS: "50@0,50@1"}
 
 
 @given(
-    slots=st.dictionaries(st.integers(0, 30), st.integers(0, MOST_SLOTS - 1), min_size=1),
+    slots=st.dictionaries(st.integers(0, 30), st.integers(0, MAX_SLOTS - 1), min_size=1),
     units=st.integers(1, 100),
 )
 def test_each_replica_reads_the_share_and_slot_that_the_plan_wrote(

@@ -20,7 +20,7 @@ REST = 60.0
 """Seconds between two changes of one job's size; only a revert may follow sooner."""
 FREE_CHANGES, SECONDS_PER_CHANGE = 2, 120.0
 """A job may change its size FREE_CHANGES times, and once more in each SECONDS_PER_CHANGE."""
-MOST_TURNS = 4
+MAX_TURNS = 4
 """How often a job may switch between growing and shrinking."""
 HEAD_SECONDS = 45.0
 """How long the head of the queue may wait after another job has started: the pods that free its
@@ -92,7 +92,7 @@ class Rules:
                 self._report(live, f"changed its size {len(changes)} times in {lived:g} s")
             grows = [change.after > change.before for change in changes]
             turns = sum(earlier != later for earlier, later in pairwise(grows))
-            if turns > MOST_TURNS:
+            if turns > MAX_TURNS:
                 self._report(live, f"turned from growing to shrinking or back {turns} times")
         return self.broken
 

@@ -5,7 +5,7 @@ import pytest
 from kfext.errors import UserError
 from kfext.sim.arms import ARMS
 from kfext.sim.cluster import World
-from kfext.sim.job_table import MOST_JOBS, read_world
+from kfext.sim.job_table import MAX_JOBS, read_world
 from kfext.sim.jobs import Saving, Style
 from kfext.sim.nodes import MIB, NodeSize
 
@@ -114,8 +114,8 @@ def test_nodes_are_numbers_of_a_size(nodes: str) -> None:
 
 
 def test_a_csv_may_have_20_000_jobs() -> None:
-    lines = [f"job-{number},0,,1,,,,50,60" for number in range(MOST_JOBS + 1)]
-    assert len(read(*lines[:-1]).jobs) == MOST_JOBS
+    lines = [f"job-{number},0,,1,,,,50,60" for number in range(MAX_JOBS + 1)]
+    assert len(read(*lines[:-1]).jobs) == MAX_JOBS
     with pytest.raises(UserError, match="20,000 jobs at most"):
         read(*lines)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from e2e.soak import facts
-from e2e.soak.gangs import MOST_STARTS
+from e2e.soak.gangs import MAX_STARTS
 from e2e.soak.invariants import Checker, Limits
 from tests.unit.soak.raw import Raw, cluster, job, namespace, node, pod, view
 
@@ -28,7 +28,7 @@ def test_a_job_may_be_started_and_stopped_often_but_not_within_seconds(
     seconds: float, broken: bool
 ) -> None:
     checker = Checker(LIMITS)
-    for number in range(2 * MOST_STARTS):
+    for number in range(2 * MAX_STARTS):
         for suspend in (True, False):
             jobs = (job(plan=["n1", "n1"], suspend=suspend, held=suspend),)
             checker.check(cluster(at=seconds * number, nodes=NODES, jobs=jobs, views=WAITS))

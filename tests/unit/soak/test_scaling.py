@@ -7,7 +7,7 @@ import pytest
 
 from e2e.soak.invariants import Checker, Limits
 from e2e.soak.manifests import BY_HAND, HEEDED_SECONDS
-from e2e.soak.scaling import MOST_CHANGES
+from e2e.soak.scaling import MAX_CHANGES
 from tests.unit.soak.raw import Raw, cluster, job, namespace, node, pod, view
 
 LONG = 1000.0
@@ -142,7 +142,7 @@ def test_a_change_of_size_must_not_replace_the_workers_that_stay(
 def test_kfext_must_not_change_a_size_too_often(
     seconds: float, by_hand: bool, broken: set[str]
 ) -> None:
-    sizes = [2 + number % 2 for number in range(2 * MOST_CHANGES)]
+    sizes = [2 + number % 2 for number in range(2 * MAX_CHANGES)]
     looks = [
         (seconds * number, sized(size, by_hand=size if by_hand else 0), ())
         for number, size in enumerate(sizes)

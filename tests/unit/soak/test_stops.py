@@ -12,7 +12,7 @@ from e2e.soak.capacity import Reserved, unbalanced
 from e2e.soak.invariants import Checker, Limits, Tally
 from e2e.soak.manifests import HEEDED_SECONDS
 from e2e.soak.memory import Memory
-from e2e.soak.stops import HOLD_SECONDS, MOST_PLACEHOLDERS, unused
+from e2e.soak.stops import HOLD_SECONDS, MAX_PLACEHOLDERS, unused
 from tests.unit.soak.raw import Raw, cluster, job, node, pod, view
 
 LIMITS = Limits(bind=5, create=5)
@@ -244,7 +244,7 @@ ASKS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "there are too many": (
         {
             "jobs": (asking(),),
-            "pods": tuple(placeholder(number) for number in range(MOST_PLACEHOLDERS + 1)),
+            "pods": tuple(placeholder(number) for number in range(MAX_PLACEHOLDERS + 1)),
         },
         {"too_many_placeholders"},
     ),

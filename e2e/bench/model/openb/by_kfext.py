@@ -36,7 +36,7 @@ _TYPE_LABEL = "gpu-type"
 _MIB = 2**20
 _CARD_MIB = 16 * 2**10
 """The MiB of each GPU; no pod requests GPU memory, so the number has no effect."""
-_MOST_PODS = 110
+_MAX_PODS = 110
 """kubelet's default."""
 _KEY = ReplicaKey("master", 0)
 
@@ -93,7 +93,7 @@ def rounded_up(pod: Pod) -> bool:
 
 def _node(node: trace.Node, row: int) -> Node:
     """Return a node of the ledger; its name begins with its row, which decides ties."""
-    amounts = {CPU: node.cpu, MEMORY: node.memory * _MIB, PODS: _MOST_PODS, NATIVE_GPU: node.gpus}
+    amounts = {CPU: node.cpu, MEMORY: node.memory * _MIB, PODS: _MAX_PODS, NATIVE_GPU: node.gpus}
     for slot in range(node.gpus):
         amounts |= {resource_of(slot): UNITS, **capacity(slot, memory=_CARD_MIB)}
     return Node(f"{row:04}-{node.name}", amounts, {_TYPE_LABEL: node.model})

@@ -13,7 +13,7 @@ from e2e.bench.model.openb.cluster import Cluster, Ints, Place, Rows, kind_of
 from e2e.bench.model.openb.fill import Placer
 from e2e.bench.model.openb.trace import WHOLE, Pod
 
-_MOST_CPU, _MOST_GPU = 128_000, 8 * WHOLE
+_MAX_CPU, _MAX_GPU = 128_000, 8 * WHOLE
 """The capacity of the cluster's largest node; all amounts are divided by it."""
 Score = Callable[[Cluster, Pod, Rows], Ints]
 """Returns the score of each row on which the pod fits; the highest is the best."""
@@ -52,8 +52,8 @@ def dot_product(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
 
     It uses Tetris' dot product (SIGCOMM 2014) of the free and the requested CPU and GPU.
     """
-    cpu = cluster.cpu[rows] / _MOST_CPU * (pod.cpu / _MOST_CPU)
-    gpu = cluster.gpu[rows].sum(axis=1) / _MOST_GPU * (pod.requested / _MOST_GPU)
+    cpu = cluster.cpu[rows] / _MAX_CPU * (pod.cpu / _MAX_CPU)
+    gpu = cluster.gpu[rows].sum(axis=1) / _MAX_GPU * (pod.requested / _MAX_GPU)
     scores: Ints = (100 * (1 - (cpu + gpu) / 2)).astype(np.int64)
     return scores
 
@@ -69,8 +69,8 @@ def gpu_clustering(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
     kinds = cluster.kinds[rows]
     number, has_kind = kinds.sum(axis=1), kinds[:, kind_of(pod)]
     group = np.select([has_kind & (number == 1), has_kind, number == 0], [75, 50, 25], 0)
-    used = _MOST_GPU - cluster.gpu[rows].sum(axis=1)
-    scores: Ints = group + 25 * used // _MOST_GPU
+    used = _MAX_GPU - cluster.gpu[rows].sum(axis=1)
+    scores: Ints = group + 25 * used // _MAX_GPU
     return scores
 
 
@@ -100,8 +100,8 @@ def best_fit(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
 
     The truncated scores are stretched to 0-100 over the nodes on which the pod fits.
     """
-    cpu = (cluster.cpu[rows] - pod.cpu) / _MOST_CPU
-    gpu = (cluster.gpu[rows].sum(axis=1) - pod.requested) / _MOST_GPU
+    cpu = (cluster.cpu[rows] - pod.cpu) / _MAX_CPU
+    gpu = (cluster.gpu[rows].sum(axis=1) - pod.requested) / _MAX_GPU
     scores: Ints = ((1 - (cpu + gpu) / 2) * 100).astype(np.int64)
     scores -= scores.min()
     stretched: Ints = scores * 100 // max(int(scores.max()), 1)

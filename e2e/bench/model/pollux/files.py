@@ -25,7 +25,7 @@ LOADS = tuple(_FOLDERS)
 """Multiples of the published evaluation's load, 160 jobs in eight hours."""
 _TIMES = ("local_bsz", "step_time", "sync_time")
 _CURVE = ("progress", "iteration", "grad_sqr", "grad_var")
-_MOST_LOCAL = {"yolov3": 8}
+_MAX_LOCAL = {"yolov3": 8}
 """The largest batch of a GPU, where the simulator allows less than was measured."""
 
 
@@ -113,7 +113,7 @@ def _application(folder: Path) -> Application:
         var=var,
         ends=progress.min(axis=0),
         least_local=min(local),
-        most_local=_MOST_LOCAL.get(folder.name, max(local)),
+        most_local=_MAX_LOCAL.get(folder.name, max(local)),
     )
 
 

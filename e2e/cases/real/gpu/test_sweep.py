@@ -17,7 +17,7 @@ from kfext import names
 EXAMPLES = REPOSITORY / "examples"
 SWEEP = yaml.safe_load((EXAMPLES / "sweep.yaml").read_text())["spec"]
 TRIALS = SWEEP["maxTrialCount"]
-MOST_SHARERS = 4
+MAX_SHARERS = 4
 """The most sharers that the shares of the example allow on a card."""
 _PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
 
@@ -83,7 +83,7 @@ def test_twenty_trials_share_two_cards_and_show_their_progress(team: Team, gpu_n
         for number in range(TRIALS):
             team.wait_succeeded(f"trial-{number}")
 
-    assert 2 <= most_sharers <= MOST_SHARERS
+    assert 2 <= most_sharers <= MAX_SHARERS
     for pod in pods_of(team.bed, team.namespace).values():
         assert pod["spec"]["shareProcessNamespace"]
         assert len(pod["spec"]["containers"]) == 2

@@ -18,7 +18,7 @@ from kfext.state.running.signals import JobSignal, NodeSignal, PodSignal, Sharer
 
 SPARE = 0.1
 """The fraction of the free capacity of a node, or of a quota, that no boost uses."""
-LEAST_REQUEST = 10
+MIN_REQUEST = 10
 """The request of a job on a node is never lowered below this, in millicores: a weight of 1 or 2. A
 job with more pods there keeps one millicore for each."""
 _KNOWN_SECONDS = 300.0
@@ -135,7 +135,7 @@ class Contest:
             if job is not first and job.namespace == first.namespace and job.uid not in wanted
         ]
         least = {
-            job.uid: min(requested[job.uid], max(LEAST_REQUEST, len(job.on(self.node))))
+            job.uid: min(requested[job.uid], max(MIN_REQUEST, len(job.on(self.node))))
             for job in donors
         }
         full = requested[first.uid] + pool < _FULL_FACTOR * (total - requested[first.uid])

@@ -27,7 +27,7 @@ from kfext.state.running.running_job import RunningJob, live_pods
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.signals import JobSignal, Signals
 
-MOST_BEGUN = 16
+MAX_BEGUN = 16
 """The most operations that begin after a scan."""
 _Due = Mapping[str, frozenset[str]]
 """The uids of the jobs on which a policy decides now, by name of the policy."""
@@ -145,7 +145,7 @@ class CpuExecutor(Executor):
             with self._visit(scan, group):
                 due = [(acting[job.uid], job) for job in group.jobs if job.uid in acting]
                 for proposal, job in sorted(due, key=lambda pair: chosen.act.index(pair[0])):
-                    if len(scan.begun) < MOST_BEGUN:
+                    if len(scan.begun) < MAX_BEGUN:
                         scan.begun.add(proposal.job)
                         why = f"{written_time(now.wall)}: {proposal.reason}"
                         begun.append(self._begin(replace(proposal, reason=why), job))

@@ -62,7 +62,7 @@ class History:
         return (step - before[1]) / (at - before[0])
 
 
-_LEAST_SECONDS = 10.0
+_MIN_SECONDS = 10.0
 """The shortest time over which the CPU time of a step is measured."""
 _KEPT = 16
 """The numbers of reported steps and of CPU measurements that are kept to pair them by time."""
@@ -115,7 +115,7 @@ class Work:
             self._first = None
         if not self._steps and progress.rate:
             # The rate covers the time before the first report, so an earlier step follows from it.
-            seconds = min(_LEAST_SECONDS, progress.step / progress.rate)
+            seconds = min(_MIN_SECONDS, progress.step / progress.rate)
             self._steps.append((progress.at - seconds, progress.step - seconds * progress.rate))
         if not self._steps or progress.at > self._steps[-1][0]:
             self._steps.append((progress.at, progress.step))
@@ -124,7 +124,7 @@ class Work:
         if newest is None or self._first is None:
             return
         (at, step, cpu), (first_at, first_step, first_cpu) = newest, self._first
-        if step > first_step and at - first_at >= _LEAST_SECONDS:
+        if step > first_step and at - first_at >= _MIN_SECONDS:
             self._per_step = (cpu - first_cpu) / (step - first_step)
 
     def remaining(self, progress: Progress) -> float | None:

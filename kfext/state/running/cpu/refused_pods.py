@@ -20,7 +20,7 @@ WAIT_SECONDS = 60.0
 """A node waits this long for a pod; kube-scheduler retries a pod within 10 s."""
 REST_SECONDS = 600.0
 """After a wait in vain, the node ignores the pods of that namespace for this long."""
-_MOST_PODS = 32
+_MAX_PODS = 32
 """The most refused pods that one scan considers."""
 
 
@@ -40,7 +40,7 @@ class RefusedPods:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._turns = RoundRobin(_MOST_PODS)
+        self._turns = RoundRobin(_MAX_PODS)
         self._waits: dict[str, _Wait] = {}
         self._since: dict[_Wait, float] = {}
 

@@ -17,7 +17,7 @@ from kfext.state.running.policy import Advice, SignalPolicy
 from kfext.state.running.proposal import PodSizes, Proposal, Size, in_stages
 from kfext.state.running.signals import JobSignal, PodSignal, Signals
 
-_LEAST_CHANGE = 0.2
+_MIN_CHANGE = 0.2
 """A change by less than this fraction of a request is not written."""
 
 
@@ -142,7 +142,7 @@ def _changes(job: JobSignal, node: _Node, total: int | None) -> Iterator[tuple[P
     for pod in job.on(node.contest.node):
         to = requests[pod.uid]
         restored = to == pod.requested.request != pod.request
-        if restored or (to != pod.request and abs(to - pod.request) >= _LEAST_CHANGE * pod.request):
+        if restored or (to != pod.request and abs(to - pod.request) >= _MIN_CHANGE * pod.request):
             yield pod, to
 
 

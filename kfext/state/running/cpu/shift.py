@@ -17,9 +17,9 @@ from kfext.state.running.signals import JobSignal, PodSignal, Signals
 
 _STOPPED = 0.95
 """A pod counts as stopped by its limit if it uses at least this fraction of the limit."""
-_LEAST_LIMIT = 50
+_MIN_LIMIT = 50
 """The lowest limit in millicores: a lower limit makes the slices of a CFS period too short."""
-_LEAST_CHANGE = 0.1
+_MIN_CHANGE = 0.1
 """A change by less than this fraction of a limit is not written."""
 _HEADROOM = 0.2
 """A limit is lowered at most to the use of its pod plus this fraction of the use."""
@@ -131,7 +131,7 @@ def _divide(total: int, pods: Sequence[_LimitedPod]) -> list[int]:
         hardly = [
             index
             for index, pod in enumerate(pods)
-            if 0 < abs(limits[index] - pod.limit) < _LEAST_CHANGE * pod.limit
+            if 0 < abs(limits[index] - pod.limit) < _MIN_CHANGE * pod.limit
         ]
         if not hardly:
             return limits
@@ -159,4 +159,4 @@ def least_limit(pod: PodSignal) -> int:
     A Burstable pod needs a limit above its request: otherwise it could become Guaranteed, and
     Kubernetes refuses a resize that changes the QoS class.
     """
-    return max(_LEAST_LIMIT, pod.request + 1 if pod.qos is QoS.BURSTABLE else 0)
+    return max(_MIN_LIMIT, pod.request + 1 if pod.qos is QoS.BURSTABLE else 0)

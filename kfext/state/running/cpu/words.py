@@ -7,7 +7,7 @@ from kfext.core.eligibility import why_managed
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.values import MetricsSource
 from kfext.model.cpu_size import CpuSize
-from kfext.model.cpu_state import MOST_RESIZED, CpuState
+from kfext.model.cpu_state import MAX_RESIZED, CpuState
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -100,9 +100,9 @@ def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str
     if why := why_managed(job):
         return why
     unlike = len(with_sizes(state, ((pod, CpuSize()) for pod in pods), policies=frozenset()).unlike)
-    if len(pods) + unlike > MOST_RESIZED:
+    if len(pods) + unlike > MAX_RESIZED:
         varied = f", {unlike} of them with their own CPU" if unlike else ""
-        limit = f"at most {MOST_RESIZED}, where a pod with its own CPU counts twice"
+        limit = f"at most {MAX_RESIZED}, where a pod with its own CPU counts twice"
         return f"it has {len(pods)} pods{varied}; kfext changes the CPU of {limit}"
     for pod in pods:
         if pod.trainer is None or pod.replica is None:

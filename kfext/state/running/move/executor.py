@@ -57,7 +57,7 @@ from kfext.state.running.restarts import expected_restart, record_start, suspend
 from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
 
-MOST_SEARCHED = 16
+MAX_SEARCHED = 16
 """One scan searches capacity for at most this many jobs; the others have their turn later."""
 _FAILED_REST_SECONDS = 3600.0
 """A job does not move for this long after a move that did not reduce the number of its nodes."""
@@ -73,7 +73,7 @@ class MoveExecutor(Executor):
         super().__init__(running)
         self._capacity = capacity
         self._requests = CheckpointRequests(running.progress)
-        self._turns = RoundRobin(MOST_SEARCHED)
+        self._turns = RoundRobin(MAX_SEARCHED)
         self._last_move_at = -math.inf
 
     def follows(

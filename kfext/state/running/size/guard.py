@@ -14,17 +14,17 @@ from heapq import merge
 from itertools import islice
 from typing import TypeAlias
 
-from kfext.model.bounds import MOST_PODS
+from kfext.model.bounds import MAX_PODS
 from kfext.state.running.size.scale import Sizes
 
 MUCH_SHORTER = 0.5
 """A job is scaled below its requested size only for a job with at most this fraction of its
 remaining time."""
-MOST_DONORS = 16
+MAX_DONORS = 16
 """The most donors for a waiting job."""
-MOST_CONSIDERED = 128
+MAX_CONSIDERED = 128
 """The most jobs that are considered as donors of a waiting job."""
-MOST_CALLS = 64
+MAX_CALLS = 64
 """The most placement searches for a waiting job."""
 
 Fits: TypeAlias = Callable[[Mapping[str, int]], bool]
@@ -74,15 +74,15 @@ def lowest_size(sizes: Sizes, *, remaining: float, length: float, most: float, r
 def donors_for(donors: Sequence[Donor], fits: Fits, *, priority: int) -> Mapping[str, int] | None:
     """Return the workers that donors keep, by uid, so that the waiting job fits, or None.
 
-    Donors have at most the `priority` of the waiting job. Of the first MOST_CONSIDERED jobs at most
-    MOST_DONORS are chosen.
+    Donors have at most the `priority` of the waiting job. Of the first MAX_CONSIDERED jobs at most
+    MAX_DONORS are chosen.
 
-    `fits` is called at most MOST_CALLS times. It must try the waiting job as a whole, with
+    `fits` is called at most MAX_CALLS times. It must try the waiting job as a whole, with
     parameter servers and masters, and stay true if a job is scaled down further.
     """
     able = [donor for donor in donors if donor.priority <= priority and donor.now > donor.lowest]
     able.sort(key=lambda donor: _rank(donor, donor.now))
-    search = _Search(able[:MOST_CONSIDERED], fits)
+    search = _Search(able[:MAX_CONSIDERED], fits)
     removed = search.fewest()
     if removed is not None:
         removed = search.without_idle_donors(removed)
@@ -109,7 +109,7 @@ class _Search:
     def __init__(self, donors: Sequence[Donor], fits: Fits) -> None:
         self._now = {donor.uid: donor.now for donor in donors}
         steps = merge(*map(_steps, donors))
-        self._order = [uid for *_, uid in islice(steps, MOST_PODS)]
+        self._order = [uid for *_, uid in islice(steps, MAX_PODS)]
         self._fits = fits
         self._calls = 0
 
@@ -136,7 +136,7 @@ class _Search:
             untested = untested[: len(untested) - self._idle(removed, untested, needed)]
             if untested:
                 needed.insert(0, untested.pop())
-            if len(needed) > MOST_DONORS:
+            if len(needed) > MAX_DONORS:
                 return None
         return _selected(removed, needed)
 
@@ -167,8 +167,8 @@ class _Search:
         return removed
 
     def _enough(self, removed: Mapping[str, int]) -> bool:
-        """Return whether the removed workers suffice; False after MOST_CALLS searches."""
-        if self._calls >= MOST_CALLS:
+        """Return whether the removed workers suffice; False after MAX_CALLS searches."""
+        if self._calls >= MAX_CALLS:
             return False
         self._calls += 1
         return self._fits(self.sizes(removed))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from kfext.core.elastic import workers_of
 from kfext.core.progress.reported import Progress
 from kfext.model.job_state import JobState
-from kfext.model.scale_state import MOST_SPEEDS, ScaleState
+from kfext.model.scale_state import MAX_SPEEDS, ScaleState
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.operation import Phase, ScaleOperation
 from kfext.state.running.proposal import Proposal, Workers
@@ -97,7 +97,7 @@ class SizeRecord(SavingRecord):
         self.largest = max(self.largest, self.sizes.now)
         seconds, steps = progress.at - start[0], progress.step - start[1]
         if seconds >= SPEED_SECONDS and steps > 0:
-            if len(self.speeds) >= MOST_SPEEDS and self.sizes.now not in self.speeds:
+            if len(self.speeds) >= MAX_SPEEDS and self.sizes.now not in self.speeds:
                 del self.speeds[min(self.speeds)]
             self.speeds[self.sizes.now] = steps / seconds
 

@@ -120,7 +120,7 @@ def sizes_of(job: TrainingJob, allowed: Range, *, requested: int) -> Sizes:
 
 
 _Floats: TypeAlias = npt.NDArray[np.float64]
-_MOST_SIZES = 16
+_MAX_SIZES = 16
 """Only this many of the largest sizes are fitted."""
 _SLOWEST, _FASTEST = 1e-9, 1e9
 """Speeds outside these bounds, in steps a second, are ignored."""
@@ -159,7 +159,7 @@ def fit_speed(speeds: Mapping[int, float]) -> Speed | None:
         (size, speed)
         for size, speed in speeds.items()
         if size > 0 and _SLOWEST <= speed <= _FASTEST
-    )[-_MOST_SIZES:]
+    )[-_MAX_SIZES:]
     if len(measurements) < 2:
         return None
     sizes, measured = np.array(measurements, dtype=float).T
@@ -198,7 +198,7 @@ HORIZON = 600.0
 """The remaining time that is assumed for a job without a known end, in seconds."""
 TRIAL_FACTOR = 10
 """One more worker is only tried if the remaining time is more than this many times the cost."""
-LEAST_GAIN = 0.02
+MIN_GAIN = 0.02
 """A job scales up only to a measured size that was this fraction faster than the next smaller."""
 
 
@@ -257,7 +257,7 @@ def _saved(now: int, then: int, speed: Speed | None, *, remaining: float) -> flo
 def _before_useless(speeds: Mapping[int, float], *, start: int, bound: int) -> int:
     """Return the largest size up to `bound` below the first measured size without a gain."""
     for smaller, size in pairwise(sorted(speeds)):
-        if start < size <= bound and speeds[size] < (1.0 + LEAST_GAIN) * speeds[smaller]:
+        if start < size <= bound and speeds[size] < (1.0 + MIN_GAIN) * speeds[smaller]:
             return size - 1
     return bound
 

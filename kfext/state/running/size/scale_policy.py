@@ -20,7 +20,7 @@ from kfext.state.running.size.rescaling import Rescaling
 from kfext.state.running.size.scale import SCALE, workers_proposal
 from kfext.state.running.size.scale_search import ScaleSearch
 
-MOST_SEARCHED = 16
+MAX_SEARCHED = 16
 """One scan searches capacity for at most this many jobs; the others have their turn later."""
 _SETTLED = frozenset({None, Phase.MEASURING, Phase.TRIAL})
 """The phases in which all pods of the job run; None means that no change is in progress."""
@@ -43,8 +43,8 @@ class ScaleProposals:
         self._rescaling = rescaling
         self._capacity = search.capacity
         self._search = search
-        self._restore_turns = RoundRobin(MOST_SEARCHED)
-        self._turns = {mode: RoundRobin(MOST_SEARCHED) for mode in (Mode.ACT, Mode.OBSERVE)}
+        self._restore_turns = RoundRobin(MAX_SEARCHED)
+        self._turns = {mode: RoundRobin(MAX_SEARCHED) for mode in (Mode.ACT, Mode.OBSERVE)}
         self._quiet_since = math.inf
 
     def record_act(self, at: float) -> None:
@@ -141,7 +141,7 @@ class ScaleProposals:
     def _growth(
         self, jobs: Sequence[RunningJob], mode: Mode, limit: GrowthLimit, now: Moment
     ) -> list[Proposal]:
-        """Return the proposals to scale up, for the next MOST_SEARCHED jobs in turn."""
+        """Return the proposals to scale up, for the next MAX_SEARCHED jobs in turn."""
         proposals = []
         for job in self._turns[mode].some(jobs):
             record_of(job).dry_run = None

@@ -26,7 +26,7 @@ from kfext.state.running.size.scale import SCALE, SEEN_FACTOR, best_size, worker
 
 AGAIN_SECONDS = 3600.0
 """A waiting job that did not start after a rescue gets no other rescue for this long."""
-_MOST_IN_VAIN = 4
+_MAX_IN_VAIN = 4
 """The number of failed searches that are remembered: for the job with the reservation and the job
 after it, each among the jobs in mode `act` and among the jobs in mode `observe`."""
 
@@ -39,7 +39,7 @@ class ScaleSearch:
         self._queue, self._progress = running.queue, running.progress
         self._requests = CheckpointRequests(running.progress)
         self._settings_of = running.settings_of
-        self._in_vain: deque[tuple[object, ...]] = deque(maxlen=_MOST_IN_VAIN)
+        self._in_vain: deque[tuple[object, ...]] = deque(maxlen=_MAX_IN_VAIN)
 
     # --- growth ---------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ from kfext.state.running.running_job import (
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.size.record import record_of, restored_record
 from kfext.state.running.size.rescaling import Rescaling, SizeStep
-from kfext.state.running.size.scale import LEAST_GAIN, SCALE, Sizes, sizes_of, workers_proposal
+from kfext.state.running.size.scale import MIN_GAIN, SCALE, Sizes, sizes_of, workers_proposal
 
 STEP_SECONDS = 120.0
 """A job without a step for this long counts as hung; see _HANG_FACTOR for rare output."""
@@ -304,9 +304,9 @@ class SizeMonitor:
         size, sizes, before = record_of(job), record_of(job).sizes, operation.before
         old, new = size.speeds.get(before), size.speeds.get(sizes.now)
         if old is not None and new is not None:
-            if new < (1.0 + LEAST_GAIN) * old:
+            if new < (1.0 + MIN_GAIN) * old:
                 size.failed = sizes.now
-                why = f"it is not {LEAST_GAIN:.0%} faster: {new:.3g} steps a second with"
+                why = f"it is not {MIN_GAIN:.0%} faster: {new:.3g} steps a second with"
                 workers = sizes.requested if before < sizes.requested < sizes.now else before
                 return _undo_proposal(
                     job, workers, f"{why} {sizes.now} workers, {old:.3g} with {before}"

@@ -40,7 +40,7 @@ from kfext.state.running.stop.record import record_of
 from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.words import continues
 
-MOST_RESTARTS = 2
+MAX_RESTARTS = 2
 """A job that has stalled is restarted this often; after that a person must help."""
 
 
@@ -127,7 +127,7 @@ class Drains:
             settings.restarts_stalled
             and progress.silences.hangs(tracked.job, followed)
             and all_running(tracked, self._cluster.pods(tracked.job.uid))
-            and tracked.state.stop.restarts < MOST_RESTARTS
+            and tracked.state.stop.restarts < MAX_RESTARTS
             and followed.checkpoints.saved is not None
             and why_not_moved(tracked.job, settings) is None
         )

@@ -9,7 +9,7 @@ from kfext.model.verdict import Verdict
 from kfext.state.running.operation import StopOperation
 from kfext.state.running.running_job import RunningJob, SavingRecord
 
-_MOST_SAVES = 6
+_MAX_SAVES = 6
 """The number of recent times that determine the usual interval of checkpoints."""
 
 
@@ -23,7 +23,7 @@ class StopRecord(SavingRecord):
 
     operation: StopOperation | None = None
     ineligible: Verdict | None = None
-    saves: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_SAVES))
+    saves: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_SAVES))
 
     def observe_save(self, saved: float | None, *, began: float) -> None:
         """Record the last checkpoint; `began`: when the pods were created. Both: epoch seconds."""

@@ -11,7 +11,7 @@ from kfext.core.admission.control_file import control_file
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.review import ReviewContext, ReviewResult
-from kfext.model.bounds import MOST_VALUES
+from kfext.model.bounds import MAX_VALUES
 from kfext.model.kinds.registered import KINDS
 from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy
@@ -105,7 +105,7 @@ LEFT_ALONE: dict[str, Raw] = {
     "a mount of the root": with_mount("/"),
     "a mount of the root, in another spelling": with_mount("/data/.."),
     "a volume of the same name": spec(volumes=[{"name": "kfext-control", "emptyDir": {}}]),
-    "as many values as a pod may have": spec(volumes=[DATA] * (MOST_VALUES - 1)),
+    "as many values as a pod may have": spec(volumes=[DATA] * (MAX_VALUES - 1)),
     "kfext's own output": with_file(ELASTIC, spec()),
 }
 

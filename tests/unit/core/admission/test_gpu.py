@@ -18,7 +18,7 @@ from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.review import ReviewContext
 from kfext.core.settings.table import OF_A_JOB
-from kfext.model.bounds import MOST_PODS
+from kfext.model.bounds import MAX_PODS
 from kfext.model.kinds.registered import KINDS
 from kfext.model.namespace import Namespace
 from tests.setting_samples import MALFORMED, WELL_FORMED
@@ -122,7 +122,7 @@ REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
     "a low TFJob": (gpu_job(SHARE, kind="TFJob"), "a TFJob cannot"),
     "another system runs it": (managed_elsewhere(), "runPolicy.managedBy"),
     "another scheduler places it": (workers(HIGH, schedulerName="volcano"), "scheduler volcano"),
-    "it has more pods than kfext places": (workers(HIGH, replicas=MOST_PODS + 1), "10001 pods"),
+    "it has more pods than kfext places": (workers(HIGH, replicas=MAX_PODS + 1), "10001 pods"),
     "its template is beyond a bound": (workers(HIGH, tolerations=[{}] * 65), "65 tolerations"),
 }
 

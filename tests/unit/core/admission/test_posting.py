@@ -13,7 +13,7 @@ from hypothesis import given
 from kfext import names
 from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.posting import CA_CERT, TOKEN, URL, posting
-from kfext.model.bounds import MOST_VALUES
+from kfext.model.bounds import MAX_VALUES
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
 from tests.unit.objects import Raw, json_values, pod
@@ -96,7 +96,7 @@ LEFT_ALONE: dict[str, Raw] = {
     "mounts are a string": spec(volumeMounts="x"),
     "variables are a string": spec(env="x"),
     "volumes are a string": spec(volumes="x"),
-    "as many values as a pod may have": spec(volumes=[MINE] * (MOST_VALUES - 1)),
+    "as many values as a pod may have": spec(volumes=[MINE] * (MAX_VALUES - 1)),
 }
 
 

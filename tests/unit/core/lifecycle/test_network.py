@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.network import (
-    MOST_COMPARED,
-    MOST_NETWORK_POLICIES,
+    MAX_COMPARED,
+    MAX_NETWORK_POLICIES,
     agents_indistinguishable,
     bypassed,
     host_network_request,
@@ -389,9 +389,9 @@ def test_a_policy_that_selects_any_pod_of_a_job_is_bypassed(
 @pytest.mark.parametrize(
     ("selector", "most"),
     [
-        pytest.param({"matchLabels": {"app": "db"}}, 3 * MOST_NETWORK_POLICIES, id="alike"),
+        pytest.param({"matchLabels": {"app": "db"}}, 3 * MAX_NETWORK_POLICIES, id="alike"),
         pytest.param(
-            of_label(names.REPLICA_INDEX, "In", *map(str, range(100))), MOST_COMPARED, id="each"
+            of_label(names.REPLICA_INDEX, "In", *map(str, range(100))), MAX_COMPARED, id="each"
         ),
     ],
 )

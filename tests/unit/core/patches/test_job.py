@@ -21,7 +21,7 @@ from kfext.core.patches.job import (
     user_release_patch,
 )
 from kfext.core.patches.json_patch import Operation
-from kfext.model.bounds import MOST_PODS, plan_excess
+from kfext.model.bounds import MAX_PODS, plan_excess
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import JobState, state_of
 from kfext.model.plan import Plan, decode_plan
@@ -513,8 +513,8 @@ def test_a_plan_for_many_nodes_removes_an_earlier_preference() -> None:
 
 
 def test_the_largest_gang_starts_by_a_patch_that_the_api_server_accepts() -> None:
-    raw = job().worker(MOST_PODS, cpu="1").held().raw
-    places = {ReplicaKey("worker", at): f"gpu-node-{at % 5000:05}" for at in range(MOST_PODS)}
+    raw = job().worker(MAX_PODS, cpu="1").held().raw
+    places = {ReplicaKey("worker", at): f"gpu-node-{at % 5000:05}" for at in range(MAX_PODS)}
     plan = Plan("uid-1", 1, places)
     patch = unsuspend_patch(raw, parsed(raw), plan)
     written = len(plan.encode())

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.progress.posted import (
-    MOST_METRICS,
-    MOST_POSTS,
+    MAX_METRICS,
+    MAX_POSTS,
     PodPosts,
     Post,
     Posted,
@@ -121,7 +121,7 @@ def test_a_measure_with_a_long_name_is_ignored(length: int, is_read: bool) -> No
     assert bool(post.measures) is is_read
 
 
-@pytest.mark.parametrize(("others", "is_read"), [(MOST_METRICS - 1, True), (MOST_METRICS, False)])
+@pytest.mark.parametrize(("others", "is_read"), [(MAX_METRICS - 1, True), (MAX_METRICS, False)])
 def test_only_the_first_of_many_metrics_are_read(others: int, is_read: bool) -> None:
     many = {f"m{number}": "1" for number in range(others)}
     assert bool(posts_of((many | {"loss": "1"}, None))) is is_read
@@ -129,7 +129,7 @@ def test_only_the_first_of_many_metrics_are_read(others: int, is_read: bool) -> 
 
 def test_the_newest_posts_are_kept() -> None:
     result = posts_of(*(({"step": str(number)}, None) for number in range(100)))
-    assert [post.step for post in result] == list(range(100 - MOST_POSTS, 100))
+    assert [post.step for post in result] == list(range(100 - MAX_POSTS, 100))
 
 
 def test_a_measure_that_is_not_a_number_is_read_back() -> None:

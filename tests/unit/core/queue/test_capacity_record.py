@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.queue.capacity_record import MOST_BYTES, capacity_record, capacity_totals
+from kfext.core.queue.capacity_record import MAX_BYTES, capacity_record, capacity_totals
 from kfext.core.queue.reservation import Reservation, kept_claims
 from kfext.model.node import Node
 from kfext.model.quantity import CPU, MEMORY
@@ -150,7 +150,7 @@ def test_of_too_many_nodes_the_last_without_gpus_are_omitted() -> None:
     capacity = Ledger([*without, *with_gpus])
     current = reservation(capacity, {known.name: 8 for known in with_gpus[:500]})
     written = capacity_record(capacity, current)
-    assert MOST_BYTES - 1000 < len(written) <= CONFIG_MAP_BYTES
+    assert MAX_BYTES - 1000 < len(written) <= CONFIG_MAP_BYTES
     listed = sorted(json.loads(written)["nodes"].keys() - {known.name for known in with_gpus})
     assert len(listed) == len(json.loads(written)["nodes"]) - 3000
     assert listed == sorted(known.name for known in without)[: len(listed)]

@@ -18,7 +18,7 @@ from kfext.core.settings.table import (
 )
 from kfext.core.settings.values import Colocation, MetricsSource
 from kfext.errors import SettingError
-from kfext.model.bounds import MOST_ANNOTATIONS, bounded
+from kfext.model.bounds import MAX_ANNOTATIONS, bounded
 from kfext.model.gpu import GpuShare
 from tests.setting_samples import MALFORMED
 
@@ -59,7 +59,7 @@ def test_a_limit_on_the_nodes_is_read_from_a_pod_and_a_job_with_too_many_annotat
     limited = settings_with(key)
     of_pod = settings_of_pod({**limited.to_pods, "other": "x"})
     assert of_pod.why_never_released == limited.why_never_released
-    many = {f"kfext.dev/x{number}": "" for number in range(MOST_ANNOTATIONS)}
+    many = {f"kfext.dev/x{number}": "" for number in range(MAX_ANNOTATIONS)}
     assert key in bounded({**many, key: TABLE[key].example})
 
 

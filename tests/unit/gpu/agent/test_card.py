@@ -5,7 +5,7 @@ import pytest
 from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.agent.report import SharerReport
 from kfext.gpu.hook import words
-from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS
+from kfext.gpu.hook.agent_connection import MAX_DESCRIPTORS
 from kfext.gpu.rules.strikes import PATIENCE
 from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.hooked import HIGH, LOW, NS, Hooked, join_process
@@ -377,10 +377,10 @@ def test_successive_processes_of_a_pod_have_the_same_bell(card: SharedCard) -> N
 
 def test_a_message_has_at_most_as_many_bells_as_descriptors_are_allowed(card: SharedCard) -> None:
     high = join_process(card, "high", HIGH)
-    lows = [join_process(card, f"low-{number}", LOW) for number in range(MOST_DESCRIPTORS + 1)]
+    lows = [join_process(card, f"low-{number}", LOW) for number in range(MAX_DESCRIPTORS + 1)]
     card.update(1.0)
-    assert len(high.read().bells) == MOST_DESCRIPTORS
+    assert len(high.read().bells) == MAX_DESCRIPTORS
     for bell in high.bells:
         bell.send(b"i")
-    for low in lows[:MOST_DESCRIPTORS]:
+    for low in lows[:MAX_DESCRIPTORS]:
         assert next_ring(low) == b"i"

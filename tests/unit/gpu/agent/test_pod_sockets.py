@@ -10,7 +10,7 @@ import pytest
 
 from kfext.gpu.agent import pod_sockets
 from kfext.gpu.hook import agent_connection
-from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS, AgentConnection, send
+from kfext.gpu.hook.agent_connection import MAX_DESCRIPTORS, AgentConnection, send
 from tests.unit.gpu.agent.connections import Connections, connect, greet, page
 
 
@@ -108,7 +108,7 @@ def with_two_descriptors(peer: socket.socket) -> os.stat_result:
 
 
 def with_the_most_descriptors_of_a_message(peer: socket.socket) -> os.stat_result:
-    return handed_over(peer, *[os.memfd_create("test")] * MOST_DESCRIPTORS)
+    return handed_over(peer, *[os.memfd_create("test")] * MAX_DESCRIPTORS)
 
 
 def with_a_file(peer: socket.socket) -> os.stat_result:

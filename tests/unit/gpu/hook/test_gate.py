@@ -156,7 +156,7 @@ def test_no_micro_step_begins_once_the_allowance_is_spent() -> None:
     assert finishes(entering)
 
 
-MOST_OUTSTANDING = {
+MAX_OUTSTANDING = {
     "the high-priority job is gone": (words.GATED, words.READY, False, OUTSTANDING),
     "there is a high-priority job": (words.GATED, words.READY, True, 1),
     "other low-priority jobs wait for the card": (words.OPEN, words.READY, False, OUTSTANDING),
@@ -168,7 +168,7 @@ MOST_OUTSTANDING = {
 
 
 @pytest.mark.parametrize(
-    ("mode", "gate", "high", "most"), MOST_OUTSTANDING.values(), ids=MOST_OUTSTANDING
+    ("mode", "gate", "high", "most"), MAX_OUTSTANDING.values(), ids=MAX_OUTSTANDING
 )
 def test_the_most_micro_steps_on_the_card(mode: int, gate: int, high: bool, most: int) -> None:
     job = GatedJob(instant=False)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.kinds.torchrun import LONGEST, MOST_PARTS, Agents, agents_of, why_not_torchrun
+from kfext.model.kinds.torchrun import LONGEST, MAX_PARTS, Agents, agents_of, why_not_torchrun
 from tests.unit.objects import Raw, json_values
 
 
@@ -105,7 +105,7 @@ def test_why_a_command_does_not_use_the_operators_rendezvous(container: Raw, wan
 UNREADABLE: dict[str, Raw] = {
     "a word that is not a string": {"command": ["torchrun", 3]},
     "too long": {"command": ["torchrun", "x" * LONGEST]},
-    "too many parts": script("a && " * MOST_PARTS + "torchrun x"),
+    "too many parts": script("a && " * MAX_PARTS + "torchrun x"),
     "a shell without a script": {"command": ["bash", "-l"]},
     "a shell with a file": {"command": ["bash", "run.sh"]},
     "an option of the shell that takes a value": {

@@ -12,7 +12,7 @@ from kfext.model.priority import PriorityClass
 from kfext.model.quota import parse_quota
 from kfext.model.volume import VolumeClaim
 from kfext.state.forecast.forecaster import EVERY
-from kfext.state.forecast.outset import MOST_JOBS
+from kfext.state.forecast.outset import MAX_JOBS
 from tests.builders import pods as members
 from tests.builders import using
 from tests.unit.state.forecast.scene import NOW, Scene, elsewhere, ended, runs, started, waits
@@ -199,10 +199,10 @@ def test_a_job_that_a_person_suspended_has_no_forecast() -> None:
 
 
 def test_only_the_first_jobs_of_the_queue_are_forecast() -> None:
-    many = [waits(f"job-{n}", 1, created=NOW - 3600 + n) for n in range(MOST_JOBS)]
+    many = [waits(f"job-{n}", 1, created=NOW - 3600 + n) for n in range(MAX_JOBS)]
     scene = Scene(runs("first", 4), *many, waits("last", 1, created=NOW - 10), first=600)
     result = unknown(scene, "last")
-    assert result.unknown == f"it is behind the first {MOST_JOBS} jobs of the queue"
+    assert result.unknown == f"it is behind the first {MAX_JOBS} jobs of the queue"
     assert scene.forecaster.expected("job-0") != result
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kfext.core.queue.duration import USUAL_SECONDS
 from kfext.model.moment import Moment
-from kfext.state.forecast.outset import MOST_ARRIVALS, MOST_JOBS, outset_of
+from kfext.state.forecast.outset import MAX_ARRIVALS, MAX_JOBS, outset_of
 from kfext.state.planner.planner import Planner, Tick
 from kfext.state.planner.recording import snapshot_of
 from tests.unit.state.forecast.scene import NOW, Scene, ended, runs, waits
@@ -18,12 +18,12 @@ from tests.unit.state.planner.test_recording import Script
 
 
 def test_an_outset_has_no_ended_jobs_and_no_jobs_far_behind() -> None:
-    many = [waits(f"job-{n:02}", 4, created=NOW - 3600 + n) for n in range(MOST_JOBS + 5)]
+    many = [waits(f"job-{n:02}", 4, created=NOW - 3600 + n) for n in range(MAX_JOBS + 5)]
     scene = Scene(runs("first"), ended("old-1", seconds=10), *many)
     scene.tick()
     result = outset_of(scene.planner, scene.now)
     assert [job.uid for job in result.snapshot.jobs] == ["first", *result.waiting]
-    assert result.waiting == tuple(f"job-{n:02}" for n in range(MOST_JOBS))
+    assert result.waiting == tuple(f"job-{n:02}" for n in range(MAX_JOBS))
     assert {uid for uid, clocks in result.snapshot.clocks.items() if clocks.writing} == {"first"}
 
 
@@ -52,13 +52,13 @@ def test_recent_jobs_are_expected_to_arrive_again_at_the_same_rate() -> None:
 
 
 def test_only_the_last_of_many_jobs_are_expected_to_arrive_again() -> None:
-    many = [waits(f"job-{n}", created=NOW - 2 * n) for n in range(MOST_ARRIVALS + 10)]
+    many = [waits(f"job-{n}", created=NOW - 2 * n) for n in range(MAX_ARRIVALS + 10)]
     scene = Scene(runs("first", 4), *many)
     scene.tick()
     arrivals = outset_of(scene.planner, scene.now).arrivals
-    assert len(arrivals) == 3 * MOST_ARRIVALS
+    assert len(arrivals) == 3 * MAX_ARRIVALS
     assert arrivals[0].created == NOW
-    assert arrivals[MOST_ARRIVALS].created == NOW + 2 * (MOST_ARRIVALS - 1)
+    assert arrivals[MAX_ARRIVALS].created == NOW + 2 * (MAX_ARRIVALS - 1)
 
 
 def test_a_job_that_ran_is_expected_again_as_it_was_submitted() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.state.mirror.pod_backlog import (
-    MOST_OUTSTANDING,
+    MAX_OUTSTANDING,
     PodCreationBacklog,
     still_to_come,
     to_be_bound,
@@ -18,18 +18,18 @@ JOB = job().worker(3).build()
 
 def test_planning_resumes_only_when_half_of_the_backlog_is_created() -> None:
     backlog = PodCreationBacklog()
-    assert not backlog.expect("a", MOST_OUTSTANDING - 1)
+    assert not backlog.expect("a", MAX_OUTSTANDING - 1)
     assert (backlog.crowded, backlog.crowd) == (False, 0)
     assert not backlog.expect("b", 1)
-    assert (backlog.crowded, backlog.crowd) == (True, MOST_OUTSTANDING // 2)
-    assert not backlog.expect("a", MOST_OUTSTANDING // 2)
+    assert (backlog.crowded, backlog.crowd) == (True, MAX_OUTSTANDING // 2)
+    assert not backlog.expect("a", MAX_OUTSTANDING // 2)
     assert backlog.crowded
     assert backlog.expect("b", 0)
     assert not backlog.crowded
     assert not backlog.expect("a", 0)
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, MOST_OUTSTANDING)), max_size=30))
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, MAX_OUTSTANDING)), max_size=30))
 def test_the_backlog_is_the_sum_over_the_jobs(expected: list[tuple[str, int]]) -> None:
     backlog, want = PodCreationBacklog(), dict[str, int]()
     for uid, missing in expected:
@@ -106,14 +106,14 @@ def test_a_new_plan_restarts_the_wait_for_the_creation_of_pods() -> None:
 
 def test_pods_not_created_in_time_keep_no_gang_waiting() -> None:
     backlog = PodCreationBacklog()
-    backlog.expect("late", MOST_OUTSTANDING, attempt=1)
+    backlog.expect("late", MAX_OUTSTANDING, attempt=1)
     assert backlog.crowded
     assert backlog.give_up("late")
     assert (backlog.crowded, backlog.pods, list(backlog.jobs())) == (False, 0, [])
     assert not backlog.give_up("late")
-    assert not backlog.expect("late", MOST_OUTSTANDING - 1, attempt=1)
+    assert not backlog.expect("late", MAX_OUTSTANDING - 1, attempt=1)
     assert backlog.pods == 0
-    backlog.expect("late", MOST_OUTSTANDING, attempt=2)
+    backlog.expect("late", MAX_OUTSTANDING, attempt=2)
     assert backlog.crowded
 
 

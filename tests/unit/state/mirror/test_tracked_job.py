@@ -17,7 +17,7 @@ from kfext.model.pod import ReplicaKey
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.scale_state import MoveState, StopState
 from kfext.model.verdict import Verdict
-from kfext.state.mirror.tracked_job import MOST_REFUSALS, REFUSED_SECONDS, Failures, TrackedJob
+from kfext.state.mirror.tracked_job import MAX_REFUSALS, REFUSED_SECONDS, Failures, TrackedJob
 from tests.builders import job, pod
 
 PLAN = Plan("uid-1", 1, {})
@@ -105,7 +105,7 @@ def test_a_step_is_paused_after_several_refusals_in_a_row(tracked: TrackedJob) -
         tracked.write_refused("denied", at=at)
         return tracked.refusals["Unsuspend"].until > at
 
-    assert [attempt(at=1.0) for _ in range(MOST_REFUSALS)] == [False] * 4 + [True]
+    assert [attempt(at=1.0) for _ in range(MAX_REFUSALS)] == [False] * 4 + [True]
     assert tracked.unclaimed
     assert attempt(at=2.0 + REFUSED_SECONDS), "once more, some time later"
     tracked.write_accepted()

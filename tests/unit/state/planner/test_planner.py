@@ -12,7 +12,7 @@ from kfext.core.ledger.claim import Claim, Claims
 from kfext.core.lifecycle.steps import Step, Unsuspend
 from kfext.model.moment import Moment
 from kfext.model.pod import parse_pod
-from kfext.state.planner.planner import MOST_DECISIONS, Planner
+from kfext.state.planner.planner import MAX_DECISIONS, Planner
 from kfext.state.planner.recording import planner_of as recorded_planner
 from kfext.state.planner.recording import snapshot_of
 from tests.builders import node
@@ -62,7 +62,7 @@ def test_ticks_of_any_length_make_the_same_decisions_in_the_same_order(
     assert results[0] == results[1] == results[2]
 
 
-@pytest.mark.parametrize(("most", "want"), [(MOST_DECISIONS, 6), (8, 2), (1, 1)])
+@pytest.mark.parametrize(("most", "want"), [(MAX_DECISIONS, 6), (8, 2), (1, 1)])
 def test_a_tick_of_fewer_jobs_is_over_after_fewer_pods(most: int, want: int) -> None:
     """A lookahead, which has ticks of 8 jobs, must not block the event loop for longer."""
     planner = planner_of(most, a="8")
@@ -103,15 +103,15 @@ def test_a_new_job_ahead_of_the_undecided_jobs_is_decided_on_first(most: int) ->
 
 
 def test_a_tick_stops_after_a_number_of_decisions_and_counts_the_remainder() -> None:
-    planner = planner_of(MOST_DECISIONS, a="4")
-    for number in range(MOST_DECISIONS + 3):
+    planner = planner_of(MAX_DECISIONS, a="4")
+    for number in range(MAX_DECISIONS + 3):
         submit(planner, f"job-{number}", created=number, **SMALL)
     tick = planner.tick(NOW)
-    assert (tick.decided, tick.remainder) == (MOST_DECISIONS, 3)
+    assert (tick.decided, tick.remainder) == (MAX_DECISIONS, 3)
 
 
 def test_a_tick_decides_on_fewer_jobs_if_these_are_large() -> None:
-    planner = planner_of(MOST_DECISIONS, a="4")
+    planner = planner_of(MAX_DECISIONS, a="4")
     for number in range(10):
         submit(planner, f"job-{number}", created=number, **{**SMALL, "workers": 6000})
     tick = planner.tick(NOW)
@@ -176,7 +176,7 @@ def test_a_deleted_job_leaves_nothing_to_decide() -> None:
 
 
 def test_the_message_of_a_waiting_job_names_the_present_free_capacity() -> None:
-    planner = planner_of(MOST_DECISIONS, a="4")
+    planner = planner_of(MAX_DECISIONS, a="4")
     submit(planner, "large", created=1, **{**SMALL, "cpu": "5"})
 
     def message() -> str:

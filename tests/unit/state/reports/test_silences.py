@@ -412,7 +412,7 @@ def test_no_pod_is_named_without_measurements() -> None:
 
 
 def test_a_namespace_keeps_the_history_of_few_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kfext.state.reports.silences._MOST_SERIES", 2)
+    monkeypatch.setattr("kfext.state.reports.silences._MAX_SERIES", 2)
     hours = Hours(name="a")
     for name in "bcd":
         end(hours.run(3, "steps"), succeeds=True)

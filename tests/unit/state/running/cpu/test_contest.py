@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kfext.core.queue.quota import NO_RAISE
 from kfext.state.running.cpu.contest import (
-    LEAST_REQUEST,
+    MIN_REQUEST,
     Contest,
     Recipient,
     contests,
@@ -159,10 +159,10 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
         [A, B], {"free": 800, "headroom": {"": 200}}, {"a": 300, "b": 100}
     ),
     "shift where the node is full: the sum stays": (
-        [A, B, C], FULL, {"a": 280, "b": LEAST_REQUEST, "c": LEAST_REQUEST}
+        [A, B, C], FULL, {"a": 280, "b": MIN_REQUEST, "c": MIN_REQUEST}
     ),
     "shift beside the little free CPU": (
-        [A, B, C], {"free": 50}, {"a": 325, "b": LEAST_REQUEST, "c": LEAST_REQUEST}
+        [A, B, C], {"free": 50}, {"a": 325, "b": MIN_REQUEST, "c": MIN_REQUEST}
     ),
     "others are lowered by no more than its limit allows it to grow": (
         [job_with("a", 50.0, limit=161), B, C], FULL, {"a": 160, "b": 70, "c": 70}
@@ -171,7 +171,7 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
     "a full quota still allows a shift": (
         [A, B, C],
         {"free": 500, "headroom": {"": -50}},
-        {"a": 280, "b": LEAST_REQUEST, "c": LEAST_REQUEST},
+        {"a": 280, "b": MIN_REQUEST, "c": MIN_REQUEST},
     ),
     "a job that has just begun keeps an equal share": (
         [A, B, YOUNG], {"free": 700}, {"a": 520, "b": 100, "y": 310}
@@ -180,7 +180,7 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
         [A, job_with("b", None)], {"free": 800}, {"a": 820, "b": 100}
     ),
     "a job that has just begun is not lowered": (
-        [A, B, YOUNG], FULL, {"a": 190, "b": LEAST_REQUEST, "y": 100}
+        [A, B, YOUNG], FULL, {"a": 190, "b": MIN_REQUEST, "y": 100}
     ),
     "a job alone has its user's request": (
         [job_with("a", 50.0, request=500, user_request=100)], {"free": 900}, {"a": 100}
@@ -258,7 +258,7 @@ def test_sums_stay_below_the_node_and_no_namespace_pays_for_another(here: Signal
     requested = {job.uid: on_node.requested(job) for job in here.jobs}
     assert sum(wanted.values()) <= max(sum(requested.values()), on_node.signal.allocatable)
     for job_ in here.jobs:
-        assert wanted[job_.uid] >= min(requested[job_.uid], LEAST_REQUEST)
+        assert wanted[job_.uid] >= min(requested[job_.uid], MIN_REQUEST)
         assert wanted[job_.uid] <= on_node.most(job_)
         assert sum(on_node.split(job_, wanted[job_.uid]).values()) == wanted[job_.uid]
     for namespace in ("a", "b"):

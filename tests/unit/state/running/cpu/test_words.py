@@ -9,7 +9,7 @@ import pytest
 from kfext import names
 from kfext.core.progress.reported import Progress, Reported
 from kfext.core.settings.values import MetricsSource
-from kfext.model.cpu_state import MOST_RESIZED, CpuState, PodCpu
+from kfext.model.cpu_state import MAX_RESIZED, CpuState, PodCpu
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
@@ -210,7 +210,7 @@ def test_without_a_new_verdict_the_condition_shows(
     assert result.verdict.reason == want
 
 
-MANY = [running(index) for index in range(MOST_RESIZED + 1)]
+MANY = [running(index) for index in range(MAX_RESIZED + 1)]
 UNLIKE = [running(index, 400 + index) for index in range(18)]
 KUEUE = job("TFJob").worker(1).queued_by_kueue().build()
 AUTOSCALED = job().elastic(metrics=[{"type": "Resource"}]).build()

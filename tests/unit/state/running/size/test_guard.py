@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.state.running.size.guard import (
-    MOST_CALLS,
-    MOST_CONSIDERED,
-    MOST_DONORS,
+    MAX_CALLS,
+    MAX_CONSIDERED,
+    MAX_DONORS,
     Donor,
     Fits,
     donors_for,
@@ -142,23 +142,23 @@ def test_D3_the_servers_of_the_waiting_job_need_a_node_too() -> None:
 
 
 def test_the_donors_are_found_among_many_jobs() -> None:
-    donors = [donor(f"{number:03}", 5, requested=5) for number in range(MOST_CONSIDERED)]
+    donors = [donor(f"{number:03}", 5, requested=5) for number in range(MAX_CONSIDERED)]
     useful = {"017": 1, "090": 1, "127": 1}
     capacity = Capacity(
         donors, 9, dict.fromkeys((candidate.uid for candidate in donors), 0) | useful
     )
     assert donors_for(donors, capacity.fits, priority=0) == {"017": 2, "090": 2, "127": 2}
-    assert capacity.calls <= MOST_CALLS
+    assert capacity.calls <= MAX_CALLS
 
 
 def test_a_search_among_many_jobs_ends_after_a_bounded_number_of_calls() -> None:
-    donors = [donor(f"{number:03}", 5, requested=5) for number in range(MOST_CONSIDERED)]
+    donors = [donor(f"{number:03}", 5, requested=5) for number in range(MAX_CONSIDERED)]
     useful = dict.fromkeys((candidate.uid for candidate in donors[::8]), 1)
     capacity = Capacity(
         donors, 3 * len(useful), dict.fromkeys((candidate.uid for candidate in donors), 0) | useful
     )
     result = donors_for(donors, capacity.fits, priority=0)
-    assert capacity.calls == MOST_CALLS
+    assert capacity.calls == MAX_CALLS
     assert result is None or capacity.fits(result)
 
 
@@ -168,12 +168,12 @@ def test_only_a_bounded_number_of_jobs_gives() -> None:
         donors = [donor(f"{index:03}", 2, requested=2) for index in range(number)]
         return donors_for(donors, Capacity(donors, number).fits, priority=0)
 
-    assert len(chosen(MOST_DONORS) or {}) == MOST_DONORS
-    assert chosen(MOST_DONORS + 1) is None
+    assert len(chosen(MAX_DONORS) or {}) == MAX_DONORS
+    assert chosen(MAX_DONORS + 1) is None
 
 
 def test_of_too_many_jobs_only_the_jobs_with_most_remaining_time_are_considered() -> None:
-    donors = [donor(f"{index:03}", 3) for index in range(MOST_CONSIDERED)]
+    donors = [donor(f"{index:03}", 3) for index in range(MAX_CONSIDERED)]
     donors += [donor("long", remaining=200.0), donor("short", remaining=50.0)]
     useless = dict.fromkeys((candidate.uid for candidate in donors), 0)
     long, short = (Capacity(donors, 1, useless | {uid: 1}) for uid in ("long", "short"))
@@ -210,7 +210,7 @@ def test_the_released_workers_suffice_and_each_is_necessary(
     result = donors_for(donors, capacity.fits, priority=1)
     calls, by_uid = capacity.calls, {donor.uid: donor for donor in donors}
     every = {donor.uid: min(donor.now, donor.lowest) for donor in donors if donor.priority <= 1}
-    assert calls <= MOST_CALLS
+    assert calls <= MAX_CALLS
     if result is None:
         assert not capacity.fits(every)
         return
@@ -305,5 +305,5 @@ def test_searches_are_bounded_and_their_result_has_fitted(donors: list[Donor], r
         return answers[-1]
 
     result = donors_for(donors, fits, priority=2)
-    assert len(answers) <= MOST_CALLS
+    assert len(answers) <= MAX_CALLS
     assert result is None or result in fitting

@@ -2,7 +2,7 @@
 
 from kfext.core.progress.reported import Progress
 from kfext.model.job_state import JobState
-from kfext.model.scale_state import MOST_SPEEDS, ScaleState
+from kfext.model.scale_state import MAX_SPEEDS, ScaleState
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.size.record import SizeRecord, restored_record
 from kfext.state.running.size.scale import Sizes
@@ -50,11 +50,11 @@ def test_a_speed_counts_the_steps_of_one_metric() -> None:
 
 def test_the_record_keeps_no_more_speeds_than_the_state_of_a_job() -> None:
     size = record_with(
-        JobState(scale=ScaleState(speeds=dict.fromkeys(range(4, 4 + MOST_SPEEDS), 1.0)))
+        JobState(scale=ScaleState(speeds=dict.fromkeys(range(4, 4 + MAX_SPEEDS), 1.0)))
     )
     for at, step in ((100.0, 10), (130.0, 40)):
         size.measure(Progress(step=step, at=at), restarts=0)
-    assert len(size.speeds) == MOST_SPEEDS
+    assert len(size.speeds) == MAX_SPEEDS
     assert 3 in size.speeds
 
 

@@ -14,7 +14,7 @@ from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
 from kfext.state.running.size.scale import (
     HORIZON,
-    LEAST_GAIN,
+    MIN_GAIN,
     SEEN_FACTOR,
     TRIAL_FACTOR,
     Sizes,
@@ -329,7 +329,7 @@ def test_a_job_is_never_scaled_down_nor_scaled_up_beyond_a_bound(
         assert remaining is None or remaining > TRIAL_FACTOR * pause
     smaller = [speed for speed in speeds if speed < size]
     if size > max(sizes.now, sizes.requested) and size in speeds and smaller:
-        assert speeds[size] >= (1 + LEAST_GAIN) * speeds[max(smaller)]
+        assert speeds[size] >= (1 + MIN_GAIN) * speeds[max(smaller)]
 
 
 @given(

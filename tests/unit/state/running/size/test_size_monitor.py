@@ -79,7 +79,7 @@ def monitor(progress: FakeProgress) -> SizeMonitor:
 )
 def test_growth_that_does_not_pay_is_undone(before: int, requested: int, want: int) -> None:
     running, operation = scaled_up(before=before, requested=requested, phase=Phase.TRIAL)
-    record_of(running).speeds = {before: 1.0, 6: 1.01}  # a gain of 1 %, less than LEAST_GAIN
+    record_of(running).speeds = {before: 1.0, 6: 1.01}  # a gain of 1 %, less than MIN_GAIN
     now = Moment(wall=200.0, monotonic=200.0)
     undo = monitor(FakeProgress(0.0, 0.0, 0.0)).check_speed(running, operation, now)
     assert undo is not None
