@@ -30,7 +30,7 @@ _progress = st.builds(
     step=_counts,
     total=_counts,
     rate=_amounts,
-    left=_amounts,
+    remaining=_amounts,
     at=st.none() | st.floats(0, 2e9),
 )
 _reported = st.builds(
