@@ -30,7 +30,7 @@ SLICE, CHANGE = 2 * MS, 3 * MS // 10
 LATE, OVERSLEEP, BELL, BEACON = int(1.75 * MS), MS * 6 // 100, MS * 8 // 100, MS * 8 // 100
 """The delays of a blocking wait, a sleep, a bell and the beacon's thread.
 
-A bell is the socket by which the beacon wakes a job at its gate.
+The beacon wakes a job at its gate through a socket, the bell.
 """
 LAYERS = 60
 FORWARD, BACKWARD, OPTIMIZER = MS * 30 // 100, MS * 52 // 100, MS * 9 // 10
