@@ -103,7 +103,7 @@ class Queue:
             self._cluster.mark_queue()
 
     def headroom(self, namespace: str) -> int | None:
-        """Return the millicores that pods of a namespace may request in addition; None is no limit.
+        """Return how many more millicores pods of a namespace may request; None means no limit.
 
         It is NO_RAISE if a job of the namespace waits for a quota, or if an autoscaler sizes the
         cluster by the requests of pods.
