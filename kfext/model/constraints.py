@@ -90,8 +90,8 @@ class Constraints:
     `apart`: the anti-affinity between the pods of its job; `together`: the affinity between them.
     `unmodelled`: the terms that only kube-scheduler understands, in words.
     `claims`: the names of its volume claims; `volumes`: their constraints on the node.
-    `expects_tolerations`: whether admission is expected to tolerate each taint that an
-        administrator set. Set for a template only.
+    `expects_tolerations`: whether admission is expected to tolerate each taint that dedicates nodes
+        (`ledger.fit.dedicates_nodes`), except the taint of a device. Set for a template only.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -106,7 +106,7 @@ class Constraints:
     unmodelled: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     volumes: VolumeConstraints = VolumeConstraints()
-    # Not a part of a template's number, which is made from the repr.
+    # Hidden from repr: `ReplicaGroup.template`, a checksum of the repr, must not depend on it.
     expects_tolerations: bool = field(default=False, repr=False)
 
     @property

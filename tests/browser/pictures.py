@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = {"width": 1330, "height": 500}
 
 
-async def take(folder: Path, *, docs: bool) -> None:
-    """Write the pictures of all views, or only the two for the docs."""
+async def write_pictures(folder: Path, *, docs: bool) -> None:
+    """Write the pictures of all views, or for the docs only of the first view, light and dark."""
     shown = read_recording()
     async with serve_page(shown) as address, async_playwright() as playwright:
         program = await asyncio.to_thread(browser.chromium)
@@ -38,4 +38,4 @@ async def take(folder: Path, *, docs: bool) -> None:
 
 if __name__ == "__main__":
     docs = sys.argv[1:] == ["docs"]
-    asyncio.run(take(ROOT / "docs" if docs else Path(sys.argv[1]), docs=docs))
+    asyncio.run(write_pictures(ROOT / "docs" if docs else Path(sys.argv[1]), docs=docs))

@@ -1,4 +1,7 @@
-"""The analysis of a run: its events, and the duration of each phase of a change of size."""
+"""The analysis of a run: its events, and the duration of each phase of a change of size.
+
+The job shrinks when a second job, the gang, arrives, and grows once the gang has ended.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -62,16 +65,17 @@ def story(samples: Sequence[Sample], *, came: float, ended: float) -> Story:
     """Return the analysis of a run, given when the gang came and ended. Raises NotSeenError."""
     shrink = _rescale(samples, since=came)
     gone = came + shrink.idle + shrink.checkpoint + shrink.pods
-    bound = _first(samples, is_bound, after=came, what="the gang was bound")
+    bound = _first(samples, is_bound, since=came, what="the gang was bound")
     return Story(shrink, max(0.0, bound - gone), _rescale(samples, since=ended))
 
 
 def is_bound(sample: Sample) -> bool:
+    # The gang has two pods, which appear one by one.
     return len(sample.gang) > 1 and all(pod.bound for pod in sample.gang)
 
 
 def is_whole(sample: Sample) -> bool:
-    """Return whether the job has all workers of its spec, and all of them run."""
+    """Return whether the job has all workers of its spec, and all of its pods run."""
     return sample.size == len(sample.workers) and all(
         pod.runs and not pod.ends for pod in sample.own
     )
@@ -86,22 +90,26 @@ def _rescale(samples: Sequence[Sample], *, since: float) -> Rescale:
 
     def acts(sample: Sample) -> bool:
         is_shown = sample.reason in _ACTS and state_before.reason not in _ACTS
-        return is_shown or sample.asked > state_before.asked or sample.size != before
+        return (
+            is_shown
+            or sample.checkpoint_request > state_before.checkpoint_request
+            or sample.size != before
+        )
 
-    acted = _first(samples, acts, after=since, what="kfext acted")
+    acted = _first(samples, acts, since=since, what="kfext acted")
     written = _first(
-        samples, lambda sample: sample.size != before, after=acted, what="it was rescaled"
+        samples, lambda sample: sample.size != before, since=acted, what="it was rescaled"
     )
     after = next(sample.size for sample in samples if sample.at == written) or 0
     changed = _first(
         samples,
         lambda sample: _pods_changed(sample, before, after),
-        after=written,
+        since=written,
         what="its pods had changed",
     )
     resumed = _resumed(samples, after, since=written)
     stepped = _first(
-        samples, lambda sample: sample.steps, after=resumed or changed, what="it had done a step"
+        samples, lambda sample: sample.steps, since=resumed or changed, what="it had done a step"
     )
     longest, usual = _gaps(samples, since=since, written=written, until=stepped)
     return Rescale(
@@ -120,7 +128,7 @@ def _rescale(samples: Sequence[Sample], *, since: float) -> Rescale:
 
 def _pods_changed(sample: Sample, before: int, after: int) -> bool:
     if after < before:
-        return all(pod.worker is not None and pod.worker < after for pod in sample.workers)
+        return all((pod.worker_index or 0) < after for pod in sample.workers)
     return len(sample.workers) == after and all(map(_runs, sample.workers))
 
 
@@ -147,10 +155,10 @@ def _gaps(
 
 
 def _first(
-    samples: Iterable[Sample], condition: Callable[[Sample], bool], *, after: float, what: str
+    samples: Iterable[Sample], condition: Callable[[Sample], bool], *, since: float, what: str
 ) -> float:
-    """Return the first time from `after` on at which a condition held. Raises NotSeenError."""
+    """Return the first time from `since` on at which a condition held. Raises NotSeenError."""
     for sample in samples:
-        if sample.at >= after and condition(sample):
+        if sample.at >= since and condition(sample):
             return sample.at
     raise NotSeenError(f"it was never seen that {what}")

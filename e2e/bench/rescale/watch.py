@@ -21,9 +21,9 @@ _NOT_FOUND = 404
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; `worker`: its index among the workers, or None: not a worker, so never removed."""
+    """A pod. `worker_index`: None means that it is not a worker, so it is never removed."""
 
-    worker: int | None
+    worker_index: int | None
     bound: bool
     runs: bool
     ends: bool
@@ -33,14 +33,16 @@ class Pod:
 class Sample:
     """The state of the job and the gang, `at` seconds after the run began.
 
-    `size`: the number of workers in the job's spec, or None before the job exists. `asked`: the
-    number of the last checkpoint request. `reason`: the reason of the condition Scaled. `own`: the
-    job's pods. `lines`: its output since the previous sample. `ended`: its outcome, or empty.
+    `size`: the number of workers in the job's spec, or None before the job exists.
+    `checkpoint_request`: the number of the last checkpoint request.
+    `reason`: the reason of the condition Scaled.
+    `own`: the job's pods. `lines`: its output since the previous sample.
+    `ended`: its outcome, or empty.
     """
 
     at: float
     size: int | None = None
-    asked: int = 0
+    checkpoint_request: int = 0
     reason: str = ""
     own: tuple[Pod, ...] = ()
     gang: tuple[Pod, ...] = ()
@@ -49,7 +51,7 @@ class Sample:
 
     @property
     def workers(self) -> tuple[Pod, ...]:
-        return tuple(pod for pod in self.own if pod.worker is not None)
+        return tuple(pod for pod in self.own if pod.worker_index is not None)
 
     @property
     def steps(self) -> bool:
@@ -71,7 +73,7 @@ def sample(
     return Sample(
         at,
         size=_size(job) if job else None,
-        asked=max(map(int, requests), default=0),
+        checkpoint_request=max(map(int, requests), default=0),
         reason=next(
             (condition["reason"] for condition in conditions if condition["type"] == names.SCALED),
             "",
@@ -92,7 +94,7 @@ def _pod(body: Object) -> Pod:
     labels = _labels(body)
     is_worker = labels.get(names.REPLICA_TYPE, "").lower() == "worker"
     return Pod(
-        worker=int(labels[names.REPLICA_INDEX]) if is_worker else None,
+        worker_index=int(labels[names.REPLICA_INDEX]) if is_worker else None,
         bound=bool(body["spec"].get("nodeName")),
         runs=body["status"].get("phase") == "Running",
         ends="deletionTimestamp" in body["metadata"],

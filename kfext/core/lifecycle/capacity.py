@@ -114,7 +114,7 @@ def seconds_to_short_start(situation: Situation, refusal: NoFit) -> float:
     wait = refusal.until - situation.now
     if wait <= 0 or _starts_short(situation, refusal.workers, wait):
         return 0.0  # the expected capacity is late, or a start now is better
-    short_run = situation.context.length() * workers_of(situation.job) / refusal.workers
+    short_run = situation.context.duration() * workers_of(situation.job) / refusal.workers
     return min(wait, max(short_run - situation.in_line, RECHECK_SECONDS))
 
 
@@ -122,7 +122,7 @@ def _starts_short(situation: Situation, workers: int, wait: float) -> bool:
     return starts_short(
         workers,
         workers_of(situation.job),
-        length=situation.context.length(),
+        length=situation.context.duration(),
         wait=wait,
         waited=situation.in_line,
     )

@@ -82,7 +82,7 @@ class QueueContext:
     `disturbed`: what may disturb a plan: `pods` that a scheduler may bind to any node, or
         a `quota` or LimitRange of the namespace; empty if kfext alone decides.
     `plain_pods`: the number of unbound pods of jobs that kfext does not place.
-    `length`: returns the expected duration of the job with all its workers, in seconds.
+    `duration`: returns the expected duration of the job with all its workers, in seconds.
     `typical`: returns the duration of the ended jobs of its series in seconds, or None.
     `ends`: returns the expected ends of running jobs by uid, in epoch seconds.
     """
@@ -103,7 +103,7 @@ class QueueContext:
     quota: QuotaView = field(default_factory=QuotaView)
     disturbed: str = "pods"
     plain_pods: int = 0
-    length: Callable[[], float] = field(default=lambda: USUAL_SECONDS, compare=False)
+    duration: Callable[[], float] = field(default=lambda: USUAL_SECONDS, compare=False)
     typical: Callable[[], float | None] = field(default=lambda: None, compare=False)
     ends: Callable[[], Mapping[str, float]] = field(default=dict, compare=False)
 

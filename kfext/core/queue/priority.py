@@ -30,7 +30,7 @@ def priority_class(job: TrainingJob, classes: Classes) -> PriorityClass:
     return max(known, key=_RANK) if known else default_class(classes)
 
 
-def preempting_class(job: TrainingJob, classes: Classes) -> PriorityClass:
+def lowest_class(job: TrainingJob, classes: Classes) -> PriorityClass:
     """Return the class that decides what a job preempts: the lowest class of its pods.
 
     The job preempts only if the classes of all its pods preempt.

@@ -14,7 +14,7 @@ from typing import Any
 from kfext.core.ledger.cards import as_sharing
 from kfext.core.observed import as_observed
 from kfext.core.patches.basis import basis
-from kfext.core.queue.priority import preempting_class, priority_class
+from kfext.core.queue.priority import lowest_class, priority_class
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import state_of
 from kfext.model.node import Node
@@ -102,7 +102,7 @@ class Cluster:
         self.claim_tracker = ClaimTracker(
             self.jobs,
             self._members,
-            class_of=lambda job: preempting_class(job, self.classes),
+            class_of=lambda job: lowest_class(job, self.classes),
             managed=managed,
             freed=wake,
             resumed=self.mark_queue,

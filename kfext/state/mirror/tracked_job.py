@@ -71,8 +71,8 @@ class TrackedJob:
     `succeeded`: the replicas with a succeeded pod that was deleted while the job ran.
     `lapsed`: whether the plan claims no capacity any more for pods that kfext cannot stop.
     `enlarged_at`: when an edit last made the job larger, in epoch seconds; 0.0 means never.
-    `reservation_round`: the round of a queued job among the jobs that take turns at the
-        reservation; a turn that it used up moves it to the next round. None means not queued.
+    `turns_used`: the number of turns at the reservation that a queued job counts as used; jobs
+        with fewer turns come first. None means that it is not queued.
     `draining`: whether the job has pods on a node that is being drained.
     `last_rescue`: its strikes when donors were last scaled down for it, and that epoch time.
     """
@@ -101,7 +101,7 @@ class TrackedJob:
     succeeded: set[ReplicaKey] = field(default_factory=set)
     lapsed: bool = False
     enlarged_at: float = 0.0
-    reservation_round: int | None = None
+    turns_used: int | None = None
     draining: bool = False
     last_rescue: tuple[int, float] = (0, 0.0)
     _failures: int = 0

@@ -190,7 +190,7 @@ def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobCloc
         hopeless=None if tracked.never_fits_since is None else now - tracked.never_fits_since,
         resting=max(tracked.not_before - now, 0.0),
         enlarged=moment.wall - tracked.enlarged_at if tracked.enlarged_at else None,
-        turns=tracked.reservation_round,
+        turns=tracked.turns_used,
         lapsed=tracked.lapsed,
         writing=tracked.busy,
         assumed="" if tracked.assumed is None else tracked.assumed.encode(),
@@ -223,7 +223,7 @@ def _restore_clocks(tracked: TrackedJob, clocks: JobClocks, moment: Moment) -> N
         for refusal in clocks.refusals
     }
     tracked.enlarged_at = 0.0 if clocks.enlarged is None else moment.wall - clocks.enlarged
-    tracked.reservation_round = clocks.turns
+    tracked.turns_used = clocks.turns
     tracked.succeeded = set(clocks.succeeded)
 
 

@@ -12,7 +12,7 @@ from kfext.core.lifecycle.situation import NO_NODES, QueueContext
 from kfext.core.placement.gang import Limits
 from kfext.core.queue.no_fit import Gained, NoFitCache
 from kfext.core.queue.order import QueueKey, queue_key
-from kfext.core.queue.priority import in_line, preempting_class, priority_class, why_there
+from kfext.core.queue.priority import in_line, lowest_class, priority_class, why_there
 from kfext.core.queue.quota import NO_RAISE
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import Settings
@@ -41,6 +41,8 @@ start of a job would rewrite the position of all other jobs."""
 
 class Queue:
     """The queue over a cluster's jobs. `now` is in epoch seconds.
+
+    A *break* is a round without a reservation: every waiting job is offered the free capacity.
 
     `asks`: the asks of jobs for new nodes. `autoscaler`: whether the cluster has an autoscaler.
     `reservations`: the reservation of the first job.
@@ -75,12 +77,12 @@ class Queue:
         self._next_update_at = -math.inf
         self._renewal_basis: tuple[int, int] | None = None
         self._break_is_offered = False
-        self._only_reopened = False
+        self._only_operator_is_free = False
         self._expected: Mapping[str, float] | None = None
 
     def begin_tick(self, *, now: float) -> None:
-        """Begin a tick: progress and jobs may have changed, and searches are allowed again."""
-        self._expected = None
+        """Begin a tick: the reservation may again search for capacity, up to MAX_SEARCHES times."""
+        self._expected = None  # progress and jobs may have changed
         if self._cluster.claim_tracker.autoscaled:
             self.asks.begin_tick()
         self._cluster.holds.expire(now)
@@ -101,10 +103,10 @@ class Queue:
             self._cluster.mark_queue()
 
     def headroom(self, namespace: str) -> int | None:
-        """Return the CPU that pods of a namespace may request in addition; None means any amount.
+        """Return how many more millicores pods of a namespace may request; None means no limit.
 
-        It is NO_RAISE while a job of the namespace waits for a quota, and if an autoscaler sizes
-        the cluster by the requests of pods.
+        It is NO_RAISE if a job of the namespace waits for a quota, or if an autoscaler sizes the
+        cluster by the requests of pods.
         """
         waits = any(
             tracked.job.namespace == namespace
@@ -150,37 +152,36 @@ class Queue:
         """Record the decision on a job."""
         uid = tracked.job.uid
         was_queued, is_queued = uid in self._queued, tracked.queued
-        if is_queued != was_queued:
-            self._moved = True
+        self._moved |= is_queued != was_queued
         if is_queued or was_queued:
             self._renewal_basis = None
         if is_queued:
-            if tracked.reservation_round is None:
-                tracked.reservation_round = self._first_round(tracked)
+            if tracked.turns_used is None:
+                tracked.turns_used = self._initial_turns(tracked)
             if not was_queued:
                 self._shown[uid] = _rounded(len(self._queued))  # until the next update
             self._queued[uid] = tracked
         else:
             self._queued.pop(uid, None)
-            tracked.reservation_round = None
+            tracked.turns_used = None
         if self._cluster.claim_tracker.autoscaled:
             self.asks.record(tracked)
 
-    def _first_round(self, tracked: TrackedJob) -> int:
-        """Return the round in which a job that enters the queue has its first turn.
+    def _initial_turns(self, tracked: TrackedJob) -> int:
+        """Return how many turns at the reservation a job that enters the queue counts as used.
 
-        It is the latest round of the jobs ahead. Otherwise new jobs could forever delay the next
+        It is the largest number of the jobs ahead. Otherwise new jobs could forever delay the next
         turn of a job that has had a turn.
         """
         key = self.key(tracked)
-        jobs = (job for job in self._queued.values() if job.reservation_round)
-        ahead = (job.reservation_round or 0 for job in jobs if self.key(job) < key)
+        jobs = (job for job in self._queued.values() if job.turns_used)
+        ahead = (job.turns_used or 0 for job in jobs if self.key(job) < key)
         return max(ahead, default=0)
 
     def observe(self, tracked: TrackedJob) -> None:
         """Record a changed job: its end may change the order of the jobs of its series.
 
-        The duration of a job that kfext stopped is unknown, because it shows only its last start.
+        The duration of a job that kfext stopped is unknown: its status has only its last start.
         """
         if tracked.job.run_seconds is None:
             return
@@ -208,16 +209,13 @@ class Queue:
         return sorted(queued, key=self.key)
 
     def begin_round(self) -> Iterator[TrackedJob]:
-        """Offer free capacity; yield the waiting jobs that it may help.
-
-        If the reservations are on a break, every waiting job has been offered the free capacity by
-        the end of this round.
-        """
+        """Offer free capacity; yield the waiting jobs that it may help."""
         self._break_is_offered = self.reservations.on_break
         self.quotas.offer()
         offer, reservation = self._cluster.offer(), self.reservations.current
-        self._only_reopened = offer.resumed <= {("", REASON_WAITING_FOR_OPERATOR)}
-        self._moved |= ANY in offer.resumed  # a policy may order the jobs in another way
+        # Whether nothing changed but that the operator can create more pods.
+        self._only_operator_is_free = offer.resumed <= {("", REASON_WAITING_FOR_OPERATOR)}
+        self._moved |= ANY in offer.resumed  # a changed TrainingPolicy may change the order
         self._moved, self.usage.moved = self._moved or self.usage.moved, False
         if not (offer.rows or offer.resumed):
             return
@@ -237,8 +235,8 @@ class Queue:
             return True
         if self.reservations.holds(tracked):
             return True
-        priority = preempting_class(tracked.job, self._cluster.classes)
-        preempting = priority.value if priority.preempts else None
+        lowest = lowest_class(tracked.job, self._cluster.classes)
+        preempting = lowest.value if lowest.preempts else None
         return gained.may_help(tracked.job.groups, preempting=preempting)
 
     def still_waits_for_operator(self, tracked: TrackedJob) -> bool:
@@ -248,7 +246,7 @@ class Queue:
         """
         verdict = tracked.verdict
         waited = verdict is not None and verdict.reason == REASON_WAITING_FOR_OPERATOR
-        return waited and self._only_reopened and self._cluster.backlog.crowd > 0
+        return waited and self._only_operator_is_free and self._cluster.backlog.crowd > 0
 
     # --- the reservation ------------------------------------------------------------------------
 
@@ -271,7 +269,7 @@ class Queue:
         """Grant the reservation to the job that is due for it; return the holder if it changed.
 
         A different job becomes due only after a decision on a queued job (such as the decision when
-        `reserveAfter` ends) or with the capacity of the cluster.
+        `reserveAfter` ends), or when capacity is freed or a deadline changes.
         """
         basis = (self._cluster.ledger.gains, self._cluster.ends_version)
         if basis == self._renewal_basis:
@@ -293,24 +291,22 @@ class Queue:
             return None
         if holder and self._reservation_turn(holder) < self._reservation_turn(tracked):
             return None
-        renewed = self.reservations.grant(tracked, now=now)
-        return tracked if renewed else None
+        return tracked if self.reservations.grant(tracked, now=now) else None
 
     def _reservation_turn(self, tracked: TrackedJob) -> tuple[int, QueueKey]:
         """Return the sort key of a job among the jobs that are due for the reservation."""
-        return (tracked.reservation_round or 0, self.key(tracked))
+        return (tracked.turns_used or 0, self.key(tracked))
 
     # --- input for decisions and messages ---------------------------------------------------------
 
     def context(self, tracked: TrackedJob, *, now: float) -> QueueContext:
         """Return the state of the queue around a job."""
         job = tracked.job
-        priority = preempting_class(job, self._cluster.classes)
+        lowest = lowest_class(job, self._cluster.classes)
         holder, reservation = self.reservations.holder, self.reservations.current
-        tracker = self._cluster.claim_tracker
         return QueueContext(
-            priority=priority.value,
-            preempts=priority.preempts,
+            priority=lowest.value,
+            preempts=lowest.preempts,
             reservation=reservation,
             reserved_for=visible_names([holder.job] if holder else [], viewer=job) or "another job",
             awaited=self._awaited_jobs(reservation, viewer=job) if reservation else "",
@@ -321,17 +317,21 @@ class Queue:
             crowded=self._cluster.backlog.crowd,
             draining=bool(self._cluster.draining),
             autoscaler=self.autoscaler,
-            nodes=self.asks.view(tracked) if tracker.autoscaled else NO_NODES,
+            nodes=self.asks.view(tracked) if self._cluster.claim_tracker.autoscaled else NO_NODES,
             held=self._cluster.holds.claims_of(job.uid),
             quota=self.quotas.view_of(tracked, self._cluster.classes),
-            disturbed=((self._cluster.plain_pods or tracker.has_unpinned_pending(now)) and "pods")
-            or (self.quotas.changes(job.namespace) and "quota")
-            or "",
+            disturbed=self._disturbance(job.namespace, now=now),
             plain_pods=self._cluster.plain_pods,
-            length=lambda: self.durations.remaining(tracked.job, now=now),
+            duration=lambda: self.durations.remaining(tracked.job, now=now),
             typical=lambda: self.durations.typical(tracked.job),
             ends=lambda: self._ends(now),
         )
+
+    def _disturbance(self, namespace: str, *, now: float) -> str:
+        """Return what may disturb a plan, as `QueueContext.disturbed`."""
+        if self._cluster.plain_pods or self._cluster.claim_tracker.has_unpinned_pending(now):
+            return "pods"
+        return "quota" if self.quotas.changes(namespace) else ""
 
     def _is_estimated(self, reservation: Reservation) -> bool:
         """Return whether the end of a reservation follows from progress, not from a deadline."""

@@ -192,7 +192,7 @@ class ReservationManager:
     def end_turn(self, *, now: float) -> None:
         """Begin a break after the turn of the holder."""
         if self.holder is not None:
-            self.holder.reservation_round = (self.holder.reservation_round or 0) + 1
+            self.holder.turns_used = (self.holder.turns_used or 0) + 1
         self._begin_break(now=now)
 
     def is_outdated(self, *, now: float) -> bool:

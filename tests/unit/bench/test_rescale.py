@@ -61,7 +61,7 @@ def run_of(changes: Mapping[int, Mapping[str, Any]], *, until: int) -> list[Samp
 
 TORCH: dict[int, dict[str, Any]] = {
     10: {"gang": UNBOUND},
-    41: {"asked": 1},
+    41: {"checkpoint_request": 1},
     44: {"size": 2, "own": pods(2, ends=2), "lines": ()},
     47: {"own": pods(2)},
     49: {"gang": GANG},
@@ -71,7 +71,7 @@ TORCH: dict[int, dict[str, Any]] = {
     61: {"lines": ()},
     62: {"lines": STEPS},
     80: {"gang": ()},
-    145: {"reason": "Rescaling", "asked": 2},
+    145: {"reason": "Rescaling", "checkpoint_request": 2},
     147: {"size": 4, "own": pods(2, comes=2)},
     150: {"own": pods(4)},
     155: {"lines": ()},

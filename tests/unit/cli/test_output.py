@@ -29,7 +29,7 @@ HARMFUL = {
     "a carriage return": ("loss\r0", "loss 0"),
     "writing from right to left": ("loss \u202e5.0", "loss  5.0"),
     "a character without width": ("lo\u200bss", "lo ss"),
-    "a line of Unicode": ("loss\u20280", "loss 0"),
+    "a line separator of Unicode": ("loss\u20280", "loss 0"),
     "a tab": ("loss\t0", "loss 0"),
 }
 
@@ -48,7 +48,7 @@ def test_text_stays_as_it_is(text: str) -> None:
 @pytest.mark.parametrize("output", ["json", "yaml", "text"])
 @given(value=st.text())
 def test_no_output_has_a_character_that_a_terminal_obeys(output: str, value: str) -> None:
-    shown = format_output({"metric": value}, output=output, text=lambda: value)
+    shown = format_output({"metric": value}, output=output, text=lambda: [value])
     assert all(character.isprintable() or character == "\n" for character in shown)
     if output != "text":
         assert shown.isascii()
@@ -82,7 +82,7 @@ def test_a_table_has_a_line_for_each_row_with_all_of_its_text(
 
 SCREENS = {
     "a screen for all lines": ((80, 24), "HEAD\none\ntwo"),
-    "too few lines": ((80, 3), "HEAD\none"),
+    "a line too few, as the cursor needs one": ((80, 3), "HEAD\none"),
     "too few columns": ((2, 24), "HE\non\ntw"),
 }
 

@@ -1,4 +1,4 @@
-"""The planner keeps nothing about deleted namespaces, jobs, pods, nodes and claims."""
+"""The planner keeps nothing about deleted namespaces, jobs, pods, nodes and volume claims."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -24,8 +24,7 @@ from tests.builders import pod as pod_of
 BOUNDED = {
     "_deleted_jobs",  # 10,000 uids, for answers that come late
     "_known",  # shapes that did not fit, until capacity is freed
-    "_no_place",
-    "_masks",
+    "_no_place",  # shapes without a reservation, until capacity is freed
     "_basis",  # the basis of one reservation
 }
 """Attributes that may keep names for a while, because their size is bounded."""

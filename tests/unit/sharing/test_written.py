@@ -26,13 +26,15 @@ MEMORY = names.GPU_MEMORY
 
 def planned(slots: dict[int, int], units: int = 50) -> Plan:
     """Return a plan of workers on one node; `slots`: the slot of each worker by index."""
-    keys = {ReplicaKey("worker", index): slot for index, slot in slots.items()}
+    slot_of = {ReplicaKey("worker", index): slot for index, slot in slots.items()}
     shares = {"worker": GpuShare(units)}
-    return Plan("uid-1", 1, dict.fromkeys(keys, "n"), shares=shares, slots=keys)
+    return Plan("uid-1", 1, dict.fromkeys(slot_of, "n"), shares=shares, slots=slot_of)
 
 
 @given(written=st.text("05@,x\u0661", max_size=12), index=st.integers(0, 3))
-def test_a_malformed_part_is_no_part_or_a_possible_part(written: str, index: int) -> None:
+def test_malformed_text_has_no_slot_for_a_replica_or_a_possible_one(
+    written: str, index: int
+) -> None:
     part = decode_slot(written, index)
     assert part is None or (0 < part[0] <= 100 and 0 <= part[1] < MAX_SLOTS)
 
@@ -125,7 +127,7 @@ def test_a_suspended_job_has_no_slots_left() -> None:
 
 
 @given(shares)
-def test_a_pin_writes_terms_that_are_read_back(share: GpuShare) -> None:
+def test_a_pin_writes_gpu_terms_that_are_read_back(share: GpuShare) -> None:
     raw = raw_pod(sharing().build(), "worker", 0, gated=True)
     raw["metadata"]["annotations"] = {names.GPU_SHARE: "0.5", names.GPU_TERMS: "{}"}
     after = jsonpatch.apply_patch(deepcopy(raw), pin(parse_pod(raw), "n", share=share))

@@ -10,17 +10,17 @@ from kfext.errors import UserError
 
 
 class Line(NamedTuple):
-    """A line of a CSV file. `place`: its number; line 1 names the columns."""
+    """A line of a CSV file. Line 1, which names the columns, has number 1."""
 
     path: Path
-    place: int
+    number: int
     cells: Row
 
     @property
     def where(self) -> str:
-        return f"{self.path}, line {self.place}"
+        return f"{self.path}, line {self.number}"
 
-    def number(self, column: str, *, least: float = 0.0) -> float:
+    def value_of(self, column: str, *, least: float = 0.0) -> float:
         """Return the number in a column. Raises UserError if it is infinite or below `least`."""
         text = self.cells[column]
         try:
@@ -33,9 +33,12 @@ class Line(NamedTuple):
 
 
 def lines(path: Path, columns: Sequence[str]) -> Iterator[Line]:
-    """Yield the lines of a CSV that are not blank. Raises UserError if a column is missing."""
-    for place, row in rows(path, columns):
-        line = Line(path, place, row)
+    """Yield the lines of a CSV file that are not blank.
+
+    Raises UserError if line 1 lacks a column, or a line lacks a cell.
+    """
+    for number, row in rows(path, columns):
+        line = Line(path, number, row)
         if any(row[column] is None for column in columns):
             raise UserError(f"{line.where} has fewer cells than line 1")
         yield line

@@ -47,10 +47,10 @@ def philly_csv(data: Path, *, cluster: str, start: datetime, hours: float) -> st
     path, until = data / "pollux" / "philly.csv", start + timedelta(hours=hours)
     jobs = [
         _Request(
-            f"job-{line.place}",
+            f"job-{line.number}",
             (arrived - start).total_seconds(),
-            line.number("duration"),
-            int(line.number("num_gpus", least=1)),
+            line.value_of("duration"),
+            int(line.value_of("num_gpus", least=1)),
         )
         for line in lines(path, ("timestamp", "duration", "num_gpus", "cluster"))
         if line.cells["cluster"] == cluster and start <= (arrived := _time(line)) < until

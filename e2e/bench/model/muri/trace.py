@@ -54,7 +54,7 @@ class Job:
 def read_cluster(path: Path) -> Cluster:
     """Return the cluster of a file such as n8g8.csv, with one switch. Raises UserError."""
     for line in lines(path, ("num_node_p_switch", "num_gpu_p_node")):
-        nodes, gpus = line.number("num_node_p_switch", least=1), line.number("num_gpu_p_node")
+        nodes, gpus = line.value_of("num_node_p_switch", least=1), line.value_of("num_gpu_p_node")
         return Cluster(int(nodes), int(gpus))
     raise UserError(f"{path} has no line 2 with the nodes")
 
@@ -67,7 +67,7 @@ def read_jobs(path: Path) -> tuple[Job, ...]:
 
 
 def _job(line: Line) -> Job:
-    model, gpus = line.cells["model_name"], int(line.number("num_gpu"))
+    model, gpus = line.cells["model_name"], int(line.value_of("num_gpu"))
     if model not in _START_SECONDS:
         raise UserError(
             f"{line.where}: model_name {model!r} is none of {', '.join(_START_SECONDS)}"
@@ -77,8 +77,8 @@ def _job(line: Line) -> Job:
     return Job(
         line.cells["job_id"],
         gpus,
-        submitted=line.number("submit_time") / 1000,
-        iterations=int(line.number("iterations", least=1)),
-        seconds=line.number("iteration_time") * _SLOWDOWN / 1000,
+        submitted=line.value_of("submit_time") / 1000,
+        iterations=int(line.value_of("iterations", least=1)),
+        seconds=line.value_of("iteration_time") * _SLOWDOWN / 1000,
         start=_START_SECONDS[model][_SIZES.index(gpus)],
     )

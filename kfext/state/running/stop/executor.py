@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from kfext.core.eligibility import why_not_stopped
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
-from kfext.core.queue.priority import preempting_class
+from kfext.core.queue.priority import lowest_class
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.priority import PriorityClass
@@ -129,7 +129,7 @@ class StopExecutor(Executor):
 
     def _class(self, waiting: TrackedJob) -> PriorityClass:
         """Return the PriorityClass that decides which jobs a waiting job may preempt."""
-        return preempting_class(waiting.job, self._cluster.classes)
+        return lowest_class(waiting.job, self._cluster.classes)
 
     def _permits(self, waiting: TrackedJob, victims: Sequence[RunningJob]) -> bool:
         """Return whether victims may still stop for a waiting job; jobs may have changed since."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kfext import names
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
-from kfext.core.queue.priority import preempting_class
+from kfext.core.queue.priority import lowest_class
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import OFF
 from kfext.model.policy import Mode
@@ -81,7 +81,7 @@ def may_preempt(tracked: TrackedJob, settings: Settings, cluster: Cluster, *, no
     if job.excess or job.shares_gpus or cluster.holds.hold_of(job.uid) is not None:
         return False
     waited = tracked.queued_seconds(now) >= PREEMPT.parameter(settings, "wait")
-    return waited and preempting_class(job, cluster.classes).preempts
+    return waited and lowest_class(job, cluster.classes).preempts
 
 
 def stop_proposals(waiting: TrackedJob, choice: VictimChoice) -> Iterator[Proposal]:

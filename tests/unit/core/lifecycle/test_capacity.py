@@ -262,7 +262,7 @@ def test_no_estimate_of_other_jobs_keeps_an_elastic_job_waiting_forever() -> Non
     capacity.claim("other", Claim("a", {"cpu": 4000}, job="other"))
 
     def step(length: float, waited: float) -> Any:
-        context = QueueContext(length=lambda: length, ends=lambda: {"other": NOW})
+        context = QueueContext(duration=lambda: length, ends=lambda: {"other": NOW})
         situation = situation_of(
             builder.elastic(**ANY_SIZE).build(), (), None, JobState(), NOW, elastic=Range(2, 8)
         )

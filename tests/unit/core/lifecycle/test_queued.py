@@ -494,7 +494,7 @@ def test_a_job_that_a_quota_shrinks_waits_for_the_workers_that_the_quota_allows(
     capacity.claim("other", Claim("a", {"cpu": 4000}, job="other"))
     context = QueueContext(
         quota=QuotaView((quota({"pods": "6"}),)),
-        length=lambda: 300.0,
+        duration=lambda: 300.0,
         ends=lambda: {"other": NOW + 100},
     )
     situation = situation_of(

@@ -1,6 +1,6 @@
 """Two jobs on one simulated card, in virtual time, with the real hooks, gate and beacon.
 
-All runs in the thread of the low-priority job (low): its clock also runs the card and the
+Everything runs in the thread of the low-priority job (low): its clock also runs the card and the
 high-priority job (high). Times are in nanoseconds, unless stated otherwise.
 """
 
@@ -28,7 +28,10 @@ NEVER = 2**62
 SLICE, CHANGE = 2 * MS, 3 * MS // 10
 """How long the card serves one of two clients at a time, and the time of a change of clients."""
 LATE, OVERSLEEP, BELL, BEACON = int(1.75 * MS), MS * 6 // 100, MS * 8 // 100, MS * 8 // 100
-"""The delays of a blocking wait, a sleep, a bell and the beacon's thread."""
+"""The delays of a blocking wait, a sleep, a bell and the beacon's thread.
+
+The beacon wakes a job at its gate through a socket, the bell.
+"""
 LAYERS = 60
 FORWARD, BACKWARD, OPTIMIZER = MS * 30 // 100, MS * 52 // 100, MS * 9 // 10
 """The work on the card of a layer in forward and in backward, and of the optimizer."""
@@ -104,14 +107,15 @@ class Marker:
 class Card:
     """A card that serves the clients with work in time slices, kernel after kernel.
 
-    `_work`: the kernels, as lists of their remaining time, and the markers of each client.
+    `_work`: for each client its queue of markers and kernels; a kernel is a list with one item, its
+    remaining time. `_scheduled`: the number of the latest scheduled event; earlier events are void.
     """
 
     world: World
     in_use: bool = True
     _work: tuple[deque[Any], deque[Any]] = field(default_factory=lambda: (deque(), deque()))
     _client: int = LOW
-    _plan: int = 0
+    _scheduled: int = 0
     _since: int = 0
     _slice_left: int = SLICE
 
@@ -160,14 +164,14 @@ class Card:
                 ended.reach()
 
     def _schedule_next(self) -> None:
-        self._plan += 1
-        plan, left = self._plan, self._work[self._client][0][0]
+        self._scheduled += 1
+        number, left = self._scheduled, self._work[self._client][0][0]
         if self._work[1 - self._client]:
             left = min(left, max(self._slice_left, 0))
-        self.world.at(max(self._since, self.world.time) + left, lambda: self._continue(plan))
+        self.world.at(max(self._since, self.world.time) + left, lambda: self._continue(number))
 
-    def _continue(self, plan: int) -> None:
-        if plan != self._plan:
+    def _continue(self, number: int) -> None:
+        if number != self._scheduled:
             return
         self._settle()
         current, other = self._work[self._client], self._work[1 - self._client]
@@ -195,7 +199,7 @@ class High:
         self._world.at(self._world.time + self._pause(), self._begin_step)
 
     def _begin_step(self) -> None:
-        self.page[words.HEARTBEAT] = 2**63  # the beacon's own thread uses another clock
+        self.page[words.HEARTBEAT] = 2**63  # never stale: its thread uses another clock
         self._launch_soon(BUSY, self.beacon.begin())
 
     def _launch_soon(self, left: int, begun: int) -> None:
@@ -242,11 +246,15 @@ class SharedGate(Gate):
 
 
 class Low:
-    """A low-priority job that never waits for data; `graph`: whether it replays a CUDA graph."""
+    """A low-priority job that never waits for data.
+
+    `micro_step`: in seconds. `graph`: whether it replays a CUDA graph.
+    """
 
     def __init__(self, card: Card, high: High | None, micro_step: float, *, graph: bool) -> None:
         self.page, self.orders = Page.make().words, Orders()
         self.orders.page = Page.make().words
+        # Orders that never end: there is no agent to renew them.
         self.orders.page[words.LEASE] = self.orders.page[words.TURN] = 2**63
         self.orders.page[words.MODE] = words.FREE if high is None else words.GATED
         self.orders.page[words.MICRO_STEP_NS] = int(micro_step * NS)
@@ -282,15 +290,15 @@ class Low:
             outputs.append(Output(module))
             for after in calls.all_after:
                 after(module, outputs[-1])
-            for returned in module.after:
-                returned(outputs[-1])
+            for after_forward in module.after:
+                after_forward(outputs[-1])
         for output in reversed(outputs):
             for act in output.hooks:
                 act()
             self._launch(BACKWARD)
 
-    def _launch(self, kernel: int, seconds: int = LAUNCH) -> None:
-        self._world.advance(self._world.time + seconds)
+    def _launch(self, kernel: int, takes: int = LAUNCH) -> None:
+        self._world.advance(self._world.time + takes)
         self._card.launch(LOW, kernel)
         self._world.advance(self._world.time + LAUNCH)
 
@@ -317,8 +325,9 @@ def step_rates(
     late: int = BEACON,
     graph: bool = False,
 ) -> Rates:
-    """Return the rates of jobs that train for some virtual seconds, after the first `warm` seconds.
+    """Return the rates of jobs that train for `seconds` of virtual time.
 
+    `warm`: the first seconds, which are not measured. `micro_step`: see `Low`.
     `pause`: draws a pause of high in seconds; None means that there is only low. `low`: whether
     there is low. `late`: the delay of high's beacon, in nanoseconds. `graph`: see `Low`.
     """
@@ -327,13 +336,15 @@ def step_rates(
     high = None if pause is None else High(world, card, lambda: int(pause(rng) * NS), late=late)
     job = Low(card, high, micro_step, graph=graph) if low else None
     with suppress(OverError):
-        while job is not None:
-            job.step()
-        world.advance(world.time + int(seconds * NS))
+        if job is None:
+            world.advance(world.time + int(seconds * NS))
+        else:
+            while True:
+                job.step()  # until OverError
     if high is not None:
         high.beacon.stop()
     since = NS + int(warm * NS)
-    return Rates(*(_rate(ends.ends if ends else [], since) for ends in (high, job)))
+    return Rates(*(_rate(trained.ends if trained else [], since) for trained in (high, job)))
 
 
 def _rate(ends: list[int], since: int) -> float:

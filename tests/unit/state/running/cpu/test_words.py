@@ -41,47 +41,47 @@ def bed_of(state: CpuState | None = None) -> TwoWorkers:
 
 
 def shown(
-    bed: TwoWorkers, *, dry_run: bool = False, decided: bool = True, paused: bool = False
+    bed: TwoWorkers, *, dry_run: bool = False, decided: bool = True, backs_off: bool = False
 ) -> ConditionStatus | None:
-    job, _ = bed.signals()
+    signal, _ = bed.signals()
     proposed = proposal("uid-1", reason="it would move") if dry_run else None
-    return cpu_shown(bed.job, job, proposed, decided=decided, paused=paused)
+    return cpu_shown(bed.job, signal, proposed, decided=decided, paused=backs_off)
 
 
-def is_refused(running: RunningJob) -> None:
+def refuse(running: RunningJob) -> None:
     cpu_record(running).refused = REFUSED
 
 
-def is_moved(running: RunningJob) -> None:
+def move(running: RunningJob) -> None:
     cpu_record(running).operation = ResizeOperation(proposal("uid-1"))
 
 
-def is_restored(running: RunningJob) -> None:
+def restore(running: RunningJob) -> None:
     cpu_record(running).operation = ResizeOperation(proposal("uid-1", rank=Rank.RESTORE))
 
 
-def is_unfit(running: RunningJob) -> None:
+def make_unfit(running: RunningJob) -> None:
     cpu_record(running).unfit = "Kueue manages it"
 
 
-def all_are_disabled(running: RunningJob) -> None:
+def disable_all(running: RunningJob) -> None:
     disabled = {"resize": "its budget", "shift": "by hand"}
     running.tracked.state = JobState(cpu=CpuState(disabled=disabled))
 
 
-def one_is_disabled(running: RunningJob) -> None:
+def disable_one(running: RunningJob) -> None:
     running.tracked.state = JobState(cpu=CpuState(disabled={"resize": "its budget"}))
 
 
-def all_are_ineligible(running: RunningJob) -> None:
+def make_all_ineligible(running: RunningJob) -> None:
     cpu_record(running).ineligible = {"resize": "not Burstable", "shift": "not Burstable"}
 
 
-def one_is_ineligible(running: RunningJob) -> None:
+def make_one_ineligible(running: RunningJob) -> None:
     cpu_record(running).ineligible = {"resize": "not Burstable", "shift": ""}
 
 
-def is_unread(running: RunningJob) -> None:
+def turn_metrics_off(running: RunningJob) -> None:
     cpu_record(running).ineligible = {"resize": "metrics is off"}
     cpu_record(running).unread = "metrics is off"
 
@@ -89,28 +89,28 @@ def is_unread(running: RunningJob) -> None:
 Change = Callable[[RunningJob], None]
 FIRST: dict[str, tuple[list[Change], str, str]] = {
     "a refusal, before an operation in progress": (
-        [is_moved, is_refused],
+        [move, refuse],
         names.REASON_RESIZE_REFUSED,
         "beyond the quota",
     ),
-    "moved CPU": ([is_moved, all_are_disabled], names.REASON_CPU_MOVED, "a reason"),
-    "restored CPU": ([is_restored, all_are_disabled], names.REASON_CPU_RESTORED, "a reason"),
-    "why no policy may decide on it": ([is_unfit], names.REASON_STANDS_DOWN, "Kueue manages"),
+    "moved CPU": ([move, disable_all], names.REASON_CPU_MOVED, "a reason"),
+    "restored CPU": ([restore, disable_all], names.REASON_CPU_RESTORED, "a reason"),
+    "why no policy may decide on it": ([make_unfit], names.REASON_STANDS_DOWN, "Kueue manages"),
     "all disabled policies": (
-        [all_are_disabled, all_are_ineligible],
+        [disable_all, make_all_ineligible],
         names.REASON_RESTS,
         "its budget; by hand",
     ),
-    "one disabled policy": ([one_is_disabled], names.REASON_RESTS, "its budget"),
-    "the common reason, once": ([all_are_ineligible], names.REASON_STANDS_DOWN, "not Burstable"),
+    "one disabled policy": ([disable_one], names.REASON_RESTS, "its budget"),
+    "the common reason, once": ([make_all_ineligible], names.REASON_STANDS_DOWN, "not Burstable"),
     "unknown progress": ([], names.REASON_TOO_EARLY, "its progress"),
-    "the reason of a policy that needs its end": (
-        [one_is_ineligible],
+    "ineligible for the only policy that needs the job's end": (
+        [make_one_ineligible],
         names.REASON_NOTHING_TO_MOVE,
         "ineligible for resize: not Burstable",
     ),
     "the reason for unknown progress": (
-        [is_unread],
+        [turn_metrics_off],
         names.REASON_NOTHING_TO_MOVE,
         "ineligible for resize: metrics is off",
     ),
@@ -122,7 +122,7 @@ def test_the_condition_of_a_job_shows(changes: list[Change], reason: str, messag
     bed = bed_of()
     for change in changes:
         change(bed.job)
-    result = shown(bed, paused=True)
+    result = shown(bed, backs_off=True)
     assert result is not None
     assert result.verdict.reason == reason
     assert message in result.verdict.message
@@ -135,11 +135,11 @@ def test_the_condition_of_a_job_shows(changes: list[Change], reason: str, messag
         pytest.param(False, names.REASON_NOTHING_TO_MOVE, id="there is no proposal"),
     ],
 )
-def test_the_condition_of_a_job_with_the_users_limits_if(want: str, *, early: bool) -> None:
+def test_the_condition_of_a_job_that_is_not_resized_shows_that(want: str, *, early: bool) -> None:
     bed = bed_of()
     cpu_record(bed.job).early = early
-    job, _ = bed.signals()
-    known = replace(job, remaining=50.0)
+    signal, _ = bed.signals()
+    known = replace(signal, remaining=50.0)
     result = cpu_shown(bed.job, known, None, decided=True, paused=False)
     assert result is not None
     assert (result.holds, result.verdict.reason) == (False, want)
@@ -147,7 +147,7 @@ def test_the_condition_of_a_job_with_the_users_limits_if(want: str, *, early: bo
 
 def test_equal_reasons_are_shown_once() -> None:
     bed = bed_of()
-    all_are_ineligible(bed.job)
+    make_all_ineligible(bed.job)
     result = shown(bed)
     assert result is not None
     assert result.verdict.message == "not Burstable"
@@ -155,8 +155,8 @@ def test_equal_reasons_are_shown_once() -> None:
 
 def test_a_refusal_is_not_shown_after_the_back_off() -> None:
     bed = bed_of()
-    is_refused(bed.job)
-    result = shown(bed, paused=False)
+    refuse(bed.job)
+    result = shown(bed, backs_off=False)
     assert result is not None
     assert result.verdict.reason != names.REASON_RESIZE_REFUSED
 
@@ -174,17 +174,17 @@ def test_an_unknown_use_is_shown() -> None:
     result = shown(bed)
     assert result is not None
     assert "use of its pods is not known" in result.verdict.message
-    is_unread(bed.job)
+    turn_metrics_off(bed.job)
     result = shown(bed)
     assert result is not None
     assert result.verdict == Verdict(names.REASON_STANDS_DOWN, "metrics is off")
 
 
-def test_a_job_that_has_opted_out_has_no_condition() -> None:
+def test_a_job_that_opted_out_has_no_condition_once_its_cpu_is_restored() -> None:
     bed = bed_of()
     bed.job.chosen = {}
     assert shown(bed) is None
-    is_restored(bed.job)
+    restore(bed.job)
     assert shown(bed) is not None
 
 
@@ -193,7 +193,9 @@ def test_a_job_that_has_opted_out_has_no_condition() -> None:
     [
         pytest.param(None, CpuState(), False, names.REASON_NOTHING_TO_MOVE, id="at first"),
         pytest.param(OLD, CpuState(), False, names.REASON_CPU_MOVED, id="last message"),
-        pytest.param(OLD, CpuState(), True, names.REASON_NOTHING_TO_MOVE, id="then"),
+        pytest.param(
+            OLD, CpuState(), True, names.REASON_NOTHING_TO_MOVE, id="a policy has decided since"
+        ),
         pytest.param(OLD, RESIZED, True, names.REASON_CPU_MOVED, id="still resized: last message"),
     ],
 )
@@ -203,14 +205,15 @@ def test_without_a_new_verdict_the_condition_shows(
     bed = bed_of(state)
     if before is not None:
         bed.job.shown[names.RESIZED] = ConditionStatus(holds=False, verdict=before)
-    job, _ = bed.signals()
-    known = replace(job, remaining=50.0)
+    signal, _ = bed.signals()
+    known = replace(signal, remaining=50.0)
     result = cpu_shown(bed.job, known, None, decided=decided, paused=False)
     assert result is not None
     assert result.verdict.reason == want
 
 
 MANY = [running(index) for index in range(MAX_RESIZED + 1)]
+# Of n pods that all differ, n - 1 have their own CPU: 18 + 17 fit, 19 + 18 do not.
 UNLIKE = [running(index, 400 + index) for index in range(18)]
 KUEUE = job("TFJob").worker(1).queued_by_kueue().build()
 AUTOSCALED = job().elastic(metrics=[{"type": "Resource"}]).build()
@@ -245,6 +248,7 @@ LOG, NO_LOG = MetricsSource(), MetricsSource("off")
 NOT_RECOGNISED = Verdict(names.REASON_NOTHING_RECOGNISED, "nothing in the log looks like progress")
 RECOGNISED = Verdict(names.REASON_RECOGNISED, "the log shows speed")
 SPEED = Reported(Progress(metric="speed"), known=RECOGNISED)
+# The remaining core-seconds: infinity means unknown, None no progress.
 UNREAD: dict[str, tuple[Reported | None, MetricsSource, float | None, str]] = {
     "its log is not read": (None, NO_LOG, math.inf, "kfext.dev/metrics is off"),
     "its log was not read yet": (None, LOG, None, ""),
