@@ -114,7 +114,10 @@ class Card(Protocol):
 
 
 class CpuCard:
-    """The card of `e2e/gpu/cpu_card.py`, with kernels of half a millisecond."""
+    """The card of `e2e/gpu/cpu_card.py`, with kernels of 2 ms.
+
+    The CPU needs 0.5 ms to launch a layer, so a layer must last much longer, as on a GPU.
+    """
 
     simulated = True
     title = "CPU card"
@@ -143,7 +146,7 @@ class CpuCard:
             "NVIDIA_VISIBLE_DEVICES": "card",
             "CPU_CARD_FOLDER": folder,
             "CPU_CARD_NAME": job,
-            "CPU_CARD_KERNEL_MS": "0.5",
+            "CPU_CARD_KERNEL_MS": "2",
             "KFEXT_GPU_DEVICE": "cpu_card:Card",
         }
 
