@@ -94,7 +94,7 @@ def test_a_job_that_gets_kueues_label_after_kfexts_webhook_is_not_held(queueing:
     assert not suspended(queueing.submit(other))  # the stand-in ignores labelled jobs
     queueing.bound("plain", 2)
     assert suspended(queueing.job("late"))
-    assert queueing.starts() == 0
+    assert queueing.starts() == 0  # kfext has unsuspended no job
 
 
 def test_a_job_that_kueue_admits_is_placed_together_on_the_nodes_that_kueue_chose(
@@ -331,7 +331,8 @@ def test_a_namespace_that_is_switched_off_releases_jobs_of_every_phase_and_holds
         space.kube.patch(space.path("pods", pod["metadata"]["name"]), patch, kind="json")
     space.bound("gated", 2)
     admit_pods(space, "planned")
-    # Webhooks no longer see the new pods, which have no gate, and prefer the planned nodes.
+    # Webhooks no longer see the new pods, so these have no gate. They still prefer the planned
+    # nodes, because kfext wrote the preference to the templates.
     assert set(space.bound("planned", 2).values()) == {node}
     for name in ("running", "gated", "planned"):
         space.kube.delete(space.path("pytorchjobs", name))
@@ -455,7 +456,7 @@ def test_a_policy_may_have_a_job_released_where_an_autoscaler_runs(space: Space)
     space.take_gpus("thief", node, 3)
     space.submit(workers("big", 4, each=GPU))
     view = space.phase("big", "Queued")
-    assert view["reason"] == "NoRoom"  # the empty cluster would hold it
+    assert view["reason"] == "NoRoom"  # not TooBig: it would fit the empty cluster
     assert "an autoscaler may add nodes" in view["message"]
     assert "released to plain Kubernetes after 60 s" in view["message"]
 

@@ -52,7 +52,7 @@ _INT32 = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Further values of a job that views of it show.
+    """Values of a job that are written only to be displayed, such as in the columns of kubectl.
 
     `places`: the number of its pods on each node, present or planned.
     `requests`: the requests of its largest pod, as quantities.
@@ -298,17 +298,16 @@ def encode_condition(
     }
 
 
-def same_but_texts(status: TrainingPlanStatus, written: TrainingPlanStatus | None) -> bool:
-    """Return whether only messages, progress and the expected start are new."""
-    if written is None or _without_texts(status) != _without_texts(written):
+def same_but_details(status: TrainingPlanStatus, written: TrainingPlanStatus | None) -> bool:
+    """Return whether at most messages, place in the queue, progress and expected start are new."""
+    if written is None or _without_messages(status) != _without_messages(written):
         return False
-    alike = replace(
-        status, message=written.message, ahead=written.ahead, conditions=written.conditions
-    )
-    return replace(alike, progress=written.progress, expected=written.expected) == written
+    alike = replace(status, message=written.message, conditions=written.conditions)
+    alike = replace(alike, ahead=written.ahead, progress=written.progress)
+    return replace(alike, expected=written.expected) == written
 
 
-def _without_texts(status: TrainingPlanStatus) -> dict[str, tuple[bool | None, str]]:
+def _without_messages(status: TrainingPlanStatus) -> dict[str, tuple[bool | None, str]]:
     conditions = status.conditions.items()
     return {type_: (shown.holds, shown.verdict.reason) for type_, shown in conditions}
 

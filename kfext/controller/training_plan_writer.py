@@ -19,7 +19,7 @@ from kfext.controller.training_plan import (
     as_written,
     body_of,
     encode_status,
-    same_but_texts,
+    same_but_details,
 )
 from kfext.core.job_history import JobHistory
 from kfext.core.progress import reported
@@ -244,7 +244,7 @@ class TrainingPlanWriter:
         if uid not in self._wanted:
             return
         _, status = self._wanted[uid]
-        same, now = same_but_texts(status, self._written.get(uid)), self._monotonic()
+        same, now = same_but_details(status, self._written.get(uid)), self._monotonic()
         phase, since = self._phases.get(uid, ("", now))
         if phase != status.phase:
             since = now

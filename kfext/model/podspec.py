@@ -118,8 +118,8 @@ def with_container(spec: Mapping[str, Any], position: int, **fields: Any) -> dic
 def local_volume(spec: Mapping[str, Any], *, container: str) -> str:
     """Return the directory of the node or the pod that a container may write to, in words.
 
-    It is empty if the container may write to another volume, such as a claim, or to none. A volume
-    in memory does not count.
+    The result is an empty string if the container may write to another volume, such as a claim, or
+    to none. A volume in memory does not count.
     """
     named = container_named(spec, container)
     mounts = _listed(named[1], "volumeMounts") if named else iter(())
@@ -184,8 +184,8 @@ def _peak(
 ) -> dict[str, int]:
     """Return the largest total of `amounts` over the containers of a pod that run at the same time.
 
-    A container updates only the sums of its own resources, so that many containers with many
-    resources cost no more than their entries.
+    For each init container, only the sums of the resources that it names are updated, so the time
+    grows with the number of entries, not with containers times resources.
     """
     running = add(map(amounts, _listed(spec, "containers")))
     sidecars: dict[str, int] = {}

@@ -88,7 +88,8 @@ def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
             return Misfit.DRAIN
         if taint.effect == NO_SCHEDULE and taint.key in constraints.devices:
             continue
-        # Admission adds a toleration for a device's taint only to pods that request the device.
+        # An admission plugin is expected to add tolerations for pool taints. The exception is the
+        # taint of a device, with a resource as its key: only pods that request the device get one.
         pool_taint = constraints.expects_tolerations and dedicates_nodes(taint.key)
         if pool_taint and taint.key not in node.allocatable:
             continue
@@ -266,8 +267,8 @@ def could_run(pod: Pod, node: Node | None) -> bool:
 
 
 def may_be_bound(pod: Pod, node: Node | None) -> bool:
-    """Return whether kube-scheduler may soon bind a pinned pod younger than UNBOUND_SECONDS.
+    """Return whether kube-scheduler may soon bind a pinned pod.
 
-    It has refused an unschedulable pod, and may refuse it for any time to come.
+    The caller checks its age (UNBOUND_SECONDS). An unschedulable pod may stay so for any time.
     """
     return not pod.unschedulable and could_run(pod, node)

@@ -44,7 +44,7 @@ from kfext.names import (
 IN_KUEUE = Verdict(
     REASON_SHARE_REFUSED, "another system starts it, so kfext cannot place parts of GPUs for it"
 )
-"""Shown while the job is in Kueue's queue, so that it does not use quota in vain."""
+"""Shown while Kueue still queues the job, so that its owner can edit it before it wastes quota."""
 
 _MIN_FALL = 50
 """A lower use of a GPU, in thousandths, is stored only if it is lower by this, to save writes."""
@@ -115,9 +115,8 @@ def without_share(situation: Situation) -> Step | None:
         return Wait(SUSPENDED, IN_KUEUE)
     message = "it was resumed by hand, but its parts of GPUs had not been placed"
     # No placement has failed, so it does not back off.
-    return suspend(
-        situation, replace(situation.state, reason=REASON_SHARE_REFUSED, message=message)
-    )
+    state = replace(situation.state, reason=REASON_SHARE_REFUSED, message=message)
+    return suspend(situation, state)
 
 
 def without_card(situation: Situation) -> Step | None:
@@ -127,12 +126,12 @@ def without_card(situation: Situation) -> Step | None:
         message = f"the jobs on {_slots(cards.evicted)} slowed each other down too much"
         state, before = situation.state, situation.state.apart
         apart = {**dict.fromkeys(before), **dict.fromkeys(cards.rivals)}
-        # A bind resets the strikes, and every evicted job was bound.
-        strikes = max(state.strikes, len(before))
-        state = replace(state, apart=tuple(apart), strikes=strikes)
+        # A bind resets the strikes, and every evicted job was bound. So the jobs that could not
+        # share a GPU with it (`apart`) count as strikes, for a longer back-off each time.
+        state = replace(state, apart=tuple(apart), strikes=max(state.strikes, len(before)))
         return _back_to_queue(replace(situation, state=state), Verdict(REASON_EVICTED, message))
     if cards.troubles and not any(pod.node_name for pod in situation.pods):
-        # Without a reserved GPU the slot may look healthy, so it is not tried at once.
+        # Once the job has left, its slot may look healthy, so the node is excluded for a while.
         late = Verdict(REASON_CARD_LOST, _why_lost(cards))
         return _back_to_queue(situation, late, shunned=cards.troubles)
     if not _runs(situation.pods):
@@ -164,12 +163,11 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
     if plan is None or not unready:
         return None
     limit = situation.placement.bind_timeout
-    # A pod may be gated long before it has a node.
+    # A pod may be gated long before the job is planned: only the time since the later event counts.
     waited = min(situation.clocks.longest_wait(gated), situation.clocks.waited)
     message = f"waits for the agent to report a GPU for {_slots(unready)}"
     if waited < limit:
-        verdict = Verdict(REASON_WAITING_FOR_CARD, message)
-        return Wait(GATED, verdict, again=limit - waited)
+        return Wait(GATED, Verdict(REASON_WAITING_FOR_CARD, message), again=limit - waited)
     late = Verdict(REASON_CARD_TIMEOUT, f"{message}: none within {limit:g} s")
     return _back_to_queue(situation, late, shunned=unready)
 

@@ -180,7 +180,8 @@ class GrowthList:
 _PACES = 64
 """The most pairs of time and step for the rate of a job."""
 _RECENT, _VALUES = 40, 3
-"""The lines that show how often a measure is printed; the different values that prove a guess."""
+"""The lines that show how often a measure is printed; the number of different values after which a
+guessed measure is taken for a measure."""
 _RARE = {False: 10, True: 4}
 """A measure on so many times fewer lines than the most frequent measure does not show the training.
 The key: whether it is an accuracy."""
@@ -267,13 +268,13 @@ class Course:
             self._follow(name)
         if self.metric not in values:
             # An evaluation counts its own steps.
-            self._steps.add_position(
-                line.position, evaluation=is_eval(name) or self._steps.evaluating
-            )
+            evaluation = is_eval(name) or self._steps.evaluating
+            self._steps.add_position(line.position, evaluation=evaluation)
             self._steps.read_summary(line.position)
             return
         self._go_to(line.position, at, evaluation=is_eval(self.metric), timely=at == stated)
         self._steps.read_summary(line.position)
+        # The line is about something else, such as an evaluation, so its value does not count.
         if self._steps.unrelated:
             return
         self._reported = at

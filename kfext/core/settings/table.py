@@ -113,9 +113,10 @@ class Settings:
     colocation: Colocation = _words(
         *Colocation,
         effect="whether all pods run on one node. `preferred`: else on the best few nodes, in the "
-        "end as on plain Kubernetes. `required`: wait for one node. On the job itself, either also "
-        "means that [CPU beyond the requests](placement.md#cpu-beyond-the-requests) does not "
-        "count. `off`: kfext neither suspends the job nor places its pods",
+        "end as on plain Kubernetes. `required`: wait for one node. `preferred` or `required` on "
+        "the job itself also means that kfext chooses nodes by requests alone, without [CPU beyond "
+        "the requests](placement.md#cpu-beyond-the-requests). `off`: kfext neither suspends the "
+        "job nor places its pods",
         since="at CREATE and at the next plan; a queued job that is set to `off` is released",
         limit=lambda value: MaxNodes(1) if value is Colocation.REQUIRED else None,
         to_pods=str,
@@ -204,8 +205,8 @@ class Settings:
         effect="the source of [progress](progress.md). `push`: [the program's "
         "posts](push.md), else its log. `stdout:`: an expression for its log, which may "
         "also have groups `name`, `step` and `total`",
-        since="at the next read of the log: within 30 s, or 10 s with `resize`, `elastic`, "
-        "`migrate` or `preempt`; 5 minutes after half an hour without progress. "
+        since="at the next read of the log: within 30 s, or within 10 s with `resize`, "
+        "`elastic`, `migrate` or `preempt`; after half an hour without progress, within 5 minutes. "
         "`push` only at CREATE",
         to_pods=lambda value: PUSH if value.source == PUSH else None,
     )

@@ -16,7 +16,7 @@ from kfext.controller.training_plan import (
     decode_training_plan,
     encode_status,
     largest_requests,
-    same_but_texts,
+    same_but_details,
 )
 from kfext.core.progress.posted import Post, Posted, encode_posted
 from kfext.core.progress.reported import Reported
@@ -122,11 +122,11 @@ def resized(
         ),
     ],
 )
-def test_whether_only_the_texts_of_two_statuses_differ(
+def test_whether_only_the_details_of_two_statuses_differ(
     now: dict[str, ConditionStatus], before: dict[str, ConditionStatus], *, same: bool
 ) -> None:
     current, written = TrainingPlanStatus(conditions=now), TrainingPlanStatus(conditions=before)
-    assert same_but_texts(current, written) is same
+    assert same_but_details(current, written) is same
 
 
 def test_the_posts_that_the_webhook_writes_are_read_and_not_written_by_the_controller() -> None:

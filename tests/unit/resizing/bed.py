@@ -55,6 +55,7 @@ def one_worker_job(
         "cpu": CPU,
         "uses": size,
         "limit": 0,
+        # seconds to Running, then to the first step, and between log lines: see JobSpec
         "starts": 0.0,
         "meets": 0.0,
         "prints": 3.0,

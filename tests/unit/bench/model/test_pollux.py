@@ -22,7 +22,10 @@ from kfext.errors import UserError
 def samples(
     nodes: int, gpus: int, step: float, *, each: float = 0.0, sync: float = 0.0
 ) -> list[Sample]:
-    """Return measured steps with 10, 20 and 40 samples per GPU; `each`: seconds for ten samples."""
+    """Return a measurement for each of the batches 10, 20 and 40 of a GPU.
+
+    `each`: the seconds that ten training examples add.
+    """
     return [Sample(nodes, gpus, local, step + each * local / 10, sync) for local in (10, 20, 40)]
 
 
@@ -53,7 +56,8 @@ TIMES = StepTimes(
         # Four GPUs on two nodes take 4 or 8 s, so 6 s.
         pytest.param((1, 1, 2), 10, (6 + 14) / 2 + 1, id="linear over nodes, by mean placements"),
         pytest.param((2, 2, 2), 10, (10 + 14) / 2 + 1, id="linear over nodes and GPUs"),
-        # The sides from (8, 8) go to (4, 4), (4, 12) and (4, 16) before one goes to (8, 32).
+        # 6 nodes and 14 GPUs lie in the triangle of (4, 16), (8, 8) and (8, 32) of the Delaunay
+        # triangulation.
         pytest.param((3, 3, 2, 2, 2, 2), 10, 24 / 2 + 30 * 5 / 12 + 90 / 12 + 1, id="in triangles"),
     ],
 )  # fmt: skip
@@ -72,8 +76,9 @@ def model(
 ) -> Application:
     """Return a model with batches from 10 to 2560.
 
-    `steps`: the seconds of a step by the number of GPUs, on the fewest nodes. `noisy`: a larger
-    batch gains all of its size, and each pass takes as long; else nothing, and only the last does.
+    `steps`: the seconds of a step by the number of GPUs, on the fewest nodes. `noisy`: a batch k
+    times as large makes k times the progress in a step, and every pass takes the time of a step.
+    Otherwise a larger batch makes no more progress, and only the last pass takes time.
     """
     placed = {}
     for gpus, step in (dict.fromkeys(SIZES, 1.0) | dict(steps or {})).items():
@@ -153,7 +158,7 @@ class Script:
     ("submitted", "allocations", "expected"),
     [
         # From the tick at 60 s it starts for 30 s, and trains for 100.4 s: 190 - 5.
-        pytest.param(5, [(0,)], 185, id="a job starts at a tick and ends within the next"),
+        pytest.param(5, [(0,)], 185, id="a job starts at a tick, and may end between two ticks"),
         pytest.param(61, [(0,)], 120 + 130 - 61, id="a job that came after a tick waits"),
         pytest.param(0, [(0,), (1,)], 190 + 30, id="other GPUs restart it"),
         pytest.param(0, [(0,), (), (0,)], 190 + 60 + 30, id="without GPUs it keeps its progress"),
@@ -248,6 +253,7 @@ def test_optimus_allocates_gpus_that_save_time(
 def test_optimus_allocates_a_gpu_where_it_cuts_most_remaining_time() -> None:
     steps = {1: 3, 2: 2, 3: 1.5, 4: 1.25}
     others = [job(f"other-{number}") for number in range(60)]
+    # The remaining time counts from the end of the current epoch: 800 and 100; 1 in the last epoch.
     long = job("long", application=model(steps=steps, ends=(100.0, 900.0)))
     short = job("short", application=model(steps=steps, ends=(800.0, 900.0)))
     result = allocated(Optimus(), *others, long, short)

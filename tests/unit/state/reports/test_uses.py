@@ -63,9 +63,9 @@ USE = CpuUse(0.5, at=1.0, window=30.0)
 
 FOUND: dict[str, tuple[list[CpuUse | Verdict], float | None, Verdict | None]] = {
     "the sum": ([USE, USE], 1.0, None),
-    "the pods that are measured": ([USE], 0.5, None),
+    "a pod without a result is left out": ([USE], 0.5, None),
     "no pod was measured": ([], None, None),
-    "a pod is not measured yet": ([USE, PENDING], None, None),
+    "a pod with a pending result makes the sum unknown": ([USE, PENDING], None, None),
     "a pod may not be measured": ([USE, FORBIDDEN], None, FORBIDDEN),
 }
 
