@@ -128,7 +128,9 @@ def _rescale(samples: Sequence[Sample], *, since: float) -> Rescale:
 
 def _pods_changed(sample: Sample, before: int, after: int) -> bool:
     if after < before:
-        return all((pod.worker_index or 0) < after for pod in sample.workers)
+        return all(
+            pod.worker_index is not None and pod.worker_index < after for pod in sample.workers
+        )
     return len(sample.workers) == after and all(map(_runs, sample.workers))
 
 

@@ -155,6 +155,7 @@ def test_a_message_without_a_possible_node_counts_the_nodes_of_each_exclusion() 
     placement = place(job().worker(cpu="1").members(), capacity, limits(excluded=["d"]))
     verdict = verdict_of(placement)
     assert verdict.reason == REASON_NO_ELIGIBLE_NODE
+    assert "none of 4 nodes" in verdict.message
     assert verdict.message.split("; ") == [
         "none of 4 nodes is eligible",
         "2 nodes have taint team:NoSchedule that the pods do not tolerate",
@@ -223,7 +224,11 @@ def test_no_more_than_three_causes_are_named_the_most_frequent_first() -> None:
 IN_PIECES: dict[str, tuple[JobBuilder, int | None, str]] = {
     "two pods that no single node holds": (job().worker(2, cpu="3", gpus=1), 1, "no single node"),
     "one of two pods fits": (job().worker(2, cpu="3", gpus=1), None, "over the eligible nodes"),
-    "on at most two nodes": (job().worker(2, cpu="3", gpus=1), 2, "over 2 of the eligible nodes"),
+    "on at most two nodes": (
+        job().worker(2, cpu="3", gpus=1),
+        2,
+        "over 2 of the eligible nodes fits",
+    ),
 }
 
 

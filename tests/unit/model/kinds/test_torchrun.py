@@ -81,7 +81,9 @@ OTHERS: dict[str, tuple[Raw, str]] = {
     "an unknown option": (line("torchrun --new 2 x"), "does not know torchrun's option --new"),
     "a short option": (line("torchrun -x y"), "does not know torchrun's option -x"),
     "an end of options": (line("torchrun -- x"), "does not know torchrun's option --"),
-    "options from a variable": (line("torchrun $(FLAGS) x"), "passes $(FLAGS), with unknown"),
+    "options from a variable": (
+        line("torchrun $(FLAGS) x"), "passes $(FLAGS), with unknown options, to torchrun"
+    ),
     "an option from a variable": (script("torchrun --$A x"), "torchrun's option --$A"),
     "a variable of torchrun": (
         {**line("torchrun x"), "env": [{"name": "A"}, {"name": "PET_NNODES", "value": "2"}]},

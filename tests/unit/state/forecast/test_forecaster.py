@@ -339,7 +339,7 @@ def test_a_job_created_during_a_forecast_is_part_of_the_next_forecast() -> None:
 def test_a_job_is_forecast_after_the_clock_was_set_back() -> None:
     scene = forecast_scene()
     scene.now = Moment(NOW - 86_400, scene.now.monotonic + EVERY)
-    scene.forecaster.due(scene.now)  # raises no error
+    assert scene.forecaster.due(scene.now) in {True, False}
     assert scene.expected("head") is not None
 
 
