@@ -46,7 +46,7 @@ def test_a_job_that_fits_on_one_node_is_placed_on_one_node(
     [
         pytest.param([4, 4, 4], 8, [4, 4], id="two nodes of three"),
         pytest.param([2, 6, 4], 6, [6], id="the only node that holds it"),
-        pytest.param([2, 2, 2, 6], 8, [2, 2, 2, 2], id="four equal nodes before two unequal nodes"),
+        pytest.param([2, 2, 2, 6], 8, [2, 2, 2, 2], id="four nodes of two pods, not two and six"),
         pytest.param([4, 4, 4], 10, [3, 3, 4], id="all three nodes"),
     ],
 )
@@ -107,8 +107,8 @@ def test_an_idle_controller_writes_nothing_but_its_lease(space: Space, kfext: Kf
     space.phase("runs", "Placed")
     space.submit(workers("waits", 4, each=GPU))
     space.phase("waits", "Queued")
-    space.submit(workers("held-by-a-person", 2, each=GPU, policy={"suspend": True}))
-    space.phase("held-by-a-person", "Suspended")
+    space.submit(workers("suspended-by-a-person", 2, each=GPU, policy={"suspend": True}))
+    space.phase("suspended-by-a-person", "Suspended")
 
     def renewals() -> int:
         return len(kfext.proxy.writes(lambda exchange: "/leases/" in exchange.path))
@@ -124,7 +124,7 @@ def test_an_idle_controller_writes_nothing_but_its_lease(space: Space, kfext: Kf
         conditions = space.view("runs")["conditions"]
         return [each for each in conditions if each["type"] == names.CPU_USE_KNOWN]
 
-    space.until(lambda: [*free(space).values()] == [0], "the capacity is written")
+    space.until(lambda: [*free(space).values()] == [0], "kfext-capacity shows no free GPU")
     space.patiently(lambda: space.view("waits").get("expectedStart"), seconds=120)
     space.patiently(cpu_condition, seconds=120)
     assert written() == []

@@ -105,19 +105,19 @@ def test_only_a_cluster_wide_binding_grants_the_verb_that_writes_marks(
     rule = {"apiGroups": ["kfext.dev"], "resources": ["trainingplans"], "verbs": [names.DECIDE]}
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     space.kube.create(roles, {"metadata": {"name": role}, "rules": [rule]})
-    in_cluster = ""
+    cluster_binding = ""
     try:
         space.submit(workers("bare", 1, each=GPU, annotations=OFF))
         tenant.bind("ClusterRole", role, namespace=space.name)
         assert tenant.write("bare", names.HELD, "true").status == 403
-        in_cluster = tenant.bind("ClusterRole", role)
+        cluster_binding = tenant.bind("ClusterRole", role)
         space.until(
             lambda: tenant.write("bare", names.HELD, "true").ok, "a user with the verb may write"
         )
         # Any user of the job may remove a mark, as `kubectl kfext release` does.
         assert tenant.write("bare", names.HELD, None).ok
     finally:
-        for path in filter(None, (in_cluster, f"{roles}/{role}")):
+        for path in filter(None, (cluster_binding, f"{roles}/{role}")):
             space.kube.delete(path)
 
 
@@ -211,6 +211,7 @@ def test_a_tenant_may_remove_marks_and_no_pod_is_moved(tenant: Tenant, work: Wor
 
 def test_a_tenant_may_scale_a_job_with_the_subresource_scale(tenant: Tenant) -> None:
     placed(tenant.space)
+    # a master and two workers, instead of one
     done = tenant.kubectl("scale", "pytorchjob/mine", "--replicas=2")
     assert done.returncode == 0, done.stderr
     tenant.space.bound("mine", 3)
@@ -299,7 +300,7 @@ def test_a_tenant_releases_a_job_while_no_controller_runs(tenant: Tenant, kfext:
     space = tenant.space
     space.submit(workers("queued", 32, each=GPU))
     space.phase("queued", "Queued")
-    state = json.dumps({"uid": space.job("queued")["metadata"]["uid"], "message": "an older one"})
+    state = json.dumps({"uid": space.job("queued")["metadata"]["uid"], "message": "an old message"})
     space.patch_job("queued", {"metadata": {"annotations": {names.STATE: state}}})
     kfext.kill_controller()
     kfext.wait_controller_dead()
@@ -315,7 +316,7 @@ def test_a_tenant_releases_a_job_while_no_controller_runs(tenant: Tenant, kfext:
     kfext.ensure()
     message = space.phase("queued", "Released")["message"]
     assert names.REASON_RELEASED_BY_USER in message
-    assert "an older one" not in message
+    assert "an old message" not in message
 
 
 @pytest.fixture

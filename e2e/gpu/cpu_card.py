@@ -31,7 +31,10 @@ REPORT = b"r"
 
 
 def report(path: str) -> dict[str, Any]:
-    """Return the counters of the card with the socket `path`, and of its clients."""
+    """Return the counters of the card with the socket `path`, and of its clients.
+
+    `idle`: the seconds without a kernel, by the clients before and after: "high to low".
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
         card.connect(path)
         card.send(REPORT)
@@ -43,13 +46,13 @@ def report(path: str) -> dict[str, Any]:
 class _Launch:
     """A kernel, or a marker with its number; `at` is the time of the launch.
 
-    `came`: for the first kernel of a micro-step, the time of the marker before it.
+    `marked`: for the first kernel of a micro-step, the time of the marker before it.
     """
 
     at: float
     seconds: float = 0.0
     marker: int | None = None
-    came: float | None = None
+    marked: float | None = None
 
 
 @dataclass(slots=True)
@@ -60,9 +63,9 @@ class Client:
 
     `kernels`: the kernels that began. `beside`: the kernels that began while another client had
     work. `late`: the kernels of micro-steps that should not have begun, however slow the CPU is:
-    another client had work when the marker before was set, and ever since. All kernels of a client
-    without markers are late. `micro_steps`: its micro-steps on the card now, or when it was killed.
-    `outstanding`: the maximum of `micro_steps`. `came`: the time of its last marker.
+    another client had work from the marker before the micro-step until it began. All kernels of a
+    client without markers are late. `micro_steps`: its micro-steps on the card now, or when it was
+    killed. `outstanding`: the maximum of `micro_steps`. `marked`: the time of its last marker.
     """
 
     name: str
@@ -75,7 +78,7 @@ class Client:
     launches: deque[_Launch] = field(default_factory=deque)
     micro_steps: int = 0
     busy_since: float | None = None
-    came: float = math.inf
+    marked: float = math.inf
     is_late: bool = False
 
 
@@ -93,6 +96,8 @@ class CpuCard:
         self._ended: list[Client] = []
         self._turns: deque[Client] = deque()
         self._running: Client | None = None
+        self._last = ""
+        self._idle: dict[str, float] = {}
         self._began, self._ends = 0.0, 0.0
         self._opened = monotonic()
 
@@ -133,12 +138,12 @@ class CpuCard:
             first = not client.launches or client.launches[-1].marker is not None
             client.micro_steps += first
             client.outstanding = max(client.outstanding, client.micro_steps)
-            client.launches.append(_Launch(at, seconds, came=client.came if first else None))
+            client.launches.append(_Launch(at, seconds, marked=client.marked if first else None))
             if client.busy_since is None:
                 client.busy_since = at
         else:
             _, number, at = MARKER.unpack(message)
-            client.came = at
+            client.marked = at
             client.launches.append(_Launch(at, marker=number))
             self._reach(client, at)
 
@@ -154,24 +159,28 @@ class CpuCard:
 
     def _begin(self) -> bool:
         """Begin the next kernel; return whether there is a kernel."""
-        waiting = [turn for turn in self._turns if turn.launches]
+        waiting = [client for client in self._turns if client.launches]
         if not waiting:
             return False
         # A free card runs the first launch; otherwise the client with the oldest turn is next.
         free = self._ends
-        client = min(waiting, key=lambda turn: max(turn.launches[0].at, free))
+        client = min(waiting, key=lambda client: max(client.launches[0].at, free))
         begins = max(client.launches[0].at, free)
         self._turns.remove(client)
         self._turns.append(client)
         client.kernels += 1
-        others = (turn.busy_since for turn in self._turns if turn is not client)
+        others = (other.busy_since for other in self._turns if other is not client)
         since = min((at for at in others if at is not None), default=math.inf)
         client.beside += since < begins
         kernel = client.launches[0]
-        if kernel.came is not None:
-            client.is_late = since <= kernel.came
+        if kernel.marked is not None:
+            client.is_late = since <= kernel.marked
         client.late += client.is_late
+        if self._last:
+            span = f"{self._last} to {client.name}"
+            self._idle[span] = self._idle.get(span, 0.0) + begins - free
         self._running, self._began, self._ends = client, begins, begins + kernel.seconds
+        self._last = client.name
         return True
 
     def _release(self, at: float) -> None:
@@ -187,9 +196,9 @@ class CpuCard:
     def _reach(self, client: Client, at: float) -> None:
         """Answer the markers that have no more kernels before them."""
         while client.launches and client.launches[0].marker is not None:
-            kernel = client.launches.popleft()
+            marker = client.launches.popleft()
             with suppress(OSError):  # it was killed; the next read shows that
-                client.peer.send(MARKER.pack(b"m", kernel.marker, max(kernel.at, at)))
+                client.peer.send(MARKER.pack(b"m", marker.marker, max(marker.at, at)))
 
     def _end(self, peer: socket.socket) -> None:
         """Remove a process that has ended or was killed, perhaps within a kernel."""
@@ -208,7 +217,7 @@ class CpuCard:
         counters = ("name", "kernels", "beside", "late", "seconds", "outstanding", "micro_steps")
         clients = [*self._ended, *self._clients.values()]
         shown = [{name: getattr(client, name) for name in counters} for client in clients]
-        return {"seconds": monotonic() - self._opened, "clients": shown}
+        return {"seconds": monotonic() - self._opened, "clients": shown, "idle": self._idle}
 
 
 def main() -> None:

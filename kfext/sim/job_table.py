@@ -52,7 +52,7 @@ def read_world(text: str, *, name: str, nodes: str) -> World:
         rows.fieldnames = [column.strip() for column in rows.fieldnames or ()]
         return World(sizes, _jobs(rows, name, sizes))
     except csv.Error as error:
-        raise UserError(f"{name}, line {rows.line_num} is not CSV: {error}") from error
+        raise UserError(f"{name}, line {rows.line_num + 1} is not CSV: {error}") from error
 
 
 def _jobs(

@@ -24,7 +24,10 @@ _SIZE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class NodeSize:
-    """The capacity of a node: CPU in millicores, memory in bytes, and GPUs of a type."""
+    """The capacity of a node, or the requests of a pod; a pod with memory 0 requests none.
+
+    CPU is in millicores, memory in bytes; the GPUs are of a type.
+    """
 
     cpu: int
     memory: int = _AMPLE

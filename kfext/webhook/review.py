@@ -1,7 +1,7 @@
 """The AdmissionReview: its body, bounded in bytes and time, its request, and the answer.
 
-The port is not authenticated, so no client must be able to fill the memory. A rejected review fails
-open: the API server admits the object unchanged.
+The port is not authenticated, so no client must be able to fill the memory. If kfext
+answers a review with an HTTP error, the API server admits the object unchanged.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class Request(msgspec.Struct):
         return f"it has {values} values, more than the {MAX_VALUES} that kfext handles"
 
     def decode_object(self) -> Any:
-        """Return the object. Raises ReviewError if it is nested too deeply."""
+        """Return the object. Raises ReviewError, e.g. if it is nested too deeply."""
         try:
             return msgspec.json.decode(self.object)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

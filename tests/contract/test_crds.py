@@ -395,7 +395,7 @@ def test_all_reports_of_agents_are_in_the_schema() -> None:
         *("team", "b"),
         high=False,
         share=0.3,
-        harvest=0.4,
+        used=0.4,
         infeasible=True,
         strikes=2,
         evict=True,

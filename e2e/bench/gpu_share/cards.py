@@ -106,6 +106,9 @@ class Card(Protocol):
     def opened(self, folder: Path) -> AbstractContextManager[Busy]:
         """Prepare the card for jobs, which see `folder`."""
 
+    def idle(self, folder: Path) -> Mapping[str, float]:
+        """Return the idle seconds by the jobs before and after, see `report`; empty if unknown."""
+
     def environment(self, job: str, folder: str) -> Mapping[str, str]:
         """Return the variables for the job to find the card; `folder`: as the job sees it."""
 
@@ -139,6 +142,11 @@ class CpuCard:
                 yield lambda: _busy(path)
             finally:
                 card.kill()
+
+    def idle(self, folder: Path) -> Mapping[str, float]:
+        """Return what the card has counted."""
+        idle: dict[str, float] = report(str(folder / "card"))["idle"]
+        return idle
 
     def environment(self, job: str, folder: str) -> Mapping[str, str]:
         """Return the variables of its driver, which the hook loads."""
@@ -198,6 +206,10 @@ class Cuda:
             yield lambda: use.seconds
         finally:
             use.stop()
+
+    def idle(self, folder: Path) -> Mapping[str, float]:
+        """Return nothing: a GPU does not report it."""
+        return {}
 
     def environment(self, job: str, folder: str) -> Mapping[str, str]:
         """Return the variables that select the GPU, in NVML's order."""

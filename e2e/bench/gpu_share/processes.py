@@ -149,6 +149,10 @@ class Bench:
             name, [*driver, f"{self.scripts}/share.py", *self._card.model, *arguments], hooking
         )
 
+    def idle(self) -> Mapping[str, float]:
+        """Return the idle seconds of the card, see `Card.idle`."""
+        return self._card.idle(self.folder)
+
     @property
     def scripts(self) -> str:
         """The folder of the scripts, as jobs see it."""

@@ -10,7 +10,7 @@ import json
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic
@@ -217,7 +217,8 @@ class Outcome:
     `preempted`: the seconds from each time that high became busy until the card had finished low's
     work; `wakes`: the delays of a blocked thread after the ends of low's work; `losses`: see
     `digests`; `micro_step`: low's longest micro-step on its own, in seconds; `gates`: the gates
-    that it passed a second, None without a gate.
+    that it passed a second, None without a gate; `idle`: the parts that the card was idle, by the
+    jobs before and after.
     """
 
     rates: Mapping[str, Sequence[float]]
@@ -229,6 +230,7 @@ class Outcome:
     losses: Mapping[str, Mapping[str, str]]
     micro_step: float | None = None
     gates: float | None = None
+    idle: Mapping[str, float] = field(default_factory=dict)
 
     def stored(self) -> Object:
         return asdict(self)
@@ -252,12 +254,17 @@ async def _run(place: Bench, arm: Arm, *, load: float, seconds: float) -> Outcom
         await asyncio.sleep(WARM_UP_SECONDS)
         gates = None if agent is None or LOW not in arm.jobs else await _chosen_gates(agent)
         busy, cpu, began = place.busy(), [job.cpu() for job in jobs], monotonic()
+        idle_before = place.idle()
         await asyncio.sleep(seconds)
         busy, ended = place.busy() - busy, monotonic()
         used = [
             [(now - before) / (ended - began) for before, now in zip(first, job.cpu(), strict=True)]
             for first, job in zip(cpu, jobs, strict=True)
         ]
+        idle = {
+            span: (seconds - idle_before.get(span, 0.0)) / (ended - began)
+            for span, seconds in place.idle().items()
+        }
         passed = None if gates is None else gates.passed() / (ended - began)
         place.kill_all()
         traced = [job.trace() for job in jobs if agent and len(jobs) > 1 and job.name == LOW]
@@ -272,6 +279,7 @@ async def _run(place: Bench, arm: Arm, *, load: float, seconds: float) -> Outcom
             {job.name: digests([step.loss for step in job.steps()]) for job in jobs},
             None if gates is None else gates.longest,
             passed,
+            idle,
         )
 
 

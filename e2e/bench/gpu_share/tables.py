@@ -37,6 +37,9 @@ Blocks = Sequence[Sequence[float]]
 """The rates of one job in one arm, by repeat and by second."""
 _WAITS = ("blocks", "polls")
 """The waits of `wakes.py`."""
+_SPANS = tuple(
+    f"{before} to {after}" for before, after in ((HIGH, LOW), (LOW, LOW), (LOW, HIGH), (HIGH, HIGH))
+)
 _DRAWS = 2000
 _SEED = 1
 _Array = np.ndarray[Any, Any]
@@ -118,7 +121,8 @@ def shares_table(card: str, runs: Runs, u: float, pauses: str, seconds: float) -
     head = (
         "arm", "high loses, %", "low share, %", "low share / bound", "preemption p50 ms", "p99 ms",
         "longest micro-step ms", "gates a second", "blocking wake p50 ms", "p99 ms",
-        "CPU of high, %", "CPU of low, %", "card busy, %", "jobs wait for a CPU, %", "targets",
+        "CPU of high, %", "CPU of low, %", "card busy, %", "jobs wait for a CPU, %",
+        "rest: before / between / after low's work / without it", "targets",
     )  # fmt: skip
     alone, low_alone = runs[exclusive(u, pauses)], runs[LOW_ALONE]
     high_busy, low_busy = (fmean(run.busy for run in some) for some in (alone, low_alone))
@@ -146,7 +150,8 @@ def shares_table(card: str, runs: Runs, u: float, pauses: str, seconds: float) -
                 targets = "; ".join(judged)
         cells[10:] = [_cpu(some, HIGH), _cpu(some, LOW)]
         busy = f"{100 * fmean(run.busy for run in some):.0f}"
-        rows.append((*cells, busy, _cpu_wait(some), targets))
+        rest = _rest(some, 1 - high_busy)
+        rows.append((*cells, busy, _cpu_wait(some), rest, targets))
     repeats = min(len(some) for arm, some in runs.items() if (arm.u, arm.pauses) == (u, pauses))
     title = (
         f"{card}, {pauses} pauses, u_h {high_busy:.2f}, u_l {low_busy:.2f}, bound "
@@ -278,6 +283,14 @@ def _times(runs: Iterable[Sequence[float]]) -> tuple[str, str]:
 
 def _micro_step(runs: Sequence[Outcome]) -> str:
     return _spread([run.micro_step for run in runs], digits=1, scale=1000)
+
+
+def _rest(runs: Sequence[Outcome], pauses: float) -> str:
+    """Return the fractions of high's pauses in which the card is idle."""
+    if not all(run.idle for run in runs):
+        return ""
+    means = [fmean(run.idle.get(span, 0.0) for run in runs) / pauses for span in _SPANS]
+    return " / ".join(f"{mean:.2f}" for mean in means)
 
 
 def _cpu(runs: Sequence[Outcome], job: str) -> str:

@@ -95,7 +95,7 @@ def with_gpu_share(kind: JobKind, metadata: Raw, spec: Raw) -> Sharer:
     replica = replica_of(labels, kind)
     share = decode_slot(planned, replica.index) if replica else None
     if replica is None or share is None:
-        return Sharer(spec, refusal="kfext has not placed the part of a GPU that this pod shares")
+        return Sharer(spec, refusal="kfext has not placed the GPU share of this pod")
     position = next(
         position
         for position, container in enumerate(spec["containers"])

@@ -42,7 +42,7 @@ from kfext.names import (
 )
 
 IN_KUEUE = Verdict(
-    REASON_SHARE_REFUSED, "another system starts it, so kfext cannot place parts of GPUs for it"
+    REASON_SHARE_REFUSED, "another system starts it, so kfext cannot place its GPU shares"
 )
 """Shown while Kueue still queues the job, so that its owner can edit it before it wastes quota."""
 
@@ -113,7 +113,7 @@ def without_share(situation: Situation) -> Step | None:
         return None
     if job.started_by:
         return Wait(SUSPENDED, IN_KUEUE)
-    message = "it was resumed by hand, but its parts of GPUs had not been placed"
+    message = "it was resumed by hand, but its GPU shares had not been placed"
     # No placement has failed, so it does not back off.
     state = replace(situation.state, reason=REASON_SHARE_REFUSED, message=message)
     return suspend(situation, state)
@@ -158,7 +158,7 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
     """Return the step of a gang that only waits for its GPUs, or None."""
     plan, unready = situation.plan, situation.cards.unready
     if unplanned := [pod for pod in gated if not _has_planned_share(plan, pod)]:
-        message = f"{pods(len(unplanned))} with another part of a GPU than planned"
+        message = f"{pods(len(unplanned))} with another GPU share than planned"
         return _back_to_queue(situation, Verdict(REASON_SHARE_REFUSED, message))
     if plan is None or not unready:
         return None
@@ -173,14 +173,14 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
 
 
 def ungate_unplaced(state: JobState, gated: Collection[Pod]) -> Step:
-    """Ungate pods that kfext does not place, but delete pods with parts of GPUs.
+    """Ungate pods that kfext does not place, but delete pods with GPU shares.
 
-    No slot would account for these parts. The operator creates the pods again with whole GPUs.
+    No slot would account for these shares. The operator creates the pods again with whole GPUs.
     """
     parts = tuple(pod for pod in gated if has_slot_units(pod.requests))
     if not parts:
         return Ungate(tuple(gated))
-    message = f"{pods(len(parts))} with parts of GPUs must not start unplaced"
+    message = f"{pods(len(parts))} with GPU shares must not start unplaced"
     state = replace(state, reason=REASON_SHARE_REFUSED, message=message)
     return DeleteUnbound(parts, state)
 
@@ -216,9 +216,9 @@ def with_last_attempt(state: JobState, message: str, *, now: float) -> str:
 
 
 def with_parts(cards: CardView, message: str) -> str:
-    """Add the parts of GPUs of a job's pods to a message, rounded to whole percent."""
+    """Add the GPU shares of a job's pods to a message, rounded to whole percent."""
     parts = [_part_message(gpu, sharer) for gpu, sharer in cards.parts]
-    return f"{message}; {listed(parts, noun='parts')}" if parts else message
+    return f"{message}; {listed(parts, noun='shares')}" if parts else message
 
 
 def edited_shares(job: TrainingJob, plan: Plan | None) -> str:

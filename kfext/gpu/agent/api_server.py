@@ -184,8 +184,8 @@ def _sharer(sharer: SharerReport, report: SlotReport) -> Object:
         if report.loss is not None:
             shown["lossPermille"] = max(_permille(report.loss), 0)
         return shown
-    if sharer.harvest is not None:
-        shown["harvestPermille"] = _permille(sharer.harvest)
+    if sharer.used is not None:
+        shown["harvestPermille"] = _permille(sharer.used)
     shown |= {"waitedSeconds": int(sharer.waited), "intrudedSeconds": int(sharer.intruded)}
     if sharer.coarse:
         shown["coarseMillis"] = max(math.ceil((sharer.longest or 0.0) * 1000), 1)

@@ -18,18 +18,18 @@ _GAUGES: dict[str, tuple[str, Callable[[SharerReport], float | None]]] = {
     "kfext_gpu_share_ratio": ("The share of the card that a pod has", lambda sharer: sharer.share),
     "kfext_gpu_high_busy_ratio": (
         "The fraction of the last seconds in which the high-priority pod had work on the card",
-        lambda sharer: sharer.harvest if sharer.high else None,
+        lambda sharer: sharer.used if sharer.high else None,
     ),
     "kfext_gpu_low_share_ratio": (
         "The fraction of the last seconds in which a low-priority pod worked on the card",
-        lambda sharer: None if sharer.high else sharer.harvest,
+        lambda sharer: None if sharer.high else sharer.used,
     ),
     "kfext_gpu_micro_step_seconds": (
         "The target length of a micro-step beside the high-priority pod",
         lambda sharer: sharer.micro_step,
     ),
     "kfext_gpu_longest_micro_step_seconds": (
-        "The time of the longest micro-step, as measured by the pod at its start",
+        "The duration of the longest micro-step, as the pod measured it when it began",
         lambda sharer: sharer.longest,
     ),
     "kfext_gpu_memory_used_bytes": (
@@ -80,12 +80,12 @@ def _families(slots: Sequence[SlotReport], cards: Sequence[Card]) -> Iterator[Me
         "Memory of the card that is planned for a pod; nothing enforces it",
         labels=LABELS,
     )
-    promised = (
-        (_labels(slot, sharer), _promised(sharer, sizes.get(slot.card or "")))
+    planned = (
+        (_labels(slot, sharer), _planned(sharer, sizes.get(slot.card or "")))
         for slot in slots
         for sharer in slot.sharers
     )
-    yield filled(limit, promised)
+    yield filled(limit, planned)
     for name, (text, value_of) in _GAUGES.items():
         gauge = GaugeMetricFamily(name, text, labels=LABELS)
         yield filled(gauge, ((labels, value_of(sharer)) for labels, sharer in sharers))
@@ -95,7 +95,7 @@ def _families(slots: Sequence[SlotReport], cards: Sequence[Card]) -> Iterator[Me
         yield filled(counter, ((labels, count_of(sharer)) for labels, sharer in lows))
     preemptions = CounterMetricFamily(
         "kfext_gpu_preemptions",
-        "Times that losses of the high-priority pod paused (shut) or evicted a low-priority pod",
+        "How often a low-priority pod was paused (shut) or evicted for the high-priority pod",
         labels=(*LABELS, "kind"),
     )
     for labels, sharer in lows:
@@ -128,10 +128,10 @@ def _card_metrics(cards: Sequence[Card]) -> Iterator[Metric]:
     yield filled(errors, (((uuid, str(xid)), times) for uuid, xid, times in reported))
 
 
-def _promised(sharer: SharerReport, size: int | None) -> float | None:
-    """Return the memory that is guaranteed to a sharer, of a card with `size` bytes, if known."""
-    if sharer.promised is not None:
-        return sharer.promised
+def _planned(sharer: SharerReport, size: int | None) -> float | None:
+    """Return the memory that is planned for a sharer, of a card with `size` bytes, if known."""
+    if sharer.planned is not None:
+        return sharer.planned
     return None if size is None else sharer.share * size
 
 
@@ -160,10 +160,8 @@ def _efficiency(slot: SlotReport) -> float | None:
 
     Above 1, they also work while the high-priority pod works, within its loss budget.
     """
-    idle = [
-        1 - sharer.harvest for sharer in slot.sharers if sharer.high and sharer.harvest is not None
-    ]
-    lows = [sharer.harvest for sharer in slot.sharers if not sharer.high]
+    idle = [1 - sharer.used for sharer in slot.sharers if sharer.high and sharer.used is not None]
+    lows = [sharer.used for sharer in slot.sharers if not sharer.high]
     worked = [part for part in lows if part is not None]
     if not idle or not lows or len(worked) < len(lows) or idle[0] < _MIN_IDLE:
         return None

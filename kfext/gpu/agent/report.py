@@ -11,12 +11,12 @@ class SharerReport:
     """A pod on a card. None means an unknown value, unless stated otherwise.
 
     `uid`: the pod's uid; empty while unknown. `share`: the fraction of the card that it requested.
-    `harvest`: the fraction of the last seconds in which it used the card: between its gates, or
+    `used`: the fraction of the last seconds in which it used the card: between its gates, or
         while busy if it has high priority.
     `busy`: the fraction of the time in which it would use the card if it were alone on it.
     `waited`, `intruded`: the total seconds that it waited at its gates, and that it worked while
         the high-priority job was busy (0 for that job).
-    `memory`: the bytes that it has reserved. `promised`: the bytes guaranteed to it; None means the
+    `memory`: the bytes that it has reserved. `planned`: the bytes planned for it; None means the
         same fraction of the memory as of the time.
     `micro_step`: the longest time that a micro-step should take, in seconds; None means no limit.
     `longest`: the longest micro-step that its processes measured, in seconds. `coarse`: whether
@@ -35,8 +35,8 @@ class SharerReport:
     high: bool
     share: float
     memory: int | None = None
-    promised: int | None = None
-    harvest: float | None = None
+    planned: int | None = None
+    used: float | None = None
     busy: float | None = None
     waited: float = 0.0
     intruded: float = 0.0

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -173,18 +174,20 @@ def cells(table: str) -> list[list[str]]:
 
 
 def test_a_row_has_the_loss_of_high_and_the_share_of_low() -> None:
-    runs = {**ALONE, NATIVE: [outcome(3.0, 4.0)] * 2, GATED: [outcome(4.96, 1.9)] * 2}
+    idle = {"high to low": 0.02, "low to low": 0.01, "high to high": 0.04}
+    shared = replace(outcome(4.96, 1.9), idle=idle)
+    runs = {**ALONE, NATIVE: [outcome(3.0, 4.0)] * 2, GATED: [shared] * 2}
     without, gate = cells(shares_table("card", runs, 0.8, STEADY, 4.0))
     assert without[1:4] == ["40.0 (40.0 to 40.0)", "40.0 (40.0 to 40.0)", "2.00 (2.00 to 2.00)"]
-    assert without[13:] == ["10 (10-10)", ""]  # no target is for it
+    assert without[13:] == ["10 (10-10)", "", ""]  # no target is for it
     assert gate[1:6] == [
         "0.8 (0.8 to 0.8)", "19.0 (19.0 to 19.0)", "0.95 (0.95 to 0.95)", "4.0", "4.0",
     ]  # fmt: skip
     assert gate[7:12] == ["900 (900-900)", "2.0", "2.0", "30 (30-30)", "30 (30-30)"]
-    assert gate[14] == "<= 1 %: PASS; >= 0.85: PASS"
+    assert gate[14:] == ["0.10 / 0.05 / 0.00 / 0.20", "<= 1 %: PASS; >= 0.85: PASS"]
     runs[GATED] = [outcome(4.5, 1.0)] * 2
     (_, missed) = cells(shares_table("card", runs, 0.8, STEADY, 4.0))
-    assert missed[14] == "<= 1 %: MISS; >= 0.85: MISS"
+    assert missed[15] == "<= 1 %: MISS; >= 0.85: MISS"
 
 
 def test_a_row_has_the_delay_of_a_blocking_and_of_a_polling_thread() -> None:

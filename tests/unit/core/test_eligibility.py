@@ -52,15 +52,15 @@ NAMED: dict[str, tuple[JobBuilder, str]] = {
         job().master(spec=APART).worker(3, spec=APART),
         "its pods have required podAntiAffinity, which",
     ),
-    "a term of one replica type counts for the job": (
+    "a field of one replica type counts for the job": (
         job().master().worker(3, spec=DEVICES),
         "its pods have resourceClaims, which",
     ),
-    "a part of a GPU that is requested by name": (
+    "a GPU share that is requested by the name of its slot": (
         job().group("Worker", **PART),
         "its pods have requests for kfext.dev/gpu-1, which",
     ),
-    "several terms are listed": (
+    "several fields are listed": (
         job().master(spec=APART).worker(3, spec=DEVICES),
         "its pods have required podAntiAffinity and resourceClaims, which",
     ),

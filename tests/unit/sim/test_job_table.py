@@ -40,6 +40,7 @@ def test_a_job_of_each_kind() -> None:
         "static": (3, 1000, None),
     }
     for job, seconds in zip(world.jobs, (300, 120, 600, 120), strict=True):
+        # leaders: the Master of a PyTorchJob, one of its requested workers
         assert job.steps * job.pace.seconds(job.workers + job.leaders) == pytest.approx(seconds)
 
 
@@ -55,10 +56,10 @@ def test_few_columns_are_enough() -> None:
 
 
 WRONG = {
-    "a column": ("name,workers,second", [], "lacks the column 'seconds'"),
-    "another column": (f"{HEAD},cards", [], "an unknown column 'cards'; the columns are name"),
-    "a file that is not CSV": (HEAD, ["a" * 140_000], "jobs.csv, line 1 is not CSV: field larger"),
-    "a head that is not CSV": (f"{HEAD},{'a' * 140_000}", [], "line 0 is not CSV: field"),
+    "a missing column": ("name,workers,second", [], "lacks the column 'seconds'"),
+    "an unknown column": (f"{HEAD},cards", [], "an unknown column 'cards'; the columns are name"),
+    "a file that is not CSV": (HEAD, ["a" * 140_000], "jobs.csv, line 2 is not CSV: field larger"),
+    "a head that is not CSV": (f"{HEAD},{'a' * 140_000}", [], "line 1 is not CSV: field"),
     "a column twice": ("name,workers,workers,seconds", ["a,2,4,60"], "two columns 'workers'"),
     "no jobs": (HEAD, [], "no jobs"),
     "a name": (HEAD, ["A_b,0,,1,,,,,60"], "line 2: name 'A_b' is not a DNS label"),
@@ -68,7 +69,7 @@ WRONG = {
     "a number that is too large": (HEAD, ["a,0,,999999999999,,,,,60"], "workers '9999"),
     "a number that is too long": (HEAD, ["a,0,,0000000005,,,,,60"], "workers '0000000005' is not"),
     "a number that is far too long": (HEAD, [f"a,0,,{'1' * 5000},,,,,60"], f"'{'1' * 40}' is not"),
-    "less CPU than an init container": (HEAD, ["a,0,,1,,,,49,60"], "cpu '49' is not a number from"),
+    "less CPU than the least, 50m": (HEAD, ["a,0,,1,,,,49,60"], "cpu '49' is not a number from"),
     "a line end in a name": (HEAD, ['"a', 'b",0,,1,,,,,60'], "name 'a\\nb' is not a DNS label"),
     "a negative number": (HEAD, ["a,-1,,2,,,,,60"], "arrives '-1' is not a number from 0"),
     "no duration": (HEAD, ["a,0,,2,,,,,"], "a needs workers and seconds"),
@@ -108,7 +109,7 @@ def test_a_wrong_line_is_named_with_the_allowed_values(
         *("1x1m/4", "1x1m/T4", "1x1m/8xT 4", "1x1m/8xT4/64Gi"),
     ],
 )
-def test_nodes_are_numbers_of_a_size(nodes: str) -> None:
+def test_a_malformed_list_of_nodes_is_refused_with_an_example(nodes: str) -> None:
     with pytest.raises(UserError, match="4x4000m or 4x4000m,2x64000m/512Gi/8xV100"):
         read("a,0,,1,,,,50,60", nodes=nodes)
 

@@ -205,5 +205,5 @@ def _rounding_note(workloads: Mapping[str, Sequence[Pod]]) -> str:
     shares = [pod for pods in workloads.values() for pod in pods if pod.shares]
     return (
         f"kfext counts hundredths of a GPU: {sum(map(rounded_up, shares))} of {len(shares)} pods "
-        f"with a part of a GPU were rounded up."
+        f"with a GPU share were rounded up."
     )

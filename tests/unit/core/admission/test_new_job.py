@@ -94,7 +94,7 @@ class NotHeld(NamedTuple):
     context: ReviewContext = CONTEXT
 
 
-LEFT_ALONE: dict[str, NotHeld] = {
+NOT_HELD: dict[str, NotHeld] = {
     "colocation is off": NotHeld(job(annotations={names.COLOCATION: "off"}), names.REASON_NOT_HELD),
     "colocation is off by policy": NotHeld(
         job(),
@@ -116,7 +116,7 @@ LEFT_ALONE: dict[str, NotHeld] = {
     "another scheduler places one type": NotHeld(
         job(specs={"Master": replica(1), "Worker": replica(1, schedulerName="volcano")})
     ),
-    "one type has a term that kfext does not model": NotHeld(
+    "one type has a field that kfext does not model": NotHeld(
         job(specs={"Master": replica(1), "Worker": replica(1, resourceClaims=DEVICES)}),
         names.REASON_UNMODELLED,
     ),
@@ -135,7 +135,7 @@ LEFT_ALONE: dict[str, NotHeld] = {
         job(annotations={f"kfext.dev/{number}": "" for number in range(65)})
     ),
     "it has too many replica types": NotHeld(
-        job(specs={f"{'worker'[:n]}{'WORKER'[n:]}{n}": replica(1) for n in range(17)})
+        job(specs={f"Worker{n}": replica(1) for n in range(17)})
     ),
     "the namespace is not managed": NotHeld(job(), context=ReviewContext(controller_alive=True)),
     "the namespace is managed: no": NotHeld(
@@ -144,7 +144,7 @@ LEFT_ALONE: dict[str, NotHeld] = {
 }
 
 
-@pytest.mark.parametrize(("raw", "reason", "context"), LEFT_ALONE.values(), ids=LEFT_ALONE)
+@pytest.mark.parametrize(("raw", "reason", "context"), NOT_HELD.values(), ids=NOT_HELD)
 def test_a_job_that_kfext_does_not_hold(raw: Raw, context: ReviewContext, reason: str) -> None:
     mutation = mutate_job(raw, context)
     after = admitted(raw, context)
@@ -154,12 +154,12 @@ def test_a_job_that_kfext_does_not_hold(raw: Raw, context: ReviewContext, reason
     assert not mutation.refusal
 
 
-UNTOUCHED = [key for key, case in LEFT_ALONE.items() if case.reason == names.REASON_HANDS_OFF]
+UNTOUCHED = [key for key, case in NOT_HELD.items() if case.reason == names.REASON_HANDS_OFF]
 
 
 @pytest.mark.parametrize("case", UNTOUCHED)
 def test_a_job_that_kfext_does_not_handle_is_not_changed(case: str) -> None:
-    raw, _, context = LEFT_ALONE[case]
+    raw, _, context = NOT_HELD[case]
     assert mutate_job(raw, context).ops == ()
 
 
@@ -182,7 +182,7 @@ def test_no_pod_of_a_job_that_kfext_cannot_place_is_gated_whatever_its_template(
         assert template["metadata"]["annotations"][names.RELEASED] == names.REASON_UNMODELLED
 
 
-def test_a_copy_of_such_a_job_without_the_term_is_held_and_its_pods_are_gated() -> None:
+def test_a_copy_of_such_a_job_without_the_field_is_held_and_its_pods_are_gated() -> None:
     marked = {"annotations": {names.RELEASED: names.REASON_UNMODELLED}}
     after = admitted(job(specs={"Worker": replica(2, metadata=marked)}))
     assert is_held(after)
@@ -206,7 +206,7 @@ def test_a_malformed_annotation_refuses_the_job_and_changes_nothing() -> None:
 MARKS = {names.HELD: "true", names.PLAN: "{}", names.STATE: "{}"}
 
 
-@pytest.mark.parametrize(("raw", "reason", "context"), LEFT_ALONE.values(), ids=LEFT_ALONE)
+@pytest.mark.parametrize(("raw", "reason", "context"), NOT_HELD.values(), ids=NOT_HELD)
 def test_marks_of_a_copied_manifest_are_removed_also_if_the_job_is_not_held(
     raw: Raw, context: ReviewContext, reason: str
 ) -> None:
@@ -214,7 +214,7 @@ def test_marks_of_a_copied_manifest_are_removed_also_if_the_job_is_not_held(
     raw["metadata"].setdefault("annotations", {}).update(MARKS)
     left = admitted(raw, context)["metadata"]["annotations"].keys() & MARKS.keys()
     if reason == names.REASON_SUSPENDED_BY_USER:
-        assert left == {names.HELD}  # the mark shows that no person suspended it
+        assert left == {names.HELD}  # with the mark, kfext has suspended it and queues it
     elif context.namespace.managed:
         assert not left
     else:
@@ -373,7 +373,8 @@ def test_every_write_operation_of_a_patch_is_necessary(raw: Raw) -> None:
     ops = list(mutate_job(raw, CONTEXT).ops)
 
     def patched(chosen: list[Operation]) -> str:
-        return json.dumps(jsonpatch.apply_patch(raw, chosen), sort_keys=True)  # 1 is not true there
+        # As text, since 1 == True.
+        return json.dumps(jsonpatch.apply_patch(raw, chosen), sort_keys=True)
 
     for left_out, op in enumerate(ops):
         if op["op"] != "test":
@@ -381,7 +382,7 @@ def test_every_write_operation_of_a_patch_is_necessary(raw: Raw) -> None:
 
 
 @given(odd_jobs)
-def test_only_jobs_without_another_owner_are_ever_held(raw: Raw) -> None:
+def test_only_jobs_that_no_other_system_runs_or_starts_are_ever_held(raw: Raw) -> None:
     after = jsonpatch.apply_patch(raw, list(mutate_job(raw, CONTEXT).ops))
     parsed = parse_job(after)
     assert parsed is not None

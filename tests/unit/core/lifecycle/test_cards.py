@@ -54,7 +54,7 @@ def gang() -> JobBuilder:
 
 
 def part(index: int, *, slot: int | None = None, units: int = 50, **more: Any) -> Pod:
-    """A gated pod with a part of a GPU, by default the planned part."""
+    """A gated pod with a GPU share, by default the planned share."""
     gated = pod(sharing(replicas=2).build(), "worker", index, gated=True, **more)
     return replace(gated, requests={resource_of(index if slot is None else slot): units, "pods": 1})
 
@@ -376,7 +376,7 @@ def test_pods_with_a_part_other_than_planned_do_not_start(odd_pod: Callable[[], 
     gated = (part(0), odd_pod())
     step = before_cards(running(gang(), pods=gated), gated)
     message = stopped(step, names.REASON_SHARE_REFUSED, excluded=False)
-    assert message == "1 pod with another part of a GPU than planned"
+    assert message == "1 pod with another GPU share than planned"
 
 
 def test_pods_of_a_job_without_parts_are_not_checked() -> None:

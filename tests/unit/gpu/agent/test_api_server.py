@@ -78,9 +78,9 @@ async def test_the_pods_that_kubelet_must_list(raw: bytes, *, runs: bool) -> Non
     assert (result.pod in pods.running()) is runs
 
 
-HIGH = SharerReport("team", "train", high=True, share=0.5, harvest=0.9, busy=0.512, uid="uid-high")
+HIGH = SharerReport("team", "train", high=True, share=0.5, used=0.9, busy=0.512, uid="uid-high")
 LOW = SharerReport(
-    "team", "tune", high=False, share=0.3, harvest=0.4, waited=7.9, memory=2**30, uid="uid-low"
+    "team", "tune", high=False, share=0.3, used=0.4, waited=7.9, memory=2**30, uid="uid-low"
 )
 SLOT = SlotReport(0, "GPU-1", 0.013, (HIGH, LOW), reservation="uid-hold", state=SlotState(16384))
 
@@ -131,10 +131,10 @@ def test_a_high_priority_job_without_a_hook_is_not_shown_as_idle() -> None:
 
 
 def test_an_unknown_value_of_a_job_is_not_shown_as_zero() -> None:
-    unhooked = replace(LOW, harvest=None, memory=None)
+    unhooked = replace(LOW, used=None, memory=None)
     (result,) = status_of(replace(SLOT, sharers=(unhooked,)))["sharers"]
     assert result.keys().isdisjoint({"harvestPermille", "memoryMiB"})
-    (idle,) = status_of(replace(SLOT, sharers=(replace(LOW, harvest=0.0),)))["sharers"]
+    (idle,) = status_of(replace(SLOT, sharers=(replace(LOW, used=0.0),)))["sharers"]
     assert idle["harvestPermille"] == 0
 
 

@@ -220,9 +220,9 @@ def test_the_report_of_a_card(card: SharedCard) -> None:
     report = card.report(6.0)
     assert (report.slot, report.card, report.loss) == (0, "GPU-1", None)
     assert report.sharers == (
-        SharerReport("team", "high", True, 0.5, memory=2**30, harvest=0.3, beacon_age=4.5),
+        SharerReport("team", "high", True, 0.5, memory=2**30, used=0.3, beacon_age=4.5),
         SharerReport(
-            "team", "low", False, 0.25, harvest=0.2, waited=3.0, intruded=1.0, micro_step=0.005
+            "team", "low", False, 0.25, used=0.2, waited=3.0, intruded=1.0, micro_step=0.005
         ),
     )
 
@@ -234,7 +234,7 @@ def test_false_counters_count_for_at_most_the_time_that_passed(card: SharedCard)
         low.page.words[word] = 2**64 - 1
     card.update(2.0)
     (report,) = card.report(2.0).sharers
-    assert (report.harvest, report.waited, report.intruded) == (0.1, 1.0, 1.0)
+    assert (report.used, report.waited, report.intruded) == (0.1, 1.0, 1.0)
 
 
 def test_a_job_gives_way_while_the_high_priority_job_is_busy(card: SharedCard) -> None:

@@ -8,12 +8,12 @@ from kfext.gpu.agent.metrics import LABELS
 from kfext.gpu.agent.report import SharerReport, SlotReport
 from kfext.gpu.device.inventory import Card
 
-HIGH = SharerReport("team", "high", True, 0.5, memory=3, harvest=0.75, beacon_age=0.25)
+HIGH = SharerReport("team", "high", True, 0.5, memory=3, used=0.75, beacon_age=0.25)
 LOW = SharerReport(
     *("team", "low", False, 0.25),
     memory=2,
-    promised=2**30,
-    harvest=0.125,
+    planned=2**30,
+    used=0.125,
     waited=4.0,
     intruded=1.5,
     micro_step=0.005,
@@ -93,9 +93,9 @@ SHARERS: dict[str, tuple[tuple[SharerReport, ...], float | None]] = {
     "two low-priority jobs use all of it": ((HIGH, LOW, replace(LOW, pod="other")), 1.0),
     "there is no low-priority job": ((HIGH,), None),
     "there is no high-priority job": ((LOW,), None),
-    "the high-priority job has no hook": ((replace(HIGH, harvest=None), LOW), None),
-    "a low-priority job has no hook": ((HIGH, LOW, replace(LOW, harvest=None)), None),
-    "no time remains": ((replace(HIGH, harvest=1.0), LOW), None),
+    "the high-priority job has no hook": ((replace(HIGH, used=None), LOW), None),
+    "a low-priority job has no hook": ((HIGH, LOW, replace(LOW, used=None)), None),
+    "no time remains": ((replace(HIGH, used=1.0), LOW), None),
 }
 
 

@@ -68,10 +68,10 @@ def test_the_use_and_memory_of_a_pod_without_a_hook_are_unknown(card: SharedCard
     card.promise("low", ("team", "low"), LOW, now=1.0)
     failed = join_process(card, "high", HIGH)
     failed.page.words[words.MEMORY] = 2**30
-    assert (report_of(card, "low").harvest, report_of(card, "low").memory) == (None, None)
-    assert (report_of(card, "high").harvest, report_of(card, "high").memory) == (0.0, 2**30)
+    assert (report_of(card, "low").used, report_of(card, "low").memory) == (None, None)
+    assert (report_of(card, "high").used, report_of(card, "high").memory) == (0.0, 2**30)
     failed.page.words[words.UNHOOKED] = words.FAILED
-    assert (report_of(card, "high").harvest, report_of(card, "high").memory) == (None, None)
+    assert (report_of(card, "high").used, report_of(card, "high").memory) == (None, None)
 
 
 def test_a_memory_of_0_on_the_page_means_unknown(card: SharedCard) -> None:

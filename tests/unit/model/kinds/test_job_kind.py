@@ -136,7 +136,7 @@ def test_the_pod_without_an_index_gets_its_gpu_share() -> None:
     assert part.spec["containers"][0]["resources"]["limits"] == {"kfext.dev/gpu-3": "50"}
 
 
-def test_a_plan_names_the_pods_as_the_operator_does() -> None:
+def test_a_forecast_names_the_pods_as_the_operator_does() -> None:
     team = {"team": Namespace("team", labels={names.MANAGED: "true"})}
     forecast = Forecast(Snapshot(nodes=(node("a"),), namespaces=team), now=1_000.0)
     document = {**raw_job(replicas=1), "metadata": {"name": "train"}}

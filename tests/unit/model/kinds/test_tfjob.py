@@ -27,6 +27,7 @@ FULL = {
     "worker": [address("worker", 0), address("worker", 1)],
 }
 
+# The first three ports are for the chief, the master and the evaluator, even if the job has none.
 CLUSTERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "every replica has its own port": (
         FULL,
@@ -43,7 +44,7 @@ CLUSTERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "worker": {"1": address("worker", 1, BASE + 6)},
         },
     ),
-    "the sparse list of a server, where its position is not its index": (
+    "a list with only the second parameter server: its index is not its position": (
         {"ps": [address("ps", 1)]},
         {"ps": [address("ps", 1, BASE + 4)]},
     ),
@@ -51,7 +52,7 @@ CLUSTERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"worker": ["other-worker-0.team.svc:2222", address("worker", 0)]},
         {"worker": ["other-worker-0.team.svc:2222", address("worker", 0, BASE + 3)]},
     ),
-    "an index that no label can have": (
+    "an index that kfext does not accept": (
         {"worker": ["train-worker-9999999.team.svc:1", "train-worker-².team.svc:1"]},
         {"worker": ["train-worker-9999999.team.svc:1", "train-worker-².team.svc:1"]},
     ),
@@ -99,7 +100,7 @@ REPLICAS: dict[str, tuple[str, int, int | None]] = {
     "there is only one chief": ("chief", 1, None),
     "the first server": ("ps", 0, 3),
     "workers come after the servers": ("worker", 1, 6),
-    "an index that no label can have": ("ps", -1, None),
+    "an index that kfext does not accept": ("ps", -1, None),
     "a type that no replica connects to": ("launcher", 0, None),
 }
 
@@ -130,6 +131,6 @@ def test_a_damaged_cluster_stays_unchanged(written: str) -> None:
     json_values
     | st.fixed_dictionaries({"cluster": st.dictionaries(st.sampled_from(["ps", "x"]), json_values)})
 )
-def test_any_cluster_is_changed_or_left_unchanged(value: Any) -> None:
+def test_any_cluster_gives_a_json_object_or_nothing(value: Any) -> None:
     config_ = TFConfig(json.dumps(value)).with_ports("train", base=BASE)
     assert config_ is None or isinstance(json.loads(config_), dict)
