@@ -18,8 +18,8 @@ from e2e.harness.wait import until
 from e2e.soak.facts import amount
 
 _AFTERMATH_SECONDS = 30.0
-"""How long a pause still explains a loss of the Lease after its end: the Lease changes its holder
-after 15 s, and both processes may have to wait for a busy machine."""
+"""How long after its end a pause still explains a loss of the Lease: a successor leads after 15 s,
+and both processes may have to wait for a busy machine."""
 _MIB = 1 << 20
 _BURST_SECONDS = 3.0
 
@@ -48,7 +48,7 @@ class Leadership:
     def record_holder(self, holder: int | None, *, at: float) -> None:
         """Record the current holder; None means that no process of kfext holds the Lease."""
         if holder is None:
-            # Its successors may be killed too, so it may be long until a process leads again.
+            # The time of the loss counts: the next holder may come much later.
             self._lost = at if self._lost is None else self._lost
             return
         lost, self._lost = at if self._lost is None else self._lost, None
@@ -95,8 +95,8 @@ def too_large(peak: int, limit: int) -> list[str]:
 class ProcessFaults:
     """Actions on kfext's processes: one method per action.
 
-    There are two controllers, one of them a warm standby; faults hit the leader. `tick` restarts
-    dead processes, and counts the seconds in which kfext was at work.
+    There are two controllers, one of them a warm standby; kills and pauses hit the leader.
+    `tick` restarts dead processes, and counts the seconds in which kfext was at work.
     """
 
     def __init__(self, kfext: Kfext) -> None:
@@ -143,7 +143,7 @@ class ProcessFaults:
             controller.proxy.drop_watches()
 
     def refuse(self, status: int, times: int, carried_out: bool) -> None:
-        """Answer some writes with an error status, whether or not they took effect."""
+        """Answer some writes with an error; `carried_out`: whether they take effect anyway."""
         for controller in self._controllers:
             fault = Refuse(_is_write, status=status, times=times, carried_out=carried_out)
             controller.proxy.arm(fault)

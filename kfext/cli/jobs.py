@@ -195,9 +195,9 @@ def in_order(
 
 
 async def ahead_of(client: Client, job: TrainingJob) -> list[str]:
-    """Return the names of the jobs ahead of a job in the queue that the caller may see.
+    """Return the names of the jobs ahead of a job, or nothing if the caller may not see them all.
 
-    TrainingPlans and events do not name jobs of other namespaces. Raises ApiError.
+    They are not in its TrainingPlan, which names no job of another namespace. Raises ApiError.
     """
     try:
         jobs = [other for other, _ in await all_jobs(client, namespace="", kind=None)]
@@ -215,7 +215,7 @@ async def _statuses(client: Client, *, namespace: str) -> dict[str, Mapping[str,
 
 
 def queue_lines(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> Iterator[str]:
-    """Yield the lines of the queue; an empty `namespace` adds the positions in the whole queue."""
+    """Yield the queue as text; an empty `namespace` adds the positions in the whole queue."""
     if not lines:
         yield f"no job waits in namespace {namespace}" if namespace else "no job waits"
         return
@@ -285,7 +285,7 @@ def _refresh(shown: str) -> None:
 
 
 def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any]]:
-    """Return the line of each TrainingPlan's job, sorted; jobs without progress are last.
+    """Return the data of each TrainingPlan's job, sorted; jobs without progress are last.
 
     `sort` is one of ORDERS. `now` is in epoch seconds.
     """
@@ -296,7 +296,7 @@ def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any
 
 
 def top_line(plan: Raw, *, now: float) -> dict[str, Any]:
-    """Return the line of a TrainingPlan's job. `now` is in epoch seconds."""
+    """Return the data of a TrainingPlan's job. `now` is in epoch seconds."""
     job, status = mapping(mapping(plan.get("spec")).get("job")), mapping(plan.get("status"))
     return {
         "kind": text(job.get("kind")),

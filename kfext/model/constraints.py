@@ -42,7 +42,7 @@ class Term:
 
     @property
     def names_node(self) -> bool:
-        """Whether only nodes of certain names match."""
+        """Whether the term refers to nodes by name: by a field or the label of the hostname."""
         return bool(self.fields) or any(item.key == HOSTNAME for item in self.expressions)
 
 
@@ -65,7 +65,7 @@ class VolumeConstraints:
     """The constraints of a pod's volume claims on its node.
 
     `terms`: the node affinity of each bound volume; at least one term of each must match.
-    `pending`: the claims that are not bound yet and do not wait for a pod.
+    `pending`: the unbound claims with volumeBindingMode Immediate.
     `unmodelled`: the claims that only kube-scheduler can locate, in words.
     """
 
@@ -82,16 +82,16 @@ class Constraints:
     `terms`: the required node affinity: at least one term must match. None means that it has none.
     `host_ports`: sorted pairs of protocol and port; a port on one address of the node counts as
         used on all addresses.
-    `devices`: the extended resources with taints of the same name that admission is expected to
-        tolerate. Set for a template only: a pod already has its tolerations. Source: kubernetes
-        plugin/pkg/admission/extendedresourcetoleration.
+    `devices`: the extended resources. Admission is expected to add a toleration of a taint with
+        the name of each. Set for a template only: a pod already has its tolerations.
+        Source: kubernetes plugin/pkg/admission/extendedresourcetoleration.
     `node_name`: set if the pod names its node and so bypasses kube-scheduler.
     `excess`: the bound of model.bounds that the pod exceeds, in words; then only ports are read.
     `apart`: the anti-affinity between the pods of its job; `together`: the affinity between them.
     `unmodelled`: the terms that only kube-scheduler understands, in words.
     `claims`: the names of its volume claims; `volumes`: their constraints on the node.
-    `expects_tolerations`: whether admission is expected to tolerate each taint that dedicates nodes
-        (`ledger.fit.dedicates_nodes`), except the taint of a device. Set for a template only.
+    `expects_tolerations`: whether admission is expected to add a toleration of each taint that
+        dedicates nodes (`ledger.fit.dedicates_nodes`), except a device's. For a template only.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -214,5 +214,5 @@ def _host_ports(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
 def _claims(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the volume claims, each once, in name order."""
     volumes = map(mapping, sequence(spec.get("volumes")))
-    claims = (mapping(claim.get("persistentVolumeClaim")) for claim in volumes)
+    claims = (mapping(volume.get("persistentVolumeClaim")) for volume in volumes)
     return tuple(sorted({text(claim.get("claimName"))[:LONGEST_NAME] for claim in claims if claim}))

@@ -24,10 +24,7 @@ _SIZE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class NodeSize:
-    """The capacity of a node, or the requests of a pod; a pod with memory 0 requests none.
-
-    CPU is in millicores, memory in bytes; the GPUs are of a type.
-    """
+    """A node's capacity, or a pod's requests: millicores, bytes of memory, and GPUs of a type."""
 
     cpu: int
     memory: int = _AMPLE

@@ -40,7 +40,7 @@ FIGURES = {
     "kfext.model.bounds.MAX_RENDERED": "values in the JobSet of a TrainJob",
     "kfext.state.running.size.guard.MAX_DONORS": "donors for a waiting job",
     "kfext.state.running.size.scale.SEEN_FACTOR": (
-        "the largest growth of a job, as a factor of its largest number of workers so far"
+        "the most workers of a job, as a multiple of its largest number of workers so far"
     ),
     "kfext.state.running.operation.FRESH_SECONDS": (
         "seconds after a checkpoint in which the number of workers may change"

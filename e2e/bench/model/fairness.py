@@ -2,8 +2,8 @@
 
 The namespace `heavy` submits its jobs in two bursts; the jobs of the others arrive at random. The
 arm `age` orders jobs as without `queue.fairness`; `kueue` by the formula of admission fair sharing
-(KEP-4136: sampled usage, and a penalty for each start until the next sample), at its position in
-Kueue's order; `kfext` by usage as shipped. The half-life is 30 minutes, because the simulated jobs
+(KEP-4136: sampled usage, and a penalty for each start until the next sample), after priority and
+before age; `kfext` by usage as shipped. The half-life is 30 minutes, because the simulated jobs
 take minutes.
 
 The error of a ten-minute window with more demand than capacity is half the sum of the differences
@@ -113,6 +113,7 @@ class _Kueue(UsageOrder):
             self._penalty[live.job.namespace] += self._weight(_SAMPLE_SECONDS) * requested
 
     def projected(self, tracked: TrackedJob) -> float:
+        """Return the usage that decides the place of a job; 0 for a job that does not wait."""
         name = tracked.job.namespace
         usage = self._sampled_mean[name] + self._penalty[name]
         return usage if tracked.job.in_queue else 0.0
@@ -144,7 +145,8 @@ class _UsageByWindow:
             if not live.job.finished:
                 name, waits = live.job.namespace, live.job.suspend
                 bound = sum(bool(pod.pod.node_name) for pod in live.pods.values())
-                held[name] += bound if live.pods else 0 if waits else live.spec.pods
+                to_come = 0 if waits else live.spec.pods  # the job has its capacity before its pods
+                held[name] += bound if live.pods else to_come
                 wanted[name] += live.spec.pods
         self._at, self._now = now, (held, wanted)
 
@@ -187,6 +189,7 @@ def run(arm: str, drawn: World, *, luck: int) -> Figures:
     ended, specs = cluster.ended(), {spec.name: spec for spec in drawn.jobs}
     stretch = {name: job.elapsed / specs[name].alone for name, job in ended.items()}
     return Figures(
+        # The capacity in pods: each requests one core.
         errors=watch.errors(sum(size.cpu for size in drawn.nodes.values()) / 1000),
         light=[n for name, n in stretch.items() if specs[name].namespace != HEAVY],
         heavy=[n for name, n in stretch.items() if specs[name].namespace == HEAVY],

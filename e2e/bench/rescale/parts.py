@@ -14,7 +14,8 @@ from e2e.harness.journal import worlds
 from kfext import names
 
 Object = dict[str, Any]
-_ACTS = frozenset({names.REASON_AWAITS_CHECKPOINT, names.REASON_RESCALING})
+_ACTING = frozenset({names.REASON_AWAITS_CHECKPOINT, names.REASON_RESCALING})
+"""The reasons of the condition Scaled while kfext changes the size."""
 
 
 class NotSeenError(Exception):
@@ -89,9 +90,9 @@ def _rescale(samples: Sequence[Sample], *, since: float) -> Rescale:
     before = state_before.size
 
     def acts(sample: Sample) -> bool:
-        is_shown = sample.reason in _ACTS and state_before.reason not in _ACTS
+        begins_acting = sample.reason in _ACTING and state_before.reason not in _ACTING
         return (
-            is_shown
+            begins_acting
             or sample.checkpoint_request > state_before.checkpoint_request
             or sample.size != before
         )
@@ -138,10 +139,10 @@ def _runs(pod: Pod) -> bool:
     return pod.runs and not pod.ends
 
 
-def _resumed(samples: Sequence[Sample], world: int, *, since: float) -> float | None:
-    """Return when processes first resumed with `world` pods; None means that none were stopped."""
+def _resumed(samples: Sequence[Sample], workers: int, *, since: float) -> float | None:
+    """Return when training first restarted with `workers`; None means that it did not restart."""
     for sample in samples:
-        if sample.at >= since and world in worlds(sample.lines):
+        if sample.at >= since and workers in worlds(sample.lines):
             return sample.at
     return None
 
@@ -149,7 +150,7 @@ def _resumed(samples: Sequence[Sample], world: int, *, since: float) -> float | 
 def _gaps(
     samples: Sequence[Sample], *, since: float, written: float, until: float
 ) -> tuple[float, float]:
-    """Return the longest time without a step around a change, and the median time before it."""
+    """Return the longest time without a step around a change, and the median of a step before."""
     stepped = [sample.at for sample in samples if sample.steps]
     before = [new - old for old, new in pairwise(stepped) if new <= since]
     during = [new - old for old, new in pairwise(stepped) if written < new and old < until]

@@ -71,7 +71,7 @@ class QueueContext:
     `awaited`: the names of the jobs that must end before `reserved_for` can start.
     `estimated`: whether the last of these ends is estimated from progress, not from a deadline.
     `reservable_in`: the seconds until the job itself may have a reservation.
-    `ahead`: whether the job is `reserved_for`, or precedes it in the queue.
+    `may_use_reserved`: whether the job is `reserved_for`, or precedes it in the queue.
     `crowded`: the limit on pods that the operator has yet to create, over all jobs, while they
         exceed it, so that no job is started; otherwise 0.
     `draining`: whether a node is drained and may return later.
@@ -94,7 +94,7 @@ class QueueContext:
     awaited: str = ""
     estimated: bool = False
     reservable_in: float = 0.0
-    ahead: bool = False
+    may_use_reserved: bool = False
     crowded: int = 0
     draining: bool = False
     autoscaler: bool = False
@@ -216,7 +216,7 @@ class Situation:
         if reservation is None:
             return held
         # A running job precedes the queue: its lost members must not wait for other jobs.
-        usable = self.context.ahead or not self.job.suspend
+        usable = self.context.may_use_reserved or not self.job.suspend
         usable = usable or reservation.admits_backfill(self.now + self._longest)
         return (*held, *reservation.claims) if usable else held
 

@@ -75,8 +75,8 @@ class Process:
     def order(self, mode: int, ruling: Ruling, *, allowance: float, turn: bool, now: float) -> None:
         """Write its orders, which hold for a lease; see `kfext.gpu.hook.words`.
 
-        `mode`: a number of `words.MODE`. `allowance`: the seconds that it may intrude from now on.
-        `turn`: whether it has the turn.
+        `mode`: a number of `words.MODE`. `allowance`: the seconds that it may still work while the
+        high-priority job is busy. `turn`: whether it is its turn among the low-priority sharers.
         """
         page = self._orders.words
         allowed = self._words[words.INTRUDED_NS] + int(allowance * _NS)
@@ -88,7 +88,7 @@ class Process:
         page[words.LEASE] = int(now * _NS) + _LEASE_NS
 
     def end(self) -> None:
-        """End the connection; the thread that waits for its end then closes the process."""
+        """End the connection; the thread that waits for that end then calls `close`."""
         with suppress(OSError):
             self._peer.shutdown(socket.SHUT_RDWR)
 

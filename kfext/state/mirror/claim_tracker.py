@@ -45,7 +45,7 @@ class ClaimTracker:
     `managed` returns whether a namespace is managed; elsewhere plans are ignored.
     `freed` is called when capacity becomes free.
     `doubted` returns the nodes that a job uses only if it fits nowhere else.
-    `resumed` is called with a namespace and a reason when jobs there that wait for this reason may
+    `retry` is called with a namespace and a reason when jobs there that wait for this reason may
         be planned; an empty namespace means all namespaces.
     `changed` is called with the uid of a job after a change of a GPU that it shares or of one of
         its placeholders.
@@ -59,7 +59,7 @@ class ClaimTracker:
         class_of: Callable[[TrainingJob], PriorityClass],
         managed: Callable[[str], bool],
         freed: Callable[[], None],
-        resumed: Callable[[str, str], None],
+        retry: Callable[[str, str], None],
         changed: Callable[[str], None],
     ) -> None:
         self.ledger = Ledger()
@@ -80,7 +80,7 @@ class ClaimTracker:
         self._class_of = class_of
         self._managed = managed
         self._freed = freed
-        self._resumed = resumed
+        self._retry = retry
         self._gains = 0
 
     # --- pods -----------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class ClaimTracker:
     def give_up(self, tracked: TrackedJob) -> None:
         """Stop waiting for the pods that the operator did not create for a job."""
         if self.backlog.give_up(tracked.job.uid):
-            self._resumed("", REASON_WAITING_FOR_OPERATOR)
+            self._retry("", REASON_WAITING_FOR_OPERATOR)
 
     def limits(
         self,
@@ -318,9 +318,9 @@ class ClaimTracker:
         completed = self.backlog.missing(uid) and not missing
         doubted = tracked.state.strikes > 0 and tracked.state.reason == REASON_CREATE_TIMEOUT
         if self.backlog.expect(uid, missing, attempt=attempt, doubted=doubted):
-            self._resumed("", REASON_WAITING_FOR_OPERATOR)
+            self._retry("", REASON_WAITING_FOR_OPERATOR)
         elif completed and namespace in self.limited:
-            self._resumed(namespace, REASON_QUOTA)  # the quota now counts all pods of the job
+            self._retry(namespace, REASON_QUOTA)  # the quota now counts all pods of the job
 
 
 class _PendingPins:

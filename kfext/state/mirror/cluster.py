@@ -52,17 +52,17 @@ class Offer:
     """The changes that may help waiting jobs.
 
     `rows`: the rows of the ledger on which capacity became free.
-    `resumed`: the waiting jobs to decide on again even if these rows do not help them.
+    `retried`: the waiting jobs to decide on again even if these rows do not help them.
     """
 
     rows: Sequence[int]
-    resumed: frozenset[WaitingJobs]
+    retried: frozenset[WaitingJobs]
 
-    def resumes(self, tracked: TrackedJob) -> bool:
-        """Return whether a job is one of the resumed jobs."""
+    def retries(self, tracked: TrackedJob) -> bool:
+        """Return whether a job is one of the retried jobs."""
         reason = tracked.verdict.reason if tracked.verdict else ""
         reasons = ("", reason, tracked.not_started_reason)
-        return not self.resumed.isdisjoint(product(("", tracked.job.namespace), reasons))
+        return not self.retried.isdisjoint(product(("", tracked.job.namespace), reasons))
 
 
 class Cluster:
@@ -105,7 +105,7 @@ class Cluster:
             class_of=lambda job: lowest_class(job, self.classes),
             managed=managed,
             freed=wake,
-            resumed=self.mark_queue,
+            retry=self.mark_queue,
             changed=self._mark_again,
         )
         self.ledger, self.backlog = self.claim_tracker.ledger, self.claim_tracker.backlog
@@ -118,7 +118,7 @@ class Cluster:
         self._stale_clocks: dict[str, TrackedJob] = {}
         self._unsettled_jobs: set[str] = set()
         self._enlarged_jobs: set[str] = set()
-        self._resumed: set[WaitingJobs] = set()
+        self._retried: set[WaitingJobs] = set()
         self._jobs_per_namespace: Counter[str] = Counter()
         self.wake = wake
         self._managed = managed
@@ -153,14 +153,14 @@ class Cluster:
     def mark_queue(self, namespace: str = "", stopped_by: str = "") -> None:
         """Mark waiting jobs for the next `offer`, by namespace and reason; by default all jobs."""
         if not namespace or namespace in self._jobs_per_namespace:
-            self._resumed.add((namespace, stopped_by))
+            self._retried.add((namespace, stopped_by))
             self.wake()
 
     def offer(self) -> Offer:
         """Return the changes since the last call that may help waiting jobs."""
-        resumed, self._resumed = self._resumed, set()
+        retried, self._retried = self._retried, set()
         self.backlog.offer()
-        return Offer(self.ledger.offer(), frozenset(resumed))
+        return Offer(self.ledger.offer(), frozenset(retried))
 
     # --- changes from the watches ---------------------------------------------------------------
 

@@ -121,7 +121,8 @@ class CapacitySearch:
         job is before it in the queue.
         """
         context = self._queue.context(tracked, now=now)
-        reserved = context.reservation.claims if context.reservation and context.ahead else ()
+        reservation = context.reservation if context.may_use_reserved else None
+        reserved = reservation.claims if reservation else ()
         members, ledger = members_of(with_workers(tracked.job, workers)), self._cluster.ledger
         ignoring = [*context.held, *context.nodes.claims, *reserved, *gone]
         limits = self.limits(tracked, now=now)

@@ -42,7 +42,7 @@ start of a job would rewrite the position of all other jobs."""
 class Queue:
     """The queue over a cluster's jobs. `now` is in epoch seconds.
 
-    A *break* is a round without a reservation: every waiting job is offered the free capacity.
+    A *round* offers free capacity to the waiting jobs once; a *break* has no reservation.
 
     `asks`: the asks of jobs for new nodes. `autoscaler`: whether the cluster has an autoscaler.
     `reservations`: the reservation of the first job.
@@ -99,7 +99,7 @@ class Queue:
         """Record whether the cluster has an autoscaler, and whether kfext can ask it for nodes."""
         if (present, can_ask) != (self.autoscaler, self.asks.possible):
             self.autoscaler, self.asks.possible = present, can_ask
-            self._cluster.claim_tracker.autoscaled |= present
+            self._cluster.claim_tracker.autoscaled |= present  # placeholders may outlive it
             self._cluster.mark_queue()
 
     def headroom(self, namespace: str) -> int | None:
@@ -119,7 +119,7 @@ class Queue:
     def key(self, tracked: TrackedJob, *, remaining: float | None = None) -> QueueKey:
         """Return the sort key of a job: the smallest comes first.
 
-        `remaining`: the seconds to its end; by default, as for a job that has not started.
+        `remaining`: the seconds to its end; None means that the job has not started.
         """
         seconds = None
         if self._counts_duration(tracked):
@@ -168,10 +168,10 @@ class Queue:
             self.asks.record(tracked)
 
     def _initial_turns(self, tracked: TrackedJob) -> int:
-        """Return how many turns at the reservation a job that enters the queue counts as used.
+        """Return the number of turns that a job counts as used when it enters the queue.
 
-        It is the largest number of the jobs ahead. Otherwise new jobs could forever delay the next
-        turn of a job that has had a turn.
+        It is the maximum among the jobs ahead of it. Otherwise new jobs could forever delay the
+        next turn of a job that has had a turn.
         """
         key = self.key(tracked)
         jobs = (job for job in self._queued.values() if job.turns_used)
@@ -213,17 +213,17 @@ class Queue:
         self._break_is_offered = self.reservations.on_break
         self.quotas.offer()
         offer, reservation = self._cluster.offer(), self.reservations.current
-        # Whether nothing changed but that the operator can create more pods.
-        self._only_operator_is_free = offer.resumed <= {("", REASON_WAITING_FOR_OPERATOR)}
-        self._moved |= ANY in offer.resumed  # a changed TrainingPolicy may change the order
+        # Whether the retried jobs all wait for the operator to create pods.
+        self._only_operator_is_free = offer.retried <= {("", REASON_WAITING_FOR_OPERATOR)}
+        self._moved |= ANY in offer.retried  # a changed TrainingPolicy may change the order
         self._moved, self.usage.moved = self._moved or self.usage.moved, False
-        if not (offer.rows or offer.resumed):
+        if not (offer.rows or offer.retried):
             return
         self.reservations.record_offer(offer)
         reserved = reservation.claims if reservation else ()
         gained = Gained(self._cluster.ledger, offer.rows, ignoring=reserved)
         for tracked in tuple(self._cluster.jobs.values()):
-            if tracked.waiting and (offer.resumes(tracked) or self._may_help(gained, tracked)):
+            if tracked.waiting and (offer.retries(tracked) or self._may_help(gained, tracked)):
                 yield tracked
 
     def _may_help(self, gained: Gained, tracked: TrackedJob) -> bool:
@@ -253,7 +253,7 @@ class Queue:
     def renew_reservation(self, *, now: float) -> TrackedJob | None:
         """Renew the reservation at the end of a round; a break ends with its round.
 
-        If the reservation changed, return its new holder, or else its former holder.
+        Return the holder of the changed reservation, or its former holder; unchanged: None.
         """
         before, holder = self.reservations.current, self.reservations.holder
         if self._break_is_offered:
@@ -283,7 +283,7 @@ class Queue:
         return self.reservations.holder if renewed else None
 
     def renew_reservation_after(self, tracked: TrackedJob, *, now: float) -> TrackedJob | None:
-        """Renew the reservation after a decision, before the next job may take its capacity."""
+        """Renew the reservation after a decision, before the next job may take the capacity."""
         holder = self.reservations.holder
         if self.reservations.holds(tracked):
             return self._renew_reservation(now=now)
@@ -312,7 +312,7 @@ class Queue:
             awaited=self._awaited_jobs(reservation, viewer=job) if reservation else "",
             estimated=reservation is not None and self._is_estimated(reservation),
             reservable_in=self.reservations.due_in(tracked, now=now),
-            ahead=reservation is not None
+            may_use_reserved=reservation is not None
             and (holder is None or self.key(tracked) <= self.key(holder)),
             crowded=self._cluster.backlog.crowd,
             draining=bool(self._cluster.draining),

@@ -160,7 +160,7 @@ class ReservationManager:
 
     def record_offer(self, offer: Offer) -> None:
         """Record an offer; only the shapes that it may help are searched again."""
-        if ANY in offer.resumed:
+        if ANY in offer.retried:
             self._no_place.clear()
         self._gained.update(offer.rows)
 

@@ -82,7 +82,7 @@ def test_a_table_has_a_line_for_each_row_with_all_of_its_text(
 
 SCREENS = {
     "a screen for all lines": ((80, 24), "HEAD\none\ntwo"),
-    "a line too few, as the cursor needs one": ((80, 3), "HEAD\none"),
+    "as many lines as the table: the cursor needs the last line": ((80, 3), "HEAD\none"),
     "too few columns": ((2, 24), "HE\non\ntw"),
 }
 

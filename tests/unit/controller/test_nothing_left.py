@@ -23,9 +23,9 @@ from tests.builders import pod as pod_of
 
 BOUNDED = {
     "_deleted_jobs",  # 10,000 uids, for answers that come late
-    "_known",  # shapes that did not fit, until capacity is freed
-    "_no_place",  # shapes without a reservation, until capacity is freed
-    "_basis",  # the basis of one reservation
+    "_known",  # requests that did not fit, until capacity is freed
+    "_no_place",  # requests without a reservation, until capacity is freed
+    "_basis",  # what the reservation was computed from
 }
 """Attributes that may keep names for a while, because their size is bounded."""
 
@@ -148,8 +148,8 @@ def test_the_strings_of_existing_objects_are_found() -> None:
     for number in range(len(objects)):
         objects.create(number)
     results = [text for text in strings(planner) if " = kept" in text]
-    kept = ("_quotas", "_ranges", "_network_policies", "namespaces", "jobs", "_row", "_claims")
-    missing = [name for name in kept if not any(name in text for text in results)]
+    fields = ("_quotas", "_ranges", "_network_policies", "namespaces", "jobs", "_row", "_claims")
+    missing = [name for name in fields if not any(name in text for text in results)]
     assert missing == []
 
 

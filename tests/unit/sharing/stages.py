@@ -165,10 +165,10 @@ def bind(world: World, index: int = 0) -> None:
     raw = world.pods[f"pod-{index}"]
     raw["spec"]["nodeName"] = "n"
     raw["status"] = {"phase": "Running"}
-    renew(world, index)
+    show_newer_version(world, index)
 
 
-def renew(world: World, index: int = 0) -> None:
+def show_newer_version(world: World, index: int = 0) -> None:
     """Show a pod with a newer version."""
     metadata = world.pods[f"pod-{index}"]["metadata"]
     metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 10)
@@ -185,7 +185,7 @@ def placed() -> World:
 def terminate(world: World, index: int = 0) -> None:
     """Delete a pod as the operator does; the pod continues for its grace period."""
     world.pods[f"pod-{index}"]["metadata"]["deletionTimestamp"] = moment(world.now)
-    renew(world, index)
+    show_newer_version(world, index)
 
 
 def remove(world: World, index: int = 0) -> None:

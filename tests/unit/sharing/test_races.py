@@ -23,9 +23,9 @@ from tests.unit.sharing.stages import (
     placed,
     planned,
     remove,
-    renew,
     reserved,
     restart,
+    show_newer_version,
     show_reservation,
     started,
     submit,
@@ -102,7 +102,7 @@ def test_an_ended_pod_that_still_exists_has_no_share() -> None:
     submit(world, "uid-3", priority="high")
     assert started_on(world) == {"uid-2": 1}
     world.pods["pod-0"]["status"] = {"phase": "Failed"}
-    renew(world)
+    show_newer_version(world)
     assert started_on(world) == {"uid-3": 0}
 
 
@@ -161,7 +161,7 @@ def two_placed_and_one_ended() -> World:
     """The same two workers; the first has ended."""
     world = two_placed()
     world.pods["pod-0"]["status"] = {"phase": "Succeeded"}
-    renew(world)
+    show_newer_version(world)
     return world
 
 
@@ -210,7 +210,7 @@ def test_a_pod_that_is_bound_to_an_unplanned_node_counts_on_that_node() -> None:
         cluster.observe_card(None, slot("m", number))
     world.pods["pod-0"]["spec"]["nodeName"] = "m"
     world.pods["pod-0"]["status"] = {"phase": "Running"}
-    renew(world)
+    show_newer_version(world)
     assert ("m", 0) in cluster.claim_tracker.cards.demand.all()
     (high,) = [
         claim for claim in cluster.ledger.claims_on(["m"]) if has_priority(claim.requests, 0)

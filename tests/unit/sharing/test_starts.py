@@ -7,7 +7,7 @@ from kfext.core.progress.reported import Progress, Reported
 from kfext.state.forecast.forecaster import Forecaster
 from tests.builders import JobBuilder, job, moment
 from tests.gpu_builders import plain_node, sharing, slot
-from tests.unit.sharing.stages import placed, remove, renew
+from tests.unit.sharing.stages import placed, remove, show_newer_version
 from tests.unit.sharing.test_queue import arrives, starts
 
 WAITS: dict[str, tuple[JobBuilder, float | None, str]] = {
@@ -39,7 +39,7 @@ def test_a_job_that_shares_a_gpu_leaves_a_node_that_failed_its_start() -> None:
     world.planner.cluster.observe_card(None, slot("m"))
     world.pods["pod-0"]["metadata"]["creationTimestamp"] = moment(world.now)
     world.pods["pod-0"]["status"] = {"phase": "Failed"}
-    renew(world)
+    show_newer_version(world)
     assert world.step() is None
     remove(world)
     world.create()

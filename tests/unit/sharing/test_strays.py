@@ -6,7 +6,7 @@ from copy import deepcopy
 from kfext import names
 from kfext.core.lifecycle.steps import Pin
 from tests.builders import moment
-from tests.unit.sharing.stages import World, decide, placed, renew, terminate
+from tests.unit.sharing.stages import World, decide, placed, show_newer_version, terminate
 
 
 def show_second_pod(world: World) -> None:
@@ -47,6 +47,6 @@ def test_a_second_pod_beside_a_terminating_pod_gets_its_own_share() -> None:
     terminate(world)
     show_second_pod(world)
     assert isinstance(world.step(), Pin)
-    renew(world, 9)
+    show_newer_version(world, 9)
     decide(world)
     assert high_priority_claims(world) == 2

@@ -32,9 +32,7 @@ def planned(slots: dict[int, int], units: int = 50) -> Plan:
 
 
 @given(written=st.text("05@,x\u0661", max_size=12), index=st.integers(0, 3))
-def test_malformed_text_has_no_slot_for_a_replica_or_a_possible_one(
-    written: str, index: int
-) -> None:
+def test_any_text_is_read_as_a_possible_slot_or_as_none(written: str, index: int) -> None:
     part = decode_slot(written, index)
     assert part is None or (0 < part[0] <= 100 and 0 <= part[1] < MAX_SLOTS)
 
@@ -127,7 +125,7 @@ def test_a_suspended_job_has_no_slots_left() -> None:
 
 
 @given(shares)
-def test_a_pin_writes_gpu_terms_that_are_read_back(share: GpuShare) -> None:
+def test_a_pin_writes_the_share_into_an_annotation_that_is_read_back(share: GpuShare) -> None:
     raw = raw_pod(sharing().build(), "worker", 0, gated=True)
     raw["metadata"]["annotations"] = {names.GPU_SHARE: "0.5", names.GPU_TERMS: "{}"}
     after = jsonpatch.apply_patch(deepcopy(raw), pin(parse_pod(raw), "n", share=share))
@@ -135,6 +133,6 @@ def test_a_pin_writes_gpu_terms_that_are_read_back(share: GpuShare) -> None:
     assert parse_pod(raw).share is None
 
 
-def test_a_pin_without_a_share_writes_no_terms() -> None:
+def test_a_pin_without_a_share_writes_no_annotation() -> None:
     raw = raw_pod(sharing().build(), "worker", 0, gated=True)
     assert not any("annotations" in operation["path"] for operation in pin(parse_pod(raw), "n"))

@@ -34,4 +34,4 @@ def marked_jobs(cluster: Cluster) -> set[str]:
     result, cluster.changed = cluster.changed, set()
     waiting = {uid for uid, tracked in cluster.jobs.items() if tracked.waiting}
     offer = cluster.offer()
-    return result | (waiting if offer.resumed or offer.rows else set())
+    return result | (waiting if offer.retried or offer.rows else set())

@@ -10,7 +10,7 @@ from kfext.errors import UserError
 
 
 class Line(NamedTuple):
-    """A line of a CSV file. Line 1, which names the columns, has number 1."""
+    """A line of a CSV file below the line of columns, which has number 1."""
 
     path: Path
     number: int
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 
 def lines(path: Path, columns: Sequence[str]) -> Iterator[Line]:
-    """Yield the lines of a CSV file that are not blank.
+    """Yield the lines below the columns of a CSV file that are not blank.
 
     Raises UserError if line 1 lacks a column, or a line lacks a cell.
     """

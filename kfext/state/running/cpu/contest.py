@@ -28,7 +28,8 @@ _FULL_FACTOR = 2
 _TINY = 1e-6
 """Rounding errors up to this size are ignored."""
 _CLEAR_LEAD = 0.1
-"""A job replaces the prioritised job if it ends earlier by more than this fraction of its time."""
+"""Another job replaces the prioritised job if it would end earlier by more than this fraction of
+the time from the begin of that job to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Contest:
     def is_open(self) -> bool:
         """Whether requests may change here: not while a pod waits for the CPU of a boost.
 
-        A new controller first waits for the progress of the job with a boost.
+        A new controller first waits for the progress of a job with a boost, unless it is young.
         """
         if self.signal.awaited or not all(job.young for job in self.unknown):
             return False
@@ -55,7 +56,7 @@ class Contest:
 
     @property
     def unknown(self) -> list[JobSignal]:
-        """The jobs with a boost that have yet to show their remaining work."""
+        """The jobs with a boost that have yet to show their remaining work, and can show it."""
         boosted = (job for job in self.jobs if self.extra(job) > 0)
         return [
             job
@@ -81,7 +82,7 @@ class Contest:
 
     def _balance(self, namespace: str) -> int:
         """Return the pool; if negative, requests exceed the node or the quota by that much."""
-        balance = min(self.signal.free, int((1 - SPARE) * self.signal.free))
+        balance = min(self.signal.free, int((1 - SPARE) * self.signal.free))  # all if negative
         if namespace in self.headroom:
             extras = [self.extra(job) for job in self.jobs if job.namespace == namespace]
             headroom = self.headroom[namespace]
@@ -161,7 +162,7 @@ class Contest:
         return wanted
 
     def split(self, job: JobSignal, total: int) -> dict[str, int]:
-        """Split a job's total request here among its pods, by uid, as the user's requests."""
+        """Split a job's total request here in proportion to the user's; return it by pod uid."""
         pods = job.on(self.node)
         low = total < self.requested(job)
         recipients = [
@@ -179,7 +180,7 @@ class Contest:
     def _most(self, pod: PodSignal) -> int:
         """Return the highest request of a pod, just below its limit, to keep its QoS class.
 
-        CPU that its limit has from another pod of the job does not count: it must be returned.
+        A limit that `shift` has raised counts as the user wrote it, since `shift` may lower it.
         """
         limits = [limit for limit in (pod.limit, pod.requested.limit) if limit is not None]
         most = min(limits) - 1 if limits else self.signal.allocatable
@@ -202,8 +203,8 @@ def prioritised_jobs(
     """Return the prioritised job of each node with such a job, by node.
 
     The job that would end first under equal shares is chosen first. A job on several nodes ends
-    with its last pod, and is prioritised on all nodes that it shares, or on none. A paused job is
-    not prioritised, because its boost was refused.
+    with its last pod, and is prioritised on all nodes that it shares, or on none. A paused job,
+    in back-off after a refused boost, is not prioritised.
     """
     ends = {
         node: fair_ends(

@@ -172,13 +172,13 @@ CAPACITY: dict[str, Case] = {
     "capacity is reserved for a job later in the queue": held(
         Unsuspend,
         on=partly_reserved(),
-        more={"context": QueueContext(reservation=reservation(), ahead=True)},
+        more={"context": QueueContext(reservation=reservation(), may_use_reserved=True)},
         check=moved_to("a", "a", "a"),
     ),
     "no capacity, not even in the job's own reservation": held(
         Wait,
         on=partly_reserved(used="2"),
-        more={"context": QueueContext(reservation=reservation(), ahead=True)},
+        more={"context": QueueContext(reservation=reservation(), may_use_reserved=True)},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
     "the job fits beside the reservation": Case(
@@ -443,7 +443,7 @@ OTHER_SHAPES: dict[str, Situation] = {
         WAITS, settings=Settings(placement=Placement(assumed_burst=1))
     ),
     "a reservation is open to it": replace(
-        WAITS, context=QueueContext(reservation=reservation(), ahead=True)
+        WAITS, context=QueueContext(reservation=reservation(), may_use_reserved=True)
     ),
     "fewer workers suffice": replace(
         WAITS,

@@ -30,7 +30,7 @@ OPEN: dict[str, tuple[JobBuilder, QueueContext, bool]] = {
     "a job after the head": (three().held(), QueueContext(reservation=RESERVATION), False),
     "the head, and a job before it": (
         three().held(),
-        QueueContext(reservation=RESERVATION, ahead=True),
+        QueueContext(reservation=RESERVATION, may_use_reserved=True),
         True,
     ),
     "a running job": (three().resumed(), QueueContext(reservation=RESERVATION), True),

@@ -38,7 +38,7 @@ def test_C1_whole_job_on_one_node_although_others_can_hold_a_part() -> None:
     assert set(required.values()) == {"c"}
 
 
-def test_C1_all_pods_use_the_same_of_several_nodes_that_each_fit_the_job() -> None:
+def test_C1_all_pods_are_on_one_node_if_the_job_fits_on_each_of_several() -> None:
     capacity = ledger(*(node(name, cpu="8") for name in "abcd"))
     assert len(set(placed(job().master(cpu="1").worker(replicas=3, cpu="1"), capacity))) == 1
 
@@ -75,7 +75,7 @@ def test_C2_how_many_members_on_each_node(
     assert changes == len(want_counts) - 1, "consecutive ranks stay together"
 
 
-def test_C2_sizes_go_from_the_fewest_nodes_to_twice_as_many_the_cheapest_first() -> None:
+def test_C2_numbers_of_nodes_up_to_twice_the_fewest_are_ordered_by_cost() -> None:
     sizes, costs = divisions(np.array([2, 7, 4, 5, 4, 2, 2]), 12, weights=DEFAULT)
     assert sizes.tolist() == [3, 4, 2]
     assert (np.diff(costs) > 0).all()
@@ -105,11 +105,11 @@ def test_C2_more_nodes_than_the_fewest_only_for_balance_and_at_most_twice(
     node_counts = Counter(placement.values()).values()
     assert minimum <= len(node_counts) <= 2 * minimum
     if len(node_counts) > minimum:
-        lowest = next(
-            level for level in range(1, pods + 1)
-            if sum(min(most, level) for most in holds[:minimum]) >= pods
+        balanced = next(
+            largest for largest in range(1, pods + 1)
+            if sum(min(most, largest) for most in holds[:minimum]) >= pods
         )  # fmt: skip
-        assert max(node_counts) < lowest
+        assert max(node_counts) < balanced
 
 
 # --- D2: which pods share a node --------------------------------------------------------------
@@ -159,10 +159,10 @@ NEAR: dict[str, tuple[Mapping[str, Where], int, str]] = {
         {"a": ("y", "1", 4), "b": ("z", "1", 4), "c": ("z", "2", 4)}, 8, "bc"),
     "racks of one name in two zones are two racks": (
         {"a": ("y", "1", 4), "b": ("z", "1", 4), "c": ("z", "2", 3), "d": ("z", "2", 5)}, 8, "cd"),
-    "as few racks of a zone as fit it": (
+    "as few racks of a zone as can hold the gang": (
         {"a": ("z", "1", 3), "b": ("z", "2", 3), "c": ("z", "2", 3), "d": ("z", "3", 3),
          "e": ("z", "3", 2)}, 11, "bcde"),
-    "as few zones as fit it": (
+    "as few zones as can hold the gang": (
         {"a": ("x", "1", 3), "b": ("y", "1", 5), "c": ("z", "1", 5)}, 9, "bc"),
     "not a rack of many small nodes instead of two large ones": (
         {**dict.fromkeys("abcdefgh", ("z", "1", 1)), "i": ("z", "2", 4), "j": ("z", "3", 4)},
@@ -221,6 +221,7 @@ some_nodes = st.lists(
 def test_with_topology_a_gang_that_fits_is_placed_on_at_most_twice_the_fewest_nodes(
     nodes: list[Where], pods: int, seed: int, home: int
 ) -> None:
+    """Also in any order of the nodes, and beside a pod bound to a node that may be unknown."""
     by_name = {f"n{number}": where for number, where in enumerate(nodes)}
     members = job().worker(pods, gpus=1).members()
     placement = place(members, cluster(by_name), limits(topology_keys=KEYS))

@@ -34,19 +34,19 @@ def reservation_for(
     ends: Mapping[str, float] | None = None,
     ignoring: Collection[Hashable] = (),
 ) -> Reservation:
-    """The reservation of four pods that will take these GPUs of each node."""
+    """The reservation of a gang that will take these GPUs of each node; `total` is always FOUR."""
     wanted = {name: Need({GPU: count}) for name, count in needs.items()}
     occupants = Occupants(wanted, capacity, ignoring=ignoring)
     return reservation_on("head", occupants, needs=wanted, total=FOUR, ends=ends or {})
 
 
 @dataclass(frozen=True)
-class Kept:
+class NodesCase:
     """A cluster of nodes with 8 GPUs each, and the reservation of a gang on some nodes.
 
     `needs`: the GPUs that the gang needs, by node.
     `kept`: the reserved GPUs, by node; nodes without any are omitted.
-    `to_free`: as a multiple of 4 GPUs.
+    `to_free`: the GPUs of the awaited jobs on these nodes, as a multiple of 4.
     """
 
     use: Use
@@ -58,11 +58,11 @@ class Kept:
     to_free: float = 0.0
 
 
-KEPT: dict[str, Kept] = {
-    "enough GPUs are free, so the gang waits for no job": Kept(
+NODES_CASES: dict[str, NodesCase] = {
+    "enough GPUs are free, so the gang waits for no job": NodesCase(
         use={"a": {"x": 2}}, needs={"a": 4}, waits_for=(), kept={"a": 4}
     ),
-    "a job with a known end before a smaller job": Kept(
+    "a job with a known end before a smaller job": NodesCase(
         use={"a": {"x": 3, "y": 5}},
         needs={"a": 3},
         ends={"y": 70.0},
@@ -70,7 +70,7 @@ KEPT: dict[str, Kept] = {
         until=70.0,
         to_free=1.25,
     ),
-    "the job with the earliest known end": Kept(
+    "the job with the earliest known end": NodesCase(
         use={"a": {"x": 4, "y": 4}},
         needs={"a": 4},
         ends={"x": 90.0, "y": 70.0},
@@ -78,28 +78,28 @@ KEPT: dict[str, Kept] = {
         until=70.0,
         to_free=1.0,
     ),
-    "the smallest job without a known end": Kept(
+    "the smallest job without a known end": NodesCase(
         use={"a": {"x": 6, "y": 2}}, needs={"a": 2}, waits_for=("y",), to_free=0.5
     ),
-    "no job is waited for if it is not needed": Kept(
+    "no job is waited for if it is not needed": NodesCase(
         use={"a": {"x": 1, "y": 5, "z": 2}}, needs={"a": 5}, waits_for=("y",), to_free=1.25
     ),
-    "if several jobs are too many, the largest is dropped first": Kept(
+    "of several unnecessary jobs, the largest is dropped first": NodesCase(
         use={"a": {"x": 1, "y": 2, "z": 3, "": 2}},
         needs={"a": 4},
         waits_for=("x", "z"),
         to_free=1.0,
     ),
-    "only capacity that is free now is reserved": Kept(
+    "only capacity that is free now is reserved": NodesCase(
         use={"a": {"x": 3, "": 3}}, needs={"a": 4}, waits_for=("x",), kept={"a": 1}, to_free=0.75
     ),
-    "a job that is on two of the nodes is one job": Kept(
+    "a job that is on two of the nodes is one job": NodesCase(
         use={"a": {"x": 8}, "b": {"x": 6, "y": 2}},
         needs={"a": 2, "b": 2},
         waits_for=("x",),
         to_free=3.5,
     ),
-    "until the end of the last job": Kept(
+    "until the end of the last job": NodesCase(
         use={"a": {"x": 8}, "b": {"y": 8}},
         needs={"a": 2, "b": 2},
         ends={"x": 50.0, "y": 70.0},
@@ -107,7 +107,7 @@ KEPT: dict[str, Kept] = {
         until=70.0,
         to_free=4.0,
     ),
-    "an unknown end if the end of a job is unknown": Kept(
+    "an unknown end if the end of a job is unknown": NodesCase(
         use={"a": {"x": 8}, "b": {"y": 8}},
         needs={"a": 2, "b": 2},
         ends={"x": 50.0},
@@ -117,13 +117,13 @@ KEPT: dict[str, Kept] = {
 }
 
 
-@pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
-def test_the_awaited_jobs_and_the_reserved_capacity(case: Kept) -> None:
+@pytest.mark.parametrize("case", NODES_CASES.values(), ids=NODES_CASES)
+def test_the_awaited_jobs_and_the_reserved_capacity(case: NodesCase) -> None:
     reservation = reservation_for(cluster(case.use), case.needs, ends=case.ends)
     assert reservation.job == "head"
     assert reservation.nodes == tuple(sorted(case.needs))
     assert reservation.waits_for == case.waits_for
-    assert kept(reservation) == case.kept
+    assert gpus(reservation) == case.kept
     assert (reservation.until, reservation.to_free) == (case.until, case.to_free)
     assert all(claim.job == "head" for claim in reservation.claims.values())
 
@@ -208,7 +208,7 @@ def reserved(
     return reserve("head", members_of(head), ledger, limits(max_nodes=max_nodes), ends=ends or {})
 
 
-def kept(reservation: Reservation) -> dict[str, int]:
+def gpus(reservation: Reservation) -> dict[str, int]:
     """The GPUs that younger jobs must not use, by node."""
     return {claim.node: claim.requests.get(GPU, 0) for claim in reservation.claims.values()}
 
@@ -277,7 +277,7 @@ def test_D5_capacity_is_reserved_for_the_head_of_the_queue(case: Case) -> None:
     assert reservation is not None
     assert reservation.nodes == case.nodes
     assert reservation.waits_for == case.waits_for
-    assert {name: kept(reservation).get(name, 0) for name in reservation.nodes} == dict(case.kept)
+    assert {name: gpus(reservation).get(name, 0) for name in reservation.nodes} == dict(case.kept)
     assert reservation.until == case.until
 
 
@@ -457,7 +457,7 @@ def test_no_more_than_the_requests_is_reserved_for_pods_that_can_use_more_cpu() 
     for name in "abc":
         capacity.claim(name, Claim(name, {"cpu": 4000}, job=f"on-{name}"))
     head = members_of(job(uid="head").worker(10, cpu="1", cpu_limit="").build())
-    within = limits(max_nodes=2, assumed_burst=4000)
+    within = limits(max_nodes=2, assumed_burst=4000)  # with these bursts two nodes are too few
     reservation = reserve("head", head, capacity, within, ends={})
     assert reservation is not None
     assert len(reservation.nodes) == 2

@@ -38,6 +38,7 @@ FORWARD, BACKWARD, OPTIMIZER = MS * 30 // 100, MS * 52 // 100, MS * 9 // 10
 LAUNCH, LAUNCH_OPTIMIZER = MS * 3 // 100, MS // 2
 """The time that Python takes to launch a kernel of a layer, and the kernels of the optimizer."""
 BUSY = LAYERS * (FORWARD + BACKWARD) + OPTIMIZER
+"""The work of a step."""
 HIGH, LOW = 0, 1
 
 
@@ -135,7 +136,7 @@ class Card:
             self._serve(client)
         elif client != self._client and len(self._work[client]) == 1:
             self._settle()
-            self._schedule_next()  # the slice of the other client ends now
+            self._schedule_next()  # the client that is served keeps only the rest of its slice
 
     def mark(self, client: int = LOW) -> Marker:
         marker = Marker(self.world)
@@ -279,7 +280,7 @@ class Low:
         self._calls.after_step(self._calls.optimizer)
         self._world.advance(NEVER, self._card.mark().reached)  # it reads the loss
         self.ends.append(self._world.time)
-        self._world.advance(self._world.time + LAUNCH)
+        self._world.advance(self._world.time + LAUNCH)  # until Python continues
 
     def _train_layers(self) -> None:
         calls, outputs = self._calls, []
@@ -300,7 +301,7 @@ class Low:
     def _launch(self, kernel: int, takes: int = LAUNCH) -> None:
         self._world.advance(self._world.time + takes)
         self._card.launch(LOW, kernel)
-        self._world.advance(self._world.time + LAUNCH)
+        self._world.advance(self._world.time + LAUNCH)  # until Python continues
 
 
 def _ignoring_argument(act: Callable[[], None]) -> Callable[[Any], None]:

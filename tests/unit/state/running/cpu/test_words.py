@@ -41,22 +41,22 @@ def bed_of(state: CpuState | None = None) -> TwoWorkers:
 
 
 def shown(
-    bed: TwoWorkers, *, dry_run: bool = False, decided: bool = True, backs_off: bool = False
+    bed: TwoWorkers, *, dry_run: bool = False, decided: bool = True, paused: bool = False
 ) -> ConditionStatus | None:
     signal, _ = bed.signals()
     proposed = proposal("uid-1", reason="it would move") if dry_run else None
-    return cpu_shown(bed.job, signal, proposed, decided=decided, paused=backs_off)
+    return cpu_shown(bed.job, signal, proposed, decided=decided, paused=paused)
 
 
 def refuse(running: RunningJob) -> None:
     cpu_record(running).refused = REFUSED
 
 
-def move(running: RunningJob) -> None:
+def begin_move(running: RunningJob) -> None:
     cpu_record(running).operation = ResizeOperation(proposal("uid-1"))
 
 
-def restore(running: RunningJob) -> None:
+def begin_restore(running: RunningJob) -> None:
     cpu_record(running).operation = ResizeOperation(proposal("uid-1", rank=Rank.RESTORE))
 
 
@@ -88,13 +88,13 @@ def turn_metrics_off(running: RunningJob) -> None:
 
 Change = Callable[[RunningJob], None]
 FIRST: dict[str, tuple[list[Change], str, str]] = {
-    "a refusal, before an operation in progress": (
-        [move, refuse],
+    "a refusal rather than an operation in progress": (
+        [begin_move, refuse],
         names.REASON_RESIZE_REFUSED,
         "beyond the quota",
     ),
-    "moved CPU": ([move, disable_all], names.REASON_CPU_MOVED, "a reason"),
-    "restored CPU": ([restore, disable_all], names.REASON_CPU_RESTORED, "a reason"),
+    "moved CPU": ([begin_move, disable_all], names.REASON_CPU_MOVED, "a reason"),
+    "restored CPU": ([begin_restore, disable_all], names.REASON_CPU_RESTORED, "a reason"),
     "why no policy may decide on it": ([make_unfit], names.REASON_STANDS_DOWN, "Kueue manages"),
     "all disabled policies": (
         [disable_all, make_all_ineligible],
@@ -104,7 +104,7 @@ FIRST: dict[str, tuple[list[Change], str, str]] = {
     "one disabled policy": ([disable_one], names.REASON_RESTS, "its budget"),
     "the common reason, once": ([make_all_ineligible], names.REASON_STANDS_DOWN, "not Burstable"),
     "unknown progress": ([], names.REASON_TOO_EARLY, "its progress"),
-    "ineligible for the only policy that needs the job's end": (
+    "ineligible for resize: shift does not need the unknown end": (
         [make_one_ineligible],
         names.REASON_NOTHING_TO_MOVE,
         "ineligible for resize: not Burstable",
@@ -122,7 +122,7 @@ def test_the_condition_of_a_job_shows(changes: list[Change], reason: str, messag
     bed = bed_of()
     for change in changes:
         change(bed.job)
-    result = shown(bed, backs_off=True)
+    result = shown(bed, paused=True)  # a refusal is shown during the back-off only
     assert result is not None
     assert result.verdict.reason == reason
     assert message in result.verdict.message
@@ -156,7 +156,7 @@ def test_equal_reasons_are_shown_once() -> None:
 def test_a_refusal_is_not_shown_after_the_back_off() -> None:
     bed = bed_of()
     refuse(bed.job)
-    result = shown(bed, backs_off=False)
+    result = shown(bed, paused=False)
     assert result is not None
     assert result.verdict.reason != names.REASON_RESIZE_REFUSED
 
@@ -180,11 +180,11 @@ def test_an_unknown_use_is_shown() -> None:
     assert result.verdict == Verdict(names.REASON_STANDS_DOWN, "metrics is off")
 
 
-def test_a_job_that_opted_out_has_no_condition_once_its_cpu_is_restored() -> None:
+def test_a_job_that_opted_out_has_a_condition_only_while_its_cpu_is_being_restored() -> None:
     bed = bed_of()
     bed.job.chosen = {}
     assert shown(bed) is None
-    restore(bed.job)
+    begin_restore(bed.job)
     assert shown(bed) is not None
 
 
@@ -213,7 +213,7 @@ def test_without_a_new_verdict_the_condition_shows(
 
 
 MANY = [running(index) for index in range(MAX_RESIZED + 1)]
-# Of n pods that all differ, n - 1 have their own CPU: 18 + 17 fit, 19 + 18 do not.
+# A pod that differs from the first of its type counts twice, and 36 fit: 18 and 17.
 UNLIKE = [running(index, 400 + index) for index in range(18)]
 KUEUE = job("TFJob").worker(1).queued_by_kueue().build()
 AUTOSCALED = job().elastic(metrics=[{"type": "Resource"}]).build()
@@ -248,7 +248,7 @@ LOG, NO_LOG = MetricsSource(), MetricsSource("off")
 NOT_RECOGNISED = Verdict(names.REASON_NOTHING_RECOGNISED, "nothing in the log looks like progress")
 RECOGNISED = Verdict(names.REASON_RECOGNISED, "the log shows speed")
 SPEED = Reported(Progress(metric="speed"), known=RECOGNISED)
-# The remaining core-seconds: infinity means unknown, None no progress.
+# The report, its source, the core-seconds to the end (infinity: too early to tell), the reason.
 UNREAD: dict[str, tuple[Reported | None, MetricsSource, float | None, str]] = {
     "its log is not read": (None, NO_LOG, math.inf, "kfext.dev/metrics is off"),
     "its log was not read yet": (None, LOG, None, ""),
