@@ -285,14 +285,18 @@ def unique_name(role: str) -> str:
     return f"{role}-{next(_NUMBERS)}"
 
 
-def start_pair(team: Team, node: Node, *, queue: int = 0, unhooked: bool = False) -> Pair:
+def start_pair(
+    team: Team, node: Node, *, spread: float = 0.0, queue: int = 0, unhooked: bool = False
+) -> Pair:
     """Train a high-priority job, and a low-priority job on its card; see `dial_job`.
+
+    `spread`: of the pauses of the high-priority job.
 
     A low-priority job without a hook starts only after high was timed alone on the card, because
     high is never alone later.
     """
     high, low = unique_name("high"), unique_name("low")
-    team.submit(dial_job(high, HIGH, load_ms=LOAD_MS, steps=ENDLESS))
+    team.submit(dial_job(high, HIGH, load_ms=LOAD_MS, steps=ENDLESS, spread=spread))
     team.wait_running(high)
     if unhooked:
         until(

@@ -35,6 +35,7 @@ def dial_job(
     kernel_ms: float = 1.0,
     steps: int = 100,
     queue: int = 0,
+    spread: float = 0.0,
     unhooked: bool = False,
 ) -> Manifest:
     """Return a PyTorchJob with one pod, which runs `e2e/jobs/dial.py` on a simulated card.
@@ -42,13 +43,14 @@ def dial_job(
     `settings`: the values of its `kfext.dev/gpu-*` annotations, by the rest of the key, such as
         `share`; without settings the job has a whole GPU.
     `queue`: kernels launched at once in each step, in addition to its layers' kernels.
+    `spread`: of its pauses, see `dial.py`.
     `unhooked`: whether Python ignores PYTHONPATH, so that the hook is not loaded.
     """
     hooked = "share" in settings and not unhooked
     driver = [] if hooked else ["-m", "cpu_card"]  # the hook loads it for the other jobs
     driver = ["-E", *driver] if unhooked else driver
     dial = ["/jobs/dial.py", "--layers", str(layers), "--load-ms", str(load_ms)]
-    dial += ["--queue", str(queue)]
+    dial += ["--queue", str(queue), "--spread", str(spread)]
     container = {
         "name": "pytorch",
         "image": TRAINING_IMAGE,

@@ -3,11 +3,13 @@
     python3 dial.py --layers 20 --load-ms 60 --steps 100
 
 A worker of its DataLoader loads batches; the main process then sleeps for `--load-ms` in each step.
-If the worker slept, this time would overlap with the use of the card. The program prints each step
-with the time at which it ended.
+If the worker slept, this time would overlap with the use of the card. With `--spread` 0.5 the time
+of a step is between half and one and a half of it. The program prints each step with the time at
+which it ended.
 """
 
 import argparse
+import random
 import time
 
 import torch
@@ -34,14 +36,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--layers", type=int, default=20)
     parser.add_argument("--load-ms", type=float, default=0.0)
+    parser.add_argument("--spread", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--queue", type=int, default=0)
     arguments = parser.parse_args()
+    spread = arguments.spread
     torch.set_num_threads(1)
     model = nn.Sequential(*(nn.Linear(_WIDTH, _WIDTH) for _ in range(arguments.layers)))
     optimizer = torch.optim.SGD(model.parameters(), 0.001)
     for step, batch in enumerate(DataLoader(Batches(arguments.steps), num_workers=1)):
-        time.sleep(arguments.load_ms / 1000)
+        time.sleep(arguments.load_ms / 1000 * random.uniform(1 - spread, 1 + spread))
         loss = model(batch).square().mean()
         for _ in range(1 + arguments.queue):  # each call launches a kernel without waiting
             optimizer.zero_grad()

@@ -152,7 +152,8 @@ def test_a_job_without_the_hook_is_reported_and_evicted(team: Team, gpu_node: No
 def test_a_job_that_queues_200_kernels_is_shut_out_when_it_delays_the_other_too_much(
     team: Team, gpu_node: Node
 ) -> None:
-    pair = start_pair(team, gpu_node, queue=200)
+    # In regular pauses, its kernels would wait for a pause that is long enough.
+    pair = start_pair(team, gpu_node, spread=0.5, queue=200)
     until(
         lambda: any(sharer.get("strikes", 0) > 0 for sharer in sharers(team, gpu_node)),
         what="it has a strike",

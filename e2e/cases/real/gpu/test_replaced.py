@@ -147,7 +147,8 @@ def test_the_next_controller_finishes_the_work_of_its_predecessor(
     team: Team, gpu_node: Node
 ) -> None:
     old_leader, job = leader(team.bed), unique_name("job")
-    team.submit(dial_job(job, HIGH, load_ms=LOAD_MS, steps=STEPS))
+    # More steps, because the old leader may place it, and it must not end before another leads.
+    team.submit(dial_job(job, HIGH, load_ms=LOAD_MS, steps=5 * STEPS))
     at_once = ("--grace-period=0", "--force")
     kubectl(team.bed, "delete", "pod", "-n", names.NAMESPACE, name_of(old_leader), *at_once)
     until(lambda: name_of(leader(team.bed)) != name_of(old_leader), what="another leads")
