@@ -71,7 +71,7 @@ lint: $(READY) ## style, types, import contracts, links of the pages
 	@$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
 	@$(SITE)
 
-quick: $(READY) ## unit and contract tests but the longest, in under a minute
+quick: $(READY) ## unit and contract tests but the longest: some minutes
 	@$(BIN)/pytest --quiet tests/unit tests/contract -m "not histories and not long"
 
 unit: $(READY) ## unit, adapter, contract and browser tests
